@@ -1,0 +1,25 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+# Properties that every target of the project shares. Nothing here is global: each target asks for them.
+
+# onebit_configure_target(<target>): language level, warnings, include root, sanitizers, visibility.
+function(onebit_configure_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  target_include_directories(${target} PRIVATE
+    ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  # -Wno-missing-field-initializers: designated initialisers leave the rest at its default on purpose.
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
+  if(ONEBIT_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(ONEBIT_SANITIZE)
+    target_compile_options(${target} PRIVATE
+      -fsanitize=${ONEBIT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${ONEBIT_SANITIZE})
+  endif()
+endfunction()

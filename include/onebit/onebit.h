@@ -1,0 +1,439 @@
+/* SPDX-FileCopyrightText: The onebit authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * onebit: collectives at about one bit per element, with error feedback.
+ *
+ * The shape is NCCL's: every rank calls the same function with the same counts in the same order.
+ * What is new is one argument, the compressor, which says how a tensor is compressed and keeps what
+ * compression has lost so far, to send it later.
+ *
+ *   onebitComm_t comms[4];
+ *   onebitCommInitAll(comms, 4, NULL);                  // four ranks in this process
+ *   // then, on the thread of each rank r:
+ *   onebitCompressor_t compressor;
+ *   onebitCompressorCreate(&compressor, comms[r], count, onebitFloat32, NULL);
+ *   onebitAllReduce(gradients, gradients, count, onebitFloat32, onebitAvg, compressor, comms[r], NULL);
+ *
+ * Sections: results, versions and log - communicators - compressors - collectives - settings.
+ *
+ * Facts that hold everywhere
+ *   - Element types are onebitFloat32, onebitFloat16 and onebitBfloat16; sums and residuals are fp32.
+ *   - `count` is in elements and may be 0. Buffers need the alignment of their element type.
+ *   - After a call every rank holds the same bytes in its output.
+ *   - Nothing waits for ever: a collective that makes no progress fails after the communicator's
+ *     time-out. After an error the communicator refuses work and must be destroyed; compressors keep
+ *     their residuals, and the content of the output buffer is undefined.
+ *   - A handle is used by one thread at a time, except where a function says otherwise. A second
+ *     thread inside a call on the same handle gets onebitInvalidUsage.
+ *   - Config and stats structures begin with their size, so that they can grow.
+ */
+#ifndef ONEBIT_H_
+#define ONEBIT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ONEBIT_MAJOR 0
+#define ONEBIT_MINOR 1
+#define ONEBIT_PATCH 0
+/* One number to compare: 10000 * major + 100 * minor + patch. */
+#define ONEBIT_VERSION_CODE (10000 * ONEBIT_MAJOR + 100 * ONEBIT_MINOR + ONEBIT_PATCH)
+
+#if defined(__GNUC__)
+#define ONEBIT_API __attribute__((visibility("default")))
+#else
+#define ONEBIT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------ results, versions and log */
+
+/** What a call returns. 0 to 8 are NCCL's values; onebit's own begin at 100. */
+typedef enum {
+  onebitSuccess = 0,
+  onebitUnhandledCudaError = 1, /* a CUDA call failed */
+  onebitSystemError = 2,        /* the operating system refused something; the text has errno */
+  onebitInternalError = 3,      /* a bug in onebit or memory corruption */
+  onebitInvalidArgument = 4,    /* an argument is wrong whatever the state */
+  onebitInvalidUsage = 5,       /* the call is wrong in this state, or by this thread */
+  onebitRemoteError = 6,        /* another rank failed; the text names it and its cause */
+  onebitInProgress = 7,
+  onebitTimeout = 8,            /* the communicator's deadline passed; the text names who was late */
+  onebitMismatch = 100,         /* ranks made different calls; the text shows both sides */
+  onebitCorrupt = 101,          /* a packet was damaged on its way; its checksum or form is wrong */
+  onebitPeerLost = 102,         /* a peer's process or host is gone */
+  onebitNotAuthenticated = 103, /* somebody without the job's secret */
+  onebitDetached = 104,         /* the compressor's communicator was destroyed */
+  onebitAborted = 105,          /* onebitCommAbort was called on this communicator */
+  onebitOutOfMemory = 106       /* an allocation failed; nothing was changed */
+} onebitResult_t;
+
+/** Element types, with NCCL's values. */
+typedef enum {
+  onebitFloat16 = 6,
+  onebitFloat32 = 7,
+  onebitBfloat16 = 9
+} onebitDataType_t;
+
+/** Reductions, with NCCL's values. */
+typedef enum {
+  onebitSum = 0,
+  onebitAvg = 4
+} onebitRedOp_t;
+
+typedef struct onebitComm_s* onebitComm_t;
+typedef struct onebitCompressor_s* onebitCompressor_t;
+/** Orders work: a CUDA stream, or NULL with host memory, which makes the call block. */
+typedef struct CUstream_st* onebitStream_t;
+
+/** "Take the default" for integer members of config structures. */
+#define ONEBIT_UNDEF_INT INT32_MIN
+
+/**
+ * Name of a result, e.g. "mismatch between ranks". Never NULL; static storage.
+ * Thread safety: any thread.
+ */
+ONEBIT_API const char* onebitGetErrorString(onebitResult_t result);
+
+/**
+ * Text of the last error: rank, peer, cause, and what to do.
+ *
+ * @param comm NULL: of the last call of this thread that failed. Otherwise: of the error that put
+ *             this communicator out of use, "" if there is none.
+ * @return a text that stays valid until the next onebit call of this thread. Never NULL.
+ *
+ * Thread safety: any thread.
+ */
+ONEBIT_API const char* onebitGetLastError(onebitComm_t comm);
+
+/**
+ * Version of the library in use, as ONEBIT_VERSION_CODE.
+ * @param version receives the number; must not be NULL.
+ * @return onebitInvalidArgument  `version` is NULL.
+ */
+ONEBIT_API onebitResult_t onebitGetVersion(int* version);
+
+/** Severity of a log line, NCCL's levels (ONEBIT_DEBUG=VERSION, WARN, INFO or TRACE). */
+typedef enum {
+  onebitLogNone = 0,
+  onebitLogVersion = 1,
+  onebitLogWarn = 2,
+  onebitLogInfo = 3,
+  onebitLogTrace = 4
+} onebitLogLevel_t;
+
+/** Receives one line of the log, without newline. Called from any thread, by one at a time; must not
+ *  call onebit. */
+typedef void (*onebitLogCallback_t)(onebitLogLevel_t level, const char* text, void* argument);
+
+/**
+ * Sends the log to `callback` instead of stderr (or ONEBIT_DEBUG_FILE). The level still filters.
+ *
+ * @param callback NULL restores the default.
+ * @param argument handed to every call of `callback`; not owned.
+ *
+ * Thread safety: any thread; when it returns, the former callback is not running any more.
+ */
+ONEBIT_API onebitResult_t onebitSetLogCallback(onebitLogCallback_t callback, void* argument);
+
+/* ------------------------------------------------------------------------------ communicators */
+
+/** What a communicator has done so far. */
+typedef struct {
+  size_t size;               /* sizeof(onebitCommStats_t) as the caller was compiled; in */
+  uint64_t dense_calls;      /* collectives without a compressor that returned success */
+  uint64_t compressed_calls; /* collectives with one that returned success */
+  uint64_t nonfinite_calls;  /* of these, the ones that met a NaN or an infinity */
+  uint64_t failed_calls;     /* collectives that returned an error */
+  uint64_t logical_bytes;    /* count * element size over all successful collectives */
+  uint64_t bytes_sent;       /* headers and payloads handed to the transport, counted there */
+  uint64_t messages_sent;
+  uint64_t codec_ns;         /* time inside compression, reduction and decoding */
+  uint64_t call_ns;          /* time inside collectives, waiting included */
+} onebitCommStats_t;
+
+/**
+ * Makes `n` communicators that form one group inside this process (transport `local`).
+ *
+ * Each is meant to be driven by a thread of its own. Memory: about 10 KiB per pair of ranks.
+ *
+ * @param comms   receives n handles, comms[r] being rank r; not NULL. Written only on success.
+ * @param n       ranks, 1 to 1024.
+ * @param devices NULL: host memory. Device memory needs the CUDA part, which this build lacks.
+ * @return onebitInvalidArgument  NULL `comms`, `n` out of range, or `devices` not NULL.
+ * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse; the text names it.
+ * @return onebitOutOfMemory      not enough memory.
+ *
+ * Thread safety: any thread. Mirrors ncclCommInitAll.
+ */
+ONEBIT_API onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const int* devices);
+
+/**
+ * Frees a communicator. Local: waits for no other rank; a rank that is still in a collective with
+ * this one gets onebitRemoteError. Compressors of it become detached and keep their residuals.
+ *
+ * @param comm NULL is allowed and does nothing.
+ * @return onebitInvalidUsage  another thread is inside a call on `comm` (call Abort first).
+ *
+ * Thread safety: one thread; no other thread may use `comm` any more.
+ */
+ONEBIT_API onebitResult_t onebitCommDestroy(onebitComm_t comm);
+
+/**
+ * Stops a communicator: a call that is blocked in it, on any rank, returns an error within a
+ * second. Afterwards buffers of interrupted calls are the caller's again, and only Destroy,
+ * GetAsyncError, GetStats, Count, UserRank and GetLastError make sense.
+ *
+ * Unlike ncclCommAbort the handle stays valid until onebitCommDestroy, so that a watchdog and the
+ * trainer may both call it.
+ *
+ * @return onebitInvalidArgument  `comm` is NULL.
+ *
+ * Thread safety: any thread, any number of times, also while another thread is inside a call.
+ */
+ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
+
+/**
+ * The error that put `comm` out of use, onebitSuccess while there is none.
+ *
+ * @param result receives the error; not NULL.
+ * @return onebitInvalidArgument  an argument is NULL.
+ *
+ * Thread safety: any thread.
+ */
+ONEBIT_API onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result);
+
+/** Number of ranks. @return onebitInvalidArgument an argument is NULL. Thread safety: any thread. */
+ONEBIT_API onebitResult_t onebitCommCount(onebitComm_t comm, int* count);
+
+/** This rank. @return onebitInvalidArgument an argument is NULL. Thread safety: any thread. */
+ONEBIT_API onebitResult_t onebitCommUserRank(onebitComm_t comm, int* rank);
+
+/**
+ * Counters since creation.
+ *
+ * @param stats `size` must be set; members beyond the library's own size are left alone.
+ * @return onebitInvalidArgument  an argument is NULL, or `size` is too small to be one of ours.
+ *
+ * Thread safety: any thread; exact when no call is running.
+ */
+ONEBIT_API onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats);
+
+/* -------------------------------------------------------------------------------- compressors */
+
+/** How a tensor is compressed. */
+typedef enum {
+  onebitModeSign = 0, /* signs and scales, nothing remembered; does not converge in general */
+  onebitModeEf = 1    /* with error feedback: what was lost is added to the next call's input */
+} onebitMode_t;
+
+/** The scale of a block z of N elements. */
+typedef enum {
+  onebitScaleL2 = 0, /* ||z||_2 / sqrt(N): 1-bit Adam (Tang et al. 2021, section 3) and DeepSpeed */
+  onebitScaleL1 = 1  /* ||z||_1 / N: EF-SignSGD (Karimireddy et al. 2019), 0/1 Adam (Lu et al. 2023) */
+} onebitScaleRule_t;
+
+/** Collective a compressor is for. */
+typedef enum {
+  onebitCollectiveAllReduce = 0
+} onebitCollective_t;
+
+/** `block` of a config: one scale per tensor and rank, as in the papers. */
+#define ONEBIT_BLOCK_TENSOR 0
+
+/**
+ * Parameters of a compressor. Start from ONEBIT_COMPRESSOR_CONFIG_INIT and set what differs; members
+ * left at ONEBIT_UNDEF_INT take the default given here. All members that change messages must be
+ * equal on all ranks; a difference is reported by the first call, on every rank.
+ */
+typedef struct {
+  size_t size;             /* sizeof(onebitCompressorConfig_t) */
+  uint32_t magic;          /* ONEBIT_CONFIG_MAGIC */
+  uint32_t version;        /* ONEBIT_VERSION_CODE */
+  int32_t mode;            /* onebitMode_t; default onebitModeEf */
+  int32_t collective;      /* onebitCollective_t; default onebitCollectiveAllReduce */
+  int32_t scaleRule;       /* onebitScaleRule_t; default onebitScaleL2 */
+  int32_t block;           /* elements per scale, a multiple of 64, or ONEBIT_BLOCK_TENSOR; default 4096 */
+  int32_t residualType;    /* onebitFloat32 (default) or onebitBfloat16 */
+  int32_t transactional;   /* 1 (default): two generations, an error or a NaN loses nothing. 0: one;
+                              then such a call resets the residuals, which the stats count */
+  int32_t chunkAlignment;  /* each rank's share is a multiple of this many elements, itself a
+                              multiple of 8; default 64 */
+  int32_t serverResidual;  /* 1 (default). 0: error feedback on the worker side only, for comparison
+                              with systems that do so; does not satisfy the telescoping identity */
+  int64_t tensorId;        /* tells tensors apart in messages; default (negative): the number of
+                              compressors created on this communicator before */
+  const uint8_t* mask;     /* NULL: all elements take part. Otherwise one bit per element, element i
+                              being bit i mod 8 of byte i / 8; a clear bit takes the element out: its
+                              output is 0 and it is in no scale. Copied. Equal on all ranks */
+} onebitCompressorConfig_t;
+
+#define ONEBIT_CONFIG_MAGIC 0x0b17c0f6u
+#define ONEBIT_COMPRESSOR_CONFIG_INIT                                                              \
+  {                                                                                                \
+    sizeof(onebitCompressorConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT,  \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT,  \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL                                               \
+  }
+
+/** What a compressor has done so far. */
+typedef struct {
+  size_t size;              /* sizeof(onebitCompressorStats_t) as the caller was compiled; in */
+  uint64_t epoch;           /* calls that committed new residuals (sign mode: successful calls) */
+  uint64_t nonfinite_calls; /* calls that met a NaN or an infinity and changed nothing */
+  uint64_t residual_resets; /* residuals lost: non-transactional error or NaN, and Reset */
+  uint64_t residual_bytes;  /* memory held for residuals */
+  uint32_t exchanges;       /* exchanges per call: 1 (small tensors) or 2 */
+  uint32_t segments;        /* pieces of a chunk that travel on their own */
+  uint64_t wire_bytes;      /* bytes a call makes this rank send, headers included (exact) */
+} onebitCompressorStats_t;
+
+/**
+ * Makes a compressor for one tensor of `count` elements, with residuals of zero.
+ *
+ * Memory for onebitModeEf and n ranks, per element: 4 bytes of worker and 4/n of server residual
+ * (4 for small tensors that use one exchange), all twice when transactional; half of it with bf16
+ * residuals. Local: sends nothing; but give all ranks their compressors in the same order, or set
+ * tensorId.
+ *
+ * @param compressor receives the handle; not NULL. Written only on success.
+ * @param comm       its ranks take part in every call.
+ * @param count      elements of the tensor; may be 0.
+ * @param datatype   element type of the calls.
+ * @param config     NULL: all defaults.
+ * @return onebitInvalidArgument  NULL handle, unknown type, or a config member out of range; the text
+ *                                names the member and what it may be.
+ * @return onebitOutOfMemory      not enough memory for the residuals.
+ *
+ * Thread safety: one thread at a time per `comm`.
+ */
+ONEBIT_API onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor, onebitComm_t comm,
+                                                 size_t count, onebitDataType_t datatype,
+                                                 const onebitCompressorConfig_t* config);
+
+/**
+ * Frees a compressor and its residuals. Works before and after its communicator was destroyed.
+ *
+ * @param compressor NULL is allowed and does nothing.
+ * @return onebitInvalidUsage  a call is using it.
+ */
+ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor);
+
+/**
+ * Sets all residuals to zero and forgets the op of earlier calls. Counts as a lost residual if any
+ * call had committed. Do it on all ranks between the same two calls.
+ *
+ * @return onebitInvalidArgument  `compressor` is NULL.
+ * @return onebitInvalidUsage     a call is using it.
+ *
+ * Thread safety: one thread at a time per compressor.
+ */
+ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
+
+/**
+ * Replaces the mask. Residuals of elements that leave are dropped at the next call.
+ * Do it on all ranks between the same two calls, with equal masks.
+ *
+ * @param mask as in the config; copied; NULL: all elements take part.
+ * @return onebitInvalidArgument  `compressor` is NULL.
+ * @return onebitInvalidUsage     a call is using it.
+ * @return onebitOutOfMemory      not enough memory for the copy (count / 8 bytes).
+ *
+ * Thread safety: one thread at a time per compressor.
+ */
+ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint8_t* mask);
+
+/**
+ * Counters and facts. @return onebitInvalidArgument an argument is NULL or `size` too small.
+ * Thread safety: one thread at a time per compressor.
+ */
+ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
+                                                   onebitCompressorStats_t* stats);
+
+/* -------------------------------------------------------------------------------- collectives */
+
+/**
+ * Reduces `count` elements over all ranks; with a compressor, sending one bit per element.
+ *
+ * Dense (compressor NULL): fp32 sum in rank order, divided by n for onebitAvg, rounded once.
+ * Compressed: each rank adds its residual, sends signs and scales of each rank's chunk to that rank;
+ * each rank averages its chunk, adds its server residual, sends signs and scales to all
+ * (1-bit Adam, Tang et al. 2021, algorithm 1; src/codec/FORMAT.md has every detail). With one rank
+ * the result is the input and residuals stay untouched.
+ *
+ * A NaN or an infinity in any rank's input, or an overflow on the way, makes the whole output NaN on
+ * every rank and changes no residual; the call still returns onebitSuccess, as on a GPU stream it
+ * could not return anything else. The stats count it.
+ *
+ * @param sendbuff   count elements; equal to recvbuff for in place, no other overlap.
+ * @param recvbuff   count elements. Undefined after an error.
+ * @param count      elements; with a compressor, the count it was created with.
+ * @param datatype   of both buffers; with a compressor, the type it was created with.
+ * @param op         onebitSum or onebitAvg. A compressor's first call fixes it until Reset.
+ * @param compressor mode and residuals of this tensor; NULL sends full precision.
+ * @param comm       all its ranks make this call.
+ * @param stream     NULL: host memory, and the call blocks until the result is there.
+ * @return onebitInvalidArgument  NULL buffer with count > 0, unknown type or op, count or type that
+ *                                differ from the compressor's, partly overlapping buffers, or a
+ *                                stream that is not NULL. Nothing was sent; comm stays usable.
+ * @return onebitInvalidUsage     the compressor belongs to another communicator, was used with
+ *                                another op, or comm has failed before; nothing was sent.
+ * @return onebitDetached         the compressor's communicator was destroyed.
+ * @return onebitMismatch         the ranks' calls differ; the text shows both sides.
+ * @return onebitCorrupt          a packet from the named peer arrived damaged.
+ * @return onebitRemoteError      another rank failed; the text has its cause.
+ * @return onebitTimeout          a rank did not come in time; the text names it.
+ * @return onebitAborted          onebitCommAbort was called.
+ *
+ * Thread safety: one thread at a time per `comm` and per `compressor`.
+ */
+ONEBIT_API onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                          onebitDataType_t datatype, onebitRedOp_t op,
+                                          onebitCompressor_t compressor, onebitComm_t comm,
+                                          onebitStream_t stream);
+
+/**
+ * Copies `count` elements from rank `root` to all.
+ *
+ * @param sendbuff count elements, read on the root only; may be NULL elsewhere.
+ * @param recvbuff count elements; may equal sendbuff.
+ * Other parameters and errors as for onebitAllReduce; `root` out of range is onebitInvalidArgument.
+ */
+ONEBIT_API onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                                          onebitDataType_t datatype, int root, onebitComm_t comm,
+                                          onebitStream_t stream);
+
+/** Returns when all ranks have called it. Errors as for onebitAllReduce. */
+ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream);
+
+/* ----------------------------------------------------------------------------------- settings */
+
+/** One environment variable the library understands. */
+typedef struct {
+  const char* name;         /* ONEBIT_... */
+  const char* type;         /* what its value may be */
+  const char* defaultValue;
+  const char* help;         /* one sentence */
+  const char* value;        /* in force now */
+  const char* source;       /* "default" or "environment" */
+} onebitSetting_t;
+
+/**
+ * Row `index` of the settings table; `onebit_info` prints them all.
+ *
+ * @param setting receives texts with static storage.
+ * @return onebitInvalidArgument  `setting` is NULL or there is no such row: that ends an enumeration.
+ * @return onebitInvalidUsage     the environment holds an unknown ONEBIT_* variable or a bad value.
+ *
+ * Thread safety: any thread. Settings are read once, at first use.
+ */
+ONEBIT_API onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEBIT_H_ */

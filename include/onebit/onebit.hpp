@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// C++ companion of onebit.h: handles that free themselves. There is no second API to learn; pass
+// handle.get() to the functions of onebit.h.
+//
+//   std::array<onebit::UniqueComm, 4> comms;
+//   onebitResult_t result = onebit::MakeComms(comms);
+//   if (result != onebitSuccess) std::cerr << onebit::Explain(result);
+//
+// Needs C++20. Throws nothing but what std::string may throw in Explain.
+#ifndef ONEBIT_HPP_
+#define ONEBIT_HPP_
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+
+#include "onebit/onebit.h"
+
+namespace onebit {
+
+struct CommDeleter {
+  void operator()(onebitComm_t comm) const noexcept { onebitCommDestroy(comm); }
+};
+/// Owns a communicator. Destroy it when no other thread uses it any more.
+using UniqueComm = std::unique_ptr<onebitComm_s, CommDeleter>;
+
+struct CompressorDeleter {
+  void operator()(onebitCompressor_t compressor) const noexcept {
+    onebitCompressorDestroy(compressor);
+  }
+};
+/// Owns a compressor. It may outlive its communicator.
+using UniqueCompressor = std::unique_ptr<onebitCompressor_s, CompressorDeleter>;
+
+/// onebitCommInitAll with one rank per element of `comms`, which is written only on success.
+[[nodiscard]] inline onebitResult_t MakeComms(std::span<UniqueComm> comms) noexcept {
+  const std::unique_ptr<onebitComm_t[]> handles(new (std::nothrow) onebitComm_t[comms.size()]);
+  if (!handles) return onebitOutOfMemory;
+  const onebitResult_t result =
+      onebitCommInitAll(handles.get(), static_cast<int>(comms.size()), nullptr);
+  if (result != onebitSuccess) return result;
+  for (std::size_t rank = 0; rank < comms.size(); ++rank) comms[rank].reset(handles[rank]);
+  return onebitSuccess;
+}
+
+/// onebitCompressorCreate; `compressor` is written only on success.
+[[nodiscard]] inline onebitResult_t MakeCompressor(
+    UniqueCompressor& compressor, onebitComm_t comm, std::size_t count, onebitDataType_t datatype,
+    const onebitCompressorConfig_t* config = nullptr) noexcept {
+  onebitCompressor_t handle = nullptr;
+  const onebitResult_t result = onebitCompressorCreate(&handle, comm, count, datatype, config);
+  if (result == onebitSuccess) compressor.reset(handle);
+  return result;
+}
+
+/// "name of the result: text of this thread's last error", for a log or an exception of your own.
+[[nodiscard]] inline std::string Explain(onebitResult_t result) {
+  std::string text = onebitGetErrorString(result);
+  if (result == onebitSuccess) return text;
+  return text.append(": ").append(onebitGetLastError(nullptr));
+}
+
+}  // namespace onebit
+
+#endif  // ONEBIT_HPP_

@@ -1,0 +1,274 @@
+/* SPDX-FileCopyrightText: The onebit authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Optimizers over the compressed allreduce of onebit.h: 1-bit Adam.
+ *
+ * An optimizer replaces gradient averaging and the parameter update together: the trainer hands
+ * over its own rank's gradients, and every rank ends the step with the same parameters, byte for
+ * byte.
+ *
+ *   onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
+ *   config.freezeStep = steps / 5;                          // or leave it: frozen automatically
+ *   onebitOptimizer_t optimizer;
+ *   onebitOptimizerCreate(&optimizer, comm, count, parameters, &config);
+ *   for (...) {
+ *     // gradients of this rank's part of the batch, neither averaged nor clipped
+ *     onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
+ *     onebitOptimizerStep(optimizer, gradients, onebitFloat32, lr, 1.0, 0.0, &result, NULL);
+ *     if (result.skipped) ...                               // the same on every rank
+ *   }
+ *
+ * 1-bit Adam (Tang et al. 2021, algorithm 1) has two stages. Up to step T_w it is Adam with dense
+ * gradient averaging. Then the variance v is frozen, and what crosses the network is the momentum
+ * m, at one bit per element with error feedback.
+ */
+#ifndef ONEBIT_OPTIM_H_
+#define ONEBIT_OPTIM_H_
+
+#include "onebit/onebit.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct onebitOptimizer_s* onebitOptimizer_t;
+
+/** "Take the default" for floating-point members of config structures. */
+#define ONEBIT_UNDEF_REAL (-1.0)
+
+/* ------------------------------------------------------------------------------ configuration */
+
+/** Update rule. */
+typedef enum { onebitAlgorithmOneBitAdam = 0 } onebitAlgorithm_t;
+
+/** What an optimizer step sends. */
+typedef enum {
+  onebitStageDense = 0,     /* full precision gradients; the variance is live */
+  onebitStageCompressed = 1 /* one-bit momentum; the variance of all but dense segments is frozen */
+} onebitStage_t;
+
+/** Flags of a segment. */
+typedef enum {
+  /* Exact average and a live variance for ever, in both stages: plain Adam for this segment. For
+     embeddings and biases whose gradients are sparse. */
+  onebitSegmentDense = 1,
+  /* No layer-wise trust ratio. For algorithms that have one; 1-bit Adam does not. */
+  onebitSegmentNoTrustRatio = 2
+} onebitSegmentFlags_t;
+
+/** A run of parameters with settings of its own, e.g. a layer. Start from ONEBIT_SEGMENT_INIT. */
+typedef struct {
+  size_t size;         /* sizeof(onebitSegment_t); equal in all segments of a table */
+  size_t offset;       /* first element; the end of the segment before it (0 for the first) */
+  size_t count;        /* elements; may be 0 */
+  double lrScale;      /* multiplies the learning rate, >= 0; default 1 */
+  double weightDecay;  /* >= 0; default: weightDecay of the optimizer */
+  uint32_t flags;      /* sum of onebitSegmentFlags_t */
+  const uint8_t* mask; /* NULL: all elements take part. Otherwise one bit per element of the
+                          segment, element i being bit i mod 8 of byte i / 8; a clear bit takes the
+                          element out: its momentum is 0, it moves by weight decay only. Copied */
+} onebitSegment_t;
+
+#define ONEBIT_SEGMENT_INIT \
+  { sizeof(onebitSegment_t), 0, 0, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, 0, NULL }
+
+/** `freezeStep`: freeze when the variance has become stationary. */
+#define ONEBIT_FREEZE_AUTOMATIC (-1)
+/** `freezeStep`: never freeze nor compress, which is plain data-parallel Adam. */
+#define ONEBIT_FREEZE_NEVER INT64_MAX
+
+/**
+ * Parameters of an optimizer. Start from ONEBIT_OPTIMIZER_CONFIG_INIT and set what differs; members
+ * left at ONEBIT_UNDEF_INT or ONEBIT_UNDEF_REAL take the default given here. All members but
+ * parameterCopy must be equal on all ranks.
+ */
+typedef struct {
+  size_t size;            /* sizeof(onebitOptimizerConfig_t) */
+  uint32_t magic;         /* ONEBIT_CONFIG_MAGIC */
+  uint32_t version;       /* ONEBIT_VERSION_CODE */
+  int32_t algorithm;      /* onebitAlgorithm_t; default onebitAlgorithmOneBitAdam */
+  int32_t biasCorrection; /* 0 (default, as in the paper: use a learning-rate warm-up) or 1: m and v
+                             are divided by 1 - beta^t as in AdamW. Frozen v keeps the divisor of
+                             T_w; m keeps its own in both stages */
+  double beta1;           /* decay of m, [0, 1); default 0.9 */
+  double beta2;           /* decay of v, [0, 1); default 0.999 */
+  double eps;             /* added to the denominator, > 0; default 1e-8 */
+  double weightDecay;     /* decoupled, as in AdamW, in both stages; >= 0; default 0 */
+  double varianceFloor;   /* after the freeze sqrt(v) counts as at least this share of the root mean
+                             square of sqrt(v) over its segment, >= 0; default 0.01; 0: the paper.
+                             Elements whose gradients almost vanished before the freeze share scales
+                             with live ones afterwards and would be thrown far */
+  int64_t freezeStep;     /* T_w, the number of dense steps, >= 1; or ONEBIT_FREEZE_AUTOMATIC
+                             (default): the first step t > max(lrWarmupSteps, D), D = 1/(1 - beta2),
+                             at which the sums of v at t and t - D, raw and bias-corrected, are
+                             within 4 % of each other; or ONEBIT_FREEZE_NEVER */
+  int64_t lrWarmupSteps; /* steps over which the caller raises the learning rate, >= 0; default 0 */
+  /* How the momentum is compressed; NULL: all defaults. Copied. Its mask must be NULL: masks belong
+     to segments. */
+  const onebitCompressorConfig_t* compressor;
+  /* Table that covers all elements in order without gaps, or NULL: one segment. Copied. */
+  const onebitSegment_t* segments;
+  size_t segmentCount; /* entries of segments */
+  /* NULL, or `count` elements of parameterCopyType that every step rewrites from the fp32
+     parameters, rounded to nearest even. Owned by the caller, must outlive the optimizer; not
+     written by Create. */
+  void* parameterCopy;
+  int32_t parameterCopyType; /* onebitFloat16 or onebitBfloat16; needed when parameterCopy is set */
+} onebitOptimizerConfig_t;
+
+#define ONEBIT_OPTIMIZER_CONFIG_INIT                                                             \
+  {                                                                                              \
+    sizeof(onebitOptimizerConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,               \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_FREEZE_AUTOMATIC, 0, NULL, NULL, 0, NULL,   \
+        ONEBIT_UNDEF_INT                                                                         \
+  }
+
+/* ------------------------------------------------------------------------------------- results */
+
+/** What a step did. Start from ONEBIT_STEP_RESULT_INIT. */
+typedef struct {
+  size_t size;      /* sizeof(onebitStepResult_t) as the caller was compiled; in */
+  int32_t skipped;  /* 1: a gradient of some rank was not finite, or too large for fp32, and
+                       nothing was changed. The same on every rank */
+  int32_t stage;    /* onebitStage_t of this step */
+  uint64_t step;    /* steps that were not skipped so far, this one included: t of the formulas */
+  double grad_norm; /* the common norm of max_grad_norm, before clipping; -1 if not measured */
+  uint64_t bytes_sent; /* by this rank in this step, headers included */
+} onebitStepResult_t;
+
+#define ONEBIT_STEP_RESULT_INIT \
+  { sizeof(onebitStepResult_t), 0, 0, 0, -1.0, 0 }
+
+/** What an optimizer has done so far. */
+typedef struct {
+  size_t size;               /* sizeof(onebitOptimizerStats_t) as the caller was compiled; in */
+  uint64_t step;             /* steps that were not skipped */
+  uint64_t compressed_steps; /* of these, in the compressed stage */
+  uint64_t skipped;          /* steps that were skipped */
+  uint64_t frozen_at;        /* T_w: the step whose v was frozen; 0 before the freeze */
+  uint64_t bytes_sent;  /* by this rank in steps that returned success, skipped ones included */
+  uint64_t state_bytes; /* memory held for m, v, masks, scratch and residuals */
+  int32_t stage;        /* onebitStage_t of the next step */
+} onebitOptimizerStats_t;
+
+/* ----------------------------------------------------------------------------------- functions */
+
+/**
+ * Makes an optimizer for `count` parameters, with m = v = 0 at step 0.
+ *
+ * Memory per element: 8 bytes of m and v, the compressor's residuals (onebitCompressorCreate)
+ * unless freezeStep is ONEBIT_FREEZE_NEVER, 1/8 byte of masks, and 4 bytes of scratch if there are
+ * dense segments or gradients that are not fp32. All compressed segments share one compressor.
+ *
+ * Local: sends nothing. It creates a compressor, so the rule of onebitCompressorCreate holds: all
+ * ranks create in the same order, or set its tensorId.
+ *
+ * @param optimizer  receives the handle; not NULL. Written only on success.
+ * @param comm       its ranks take part in every step; must not be destroyed before the last.
+ * @param count      parameters; may be 0.
+ * @param parameters fp32, `count` elements, updated in place by every step. Owned by the caller,
+ *                   must outlive the optimizer, and must hold the same bytes on every rank (see
+ *                   onebitBroadcast). May be NULL if count is 0.
+ * @param config     NULL: all defaults.
+ * @return onebitInvalidArgument  NULL handle, comm or parameters, or a config member out of range;
+ *                                the text names the member and what it may be.
+ * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse.
+ * @return onebitOutOfMemory      not enough memory for the state.
+ *
+ * Thread safety: one thread at a time per `comm`.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerCreate(onebitOptimizer_t* optimizer, onebitComm_t comm,
+                                                size_t count, float* parameters,
+                                                const onebitOptimizerConfig_t* config);
+
+/**
+ * Frees an optimizer and its state. Local. Works before and after its communicator was destroyed.
+ *
+ * @param optimizer NULL is allowed and does nothing.
+ * @return onebitInvalidUsage  a call is using it.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
+
+/**
+ * Averages gradients over all ranks and updates the parameters: one step of 1-bit Adam (Tang et al.
+ * 2021, algorithm 1).
+ *
+ * With g = gradients * grad_scale * clip and t the number of this step:
+ *
+ *   dense       m = b1 m + (1-b1) avg(g)          v = b2 v + (1-b2) avg(g)^2  d = sqrt(v)
+ *   compressed  m = onebit_avg(b1 m + (1-b1) g)   v = v of step T_w           d = max(sqrt(v), f)
+ *   both        x = x - lr (m / (d + eps) + weight_decay x)
+ *
+ * clip is min(1, max_grad_norm / norm), norm = sqrt(mean over ranks of |gradients * grad_scale|^2):
+ * the same factor on every rank in both stages. This norm is larger than that of the mean gradient,
+ * as it holds the noise of each rank. It costs a dense allreduce of one number, which is not sent
+ * when max_grad_norm is 0. The floor f is varianceFloor times the root mean square of sqrt(v) over
+ * the segment.
+ *
+ * After the freeze, elements whose v is 0 are masked: they never saw a gradient, and one bit cannot
+ * say 0.
+ *
+ * A step either happens on every rank or on none. If a gradient of any rank is NaN or infinite, or
+ * overflows on the way, the step is skipped: it returns onebitSuccess with `skipped` = 1, and m, v,
+ * x, residuals and the step number stay as they were, bit for bit. (A compressor that is not
+ * transactional resets its residuals then.) In the compressed stage what a masked element holds is
+ * ignored, unless the norm is measured.
+ *
+ * Every rank calls it every step, with equal datatype, learning_rate, grad_scale and max_grad_norm.
+ *
+ * @param gradients     `count` elements of this rank, local and unaveraged. Used as scratch:
+ *                      undefined afterwards, also after a skipped step. May be NULL if count is 0.
+ * @param datatype      of gradients: onebitFloat32, onebitFloat16 or onebitBfloat16. The dense
+ *                      stage averages in this type.
+ * @param learning_rate >= 0, finite.
+ * @param grad_scale    multiplies gradients first, e.g. 1 / loss scale; > 0, finite.
+ * @param max_grad_norm clips to this norm; 0: no clipping; INFINITY: measures the norm only.
+ * @param result        NULL, or receives what was done. Written only on success.
+ * @param stream        NULL: host memory, and the call blocks.
+ * @return onebitInvalidArgument  NULL optimizer or gradients, unknown type, a number out of range,
+ *                                a result with a wrong size, or a stream that is not NULL. Nothing
+ *                                was sent and nothing changed.
+ * @return onebitInvalidUsage     another call is using the optimizer, or its communicator failed.
+ * @return onebitOutOfMemory      no memory for scratch at the first use of this gradient type, or
+ *                                for masks at the first compressed step; nothing changed.
+ * @return other errors of onebitAllReduce: m, v, x and the step number of this rank are unchanged;
+ *         a rank that had already finished may be one step ahead.
+ *
+ * Thread safety: one thread at a time per optimizer and per its communicator. Apart
+ * from the first two steps of each stage it allocates nothing.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void* gradients,
+                                              onebitDataType_t datatype, double learning_rate,
+                                              double grad_scale, double max_grad_norm,
+                                              onebitStepResult_t* result, onebitStream_t stream);
+
+/**
+ * Counters and facts.
+ *
+ * @param stats `size` must be set; members beyond the library's own size are left alone.
+ * @return onebitInvalidArgument  an argument is NULL, or `size` is too small to be one of ours.
+ * @return onebitInvalidUsage     another call is using the optimizer.
+ *
+ * Thread safety: one thread at a time per optimizer.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerGetStats(onebitOptimizer_t optimizer,
+                                                  onebitOptimizerStats_t* stats);
+
+/**
+ * Copies the moments, in the order of the parameters. Local; they are the same on every rank.
+ *
+ * @param m receives `count` floats, the momentum without bias correction; NULL: not wanted.
+ * @param v receives `count` floats, the variance without bias correction; NULL: not wanted.
+ * @return onebitInvalidArgument  `optimizer` is NULL.
+ * @return onebitInvalidUsage     another call is using the optimizer.
+ *
+ * Thread safety: one thread at a time per optimizer.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEBIT_OPTIM_H_ */

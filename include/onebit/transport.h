@@ -1,0 +1,166 @@
+/* SPDX-FileCopyrightText: The onebit authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Transport plugin ABI, version 1: how bytes get from one rank to another.
+ *
+ * A transport moves messages between the ranks of one communicator. A message is a small header and
+ * a payload. The transport looks into neither: it knows no collective and no data type. Everything
+ * above it (what is sent when, checks, deadlines, error texts) is the library's business.
+ *
+ * A plugin includes only this header and the results in onebit.h, fills one onebitTransport and
+ * exports it by a function named ONEBIT_TRANSPORT_SYMBOL. plugins/README.md tells the story of a
+ * plugin from load to unload; tests/transports holds the conformance program it must pass.
+ *
+ * Version 1 is not frozen until two transports have used it. The stream face (device memory,
+ * stream-ordered) will be appended; `structSize` tells which members exist.
+ */
+#ifndef ONEBIT_TRANSPORT_H_
+#define ONEBIT_TRANSPORT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "onebit/onebit.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ONEBIT_TRANSPORT_ABI_VERSION 1
+#define ONEBIT_TRANSPORT_SYMBOL "onebitTransportGet"
+
+/* Largest header of a message. */
+#define ONEBIT_TRANSPORT_HEADER_BYTES 64
+
+/* Services that the library offers to a plugin; valid from `init` until `finalize` returns. All are
+ * callable from any thread. */
+typedef struct {
+  size_t structSize;
+  /* Writes one line to the library's log. `level` is that of onebitLogLevel_t; `text` is one line
+   * without the newline, copied. */
+  void (*log)(int level, const char* text);
+  /* Value of a setting this transport declared in its properties, or NULL when it is not set. The
+   * text stays valid until `finalize` returns. */
+  const char* (*setting)(const char* name);
+  /* Monotonic clock in nanoseconds. */
+  uint64_t (*nowNs)(void);
+} onebitTransportHost;
+
+/* One setting (environment variable) a transport understands. Its name must begin with
+ * ONEBIT_<TRANSPORT NAME IN CAPITALS>_. */
+typedef struct {
+  const char* name;
+  const char* defaultValue;
+  const char* help; /* one sentence */
+} onebitTransportSetting;
+
+typedef struct {
+  size_t structSize;
+  const char* name;       /* lower case, e.g. "ucx" */
+  int hasHostFace;        /* the host members below are filled */
+  size_t addressBytes;    /* upper bound of what getAddress writes */
+  size_t eagerBytes;      /* payloads up to this travel with their header; agreed between ranks */
+  const onebitTransportSetting* settings;
+  size_t settingCount;
+} onebitTransportProperties;
+
+/* What a new endpoint is part of. */
+typedef struct {
+  size_t structSize;
+  int rank;
+  int nranks;
+  uint64_t commId; /* the same on every rank of the communicator */
+  /* Called by the transport, from whatever thread runs it, when it learns that `peer` is gone.
+   * `text` says what was seen; it is copied. The callback takes no lock that a caller may hold. */
+  void (*peerError)(void* argument, int peer, onebitResult_t result, const char* text);
+  void* peerErrorArgument;
+} onebitTransportCommInfo;
+
+/* A pending send or receive. Owned by the transport; dead once `test` reported onebitTransportDone
+ * or an error, or `cancel` returned. */
+typedef struct onebitTransportRequest_s* onebitTransportRequest;
+
+typedef enum {
+  onebitTransportPending = 0, /* nothing new */
+  onebitTransportHeader = 1,  /* receive only: the header is in place; call accept or cancel */
+  onebitTransportDone = 2     /* finished: the buffers are the caller's again */
+} onebitTransportState;
+
+/*
+ * Rules that hold for every member:
+ *   - Functions return onebitSuccess or an error; they never exit, abort or throw.
+ *   - `comm` is used by one thread at a time, except `abort`, which any thread may call at any time
+ *     between the return of `connect` and the call of `close`.
+ *   - Nothing blocks except `wait` (up to its timeout) and `connect` (up to its timeout).
+ *   - Messages from one rank to another arrive in the order of their isend calls.
+ *   - After `connect` no member allocates heap memory or takes a lock on the path of a message that
+ *     succeeds.
+ */
+typedef struct onebitTransport {
+  size_t structSize;
+  int abiVersion; /* ONEBIT_TRANSPORT_ABI_VERSION the plugin was built with */
+
+  /* Starts the transport, once per process, before anything else. Sets *context. */
+  onebitResult_t (*init)(const onebitTransportHost* host, void** context);
+  onebitResult_t (*getProperties)(void* context, onebitTransportProperties* properties);
+  /* Ends the transport. Every endpoint has been closed. */
+  onebitResult_t (*finalize)(void* context);
+
+  /* Makes this rank's endpoint of a new communicator. Needs no other rank. */
+  onebitResult_t (*open)(void* context, const onebitTransportCommInfo* info, void** comm);
+  /* Writes the endpoint's address, at most `addressBytes` of the properties; sets *bytes. */
+  onebitResult_t (*getAddress)(void* comm, void* address, size_t* bytes);
+  /* Connects to all ranks. addresses[r] holds addressBytes[r] bytes, own rank included. Every rank's
+   * endpoint stays open until connect has returned on all ranks. */
+  onebitResult_t (*connect)(void* comm, const void* const* addresses, const size_t* addressBytes,
+                            uint64_t timeoutMs);
+
+  /* Starts to send a message. The header is copied; the payload stays untouched by the caller until
+   * the request is done. payload may be NULL when payloadBytes is 0.
+   * onebitInProgress: no room now; make progress and try again. *request is then not set. */
+  onebitResult_t (*isend)(void* comm, int peer, const void* header, size_t headerBytes,
+                          const void* payload, size_t payloadBytes, onebitTransportRequest* request);
+  /* Starts to receive the next message from `peer`. `header` has room for headerCapacity >=
+   * ONEBIT_TRANSPORT_HEADER_BYTES bytes and stays valid until the request is dead. At most one
+   * receive per peer is outstanding before its header has arrived; the next one may be posted as
+   * soon as the former reported its header. */
+  onebitResult_t (*irecv)(void* comm, int peer, void* header, size_t headerCapacity,
+                          onebitTransportRequest* request);
+  /* Sizes of a message whose header has arrived. */
+  onebitResult_t (*probe)(void* comm, onebitTransportRequest request, size_t* headerBytes,
+                          size_t* payloadBytes);
+  /* Takes the payload of a message whose header has arrived into `payload`, which must have exactly
+   * the size that probe told. Until then nothing of the payload has touched the caller's memory. */
+  onebitResult_t (*accept)(void* comm, onebitTransportRequest request, void* payload,
+                           size_t payloadBytes);
+  /* State of a request. An error means that this request failed and is dead. Does not progress. */
+  onebitResult_t (*test)(void* comm, onebitTransportRequest request, onebitTransportState* state);
+  /* Ends a request whatever its state: when cancel returns, the transport will not touch the buffers
+   * of this request again. A cancelled message may or may not have reached the peer, so cancel is
+   * for communicators that are being given up. Takes bounded time, whatever the peer does. */
+  onebitResult_t (*cancel)(void* comm, onebitTransportRequest request);
+  /* Moves messages on, without blocking. */
+  onebitResult_t (*progress)(void* comm);
+  /* Blocks until there may be something new for this endpoint, or the time is over (then
+   * onebitSuccess too: the caller looks at its clock), or `abort` was called. */
+  onebitResult_t (*wait)(void* comm, uint64_t timeoutMs);
+
+  /* Makes the endpoint useless at once: wait returns, and every later call but cancel and close
+   * returns onebitAborted. Callable from any thread, any number of times. */
+  onebitResult_t (*abort)(void* comm);
+  /* Frees the endpoint. Pending requests are cancelled. Never waits for a peer. */
+  onebitResult_t (*close)(void* comm);
+
+  /* Bytes and messages that isend handed to the wire so far: headers and payloads, without what
+   * lower layers add. */
+  onebitResult_t (*getCounters)(void* comm, uint64_t* bytesSent, uint64_t* messagesSent);
+} onebitTransport;
+
+/* Type of the function a plugin exports as ONEBIT_TRANSPORT_SYMBOL. */
+typedef const onebitTransport* (*onebitTransportGetFunction)(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ONEBIT_TRANSPORT_H_ */

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of compression: numbers to signs and scales, and back. Pure functions on memory
+// that the caller owns; they allocate nothing and call nobody.
+//
+// Two implementations have exactly these signatures and the same results to the bit:
+// `kernels::reference` (scalar, the oracle) and `kernels::cpu` (Google Highway, dispatched to the
+// best instruction set of this processor at run time). src/codec/FORMAT.md specifies the
+// arithmetic.
+//
+// Common rules
+//   * z = input + residual_in, in fp32. A set bit means z < 0; +0 and -0 are positive. Element i is
+//     bit i mod 8 of byte i / 8. The bits of `count` elements take BitBytes(count) bytes; the
+//     unused bits of the last byte are written as 0.
+//   * `block` is a positive multiple of kBlockMultiple. Blocks start at element 0 of the piece that
+//     is passed in; the last one may be shorter.
+//   * A mask, if not null, has one bit per element in the same order; a clear bit takes the element
+//     out: its z is 0, its sign positive, its new residual 0, its output 0, and it is in no N. What
+//     the input holds there is ignored, NaN included.
+//   * N of a scale is the number of elements that take part; N = 0 gives the scale 0.
+//   * Pointers need the alignment of their element type only; `bits` and `mask` need none. Nothing
+//   is
+//     read or written beyond the sizes given. residual_out may equal residual_in; otherwise no
+//     output may overlap an input.
+//   * The caller's floating-point control register does not matter: it is saved, set to
+//     round-to-nearest with denormals kept, and restored.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace onebit::kernels {
+
+// Input of the worker side. Sign mode has no residual: both pointers null.
+struct CompressInput {
+  const void* input = nullptr;  // count elements of input_type
+  DataType input_type = DataType::kF32;
+  const void* residual_in = nullptr;        // count elements of residual_type, or null
+  void* residual_out = nullptr;             // the same; null exactly when residual_in is
+  DataType residual_type = DataType::kF32;  // kF32 or kBf16 (rounded to nearest even)
+  const uint8_t* mask = nullptr;
+  size_t count = 0;
+  ScaleRule rule = ScaleRule::kL2;
+};
+
+// Input of the server side: the packets of all ranks for one piece, in rank order.
+//   w_r = scale_r / ranks in fp32;  y = ((+-w_0 +- w_1) +- ...) + residual_in, left to right in
+//   fp32.
+struct ReduceInput {
+  const uint8_t* const* bits = nullptr;  // [ranks] sign bits of `count` elements
+  const float* const* scales = nullptr;  // [ranks] one scale per block, or one scale in tensor mode
+  size_t ranks = 0;
+  const void* residual_in = nullptr;  // null in sign mode
+  void* residual_out = nullptr;
+  DataType residual_type = DataType::kF32;
+  const uint8_t* mask = nullptr;
+  size_t count = 0;
+  ScaleRule rule = ScaleRule::kL2;
+  DataType output_type = DataType::kF32;
+  bool is_sum = false;  // false: the collective returns the mean, true: the sum over ranks
+};
+// The scale a server sends is in units of the result. With a = the scale of y computed by `rule`
+// and rounded to fp32:
+//   mean: t = round_to_output_type(a),          residual_out = y - t * sigma(y)
+//   sum:  t = round_to_output_type(ranks * a),  residual_out = y - (t / ranks) * sigma(y)
+// (products and quotients in fp32). t is stored as fp32, and decoding is +-t without arithmetic, so
+// whatever rounding to the output type loses is in the residual.
+
+// Sum of a tensor whose scale covers more than one call. Starts zeroed; each call adds its
+// kTensorSumBlock-element block sums in index order, in fp64.
+struct TensorSum {
+  double sum = 0;
+  size_t element_count = 0;  // elements that take part so far
+  bool is_finite = true;     // every z so far was finite
+};
+
+struct Checksum {
+  uint32_t sum = 0;       // sum of the little-endian 32-bit words w_i, modulo 2^32
+  uint32_t weighted = 0;  // sum of (i + 1) * w_i, modulo 2^32
+  friend bool operator==(const Checksum&, const Checksum&) = default;
+};
+
+#define ONEBIT_KERNELS_DECLARE                                                                   \
+  /* Worker, block scales: writes BlockCount(count, block) scales, the bits and residual_out.    \
+     Reads input and residual once, writes the residual and count/8 bytes. Returns whether every \
+     z was finite; if not, the outputs are unspecified (but in bounds). */                       \
+  bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_t* bits);      \
+  /* Worker, tensor scale, first pass: bits, and the sum. */                                     \
+  void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum);                    \
+  /* Worker, tensor scale, second pass: residual_out = z - scale * sigma(z). */                  \
+  void CompressResidual(const CompressInput& in, float scale);                                   \
+  /* The scale of a finished sum: (float)sqrt(sum/N) or (float)(sum/N), in fp64. */              \
+  float ScaleOf(const TensorSum& sum, ScaleRule rule);                                           \
+  /* The server's t of the scale `a`; infinite when it does not fit the output type. */          \
+  float OutputScale(float a, size_t ranks, bool is_sum, DataType output_type);                   \
+  /* Server, block scales (`in.scales[r]` has one per block): decode, average, compress. Returns \
+     whether every y and every t was finite. */                                                  \
+  bool ReduceBlocks(const ReduceInput& in, size_t block, float* scales, uint8_t* bits);          \
+  /* Server, tensor scale (`in.scales[r]` has one): first pass, bits and the sum of y. */        \
+  void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum);                        \
+  /* Server, tensor scale: second pass with t = OutputScale(...). */                             \
+  void ReduceResidual(const ReduceInput& in, float t);                                           \
+  /* Mean of the packets of all ranks without compressing again: output[i] = y_i in fp32         \
+     (times ranks when is_sum; residual pointers must be null, output_type is ignored).          \
+     block == 0: one scale per packet. */                                                        \
+  void DecodeAverage(const ReduceInput& in, size_t block, float* output);                        \
+  /* output[i] = bit ? -t : t, t the scale of its block (block == 0: scales[0]), which is exact  \
+     in output_type. */                                                                          \
+  void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block,              \
+              const uint8_t* mask, DataType output_type, void* output);                          \
+  /* Sum of `ranks` buffers in rank order in fp32, divided by `ranks` in fp32 if is_average,     \
+     rounded once to `type`. output may equal any input. */                                      \
+  void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type,         \
+                   bool is_average, void* output);                                               \
+  /* Checksum of `bytes` bytes; the last word is padded with zero bytes. */                      \
+  Checksum ChecksumOf(const void* data, size_t bytes);
+
+namespace reference {
+ONEBIT_KERNELS_DECLARE
+}  // namespace reference
+
+namespace cpu {
+ONEBIT_KERNELS_DECLARE
+}  // namespace cpu
+
+#undef ONEBIT_KERNELS_DECLARE
+
+// The checksum of two byte strings joined, of which the first has `first_words` whole words.
+constexpr Checksum Join(Checksum first, uint64_t first_words, Checksum second) {
+  return {first.sum + second.sum,
+          first.weighted + second.weighted + static_cast<uint32_t>(first_words) * second.sum};
+}
+
+}  // namespace onebit::kernels

@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of the C API.
+#include <vector>
+
+#include "api/handles.h"
+#include "base/settings.h"
+#include "transport/transport.h"
+
+using onebit::Code;
+using onebit::Error;
+using onebit::Guard;
+using onebit::OkStatus;
+using onebit::Status;
+
+namespace {
+
+constexpr int kMaxLocalRanks = 1024;
+
+Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
+  if (comms == nullptr) return Error(Code::kInvalidArgument, "comms is NULL");
+  if (ranks < 1 || ranks > kMaxLocalRanks) {
+    return Error(Code::kInvalidArgument, "n is {}: one process can hold 1 to {} ranks", ranks,
+                 kMaxLocalRanks);
+  }
+  if (devices != nullptr) {
+    return Error(Code::kInvalidArgument,
+                 "devices is not NULL, but this build has no device support: pass NULL for host "
+                 "memory");
+  }
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::Settings* settings, onebit::GetSettings());
+  const onebit::CommOptions options = {
+      .timeout_ms = settings->collective_timeout_ms,
+      .one_exchange_elements = settings->one_exchange_elements,
+      .segment_elements = settings->segment_elements,
+  };
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* transport, onebit::Transport::Get("local"));
+  ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*transport, ranks, options));
+  std::vector<std::unique_ptr<onebitComm_s>> handles;
+  for (auto& comm : group) handles.push_back(std::make_unique<onebitComm_s>(std::move(comm)));
+  for (size_t r = 0; r < handles.size(); ++r) comms[r] = handles[r].release();
+  return OkStatus();
+}
+
+template <typename T>
+onebitResult_t Tell(onebitComm_t comm, T* value, const char* name, auto&& get) {
+  return Guard([&]() -> Status {
+    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    if (value == nullptr) return Error(Code::kInvalidArgument, "{} is NULL", name);
+    *value = get(*comm->comm);
+    return OkStatus();
+  });
+}
+
+}  // namespace
+
+onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const int* devices) {
+  return Guard([&] { return InitAll(comms, n, devices); });
+}
+
+onebitResult_t onebitCommDestroy(onebitComm_t comm) {
+  return Guard([&]() -> Status {
+    if (comm == nullptr) return OkStatus();
+    if (comm->comm->is_in_call()) {
+      return Error(Code::kInvalidUsage,
+                   "rank {}: another thread is inside a call on this communicator; "
+                   "onebitCommAbort ends it",
+                   comm->comm->rank());
+    }
+    comm->self->store(nullptr, std::memory_order_release);
+    delete comm;
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitCommAbort(onebitComm_t comm) {
+  return Guard([&]() -> Status {
+    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    comm->comm->Abort();
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result) {
+  return Tell(comm, result, "result", [](onebit::Comm& c) {
+    if (!c.is_stopped()) return onebitSuccess;
+    // Stopped from outside and not yet noticed by a call: the cause is looked up now.
+    return static_cast<onebitResult_t>(c.Fail(OkStatus()).code());
+  });
+}
+
+onebitResult_t onebitCommCount(onebitComm_t comm, int* count) {
+  return Tell(comm, count, "count", [](onebit::Comm& c) { return c.ranks(); });
+}
+
+onebitResult_t onebitCommUserRank(onebitComm_t comm, int* rank) {
+  return Tell(comm, rank, "rank", [](onebit::Comm& c) { return c.rank(); });
+}
+
+onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
+  return Guard([&]() -> Status {
+    if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
+    const onebit::CommCounters& counters = comm->comm->counters();
+    const auto read = [](const std::atomic<uint64_t>& counter) {
+      return counter.load(std::memory_order_relaxed);
+    };
+    const onebitCommStats_t ours = {
+        .size = sizeof(ours),
+        .dense_calls = read(counters.dense_calls),
+        .compressed_calls = read(counters.compressed_calls),
+        .nonfinite_calls = read(counters.nonfinite_calls),
+        .failed_calls = read(counters.failed_calls),
+        .logical_bytes = read(counters.logical_bytes),
+        .bytes_sent = read(counters.bytes_sent),
+        .messages_sent = read(counters.messages_sent),
+        .codec_ns = read(counters.codec_ns),
+        .call_ns = read(counters.call_ns),
+    };
+    return onebit::CopyStats(&ours, sizeof(ours), stats);
+  });
+}

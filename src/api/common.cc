@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Results, versions, log and settings of the C API.
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "api/handles.h"
+#include "base/log.h"
+#include "base/settings.h"
+
+namespace onebit {
+namespace {
+
+// Each thread has its own last error, and a buffer for the texts it asks for.
+thread_local std::string last_error;     // NOLINT: the C API promises it per thread
+thread_local std::string returned_text;  // NOLINT
+
+static_assert(static_cast<int>(Code::kMismatch) == onebitMismatch);
+static_assert(static_cast<int>(Code::kCorrupt) == onebitCorrupt);
+static_assert(static_cast<int>(Code::kPeerLost) == onebitPeerLost);
+static_assert(static_cast<int>(Code::kNotAuthenticated) == onebitNotAuthenticated);
+static_assert(static_cast<int>(Code::kDetached) == onebitDetached);
+static_assert(static_cast<int>(Code::kAborted) == onebitAborted);
+static_assert(static_cast<int>(Code::kOutOfMemory) == onebitOutOfMemory);
+static_assert(static_cast<int>(Code::kTimeout) == onebitTimeout);
+static_assert(static_cast<int>(Code::kInvalidArgument) == onebitInvalidArgument);
+static_assert(static_cast<int>(LogLevel::kTrace) == onebitLogTrace);
+
+}  // namespace
+
+onebitResult_t Report(const Status& status) {
+  if (!status.ok()) last_error = status.text();
+  return static_cast<onebitResult_t>(status.code());
+}
+
+std::optional<kernels::DataType> TypeOf(onebitDataType_t type) {
+  switch (type) {
+    case onebitFloat16:
+      return kernels::DataType::kF16;
+    case onebitFloat32:
+      return kernels::DataType::kF32;
+    case onebitBfloat16:
+      return kernels::DataType::kBf16;
+  }
+  return std::nullopt;
+}
+
+Status CopyStats(const void* ours, size_t our_size, void* theirs) {
+  size_t their_size;
+  std::memcpy(&their_size, theirs, sizeof(their_size));
+  if (their_size < 2 * sizeof(size_t)) {
+    return Error(Code::kInvalidArgument,
+                 "stats->size is {}: set it to sizeof(*stats) before the call", their_size);
+  }
+  const size_t size = std::min(our_size, their_size);
+  std::memcpy(static_cast<char*>(theirs) + sizeof(size_t),
+              static_cast<const char*>(ours) + sizeof(size_t), size - sizeof(size_t));
+  return OkStatus();
+}
+
+}  // namespace onebit
+
+using onebit::Code;
+using onebit::Error;
+using onebit::Guard;
+using onebit::OkStatus;
+using onebit::Status;
+
+const char* onebitGetErrorString(onebitResult_t result) {
+  switch (result) {
+    case onebitSuccess:
+      return "no error";
+    case onebitUnhandledCudaError:
+      return "unhandled CUDA error";
+    case onebitSystemError:
+      return "system error";
+    case onebitInternalError:
+      return "internal error";
+    case onebitInvalidArgument:
+      return "invalid argument";
+    case onebitInvalidUsage:
+      return "invalid usage";
+    case onebitRemoteError:
+      return "another rank failed";
+    case onebitInProgress:
+      return "in progress";
+    case onebitTimeout:
+      return "timed out";
+    case onebitMismatch:
+      return "mismatch between ranks";
+    case onebitCorrupt:
+      return "corrupt packet";
+    case onebitPeerLost:
+      return "peer lost";
+    case onebitNotAuthenticated:
+      return "not authenticated";
+    case onebitDetached:
+      return "compressor has no communicator";
+    case onebitAborted:
+      return "communicator aborted";
+    case onebitOutOfMemory:
+      return "out of memory";
+  }
+  return "unknown result code";
+}
+
+const char* onebitGetLastError(onebitComm_t comm) {
+  if (comm == nullptr) return onebit::last_error.c_str();
+  try {
+    onebit::returned_text = comm->comm->failure().text();
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
+  return onebit::returned_text.c_str();
+}
+
+onebitResult_t onebitGetVersion(int* version) {
+  return Guard([&]() -> Status {
+    if (version == nullptr) return Error(Code::kInvalidArgument, "version is NULL");
+    *version = ONEBIT_VERSION_CODE;
+    return OkStatus();
+  });
+}
+
+namespace {
+
+// The application's callback, called through the C++ log. Guarded by the log's own lock: SetLogSink
+// returns only when no line is being written.
+struct CallbackSlot {
+  onebitLogCallback_t callback = nullptr;
+  void* argument = nullptr;
+};
+
+void ForwardLog(onebit::LogLevel level, const char* text, void* argument) {
+  const auto* slot = static_cast<const CallbackSlot*>(argument);
+  slot->callback(static_cast<onebitLogLevel_t>(level), text, slot->argument);
+}
+
+}  // namespace
+
+onebitResult_t onebitSetLogCallback(onebitLogCallback_t callback, void* argument) {
+  return Guard([&]() -> Status {
+    static std::mutex mutex;  // one setter at a time
+    static CallbackSlot slots[2];
+    static int current = 0;
+    std::lock_guard lock(mutex);
+    if (callback == nullptr) {
+      onebit::SetLogSink(nullptr, nullptr);
+      return OkStatus();
+    }
+    current ^= 1;  // the slot in use is not touched before the log has let go of it
+    slots[current] = {callback, argument};
+    onebit::SetLogSink(ForwardLog, &slots[current]);
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting) {
+  return Guard([&]() -> Status {
+    if (setting == nullptr) return Error(Code::kInvalidArgument, "setting is NULL");
+    ONEBIT_ASSIGN_OR_RETURN(const auto rows, onebit::GetSettingRows());
+    if (index < 0 || static_cast<size_t>(index) >= rows.size()) {
+      return Error(Code::kInvalidArgument, "there is no setting {}; there are {}", index,
+                   rows.size());
+    }
+    const onebit::SettingRow& row = rows[static_cast<size_t>(index)];
+    *setting = {row.name, row.type, row.default_value, row.help, row.value, row.source};
+    return OkStatus();
+  });
+}

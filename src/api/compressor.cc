@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Compressors of the C API.
+#include "api/compressor_config.h"
+#include "api/handles.h"
+
+using onebit::Code;
+using onebit::CompressorUse;
+using onebit::Error;
+using onebit::Guard;
+using onebit::OkStatus;
+using onebit::Result;
+using onebit::Status;
+
+Result<CompressorUse> CompressorUse::Begin(onebitCompressor_t compressor) {
+  if (compressor->is_in_use.exchange(true, std::memory_order_acquire)) {
+    return Error(Code::kInvalidUsage, "another thread is using this compressor (tensor id {})",
+                 compressor->planned.compressor.config().tensor_id);
+  }
+  return CompressorUse(compressor);
+}
+
+namespace {
+
+Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebitDataType_t type,
+              const onebitCompressorConfig_t* config) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  if (comm->comm->is_in_call()) {
+    return Error(Code::kInvalidUsage,
+                 "rank {}: another thread is inside a call on this communicator",
+                 comm->comm->rank());
+  }
+  ONEBIT_ASSIGN_OR_RETURN(
+      const auto parsed,
+      onebit::ParseCompressorConfig(config, count, type, comm->comm->next_tensor_id()));
+  ONEBIT_ASSIGN_OR_RETURN(auto planned, comm->engine.CreateCompressor(parsed));
+  if (config != nullptr && config->mask != nullptr) planned.compressor.SetMask(config->mask);
+  *handle = new onebitCompressor_s{.planned = std::move(planned), .comm = comm->self};
+  comm->comm->CountTensor();
+  return OkStatus();
+}
+
+}  // namespace
+
+onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor, onebitComm_t comm,
+                                      size_t count, onebitDataType_t datatype,
+                                      const onebitCompressorConfig_t* config) {
+  return Guard([&] { return Create(compressor, comm, count, datatype, config); });
+}
+
+onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return OkStatus();
+    if (compressor->is_in_use.load(std::memory_order_acquire)) {
+      return Error(Code::kInvalidUsage, "a call is using this compressor");
+    }
+    delete compressor;
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    compressor->planned.compressor.Reset();
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint8_t* mask) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    compressor->planned.compressor.SetMask(mask);
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
+                                        onebitCompressorStats_t* stats) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
+    const onebit::Compressor& state = compressor->planned.compressor;
+    const onebit::Plan& plan = *compressor->planned.plan;
+    const onebitCompressorStats_t ours = {
+        .size = sizeof(ours),
+        .epoch = state.epoch(),
+        .nonfinite_calls = state.nonfinite_calls(),
+        .residual_resets = state.residual_resets(),
+        .residual_bytes = state.residual_bytes(),
+        .exchanges = plan.ranks == 1            ? 0u
+                     : plan.key.is_one_exchange ? 1u
+                                                : 2u,
+        .segments = plan.segments(),
+        .wire_bytes = plan.wire_bytes,
+    };
+    return onebit::CopyStats(&ours, sizeof(ours), stats);
+  });
+}

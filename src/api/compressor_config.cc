@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "api/compressor_config.h"
+
+#include "api/handles.h"
+
+namespace onebit {
+namespace {
+
+constexpr int32_t kMaxBlock = 1 << 30;
+constexpr int32_t kMaxAlignment = 65528;  // largest multiple of 8 that fits its header member
+
+// `value`, or `fallback` if it is undefined.
+int32_t Or(int32_t value, int32_t fallback) { return value == ONEBIT_UNDEF_INT ? fallback : value; }
+
+Status Refuse(const char* member, int64_t value, const char* allowed) {
+  return Error(Code::kInvalidArgument, "compressor config: {} is {}, but may be {}", member, value,
+               allowed);
+}
+
+Status CheckEnvelope(const onebitCompressorConfig_t& config) {
+  if (config.magic != ONEBIT_CONFIG_MAGIC) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: magic is {:#x}: start from ONEBIT_COMPRESSOR_CONFIG_INIT",
+                 config.magic);
+  }
+  if (config.size != sizeof(onebitCompressorConfig_t)) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: size is {}, this library (version {}) knows {}", config.size,
+                 ONEBIT_VERSION_CODE, sizeof(onebitCompressorConfig_t));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* config,
+                                                 size_t count, onebitDataType_t type,
+                                                 uint32_t default_tensor_id) {
+  const onebitCompressorConfig_t defaults = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  if (config == nullptr) config = &defaults;
+  ONEBIT_TRY(CheckEnvelope(*config));
+  const auto data_type = TypeOf(type);
+  if (!data_type) {
+    return Error(Code::kInvalidArgument,
+                 "datatype {} is unknown: onebitFloat32, onebitFloat16 or onebitBfloat16",
+                 static_cast<int>(type));
+  }
+  const int32_t mode = Or(config->mode, onebitModeEf);
+  if (mode != onebitModeSign && mode != onebitModeEf) {
+    return Refuse("mode", mode, "onebitModeSign or onebitModeEf");
+  }
+  if (const int32_t collective = Or(config->collective, onebitCollectiveAllReduce);
+      collective != onebitCollectiveAllReduce) {
+    return Refuse("collective", collective, "onebitCollectiveAllReduce");
+  }
+  const int32_t rule = Or(config->scaleRule, onebitScaleL2);
+  if (rule != onebitScaleL2 && rule != onebitScaleL1) {
+    return Refuse("scaleRule", rule, "onebitScaleL2 or onebitScaleL1");
+  }
+  const int32_t block = Or(config->block, 4096);
+  if (block < 0 || block > kMaxBlock ||
+      block % static_cast<int32_t>(kernels::kBlockMultiple) != 0) {
+    return Refuse("block", block, "ONEBIT_BLOCK_TENSOR or a multiple of 64 up to 2^30");
+  }
+  const int32_t residual = Or(config->residualType, onebitFloat32);
+  if (residual != onebitFloat32 && residual != onebitBfloat16) {
+    return Refuse("residualType", residual, "onebitFloat32 or onebitBfloat16");
+  }
+  const int32_t transactional = Or(config->transactional, 1);
+  if (transactional != 0 && transactional != 1)
+    return Refuse("transactional", transactional, "0 or 1");
+  const int32_t alignment = Or(config->chunkAlignment, 64);
+  if (alignment < 8 || alignment > kMaxAlignment || alignment % 8 != 0) {
+    return Refuse("chunkAlignment", alignment, "a multiple of 8 from 8 to 65528");
+  }
+  const int32_t server_residual = Or(config->serverResidual, 1);
+  if (server_residual != 0 && server_residual != 1) {
+    return Refuse("serverResidual", server_residual, "0 or 1");
+  }
+  if (config->tensorId > UINT32_MAX) {
+    return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
+  }
+  return Compressor::Config{
+      .kind = mode == onebitModeEf ? CodecKind::kEf : CodecKind::kSign,
+      .count = count,
+      .type = *data_type,
+      .rule = rule == onebitScaleL2 ? kernels::ScaleRule::kL2 : kernels::ScaleRule::kL1,
+      .block = static_cast<uint32_t>(block),
+      .residual_type =
+          residual == onebitFloat32 ? kernels::DataType::kF32 : kernels::DataType::kBf16,
+      .is_transactional = transactional == 1,
+      .chunk_alignment = static_cast<uint16_t>(alignment),
+      .has_server_residual = server_residual == 1,
+      .tensor_id =
+          config->tensorId < 0 ? default_tensor_id : static_cast<uint32_t>(config->tensorId),
+  };
+}
+
+}  // namespace onebit

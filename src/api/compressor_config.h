@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// From the C configuration of a compressor, with its undefined members, to a checked one.
+#pragma once
+
+#include "compressor/compressor.h"
+#include "onebit/onebit.h"
+
+namespace onebit {
+
+// `config` may be null: all defaults. tensor_id is the given one, or `default_tensor_id`.
+Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* config,
+                                                 size_t count, onebitDataType_t type,
+                                                 uint32_t default_tensor_id);
+
+}  // namespace onebit

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Zeroed memory on a cache-line boundary, owned.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "base/status.h"
+
+namespace onebit {
+
+inline constexpr size_t kCacheLine = 64;
+
+constexpr size_t RoundUp(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Move-only; empty when moved from or of size 0.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+
+  // `purpose` is named in the error.
+  static Result<AlignedBuffer> Create(size_t bytes, const char* purpose) {
+    AlignedBuffer buffer;
+    if (bytes == 0) return buffer;
+    if (bytes > SIZE_MAX - kCacheLine) {
+      return Error(Code::kOutOfMemory, "{} of {} bytes is more than can be addressed", purpose,
+                   bytes);
+    }
+    buffer.memory_.reset(std::aligned_alloc(kCacheLine, RoundUp(bytes, kCacheLine)));
+    if (buffer.memory_ == nullptr) {
+      return Error(Code::kOutOfMemory, "no memory for {} of {} bytes", purpose, bytes);
+    }
+    buffer.bytes_ = bytes;
+    buffer.Clear();
+    return buffer;
+  }
+
+  void Clear() {
+    if (bytes_ != 0) std::memset(memory_.get(), 0, bytes_);
+  }
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+  size_t size() const { return memory_ == nullptr ? 0 : bytes_; }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<void, Free> memory_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace onebit

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The log: one line a call, to stderr, a file or the application's callback.
+#pragma once
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace onebit {
+
+enum class LogLevel : int { kNone = 0, kVersion = 1, kWarn = 2, kInfo = 3, kTrace = 4 };
+
+using LogSink = void (*)(LogLevel level, const char* text, void* argument);
+
+// True when lines of `level` are written; check before composing an expensive text.
+bool LogEnabled(LogLevel level);
+
+// Writes one line in NCCL's shape, "host:pid:tid onebit WARN text". Callable from any thread.
+void LogLine(LogLevel level, std::string_view text);
+
+// Sends lines to `sink` instead; null restores stderr or ONEBIT_DEBUG_FILE.
+void SetLogSink(LogSink sink, void* argument);
+
+template <typename... Args>
+void Log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  if (LogEnabled(level)) LogLine(level, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace onebit

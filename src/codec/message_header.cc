@@ -1,0 +1,265 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/message_header.h"
+
+#include <bit>
+#include <cstring>
+#include <optional>
+
+namespace onebit {
+namespace {
+
+using kernels::DataType;
+using kernels::ScaleRule;
+
+constexpr uint32_t kMagic = 0x5449'4231u;  // the bytes "1BIT"
+
+// Offsets of FORMAT.md.
+enum Offset : size_t {
+  kAtMagic = 0,
+  kAtVersion = 4,
+  kAtExchange = 5,
+  kAtFlags = 6,
+  kAtComm = 8,
+  kAtHeaderCheck = 12,
+  kAtSequence = 16,
+  kAtCount = 24,
+  kAtTensor = 32,
+  kAtMaskDigest = 36,
+  kAtBlock = 40,
+  kAtCollective = 44,
+  kAtType = 45,
+  kAtOp = 46,
+  kAtCodec = 47,
+  kAtAlignment = 48,
+  kAtRule = 50,
+  kAtParameters = 51,
+  kAtSegment = 52,
+  kAtSegmentCount = 54,
+  kAtSum = 56,
+  kAtWeighted = 60,
+};
+
+enum Flag : uint16_t { kNonfinite = 1, kChecksum = 2, kKnownFlags = 3 };
+enum Parameter : uint8_t { kServerResidual = 1, kOneExchange = 2, kKnownParameters = 3 };
+
+static_assert(std::endian::native == std::endian::little,
+              "the wire is little-endian; a big-endian port swaps here and in the kernels");
+
+template <typename T>
+void Put(std::byte* bytes, Offset offset, T value) {
+  std::memcpy(bytes + offset, &value, sizeof(value));
+}
+
+template <typename T>
+T Get(const std::byte* bytes, Offset offset) {
+  T value;
+  std::memcpy(&value, bytes + offset, sizeof(value));
+  return value;
+}
+
+// Both sums over the header with the check itself as zero, folded into one word.
+uint32_t HeaderCheck(const std::byte* bytes) {
+  HeaderBytes copy;
+  std::memcpy(copy.data(), bytes, kHeaderBytes);
+  Put<uint32_t>(copy.data(), kAtHeaderCheck, 0);
+  const auto checksum = kernels::cpu::ChecksumOf(copy.data(), copy.size());
+  return checksum.sum ^ std::rotl(checksum.weighted, 16);
+}
+
+uint8_t WireType(DataType type) { return static_cast<uint8_t>(type); }
+
+template <typename Enum>
+std::optional<Enum> OneOf(uint8_t value, std::initializer_list<Enum> values) {
+  for (Enum candidate : values) {
+    if (static_cast<uint8_t>(candidate) == value) return candidate;
+  }
+  return std::nullopt;
+}
+
+const char* NameOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAvg:
+      return "avg";
+  }
+  return "?";
+}
+
+const char* NameOf(CodecKind codec) {
+  switch (codec) {
+    case CodecKind::kDense:
+      return "dense";
+    case CodecKind::kSign:
+      return "sign";
+    case CodecKind::kEf:
+      return "ef";
+  }
+  return "?";
+}
+
+const char* NameOf(ScaleRule rule) { return rule == ScaleRule::kL2 ? "l2" : "l1"; }
+
+std::string BlockText(uint32_t block) { return block == 0 ? "tensor" : fmt::format("{}", block); }
+
+}  // namespace
+
+const char* NameOf(DataType type) {
+  switch (type) {
+    case DataType::kF32:
+      return "float32";
+    case DataType::kF16:
+      return "float16";
+    case DataType::kBf16:
+      return "bfloat16";
+  }
+  return "?";
+}
+
+const char* NameOf(Collective collective) {
+  switch (collective) {
+    case Collective::kBarrier:
+      return "barrier";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kAllReduce:
+      return "allreduce";
+  }
+  return "?";
+}
+
+void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
+  const CallDescriptor& call = header.call;
+  std::byte* out = bytes->data();
+  Put<uint32_t>(out, kAtMagic, kMagic);
+  Put<uint8_t>(out, kAtVersion, kFormatVersion);
+  Put<uint8_t>(out, kAtExchange, header.exchange);
+  Put<uint16_t>(
+      out, kAtFlags,
+      (header.is_nonfinite ? kNonfinite : 0) | (header.has_payload_checksum ? kChecksum : 0));
+  Put<uint32_t>(out, kAtComm, call.comm_id);
+  Put<uint64_t>(out, kAtSequence, call.sequence);
+  Put<uint64_t>(out, kAtCount, call.count);
+  Put<uint32_t>(out, kAtTensor, call.tensor_id);
+  Put<uint32_t>(out, kAtMaskDigest, call.mask_digest);
+  Put<uint32_t>(out, kAtBlock, call.block);
+  Put<uint8_t>(out, kAtCollective, static_cast<uint8_t>(call.collective));
+  Put<uint8_t>(out, kAtType, WireType(call.type));
+  Put<uint8_t>(out, kAtOp, static_cast<uint8_t>(call.op));
+  Put<uint8_t>(out, kAtCodec, static_cast<uint8_t>(call.codec));
+  Put<uint16_t>(out, kAtAlignment, call.chunk_alignment);
+  Put<uint8_t>(out, kAtRule, static_cast<uint8_t>(call.rule));
+  Put<uint8_t>(
+      out, kAtParameters,
+      (call.has_server_residual ? kServerResidual : 0) | (call.is_one_exchange ? kOneExchange : 0));
+  Put<uint16_t>(out, kAtSegment, header.segment);
+  Put<uint16_t>(out, kAtSegmentCount, header.segment_count);
+  Put<uint32_t>(out, kAtSum, header.payload_checksum.sum);
+  Put<uint32_t>(out, kAtWeighted, header.payload_checksum.weighted);
+  Put<uint32_t>(out, kAtHeaderCheck, HeaderCheck(out));
+}
+
+Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
+  if (bytes.size() != kHeaderBytes) {
+    return Error(Code::kCorrupt, "header has {} bytes, not {}", bytes.size(), kHeaderBytes);
+  }
+  const std::byte* in = bytes.data();
+  if (const auto magic = Get<uint32_t>(in, kAtMagic); magic != kMagic) {
+    return Error(Code::kCorrupt, "message begins with {:#010x}: not an onebit message", magic);
+  }
+  if (const auto version = Get<uint8_t>(in, kAtVersion); version != kFormatVersion) {
+    return Error(Code::kMismatch,
+                 "packet has version {}, this library reads {}: use one version on all ranks",
+                 version, kFormatVersion);
+  }
+  if (Get<uint32_t>(in, kAtHeaderCheck) != HeaderCheck(in)) {
+    return Error(Code::kCorrupt, "header fails its check: damaged on the way");
+  }
+  const auto flags = Get<uint16_t>(in, kAtFlags);
+  const auto parameters = Get<uint8_t>(in, kAtParameters);
+  const auto exchange = Get<uint8_t>(in, kAtExchange);
+  const auto collective =
+      OneOf(Get<uint8_t>(in, kAtCollective),
+            {Collective::kBarrier, Collective::kBroadcast, Collective::kAllReduce});
+  const auto type =
+      OneOf(Get<uint8_t>(in, kAtType), {DataType::kF32, DataType::kF16, DataType::kBf16});
+  const auto op = OneOf(Get<uint8_t>(in, kAtOp), {ReduceOp::kSum, ReduceOp::kAvg});
+  const auto codec =
+      OneOf(Get<uint8_t>(in, kAtCodec), {CodecKind::kDense, CodecKind::kSign, CodecKind::kEf});
+  const auto rule = OneOf(Get<uint8_t>(in, kAtRule), {ScaleRule::kL2, ScaleRule::kL1});
+  const auto segment = Get<uint16_t>(in, kAtSegment);
+  const auto segment_count = Get<uint16_t>(in, kAtSegmentCount);
+  if (!collective || !type || !op || !codec || !rule || (flags & ~kKnownFlags) != 0 ||
+      (parameters & ~kKnownParameters) != 0 || exchange < 1 || exchange > 2 ||
+      segment >= segment_count) {
+    return Error(Code::kCorrupt, "header has a member outside its range");
+  }
+  MessageHeader header;
+  header.call = {
+      .comm_id = Get<uint32_t>(in, kAtComm),
+      .sequence = Get<uint64_t>(in, kAtSequence),
+      .collective = *collective,
+      .count = Get<uint64_t>(in, kAtCount),
+      .tensor_id = Get<uint32_t>(in, kAtTensor),
+      .type = *type,
+      .op = *op,
+      .codec = *codec,
+      .block = Get<uint32_t>(in, kAtBlock),
+      .rule = *rule,
+      .chunk_alignment = Get<uint16_t>(in, kAtAlignment),
+      .has_server_residual = (parameters & kServerResidual) != 0,
+      .is_one_exchange = (parameters & kOneExchange) != 0,
+      .mask_digest = Get<uint32_t>(in, kAtMaskDigest),
+  };
+  header.exchange = exchange;
+  header.is_nonfinite = (flags & kNonfinite) != 0;
+  header.has_payload_checksum = (flags & kChecksum) != 0;
+  header.segment = segment;
+  header.segment_count = segment_count;
+  header.payload_checksum = {Get<uint32_t>(in, kAtSum), Get<uint32_t>(in, kAtWeighted)};
+  return header;
+}
+
+std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor& there) {
+  std::string text;
+  const auto add = [&text](const char* name, const auto& ours, const auto& theirs) {
+    if (ours == theirs) return;
+    fmt::format_to(std::back_inserter(text), "{}{} {} here, {} there", text.empty() ? "" : "; ",
+                   name, ours, theirs);
+  };
+  using std::string_view;
+  add("communicator", here.comm_id, there.comm_id);
+  add("call number", here.sequence, there.sequence);
+  add("collective", string_view(NameOf(here.collective)), string_view(NameOf(there.collective)));
+  add("count", here.count, there.count);
+  add("type", string_view(NameOf(here.type)), string_view(NameOf(there.type)));
+  add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
+  add("mode", string_view(NameOf(here.codec)), string_view(NameOf(there.codec)));
+  add(here.collective == Collective::kBroadcast ? "root" : "tensor id", here.tensor_id,
+      there.tensor_id);
+  add("block", BlockText(here.block), BlockText(there.block));
+  add("scale rule", string_view(NameOf(here.rule)), string_view(NameOf(there.rule)));
+  add("chunk alignment", here.chunk_alignment, there.chunk_alignment);
+  add("server residual", here.has_server_residual, there.has_server_residual);
+  add("one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", here.is_one_exchange, there.is_one_exchange);
+  add("mask digest", here.mask_digest, there.mask_digest);
+  return text;
+}
+
+std::string Describe(const CallDescriptor& call) {
+  std::string text = fmt::format("{} {}", NameOf(call.collective), call.sequence);
+  if (call.collective == Collective::kBarrier) return text;
+  fmt::format_to(std::back_inserter(text), " of {} {}", call.count, NameOf(call.type));
+  if (call.collective == Collective::kBroadcast) {
+    return text + fmt::format(" from rank {}", call.tensor_id);
+  }
+  fmt::format_to(std::back_inserter(text), ", {}, {}", NameOf(call.op), NameOf(call.codec));
+  if (call.codec != CodecKind::kDense) {
+    fmt::format_to(std::back_inserter(text), " block {} {}, tensor {}", BlockText(call.block),
+                   NameOf(call.rule), call.tensor_id);
+  }
+  return text;
+}
+
+}  // namespace onebit

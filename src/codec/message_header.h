@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The 64 bytes in front of every message (FORMAT.md, "Header"): who sent which part of which call.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+
+namespace onebit {
+
+inline constexpr size_t kHeaderBytes = 64;
+inline constexpr uint8_t kFormatVersion = 1;
+
+enum class Collective : uint8_t { kBarrier = 0, kBroadcast = 1, kAllReduce = 2 };
+enum class CodecKind : uint8_t { kDense = 0, kSign = 1, kEf = 2 };
+enum class ReduceOp : uint8_t { kSum = 0, kAvg = 4 };
+
+// What all ranks must agree on for one call. Equal on every message of the call.
+struct CallDescriptor {
+  uint32_t comm_id = 0;
+  uint64_t sequence = 0;  // calls on this communicator before this one
+  Collective collective = Collective::kBarrier;
+  uint64_t count = 0;      // elements
+  uint32_t tensor_id = 0;  // compressed calls; the root in a broadcast
+  kernels::DataType type = kernels::DataType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  CodecKind codec = CodecKind::kDense;
+  uint32_t block = 0;  // 0: tensor
+  kernels::ScaleRule rule = kernels::ScaleRule::kL2;
+  uint16_t chunk_alignment = 0;
+  bool has_server_residual = false;
+  bool is_one_exchange = false;
+  uint32_t mask_digest = 0;  // 0: no mask
+
+  friend bool operator==(const CallDescriptor&, const CallDescriptor&) = default;
+};
+
+// One message of a call.
+struct MessageHeader {
+  CallDescriptor call;
+  uint8_t exchange = 1;  // 1 or 2
+  bool is_nonfinite = false;
+  bool has_payload_checksum = false;
+  uint16_t segment = 0;
+  uint16_t segment_count = 1;
+  kernels::Checksum payload_checksum;
+};
+
+using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+
+void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes);
+
+// Rejects with kCorrupt what is no header or was damaged, with kMismatch what a different version
+// of the library sent. The text has no ranks; the caller knows them.
+Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes);
+
+// "count 1024 here, 1000 there, ..." for the members in which two calls differ; "" if in none.
+std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor& there);
+
+// "allreduce 17 of 1024 float32, avg, ef block 4096 l2, tensor 3"
+std::string Describe(const CallDescriptor& call);
+
+const char* NameOf(kernels::DataType type);
+const char* NameOf(Collective collective);
+
+}  // namespace onebit

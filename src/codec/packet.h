@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The payload of a compressed message (FORMAT.md, "Payload"): scales, then sign bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+
+namespace onebit {
+
+// How many scales and elements a packet holds; everything else about its form follows.
+struct PacketShape {
+  size_t scale_count = 0;
+  size_t element_count = 0;
+
+  constexpr size_t scale_bytes() const { return scale_count * sizeof(float); }
+  constexpr size_t bytes() const { return scale_bytes() + kernels::BitBytes(element_count); }
+};
+
+// Shape of `element_count` elements of one chunk with scales per `block`, or one if block is 0. No
+// element, no scale.
+constexpr PacketShape ShapeOf(size_t element_count, size_t block) {
+  if (element_count == 0) return {};
+  return {block == 0 ? 1 : kernels::BlockCount(element_count, block), element_count};
+}
+
+// A packet in memory that begins on a 4-byte boundary.
+struct PacketView {
+  float* scales = nullptr;
+  uint8_t* bits = nullptr;
+};
+
+inline PacketView ViewOf(std::byte* packet, PacketShape shape) {
+  return {reinterpret_cast<float*>(packet),
+          reinterpret_cast<uint8_t*>(packet + shape.scale_bytes())};
+}
+
+// Checks what a received packet claims: its checksum, scales that are finite and not negative,
+// unused bits that are 0. A packet flagged non-finite is checked for its checksum only.
+Status CheckPacket(std::span<const std::byte> packet, PacketShape shape, bool is_nonfinite,
+                   kernels::Checksum expected);
+
+}  // namespace onebit

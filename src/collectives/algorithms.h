@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The algorithms: each writes the plan of one collective for one rank.
+#pragma once
+
+#include "collectives/plan.h"
+
+namespace onebit {
+
+// Scatter, reduce, all-gather: two exchanges; dense, or compressed in both. allreduce_sra.cc
+Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+
+// One exchange: every rank gets all packets and does the server's work of every chunk itself, with
+// a replicated server residual, so that its bytes equal those of PlanAllReduceSra. Compressed only.
+// allreduce_one_exchange.cc
+Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks);
+
+// The root's buffer to all; every other pair exchanges a header, so that ranks whose calls differ
+// find out. broadcast.cc
+Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks);
+
+// A header from everyone to everyone. broadcast.cc
+Plan PlanBarrier(const PlanKey& key, uint32_t rank, uint32_t ranks);
+
+// A copy from input to output: what every collective is for one rank. broadcast.cc
+Plan PlanCopy(const PlanKey& key);
+
+// The selection table: which of the above serves a key. select.cc
+Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+
+// Chunks of a compressed allreduce of this key; the same for both of its algorithms.
+inline Partition ChunksOf(const PlanKey& key, uint32_t ranks) {
+  return {key.count, ranks, key.chunk_alignment, key.block, 0};
+}
+
+// A packet with all chunks of a tensor: the scales of chunk 0, 1, ..., then all bits.
+PacketShape WholeShape(const Partition& chunks, uint32_t ranks, uint32_t block);
+
+}  // namespace onebit

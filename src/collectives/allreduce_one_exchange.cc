@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One exchange, for tensors so small that latency counts and bytes do not: every rank sends its
+// whole packet to all, and every rank does the server's work of every chunk. Chunks, sums and
+// scales are those of allreduce_sra.cc, and the replicated server residual stays equal on all
+// ranks, so the output has the same bytes.
+#include "collectives/algorithms.h"
+#include "collectives/plan_builder.h"
+
+namespace onebit {
+
+PacketShape WholeShape(const Partition& chunks, uint32_t ranks, uint32_t block) {
+  PacketShape shape;
+  for (uint32_t chunk = 0; chunk < ranks; ++chunk) {
+    shape.scale_count += ShapeOf(chunks.Chunk(chunk).count, block).scale_count;
+    shape.element_count += chunks.Chunk(chunk).count;
+  }
+  return shape;
+}
+
+Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks) {
+  const Partition chunks = ChunksOf(key, ranks);
+  PlanBuilder builder(key, rank, ranks, chunks);
+  const ElementRange all{0, key.count};
+  const PacketShape mean_shape = WholeShape(chunks, ranks, key.block);
+  PacketShape shape = mean_shape;
+  if (key.block == 0) shape.scale_count = key.count == 0 ? 0 : 1;  // one worker scale per rank
+
+  const size_t stride = RoundUp(shape.bytes(), kCacheLine);
+  const size_t packets = builder.Reserve(stride * ranks).offset;
+  const auto packet_of = [&](uint32_t r) {
+    return Region{Space::kPackets, packets + r * stride, shape.bytes()};
+  };
+
+  Step compress = {.kind = StepKind::kCompress, .chunk = kAllChunks, .elements = all};
+  compress.region = packet_of(rank);
+  compress.shape = shape;
+  compress.packet = builder.NewPackets();
+  const uint32_t compressed = builder.Add(compress);
+
+  Step reduce = {.kind = StepKind::kReduce, .chunk = kAllChunks, .elements = all};
+  reduce.region = builder.Reserve(mean_shape.bytes());
+  reduce.shape = mean_shape;
+  reduce.packet = builder.NewPackets();
+  reduce.sources = packets;
+  reduce.stride = stride;
+  reduce.own_source = compress.region.offset;
+  const uint32_t reduced = builder.Add(reduce, {compressed});
+
+  for (uint32_t k = 1; k < ranks; ++k) {
+    const uint32_t peer = (rank + k) % ranks;
+    Step send = {.kind = StepKind::kSend, .chunk = kAllChunks, .peer = peer, .elements = all};
+    send.region = compress.region;
+    send.shape = shape;
+    send.packet = compress.packet;
+    builder.Add(send, {compressed});
+    Step receive = {.kind = StepKind::kReceive, .chunk = kAllChunks, .peer = peer, .elements = all};
+    receive.region = packet_of(peer);
+    receive.shape = shape;
+    builder.AddDependency(reduced, builder.Add(receive));
+  }
+
+  Step decode = {.kind = StepKind::kDecode, .chunk = kAllChunks, .elements = all};
+  decode.region = reduce.region;
+  decode.shape = mean_shape;
+  builder.Add(decode, {reduced});
+  return std::move(builder).Build();
+}
+
+}  // namespace onebit

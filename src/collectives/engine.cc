@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "collectives/algorithms.h"
+
+namespace onebit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <typename T>
+void Fill(void* output, size_t count, T value) {
+  std::fill_n(static_cast<T*>(output), count, value);
+}
+
+// What a call with a non-finite value returns: quiet NaNs, so that a loss scaler notices.
+void FillNan(void* output, size_t count, kernels::DataType type) {
+  switch (type) {
+    case kernels::DataType::kF32:
+      return Fill<uint32_t>(output, count, 0x7fc0'0000u);
+    case kernels::DataType::kF16:
+      return Fill<uint16_t>(output, count, 0x7e00u);
+    case kernels::DataType::kBf16:
+      return Fill<uint16_t>(output, count, 0x7fc0u);
+  }
+}
+
+void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
+  return {
+      .collective = Collective::kAllReduce,
+      .codec = config.kind,
+      .is_one_exchange = is_one_exchange,
+      .type = config.type,
+      .block = config.block,
+      .chunk_alignment = config.chunk_alignment,
+      .count = config.count,
+  };
+}
+
+}  // namespace
+
+Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
+  const auto ranks = static_cast<uint32_t>(comm_.ranks());
+  const bool is_one_exchange = ranks > 1 && config.count <= comm_.options().one_exchange_elements;
+  auto plan = PlanFor(KeyOf(config, is_one_exchange));
+  config.server_elements =
+      is_one_exchange ? config.count
+                      : ChunksOf(plan->key, ranks).Chunk(static_cast<size_t>(comm_.rank())).count;
+  ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
+  ONEBIT_TRY(ReservePackets(*plan));
+  return PlannedCompressor{std::move(compressor), std::move(plan)};
+}
+
+Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor) {
+  if (compressor != nullptr) {
+    const Compressor& state = compressor->compressor;
+    const Plan& plan = *compressor->plan;
+    CallDescriptor descriptor = DescriptorOf(plan.key);
+    descriptor.op = op;
+    descriptor.tensor_id = state.config().tensor_id;
+    descriptor.rule = state.config().rule;
+    descriptor.has_server_residual = state.config().has_server_residual;
+    descriptor.mask_digest = state.mask_digest();
+    return Run(plan, descriptor, buffers, compressor);
+  }
+  const auto plan =
+      PlanFor({.collective = Collective::kAllReduce, .type = buffers.type, .count = buffers.count});
+  CallDescriptor descriptor = DescriptorOf(plan->key);
+  descriptor.op = op;
+  return Run(*plan, descriptor, buffers, nullptr);
+}
+
+Status Engine::Broadcast(const Buffers& buffers, uint32_t root) {
+  const auto plan = PlanFor({.collective = Collective::kBroadcast,
+                             .type = buffers.type,
+                             .root = root,
+                             .count = buffers.count});
+  CallDescriptor descriptor = DescriptorOf(plan->key);
+  descriptor.tensor_id = root;
+  return Run(*plan, descriptor, buffers, nullptr);
+}
+
+Status Engine::Barrier() {
+  const auto plan = PlanFor({.collective = Collective::kBarrier});
+  return Run(*plan, DescriptorOf(plan->key), {}, nullptr);
+}
+
+CallDescriptor Engine::DescriptorOf(const PlanKey& key) const {
+  return {
+      .comm_id = comm_.id(),
+      .collective = key.collective,
+      .count = key.count,
+      .type = key.type,
+      .codec = key.codec,
+      .block = key.block,
+      .chunk_alignment = key.chunk_alignment,
+      .is_one_exchange = key.is_one_exchange,
+  };
+}
+
+Status Engine::Run(const Plan& plan, CallDescriptor descriptor, const Buffers& buffers,
+                   PlannedCompressor* compressor) {
+  ONEBIT_TRY(comm_.Enter());
+  const auto begin = Clock::now();
+  descriptor.sequence = comm_.NextSequence();
+  Status status = RunEntered(plan, descriptor, buffers, compressor);
+  CommCounters& counters = comm_.counters();
+  const Endpoint::Counters sent = comm_.endpoint().counters();
+  counters.bytes_sent.store(sent.bytes_sent, std::memory_order_relaxed);
+  counters.messages_sent.store(sent.messages_sent, std::memory_order_relaxed);
+  Add(counters.call_ns,
+      static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count()));
+  if (status.ok()) {
+    Add(compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
+    Add(counters.logical_bytes, buffers.count * kernels::BytesOf(buffers.type));
+  } else {
+    Add(counters.failed_calls, 1);
+  }
+  comm_.Exit();
+  return status;
+}
+
+Status Engine::RunEntered(const Plan& plan, const CallDescriptor& descriptor,
+                          const Buffers& buffers, PlannedCompressor* compressor) {
+  ONEBIT_TRY(ReservePackets(plan));
+  Compressor* state = compressor == nullptr ? nullptr : &compressor->compressor;
+  const Call call = {
+      .plan = &plan,
+      .descriptor = descriptor,
+      .input = static_cast<const std::byte*>(buffers.input),
+      .output = static_cast<std::byte*>(buffers.output),
+      .packets = packets_.data(),
+      .compressor = state,
+  };
+  auto outcome = executor_.Run(call);
+  if (!outcome.ok()) {
+    if (state != nullptr) state->DiscardFailed();
+    return outcome.status();
+  }
+  Add(comm_.counters().codec_ns, outcome.value().codec_ns);
+  if (!outcome.value().is_finite) {
+    Add(comm_.counters().nonfinite_calls, 1);
+    FillNan(buffers.output, buffers.count, buffers.type);
+    state->DiscardNonfinite();
+  } else if (state != nullptr) {
+    state->set_op(descriptor.op);
+    // For one rank the result is the input: there is nothing to commit.
+    if (plan.ranks > 1) state->Commit();
+  }
+  return OkStatus();
+}
+
+Status Engine::ReservePackets(const Plan& plan) {
+  if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(packets_, AlignedBuffer::Create(plan.packet_space_bytes, "packet space"));
+  return OkStatus();
+}
+
+std::shared_ptr<const Plan> Engine::PlanFor(const PlanKey& key) {
+  for (CachedPlan& cached : plans_) {
+    if (cached.plan->key == key) {
+      cached.last_use = ++uses_;
+      return cached.plan;
+    }
+  }
+  auto plan = std::make_shared<const Plan>(SelectPlan(key, static_cast<uint32_t>(comm_.rank()),
+                                                      static_cast<uint32_t>(comm_.ranks()),
+                                                      comm_.options().segment_elements));
+  executor_.Reserve(*plan);
+  if (plans_.size() == kMaxCachedPlans) {
+    const auto oldest =
+        std::min_element(plans_.begin(), plans_.end(),
+                         [](const auto& a, const auto& b) { return a.last_use < b.last_use; });
+    plans_.erase(oldest);
+  }
+  plans_.push_back({plan, ++uses_});
+  return plan;
+}
+
+}  // namespace onebit

@@ -1,0 +1,334 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/host_executor.h"
+
+#include <algorithm>
+
+namespace onebit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+uint64_t Nanoseconds(Clock::duration duration) {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(duration).count());
+}
+
+// A peer that stays silent is looked at again this often even if no event comes.
+constexpr uint64_t kWaitSliceMs = 100;
+
+}  // namespace
+
+HostExecutor::HostExecutor(Comm& comm)
+    : comm_(comm),
+      endpoint_(comm.endpoint()),
+      compute_(static_cast<uint32_t>(comm.ranks())),
+      inbound_(static_cast<size_t>(comm.ranks())) {}
+
+void HostExecutor::Reserve(const Plan& plan) {
+  const size_t steps = plan.steps.size();
+  if (steps > waiting_for_.size()) {
+    waiting_for_.resize(steps);
+    nonfinite_.resize(steps);
+    has_arrived_.resize(steps);
+    expected_.resize(steps);
+    sending_.reserve(steps);
+    receiving_.reserve(steps);
+    for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &sends_}) {
+      queue->Reserve(steps);
+    }
+  }
+  if (plan.packet_count > checksums_.size()) checksums_.resize(plan.packet_count);
+}
+
+Result<HostExecutor::Outcome> HostExecutor::Run(const Call& call) {
+  Start(call);
+  if (Status status = Loop(); !status.ok()) {
+    CancelAll();
+    return comm_.Fail(Explain(status));
+  }
+  return Outcome{.is_finite = is_finite_, .codec_ns = codec_ns_};
+}
+
+void HostExecutor::Start(const Call& call) {
+  call_ = &call;
+  plan_ = call.plan;
+  steps_left_ = plan_->steps.size();
+  is_finite_ = true;
+  codec_ns_ = 0;
+  last_progress_ = Clock::now();
+  for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &sends_}) queue->Clear();
+  sending_.clear();
+  receiving_.clear();
+  for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
+    Inbound& inbound = inbound_[peer];
+    inbound.request = nullptr;
+    inbound.step = kNoStep;
+    inbound.left = inbound.missing = peer == plan_->rank ? 0 : plan_->messages_per_peer;
+  }
+  for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
+    waiting_for_[step] = plan_->steps[step].dependency_count;
+    nonfinite_[step] = 0;
+    has_arrived_[step] = 0;
+  }
+  for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
+    if (waiting_for_[step] == 0) MakeReady(step);
+  }
+}
+
+Status HostExecutor::Loop() {
+  while (steps_left_ != 0) {
+    if (comm_.is_stopped()) return Error(Code::kAborted, "stopped");
+    bool has_moved = false;
+    ONEBIT_TRY(Poll(&has_moved));
+    has_moved = ComputeOne() || has_moved;
+    if (has_moved) {
+      last_progress_ = Clock::now();
+      continue;
+    }
+    if (steps_left_ == 0) break;
+    ONEBIT_TRY(Deadline());
+    ONEBIT_TRY(endpoint_.Wait(std::min(kWaitSliceMs, comm_.options().timeout_ms)));
+  }
+  return OkStatus();
+}
+
+// Messages have no queue of their own for "allowed": receives look at waiting_for_ when they
+// arrive.
+void HostExecutor::MakeReady(uint32_t step) {
+  switch (plan_->steps[step].kind) {
+    case StepKind::kReduce:
+      reduces_.Push(step);
+      break;
+    case StepKind::kCompress:
+      compressions_.Push(step);
+      break;
+    case StepKind::kDecode:
+    case StepKind::kCopy:
+      decodings_.Push(step);
+      break;
+    case StepKind::kSend:
+      sends_.Push(step);
+      break;
+    case StepKind::kReceive:
+      break;
+  }
+}
+
+// The flag of a step follows its results to whatever is made of them.
+void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
+  const Step& done = plan_->steps[step];
+  if (is_nonfinite) {
+    nonfinite_[step] = 1;
+    is_finite_ = false;
+  }
+  --steps_left_;
+  for (uint32_t i = 0; i < done.successor_count; ++i) {
+    const uint32_t successor = plan_->successors[done.first_successor + i];
+    nonfinite_[successor] |= nonfinite_[step];
+    if (--waiting_for_[successor] == 0) MakeReady(successor);
+  }
+}
+
+// What others wait for goes first: a reduced chunk serves all peers, a compressed one serves one, a
+// decoded one nobody.
+bool HostExecutor::ComputeOne() {
+  StepQueue* queue = !reduces_.empty()        ? &reduces_
+                     : !compressions_.empty() ? &compressions_
+                     : !decodings_.empty()    ? &decodings_
+                                              : nullptr;
+  if (queue == nullptr) return false;
+  const uint32_t step = queue->Pop();
+  const auto begin = Clock::now();
+  const bool is_finite =
+      compute_.Run(*call_, plan_->steps[step], nonfinite_[step] != 0, checksums_.data());
+  codec_ns_ += Nanoseconds(Clock::now() - begin);
+  Finish(step, !is_finite);
+  return true;
+}
+
+Status HostExecutor::Poll(bool* has_moved) {
+  if (plan_->ranks == 1) return OkStatus();
+  ONEBIT_TRY(endpoint_.Progress());
+  ONEBIT_TRY(StartSends(has_moved));
+  ONEBIT_TRY(PollReceives(has_moved));
+  return PollSends(has_moved);
+}
+
+Status HostExecutor::StartSends(bool* has_moved) {
+  while (!sends_.empty()) {
+    const uint32_t index = sends_.front();
+    const Step& step = plan_->steps[index];
+    MessageHeader header = {
+        .call = call_->descriptor,
+        .exchange = step.exchange,
+        .is_nonfinite = nonfinite_[index] != 0,
+        .has_payload_checksum = step.packet != kNoPacket,
+        .segment = step.segment,
+        .segment_count = static_cast<uint16_t>(plan_->segments()),
+    };
+    if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
+    HeaderBytes bytes;
+    EncodeHeader(header, &bytes);
+    onebitTransportRequest request = nullptr;
+    ONEBIT_ASSIGN_OR_RETURN(
+        const bool has_started,
+        endpoint_.Send(static_cast<int>(step.peer), bytes,
+                       {call_->Read(step.region), step.region.bytes}, &request));
+    if (!has_started) return OkStatus();  // no room now; later sends keep their order behind it
+    sends_.Pop();
+    sending_.push_back({request, index});
+    *has_moved = true;
+  }
+  return OkStatus();
+}
+
+Status HostExecutor::PollSends(bool* has_moved) {
+  for (size_t i = 0; i < sending_.size();) {
+    const InFlight message = sending_[i];
+    ONEBIT_ASSIGN_OR_RETURN(const RequestState state, endpoint_.Test(message.request));
+    if (state != RequestState::kDone) {
+      ++i;
+      continue;
+    }
+    sending_[i] = sending_.back();
+    sending_.pop_back();
+    *has_moved = true;
+    Finish(message.step, false);
+  }
+  return OkStatus();
+}
+
+Status HostExecutor::PollReceives(bool* has_moved) {
+  for (uint32_t peer = 0; peer < plan_->ranks; ++peer) ONEBIT_TRY(PollHeader(peer, has_moved));
+  for (size_t i = 0; i < receiving_.size();) {
+    const InFlight message = receiving_[i];
+    ONEBIT_ASSIGN_OR_RETURN(const RequestState state, endpoint_.Test(message.request));
+    if (state != RequestState::kDone) {
+      ++i;
+      continue;
+    }
+    receiving_[i] = receiving_.back();
+    receiving_.pop_back();
+    *has_moved = true;
+    ONEBIT_TRY(CompleteReceive(message.step));
+  }
+  return OkStatus();
+}
+
+// Moves one peer's next message on: post, check its header, take its payload when its step may run.
+Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
+  Inbound& inbound = inbound_[peer];
+  if (inbound.request == nullptr) {
+    if (inbound.left == 0) return OkStatus();
+    ONEBIT_TRY(endpoint_.Receive(static_cast<int>(peer), inbound.header, &inbound.request));
+    --inbound.left;
+  }
+  if (inbound.step == kNoStep) {
+    ONEBIT_ASSIGN_OR_RETURN(const RequestState state, endpoint_.Test(inbound.request));
+    if (state == RequestState::kPending) return OkStatus();
+    *has_moved = true;
+    ONEBIT_TRY(CheckHeader(peer));
+  }
+  if (waiting_for_[inbound.step] != 0) return OkStatus();
+  *has_moved = true;
+  return Accept(peer);
+}
+
+Status HostExecutor::CheckHeader(uint32_t peer) {
+  Inbound& inbound = inbound_[peer];
+  ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize size, endpoint_.Probe(inbound.request));
+  auto decoded = DecodeHeader(
+      std::span(inbound.header).first(std::min(size.header_bytes, inbound.header.size())));
+  if (!decoded.ok()) {
+    return Error(decoded.status().code(), "message from rank {}: {}", peer,
+                 decoded.status().text());
+  }
+  const MessageHeader& header = inbound.decoded = decoded.value();
+  if (header.call != call_->descriptor) {
+    return Error(Code::kMismatch, "rank {} made a different call ({}): {}", peer,
+                 Describe(header.call), DescribeDifference(call_->descriptor, header.call));
+  }
+  if (header.segment_count != plan_->segments()) {
+    return Error(Code::kMismatch,
+                 "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
+                 peer, header.segment_count, plan_->segments());
+  }
+  inbound.step = plan_->ReceiveStep(header.exchange, peer, header.segment);
+  if (inbound.step == kNoStep || has_arrived_[inbound.step] != 0) {
+    return Error(Code::kCorrupt, "rank {} sent segment {} of exchange {} twice or unasked", peer,
+                 header.segment, header.exchange);
+  }
+  has_arrived_[inbound.step] = 1;
+  if (const Step& step = plan_->steps[inbound.step]; size.payload_bytes != step.region.bytes) {
+    return Error(Code::kCorrupt,
+                 "rank {} sent {} payload bytes for segment {} of exchange {}, not {}", peer,
+                 size.payload_bytes, header.segment, header.exchange, step.region.bytes);
+  }
+  return OkStatus();
+}
+
+Status HostExecutor::Accept(uint32_t peer) {
+  Inbound& inbound = inbound_[peer];
+  const Step& step = plan_->steps[inbound.step];
+  ONEBIT_TRY(endpoint_.Accept(inbound.request, {call_->Write(step.region), step.region.bytes}));
+  nonfinite_[inbound.step] = inbound.decoded.is_nonfinite ? 1 : 0;
+  expected_[inbound.step] = inbound.decoded.payload_checksum;
+  receiving_.push_back({inbound.request, inbound.step});
+  inbound.request = nullptr;
+  inbound.step = kNoStep;
+  return OkStatus();
+}
+
+Status HostExecutor::CompleteReceive(uint32_t index) {
+  const Step& step = plan_->steps[index];
+  --inbound_[step.peer].missing;
+  const bool is_nonfinite = nonfinite_[index] != 0;
+  if (call_->compressor != nullptr) {
+    const std::span packet(call_->Read(step.region), step.region.bytes);
+    if (Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
+        !status.ok()) {
+      return Error(status.code(), "packet from rank {}, segment {} of exchange {}: {}", step.peer,
+                   step.segment, step.exchange, status.text());
+    }
+  }
+  Finish(index, is_nonfinite);
+  return OkStatus();
+}
+
+Status HostExecutor::Deadline() const {
+  const auto silence = Clock::now() - last_progress_;
+  if (silence < std::chrono::milliseconds(comm_.options().timeout_ms)) return OkStatus();
+  std::string late;
+  for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
+    const uint32_t missing = inbound_[peer].missing;
+    if (missing == 0) continue;
+    fmt::format_to(std::back_inserter(late), "{}rank {} ({} of {} messages missing)",
+                   late.empty() ? "" : ", ", peer, missing, plan_->messages_per_peer);
+  }
+  for (const InFlight& message : sending_) {
+    if (!late.empty()) break;
+    late = fmt::format("rank {} (does not take its message)", plan_->steps[message.step].peer);
+  }
+  return Error(Code::kTimeout,
+               "no progress for {:.1f} s; waiting for {}; does every rank make this call, each on "
+               "its own thread?",
+               std::chrono::duration<double>(silence).count(), late);
+}
+
+Status HostExecutor::Explain(const Status& cause) const {
+  return Error(cause.code(), "rank {}: {}: {}", comm_.rank(), Describe(call_->descriptor),
+               cause.text());
+}
+
+void HostExecutor::CancelAll() {
+  for (const InFlight& message : sending_) endpoint_.Cancel(message.request);
+  for (const InFlight& message : receiving_) endpoint_.Cancel(message.request);
+  for (Inbound& inbound : inbound_) {
+    if (inbound.request != nullptr) endpoint_.Cancel(inbound.request);
+    inbound.request = nullptr;
+  }
+  sending_.clear();
+  receiving_.clear();
+}
+
+}  // namespace onebit

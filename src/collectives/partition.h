@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Which elements are whose: chunks of ranks and segments of chunks. Pure arithmetic.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace onebit {
+
+struct ElementRange {
+  size_t begin = 0;
+  size_t count = 0;
+
+  size_t end() const { return begin + count; }
+};
+
+// Cuts `element_count` elements into one chunk per rank, of equal padded length, and each chunk
+// into segments of equal length (the last may be shorter). Rank j serves chunk j. Chunk lengths are
+// multiples of the alignment, segment lengths of the block, so blocks never cross either boundary.
+class Partition {
+ public:
+  static constexpr size_t kMaxSegments = 64;
+
+  // segment_elements: wished length of a segment; 0: a chunk is one segment. block > 0 then.
+  Partition(size_t element_count, size_t ranks, size_t alignment, size_t block,
+            size_t segment_elements)
+      : element_count_(element_count) {
+    const size_t unit = ranks * alignment;
+    chunk_ = (element_count + unit - 1) / unit * alignment;
+    segment_ = chunk_;
+    if (segment_elements != 0 && chunk_ > segment_elements) {
+      const size_t wished = (chunk_ + segment_elements - 1) / segment_elements;
+      const size_t pieces = std::min(wished, kMaxSegments);
+      segment_ = ((chunk_ + pieces - 1) / pieces + block - 1) / block * block;
+      segments_ = (chunk_ + segment_ - 1) / segment_;
+    }
+  }
+
+  size_t chunk_elements() const { return chunk_; }
+  size_t segments() const { return segments_; }
+
+  // Elements of chunk `chunk` that exist; pads are in no range.
+  ElementRange Chunk(size_t chunk) const { return Clip(chunk * chunk_, chunk_); }
+
+  ElementRange Segment(size_t chunk, size_t segment) const {
+    const size_t offset = segment * segment_;
+    return Clip(chunk * chunk_ + offset, std::min(segment_, chunk_ - offset));
+  }
+
+ private:
+  ElementRange Clip(size_t begin, size_t length) const {
+    begin = std::min(begin, element_count_);
+    return {begin, std::min(length, element_count_ - begin)};
+  }
+
+  size_t element_count_;
+  size_t chunk_ = 0;
+  size_t segment_ = 0;
+  size_t segments_ = 1;
+};
+
+}  // namespace onebit

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/plan_builder.h"
+
+#include <algorithm>
+
+namespace onebit {
+
+PlanBuilder::PlanBuilder(const PlanKey& key, uint32_t rank, uint32_t ranks,
+                         const Partition& partition) {
+  plan_.key = key;
+  plan_.rank = rank;
+  plan_.ranks = ranks;
+  plan_.partition = partition;
+}
+
+uint32_t PlanBuilder::Add(const Step& step, std::initializer_list<uint32_t> after) {
+  const auto index = static_cast<uint32_t>(plan_.steps.size());
+  plan_.steps.push_back(step);
+  for (uint32_t before : after) {
+    if (before != kNoStep) AddDependency(index, before);
+  }
+  return index;
+}
+
+void PlanBuilder::AddDependency(uint32_t step, uint32_t after) { edges_.emplace_back(after, step); }
+
+Region PlanBuilder::Reserve(size_t bytes) {
+  const Region region{Space::kPackets, plan_.packet_space_bytes, bytes};
+  plan_.packet_space_bytes += RoundUp(bytes, kCacheLine);
+  return region;
+}
+
+uint32_t PlanBuilder::NewPackets(uint32_t count) {
+  return std::exchange(plan_.packet_count, plan_.packet_count + count);
+}
+
+Plan PlanBuilder::Build() && {
+  std::sort(edges_.begin(), edges_.end());
+  edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
+  plan_.successors.reserve(edges_.size());
+  size_t edge = 0;
+  for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
+    Step& step = plan_.steps[index];
+    step.first_successor = static_cast<uint32_t>(plan_.successors.size());
+    for (; edge < edges_.size() && edges_[edge].first == index; ++edge) {
+      plan_.successors.push_back(edges_[edge].second);
+      ++plan_.steps[edges_[edge].second].dependency_count;
+    }
+    step.successor_count = static_cast<uint32_t>(plan_.successors.size()) - step.first_successor;
+  }
+  plan_.receive_steps.assign(size_t{2} * plan_.ranks * plan_.segments(), kNoStep);
+  uint32_t receives = 0;
+  for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
+    const Step& step = plan_.steps[index];
+    if (step.kind == StepKind::kSend) plan_.wire_bytes += kHeaderBytes + step.region.bytes;
+    if (step.kind != StepKind::kReceive) continue;
+    ++receives;
+    plan_.receive_steps[((step.exchange - 1) * plan_.ranks + step.peer) * plan_.segments() +
+                        step.segment] = index;
+  }
+  if (plan_.ranks > 1) plan_.messages_per_peer = receives / (plan_.ranks - 1);
+  return std::move(plan_);
+}
+
+}  // namespace onebit

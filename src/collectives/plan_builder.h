@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Collects steps and dependencies of a plan and puts them into their final form.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "collectives/plan.h"
+
+namespace onebit {
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const PlanKey& key, uint32_t rank, uint32_t ranks, const Partition& partition);
+
+  // Adds a step that waits for `after` (kNoStep entries are ignored); returns its index.
+  uint32_t Add(const Step& step, std::initializer_list<uint32_t> after = {});
+  // Makes `step` wait for `after` too.
+  void AddDependency(uint32_t step, uint32_t after);
+
+  // Room for a packet or dense piece in the packet space, on a cache line.
+  Region Reserve(size_t bytes);
+  uint32_t NewPackets(uint32_t count = 1);
+
+  Plan Build() &&;
+
+  const Plan& plan() const { return plan_; }
+
+ private:
+  Plan plan_;
+  std::vector<std::pair<uint32_t, uint32_t>> edges_;  // first must be done before second
+};
+
+}  // namespace onebit

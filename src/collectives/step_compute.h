@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What the computing steps of a plan do on host memory.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "collectives/plan.h"
+#include "compressor/compressor.h"
+
+namespace onebit {
+
+// One call: a plan bound to buffers. Borrowed for the duration of the call.
+struct Call {
+  const Plan* plan = nullptr;
+  CallDescriptor descriptor;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::byte* packets = nullptr;      // plan->packet_space_bytes
+  Compressor* compressor = nullptr;  // null: dense
+
+  const std::byte* Read(const Region& region) const;
+  std::byte* Write(const Region& region) const;
+};
+
+// Runs compress, reduce, decode and copy steps. Owned by an executor, used by its thread.
+class StepCompute {
+ public:
+  explicit StepCompute(uint32_t ranks) : bits_(ranks), scales_(ranks), pieces_(ranks) {}
+
+  // Runs `step`. checksums[p] receives the checksum of every packet p the step makes. is_nonfinite:
+  // what the step depends on is not finite; it then makes an all-zero packet. Returns whether what
+  // it made is finite.
+  bool Run(const Call& call, const Step& step, bool is_nonfinite, kernels::Checksum* checksums);
+
+ private:
+  bool Compress(const Call& call, const Step& step, kernels::Checksum* checksums);
+  bool CompressTensor(const Call& call, const Step& step, kernels::Checksum* checksums);
+  bool CompressWhole(const Call& call, const Step& step);
+  bool Reduce(const Call& call, const Step& step);
+  bool ReduceChunk(const Call& call, const Step& step, ElementRange elements, size_t scale_offset,
+                   size_t bit_offset, PacketView packet);
+  void ReduceDense(const Call& call, const Step& step);
+  void Decode(const Call& call, const Step& step);
+
+  // Pointers to the pieces of all ranks, filled anew for each reduce step.
+  std::vector<const uint8_t*> bits_;
+  std::vector<const float*> scales_;
+  std::vector<const void*> pieces_;
+};
+
+}  // namespace onebit

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/comm.h"
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "base/log.h"
+#include "comm/local_control.h"
+
+namespace onebit {
+
+Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(const Transport& transport,
+                                                                  int ranks,
+                                                                  const CommOptions& options) {
+  const uint32_t id = std::random_device()();
+  const auto group = std::make_shared<LocalGroup>(ranks);
+  std::vector<std::unique_ptr<Comm>> comms;
+  std::vector<std::vector<std::byte>> addresses;
+  for (int rank = 0; rank < ranks; ++rank) {
+    comms.push_back(std::unique_ptr<Comm>(new Comm(rank, ranks, id, options)));
+    Comm& comm = *comms.back();
+    ONEBIT_ASSIGN_OR_RETURN(
+        comm.endpoint_,
+        Endpoint::Open(transport, {.rank = rank, .nranks = ranks, .comm_id = id, .sink = &comm}));
+    ONEBIT_ASSIGN_OR_RETURN(auto address, comm.endpoint_.Address());
+    addresses.push_back(std::move(address));
+  }
+  for (const auto& comm : comms) {
+    ONEBIT_TRY(comm->endpoint_.Connect(addresses, options.timeout_ms));
+  }
+  for (const auto& comm : comms) {
+    FailureListener* listener = comm.get();
+    comm->control_ = std::make_unique<LocalControl>(group, comm->rank_, listener);
+  }
+  Log(LogLevel::kInfo, "communicator {:08x}: {} ranks, transport {}", id, ranks,
+      transport.properties().name);
+  return comms;
+}
+
+Comm::~Comm() {
+  // Nobody may call OnRemoteFailure while the endpoint goes away.
+  control_.reset();
+}
+
+Status Comm::Enter() {
+  if (is_in_call_.exchange(true, std::memory_order_acquire)) {
+    return Error(Code::kInvalidUsage,
+                 "rank {}: another thread is inside a call on this communicator; use one thread at "
+                 "a time",
+                 rank_);
+  }
+  if (is_stopped()) {
+    Exit();
+    const Status cause = Fail(OkStatus());
+    return {cause.code(),
+            fmt::format("{} (the communicator is out of use: destroy it)", cause.text())};
+  }
+  return OkStatus();
+}
+
+void Comm::Exit() { is_in_call_.store(false, std::memory_order_release); }
+
+// A peer that made a different call is part of the same mismatch; any other failure of it is
+// remote.
+Status Comm::RemoteCause() const {
+  const auto failure = control_ == nullptr ? std::nullopt : control_->first_failure();
+  if (!failure.has_value() || failure->rank == rank_) return OkStatus();
+  const Code code = failure->cause.code() == Code::kMismatch ? Code::kMismatch : Code::kRemoteError;
+  return Error(code, "rank {}: rank {} failed first: {}", rank_, failure->rank,
+               failure->cause.text());
+}
+
+Status Comm::Record(Status cause) {
+  std::lock_guard lock(failure_mutex_);
+  if (failure_.ok()) failure_ = std::move(cause);
+  is_stopped_.store(true, std::memory_order_release);
+  return failure_;
+}
+
+Status Comm::Fail(Status cause) {
+  if (const Status failure = this->failure(); !failure.ok()) return failure;
+  if (Status remote = RemoteCause(); !remote.ok()) return Record(std::move(remote));
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (!peer_error_.ok() && (cause.ok() || cause.code() != Code::kMismatch)) cause = peer_error_;
+  }
+  if (cause.ok()) cause = Error(Code::kInternalError, "rank {}: stopped without a cause", rank_);
+  const Status failure = Record(std::move(cause));
+  Log(LogLevel::kInfo, "{}", failure.text());
+  if (control_ != nullptr) control_->Report(failure);
+  return failure;
+}
+
+Status Comm::failure() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+void Comm::Abort() {
+  static_cast<void>(
+      Fail(Error(Code::kAborted, "rank {}: onebitCommAbort was called on this rank", rank_)));
+  endpoint_.Abort();
+  // The call inside sees the stop between two steps, which are short; buffers are the caller's when
+  // it has left.
+  while (is_in_call()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+void Comm::OnPeerError(int peer, Code code, const char* text) {
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (peer_error_.ok()) {
+      peer_error_ = Error(code == Code::kPeerLost ? Code::kPeerLost : Code::kRemoteError,
+                          "rank {}: rank {} is gone: {}", rank_, peer, text);
+    }
+  }
+  is_stopped_.store(true, std::memory_order_release);
+}
+
+void Comm::OnRemoteFailure() {
+  is_stopped_.store(true, std::memory_order_release);
+  endpoint_.Abort();
+}
+
+}  // namespace onebit

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A communicator: one rank of a group, its endpoint, its failure state and its counters. It knows
+// no collective.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/control.h"
+#include "transport/transport.h"
+
+namespace onebit {
+
+// Everything that changes messages; equal on all ranks, frozen at creation.
+struct CommOptions {
+  uint64_t timeout_ms = 600'000;       // without progress, until a collective fails
+  uint64_t one_exchange_elements = 0;  // compressed tensors up to this size use one exchange
+  uint64_t segment_elements = 262'144;
+};
+
+// Relaxed atomics: written by the thread in a call, read by anyone.
+struct CommCounters {
+  std::atomic<uint64_t> dense_calls{0};
+  std::atomic<uint64_t> compressed_calls{0};
+  std::atomic<uint64_t> nonfinite_calls{0};
+  std::atomic<uint64_t> failed_calls{0};
+  std::atomic<uint64_t> logical_bytes{0};
+  std::atomic<uint64_t> bytes_sent{0};
+  std::atomic<uint64_t> messages_sent{0};
+  std::atomic<uint64_t> codec_ns{0};
+  std::atomic<uint64_t> call_ns{0};
+};
+
+// One thread at a time between Enter and Exit; Abort and the const members from any thread.
+class Comm final : private PeerErrorSink, private FailureListener {
+ public:
+  // A group of n ranks in this process over `transport`.
+  static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroup(const Transport& transport,
+                                                                     int ranks,
+                                                                     const CommOptions& options);
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  uint32_t id() const { return id_; }
+  const CommOptions& options() const { return options_; }
+  Endpoint& endpoint() { return endpoint_; }
+  CommCounters& counters() { return counters_; }
+  const CommCounters& counters() const { return counters_; }
+
+  // Bracket every collective. Enter fails when another thread is inside or the communicator has
+  // failed.
+  Status Enter();
+  void Exit();
+  bool is_in_call() const { return is_in_call_.load(std::memory_order_acquire); }
+
+  // Number of the call that runs now; advances with every collective that passed its checks.
+  uint64_t NextSequence() { return sequence_++; }
+  // Default tensor id of the next compressor, and its advance once one was created.
+  uint32_t next_tensor_id() const { return next_tensor_id_; }
+  void CountTensor() { ++next_tensor_id_; }
+
+  // True as soon as the communicator is to stop, whoever caused it. Cheap.
+  bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }
+  // Puts the communicator out of use and tells the group. If something else stopped it before, that
+  // is the error that remains and is returned: the root cause, not what followed from it.
+  Status Fail(Status cause);
+  // The error that put it out of use; ok if none.
+  Status failure() const;
+
+  // Stops the communicator and returns when no call is inside any more.
+  void Abort();
+
+ private:
+  Comm(int rank, int ranks, uint32_t id, const CommOptions& options)
+      : rank_(rank), ranks_(ranks), id_(id), options_(options) {}
+
+  void OnPeerError(int peer, Code code, const char* text) override;
+  void OnRemoteFailure() override;
+  Status RemoteCause() const;
+  Status Record(Status cause);
+
+  const int rank_;
+  const int ranks_;
+  const uint32_t id_;
+  const CommOptions options_;
+  uint64_t sequence_ = 0;
+  uint32_t next_tensor_id_ = 0;
+  std::atomic<bool> is_in_call_{false};
+  std::atomic<bool> is_stopped_{false};
+  mutable std::mutex failure_mutex_;  // guards failure_ and peer_error_
+  Status failure_;
+  Status peer_error_;
+  CommCounters counters_;
+  Endpoint endpoint_;
+  std::unique_ptr<Control> control_;  // last: it calls back, so it goes first
+};
+
+}  // namespace onebit

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/local_control.h"
+
+namespace onebit {
+
+void LocalGroup::Join(int rank, FailureListener* listener) {
+  std::lock_guard lock(mutex_);
+  listeners_[static_cast<size_t>(rank)] = listener;
+}
+
+void LocalGroup::Leave(int rank) { Join(rank, nullptr); }
+
+void LocalGroup::Report(int rank, const Status& cause) {
+  std::lock_guard lock(mutex_);
+  if (first_failure_.has_value()) return;
+  first_failure_ = Failure{rank, cause};
+  for (size_t r = 0; r < listeners_.size(); ++r) {
+    if (static_cast<int>(r) != rank && listeners_[r] != nullptr) listeners_[r]->OnRemoteFailure();
+  }
+}
+
+std::optional<Failure> LocalGroup::first_failure() const {
+  std::lock_guard lock(mutex_);
+  return first_failure_;
+}
+
+}  // namespace onebit

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// How one tensor is compressed, and what compression has lost of it so far.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/status.h"
+#include "codec/message_header.h"
+#include "kernels/kernels.h"
+
+namespace onebit {
+
+// The residuals of one tensor: the worker's, one per element, and the server's, one per element
+// that this rank serves. A transactional compressor holds two generations of each: a call reads one
+// and writes the other, and Commit flips between them as the call's last act, so that until then
+// nothing of the old generation is touched. Used by one thread at a time.
+class Compressor {
+ public:
+  struct Config {
+    CodecKind kind = CodecKind::kEf;
+    size_t count = 0;
+    kernels::DataType type = kernels::DataType::kF32;
+    kernels::ScaleRule rule = kernels::ScaleRule::kL2;
+    uint32_t block = 4096;  // 0: tensor
+    kernels::DataType residual_type = kernels::DataType::kF32;
+    bool is_transactional = true;
+    uint16_t chunk_alignment = 64;
+    bool has_server_residual = true;
+    uint32_t tensor_id = 0;
+    // Elements of the server residual, decided by the collective: this rank's chunk, or all.
+    size_t server_elements = 0;
+  };
+
+  static Result<Compressor> Create(const Config& config);
+
+  const Config& config() const { return config_; }
+
+  // Residual of element `element` (server: relative to the served range) as a call reads and writes
+  // it; null when the mode has none.
+  const std::byte* worker_in(size_t element) const { return At(worker_[generation_], element); }
+  std::byte* worker_out(size_t element) const { return At(worker_[next()], element); }
+  const std::byte* server_in(size_t element) const { return At(server_[generation_], element); }
+  std::byte* server_out(size_t element) const { return At(server_[next()], element); }
+
+  // Packed bits from `element` (a multiple of 8) on, or null: all elements take part.
+  const uint8_t* mask(size_t element) const {
+    return mask_.empty() ? nullptr : mask_.data() + element / 8;
+  }
+  // Tells masks apart in message headers; 0 without one.
+  uint32_t mask_digest() const { return mask_digest_; }
+  void SetMask(const uint8_t* mask);
+
+  // Success of a call with finite values: its new residuals become the current ones.
+  void Commit();
+  // The call met a non-finite value, or failed. Transactional: nothing happened. Otherwise the
+  // residuals are half written and are dropped.
+  void DiscardNonfinite();
+  void DiscardFailed();
+  // Zero residuals, any op.
+  void Reset();
+
+  // The op of the first call binds the later ones: residuals of a sum and of a mean differ by n.
+  std::optional<ReduceOp> op() const { return op_; }
+  void set_op(ReduceOp op) { op_ = op; }
+
+  uint64_t epoch() const { return epoch_; }
+  uint64_t nonfinite_calls() const { return nonfinite_calls_; }
+  uint64_t residual_resets() const { return residual_resets_; }
+  size_t residual_bytes() const;
+
+ private:
+  int next() const { return config_.is_transactional ? generation_ ^ 1 : generation_; }
+  std::byte* At(const AlignedBuffer& buffer, size_t element) const {
+    return buffer.size() == 0 ? nullptr
+                              : buffer.data() + element * kernels::BytesOf(config_.residual_type);
+  }
+  void ClearResiduals();
+
+  Config config_;
+  AlignedBuffer worker_[2];  // the second is empty when not transactional
+  AlignedBuffer server_[2];
+  std::vector<uint8_t> mask_;
+  uint32_t mask_digest_ = 0;
+  int generation_ = 0;
+  bool is_dirty_ = false;  // residuals may be other than zero
+  std::optional<ReduceOp> op_;
+  uint64_t epoch_ = 0;
+  uint64_t nonfinite_calls_ = 0;
+  uint64_t residual_resets_ = 0;
+};
+
+}  // namespace onebit

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls through the transport ABI, with results turned into texts.
+#include "transport/transport.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "base/settings.h"
+
+namespace onebit {
+namespace {
+
+const onebitTransportHost kHost = {
+    .structSize = sizeof(onebitTransportHost),
+    .log = [](int level, const char* text) { LogLine(static_cast<LogLevel>(level), text); },
+    .setting = SettingText,
+    .nowNs =
+        [] {
+          const auto now = std::chrono::steady_clock::now().time_since_epoch();
+          return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
+        },
+};
+
+void ForwardPeerError(void* argument, int peer, onebitResult_t result, const char* text) {
+  static_cast<PeerErrorSink*>(argument)->OnPeerError(peer, static_cast<Code>(result), text);
+}
+
+}  // namespace
+
+Result<Transport> Transport::Start(const onebitTransport* functions) {
+  if (functions->abiVersion != ONEBIT_TRANSPORT_ABI_VERSION ||
+      functions->structSize < sizeof(onebitTransport)) {
+    return Error(Code::kInvalidUsage, "transport has ABI version {}, this library speaks {}",
+                 functions->abiVersion, ONEBIT_TRANSPORT_ABI_VERSION);
+  }
+  Transport transport;
+  transport.functions_ = functions;
+  if (auto result = functions->init(&kHost, &transport.context_); result != onebitSuccess) {
+    return Error(static_cast<Code>(result), "transport failed to start (result {})",
+                 static_cast<int>(result));
+  }
+  transport.properties_.structSize = sizeof(transport.properties_);
+  if (auto result = functions->getProperties(transport.context_, &transport.properties_);
+      result != onebitSuccess) {
+    return Error(static_cast<Code>(result), "transport has no properties (result {})",
+                 static_cast<int>(result));
+  }
+  return transport;
+}
+
+Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
+  Endpoint endpoint;
+  endpoint.functions_ = &transport.functions();
+  endpoint.name_ = transport.properties().name;
+  onebitTransportCommInfo comm_info = {
+      .structSize = sizeof(comm_info),
+      .rank = info.rank,
+      .nranks = info.nranks,
+      .commId = info.comm_id,
+      .peerError = ForwardPeerError,
+      .peerErrorArgument = info.sink,
+  };
+  void* comm = nullptr;
+  ONEBIT_TRY(endpoint.Check(transport.functions().open(transport.context(), &comm_info, &comm),
+                            "open an endpoint"));
+  endpoint.comm_ = comm;
+  return endpoint;
+}
+
+Endpoint::Endpoint(Endpoint&& other) noexcept { *this = std::move(other); }
+
+Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
+  std::swap(functions_, other.functions_);
+  std::swap(name_, other.name_);
+  std::swap(comm_, other.comm_);
+  return *this;
+}
+
+Status Endpoint::Check(onebitResult_t result, const char* what, int peer) const {
+  if (result == onebitSuccess) return OkStatus();
+  const auto code = static_cast<Code>(result);
+  if (peer < 0) return Error(code, "transport {} failed to {}", name_, what);
+  return Error(code, "transport {} failed to {} rank {}", name_, what, peer);
+}
+
+Result<std::vector<std::byte>> Endpoint::Address() const {
+  std::vector<std::byte> address(4096);
+  size_t bytes = address.size();
+  ONEBIT_TRY(Check(functions_->getAddress(comm_, address.data(), &bytes), "tell its address"));
+  address.resize(bytes);
+  return address;
+}
+
+Status Endpoint::Connect(std::span<const std::vector<std::byte>> addresses, uint64_t timeout_ms) {
+  std::vector<const void*> pointers;
+  std::vector<size_t> sizes;
+  for (const auto& address : addresses) {
+    pointers.push_back(address.data());
+    sizes.push_back(address.size());
+  }
+  return Check(functions_->connect(comm_, pointers.data(), sizes.data(), timeout_ms), "connect");
+}
+
+Result<bool> Endpoint::Send(int peer, std::span<const std::byte> header,
+                            std::span<const std::byte> payload, onebitTransportRequest* request) {
+  const auto result = functions_->isend(comm_, peer, header.data(), header.size(), payload.data(),
+                                        payload.size(), request);
+  if (result == onebitInProgress) return false;
+  ONEBIT_TRY(Check(result, "send to", peer));
+  return true;
+}
+
+Status Endpoint::Receive(int peer, std::span<std::byte> header, onebitTransportRequest* request) {
+  return Check(functions_->irecv(comm_, peer, header.data(), header.size(), request),
+               "receive from", peer);
+}
+
+Result<Endpoint::MessageSize> Endpoint::Probe(onebitTransportRequest request) {
+  MessageSize size;
+  ONEBIT_TRY(Check(functions_->probe(comm_, request, &size.header_bytes, &size.payload_bytes),
+                   "probe a message"));
+  return size;
+}
+
+Status Endpoint::Accept(onebitTransportRequest request, std::span<std::byte> payload) {
+  return Check(functions_->accept(comm_, request, payload.data(), payload.size()),
+               "accept a message");
+}
+
+Result<RequestState> Endpoint::Test(onebitTransportRequest request) {
+  onebitTransportState state = onebitTransportPending;
+  ONEBIT_TRY(Check(functions_->test(comm_, request, &state), "complete a message"));
+  switch (state) {
+    case onebitTransportPending:
+      return RequestState::kPending;
+    case onebitTransportHeader:
+      return RequestState::kHeader;
+    case onebitTransportDone:
+      return RequestState::kDone;
+  }
+  return Error(Code::kInternalError, "transport {} reports the unknown state {}", name_,
+               static_cast<int>(state));
+}
+
+void Endpoint::Cancel(onebitTransportRequest request) {
+  // What fails here fails while giving up: the error that led here is the one that counts.
+  static_cast<void>(functions_->cancel(comm_, request));
+}
+
+Status Endpoint::Progress() { return Check(functions_->progress(comm_), "progress"); }
+
+Status Endpoint::Wait(uint64_t timeout_ms) {
+  return Check(functions_->wait(comm_, timeout_ms), "wait");
+}
+
+void Endpoint::Abort() {
+  if (comm_ != nullptr) static_cast<void>(functions_->abort(comm_));
+}
+
+void Endpoint::Close() {
+  if (comm_ == nullptr) return;
+  if (const auto result = functions_->close(comm_); result != onebitSuccess) {
+    Log(LogLevel::kWarn, "transport {}: closing an endpoint failed with result {}", name_,
+        static_cast<int>(result));
+  }
+  comm_ = nullptr;
+}
+
+Endpoint::Counters Endpoint::counters() const {
+  Counters counters;
+  static_cast<void>(functions_->getCounters(comm_, &counters.bytes_sent, &counters.messages_sent));
+  return counters;
+}
+
+}  // namespace onebit

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// C++ face of the transport ABI: a loaded transport, and one rank's endpoint of a communicator.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "onebit/transport.h"
+
+namespace onebit {
+
+// A transport that was initialised in this process. Lives until the process ends, because endpoints
+// may be closed from static destructors of the application. Thread-safe.
+class Transport {
+ public:
+  // Finds and starts a transport by name; the error of an unknown name lists what exists.
+  static Result<const Transport*> Get(std::string_view name);
+  // Starts a transport whose functions are at hand, without registering it.
+  static Result<Transport> Start(const onebitTransport* functions);
+
+  const onebitTransport& functions() const { return *functions_; }
+  const onebitTransportProperties& properties() const { return properties_; }
+  void* context() const { return context_; }
+
+ private:
+  const onebitTransport* functions_ = nullptr;
+  onebitTransportProperties properties_ = {};
+  void* context_ = nullptr;
+};
+
+// Receives what a transport learns about a peer, from any thread.
+class PeerErrorSink {
+ public:
+  virtual void OnPeerError(int peer, Code code, const char* text) = 0;
+
+ protected:
+  ~PeerErrorSink() = default;
+};
+
+enum class RequestState { kPending, kHeader, kDone };
+
+// One rank's end of a communicator. Used by one thread at a time, Abort by any. Closed at the end.
+class Endpoint {
+ public:
+  struct Info {
+    int rank = 0;
+    int nranks = 1;
+    uint64_t comm_id = 0;
+    PeerErrorSink* sink = nullptr;  // must outlive the endpoint
+  };
+
+  static Result<Endpoint> Open(const Transport& transport, const Info& info);
+  Endpoint() = default;
+  Endpoint(Endpoint&& other) noexcept;
+  Endpoint& operator=(Endpoint&& other) noexcept;
+  ~Endpoint() { Close(); }
+
+  Result<std::vector<std::byte>> Address() const;
+  Status Connect(std::span<const std::vector<std::byte>> addresses, uint64_t timeout_ms);
+
+  // False when the transport has no room: make progress and try again.
+  Result<bool> Send(int peer, std::span<const std::byte> header, std::span<const std::byte> payload,
+                    onebitTransportRequest* request);
+  Status Receive(int peer, std::span<std::byte> header, onebitTransportRequest* request);
+  struct MessageSize {
+    size_t header_bytes = 0;
+    size_t payload_bytes = 0;
+  };
+  Result<MessageSize> Probe(onebitTransportRequest request);
+  Status Accept(onebitTransportRequest request, std::span<std::byte> payload);
+  Result<RequestState> Test(onebitTransportRequest request);
+  void Cancel(onebitTransportRequest request);
+  Status Progress();
+  Status Wait(uint64_t timeout_ms);
+  void Abort();
+  void Close();
+
+  struct Counters {
+    uint64_t bytes_sent = 0;
+    uint64_t messages_sent = 0;
+  };
+  Counters counters() const;
+
+ private:
+  Status Check(onebitResult_t result, const char* what, int peer = -1) const;
+
+  const onebitTransport* functions_ = nullptr;
+  const char* name_ = "";
+  void* comm_ = nullptr;
+};
+
+}  // namespace onebit
