@@ -1,0 +1,284 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of FORMAT.md: packets, residuals, headers and outputs against the golden files, which
+// make_golden.py wrote from the text of the format alone.
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "codec/message_header.h"
+#include "codec/packet.h"
+#include "collectives/partition.h"
+#include "kernels/kernels.h"
+
+namespace onebit {
+namespace {
+
+using kernels::DataType;
+using kernels::ScaleRule;
+using nlohmann::json;
+
+std::string HexOf(const void* data, size_t bytes) {
+  std::string text;
+  for (size_t i = 0; i < bytes; ++i) {
+    text += fmt::format("{:02x}", static_cast<const uint8_t*>(data)[i]);
+  }
+  return text;
+}
+
+std::vector<std::byte> FromHex(const std::string& text) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoul(text.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+DataType TypeNamed(const std::string& name) {
+  return name == "fp32" ? DataType::kF32 : name == "fp16" ? DataType::kF16 : DataType::kBf16;
+}
+
+// The two implementations under one roof.
+struct Kernels {
+  const char* name;
+  decltype(&kernels::cpu::CompressBlocks) compress_blocks;
+  decltype(&kernels::cpu::CompressSigns) compress_signs;
+  decltype(&kernels::cpu::CompressResidual) compress_residual;
+  decltype(&kernels::cpu::ReduceBlocks) reduce_blocks;
+  decltype(&kernels::cpu::ReduceSigns) reduce_signs;
+  decltype(&kernels::cpu::ReduceResidual) reduce_residual;
+  decltype(&kernels::cpu::Decode) decode;
+};
+
+constexpr Kernels kReference = {"reference",
+                                kernels::reference::CompressBlocks,
+                                kernels::reference::CompressSigns,
+                                kernels::reference::CompressResidual,
+                                kernels::reference::ReduceBlocks,
+                                kernels::reference::ReduceSigns,
+                                kernels::reference::ReduceResidual,
+                                kernels::reference::Decode};
+constexpr Kernels kCpu = {"cpu",
+                          kernels::cpu::CompressBlocks,
+                          kernels::cpu::CompressSigns,
+                          kernels::cpu::CompressResidual,
+                          kernels::cpu::ReduceBlocks,
+                          kernels::cpu::ReduceSigns,
+                          kernels::cpu::ReduceResidual,
+                          kernels::cpu::Decode};
+
+// Plays all ranks of one golden case.
+class Player {
+ public:
+  Player(const json& golden, const Kernels& kernels)
+      : golden_(golden),
+        kernels_(kernels),
+        ranks_(golden["n"]),
+        count_(golden["d"]),
+        block_(golden["block"]),
+        type_(TypeNamed(golden["kind"])),
+        residual_type_(TypeNamed(golden["residual"])),
+        has_feedback_(golden["mode"] == "ef"),
+        is_sum_(golden["op"] == "sum"),
+        chunks_(count_, ranks_, golden["align"], block_, 0),
+        worker_(ranks_, std::vector<std::byte>(count_ * kernels::BytesOf(residual_type_))),
+        server_(count_ * kernels::BytesOf(residual_type_)) {
+    if (golden.contains("mask")) mask_ = FromHex(golden["mask"]);
+  }
+
+  void Play(const json& call) {
+    std::vector<std::vector<std::vector<std::byte>>> packets(ranks_);
+    for (size_t r = 0; r < ranks_; ++r) packets[r] = Compress(r, FromHex(call["x"][r]));
+    for (size_t r = 0; r < ranks_; ++r) {
+      for (size_t j = 0; j < ranks_; ++j) {
+        EXPECT_EQ(HexOf(packets[r][j].data(), packets[r][j].size()), call["exchange1"][r][j])
+            << "rank " << r << " chunk " << j;
+      }
+    }
+    std::vector<std::byte> output(count_ * kernels::BytesOf(type_));
+    for (size_t j = 0; j < ranks_; ++j) {
+      std::vector<std::byte> mean = Reduce(j, packets);
+      EXPECT_EQ(HexOf(mean.data(), mean.size()), call["exchange2"][j]) << "chunk " << j;
+      const ElementRange range = chunks_.Chunk(j);
+      const PacketView view = ViewOf(mean.data(), ShapeOf(range.count, block_));
+      if (range.count == 0) continue;
+      kernels_.decode(view.bits, view.scales, range.count, block_, Mask(range.begin), type_,
+                      output.data() + range.begin * kernels::BytesOf(type_));
+    }
+    EXPECT_EQ(HexOf(output.data(), output.size()), call["out"]);
+  }
+
+  void CheckResiduals() const {
+    if (!has_feedback_) return;
+    for (size_t r = 0; r < ranks_; ++r) {
+      EXPECT_EQ(HexOf(worker_[r].data(), worker_[r].size()), golden_["e"][r]) << "rank " << r;
+    }
+    EXPECT_EQ(HexOf(server_.data(), server_.size()), golden_["s"]);
+  }
+
+ private:
+  const uint8_t* Mask(size_t element) const {
+    return mask_.empty() ? nullptr : reinterpret_cast<const uint8_t*>(mask_.data()) + element / 8;
+  }
+  ScaleRule Rule() const { return golden_["rule"] == "l1" ? ScaleRule::kL1 : ScaleRule::kL2; }
+
+  std::vector<std::vector<std::byte>> Compress(size_t r, const std::vector<std::byte>& x) {
+    std::vector<std::vector<std::byte>> packets;
+    kernels::TensorSum sum;
+    const auto input_of = [&](ElementRange range) {
+      std::byte* residual = worker_[r].data() + range.begin * kernels::BytesOf(residual_type_);
+      return kernels::CompressInput{
+          .input = x.data() + range.begin * kernels::BytesOf(type_),
+          .input_type = type_,
+          .residual_in = has_feedback_ ? residual : nullptr,
+          .residual_out = has_feedback_ ? residual : nullptr,
+          .residual_type = residual_type_,
+          .mask = Mask(range.begin),
+          .count = range.count,
+          .rule = Rule(),
+      };
+    };
+    for (size_t j = 0; j < ranks_; ++j) {
+      const ElementRange range = chunks_.Chunk(j);
+      const PacketShape shape = ShapeOf(range.count, block_);
+      packets.emplace_back(shape.bytes());
+      const PacketView view = ViewOf(packets.back().data(), shape);
+      if (range.count == 0) continue;
+      if (block_ != 0) {
+        EXPECT_TRUE(kernels_.compress_blocks(input_of(range), block_, view.scales, view.bits));
+      } else {
+        kernels_.compress_signs(input_of(range), view.bits, &sum);
+      }
+    }
+    if (block_ != 0) return packets;
+    const float scale = kernels::reference::ScaleOf(sum, Rule());
+    for (size_t j = 0; j < ranks_; ++j) {
+      const ElementRange range = chunks_.Chunk(j);
+      if (range.count == 0) continue;
+      std::memcpy(packets[j].data(), &scale, sizeof(scale));
+      if (has_feedback_) kernels_.compress_residual(input_of(range), scale);
+    }
+    return packets;
+  }
+
+  std::vector<std::byte> Reduce(size_t j,
+                                const std::vector<std::vector<std::vector<std::byte>>>& packets) {
+    const ElementRange range = chunks_.Chunk(j);
+    const PacketShape shape = ShapeOf(range.count, block_);
+    std::vector<std::byte> mean(shape.bytes());
+    if (range.count == 0) return mean;
+    const PacketView view = ViewOf(mean.data(), shape);
+    std::vector<const uint8_t*> bits;
+    std::vector<const float*> scales;
+    for (const auto& of_rank : packets) {
+      scales.push_back(reinterpret_cast<const float*>(of_rank[j].data()));
+      bits.push_back(reinterpret_cast<const uint8_t*>(of_rank[j].data() + shape.scale_bytes()));
+    }
+    std::byte* residual = server_.data() + range.begin * kernels::BytesOf(residual_type_);
+    const kernels::ReduceInput in = {
+        .bits = bits.data(),
+        .scales = scales.data(),
+        .ranks = ranks_,
+        .residual_in = has_feedback_ ? residual : nullptr,
+        .residual_out = has_feedback_ ? residual : nullptr,
+        .residual_type = residual_type_,
+        .mask = Mask(range.begin),
+        .count = range.count,
+        .rule = Rule(),
+        .output_type = type_,
+        .is_sum = is_sum_,
+    };
+    if (block_ != 0) {
+      EXPECT_TRUE(kernels_.reduce_blocks(in, block_, view.scales, view.bits));
+      return mean;
+    }
+    kernels::TensorSum sum;
+    kernels_.reduce_signs(in, view.bits, &sum);
+    view.scales[0] = kernels::reference::OutputScale(kernels::reference::ScaleOf(sum, Rule()),
+                                                     ranks_, is_sum_, type_);
+    if (has_feedback_) kernels_.reduce_residual(in, view.scales[0]);
+    return mean;
+  }
+
+  const json& golden_;
+  const Kernels& kernels_;
+  const size_t ranks_;
+  const size_t count_;
+  const size_t block_;
+  const DataType type_;
+  const DataType residual_type_;
+  const bool has_feedback_;
+  const bool is_sum_;
+  const Partition chunks_;
+  std::vector<std::vector<std::byte>> worker_;
+  std::vector<std::byte> server_;  // of all chunks
+  std::vector<std::byte> mask_;
+};
+
+json Load(const std::string& name) {
+  std::ifstream file(std::string(ONEBIT_GOLDEN_FOLDER "/") + name + ".json");
+  EXPECT_TRUE(file.good()) << name;
+  return json::parse(file);
+}
+
+class GoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenTest, KernelsReproducePacketsAndResiduals) {
+  const json golden = Load(GetParam());
+  for (const Kernels* kernels : {&kReference, &kCpu}) {
+    SCOPED_TRACE(kernels->name);
+    Player player(golden, *kernels);
+    for (const json& call : golden["calls"]) player.Play(call);
+    player.CheckResiduals();
+  }
+}
+
+TEST_P(GoldenTest, HeadersReproduceTheirBytes) {
+  const json golden = Load(GetParam());
+  CallDescriptor descriptor = {
+      .comm_id = 0xc0ffee,
+      .collective = Collective::kAllReduce,
+      .count = golden["d"],
+      .tensor_id = 7,
+      .type = TypeNamed(golden["kind"]),
+      .op = golden["op"] == "sum" ? ReduceOp::kSum : ReduceOp::kAvg,
+      .codec = golden["mode"] == "ef" ? CodecKind::kEf : CodecKind::kSign,
+      .block = golden["block"],
+      .rule = golden["rule"] == "l1" ? ScaleRule::kL1 : ScaleRule::kL2,
+      .chunk_alignment = golden["align"],
+      .has_server_residual = true,
+  };
+  for (uint64_t number = 0; number < golden["calls"].size(); ++number) {
+    const json& call = golden["calls"][number];
+    descriptor.sequence = number;
+    for (const int exchange : {1, 2}) {
+      const auto expected = FromHex(call[exchange == 1 ? "header1" : "header2"]);
+      auto decoded = DecodeHeader(expected);
+      ASSERT_TRUE(decoded.ok()) << decoded.status().text();
+      MessageHeader header = decoded.value();
+      descriptor.mask_digest = header.call.mask_digest;
+      EXPECT_EQ(DescribeDifference(descriptor, header.call), "");
+      EXPECT_EQ(header.exchange, exchange);
+      const auto payload = FromHex(exchange == 1 ? call["exchange1"][0][1] : call["exchange2"][0]);
+      EXPECT_EQ(header.payload_checksum,
+                kernels::reference::ChecksumOf(payload.data(), payload.size()));
+      HeaderBytes encoded;
+      EncodeHeader(header, &encoded);
+      EXPECT_EQ(HexOf(encoded.data(), encoded.size()), HexOf(expected.data(), expected.size()));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, GoldenTest,
+                         ::testing::Values("ef_fp32_l2_block", "ef_fp32_l1_tensor_sum",
+                                           "ef_fp16_l2_tensor", "ef_bf16_l1_block_masked",
+                                           "ef_fp32_l2_block_special", "sign_fp32_l2_block"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace onebit

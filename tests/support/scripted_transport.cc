@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "support/scripted_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+struct onebitTransportRequest_s {
+  bool is_send = false;
+  bool has_header = false;
+  bool is_done = false;
+  void* header = nullptr;
+  size_t header_capacity = 0;
+  int peer = 0;
+  onebit::testing::ScriptedMessage message;
+};
+
+namespace onebit::testing {
+namespace {
+
+std::map<int, std::deque<ScriptedMessage>>& Scripts() {
+  static std::map<int, std::deque<ScriptedMessage>> scripts;
+  return scripts;
+}
+
+int comm_marker;  // what a comm handle points to; it has no state
+
+onebitResult_t Succeed() { return onebitSuccess; }
+
+onebitResult_t Send(void*, int, const void*, size_t, const void*, size_t,
+                    onebitTransportRequest* request) {
+  *request = new onebitTransportRequest_s{.is_send = true, .is_done = true};
+  return onebitSuccess;
+}
+
+onebitResult_t Receive(void*, int peer, void* header, size_t capacity,
+                       onebitTransportRequest* request) {
+  *request =
+      new onebitTransportRequest_s{.header = header, .header_capacity = capacity, .peer = peer};
+  return onebitSuccess;
+}
+
+onebitResult_t Probe(void*, onebitTransportRequest request, size_t* header_bytes,
+                     size_t* payload_bytes) {
+  *header_bytes = request->message.header.size();
+  *payload_bytes = request->message.payload.size();
+  return onebitSuccess;
+}
+
+onebitResult_t Accept(void*, onebitTransportRequest request, void* payload, size_t bytes) {
+  if (bytes != request->message.payload.size()) return onebitInvalidArgument;
+  if (bytes != 0) std::memcpy(payload, request->message.payload.data(), bytes);
+  request->is_done = true;
+  return onebitSuccess;
+}
+
+onebitResult_t Test(void*, onebitTransportRequest request, onebitTransportState* state) {
+  *state = onebitTransportPending;
+  if (request->is_done) {
+    delete request;
+    *state = onebitTransportDone;
+    return onebitSuccess;
+  }
+  if (!request->has_header) {
+    auto& script = Scripts()[request->peer];
+    if (script.empty()) return onebitSuccess;
+    request->message = std::move(script.front());
+    script.pop_front();
+    request->has_header = true;
+    const auto& bytes = request->message.header;
+    const size_t copied = std::min(bytes.size(), request->header_capacity);
+    if (copied != 0) std::memcpy(request->header, bytes.data(), copied);
+  }
+  *state = onebitTransportHeader;
+  return onebitSuccess;
+}
+
+}  // namespace
+
+void ScriptedTransport::SetScript(int peer, std::deque<ScriptedMessage> messages) {
+  Scripts()[peer] = std::move(messages);
+}
+
+const onebitTransport* ScriptedTransport::functions() {
+  static const onebitTransport table = {
+      .structSize = sizeof(onebitTransport),
+      .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
+      .init =
+          [](const onebitTransportHost*, void** context) {
+            *context = &comm_marker;
+            return onebitSuccess;
+          },
+      .getProperties =
+          [](void*, onebitTransportProperties* properties) {
+            properties->name = "scripted";
+            properties->hasHostFace = 1;
+            return onebitSuccess;
+          },
+      .finalize = [](void*) { return Succeed(); },
+      .open =
+          [](void*, const onebitTransportCommInfo*, void** comm) {
+            *comm = &comm_marker;
+            return onebitSuccess;
+          },
+      .getAddress =
+          [](void*, void*, size_t* bytes) {
+            *bytes = 0;
+            return onebitSuccess;
+          },
+      .connect = [](void*, const void* const*, const size_t*, uint64_t) { return Succeed(); },
+      .isend = Send,
+      .irecv = Receive,
+      .probe = Probe,
+      .accept = Accept,
+      .test = Test,
+      .cancel =
+          [](void*, onebitTransportRequest request) {
+            delete request;
+            return onebitSuccess;
+          },
+      .progress = [](void*) { return Succeed(); },
+      .wait = [](void*, uint64_t) { return Succeed(); },
+      .abort = [](void*) { return Succeed(); },
+      .close = [](void*) { return Succeed(); },
+      .getCounters =
+          [](void*, uint64_t* bytes, uint64_t* messages) {
+            *bytes = *messages = 0;
+            return onebitSuccess;
+          },
+  };
+  return &table;
+}
+
+}  // namespace onebit::testing
