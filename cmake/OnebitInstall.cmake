@@ -2,9 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where, and what libonebit.so shows to the world.
 
-if(NOT TARGET onebit)
-  return()
-endif()
 include(CMakePackageConfigHelpers)
 
 set_target_properties(onebit PROPERTIES

@@ -18,10 +18,11 @@
 //     out: its z is 0, its sign positive, its new residual 0, its output 0, and it is in no N. What
 //     the input holds there is ignored, NaN included.
 //   * N of a scale is the number of elements that take part; N = 0 gives the scale 0.
+//   * A z counts as finite if it is, and with a bf16 residual only if it is below 2^127: then no
+//     residual can round to infinity.
 //   * Pointers need the alignment of their element type only; `bits` and `mask` need none. Nothing
-//   is
-//     read or written beyond the sizes given. residual_out may equal residual_in; otherwise no
-//     output may overlap an input.
+//     outside of the sizes given is read or written. residual_out may equal residual_in; otherwise
+//     no output may overlap an input.
 //   * The caller's floating-point control register does not matter: it is saved, set to
 //     round-to-nearest with denormals kept, and restored.
 #pragma once

@@ -22,7 +22,7 @@ namespace onebit::kernels {
 struct AdamUpdate {
   float* x = nullptr;
   float* m = nullptr;
-  float* v = nullptr;           // read only in FrozenUpdate
+  float* v = nullptr;           // read only in AdamFrozen
   const void* input = nullptr;  // averaged gradient (dense) or averaged momentum (frozen)
   DataType input_type = DataType::kF32;
   size_t count = 0;
@@ -35,8 +35,9 @@ struct AdamUpdate {
   float m_correction = 1;  // 1 / (1 - b1^t), or 1
   float v_correction = 1;  // 1 / (1 - b2^t), or 1; multiplies v before the square root
   float floor = 0;         // variance_floor * RMS of the segment's sqrt(v * v_correction); 0: none
-  const uint8_t* mask = nullptr;  // clear bit: m = 0 and x moves by weight decay only; null: none
-  void* copy = nullptr;           // optional low-precision copy of x, or null
+  // Or null. A clear bit: the input is ignored, m = 0, v stays, u = 0 (weight decay only).
+  const uint8_t* mask = nullptr;
+  void* copy = nullptr;  // optional low-precision copy of x, or null
   DataType copy_type = DataType::kF32;
 };
 

@@ -58,7 +58,7 @@ typedef enum {
 
 /** A run of parameters with settings of its own, e.g. a layer. Start from ONEBIT_SEGMENT_INIT. */
 typedef struct {
-  size_t size;         /* sizeof(onebitSegment_t); equal in all segments of a table */
+  size_t size;         /* sizeof(onebitSegment_t) */
   size_t offset;       /* first element; the end of the segment before it (0 for the first) */
   size_t count;        /* elements; may be 0 */
   double lrScale;      /* multiplies the learning rate, >= 0; default 1 */
@@ -128,12 +128,13 @@ typedef struct {
 
 /** What a step did. Start from ONEBIT_STEP_RESULT_INIT. */
 typedef struct {
-  size_t size;      /* sizeof(onebitStepResult_t) as the caller was compiled; in */
-  int32_t skipped;  /* 1: a gradient of some rank was not finite, or too large for fp32, and
-                       nothing was changed. The same on every rank */
-  int32_t stage;    /* onebitStage_t of this step */
-  uint64_t step;    /* steps that were not skipped so far, this one included: t of the formulas */
-  double grad_norm; /* the common norm of max_grad_norm, before clipping; -1 if not measured */
+  size_t size;     /* sizeof(onebitStepResult_t) as the caller was compiled; in */
+  int32_t skipped; /* 1: a gradient of some rank was not finite, or its square overflows fp32 (which
+                      is seen in the dense stage or when the norm is measured); nothing was
+                      changed. The same on every rank */
+  int32_t stage;   /* onebitStage_t of this step */
+  uint64_t step;   /* steps that were not skipped so far, this one included: t of the formulas */
+  double grad_norm;    /* the common norm of max_grad_norm, before clipping; -1 if not measured */
   uint64_t bytes_sent; /* by this rank in this step, headers included */
 } onebitStepResult_t;
 

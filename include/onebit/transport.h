@@ -55,7 +55,7 @@ typedef struct {
 } onebitTransportSetting;
 
 typedef struct {
-  size_t structSize;
+  size_t structSize;      /* set by the caller; what lies beyond it is left alone */
   const char* name;       /* lower case, e.g. "ucx" */
   int hasHostFace;        /* the host members below are filled */
   size_t addressBytes;    /* upper bound of what getAddress writes */
@@ -70,8 +70,10 @@ typedef struct {
   int rank;
   int nranks;
   uint64_t commId; /* the same on every rank of the communicator */
-  /* Called by the transport, from whatever thread runs it, when it learns that `peer` is gone.
-   * `text` says what was seen; it is copied. The callback takes no lock that a caller may hold. */
+  /* Called by the transport, from whatever thread runs it, when it learns that `peer` is gone while
+   * a message to or from it is pending or begun; a peer of which nothing is expected may end without
+   * a word. `text` says what was seen; it is copied. The callback takes no lock that a caller may
+   * hold. */
   void (*peerError)(void* argument, int peer, onebitResult_t result, const char* text);
   void* peerErrorArgument;
 } onebitTransportCommInfo;
@@ -102,6 +104,7 @@ typedef struct onebitTransport {
 
   /* Starts the transport, once per process, before anything else. Sets *context. */
   onebitResult_t (*init)(const onebitTransportHost* host, void** context);
+  /* `context` may be NULL, also before init: then eagerBytes is that of the default settings. */
   onebitResult_t (*getProperties)(void* context, onebitTransportProperties* properties);
   /* Ends the transport. Every endpoint has been closed. */
   onebitResult_t (*finalize)(void* context);
@@ -116,24 +119,32 @@ typedef struct onebitTransport {
                             uint64_t timeoutMs);
 
   /* Starts to send a message. The header is copied; the payload stays untouched by the caller until
-   * the request is done. payload may be NULL when payloadBytes is 0.
-   * onebitInProgress: no room now; make progress and try again. *request is then not set. */
+   * the request is done. payload may be NULL when payloadBytes is 0. Sends that are done at once may
+   * share one request.
+   * onebitInProgress: no room now; make progress, test what is pending and try again. *request is
+   * then not set.
+   * onebitRemoteError, onebitPeerLost: the peer is gone. */
   onebitResult_t (*isend)(void* comm, int peer, const void* header, size_t headerBytes,
                           const void* payload, size_t payloadBytes, onebitTransportRequest* request);
   /* Starts to receive the next message from `peer`. `header` has room for headerCapacity >=
    * ONEBIT_TRANSPORT_HEADER_BYTES bytes and stays valid until the request is dead. At most one
    * receive per peer is outstanding before its header has arrived; the next one may be posted as
-   * soon as the former reported its header. */
+   * soon as the former reported its header.
+   * onebitInProgress: too many requests are unfinished; test them and try again. *request is then not
+   * set. */
   onebitResult_t (*irecv)(void* comm, int peer, void* header, size_t headerCapacity,
                           onebitTransportRequest* request);
   /* Sizes of a message whose header has arrived. */
   onebitResult_t (*probe)(void* comm, onebitTransportRequest request, size_t* headerBytes,
                           size_t* payloadBytes);
   /* Takes the payload of a message whose header has arrived into `payload`, which must have exactly
-   * the size that probe told. Until then nothing of the payload has touched the caller's memory. */
+   * the size that probe told. Until then nothing of the payload has touched the caller's memory.
+   * That the payload cannot be had, because its sender cancelled or is gone, is told by test. */
   onebitResult_t (*accept)(void* comm, onebitTransportRequest request, void* payload,
                            size_t payloadBytes);
-  /* State of a request. An error means that this request failed and is dead. Does not progress. */
+  /* State of a request. An error means that this request failed and is dead; only onebitAborted is
+   * about the endpoint, and the buffers are still the transport's until cancel or close. Does not
+   * progress. */
   onebitResult_t (*test)(void* comm, onebitTransportRequest request, onebitTransportState* state);
   /* Ends a request whatever its state: when cancel returns, the transport will not touch the buffers
    * of this request again. A cancelled message may or may not have reached the peer, so cancel is
@@ -145,8 +156,8 @@ typedef struct onebitTransport {
    * onebitSuccess too: the caller looks at its clock), or `abort` was called. */
   onebitResult_t (*wait)(void* comm, uint64_t timeoutMs);
 
-  /* Makes the endpoint useless at once: wait returns, and every later call but cancel and close
-   * returns onebitAborted. Callable from any thread, any number of times. */
+  /* Makes the endpoint useless at once: wait returns, and every later call but cancel, getCounters
+   * and close returns onebitAborted. Callable from any thread, any number of times. */
   onebitResult_t (*abort)(void* comm);
   /* Frees the endpoint. Pending requests are cancelled. Never waits for a peer. */
   onebitResult_t (*close)(void* comm);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "api/handles.h"
+#include "base/log.h"
 #include "base/settings.h"
 #include "transport/transport.h"
 
@@ -29,6 +30,11 @@ Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
                  "memory");
   }
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Settings* settings, onebit::GetSettings());
+  // WARN is the default and means silence until something is wrong.
+  if (settings->debug != onebit::LogLevel::kWarn) {
+    onebit::Log(onebit::LogLevel::kVersion, "onebit version {}.{}.{}", ONEBIT_MAJOR, ONEBIT_MINOR,
+                ONEBIT_PATCH);
+  }
   const onebit::CommOptions options = {
       .timeout_ms = settings->collective_timeout_ms,
       .one_exchange_elements = settings->one_exchange_elements,

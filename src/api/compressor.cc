@@ -26,11 +26,8 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
               const onebitCompressorConfig_t* config) {
   if (handle == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
   if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
-  if (comm->comm->is_in_call()) {
-    return Error(Code::kInvalidUsage,
-                 "rank {}: another thread is inside a call on this communicator",
-                 comm->comm->rank());
-  }
+  ONEBIT_TRY(comm->comm->Acquire());
+  const onebit::CommUse use(*comm->comm);
   ONEBIT_ASSIGN_OR_RETURN(
       const auto parsed,
       onebit::ParseCompressorConfig(config, count, type, comm->comm->next_tensor_id()));

@@ -7,6 +7,7 @@
 namespace onebit {
 namespace {
 
+constexpr size_t kMaxCount = SIZE_MAX / 2 / sizeof(float);  // so that no size overflows
 constexpr int32_t kMaxBlock = 1 << 30;
 constexpr int32_t kMaxAlignment = 65528;  // largest multiple of 8 that fits its header member
 
@@ -45,6 +46,9 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
     return Error(Code::kInvalidArgument,
                  "datatype {} is unknown: onebitFloat32, onebitFloat16 or onebitBfloat16",
                  static_cast<int>(type));
+  }
+  if (count > kMaxCount) {
+    return Error(Code::kInvalidArgument, "count is {}: more than memory can hold", count);
   }
   const int32_t mode = Or(config->mode, onebitModeEf);
   if (mode != onebitModeSign && mode != onebitModeEf) {

@@ -60,6 +60,8 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
 }
 
 Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor) {
+  ONEBIT_TRY(comm_.Enter());
+  const CommUse use(comm_);
   if (compressor != nullptr) {
     const Compressor& state = compressor->compressor;
     const Plan& plan = *compressor->plan;
@@ -79,6 +81,8 @@ Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor*
 }
 
 Status Engine::Broadcast(const Buffers& buffers, uint32_t root) {
+  ONEBIT_TRY(comm_.Enter());
+  const CommUse use(comm_);
   const auto plan = PlanFor({.collective = Collective::kBroadcast,
                              .type = buffers.type,
                              .root = root,
@@ -89,6 +93,8 @@ Status Engine::Broadcast(const Buffers& buffers, uint32_t root) {
 }
 
 Status Engine::Barrier() {
+  ONEBIT_TRY(comm_.Enter());
+  const CommUse use(comm_);
   const auto plan = PlanFor({.collective = Collective::kBarrier});
   return Run(*plan, DescriptorOf(plan->key), {}, nullptr);
 }
@@ -108,10 +114,11 @@ CallDescriptor Engine::DescriptorOf(const PlanKey& key) const {
 
 Status Engine::Run(const Plan& plan, CallDescriptor descriptor, const Buffers& buffers,
                    PlannedCompressor* compressor) {
-  ONEBIT_TRY(comm_.Enter());
+  // Before the call is numbered: without memory nothing was sent, and the call can be made again.
+  ONEBIT_TRY(ReservePackets(plan));
   const auto begin = Clock::now();
   descriptor.sequence = comm_.NextSequence();
-  Status status = RunEntered(plan, descriptor, buffers, compressor);
+  Status status = RunNumbered(plan, descriptor, buffers, compressor);
   CommCounters& counters = comm_.counters();
   const Endpoint::Counters sent = comm_.endpoint().counters();
   counters.bytes_sent.store(sent.bytes_sent, std::memory_order_relaxed);
@@ -124,13 +131,11 @@ Status Engine::Run(const Plan& plan, CallDescriptor descriptor, const Buffers& b
   } else {
     Add(counters.failed_calls, 1);
   }
-  comm_.Exit();
   return status;
 }
 
-Status Engine::RunEntered(const Plan& plan, const CallDescriptor& descriptor,
-                          const Buffers& buffers, PlannedCompressor* compressor) {
-  ONEBIT_TRY(ReservePackets(plan));
+Status Engine::RunNumbered(const Plan& plan, const CallDescriptor& descriptor,
+                           const Buffers& buffers, PlannedCompressor* compressor) {
   Compressor* state = compressor == nullptr ? nullptr : &compressor->compressor;
   const Call call = {
       .plan = &plan,

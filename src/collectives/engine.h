@@ -20,7 +20,7 @@ struct PlannedCompressor {
   std::shared_ptr<const Plan> plan;
 };
 
-// Used by the thread that is in a call on the communicator.
+// The collectives enter the communicator themselves; for CreateCompressor the caller acquires it.
 class Engine {
  public:
   // `comm` must outlive the engine.
@@ -50,11 +50,11 @@ class Engine {
   std::shared_ptr<const Plan> PlanFor(const PlanKey& key);
   Status ReservePackets(const Plan& plan);
   CallDescriptor DescriptorOf(const PlanKey& key) const;
-  // Between Enter and Exit, counted.
+  // Between Enter and Exit. Run counts the call; RunNumbered does it.
   Status Run(const Plan& plan, CallDescriptor descriptor, const Buffers& buffers,
              PlannedCompressor* compressor);
-  Status RunEntered(const Plan& plan, const CallDescriptor& descriptor, const Buffers& buffers,
-                    PlannedCompressor* compressor);
+  Status RunNumbered(const Plan& plan, const CallDescriptor& descriptor, const Buffers& buffers,
+                     PlannedCompressor* compressor);
 
   Comm& comm_;
   HostExecutor executor_;

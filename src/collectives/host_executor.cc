@@ -43,8 +43,11 @@ void HostExecutor::Reserve(const Plan& plan) {
 Result<HostExecutor::Outcome> HostExecutor::Run(const Call& call) {
   Start(call);
   if (Status status = Loop(); !status.ok()) {
+    // The group hears the cause before peers can see what follows from it, such as a payload that
+    // is not taken.
+    Status failure = comm_.Fail(Explain(status));
     CancelAll();
-    return comm_.Fail(Explain(status));
+    return failure;
   }
   return Outcome{.is_finite = is_finite_, .codec_ns = codec_ns_};
 }

@@ -14,12 +14,19 @@ namespace onebit {
 Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(const Transport& transport,
                                                                   int ranks,
                                                                   const CommOptions& options) {
+  return CreateLocalGroup(transport, std::vector<CommOptions>(static_cast<size_t>(ranks), options));
+}
+
+Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(
+    const Transport& transport, std::span<const CommOptions> options_by_rank) {
+  const int ranks = static_cast<int>(options_by_rank.size());
   const uint32_t id = std::random_device()();
   const auto group = std::make_shared<LocalGroup>(ranks);
   std::vector<std::unique_ptr<Comm>> comms;
   std::vector<std::vector<std::byte>> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    comms.push_back(std::unique_ptr<Comm>(new Comm(rank, ranks, id, options)));
+    comms.push_back(std::unique_ptr<Comm>(
+        new Comm(rank, ranks, id, options_by_rank[static_cast<size_t>(rank)])));
     Comm& comm = *comms.back();
     ONEBIT_ASSIGN_OR_RETURN(
         comm.endpoint_,
@@ -28,7 +35,7 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(const Transpor
     addresses.push_back(std::move(address));
   }
   for (const auto& comm : comms) {
-    ONEBIT_TRY(comm->endpoint_.Connect(addresses, options.timeout_ms));
+    ONEBIT_TRY(comm->endpoint_.Connect(addresses, comm->options_.timeout_ms));
   }
   for (const auto& comm : comms) {
     FailureListener* listener = comm.get();
@@ -44,13 +51,18 @@ Comm::~Comm() {
   control_.reset();
 }
 
-Status Comm::Enter() {
+Status Comm::Acquire() {
   if (is_in_call_.exchange(true, std::memory_order_acquire)) {
     return Error(Code::kInvalidUsage,
                  "rank {}: another thread is inside a call on this communicator; use one thread at "
                  "a time",
                  rank_);
   }
+  return OkStatus();
+}
+
+Status Comm::Enter() {
+  ONEBIT_TRY(Acquire());
   if (is_stopped()) {
     Exit();
     const Status cause = Fail(OkStatus());

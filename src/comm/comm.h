@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -43,6 +44,9 @@ class Comm final : private PeerErrorSink, private FailureListener {
   static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroup(const Transport& transport,
                                                                      int ranks,
                                                                      const CommOptions& options);
+  // The same with one set of options per rank, as processes with different settings would have.
+  static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroup(
+      const Transport& transport, std::span<const CommOptions> options_by_rank);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -55,10 +59,11 @@ class Comm final : private PeerErrorSink, private FailureListener {
   CommCounters& counters() { return counters_; }
   const CommCounters& counters() const { return counters_; }
 
-  // Bracket every collective. Enter fails when another thread is inside or the communicator has
-  // failed.
-  Status Enter();
+  // Bracket whatever only one thread may do at a time. Acquire fails when another thread is inside.
+  Status Acquire();
   void Exit();
+  // Acquire for a collective: fails when the communicator has failed, too.
+  Status Enter();
   bool is_in_call() const { return is_in_call_.load(std::memory_order_acquire); }
 
   // Number of the call that runs now; advances with every collective that passed its checks.
@@ -101,6 +106,18 @@ class Comm final : private PeerErrorSink, private FailureListener {
   CommCounters counters_;
   Endpoint endpoint_;
   std::unique_ptr<Control> control_;  // last: it calls back, so it goes first
+};
+
+// Leaves an acquired or entered communicator at the end of the scope, whatever happens in it.
+class CommUse {
+ public:
+  explicit CommUse(Comm& comm) : comm_(comm) {}
+  ~CommUse() { comm_.Exit(); }
+  CommUse(const CommUse&) = delete;
+  CommUse& operator=(const CommUse&) = delete;
+
+ private:
+  Comm& comm_;
 };
 
 }  // namespace onebit

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for the SIMD kernels in builds without Highway.
+#include "kernels/kernels.h"
+#include "kernels/optimizer.h"
+
+namespace onebit::kernels::cpu {
+
+bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_t* bits) {
+  return reference::CompressBlocks(in, block, scales, bits);
+}
+void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum) {
+  reference::CompressSigns(in, bits, sum);
+}
+void CompressResidual(const CompressInput& in, float scale) {
+  reference::CompressResidual(in, scale);
+}
+float ScaleOf(const TensorSum& sum, ScaleRule rule) { return reference::ScaleOf(sum, rule); }
+float OutputScale(float a, size_t ranks, bool is_sum, DataType output_type) {
+  return reference::OutputScale(a, ranks, is_sum, output_type);
+}
+bool ReduceBlocks(const ReduceInput& in, size_t block, float* scales, uint8_t* bits) {
+  return reference::ReduceBlocks(in, block, scales, bits);
+}
+void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum) {
+  reference::ReduceSigns(in, bits, sum);
+}
+void ReduceResidual(const ReduceInput& in, float t) { reference::ReduceResidual(in, t); }
+void DecodeAverage(const ReduceInput& in, size_t block, float* output) {
+  reference::DecodeAverage(in, block, output);
+}
+void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block,
+            const uint8_t* mask, DataType output_type, void* output) {
+  reference::Decode(bits, scales, count, block, mask, output_type, output);
+}
+void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type,
+                 bool is_average, void* output) {
+  reference::DenseReduce(inputs, ranks, count, type, is_average, output);
+}
+Checksum ChecksumOf(const void* data, size_t bytes) { return reference::ChecksumOf(data, bytes); }
+
+void AdamDense(const AdamUpdate& update) { reference::AdamDense(update); }
+void AdamFrozen(const AdamUpdate& update) { reference::AdamFrozen(update); }
+void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale, float beta1,
+                   float one_minus_beta1, const uint8_t* mask, size_t count, float* out) {
+  reference::LocalMomentum(m, g, g_type, g_scale, beta1, one_minus_beta1, mask, count, out);
+}
+void ScaleToF32(const void* g, DataType g_type, float g_scale, size_t count, float* out) {
+  reference::ScaleToF32(g, g_type, g_scale, count, out);
+}
+double SumOfSquares(const void* values, DataType type, size_t count) {
+  return reference::SumOfSquares(values, type, count);
+}
+double SumOfMagnitudes(const void* values, DataType type, size_t count) {
+  return reference::SumOfMagnitudes(values, type, count);
+}
+size_t MaskOfNonzero(const float* v, size_t count, uint8_t* mask) {
+  return reference::MaskOfNonzero(v, count, mask);
+}
+
+}  // namespace onebit::kernels::cpu

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Guard of every public kernel: IEEE defaults inside, the caller's floating-point control outside.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <xmmintrin.h>
+#endif
+
+namespace onebit::kernels::cpu {
+
+// Round to nearest even, denormals kept, no traps; the old state, exception flags included, comes
+// back at the end of the scope. Arithmetic must not be inlined next to the guard, where a compiler
+// could move it out: kernels are called through Highway's table of function pointers.
+class DefaultFpScope {
+ public:
+  DefaultFpScope(const DefaultFpScope&) = delete;
+  DefaultFpScope& operator=(const DefaultFpScope&) = delete;
+
+#if defined(__x86_64__) || defined(__i386__)
+  DefaultFpScope() : mxcsr_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
+  ~DefaultFpScope() { _mm_setcsr(mxcsr_); }
+
+ private:
+  unsigned mxcsr_;
+#elif defined(__aarch64__)
+  DefaultFpScope() {
+    asm volatile("mrs %0, fpcr" : "=r"(fpcr_) : : "memory");
+    asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}) : "memory");
+  }
+  ~DefaultFpScope() { asm volatile("msr fpcr, %0" : : "r"(fpcr_) : "memory"); }
+
+ private:
+  uint64_t fpcr_;
+#else
+  DefaultFpScope() {}
+  ~DefaultFpScope() {}
+#endif
+};
+
+}  // namespace onebit::kernels::cpu

@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Scaled gradients, and the momentum of this rank.
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/momentum.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/tile-inl.h"
+#include "kernels/cpu/vectors-inl.h"
+#include "kernels/optimizer.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+namespace {
+
+// out = g * g_scale, and with momentum: b1 * m + (1 - b1) * that.
+struct ScaledInput {
+  const void* g;
+  const float* m;
+  const uint8_t* mask;  // padded, or null
+  float g_scale;
+  float beta1;
+  float one_minus_beta1;
+};
+
+template <DataType kType, bool kMomentum>
+HWY_INLINE VF ScaledAt(const ScaledInput& in, size_t i) {
+  const VF g = hn::Mul(LoadF32<kType>(in.g, i), hn::Set(kF32, in.g_scale));
+  if constexpr (!kMomentum) return g;
+  const VF kept = hn::Mul(hn::Set(kF32, in.beta1), hn::LoadU(kF32, in.m + i));
+  return hn::Add(kept, hn::Mul(hn::Set(kF32, in.one_minus_beta1), g));
+}
+
+template <DataType kType, bool kMomentum>
+HWY_NOINLINE void WriteTile(const ScaledInput& in, size_t count, float* out) {
+  const size_t whole = count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    VF value = ScaledAt<kType, kMomentum>(in, i);
+    if (in.mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(in.mask, i), value);
+    hn::StoreU(value, kF32, out + i);
+  }
+  if (whole == count) return;
+  using Element = ElementOf<kType>;
+  alignas(64) Element g[kLanes] = {};
+  alignas(64) float m[kLanes] = {};
+  memcpy(g, static_cast<const Element*>(in.g) + whole, (count - whole) * sizeof(Element));
+  if constexpr (kMomentum) memcpy(m, in.m + whole, (count - whole) * sizeof(float));
+  ScaledInput last = in;
+  last.g = g;
+  last.m = m;
+  VF value = ScaledAt<kType, kMomentum>(last, 0);
+  if (in.mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(in.mask, whole), value);
+  hn::Store(value, kF32, m);
+  memcpy(out + whole, m, (count - whole) * sizeof(float));
+}
+
+template <DataType kType, bool kMomentum>
+void WriteAs(const ScaledInput& in, size_t count, float* out) {
+  TileBits mask_bits;
+  for (size_t begin = 0; begin < count; begin += kTile) {
+    const size_t tile_count = std::min(kTile, count - begin);
+    ScaledInput tile = in;
+    tile.g = static_cast<const ElementOf<kType>*>(in.g) + begin;
+    if constexpr (kMomentum) tile.m = in.m + begin;
+    if (in.mask != nullptr) {
+      CopyBitsPadded(in.mask + begin / 8, tile_count, mask_bits.bytes);
+      tile.mask = mask_bits.bytes;
+    }
+    WriteTile<kType, kMomentum>(tile, tile_count, out + begin);
+  }
+}
+
+template <bool kMomentum>
+void Write(const ScaledInput& in, DataType type, size_t count, float* out) {
+  switch (type) {
+    case DataType::kF32:
+      return WriteAs<DataType::kF32, kMomentum>(in, count, out);
+    case DataType::kF16:
+      return WriteAs<DataType::kF16, kMomentum>(in, count, out);
+    case DataType::kBf16:
+      return WriteAs<DataType::kBf16, kMomentum>(in, count, out);
+  }
+}
+
+}  // namespace
+
+void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale, float beta1,
+                   float one_minus_beta1, const uint8_t* mask, size_t count, float* out) {
+  Write<true>({.g = g,
+               .m = m,
+               .mask = mask,
+               .g_scale = g_scale,
+               .beta1 = beta1,
+               .one_minus_beta1 = one_minus_beta1},
+              g_type, count, out);
+}
+
+void ScaleToF32(const void* g, DataType g_type, float g_scale, size_t count, float* out) {
+  Write<false>({.g = g, .m = nullptr, .mask = nullptr, .g_scale = g_scale}, g_type, count, out);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace onebit::kernels::cpu {
+
+HWY_EXPORT(LocalMomentum);
+HWY_EXPORT(ScaleToF32);
+
+void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale, float beta1,
+                   float one_minus_beta1, const uint8_t* mask, size_t count, float* out) {
+  const DefaultFpScope fp;
+  HWY_DYNAMIC_DISPATCH(LocalMomentum)
+  (m, g, g_type, g_scale, beta1, one_minus_beta1, mask, count, out);
+}
+
+void ScaleToF32(const void* g, DataType g_type, float g_scale, size_t count, float* out) {
+  const DefaultFpScope fp;
+  HWY_DYNAMIC_DISPATCH(ScaleToF32)(g, g_type, g_scale, count, out);
+}
+
+}  // namespace onebit::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// From the lanes of a block to its sum and scale. Per-target header.
+#if defined(ONEBIT_KERNELS_CPU_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEBIT_KERNELS_CPU_SUM_INL_H_
+#undef ONEBIT_KERNELS_CPU_SUM_INL_H_
+#else
+#define ONEBIT_KERNELS_CPU_SUM_INL_H_
+#endif
+
+#include <cmath>
+#include <cstddef>
+
+#include <hwy/highway.h>
+
+#include "kernels/cpu/tile-inl.h"
+#include "kernels/cpu/vectors-inl.h"
+#include "kernels/types.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+// Adds the upper half of the lanes to the lower half until one is left.
+HWY_INLINE float TreeSum(SumLanes& lanes) {
+  float* lane = lanes.lane;
+  size_t width = kSumLanes / 2;
+  for (; width >= kLanes; width /= 2) {
+    for (size_t i = 0; i < width; i += kLanes) {
+      hn::Store(hn::Add(hn::Load(kF32, lane + i), hn::Load(kF32, lane + i + width)), kF32,
+                lane + i);
+    }
+  }
+  for (; width >= 1; width /= 2) {
+    for (size_t i = 0; i < width; ++i) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+
+// Sums from here on say by themselves that every z is finite, below 2^127 and summed without
+// overflow (terms are not negative, so that no sum is below any of its terms) and that underflow
+// cannot have mattered. All others, 0 included, are formed again.
+HWY_INLINE bool IsSafeSum(float sum) { return sum >= 0x1p-100f && sum < 0x1p127f; }
+
+// The same sum in fp64. Rare, and plain code.
+struct WideSum {
+  double lane[kSumLanes] = {};
+  float largest = 0;
+  bool is_finite = true;
+
+  void Add(const float* z, size_t count, Sum rule) {
+    for (size_t i = 0; i < count; ++i) {
+      const double wide = z[i];
+      lane[i % kSumLanes] += rule == Sum::kL2 ? wide * wide : std::fabs(wide);
+      is_finite = is_finite && std::isfinite(z[i]);
+      largest = std::fabs(z[i]) > largest ? std::fabs(z[i]) : largest;
+    }
+  }
+
+  double Total() {
+    for (size_t width = kSumLanes / 2; width >= 1; width /= 2) {
+      for (size_t i = 0; i < width; ++i) lane[i] += lane[i + width];
+    }
+    return lane[0];
+  }
+
+  // See the rule on non-finite values in kernels.h.
+  bool IsInRange(Residual residual) const {
+    return is_finite && (residual != Residual::kBf16 || largest < 0x1p127f);
+  }
+};
+
+struct BlockSum {
+  double sum = 0;
+  bool is_in_range = true;
+};
+
+// `narrow` is the fp32 sum that `wide` repeats.
+HWY_INLINE BlockSum ChooseSumOf(float narrow, WideSum& wide, Residual residual) {
+  const bool is_narrow_good = std::isfinite(narrow) && narrow >= 0x1p-100f;
+  return {is_narrow_good ? static_cast<double>(narrow) : wide.Total(), wide.IsInRange(residual)};
+}
+
+HWY_INLINE float ScaleOfSum(double sum, size_t element_count, ScaleRule rule) {
+  if (element_count == 0) return 0;
+  const double mean = sum / static_cast<double>(element_count);
+  return static_cast<float>(rule == ScaleRule::kL2 ? std::sqrt(mean) : mean);
+}
+
+HWY_INLINE size_t CountBits(const uint8_t* padded, size_t bit_count) {
+  size_t count = 0;
+  for (size_t i = 0; i < bit_count; i += 64) {
+    uint64_t word;
+    memcpy(&word, padded + i / 8, sizeof(word));
+    count += static_cast<size_t>(hwy::PopCount(word));
+  }
+  return count;
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Sums and masks of whole tensors.
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/sums.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/encode-inl.h"
+#include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/input_source-inl.h"
+#include "kernels/optimizer.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+namespace {
+
+double SumInBlocks(const void* values, DataType type, size_t count, ScaleRule rule) {
+  const CompressInput in = {.input = values, .input_type = type, .count = count, .rule = rule};
+  const InputSource source(in);
+  TileScratch scratch;
+  double sum = 0;
+  for (size_t begin = 0; begin < count; begin += kTensorSumBlock) {
+    size_t participants;
+    const size_t block = std::min(kTensorSumBlock, count - begin);
+    sum += ReadBlock(source, begin, block, scratch, &participants).sum;
+  }
+  return sum;
+}
+
+}  // namespace
+
+double SumOfSquares(const void* values, DataType type, size_t count) {
+  return SumInBlocks(values, type, count, ScaleRule::kL2);
+}
+
+double SumOfMagnitudes(const void* values, DataType type, size_t count) {
+  return SumInBlocks(values, type, count, ScaleRule::kL1);
+}
+
+size_t MaskOfNonzero(const float* v, size_t piece_count, uint8_t* mask) {
+  TileBits bits;
+  size_t nonzero_count = 0;
+  for (size_t begin = 0; begin < piece_count; begin += kTile) {
+    const size_t count = std::min(kTile, piece_count - begin);
+    for (size_t i = 0; i < count; i += kLanes) {
+      VF value;
+      if (i + kLanes <= count) {
+        value = hn::LoadU(kF32, v + begin + i);
+      } else {
+        alignas(64) float last[kLanes] = {};
+        memcpy(last, v + begin + i, (count - i) * sizeof(float));
+        value = hn::Load(kF32, last);
+      }
+      // Not "!=", which on some targets is false for a NaN.
+      const MF is_nonzero = hn::Not(hn::Eq(value, hn::Zero(kF32)));
+      StoreBitsOf(is_nonzero, i, bits.bytes);
+      nonzero_count += hn::CountTrue(kF32, is_nonzero);
+    }
+    memcpy(mask + begin / 8, bits.bytes, BitBytes(count));
+  }
+  return nonzero_count;
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace onebit::kernels::cpu {
+
+HWY_EXPORT(SumOfSquares);
+HWY_EXPORT(SumOfMagnitudes);
+HWY_EXPORT(MaskOfNonzero);
+
+double SumOfSquares(const void* values, DataType type, size_t count) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(SumOfSquares)(values, type, count);
+}
+
+double SumOfMagnitudes(const void* values, DataType type, size_t count) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(SumOfMagnitudes)(values, type, count);
+}
+
+size_t MaskOfNonzero(const float* v, size_t count, uint8_t* mask) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(MaskOfNonzero)(v, count, mask);
+}
+
+}  // namespace onebit::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Which instruction sets are compiled. Include first: Highway reads the macro.
+#pragma once
+
+#include <bit>
+
+// Left out: vectors whose length is unknown at compile time (their processors run NEON or scalar
+// code), and x86 sets that bring nothing to these kernels over the next lower one.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+static_assert(std::endian::native == std::endian::little, "bits and checksums are little-endian");

@@ -1,0 +1,239 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One call in three steps, as on real ranks: every rank compresses all chunks, every server reduces
+// its chunk of all ranks and compresses it again, everybody decodes all chunks.
+#include "kernels/reference/allreduce_model.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "kernels/kernels.h"
+
+namespace onebit::kernels::reference {
+namespace {
+
+// Runs work(0) .. work(count - 1) on up to `threads` threads. Returns whether all returned true.
+bool ForEach(size_t count, size_t threads, const std::function<bool(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> all = true;
+  auto worker = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      if (!work(i)) all = false;
+    }
+  };
+  std::vector<std::jthread> helpers;
+  for (size_t i = 1; i < std::min(threads, count); ++i) helpers.emplace_back(worker);
+  worker();
+  helpers.clear();  // joins
+  return all;
+}
+
+const std::byte* At(const void* values, DataType type, size_t element) {
+  return static_cast<const std::byte*>(values) + element * BytesOf(type);
+}
+std::byte* At(void* values, DataType type, size_t element) {
+  return static_cast<std::byte*>(values) + element * BytesOf(type);
+}
+
+void FillNan(void* output, size_t count, DataType type) {
+  const uint32_t f32 = 0x7fc00000;
+  const uint16_t f16 = type == DataType::kF16 ? 0x7e00 : 0x7fc0;
+  for (size_t i = 0; i < count; ++i) {
+    const void* value = type == DataType::kF32 ? static_cast<const void*>(&f32) : &f16;
+    std::memcpy(At(output, type, i), value, BytesOf(type));
+  }
+}
+
+// Residuals are fp32 or bf16; a bf16 is the upper half of an fp32.
+std::vector<float> ResidualAsFloat(std::span<const std::byte> values, DataType type, size_t count) {
+  std::vector<float> result(count, 0.0f);
+  for (size_t i = 0; i < count && !values.empty(); ++i) {
+    uint32_t bits = 0;
+    if (type == DataType::kF32) {
+      std::memcpy(&bits, At(values.data(), type, i), 4);
+    } else {
+      uint16_t upper = 0;
+      std::memcpy(&upper, At(values.data(), type, i), 2);
+      bits = static_cast<uint32_t>(upper) << 16;
+    }
+    std::memcpy(&result[i], &bits, 4);
+  }
+  return result;
+}
+
+}  // namespace
+
+ChunkRange ChunkOf(size_t count, size_t ranks, size_t alignment, size_t rank) {
+  const size_t share = (count + ranks - 1) / ranks;
+  const size_t length = (share + alignment - 1) / alignment * alignment;
+  return {std::min(rank * length, count), std::min((rank + 1) * length, count)};
+}
+
+AllReduceModel::AllReduceModel(AllReduceConfig config) : config_(std::move(config)) {
+  const size_t ranks = config_.ranks;
+  worker_packets_.assign(ranks, std::vector<Packet>(ranks));
+  server_packets_.resize(ranks);
+  for (size_t chunk = 0; chunk < ranks; ++chunk) {
+    const Packet empty{std::vector<float>(ScaleCount(chunk)),
+                       std::vector<uint8_t>(BitBytes(Chunk(chunk).size()))};
+    for (size_t rank = 0; rank < ranks; ++rank) worker_packets_[rank][chunk] = empty;
+    server_packets_[chunk] = empty;
+  }
+  Reset();
+}
+
+void AllReduceModel::Reset() {
+  if (!config_.has_feedback) return;
+  const Bytes zero(config_.count * BytesOf(config_.residual_type));
+  worker_.assign(config_.ranks, zero);
+  worker_next_ = worker_;
+  if (!config_.has_server_residual) return;
+  server_ = server_next_ = zero;
+}
+
+bool AllReduceModel::Run(std::span<const void* const> inputs, void* output) {
+  const size_t ranks = config_.ranks;
+  if (ranks == 1) {
+    if (config_.count > 0) std::memcpy(output, inputs[0], config_.count * BytesOf(config_.type));
+    return true;
+  }
+
+  const bool is_finite =
+      ForEach(ranks, config_.threads, [&](size_t r) { return CompressWorker(r, inputs[r]); }) &&
+      ForEach(ranks, config_.threads, [&](size_t chunk) { return ReduceChunk(chunk); });
+  if (!is_finite) {
+    FillNan(output, config_.count, config_.type);
+    if (!config_.is_transactional) Reset();
+    return false;
+  }
+
+  std::swap(worker_, worker_next_);
+  std::swap(server_, server_next_);
+  return ForEach(ranks, config_.threads, [&](size_t chunk) {
+    DecodeChunk(chunk, output);
+    return true;
+  });
+}
+
+// Phase 1 of one rank: signs and scales of every chunk. Returns whether everything was finite.
+bool AllReduceModel::CompressWorker(size_t rank, const void* input) {
+  std::vector<CompressInput> pieces(config_.ranks);
+  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+    const ChunkRange range = Chunk(chunk);
+    CompressInput& piece = pieces[chunk];
+    piece.input = At(input, config_.type, range.begin);
+    piece.input_type = config_.type;
+    piece.residual_type = config_.residual_type;
+    piece.mask = MaskFrom(range.begin);
+    piece.count = range.size();
+    piece.rule = config_.rule;
+    if (config_.has_feedback) {
+      piece.residual_in = At(worker_[rank].data(), config_.residual_type, range.begin);
+      piece.residual_out = At(worker_next_[rank].data(), config_.residual_type, range.begin);
+    }
+  }
+
+  bool is_finite = true;
+  if (config_.block > 0) {
+    for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+      Packet& packet = worker_packets_[rank][chunk];
+      is_finite &=
+          CompressBlocks(pieces[chunk], config_.block, packet.scales.data(), packet.bits.data());
+    }
+    return is_finite;
+  }
+
+  // One scale over all chunks: it is known when the last one was summed.
+  TensorSum sum;
+  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+    CompressSigns(pieces[chunk], worker_packets_[rank][chunk].bits.data(), &sum);
+  }
+  const float scale = ScaleOf(sum, config_.rule);
+  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+    worker_packets_[rank][chunk].scales[0] = scale;
+    if (config_.has_feedback) CompressResidual(pieces[chunk], scale);
+  }
+  return sum.is_finite && std::isfinite(scale);
+}
+
+// Phase 2 of the server of `chunk`: mean of all ranks' packets, compressed again.
+bool AllReduceModel::ReduceChunk(size_t chunk) {
+  const ChunkRange range = Chunk(chunk);
+  std::vector<const uint8_t*> bits;
+  std::vector<const float*> scales;
+  for (const std::vector<Packet>& packets : worker_packets_) {
+    bits.push_back(packets[chunk].bits.data());
+    scales.push_back(packets[chunk].scales.data());
+  }
+  ReduceInput in;
+  in.bits = bits.data();
+  in.scales = scales.data();
+  in.ranks = config_.ranks;
+  in.residual_type = config_.residual_type;
+  in.mask = MaskFrom(range.begin);
+  in.count = range.size();
+  in.rule = config_.rule;
+  in.output_type = config_.type;
+  in.is_sum = config_.is_sum;
+  const bool has_residual = config_.has_feedback && config_.has_server_residual;
+  if (has_residual) {
+    in.residual_in = At(server_.data(), config_.residual_type, range.begin);
+    in.residual_out = At(server_next_.data(), config_.residual_type, range.begin);
+  }
+
+  Packet& packet = server_packets_[chunk];
+  if (config_.block > 0) {
+    return ReduceBlocks(in, config_.block, packet.scales.data(), packet.bits.data());
+  }
+  TensorSum sum;
+  ReduceSigns(in, packet.bits.data(), &sum);
+  const float t =
+      OutputScale(ScaleOf(sum, config_.rule), config_.ranks, config_.is_sum, config_.type);
+  packet.scales[0] = t;
+  if (has_residual) ReduceResidual(in, t);
+  return sum.is_finite && std::isfinite(t);
+}
+
+void AllReduceModel::DecodeChunk(size_t chunk, void* output) const {
+  const ChunkRange range = Chunk(chunk);
+  const Packet& packet = server_packets_[chunk];
+  Decode(packet.bits.data(), packet.scales.data(), range.size(), config_.block,
+         MaskFrom(range.begin), config_.type, At(output, config_.type, range.begin));
+}
+
+ChunkRange AllReduceModel::Chunk(size_t chunk) const {
+  return ChunkOf(config_.count, config_.ranks, config_.chunk_alignment, chunk);
+}
+
+size_t AllReduceModel::ScaleCount(size_t chunk) const {
+  return config_.block > 0 ? BlockCount(Chunk(chunk).size(), config_.block) : 1;
+}
+
+// Chunks begin at multiples of 8 elements (or at the end of the tensor, and then nothing is read).
+const uint8_t* AllReduceModel::MaskFrom(size_t element) const {
+  return config_.mask.empty() ? nullptr : config_.mask.data() + element / 8;
+}
+
+std::vector<float> AllReduceModel::worker_residual(size_t rank) const {
+  if (worker_.empty()) return std::vector<float>(config_.count, 0.0f);
+  return ResidualAsFloat(worker_[rank], config_.residual_type, config_.count);
+}
+
+std::vector<float> AllReduceModel::server_residual() const {
+  return ResidualAsFloat(server_, config_.residual_type, config_.count);
+}
+
+void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType type, bool is_sum,
+                    void* output) {
+  if (inputs.size() == 1) {  // the identity, NaN payloads included
+    if (count > 0) std::memmove(output, inputs[0], count * BytesOf(type));
+    return;
+  }
+  DenseReduce(inputs.data(), inputs.size(), count, type, !is_sum, output);
+}
+
+}  // namespace onebit::kernels::reference

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Scalar model of a whole allreduce over simulated ranks: the oracle of collectives, for tests and
+// checkers. It is built on kernels::reference only and knows no transport, packet or segment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "kernels/types.h"
+
+namespace onebit::kernels::reference {
+
+struct AllReduceConfig {
+  size_t ranks = 1;
+  size_t count = 0;
+  DataType type = DataType::kF32;
+  bool is_sum = false;       // false: mean over ranks, true: sum
+  bool has_feedback = true;  // mode ef; false: mode sign, nothing is remembered
+  ScaleRule rule = ScaleRule::kL2;
+  size_t block = 4096;  // elements per scale; 0: one scale per rank and one per chunk
+  size_t chunk_alignment = 64;
+  bool has_server_residual = true;  // false: error feedback on the worker side only
+  DataType residual_type = DataType::kF32;
+  bool is_transactional = true;  // false: a non-finite call sets all residuals to zero
+  std::vector<uint8_t> mask;     // empty: all elements take part; otherwise one bit per element
+  size_t threads = 1;            // the simulated ranks share these; the result is the same
+};
+
+// Elements [begin, end) that `rank` serves. Chunks have equal padded length, the smallest multiple
+// of `alignment` with ranks * length >= count, so the last ones may be short or empty.
+struct ChunkRange {
+  size_t begin = 0;
+  size_t end = 0;
+  size_t size() const { return end - begin; }
+};
+ChunkRange ChunkOf(size_t count, size_t ranks, size_t alignment, size_t rank);
+
+class AllReduceModel {
+ public:
+  explicit AllReduceModel(AllReduceConfig config);
+
+  // One call of all ranks. inputs[r] and output have config.count elements of config.type; output
+  // overlaps no input. Returns whether everything was finite; if not, output is all NaN and the
+  // residuals are as before. With one rank: copies the input, touches nothing, returns true.
+  bool Run(std::span<const void* const> inputs, void* output);
+
+  // Sets all residuals to zero.
+  void Reset();
+
+  // The mask of the calls to come. Residuals of elements that leave are dropped by the next one.
+  void SetMask(std::vector<uint8_t> mask) { config_.mask = std::move(mask); }
+
+  // Residuals as fp32, config.count elements; all zero in mode sign. The server residual is that of
+  // all chunks in order.
+  std::vector<float> worker_residual(size_t rank) const;
+  std::vector<float> server_residual() const;
+
+ private:
+  using Bytes = std::vector<std::byte>;
+
+  // What one rank or one server sends about all elements it compressed.
+  struct Packet {
+    std::vector<float> scales;
+    std::vector<uint8_t> bits;
+  };
+
+  bool CompressWorker(size_t rank, const void* input);
+  bool ReduceChunk(size_t chunk);
+  void DecodeChunk(size_t chunk, void* output) const;
+  ChunkRange Chunk(size_t chunk) const;
+  size_t ScaleCount(size_t chunk) const;
+  const uint8_t* MaskFrom(size_t element) const;
+
+  AllReduceConfig config_;
+  // [rank][chunk] and [chunk]: packets of the current call, as after phase 1 and phase 2.
+  std::vector<std::vector<Packet>> worker_packets_;
+  std::vector<Packet> server_packets_;
+  // Residuals in config.residual_type: in force, and those of the current call. [rank] and all
+  // chunks.
+  std::vector<Bytes> worker_, worker_next_;
+  Bytes server_, server_next_;
+};
+
+// Dense allreduce: fp32 sum in rank order, divided by the number of ranks in fp32 for the mean,
+// rounded once. output may equal an input.
+void DenseAllReduce(std::span<const void* const> inputs, size_t count, DataType type, bool is_sum,
+                    void* output);
+
+}  // namespace onebit::kernels::reference

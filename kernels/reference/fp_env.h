@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Runs a kernel under IEEE defaults whatever the caller has set: round to nearest even, denormals
+// kept, no traps.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <xmmintrin.h>
+#endif
+
+namespace onebit::kernels::reference {
+
+// Saves the floating-point control register, sets the defaults, restores. Restoring also drops the
+// exception flags that the kernel raised.
+class FpEnvironment {
+ public:
+#if defined(__x86_64__) || defined(__i386__)
+  FpEnvironment() : saved_(_mm_getcsr()) { _mm_setcsr(kDefaults); }
+  ~FpEnvironment() { _mm_setcsr(saved_); }
+
+ private:
+  static constexpr unsigned kDefaults = 0x1F80;  // all exceptions masked, everything else 0
+  unsigned saved_;
+#elif defined(__aarch64__)
+  FpEnvironment() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_) : : "memory");
+    asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}) : "memory");
+  }
+  ~FpEnvironment() { asm volatile("msr fpcr, %0" : : "r"(saved_) : "memory"); }
+
+ private:
+  uint64_t saved_;
+#else
+  FpEnvironment() {}
+  ~FpEnvironment() {}
+
+ private:
+#endif
+  FpEnvironment(const FpEnvironment&) = delete;
+  FpEnvironment& operator=(const FpEnvironment&) = delete;
+};
+
+// The compiler does not know that arithmetic depends on the control register and could move it past
+// the guard; it cannot move it out of a function that it may not inline.
+template <class Kernel>
+[[gnu::noinline]] auto CallKernel(const Kernel& kernel) {
+  return kernel();
+}
+
+template <class Kernel>
+auto InDefaultFpEnvironment(const Kernel& kernel) {
+  const FpEnvironment environment;
+  return CallKernel(kernel);
+}
+
+}  // namespace onebit::kernels::reference

@@ -1,0 +1,25 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+# Speed of the kernels.
+find_package(benchmark QUIET)
+if(NOT benchmark_FOUND)
+  onebit_feature("codec_perf" OFF "Google Benchmark not found (libbenchmark-dev)")
+  return()
+endif()
+onebit_feature("codec_perf" ON "")
+
+set(dir ${CMAKE_CURRENT_LIST_DIR})
+add_executable(codec_perf
+  ${dir}/codec_perf.cc
+  ${dir}/codec_perf_buffers.cc
+  ${dir}/codec_perf_ceiling.cc
+  ${dir}/codec_perf_multipass.cc)
+onebit_configure_target(codec_perf)
+target_link_libraries(codec_perf PRIVATE onebit_kernels_cpu benchmark::benchmark)
+set_target_properties(codec_perf PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/perf)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_sources(codec_perf PRIVATE ${dir}/codec_perf_ceiling_avx512.cc)
+  set_source_files_properties(${dir}/codec_perf_ceiling_avx512.cc
+    TARGET_DIRECTORY codec_perf PROPERTIES COMPILE_OPTIONS -mavx512f)
+  target_compile_definitions(codec_perf PRIVATE ONEBIT_PERF_HAVE_AVX512=1)
+endif()

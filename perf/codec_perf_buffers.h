@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The memory that all benchmarks of codec_perf share: far beyond any cache, touched before use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/types.h"
+
+namespace onebit::perf {
+
+class Buffers {
+ public:
+  static constexpr size_t kElements = size_t{64} << 20;
+  static constexpr size_t kPackets = 8;
+  static constexpr size_t kMinBlock = 64;
+
+  // Made by the first call (about 1.6 GB). For one thread.
+  static Buffers& Get();
+
+  const float* Numbers(size_t i) const { return numbers_[i]; }  // i < 2; ordinary fp32
+  const void* Halves() const { return halves_; }                // finite as fp16 and as bf16
+  float* Output(size_t i) { return outputs_[i]; }               // i < 3
+  uint8_t* ByteOutput() { return byte_output_; }                // a byte per element
+  uint8_t* BitOutput() { return bit_output_; }
+  float* ScaleOutput() { return scale_output_; }  // enough for blocks of kMinBlock
+  const uint8_t* const* Packets() const { return packets_; }
+  const float* const* PacketScales() const { return packet_scales_; }
+
+ private:
+  Buffers();
+
+  void* Allocate(size_t bytes);
+
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  std::vector<std::unique_ptr<void, Free>> memory_;
+  float* numbers_[2];
+  void* halves_;
+  float* outputs_[3];
+  uint8_t* byte_output_;
+  uint8_t* bit_output_;
+  float* scale_output_;
+  const uint8_t* packets_[kPackets];
+  const float* packet_scales_[kPackets];
+};
+
+}  // namespace onebit::perf

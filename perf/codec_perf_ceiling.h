@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What memory allows: passes over the same buffers as a kernel, without its arithmetic.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace onebit::perf {
+
+// The memory traffic of a kernel, per group of 512 elements: 64-byte lines read from and written to
+// each of its buffers. fp32 is 32 lines, a 16-bit type 16, packed bits are 1.
+struct Traffic {
+  static constexpr size_t kMaxBuffers = 9;
+  static constexpr size_t kGroupElements = 512;
+
+  size_t read_count = 0;
+  size_t read_lines[kMaxBuffers] = {};
+  size_t write_count = 0;
+  size_t write_lines[kMaxBuffers] = {};
+};
+
+struct TrafficBuffers {
+  const void* read[Traffic::kMaxBuffers] = {};
+  void* write[Traffic::kMaxBuffers] = {};
+};
+
+enum class Store { kPlain, kStreamed };
+
+// Touches `groups` groups of every buffer, in step. Buffers are aligned to 64 bytes.
+using CeilingPass = void (*)(const TrafficBuffers& buffers, size_t groups);
+
+// The shapes that are measured.
+enum class Shape {
+  kCompressF32,   // x, e -> e', bits
+  kCompressHalf,  // 16-bit x, e -> e', bits
+  kSignF32,       // x -> bits
+  kDecodeF32,     // bits -> fp32
+  kDecodeHalf,    // bits -> 16-bit
+  kAverage8,      // 8 bits -> fp32
+  kServer8,       // 8 bits, s -> s', bits
+  kDense4,        // 4 fp32 -> fp32
+  kRead,          // fp32
+};
+
+// The pass of a shape for this processor. Shapes without a large output ignore `store`.
+CeilingPass CeilingPassOf(Shape shape, Store store);
+
+// The same for processors with AVX-512.
+CeilingPass Avx512CeilingPassOf(Shape shape, Store store);
+
+}  // namespace onebit::perf

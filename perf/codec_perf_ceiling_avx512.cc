@@ -1,0 +1,10 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Ceilings with whole-line loads and stores; compiled with -mavx512f.
+#include "codec_perf_ceiling-inl.h"
+
+namespace onebit::perf {
+
+CeilingPass Avx512CeilingPassOf(Shape shape, Store store) { return PassOf(shape, store); }
+
+}  // namespace onebit::perf

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/all_reduce_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "kernels/reference/allreduce_model.h"
+#include "perf/common/elements.h"
+#include "perf/common/handles.h"
+
+namespace onebit::perf {
+namespace {
+
+namespace reference = kernels::reference;
+
+// Keeps what every rank must have received in each call; all receive the same.
+class AllReduceReference : public Reference {
+ public:
+  explicit AllReduceReference(const Case& row) : row_(row) {}
+
+  void Advance(std::span<const void* const> inputs) override {
+    Buffer output(row_.count * ElementBytes(row_.type));
+    Simulate(inputs, output.data());
+    expected_.push_back(std::move(output));
+  }
+  const void* Expected(size_t call, int /*rank*/) const override { return expected_[call].data(); }
+
+  void Observe(std::span<const void* const>, std::span<const void* const>) override {}
+  uint64_t CountLostElements() override { return 0; }
+
+ protected:
+  virtual void Simulate(std::span<const void* const> inputs, void* output) = 0;
+
+  const Case row_;
+
+ private:
+  std::vector<Buffer> expected_;
+};
+
+class DenseReference : public AllReduceReference {
+ public:
+  using AllReduceReference::AllReduceReference;
+
+ private:
+  void Simulate(std::span<const void* const> inputs, void* output) override {
+    reference::DenseAllReduce(inputs, row_.count, KernelType(row_.type), row_.op == onebitSum,
+                              output);
+  }
+};
+
+class SignReference : public AllReduceReference {
+ public:
+  SignReference(const Case& row, const Options& options)
+      : AllReduceReference(row), model_(ConfigOf(row, options)) {}
+
+ protected:
+  reference::AllReduceModel& model() { return model_; }
+
+ private:
+  static reference::AllReduceConfig ConfigOf(const Case& row, const Options& options) {
+    reference::AllReduceConfig config;
+    config.ranks = static_cast<size_t>(row.ranks);
+    config.count = row.count;
+    config.type = KernelType(row.type);
+    config.is_sum = row.op == onebitSum;
+    config.has_feedback = options.mode == Mode::kEf;
+    config.rule =
+        options.scale_rule == onebitScaleL1 ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2;
+    config.block = static_cast<size_t>(options.block);
+    config.threads = std::max(1u, std::thread::hardware_concurrency());
+    return config;
+  }
+
+  void Simulate(std::span<const void* const> inputs, void* output) override {
+    model_.Run(inputs, output);
+  }
+
+  reference::AllReduceModel model_;
+};
+
+// Error feedback loses nothing: over all calls
+//   sum of outputs + mean of the worker residuals + server residual = sum of mean inputs.
+class FeedbackReference : public SignReference {
+ public:
+  FeedbackReference(const Case& row, const Options& options)
+      : SignReference(row, options), mean_inputs_(row.count), outputs_(row.count) {}
+
+  void Observe(std::span<const void* const> inputs, std::span<const void* const> outputs) override {
+    const double share = 1.0 / row_.ranks;
+    const double output_share = row_.op == onebitSum ? share : 1.0;
+    for (size_t i = 0; i < row_.count; ++i) {
+      double sum = 0;
+      for (const void* input : inputs) sum += ElementAt(input, row_.type, i);
+      mean_inputs_[i] += sum * share;
+      outputs_[i] += ElementAt(outputs[0], row_.type, i) * output_share;
+    }
+  }
+
+  uint64_t CountLostElements() override {
+    constexpr double kTolerance = 1e-5;  // of the largest number that takes part
+    double largest = 0;
+    for (double input : mean_inputs_) largest = std::max(largest, std::abs(input));
+    const auto add = [&](const std::vector<float>& residual, double share) {
+      for (size_t i = 0; i < row_.count; ++i) {
+        outputs_[i] += residual[i] * share;
+        largest = std::max(largest, std::abs(static_cast<double>(residual[i])));
+      }
+    };
+    for (int rank = 0; rank < row_.ranks; ++rank) {
+      add(model().worker_residual(static_cast<size_t>(rank)), 1.0 / row_.ranks);
+    }
+    add(model().server_residual(), 1.0);
+
+    uint64_t lost = 0;
+    for (size_t i = 0; i < row_.count; ++i) {
+      // Written so that a NaN counts.
+      if (!(std::abs(outputs_[i] - mean_inputs_[i]) <= kTolerance * largest)) ++lost;
+    }
+    return lost;
+  }
+
+ private:
+  std::vector<double> mean_inputs_;  // summed over calls
+  std::vector<double> outputs_;      // the same, in units of the mean
+};
+
+}  // namespace
+
+std::unique_ptr<Reference> MakeAllReduceReference(const Case& row, const Options& options) {
+  switch (options.mode) {
+    case Mode::kDense:
+      return std::make_unique<DenseReference>(row);
+    case Mode::kSign:
+      return std::make_unique<SignReference>(row, options);
+    case Mode::kEf:
+      return std::make_unique<FeedbackReference>(row, options);
+  }
+  return nullptr;
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/bursts.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+
+namespace onebit::perf {
+
+std::vector<int> BurstLengths(int iterations, int rounds, int longest) {
+  const int needed = (iterations + longest - 1) / longest;
+  const int bursts = std::min(iterations, std::max(needed, rounds));
+  std::vector<int> lengths(static_cast<size_t>(bursts), iterations / bursts);
+  for (int burst = 0; burst < iterations % bursts; ++burst) ++lengths[static_cast<size_t>(burst)];
+  return lengths;
+}
+
+int LongestInPlaceBurst(onebitDataType_t type, onebitRedOp_t op, int ranks) {
+  if (op != onebitSum || ranks == 1) return INT_MAX;
+  // Inputs are below 4 and residuals below a few times that. fp16 ends at 2^16; a sum of the
+  // squares of a block must stay below 2^127.
+  const double largest_growth_log2 = type == onebitFloat16 ? 12 : 40;
+  return std::max(1, static_cast<int>(largest_growth_log2 / std::log2(ranks)));
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Element types and ops by name, seeded input data, comparison of buffers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "kernels/types.h"
+#include "onebit/onebit.h"
+
+namespace onebit::perf {
+
+// Names of nccl-tests.
+std::string_view TypeName(onebitDataType_t type);
+std::optional<onebitDataType_t> TypeOfName(std::string_view name);
+std::string_view OpName(onebitRedOp_t op);
+std::optional<onebitRedOp_t> OpOfName(std::string_view name);
+
+size_t ElementBytes(onebitDataType_t type);
+kernels::DataType KernelType(onebitDataType_t type);
+
+float ElementAt(const void* values, onebitDataType_t type, size_t i);
+
+// Fills with numbers of mean 0, standard deviation 1 and magnitude below 4, a pure function of
+// (seed, rank, index), rounded to `type`.
+void FillSeeded(void* values, size_t count, onebitDataType_t type, uint64_t seed, int rank);
+
+// Elements whose bytes differ, and the first of them.
+struct Difference {
+  uint64_t count = 0;
+  size_t first = 0;
+};
+Difference CompareElements(const void* a, const void* b, size_t count, onebitDataType_t type);
+
+}  // namespace onebit::perf

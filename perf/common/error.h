@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Failures of a tool: wrong usage, and a library call that returned an error.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "onebit/onebit.h"
+
+namespace onebit::perf {
+
+// Exit statuses of every tool.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;  // wrong data, or an error of the library or the system
+inline constexpr int kExitUsage = 2;   // the command line
+
+// The command line is wrong; the text says what would be right.
+class UsageError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Something failed while running.
+class ToolError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Throws the library's own text when `result` is an error. `call` names what was called. To be used
+// on the thread that made the call: the text belongs to it.
+inline void Check(onebitResult_t result, const char* call) {
+  if (result == onebitSuccess) return;
+  throw ToolError(fmt::format("{}: {} ({}): {}", call, onebitGetErrorString(result),
+                              static_cast<int>(result), onebitGetLastError(nullptr)));
+}
+
+}  // namespace onebit::perf

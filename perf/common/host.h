@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Facts about this machine and moment, for reports.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace onebit::perf {
+
+std::string HostName();
+std::string ProcessorName();
+std::string LocalTime();  // "2025-01-31 23:59:59"
+
+// "NAME=value" of the variables that configure the library, secrets left out.
+std::vector<std::string> LibraryEnvironment();
+
+}  // namespace onebit::perf

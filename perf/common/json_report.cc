@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/json_report.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "perf/common/elements.h"
+#include "perf/common/error.h"
+#include "perf/common/host.h"
+
+namespace onebit::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kLayoutVersion = 3;
+
+std::string ErrnoText() { return std::generic_category().message(errno); }
+
+const char* BoolText(bool value) { return value ? "true" : "false"; }
+
+Json DevicesJson(const Options& options) {
+  Json devices = Json::array();
+  for (int rank = 0; rank < options.threads; ++rank) {
+    devices.push_back({{"rank", rank},
+                       {"group", 0},
+                       {"pid", getpid()},
+                       {"hostname", HostName()},
+                       {"device", nullptr},  // host memory
+                       {"device_info", ProcessorName()}});
+  }
+  return devices;
+}
+
+Json ConfigJson(const Options& options) {
+  Json config = {{"nthreads", options.threads},
+                 {"ngpus", 0},
+                 {"minimum_bytes", options.sweep.min_bytes},
+                 {"maximum_bytes", options.sweep.max_bytes}};
+  if (options.sweep.step_factor > 1) {
+    config["step_factor"] = options.sweep.step_factor;
+  } else {
+    config["step_bytes"] = options.sweep.step_bytes;
+  }
+  config["warmup_iters"] = options.warmup_iterations;
+  config["iterations"] = options.iterations;
+  config["aggregated_iterations"] = 1;
+  config["validation"] = options.checks;
+  config["graph"] = 0;
+  config["blocking_collectives"] = BoolText(true);
+  config["per_iter_timing"] = BoolText(false);
+  config["scale"] = options.scale_rule == onebitScaleL1 ? "l1" : "l2";
+  if (options.block == ONEBIT_BLOCK_TENSOR) {
+    config["block"] = "tensor";
+  } else {
+    config["block"] = options.block;
+  }
+  config["devices"] = DevicesJson(options);
+  return config;
+}
+
+Json MeasurementJson(const Measurement& measurement) {
+  Json json = {{"time", measurement.seconds * 1e6},
+               {"alg_bw", measurement.bandwidth.alg_gbps},
+               {"bus_bw", measurement.bandwidth.bus_gbps},
+               {"nwrong", nullptr}};
+  if (measurement.wrong) json["nwrong"] = *measurement.wrong;
+  return json;
+}
+
+}  // namespace
+
+JsonReport::JsonReport(const Options& options, std::vector<std::string> arguments)
+    : options_(options) {
+  int version = 0;
+  Check(onebitGetVersion(&version), "onebitGetVersion");
+  report_ = {{"version", kLayoutVersion},    {"start_time", LocalTime()},
+             {"args", std::move(arguments)}, {"env", LibraryEnvironment()},
+             {"onebit_version", version},    {"config", ConfigJson(options)}};
+}
+
+void JsonReport::AddRow(const Row& row) {
+  Json json = {{"size", row.bytes},
+               {"count", row.count},
+               {"type", TypeName(row.type)},
+               {"redop", OpName(row.op)},
+               {"root", -1},
+               {"out_of_place", MeasurementJson(row.out_of_place)},
+               {"in_place", MeasurementJson(row.in_place)},
+               {"actual_iterations", row.iterations},
+               {"experiment_name", ""},
+               {"mode", ModeName(options_.mode)},
+               {"transport", options_.transport},
+               {"nranks", options_.threads},
+               {"wire_bytes", row.wire_bytes},
+               {"wire_bytes_bound", row.wire_bytes_bound},
+               {"rel_error", row.rel_error},
+               {"speedup_vs_dense", row.speedup_vs_dense.value_or(1.0)}};
+  results_.push_back(std::move(json));
+}
+
+void JsonReport::AddError(const std::string& error) { errors_.push_back(error); }
+
+Json JsonReport::Finish(uint64_t wrong, double average_bus_gbps) && {
+  report_["results"] = std::move(results_);
+  const bool is_okay = wrong == 0 && errors_.empty();
+  report_["out_of_bounds"] = {{"count", wrong}, {"okay", BoolText(is_okay)}};
+  report_["average_bus_bandwidth"] = {{"bandwidth", average_bus_gbps}, {"okay", "unchecked"}};
+  report_["errors"] = std::move(errors_);
+  report_["end_time"] = LocalTime();
+  return std::move(report_);
+}
+
+ReportFile::ReportFile(const std::string& path) : path_(path) {
+  for (int number = 0;; ++number) {
+    file_.reset(std::fopen(path_.c_str(), "wx"));
+    if (file_ != nullptr) return;
+    if (errno != EEXIST) {
+      throw UsageError(fmt::format("-J: cannot create {}: {}", path_, ErrnoText()));
+    }
+    path_ = fmt::format("{}.{}", path, number);
+  }
+}
+
+void ReportFile::Write(const Json& report) {
+  const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
+  if (!is_written || std::fflush(file_.get()) != 0) {
+    throw ToolError(fmt::format("cannot write {}: {}", path_, ErrnoText()));
+  }
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The report of -J: nccl-tests' layout (version 3) with numbers as numbers, and what compression
+// adds to each row. Booleans are the strings "true" and "false", as there.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "perf/common/options.h"
+#include "perf/common/row.h"
+
+namespace onebit::perf {
+
+class JsonReport {
+ public:
+  JsonReport(const Options& options, std::vector<std::string> arguments);
+
+  void AddRow(const Row& row);
+  void AddError(const std::string& error);
+
+  // Completes the report; call once.
+  nlohmann::ordered_json Finish(uint64_t wrong, double average_bus_gbps) &&;
+
+ private:
+  Options options_;
+  nlohmann::ordered_json report_;
+  nlohmann::ordered_json results_ = nlohmann::ordered_json::array();
+  nlohmann::ordered_json errors_ = nlohmann::ordered_json::array();
+};
+
+// A new file for a report: `path`, or if it exists `path`.0, `path`.1, ... It is made at the start
+// of a run, so that hours of work are not lost to a wrong path.
+class ReportFile {
+ public:
+  explicit ReportFile(const std::string& path);  // throws UsageError
+  const std::string& path() const { return path_; }
+  void Write(const nlohmann::ordered_json& report);  // throws ToolError
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace onebit::perf

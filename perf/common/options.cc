@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/options.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+
+#include "perf/common/elements.h"
+#include "perf/common/error.h"
+
+namespace onebit::perf {
+namespace {
+
+constexpr int kMaxRanks = 1024;
+constexpr int kMaxCalls = 1'000'000;
+
+// Adds an option whose text `parse` turns into a value; `parse` returns why it cannot, or "".
+CLI::Option* AddParsed(CLI::App& app, const std::string& flags, const std::string& help,
+                       const std::string& type_name, const std::string& default_text,
+                       std::function<std::string(const std::string&)> parse) {
+  auto* option = app.add_option_function<std::string>(
+      flags,
+      [flags, parse = std::move(parse)](const std::string& text) {
+        const std::string problem = parse(text);
+        if (!problem.empty()) throw CLI::ValidationError(flags, problem);
+      },
+      help);
+  return option->type_name(type_name)->default_str(default_text);
+}
+
+// A number of `at_least` or more.
+void AddCount(CLI::App& app, const std::string& flags, const std::string& help, int at_least,
+              int at_most, int* count) {
+  app.add_option(flags, *count, help)
+      ->check(CLI::Range(at_least, at_most).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
+             const std::string& default_text, size_t* size) {
+  AddParsed(app, flags, help, "SIZE", default_text, [size](const std::string& text) {
+    const std::optional<size_t> parsed = ParseSize(text);
+    if (!parsed)
+      return fmt::format("'{}' is no size; write bytes, or a number with K, M or G", text);
+    *size = *parsed;
+    return std::string();
+  });
+}
+
+// A name out of `names`, or "all" of them.
+template <class Value>
+void AddNames(CLI::App& app, const std::string& flags, const std::string& help,
+              std::vector<std::pair<std::string, Value>> names, std::vector<Value>* values) {
+  std::vector<std::string> known;
+  known.reserve(names.size());
+  for (const auto& [name, value] : names) known.push_back(name);
+  const std::string choices = fmt::format("{}|all", fmt::join(known, "|"));
+  const auto default_name = std::find_if(names.begin(), names.end(), [&](const auto& entry) {
+    return entry.second == values->front();
+  });
+  AddParsed(app, flags, help, choices, default_name->first,
+            [names, values, choices](const std::string& text) {
+              std::vector<Value> chosen;
+              for (const auto& [name, value] : names) {
+                if (text == "all" || text == name) chosen.push_back(value);
+              }
+              if (chosen.empty()) return fmt::format("'{}' is none of {}", text, choices);
+              *values = chosen;
+              return std::string();
+            });
+}
+
+std::string ParseBlock(const std::string& text, int32_t* block) {
+  if (text == "tensor") {
+    *block = ONEBIT_BLOCK_TENSOR;
+    return "";
+  }
+  const std::optional<size_t> size = ParseSize(text);
+  if (!size || *size == 0 || *size % 64 != 0 || *size > INT32_MAX) {
+    return fmt::format("'{}' is neither a positive multiple of 64 nor 'tensor'", text);
+  }
+  *block = static_cast<int32_t>(*size);
+  return "";
+}
+
+std::string ParseTransport(const std::string& text, std::string* transport) {
+  const std::vector<std::string>& names = TransportNames();
+  if (std::find(names.begin(), names.end(), text) == names.end()) {
+    return fmt::format("there is no transport '{}' in this build; it has: {}", text,
+                       fmt::join(names, ", "));
+  }
+  *transport = text;
+  return "";
+}
+
+void AddSweepOptions(CLI::App& app, Options& options) {
+  AddSize(app, "-b,--minbytes", "smallest message", "32M", &options.sweep.min_bytes);
+  AddSize(app, "-e,--maxbytes", "largest message", "32M", &options.sweep.max_bytes);
+  AddSize(app, "-i,--stepbytes", "bytes from one size to the next", "1M",
+          &options.sweep.step_bytes);
+  app.add_option("-f,--stepfactor", options.sweep.step_factor,
+                 "factor from one size to the next; wins over -i when above 1")
+      ->type_name("N")
+      ->default_str("off");
+  AddCount(app, "-n,--iters", "timed calls per row", 1, kMaxCalls, &options.iterations);
+  AddCount(app, "-w,--warmup_iters", "calls at each power of two times -b, once before the sweep",
+           0, kMaxCalls, &options.warmup_iterations);
+  AddCount(app, "-c,--check", "passes that check results against the scalar reference; 0: none", 0,
+           kMaxCalls, &options.checks);
+  AddNames<onebitDataType_t>(
+      app, "-d,--datatype", "element type",
+      {{"half", onebitFloat16}, {"float", onebitFloat32}, {"bfloat16", onebitBfloat16}},
+      &options.types);
+  AddNames<onebitRedOp_t>(app, "-o,--op", "reduction", {{"sum", onebitSum}, {"avg", onebitAvg}},
+                          &options.ops);
+  AddCount(app, "-t,--nthreads", "ranks, each a thread of this process", 1, kMaxRanks,
+           &options.threads);
+  app.add_option("-J,--output_file", options.json_path,
+                 "also write a JSON report; a number is added if the file exists")
+      ->type_name("FILE");
+}
+
+void AddCompressionOptions(CLI::App& app, Options& options) {
+  const std::vector<std::pair<std::string, Mode>> modes = {
+      {"dense", Mode::kDense}, {"sign", Mode::kSign}, {"ef", Mode::kEf}};
+  AddParsed(app, "--mode", "full precision, signs, or signs with error feedback", "dense|sign|ef",
+            "dense", [modes, &options](const std::string& text) {
+              for (const auto& [name, mode] : modes) {
+                if (text != name) continue;
+                options.mode = mode;
+                return std::string();
+              }
+              return fmt::format("'{}' is none of dense|sign|ef", text);
+            });
+  AddParsed(
+      app, "--transport", "what carries the bytes", "NAME", options.transport,
+      [&options](const std::string& text) { return ParseTransport(text, &options.transport); });
+  AddParsed(app, "--scale", "scale of a block: root mean square or mean magnitude", "l1|l2", "l2",
+            [&options](const std::string& text) {
+              if (text != "l1" && text != "l2") return fmt::format("'{}' is none of l1|l2", text);
+              options.scale_rule = text == "l1" ? onebitScaleL1 : onebitScaleL2;
+              return std::string();
+            });
+  AddParsed(app, "--block", "elements per scale, or 'tensor' for one per tensor", "N|tensor",
+            "4096",
+            [&options](const std::string& text) { return ParseBlock(text, &options.block); });
+}
+
+// What no single option can see.
+void CheckSweep(const SweepRange& sweep) {
+  if (sweep.min_bytes > sweep.max_bytes) {
+    throw UsageError(fmt::format("-b {} is larger than -e {}", sweep.min_bytes, sweep.max_bytes));
+  }
+  if (sweep.step_factor > 1 && sweep.min_bytes == 0) {
+    throw UsageError("-b 0 cannot grow by a factor: give a larger -b, or -i instead of -f");
+  }
+  if (sweep.step_factor <= 1 && sweep.step_bytes == 0) {
+    throw UsageError("-i 0 never reaches -e: give a positive -i, or -f");
+  }
+}
+
+}  // namespace
+
+std::string_view ModeName(Mode mode) {
+  switch (mode) {
+    case Mode::kDense:
+      return "dense";
+    case Mode::kSign:
+      return "sign";
+    case Mode::kEf:
+      return "ef";
+  }
+  return "?";
+}
+
+const std::vector<std::string>& TransportNames() {
+  static const std::vector<std::string> names = {"local"};
+  return names;
+}
+
+std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
+                                    std::string_view description) {
+  Options options;
+  CLI::App app{std::string(description), std::string(tool)};
+  app.get_formatter()->column_width(38);
+  AddSweepOptions(app, options);
+  AddCompressionOptions(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  CheckSweep(options.sweep);
+  return options;
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The command line of all sweep tools: nccl-tests' flags and defaults, and what compression adds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onebit/onebit.h"
+#include "perf/common/sizes.h"
+
+namespace onebit::perf {
+
+enum class Mode { kDense, kSign, kEf };
+std::string_view ModeName(Mode mode);
+
+struct Options {
+  SweepRange sweep;
+  int iterations = 20;
+  int warmup_iterations = 1;  // calls per size of WarmupSizes, once before the sweep
+  int checks = 1;             // check passes per row, 0: none
+  std::vector<onebitDataType_t> types = {onebitFloat32};
+  std::vector<onebitRedOp_t> ops = {onebitSum};
+  int threads = 1;  // ranks
+  Mode mode = Mode::kDense;
+  std::string transport = "local";
+  onebitScaleRule_t scale_rule = onebitScaleL2;
+  int32_t block = 4096;   // elements per scale, or ONEBIT_BLOCK_TENSOR
+  std::string json_path;  // empty: no report
+
+  bool is_compressed() const { return mode != Mode::kDense; }
+};
+
+// Transports of this build.
+const std::vector<std::string>& TransportNames();
+
+// Reads the command line. Prints help to stdout and returns no value when asked for it; throws
+// UsageError when it is wrong.
+std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
+                                    std::string_view description);
+
+}  // namespace onebit::perf

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/progress.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+namespace onebit::perf {
+
+// Rows go to stdout; if that is a file the line would be all there is to see, which is welcome.
+Progress::Progress() : is_terminal_(isatty(STDERR_FILENO) == 1) {}
+
+void Progress::Show(std::string_view text) {
+  if (!is_terminal_) return;
+  fmt::print(stderr, "\r\033[K{}", text);
+  std::fflush(stderr);
+  is_shown_ = true;
+}
+
+void Progress::Clear() {
+  if (!is_shown_) return;
+  std::fputs("\r\033[K", stderr);
+  std::fflush(stderr);
+  is_shown_ = false;
+}
+
+}  // namespace onebit::perf

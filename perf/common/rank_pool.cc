@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/rank_pool.h"
+
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "perf/common/error.h"
+
+namespace onebit::perf {
+
+RankPool::RankPool(int ranks, std::function<void()> release_others)
+    : release_others_(std::move(release_others)) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads_.emplace_back([this, rank] { Loop(rank); });
+  }
+}
+
+RankPool::~RankPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+}
+
+void RankPool::Run(const std::function<void(int rank)>& work) {
+  std::unique_lock lock(mutex_);
+  work_ = &work;
+  running_ = ranks();
+  ++generation_;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return running_ == 0; });
+  work_ = nullptr;
+  if (has_failed_) throw ToolError(first_error_);
+}
+
+void RankPool::Loop(int rank) {
+  uint64_t done = 0;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return is_stopping_ || generation_ != done; });
+      if (is_stopping_) return;
+      done = generation_;
+    }
+    Execute(rank);
+    {
+      const std::lock_guard lock(mutex_);
+      --running_;
+    }
+    changed_.notify_all();
+  }
+}
+
+void RankPool::Execute(int rank) {
+  std::string error;
+  try {
+    (*work_)(rank);
+    return;
+  } catch (const std::bad_alloc&) {
+    error = "out of memory";
+  } catch (const std::exception& failure) {
+    error = failure.what();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(has_failed_, true)) return;
+    first_error_ = fmt::format("rank {}: {}", rank, error);
+  }
+  release_others_();
+}
+
+}  // namespace onebit::perf

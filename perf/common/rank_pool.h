@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One thread per local rank, kept for the life of the tool: a communicator is always driven by the
+// same thread, and thread start is never part of a timing.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace onebit::perf {
+
+class RankPool {
+ public:
+  // release_others: called once, on the thread of the first rank that fails, while the others may
+  // be blocked in a collective with it; it must make their calls return.
+  RankPool(int ranks, std::function<void()> release_others);
+  ~RankPool();
+  RankPool(const RankPool&) = delete;
+  RankPool& operator=(const RankPool&) = delete;
+
+  int ranks() const { return static_cast<int>(threads_.size()); }
+
+  // Runs work(rank) on the thread of every rank and returns when all are done. If any threw, throws
+  // a ToolError with the text of the one that failed first; the rest are its consequences.
+  void Run(const std::function<void(int rank)>& work);
+
+ private:
+  void Loop(int rank);
+  void Execute(int rank);
+
+  const std::function<void()> release_others_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  const std::function<void(int)>* work_ = nullptr;
+  uint64_t generation_ = 0;  // of work_
+  int running_ = 0;
+  bool has_failed_ = false;
+  bool is_stopping_ = false;
+  std::string first_error_;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace onebit::perf

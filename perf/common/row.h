@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Result of one row of a sweep.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "onebit/onebit.h"
+#include "perf/common/bandwidth.h"
+
+namespace onebit::perf {
+
+struct Measurement {
+  double seconds = 0;  // per call, mean over ranks
+  Bandwidth bandwidth;
+  std::optional<uint64_t> wrong;  // elements, all ranks together; no value: unchecked
+};
+
+struct Row {
+  size_t bytes = 0;
+  size_t count = 0;
+  onebitDataType_t type = onebitFloat32;
+  onebitRedOp_t op = onebitSum;
+  int iterations = 0;
+  Measurement out_of_place;
+  Measurement in_place;
+  uint64_t wire_bytes = 0;        // sent per rank and call, largest over ranks, as counted
+  uint64_t wire_bytes_bound = 0;  // the same by formula
+  std::optional<double> ratio;  // dense bandwidth-optimal bytes over wire bytes; none without wire
+  double rel_error = 0;         // of the first call from fresh residuals, in the 2-norm
+  std::optional<double> speedup_vs_dense;  // out of place; none when dense itself is measured
+  std::string problem;                     // what was wrong first; empty if nothing
+};
+
+}  // namespace onebit::perf

@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Checks one row against the scalar reference, bit for bit, out of place and in place.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "perf/common/collective.h"
+#include "perf/common/options.h"
+#include "perf/common/rank_state.h"
+
+namespace onebit::perf {
+
+struct CheckResult {
+  uint64_t wrong_out_of_place = 0;  // elements, over all ranks and calls
+  uint64_t wrong_in_place = 0;
+  std::string problem;  // the first wrong element, in words; empty if there is none
+};
+
+// A pass makes 3 calls from fresh residuals in compressed modes, else one. Every rank's bytes must
+// be those of the reference, so ranks are equal when they are right. Overwrites the send buffers
+// with other seeded data.
+CheckResult CheckRow(const Collective& collective, const Case& row, const Options& options,
+                     Ranks& ranks);
+
+// Makes the first call from fresh residuals on the data in the send buffers. Returns its error
+// relative to the exact result, in the 2-norm.
+double RelativeErrorOfFirstCall(const Collective& collective, const Case& row, Ranks& ranks);
+
+}  // namespace onebit::perf

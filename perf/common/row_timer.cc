@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/row_timer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <vector>
+
+#include "perf/common/bursts.h"
+#include "perf/common/elements.h"
+#include "perf/common/error.h"
+
+namespace onebit::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What one rank measured on one path.
+struct Sample {
+  double seconds = 0;
+  uint64_t calls = 0;
+  uint64_t bytes_sent = 0;
+  uint64_t messages_sent = 0;
+
+  double seconds_per_call() const { return calls == 0 ? 0 : seconds / static_cast<double>(calls); }
+};
+
+struct RankSamples {
+  Sample out_of_place;
+  Sample in_place;
+  Sample dense;
+};
+
+onebitCommStats_t StatsOf(onebitComm_t comm) {
+  onebitCommStats_t stats{};
+  stats.size = sizeof(stats);
+  Check(onebitCommGetStats(comm, &stats), "onebitCommGetStats");
+  return stats;
+}
+
+// The calls of one rank, on its thread.
+class RankTimer {
+ public:
+  RankTimer(const Collective& collective, const Case& row, RankState& state, size_t buffer_bytes,
+            int rank)
+      : collective_(collective), row_(row), state_(state) {
+    const Shape shape = collective.ShapeOf(row, rank);
+    const size_t element_bytes = ElementBytes(row.type);
+    send_bytes_ = shape.send_elements * element_bytes;
+    in_place_offset_ = shape.in_place_send_offset * element_bytes;
+    stride_ = MessageBytes(shape, row.type);
+    slots_ = stride_ == 0 ? 1 : std::max<size_t>(1, buffer_bytes / stride_);
+  }
+
+  // Timed calls on the same path, after a barrier and one untimed call if asked for.
+  void OutOfPlace(onebitCompressor_t compressor, int calls, bool has_untimed_call, Sample* sample) {
+    if (has_untimed_call) CallOutOfPlace(compressor, 0);
+    Time(calls, sample, [&](int i) { CallOutOfPlace(compressor, i); });
+  }
+
+  void InPlace(onebitCompressor_t compressor, int calls, bool has_untimed_call, Sample* sample) {
+    if (has_untimed_call) {
+      Refill(compressor, 1);
+      CallInPlace(compressor, 0);
+    }
+    Refill(compressor, calls);
+    Time(calls, sample, [&](int i) { CallInPlace(compressor, i); });
+  }
+
+ private:
+  template <class CallOnce>
+  void Time(int calls, Sample* sample, const CallOnce& call) {
+    Check(onebitBarrier(state_.comm.get(), nullptr), "onebitBarrier");
+    const onebitCommStats_t before = StatsOf(state_.comm.get());
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < calls; ++i) call(i);
+    sample->seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    const onebitCommStats_t after = StatsOf(state_.comm.get());
+    sample->calls += static_cast<uint64_t>(calls);
+    sample->bytes_sent += after.bytes_sent - before.bytes_sent;
+    sample->messages_sent += after.messages_sent - before.messages_sent;
+  }
+
+  // Each call uses the next part of the buffers, so that small messages are not always in cache.
+  size_t OffsetOf(int call) const { return static_cast<size_t>(call) % slots_ * stride_; }
+
+  void CallOutOfPlace(onebitCompressor_t compressor, int i) {
+    Call(state_.send.data() + OffsetOf(i), state_.recv.data() + OffsetOf(i), compressor);
+  }
+
+  void CallInPlace(onebitCompressor_t compressor, int i) {
+    std::byte* recv = state_.recv.data() + OffsetOf(i);
+    Call(recv + in_place_offset_, recv, compressor);
+  }
+
+  void Call(const void* send, void* recv, onebitCompressor_t compressor) {
+    Check(collective_.Run(row_, send, recv, compressor, state_.comm.get()), collective_.call());
+  }
+
+  // Fresh inputs for `calls` calls in place, and residuals that know nothing of earlier, grown
+  // ones.
+  void Refill(onebitCompressor_t compressor, int calls) {
+    const size_t used = std::min(static_cast<size_t>(calls), slots_);
+    for (size_t slot = 0; slot < used && send_bytes_ > 0; ++slot) {
+      std::memcpy(state_.recv.data() + slot * stride_ + in_place_offset_,
+                  state_.send.data() + slot * stride_, send_bytes_);
+    }
+    if (compressor != nullptr) Check(onebitCompressorReset(compressor), "onebitCompressorReset");
+  }
+
+  const Collective& collective_;
+  const Case& row_;
+  RankState& state_;
+  size_t send_bytes_ = 0;
+  size_t in_place_offset_ = 0;
+  size_t stride_ = 0;
+  size_t slots_ = 1;
+};
+
+// All timed calls of one rank. The barrier in front of each burst keeps the ranks together.
+RankSamples TimeRank(RankTimer& timer, onebitCompressor_t compressor, const Case& row,
+                     int iterations) {
+  const bool is_compressed = compressor != nullptr;
+  const int rounds = is_compressed ? 4 : 1;
+  RankSamples samples;
+  bool is_first = true;
+  for (int calls : BurstLengths(iterations, rounds, INT_MAX)) {
+    timer.OutOfPlace(compressor, calls, is_first, &samples.out_of_place);
+    if (is_compressed) timer.OutOfPlace(nullptr, calls, is_first, &samples.dense);
+    is_first = false;
+  }
+  is_first = true;
+  const int longest = LongestInPlaceBurst(row.type, row.op, row.ranks);
+  for (int calls : BurstLengths(iterations, 1, longest)) {
+    timer.InPlace(compressor, calls, is_first, &samples.in_place);
+    is_first = false;
+  }
+  return samples;
+}
+
+}  // namespace
+
+RowTimes TimeRow(const Collective& collective, const Case& row, const Options& options,
+                 Ranks& ranks) {
+  std::vector<RankSamples> samples(static_cast<size_t>(ranks.count()));
+  ranks.pool().Run([&](int rank) {
+    RankState& state = ranks.state(rank);
+    RankTimer timer(collective, row, state, ranks.buffer_bytes(), rank);
+    samples[static_cast<size_t>(rank)] =
+        TimeRank(timer, state.compressor.get(), row, options.iterations);
+  });
+
+  RowTimes times;
+  const double share = 1.0 / ranks.count();
+  for (const RankSamples& rank : samples) {
+    times.out_of_place_seconds += rank.out_of_place.seconds_per_call() * share;
+    times.in_place_seconds += rank.in_place.seconds_per_call() * share;
+    times.dense_seconds += rank.dense.seconds_per_call() * share;
+    const Sample& sample = rank.out_of_place;
+    times.wire_bytes = std::max(times.wire_bytes, sample.bytes_sent / sample.calls);
+    times.messages = std::max(times.messages, sample.messages_sent / sample.calls);
+  }
+  if (!options.is_compressed()) times.dense_seconds = times.out_of_place_seconds;
+  return times;
+}
+
+}  // namespace onebit::perf

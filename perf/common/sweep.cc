@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/sweep.h"
+
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "perf/common/elements.h"
+#include "perf/common/error.h"
+#include "perf/common/json_report.h"
+#include "perf/common/progress.h"
+#include "perf/common/rank_state.h"
+#include "perf/common/row_checker.h"
+#include "perf/common/row_timer.h"
+#include "perf/common/table.h"
+
+namespace onebit::perf {
+namespace {
+
+onebitCompressorConfig_t CompressorConfig(const Collective& collective, const Options& options) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = options.mode == Mode::kSign ? onebitModeSign : onebitModeEf;
+  config.collective = collective.collective();
+  config.scaleRule = options.scale_rule;
+  config.block = options.block;
+  return config;
+}
+
+class Sweep {
+ public:
+  Sweep(const Collective& collective, const Options& options, std::optional<JsonReport>& json)
+      : collective_(collective), options_(options), json_(json), ranks_(options) {}
+
+  // All rows of all types and ops.
+  void Run() {
+    for (onebitDataType_t type : options_.types) {
+      ranks_.pool().Run([&](int rank) {
+        const size_t elements = ranks_.buffer_bytes() / ElementBytes(type);
+        FillSeeded(ranks_.state(rank).send.data(), elements, type, 0, rank);
+      });
+      for (onebitRedOp_t op : options_.ops) {
+        WarmUp(type, op);
+        for (size_t bytes : SweepSizes(options_.sweep)) Report(MeasureRow(bytes, type, op));
+      }
+    }
+  }
+
+  uint64_t wrong() const { return wrong_; }
+  double average_bus_gbps() const {
+    return bus_gbps_count_ == 0 ? 0 : bus_gbps_sum_ / bus_gbps_count_;
+  }
+
+ private:
+  Case CaseOf(size_t bytes, onebitDataType_t type, onebitRedOp_t op) const {
+    return {collective_.CountOf(bytes, type, ranks_.count()), type, op, ranks_.count()};
+  }
+
+  void CreateCompressors(const Case& row) {
+    if (!options_.is_compressed()) return;
+    ranks_.pool().Run([&](int rank) {
+      RankState& state = ranks_.state(rank);
+      const onebitCompressorConfig_t config = CompressorConfig(collective_, options_);
+      onebitCompressor_t compressor = nullptr;
+      state.compressor.reset();  // its memory first
+      Check(onebitCompressorCreate(&compressor, state.comm.get(), row.count, row.type, &config),
+            "onebitCompressorCreate");
+      state.compressor.reset(compressor);
+    });
+  }
+
+  void WarmUp(onebitDataType_t type, onebitRedOp_t op) {
+    if (options_.warmup_iterations == 0) return;
+    for (size_t bytes : WarmupSizes(options_.sweep)) {
+      progress_.Show(fmt::format("{}: {} bytes: warming up", collective_.tool(), bytes));
+      const Case row = CaseOf(bytes, type, op);
+      CreateCompressors(row);
+      ranks_.pool().Run([&](int rank) {
+        RankState& state = ranks_.state(rank);
+        for (int i = 0; i < options_.warmup_iterations; ++i) {
+          Check(collective_.Run(row, state.send.data(), state.recv.data(), state.compressor.get(),
+                                state.comm.get()),
+                collective_.call());
+        }
+      });
+    }
+  }
+
+  Row MeasureRow(size_t bytes, onebitDataType_t type, onebitRedOp_t op) {
+    const Case row_case = CaseOf(bytes, type, op);
+    Row row;
+    row.bytes = MessageBytes(collective_.ShapeOf(row_case, 0), type);
+    row.count = row_case.count;
+    row.type = type;
+    row.op = op;
+    row.iterations = options_.iterations;
+
+    progress_.Show(fmt::format("{}: {} bytes: timing", collective_.tool(), row.bytes));
+    CreateCompressors(row_case);
+    row.rel_error = RelativeErrorOfFirstCall(collective_, row_case, ranks_);
+    const RowTimes times = TimeRow(collective_, row_case, options_, ranks_);
+    SetTimes(times, &row);
+    SetWire(row_case, times, &row);
+
+    if (options_.checks > 0) {
+      progress_.Show(fmt::format("{}: {} bytes: checking", collective_.tool(), row.bytes));
+      const CheckResult check = CheckRow(collective_, row_case, options_, ranks_);
+      row.out_of_place.wrong = check.wrong_out_of_place;
+      row.in_place.wrong = check.wrong_in_place;
+      row.problem = check.problem;
+    }
+    return row;
+  }
+
+  void SetTimes(const RowTimes& times, Row* row) const {
+    const double factor = collective_.BusFactor(ranks_.count());
+    row->out_of_place.seconds = times.out_of_place_seconds;
+    row->in_place.seconds = times.in_place_seconds;
+    for (Measurement* measurement : {&row->out_of_place, &row->in_place}) {
+      measurement->bandwidth = BandwidthOf(row->bytes, measurement->seconds, factor);
+    }
+    if (options_.is_compressed() && times.out_of_place_seconds > 0) {
+      row->speedup_vs_dense = times.dense_seconds / times.out_of_place_seconds;
+    }
+  }
+
+  void SetWire(const Case& row_case, const RowTimes& times, Row* row) {
+    row->wire_bytes = times.wire_bytes;
+    row->wire_bytes_bound =
+        collective_.WireBound(row_case, options_, WireFactsOf(row_case, times.messages));
+    if (times.wire_bytes > 0) {
+      row->ratio = collective_.DenseOptimalBytes(row->bytes, ranks_.count()) /
+                   static_cast<double>(times.wire_bytes);
+    }
+  }
+
+  // How the library cut the row into messages: its compressor says so; a dense call has two
+  // exchanges with every peer, in as many segments as messages were counted.
+  WireFacts WireFactsOf(const Case& row_case, uint64_t messages) {
+    if (row_case.ranks == 1) return {};
+    onebitCompressor_t compressor = ranks_.state(0).compressor.get();
+    if (compressor == nullptr) {
+      const uint64_t per_segment = 2 * static_cast<uint64_t>(row_case.ranks - 1);
+      return {2, messages / per_segment};
+    }
+    onebitCompressorStats_t stats{};
+    stats.size = sizeof(stats);
+    Check(onebitCompressorGetStats(compressor, &stats), "onebitCompressorGetStats");
+    return {stats.exchanges, stats.segments};
+  }
+
+  void Report(const Row& row) {
+    progress_.Clear();
+    fmt::print("{}", RowText(row));
+    std::fflush(stdout);
+    if (json_) json_->AddRow(row);
+    if (!row.problem.empty()) {
+      fmt::print(stderr, "{}: {}\n", collective_.tool(), row.problem);
+      if (json_) json_->AddError(row.problem);
+    }
+    wrong_ += row.out_of_place.wrong.value_or(0) + row.in_place.wrong.value_or(0);
+    bus_gbps_sum_ += row.out_of_place.bandwidth.bus_gbps + row.in_place.bandwidth.bus_gbps;
+    bus_gbps_count_ += 2;
+  }
+
+  const Collective& collective_;
+  const Options& options_;
+  std::optional<JsonReport>& json_;
+  Ranks ranks_;
+  Progress progress_;
+  uint64_t wrong_ = 0;
+  double bus_gbps_sum_ = 0;
+  int bus_gbps_count_ = 0;
+};
+
+// The run after the command line was understood. Throws ToolError.
+int RunOptions(const Options& options, const Collective& collective,
+               std::vector<std::string> arguments) {
+  std::optional<ReportFile> file;
+  std::optional<JsonReport> json;
+  if (!options.json_path.empty()) {
+    file.emplace(options.json_path);
+    json.emplace(options, std::move(arguments));
+    fmt::print("# Writing JSON output to {}\n", file->path());
+  }
+  fmt::print("{}", HeaderText(collective.tool(), options));
+  std::fflush(stdout);
+
+  std::optional<Sweep> sweep;
+  const auto wrong = [&] { return sweep ? sweep->wrong() : 0; };
+  const auto bus_gbps = [&] { return sweep ? sweep->average_bus_gbps() : 0; };
+  const auto write_json = [&] {
+    if (json) file->Write(std::move(*json).Finish(wrong(), bus_gbps()));
+  };
+  try {
+    sweep.emplace(collective, options, json);
+    sweep->Run();
+  } catch (const std::exception& error) {
+    // The report has the rows so far and the reason why there are no more.
+    if (json) json->AddError(error.what());
+    write_json();
+    throw;
+  }
+  fmt::print("{}", FooterText(collective.tool(), wrong(), bus_gbps()));
+  write_json();
+  return wrong() == 0 ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+int RunSweepTool(int argc, const char* const* argv, const Collective& collective,
+                 std::string_view description) {
+  try {
+    const std::optional<Options> options = ParseOptions(argc, argv, collective.tool(), description);
+    if (!options) return kExitOk;
+    return RunOptions(*options, collective, {argv, argv + argc});
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "{}: {}\nRun {} --help for the options.\n", collective.tool(), error.what(),
+               collective.tool());
+    return kExitUsage;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "{}: out of memory\n", collective.tool());
+    return kExitFailed;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", collective.tool(), error.what());
+    return kExitFailed;
+  }
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Prints what the library is, which transports it has, and every setting with value and source.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "onebit/onebit.h"
+#include "perf/common/error.h"
+#include "perf/common/options.h"
+
+namespace onebit::perf {
+namespace {
+
+std::string VersionText() {
+  int version = 0;
+  Check(onebitGetVersion(&version), "onebitGetVersion");
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+// All rows of the settings table; a bad environment is an error that names the variable.
+std::vector<onebitSetting_t> Settings() {
+  std::vector<onebitSetting_t> settings;
+  for (int index = 0;; ++index) {
+    onebitSetting_t setting{};
+    const onebitResult_t result = onebitGetSetting(index, &setting);
+    if (result == onebitInvalidArgument) return settings;  // past the last row
+    Check(result, "onebitGetSetting");
+    settings.push_back(setting);
+  }
+}
+
+// An empty text can be seen.
+const char* Shown(const char* text) { return *text == '\0' ? "(empty)" : text; }
+
+void PrintText(const std::string& version, const std::vector<onebitSetting_t>& settings) {
+  fmt::print("onebit {}\ntransports: {}\n\nsettings (environment variables)\n", version,
+             fmt::join(TransportNames(), ", "));
+  for (const onebitSetting_t& setting : settings) {
+    fmt::print("  {}={}\n      {}\n      {}; default {}; value from {}\n", setting.name,
+               setting.value, setting.help, setting.type, Shown(setting.defaultValue),
+               setting.source);
+  }
+}
+
+void PrintJson(const std::string& version, const std::vector<onebitSetting_t>& settings) {
+  using Json = nlohmann::ordered_json;
+  Json rows = Json::array();
+  for (const onebitSetting_t& setting : settings) {
+    rows.push_back({{"name", setting.name},
+                    {"type", setting.type},
+                    {"default", setting.defaultValue},
+                    {"help", setting.help},
+                    {"value", setting.value},
+                    {"source", setting.source}});
+  }
+  const Json report = {
+      {"version", version}, {"transports", TransportNames()}, {"settings", std::move(rows)}};
+  fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+int Run(int argc, const char* const* argv) {
+  CLI::App app("Print version, transports and settings of the onebit library.", "onebit_info");
+  bool is_json = false;
+  app.add_flag("--json", is_json, "print JSON");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "onebit_info: {}\nRun onebit_info --help for the options.\n", error.what());
+    return kExitUsage;
+  }
+  const std::string version = VersionText();
+  const std::vector<onebitSetting_t> settings = Settings();
+  is_json ? PrintJson(version, settings) : PrintText(version, settings);
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace onebit::perf
+
+int main(int argc, char** argv) {
+  try {
+    return onebit::perf::Run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "onebit_info: %s\n", error.what());
+    return onebit::perf::kExitFailed;
+  }
+}

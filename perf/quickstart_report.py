@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Prints what perf/quickstart measured: quickstart_report.py text|markdown BUILD_FOLDER OUT_FOLDER"""
+
+import json
+import os
+import pathlib
+import platform
+import re
+import sys
+
+
+def machine(build: pathlib.Path) -> str:
+    """Processor, cores and compiler, because a time means nothing without them."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    cores = len(os.sched_getaffinity(0))
+    name = f"{model[1] if model else platform.machine()}, {cores} core{'s' if cores > 1 else ''}"
+    for file in build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
+        compiler = dict(re.findall(r'set\(CMAKE_CXX_COMPILER_(ID|VERSION) "(.*)"\)', file.read_text()))
+        name += f", {compiler['ID'].replace('GNU', 'GCC')} {compiler['VERSION']}"
+    return name
+
+
+def size_text(count: float) -> str:
+    """Bytes with a binary unit and three digits."""
+    unit = 0
+    while count >= 1024 and unit < 3:
+        count, unit = count / 1024, unit + 1
+    digits = 0 if unit == 0 or count >= 100 or count == int(count) else 1 if count >= 10 else 2
+    return f"{count:.{digits}f} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+
+
+def break_even(dense_s: float, ef_s: float, dense_bytes: int, ef_bytes: int) -> str:
+    """Link speed per rank at which both take equally long: time on this machine plus bytes / speed."""
+    if ef_s <= dense_s:
+        return "any link"
+    gigabits = 8e-9 * (dense_bytes - ef_bytes) / (ef_s - dense_s)
+    return f"{gigabits:.2g} Gbit/s" if gigabits < 10 else f"{gigabits:.0f} Gbit/s"
+
+
+def sweep_table(dense: dict, ef: dict) -> list[list[str]]:
+    rows = [["per rank", "sent dense", "sent 1-bit", "ratio", "time dense", "time 1-bit", "speed-up",
+             "pays below"]]
+    for dense_row, ef_row in zip(dense["results"], ef["results"], strict=True):
+        sent_dense, sent_ef = dense_row["wire_bytes"], ef_row["wire_bytes"]
+        ef_us = ef_row["out_of_place"]["time"]
+        dense_us = ef_us * ef_row["speedup_vs_dense"]  # both measured in the same run
+        rows.append([size_text(ef_row["size"]), size_text(sent_dense), size_text(sent_ef),
+                     f"{sent_dense / sent_ef:.1f}x", f"{dense_us / 1e3:.2f} ms",
+                     f"{ef_us / 1e3:.2f} ms", f"{dense_us / ef_us:.2f}x",
+                     break_even(dense_us * 1e-6, ef_us * 1e-6, sent_dense, sent_ef)])
+    return rows
+
+
+def training_table(runs: list[dict]) -> list[list[str]]:
+    rows = [["optimizer", "steps", "held-out loss", "sent per rank", "ratio", "compute", "codec",
+             "wire", "total"]]
+    for run in runs:
+        loss, seconds = run["heldout_loss"], run["seconds"]
+        rows.append([run["optimizer"], str(len(run["steps"])),
+                     f"diverged at step {run['diverged_at']}" if loss is None else f"{loss:.3f}",
+                     size_text(run["bytes_sent_per_rank"]),
+                     f"{runs[0]['bytes_sent_per_rank'] / run['bytes_sent_per_rank']:.1f}x"]
+                    + [f"{seconds[part]:.3g} s" for part in ("compute", "codec", "wire", "total")])
+    return rows
+
+
+def print_table(rows: list[list[str]], style: str) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for index, row in enumerate(rows):
+        cells = [cell.ljust(width) if column == 0 else cell.rjust(width)
+                 for column, (cell, width) in enumerate(zip(row, widths))]
+        print(f"| {' | '.join(cells)} |" if style == "markdown" else "  ".join(cells))
+        if index == 0:
+            rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
+            print(f"| {' | '.join(rule)} |" if style == "markdown" else "-" * len("  ".join(cells)))
+
+
+def main() -> None:
+    style, build, out = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    read = lambda name: json.loads((out / f"{name}.json").read_text())
+    dense, ef = read("sweep-dense"), read("sweep-ef")
+    runs = [read("train-adam"), read("train-onebit-adam")]
+    ranks = ef["results"][0]["nranks"]
+
+    print(f"{machine(build)}; {ranks} ranks as threads of one process (transport local)\n")
+    print("Allreduce of fp32, full precision against one bit with error feedback:\n")
+    print_table(sweep_table(dense, ef), style)
+    print("\nTraining a byte-level language model on text, Adam against 1-bit Adam:\n")
+    print_table(training_table(runs), style)
+    print("\n\"pays below\": link speed per rank under which one bit is faster, estimated as the time here"
+          "\nplus bytes over link speed. Within one machine there is no link to relieve.")
+
+
+main()

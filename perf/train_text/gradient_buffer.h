@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A gradient in the type that is handed to the optimizer.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include "onebit/onebit.h"
+
+namespace onebit::train {
+
+/**
+ * The model computes in fp32. With fp16 or bf16 gradients the result is multiplied by the loss
+ * scale and rounded to nearest even, as mixed-precision training would do it.
+ */
+class GradientBuffer {
+ public:
+  GradientBuffer(size_t count, onebitDataType_t type, double loss_scale)
+      : type_(type), loss_scale_(static_cast<float>(loss_scale)), values_(count) {
+    if (type == onebitFloat16) half_.resize(count);
+    if (type == onebitBfloat16) bfloat16_.resize(count);
+  }
+
+  /** Where the model writes. */
+  std::span<float> values() { return values_; }
+
+  /** `values` scaled and in the buffer's type; valid until the next call. */
+  void* Converted() {
+    using Eigen::Index;
+    Eigen::Map<Eigen::ArrayXf> values(values_.data(), static_cast<Index>(values_.size()));
+    if (loss_scale_ != 1) values *= loss_scale_;
+    switch (type_) {
+      case onebitFloat32:
+        return values_.data();
+      case onebitFloat16:
+        Eigen::Map<Eigen::Array<Eigen::half, Eigen::Dynamic, 1>>(half_.data(), values.size()) =
+            values.cast<Eigen::half>();
+        return half_.data();
+      case onebitBfloat16:
+        Eigen::Map<Eigen::Array<Eigen::bfloat16, Eigen::Dynamic, 1>>(
+            bfloat16_.data(), values.size()) = values.cast<Eigen::bfloat16>();
+        return bfloat16_.data();
+    }
+    return nullptr;
+  }
+
+ private:
+  template <typename T>
+  using Buffer = std::vector<T, Eigen::aligned_allocator<T>>;
+
+  onebitDataType_t type_;
+  float loss_scale_;
+  Buffer<float> values_;
+  Buffer<Eigen::half> half_;
+  Buffer<Eigen::bfloat16> bfloat16_;
+};
+
+}  // namespace onebit::train

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What a run of train_text does, and how the command line says it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "onebit/onebit.h"
+#include "onebit/optim.h"
+#include "perf/train_text/model.h"
+#include "perf/train_text/text_corpus.h"
+
+namespace onebit::train {
+
+enum class OptimizerKind { kAdam, kOneBitAdam };
+
+struct TrainOptions {
+  // The run.
+  int ranks = 4;
+  int steps = 500;
+  int batch = 64;  // examples per rank and step
+  uint64_t seed = 0;
+  ModelShape shape;
+  std::string text_path = kDefaultTextPath;
+
+  // The optimizer.
+  OptimizerKind optimizer = OptimizerKind::kOneBitAdam;
+  double lr = 3e-3;
+  int warmup_steps = 40;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0;
+  double max_grad_norm = 0;  // 0: no clipping
+  std::optional<int64_t>
+      freeze;  // ONEBIT_FREEZE_AUTOMATIC or a step; default: a fifth of the steps
+  double variance_floor = 0.01;
+
+  // What crosses the network.
+  onebitDataType_t gradient_type = onebitFloat32;
+  std::optional<double>
+      loss_scale;  // default: 1024 for fp16 gradients, which begin at 6e-8; else 1
+  onebitMode_t mode = onebitModeEf;
+  onebitScaleRule_t scale_rule = onebitScaleL2;
+  int block = 4096;  // or ONEBIT_BLOCK_TENSOR
+  onebitDataType_t residual_type = onebitFloat32;
+  bool server_residual = true;
+
+  // The report.
+  std::string json_path;  // empty: none
+  bool check_replicas = false;
+
+  /** The step after which the variance is frozen: the option, or its default. */
+  int64_t freeze_step() const;
+  double gradient_scale() const;
+};
+
+/** Names as on the command line. */
+const char* OptimizerName(OptimizerKind optimizer);
+const char* ModeName(const TrainOptions& options);  // "dense" for Adam
+const char* ScaleRuleName(onebitScaleRule_t rule);
+const char* TypeName(onebitDataType_t type);
+
+inline constexpr int kUsageErrorStatus = 2;
+
+/** Options, or the exit status with which to end at once: everything to say was printed. */
+struct ParsedOptions {
+  TrainOptions options;
+  std::optional<int> exit_status;
+};
+
+/** Help goes to stdout with status 0; bad usage to stderr with status 2. */
+ParsedOptions ParseOptions(int argc, const char* const* argv);
+
+}  // namespace onebit::train

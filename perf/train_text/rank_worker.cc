@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The loop of one rank: gradient, optimizer step, bookkeeping.
+#include "perf/train_text/rank_worker.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include "onebit/onebit.hpp"
+#include "perf/train_text/lr_schedule.h"
+
+namespace onebit::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/** At most this many positions of the held-out text, spread evenly: a twentieth of a default run.
+ */
+constexpr size_t kMaxHeldoutPositions = size_t{1} << 15;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void Check(onebitResult_t result, const char* call) {
+  if (result != onebitSuccess) throw OnebitError(result, call);
+}
+
+/** Multiplies whole words: a comparison of replicas must not cost more than the step it checks. */
+uint64_t HashWords(std::span<const float> values) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const float value : values) hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+OnebitError::OnebitError(onebitResult_t result, const char* call)
+    : std::runtime_error(fmt::format("{}: {}", call, onebit::Explain(result))) {}
+
+SharedRun::SharedRun(const TrainOptions& run_options, const Corpus& run_corpus,
+                     const TrainHooks& run_hooks)
+    : options(run_options), corpus(run_corpus), hooks(run_hooks) {
+  const size_t per_rank_and_step =
+      static_cast<size_t>(options.steps) * static_cast<size_t>(options.ranks);
+  losses.resize(per_rank_and_step);
+  if (options.check_replicas) replica_hashes.resize(per_rank_and_step);
+
+  // Contexts lie wholly in the held-out part.
+  const size_t first = corpus.train_bytes + static_cast<size_t>(options.shape.context);
+  const size_t available = corpus.bytes.size() - first;
+  heldout_positions.resize(std::min(available, kMaxHeldoutPositions));
+  for (size_t i = 0; i < heldout_positions.size(); ++i) {
+    heldout_positions[i] = first + i * available / heldout_positions.size();
+  }
+  heldout_sums.resize((heldout_positions.size() + kEvaluationBatch - 1) / kEvaluationBatch);
+}
+
+double SharedRun::MeanLoss(int step) const {
+  double sum = 0;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    sum += losses[static_cast<size_t>(step) * static_cast<size_t>(options.ranks) +
+                  static_cast<size_t>(rank)];
+  }
+  return sum / options.ranks;
+}
+
+RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
+    : shared_(shared),
+      comm_(comm),
+      rank_(rank),
+      model_(shared.options.shape, std::max(shared.options.batch, kEvaluationBatch)),
+      parameters_(model_.layout().parameter_count()),
+      gradient_(parameters_.size(), shared.options.gradient_type, shared.options.gradient_scale()),
+      positions_(static_cast<size_t>(shared.options.batch)),
+      batch_random_(shared.options.seed, RandomStream::kBatches, static_cast<uint64_t>(rank)) {
+  steps_.reserve(static_cast<size_t>(shared.options.steps));
+  // Every rank computes the same initial parameters; a broadcast is not needed.
+  model_.Initialize(shared.options.seed, parameters_);
+  CreateOptimizer();
+}
+
+void RankWorker::CreateOptimizer() {
+  const TrainOptions& options = shared_.options;
+  onebitCompressorConfig_t compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  compressor.mode = options.mode;
+  compressor.scaleRule = options.scale_rule;
+  compressor.block = options.block;
+  compressor.residualType = options.residual_type;
+  compressor.serverResidual = options.server_residual ? 1 : 0;
+
+  std::vector<onebitSegment_t> segments;
+  for (const Tensor& tensor : model_.layout().tensors) {
+    onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
+    segment.offset = tensor.offset;
+    segment.count = tensor.count();
+    segments.push_back(segment);
+  }
+
+  onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
+  config.beta1 = options.beta1;
+  config.beta2 = options.beta2;
+  config.weightDecay = options.weight_decay;
+  config.varianceFloor = options.variance_floor;
+  config.freezeStep = options.freeze_step();
+  config.lrWarmupSteps = options.warmup_steps;
+  config.compressor = &compressor;
+  config.segments = segments.data();
+  config.segmentCount = segments.size();
+
+  onebitOptimizer_t optimizer = nullptr;
+  Check(onebitOptimizerCreate(&optimizer, comm_, parameters_.size(), parameters_.data(), &config),
+        "onebitOptimizerCreate");
+  optimizer_.reset(optimizer);
+}
+
+void RankWorker::Run() {
+  const Clock::time_point start = Clock::now();
+  for (int step = 0; step < shared_.options.steps && !has_diverged_; ++step) {
+    current_step_ = step;
+    if (shared_.hooks.before_step) shared_.hooks.before_step(rank_, step);
+    RunStep(step);
+    if (rank_ == 0 && shared_.hooks.on_step) shared_.hooks.on_step(step + 1, steps_.back());
+  }
+  seconds_.total = SecondsSince(start);
+  ReadStats();
+  if (!has_diverged_) EvaluateShare();
+}
+
+void RankWorker::DrawBatch(int step) {
+  const auto context = static_cast<size_t>(shared_.options.shape.context);
+  const uint64_t choices = shared_.corpus.train_bytes - context;
+  const uint64_t first = static_cast<uint64_t>(step) * positions_.size();
+  for (size_t i = 0; i < positions_.size(); ++i) {
+    positions_[i] = context + batch_random_.Below(first + i, choices);
+  }
+}
+
+void RankWorker::RunStep(int step) {
+  const TrainOptions& options = shared_.options;
+  const size_t slot =
+      static_cast<size_t>(step) * static_cast<size_t>(options.ranks) + static_cast<size_t>(rank_);
+  const Clock::time_point start = Clock::now();
+  DrawBatch(step);
+  shared_.losses[slot] =
+      model_.MeanLossAndGradient(parameters_, shared_.corpus.bytes, positions_, gradient_.values());
+  void* gradient = gradient_.Converted();
+  seconds_.compute += SecondsSince(start);
+
+  const LrSchedule schedule{options.lr, options.warmup_steps, options.steps};
+  StepRecord record;
+  record.lr = schedule.Rate(step);
+  onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
+  const Clock::time_point step_start = Clock::now();
+  Check(
+      onebitOptimizerStep(optimizer_.get(), gradient, options.gradient_type, record.lr,
+                          1.0 / options.gradient_scale(), options.max_grad_norm, &result, nullptr),
+      "onebitOptimizerStep");
+  seconds_.optimizer += SecondsSince(step_start);
+
+  if (options.check_replicas) shared_.replica_hashes[slot] = HashWords(parameters_);
+  // A rank leaves the step's collective only after all ranks have entered it, so the losses of all
+  // ranks are there, and all ranks come to the same verdict.
+  record.loss = shared_.MeanLoss(step);
+  record.bytes_sent = result.bytes_sent;
+  record.stage = static_cast<onebitStage_t>(result.stage);
+  record.is_skipped = result.skipped != 0;
+  steps_.push_back(record);
+  has_diverged_ = !(record.loss <= kDivergedLoss);  // true for NaN
+}
+
+void RankWorker::ReadStats() {
+  optimizer_stats_ = {};
+  optimizer_stats_.size = sizeof(optimizer_stats_);
+  Check(onebitOptimizerGetStats(optimizer_.get(), &optimizer_stats_), "onebitOptimizerGetStats");
+  onebitCommStats_t stats{};
+  stats.size = sizeof(stats);
+  Check(onebitCommGetStats(comm_, &stats), "onebitCommGetStats");
+  const double call_seconds = static_cast<double>(stats.call_ns) * 1e-9;
+  seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
+  seconds_.wire = call_seconds - seconds_.codec;
+  seconds_.optimizer -= call_seconds;
+}
+
+void RankWorker::EvaluateShare() {
+  // Every batch has a sum of its own, so that the total does not depend on the number of ranks.
+  for (size_t batch = static_cast<size_t>(rank_); batch < shared_.heldout_sums.size();
+       batch += static_cast<size_t>(shared_.options.ranks)) {
+    const std::span<const size_t> positions(shared_.heldout_positions);
+    const size_t first = batch * kEvaluationBatch;
+    const size_t count = std::min<size_t>(kEvaluationBatch, positions.size() - first);
+    shared_.heldout_sums[batch] =
+        model_.LossSum(parameters_, shared_.corpus.bytes, positions.subspan(first, count));
+  }
+}
+
+uint64_t RankWorker::parameter_hash() const { return HashWords(parameters_); }
+
+}  // namespace onebit::train

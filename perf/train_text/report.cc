@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Texts and JSON of a run.
+#include "perf/train_text/report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace onebit::train {
+namespace {
+
+constexpr size_t kTableRows = 10;
+constexpr double kDrawIntervalSeconds = 0.2;
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// 64-bit hashes do not fit into a number of JSON.
+std::string Hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+const char* StageName(const StepRecord& step) {
+  return step.stage == onebitStageDense ? "dense" : "compressed";
+}
+
+std::string BlockName(int block) {
+  return block == ONEBIT_BLOCK_TENSOR ? "tensor" : std::to_string(block);
+}
+
+std::string FreezeName(int64_t freeze) {
+  return freeze == ONEBIT_FREEZE_AUTOMATIC ? "auto" : std::to_string(freeze);
+}
+
+std::string DescribeOptimizer(const TrainOptions& options) {
+  std::string text = OptimizerName(options.optimizer);
+  if (options.optimizer == OptimizerKind::kOneBitAdam) {
+    text += fmt::format(" {} {} block {}, freeze {}, variance floor {}", ModeName(options),
+                        ScaleRuleName(options.scale_rule), BlockName(options.block),
+                        FreezeName(options.freeze_step()), options.variance_floor);
+    if (options.residual_type != onebitFloat32) {
+      text += fmt::format(", {} residuals", TypeName(options.residual_type));
+    }
+    if (!options.server_residual) text += ", no server residual";
+  }
+  if (options.gradient_type != onebitFloat32) {
+    text += fmt::format(", {} gradients", TypeName(options.gradient_type));
+  }
+  return text;
+}
+
+uint64_t TotalBytes(const TrainResult& result) { return result.bytes_sent_by_rank[0]; }
+
+nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
+  nlohmann::ordered_json config = {
+      {"batch", options.batch},
+      {"context", options.shape.context},
+      {"embedding", options.shape.embedding},
+      {"hidden", options.shape.hidden},
+      {"lr", options.lr},
+      {"warmup", options.warmup_steps},
+      {"beta1", options.beta1},
+      {"beta2", options.beta2},
+      {"weight_decay", options.weight_decay},
+      {"max_grad_norm", options.max_grad_norm},
+      {"grad_type", TypeName(options.gradient_type)},
+      {"loss_scale", options.gradient_scale()},
+  };
+  if (options.optimizer == OptimizerKind::kOneBitAdam) {
+    if (options.freeze_step() == ONEBIT_FREEZE_AUTOMATIC) {
+      config["freeze"] = "auto";
+    } else {
+      config["freeze"] = options.freeze_step();
+    }
+    config["variance_floor"] = options.variance_floor;
+    config["scale"] = ScaleRuleName(options.scale_rule);
+    if (options.block == ONEBIT_BLOCK_TENSOR) {
+      config["block"] = "tensor";
+    } else {
+      config["block"] = options.block;
+    }
+    config["residual"] = TypeName(options.residual_type);
+    config["server_residual"] = options.server_residual;
+  }
+  return config;
+}
+
+}  // namespace
+
+std::string DescribeRun(const TrainOptions& options, const Corpus& corpus) {
+  const ModelShape& shape = options.shape;
+  return fmt::format(
+      "text       {}: {} files, {} bytes, FNV-1a {}, the last {} bytes held out\n"
+      "model      {} parameters: context {}, embedding {}, hidden {} and {}\n"
+      "optimizer  {}\n"
+      "run        {} ranks x batch {}, {} steps, lr {}, seed {}\n",
+      options.text_path, corpus.file_count, corpus.bytes.size(), Hex(corpus.hash),
+      corpus.bytes.size() - corpus.train_bytes, ModelLayout(shape).parameter_count(), shape.context,
+      shape.embedding, shape.hidden[0], shape.hidden[1], DescribeOptimizer(options), options.ranks,
+      options.batch, options.steps, options.lr, options.seed);
+}
+
+std::string Summarize(const TrainOptions& options, const TrainResult& result) {
+  std::string text =
+      fmt::format("\n{:>8}  {:<10}  {:>8}  {:>14}\n", "step", "stage", "loss", "bytes in step");
+  const size_t steps = result.steps.size();
+  const size_t rows = std::min(steps, kTableRows);
+  for (size_t row = 1; row <= rows; ++row) {
+    const size_t step = row * steps / rows;
+    const StepRecord& record = result.steps[step - 1];
+    text += fmt::format("{:>8}  {:<10}  {:>8.4f}  {:>14}\n", step, StageName(record), record.loss,
+                        record.bytes_sent);
+  }
+  text += "\n";
+  if (result.heldout_loss) {
+    text += fmt::format("held-out loss  {:.4f} nats per byte, over {} positions\n",
+                        *result.heldout_loss, result.heldout_positions);
+  } else {
+    text += fmt::format("diverged at step {}: loss {:.4g}\n", *result.diverged_at,
+                        result.steps.back().loss);
+  }
+  if (options.optimizer == OptimizerKind::kOneBitAdam) {
+    text += result.frozen_at
+                ? fmt::format("variance       frozen after step {}\n", *result.frozen_at)
+                : "variance       never frozen; nothing was compressed\n";
+  }
+  if (result.skipped_steps > 0) {
+    text +=
+        fmt::format("skipped        {} steps whose gradients overflowed\n", result.skipped_steps);
+  }
+  const PhaseSeconds& seconds = result.seconds;
+  text += fmt::format(
+      "bytes sent     {} per rank\n"
+      "seconds        {:.2f} = compute {:.2f} + optimizer {:.2f} + codec {:.2f} + wire {:.2f} + "
+      "rest\n",
+      TotalBytes(result), seconds.total, seconds.compute, seconds.optimizer, seconds.codec,
+      seconds.wire);
+  return text;
+}
+
+std::string ToJson(const TrainOptions& options, const Corpus& corpus, const TrainResult& result) {
+  nlohmann::ordered_json json;
+  json["optimizer"] = OptimizerName(options.optimizer);
+  json["mode"] = ModeName(options);
+  json["nranks"] = options.ranks;
+  json["seed"] = options.seed;
+  json["config"] = ConfigJson(options);
+  json["text"] = {{"path", options.text_path},
+                  {"files", corpus.file_count},
+                  {"bytes", corpus.bytes.size()},
+                  {"fnv1a", Hex(corpus.hash)},
+                  {"heldout_bytes", corpus.bytes.size() - corpus.train_bytes}};
+  json["parameters"] = result.parameter_count;
+  json["parameters_fnv1a"] = Hex(result.parameter_hash);
+  json["steps"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < result.steps.size(); ++i) {
+    const StepRecord& step = result.steps[i];
+    json["steps"].push_back({{"step", i + 1},
+                             {"loss", step.loss},
+                             {"bytes_sent", step.bytes_sent},
+                             {"lr", step.lr},
+                             {"stage", StageName(step)},
+                             {"skipped", step.is_skipped}});
+  }
+  // Not `optional` as it is: a conversion to JSON exists from the next major version on only.
+  json["heldout_loss"] = nullptr;
+  json["diverged_at"] = nullptr;
+  json["frozen_at"] = nullptr;
+  if (result.heldout_loss) json["heldout_loss"] = *result.heldout_loss;
+  if (result.diverged_at) json["diverged_at"] = *result.diverged_at;
+  if (result.frozen_at) json["frozen_at"] = *result.frozen_at;
+  json["heldout_positions"] = result.heldout_positions;
+  json["skipped_steps"] = result.skipped_steps;
+  json["bytes_sent_per_rank"] = TotalBytes(result);
+  json["bytes_sent_by_rank"] = result.bytes_sent_by_rank;
+  json["seconds"] = {{"compute", result.seconds.compute},
+                     {"optimizer", result.seconds.optimizer},
+                     {"codec", result.seconds.codec},
+                     {"wire", result.seconds.wire},
+                     {"total", result.seconds.total}};
+  return json.dump(2) + "\n";
+}
+
+ProgressLine::ProgressLine()
+    : is_terminal_(isatty(STDERR_FILENO) != 0), start_seconds_(NowSeconds()) {}
+
+void ProgressLine::Update(int steps_done, int steps, double loss) {
+  if (!is_terminal_) return;
+  const double now = NowSeconds();
+  if (now - last_draw_seconds_ < kDrawIntervalSeconds) return;
+  last_draw_seconds_ = now;
+  is_drawn_ = true;
+  fmt::print(stderr, "\r\033[Kstep {} of {}, loss {:.4f}, {:.0f} s", steps_done, steps, loss,
+             now - start_seconds_);
+  std::fflush(stderr);
+}
+
+void ProgressLine::Clear() {
+  if (!is_drawn_) return;
+  is_drawn_ = false;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+}
+
+}  // namespace onebit::train

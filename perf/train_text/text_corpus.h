@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The text a run learns from: which files it is made of, and which part of it is held out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace onebit::train {
+
+/** Directory of Debian's package `fortunes`. */
+inline constexpr const char* kDefaultTextPath = "/usr/share/games/fortunes";
+
+/** Texts shorter than this are refused: both parts must hold whole contexts. */
+inline constexpr size_t kMinTextBytes = 1024;
+
+/** The text is missing or unusable; the message says what to do about it. */
+class CorpusError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Corpus {
+  std::vector<uint8_t> bytes;
+  size_t train_bytes = 0;  // bytes[0, train_bytes) are for training, the rest is held out
+  size_t file_count = 0;
+  uint64_t hash = 0;  // FNV-1a of all bytes
+};
+
+/**
+ * Reads a file, or the files of a directory in the bytewise order of their names.
+ *
+ * Of a directory only regular files count: symbolic links would bring the same text in twice, and
+ * `*.dat` are indices. Subdirectories are not entered. The last twentieth of the text is held out.
+ *
+ * Throws CorpusError.
+ */
+Corpus LoadCorpus(const std::string& path);
+
+/** FNV-1a, 64 bits. */
+uint64_t HashBytes(std::span<const uint8_t> bytes);
+
+}  // namespace onebit::train

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Starts the ranks, stops all when one fails, and joins their results.
+#include "perf/train_text/trainer.h"
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "onebit/onebit.hpp"
+#include "perf/train_text/rank_worker.h"
+
+namespace onebit::train {
+namespace {
+
+/** Keeps the error to report. When one rank fails, the others fail too, because of it. */
+class FirstError {
+ public:
+  /** `is_consequence`: this rank failed because another did. A cause replaces a consequence. */
+  void Set(std::string text, bool is_consequence) {
+    const std::lock_guard lock(mutex_);
+    if (!text_.empty() && (is_consequence || !is_consequence_)) return;
+    text_ = std::move(text);
+    is_consequence_ = is_consequence;
+  }
+
+  /** Call it when no rank is running any more. */
+  const std::string& text() const { return text_; }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+  bool is_consequence_ = false;
+};
+
+class Run {
+ public:
+  Run(const TrainOptions& options, const Corpus& corpus, const TrainHooks& hooks)
+      : shared_(options, corpus, hooks),
+        comms_(static_cast<size_t>(options.ranks)),
+        workers_(comms_.size()) {
+    const onebitResult_t result = onebit::MakeComms(comms_);
+    if (result != onebitSuccess) {
+      throw TrainError(OnebitError(result, "onebitCommInitAll").what());
+    }
+  }
+
+  TrainResult Execute() {
+    {
+      std::vector<std::jthread> threads;
+      try {
+        for (size_t rank = 0; rank < comms_.size(); ++rank) {
+          threads.emplace_back([this, rank] { RunRank(rank); });
+        }
+      } catch (const std::system_error& error) {
+        error_.Set(fmt::format("cannot start a thread per rank: {}", error.what()), false);
+        AbortAll();
+      }
+    }
+    if (!error_.text().empty()) throw TrainError(error_.text());
+    CheckReplicas();
+    return Join();
+  }
+
+ private:
+  void RunRank(size_t rank) {
+    try {
+      workers_[rank] =
+          std::make_unique<RankWorker>(shared_, comms_[rank].get(), static_cast<int>(rank));
+      workers_[rank]->Run();
+      return;
+    } catch (const OnebitError& error) {
+      Fail(rank, error.what(), WasStoppedByOthers(rank));
+    } catch (const std::exception& error) {
+      Fail(rank, error.what(), false);
+    }
+    AbortAll();
+  }
+
+  bool WasStoppedByOthers(size_t rank) const {
+    onebitResult_t result = onebitSuccess;
+    onebitCommGetAsyncError(comms_[rank].get(), &result);
+    return result == onebitRemoteError || result == onebitAborted;
+  }
+
+  void Fail(size_t rank, const char* cause, bool is_consequence) {
+    const int step = workers_[rank] ? workers_[rank]->current_step() + 1 : 0;
+    error_.Set(fmt::format("rank {}, step {}: {}", rank, step, cause), is_consequence);
+  }
+
+  /** Wakes the ranks that wait in a collective. */
+  void AbortAll() {
+    for (const onebit::UniqueComm& comm : comms_) onebitCommAbort(comm.get());
+  }
+
+  void CheckReplicas() const {
+    const size_t ranks = workers_.size();
+    for (size_t i = 0; i < shared_.replica_hashes.size(); ++i) {
+      if (shared_.replica_hashes[i] != shared_.replica_hashes[i / ranks * ranks]) {
+        throw TrainError(
+            fmt::format("parameters of rank {} differ from those of rank 0 after step {}",
+                        i % ranks, i / ranks + 1));
+      }
+    }
+    const std::span<const float> first = workers_[0]->parameters();
+    for (size_t rank = 1; rank < ranks; ++rank) {
+      if (std::memcmp(workers_[rank]->parameters().data(), first.data(), first.size_bytes()) != 0) {
+        throw TrainError(
+            fmt::format("parameters of rank {} differ from those of rank 0 at the end", rank));
+      }
+    }
+  }
+
+  TrainResult Join() const {
+    const RankWorker& first = *workers_[0];
+    TrainResult result;
+    result.steps = first.steps();
+    result.parameter_count = first.parameters().size();
+    result.parameter_hash = first.parameter_hash();
+    result.skipped_steps = first.optimizer_stats().skipped;
+    if (const uint64_t step = first.optimizer_stats().frozen_at; step > 0) result.frozen_at = step;
+    if (first.has_diverged()) {
+      result.diverged_at = static_cast<int>(result.steps.size());
+    } else {
+      double sum = 0;
+      for (const double batch_sum : shared_.heldout_sums) sum += batch_sum;
+      result.heldout_positions = shared_.heldout_positions.size();
+      result.heldout_loss = sum / static_cast<double>(result.heldout_positions);
+    }
+    for (const auto& worker : workers_) {
+      const double share = 1.0 / static_cast<double>(workers_.size());
+      result.bytes_sent_by_rank.push_back(worker->optimizer_stats().bytes_sent);
+      result.seconds.compute += share * worker->seconds().compute;
+      result.seconds.optimizer += share * worker->seconds().optimizer;
+      result.seconds.codec += share * worker->seconds().codec;
+      result.seconds.wire += share * worker->seconds().wire;
+      result.seconds.total += share * worker->seconds().total;
+    }
+    return result;
+  }
+
+  SharedRun shared_;
+  std::vector<onebit::UniqueComm> comms_;  // outlive the workers, whose optimizers use them
+  std::vector<std::unique_ptr<RankWorker>> workers_;
+  FirstError error_;
+};
+
+}  // namespace
+
+TrainResult Train(const TrainOptions& options, const Corpus& corpus, const TrainHooks& hooks) {
+  return Run(options, corpus, hooks).Execute();
+}
+
+}  // namespace onebit::train

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Trains the model on all ranks of a communicator, each a thread of this process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "perf/train_text/options.h"
+#include "perf/train_text/text_corpus.h"
+
+namespace onebit::train {
+
+/** A run that could not be finished; the message names the rank, the step and the cause. */
+class TrainError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct StepRecord {
+  double loss = 0;  // nats per byte before the update, mean over the batches of all ranks
+  double lr = 0;
+  uint64_t bytes_sent = 0;  // by rank 0
+  onebitStage_t stage = onebitStageDense;
+  bool is_skipped = false;  // a gradient overflowed
+};
+
+/** Where the time of the steps went, in seconds, mean over the ranks. Evaluation is not in it. */
+struct PhaseSeconds {
+  double compute = 0;    // batches and gradients
+  double optimizer = 0;  // parameter updates, outside collectives
+  double codec = 0;      // compression, reduction and decoding inside collectives
+  double wire = 0;       // the rest of collectives: sending, receiving, waiting for other ranks
+  double total = 0;
+};
+
+struct TrainResult {
+  std::vector<StepRecord> steps;       // ends with the step that diverged, if one did
+  std::optional<int> diverged_at;      // number of that step; the first is 1
+  std::optional<double> heldout_loss;  // nats per byte; none after a divergence
+  size_t heldout_positions = 0;
+  size_t parameter_count = 0;
+  uint64_t parameter_hash = 0;               // FNV-1a of the final parameters
+  std::vector<uint64_t> bytes_sent_by_rank;  // in all steps
+  std::optional<uint64_t> frozen_at;         // the step whose variance was kept
+  uint64_t skipped_steps = 0;
+  PhaseSeconds seconds;
+};
+
+/** Called on the threads of the ranks; must not call onebit. Either may be empty. */
+struct TrainHooks {
+  /** On rank 0, after each step, with the number of steps done. */
+  std::function<void(int steps_done, const StepRecord& step)> on_step;
+  /** Before each step of each rank. What it throws stops the run, as any failure does. */
+  std::function<void(int rank, int step)> before_step;
+};
+
+/**
+ * Runs to the end or to a divergence: a loss that is not finite or above kDivergedLoss.
+ *
+ * The result is a function of options and corpus, to the bit: batches come from a counter-based
+ * generator, and sums over ranks are taken in rank order. If one rank fails, all are stopped.
+ *
+ * Throws TrainError.
+ */
+TrainResult Train(const TrainOptions& options, const Corpus& corpus, const TrainHooks& hooks = {});
+
+/** Twice the loss of guessing every byte with the same probability, 2 ln 256. */
+inline constexpr double kDivergedLoss = 11.09035488895912;
+
+}  // namespace onebit::train

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Slot: the place of one message on its way from one rank to another, and its state machine.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace onebit::local {
+
+// Who may do what with a slot.
+//
+//   kFree ──sender──► kEager ──receiver──► kFree               payload inside the slot
+//   kFree ──sender──► kOffered ──receiver──► kCopying ──receiver──► kFree
+//                        │ │                    │  └──receiver, aborted──► kRefused ──sender──►
+//                        kFree │ │                    └──sender──► kWithdrawing ──receiver──► kFree
+//                        │ └──receiver──► kRefused ──sender──► kFree
+//                        └──sender──► kWithdrawn ──receiver──► kFree
+enum class SlotState : uint32_t {
+  kFree = 0,     // the sender's to fill; an offer that has become free has been taken
+  kEager,        // the receiver's: header and payload are here
+  kOffered,      // the header is here, the payload in the sender's buffer
+  kCopying,      // the receiver reads the sender's buffer
+  kWithdrawing,  // it does, and the sender wants the buffer back: stop at the next piece
+  kWithdrawn,    // the sender took the offer back; the receiver skips and frees the slot
+  kRefused,      // the receiver does not want the offer; the sender fails the send, frees the slot
+};
+
+// A slot whose bytes are all zero is free: rings are zeroed memory that is touched when used. The
+// eager payload follows the slot in memory.
+//
+// Memory orders: every change of state hands the plain members, or the sender's buffer, to the
+// other side. So each is a release and each look at the state an acquire, unless a comment says why
+// less is enough, or more (Free) is needed.
+class Slot {
+ public:
+  // -- either side
+  SlotState state() { return ref().load(std::memory_order_acquire); }
+  // The latest state in the order of all seq_cst operations; for the race described at Free().
+  SlotState state_seq_cst() { return ref().load(std::memory_order_seq_cst); }
+
+  // -- sender, on a free slot
+  // Copies the header, and the payload if it has at most `eager_bytes`, and hands the slot over.
+  void Publish(const void* header, size_t header_bytes, const void* payload, size_t payload_bytes,
+               size_t eager_bytes);
+
+  // -- sender, on an offer
+  // Takes an offer back if nobody reads it. False: it was taken, is being read or was refused.
+  bool WithdrawOffer();
+  // Takes an offer back, asking a reader to stop. True once the receiver reads no more and never
+  // will; false: it is still reading, ask again.
+  bool Withdraw();
+  // Frees a refused slot.
+  void ForgetRefusal();
+
+  // -- receiver, on a message
+  const void* header() const { return header_; }
+  size_t header_bytes() const { return header_bytes_; }
+  size_t payload_bytes() const { return payload_bytes_; }
+  const void* eager_payload() const { return this + 1; }
+  const void* offered_payload() const { return payload_; }
+  // Begins to read an offer. False: it was withdrawn.
+  bool StartCopying();
+  // The sender asked for its buffer while it is being read.
+  bool is_withdrawing() {
+    // relaxed: a hint between two pieces; the hand-over happens in Free().
+    return ref().load(std::memory_order_relaxed) == SlotState::kWithdrawing;
+  }
+  // Gives the slot, and the sender's buffer, back. seq_cst: the caller then looks whether the
+  // sender announced that it lacks room; the sender announces that, then looks at the state (also
+  // seq_cst). In the one order of these four, one side sees the other.
+  void Free() { ref().store(SlotState::kFree, std::memory_order_seq_cst); }
+  // Tells the sender that its offer will not be taken, or frees the slot if it was withdrawn.
+  void Refuse();
+
+ private:
+  std::atomic_ref<SlotState> ref() { return std::atomic_ref<SlotState>(state_); }
+
+  SlotState state_;
+  uint32_t header_bytes_;
+  uint64_t payload_bytes_;
+  const void* payload_;
+  std::byte header_[ONEBIT_TRANSPORT_HEADER_BYTES];
+};
+
+static_assert(std::atomic_ref<SlotState>::is_always_lock_free);
+
+}  // namespace onebit::local

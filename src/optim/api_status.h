@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Results of the public API, of which the optimizers are clients, as Status.
+#pragma once
+
+#include "base/status.h"
+#include "onebit/onebit.h"
+
+namespace onebit::optim {
+
+inline Status FromApi(onebitResult_t result) {
+  if (result == onebitSuccess) return OkStatus();
+  return {static_cast<Code>(result), onebitGetLastError(nullptr)};
+}
+
+}  // namespace onebit::optim

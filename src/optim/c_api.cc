@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The functions of optim.h: argument checks, one thread at a time, Status to onebitResult_t.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "base/status.h"
+#include "kernels/types.h"
+#include "onebit/optim.h"
+#include "optim/one_bit_adam.h"
+#include "optim/options.h"
+
+struct onebitOptimizer_s {
+  std::unique_ptr<onebit::optim::OneBitAdam> adam;
+  std::atomic_flag is_in_use;
+};
+
+namespace onebit::optim {
+namespace {
+
+// Marks a handle as in use for the duration of a call.
+class Use {
+ public:
+  explicit Use(onebitOptimizer_t optimizer)
+      : optimizer_(optimizer), is_ours_(!optimizer->is_in_use.test_and_set()) {}
+  ~Use() {
+    if (is_ours_) optimizer_->is_in_use.clear();
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  Status status() const {
+    if (is_ours_) return OkStatus();
+    return Error(Code::kInvalidUsage, "another call is using the optimizer");
+  }
+
+ private:
+  const onebitOptimizer_t optimizer_;
+  const bool is_ours_;
+};
+
+Status CheckNotNull(const void* pointer, const char* name) {
+  if (pointer != nullptr) return OkStatus();
+  return Error(Code::kInvalidArgument, "{} is NULL", name);
+}
+
+Status CheckAligned(const void* pointer, size_t alignment, const char* name) {
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment == 0) return OkStatus();
+  return Error(Code::kInvalidArgument, "{} is not aligned to its element type", name);
+}
+
+// All members of the first version must be there.
+template <typename T>
+Status CheckSize(const T* structure, const char* name) {
+  if (structure->size >= sizeof(T)) return OkStatus();
+  return Error(Code::kInvalidArgument, "{}->size is {}, but must be its sizeof", name,
+               structure->size);
+}
+
+Status Create(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count, float* parameters,
+              const onebitOptimizerConfig_t* config) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(comm, "comm"));
+  if (count != 0) ONEBIT_TRY(CheckNotNull(parameters, "parameters"));
+  ONEBIT_TRY(CheckAligned(parameters, sizeof(float), "parameters"));
+  ONEBIT_ASSIGN_OR_RETURN(auto adam, OneBitAdam::Create(comm, count, parameters, config));
+  *optimizer = new onebitOptimizer_s{.adam = std::move(adam), .is_in_use = {}};
+  return OkStatus();
+}
+
+Status Destroy(onebitOptimizer_t optimizer) {
+  if (optimizer == nullptr) return OkStatus();
+  if (optimizer->is_in_use.test_and_set()) {
+    return Error(Code::kInvalidUsage, "another call is using the optimizer");
+  }
+  delete optimizer;
+  return OkStatus();
+}
+
+Result<StepInput> ReadStep(const OneBitAdam& adam, void* gradients, onebitDataType_t datatype,
+                           double learning_rate, double grad_scale, double max_grad_norm) {
+  StepInput input{.gradients = gradients, .max_grad_norm = max_grad_norm};
+  if (adam.count() != 0) ONEBIT_TRY(CheckNotNull(gradients, "gradients"));
+  ONEBIT_ASSIGN_OR_RETURN(input.type, ReadDataType("datatype", datatype));
+  ONEBIT_TRY(CheckAligned(gradients, kernels::BytesOf(input.type), "gradients"));
+  const auto is_finite_f32 = [](double value) { return std::isfinite(static_cast<float>(value)); };
+  if (!(learning_rate >= 0) || !is_finite_f32(learning_rate)) {
+    return Error(Code::kInvalidArgument, "learning_rate is {}, but must be finite and >= 0",
+                 learning_rate);
+  }
+  if (!(static_cast<float>(grad_scale) > 0) || !is_finite_f32(grad_scale)) {
+    return Error(Code::kInvalidArgument,
+                 "grad_scale is {}, but must be finite and positive in fp32", grad_scale);
+  }
+  if (!(max_grad_norm >= 0)) {
+    return Error(Code::kInvalidArgument,
+                 "max_grad_norm is {}, but must be positive, or 0 for no clipping", max_grad_norm);
+  }
+  input.learning_rate = learning_rate;
+  input.grad_scale = grad_scale;
+  return input;
+}
+
+Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datatype,
+            double learning_rate, double grad_scale, double max_grad_norm,
+            onebitStepResult_t* result, onebitStream_t stream) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  OneBitAdam& adam = *optimizer->adam;
+  if (stream != nullptr) {
+    return Error(Code::kInvalidArgument, "stream must be NULL: this build knows host memory only");
+  }
+  if (result != nullptr) ONEBIT_TRY(CheckSize(result, "result"));
+  ONEBIT_ASSIGN_OR_RETURN(const StepInput input, ReadStep(adam, gradients, datatype, learning_rate,
+                                                          grad_scale, max_grad_norm));
+
+  StepOutcome outcome;
+  ONEBIT_TRY(adam.Step(input, &outcome));
+  if (result != nullptr) {
+    result->skipped = outcome.is_skipped ? 1 : 0;
+    result->stage = outcome.stage;
+    result->step = adam.step();
+    result->grad_norm = outcome.grad_norm;
+    result->bytes_sent = outcome.bytes_sent;
+  }
+  return OkStatus();
+}
+
+Status GetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(stats, "stats"));
+  ONEBIT_TRY(CheckSize(stats, "stats"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  optimizer->adam->GetStats(stats);
+  return OkStatus();
+}
+
+Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  const OneBitAdam& adam = *optimizer->adam;
+  if (m != nullptr) std::copy_n(adam.m(), adam.count(), m);
+  if (v != nullptr) std::copy_n(adam.v(), adam.count(), v);
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace onebit::optim
+
+namespace onebit {
+
+// Of src/api, which keeps the texts of onebitGetLastError: stores that of `status` for this thread
+// and returns its code.
+onebitResult_t Report(const Status& status);
+
+namespace {
+
+// Runs the body of a function of the C API: nothing thrown leaves the library.
+template <typename Body>
+onebitResult_t Guard(Body body) noexcept {
+  try {
+    return Report(body());
+  } catch (const std::bad_alloc&) {
+    return Report(Status(Code::kOutOfMemory, "no memory for the optimizer"));
+  }
+}
+
+}  // namespace
+}  // namespace onebit
+
+onebitResult_t onebitOptimizerCreate(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count,
+                                     float* parameters, const onebitOptimizerConfig_t* config) {
+  return onebit::Guard(
+      [&] { return onebit::optim::Create(optimizer, comm, count, parameters, config); });
+}
+
+onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer) {
+  return onebit::Guard([&] { return onebit::optim::Destroy(optimizer); });
+}
+
+onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void* gradients,
+                                   onebitDataType_t datatype, double learning_rate,
+                                   double grad_scale, double max_grad_norm,
+                                   onebitStepResult_t* result, onebitStream_t stream) {
+  return onebit::Guard([&] {
+    return onebit::optim::Step(optimizer, gradients, datatype, learning_rate, grad_scale,
+                               max_grad_norm, result, stream);
+  });
+}
+
+onebitResult_t onebitOptimizerGetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
+  return onebit::Guard([&] { return onebit::optim::GetStats(optimizer, stats); });
+}
+
+onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v) {
+  return onebit::Guard([&] { return onebit::optim::GetState(optimizer, m, v); });
+}

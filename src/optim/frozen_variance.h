@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What follows from a variance that will not change any more: masks and denominator floors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "onebit/optim.h"
+#include "optim/segment_table.h"
+
+namespace onebit::optim {
+
+// An element with v = 0 never saw a gradient. One bit cannot say 0, so after the freeze such
+// elements would receive the scale of their block divided by eps; they are masked. Elements with a
+// tiny v are nearly as bad, which is what the floor of a segment is for: a share of the root mean
+// square of sqrt(v) over the segment.
+//
+// Dense segments keep a live v: they have no floor here, and only the caller's mask.
+class FrozenVariance {
+ public:
+  // Allocates for `table`, which must outlive this object.
+  explicit FrozenVariance(const SegmentTable& table);
+
+  // Derives everything from v and tells `compressor` its mask. `v_correction` multiplies v, as in
+  // the denominator. May be called again, after an error or for another v.
+  Status Freeze(const float* v, double v_correction, double floor_share,
+                onebitCompressor_t compressor);
+
+  bool is_ready() const { return is_ready_; }
+
+  // Of a compressed segment, by its index in the table.
+  float floor(size_t segment_index) const { return floors_[segment_index]; }
+  // Null when every element of every compressed segment takes part.
+  const uint8_t* mask(const Segment& segment) const {
+    return has_masked_element_ ? masks_.data() + segment.mask_offset : nullptr;
+  }
+
+  size_t bytes() const { return masks_.size() + floors_.size() * sizeof(float); }
+
+ private:
+  // The masks of all compressed segments joined without gaps, as their concatenation needs it.
+  std::vector<uint8_t> PackedMask() const;
+
+  const SegmentTable& table_;
+  std::vector<uint8_t> masks_;  // table_.mask_bytes()
+  std::vector<float> floors_;   // one per segment
+  bool has_masked_element_ = false;
+  bool is_ready_ = false;
+};
+
+}  // namespace onebit::optim

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/freeze_rule.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace onebit {
+namespace {
+
+// True when a and b are within the rule's ratio of each other. Zero has settled to nothing.
+bool HasSettled(double a, double b) {
+  return std::min(a, b) > 0 && std::min(a, b) >= AutomaticFreeze::kRatio * std::max(a, b);
+}
+
+}  // namespace
+
+double AutomaticFreeze::Window(double beta2) { return std::round(1.0 / (1.0 - beta2)); }
+
+AutomaticFreeze::AutomaticFreeze(double beta2, uint64_t lr_warmup_steps)
+    : beta2_(beta2),
+      lr_warmup_steps_(lr_warmup_steps),
+      history_(static_cast<size_t>(Window(beta2))) {}
+
+bool AutomaticFreeze::Observe(double variance_sum) {
+  const uint64_t window = history_.size();
+  ++step_;
+  power_ *= beta2_;
+  if (step_ > window) delayed_power_ *= beta2_;
+
+  double& slot = history_[step_ % window];
+  const double earlier_sum = slot;  // of step t - D
+  slot = variance_sum;
+  if (step_ <= std::max(lr_warmup_steps_, window)) return false;
+
+  return HasSettled(variance_sum, earlier_sum) &&
+         HasSettled(variance_sum / (1.0 - power_), earlier_sum / (1.0 - delayed_power_));
+}
+
+FreezeRule FreezeRule::After(uint64_t step) {
+  FreezeRule rule;
+  rule.fixed_step_ = step;
+  return rule;
+}
+
+FreezeRule FreezeRule::Automatic(double beta2, uint64_t lr_warmup_steps) {
+  FreezeRule rule;
+  rule.automatic_.emplace(beta2, lr_warmup_steps);
+  return rule;
+}
+
+bool FreezeRule::ShouldFreeze(double variance_sum) {
+  ++step_;
+  return automatic_ ? automatic_->Observe(variance_sum) : step_ >= fixed_step_;
+}
+
+}  // namespace onebit

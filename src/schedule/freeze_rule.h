@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// When to freeze the variance of an Adam-like optimizer: after a given step, or when it has
+// settled. Pure: decides from replicated values only, so every rank decides alike without a
+// message.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace onebit {
+
+// The automatic rule of 1-bit Adam (Tang et al. 2021, section 6.1), on both the raw and the
+// bias-corrected variance. With D = round(1 / (1 - beta2)) and q = |v_t| / |v_{t-D}| in the 1-norm,
+// it fires at the first t > max(lr_warmup_steps, D) at which
+//   min(q, 1/q) >= 0.96  and  min(h, 1/h) >= 0.96,  h = q (1 - beta2^(t-D)) / (1 - beta2^t).
+// The raw ratio alone fires on transients, where v falls as fast as the start-up bias lets it grow.
+class AutomaticFreeze {
+ public:
+  static constexpr double kRatio = 0.96;
+  // Longest history kept; beta2 up to 1 - 1e-6.
+  static constexpr size_t kMaxWindow = 1'000'000;
+
+  // D of a beta2 in [0, 1).
+  static double Window(double beta2);
+
+  // Window(beta2) must not exceed kMaxWindow. Allocates the history.
+  AutomaticFreeze(double beta2, uint64_t lr_warmup_steps);
+
+  // Takes |v_t|_1 of the next step t = 1, 2, ... and says whether the rule holds at t.
+  bool Observe(double variance_sum);
+
+ private:
+  double beta2_;
+  uint64_t lr_warmup_steps_;
+  uint64_t step_ = 0;
+  std::vector<double> history_;  // |v_t|_1 at index t mod D
+  double power_ = 1;             // beta2^t
+  double delayed_power_ = 1;     // beta2^(t-D), from t = D on
+};
+
+// After which step the variance is frozen.
+class FreezeRule {
+ public:
+  // From a fixed step on. A step that is never reached never freezes.
+  static FreezeRule After(uint64_t step);
+  static FreezeRule Automatic(double beta2, uint64_t lr_warmup_steps);
+
+  // Whether ShouldFreeze looks at the sum; if not, the caller need not compute it.
+  bool needs_variance_sum() const { return automatic_.has_value(); }
+
+  // Call once for each step t = 1, 2, ... until it returns true: v_t is then frozen, T_w = t.
+  bool ShouldFreeze(double variance_sum);
+
+ private:
+  FreezeRule() = default;
+
+  uint64_t fixed_step_ = 0;
+  uint64_t step_ = 0;
+  std::optional<AutomaticFreeze> automatic_;
+};
+
+}  // namespace onebit

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/message_header.h"
+
+#include <gtest/gtest.h>
+
+namespace onebit {
+namespace {
+
+MessageHeader Sample() {
+  return {
+      .call = {.comm_id = 0xfeed'beef,
+               .sequence = 0x1122'3344'5566'7788,
+               .collective = Collective::kAllReduce,
+               .count = 0x0102'0304'0506'0708,
+               .tensor_id = 77,
+               .type = kernels::DataType::kBf16,
+               .op = ReduceOp::kAvg,
+               .codec = CodecKind::kEf,
+               .block = 4096,
+               .rule = kernels::ScaleRule::kL1,
+               .chunk_alignment = 64,
+               .has_server_residual = true,
+               .is_one_exchange = true,
+               .mask_digest = 99},
+      .exchange = 2,
+      .is_nonfinite = true,
+      .has_payload_checksum = true,
+      .segment = 3,
+      .segment_count = 5,
+      .payload_checksum = {.sum = 1234, .weighted = 5678},
+  };
+}
+
+HeaderBytes Encoded(const MessageHeader& header) {
+  HeaderBytes bytes;
+  EncodeHeader(header, &bytes);
+  return bytes;
+}
+
+TEST(MessageHeaderTest, DecodesWhatItEncodes) {
+  const MessageHeader header = Sample();
+  auto decoded = DecodeHeader(Encoded(header));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().text();
+  EXPECT_EQ(decoded.value().call, header.call);
+  EXPECT_EQ(decoded.value().exchange, 2);
+  EXPECT_TRUE(decoded.value().is_nonfinite);
+  EXPECT_TRUE(decoded.value().has_payload_checksum);
+  EXPECT_EQ(decoded.value().segment, 3);
+  EXPECT_EQ(decoded.value().segment_count, 5);
+  EXPECT_EQ(decoded.value().payload_checksum, header.payload_checksum);
+}
+
+TEST(MessageHeaderTest, RejectsEveryOtherLength) {
+  std::array<std::byte, kHeaderBytes + 8> bytes = {};
+  const HeaderBytes good = Encoded(Sample());
+  std::copy(good.begin(), good.end(), bytes.begin());
+  for (size_t length = 0; length <= bytes.size(); ++length) {
+    const auto decoded = DecodeHeader(std::span(bytes).first(length));
+    EXPECT_EQ(decoded.ok(), length == kHeaderBytes) << length;
+    if (length != kHeaderBytes) {
+      EXPECT_EQ(decoded.status().code(), Code::kCorrupt);
+    }
+  }
+}
+
+TEST(MessageHeaderTest, NoticesEveryFlippedBit) {
+  for (size_t bit = 0; bit < 8 * kHeaderBytes; ++bit) {
+    HeaderBytes bytes = Encoded(Sample());
+    bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    const auto decoded = DecodeHeader(bytes);
+    ASSERT_FALSE(decoded.ok()) << "bit " << bit;
+    const bool is_version = bit / 8 == 4;
+    EXPECT_EQ(decoded.status().code(), is_version ? Code::kMismatch : Code::kCorrupt)
+        << "bit " << bit;
+  }
+}
+
+TEST(MessageHeaderTest, NamesBothVersionsOfAFutureHeader) {
+  HeaderBytes bytes = Encoded(Sample());
+  bytes[4] = std::byte{9};
+  const auto decoded = DecodeHeader(bytes);
+  ASSERT_FALSE(decoded.ok());
+  EXPECT_EQ(decoded.status().text(),
+            "packet has version 9, this library reads 1: use one version on all ranks");
+}
+
+// A damaged member with a header check that fits: what a bug in a peer would send.
+TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
+  const auto refuses = [](auto change) {
+    MessageHeader header = Sample();
+    change(header);
+    const auto decoded = DecodeHeader(Encoded(header));
+    return !decoded.ok() && decoded.status().code() == Code::kCorrupt;
+  };
+  EXPECT_TRUE(refuses([](auto& h) { h.exchange = 0; }));
+  EXPECT_TRUE(refuses([](auto& h) { h.exchange = 3; }));
+  EXPECT_TRUE(refuses([](auto& h) { h.segment = 5; }));
+  EXPECT_TRUE(refuses([](auto& h) { h.segment_count = 0; }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.collective = static_cast<Collective>(3); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.type = static_cast<kernels::DataType>(3); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(2); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(3); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.rule = static_cast<kernels::ScaleRule>(2); }));
+}
+
+TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
+  const CallDescriptor here = Sample().call;
+  const auto difference = [&](auto change) {
+    CallDescriptor there = here;
+    change(there);
+    return DescribeDifference(here, there);
+  };
+  EXPECT_EQ(difference([](auto&) {}), "");
+  EXPECT_EQ(difference([](auto& c) { c.block = 0; }), "block 4096 here, tensor there");
+  EXPECT_EQ(difference([](auto& c) { c.op = ReduceOp::kSum; }), "op avg here, sum there");
+  EXPECT_EQ(difference([](auto& c) { c.codec = CodecKind::kDense; }), "mode ef here, dense there");
+  EXPECT_EQ(difference([](auto& c) { c.tensor_id = 78; }), "tensor id 77 here, 78 there");
+  EXPECT_EQ(difference([](auto& c) { c.mask_digest = 0; }), "mask digest 99 here, 0 there");
+  EXPECT_EQ(difference([](auto& c) {
+              c.count = 10;
+              c.type = kernels::DataType::kF16;
+            }),
+            "count 72623859790382856 here, 10 there; type bfloat16 here, float16 there");
+}
+
+TEST(MessageHeaderTest, DescribesACallInWords) {
+  CallDescriptor call = Sample().call;
+  call.sequence = 17;
+  call.count = 1024;
+  EXPECT_EQ(Describe(call), "allreduce 17 of 1024 bfloat16, avg, ef block 4096 l1, tensor 77");
+  EXPECT_EQ(Describe({.sequence = 3}), "barrier 3");
+  EXPECT_EQ(Describe({.collective = Collective::kBroadcast, .count = 5, .tensor_id = 2}),
+            "broadcast 0 of 5 float32 from rank 2");
+}
+
+}  // namespace
+}  // namespace onebit

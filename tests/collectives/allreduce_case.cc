@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/collectives/allreduce_case.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "codec/message_header.h"
+#include "tests/support/residuals.h"
+
+namespace onebit::testing {
+namespace {
+
+using kernels::DataType;
+using kernels::ScaleRule;
+
+// The part of the model's server residual, which is that of all chunks, that `rank` holds.
+std::vector<float> ServedPart(const AllReduceCase& c, const ModelRun& run, size_t rank,
+                              bool is_one_exchange) {
+  if (is_one_exchange || c.model.ranks == 1) return run.server_residual;
+  const auto chunk =
+      kernels::reference::ChunkOf(c.model.count, c.model.ranks, c.model.chunk_alignment, rank);
+  return {run.server_residual.begin() + static_cast<std::ptrdiff_t>(chunk.begin),
+          run.server_residual.begin() + static_cast<std::ptrdiff_t>(chunk.end)};
+}
+
+void ExpectOutput(const Tensor& expected, const Tensor& actual, size_t call) {
+  EXPECT_TRUE(actual.HasIntactGuards()) << "call " << call;
+  if (actual.HasBytesOf(expected)) return;
+  size_t i = 0;
+  while (i < expected.count() && expected.Get(i) == actual.Get(i)) ++i;
+  ADD_FAILURE() << "call " << call << ": output differs from the model, first at " << i << ": "
+                << actual.Get(i) << " instead of " << expected.Get(i);
+}
+
+void RunRank(onebitComm_t comm, size_t rank, const AllReduceCase& c, const ModelRun& run) {
+  const onebitCompressorConfig_t config = c.config();
+  const UniqueCompressor compressor = NewCompressor(comm, c.model.count, ApiType(c.type()), config);
+  for (size_t number = 0; number < run.calls.size(); ++number) {
+    const ModelRun::Call& call = run.calls[number];
+    Tensor output(c.model.count, c.type(), c.offset_elements);
+    Tensor input(c.model.count, c.type(), c.offset_elements);
+    Tensor& sent = c.is_in_place ? output : input;
+    sent.CopyFrom(call.inputs[rank]);
+    ASSERT_EQ(onebitAllReduce(sent.data(), output.data(), c.model.count, ApiType(c.type()), c.op(),
+                              compressor.get(), comm, nullptr),
+              onebitSuccess)
+        << onebitGetLastError(nullptr);
+    ExpectOutput(call.output, output, number);
+    if (!c.is_in_place) {
+      EXPECT_TRUE(input.HasBytesOf(call.inputs[rank])) << "input was changed";
+    }
+  }
+  EXPECT_EQ(WorkerResidualOf(compressor.get()), run.worker_residuals[rank]);
+  const bool is_one_exchange = StatsOf(compressor.get()).exchanges == 1;
+  if (c.model.has_feedback && c.model.has_server_residual) {
+    EXPECT_EQ(ServerResidualOf(compressor.get()), ServedPart(c, run, rank, is_one_exchange));
+  }
+}
+
+}  // namespace
+
+onebitCompressorConfig_t AllReduceCase::config() const {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = model.has_feedback ? onebitModeEf : onebitModeSign;
+  config.scaleRule = model.rule == ScaleRule::kL2 ? onebitScaleL2 : onebitScaleL1;
+  config.block = static_cast<int32_t>(model.block);
+  config.residualType = ApiType(model.residual_type);
+  config.transactional = model.is_transactional ? 1 : 0;
+  config.chunkAlignment = static_cast<int32_t>(model.chunk_alignment);
+  config.serverResidual = model.has_server_residual ? 1 : 0;
+  config.mask = model.mask.empty() ? nullptr : model.mask.data();
+  return config;
+}
+
+std::ostream& operator<<(std::ostream& out, const AllReduceCase& c) {
+  const auto& model = c.model;
+  return out << model.ranks << " ranks, " << model.count << " " << NameOf(model.type) << ", "
+             << (model.is_sum ? "sum" : "avg") << ", " << (model.has_feedback ? "ef" : "sign")
+             << (model.rule == ScaleRule::kL2 ? " l2" : " l1") << ", block " << model.block
+             << ", alignment " << model.chunk_alignment << ", residual "
+             << NameOf(model.residual_type) << (model.has_server_residual ? "" : ", worker only")
+             << (model.is_transactional ? "" : ", not transactional")
+             << (model.mask.empty() ? "" : ", masked") << (c.is_in_place ? ", in place" : "")
+             << ", offset " << c.offset_elements;
+}
+
+AllReduceCase RandomCase(size_t ranks, size_t count, std::mt19937& random) {
+  const auto one_of = [&](auto... choices) {
+    const std::array values{choices...};
+    return values[random() % values.size()];
+  };
+  AllReduceCase c;
+  c.model.ranks = ranks;
+  c.model.count = count;
+  c.model.type = one_of(DataType::kF32, DataType::kF16, DataType::kBf16);
+  c.model.is_sum = one_of(false, true);
+  c.model.has_feedback = one_of(false, true, true);
+  c.model.rule = one_of(ScaleRule::kL1, ScaleRule::kL2);
+  c.model.block = one_of(0u, 64u, 4096u);
+  c.model.chunk_alignment = one_of(8u, 64u, 72u);
+  c.model.has_server_residual = one_of(false, true, true);
+  c.model.residual_type = one_of(DataType::kF32, DataType::kF32, DataType::kBf16);
+  c.model.is_transactional = one_of(false, true, true);
+  if (one_of(false, false, true)) {
+    c.model.mask.resize(kernels::BitBytes(count));
+    for (uint8_t& byte : c.model.mask) byte = static_cast<uint8_t>(random());
+  }
+  c.is_in_place = one_of(false, true);
+  c.offset_elements = one_of(0u, 1u, 3u);
+  return c;
+}
+
+ModelRun RunModel(const AllReduceCase& c, size_t calls, std::mt19937& random) {
+  kernels::reference::AllReduceModel model(c.model);
+  ModelRun run;
+  for (size_t number = 0; number < calls; ++number) {
+    ModelRun::Call call{{}, Tensor(c.model.count, c.type())};
+    std::vector<const void*> pointers;
+    for (size_t rank = 0; rank < c.model.ranks; ++rank) {
+      call.inputs.emplace_back(c.model.count, c.type());
+      call.inputs.back().FillNormal(random);
+      pointers.push_back(call.inputs.back().data());
+    }
+    model.Run(pointers, call.output.data());
+    run.calls.push_back(std::move(call));
+  }
+  for (size_t rank = 0; rank < c.model.ranks; ++rank) {
+    run.worker_residuals.push_back(model.worker_residual(rank));
+  }
+  run.server_residual = model.server_residual();
+  return run;
+}
+
+void ExpectModelRun(CommGroup& group, const AllReduceCase& c, const ModelRun& run) {
+  group.Run([&](int rank) {
+    SCOPED_TRACE(::testing::Message() << c << "; rank " << rank);
+    RunRank(group.comm(rank), static_cast<size_t>(rank), c, run);
+  });
+}
+
+}  // namespace onebit::testing

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/collectives/fault_run.h"
+
+#include <random>
+#include <stdexcept>
+
+namespace onebit::testing {
+namespace {
+
+constexpr uint32_t kSeed = 7401;
+
+std::vector<float> InputOf(int rank, int call, size_t count) {
+  std::mt19937 random(kSeed + static_cast<uint32_t>(100 * call + rank));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const FaultSubject& subject) {
+  return out << subject.name;
+}
+
+FaultRun::FaultRun(const FaultSubject& subject, uint64_t timeout_ms)
+    : subject_(subject),
+      group_(kFaultRanks,
+             {.timeout_ms = timeout_ms,
+              .one_exchange_elements = subject.one_exchange_elements,
+              .segment_elements = subject.segment_elements},
+             &transport_.transport()) {
+  for (int rank = 0; rank < kFaultRanks && subject.mode; ++rank) {
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.mode = *subject.mode;
+    config.block = 64;
+    config.transactional = subject.is_transactional ? 1 : 0;
+    compressors_.push_back(NewCompressor(group_.comm(rank), subject.count, onebitFloat32, config));
+  }
+  for (const Outcome& outcome : Call()) {
+    if (outcome.result != onebitSuccess) throw std::runtime_error(outcome.text);
+  }
+}
+
+std::vector<Outcome> FaultRun::Call(int calls) {
+  const int first_call = calls_;
+  calls_ += calls;
+  return group_.Call([&](int rank) {
+    onebitResult_t result = onebitSuccess;
+    for (int call = first_call; call < calls_ && result == onebitSuccess; ++call) {
+      std::vector<float> values = InputOf(rank, call, subject_.count);
+      result =
+          onebitAllReduce(values.data(), values.data(), subject_.count, onebitFloat32, onebitAvg,
+                          subject_.mode ? compressor(rank) : nullptr, group_.comm(rank), nullptr);
+    }
+    return result;
+  });
+}
+
+Generations GenerationsOf(const FaultSubject& subject) {
+  Generations generations;
+  if (!subject.mode) return generations;
+  FaultRun run(subject);
+  for (int rank = 0; rank < kFaultRanks; ++rank) generations.before.push_back(run.residuals(rank));
+  run.Call();
+  for (int rank = 0; rank < kFaultRanks; ++rank) generations.after.push_back(run.residuals(rank));
+  return generations;
+}
+
+}  // namespace onebit::testing

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A call that meets a fault on the wire, and what each rank holds afterwards.
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "onebit/onebit.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/faulty_transport.h"
+#include "tests/support/residuals.h"
+
+namespace onebit::testing {
+
+// What kind of call meets the fault.
+struct FaultSubject {
+  const char* name;
+  std::optional<onebitMode_t> mode;  // none: dense
+  size_t count = 500;
+  uint64_t one_exchange_elements = 0;
+  uint64_t segment_elements = 262'144;
+  bool is_transactional = true;
+};
+std::ostream& operator<<(std::ostream& out, const FaultSubject& subject);
+
+inline constexpr int kFaultRanks = 3;
+
+// A group on a transport of its own, one tensor, and inputs that depend on rank and call only. The
+// constructor makes the first call, without faults; the second is the one that tests look at.
+class FaultRun {
+ public:
+  explicit FaultRun(const FaultSubject& subject, uint64_t timeout_ms = 20'000);
+
+  void Arm(const Fault& fault) { transport_.Arm(fault); }
+  const FaultyTransport& transport() const { return transport_; }
+  // The next call on every rank, or the next ones, up to the first that fails on the rank.
+  std::vector<Outcome> Call(int calls = 1);
+
+  // Compressed subjects only.
+  Residuals residuals(int rank) const { return ResidualsOf(compressor(rank)); }
+  onebitCompressorStats_t stats(int rank) const { return StatsOf(compressor(rank)); }
+
+  CommGroup& group() { return group_; }
+
+ private:
+  onebitCompressor_t compressor(int rank) const {
+    return compressors_[static_cast<size_t>(rank)].get();
+  }
+
+  const FaultSubject subject_;
+  FaultyTransport transport_;
+  std::vector<UniqueCompressor> compressors_;  // may outlive the group
+  CommGroup group_;
+  int calls_ = 0;
+};
+
+// The generations before and after the second call, by rank, as they are without a fault.
+struct Generations {
+  std::vector<Residuals> before, after;
+};
+Generations GenerationsOf(const FaultSubject& subject);
+
+}  // namespace onebit::testing

@@ -1,0 +1,366 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One rank makes another call than the others. Every rank must learn it at once, with both sides in
+// the text, and nothing may be lost but the communicator.
+#include <array>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/comm_group.h"
+#include "tests/support/residuals.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr size_t kCount = 2000;
+
+// What a rank does; the odd one differs from the others in one thing.
+struct Call {
+  enum class Kind { kAllReduce, kBroadcast, kBarrier };
+  Kind kind = Kind::kAllReduce;
+  size_t count = kCount;
+  onebitDataType_t type = onebitFloat32;
+  onebitRedOp_t op = onebitSum;
+  int root = 0;
+  std::optional<onebitCompressorConfig_t> config;  // none: dense
+  CommOptions options = kPatient;
+};
+
+struct Scenario {
+  const char* name;
+  Call call;
+  Call odd_call;
+  // What the text says of the odd rank's side and of the others', after the member's name.
+  const char* member;
+  const char* value;
+  const char* odd_value;
+};
+std::ostream& operator<<(std::ostream& out, const Scenario& s) { return out << s.name; }
+
+Call With(Call call, const std::function<void(Call&)>& change) {
+  change(call);
+  return call;
+}
+
+Call Compressed(const std::function<void(onebitCompressorConfig_t&)>& change = {}) {
+  Call call;
+  call.config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  if (change) change(*call.config);
+  return call;
+}
+
+std::array<uint8_t, kCount / 8> MaskOf(uint8_t byte) {
+  std::array<uint8_t, kCount / 8> mask;
+  mask.fill(byte);
+  return mask;
+}
+
+std::vector<Scenario> Scenarios() {
+  static const auto kMask = MaskOf(0x7f);
+  const Call dense;
+  const Call compressed = Compressed();
+  const Call broadcast{.kind = Call::Kind::kBroadcast};
+  const Call barrier{.kind = Call::Kind::kBarrier};
+  return {
+      {"Count", dense, {.count = kCount - 1}, "count", "2000", "1999"},
+      {"CountOfAnEmptyTensor", dense, {.count = 0}, "count", "2000", "0"},
+      {"CompressedCount", compressed, With(compressed, [](Call& c) { c.count = 8; }), "count",
+       "2000", "8"},
+      {"TypeOfOtherSize", dense, {.type = onebitFloat16}, "type", "float32", "float16"},
+      {"TypeOfEqualSize",
+       {.type = onebitFloat16},
+       {.type = onebitBfloat16},
+       "type",
+       "float16",
+       "bfloat16"},
+      {"Op", dense, {.op = onebitAvg}, "op", "sum", "avg"},
+      {"CompressedOp", compressed, With(compressed, [](Call& c) { c.op = onebitAvg; }), "op", "sum",
+       "avg"},
+      {"DenseAndCompressed", compressed, dense, "mode", "ef", "dense"},
+      {"Mode", compressed, Compressed([](auto& c) { c.mode = onebitModeSign; }), "mode", "ef",
+       "sign"},
+      {"Block", compressed, Compressed([](auto& c) { c.block = 64; }), "block", "4096", "64"},
+      {"BlockTensor", compressed, Compressed([](auto& c) { c.block = ONEBIT_BLOCK_TENSOR; }),
+       "block", "4096", "tensor"},
+      {"ScaleRule", compressed, Compressed([](auto& c) { c.scaleRule = onebitScaleL1; }),
+       "scale rule", "l2", "l1"},
+      {"TensorId", compressed, Compressed([](auto& c) { c.tensorId = 77; }), "tensor id", "0",
+       "77"},
+      {"ChunkAlignment", compressed, Compressed([](auto& c) { c.chunkAlignment = 8; }),
+       "chunk alignment", "64", "8"},
+      {"ServerResidual", compressed, Compressed([](auto& c) { c.serverResidual = 0; }),
+       "server residual", "true", "false"},
+      {"Mask", compressed, Compressed([](auto& c) { c.mask = kMask.data(); }), "mask digest", "0",
+       nullptr},
+      {"OneExchange", compressed,
+       With(compressed, [](Call& c) { c.options = kPatientOneExchange; }),
+       "one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", "false", "true"},
+      {"BroadcastAndAllReduce", dense, broadcast, "collective", "allreduce", "broadcast"},
+      {"BarrierAndAllReduce", dense, barrier, "collective", "allreduce", "barrier"},
+      {"BarrierAndCompressed", compressed, barrier, "collective", "allreduce", "barrier"},
+      {"BarrierAndBroadcast", broadcast, barrier, "collective", "broadcast", "barrier"},
+      {"Root", broadcast, {.kind = Call::Kind::kBroadcast, .root = 1}, "root", "0", "1"},
+      {"BroadcastCount",
+       broadcast,
+       {.kind = Call::Kind::kBroadcast, .count = 10},
+       "count",
+       "2000",
+       "10"},
+  };
+}
+
+std::string Sides(const Scenario& s, bool is_seen_by_odd_rank) {
+  const std::string value = s.value;
+  const std::string odd_value = s.odd_value == nullptr ? "" : s.odd_value;
+  if (s.odd_value == nullptr) return s.member;  // not known beforehand
+  return std::string(s.member) + " " + (is_seen_by_odd_rank ? odd_value : value) + " here, " +
+         (is_seen_by_odd_rank ? value : odd_value) + " there";
+}
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Rank {
+ public:
+  Rank(onebitComm_t comm, const Call& call) : comm_(comm), call_(call), values_(kCount, 1.0f) {
+    if (!call.config) return;
+    compressor_ = NewCompressor(comm, call.count, call.type, *call.config);
+  }
+
+  onebitResult_t Run() {
+    switch (call_.kind) {
+      case Call::Kind::kAllReduce:
+        return onebitAllReduce(values_.data(), values_.data(), call_.count, call_.type, call_.op,
+                               compressor_.get(), comm_, nullptr);
+      case Call::Kind::kBroadcast:
+        return onebitBroadcast(values_.data(), values_.data(), call_.count, call_.type, call_.root,
+                               comm_, nullptr);
+      case Call::Kind::kBarrier:
+        return onebitBarrier(comm_, nullptr);
+    }
+    return onebitInternalError;
+  }
+  onebitCompressor_t compressor() const { return compressor_.get(); }
+
+ private:
+  onebitComm_t comm_;
+  const Call& call_;
+  std::vector<float> values_;
+  UniqueCompressor compressor_;
+};
+
+class MismatchTest : public ::testing::TestWithParam<Scenario> {
+ protected:
+  void ExpectMismatch(int ranks, int odd_rank) {
+    SCOPED_TRACE(::testing::Message() << "rank " << odd_rank << " of " << ranks << " differs");
+    const Scenario& s = GetParam();
+    std::vector<CommOptions> options(static_cast<size_t>(ranks), s.call.options);
+    options[static_cast<size_t>(odd_rank)] = s.odd_call.options;
+    CommGroup group(options);
+    std::vector<Rank> members;
+    for (int rank = 0; rank < ranks; ++rank) {
+      members.emplace_back(group.comm(rank), rank == odd_rank ? s.odd_call : s.call);
+    }
+    const auto run = [&](int rank) { return members[static_cast<size_t>(rank)].Run(); };
+    const std::vector<Outcome> outcomes = group.Call(run);
+    ExpectTexts(outcomes, odd_rank);
+
+    const std::vector<Outcome> refusals = group.Call(run);
+    for (size_t r = 0; r < refusals.size(); ++r) {
+      EXPECT_EQ(refusals[r].result, onebitMismatch);
+      EXPECT_TRUE(Contains(refusals[r].text, outcomes[r].text)) << refusals[r].text;
+    }
+    for (const Rank& member : members) {
+      if (member.compressor() == nullptr) continue;
+      EXPECT_EQ(StatsOf(member.compressor()).epoch, 0u);
+    }
+  }
+
+  void ExpectTexts(const std::vector<Outcome>& outcomes, int odd_rank) {
+    const std::string odd = "rank " + std::to_string(odd_rank);
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
+      EXPECT_LT(outcome.seconds, 5) << "not by running into the deadline";
+      EXPECT_TRUE(Contains(outcome.text, odd)) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, Sides(GetParam(), true)) ||
+                  Contains(outcome.text, Sides(GetParam(), false)))
+          << outcome.text;
+    }
+  }
+};
+
+TEST_P(MismatchTest, IsSeenByEveryRankWithBothSides) {
+  ExpectMismatch(2, 0);
+  ExpectMismatch(2, 1);
+  ExpectMismatch(4, 1);
+  ExpectMismatch(5, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, MismatchTest, ::testing::ValuesIn(Scenarios()),
+                         [](const auto& info) { return info.param.name; });
+
+// The text of a rank that only hears of it names who saw it, and the cause.
+TEST(MismatchTextTest, NamesTheSeeingRankTheOddRankAndTheirCalls) {
+  CommGroup group(3);
+  const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+    std::vector<float> values(100);
+    const size_t count = rank == 1 ? 96 : 100;
+    return onebitAllReduce(values.data(), values.data(), count, onebitFloat32, onebitSum, nullptr,
+                           group.comm(rank), nullptr);
+  });
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const std::string& text = outcomes[rank].text;
+    EXPECT_TRUE(text.starts_with("rank " + std::to_string(rank) + ": ")) << text;
+    EXPECT_TRUE(Contains(text, "allreduce 0 of 96 float32, sum, dense")) << text;
+    EXPECT_TRUE(Contains(text, "allreduce 0 of 100 float32, sum, dense")) << text;
+    EXPECT_TRUE(Contains(text, "made a different call")) << text;
+  }
+}
+
+TEST(MismatchSettingTest, SegmentLengthsThatDifferAreNamed) {
+  std::vector<CommOptions> options(3, CommOptions{.timeout_ms = 20'000, .segment_elements = 64});
+  options[2].segment_elements = 128;
+  for (const bool is_compressed : {false, true}) {
+    CommGroup group(options);
+    const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.block = 64;
+      const UniqueCompressor compressor =
+          NewCompressor(group.comm(rank), kCount, onebitFloat32, config);
+      std::vector<float> values(kCount);
+      return onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitSum,
+                             is_compressed ? compressor.get() : nullptr, group.comm(rank), nullptr);
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "ONEBIT_SEGMENT_ELEMENTS differs")) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "rank 2")) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "11") && Contains(outcome.text, "6")) << outcome.text;
+    }
+  }
+}
+
+// Two tensors of one size whose calls come in another order on one rank; two good calls before, so
+// that there is something to lose.
+class SwappedTensorsTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(SwappedTensorsTest, AreCaughtAndResidualsKept) {
+  constexpr int kRanks = 4;
+  CommGroup group(kRanks, GetParam() ? kPatientOneExchange : kPatient);
+  struct Pair {
+    UniqueCompressor first, second;
+  };
+  std::vector<Pair> pairs;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    UniqueCompressor first = NewCompressor(group.comm(rank), kCount, onebitFloat32, config);
+    UniqueCompressor second = NewCompressor(group.comm(rank), kCount, onebitFloat32, config);
+    pairs.push_back({std::move(first), std::move(second)});
+  }
+  const auto reduce = [&](int rank, const UniqueCompressor& compressor) {
+    std::vector<float> values(kCount);
+    for (size_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 17) - 8;
+    return onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitAvg,
+                           compressor.get(), group.comm(rank), nullptr);
+  };
+  group.Run([&](int rank) {
+    const Pair& pair = pairs[static_cast<size_t>(rank)];
+    ASSERT_EQ(reduce(rank, pair.first), onebitSuccess);
+    ASSERT_EQ(reduce(rank, pair.second), onebitSuccess);
+  });
+  std::vector<std::array<Residuals, 2>> before;
+  for (const Pair& pair : pairs) {
+    before.push_back({ResidualsOf(pair.first.get()), ResidualsOf(pair.second.get())});
+  }
+  const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+    const Pair& pair = pairs[static_cast<size_t>(rank)];
+    return reduce(rank, rank == 2 ? pair.second : pair.first);
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, onebitMismatch);
+    EXPECT_TRUE(Contains(outcome.text, "tensor id 0 here, 1 there") ||
+                Contains(outcome.text, "tensor id 1 here, 0 there"))
+        << outcome.text;
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    group.Destroy(rank);
+    const auto r = static_cast<size_t>(rank);
+    EXPECT_EQ(ResidualsOf(pairs[r].first.get()), before[r][0]);
+    EXPECT_EQ(ResidualsOf(pairs[r].second.get()), before[r][1]);
+    EXPECT_EQ(StatsOf(pairs[r].first.get()).epoch, 1u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Exchanges, SwappedTensorsTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "One" : "Two"; });
+
+// A rank that runs ahead: its second call meets the others' first.
+TEST(CallOrderTest, SwappedCallsAreCaught) {
+  CommGroup group(3);
+  const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+    std::vector<float> values(200);
+    const auto reduce = [&](size_t count) {
+      return onebitAllReduce(values.data(), values.data(), count, onebitFloat32, onebitSum, nullptr,
+                             group.comm(rank), nullptr);
+    };
+    const size_t counts[] = {rank == 0 ? size_t{100} : size_t{200},
+                             rank == 0 ? size_t{200} : size_t{100}};
+    const onebitResult_t result = reduce(counts[0]);
+    return result != onebitSuccess ? result : reduce(counts[1]);
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitMismatch);
+}
+
+TEST(CallOrderTest, SkippedCallIsCaughtByTheNextOne) {
+  CommGroup group(3);
+  const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+    std::vector<float> values(10);
+    const auto reduce = [&] {
+      return onebitAllReduce(values.data(), values.data(), 10, onebitFloat32, onebitSum, nullptr,
+                             group.comm(rank), nullptr);
+    };
+    if (rank != 2) {
+      const onebitResult_t result = onebitBarrier(group.comm(rank), nullptr);
+      if (result != onebitSuccess) return result;
+    }
+    return reduce();
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, onebitMismatch);
+    EXPECT_TRUE(Contains(outcome.text, "collective")) << outcome.text;
+  }
+}
+
+// The residual's type and the number of generations are not wire-relevant with two exchanges, where
+// each server residual has one owner.
+TEST(LocalOptionsTest, MayDifferWithTwoExchanges) {
+  CommGroup group(3);
+  std::vector<std::vector<float>> outputs(3);
+  group.Run([&](int rank) {
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.residualType = rank == 1 ? onebitBfloat16 : onebitFloat32;
+    config.transactional = rank == 2 ? 0 : 1;
+    const UniqueCompressor compressor =
+        NewCompressor(group.comm(rank), kCount, onebitFloat32, config);
+    std::vector<float>& values = outputs[static_cast<size_t>(rank)];
+    for (int call = 0; call < 5; ++call) {
+      values.resize(kCount);
+      for (size_t i = 0; i < kCount; ++i) values[i] = std::sin(static_cast<float>(i * 7 + 1));
+      ASSERT_EQ(onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitAvg,
+                                compressor.get(), group.comm(rank), nullptr),
+                onebitSuccess);
+    }
+  });
+  EXPECT_EQ(outputs[1], outputs[0]);
+  EXPECT_EQ(outputs[2], outputs[0]);
+}
+
+}  // namespace
+}  // namespace onebit::testing

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The end of a communicator on one rank, ranks that are late, and ranks that never come.
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/comm_group.h"
+
+namespace onebit::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+onebitResult_t Reduce(onebitComm_t comm, size_t count) {
+  std::vector<float> values(count, 1.0f);
+  return onebitAllReduce(values.data(), values.data(), count, onebitFloat32, onebitSum, nullptr,
+                         comm, nullptr);
+}
+
+// Small messages are copied at once, large ones stay with their sender until they are taken.
+constexpr size_t kCounts[] = {10, 100'000};
+
+TEST(DestroyTest, ReleasesPeersThatAreBlocked) {
+  for (const size_t count : kCounts) {
+    CommGroup group(3);
+    std::vector<std::future<Outcome>> blocked;
+    for (int rank = 0; rank < 2; ++rank) {
+      blocked.push_back(std::async(std::launch::async, [&group, rank, count] {
+        return CallHere([&] { return Reduce(group.comm(rank), count); });
+      }));
+    }
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(group.Destroy(2), onebitSuccess);
+    for (std::future<Outcome>& call : blocked) {
+      ASSERT_EQ(call.wait_for(1s), std::future_status::ready);
+      const Outcome outcome = call.get();
+      EXPECT_EQ(outcome.result, onebitRemoteError) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "rank 2")) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "is gone")) << outcome.text;
+    }
+  }
+}
+
+TEST(DestroyTest, IsRefusedWhileACallIsInside) {
+  CommGroup group(2);
+  std::future<onebitResult_t> blocked =
+      std::async(std::launch::async, [&] { return onebitBarrier(group.comm(0), nullptr); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(onebitCommDestroy(group.comm(0)), onebitInvalidUsage);
+  EXPECT_TRUE(Contains(onebitGetLastError(nullptr), "onebitCommAbort"));
+  EXPECT_EQ(onebitBarrier(group.comm(1), nullptr), onebitSuccess);
+  EXPECT_EQ(blocked.get(), onebitSuccess);
+}
+
+// Nobody waits at the end: a rank that is through may leave while others finish the same call.
+TEST(DestroyTest, RightAfterTheLastCallHarmsNobody) {
+  for (int round = 0; round < 100; ++round) {
+    for (const size_t count : kCounts) {
+      CommGroup group(4);
+      group.Run([&](int rank) {
+        EXPECT_EQ(Reduce(group.comm(rank), count), onebitSuccess) << onebitGetLastError(nullptr);
+        EXPECT_EQ(group.Destroy(rank), onebitSuccess);
+      });
+    }
+  }
+}
+
+TEST(DestroyTest, OfAnIdleRankIsSeenByTheNextCall) {
+  CommGroup group(2);
+  EXPECT_EQ(group.Destroy(1), onebitSuccess);
+  const Outcome outcome = CallHere([&] { return onebitBarrier(group.comm(0), nullptr); });
+  EXPECT_EQ(outcome.result, onebitRemoteError);
+  EXPECT_LT(outcome.seconds, 1);
+  EXPECT_TRUE(Contains(outcome.text, "rank 1 is gone")) << outcome.text;
+}
+
+TEST(DestroyTest, CompressorsOutliveTheirCommunicator) {
+  CommGroup group(2);
+  const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  const UniqueCompressor compressor = NewCompressor(group.comm(0), 100, onebitFloat32, config);
+  EXPECT_EQ(group.Destroy(0), onebitSuccess);
+  EXPECT_EQ(StatsOf(compressor.get()).epoch, 0u);
+  EXPECT_EQ(onebitCompressorReset(compressor.get()), onebitSuccess);
+}
+
+TEST(LateRankTest, IsOnlyLate) {
+  for (const size_t count : kCounts) {
+    CommGroup group(3);
+    const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+      if (rank == 1) std::this_thread::sleep_for(200ms);
+      return Reduce(group.comm(rank), count);
+    });
+    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitSuccess);
+    EXPECT_GE(outcomes[0].seconds, 0.15);
+  }
+}
+
+// Progress of any kind restarts the clock: three ranks that come one after the other, each within
+// the deadline, although the last comes after it.
+TEST(LateRankTest, DeadlineCountsSilenceNotDuration) {
+  CommGroup group(3, {.timeout_ms = 2000});
+  const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+    std::this_thread::sleep_for(rank * 1300ms);
+    return onebitBarrier(group.comm(rank), nullptr);
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+  }
+}
+
+TEST(MissingRankTest, IsNamedWhenTheDeadlinePasses) {
+  for (const size_t count : kCounts) {
+    CommGroup group(4, {.timeout_ms = kShortTimeoutMs});
+    const std::vector<Outcome> outcomes = group.Call(
+        [&](int rank) { return rank == 2 ? onebitSuccess : Reduce(group.comm(rank), count); });
+    int timeouts = 0;
+    for (const size_t rank : {0, 1, 3}) {
+      const Outcome& outcome = outcomes[rank];
+      EXPECT_TRUE(outcome.result == onebitTimeout || outcome.result == onebitRemoteError);
+      timeouts += outcome.result == onebitTimeout ? 1 : 0;
+      EXPECT_TRUE(Contains(outcome.text, "rank 2 (")) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "messages missing)")) << outcome.text;
+      EXPECT_GE(outcome.seconds, kShortTimeoutMs / 1000.0 * 0.9);
+      EXPECT_LT(outcome.seconds, kShortTimeoutMs / 1000.0 + 3);
+    }
+    EXPECT_GE(timeouts, 1);
+    const Outcome late = CallHere([&] { return Reduce(group.comm(2), count); });
+    EXPECT_EQ(late.result, onebitRemoteError);
+    EXPECT_TRUE(Contains(late.text, "no progress for 0.")) << late.text;
+  }
+}
+
+}  // namespace
+}  // namespace onebit::testing

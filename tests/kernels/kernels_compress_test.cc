@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Worker side: every instruction set against the scalar oracle, byte for byte.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "compress_case.h"
+#include "each_target.h"
+#include "kernels/kernels.h"
+#include "test_data.h"
+
+namespace onebit::kernels {
+namespace {
+
+constexpr std::optional<DataType> kResidualTypes[] = {std::nullopt, DataType::kF32,
+                                                      DataType::kBf16};
+constexpr ScaleRule kRules[] = {ScaleRule::kL2, ScaleRule::kL1};
+
+class CompressTest : public EachTarget {
+ protected:
+  void ExpectSame(const CompressCase& c, Edge edge, bool is_in_place = false) {
+    const CompressResult expected = runner_.Run(kReferenceCompress, c, edge, false);
+    const CompressResult actual = runner_.Run(kCpuCompress, c, edge, is_in_place);
+    if (!expected.is_finite) {
+      EXPECT_FALSE(actual.is_finite) << c.Name();  // the outputs are unspecified
+      return;
+    }
+    EXPECT_TRUE(actual == expected) << c.Name();
+  }
+
+  // Every combination of types, mask and rule.
+  template <class Check>
+  void ForAllKinds(const Check& check) {
+    for (const DataType input_type : kAllTypes) {
+      for (const auto residual_type : kResidualTypes) {
+        for (const bool is_masked : {false, true}) {
+          for (const ScaleRule rule : kRules) check(input_type, residual_type, is_masked, rule);
+        }
+      }
+    }
+  }
+
+  CompressRunner runner_;
+  Random random_{1};
+};
+
+TEST_P(CompressTest, EqualsReferenceAtAllShortCounts) {
+  ForAllKinds([&](DataType input, std::optional<DataType> residual, bool is_masked,
+                  ScaleRule rule) {
+    for (const size_t count : ShortCounts()) {
+      const size_t block = 64 * (count % 5);  // 0: one scale for all
+      const CompressCase c =
+          RandomCase(input, residual, is_masked, rule, count, block, Numbers::kOrdinary, random_);
+      ExpectSame(c, count % 2 == 0 ? Edge::kLow : Edge::kHigh);
+      ExpectSame(c, Edge::kHigh);
+    }
+  });
+}
+
+TEST_P(CompressTest, EqualsReferenceAroundBlocks) {
+  ForAllKinds([&](DataType input, std::optional<DataType> residual, bool is_masked,
+                  ScaleRule rule) {
+    for (const size_t block : {64, 128, 192, 4096, 4160, 8192, 12352}) {
+      for (const size_t count : CountsAround(block)) {
+        ExpectSame(
+            RandomCase(input, residual, is_masked, rule, count, block, Numbers::kOrdinary, random_),
+            Edge::kHigh);
+      }
+    }
+  });
+}
+
+TEST_P(CompressTest, EqualsReferenceWithOneScale) {
+  ForAllKinds(
+      [&](DataType input, std::optional<DataType> residual, bool is_masked, ScaleRule rule) {
+        for (const size_t count : CountsAround(kTensorSumBlock)) {
+          ExpectSame(
+              RandomCase(input, residual, is_masked, rule, count, 0, Numbers::kOrdinary, random_),
+              Edge::kHigh);
+        }
+      });
+}
+
+TEST_P(CompressTest, EqualsReferenceAtAllMagnitudes) {
+  ForAllKinds([&](DataType input, std::optional<DataType> residual, bool is_masked,
+                  ScaleRule rule) {
+    for (const Numbers numbers : kAllNumbers) {
+      for (const size_t block : {0, 64, 4096, 8192}) {
+        for (const size_t count : {1, 63, 200, 4096, 8200}) {
+          ExpectSame(RandomCase(input, residual, is_masked, rule, count, block, numbers, random_),
+                     Edge::kHigh);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CompressTest, UpdatesResidualInPlace) {
+  ForAllKinds([&](DataType input, std::optional<DataType> residual, bool is_masked,
+                  ScaleRule rule) {
+    if (!residual) return;
+    for (const size_t block : {0, 64, 4096, 8192}) {
+      for (const size_t count : {7, 255, 4097, 16390}) {
+        ExpectSame(
+            RandomCase(input, residual, is_masked, rule, count, block, Numbers::kOrdinary, random_),
+            Edge::kHigh, /*is_in_place=*/true);
+      }
+    }
+  });
+}
+
+TEST_P(CompressTest, EqualsReferenceAtAnyAlignment) {
+  for (size_t offset = 0; offset < 20; ++offset) {
+    const size_t count = 4096 + 3 * offset;
+    CompressCase c = RandomCase(DataType::kF32, DataType::kF32, true, ScaleRule::kL2, count, 128,
+                                Numbers::kOrdinary, random_);
+    const CompressResult expected = runner_.Run(kReferenceCompress, c, Edge::kLow, false);
+    // Elements keep their own alignment; bits and mask have none.
+    std::vector<float> input(count + offset), residual_in(count + offset),
+        residual_out(count + offset), scales(BlockCount(count, c.block) + offset);
+    Bytes mask(BitBytes(count) + offset), bits(BitBytes(count) + offset);
+    memcpy(input.data() + offset, c.input.data(), c.input.size());
+    memcpy(residual_in.data() + offset, c.residual.data(), c.residual.size());
+    memcpy(mask.data() + offset, c.mask->data(), c.mask->size());
+    const CompressInput in = {.input = input.data() + offset,
+                              .residual_in = residual_in.data() + offset,
+                              .residual_out = residual_out.data() + offset,
+                              .mask = mask.data() + offset,
+                              .count = count};
+    ASSERT_TRUE(cpu::CompressBlocks(in, c.block, scales.data() + offset, bits.data() + offset));
+    EXPECT_EQ(Bytes(bits.begin() + static_cast<ptrdiff_t>(offset), bits.end()), expected.bits);
+    EXPECT_EQ(0, memcmp(scales.data() + offset, expected.scales.data(),
+                        expected.scales.size() * sizeof(float)));
+    EXPECT_EQ(0, memcmp(residual_out.data() + offset, expected.residual.data(),
+                        expected.residual.size()));
+  }
+}
+
+// Large enough for the stores that bypass the caches.
+TEST_P(CompressTest, EqualsReferenceOnLargeAlignedBuffers) {
+  const size_t count = (size_t{2} << 20) + 4096 + 77;
+  for (const DataType residual_type : {DataType::kF32, DataType::kBf16}) {
+    const Bytes x = RandomElements(DataType::kF32, Numbers::kOrdinary, count, random_);
+    const Bytes e = RandomElements(residual_type, Numbers::kOrdinary, count, random_);
+    struct Outputs {
+      std::vector<float> scales;
+      Bytes bits, residual;
+    } outputs[2];
+    for (const bool is_cpu : {false, true}) {
+      Outputs& out = outputs[is_cpu ? 1 : 0];
+      out.scales.resize(BlockCount(count, 4096));
+      out.bits.resize(BitBytes(count));
+      out.residual.resize(e.size() + 64);
+      auto* aligned = reinterpret_cast<uint8_t*>(
+          (reinterpret_cast<uintptr_t>(out.residual.data()) + 63) / 64 * 64);
+      const CompressInput in = {.input = x.data(),
+                                .residual_in = e.data(),
+                                .residual_out = aligned,
+                                .residual_type = residual_type,
+                                .count = count};
+      EXPECT_TRUE((is_cpu ? cpu::CompressBlocks : reference::CompressBlocks)(
+          in, 4096, out.scales.data(), out.bits.data()));
+      out.residual.assign(aligned, aligned + e.size());
+    }
+    EXPECT_EQ(outputs[0].scales, outputs[1].scales);
+    EXPECT_TRUE(outputs[0].bits == outputs[1].bits);
+    EXPECT_TRUE(outputs[0].residual == outputs[1].residual);
+  }
+}
+
+// Pieces of a tensor give what one call over the whole gives.
+TEST_P(CompressTest, TensorSumContinuesOverPieces) {
+  const size_t count = 5 * kTensorSumBlock + 100;
+  const CompressCase c = RandomCase(DataType::kF32, DataType::kF32, false, ScaleRule::kL2, count, 0,
+                                    Numbers::kOrdinary, random_);
+  Bytes whole_bits(BitBytes(count)), bits(BitBytes(count));
+  const CompressInput whole = {.input = c.input.data(),
+                               .residual_in = c.residual.data(),
+                               .residual_out = const_cast<uint8_t*>(c.residual.data()),
+                               .count = count};
+  TensorSum expected;
+  cpu::CompressSigns(whole, whole_bits.data(), &expected);
+  TensorSum sum;
+  for (size_t begin = 0; begin < count; begin += 2 * kTensorSumBlock) {
+    CompressInput piece = whole;
+    piece.input = c.input.data() + 4 * begin;
+    piece.residual_in = c.residual.data() + 4 * begin;
+    piece.count = std::min(2 * kTensorSumBlock, count - begin);
+    cpu::CompressSigns(piece, bits.data() + begin / 8, &sum);
+  }
+  EXPECT_EQ(sum.sum, expected.sum);
+  EXPECT_EQ(sum.element_count, count);
+  EXPECT_EQ(bits, whole_bits);
+}
+
+// What is sent and what is kept add up: exactly where the subtraction is exact.
+TEST_P(CompressTest, DecodedValuePlusResidualIsTheInput) {
+  const std::vector<float> x = {0.0f, -0.0f, 1.5f, -1.5f, 0.5f, -0.5f, 2.0f, -2.0f};
+  std::vector<float> e(x.size()), kept(x.size()), decoded(x.size());
+  float scale;
+  uint8_t bits;
+  const CompressInput in = {.input = x.data(),
+                            .residual_in = e.data(),
+                            .residual_out = kept.data(),
+                            .count = x.size(),
+                            .rule = ScaleRule::kL1};
+  ASSERT_TRUE(cpu::CompressBlocks(in, 64, &scale, &bits));
+  EXPECT_EQ(scale, 1.0f);
+  EXPECT_EQ(bits, 0b10101000);  // both zeros are positive
+  cpu::Decode(&bits, &scale, x.size(), 64, nullptr, DataType::kF32, decoded.data());
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(decoded[i] + kept[i], x[i]) << i;
+}
+
+TEST_P(CompressTest, AllMaskedGivesZeros) {
+  CompressCase c = RandomCase(DataType::kF32, DataType::kF32, true, ScaleRule::kL2, 100, 64,
+                              Numbers::kOrdinary, random_);
+  c.mask = Bytes(BitBytes(100), 0);
+  const CompressResult result = runner_.Run(kCpuCompress, c, Edge::kHigh, false);
+  EXPECT_TRUE(result.is_finite);
+  EXPECT_EQ(result.scales, (std::vector<float>{0, 0}));
+  EXPECT_EQ(result.bits, Bytes(BitBytes(100), 0));
+  EXPECT_EQ(result.residual, Bytes(400, 0));
+}
+
+ONEBIT_TEST_EACH_TARGET(CompressTest);
+
+}  // namespace
+}  // namespace onebit::kernels

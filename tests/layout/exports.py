@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Checks libonebit.so from outside: exports.py LIBRARY MAJOR_VERSION HEADER...
+
+It exports exactly the functions that the public headers declare, its SONAME carries the major
+version, and it needs nothing at run time that the core must not need.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+DECLARATION = re.compile(r"^ONEBIT_API\b[^(;]*?\b(\w+)\s*\(", re.MULTILINE)
+
+# Highway is here because Debian has it as a shared library only.
+MAY_NEED = re.compile(r"(libc|libm|libstdc\+\+|libgcc_s|libhwy|ld-linux-[\w-]+)\.so(\.\d+)*")
+
+
+def output_of(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def main() -> int:
+    library, major, *headers = sys.argv[1:]
+    problems = []
+
+    declared = {name for header in headers
+                for name in DECLARATION.findall(pathlib.Path(header).read_text())}
+    exported = {line.split()[0].split("@")[0]
+                for line in output_of("nm", "-D", "--defined-only", "-P", library).splitlines()}
+    problems += [f"exported, but in no public header: {name}" for name in exported - declared]
+    problems += [f"declared, but not exported: {name}" for name in declared - exported]
+
+    dynamic = output_of("readelf", "-d", "-W", library)
+    problems += [f"needs {name}" for name in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+                 if not MAY_NEED.fullmatch(name)]
+    if f"soname: [libonebit.so.{major}]" not in dynamic:
+        problems.append(f"the SONAME is not libonebit.so.{major}")
+
+    for problem in sorted(problems):
+        print(f"{library}: {problem}")
+    return 1 if problems or not declared else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Proves on small made-up trees that include_rules.py finds what it should, and nothing else."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import include_rules
+
+SCRIPT = pathlib.Path(include_rules.__file__)
+
+
+class IncludeRulesTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name).resolve()
+        for header in ("include/onebit/onebit.h", "include/onebit/transport.h",
+                       "include/onebit/optim.h", "kernels/kernels.h", "src/base/status.h",
+                       "src/codec/packet.h", "src/collectives/plan.h", "src/comm/comm.h",
+                       "plugins/transport_local/ring.h", "plugins/transport_ucx/worker.h",
+                       "perf/common/driver.h"):
+            self.write(header, "")
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def check(self, path, include):
+        """The violations of a file `path` whose second line includes `include`."""
+        self.write(path, f"// a comment\n#include {include}\n")
+        return include_rules.violations(self.root, [path])
+
+    def assert_allowed(self, path, include):
+        self.assertEqual(self.check(path, include), [])
+
+    def assert_forbidden(self, path, include, rule):
+        found = self.check(path, include)
+        self.assertEqual(len(found), 1, f"{path} including {include}")
+        self.assertTrue(found[0].startswith(f"{path}:2: "), found[0])
+        self.assertIn(rule, found[0])
+
+    def test_a_folder_may_include_downwards_over_several_steps(self):
+        self.assert_allowed("src/collectives/a.cc", '"collectives/plan.h"')
+        self.assert_allowed("src/collectives/a.cc", '"codec/packet.h"')
+        self.assert_allowed("src/collectives/a.cc", '"kernels/kernels.h"')
+        self.assert_allowed("src/api/a.cc", '"onebit/onebit.h"')
+
+    def test_no_folder_may_include_upwards(self):
+        self.assert_forbidden("src/codec/a.cc", '"collectives/plan.h"', "src/codec may include")
+        self.assert_forbidden("src/comm/a.cc", '"codec/packet.h"', "src/comm may include")
+        self.assert_forbidden("kernels/cpu/a.cc", '"base/status.h"', "no other folder")
+        self.assert_forbidden("src/base/a.cc", '"kernels/kernels.h"', "no other folder")
+
+    def test_a_relative_path_is_no_way_around(self):
+        self.assert_forbidden("src/codec/a.cc", '"../comm/comm.h"', "src/codec may include")
+
+    def test_a_transport_sees_the_abi_and_itself(self):
+        own = "plugins/transport_local/a.cc"
+        self.assert_allowed(own, '"onebit/transport.h"')
+        self.assert_allowed(own, "<onebit/onebit.h>")
+        self.assert_allowed(own, '"plugins/transport_local/ring.h"')
+        self.assert_forbidden(own, '"onebit/optim.h"', "a transport may include")
+        self.assert_forbidden(own, '"base/status.h"', "a transport may include")
+        self.assert_forbidden(own, '"plugins/transport_ucx/worker.h"', "a transport may include")
+
+    def test_tools_are_clients_but_for_the_checker(self):
+        self.assert_allowed("perf/all_reduce_perf.cc", '"perf/common/driver.h"')
+        self.assert_allowed("perf/codec_perf.cc", '"kernels/kernels.h"')
+        self.assert_forbidden("perf/all_reduce_perf.cc", '"kernels/kernels.h"', "perf may include")
+        self.assert_forbidden("perf/codec_perf.cc", '"codec/packet.h"', "perf may include")
+
+    def test_libraries_belong_to_folders(self):
+        self.assert_allowed("src/comm/a.cc", "<fmt/format.h>")
+        self.assert_allowed("src/comm/a.cc", "<sys/mman.h>")
+        self.assert_forbidden("src/codec/a.cc", "<mpi.h>", "<mpi.h> is for")
+        self.assert_forbidden("src/codec/a.cc", '"hwy/highway.h"', "<hwy> is for kernels")
+
+    def test_tests_may_include_anything(self):
+        self.assert_allowed("tests/codec/a_test.cc", '"comm/comm.h"')
+
+    def test_new_folders_and_missing_files_are_pointed_out(self):
+        self.assert_forbidden("src/magic/a.cc", '"base/status.h"', "has no rule")
+        self.assert_forbidden("src/comm/a.cc", '"comm/gone.h"', "no such file")
+
+    def test_the_script_fails_and_names_the_line(self):
+        self.write("src/codec/bad.cc", '\n\n#include "comm/comm.h"\n')
+        run = subprocess.run([sys.executable, SCRIPT, self.root], capture_output=True, text=True,
+                             check=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertTrue(run.stdout.startswith("src/codec/bad.cc:3: "), run.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Makes sure that every command of the README works.
+
+    readme_commands.py ROOT BUILD_FOLDER
+
+Each line of a ```sh block must be in COMMANDS below, and nothing may be there that the README does
+not say. Most are run here, long ones in a reduced form; the rest names the script that runs it.
+"""
+
+import pathlib
+import subprocess
+import sys
+
+from markdown import code_blocks
+
+
+class Run(str):
+    """A command for the shell, at the root of the project; {build} is the build folder."""
+
+
+class RunBy:
+    """A script of the project that runs the command, and how it says so."""
+
+    def __init__(self, script: str, text: str):
+        self.script, self.text = script, text
+
+
+COMMANDS = {
+    "./perf/quickstart": Run("./perf/quickstart --quick --no-install --build {build}"),
+    "./tests/run": RunBy(".ci/run", "tests/run --no-install"),
+    "cmake --preset release": RunBy("tests/setup.sh", 'cmake --preset "$preset"'),
+    "cmake --build --preset release": RunBy("tests/setup.sh", 'cmake --build --preset "$preset"'),
+    "cmake --install build/release --prefix /usr/local":
+        RunBy("tests/package/install_test", '"$cmake" --install "$build" --prefix'),
+    "cc -std=c11 demo.c $(pkg-config --cflags --libs onebit) -o demo":
+        RunBy("tests/package/install_test", "pkg-config --cflags --libs onebit"),
+    "build/release/perf/all_reduce_perf -t 4 -b 1M -e 64M -f 4 --mode ef":
+        Run("{build}/perf/all_reduce_perf -t 4 -b 1K -e 64K -f 4 --mode ef -n 2"),
+    "build/release/perf/train_text --optimizer onebit-adam --steps 500":
+        Run("{build}/perf/train_text --optimizer onebit-adam --steps 5 --batch 4 --hidden 16,16"),
+    "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
+}
+
+
+def commands_of(readme: str) -> list[str]:
+    lines = [line for language, content in code_blocks(readme) if language == "sh"
+             for line in content.splitlines()]
+    return [line.split("  #")[0].strip() for line in lines if line.strip()]
+
+
+def problem_with(root: pathlib.Path, build: str, how: Run | RunBy) -> str | None:
+    if isinstance(how, RunBy):
+        return None if how.text in (root / how.script).read_text() else f"{how.script} does not run it"
+    run = subprocess.run(how.format(build=build), shell=True, cwd=root, text=True, timeout=240,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         check=False)
+    return f"exit status {run.returncode}\n{run.stdout}" if run.returncode else None
+
+
+def main() -> int:
+    root, build = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+    said = commands_of((root / "README.md").read_text())
+    problems = [f"{command}: not in COMMANDS of tests/layout/readme_commands.py"
+                for command in said if command not in COMMANDS]
+    problems += [f"{command}: the README does not say so any more"
+                 for command in COMMANDS if command not in said]
+    for command in said:
+        if command in COMMANDS:
+            problem = problem_with(root, build, COMMANDS[command])
+            print(f"{'FAILED' if problem else 'ok':6} {command}", flush=True)
+            if problem:
+                problems.append(f"{command}: {problem}")
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include <onebit/onebit.hpp>
+
+int main() {
+  onebit::UniqueComm comm;
+  return onebit::MakeComms({&comm, 1}) == onebitSuccess ? 0 : 1;
+}

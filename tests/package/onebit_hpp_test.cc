@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The C++ header: handles come to life, free themselves, and stay untouched when creation fails.
+#include "onebit/onebit.hpp"
+
+#include <array>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace onebit {
+namespace {
+
+TEST(OnebitHppTest, MakesOneCommPerElement) {
+  std::array<UniqueComm, 3> comms;
+  ASSERT_EQ(MakeComms(comms), onebitSuccess);
+  for (int expected_rank = 0; expected_rank < 3; ++expected_rank) {
+    int rank = -1;
+    EXPECT_EQ(onebitCommUserRank(comms[expected_rank].get(), &rank), onebitSuccess);
+    EXPECT_EQ(rank, expected_rank);
+  }
+}
+
+TEST(OnebitHppTest, LeavesCommsAloneOnFailure) {
+  std::array<UniqueComm, 2> comms;
+  ASSERT_EQ(MakeComms(comms), onebitSuccess);
+  const onebitComm_t before = comms[0].get();
+  EXPECT_EQ(MakeComms(std::span(comms).first(0)), onebitInvalidArgument);
+  EXPECT_EQ(comms[0].get(), before);
+}
+
+TEST(OnebitHppTest, CompressorMayOutliveItsComm) {
+  UniqueCompressor compressor;
+  {
+    UniqueComm comm;
+    ASSERT_EQ(MakeComms({&comm, 1}), onebitSuccess);
+    ASSERT_EQ(MakeCompressor(compressor, comm.get(), 100, onebitFloat32), onebitSuccess);
+  }
+  onebitCompressorStats_t stats = {};
+  stats.size = sizeof(stats);
+  EXPECT_EQ(onebitCompressorGetStats(compressor.get(), &stats), onebitSuccess);
+}
+
+TEST(OnebitHppTest, LeavesCompressorAloneOnFailure) {
+  UniqueComm comm;
+  ASSERT_EQ(MakeComms({&comm, 1}), onebitSuccess);
+  UniqueCompressor compressor;
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.block = 1;
+  EXPECT_EQ(MakeCompressor(compressor, comm.get(), 100, onebitFloat32, &config),
+            onebitInvalidArgument);
+  EXPECT_EQ(compressor, nullptr);
+}
+
+TEST(OnebitHppTest, ExplainsAnError) {
+  const onebitResult_t result = MakeComms({});
+  ASSERT_NE(result, onebitSuccess);
+  const std::string text = Explain(result);
+  EXPECT_TRUE(text.starts_with(onebitGetErrorString(result))) << text;
+  EXPECT_GT(text.size(), std::string(onebitGetErrorString(result)).size() + 2) << text;
+  EXPECT_EQ(Explain(onebitSuccess), onebitGetErrorString(onebitSuccess));
+}
+
+}  // namespace
+}  // namespace onebit

@@ -1,0 +1,34 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""onebit_info prints every setting, as text and as JSON: info_test.py ONEBIT_INFO"""
+
+import json
+import os
+import subprocess
+import sys
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **environment})
+
+
+def main() -> None:
+    tool = sys.argv[1]
+    text = run(tool, ONEBIT_DEBUG="INFO")
+    assert text.returncode == 0 and "transports: local" in text.stdout, text
+
+    report = json.loads(run(tool, "--json", ONEBIT_DEBUG="INFO").stdout)
+    assert "local" in report["transports"], report
+    settings = {row["name"]: row for row in report["settings"]}
+    assert settings["ONEBIT_DEBUG"]["value"] == "INFO", settings
+    assert settings["ONEBIT_DEBUG"]["source"] == "environment", settings
+    assert all(name in text.stdout for name in settings), text
+
+    unknown = run(tool, ONEBIT_NO_SUCH_SETTING="1")
+    assert unknown.returncode == 1 and "ONEBIT_NO_SUCH_SETTING" in unknown.stderr, unknown
+    assert run(tool, "--nonsense").returncode == 2
+
+
+if __name__ == "__main__":
+    main()

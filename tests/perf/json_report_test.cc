@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/json_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "perf/common/error.h"
+
+namespace onebit::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> KeysOf(const Json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+Json ReportOf(const Row& row) {
+  Options options;
+  options.threads = 4;
+  options.mode = Mode::kEf;
+  options.sweep.step_factor = 2;
+  JsonReport report(options, {"tool", "-t", "4"});
+  report.AddRow(row);
+  return std::move(report).Finish(2, 1.5);
+}
+
+Row SomeRow() {
+  Row row;
+  row.bytes = 1024;
+  row.count = 256;
+  row.iterations = 20;
+  row.out_of_place = {.seconds = 0.001, .bandwidth = {1, 2}, .wrong = 2};
+  row.wire_bytes = 100;
+  row.wire_bytes_bound = 99;
+  row.rel_error = 0.5;
+  row.speedup_vs_dense = 3.0;
+  return row;
+}
+
+TEST(JsonReportTest, TopLevelIsThatOfNcclTests) {
+  const Json report = ReportOf(SomeRow());
+  EXPECT_THAT(KeysOf(report),
+              testing::ElementsAre("version", "start_time", "args", "env", "onebit_version",
+                                   "config", "results", "out_of_bounds", "average_bus_bandwidth",
+                                   "errors", "end_time"));
+  EXPECT_EQ(report["version"], 3);
+  EXPECT_EQ(report["config"]["nthreads"], 4);
+  EXPECT_EQ(report["config"]["step_factor"], 2);
+  EXPECT_FALSE(report["config"].contains("step_bytes"));
+  EXPECT_EQ(report["config"]["devices"].size(), 4u);
+  EXPECT_EQ(report["out_of_bounds"], (Json{{"count", 2}, {"okay", "false"}}));
+  EXPECT_EQ(report["average_bus_bandwidth"]["bandwidth"], 1.5);
+}
+
+TEST(JsonReportTest, RowsHaveNumbersAndWhatCompressionAdds) {
+  const Json row = ReportOf(SomeRow())["results"][0];
+  EXPECT_THAT(
+      KeysOf(row),
+      testing::ElementsAre("size", "count", "type", "redop", "root", "out_of_place", "in_place",
+                           "actual_iterations", "experiment_name", "mode", "transport", "nranks",
+                           "wire_bytes", "wire_bytes_bound", "rel_error", "speedup_vs_dense"));
+  EXPECT_EQ(row["out_of_place"],
+            (Json{{"time", 1000.0}, {"alg_bw", 1.0}, {"bus_bw", 2.0}, {"nwrong", 2}}));
+  EXPECT_TRUE(row["in_place"]["nwrong"].is_null());
+  EXPECT_EQ(row["mode"], "ef");
+  EXPECT_EQ(row["nranks"], 4);
+  EXPECT_EQ(row["wire_bytes"], 100);
+  EXPECT_EQ(row["wire_bytes_bound"], 99);
+  EXPECT_EQ(row["speedup_vs_dense"], 3.0);
+}
+
+TEST(JsonReportTest, DenseIsAsFastAsItself) {
+  Row row = SomeRow();
+  row.speedup_vs_dense.reset();
+  EXPECT_EQ(ReportOf(row)["results"][0]["speedup_vs_dense"], 1.0);
+}
+
+TEST(JsonReportTest, AnErrorIsNeverOkay) {
+  JsonReport report({}, {});
+  report.AddError("rank 1: gone");
+  const Json json = std::move(report).Finish(0, 0);
+  EXPECT_EQ(json["out_of_bounds"]["okay"], "false");
+  EXPECT_THAT(json["errors"], testing::ElementsAre("rank 1: gone"));
+}
+
+TEST(ReportFileTest, NeverOverwrites) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "onebit_report_file_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string path = folder / "out.json";
+  ReportFile first(path), second(path), third(path);
+  EXPECT_EQ(first.path(), path);
+  EXPECT_EQ(second.path(), path + ".0");
+  EXPECT_EQ(third.path(), path + ".1");
+  second.Write({{"a", 1}});
+  std::ifstream written(second.path());
+  EXPECT_EQ(Json::parse(written), (Json{{"a", 1}}));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ReportFileTest, BadPathIsAUsageError) {
+  EXPECT_THROW(ReportFile("/nonexistent/folder/out.json"), UsageError);
+}
+
+}  // namespace
+}  // namespace onebit::perf

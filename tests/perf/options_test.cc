@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "perf/common/error.h"
+
+namespace onebit::perf {
+namespace {
+
+Options Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "tool");
+  const auto count = static_cast<int>(arguments.size());
+  return ParseOptions(count, arguments.data(), "tool", "Measure.").value();
+}
+
+std::string ErrorOf(const std::vector<const char*>& arguments) {
+  try {
+    Parse(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(OptionsTest, DefaultsAreThoseOfNcclTests) {
+  const Options options = Parse({});
+  EXPECT_EQ(options.sweep.min_bytes, size_t{32} << 20);
+  EXPECT_EQ(options.sweep.max_bytes, size_t{32} << 20);
+  EXPECT_EQ(options.sweep.step_bytes, size_t{1} << 20);
+  EXPECT_LE(options.sweep.step_factor, 1u);
+  EXPECT_EQ(options.iterations, 20);
+  EXPECT_EQ(options.warmup_iterations, 1);
+  EXPECT_EQ(options.checks, 1);
+  EXPECT_EQ(options.threads, 1);
+  EXPECT_THAT(options.types, testing::ElementsAre(onebitFloat32));
+  EXPECT_THAT(options.ops, testing::ElementsAre(onebitSum));
+  EXPECT_FALSE(options.is_compressed());
+}
+
+TEST(OptionsTest, FlagsAreThoseOfNcclTests) {
+  const Options options =
+      Parse({"-b", "1K", "-e", "2M", "-i",  "512", "-f",  "2",  "-n", "5",  "-w",
+             "0",  "-c", "0",  "-d", "all", "-o",  "avg", "-t", "7",  "-J", "x.json"});
+  EXPECT_EQ(options.sweep.min_bytes, 1024u);
+  EXPECT_EQ(options.sweep.max_bytes, size_t{2} << 20);
+  EXPECT_EQ(options.sweep.step_bytes, 512u);
+  EXPECT_EQ(options.sweep.step_factor, 2u);
+  EXPECT_EQ(options.iterations, 5);
+  EXPECT_EQ(options.warmup_iterations, 0);
+  EXPECT_EQ(options.checks, 0);
+  EXPECT_EQ(options.threads, 7);
+  EXPECT_THAT(options.types, testing::ElementsAre(onebitFloat16, onebitFloat32, onebitBfloat16));
+  EXPECT_THAT(options.ops, testing::ElementsAre(onebitAvg));
+  EXPECT_EQ(options.json_path, "x.json");
+}
+
+TEST(OptionsTest, CompressionHasItsOwn) {
+  const Options options =
+      Parse({"--mode", "sign", "--scale", "l1", "--block", "tensor", "--transport", "local"});
+  EXPECT_EQ(options.mode, Mode::kSign);
+  EXPECT_EQ(options.scale_rule, onebitScaleL1);
+  EXPECT_EQ(options.block, ONEBIT_BLOCK_TENSOR);
+  EXPECT_EQ(Parse({"--block", "1K"}).block, 1024);
+}
+
+TEST(OptionsTest, ErrorsSayWhatWouldBeRight) {
+  EXPECT_THAT(ErrorOf({"-b", "4X"}), testing::HasSubstr("'4X' is no size"));
+  EXPECT_THAT(ErrorOf({"-d", "int8"}), testing::HasSubstr("half|float|bfloat16"));
+  EXPECT_THAT(ErrorOf({"-o", "prod"}), testing::HasSubstr("sum|avg"));
+  EXPECT_THAT(ErrorOf({"--mode", "2bit"}), testing::HasSubstr("dense|sign|ef"));
+  EXPECT_THAT(ErrorOf({"--transport", "pigeon"}), testing::HasSubstr("it has: local"));
+  EXPECT_THAT(ErrorOf({"--block", "100"}), testing::HasSubstr("multiple of 64"));
+  EXPECT_THAT(ErrorOf({"-b", "2K", "-e", "1K"}), testing::HasSubstr("larger than"));
+  EXPECT_THAT(ErrorOf({"-b", "0", "-f", "2"}), testing::HasSubstr("cannot grow"));
+  EXPECT_THAT(ErrorOf({"-i", "0"}), testing::HasSubstr("never reaches"));
+  EXPECT_NE(ErrorOf({"-t", "0"}), "");
+  EXPECT_NE(ErrorOf({"-n", "0"}), "");
+  EXPECT_NE(ErrorOf({"-g", "1"}), "");
+}
+
+}  // namespace
+}  // namespace onebit::perf

@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a small checked sweep from end to end: sweep_test.py ALL_REDUCE_PERF --mode MODE"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+RANKS = 3
+SIZES = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20]
+
+
+def sweep(tool: str, *options: str) -> tuple[dict, str]:
+    """The JSON report and stdout of a sweep that must succeed."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "out.json"
+        command = [tool, "-t", str(RANKS), "-n", "4", "-c", "1", "-J", str(report), *options]
+        print(" ".join(command), flush=True)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120,
+                             env={**os.environ, "ONEBIT_DEBUG": "NONE"})
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert run.stderr == "", run.stderr  # in a pipe there is no progress
+        return json.loads(report.read_text()), run.stdout
+
+
+def check_row(row: dict, mode: str) -> None:
+    assert row["out_of_place"]["nwrong"] == 0 and row["in_place"]["nwrong"] == 0, row
+    assert row["out_of_place"]["time"] > 0 and row["in_place"]["time"] > 0, row
+    assert row["mode"] == mode and row["nranks"] == RANKS and row["transport"] == "local", row
+    # What was counted on the wire is what the formula says, to the byte.
+    assert row["wire_bytes"] == row["wire_bytes_bound"], row
+    if mode == "dense":
+        assert row["speedup_vs_dense"] == 1.0, row
+        assert row["rel_error"] < (1e-6 if row["type"] == "float" else 1e-2), row
+    else:
+        assert row["speedup_vs_dense"] > 0, row
+        assert row["count"] < 256 or 0.5 < row["rel_error"] < 1.2, row
+
+
+def check_table(stdout: str, rows: list[dict]) -> None:
+    lines = [line.split() for line in stdout.splitlines() if not line.startswith("#")]
+    assert [int(line[0]) for line in lines] == [row["size"] for row in rows], stdout
+    assert all(len(line) == 17 for line in lines), stdout
+    assert "# Out of bounds values : 0 OK" in stdout, stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tool")
+    parser.add_argument("--mode", required=True)
+    arguments = parser.parse_args()
+    mode = arguments.mode
+
+    report, stdout = sweep(arguments.tool, "--mode", mode, "-b", "1K", "-e", "1M", "-f", "4")
+    rows = report["results"]
+    assert [row["size"] for row in rows] == SIZES, rows
+    assert report["out_of_bounds"] == {"count": 0, "okay": "true"}, report
+    assert report["errors"] == [], report
+    check_table(stdout, rows)
+
+    # Odd sizes, empty chunks and no element at all; all types and ops.
+    odd, _ = sweep(arguments.tool, "--mode", mode, "-b", "0", "-e", "1210", "-i", "121",
+                   "-d", "all", "-o", "all", "--scale", "l1", "--block", "64")
+    rows += odd["results"]
+    assert len(odd["results"]) == 11 * 3 * 2, odd
+    if mode != "dense":
+        tensor, _ = sweep(arguments.tool, "--mode", mode, "-b", "3K", "-e", "300K", "-f", "10",
+                          "--block", "tensor")
+        rows += tensor["results"]
+    for row in rows:
+        check_row(row, mode)
+
+
+if __name__ == "__main__":
+    main()

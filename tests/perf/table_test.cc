@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/table.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace onebit::perf {
+namespace {
+
+std::vector<std::string> Words(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+Row SomeRow() {
+  Row row;
+  row.bytes = 1048576;
+  row.count = 262144;
+  row.out_of_place = {.seconds = 250e-6, .bandwidth = {4.19, 6.29}, .wrong = 0};
+  row.in_place = {.seconds = 0.25, .bandwidth = {0.001, 0.002}, .wrong = 3};
+  row.wire_bytes = 50000;
+  row.ratio = 31.5;
+  row.rel_error = 0.78;
+  return row;
+}
+
+TEST(TableTest, RowsHaveTheColumnsOfNcclTestsFirst) {
+  const std::vector<std::string> expected = {
+      "1048576", "262144", "float", "sum", "-1",    "250.00", "4.19",    "6.29", "0",
+      "250000",  "0.00",   "0.00",  "3",   "50000", "31.50",  "7.8e-01", "N/A"};
+  EXPECT_EQ(Words(RowText(SomeRow())), expected);
+}
+
+TEST(TableTest, UncheckedIsNotZero) {
+  Row row = SomeRow();
+  row.out_of_place.wrong.reset();
+  EXPECT_EQ(Words(RowText(row))[8], "N/A");
+}
+
+TEST(TableTest, EverythingButRowsIsAComment) {
+  std::istringstream lines(HeaderText("tool", {}) + FooterText("tool", 2, 1.5));
+  for (std::string line; std::getline(lines, line);) EXPECT_EQ(line.front(), '#') << line;
+}
+
+TEST(TableTest, FooterIsThatOfNcclTests) {
+  const std::string passed = FooterText("tool", 0, 1.25);
+  EXPECT_NE(passed.find("# Out of bounds values : 0 OK\n"), passed.npos);
+  EXPECT_NE(passed.find("# Avg bus bandwidth    : 1.25\n"), passed.npos);
+  const std::string failed = FooterText("tool", 7, 1.25);
+  EXPECT_NE(failed.find("# Out of bounds values : 7 FAILED\n"), failed.npos);
+}
+
+}  // namespace
+}  // namespace onebit::perf

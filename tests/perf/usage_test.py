@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong command lines end with status 2 and say what is wrong: usage_test.py ALL_REDUCE_PERF"""
+
+import os
+import subprocess
+import sys
+
+WRONG = {
+    ("-b", "4X"): "'4X' is no size",
+    ("-b", "2K", "-e", "1K"): "larger than",
+    ("-d", "int8"): "half|float|bfloat16",
+    ("--mode", "2bit"): "dense|sign|ef",
+    ("--transport", "pigeon"): "it has: local",
+    ("--block", "100"): "multiple of 64",
+    ("-t", "0"): "--nthreads",
+    ("-g", "1"): "-g",
+    ("-J", "/nonexistent/folder/x.json", "-b", "1K", "-e", "1K"): "/nonexistent/folder/x.json",
+}
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **environment})
+
+
+def main() -> None:
+    tool = sys.argv[1]
+    for options, text in WRONG.items():
+        result = run(tool, *options)
+        assert result.returncode == 2, (options, result)
+        assert text in result.stderr and result.stdout == "", (options, result)
+
+    help_text = run(tool, "--help")
+    assert help_text.returncode == 0 and "--minbytes" in help_text.stdout, help_text
+
+    # An error of the library is shown in its words.
+    unknown = run(tool, "-b", "1K", "-e", "1K", "-t", "2", ONEBIT_NO_SUCH_SETTING="1")
+    assert unknown.returncode == 1 and "ONEBIT_NO_SUCH_SETTING" in unknown.stderr, unknown
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Freeze rules on known sequences of |v_t|_1.
+#include "schedule/freeze_rule.h"
+
+#include <cmath>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+namespace onebit {
+namespace {
+
+// First t in 1..limit at which the rule fires, or 0. `sum` is |v_t|_1 by t.
+uint64_t FirstFreeze(FreezeRule rule, const std::function<double(uint64_t)>& sum,
+                     uint64_t limit = 10'000) {
+  for (uint64_t t = 1; t <= limit; ++t) {
+    if (rule.ShouldFreeze(sum(t))) return t;
+  }
+  return 0;
+}
+
+// v of a constant gradient.
+std::function<double(uint64_t)> Stationary(double beta2, double level = 2.5) {
+  return [=](uint64_t t) { return level * (1 - std::pow(beta2, static_cast<double>(t))); };
+}
+
+TEST(FreezeRuleTest, AutomaticFiresOnConstantGradient) {
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.9, 0), Stationary(0.9)), 37u);
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.95, 0), Stationary(0.95)), 75u);
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.99, 0), Stationary(0.99)), 378u);
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.999, 0), Stationary(0.999)), 3783u);
+}
+
+TEST(FreezeRuleTest, AutomaticWaitsForLearningRateWarmup) {
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.9, 36), Stationary(0.9)), 37u);
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.9, 37), Stationary(0.9)), 38u);
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.9, 500), Stationary(0.9)), 501u);
+}
+
+TEST(FreezeRuleTest, AutomaticIgnoresTransients) {
+  // The gradient falls just as fast as the start-up bias vanishes: raw v stands still, and only the
+  // corrected ratio sees that it is far from settled.
+  const auto standing_still = [](uint64_t) { return 1.0; };
+  const uint64_t t = FirstFreeze(FreezeRule::Automatic(0.99, 0), standing_still);
+  // 1 - b^(t-D) >= 0.96 (1 - b^t), the same condition as for a constant gradient.
+  EXPECT_EQ(t, 378u);
+}
+
+TEST(FreezeRuleTest, AutomaticNeedsTheRawRatioToo) {
+  // Corrected v grows 1.5 % per step: never settled.
+  const auto growing = [](uint64_t t) { return std::pow(1.015, static_cast<double>(t)); };
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.9, 0), growing, 1000), 0u);
+  const auto falling = [](uint64_t t) { return std::pow(0.985, static_cast<double>(t)); };
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.9, 0), falling, 1000), 0u);
+}
+
+TEST(FreezeRuleTest, AutomaticNeverFiresOnZeroVariance) {
+  EXPECT_EQ(FirstFreeze(
+                FreezeRule::Automatic(0.9, 0), [](uint64_t) { return 0.0; }, 1000),
+            0u);
+}
+
+TEST(FreezeRuleTest, AutomaticWithoutMemoryOfVariance) {
+  // beta2 = 0: v_t is the last squared gradient, D = 1.
+  EXPECT_EQ(AutomaticFreeze::Window(0.0), 1.0);
+  const auto settles_at_5 = [](uint64_t t) { return t < 5 ? std::exp2(t) : 16.0; };
+  EXPECT_EQ(FirstFreeze(FreezeRule::Automatic(0.0, 0), settles_at_5, 100), 5u);
+}
+
+TEST(FreezeRuleTest, WindowIsRounded) {
+  EXPECT_EQ(AutomaticFreeze::Window(0.999), 1000.0);
+  EXPECT_EQ(AutomaticFreeze::Window(0.97), 33.0);
+}
+
+TEST(FreezeRuleTest, FixedFreezesAfterItsStep) {
+  const FreezeRule rule = FreezeRule::After(12);
+  EXPECT_FALSE(rule.needs_variance_sum());
+  EXPECT_EQ(FirstFreeze(rule, [](uint64_t) { return 0.0; }), 12u);
+}
+
+TEST(FreezeRuleTest, FixedStepBeyondTheEndNeverFreezes) {
+  EXPECT_EQ(FirstFreeze(FreezeRule::After(UINT64_MAX), [](uint64_t) { return 0.0; }), 0u);
+}
+
+}  // namespace
+}  // namespace onebit

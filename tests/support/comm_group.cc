@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/comm_group.h"
+
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "api/handles.h"
+#include "transport/transport.h"
+
+namespace onebit::testing {
+namespace {
+
+template <typename T>
+T ValueOrThrow(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().text());
+  return std::move(result).value();
+}
+
+}  // namespace
+
+CommGroup::CommGroup(int ranks, const CommOptions& options, const Transport* transport) {
+  if (transport == nullptr) transport = ValueOrThrow(Transport::Get("local"));
+  Adopt(ValueOrThrow(Comm::CreateLocalGroup(*transport, ranks, options)));
+}
+
+CommGroup::CommGroup(std::span<const CommOptions> options_by_rank) {
+  const Transport* transport = ValueOrThrow(Transport::Get("local"));
+  Adopt(ValueOrThrow(Comm::CreateLocalGroup(*transport, options_by_rank)));
+}
+
+CommGroup::~CommGroup() = default;
+
+void CommGroup::Adopt(std::vector<std::unique_ptr<Comm>> group) {
+  for (auto& comm : group) comms_.emplace_back(new onebitComm_s(std::move(comm)));
+}
+
+onebitResult_t CommGroup::Destroy(int rank) {
+  UniqueComm& comm = comms_[static_cast<size_t>(rank)];
+  const onebitResult_t result = onebitCommDestroy(comm.get());
+  if (result == onebitSuccess) static_cast<void>(comm.release());
+  return result;
+}
+
+void CommGroup::Run(const std::function<void(int rank)>& body) {
+  std::mutex mutex;
+  std::exception_ptr first_exception;  // guarded by mutex
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          body(rank);
+          if (!::testing::Test::HasFatalFailure()) return;
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          if (!first_exception) first_exception = std::current_exception();
+        }
+        onebitCommAbort(comm(rank));
+      });
+    }
+  }
+  if (first_exception) std::rethrow_exception(first_exception);
+}
+
+std::vector<Outcome> CommGroup::Call(const std::function<onebitResult_t(int rank)>& call) {
+  std::vector<Outcome> outcomes(comms_.size());
+  Run([&](int rank) {
+    outcomes[static_cast<size_t>(rank)] = CallHere([&] { return call(rank); });
+  });
+  return outcomes;
+}
+
+Outcome CallHere(const std::function<onebitResult_t()>& call) {
+  const auto begin = std::chrono::steady_clock::now();
+  Outcome outcome{.result = call()};
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (outcome.result != onebitSuccess) outcome.text = onebitGetLastError(nullptr);
+  return outcome;
+}
+
+UniqueCompressor NewCompressor(onebitComm_t comm, size_t count, onebitDataType_t type,
+                               const onebitCompressorConfig_t& config) {
+  UniqueCompressor compressor;
+  const onebitResult_t result = MakeCompressor(compressor, comm, count, type, &config);
+  if (result != onebitSuccess) throw std::runtime_error(Explain(result));
+  return compressor;
+}
+
+onebitCommStats_t StatsOf(onebitComm_t comm) {
+  onebitCommStats_t stats = {.size = sizeof(stats)};
+  EXPECT_EQ(onebitCommGetStats(comm, &stats), onebitSuccess);
+  return stats;
+}
+
+onebitCompressorStats_t StatsOf(onebitCompressor_t compressor) {
+  onebitCompressorStats_t stats = {.size = sizeof(stats)};
+  EXPECT_EQ(onebitCompressorGetStats(compressor, &stats), onebitSuccess);
+  return stats;
+}
+
+}  // namespace onebit::testing

@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A group of ranks in this process whose options and transport a test chooses, behind the handles
+// of the C API. Tests that need only the defaults use run_ranks.h.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/comm.h"
+#include "onebit/onebit.h"
+#include "onebit/onebit.hpp"
+
+namespace onebit::testing {
+
+// Options of a group whose calls are expected to end well: two exchanges, and patient, because the
+// machine may be busy.
+inline constexpr CommOptions kPatient{.timeout_ms = 20'000, .one_exchange_elements = 0};
+// The same with one exchange for every compressed tensor.
+inline constexpr CommOptions kPatientOneExchange{.timeout_ms = 20'000,
+                                                 .one_exchange_elements = SIZE_MAX};
+// For calls that end by running into the deadline.
+inline constexpr uint64_t kShortTimeoutMs = 400;
+
+// What a call on one rank came to.
+struct Outcome {
+  onebitResult_t result = onebitSuccess;
+  std::string text;    // onebitGetLastError of the thread that made the call; "" after success
+  double seconds = 0;  // how long it took
+};
+
+class CommGroup {
+ public:
+  // `transport` null: `local` as the library starts it. It must outlive the group.
+  explicit CommGroup(int ranks, const CommOptions& options = kPatient,
+                     const Transport* transport = nullptr);
+  // Ranks that disagree about their options.
+  explicit CommGroup(std::span<const CommOptions> options_by_rank);
+  ~CommGroup();
+  CommGroup(const CommGroup&) = delete;
+  CommGroup& operator=(const CommGroup&) = delete;
+
+  int ranks() const { return static_cast<int>(comms_.size()); }
+  onebitComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)].get(); }
+  // What onebitCommDestroy says; after success comm(rank) is null.
+  onebitResult_t Destroy(int rank);
+
+  // Calls `body(rank)` for every rank, each on its own thread, and joins them. A body that fails an
+  // ASSERT or throws aborts its communicator, so that the others return.
+  void Run(const std::function<void(int rank)>& body);
+  // Makes one call per rank, each on its own thread.
+  std::vector<Outcome> Call(const std::function<onebitResult_t(int rank)>& call);
+
+ private:
+  void Adopt(std::vector<std::unique_ptr<Comm>> group);
+
+  std::vector<UniqueComm> comms_;
+};
+
+// Makes `call` on this thread.
+Outcome CallHere(const std::function<onebitResult_t()>& call);
+
+// A compressor for `comm`; throws if it cannot be made.
+UniqueCompressor NewCompressor(onebitComm_t comm, size_t count, onebitDataType_t type,
+                               const onebitCompressorConfig_t& config);
+
+onebitCommStats_t StatsOf(onebitComm_t comm);
+onebitCompressorStats_t StatsOf(onebitCompressor_t compressor);
+
+}  // namespace onebit::testing

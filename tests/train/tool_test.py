@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The tool from end to end: its report, its silence in a pipe, its exit status: tool_test.py TRAIN_TEXT"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SMALL = ["--steps", "20", "--hidden", "32,16", "--batch", "8"]
+
+
+def run(tool: str, *options: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run([tool, *options], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **environment})
+
+
+class Folder:
+    """A text to learn from and a place for reports."""
+
+    def __init__(self, path: str) -> None:
+        self.path = pathlib.Path(path)
+        self.text = self.path / "text"
+        self.text.write_text("".join(f"line {i % 7} of {i % 11}\n" for i in range(2000)))
+
+    def report(self, tool: str, *options: str) -> tuple[dict, str]:
+        """The JSON report and stdout of a run that must succeed."""
+        file = self.path / "report.json"
+        result = run(tool, "--text", str(self.text), "--json", str(file), *SMALL, *options)
+        assert result.returncode == 0 and result.stderr == "", result
+        return json.loads(file.read_text()), result.stdout
+
+
+def check_report(report: dict, stdout: str) -> None:
+    assert report["optimizer"] == "onebit-adam" and report["mode"] == "ef", report
+    assert report["nranks"] == 2 and report["seed"] == 5, report
+    assert [step["step"] for step in report["steps"]] == list(range(1, 21)), report
+    assert all(0 < step["loss"] < 11 and step["bytes_sent"] > 0 for step in report["steps"]), report
+    assert report["frozen_at"] == 4 and report["diverged_at"] is None, report
+    assert [step["stage"] for step in report["steps"]] == 4 * ["dense"] + 16 * ["compressed"], report
+    # From here on one bit per parameter, headers and scales.
+    assert report["steps"][4]["bytes_sent"] < report["steps"][3]["bytes_sent"] / 20, report
+    assert report["bytes_sent_per_rank"] == sum(step["bytes_sent"] for step in report["steps"]), report
+    assert 0 < report["heldout_loss"] < 5.6, report
+    assert report["parameters"] == 8192 + 513 * 32 + 33 * 16 + 17 * 256, report
+    seconds = report["seconds"]
+    parts = [seconds[part] for part in ("compute", "codec", "wire")]
+    assert all(part >= 0 for part in parts) and sum(parts) <= seconds["total"] * 1.001, report
+    assert f"held-out loss  {report['heldout_loss']:.4f}" in stdout, stdout
+
+
+def without_times(report: dict) -> dict:
+    return {name: value for name, value in report.items() if name != "seconds"}
+
+
+def check_diverged(report: dict, stdout: str) -> None:
+    assert report["heldout_loss"] is None, report
+    assert report["diverged_at"] == len(report["steps"]) <= 20, report
+    assert f"diverged at step {report['diverged_at']}" in stdout, stdout
+
+
+def check_errors(tool: str, folder: Folder) -> None:
+    text = ["--text", str(folder.text)]
+    usage = run(tool, "--no-such-option")
+    assert usage.returncode == 2 and "--no-such-option" in usage.stderr, usage
+    unwritable = run(tool, *text, "--json", "/nonexistent/folder/x.json")
+    assert unwritable.returncode == 2 and "/nonexistent/folder/x.json" in unwritable.stderr, unwritable
+    missing = run(tool, "--text", str(folder.path / "missing"))
+    assert missing.returncode == 1 and "no such file" in missing.stderr, missing
+    unknown = run(tool, *text, *SMALL, ONEBIT_NO_SUCH_SETTING="1")
+    assert unknown.returncode == 1 and "ONEBIT_NO_SUCH_SETTING" in unknown.stderr, unknown
+
+
+def main() -> None:
+    tool = sys.argv[1]
+    with tempfile.TemporaryDirectory() as path:
+        folder = Folder(path)
+        first, stdout = folder.report(tool, "-t", "2", "--seed", "5", "--check-replicas")
+        check_report(first, stdout)
+        again, _ = folder.report(tool, "-t", "2", "--seed", "5", "--check-replicas")
+        assert without_times(first) == without_times(again)
+
+        adam, _ = folder.report(tool, "--optimizer", "adam")
+        assert adam["mode"] == "dense" and adam["frozen_at"] is None and adam["nranks"] == 4, adam
+        check_diverged(*folder.report(tool, "--lr", "1e6", "--warmup", "0"))
+        check_errors(tool, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Checks of cancel: it ends in bounded time, and afterwards the buffers are the caller's.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/transports/checks.h"
+#include "tests/transports/traffic.h"
+
+namespace onebit::conformance {
+namespace {
+
+constexpr std::byte kContent{0x11};
+constexpr std::byte kScribble{0xee};
+constexpr size_t kLongBytes = 12 << 20;  // long enough that two threads meet in the middle of it
+
+// How long a copy of kLongBytes takes here and now.
+double SecondsOfLongCopy() {
+  const std::vector<std::byte> from(kLongBytes, kScribble);
+  std::vector<std::byte> to(kLongBytes);
+  const Clock::time_point start = Clock::now();
+  std::copy(from.begin(), from.end(), to.begin());
+  return SecondsSince(start);
+}
+
+// Every byte is kContent. By one comparison of the memory with itself, which is quick also when
+// instrumented.
+bool IsContent(const std::vector<std::byte>& payload) {
+  return payload.empty() ||
+         (payload[0] == kContent &&
+          std::memcmp(payload.data(), payload.data() + 1, payload.size() - 1) == 0);
+}
+
+void BusyWait(double seconds) {
+  const Clock::time_point start = Clock::now();
+  while (SecondsSince(start) < seconds) continue;
+}
+
+// Receives from `peer` for a while; calls `before_accept` once, when the payload is about to be
+// taken or does not come. A message that comes in full must have the content sent; an error or
+// nothing is right too, as somebody gives up meanwhile.
+void TakeWhatComes(
+    Endpoint* endpoint, int peer, const std::function<void()>& before_accept = [] {}) {
+  constexpr double kSeconds = 0.02;
+  const onebitTransport& api = endpoint->api();
+  void* comm = endpoint->comm();
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  const auto request = endpoint->Irecv(peer, header);
+  std::vector<std::byte> payload;
+  bool is_accepted = false;
+  const Clock::time_point start = Clock::now();
+  while (is_accepted || SecondsSince(start) < kSeconds) {
+    Expect(Clock::now() - start < kPatience, "an accepted payload neither came nor failed");
+    onebitTransportState state = onebitTransportPending;
+    onebitResult_t result = api.progress(comm);
+    if (result == onebitSuccess) result = api.test(comm, request, &state);
+    if (result != onebitSuccess && result != onebitAborted) {  // the request is dead
+      if (!is_accepted) before_accept();
+      return;
+    }
+    if (result == onebitSuccess && state == onebitTransportHeader && !is_accepted) {
+      size_t header_bytes = 0;
+      size_t payload_bytes = 0;
+      endpoint->Check(api.probe(comm, request, &header_bytes, &payload_bytes), "probe");
+      payload.assign(payload_bytes, kScribble);
+      before_accept();
+      result = api.accept(comm, request, payload.data(), payload_bytes);
+      Expect(result == onebitSuccess || result == onebitAborted, "accept returned ", result);
+      is_accepted = true;
+    }
+    if (result == onebitAborted) {
+      endpoint->Cancel(request);
+      return;
+    }
+    if (state == onebitTransportDone) {
+      Expect(IsContent(payload), "a payload was read after its sender had it back");
+      return;
+    }
+  }
+  before_accept();
+  endpoint->Cancel(request);
+}
+
+// Tests a send until it is taken or fails. Does not use wait, which might put in order what only
+// the end of the request may put in order.
+void TestUntilOver(Endpoint* endpoint, onebitTransportRequest send) {
+  const onebitTransport& api = endpoint->api();
+  onebitTransportState state = onebitTransportPending;
+  const Clock::time_point start = Clock::now();
+  while (api.test(endpoint->comm(), send, &state) == onebitSuccess &&
+         state != onebitTransportDone) {
+    endpoint->Check(api.progress(endpoint->comm()), "progress");
+    std::this_thread::yield();
+    Expect(Clock::now() - start < kPatience, "waited too long for the end of a send");
+  }
+}
+
+}  // namespace
+
+// Nobody receives; the send is cancelled, the buffer scribbled over, and only then does the
+// receiver look.
+void CancelOfUnreceivedSend(const Subject& subject, Meeting& meeting) {
+  for (const size_t bytes : {size_t{64}, size_t{300'000}}) {
+    Endpoint endpoint(subject, meeting, bytes);
+    std::vector<std::byte> payload(bytes, kContent);
+    const auto send = endpoint.Isend(endpoint.next(), "h", payload.data(), bytes);
+    endpoint.Cancel(send);
+    std::fill(payload.begin(), payload.end(), kScribble);
+    payload = {};  // and freed
+    meeting.Barrier();
+    TakeWhatComes(&endpoint, endpoint.previous());
+    meeting.Barrier();
+  }
+}
+
+// The sender cancels at a random moment while the payload is on its way.
+void CancelWhilePeerReceives(const Subject& subject, Meeting& meeting) {
+  Random random(subject.seed);
+  const double most_seconds = meeting.rank() <= 1 ? 1.5 * SecondsOfLongCopy() : 0;
+  const int rounds = meeting.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others watch
+  for (int round = 0; round < rounds; ++round) {
+    const double share = static_cast<double>(random.Next() % 1000) / 1000;
+    std::vector<std::byte> payload(meeting.rank() == 0 ? kLongBytes : 0, kContent);
+    Endpoint endpoint(subject, meeting, 100 + static_cast<uint64_t>(round));
+    if (endpoint.rank() == 0) {
+      const auto send = endpoint.Isend(1, "h", payload.data(), payload.size());
+      meeting.Barrier();
+      BusyWait(share * most_seconds);
+      endpoint.Cancel(send);
+      std::fill(payload.begin(), payload.end(), kScribble);
+    } else if (endpoint.rank() == 1) {
+      TakeWhatComes(&endpoint, 0, [&meeting] { meeting.Barrier(); });
+    } else {
+      meeting.Barrier();
+    }
+    meeting.Barrier();
+  }
+}
+
+// Close cancels what is pending: the same with the end of the sender's endpoint in the place of
+// cancel.
+void CloseTakesSendsBack(const Subject& subject, Meeting& meeting) {
+  constexpr size_t kBytes = 300'000;
+  Endpoint endpoint(subject, meeting);
+  std::vector<std::byte> payload(kBytes, kContent);
+  if (endpoint.rank() == 0) {
+    endpoint.Isend(1, "h", payload.data(), kBytes);
+    endpoint.Close();
+    std::fill(payload.begin(), payload.end(), kScribble);
+  }
+  meeting.Barrier();
+  if (endpoint.rank() == 1) TakeWhatComes(&endpoint, 0);
+  meeting.Barrier();
+}
+
+// The receiver is aborted by another thread at a random moment while it takes the payload. The
+// sender's request ends, and then its buffer is read no more.
+void AbortWhileReceiving(const Subject& subject, Meeting& meeting) {
+  Random random(subject.seed);
+  const double most_seconds = meeting.rank() <= 1 ? 1.5 * SecondsOfLongCopy() : 0;
+  const int rounds = meeting.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others watch
+  for (int round = 0; round < rounds; ++round) {
+    const double share = static_cast<double>(random.Next() % 1000) / 1000;
+    std::vector<std::byte> payload(meeting.rank() == 0 ? kLongBytes : 0, kContent);
+    Endpoint endpoint(subject, meeting, 100 + static_cast<uint64_t>(round));
+    if (endpoint.rank() == 0) {
+      const auto send = endpoint.Isend(1, "h", payload.data(), payload.size());
+      meeting.Barrier();
+      TestUntilOver(&endpoint, send);
+      std::fill(payload.begin(), payload.end(), kScribble);
+    } else if (endpoint.rank() == 1) {
+      std::jthread watchdog;
+      TakeWhatComes(&endpoint, 0, [&] {
+        meeting.Barrier();
+        watchdog = std::jthread([&endpoint, seconds = share * most_seconds] {
+          BusyWait(seconds);
+          endpoint.api().abort(endpoint.comm());
+        });
+      });
+    } else {
+      meeting.Barrier();
+    }
+    meeting.Barrier();
+  }
+}
+
+// Posted, or with its header there: after cancel neither header nor payload is written.
+void CancelOfReceive(const Subject& subject, Meeting& meeting) {
+  uint64_t comm_id = 1;
+  for (const bool has_header : {false, true}) {
+    for (const size_t bytes : {size_t{64}, size_t{300'000}}) {
+      Endpoint endpoint(subject, meeting, comm_id++);
+      std::string header(ONEBIT_TRANSPORT_HEADER_BYTES, 'b');
+      const std::string payload(bytes, 's');
+      if (endpoint.rank() == 1) {
+        const auto receive = endpoint.Irecv(0, header.data());
+        if (has_header) {
+          meeting.Barrier();
+          endpoint.Await(receive, onebitTransportHeader);
+        }
+        endpoint.Cancel(receive);
+        header.assign(header.size(), 'x');
+        if (!has_header) meeting.Barrier();
+        for (int i = 0; i < 50; ++i) {
+          endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
+          endpoint.Check(endpoint.api().wait(endpoint.comm(), 1), "wait");
+        }
+        Expect(header == std::string(header.size(), 'x'), "a header was written after cancel");
+      } else {
+        meeting.Barrier();
+        if (endpoint.rank() == 0) endpoint.Isend(1, "h", payload.data(), payload.size());
+      }
+      meeting.Barrier();
+    }
+  }
+}
+
+}  // namespace onebit::conformance

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Checks of the end of endpoints: abort, close, and what peers see of them.
+#include <string>
+#include <vector>
+
+#include "tests/transports/checks.h"
+#include "tests/transports/endpoint.h"
+
+namespace onebit::conformance {
+namespace {
+
+constexpr size_t kLargeBytes = 300'000;
+
+bool IsPeerFailure(onebitResult_t result) {
+  return result == onebitRemoteError || result == onebitPeerLost;
+}
+
+// All ranks but 0 wait for rank 0, rank 1 also to get rid of a payload. Then `end_rank_0` happens,
+// and all of them must get errors.
+template <typename End>
+void ExpectPeersNotice(Endpoint* endpoint, Meeting& meeting, End end_rank_0) {
+  if (endpoint->rank() == 0) {
+    meeting.Barrier();
+    end_rank_0();
+    meeting.Barrier();
+    return;
+  }
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  const std::string payload(kLargeBytes, 's');
+  const auto receive = endpoint->Irecv(0, header);
+  onebitTransportRequest send = nullptr;
+  if (endpoint->rank() == 1) send = endpoint->Isend(0, "h", payload.data(), payload.size());
+  meeting.Barrier();
+  const Clock::time_point start = Clock::now();
+  const onebitResult_t result = endpoint->AwaitError(receive);
+  Expect(IsPeerFailure(result), "a receive from a peer that ended failed with ", result);
+  Expect(IsPeerFailure(endpoint->peer_error(0)), "peerError was not called, or with ",
+         endpoint->peer_error(0));
+  if (send != nullptr) {
+    const onebitResult_t send_result = endpoint->AwaitError(send);
+    Expect(IsPeerFailure(send_result), "a send to a peer that ended failed with ", send_result);
+  }
+  Expect(SecondsSince(start) < 5.0, "rank ", endpoint->rank(), " noticed after ",
+         SecondsSince(start), " s");
+  meeting.Barrier();
+}
+
+}  // namespace
+
+void AbortedCallsFail(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  const onebitTransport& api = endpoint.api();
+  void* comm = endpoint.comm();
+  char first_header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  char second_header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  std::string payload(kLargeBytes, 's');
+  std::string taken(kLargeBytes, 'b');
+  const auto send = endpoint.Isend(endpoint.next(), "h", payload.data(), payload.size());
+  const auto receive = endpoint.Irecv(endpoint.previous(), first_header);
+  endpoint.Await(receive, onebitTransportHeader);
+  meeting.Barrier();
+
+  endpoint.Check(api.abort(comm), "abort");
+  endpoint.Check(api.abort(comm), "a second abort");
+  onebitTransportRequest request = nullptr;
+  onebitTransportState state;
+  size_t header_bytes = 0;
+  size_t payload_bytes = 0;
+  const auto expect_aborted = [](onebitResult_t result, const char* call) {
+    Expect(result == onebitAborted, call, " returned ", result, " after an abort");
+  };
+  expect_aborted(api.isend(comm, endpoint.next(), "h", 1, nullptr, 0, &request), "isend");
+  expect_aborted(
+      api.irecv(comm, endpoint.previous(), second_header, sizeof second_header, &request), "irecv");
+  expect_aborted(api.probe(comm, receive, &header_bytes, &payload_bytes), "probe");
+  expect_aborted(api.accept(comm, receive, taken.data(), taken.size()), "accept");
+  expect_aborted(api.test(comm, receive, &state), "test");
+  expect_aborted(api.progress(comm), "progress");
+  expect_aborted(api.wait(comm, 10'000), "wait");
+  endpoint.Cancel(send);
+  endpoint.Cancel(receive);
+  payload.assign(payload.size(), 'x');
+  Expect(taken == std::string(taken.size(), 'b'), "an aborted accept wrote the payload");
+  uint64_t bytes = 0;
+  uint64_t messages = 0;
+  endpoint.Check(api.getCounters(comm, &bytes, &messages), "getCounters");
+  Expect(messages == 1, "counted ", messages, " messages after an abort");
+  meeting.Barrier();
+}
+
+void PeersNoticeAbort(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  ExpectPeersNotice(&endpoint, meeting, [&endpoint] {
+    endpoint.Check(endpoint.api().abort(endpoint.comm()), "abort");
+  });
+}
+
+void PeersNoticeClose(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  ExpectPeersNotice(&endpoint, meeting, [&endpoint] { endpoint.Close(); });
+}
+
+// Ranks close one after the other. As long as nothing is expected of a closed peer, nobody is told
+// of an error, and the others go on.
+void OrderlyCloseIsSilent(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  for (int closing = 0; closing < endpoint.nranks(); ++closing) {
+    if (endpoint.rank() == closing) endpoint.Close();
+    meeting.Barrier();
+    if (endpoint.rank() <= closing) continue;
+    endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
+    endpoint.Check(endpoint.api().wait(endpoint.comm(), 1), "wait");
+    // A ring of the ranks that are left; the last one talks to itself.
+    const int peer = endpoint.rank() + 1 < endpoint.nranks() ? endpoint.rank() + 1 : closing + 1;
+    const int source = endpoint.rank() > closing + 1 ? endpoint.rank() - 1 : endpoint.nranks() - 1;
+    const auto send = endpoint.Isend(peer, Text(closing), nullptr, 0);
+    Expect(endpoint.Receive(source).header == Text(closing), "a wrong message");
+    endpoint.Await(send, onebitTransportDone);
+    for (int gone = 0; gone <= closing; ++gone) {
+      Expect(endpoint.peer_error(gone) == onebitSuccess, "rank ", endpoint.rank(),
+             " was told of the orderly close of rank ", gone);
+    }
+  }
+  meeting.Barrier();
+}
+
+void SentBeforeCloseArrives(const Subject& subject, Meeting& meeting) {
+  if (!subject.delivers_after_close) return;
+  constexpr int kMessages = 5;
+  Endpoint endpoint(subject, meeting);
+  if (endpoint.rank() == 0) {
+    for (int i = 0; i < kMessages; ++i) endpoint.Send(1, Text(i), "");
+    endpoint.Close();
+  }
+  meeting.Barrier();
+  if (endpoint.rank() == 1) {
+    for (int i = 0; i < kMessages; ++i) {
+      Expect(endpoint.Receive(0).header == Text(i), "message ", i, " is wrong");
+    }
+    char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+    const onebitResult_t result = endpoint.AwaitError(endpoint.Irecv(0, header));
+    Expect(IsPeerFailure(result), "a receive after the last message failed with ", result);
+  }
+  meeting.Barrier();
+}
+
+}  // namespace onebit::conformance

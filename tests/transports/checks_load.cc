@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Checks with many messages: full rings, random load, counters, and what is left behind.
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/transports/checks.h"
+#include "tests/transports/traffic.h"
+
+namespace onebit::conformance {
+namespace {
+
+uint64_t ResidentBytes() {
+  uint64_t total = 0;
+  uint64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+// A sender that outruns its receiver is told so, and is woken when there is room again: it sleeps
+// with a time-out longer than the check may take. Transports that buffer more than is sent here
+// pass too.
+void FullThenRoom(const Subject& subject, Meeting& meeting) {
+  constexpr int kMessages = 400;
+  Endpoint endpoint(subject, meeting);
+  const onebitTransport& api = endpoint.api();
+  if (endpoint.rank() == 0) {
+    int sent = 0;
+    const auto try_to_send = [&] {
+      const std::string header = Text(sent);
+      onebitTransportRequest request = nullptr;
+      const onebitResult_t result =
+          api.isend(endpoint.comm(), 1, header.data(), header.size(), nullptr, 0, &request);
+      if (result == onebitInProgress) return false;
+      endpoint.Check(result, "isend");
+      endpoint.Await(request, onebitTransportDone);
+      ++sent;
+      return true;
+    };
+    while (sent < kMessages && try_to_send()) continue;
+    meeting.Barrier();
+    const Clock::time_point start = Clock::now();
+    while (sent < kMessages) {
+      if (try_to_send()) continue;
+      endpoint.Check(api.progress(endpoint.comm()), "progress");
+      endpoint.Check(api.wait(endpoint.comm(), 10'000), "wait");
+    }
+    Expect(SecondsSince(start) < 5.0, "a sender was not woken when there was room");
+  } else {
+    meeting.Barrier();
+    for (int i = 0; endpoint.rank() == 1 && i < kMessages; ++i) {
+      Expect(endpoint.Receive(0).header == Text(i), "message ", i, " is out of order");
+    }
+  }
+  meeting.Barrier();
+}
+
+void StormOfRandomSizes(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  const size_t messages = 600 / static_cast<size_t>(endpoint.nranks());
+  Traffic(&endpoint,
+          {.seed = subject.seed, .messages_per_pair = messages, .most_payload_bytes = 65536})
+      .Run();
+}
+
+void TwoCommunicators(const Subject& subject, Meeting& meeting) {
+  Endpoint first(subject, meeting, 1);
+  Endpoint second(subject, meeting, 2);
+  Traffic traffic_of_first(
+      &first, {.seed = subject.seed + 1, .messages_per_pair = 60, .most_payload_bytes = 16384});
+  Traffic traffic_of_second(
+      &second, {.seed = subject.seed + 2, .messages_per_pair = 60, .most_payload_bytes = 16384});
+  const Clock::time_point start = Clock::now();
+  while (!traffic_of_first.is_over() || !traffic_of_second.is_over()) {
+    const bool has_first_changed = traffic_of_first.Step();
+    const bool has_second_changed = traffic_of_second.Step();
+    if (has_first_changed || has_second_changed) continue;
+    Expect(SecondsSince(start) < kPatience.count(), "the messages did not end");
+    // A thread can sleep at one endpoint only, so not for long.
+    first.Check(first.api().wait(first.comm(), 1), "wait");
+  }
+  meeting.Barrier();
+}
+
+void CountersTellBytes(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  uint64_t bytes = 1;
+  uint64_t messages = 1;
+  const auto read = [&] {
+    endpoint.Check(endpoint.api().getCounters(endpoint.comm(), &bytes, &messages), "getCounters");
+  };
+  read();
+  Expect(bytes == 0 && messages == 0, "the counters begin with ", bytes, " and ", messages);
+  Traffic traffic(&endpoint, {.seed = subject.seed,
+                              .messages_per_pair = 30,
+                              .most_payload_bytes = 4 * endpoint.eager_bytes() + 100});
+  traffic.Run();
+  read();
+  Expect(bytes == traffic.bytes(), "counted ", bytes, " bytes, sent ", traffic.bytes());
+  Expect(messages == traffic.messages(), "counted ", messages, " messages, sent ",
+         traffic.messages());
+  meeting.Barrier();
+}
+
+void MessagesAllocateNothing(const Subject& subject, Meeting& meeting) {
+  if (subject.allocations == nullptr) return;
+  Endpoint endpoint(subject, meeting);
+  const TrafficPlan plan{.seed = subject.seed,
+                         .messages_per_pair = 40,
+                         .most_payload_bytes = 4 * endpoint.eager_bytes() + 100};
+  Traffic warm_up(&endpoint, plan);
+  warm_up.Run();
+  Traffic steady(&endpoint, plan);
+  const uint64_t before = subject.allocations();
+  steady.Run();
+  const uint64_t allocations = subject.allocations() - before;
+  Expect(allocations == 0, "rank ", endpoint.rank(), ": ", steady.messages(), " messages made ",
+         allocations, " heap allocations");
+  meeting.Barrier();
+}
+
+void OpenAndCloseOften(const Subject& subject, Meeting& meeting) {
+  const int rounds = 1 + subject.open_close_rounds / meeting.nranks();
+  const int warm_up_rounds = 1 + rounds / 10;
+  uint64_t resident_before = 0;
+  for (int round = 0; round < rounds; ++round) {
+    if (round == warm_up_rounds) {
+      meeting.Barrier();
+      resident_before = ResidentBytes();
+    }
+    Endpoint endpoint(subject, meeting, 100 + static_cast<uint64_t>(round));
+    const std::string header = Text(round);
+    const auto send = endpoint.Isend(endpoint.next(), header, nullptr, 0);
+    Expect(endpoint.Receive(endpoint.previous()).header == header, "a wrong message");
+    endpoint.Await(send, onebitTransportDone);
+  }
+  meeting.Barrier();
+  const uint64_t resident = ResidentBytes();
+  Expect(subject.most_leaked_bytes == 0 || rounds <= warm_up_rounds ||
+             resident <= resident_before + subject.most_leaked_bytes,
+         rounds, " rounds left ", resident - resident_before, " bytes behind");
+}
+
+}  // namespace onebit::conformance

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Checks of single messages: order, sizes, and when the payload may be written.
+#include <cctype>
+#include <cstring>
+#include <string>
+
+#include "tests/transports/checks.h"
+#include "tests/transports/traffic.h"
+
+namespace onebit::conformance {
+
+void PropertiesAreSane(const Subject& subject, Meeting& /*meeting*/) {
+  const onebitTransport& api = *subject.transport;
+  Expect(api.structSize >= sizeof(onebitTransport), "structSize is ", api.structSize);
+  Expect(api.abiVersion == ONEBIT_TRANSPORT_ABI_VERSION, "abiVersion is ", api.abiVersion);
+  Expect(api.init && api.getProperties && api.finalize && api.open && api.getAddress &&
+             api.connect && api.isend && api.irecv && api.probe && api.accept && api.test &&
+             api.cancel && api.progress && api.wait && api.abort && api.close && api.getCounters,
+         "a function is missing");
+
+  const onebitTransportProperties properties = GetProperties(subject);
+  Expect(properties.name != nullptr && *properties.name != '\0', "no name");
+  std::string prefix = "ONEBIT_";
+  for (const char* c = properties.name; *c != '\0'; ++c) {
+    Expect(std::islower(*c) || std::isdigit(*c), "the name ", properties.name, " has a character ",
+           *c);
+    prefix += static_cast<char>(std::toupper(*c));
+  }
+  prefix += '_';
+  Expect(properties.hasHostFace == 1, "no host face");
+  Expect(properties.addressBytes > 0 && properties.addressBytes <= 65536, "addressBytes is ",
+         properties.addressBytes);
+  for (size_t i = 0; i < properties.settingCount; ++i) {
+    const onebitTransportSetting& setting = properties.settings[i];
+    Expect(std::string(setting.name).starts_with(prefix), setting.name, " does not begin with ",
+           prefix);
+    Expect(setting.defaultValue != nullptr, setting.name, " has no default");
+    Expect(setting.help != nullptr && *setting.help != '\0', setting.name, " has no help");
+  }
+}
+
+void MessagesKeepTheirOrder(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  const size_t eager = endpoint.eager_bytes();
+  Traffic(&endpoint, {.seed = subject.seed,
+                      .messages_per_pair = 120,
+                      .payload_bytes = {0, eager, 3, eager + 1, 1, 2 * eager, 200}})
+      .Run();
+}
+
+void AllSizesArrive(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  const size_t eager = endpoint.eager_bytes();
+  const size_t large = endpoint.nranks() <= 3 ? 1 << 20 : 1 << 18;
+  Traffic(&endpoint, {.seed = subject.seed,
+                      .messages_per_pair = 11,
+                      .payload_bytes = {0, 1, eager == 0 ? 0 : eager - 1, eager, eager + 1, 7, 4099,
+                                        65537, large, large + 3, 0}})
+      .Run();
+}
+
+void PayloadWaitsForAccept(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  for (const size_t bytes : {size_t{40}, endpoint.eager_bytes() + 5000}) {
+    const std::string sent(bytes, 's');
+    const std::string before(bytes, 'b');
+    std::string buffer = before;  // where the receiver intends to take the payload
+    char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+    const auto receive = endpoint.Irecv(endpoint.previous(), header);
+    const auto send = endpoint.Isend(endpoint.next(), "h", sent.data(), bytes);
+    endpoint.Await(receive, onebitTransportHeader);
+    for (int i = 0; i < 100; ++i)
+      endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
+    // A header stays reported until it is answered.
+    Expect(endpoint.Test(receive) == onebitTransportHeader, "the header is gone");
+    Expect(buffer == before, "the payload was written before accept");
+    endpoint.Check(endpoint.api().accept(endpoint.comm(), receive, buffer.data(), bytes), "accept");
+    endpoint.Await(receive, onebitTransportDone);
+    Expect(buffer == sent, "the payload is wrong after accept");
+    endpoint.Await(send, onebitTransportDone);
+  }
+  meeting.Barrier();
+}
+
+// The next receive may be posted when a header is there: several payloads can wait, and be taken in
+// another order than they came.
+void HeadersRunAhead(const Subject& subject, Meeting& meeting) {
+  constexpr size_t kMessages = 4;
+  Endpoint endpoint(subject, meeting);
+  std::string sent[kMessages];
+  onebitTransportRequest sends[kMessages];
+  onebitTransportRequest receives[kMessages];
+  char headers[kMessages][ONEBIT_TRANSPORT_HEADER_BYTES];
+  for (size_t i = 0; i < kMessages; ++i) {
+    sent[i].assign(i % 2 == 0 ? 100 : endpoint.eager_bytes() + 100, static_cast<char>('a' + i));
+    sends[i] = endpoint.Isend(endpoint.next(), Text(i), sent[i].data(), sent[i].size());
+  }
+  for (size_t i = 0; i < kMessages; ++i) {
+    receives[i] = endpoint.Irecv(endpoint.previous(), headers[i]);
+    endpoint.Await(receives[i], onebitTransportHeader);
+  }
+  for (size_t i = kMessages; i-- > 0;) {
+    const Endpoint::Message message = endpoint.Take(receives[i], headers[i]);
+    Expect(message.header == Text(i), "message ", i, " has header ", message.header);
+    Expect(message.payload == sent[i], "message ", i, " has a wrong payload");
+  }
+  for (const auto send : sends) endpoint.Await(send, onebitTransportDone);
+  meeting.Barrier();
+}
+
+}  // namespace onebit::conformance

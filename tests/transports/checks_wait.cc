@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Checks of wait: it ends in time, and no news is slept through.
+#include <string>
+#include <thread>
+
+#include "tests/transports/checks.h"
+#include "tests/transports/traffic.h"
+
+namespace onebit::conformance {
+
+void WaitEndsAtItsTimeout(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  const onebitTransport& api = endpoint.api();
+  endpoint.Check(api.wait(endpoint.comm(), 0), "wait");
+  // wait may return early now and then, but not so often that it amounts to polling.
+  const Clock::time_point start = Clock::now();
+  int waits = 0;
+  while (SecondsSince(start) < 0.1) {
+    endpoint.Check(api.wait(endpoint.comm(), 50), "wait");
+    endpoint.Check(api.progress(endpoint.comm()), "progress");
+    ++waits;
+  }
+  Expect(SecondsSince(start) < 2.0, "waits of 50 ms took ", SecondsSince(start), " s");
+  Expect(waits < 20, waits, " waits of 50 ms ended within 0.1 s");
+  meeting.Barrier();
+}
+
+// A message goes round; everybody else sleeps with a time-out that is longer than the whole check
+// may take. One lost wake-up, and it fails. Odd rounds test before they make progress, so that news
+// found by progress must end the wait as well.
+void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting) {
+  constexpr uint64_t kLongMs = 15'000;
+  Endpoint endpoint(subject, meeting);
+  const onebitTransport& api = endpoint.api();
+  const int rounds = 2000 / endpoint.nranks();
+  const Clock::time_point start = Clock::now();
+  const auto receive = [&](int round) {
+    char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+    const auto request = endpoint.Irecv(endpoint.previous(), header);
+    while (true) {
+      if (round % 2 == 0) endpoint.Check(api.progress(endpoint.comm()), "progress");
+      if (endpoint.Test(request) == onebitTransportHeader) break;
+      if (round % 2 == 1) endpoint.Check(api.progress(endpoint.comm()), "progress");
+      endpoint.Check(api.wait(endpoint.comm(), kLongMs), "wait");
+    }
+    endpoint.Check(api.accept(endpoint.comm(), request, nullptr, 0), "accept");
+    while (endpoint.Test(request) != onebitTransportDone) {
+      endpoint.Check(api.progress(endpoint.comm()), "progress");
+    }
+  };
+  for (int round = 0; round < rounds; ++round) {
+    if (endpoint.rank() != 0) receive(round);
+    const auto send = endpoint.Isend(endpoint.next(), "token", nullptr, 0);
+    endpoint.Await(send, onebitTransportDone);
+    if (endpoint.rank() == 0) receive(round);
+  }
+  Expect(SecondsSince(start) < 10.0, rounds, " rounds took ", SecondsSince(start), " s");
+  meeting.Barrier();
+}
+
+// News that comes after the last look, before wait. Even ranks look, odd ranks make the news.
+void WaitSeesEarlierNews(const Subject& subject, Meeting& meeting) {
+  constexpr std::chrono::milliseconds kTimeForNews{20};
+  Endpoint endpoint(subject, meeting);
+  const onebitTransport& api = endpoint.api();
+  const int rank = endpoint.rank();
+  const bool is_looking = rank % 2 == 0 && rank + 1 < endpoint.nranks();
+  const auto look_until = [&](onebitTransportRequest request, onebitTransportState state) {
+    const Clock::time_point start = Clock::now();
+    while (true) {
+      endpoint.Check(api.progress(endpoint.comm()), "progress");
+      endpoint.Check(api.wait(endpoint.comm(), 10'000), "wait");
+      endpoint.Check(api.progress(endpoint.comm()), "progress");
+      if (endpoint.Test(request) == state) break;
+    }
+    Expect(SecondsSince(start) < 5.0, "rank ", rank, ": wait slept through earlier news");
+  };
+
+  // A message arrives.
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  onebitTransportRequest receive = nullptr;
+  if (is_looking) {
+    receive = endpoint.Irecv(rank + 1, header);
+    endpoint.Check(api.wait(endpoint.comm(), 1), "wait");
+    Expect(endpoint.Test(receive) == onebitTransportPending, "a message before it was sent");
+  }
+  meeting.Barrier();
+  if (rank % 2 == 1) endpoint.Send(rank - 1, "h", "");
+  std::this_thread::sleep_for(kTimeForNews);
+  if (is_looking) {
+    look_until(receive, onebitTransportHeader);
+    endpoint.Take(receive, header);
+  }
+  meeting.Barrier();
+
+  // A payload is taken.
+  const std::string payload(endpoint.eager_bytes() + 100'000, 's');
+  onebitTransportRequest send = nullptr;
+  if (is_looking) {
+    send = endpoint.Isend(rank + 1, "h", payload.data(), payload.size());
+    endpoint.Check(api.wait(endpoint.comm(), 1), "wait");
+  }
+  meeting.Barrier();
+  if (rank % 2 == 1) {
+    Expect(endpoint.Receive(rank - 1).payload == payload, "a wrong payload");
+  }
+  std::this_thread::sleep_for(kTimeForNews);
+  if (is_looking) look_until(send, onebitTransportDone);
+  meeting.Barrier();
+}
+
+// As WaitSeesEveryMessage, for the other kind of news: a payload was taken.
+void WaitSeesEverySend(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  const onebitTransport& api = endpoint.api();
+  const std::string payload(endpoint.eager_bytes() + 10'000, 's');
+  const int rounds = 300;
+  const Clock::time_point start = Clock::now();
+  for (int round = 0; round < rounds; ++round) {
+    if (endpoint.rank() == 0) {
+      const auto send = endpoint.Isend(1, Text(round), payload.data(), payload.size());
+      while (endpoint.Test(send) != onebitTransportDone) {
+        endpoint.Check(api.wait(endpoint.comm(), 15'000), "wait");
+        endpoint.Check(api.progress(endpoint.comm()), "progress");
+      }
+    } else if (endpoint.rank() == 1) {
+      Expect(endpoint.Receive(0).payload == payload, "a wrong payload");
+    }
+  }
+  Expect(SecondsSince(start) < 10.0, rounds, " sends took ", SecondsSince(start), " s");
+  meeting.Barrier();
+}
+
+void WaitEndsOnAbort(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  endpoint.Irecv(endpoint.next(), header);
+  Clock::time_point aborted_at;
+  {
+    const std::jthread watchdog([&endpoint, &aborted_at] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      aborted_at = Clock::now();
+      endpoint.api().abort(endpoint.comm());
+    });
+    onebitResult_t result = onebitSuccess;
+    const Clock::time_point start = Clock::now();
+    // An abort of a peer may end a wait too, without being one of this rank.
+    while (result == onebitSuccess && SecondsSince(start) < 5.0) {
+      result = endpoint.api().wait(endpoint.comm(), 10'000);
+    }
+    Expect(result == onebitAborted, "wait returned ", result);
+  }
+  Expect(SecondsSince(aborted_at) < 1.0, "wait ended ", SecondsSince(aborted_at),
+         " s after the abort");
+  meeting.Barrier();
+}
+
+}  // namespace onebit::conformance

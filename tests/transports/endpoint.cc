@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One rank's endpoint in a conformance check.
+#include "tests/transports/endpoint.h"
+
+namespace onebit::conformance {
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+onebitTransportProperties GetProperties(const Subject& subject) {
+  onebitTransportProperties properties{.structSize = sizeof properties};
+  Expect(subject.transport->getProperties(subject.context, &properties) == onebitSuccess,
+         "getProperties failed");
+  return properties;
+}
+
+Endpoint::Endpoint(const Subject& subject, Meeting& meeting, uint64_t comm_id)
+    : api_(*subject.transport),
+      rank_(meeting.rank()),
+      nranks_(meeting.nranks()),
+      peer_errors_(static_cast<size_t>(nranks_)) {
+  const onebitTransportProperties properties = GetProperties(subject);
+  eager_bytes_ = properties.eagerBytes;
+  const onebitTransportCommInfo info{.structSize = sizeof info,
+                                     .rank = rank_,
+                                     .nranks = nranks_,
+                                     .commId = comm_id,
+                                     .peerError = OnPeerError,
+                                     .peerErrorArgument = this};
+  Check(api_.open(subject.context, &info, &comm_), "open");
+  try {
+    std::string address(properties.addressBytes, '\0');
+    size_t address_bytes = 0;
+    Check(api_.getAddress(comm_, address.data(), &address_bytes), "getAddress");
+    Expect(address_bytes <= properties.addressBytes, "the address is longer than announced");
+    address.resize(address_bytes);
+    const std::vector<std::string> all = meeting.Exchange(address);
+    std::vector<const void*> addresses;
+    std::vector<size_t> bytes;
+    for (const std::string& one : all) {
+      addresses.push_back(one.data());
+      bytes.push_back(one.size());
+    }
+    Check(api_.connect(comm_, addresses.data(), bytes.data(), 10'000), "connect");
+    meeting.Barrier();
+  } catch (...) {
+    Close();
+    throw;
+  }
+}
+
+void Endpoint::Close() {
+  if (comm_ == nullptr) return;
+  api_.close(comm_);
+  comm_ = nullptr;
+}
+
+onebitTransportRequest Endpoint::Isend(int peer, std::string_view header, const void* payload,
+                                       size_t payload_bytes) {
+  onebitTransportRequest request = nullptr;
+  Until("room to send", [&] {
+    const onebitResult_t result =
+        api_.isend(comm_, peer, header.data(), header.size(), payload, payload_bytes, &request);
+    if (result == onebitInProgress) return false;
+    Check(result, "isend");
+    return true;
+  });
+  return request;
+}
+
+onebitTransportRequest Endpoint::Irecv(int peer, void* header) {
+  onebitTransportRequest request = nullptr;
+  Check(api_.irecv(comm_, peer, header, ONEBIT_TRANSPORT_HEADER_BYTES, &request), "irecv");
+  return request;
+}
+
+onebitTransportState Endpoint::Test(onebitTransportRequest request) {
+  onebitTransportState state = onebitTransportPending;
+  Check(api_.test(comm_, request, &state), "test");
+  return state;
+}
+
+void Endpoint::Await(onebitTransportRequest request, onebitTransportState state) {
+  Until("a request", [&] {
+    const onebitTransportState now = Test(request);
+    Expect(now == state || now == onebitTransportPending, "rank ", rank_,
+           ": a request is in state ", now, ", not ", state);
+    return now == state;
+  });
+}
+
+onebitResult_t Endpoint::AwaitError(onebitTransportRequest request) {
+  onebitResult_t result = onebitSuccess;
+  Until("an error", [&] {
+    onebitTransportState state = onebitTransportPending;
+    result = api_.test(comm_, request, &state);
+    Expect(result != onebitSuccess || state == onebitTransportPending, "rank ", rank_,
+           ": a request that must fail is in state ", state);
+    return result != onebitSuccess;
+  });
+  return result;
+}
+
+void Endpoint::Cancel(onebitTransportRequest request) {
+  const Clock::time_point start = Clock::now();
+  Check(api_.cancel(comm_, request), "cancel");
+  Expect(SecondsSince(start) < 1.0, "rank ", rank_, ": cancel took ", SecondsSince(start), " s");
+}
+
+void Endpoint::Send(int peer, std::string_view header, std::string_view payload) {
+  Await(Isend(peer, header, payload.data(), payload.size()), onebitTransportDone);
+}
+
+Endpoint::Message Endpoint::Receive(int peer) {
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  const onebitTransportRequest request = Irecv(peer, header);
+  Await(request, onebitTransportHeader);
+  return Take(request, header);
+}
+
+Endpoint::Message Endpoint::Take(onebitTransportRequest request, const void* header) {
+  size_t header_bytes = 0;
+  size_t payload_bytes = 0;
+  Check(api_.probe(comm_, request, &header_bytes, &payload_bytes), "probe");
+  Message message{.header = std::string(static_cast<const char*>(header), header_bytes),
+                  .payload = std::string(payload_bytes, '\0')};
+  Check(api_.accept(comm_, request, message.payload.data(), payload_bytes), "accept");
+  Await(request, onebitTransportDone);
+  return message;
+}
+
+void Endpoint::Check(onebitResult_t result, const char* call) const {
+  Expect(result == onebitSuccess, "rank ", rank_, ": ", call, " returned ", result);
+}
+
+void Endpoint::OnPeerError(void* argument, int peer, onebitResult_t result, const char* text) {
+  auto* endpoint = static_cast<Endpoint*>(argument);
+  if (peer < 0 || peer >= endpoint->nranks_ || text == nullptr) return;
+  endpoint->peer_errors_[static_cast<size_t>(peer)] = result;
+}
+
+}  // namespace onebit::conformance

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One rank's endpoint in a conformance check: opens, connects, drives with a deadline, closes.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <string_view>
+#include <vector>
+
+#include "tests/transports/conformance.h"
+
+namespace onebit::conformance {
+
+using Clock = std::chrono::steady_clock;
+
+// No check waits longer than this for something that must happen.
+inline constexpr std::chrono::seconds kPatience{20};
+
+double SecondsSince(Clock::time_point start);
+
+// Used by the thread of its rank; Abort by any.
+class Endpoint {
+ public:
+  // Collective: all ranks of the meeting make theirs. `comm_id` tells communicators apart.
+  Endpoint(const Subject& subject, Meeting& meeting, uint64_t comm_id = 1);
+  ~Endpoint() { Close(); }
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  int rank() const { return rank_; }
+  int nranks() const { return nranks_; }
+  int next() const { return (rank_ + 1) % nranks_; }
+  int previous() const { return (rank_ + nranks_ - 1) % nranks_; }
+  size_t eager_bytes() const { return eager_bytes_; }
+  const onebitTransport& api() const { return api_; }
+  void* comm() const { return comm_; }
+  // What peerError said about a peer; onebitSuccess: nothing.
+  onebitResult_t peer_error(int peer) const { return peer_errors_[static_cast<size_t>(peer)]; }
+
+  // Not collective. The second call does nothing.
+  void Close();
+
+  // Sends, trying again while there is no room.
+  onebitTransportRequest Isend(int peer, std::string_view header, const void* payload,
+                               size_t payload_bytes);
+  // Posts a receive; `header` has room for ONEBIT_TRANSPORT_HEADER_BYTES.
+  onebitTransportRequest Irecv(int peer, void* header);
+  onebitTransportState Test(onebitTransportRequest request);
+  void Await(onebitTransportRequest request, onebitTransportState state);
+  // The error of a request that must fail.
+  onebitResult_t AwaitError(onebitTransportRequest request);
+  void Cancel(onebitTransportRequest request);
+
+  // Whole messages; Send returns when the payload may be changed.
+  void Send(int peer, std::string_view header, std::string_view payload);
+  struct Message {
+    std::string header;
+    std::string payload;
+  };
+  Message Receive(int peer);
+  // Takes a message whose header has arrived.
+  Message Take(onebitTransportRequest request, const void* header);
+
+  // Makes progress until `is_over()`, sleeping in wait between looks.
+  template <typename Condition>
+  void Until(const char* what, Condition is_over) {
+    const Clock::time_point start = Clock::now();
+    while (true) {
+      Check(api_.progress(comm_), "progress");
+      if (is_over()) return;
+      Expect(Clock::now() - start < kPatience, "waited too long for ", what);
+      Check(api_.wait(comm_, 1000), "wait");
+    }
+  }
+
+  // Throws unless `result` is onebitSuccess.
+  void Check(onebitResult_t result, const char* call) const;
+
+ private:
+  static void OnPeerError(void* argument, int peer, onebitResult_t result, const char* text);
+
+  const onebitTransport& api_;
+  const int rank_;
+  const int nranks_;
+  size_t eager_bytes_;
+  std::vector<std::atomic<onebitResult_t>> peer_errors_;  // any thread may report
+  void* comm_ = nullptr;
+};
+
+onebitTransportProperties GetProperties(const Subject& subject);
+
+}  // namespace onebit::conformance

@@ -1,0 +1,321 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What is particular to transport `local`: settings, addresses, limits and texts.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "plugins/transport_local/context.h"
+#include "tests/transports/local_fixture.h"
+
+namespace onebit::local {
+namespace {
+
+// Endpoints of `nranks` ranks, all driven by the thread of the test.
+class Group {
+ public:
+  Group(const StartedTransport& started, int nranks, uint64_t comm_id = 1)
+      : api_(started.api()), comms_(static_cast<size_t>(nranks)) {
+    for (int rank = 0; rank < nranks; ++rank) {
+      const onebitTransportCommInfo info{.structSize = sizeof info,
+                                         .rank = rank,
+                                         .nranks = nranks,
+                                         .commId = comm_id,
+                                         .peerError = OnPeerError,
+                                         .peerErrorArgument = &peer_error_text};
+      EXPECT_EQ(api_.open(started.context(), &info, &comms_[static_cast<size_t>(rank)]),
+                onebitSuccess);
+      Address address;
+      size_t bytes = 0;
+      EXPECT_EQ(api_.getAddress(comms_[static_cast<size_t>(rank)], &address, &bytes),
+                onebitSuccess);
+      addresses.push_back(address);
+    }
+  }
+  ~Group() {
+    for (size_t rank = 0; rank < comms_.size(); ++rank) Close(rank);
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  onebitResult_t Connect(size_t rank) {
+    std::vector<const void*> pointers;
+    for (const Address& address : addresses) pointers.push_back(&address);
+    const std::vector<size_t> bytes(addresses.size(), sizeof(Address));
+    return api_.connect(comms_[rank], pointers.data(), bytes.data(), 1000);
+  }
+  void ConnectAll() {
+    for (size_t rank = 0; rank < comms_.size(); ++rank) ASSERT_EQ(Connect(rank), onebitSuccess);
+  }
+  void Close(size_t rank) {
+    if (comms_[rank] != nullptr) api_.close(comms_[rank]);
+    comms_[rank] = nullptr;
+  }
+  void* operator[](size_t rank) const { return comms_[rank]; }
+
+  std::vector<Address> addresses;  // a test may change them before it connects
+  std::string peer_error_text;     // of the last call of peerError
+
+ private:
+  static void OnPeerError(void* argument, int /*peer*/, onebitResult_t /*result*/,
+                          const char* text) {
+    *static_cast<std::string*>(argument) = text;
+  }
+
+  const onebitTransport& api_;
+  std::vector<void*> comms_;
+};
+
+TEST(LocalSettingsTest, ReadsEagerBytes) {
+  const StartedTransport started("4096");
+  ASSERT_EQ(started.init_result(), onebitSuccess);
+  onebitTransportProperties properties{.structSize = sizeof properties};
+  ASSERT_EQ(started.api().getProperties(started.context(), &properties), onebitSuccess);
+  EXPECT_EQ(properties.eagerBytes, 4096u);
+}
+
+TEST(LocalSettingsTest, NamesABadValue) {
+  for (const char* value : {"many", "65537", "-1", "12x", " 12"}) {
+    const StartedTransport started(value);
+    EXPECT_EQ(started.init_result(), onebitInvalidUsage) << value;
+    EXPECT_EQ(started.log(), std::string("ONEBIT_LOCAL_EAGER_BYTES is \"") + value +
+                                 "\"; it must be a number from 0 to 65536");
+  }
+}
+
+TEST(LocalSettingsTest, AreKnownBeforeInit) {
+  onebitTransportProperties properties{.structSize = sizeof properties};
+  ASSERT_EQ(onebitTransportLocalGet()->getProperties(nullptr, &properties), onebitSuccess);
+  ASSERT_EQ(properties.settingCount, 1u);
+  EXPECT_STREQ(properties.settings[0].name, "ONEBIT_LOCAL_EAGER_BYTES");
+  EXPECT_EQ(std::to_string(properties.eagerBytes), properties.settings[0].defaultValue);
+}
+
+TEST(LocalConnectTest, RefusesAnAddressOfAnotherProcess) {
+  const StartedTransport started;
+  Group group(started, 2);
+  group.addresses[1].process_id += 1;
+  EXPECT_EQ(group.Connect(0), onebitInvalidUsage);
+  EXPECT_EQ(
+      started.log(),
+      "local: rank 1 is in another process; this transport joins threads of one process only");
+}
+
+TEST(LocalConnectTest, RefusesForeignBytes) {
+  const StartedTransport started;
+  Group group(started, 2);
+  std::memset(&group.addresses[1], 0x5a, sizeof(Address));
+  EXPECT_EQ(group.Connect(0), onebitInvalidArgument);
+}
+
+TEST(LocalConnectTest, RefusesAnEndpointThatIsClosed) {
+  const StartedTransport started;
+  Group group(started, 2);
+  group.Close(1);
+  EXPECT_EQ(group.Connect(0), onebitRemoteError);
+}
+
+TEST(LocalConnectTest, RefusesRanksInTheWrongOrder) {
+  const StartedTransport started;
+  Group group(started, 2);
+  std::swap(group.addresses[0], group.addresses[1]);
+  EXPECT_EQ(group.Connect(0), onebitInvalidArgument);
+}
+
+TEST(LocalConnectTest, RefusesAnotherCommunicator) {
+  const StartedTransport started;
+  Group group(started, 2, 7);
+  Group other(started, 2, 8);
+  group.addresses[1] = other.addresses[1];
+  EXPECT_EQ(group.Connect(0), onebitInvalidArgument);
+  EXPECT_EQ(started.log(), "local: the address of rank 1 belongs to rank 1 of 2 in communicator 8");
+}
+
+TEST(LocalFinalizeTest, RefusesWhileAnEndpointIsOpen) {
+  const StartedTransport started;
+  const Group group(started, 1);
+  EXPECT_EQ(started.api().finalize(started.context()), onebitInvalidUsage);
+}
+
+class LocalMessageTest : public testing::Test {
+ protected:
+  LocalMessageTest() : group_(started_, 2) { group_.ConnectAll(); }
+
+  onebitResult_t Send(size_t bytes, onebitTransportRequest* request) {
+    return api_.isend(group_[0], 1, "h", 1, payload_.data(), bytes, request);
+  }
+  onebitTransportRequest ReceiveHeader(char* header) {
+    onebitTransportRequest request = nullptr;
+    EXPECT_EQ(api_.irecv(group_[1], 0, header, ONEBIT_TRANSPORT_HEADER_BYTES, &request),
+              onebitSuccess);
+    EXPECT_EQ(StateOf(1, request), onebitTransportHeader);
+    return request;
+  }
+  onebitTransportState StateOf(size_t rank, onebitTransportRequest request) {
+    onebitTransportState state = onebitTransportPending;
+    EXPECT_EQ(api_.test(group_[rank], request, &state), onebitSuccess);
+    return state;
+  }
+
+  const StartedTransport started_;
+  const onebitTransport& api_ = started_.api();
+  Group group_;
+  std::string payload_ = std::string(5000, 's');
+  std::string taken_ = std::string(5000, 'b');
+};
+
+TEST_F(LocalMessageTest, RefusesArgumentsOutOfRange) {
+  onebitTransportRequest request = nullptr;
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  void* comm = group_[0];
+  EXPECT_EQ(api_.isend(comm, 2, "h", 1, nullptr, 0, &request), onebitInvalidArgument);
+  EXPECT_EQ(api_.isend(comm, -1, "h", 1, nullptr, 0, &request), onebitInvalidArgument);
+  EXPECT_EQ(api_.isend(comm, 1, "h", 65, nullptr, 0, &request), onebitInvalidArgument);
+  EXPECT_EQ(api_.isend(comm, 1, "h", 1, nullptr, 1, &request), onebitInvalidArgument);
+  EXPECT_EQ(api_.irecv(comm, 2, header, 64, &request), onebitInvalidArgument);
+  EXPECT_EQ(api_.irecv(comm, 1, header, 63, &request), onebitInvalidArgument);
+}
+
+TEST_F(LocalMessageTest, RefusesASecondReceiveBeforeTheHeader) {
+  onebitTransportRequest request = nullptr;
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  EXPECT_EQ(api_.irecv(group_[1], 0, header, sizeof header, &request), onebitSuccess);
+  EXPECT_EQ(api_.irecv(group_[1], 0, header, sizeof header, &request), onebitInvalidUsage);
+}
+
+TEST_F(LocalMessageTest, RefusesToAcceptAnotherSize) {
+  onebitTransportRequest send = nullptr;
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  ASSERT_EQ(Send(5000, &send), onebitSuccess);
+  const auto receive = ReceiveHeader(header);
+  EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), 4999), onebitInvalidArgument);
+  EXPECT_EQ(taken_, std::string(5000, 'b'));
+  EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);
+  EXPECT_EQ(StateOf(1, receive), onebitTransportDone);
+  EXPECT_EQ(StateOf(0, send), onebitTransportDone);
+  EXPECT_EQ(taken_, payload_);
+}
+
+TEST_F(LocalMessageTest, EightMessagesFillTheRing) {
+  for (const size_t bytes : {size_t{10}, size_t{5000}}) {
+    std::array<onebitTransportRequest, 8> sends;
+    onebitTransportRequest ninth = nullptr;
+    for (auto& send : sends) ASSERT_EQ(Send(bytes, &send), onebitSuccess);
+    EXPECT_EQ(Send(bytes, &ninth), onebitInProgress);
+    EXPECT_EQ(ninth, nullptr);
+    for (const auto send : sends) {
+      char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+      const auto receive = ReceiveHeader(header);
+      ASSERT_EQ(api_.accept(group_[1], receive, taken_.data(), bytes), onebitSuccess);
+      EXPECT_EQ(StateOf(1, receive), onebitTransportDone);
+      EXPECT_EQ(StateOf(0, send), onebitTransportDone);
+    }
+  }
+}
+
+// Eight headers taken, no payload: the ninth receive stays pending and does not take the first
+// again.
+TEST_F(LocalMessageTest, HeadersRunAheadByOneRing) {
+  std::array<std::array<char, ONEBIT_TRANSPORT_HEADER_BYTES>, 9> headers;
+  std::array<onebitTransportRequest, 8> receives;
+  onebitTransportRequest send = nullptr;
+  for (size_t i = 0; i < 8; ++i) {
+    ASSERT_EQ(Send(10, &send), onebitSuccess);
+    receives[i] = ReceiveHeader(headers[i].data());
+  }
+  onebitTransportRequest ninth = nullptr;
+  ASSERT_EQ(api_.irecv(group_[1], 0, headers[8].data(), headers[8].size(), &ninth), onebitSuccess);
+  EXPECT_EQ(api_.progress(group_[1]), onebitSuccess);
+  EXPECT_EQ(StateOf(1, ninth), onebitTransportPending);
+  ASSERT_EQ(api_.accept(group_[1], receives[0], taken_.data(), 10), onebitSuccess);
+  EXPECT_EQ(StateOf(1, ninth), onebitTransportPending);
+  ASSERT_EQ(Send(10, &send), onebitSuccess);
+  EXPECT_EQ(api_.progress(group_[1]), onebitSuccess);
+  EXPECT_EQ(StateOf(1, ninth), onebitTransportHeader);
+}
+
+TEST_F(LocalMessageTest, RequestsRunOutWhenNobodyTests) {
+  onebitTransportRequest request = nullptr;
+  onebitTransportRequest send = nullptr;
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  onebitResult_t result = onebitSuccess;
+  int receives = 0;
+  for (; receives < 1000 && result == onebitSuccess; ++receives) {
+    ASSERT_EQ(Send(10, &send), onebitSuccess);
+    result = api_.irecv(group_[1], 0, header, sizeof header, &request);
+    if (result == onebitSuccess) api_.accept(group_[1], request, taken_.data(), 10);
+  }
+  EXPECT_EQ(result, onebitInProgress);
+  EXPECT_GT(receives, 16);
+}
+
+TEST_F(LocalMessageTest, ACancelledReceiveFailsItsSend) {
+  onebitTransportRequest send = nullptr;
+  onebitTransportState state = onebitTransportPending;
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  ASSERT_EQ(Send(5000, &send), onebitSuccess);
+  ASSERT_EQ(api_.cancel(group_[1], ReceiveHeader(header)), onebitSuccess);
+  EXPECT_EQ(api_.test(group_[0], send, &state), onebitRemoteError);
+  for (int i = 0; i < 20; ++i) {  // the slot is of use again
+    ASSERT_EQ(Send(5000, &send), onebitSuccess);
+    const auto receive = ReceiveHeader(header);
+    ASSERT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);
+    EXPECT_EQ(StateOf(1, receive), onebitTransportDone);
+    EXPECT_EQ(StateOf(0, send), onebitTransportDone);
+  }
+}
+
+TEST_F(LocalMessageTest, ACancelledSendFailsItsAcceptedReceive) {
+  onebitTransportRequest send = nullptr;
+  onebitTransportState state = onebitTransportPending;
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  ASSERT_EQ(Send(5000, &send), onebitSuccess);
+  const auto receive = ReceiveHeader(header);
+  ASSERT_EQ(api_.cancel(group_[0], send), onebitSuccess);
+  EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);
+  EXPECT_EQ(api_.test(group_[1], receive, &state), onebitRemoteError);
+  EXPECT_EQ(taken_, std::string(5000, 'b'));
+}
+
+TEST_F(LocalMessageTest, ACancelledSendIsSkipped) {
+  onebitTransportRequest first = nullptr;
+  onebitTransportRequest second = nullptr;
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  ASSERT_EQ(Send(5000, &first), onebitSuccess);
+  ASSERT_EQ(Send(10, &second), onebitSuccess);
+  ASSERT_EQ(api_.cancel(group_[0], first), onebitSuccess);
+  size_t header_bytes = 0;
+  size_t payload_bytes = 0;
+  ASSERT_EQ(api_.probe(group_[1], ReceiveHeader(header), &header_bytes, &payload_bytes),
+            onebitSuccess);
+  EXPECT_EQ(payload_bytes, 10u);
+}
+
+TEST_F(LocalMessageTest, RefusesARequestThatIsOver) {
+  onebitTransportRequest request = nullptr;
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  onebitTransportState state = onebitTransportPending;
+  ASSERT_EQ(api_.irecv(group_[1], 0, header, sizeof header, &request), onebitSuccess);
+  ASSERT_EQ(api_.cancel(group_[1], request), onebitSuccess);
+  EXPECT_EQ(api_.cancel(group_[1], request), onebitInvalidUsage);
+  EXPECT_EQ(api_.test(group_[1], request, &state), onebitInvalidUsage);
+}
+
+TEST_F(LocalMessageTest, SaysHowAPeerEnded) {
+  onebitTransportRequest request = nullptr;
+  ASSERT_EQ(api_.abort(group_[0]), onebitSuccess);
+  EXPECT_EQ(api_.isend(group_[1], 0, "h", 1, nullptr, 0, &request), onebitRemoteError);
+  EXPECT_EQ(group_.peer_error_text, "rank 1: rank 0 has aborted its endpoint");
+
+  Group other(started_, 2, 2);
+  other.ConnectAll();
+  other.Close(0);
+  EXPECT_EQ(api_.isend(other[1], 0, "h", 1, nullptr, 0, &request), onebitRemoteError);
+  EXPECT_EQ(other.peer_error_text, "rank 1: rank 0 has closed its endpoint");
+}
+
+}  // namespace
+}  // namespace onebit::local
