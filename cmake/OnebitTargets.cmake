@@ -12,6 +12,9 @@ function(onebit_configure_target target)
     VISIBILITY_INLINES_HIDDEN ON)
   target_include_directories(${target} PRIVATE
     ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  # Headers only: the one file that holds {fmt}'s code is src/base/format.cc.
+  target_include_directories(${target} SYSTEM PRIVATE
+    $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
   # -Wno-missing-field-initializers: designated initialisers leave the rest at its default on purpose.
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
   if(ONEBIT_WERROR)

@@ -44,12 +44,17 @@ onebitResult_t Endpoint::Send(int peer, const void* header, size_t header_bytes,
 
 // True if the next slot of `to` can be filled. Otherwise the receiver will ring when it frees one.
 bool Endpoint::HasRoom(Peer& to, Slot& slot) {
-  Request* former = to.offers[to.sent % kSlotsPerRing];
+  Request*& former = to.offers[to.sent % kSlotsPerRing];
   if (former != nullptr) SettleOffer(former);  // frees the slot if the offer was refused
-  if (slot.state() == SlotState::kFree) return true;
-  // seq_cst: announce first, then look again; see Slot::Free.
-  to.inbox->source_lacks_room(rank_).store(1, std::memory_order_seq_cst);
-  return slot.state_seq_cst() == SlotState::kFree;
+  if (slot.state() != SlotState::kFree) {
+    // seq_cst: announce first, then look again; see Slot::Free.
+    to.inbox->source_lacks_room(rank_).store(1, std::memory_order_seq_cst);
+    if (slot.state_seq_cst() != SlotState::kFree) return false;
+  }
+  // The receiver may have taken the former offer since it was looked at above. Its request must hear
+  // of that now: in the slot's next life nobody could tell.
+  if (former != nullptr) SettleOffer(former);
+  return true;
 }
 
 // Looks what became of an offer, and ends its request if it is settled.

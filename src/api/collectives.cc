@@ -134,6 +134,7 @@ Status Broadcast(Arguments arguments, int root) {
                  comm.ranks() - 1);
   }
   arguments.is_sender = comm.rank() == root;
+  if (!arguments.is_sender) arguments.sendbuff = nullptr;  // not even looked at
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   return arguments.comm->engine.Broadcast(buffers, static_cast<uint32_t>(root));
 }

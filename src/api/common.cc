@@ -13,9 +13,8 @@
 namespace onebit {
 namespace {
 
-// Each thread has its own last error, and a buffer for the texts it asks for.
-thread_local std::string last_error;     // NOLINT: the C API promises it per thread
-thread_local std::string returned_text;  // NOLINT
+// Holds the text of a communicator's error until the thread's next call.
+thread_local std::string returned_text;  // NOLINT: the C API promises it per thread
 
 static_assert(static_cast<int>(Code::kMismatch) == onebitMismatch);
 static_assert(static_cast<int>(Code::kCorrupt) == onebitCorrupt);
@@ -29,11 +28,6 @@ static_assert(static_cast<int>(Code::kInvalidArgument) == onebitInvalidArgument)
 static_assert(static_cast<int>(LogLevel::kTrace) == onebitLogTrace);
 
 }  // namespace
-
-onebitResult_t Report(const Status& status) {
-  if (!status.ok()) last_error = status.text();
-  return static_cast<onebitResult_t>(status.code());
-}
 
 std::optional<kernels::DataType> TypeOf(onebitDataType_t type) {
   switch (type) {
@@ -107,7 +101,7 @@ const char* onebitGetErrorString(onebitResult_t result) {
 }
 
 const char* onebitGetLastError(onebitComm_t comm) {
-  if (comm == nullptr) return onebit::last_error.c_str();
+  if (comm == nullptr) return onebit::LastErrorText();
   try {
     onebit::returned_text = comm->comm->failure().text();
   } catch (const std::bad_alloc&) {

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the opaque handles of the C API point to, and how Status becomes onebitResult_t.
+// What the opaque handles of the C API point to, and what its functions share.
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <new>
 #include <optional>
 
+#include "base/guard.h"
 #include "collectives/engine.h"
 #include "comm/comm.h"
 #include "onebit/onebit.h"
@@ -30,19 +30,9 @@ struct onebitCompressor_s {
 
 namespace onebit {
 
-// Stores the text for onebitGetLastError(NULL) of this thread and returns the code.
-onebitResult_t Report(const Status& status);
-
-// Runs the body of an API function: nothing thrown leaves the library.
 template <typename Body>
 onebitResult_t Guard(Body&& body) noexcept {
-  try {
-    return Report(body());
-  } catch (const std::bad_alloc&) {
-    return Report({Code::kOutOfMemory, "out of memory"});
-  } catch (const std::exception& error) {
-    return Report({Code::kInternalError, error.what()});
-  }
+  return GuardAs<onebitResult_t>(std::forward<Body>(body));
 }
 
 std::optional<kernels::DataType> TypeOf(onebitDataType_t type);

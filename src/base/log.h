@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace onebit {
 
@@ -24,7 +24,7 @@ void SetLogSink(LogSink sink, void* argument);
 
 template <typename... Args>
 void Log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
-  if (LogEnabled(level)) LogLine(level, fmt::format(format, std::forward<Args>(args)...));
+  if (LogEnabled(level)) LogLine(level, Format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace onebit

@@ -68,10 +68,10 @@ constexpr std::array kRows = {
     Row{"ONEBIT_SEGMENT_ELEMENTS", "elements, 64 to 1073741824", "262144",
         "Chunks travel in segments of about this size; equal on all ranks.",
         ParseInteger<&Settings::segment_elements, 64, 1'073'741'824>},
-    Row{"ONEBIT_LOCAL_EAGER_BYTES", "bytes, 0 to 1024", "1024",
+    Row{"ONEBIT_LOCAL_EAGER_BYTES", "bytes, 0 to 65536", "1024",
         "Transport local: payloads up to this size are copied at once, larger ones by the "
         "receiver.",
-        ParseInteger<&Settings::local_eager_bytes, 0, 1024>},
+        ParseInteger<&Settings::local_eager_bytes, 0, 65536>},
 };
 
 struct Table {

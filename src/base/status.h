@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace onebit {
 
@@ -50,7 +50,7 @@ inline Status OkStatus() { return {}; }
 
 template <typename... Args>
 Status Error(Code code, fmt::format_string<Args...> format, Args&&... args) {
-  return {code, fmt::format(format, std::forward<Args>(args)...)};
+  return {code, Format(format, std::forward<Args>(args)...)};
 }
 
 // A value, or why there is none.
@@ -63,6 +63,7 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
   T& value() & { return *value_; }
+  const T& value() const& { return *value_; }
   T&& value() && { return *std::move(value_); }
 
  private:

@@ -101,7 +101,7 @@ const char* NameOf(CodecKind codec) {
 
 const char* NameOf(ScaleRule rule) { return rule == ScaleRule::kL2 ? "l2" : "l1"; }
 
-std::string BlockText(uint32_t block) { return block == 0 ? "tensor" : fmt::format("{}", block); }
+std::string BlockText(uint32_t block) { return block == 0 ? "tensor" : Format("{}", block); }
 
 }  // namespace
 
@@ -225,8 +225,7 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   std::string text;
   const auto add = [&text](const char* name, const auto& ours, const auto& theirs) {
     if (ours == theirs) return;
-    fmt::format_to(std::back_inserter(text), "{}{} {} here, {} there", text.empty() ? "" : "; ",
-                   name, ours, theirs);
+    AppendFormat(&text, "{}{} {} here, {} there", text.empty() ? "" : "; ", name, ours, theirs);
   };
   using std::string_view;
   add("communicator", here.comm_id, there.comm_id);
@@ -248,16 +247,16 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
 }
 
 std::string Describe(const CallDescriptor& call) {
-  std::string text = fmt::format("{} {}", NameOf(call.collective), call.sequence);
+  std::string text = Format("{} {}", NameOf(call.collective), call.sequence);
   if (call.collective == Collective::kBarrier) return text;
-  fmt::format_to(std::back_inserter(text), " of {} {}", call.count, NameOf(call.type));
+  AppendFormat(&text, " of {} {}", call.count, NameOf(call.type));
   if (call.collective == Collective::kBroadcast) {
-    return text + fmt::format(" from rank {}", call.tensor_id);
+    return text + Format(" from rank {}", call.tensor_id);
   }
-  fmt::format_to(std::back_inserter(text), ", {}, {}", NameOf(call.op), NameOf(call.codec));
+  AppendFormat(&text, ", {}, {}", NameOf(call.op), NameOf(call.codec));
   if (call.codec != CodecKind::kDense) {
-    fmt::format_to(std::back_inserter(text), " block {} {}, tensor {}", BlockText(call.block),
-                   NameOf(call.rule), call.tensor_id);
+    AppendFormat(&text, " block {} {}, tensor {}", BlockText(call.block), NameOf(call.rule),
+                 call.tensor_id);
   }
   return text;
 }

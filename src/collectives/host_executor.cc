@@ -16,6 +16,10 @@ uint64_t Nanoseconds(Clock::duration duration) {
 // A peer that stays silent is looked at again this often even if no event comes.
 constexpr uint64_t kWaitSliceMs = 100;
 
+// Whether the transport has let go of a request whose test failed. That of an aborted endpoint
+// still holds its buffers until it is cancelled.
+bool IsDead(const Status& status) { return status.code() != Code::kAborted; }
+
 }  // namespace
 
 HostExecutor::HostExecutor(Comm& comm)
@@ -188,13 +192,15 @@ Status HostExecutor::StartSends(bool* has_moved) {
 Status HostExecutor::PollSends(bool* has_moved) {
   for (size_t i = 0; i < sending_.size();) {
     const InFlight message = sending_[i];
-    ONEBIT_ASSIGN_OR_RETURN(const RequestState state, endpoint_.Test(message.request));
-    if (state != RequestState::kDone) {
+    const auto state = endpoint_.Test(message.request);
+    if (state.ok() ? state.value() != RequestState::kDone : !IsDead(state.status())) {
+      ONEBIT_TRY(state.status());
       ++i;
       continue;
     }
     sending_[i] = sending_.back();
     sending_.pop_back();
+    ONEBIT_TRY(state.status());
     *has_moved = true;
     Finish(message.step, false);
   }
@@ -205,13 +211,15 @@ Status HostExecutor::PollReceives(bool* has_moved) {
   for (uint32_t peer = 0; peer < plan_->ranks; ++peer) ONEBIT_TRY(PollHeader(peer, has_moved));
   for (size_t i = 0; i < receiving_.size();) {
     const InFlight message = receiving_[i];
-    ONEBIT_ASSIGN_OR_RETURN(const RequestState state, endpoint_.Test(message.request));
-    if (state != RequestState::kDone) {
+    const auto state = endpoint_.Test(message.request);
+    if (state.ok() ? state.value() != RequestState::kDone : !IsDead(state.status())) {
+      ONEBIT_TRY(state.status());
       ++i;
       continue;
     }
     receiving_[i] = receiving_.back();
     receiving_.pop_back();
+    ONEBIT_TRY(state.status());
     *has_moved = true;
     ONEBIT_TRY(CompleteReceive(message.step));
   }
@@ -223,12 +231,19 @@ Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
   Inbound& inbound = inbound_[peer];
   if (inbound.request == nullptr) {
     if (inbound.left == 0) return OkStatus();
-    ONEBIT_TRY(endpoint_.Receive(static_cast<int>(peer), inbound.header, &inbound.request));
+    ONEBIT_ASSIGN_OR_RETURN(
+        const bool is_posted,
+        endpoint_.Receive(static_cast<int>(peer), inbound.header, &inbound.request));
+    if (!is_posted) return OkStatus();
     --inbound.left;
   }
   if (inbound.step == kNoStep) {
-    ONEBIT_ASSIGN_OR_RETURN(const RequestState state, endpoint_.Test(inbound.request));
-    if (state == RequestState::kPending) return OkStatus();
+    const auto state = endpoint_.Test(inbound.request);
+    if (!state.ok()) {
+      if (IsDead(state.status())) inbound.request = nullptr;
+      return state.status();
+    }
+    if (state.value() == RequestState::kPending) return OkStatus();
     *has_moved = true;
     ONEBIT_TRY(CheckHeader(peer));
   }
@@ -305,12 +320,12 @@ Status HostExecutor::Deadline() const {
   for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
     const uint32_t missing = inbound_[peer].missing;
     if (missing == 0) continue;
-    fmt::format_to(std::back_inserter(late), "{}rank {} ({} of {} messages missing)",
-                   late.empty() ? "" : ", ", peer, missing, plan_->messages_per_peer);
+    AppendFormat(&late, "{}rank {} ({} of {} messages missing)", late.empty() ? "" : ", ", peer,
+                 missing, plan_->messages_per_peer);
   }
   for (const InFlight& message : sending_) {
     if (!late.empty()) break;
-    late = fmt::format("rank {} (does not take its message)", plan_->steps[message.step].peer);
+    late = Format("rank {} (does not take its message)", plan_->steps[message.step].peer);
   }
   return Error(Code::kTimeout,
                "no progress for {:.1f} s; waiting for {}; does every rank make this call, each on "

@@ -66,8 +66,7 @@ Status Comm::Enter() {
   if (is_stopped()) {
     Exit();
     const Status cause = Fail(OkStatus());
-    return {cause.code(),
-            fmt::format("{} (the communicator is out of use: destroy it)", cause.text())};
+    return {cause.code(), Format("{} (the communicator is out of use: destroy it)", cause.text())};
   }
   return OkStatus();
 }

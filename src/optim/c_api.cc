@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/guard.h"
 #include "base/status.h"
 #include "kernels/types.h"
 #include "onebit/optim.h"
@@ -156,51 +157,38 @@ Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
 }  // namespace
 }  // namespace onebit::optim
 
-namespace onebit {
-
-// Of src/api, which keeps the texts of onebitGetLastError: stores that of `status` for this thread
-// and returns its code.
-onebitResult_t Report(const Status& status);
-
 namespace {
 
-// Runs the body of a function of the C API: nothing thrown leaves the library.
 template <typename Body>
-onebitResult_t Guard(Body body) noexcept {
-  try {
-    return Report(body());
-  } catch (const std::bad_alloc&) {
-    return Report(Status(Code::kOutOfMemory, "no memory for the optimizer"));
-  }
+onebitResult_t Guard(Body&& body) noexcept {
+  return onebit::GuardAs<onebitResult_t>(std::forward<Body>(body));
 }
 
 }  // namespace
-}  // namespace onebit
 
 onebitResult_t onebitOptimizerCreate(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count,
                                      float* parameters, const onebitOptimizerConfig_t* config) {
-  return onebit::Guard(
-      [&] { return onebit::optim::Create(optimizer, comm, count, parameters, config); });
+  return Guard([&] { return onebit::optim::Create(optimizer, comm, count, parameters, config); });
 }
 
 onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer) {
-  return onebit::Guard([&] { return onebit::optim::Destroy(optimizer); });
+  return Guard([&] { return onebit::optim::Destroy(optimizer); });
 }
 
 onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void* gradients,
                                    onebitDataType_t datatype, double learning_rate,
                                    double grad_scale, double max_grad_norm,
                                    onebitStepResult_t* result, onebitStream_t stream) {
-  return onebit::Guard([&] {
+  return Guard([&] {
     return onebit::optim::Step(optimizer, gradients, datatype, learning_rate, grad_scale,
                                max_grad_norm, result, stream);
   });
 }
 
 onebitResult_t onebitOptimizerGetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
-  return onebit::Guard([&] { return onebit::optim::GetStats(optimizer, stats); });
+  return Guard([&] { return onebit::optim::GetStats(optimizer, stats); });
 }
 
 onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v) {
-  return onebit::Guard([&] { return onebit::optim::GetState(optimizer, m, v); });
+  return Guard([&] { return onebit::optim::GetState(optimizer, m, v); });
 }

@@ -66,7 +66,7 @@ Status SegmentTable::Add(const onebitSegment_t& segment, size_t index,
   }
 
   Segment added{.offset = segment.offset, .count = segment.count};
-  const std::string prefix = fmt::format("segments[{}].", index);
+  const std::string prefix = Format("segments[{}].", index);
   ONEBIT_ASSIGN_OR_RETURN(added.lr_scale, ReadReal(prefix + "lrScale", segment.lrScale, 1.0));
   ONEBIT_ASSIGN_OR_RETURN(added.weight_decay, ReadReal(prefix + "weightDecay", segment.weightDecay,
                                                        default_weight_decay));

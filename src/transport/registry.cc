@@ -35,7 +35,7 @@ class TransportRegistry {
       return started_[i].get();
     }
     std::string known;
-    for (const BuiltIn& built_in : kBuiltIns) known += fmt::format(" {}", built_in.name);
+    for (const BuiltIn& built_in : kBuiltIns) known += Format(" {}", built_in.name);
     return Error(Code::kInvalidArgument, "there is no transport \"{}\"; known:{}", name, known);
   }
 

@@ -54,6 +54,7 @@ Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
   Endpoint endpoint;
   endpoint.functions_ = &transport.functions();
   endpoint.name_ = transport.properties().name;
+  endpoint.address_bytes_ = transport.properties().addressBytes;
   onebitTransportCommInfo comm_info = {
       .structSize = sizeof(comm_info),
       .rank = info.rank,
@@ -74,6 +75,7 @@ Endpoint::Endpoint(Endpoint&& other) noexcept { *this = std::move(other); }
 Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
   std::swap(functions_, other.functions_);
   std::swap(name_, other.name_);
+  std::swap(address_bytes_, other.address_bytes_);
   std::swap(comm_, other.comm_);
   return *this;
 }
@@ -86,7 +88,7 @@ Status Endpoint::Check(onebitResult_t result, const char* what, int peer) const 
 }
 
 Result<std::vector<std::byte>> Endpoint::Address() const {
-  std::vector<std::byte> address(4096);
+  std::vector<std::byte> address(address_bytes_);
   size_t bytes = address.size();
   ONEBIT_TRY(Check(functions_->getAddress(comm_, address.data(), &bytes), "tell its address"));
   address.resize(bytes);
@@ -112,9 +114,12 @@ Result<bool> Endpoint::Send(int peer, std::span<const std::byte> header,
   return true;
 }
 
-Status Endpoint::Receive(int peer, std::span<std::byte> header, onebitTransportRequest* request) {
-  return Check(functions_->irecv(comm_, peer, header.data(), header.size(), request),
-               "receive from", peer);
+Result<bool> Endpoint::Receive(int peer, std::span<std::byte> header,
+                               onebitTransportRequest* request) {
+  const auto result = functions_->irecv(comm_, peer, header.data(), header.size(), request);
+  if (result == onebitInProgress) return false;
+  ONEBIT_TRY(Check(result, "receive from", peer));
+  return true;
 }
 
 Result<Endpoint::MessageSize> Endpoint::Probe(onebitTransportRequest request) {

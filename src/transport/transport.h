@@ -63,16 +63,18 @@ class Endpoint {
   Result<std::vector<std::byte>> Address() const;
   Status Connect(std::span<const std::vector<std::byte>> addresses, uint64_t timeout_ms);
 
-  // False when the transport has no room: make progress and try again.
+  // Send and Receive: false when the transport has no room: make progress and try again.
   Result<bool> Send(int peer, std::span<const std::byte> header, std::span<const std::byte> payload,
                     onebitTransportRequest* request);
-  Status Receive(int peer, std::span<std::byte> header, onebitTransportRequest* request);
+  Result<bool> Receive(int peer, std::span<std::byte> header, onebitTransportRequest* request);
   struct MessageSize {
     size_t header_bytes = 0;
     size_t payload_bytes = 0;
   };
   Result<MessageSize> Probe(onebitTransportRequest request);
   Status Accept(onebitTransportRequest request, std::span<std::byte> payload);
+  // An error other than kAborted means that the request is dead; after kAborted it must be
+  // cancelled.
   Result<RequestState> Test(onebitTransportRequest request);
   void Cancel(onebitTransportRequest request);
   Status Progress();
@@ -91,6 +93,7 @@ class Endpoint {
 
   const onebitTransport* functions_ = nullptr;
   const char* name_ = "";
+  size_t address_bytes_ = 0;
   void* comm_ = nullptr;
 };
 

@@ -217,6 +217,28 @@ TEST_P(FaultTest, LateMessageIsOnlyLate) {
   }
 }
 
+TEST_P(FaultTest, RefusedMessageIsTheSendersError) {
+  for (const uint64_t message : SomeMessages()) {
+    FaultRun run(subject());
+    run.Arm({Fault::Kind::kRefuse, 1, message});
+    const std::vector<Outcome> outcomes = run.Call();
+    ASSERT_TRUE(run.transport().has_struck());
+    EXPECT_EQ(outcomes[1].result, onebitSystemError);
+    EXPECT_TRUE(Contains(outcomes[1].text, "transport local failed to send to " +
+                                               RankText(run.transport().struck_peer())))
+        << outcomes[1].text;
+    for (const size_t rank : {0, 2}) {
+      if (outcomes[rank].result == onebitSuccess) continue;
+      EXPECT_EQ(outcomes[rank].result, onebitRemoteError);
+      EXPECT_TRUE(Contains(outcomes[rank].text, "rank 1 failed first: " + outcomes[1].text))
+          << outcomes[rank].text;
+    }
+    ExpectOldOrNewGeneration(run, outcomes);
+    ExpectRefusals(run, outcomes);
+    if (HasFailure()) return;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Subjects, FaultTest,
                          ::testing::Values(kDense, kDenseLarge, kSign, kEf, kEfOneExchange,
                                            kEfSegments, kEfLarge),

@@ -26,7 +26,7 @@ using nlohmann::json;
 std::string HexOf(const void* data, size_t bytes) {
   std::string text;
   for (size_t i = 0; i < bytes; ++i) {
-    text += fmt::format("{:02x}", static_cast<const uint8_t*>(data)[i]);
+    text += Format("{:02x}", static_cast<const uint8_t*>(data)[i]);
   }
   return text;
 }

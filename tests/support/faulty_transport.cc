@@ -159,6 +159,9 @@ struct FaultyFunctions {
         }
         if (Clock::now() < endpoint.delayed_until) return onebitInProgress;
         break;
+      case Fault::Kind::kRefuse:
+        endpoint.owner->struck_peer_ = peer;
+        return onebitSystemError;
     }
     return Forward(endpoint, peer, message, request);
   }
@@ -279,6 +282,8 @@ std::ostream& operator<<(std::ostream& out, Fault::Kind kind) {
       return out << "lost message";
     case Fault::Kind::kDelay:
       return out << "late message";
+    case Fault::Kind::kRefuse:
+      return out << "refused message";
   }
   return out;
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Transport `local` with one fault at a chosen message: bits flipped, payloads cut, messages sent
-// twice, lost or late.
+// twice, lost, late or refused.
 #pragma once
 
 #include <atomic>
@@ -23,6 +23,7 @@ struct Fault {
     kDuplicate,    // the message comes twice
     kDrop,         // it never comes, though the sender is told it went
     kDelay,        // it cannot be sent for `delay_ms`
+    kRefuse,       // isend fails with onebitSystemError
   };
   Kind kind = Kind::kNone;
   int rank = 0;          // whose message

@@ -16,6 +16,7 @@ void HeadersRunAhead(const Subject& subject, Meeting& meeting);
 
 // checks_load.cc
 void FullThenRoom(const Subject& subject, Meeting& meeting);
+void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting);
 void StormOfRandomSizes(const Subject& subject, Meeting& meeting);
 void TwoCommunicators(const Subject& subject, Meeting& meeting);
 void CountersTellBytes(const Subject& subject, Meeting& meeting);

@@ -60,6 +60,44 @@ void FullThenRoom(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
+// The sender fills the ring while the receiver takes the first half of what is sent, and stops.
+// These sends must then be reported done, although their places in the ring are already taken
+// again: also when a place became free in the middle of the call that looked for it.
+void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting) {
+  constexpr int kBatches = 1500;
+  constexpr size_t kHalf = 8;
+  Endpoint endpoint(subject, meeting);
+  const std::vector<char> payload(endpoint.eager_bytes() + 1, 'x');
+  for (int batch = 0; batch < kBatches; ++batch) {
+    std::vector<onebitTransportRequest> requests;
+    // The second half only as far as there is room for it.
+    for (int tries = 0; endpoint.rank() == 0 && requests.size() < 2 * kHalf;) {
+      if (requests.size() >= kHalf && ++tries > 200) break;
+      onebitTransportRequest request = nullptr;
+      const onebitResult_t result =
+          endpoint.api().isend(endpoint.comm(), 1, "", 0, payload.data(), payload.size(), &request);
+      if (result == onebitInProgress) continue;
+      endpoint.Check(result, "isend");
+      requests.push_back(request);
+    }
+    if (endpoint.rank() == 0) {
+      for (size_t i = 0; i < kHalf; ++i) endpoint.Await(requests[i], onebitTransportDone);
+    } else if (endpoint.rank() == 1) {
+      for (size_t i = 0; i < kHalf; ++i) static_cast<void>(endpoint.Receive(0));
+    }
+    meeting.Barrier();
+    if (endpoint.rank() == 0) {
+      while (requests.size() < 2 * kHalf) {
+        requests.push_back(endpoint.Isend(1, "", payload.data(), payload.size()));
+      }
+      for (size_t i = kHalf; i < 2 * kHalf; ++i) endpoint.Await(requests[i], onebitTransportDone);
+    } else if (endpoint.rank() == 1) {
+      for (size_t i = 0; i < kHalf; ++i) static_cast<void>(endpoint.Receive(0));
+    }
+  }
+  meeting.Barrier();
+}
+
 void StormOfRandomSizes(const Subject& subject, Meeting& meeting) {
   Endpoint endpoint(subject, meeting);
   const size_t messages = 600 / static_cast<size_t>(endpoint.nranks());

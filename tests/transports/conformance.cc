@@ -15,6 +15,7 @@ constexpr Check kChecks[] = {
     {"PayloadWaitsForAccept", 1, PayloadWaitsForAccept},
     {"HeadersRunAhead", 1, HeadersRunAhead},
     {"FullThenRoom", 2, FullThenRoom},
+    {"FullRingForgetsNoSend", 2, FullRingForgetsNoSend},
     {"StormOfRandomSizes", 1, StormOfRandomSizes},
     {"TwoCommunicators", 1, TwoCommunicators},
     {"CountersTellBytes", 1, CountersTellBytes},

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/transports/allocation_counter.h"
+#include "tests/support/allocation_counter.h"
 #include "tests/transports/conformance.h"
 #include "tests/transports/local_fixture.h"
 #include "tests/transports/rank_threads.h"
@@ -38,7 +38,7 @@ conformance::Subject SubjectOf(const StartedTransport& started) {
   return {.transport = &started.api(),
           .context = started.context(),
           .run_ranks = conformance::RunRankThreads,
-          .allocations = conformance::AllocationsOfThisThread,
+          .allocations = testing::AllocationsOfThisThread,
           .delivers_after_close = true,
           .open_close_rounds = kOpenCloseRounds,
           .most_leaked_bytes = kMostLeakedBytes,
@@ -65,11 +65,11 @@ std::vector<Case> CasesFor(std::initializer_list<int> rank_counts, const std::st
   return cases;
 }
 
-std::string NameOf(const testing::TestParamInfo<Case>& info) {
+std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
   return std::string(info.param.check.name) + "_" + std::to_string(info.param.nranks);
 }
 
-class LocalConformanceTest : public testing::TestWithParam<Case> {};
+class LocalConformanceTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(LocalConformanceTest, Passes) {
   const StartedTransport started(GetParam().eager_bytes);
@@ -79,11 +79,11 @@ TEST_P(LocalConformanceTest, Passes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LocalConformanceTest,
-                         testing::ValuesIn(CasesFor({1, 2, 3, 5, 8}, "")), NameOf);
+                         ::testing::ValuesIn(CasesFor({1, 2, 3, 5, 8}, "")), NameOf);
 
 // Every payload is offered, none is copied through the inbox.
-INSTANTIATE_TEST_SUITE_P(NothingEager, LocalConformanceTest, testing::ValuesIn(CasesFor({3}, "0")),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(NothingEager, LocalConformanceTest,
+                         ::testing::ValuesIn(CasesFor({3}, "0")), NameOf);
 
 }  // namespace
 }  // namespace onebit::local

@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Counts heap allocations of a program that links allocation_counter.cc.
+// Counts heap allocations of a program that links onebit_allocation_counter.
 #pragma once
 
 #include <cstdint>
 
-namespace onebit::conformance {
+namespace onebit::testing {
 
 // Allocations by operator new and, without sanitizers, by malloc and its kin, on the calling thread
 // so far.
 uint64_t AllocationsOfThisThread();
 
-}  // namespace onebit::conformance
+}  // namespace onebit::testing

@@ -1,19 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Replaces operator new and, on glibc without sanitizers, malloc, to count their calls.
-#include "tests/transports/allocation_counter.h"
+#include "tests/support/allocation_counter.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <new>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define ONEBIT_HAS_SANITIZER 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define ONEBIT_HAS_SANITIZER 1
-#endif
+#include "tests/support/sanitizers.h"
 
 namespace {
 
@@ -33,11 +27,11 @@ void* AllocateOrThrow(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace
 
-namespace onebit::conformance {
+namespace onebit::testing {
 
 uint64_t AllocationsOfThisThread() { return allocations; }
 
-}  // namespace onebit::conformance
+}  // namespace onebit::testing
 
 // The other forms of operator new and delete call these.
 void* operator new(std::size_t bytes) {
@@ -51,12 +45,13 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
-#if defined(__GLIBC__) && !defined(ONEBIT_HAS_SANITIZER)
+#if defined(__GLIBC__) && !ONEBIT_HAS_SANITIZER
 extern "C" {
 
 void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t count, std::size_t bytes);
 void* __libc_realloc(void* memory, std::size_t bytes);
+void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) {
   ++allocations;
@@ -69,6 +64,15 @@ void* calloc(std::size_t count, std::size_t bytes) {
 void* realloc(void* memory, std::size_t bytes) {
   ++allocations;
   return __libc_realloc(memory, bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  ++allocations;
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
+  ++allocations;
+  *memory = __libc_memalign(alignment, bytes);
+  return *memory == nullptr ? ENOMEM : 0;
 }
 
 }  // extern "C"

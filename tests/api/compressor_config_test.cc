@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Members of a compressor's configuration: defaults, limits, and errors that name the member.
+#include <functional>
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "api/compressor_config.h"
+#include "api/handles.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/sanitizers.h"
+
+namespace onebit::testing {
+namespace {
+
+using Change = std::function<void(onebitCompressorConfig_t&)>;
+
+class CompressorConfigTest : public ::testing::Test {
+ protected:
+  onebitResult_t Create(const Change& change, size_t count = 100,
+                        onebitDataType_t type = onebitFloat32) {
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    change(config);
+    onebitCompressor_t handle = nullptr;
+    const onebitResult_t result =
+        onebitCompressorCreate(&handle, group_.comm(0), count, type, &config);
+    EXPECT_EQ(handle == nullptr, result != onebitSuccess);
+    compressor_.reset(handle);
+    return result;
+  }
+  // Refused with a text that holds the member's name, its value and what it may be.
+  void ExpectRefused(const Change& change, const std::string& member, const std::string& value) {
+    SCOPED_TRACE(member + " = " + value);
+    EXPECT_EQ(Create(change), onebitInvalidArgument);
+    const std::string text = onebitGetLastError(nullptr);
+    EXPECT_NE(text.find(member + " is " + value + ", but may be "), std::string::npos) << text;
+  }
+  const Compressor::Config& config() { return compressor_->planned.compressor.config(); }
+
+  CommGroup group_{2};
+  UniqueCompressor compressor_;
+};
+
+TEST_F(CompressorConfigTest, DefaultsAreTheHeaders) {
+  onebitCompressor_t handle = nullptr;
+  ASSERT_EQ(onebitCompressorCreate(&handle, group_.comm(0), 100, onebitBfloat16, nullptr),
+            onebitSuccess);
+  compressor_.reset(handle);
+  EXPECT_EQ(config().kind, CodecKind::kEf);
+  EXPECT_EQ(config().count, 100u);
+  EXPECT_EQ(config().type, kernels::DataType::kBf16);
+  EXPECT_EQ(config().rule, kernels::ScaleRule::kL2);
+  EXPECT_EQ(config().block, 4096u);
+  EXPECT_EQ(config().residual_type, kernels::DataType::kF32);
+  EXPECT_TRUE(config().is_transactional);
+  EXPECT_EQ(config().chunk_alignment, 64u);
+  EXPECT_TRUE(config().has_server_residual);
+  EXPECT_EQ(config().tensor_id, 0u);
+  EXPECT_EQ(compressor_->planned.compressor.mask(0), nullptr);
+}
+
+TEST_F(CompressorConfigTest, MembersAreTaken) {
+  ASSERT_EQ(Create([](auto& c) {
+              c.mode = onebitModeSign;
+              c.scaleRule = onebitScaleL1;
+              c.block = ONEBIT_BLOCK_TENSOR;
+              c.residualType = onebitBfloat16;
+              c.transactional = 0;
+              c.chunkAlignment = 8;
+              c.serverResidual = 0;
+              c.tensorId = 4'294'967'295;
+            }),
+            onebitSuccess);
+  EXPECT_EQ(config().kind, CodecKind::kSign);
+  EXPECT_EQ(config().rule, kernels::ScaleRule::kL1);
+  EXPECT_EQ(config().block, 0u);
+  EXPECT_EQ(config().residual_type, kernels::DataType::kBf16);
+  EXPECT_FALSE(config().is_transactional);
+  EXPECT_EQ(config().chunk_alignment, 8u);
+  EXPECT_FALSE(config().has_server_residual);
+  EXPECT_EQ(config().tensor_id, 4'294'967'295u);
+}
+
+TEST_F(CompressorConfigTest, ExtremesThatAreAllowed) {
+  EXPECT_EQ(Create([](auto& c) { c.block = 64; }), onebitSuccess);
+  EXPECT_EQ(Create([](auto& c) { c.block = 1 << 30; }), onebitSuccess);
+  EXPECT_EQ(Create([](auto& c) { c.chunkAlignment = 65528; }), onebitSuccess);
+  EXPECT_EQ(Create([](auto& c) { c.tensorId = std::numeric_limits<int64_t>::min(); }),
+            onebitSuccess);
+  EXPECT_EQ(Create([](auto&) {}, 0), onebitSuccess);
+}
+
+TEST_F(CompressorConfigTest, MembersOutOfRangeAreNamed) {
+  for (const int value : {-1, 2, 100}) {
+    const std::string text = std::to_string(value);
+    ExpectRefused([&](auto& c) { c.mode = value; }, "mode", text);
+    ExpectRefused([&](auto& c) { c.scaleRule = value; }, "scaleRule", text);
+    ExpectRefused([&](auto& c) { c.transactional = value; }, "transactional", text);
+    ExpectRefused([&](auto& c) { c.serverResidual = value; }, "serverResidual", text);
+  }
+  ExpectRefused([](auto& c) { c.collective = 1; }, "collective", "1");
+  for (const int value : {-64, 1, 8, 63, 65, (1 << 30) + 64}) {
+    ExpectRefused([&](auto& c) { c.block = value; }, "block", std::to_string(value));
+  }
+  for (const int value : {0, -8, 1, 7, 9, 65536}) {
+    ExpectRefused([&](auto& c) { c.chunkAlignment = value; }, "chunkAlignment",
+                  std::to_string(value));
+  }
+  ExpectRefused([](auto& c) { c.residualType = onebitFloat16; }, "residualType", "6");
+  ExpectRefused([](auto& c) { c.tensorId = int64_t{1} << 32; }, "tensorId", "4294967296");
+}
+
+TEST_F(CompressorConfigTest, UnknownElementTypeIsRefused) {
+  for (const int type : {-1, 0, 8, 10}) {
+    EXPECT_EQ(Create([](auto&) {}, 10, static_cast<onebitDataType_t>(type)), onebitInvalidArgument);
+    EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("datatype"), std::string::npos);
+  }
+}
+
+// Sizes of residuals must not wrap around.
+TEST_F(CompressorConfigTest, CountsThatNoMemoryHoldsAreRefused) {
+  for (const size_t count : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4 + 2, SIZE_MAX / 8 + 1}) {
+    EXPECT_EQ(Create([](auto&) {}, count), onebitInvalidArgument) << count;
+    EXPECT_NE(std::string(onebitGetLastError(nullptr)).find(std::to_string(count)),
+              std::string::npos);
+  }
+#if !ONEBIT_HAS_SANITIZER  // which take a request for so much memory as an error of their own
+  for (const size_t count : {SIZE_MAX / 8, SIZE_MAX / 64}) {
+    EXPECT_EQ(Create([](auto&) {}, count), onebitOutOfMemory) << count;
+  }
+#endif
+  EXPECT_EQ(Create([](auto&) {}, 10), onebitSuccess) << "the communicator is as it was";
+}
+
+TEST_F(CompressorConfigTest, NullHandlesAreRefused) {
+  onebitCompressor_t handle = nullptr;
+  EXPECT_EQ(onebitCompressorCreate(nullptr, group_.comm(0), 1, onebitFloat32, nullptr),
+            onebitInvalidArgument);
+  EXPECT_STREQ(onebitGetLastError(nullptr), "compressor is NULL");
+  EXPECT_EQ(onebitCompressorCreate(&handle, nullptr, 1, onebitFloat32, nullptr),
+            onebitInvalidArgument);
+  EXPECT_STREQ(onebitGetLastError(nullptr), "comm is NULL");
+  EXPECT_EQ(onebitCompressorReset(nullptr), onebitInvalidArgument);
+  EXPECT_EQ(onebitCompressorSetMask(nullptr, nullptr), onebitInvalidArgument);
+  onebitCompressorStats_t stats = {.size = sizeof(stats)};
+  EXPECT_EQ(onebitCompressorGetStats(nullptr, &stats), onebitInvalidArgument);
+  EXPECT_EQ(onebitCompressorDestroy(nullptr), onebitSuccess);
+  ASSERT_EQ(Create([](auto&) {}), onebitSuccess);
+  EXPECT_EQ(onebitCompressorGetStats(compressor_.get(), nullptr), onebitInvalidArgument);
+}
+
+// The default id is the number of compressors made before; refused ones do not count.
+TEST_F(CompressorConfigTest, DefaultTensorIdsCountCompressors) {
+  for (uint32_t id = 0; id < 3; ++id) {
+    EXPECT_EQ(Create([](auto& c) { c.mode = 7; }), onebitInvalidArgument);
+    ASSERT_EQ(Create([](auto&) {}), onebitSuccess);
+    EXPECT_EQ(config().tensor_id, id);
+  }
+}
+
+}  // namespace
+}  // namespace onebit::testing

@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The log: to a callback, to a file, by level. main.cc sets level INFO and a file for this program.
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/log.h"
+#include "onebit/onebit.h"
+#include "tests/support/comm_group.h"
+
+namespace onebit::testing {
+namespace {
+
+struct Lines {
+  std::mutex mutex;
+  std::vector<std::pair<onebitLogLevel_t, std::string>> lines;  // guarded by mutex
+
+  static void Add(onebitLogLevel_t level, const char* text, void* argument) {
+    auto* self = static_cast<Lines*>(argument);
+    const std::lock_guard lock(self->mutex);
+    self->lines.emplace_back(level, text);
+  }
+  bool Has(onebitLogLevel_t level, const std::string& part) {
+    const std::lock_guard lock(mutex);
+    for (const auto& [line_level, text] : lines) {
+      if (line_level == level && text.find(part) != std::string::npos) return true;
+    }
+    return false;
+  }
+};
+
+class LogCallbackTest : public ::testing::Test {
+ protected:
+  ~LogCallbackTest() override { onebitSetLogCallback(nullptr, nullptr); }
+};
+
+TEST_F(LogCallbackTest, ReceivesLinesWithTheirLevelAndArgument) {
+  Lines lines;
+  ASSERT_EQ(onebitSetLogCallback(Lines::Add, &lines), onebitSuccess);
+  CommGroup group(2);
+  EXPECT_TRUE(lines.Has(onebitLogInfo, "2 ranks, transport local"));
+  onebitCommAbort(group.comm(1));
+  EXPECT_TRUE(lines.Has(onebitLogInfo, "rank 1: onebitCommAbort was called on this rank"));
+}
+
+TEST_F(LogCallbackTest, LevelStillFilters) {
+  Lines lines;
+  ASSERT_EQ(onebitSetLogCallback(Lines::Add, &lines), onebitSuccess);
+  LogLine(LogLevel::kTrace, "a trace");
+  LogLine(LogLevel::kInfo, "an info");
+  LogLine(LogLevel::kWarn, "a warning");
+  EXPECT_FALSE(lines.Has(onebitLogTrace, "a trace"));
+  EXPECT_TRUE(lines.Has(onebitLogInfo, "an info"));
+  EXPECT_TRUE(lines.Has(onebitLogWarn, "a warning"));
+  EXPECT_TRUE(LogEnabled(LogLevel::kInfo));
+  EXPECT_FALSE(LogEnabled(LogLevel::kTrace));
+}
+
+TEST_F(LogCallbackTest, NewCallbackReplacesTheOldOne) {
+  Lines first, second;
+  ASSERT_EQ(onebitSetLogCallback(Lines::Add, &first), onebitSuccess);
+  ASSERT_EQ(onebitSetLogCallback(Lines::Add, &second), onebitSuccess);
+  LogLine(LogLevel::kInfo, "to the second");
+  ASSERT_EQ(onebitSetLogCallback(nullptr, nullptr), onebitSuccess);
+  LogLine(LogLevel::kInfo, "to the file");
+  EXPECT_TRUE(first.lines.empty());
+  ASSERT_EQ(second.lines.size(), 1u);
+}
+
+// When SetLogCallback returns, the former callback is not running any more, so that its argument
+// may go.
+TEST_F(LogCallbackTest, ArgumentMayGoWhenTheCallbackIsReplaced) {
+  std::atomic<bool> is_over = false;
+  std::vector<std::jthread> writers;
+  for (int i = 0; i < 2; ++i) {
+    writers.emplace_back([&] {
+      while (!is_over) LogLine(LogLevel::kInfo, "a line");
+    });
+  }
+  for (int round = 0; round < 200; ++round) {
+    const auto lines = std::make_unique<Lines>();
+    ASSERT_EQ(onebitSetLogCallback(Lines::Add, lines.get()), onebitSuccess);
+    std::this_thread::yield();
+    ASSERT_EQ(onebitSetLogCallback(nullptr, nullptr), onebitSuccess);
+  }
+  is_over = true;
+}
+
+TEST(LogFileTest, NameIsExpandedAndLinesHaveHostProcessThreadAndLevel) {
+  LogLine(LogLevel::kWarn, "one line for the file");
+  char host[256] = "";
+  ASSERT_EQ(gethostname(host, sizeof(host) - 1), 0);
+  const std::filesystem::path path =
+      std::string("/tmp/onebit_api_test.") + host + "." + std::to_string(getpid()) + ".log";
+  std::ifstream file(path);
+  ASSERT_TRUE(file.is_open()) << path;
+  const std::regex grammar("[^ ]+:" + std::to_string(getpid()) +
+                           ":[0-9]+ onebit (VERSION|WARN|INFO) .+");
+  bool has_line = false;
+  for (std::string line; std::getline(file, line);) {
+    EXPECT_TRUE(std::regex_match(line, grammar)) << line;
+    has_line = has_line || line.ends_with(" onebit WARN one line for the file");
+  }
+  EXPECT_TRUE(has_line);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace onebit::testing

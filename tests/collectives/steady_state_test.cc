@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// From the third step on a collective allocates nothing and takes no lock, on any rank.
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <ostream>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/allocation_counter.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/lock_counter.h"
+#include "tests/support/sanitizers.h"
+
+namespace onebit::testing {
+namespace {
+
+struct SteadyCase {
+  const char* name;
+  std::optional<onebitMode_t> mode;  // none: dense
+  size_t count;
+  int32_t block = 4096;
+  CommOptions options = kPatient;
+};
+std::ostream& operator<<(std::ostream& out, const SteadyCase& c) { return out << c.name; }
+
+struct Used {
+  uint64_t allocations = 0;
+  uint64_t locks = 0;
+};
+
+class SteadyStateTest : public ::testing::TestWithParam<SteadyCase> {};
+
+TEST_P(SteadyStateTest, StepsAllocateNothingAndTakeNoLock) {
+  const SteadyCase& c = GetParam();
+  constexpr int kRanks = 4;
+  CommGroup group(kRanks, c.options);
+  std::vector<Used> used(kRanks);
+  group.Run([&](int rank) {
+    UniqueCompressor compressor;
+    if (c.mode) {
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.mode = *c.mode;
+      config.block = c.block;
+      compressor = NewCompressor(group.comm(rank), c.count, onebitFloat32, config);
+    }
+    std::vector<float> values(c.count, 0.5f);
+    const auto step = [&] {
+      return onebitAllReduce(values.data(), values.data(), c.count, onebitFloat32, onebitAvg,
+                             compressor.get(), group.comm(rank), nullptr);
+    };
+    for (int i = 1; i <= 2; ++i) ASSERT_EQ(step(), onebitSuccess);
+    const uint64_t allocations = AllocationsOfThisThread();
+    const uint64_t locks = LocksOfThisThread();
+    onebitResult_t result = onebitSuccess;
+    for (int i = 3; i <= 10 && result == onebitSuccess; ++i) result = step();
+    used[static_cast<size_t>(rank)] = {AllocationsOfThisThread() - allocations,
+                                       LocksOfThisThread() - locks};
+    EXPECT_EQ(result, onebitSuccess);
+  });
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(used[rank].allocations, 0u) << "rank " << rank;
+    EXPECT_EQ(used[rank].locks, 0u) << "rank " << rank;
+  }
+}
+
+constexpr CommOptions kManySegments{.timeout_ms = 20'000, .segment_elements = 1000};
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, SteadyStateTest,
+    ::testing::Values(SteadyCase{"DenseSmall", std::nullopt, 100},
+                      SteadyCase{"DenseLarge", std::nullopt, 200'000},
+                      SteadyCase{.name = "DenseSegments",
+                                 .mode = std::nullopt,
+                                 .count = 100'000,
+                                 .options = kManySegments},
+                      SteadyCase{"Sign", onebitModeSign, 50'000},
+                      SteadyCase{"EfSmall", onebitModeEf, 100},
+                      SteadyCase{"EfLarge", onebitModeEf, 300'000},
+                      SteadyCase{"EfTensor", onebitModeEf, 50'000, ONEBIT_BLOCK_TENSOR},
+                      SteadyCase{"EfSegments", onebitModeEf, 100'000, 64, kManySegments},
+                      SteadyCase{"EfOneExchange", onebitModeEf, 5000, 4096, kPatientOneExchange}),
+    [](const auto& info) { return info.param.name; });
+
+// Different collectives in turn, each with its plan at hand.
+TEST(SteadyMixTest, CollectivesInTurnAllocateNothingAndTakeNoLock) {
+  CommGroup group(3);
+  group.Run([&](int rank) {
+    const onebitComm_t comm = group.comm(rank);
+    const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    const UniqueCompressor first = NewCompressor(comm, 10'000, onebitFloat32, config);
+    const UniqueCompressor second = NewCompressor(comm, 300, onebitFloat32, config);
+    std::vector<float> values(10'000, 0.5f);
+    uint64_t allocations = 0, locks = 0;
+    for (int step = 1; step <= 10; ++step) {
+      if (step == 3) {
+        allocations = AllocationsOfThisThread();
+        locks = LocksOfThisThread();
+      }
+      onebitAllReduce(values.data(), values.data(), 10'000, onebitFloat32, onebitAvg, first.get(),
+                      comm, nullptr);
+      onebitAllReduce(values.data(), values.data(), 77, onebitFloat32, onebitSum, nullptr, comm,
+                      nullptr);
+      onebitBroadcast(values.data(), values.data(), 5000, onebitFloat32, 1, comm, nullptr);
+      onebitAllReduce(values.data(), values.data(), 300, onebitFloat32, onebitSum, second.get(),
+                      comm, nullptr);
+      onebitBarrier(comm, nullptr);
+    }
+    EXPECT_EQ(AllocationsOfThisThread(), allocations);
+    EXPECT_EQ(LocksOfThisThread(), locks);
+    EXPECT_EQ(StatsOf(comm).failed_calls, 0u);
+  });
+}
+
+TEST(CountersTest, Count) {
+  const uint64_t allocations = AllocationsOfThisThread();
+  const std::vector<int> numbers(100);
+  EXPECT_GT(AllocationsOfThisThread(), allocations);
+#if !ONEBIT_HAS_SANITIZER
+  const uint64_t before = AllocationsOfThisThread();
+  void* volatile memory = std::aligned_alloc(64, 640);  // volatile: else it may be left out
+  std::free(memory);
+  EXPECT_GT(AllocationsOfThisThread(), before);
+  const uint64_t locks = LocksOfThisThread();
+  std::mutex mutex;
+  mutex.lock();
+  mutex.unlock();
+  EXPECT_EQ(LocksOfThisThread(), locks + 1);
+#endif
+}
+
+}  // namespace
+}  // namespace onebit::testing

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Generations, masks and counters of one compressor, without ranks.
+#include "compressor/compressor.h"
+
+#include <array>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+namespace onebit {
+namespace {
+
+Compressor::Config ConfigOf(bool is_transactional) {
+  return {.count = 100, .is_transactional = is_transactional, .server_elements = 40};
+}
+
+Compressor Make(const Compressor::Config& config) {
+  auto compressor = Compressor::Create(config);
+  EXPECT_TRUE(compressor.ok()) << compressor.status().text();
+  return std::move(compressor).value();
+}
+
+void Write(std::byte* residual, float value) { std::memcpy(residual, &value, sizeof(value)); }
+float Read(const std::byte* residual) {
+  float value;
+  std::memcpy(&value, residual, sizeof(value));
+  return value;
+}
+
+// Writes what a call would leave in its last elements.
+void WriteBoth(const Compressor& compressor, float value) {
+  Write(compressor.worker_out(99), value);
+  Write(compressor.server_out(39), value);
+}
+void ExpectBoth(const Compressor& compressor, float value) {
+  EXPECT_EQ(Read(compressor.worker_in(99)), value);
+  EXPECT_EQ(Read(compressor.server_in(39)), value);
+}
+
+TEST(CompressorTest, TransactionalCallIsSeenOnlyAfterCommit) {
+  Compressor compressor = Make(ConfigOf(true));
+  WriteBoth(compressor, 1);
+  ExpectBoth(compressor, 0);
+  compressor.Commit();
+  ExpectBoth(compressor, 1);
+  WriteBoth(compressor, 2);
+  ExpectBoth(compressor, 1);
+  compressor.Commit();
+  ExpectBoth(compressor, 2);
+  EXPECT_EQ(compressor.epoch(), 2u);
+}
+
+TEST(CompressorTest, TransactionalDiscardLosesNothing) {
+  Compressor compressor = Make(ConfigOf(true));
+  WriteBoth(compressor, 1);
+  compressor.Commit();
+  WriteBoth(compressor, 2);
+  compressor.DiscardFailed();
+  ExpectBoth(compressor, 1);
+  WriteBoth(compressor, 3);
+  compressor.DiscardNonfinite();
+  ExpectBoth(compressor, 1);
+  EXPECT_EQ(compressor.epoch(), 1u);
+  EXPECT_EQ(compressor.nonfinite_calls(), 1u);
+  EXPECT_EQ(compressor.residual_resets(), 0u);
+}
+
+TEST(CompressorTest, DiscardWithoutASecondGenerationResets) {
+  Compressor compressor = Make(ConfigOf(false));
+  WriteBoth(compressor, 1);
+  compressor.Commit();
+  ExpectBoth(compressor, 1);
+  WriteBoth(compressor, 2);
+  compressor.DiscardFailed();
+  ExpectBoth(compressor, 0);
+  WriteBoth(compressor, 3);
+  compressor.DiscardNonfinite();
+  ExpectBoth(compressor, 0);
+  EXPECT_EQ(compressor.residual_resets(), 2u);
+  EXPECT_EQ(compressor.nonfinite_calls(), 1u);
+}
+
+TEST(CompressorTest, ResetZeroesInEveryGenerationAndForgetsTheOp) {
+  for (const int commits : {1, 2, 3}) {
+    Compressor compressor = Make(ConfigOf(true));
+    compressor.set_op(ReduceOp::kSum);
+    for (int i = 0; i < commits; ++i) {
+      WriteBoth(compressor, 1);
+      compressor.Commit();
+    }
+    compressor.Reset();
+    ExpectBoth(compressor, 0);
+    EXPECT_FALSE(compressor.op().has_value());
+    EXPECT_EQ(compressor.residual_resets(), 1u);
+    EXPECT_EQ(compressor.epoch(), static_cast<uint64_t>(commits)) << "commits so far stay counted";
+  }
+}
+
+TEST(CompressorTest, ResetOfAFreshOneIsNoLoss) {
+  Compressor compressor = Make(ConfigOf(true));
+  compressor.Reset();
+  EXPECT_EQ(compressor.residual_resets(), 0u);
+}
+
+TEST(CompressorTest, SignModeHasNoResiduals) {
+  Compressor::Config config = ConfigOf(true);
+  config.kind = CodecKind::kSign;
+  Compressor compressor = Make(config);
+  EXPECT_EQ(compressor.worker_in(0), nullptr);
+  EXPECT_EQ(compressor.worker_out(0), nullptr);
+  EXPECT_EQ(compressor.server_in(0), nullptr);
+  EXPECT_EQ(compressor.residual_bytes(), 0u);
+  compressor.Commit();
+  compressor.DiscardFailed();
+  compressor.Reset();
+  EXPECT_EQ(compressor.residual_resets(), 0u) << "there was nothing to lose";
+  EXPECT_EQ(compressor.epoch(), 1u);
+}
+
+TEST(CompressorTest, ServerResidualCanBeLeftOut) {
+  Compressor::Config config = ConfigOf(true);
+  config.has_server_residual = false;
+  const Compressor compressor = Make(config);
+  EXPECT_NE(compressor.worker_in(0), nullptr);
+  EXPECT_EQ(compressor.server_in(0), nullptr);
+  EXPECT_EQ(compressor.server_out(0), nullptr);
+  EXPECT_EQ(compressor.residual_bytes(), 2u * 4 * 100);
+}
+
+// A null pointer means that the mode has no residual, so that of an empty tensor is not null.
+TEST(CompressorTest, EmptyTensorHasResidualPointers) {
+  const Compressor compressor = Make({.count = 0, .server_elements = 0});
+  EXPECT_NE(compressor.worker_in(0), nullptr);
+  EXPECT_NE(compressor.server_out(0), nullptr);
+}
+
+TEST(CompressorTest, Bfloat16ResidualsHaveHalfTheSize) {
+  Compressor::Config config = ConfigOf(false);
+  config.residual_type = kernels::DataType::kBf16;
+  const Compressor compressor = Make(config);
+  EXPECT_EQ(compressor.residual_bytes(), 2u * 140);
+  EXPECT_EQ(compressor.worker_in(50) - compressor.worker_in(0), 100);
+}
+
+TEST(CompressorMaskTest, IsCopiedAndUnusedBitsAreCleared) {
+  Compressor compressor = Make(ConfigOf(true));
+  std::array<uint8_t, 13> mask;
+  mask.fill(0xff);
+  compressor.SetMask(mask.data());
+  mask.fill(0);
+  EXPECT_EQ(*compressor.mask(0), 0xff);
+  EXPECT_EQ(*compressor.mask(96), 0x0f) << "100 elements use 4 bits of the last byte";
+}
+
+TEST(CompressorMaskTest, DigestTellsMasksApart) {
+  Compressor compressor = Make(ConfigOf(true));
+  EXPECT_EQ(compressor.mask_digest(), 0u);
+  std::array<uint8_t, 13> mask = {};
+  compressor.SetMask(mask.data());
+  const uint32_t none = compressor.mask_digest();
+  EXPECT_NE(none, 0u) << "a mask of zeros is a mask";
+  mask[0] = 1;
+  compressor.SetMask(mask.data());
+  const uint32_t first = compressor.mask_digest();
+  mask[0] = 0;
+  mask[4] = 1;  // the same sum of words
+  compressor.SetMask(mask.data());
+  EXPECT_NE(compressor.mask_digest(), first);
+  EXPECT_NE(first, none);
+  mask[12] |= 0xf0;  // unused bits
+  const uint32_t before = compressor.mask_digest();
+  compressor.SetMask(mask.data());
+  EXPECT_EQ(compressor.mask_digest(), before);
+  compressor.SetMask(nullptr);
+  EXPECT_EQ(compressor.mask_digest(), 0u);
+  EXPECT_EQ(compressor.mask(0), nullptr);
+}
+
+}  // namespace
+}  // namespace onebit

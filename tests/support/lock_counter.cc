@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Stands in front of the lock functions of the C library. std::mutex and std::shared_mutex end
+// here.
+#include "tests/support/lock_counter.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "tests/support/sanitizers.h"
+
+namespace {
+
+constinit thread_local uint64_t locks = 0;
+
+}  // namespace
+
+namespace onebit::testing {
+
+uint64_t LocksOfThisThread() { return locks; }
+
+}  // namespace onebit::testing
+
+#if !ONEBIT_HAS_SANITIZER
+
+// Finds the C library's function at the first call; a race finds it twice.
+#define ONEBIT_COUNTED_LOCK(name, type)                                                    \
+  extern "C" int name(type* lock) noexcept {                                               \
+    static int (*next)(type*) = nullptr;                                                   \
+    if (next == nullptr) next = reinterpret_cast<int (*)(type*)>(dlsym(RTLD_NEXT, #name)); \
+    ++locks;                                                                               \
+    return next(lock);                                                                     \
+  }
+
+ONEBIT_COUNTED_LOCK(pthread_mutex_lock, pthread_mutex_t)
+ONEBIT_COUNTED_LOCK(pthread_mutex_trylock, pthread_mutex_t)
+ONEBIT_COUNTED_LOCK(pthread_rwlock_rdlock, pthread_rwlock_t)
+ONEBIT_COUNTED_LOCK(pthread_rwlock_wrlock, pthread_rwlock_t)
+
+#endif
