@@ -2,17 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the kernels beyond the caches, and their share of what memory allows.
 //
-// Every iteration runs the kernel and a pass with the same memory traffic but no arithmetic, with
-// plain and with non-temporal stores, one right after the other, so that other users of the machine
-// disturb them alike. The counters are medians over the iterations:
+// Every iteration runs the kernel and passes with the same memory traffic but no arithmetic, one
+// right after the other, so that other users of the machine disturb them alike. The counters are
+// medians over the iterations:
 //   gbps           logical bytes per second / 1e9: elements times the size of the uncompressed type
-//   ceiling_share  time of the better pass / time of the kernel
+//   ceiling_share  time of the best pass / time of the kernel
 //   fused_speedup  (EfCompressMultiPass only) its time / time of EfCompress/fp32/block4096
 #include <benchmark/benchmark.h>
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <limits>
+#include <tuple>
 #include <vector>
 
 #include "codec_perf_buffers.h"
@@ -57,21 +60,22 @@ std::vector<double> Quotients(const std::vector<double>& a, const std::vector<do
 // Times `kernel` over all elements against the ceiling of `shape`.
 void Measure(benchmark::State& state, size_t logical_bytes, Shape shape,
              const TrafficBuffers& traffic, const std::function<void()>& kernel) {
-  const CeilingPass plain = CeilingPassOf(shape, Store::kPlain);
-  const CeilingPass streamed = CeilingPassOf(shape, Store::kStreamed);
+  const CeilingPasses ceilings = CeilingPassesOf(shape);
   const size_t groups = Buffers::kElements / Traffic::kGroupElements;
-  std::vector<double> kernel_seconds, plain_seconds, streamed_seconds;
+  std::vector<double> kernel_seconds;
+  std::array<std::vector<double>, std::tuple_size_v<CeilingPasses>> ceiling_seconds;
   for (auto _ : state) {
-    state.PauseTiming();
-    plain_seconds.push_back(SecondsOf([&] { plain(traffic, groups); }));
-    state.ResumeTiming();
     kernel_seconds.push_back(SecondsOf(kernel));
     state.PauseTiming();
-    streamed_seconds.push_back(SecondsOf([&] { streamed(traffic, groups); }));
+    for (size_t i = 0; i < ceilings.size(); ++i) {
+      ceiling_seconds[i].push_back(SecondsOf([&] { ceilings[i](traffic, groups); }));
+    }
     state.ResumeTiming();
   }
-  const double share = std::min(MedianOf(Quotients(plain_seconds, kernel_seconds)),
-                                MedianOf(Quotients(streamed_seconds, kernel_seconds)));
+  double share = std::numeric_limits<double>::infinity();
+  for (const std::vector<double>& seconds : ceiling_seconds) {
+    share = std::min(share, MedianOf(Quotients(seconds, kernel_seconds)));
+  }
   state.counters["gbps"] = static_cast<double>(logical_bytes) / MedianOf(kernel_seconds) / 1e9;
   state.counters["ceiling_share"] = share;
 }
@@ -119,8 +123,8 @@ void EfCompressMultiPass(benchmark::State& state) {
                                    .residual_in = buffers.Numbers(1),
                                    .residual_out = buffers.Output(0),
                                    .compensated = buffers.Output(1),
-                                   .is_negative = buffers.ByteOutput(),
-                                   .decoded = buffers.Output(2),
+                                   .signs = buffers.Output(2),
+                                   .decoded = buffers.Output(3),
                                    .bits = buffers.BitOutput(),
                                    .count = Buffers::kElements};
   const auto fused = [&] {

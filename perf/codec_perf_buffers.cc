@@ -59,7 +59,6 @@ Buffers::Buffers() {
     halves[i] = static_cast<uint16_t>((random.Next() & 0x83FF) | 0x3C00);
   }
   for (float*& output : outputs_) output = static_cast<float*>(Allocate(kElements * sizeof(float)));
-  byte_output_ = static_cast<uint8_t*>(Allocate(kElements));
   bit_output_ = static_cast<uint8_t*>(Allocate(kElements / 8));
   scale_output_ = static_cast<float*>(Allocate(kElements / kMinBlock * sizeof(float)));
   for (size_t packet = 0; packet < kPackets; ++packet) {

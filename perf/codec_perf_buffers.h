@@ -18,13 +18,12 @@ class Buffers {
   static constexpr size_t kPackets = 8;
   static constexpr size_t kMinBlock = 64;
 
-  // Made by the first call (about 1.6 GB). For one thread.
+  // Made by the first call (about 1.8 GB). For one thread.
   static Buffers& Get();
 
   const float* Numbers(size_t i) const { return numbers_[i]; }  // i < 2; ordinary fp32
   const void* Halves() const { return halves_; }                // finite as fp16 and as bf16
-  float* Output(size_t i) { return outputs_[i]; }               // i < 3
-  uint8_t* ByteOutput() { return byte_output_; }                // a byte per element
+  float* Output(size_t i) { return outputs_[i]; }               // i < 4
   uint8_t* BitOutput() { return bit_output_; }
   float* ScaleOutput() { return scale_output_; }  // enough for blocks of kMinBlock
   const uint8_t* const* Packets() const { return packets_; }
@@ -41,8 +40,7 @@ class Buffers {
   std::vector<std::unique_ptr<void, Free>> memory_;
   float* numbers_[2];
   void* halves_;
-  float* outputs_[3];
-  uint8_t* byte_output_;
+  float* outputs_[4];
   uint8_t* bit_output_;
   float* scale_output_;
   const uint8_t* packets_[kPackets];

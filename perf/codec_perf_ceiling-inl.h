@@ -4,6 +4,9 @@
 // options).
 #pragma once
 
+#include <type_traits>
+#include <utility>
+
 #include "codec_perf_ceiling.h"
 
 #if defined(__x86_64__)
@@ -42,6 +45,8 @@ constexpr Traffic TrafficOf(Shape shape) {
 }
 
 constexpr size_t kLine = 64;
+
+enum class Store { kPlain, kStreamed };
 
 // The compiler is told that a loaded line is used, so that no arithmetic is needed to keep the
 // load.
@@ -98,76 +103,89 @@ inline void Fence() {
 #endif
 }
 
-// All buffers advance together: line step of 32 of a group touches an fp32 buffer every time, a
-// 16-bit one every second time, bits once.
-template <Shape kShape, Store kStore>
+// Whether a buffer with this many lines per group has one at `step`, 0 to 31.
+constexpr bool HasLine(size_t lines, size_t step) { return step % (kF32 / lines) == 0; }
+
+constexpr size_t kFetchAhead = 4096;
+
+template <size_t kLines, size_t kStep, bool kFetch>
+void ReadStep(const char*& from) {
+  if constexpr (HasLine(kLines, kStep)) {
+    // May point beyond the buffer.
+    if constexpr (kFetch) {
+      __builtin_prefetch(
+          reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(from) + kFetchAhead));
+    }
+    LoadLine(from);
+    from += kLine;
+  }
+}
+
+template <size_t kLines, size_t kStep, Store kStore>
+void WriteStep(char*& to) {
+  if constexpr (HasLine(kLines, kStep)) {
+    // Few lines go the way of ordinary stores in the kernels, too.
+    WriteLine<kLines == kBits ? Store::kPlain : kStore>(to);
+    to += kLine;
+  }
+}
+
+template <Shape kShape>
+constexpr Traffic kTraffic = TrafficOf(kShape);
+
+// All buffers advance together, line by line: the order in which memory was found to be fastest.
+template <Shape kShape, Store kStore, bool kFetch>
 void Pass(const TrafficBuffers& buffers, size_t groups) {
-  constexpr Traffic kTraffic = TrafficOf(kShape);
   const char* read[Traffic::kMaxBuffers];
   char* write[Traffic::kMaxBuffers];
-  for (size_t i = 0; i < kTraffic.read_count; ++i) {
+  for (size_t i = 0; i < Traffic::kMaxBuffers; ++i) {
     read[i] = static_cast<const char*>(buffers.read[i]);
+    write[i] = static_cast<char*>(buffers.write[i]);
   }
-  for (size_t i = 0; i < kTraffic.write_count; ++i) write[i] = static_cast<char*>(buffers.write[i]);
-  for (size_t group = 0; group < groups; ++group) {
-    for (size_t step = 0; step < kF32; step += 4) {
-#pragma GCC unroll 9
-      for (size_t i = 0; i < kTraffic.read_count; ++i) {
-        const size_t lines = kTraffic.read_lines[i];
-        for (size_t k = 0; k < 4; ++k) {
-          if ((step + k) % (kF32 / lines) == 0) {
-            LoadLine(read[i]);
-            read[i] += kLine;
-          }
-        }
-      }
-#pragma GCC unroll 2
-      for (size_t i = 0; i < kTraffic.write_count; ++i) {
-        const size_t lines = kTraffic.write_lines[i];
-        for (size_t k = 0; k < 4; ++k) {
-          if ((step + k) % (kF32 / lines) == 0) {
-            // Few lines go the way of ordinary stores in the kernels, too.
-            if (lines == kBits) {
-              WriteLine<Store::kPlain>(write[i]);
-            } else {
-              WriteLine<kStore>(write[i]);
-            }
-            write[i] += kLine;
-          }
-        }
-      }
-    }
-  }
+  const auto take_step = [&]<size_t kStep, size_t... kRead, size_t... kWrite>(
+      std::integral_constant<size_t, kStep>, std::index_sequence<kRead...>,
+      std::index_sequence<kWrite...>) {
+    (ReadStep<kTraffic<kShape>.read_lines[kRead], kStep, kFetch>(read[kRead]), ...);
+    (WriteStep<kTraffic<kShape>.write_lines[kWrite], kStep, kStore>(write[kWrite]), ...);
+  };
+  const auto take_group = [&]<size_t... kStep>(std::index_sequence<kStep...>) {
+    (take_step(std::integral_constant<size_t, kStep>(),
+               std::make_index_sequence<kTraffic<kShape>.read_count>(),
+               std::make_index_sequence<kTraffic<kShape>.write_count>()),
+     ...);
+  };
+  for (size_t group = 0; group < groups; ++group) take_group(std::make_index_sequence<kF32>());
   if constexpr (kStore == Store::kStreamed) Fence();
 }
 
 template <Shape kShape>
-CeilingPass PassOf(Store store) {
-  return store == Store::kPlain ? &Pass<kShape, Store::kPlain> : &Pass<kShape, Store::kStreamed>;
+CeilingPasses PassesOf() {
+  return {&Pass<kShape, Store::kPlain, false>, &Pass<kShape, Store::kStreamed, false>,
+          &Pass<kShape, Store::kStreamed, true>};
 }
 
-CeilingPass PassOf(Shape shape, Store store) {
+CeilingPasses PassesOf(Shape shape) {
   switch (shape) {
     case Shape::kCompressF32:
-      return PassOf<Shape::kCompressF32>(store);
+      return PassesOf<Shape::kCompressF32>();
     case Shape::kCompressHalf:
-      return PassOf<Shape::kCompressHalf>(store);
+      return PassesOf<Shape::kCompressHalf>();
     case Shape::kSignF32:
-      return PassOf<Shape::kSignF32>(store);
+      return PassesOf<Shape::kSignF32>();
     case Shape::kDecodeF32:
-      return PassOf<Shape::kDecodeF32>(store);
+      return PassesOf<Shape::kDecodeF32>();
     case Shape::kDecodeHalf:
-      return PassOf<Shape::kDecodeHalf>(store);
+      return PassesOf<Shape::kDecodeHalf>();
     case Shape::kAverage8:
-      return PassOf<Shape::kAverage8>(store);
+      return PassesOf<Shape::kAverage8>();
     case Shape::kServer8:
-      return PassOf<Shape::kServer8>(store);
+      return PassesOf<Shape::kServer8>();
     case Shape::kDense4:
-      return PassOf<Shape::kDense4>(store);
+      return PassesOf<Shape::kDense4>();
     case Shape::kRead:
-      return PassOf<Shape::kRead>(store);
+      return PassesOf<Shape::kRead>();
   }
-  return nullptr;
+  return {};
 }
 
 }  // namespace

@@ -7,11 +7,11 @@
 
 namespace onebit::perf {
 
-CeilingPass CeilingPassOf(Shape shape, Store store) {
+CeilingPasses CeilingPassesOf(Shape shape) {
 #if ONEBIT_PERF_HAVE_AVX512
-  if (__builtin_cpu_supports("avx512f")) return Avx512CeilingPassOf(shape, store);
+  if (__builtin_cpu_supports("avx512f")) return Avx512CeilingPassesOf(shape);
 #endif
-  return PassOf(shape, store);
+  return PassesOf(shape);
 }
 
 }  // namespace onebit::perf

@@ -3,6 +3,7 @@
 // What memory allows: passes over the same buffers as a kernel, without its arithmetic.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -25,8 +26,6 @@ struct TrafficBuffers {
   void* write[Traffic::kMaxBuffers] = {};
 };
 
-enum class Store { kPlain, kStreamed };
-
 // Touches `groups` groups of every buffer, in step. Buffers are aligned to 64 bytes.
 using CeilingPass = void (*)(const TrafficBuffers& buffers, size_t groups);
 
@@ -43,10 +42,13 @@ enum class Shape {
   kRead,          // fp32
 };
 
-// The pass of a shape for this processor. Shapes without a large output ignore `store`.
-CeilingPass CeilingPassOf(Shape shape, Store store);
+// The passes of a shape for this processor, of which the fastest counts: with plain stores, with
+// non-temporal ones, and with these and lines fetched ahead. Without a large output the first two
+// are the same.
+using CeilingPasses = std::array<CeilingPass, 3>;
+CeilingPasses CeilingPassesOf(Shape shape);
 
 // The same for processors with AVX-512.
-CeilingPass Avx512CeilingPassOf(Shape shape, Store store);
+CeilingPasses Avx512CeilingPassesOf(Shape shape);
 
 }  // namespace onebit::perf

@@ -5,6 +5,6 @@
 
 namespace onebit::perf {
 
-CeilingPass Avx512CeilingPassOf(Shape shape, Store store) { return PassOf(shape, store); }
+CeilingPasses Avx512CeilingPassesOf(Shape shape) { return PassesOf(shape); }
 
 }  // namespace onebit::perf

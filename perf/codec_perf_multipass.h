@@ -15,14 +15,14 @@ struct MultiPassBuffers {
   const float* residual_in;
   float* residual_out;
   float* compensated;
-  uint8_t* is_negative;  // one byte per element, as a tensor of bool
+  float* signs;
   float* decoded;
   uint8_t* bits;
   size_t count;
 };
 
-// Six vectorised passes with one l2 scale: add, norm, sign, scale, subtract, pack. Returns the
-// scale.
+// Six vectorised passes with one l2 scale: add, norm, sign, scale, subtract, pack. As in frameworks
+// signs are a tensor of the input's type; unlike there, nothing is allocated. Returns the scale.
 float CompressInSixPasses(const MultiPassBuffers& buffers);
 
 }  // namespace onebit::perf

@@ -5,16 +5,16 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/decode.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include <hwy/cache_control.h>
-#include "kernels/cpu/emit-inl.h"
 #include "kernels/cpu/fp_env.h"
 #include "kernels/cpu/packets-inl.h"
+#include "kernels/cpu/stream-inl.h"
 #include "kernels/kernels.h"
 
 HWY_BEFORE_NAMESPACE();

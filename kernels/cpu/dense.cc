@@ -5,15 +5,16 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/dense.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include <hwy/cache_control.h>
-#include "kernels/cpu/emit-inl.h"
 #include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/stream-inl.h"
+#include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/kernels.h"
 
@@ -25,59 +26,81 @@ namespace {
 // Inputs are added in groups of at most this many; between groups sums wait in the tile.
 inline constexpr size_t kMaxGroupInputs = 8;
 
-// sum[i] = (sum[i] +) input_0[i] + input_1[i] + ... for whole vectors.
+// Part of a tile: sum = (sum +) input_0 + input_1 + ..., and after the last input output = sum /
+// divisor.
+struct DensePart {
+  const void* inputs[kMaxGroupInputs];
+  float* sum;
+  void* output;
+  size_t count;
+  float divisor;
+};
+
+enum class Last { kNo, kPlain, kStreamed };
+
 template <DataType kType, size_t kInputs, bool kIsFirst>
-HWY_INLINE void AddInputs(const void* const* inputs, size_t count, float* sum) {
-  for (size_t i = 0; i < count; i += kLanes) {
-    VF value = kIsFirst ? LoadF32<kType>(inputs[0], i) : hn::Load(kF32, sum + i);
+HWY_INLINE VF AddInputs(const DensePart& part, size_t i) {
+  VF sum = kIsFirst ? LoadF32<kType>(part.inputs[0], i) : hn::Load(kF32, part.sum + i);
+  HWY_UNROLL(8)
+  for (size_t k = kIsFirst ? 1 : 0; k < kInputs; ++k) {
+    sum = hn::Add(sum, LoadF32<kType>(part.inputs[k], i));
+  }
+  return sum;
+}
+
+template <DataType kType, Last kLast>
+HWY_INLINE void WriteSum(VF sum, const DensePart& part, size_t i) {
+  if constexpr (kLast == Last::kNo) {
+    hn::Store(sum, kF32, part.sum + i);
+  } else {
+    if (part.divisor != 1) sum = hn::Div(sum, hn::Set(kF32, part.divisor));
+    StoreF32As<kType, kLast == Last::kStreamed>(sum, part.output, i);
+  }
+}
+
+template <DataType kType, size_t kInputs, bool kIsFirst, Last kLast>
+HWY_NOINLINE void ReducePartAs(const DensePart& part_in_memory) {
+  using Element = ElementOf<kType>;
+  const DensePart part = part_in_memory;  // stays in registers across KeepOrder()
+  const size_t whole = part.count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
     HWY_UNROLL(8)
-    for (size_t k = kIsFirst ? 1 : 0; k < kInputs; ++k) {
-      value = hn::Add(value, LoadF32<kType>(inputs[k], i));
-    }
-    hn::Store(value, kF32, sum + i);
+    for (size_t k = 0; k < kInputs; ++k) FetchAhead<kType>(part.inputs[k], i);
+    WriteSum<kType, kLast>(AddInputs<kType, kInputs, kIsFirst>(part, i), part, i);
+    KeepOrder();
+  }
+  if (whole == part.count) return;
+  // The last, partial vector: on copies.
+  const size_t left_bytes = (part.count - whole) * sizeof(Element);
+  alignas(64) Element inputs[kInputs][kLanes] = {};
+  alignas(64) Element output[kLanes];
+  DensePart last = part;
+  last.sum = part.sum + whole;
+  last.output = output;
+  for (size_t k = 0; k < kInputs; ++k) {
+    memcpy(inputs[k], static_cast<const Element*>(part.inputs[k]) + whole, left_bytes);
+    last.inputs[k] = inputs[k];
+  }
+  constexpr Last kLastPlain = kLast == Last::kNo ? Last::kNo : Last::kPlain;
+  WriteSum<kType, kLastPlain>(AddInputs<kType, kInputs, kIsFirst>(last, 0), last, 0);
+  if constexpr (kLast != Last::kNo) {
+    memcpy(static_cast<Element*>(part.output) + whole, output, left_bytes);
   }
 }
 
 template <DataType kType, size_t kInputs>
-HWY_NOINLINE void AddGroup(const void* const* inputs, bool is_first, size_t count, float* sum) {
-  const void* group[kInputs];
-  std::copy(inputs, inputs + kInputs, group);
-  const size_t whole = count / kLanes * kLanes;
-  if (is_first) {
-    AddInputs<kType, kInputs, true>(group, whole, sum);
-  } else {
-    AddInputs<kType, kInputs, false>(group, whole, sum);
+HWY_INLINE void ReducePart(const DensePart& part, bool is_first, Last last) {
+  switch (last) {
+    case Last::kNo:
+      return is_first ? ReducePartAs<kType, kInputs, true, Last::kNo>(part)
+                      : ReducePartAs<kType, kInputs, false, Last::kNo>(part);
+    case Last::kPlain:
+      return is_first ? ReducePartAs<kType, kInputs, true, Last::kPlain>(part)
+                      : ReducePartAs<kType, kInputs, false, Last::kPlain>(part);
+    case Last::kStreamed:
+      return is_first ? ReducePartAs<kType, kInputs, true, Last::kStreamed>(part)
+                      : ReducePartAs<kType, kInputs, false, Last::kStreamed>(part);
   }
-  if (whole == count) return;
-  using Element = ElementOf<kType>;
-  alignas(64) Element last[kInputs][kLanes] = {};
-  for (size_t k = 0; k < kInputs; ++k) {
-    memcpy(last[k], static_cast<const Element*>(group[k]) + whole,
-           (count - whole) * sizeof(Element));
-    group[k] = last[k];
-  }
-  if (is_first) {
-    AddInputs<kType, kInputs, true>(group, kLanes, sum + whole);
-  } else {
-    AddInputs<kType, kInputs, false>(group, kLanes, sum + whole);
-  }
-}
-
-template <DataType kType, bool kStream>
-HWY_NOINLINE void WriteSums(const float* sum, float divisor, size_t count, void* output) {
-  using Element = ElementOf<kType>;
-  const VF by = hn::Set(kF32, divisor);
-  const bool divides = divisor != 1;
-  const size_t whole = count / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    const VF value = hn::Load(kF32, sum + i);
-    StoreF32As<kType, kStream>(divides ? hn::Div(value, by) : value, output, i);
-  }
-  if (whole == count) return;
-  alignas(64) Element last[kLanes];
-  const VF value = hn::Load(kF32, sum + whole);
-  StoreF32As<kType>(divides ? hn::Div(value, by) : value, last, 0);
-  memcpy(static_cast<Element*>(output) + whole, last, (count - whole) * sizeof(Element));
 }
 
 template <DataType kType>
@@ -86,27 +109,23 @@ void DenseReduceAs(const void* const* inputs, size_t ranks, size_t piece_count, 
   using Element = ElementOf<kType>;
   const bool is_streamed = ShouldStream(output, piece_count * sizeof(Element));
   alignas(64) float sum[kTile];
+  DensePart part = {.sum = sum, .divisor = divisor};
   for (size_t begin = 0; begin < piece_count; begin += kTile) {
-    const size_t count = std::min(kTile, piece_count - begin);
+    part.count = std::min(kTile, piece_count - begin);
+    part.output = static_cast<Element*>(output) + begin;
     for (size_t first = 0; first < ranks;) {
       const size_t left = ranks - first;
       const size_t group = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-      const void* at[kMaxGroupInputs];
       for (size_t k = 0; k < group; ++k) {
-        at[k] = static_cast<const Element*>(inputs[first + k]) + begin;
+        part.inputs[k] = static_cast<const Element*>(inputs[first + k]) + begin;
       }
       const bool is_first = first == 0;
-      if (group == 8) AddGroup<kType, 8>(at, is_first, count, sum);
-      if (group == 4) AddGroup<kType, 4>(at, is_first, count, sum);
-      if (group == 2) AddGroup<kType, 2>(at, is_first, count, sum);
-      if (group == 1) AddGroup<kType, 1>(at, is_first, count, sum);
       first += group;
-    }
-    Element* to = static_cast<Element*>(output) + begin;
-    if (is_streamed) {
-      WriteSums<kType, true>(sum, divisor, count, to);
-    } else {
-      WriteSums<kType, false>(sum, divisor, count, to);
+      const Last last = first < ranks ? Last::kNo : is_streamed ? Last::kStreamed : Last::kPlain;
+      if (group == 8) ReducePart<kType, 8>(part, is_first, last);
+      if (group == 4) ReducePart<kType, 4>(part, is_first, last);
+      if (group == 2) ReducePart<kType, 2>(part, is_first, last);
+      if (group == 1) ReducePart<kType, 1>(part, is_first, last);
     }
   }
   if (is_streamed) hwy::FlushStream();
@@ -139,7 +158,8 @@ HWY_EXPORT(DenseReduce);
 void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType type,
                  bool is_average, void* output) {
   const DefaultFpScope fp;
-  HWY_DYNAMIC_DISPATCH(DenseReduce)(inputs, ranks, count, type, is_average, output);
+  HWY_DYNAMIC_DISPATCH(DenseReduce)
+  (inputs, ranks, count, type, is_average, output);
 }
 
 }  // namespace onebit::kernels::cpu

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The second sweep over a tile: signs and residuals from the cached z. Per-target header.
+// The losses of a tile whose z is cached. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_EMIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_EMIT_INL_H_
 #undef ONEBIT_KERNELS_CPU_EMIT_INL_H_
@@ -22,111 +22,44 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
-// What the second sweep of a tile writes.
-struct TileOutput {
-  const float* z;       // padded as LoadTile does
-  const uint8_t* mask;  // padded, or null
-  size_t count;
-  float scale;
-  uint8_t* bits;   // BitBytes(count) bytes, unaligned; or null
-  void* residual;  // or null
-};
+using EmitTile = void (*)(const TileOutput& tile, const float* z);
 
-using EmitTile = void (*)(const TileOutput& tile);
-
-// All bits of the padded tile.
-HWY_INLINE void EmitSigns(const float* z, size_t count, uint8_t* padded) {
-  for (size_t group = 0; group < count; group += kGroup) {
-    HWY_DEFAULT_UNROLL
-    for (size_t i = group; i < group + kGroup; i += kLanes) {
-      StoreBitsOf(hn::Lt(hn::Load(kF32, z + i), hn::Zero(kF32)), i, padded);
-    }
-  }
-}
-
-template <bool kMasked>
-HWY_INLINE VF LostAt(const TileOutput& tile, VF z, MF is_negative, VF scale, VF negative_scale,
-                     size_t i) {
-  const VF lost = hn::Sub(z, hn::IfThenElse(is_negative, negative_scale, scale));
-  if constexpr (kMasked) return hn::IfThenElseZero(MaskOfBits(tile.mask, i), lost);
-  (void)tile;
-  (void)i;
-  return lost;
-}
-
-template <Residual kResidual, bool kMasked, bool kBits, bool kStream>
-HWY_NOINLINE void EmitTileAs(const TileOutput& tile) {
-  constexpr DataType kType = kResidualType<kResidual>;
+template <Residual kResidual, bool kMasked, bool kStream>
+HWY_NOINLINE void EmitTileAs(const TileOutput& tile, const float* z) {
   const VF scale = hn::Set(kF32, tile.scale);
-  const VF negative_scale = hn::Neg(scale);
-  TileBits bits;
-  size_t i = 0;
-  for (; i + kGroup <= tile.count; i += kGroup) {
-    HWY_DEFAULT_UNROLL
-    for (size_t j = i; j < i + kGroup; j += kLanes) {
-      const VF z = hn::Load(kF32, tile.z + j);
-      const MF is_negative = hn::Lt(z, hn::Zero(kF32));
-      if constexpr (kBits) StoreBitsOf(is_negative, j, bits.bytes);
-      const VF lost = LostAt<kMasked>(tile, z, is_negative, scale, negative_scale, j);
-      StoreF32As<kType, kStream>(lost, tile.residual, j);
-    }
+  const size_t whole = tile.count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    WriteLoss<kResidual, kMasked, kStream>(hn::Load(kF32, z + i), scale, tile, i);
   }
-  if (i < tile.count) {
-    alignas(64) ElementOf<kType> last[kGroup];
-    for (size_t j = i; j < i + kGroup; j += kLanes) {
-      const VF z = hn::Load(kF32, tile.z + j);
-      const MF is_negative = hn::Lt(z, hn::Zero(kF32));
-      if constexpr (kBits) StoreBitsOf(is_negative, j, bits.bytes);
-      const VF lost = LostAt<kMasked>(tile, z, is_negative, scale, negative_scale, j);
-      StoreF32As<kType>(lost, last, j - i);
-    }
-    memcpy(static_cast<ElementOf<kType>*>(tile.residual) + i, last,
-           (tile.count - i) * sizeof(last[0]));
-  }
-  if constexpr (kBits) memcpy(tile.bits, bits.bytes, BitBytes(tile.count));
+  if (whole == tile.count) return;
+  alignas(64) ElementOf<kResidualType<kResidual>> last[kLanes];
+  VF loss = hn::Load(kF32, z + whole);
+  loss = hn::Sub(loss, hn::IfThenElse(IsNegative(loss), hn::Neg(scale), scale));
+  if constexpr (kMasked) loss = hn::IfThenElseZero(MaskOfBits(tile.mask, whole), loss);
+  StoreF32As<kResidualType<kResidual>>(loss, last, 0);
+  memcpy(static_cast<ElementOf<kResidualType<kResidual>>*>(tile.residual) + whole, last,
+         (tile.count - whole) * sizeof(last[0]));
 }
 
-inline HWY_NOINLINE void EmitSignsOnly(const TileOutput& tile) {
-  TileBits bits;
-  EmitSigns(tile.z, tile.count, bits.bytes);
-  memcpy(tile.bits, bits.bytes, BitBytes(tile.count));
-}
-
-// ---- Choice of the instance, once per call
-
-template <Residual kResidual, bool kMasked>
-EmitTile ChooseEmit(bool with_bits, bool is_streamed) {
-  if (with_bits) {
-    return is_streamed ? &EmitTileAs<kResidual, kMasked, true, true>
-                       : &EmitTileAs<kResidual, kMasked, true, false>;
+template <Residual kResidual>
+EmitTile ChooseEmit(bool is_masked, bool is_streamed) {
+  if (is_masked) {
+    return is_streamed ? &EmitTileAs<kResidual, true, true> : &EmitTileAs<kResidual, true, false>;
   }
-  return is_streamed ? &EmitTileAs<kResidual, kMasked, false, true>
-                     : &EmitTileAs<kResidual, kMasked, false, false>;
+  return is_streamed ? &EmitTileAs<kResidual, false, true> : &EmitTileAs<kResidual, false, false>;
 }
 
-// Signs and residual, or only one of them; kNone with signs only.
-inline EmitTile ChooseEmitTile(Residual residual, bool is_masked, bool with_bits,
-                               bool is_streamed) {
+// Null without residual.
+inline EmitTile ChooseEmitTile(Residual residual, bool is_masked, bool is_streamed) {
   switch (residual) {
     case Residual::kNone:
-      return &EmitSignsOnly;
+      return nullptr;
     case Residual::kF32:
-      return is_masked ? ChooseEmit<Residual::kF32, true>(with_bits, is_streamed)
-                       : ChooseEmit<Residual::kF32, false>(with_bits, is_streamed);
+      return ChooseEmit<Residual::kF32>(is_masked, is_streamed);
     case Residual::kBf16:
-      return is_masked ? ChooseEmit<Residual::kBf16, true>(with_bits, is_streamed)
-                       : ChooseEmit<Residual::kBf16, false>(with_bits, is_streamed);
+      return ChooseEmit<Residual::kBf16>(is_masked, is_streamed);
   }
   return nullptr;
-}
-
-// ---- Streaming stores
-
-// From this size on an output is assumed not to be read again before it would have left the caches.
-inline constexpr size_t kStreamBytes = size_t{4} << 20;
-
-inline bool ShouldStream(const void* output, size_t bytes) {
-  return bytes >= kStreamBytes && reinterpret_cast<uintptr_t>(output) % 64 == 0;
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

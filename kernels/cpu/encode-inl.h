@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks to scales, signs and residuals; the same for the worker (z from the input) and the server
 // (y from packets), which differ in their `Source`:
-//   in                    CompressInput or ReduceInput
-//   Load(...)             LoadTile for a part of the piece
-//   SentScale(a)          the scale that is sent for a block whose scale is a
-//   LostScale(t)          what the residual is formed with when t was sent
+//   in                           CompressInput or ReduceInput
+//   sweeps                       TileSweeps for its types
+//   TileAt(begin, count, space)  TileInput of a part of the piece, without mask; may put the input
+//                                into `space`, kTile floats
+//   SentScale(a)                 the scale that is sent for a block whose scale is a
+//   LostScale(t)                 when t was sent, z -+ this is lost
 // Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_ENCODE_INL_H_
@@ -23,14 +25,13 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/emit-inl.h"
+#include "kernels/cpu/stream-inl.h"
 #include "kernels/cpu/sum-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
-
-inline Sum SumOf(ScaleRule rule) { return rule == ScaleRule::kL2 ? Sum::kL2 : Sum::kL1; }
 
 template <class In>
 Residual ResidualOf(const In& in) {
@@ -45,60 +46,87 @@ inline void* At(void* array, DataType type, size_t i) {
   return array == nullptr ? nullptr : static_cast<char*>(array) + i * BytesOf(type);
 }
 
-// The tile in work, on the stack: z and the mask, both padded.
+// The tile in work, on the stack.
 struct TileScratch {
   alignas(64) float z[kTile];
-  TileBits mask_bits;
-  const uint8_t* mask;  // mask_bits or null
+  alignas(64) float space[kTile];  // for the source
+  TileBits mask_bits[2];           // of this tile and of the one before
+  size_t parity = 0;
+  const uint8_t* mask = nullptr;  // padded mask of the tile in z, or null
 
   void SetMask(const uint8_t* piece_mask, size_t begin, size_t count) {
-    mask = nullptr;
     if (piece_mask == nullptr) return;
-    CopyBitsPadded(piece_mask + begin / 8, count, mask_bits.bytes);
-    mask = mask_bits.bytes;
+    parity ^= 1;
+    CopyBitsPadded(piece_mask + begin / 8, count, mask_bits[parity].bytes);
+    mask = mask_bits[parity].bytes;
+  }
+};
+
+// What a sweep over a block finds.
+struct BlockLanes {
+  SumLanes lanes;
+  size_t participants;
+
+  HWY_INLINE void Clear() {
+    lanes.Clear();
+    participants = 0;
   }
 };
 
 template <class Source>
-HWY_INLINE void ReadTile(const Source& source, size_t begin, size_t count, float* lanes,
-                         TileScratch& scratch) {
+HWY_INLINE void SweepTile(const Source& source, LoadTile sweep, size_t begin, size_t count,
+                          TileScratch& scratch, BlockLanes* block, uint8_t* bits,
+                          const TileOutput* before) {
   scratch.SetMask(source.in.mask, begin, count);
-  source.Load(begin, count, scratch.mask, lanes, scratch.z);
+  TileInput tile = source.TileAt(begin, count, scratch.space);
+  tile.mask = scratch.mask;
+  if (block == nullptr) {
+    sweep(tile, scratch.z, nullptr, nullptr, nullptr);
+  } else {
+    block->participants += tile.mask == nullptr ? count : CountBits(tile.mask, count);
+    sweep(tile, scratch.z, block->lanes.lane, bits + begin / 8, before);
+  }
 }
 
-// First sweep over a block: its sum and the number of its elements that take part. Leaves the last
-// (for short blocks: the only) tile in `scratch`.
+// z of a tile, once more.
 template <class Source>
-HWY_INLINE BlockSum ReadBlock(const Source& source, size_t begin, size_t count,
-                              TileScratch& scratch, size_t* participants) {
-  SumLanes lanes = {};
-  *participants = 0;
+HWY_INLINE void ReloadTile(const Source& source, size_t begin, size_t count, TileScratch& scratch) {
+  SweepTile(source, source.sweeps.load, begin, count, scratch, nullptr, nullptr, nullptr);
+}
+
+// First sweep over a block. Leaves the last (for short blocks: the only) tile in `scratch`.
+template <class Source>
+HWY_INLINE void ReadBlock(const Source& source, size_t begin, size_t count, TileScratch& scratch,
+                          BlockLanes& block, uint8_t* bits) {
+  block.Clear();
   for (size_t offset = 0; offset < count; offset += kTile) {
-    const size_t tile_count = std::min(kTile, count - offset);
-    ReadTile(source, begin + offset, tile_count, lanes.lane, scratch);
-    *participants += scratch.mask == nullptr ? tile_count : CountBits(scratch.mask, tile_count);
+    SweepTile(source, source.sweeps.sum, begin + offset, std::min(kTile, count - offset), scratch,
+              &block, bits, nullptr);
   }
-  const float narrow = TreeSum(lanes);
+}
+
+// The sum of a block that was just read.
+template <class Source>
+HWY_INLINE BlockSum SumOfBlock(const Source& source, size_t begin, size_t count,
+                               const BlockLanes& block, TileScratch& scratch) {
+  const float narrow = TreeSum(block.lanes);
   if (HWY_LIKELY(IsSafeSum(narrow))) return {narrow, true};
   WideSum wide;
   for (size_t offset = 0; offset < count; offset += kTile) {
     const size_t tile_count = std::min(kTile, count - offset);
-    if (count > kTile) ReadTile(source, begin + offset, tile_count, nullptr, scratch);
-    wide.Add(scratch.z, tile_count, SumOf(source.in.rule));
+    if (count > kTile) ReloadTile(source, begin + offset, tile_count, scratch);
+    wide.Add(scratch.z, tile_count, source.in.rule);
   }
   return ChooseSumOf(narrow, wide, ResidualOf(source.in));
 }
 
-// Second sweep over the tile in `scratch`.
 template <class In>
-HWY_INLINE void WriteTile(const In& in, size_t begin, size_t count, float scale, EmitTile emit,
-                          const TileScratch& scratch, uint8_t* bits) {
-  emit({.z = scratch.z,
-        .mask = scratch.mask,
-        .count = count,
-        .scale = scale,
-        .bits = bits == nullptr ? nullptr : bits + begin / 8,
-        .residual = At(in.residual_out, in.residual_type, begin)});
+HWY_INLINE TileOutput OutputOf(const In& in, size_t begin, size_t count, float scale,
+                               const TileScratch& scratch) {
+  return {.residual = At(in.residual_out, in.residual_type, begin),
+          .mask = scratch.mask,
+          .count = count,
+          .scale = scale};
 }
 
 template <class In>
@@ -110,21 +138,34 @@ template <class Source>
 bool EncodeBlocks(const Source& source, size_t block, float* scales, uint8_t* bits) {
   const auto& in = source.in;
   const bool is_streamed = IsStreamed(in);
-  const EmitTile emit = ChooseEmitTile(ResidualOf(in), in.mask != nullptr, true, is_streamed);
+  const EmitTile emit = ChooseEmitTile(ResidualOf(in), in.mask != nullptr, is_streamed);
+  const bool can_swap = emit != nullptr && is_streamed && block <= kTile && block % kSumLanes == 0;
   TileScratch scratch;
   bool is_finite = true;
+  BlockLanes lanes;
+  bool is_read = false;  // whether the sweep over the block before has read this one
   for (size_t begin = 0; begin < in.count; begin += block) {
     const size_t count = std::min(block, in.count - begin);
-    size_t participants;
-    const BlockSum sum = ReadBlock(source, begin, count, scratch, &participants);
-    const float sent = source.SentScale(ScaleOfSum(sum.sum, participants, in.rule));
+    if (!is_read) ReadBlock(source, begin, count, scratch, lanes, bits);
+    is_read = false;
+    const BlockSum sum = SumOfBlock(source, begin, count, lanes, scratch);
+    const float sent = source.SentScale(ScaleOfSum(sum.sum, lanes.participants, in.rule));
     scales[begin / block] = sent;
     is_finite = is_finite && sum.is_in_range && std::isfinite(sent);
+    if (emit == nullptr) continue;
     const float lost = source.LostScale(sent);
+    const size_t next = begin + count;
+    if (can_swap && in.count - next >= block) {
+      const TileOutput before = OutputOf(in, begin, count, lost, scratch);
+      lanes.Clear();
+      SweepTile(source, source.sweeps.sum_and_swap, next, block, scratch, &lanes, bits, &before);
+      is_read = true;
+      continue;
+    }
     for (size_t offset = 0; offset < count; offset += kTile) {
       const size_t tile_count = std::min(kTile, count - offset);
-      if (count > kTile) ReadTile(source, begin + offset, tile_count, nullptr, scratch);
-      WriteTile(in, begin + offset, tile_count, lost, emit, scratch, bits);
+      if (count > kTile) ReloadTile(source, begin + offset, tile_count, scratch);
+      emit(OutputOf(in, begin + offset, tile_count, lost, scratch), scratch.z);
     }
   }
   if (is_streamed) hwy::FlushStream();
@@ -135,31 +176,31 @@ template <class Source>
 void EncodeSigns(const Source& source, uint8_t* bits, TensorSum* sum) {
   const auto& in = source.in;
   TileScratch scratch;
+  BlockLanes lanes;
   for (size_t begin = 0; begin < in.count; begin += kTensorSumBlock) {
     const size_t count = std::min(kTensorSumBlock, in.count - begin);
-    size_t participants;
-    const BlockSum block = ReadBlock(source, begin, count, scratch, &participants);
-    sum->element_count += participants;
+    ReadBlock(source, begin, count, scratch, lanes, bits);
+    const BlockSum block = SumOfBlock(source, begin, count, lanes, scratch);
+    sum->element_count += lanes.participants;
     if (block.is_in_range) {
       sum->sum += block.sum;
     } else {
       sum->is_finite = false;
     }
-    WriteTile(in, begin, count, 0, &EmitSignsOnly, scratch, bits);
   }
 }
 
 template <class Source>
 void EncodeResidual(const Source& source, float scale) {
   const auto& in = source.in;
-  if (in.residual_out == nullptr) return;
   const bool is_streamed = IsStreamed(in);
-  const EmitTile emit = ChooseEmitTile(ResidualOf(in), in.mask != nullptr, false, is_streamed);
+  const EmitTile emit = ChooseEmitTile(ResidualOf(in), in.mask != nullptr, is_streamed);
+  if (emit == nullptr) return;
   TileScratch scratch;
   for (size_t begin = 0; begin < in.count; begin += kTile) {
     const size_t count = std::min(kTile, in.count - begin);
-    ReadTile(source, begin, count, nullptr, scratch);
-    WriteTile(in, begin, count, scale, emit, scratch, nullptr);
+    ReloadTile(source, begin, count, scratch);
+    emit(OutputOf(in, begin, count, scale, scratch), scratch.z);
   }
   if (is_streamed) hwy::FlushStream();
 }

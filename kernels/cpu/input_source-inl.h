@@ -22,25 +22,33 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 struct InputSource {
   const CompressInput& in;
-  LoadTile load;
-  LoadTile load_and_sum;
+  TileSweeps sweeps;
 
-  explicit InputSource(const CompressInput& input)
-      : in(input),
-        load(ChooseLoadTile(in.input_type, ResidualOf(in), in.mask != nullptr, Sum::kNone)),
-        load_and_sum(
-            ChooseLoadTile(in.input_type, ResidualOf(in), in.mask != nullptr, SumOf(in.rule))) {}
+  explicit InputSource(const CompressInput& input) : in(input), sweeps(Choose(input)) {}
 
-  void Load(size_t begin, size_t count, const uint8_t* mask, float* lanes, float* z) const {
-    const TileInput tile = {.input = At(in.input, in.input_type, begin),
-                            .residual = At(in.residual_in, in.residual_type, begin),
-                            .mask = mask,
-                            .count = count};
-    (lanes == nullptr ? load : load_and_sum)(tile, lanes, z);
+  TileInput TileAt(size_t begin, size_t count, float*) const {
+    return {.input = At(in.input, in.input_type, begin),
+            .residual = At(in.residual_in, in.residual_type, begin),
+            .mask = nullptr,
+            .count = count};
   }
 
   float SentScale(float a) const { return a; }
   float LostScale(float t) const { return t; }
+
+  static TileSweeps Choose(const CompressInput& in) {
+    const Residual residual = ResidualOf(in);
+    const bool is_masked = in.mask != nullptr;
+    switch (in.input_type) {
+      case DataType::kF32:
+        return SweepsOf<DataType::kF32>(residual, is_masked, in.rule);
+      case DataType::kF16:
+        return SweepsOf<DataType::kF16>(residual, is_masked, in.rule);
+      case DataType::kBf16:
+        return SweepsOf<DataType::kBf16>(residual, is_masked, in.rule);
+    }
+    return {};
+  }
 };
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

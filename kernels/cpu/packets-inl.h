@@ -29,9 +29,134 @@ struct RankGroup {
   float weight[kMaxGroupRanks];
 };
 
-// to[i] = from[i] + -w_0 + -w_1 ... for whole vectors up to `count`; without `from` if kIsFirst.
+using D8 = hn::ScalableTag<uint8_t>;
+inline constexpr D8 k8{};
+inline constexpr size_t kLanes8 = hn::MaxLanes(D8());
+
+// Elements i, i + 1, ... as numbers whose bit k is the sign bit of rank k.
+template <size_t kRanks>
+HWY_INLINE hn::Vec<D8> SignPatterns(const uint8_t* const* bits, size_t i) {
+  auto pattern = hn::Zero(k8);
+  HWY_UNROLL(8)
+  for (size_t k = 0; k < kRanks; ++k) {
+    const auto bit = hn::Set(k8, static_cast<uint8_t>(1u << k));
+    pattern = hn::Or(pattern, hn::IfThenElseZero(MaskOfBits(k8, bits[k], i), bit));
+  }
+  return pattern;
+}
+
+// Sign patterns select from tables: the first ranks together their sum, which the table holds for
+// every pattern of their signs, formed in rank order; each later rank its +-w. That takes half the
+// instructions of choosing every rank's weight by a mask.
+inline constexpr bool kHasTables = kLanes >= 8;
+inline constexpr size_t kTableBits = kLanes == 16 ? 4 : 3;  // one vector
+#if HWY_TARGET == HWY_AVX3
+inline constexpr size_t kSumTableBits = 5;  // two vectors
+#else
+inline constexpr size_t kSumTableBits = kTableBits;
+#endif
+
+template <size_t kRanks, bool kIsFirst>
+class RankTables {
+ public:
+  explicit RankTables(const RankGroup& group) {
+    const VU32 lane = hn::Iota(kU32, 0);
+    HWY_UNROLL(8)
+    for (size_t k = 0; k < kRanks; ++k) {
+      const size_t bit_of_index = k < kSummed ? k : (k - kSummed) % kTableBits;
+      const VU32 bit = hn::Set(kU32, 1u << bit_of_index);
+      const MF is_negative = hn::RebindMask(kF32, hn::Eq(hn::And(lane, bit), bit));
+      const VF weight = hn::Set(kF32, group.weight[k]);
+      weight_[k] = hn::IfThenElse(is_negative, hn::Neg(weight), weight);
+    }
+    low_sums_ = high_sums_ = weight_[0];
+    HWY_UNROLL(8)
+    for (size_t k = 1; k < kSummed && k < kTableBits; ++k)
+      low_sums_ = hn::Add(low_sums_, weight_[k]);
+    if constexpr (kSummed > kTableBits) {
+      // Lanes do not reach the bit of this rank: it chooses the vector, and its lanes are all +w.
+      high_sums_ = hn::Sub(low_sums_, weight_[kTableBits]);
+      low_sums_ = hn::Add(low_sums_, weight_[kTableBits]);
+    }
+  }
+
+  // sum, if not the first group, +- every rank's weight in order.
+  HWY_INLINE VF Add(VF sum, VU32 pattern) const {
+    if constexpr (kSummed > kTableBits) {
+#if HWY_TARGET == HWY_AVX3
+      // Looks at the lowest five bits only; Highway 1.0.3 has no name for it.
+      sum = VF{_mm512_permutex2var_ps(low_sums_.raw, pattern.raw, high_sums_.raw)};
+#endif
+    } else if constexpr (kSummed > 0) {
+      sum = hn::TableLookupLanes(low_sums_, IndexAt<0>(pattern));
+    }
+    return AddWeights<kSummed>(sum, pattern);
+  }
+
+ private:
+  static constexpr size_t kSummed = !kIsFirst ? 0 : HWY_MIN(kRanks, kSumTableBits);
+
+  // kTableBits bits of the pattern from kBit on.
+  template <size_t kBit>
+  static HWY_INLINE auto IndexAt(VU32 pattern) {
+    if constexpr (kBit != 0) pattern = hn::ShiftRight<static_cast<int>(kBit)>(pattern);
+    if constexpr (kRanks - kBit > kTableBits) {
+      pattern = hn::And(pattern, hn::Set(kU32, kLanes - 1));
+    }
+    return hn::IndicesFromVec(kF32, pattern);
+  }
+
+  template <size_t kBegin>
+  HWY_INLINE VF AddWeights(VF sum, VU32 pattern) const {
+    if constexpr (kBegin >= kRanks) {
+      return sum;
+    } else {
+      const auto index = IndexAt<kBegin>(pattern);
+      HWY_UNROLL(8)
+      for (size_t k = kBegin; k < kRanks && k < kBegin + kTableBits; ++k) {
+        sum = hn::Add(sum, hn::TableLookupLanes(weight_[k], index));
+      }
+      return AddWeights<kBegin + kTableBits>(sum, pattern);
+    }
+  }
+
+  VF weight_[kRanks];
+  VF low_sums_;
+  VF high_sums_;
+};
+
+// to[i] = from[i] +- w_0 +- w_1 ... for whole vectors up to `count`; without `from` if kIsFirst.
 template <size_t kRanks, bool kIsFirst, bool kStream>
-HWY_NOINLINE void AddRanks(const RankGroup& group, size_t count, const float* from, float* to) {
+HWY_INLINE void AddPatterns(const RankTables<kRanks, kIsFirst>& tables, const uint8_t* patterns,
+                            size_t count, const float* from, float* to) {
+  HWY_DEFAULT_UNROLL
+  for (size_t i = 0; i < count; i += kLanes) {
+    const VU32 pattern = hn::PromoteTo(kU32, hn::Load(hn::Rebind<uint8_t, DF>(), patterns + i));
+    const VF before = kIsFirst ? hn::Zero(kF32) : hn::Load(kF32, from + i);
+    StoreF32As<DataType::kF32, kStream>(tables.Add(before, pattern), to, i);
+  }
+}
+
+template <size_t kRanks, bool kIsFirst, bool kStream>
+HWY_INLINE void AddRanksByTable(const RankGroup& group, size_t count, const float* from,
+                                float* to) {
+  const RankTables<kRanks, kIsFirst> tables(group);
+  const uint8_t* bits[kRanks];
+  HWY_UNROLL(8)
+  for (size_t k = 0; k < kRanks; ++k) bits[k] = group.bits[k];
+  alignas(64) uint8_t patterns[kLanes8];
+  size_t i = 0;
+  for (; i + kLanes8 <= count; i += kLanes8) {
+    hn::Store(SignPatterns<kRanks>(bits, i), k8, patterns);
+    AddPatterns<kRanks, kIsFirst, kStream>(tables, patterns, kLanes8, from + i, to + i);
+  }
+  if (i == count) return;
+  hn::Store(SignPatterns<kRanks>(bits, i), k8, patterns);
+  AddPatterns<kRanks, kIsFirst, kStream>(tables, patterns, count - i, from + i, to + i);
+}
+
+template <size_t kRanks, bool kIsFirst, bool kStream>
+HWY_INLINE void AddRanksByMask(const RankGroup& group, size_t count, const float* from, float* to) {
   VF weight[kRanks];
   const uint8_t* bits[kRanks];
   HWY_UNROLL(8)
@@ -40,20 +165,22 @@ HWY_NOINLINE void AddRanks(const RankGroup& group, size_t count, const float* fr
     bits[k] = group.bits[k];
   }
   for (size_t i = 0; i < count; i += kLanes) {
-    VF sum;
-    size_t k = 0;
-    if constexpr (kIsFirst) {
-      sum = hn::IfThenElse(MaskOfBits(bits[0], i), hn::Neg(weight[0]), weight[0]);
-      k = 1;
-    } else {
-      sum = hn::Load(kF32, from + i);
-    }
+    VF sum = kIsFirst ? hn::Zero(kF32) : hn::Load(kF32, from + i);
     HWY_UNROLL(8)
-    for (; k < kRanks; ++k) {
-      const MF is_negative = MaskOfBits(bits[k], i);
-      sum = hn::IfThenElse(is_negative, hn::Sub(sum, weight[k]), hn::Add(sum, weight[k]));
+    for (size_t k = 0; k < kRanks; ++k) {
+      const VF term = hn::IfThenElse(MaskOfBits(bits[k], i), hn::Neg(weight[k]), weight[k]);
+      sum = kIsFirst && k == 0 ? term : hn::Add(sum, term);
     }
     StoreF32As<DataType::kF32, kStream>(sum, to, i);
+  }
+}
+
+template <size_t kRanks, bool kIsFirst, bool kStream>
+HWY_NOINLINE void AddRanks(const RankGroup& group, size_t count, const float* from, float* to) {
+  if constexpr (kHasTables && kRanks >= 4) {
+    AddRanksByTable<kRanks, kIsFirst, kStream>(group, count, from, to);
+  } else {
+    AddRanksByMask<kRanks, kIsFirst, kStream>(group, count, from, to);
   }
 }
 
@@ -98,7 +225,7 @@ HWY_INLINE Packets PacketsOf(const ReduceInput& in) {
 
 // Where the sums of a tile go.
 struct SumTarget {
-  float* to;         // whole vectors are written, so that up to kLanes - 1 elements follow count
+  float* to;         // written in whole vectors: up to kLanes - 1 elements beyond count
   bool is_streamed;  // past the caches; needs alignment to 64 bytes
 };
 

@@ -22,24 +22,20 @@ namespace {
 struct PacketSource {
   const ReduceInput& in;
   size_t block;  // 0: one scale per packet
-  LoadTile load;
-  LoadTile load_and_sum;
+  TileSweeps sweeps;
 
   PacketSource(const ReduceInput& input, size_t block_elements)
       : in(input),
         block(block_elements),
-        load(ChooseLoadTile(DataType::kF32, ResidualOf(in), in.mask != nullptr, Sum::kNone)),
-        load_and_sum(
-            ChooseLoadTile(DataType::kF32, ResidualOf(in), in.mask != nullptr, SumOf(in.rule))) {}
+        sweeps(SweepsOf<DataType::kF32>(ResidualOf(in), in.mask != nullptr, in.rule)) {}
 
-  void Load(size_t begin, size_t count, const uint8_t* mask, float* lanes, float* z) const {
-    SumPackets(PacketsOf(in), begin, count, block == 0 ? 0 : begin / block, z,
-               {.to = z, .is_streamed = false});
-    const TileInput tile = {.input = z,
-                            .residual = At(in.residual_in, in.residual_type, begin),
-                            .mask = mask,
-                            .count = count};
-    (lanes == nullptr ? load : load_and_sum)(tile, lanes, z);
+  TileInput TileAt(size_t begin, size_t count, float* space) const {
+    SumPackets(PacketsOf(in), begin, count, block == 0 ? 0 : begin / block, space,
+               {.to = space, .is_streamed = false});
+    return {.input = space,
+            .residual = At(in.residual_in, in.residual_type, begin),
+            .mask = nullptr,
+            .count = count};
   }
 
   float SentScale(float a) const { return RoundedScale(a, in.ranks, in.is_sum, in.output_type); }

@@ -20,20 +20,33 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE float SumHalves(DF, VF v) { return hn::GetLane(v); }
+#else
+template <class D>
+HWY_INLINE float SumHalves(D /*d*/, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> half;
+    return SumHalves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+#endif
+
 // Adds the upper half of the lanes to the lower half until one is left.
-HWY_INLINE float TreeSum(SumLanes& lanes) {
-  float* lane = lanes.lane;
-  size_t width = kSumLanes / 2;
-  for (; width >= kLanes; width /= 2) {
-    for (size_t i = 0; i < width; i += kLanes) {
-      hn::Store(hn::Add(hn::Load(kF32, lane + i), hn::Load(kF32, lane + i + width)), kF32,
-                lane + i);
-    }
+HWY_INLINE float TreeSum(const SumLanes& lanes) {
+  constexpr size_t kVectors = kSumLanes / kLanes;
+  VF sum[kVectors / 2];
+  HWY_UNROLL(16)
+  for (size_t k = 0; k < kVectors / 2; ++k) {
+    sum[k] = hn::Add(hn::Load(kF32, lanes.lane + k * kLanes),
+                     hn::Load(kF32, lanes.lane + (k + kVectors / 2) * kLanes));
   }
-  for (; width >= 1; width /= 2) {
-    for (size_t i = 0; i < width; ++i) lane[i] += lane[i + width];
+  for (size_t width = kVectors / 4; width >= 1; width /= 2) {
+    for (size_t k = 0; k < width; ++k) sum[k] = hn::Add(sum[k], sum[k + width]);
   }
-  return lane[0];
+  return SumHalves(kF32, sum[0]);
 }
 
 // Sums from here on say by themselves that every z is finite, below 2^127 and summed without
@@ -41,16 +54,26 @@ HWY_INLINE float TreeSum(SumLanes& lanes) {
 // cannot have mattered. All others, 0 included, are formed again.
 HWY_INLINE bool IsSafeSum(float sum) { return sum >= 0x1p-100f && sum < 0x1p127f; }
 
-// The same sum in fp64. Rare, and plain code.
+// Whether z[0, count), padded with zeros to whole vectors, is all +0 and -0.
+HWY_INLINE bool IsAllZero(const float* z, size_t count) {
+  VU32 any = hn::Zero(kU32);
+  for (size_t i = 0; i < count; i += kLanes) {
+    any = hn::Or(any, hn::BitCast(kU32, hn::Load(kF32, z + i)));
+  }
+  return hn::AllTrue(kU32, hn::Eq(hn::ShiftLeft<1>(any), hn::Zero(kU32)));
+}
+
+// The same sum in fp64. Rare, and plain code, but for blocks of zeros.
 struct WideSum {
   double lane[kSumLanes] = {};
   float largest = 0;
   bool is_finite = true;
 
-  void Add(const float* z, size_t count, Sum rule) {
+  void Add(const float* z, size_t count, ScaleRule rule) {
+    if (IsAllZero(z, count)) return;
     for (size_t i = 0; i < count; ++i) {
       const double wide = z[i];
-      lane[i % kSumLanes] += rule == Sum::kL2 ? wide * wide : std::fabs(wide);
+      lane[i % kSumLanes] += rule == ScaleRule::kL2 ? wide * wide : std::fabs(wide);
       is_finite = is_finite && std::isfinite(z[i]);
       largest = std::fabs(z[i]) > largest ? std::fabs(z[i]) : largest;
     }

@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/encode-inl.h"
 #include "kernels/cpu/fp_env.h"
-#include "kernels/cpu/input_source-inl.h"
+#include "kernels/cpu/sum-inl.h"
+#include "kernels/cpu/tile-inl.h"
 #include "kernels/optimizer.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,15 +21,40 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 namespace {
 
-double SumInBlocks(const void* values, DataType type, size_t count, ScaleRule rule) {
-  const CompressInput in = {.input = values, .input_type = type, .count = count, .rule = rule};
-  const InputSource source(in);
-  TileScratch scratch;
+LoadTile ChooseSweep(DataType type, ScaleRule rule) {
+  switch (type) {
+    case DataType::kF32:
+      return SweepsOf<DataType::kF32, Residual::kNone>(false, rule).sum;
+    case DataType::kF16:
+      return SweepsOf<DataType::kF16, Residual::kNone>(false, rule).sum;
+    case DataType::kBf16:
+      return SweepsOf<DataType::kBf16, Residual::kNone>(false, rule).sum;
+  }
+  return nullptr;
+}
+
+double SumInBlocks(const void* values, DataType type, size_t piece_count, ScaleRule rule) {
+  const LoadTile sweep = ChooseSweep(type, rule);
+  alignas(64) float z[kTile];
+  TileBits signs;  // not needed
+  SumLanes lanes;
   double sum = 0;
-  for (size_t begin = 0; begin < count; begin += kTensorSumBlock) {
-    size_t participants;
-    const size_t block = std::min(kTensorSumBlock, count - begin);
-    sum += ReadBlock(source, begin, block, scratch, &participants).sum;
+  for (size_t begin = 0; begin < piece_count; begin += kTile) {
+    const size_t count = std::min(kTile, piece_count - begin);
+    const TileInput tile = {.input = static_cast<const char*>(values) + begin * BytesOf(type),
+                            .residual = nullptr,
+                            .mask = nullptr,
+                            .count = count};
+    lanes.Clear();
+    sweep(tile, z, lanes.lane, signs.bytes, nullptr);
+    const float narrow = TreeSum(lanes);
+    if (IsSafeSum(narrow)) {
+      sum += narrow;
+    } else {
+      WideSum wide;
+      wide.Add(z, count, rule);
+      sum += ChooseSumOf(narrow, wide, Residual::kNone).sum;
+    }
   }
   return sum;
 }

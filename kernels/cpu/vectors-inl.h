@@ -158,6 +158,15 @@ HWY_INLINE hn::Mask<D> MaskOfBits(D d, const uint8_t* bits, size_t i) {
 }
 HWY_INLINE MF MaskOfBits(const uint8_t* bits, size_t i) { return MaskOfBits(kF32, bits, i); }
 
+// The mask as bits, lane 0 lowest.
+HWY_INLINE uint64_t BitsOf(MF mask) {
+  uint8_t bytes[kBitPadding];
+  hn::StoreMaskBits(kF32, mask, bytes);
+  uint16_t bits = bytes[0];
+  if constexpr (kLanes > 8) memcpy(&bits, bytes, sizeof(bits));
+  return bits & ((1u << kLanes) - 1);
+}
+
 // Writes the mask as bits i, i + 1, ...; to be called in ascending order. kBitPadding bytes from
 // byte i / 8 on must be writable.
 HWY_INLINE void StoreBitsOf(MF mask, size_t i, uint8_t* bits) {
@@ -165,10 +174,8 @@ HWY_INLINE void StoreBitsOf(MF mask, size_t i, uint8_t* bits) {
     hn::StoreMaskBits(kF32, mask, bits + i / 8);
   } else {
     // A byte takes the bits of several vectors.
-    uint8_t part[kBitPadding];
-    hn::StoreMaskBits(kF32, mask, part);
-    const uint8_t before = i % 8 == 0 ? 0 : bits[i / 8];
-    bits[i / 8] = static_cast<uint8_t>(before | (part[0] << (i % 8)));
+    const uint64_t before = i % 8 == 0 ? 0 : bits[i / 8];
+    bits[i / 8] = static_cast<uint8_t>(before | (BitsOf(mask) << (i % 8)));
   }
 }
 

@@ -92,8 +92,9 @@ class Run {
   }
 
   void Fail(size_t rank, const char* cause, bool is_consequence) {
-    const int step = workers_[rank] ? workers_[rank]->current_step() + 1 : 0;
-    error_.Set(fmt::format("rank {}, step {}: {}", rank, step, cause), is_consequence);
+    const std::string when =
+        workers_[rank] ? fmt::format("step {}", workers_[rank]->current_step() + 1) : "set-up";
+    error_.Set(fmt::format("rank {}, {}: {}", rank, when, cause), is_consequence);
   }
 
   /** Wakes the ranks that wait in a collective. */

@@ -3,14 +3,20 @@
 // Runs the tests of the C API with settings of their own, which must stand before the library reads
 // its environment.
 #include <cstdlib>
+#include <filesystem>
 
 #include <gtest/gtest.h>
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  char folder[] = "/tmp/onebit_api_test.XXXXXX";
+  if (mkdtemp(folder) == nullptr) return EXIT_FAILURE;
+  const std::filesystem::path log = std::filesystem::path(folder) / "%h.%p.log";
   setenv("ONEBIT_DEBUG", "INFO", 1);
-  setenv("ONEBIT_DEBUG_FILE", "/tmp/onebit_api_test.%h.%p.log", 1);
+  setenv("ONEBIT_DEBUG_FILE", log.c_str(), 1);
   setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", "20000", 1);
   setenv("ONEBIT_ONE_EXCHANGE_ELEMENTS", "100", 1);
-  return RUN_ALL_TESTS();
+  const int result = RUN_ALL_TESTS();
+  std::filesystem::remove_all(folder);
+  return result;
 }

@@ -29,7 +29,7 @@ TEST(ResultTest, EveryCodeHasANameOfItsOwn) {
 }
 
 TEST(ResultTest, UnknownCodesHaveANameToo) {
-  for (const int code : {-1, 9, 99, 107, 12345}) {
+  for (const int code : {9, 99, 107, 127}) {  // what the enumeration has room for
     EXPECT_STREQ(onebitGetErrorString(static_cast<onebitResult_t>(code)), "unknown result code");
   }
 }

@@ -137,38 +137,6 @@ TEST_P(CompressTest, EqualsReferenceAtAnyAlignment) {
   }
 }
 
-// Large enough for the stores that bypass the caches.
-TEST_P(CompressTest, EqualsReferenceOnLargeAlignedBuffers) {
-  const size_t count = (size_t{2} << 20) + 4096 + 77;
-  for (const DataType residual_type : {DataType::kF32, DataType::kBf16}) {
-    const Bytes x = RandomElements(DataType::kF32, Numbers::kOrdinary, count, random_);
-    const Bytes e = RandomElements(residual_type, Numbers::kOrdinary, count, random_);
-    struct Outputs {
-      std::vector<float> scales;
-      Bytes bits, residual;
-    } outputs[2];
-    for (const bool is_cpu : {false, true}) {
-      Outputs& out = outputs[is_cpu ? 1 : 0];
-      out.scales.resize(BlockCount(count, 4096));
-      out.bits.resize(BitBytes(count));
-      out.residual.resize(e.size() + 64);
-      auto* aligned = reinterpret_cast<uint8_t*>(
-          (reinterpret_cast<uintptr_t>(out.residual.data()) + 63) / 64 * 64);
-      const CompressInput in = {.input = x.data(),
-                                .residual_in = e.data(),
-                                .residual_out = aligned,
-                                .residual_type = residual_type,
-                                .count = count};
-      EXPECT_TRUE((is_cpu ? cpu::CompressBlocks : reference::CompressBlocks)(
-          in, 4096, out.scales.data(), out.bits.data()));
-      out.residual.assign(aligned, aligned + e.size());
-    }
-    EXPECT_EQ(outputs[0].scales, outputs[1].scales);
-    EXPECT_TRUE(outputs[0].bits == outputs[1].bits);
-    EXPECT_TRUE(outputs[0].residual == outputs[1].residual);
-  }
-}
-
 // Pieces of a tensor give what one call over the whole gives.
 TEST_P(CompressTest, TensorSumContinuesOverPieces) {
   const size_t count = 5 * kTensorSumBlock + 100;

@@ -114,26 +114,6 @@ TEST_P(DecodeTest, EqualsReferenceAtAllMagnitudes) {
   }
 }
 
-// Large enough for the stores that bypass the caches, aligned and not.
-TEST_P(DecodeTest, EqualsReferenceOnLargeBuffers) {
-  const size_t count = (size_t{2} << 20) + 4096 + 77;
-  const PacketCase c = RandomPackets(1, count, 4096, Numbers::kOrdinary, random_);
-  for (const DataType type : {DataType::kF32, DataType::kBf16}) {
-    std::vector<float> scales = c.scales[0];
-    for (float& scale : scales) scale = reference::OutputScale(scale, 1, false, type);
-    Bytes expected(count * BytesOf(type));
-    reference::Decode(c.bits[0].data(), scales.data(), count, 4096, nullptr, type, expected.data());
-    Bytes actual(expected.size() + 128);
-    for (const size_t offset : {0, 4}) {
-      auto* output =
-          reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(actual.data()) + 63) / 64 * 64) +
-          offset;
-      cpu::Decode(c.bits[0].data(), scales.data(), count, 4096, nullptr, type, output);
-      EXPECT_EQ(0, memcmp(output, expected.data(), expected.size())) << offset;
-    }
-  }
-}
-
 TEST_P(DecodeTest, ZeroScaleKeepsTheSignOfZero) {
   const uint8_t bits = 0b10;
   const float scale = 0;

@@ -297,7 +297,7 @@ TEST(TrainerTest, AnErrorOfTheLibraryIsReportedInItsWords) {
   TrainOptions options = SmallOptions(2);
   options.block = 7;
   const std::string error = ErrorOf(options);
-  EXPECT_NE(error.find("onebitOptimizerCreate"), std::string::npos) << error;
+  EXPECT_NE(error.find("set-up: onebitOptimizerCreate"), std::string::npos) << error;
   EXPECT_NE(error.find("block"), std::string::npos) << error;
 }
 
