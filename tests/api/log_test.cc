@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/format.h"
 #include "base/log.h"
 #include "onebit/onebit.h"
 #include "tests/support/comm_group.h"
@@ -108,7 +109,7 @@ std::filesystem::path LogFile() {
 
 // "host:pid:tid onebit LEVEL text"
 bool HasNcclsGrammar(const std::string& line) {
-  const size_t begin = line.find(":" + std::to_string(getpid()) + ":");
+  const size_t begin = line.find(Format(":{}:", getpid()));
   if (begin == std::string::npos || begin == 0) return false;
   std::istringstream words(line.substr(line.find(':', begin + 1) + 1));
   long thread = 0;
