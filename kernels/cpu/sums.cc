@@ -85,7 +85,7 @@ size_t MaskOfNonzero(const float* v, size_t piece_count, uint8_t* mask) {
       }
       // Not "!=", which on some targets is false for a NaN.
       const MF is_nonzero = hn::Not(hn::Eq(value, hn::Zero(kF32)));
-      StoreBitsOf(is_nonzero, i, bits.bytes);
+      WriteBitsOf(is_nonzero, i, bits.bytes);
       nonzero_count += hn::CountTrue(kF32, is_nonzero);
     }
     memcpy(mask + begin / 8, bits.bytes, BitBytes(count));

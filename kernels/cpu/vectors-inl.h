@@ -167,11 +167,12 @@ HWY_INLINE uint64_t BitsOf(MF mask) {
   return bits & ((1u << kLanes) - 1);
 }
 
-// Writes the mask as bits i, i + 1, ...; to be called in ascending order. kBitPadding bytes from
-// byte i / 8 on must be writable.
-HWY_INLINE void StoreBitsOf(MF mask, size_t i, uint8_t* bits) {
+// Writes the mask as bits i, i + 1, ... and touches no byte without one of them; to be called in
+// ascending order.
+HWY_INLINE void WriteBitsOf(MF mask, size_t i, uint8_t* bits) {
   if constexpr (kLanes >= 8) {
-    hn::StoreMaskBits(kF32, mask, bits + i / 8);
+    const uint64_t word = BitsOf(mask);
+    memcpy(bits + i / 8, &word, kLanes / 8);
   } else {
     // A byte takes the bits of several vectors.
     const uint64_t before = i % 8 == 0 ? 0 : bits[i / 8];
