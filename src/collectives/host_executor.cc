@@ -271,6 +271,11 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
                  peer, header.segment_count, plan_->segments());
   }
+  if (const bool is_dense = call_->compressor == nullptr;
+      header.has_payload_checksum == is_dense || (header.is_nonfinite && is_dense)) {
+    return Error(Code::kCorrupt, "rank {} sent flags that do not fit a {} call", peer,
+                 is_dense ? "dense" : "compressed");
+  }
   inbound.step = plan_->ReceiveStep(header.exchange, peer, header.segment);
   if (inbound.step == kNoStep || has_arrived_[inbound.step] != 0) {
     return Error(Code::kCorrupt, "rank {} sent segment {} of exchange {} twice or unasked", peer,
