@@ -12,7 +12,8 @@
  *   // then, on the thread of each rank r:
  *   onebitCompressor_t compressor;
  *   onebitCompressorCreate(&compressor, comms[r], count, onebitFloat32, NULL);
- *   onebitAllReduce(gradients, gradients, count, onebitFloat32, onebitAvg, compressor, comms[r], NULL);
+ *   onebitAllReduce(gradients, gradients, count, onebitFloat32, onebitAvg, compressor, comms[r],
+ *                   NULL);
  *
  * Sections: results, versions and log - communicators - compressors - collectives - settings.
  *
