@@ -18,12 +18,13 @@
  * Sections: results, versions and log - communicators - compressors - collectives - settings.
  *
  * Facts that hold everywhere
- *   - Element types are onebitFloat32, onebitFloat16 and onebitBfloat16; sums and residuals are fp32.
+ *   - Element types are onebitFloat32, onebitFloat16 and onebitBfloat16; sums and residuals are
+ * fp32.
  *   - `count` is in elements and may be 0. Buffers need the alignment of their element type.
  *   - After a call every rank holds the same bytes in its output.
  *   - Nothing waits for ever: a collective that makes no progress fails after the communicator's
- *     time-out. After an error the communicator refuses work and must be destroyed; compressors keep
- *     their residuals, and the content of the output buffer is undefined.
+ *     time-out. After an error the communicator refuses work and must be destroyed; compressors
+ * keep their residuals, and the content of the output buffer is undefined.
  *   - A handle is used by one thread at a time, except where a function says otherwise. A second
  *     thread inside a call on the same handle gets onebitInvalidUsage.
  *   - Config and stats structures begin with their size, so that they can grow.
@@ -62,10 +63,10 @@ typedef enum {
   onebitInvalidUsage = 5,       /* the call is wrong in this state, or by this thread */
   onebitRemoteError = 6,        /* another rank failed; the text names it and its cause */
   onebitInProgress = 7,
-  onebitTimeout = 8,            /* the communicator's deadline passed; the text names who was late */
-  onebitMismatch = 100,         /* ranks made different calls; the text shows both sides */
-  onebitCorrupt = 101,          /* a packet was damaged on its way; its checksum or form is wrong */
-  onebitPeerLost = 102,         /* a peer's process or host is gone */
+  onebitTimeout = 8,    /* the communicator's deadline passed; the text names who was late */
+  onebitMismatch = 100, /* ranks made different calls; the text shows both sides */
+  onebitCorrupt = 101,  /* a packet was damaged on its way; its checksum or form is wrong */
+  onebitPeerLost = 102, /* a peer's process or host is gone */
   onebitNotAuthenticated = 103, /* somebody without the job's secret */
   onebitDetached = 104,         /* the compressor's communicator was destroyed */
   onebitAborted = 105,          /* onebitCommAbort was called on this communicator */
@@ -73,17 +74,10 @@ typedef enum {
 } onebitResult_t;
 
 /** Element types, with NCCL's values. */
-typedef enum {
-  onebitFloat16 = 6,
-  onebitFloat32 = 7,
-  onebitBfloat16 = 9
-} onebitDataType_t;
+typedef enum { onebitFloat16 = 6, onebitFloat32 = 7, onebitBfloat16 = 9 } onebitDataType_t;
 
 /** Reductions, with NCCL's values. */
-typedef enum {
-  onebitSum = 0,
-  onebitAvg = 4
-} onebitRedOp_t;
+typedef enum { onebitSum = 0, onebitAvg = 4 } onebitRedOp_t;
 
 typedef struct onebitComm_s* onebitComm_t;
 typedef struct onebitCompressor_s* onebitCompressor_t;
@@ -126,8 +120,8 @@ typedef enum {
   onebitLogTrace = 4
 } onebitLogLevel_t;
 
-/** Receives one line of the log, without newline. Called from any thread, by one at a time; must not
- *  call onebit. */
+/** Receives one line of the log, without newline. Called from any thread, by one at a time; must
+ * not call onebit. */
 typedef void (*onebitLogCallback_t)(onebitLogLevel_t level, const char* text, void* argument);
 
 /**
@@ -152,8 +146,8 @@ typedef struct {
   uint64_t logical_bytes;    /* count * element size over all successful collectives */
   uint64_t bytes_sent;       /* headers and payloads handed to the transport, counted there */
   uint64_t messages_sent;
-  uint64_t codec_ns;         /* time inside compression, reduction and decoding */
-  uint64_t call_ns;          /* time inside collectives, waiting included */
+  uint64_t codec_ns; /* time inside compression, reduction and decoding */
+  uint64_t call_ns;  /* time inside collectives, waiting included */
 } onebitCommStats_t;
 
 /**
@@ -165,7 +159,8 @@ typedef struct {
  * @param n       ranks, 1 to 1024.
  * @param devices NULL: host memory. Device memory needs the CUDA part, which this build lacks.
  * @return onebitInvalidArgument  NULL `comms`, `n` out of range, or `devices` not NULL.
- * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse; the text names it.
+ * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse; the text names
+ * it.
  * @return onebitOutOfMemory      not enough memory.
  *
  * Thread safety: any thread. Mirrors ncclCommInitAll.
@@ -207,7 +202,8 @@ ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
  */
 ONEBIT_API onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result);
 
-/** Number of ranks. @return onebitInvalidArgument an argument is NULL. Thread safety: any thread. */
+/** Number of ranks. @return onebitInvalidArgument an argument is NULL. Thread safety: any thread.
+ */
 ONEBIT_API onebitResult_t onebitCommCount(onebitComm_t comm, int* count);
 
 /** This rank. @return onebitInvalidArgument an argument is NULL. Thread safety: any thread. */
@@ -234,50 +230,49 @@ typedef enum {
 /** The scale of a block z of N elements. */
 typedef enum {
   onebitScaleL2 = 0, /* ||z||_2 / sqrt(N): 1-bit Adam (Tang et al. 2021, section 3) and DeepSpeed */
-  onebitScaleL1 = 1  /* ||z||_1 / N: EF-SignSGD (Karimireddy et al. 2019), 0/1 Adam (Lu et al. 2023) */
+  onebitScaleL1 =
+      1 /* ||z||_1 / N: EF-SignSGD (Karimireddy et al. 2019), 0/1 Adam (Lu et al. 2023) */
 } onebitScaleRule_t;
 
 /** Collective a compressor is for. */
-typedef enum {
-  onebitCollectiveAllReduce = 0
-} onebitCollective_t;
+typedef enum { onebitCollectiveAllReduce = 0 } onebitCollective_t;
 
 /** `block` of a config: one scale per tensor and rank, as in the papers. */
 #define ONEBIT_BLOCK_TENSOR 0
 
 /**
- * Parameters of a compressor. Start from ONEBIT_COMPRESSOR_CONFIG_INIT and set what differs; members
- * left at ONEBIT_UNDEF_INT take the default given here. All members that change messages must be
- * equal on all ranks; a difference is reported by the first call, on every rank.
+ * Parameters of a compressor. Start from ONEBIT_COMPRESSOR_CONFIG_INIT and set what differs;
+ * members left at ONEBIT_UNDEF_INT take the default given here. All members that change messages
+ * must be equal on all ranks; a difference is reported by the first call, on every rank.
  */
 typedef struct {
-  size_t size;             /* sizeof(onebitCompressorConfig_t) */
-  uint32_t magic;          /* ONEBIT_CONFIG_MAGIC */
-  uint32_t version;        /* ONEBIT_VERSION_CODE */
-  int32_t mode;            /* onebitMode_t; default onebitModeEf */
-  int32_t collective;      /* onebitCollective_t; default onebitCollectiveAllReduce */
-  int32_t scaleRule;       /* onebitScaleRule_t; default onebitScaleL2 */
-  int32_t block;           /* elements per scale, a multiple of 64, or ONEBIT_BLOCK_TENSOR; default 4096 */
-  int32_t residualType;    /* onebitFloat32 (default) or onebitBfloat16 */
-  int32_t transactional;   /* 1 (default): two generations, an error or a NaN loses nothing. 0: one;
-                              then such a call resets the residuals, which the stats count */
-  int32_t chunkAlignment;  /* each rank's share is a multiple of this many elements, itself a
-                              multiple of 8; default 64 */
-  int32_t serverResidual;  /* 1 (default). 0: error feedback on the worker side only, for comparison
-                              with systems that do so; does not satisfy the telescoping identity */
-  int64_t tensorId;        /* tells tensors apart in messages; default (negative): the number of
-                              compressors created on this communicator before */
-  const uint8_t* mask;     /* NULL: all elements take part. Otherwise one bit per element, element i
-                              being bit i mod 8 of byte i / 8; a clear bit takes the element out: its
-                              output is 0 and it is in no scale. Copied. Equal on all ranks */
+  size_t size;        /* sizeof(onebitCompressorConfig_t) */
+  uint32_t magic;     /* ONEBIT_CONFIG_MAGIC */
+  uint32_t version;   /* ONEBIT_VERSION_CODE */
+  int32_t mode;       /* onebitMode_t; default onebitModeEf */
+  int32_t collective; /* onebitCollective_t; default onebitCollectiveAllReduce */
+  int32_t scaleRule;  /* onebitScaleRule_t; default onebitScaleL2 */
+  int32_t block; /* elements per scale, a multiple of 64, or ONEBIT_BLOCK_TENSOR; default 4096 */
+  int32_t residualType;   /* onebitFloat32 (default) or onebitBfloat16 */
+  int32_t transactional;  /* 1 (default): two generations, an error or a NaN loses nothing. 0: one;
+                             then such a call resets the residuals, which the stats count */
+  int32_t chunkAlignment; /* each rank's share is a multiple of this many elements, itself a
+                             multiple of 8; default 64 */
+  int32_t serverResidual; /* 1 (default). 0: error feedback on the worker side only, for comparison
+                             with systems that do so; does not satisfy the telescoping identity */
+  int64_t tensorId;       /* tells tensors apart in messages; default (negative): the number of
+                             compressors created on this communicator before */
+  const uint8_t* mask;    /* NULL: all elements take part. Otherwise one bit per element, element i
+                             being bit i mod 8 of byte i / 8; a clear bit takes the element out: its
+                             output is 0 and it is in no scale. Copied. Equal on all ranks */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_CONFIG_MAGIC 0x0b17c0f6u
-#define ONEBIT_COMPRESSOR_CONFIG_INIT                                                              \
-  {                                                                                                \
-    sizeof(onebitCompressorConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT,  \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT,  \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL                                               \
+#define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
+  {                                                                                               \
+    sizeof(onebitCompressorConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL                                              \
   }
 
 /** What a compressor has done so far. */
@@ -305,8 +300,8 @@ typedef struct {
  * @param count      elements of the tensor; may be 0.
  * @param datatype   element type of the calls.
  * @param config     NULL: all defaults.
- * @return onebitInvalidArgument  NULL handle, unknown type, or a config member out of range; the text
- *                                names the member and what it may be.
+ * @return onebitInvalidArgument  NULL handle, unknown type, or a config member out of range; the
+ * text names the member and what it may be.
  * @return onebitOutOfMemory      not enough memory for the residuals.
  *
  * Thread safety: one thread at a time per `comm`.
@@ -345,7 +340,8 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
  *
  * Thread safety: one thread at a time per compressor.
  */
-ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint8_t* mask);
+ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
+                                                  const uint8_t* mask);
 
 /**
  * Counters and facts. @return onebitInvalidArgument an argument is NULL or `size` too small.
@@ -360,14 +356,14 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
  * Reduces `count` elements over all ranks; with a compressor, sending one bit per element.
  *
  * Dense (compressor NULL): fp32 sum in rank order, divided by n for onebitAvg, rounded once.
- * Compressed: each rank adds its residual, sends signs and scales of each rank's chunk to that rank;
- * each rank averages its chunk, adds its server residual, sends signs and scales to all
+ * Compressed: each rank adds its residual, sends signs and scales of each rank's chunk to that
+ * rank; each rank averages its chunk, adds its server residual, sends signs and scales to all
  * (1-bit Adam, Tang et al. 2021, algorithm 1; src/codec/FORMAT.md has every detail). With one rank
  * the result is the input and residuals stay untouched.
  *
- * A NaN or an infinity in any rank's input, or an overflow on the way, makes the whole output NaN on
- * every rank and changes no residual; the call still returns onebitSuccess, as on a GPU stream it
- * could not return anything else. The stats count it.
+ * A NaN or an infinity in any rank's input, or an overflow on the way, makes the whole output NaN
+ * on every rank and changes no residual; the call still returns onebitSuccess, as on a GPU stream
+ * it could not return anything else. The stats count it.
  *
  * @param sendbuff   count elements; equal to recvbuff for in place, no other overlap.
  * @param recvbuff   count elements. Undefined after an error.
@@ -414,19 +410,20 @@ ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream
 
 /** One environment variable the library understands. */
 typedef struct {
-  const char* name;         /* ONEBIT_... */
-  const char* type;         /* what its value may be */
+  const char* name; /* ONEBIT_... */
+  const char* type; /* what its value may be */
   const char* defaultValue;
-  const char* help;         /* one sentence */
-  const char* value;        /* in force now */
-  const char* source;       /* "default" or "environment" */
+  const char* help;   /* one sentence */
+  const char* value;  /* in force now */
+  const char* source; /* "default" or "environment" */
 } onebitSetting_t;
 
 /**
  * Row `index` of the settings table; `onebit_info` prints them all.
  *
  * @param setting receives texts with static storage.
- * @return onebitInvalidArgument  `setting` is NULL or there is no such row: that ends an enumeration.
+ * @return onebitInvalidArgument  `setting` is NULL or there is no such row: that ends an
+ * enumeration.
  * @return onebitInvalidUsage     the environment holds an unknown ONEBIT_* variable or a bad value.
  *
  * Thread safety: any thread. Settings are read once, at first use.
