@@ -55,11 +55,11 @@ typedef struct {
 } onebitTransportSetting;
 
 typedef struct {
-  size_t structSize;      /* set by the caller; what lies beyond it is left alone */
-  const char* name;       /* lower case, e.g. "ucx" */
-  int hasHostFace;        /* the host members below are filled */
-  size_t addressBytes;    /* upper bound of what getAddress writes */
-  size_t eagerBytes;      /* payloads up to this travel with their header; agreed between ranks */
+  size_t structSize;   /* set by the caller; what lies beyond it is left alone */
+  const char* name;    /* lower case, e.g. "ucx" */
+  int hasHostFace;     /* the host members below are filled */
+  size_t addressBytes; /* upper bound of what getAddress writes */
+  size_t eagerBytes;   /* payloads up to this travel with their header; agreed between ranks */
   const onebitTransportSetting* settings;
   size_t settingCount;
 } onebitTransportProperties;
@@ -71,9 +71,9 @@ typedef struct {
   int nranks;
   uint64_t commId; /* the same on every rank of the communicator */
   /* Called by the transport, from whatever thread runs it, when it learns that `peer` is gone while
-   * a message to or from it is pending or begun; a peer of which nothing is expected may end without
-   * a word. `text` says what was seen; it is copied. The callback takes no lock that a caller may
-   * hold. */
+   * a message to or from it is pending or begun; a peer of which nothing is expected may end
+   * without a word. `text` says what was seen; it is copied. The callback takes no lock that a
+   * caller may hold. */
   void (*peerError)(void* argument, int peer, onebitResult_t result, const char* text);
   void* peerErrorArgument;
 } onebitTransportCommInfo;
@@ -113,25 +113,24 @@ typedef struct onebitTransport {
   onebitResult_t (*open)(void* context, const onebitTransportCommInfo* info, void** comm);
   /* Writes the endpoint's address, at most `addressBytes` of the properties; sets *bytes. */
   onebitResult_t (*getAddress)(void* comm, void* address, size_t* bytes);
-  /* Connects to all ranks. addresses[r] holds addressBytes[r] bytes, own rank included. Every rank's
-   * endpoint stays open until connect has returned on all ranks. */
+  /* Connects to all ranks. addresses[r] holds addressBytes[r] bytes, own rank included. Every
+   * rank's endpoint stays open until connect has returned on all ranks. */
   onebitResult_t (*connect)(void* comm, const void* const* addresses, const size_t* addressBytes,
                             uint64_t timeoutMs);
 
   /* Starts to send a message. The header is copied; the payload stays untouched by the caller until
-   * the request is done. payload may be NULL when payloadBytes is 0. Sends that are done at once may
-   * share one request.
-   * onebitInProgress: no room now; make progress, test what is pending and try again. *request is
-   * then not set.
-   * onebitRemoteError, onebitPeerLost: the peer is gone. */
+   * the request is done. payload may be NULL when payloadBytes is 0. Sends that are done at once
+   * may share one request. onebitInProgress: no room now; make progress, test what is pending and
+   * try again. *request is then not set. onebitRemoteError, onebitPeerLost: the peer is gone. */
   onebitResult_t (*isend)(void* comm, int peer, const void* header, size_t headerBytes,
-                          const void* payload, size_t payloadBytes, onebitTransportRequest* request);
+                          const void* payload, size_t payloadBytes,
+                          onebitTransportRequest* request);
   /* Starts to receive the next message from `peer`. `header` has room for headerCapacity >=
    * ONEBIT_TRANSPORT_HEADER_BYTES bytes and stays valid until the request is dead. At most one
    * receive per peer is outstanding before its header has arrived; the next one may be posted as
    * soon as the former reported its header.
-   * onebitInProgress: too many requests are unfinished; test them and try again. *request is then not
-   * set. */
+   * onebitInProgress: too many requests are unfinished; test them and try again. *request is then
+   * not set. */
   onebitResult_t (*irecv)(void* comm, int peer, void* header, size_t headerCapacity,
                           onebitTransportRequest* request);
   /* Sizes of a message whose header has arrived. */
@@ -146,9 +145,10 @@ typedef struct onebitTransport {
    * about the endpoint, and the buffers are still the transport's until cancel or close. Does not
    * progress. */
   onebitResult_t (*test)(void* comm, onebitTransportRequest request, onebitTransportState* state);
-  /* Ends a request whatever its state: when cancel returns, the transport will not touch the buffers
-   * of this request again. A cancelled message may or may not have reached the peer, so cancel is
-   * for communicators that are being given up. Takes bounded time, whatever the peer does. */
+  /* Ends a request whatever its state: when cancel returns, the transport will not touch the
+   * buffers of this request again. A cancelled message may or may not have reached the peer, so
+   * cancel is for communicators that are being given up. Takes bounded time, whatever the peer
+   * does. */
   onebitResult_t (*cancel)(void* comm, onebitTransportRequest request);
   /* Moves messages on, without blocking. */
   onebitResult_t (*progress)(void* comm);

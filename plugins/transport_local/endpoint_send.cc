@@ -51,8 +51,8 @@ bool Endpoint::HasRoom(Peer& to, Slot& slot) {
     to.inbox->source_lacks_room(rank_).store(1, std::memory_order_seq_cst);
     if (slot.state_seq_cst() != SlotState::kFree) return false;
   }
-  // The receiver may have taken the former offer since it was looked at above. Its request must hear
-  // of that now: in the slot's next life nobody could tell.
+  // The receiver may have taken the former offer since it was looked at above. Its request must
+  // hear of that now: in the slot's next life nobody could tell.
   if (former != nullptr) SettleOffer(former);
   return true;
 }
