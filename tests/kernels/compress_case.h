@@ -55,7 +55,7 @@ struct CompressResult {
   friend bool operator==(const CompressResult& a, const CompressResult& b) {
     // Scales as bytes: -0 is not 0, and a NaN is equal to itself.
     return a.is_finite == b.is_finite && a.scales.size() == b.scales.size() &&
-           memcmp(a.scales.data(), b.scales.data(), a.scales.size() * sizeof(float)) == 0 &&
+           SameBytes(a.scales.data(), b.scales.data(), a.scales.size() * sizeof(float)) &&
            a.bits == b.bits && a.residual == b.residual;
   }
 };

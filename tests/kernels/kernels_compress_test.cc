@@ -52,8 +52,8 @@ TEST_P(CompressTest, EqualsReferenceAtAllShortCounts) {
       const size_t block = 64 * (count % 5);  // 0: one scale for all
       const CompressCase c =
           RandomCase(input, residual, is_masked, rule, count, block, Numbers::kOrdinary, random_);
-      ExpectSame(c, count % 2 == 0 ? Edge::kLow : Edge::kHigh);
       ExpectSame(c, Edge::kHigh);
+      if (count % 3 == 0) ExpectSame(c, Edge::kLow);
     }
   });
 }
@@ -130,10 +130,10 @@ TEST_P(CompressTest, EqualsReferenceAtAnyAlignment) {
                               .count = count};
     ASSERT_TRUE(cpu::CompressBlocks(in, c.block, scales.data() + offset, bits.data() + offset));
     EXPECT_EQ(Bytes(bits.begin() + static_cast<ptrdiff_t>(offset), bits.end()), expected.bits);
-    EXPECT_EQ(0, memcmp(scales.data() + offset, expected.scales.data(),
-                        expected.scales.size() * sizeof(float)));
-    EXPECT_EQ(0, memcmp(residual_out.data() + offset, expected.residual.data(),
-                        expected.residual.size()));
+    EXPECT_TRUE(SameBytes(scales.data() + offset, expected.scales.data(),
+                          expected.scales.size() * sizeof(float)));
+    EXPECT_TRUE(SameBytes(residual_out.data() + offset, expected.residual.data(),
+                          expected.residual.size()));
   }
 }
 

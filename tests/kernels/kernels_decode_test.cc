@@ -23,7 +23,7 @@ class DecodeTest : public EachTarget {
     reference::DecodeAverage(in, c.block, expected.data());
     auto* actual = output_.Place(std::vector<float>(c.count, -1), edge);
     cpu::DecodeAverage(in, c.block, actual);
-    EXPECT_EQ(0, memcmp(actual, expected.data(), c.count * sizeof(float)))
+    EXPECT_TRUE(SameBytes(actual, expected.data(), c.count * sizeof(float)))
         << "ranks " << c.ranks << " count " << c.count << " block " << c.block
         << (is_sum ? " sum" : "") << (is_masked ? " masked" : "");
   }
@@ -38,7 +38,7 @@ class DecodeTest : public EachTarget {
     reference::Decode(in.bits[0], in.scales[0], count, block, mask, type, expected.data());
     auto* actual = output_.Place(Bytes(expected.size(), 0xEE), edge);
     cpu::Decode(in.bits[0], in.scales[0], count, block, mask, type, actual);
-    EXPECT_EQ(0, memcmp(actual, expected.data(), expected.size()))
+    EXPECT_TRUE(SameBytes(actual, expected.data(), expected.size()))
         << "count " << count << " block " << block << " type " << static_cast<int>(type)
         << (is_masked ? " masked" : "");
   }

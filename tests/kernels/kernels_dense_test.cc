@@ -33,7 +33,7 @@ class DenseTest : public EachTarget {
     void* output = in_place >= 0 ? const_cast<void*>(inputs[static_cast<size_t>(in_place)])
                                  : memory_.back()->Place(Bytes(expected.size(), 0xEE), edge);
     cpu::DenseReduce(inputs.data(), ranks, count, type, is_average, output);
-    EXPECT_EQ(0, memcmp(output, expected.data(), expected.size()))
+    EXPECT_TRUE(SameBytes(output, expected.data(), expected.size()))
         << "ranks " << ranks << " count " << count << " type " << static_cast<int>(type)
         << (is_average ? " average" : " sum");
   }

@@ -88,8 +88,8 @@ class ReduceTest : public EachTarget {
     const bool is_same = expected.is_finite == actual.is_finite &&
                          (!expected.is_finite ||
                           (expected.bits == actual.bits && expected.residual == actual.residual &&
-                           memcmp(expected.scales.data(), actual.scales.data(),
-                                  actual.scales.size() * sizeof(float)) == 0));
+                           SameBytes(expected.scales.data(), actual.scales.data(),
+                                     actual.scales.size() * sizeof(float))));
     EXPECT_TRUE(is_same) << "ranks " << c.ranks << " count " << c.count << " block " << c.block
                          << " output type " << static_cast<int>(state.output_type)
                          << (state.mask ? " masked" : "") << (state.is_sum ? " sum" : "");

@@ -14,8 +14,10 @@
 namespace onebit::kernels {
 namespace {
 
-// With room for blocks of all sizes, and a tail that is no whole vector.
-constexpr size_t kCount = (size_t{2} << 20) + 4096 + 77;
+// Enough for elements of this type, with room for blocks of all sizes and a tail that is no whole
+// vector.
+constexpr size_t CountOf(DataType type) { return (size_t{4} << 20) / BytesOf(type) + 4096 + 77; }
+constexpr size_t kCount = CountOf(DataType::kF32);
 
 // Bytes at an offset from a 64-byte boundary.
 class Placed {
@@ -29,7 +31,7 @@ class Placed {
     return reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) / 64 * 64 +
                                       offset_);
   }
-  bool Equals(const Bytes& content) { return memcmp(data(), content.data(), content.size()) == 0; }
+  bool Equals(const Bytes& content) { return SameBytes(data(), content.data(), content.size()); }
 
  private:
   Bytes memory_;
@@ -66,9 +68,10 @@ constexpr WorkerCase kWorkerCases[] = {
 
 TEST_P(StreamTest, CompressBlocksEqualsReference) {
   for (const WorkerCase& c : kWorkerCases) {
-    Bytes x = RandomElements(c.input_type, Numbers::kOrdinary, kCount, random_);
-    const Bytes e = RandomElements(c.residual_type, Numbers::kOrdinary, kCount, random_);
-    const Bytes mask = RandomBits(kCount, random_);
+    const size_t count = CountOf(c.residual_type);
+    Bytes x = RandomElements(c.input_type, Numbers::kOrdinary, count, random_);
+    const Bytes e = RandomElements(c.residual_type, Numbers::kOrdinary, count, random_);
+    const Bytes mask = RandomBits(count, random_);
     // Blocks that are summed again do not disturb their neighbours.
     memset(x.data() + x.size() / 2, 0, 16384);
     CompressInput in = {.input = x.data(),
@@ -76,11 +79,11 @@ TEST_P(StreamTest, CompressBlocksEqualsReference) {
                         .residual_in = e.data(),
                         .residual_type = c.residual_type,
                         .mask = c.is_masked ? mask.data() : nullptr,
-                        .count = kCount,
+                        .count = count,
                         .rule = c.rule};
-    std::vector<float> scales[2] = {std::vector<float>(BlockCount(kCount, c.block)),
-                                    std::vector<float>(BlockCount(kCount, c.block))};
-    Bytes bits[2] = {Bytes(BitBytes(kCount)), Bytes(BitBytes(kCount))};
+    std::vector<float> scales[2] = {std::vector<float>(BlockCount(count, c.block)),
+                                    std::vector<float>(BlockCount(count, c.block))};
+    Bytes bits[2] = {Bytes(BitBytes(count)), Bytes(BitBytes(count))};
     Bytes expected(e.size());
     in.residual_out = expected.data();
     ASSERT_TRUE(reference::CompressBlocks(in, c.block, scales[0].data(), bits[0].data()));
@@ -129,10 +132,10 @@ TEST_P(StreamTest, CompressResidualEqualsReference) {
 
 class PacketStreamTest : public StreamTest {
  protected:
-  ReduceInput MakePackets(size_t ranks, size_t block) {
+  ReduceInput MakePackets(size_t ranks, size_t block, size_t count = kCount) {
     for (size_t rank = 0; rank < ranks; ++rank) {
-      bits_.push_back(RandomSigns(kCount, random_));
-      scales_.emplace_back(BlockCount(kCount, block));
+      bits_.push_back(RandomSigns(count, random_));
+      scales_.emplace_back(BlockCount(count, block));
       for (float& scale : scales_.back()) {
         scale = std::abs(RandomF32(Numbers::kOrdinary, random_));
       }
@@ -144,7 +147,7 @@ class PacketStreamTest : public StreamTest {
     return {.bits = bit_pointers_.data(),
             .scales = scale_pointers_.data(),
             .ranks = ranks,
-            .count = kCount};
+            .count = count};
   }
 
   std::vector<Bytes> bits_;
@@ -183,20 +186,21 @@ TEST_P(PacketStreamTest, DecodeAverageEqualsReference) {
   for (const size_t offset : {0, 4}) {
     Placed actual(kCount * sizeof(float), offset);
     cpu::DecodeAverage(in, 4096, reinterpret_cast<float*>(actual.data()));
-    EXPECT_EQ(0, memcmp(actual.data(), expected.data(), kCount * sizeof(float))) << offset;
+    EXPECT_TRUE(SameBytes(actual.data(), expected.data(), kCount * sizeof(float))) << offset;
   }
 }
 
 TEST_P(PacketStreamTest, DecodeEqualsReference) {
-  const ReduceInput in = MakePackets(1, 4096);
+  const ReduceInput in = MakePackets(1, 4096, CountOf(DataType::kBf16));
   for (const DataType type : kAllTypes) {
+    const size_t count = CountOf(type);
     std::vector<float> scales = scales_[0];
     for (float& scale : scales) scale = reference::OutputScale(scale, 1, false, type);
-    Bytes expected(kCount * BytesOf(type));
-    reference::Decode(in.bits[0], scales.data(), kCount, 4096, nullptr, type, expected.data());
+    Bytes expected(count * BytesOf(type));
+    reference::Decode(in.bits[0], scales.data(), count, 4096, nullptr, type, expected.data());
     for (const size_t offset : {0, 4}) {
       Placed actual(expected.size(), offset);
-      cpu::Decode(in.bits[0], scales.data(), kCount, 4096, nullptr, type, actual.data());
+      cpu::Decode(in.bits[0], scales.data(), count, 4096, nullptr, type, actual.data());
       EXPECT_TRUE(actual.Equals(expected)) << offset;
     }
   }
@@ -204,17 +208,18 @@ TEST_P(PacketStreamTest, DecodeEqualsReference) {
 
 TEST_P(StreamTest, DenseReduceEqualsReference) {
   for (const DataType type : kAllTypes) {
+    const size_t count = CountOf(type);
     std::vector<Bytes> content;
     std::vector<const void*> inputs;
     for (int rank = 0; rank < 3; ++rank) {
-      content.push_back(RandomElements(type, Numbers::kOrdinary, kCount, random_));
+      content.push_back(RandomElements(type, Numbers::kOrdinary, count, random_));
     }
     for (const Bytes& bytes : content) inputs.push_back(bytes.data());
     Bytes expected(content[0].size());
-    reference::DenseReduce(inputs.data(), 3, kCount, type, true, expected.data());
+    reference::DenseReduce(inputs.data(), 3, count, type, true, expected.data());
     Placed actual(content[2], 0);
     inputs[2] = actual.data();  // in place
-    cpu::DenseReduce(inputs.data(), 3, kCount, type, true, actual.data());
+    cpu::DenseReduce(inputs.data(), 3, count, type, true, actual.data());
     EXPECT_TRUE(actual.Equals(expected));
   }
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -88,6 +89,11 @@ inline Bytes RandomElements(DataType type, Numbers numbers, size_t count, Random
     }
   }
   return bytes;
+}
+
+// memcmp that may be given null pointers to no bytes.
+inline bool SameBytes(const void* a, const void* b, size_t bytes) {
+  return bytes == 0 || memcmp(a, b, bytes) == 0;
 }
 
 // Random bits, also in the unused part of the last byte.
