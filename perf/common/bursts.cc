@@ -9,7 +9,7 @@
 namespace onebit::perf {
 
 std::vector<int> BurstLengths(int iterations, int rounds, int longest) {
-  const int needed = (iterations + longest - 1) / longest;
+  const int needed = iterations / longest + (iterations % longest != 0);  // no overflow: INT_MAX
   const int bursts = std::min(iterations, std::max(needed, rounds));
   std::vector<int> lengths(static_cast<size_t>(bursts), iterations / bursts);
   for (int burst = 0; burst < iterations % bursts; ++burst) ++lengths[static_cast<size_t>(burst)];
