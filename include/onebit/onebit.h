@@ -153,7 +153,10 @@ typedef struct {
 /**
  * Makes `n` communicators that form one group inside this process (transport `local`).
  *
- * Each is meant to be driven by a thread of its own. Memory: about 10 KiB per pair of ranks.
+ * Each is to be driven by a thread of its own: collectives block until all ranks have made them. A
+ * thread that makes the call of one rank while no thread makes those of the others gets
+ * onebitTimeout, or at once onebitInvalidUsage if the process has no other thread. Memory: about 10
+ * KiB per pair of ranks.
  *
  * @param comms   receives n handles, comms[r] being rank r; not NULL. Written only on success.
  * @param n       ranks, 1 to 1024.
@@ -377,7 +380,9 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
  *                                differ from the compressor's, partly overlapping buffers, or a
  *                                stream that is not NULL. Nothing was sent; comm stays usable.
  * @return onebitInvalidUsage     the compressor belongs to another communicator, was used with
- *                                another op, or comm has failed before; nothing was sent.
+ *                                another op, comm has failed before, or comm is of
+ *                                onebitCommInitAll and this is the only thread of the process, so
+ *                                that nobody can make the other ranks' calls. Nothing was sent.
  * @return onebitDetached         the compressor's communicator was destroyed.
  * @return onebitMismatch         the ranks' calls differ; the text shows both sides.
  * @return onebitCorrupt          a packet from the named peer arrived damaged.

@@ -6,10 +6,26 @@
 #include <random>
 #include <thread>
 
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#endif
+
 #include "base/log.h"
 #include "comm/local_control.h"
 
 namespace onebit {
+namespace {
+
+// True only if it is certain. While the only thread of a process blocks, no other can be started.
+bool IsOnlyThreadOfProcess() {
+#if __has_include(<sys/single_threaded.h>)
+  return __libc_single_threaded != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
 
 Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(const Transport& transport,
                                                                   int ranks,
@@ -28,6 +44,7 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(
     comms.push_back(std::unique_ptr<Comm>(
         new Comm(rank, ranks, id, options_by_rank[static_cast<size_t>(rank)])));
     Comm& comm = *comms.back();
+    comm.are_ranks_threads_ = true;
     ONEBIT_ASSIGN_OR_RETURN(
         comm.endpoint_,
         Endpoint::Open(transport, {.rank = rank, .nranks = ranks, .comm_id = id, .sink = &comm}));
@@ -67,6 +84,14 @@ Status Comm::Enter() {
     Exit();
     const Status cause = Fail(OkStatus());
     return {cause.code(), Format("{} (the communicator is out of use: destroy it)", cause.text())};
+  }
+  if (are_ranks_threads_ && ranks_ > 1 && IsOnlyThreadOfProcess()) {
+    Exit();
+    return Error(
+        Code::kInvalidUsage,
+        "rank {} of {}: this call waits for the other ranks, and this is the only thread of "
+        "the process; make the calls of each rank on a thread of its own",
+        rank_, ranks_);
   }
   return OkStatus();
 }

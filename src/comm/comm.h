@@ -62,7 +62,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // Bracket whatever only one thread may do at a time. Acquire fails when another thread is inside.
   Status Acquire();
   void Exit();
-  // Acquire for a collective: fails when the communicator has failed, too.
+  // Acquire for a collective: fails, too, when the communicator has failed, and when the call could
+  // never end because no thread is left to make the other ranks' calls.
   Status Enter();
   bool is_in_call() const { return is_in_call_.load(std::memory_order_acquire); }
 
@@ -96,6 +97,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   const int ranks_;
   const uint32_t id_;
   const CommOptions options_;
+  bool are_ranks_threads_ = false;  // of this process, all of them
   uint64_t sequence_ = 0;
   uint32_t next_tensor_id_ = 0;
   std::atomic<bool> is_in_call_{false};

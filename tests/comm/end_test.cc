@@ -3,6 +3,7 @@
 // The end of a communicator on one rank, ranks that are late, and ranks that never come.
 #include <chrono>
 #include <future>
+#include <iostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -77,7 +78,9 @@ TEST(DestroyTest, RightAfterTheLastCallHarmsNobody) {
 TEST(DestroyTest, OfAnIdleRankIsSeenByTheNextCall) {
   CommGroup group(2);
   EXPECT_EQ(group.Destroy(1), onebitSuccess);
-  const Outcome outcome = CallHere([&] { return onebitBarrier(group.comm(0), nullptr); });
+  const Outcome outcome = group.Call([&](int rank) {
+    return rank == 0 ? onebitBarrier(group.comm(0), nullptr) : onebitSuccess;
+  })[0];
   EXPECT_EQ(outcome.result, onebitRemoteError);
   EXPECT_LT(outcome.seconds, 1);
   EXPECT_TRUE(Contains(outcome.text, "rank 1 is gone")) << outcome.text;
@@ -137,6 +140,22 @@ TEST(MissingRankTest, IsNamedWhenTheDeadlinePasses) {
     EXPECT_EQ(late.result, onebitRemoteError);
     EXPECT_TRUE(Contains(late.text, "no progress for 0.")) << late.text;
   }
+}
+
+// One thread alone cannot drive two ranks whose calls block: an error at once, not at the deadline,
+// and nothing is lost by it. In a process of its own, because this one may have had threads.
+TEST(OnlyThreadTest, IsToldThatNobodyMakesTheOtherCalls) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        CommGroup group(2);
+        const Outcome lonely = CallHere([&] { return onebitBarrier(group.comm(0), nullptr); });
+        std::cerr << lonely.result << " " << lonely.text << '\n';
+        const std::vector<Outcome> together =
+            group.Call([&](int rank) { return onebitBarrier(group.comm(rank), nullptr); });
+        exit(together[0].result == onebitSuccess && together[1].result == onebitSuccess ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^5 rank 0 of 2: .*a thread of its own");
 }
 
 }  // namespace
