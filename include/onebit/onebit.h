@@ -18,16 +18,18 @@
  * Sections: results, versions and log - communicators - compressors - collectives - settings.
  *
  * Facts that hold everywhere
- *   - Element types are onebitFloat32, onebitFloat16 and onebitBfloat16; sums and residuals are
- * fp32.
- *   - `count` is in elements and may be 0. Buffers need the alignment of their element type.
+ *   - Element types: onebitFloat32, onebitFloat16, onebitBfloat16. Sums and residuals are fp32.
+ *   - `count` is in elements and may be 0. Buffers need the alignment of their element type, no
+ *     other.
  *   - After a call every rank holds the same bytes in its output.
  *   - Nothing waits for ever: a collective that makes no progress fails after the communicator's
- *     time-out. After an error the communicator refuses work and must be destroyed; compressors
- * keep their residuals, and the content of the output buffer is undefined.
+ *     time-out. After an error the communicator refuses work and must be destroyed. Compressors
+ *     keep their residuals, and the content of the output buffer is undefined.
  *   - A handle is used by one thread at a time, except where a function says otherwise. A second
  *     thread inside a call on the same handle gets onebitInvalidUsage.
- *   - Config and stats structures begin with their size, so that they can grow.
+ *   - Config and stats structures begin with their size, so that they can grow; a config also with
+ *     the version of its header, and one that is newer than the library by a major version is
+ *     refused.
  */
 #ifndef ONEBIT_H_
 #define ONEBIT_H_
@@ -108,6 +110,8 @@ ONEBIT_API const char* onebitGetLastError(onebitComm_t comm);
  * Version of the library in use, as ONEBIT_VERSION_CODE.
  * @param version receives the number; must not be NULL.
  * @return onebitInvalidArgument  `version` is NULL.
+ *
+ * Thread safety: any thread.
  */
 ONEBIT_API onebitResult_t onebitGetVersion(int* version);
 
@@ -142,7 +146,7 @@ typedef struct {
   uint64_t dense_calls;      /* collectives without a compressor that returned success */
   uint64_t compressed_calls; /* collectives with one that returned success */
   uint64_t nonfinite_calls;  /* of these, the ones that met a NaN or an infinity */
-  uint64_t failed_calls;     /* collectives that returned an error */
+  uint64_t failed_calls;     /* collectives that began and failed; refused ones are not counted */
   uint64_t logical_bytes;    /* count * element size over all successful collectives */
   uint64_t bytes_sent;       /* headers and payloads handed to the transport, counted there */
   uint64_t messages_sent;
@@ -162,8 +166,8 @@ typedef struct {
  * @param n       ranks, 1 to 1024.
  * @param devices NULL: host memory. Device memory needs the CUDA part, which this build lacks.
  * @return onebitInvalidArgument  NULL `comms`, `n` out of range, or `devices` not NULL.
- * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse; the text names
- * it.
+ * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse, or the file of
+ *                                ONEBIT_DEBUG_FILE cannot be written; the text names it.
  * @return onebitOutOfMemory      not enough memory.
  *
  * Thread safety: any thread. Mirrors ncclCommInitAll.
@@ -246,7 +250,10 @@ typedef enum { onebitCollectiveAllReduce = 0 } onebitCollective_t;
 /**
  * Parameters of a compressor. Start from ONEBIT_COMPRESSOR_CONFIG_INIT and set what differs;
  * members left at ONEBIT_UNDEF_INT take the default given here. All members that change messages
- * must be equal on all ranks; a difference is reported by the first call, on every rank.
+ * must be equal on all ranks, and for a tensor with one exchange (onebitCompressorStats_t) all
+ * members; a difference is reported by the first call, on every rank. With one exchange every rank
+ * keeps the server residual of the whole tensor, so that a Reset on some of the ranks is reported,
+ * too.
  */
 typedef struct {
   size_t size;        /* sizeof(onebitCompressorConfig_t) */
@@ -263,7 +270,8 @@ typedef struct {
                              multiple of 8; default 64 */
   int32_t serverResidual; /* 1 (default). 0: error feedback on the worker side only, for comparison
                              with systems that do so; does not satisfy the telescoping identity */
-  int64_t tensorId;       /* tells tensors apart in messages; default (negative): the number of
+  int64_t tensorId;       /* tells tensors apart in messages, so no two live compressors of a
+                             communicator may share it; default (negative): the number of
                              compressors created on this communicator before */
   const uint8_t* mask;    /* NULL: all elements take part. Otherwise one bit per element, element i
                              being bit i mod 8 of byte i / 8; a clear bit takes the element out: its
@@ -303,8 +311,10 @@ typedef struct {
  * @param count      elements of the tensor; may be 0.
  * @param datatype   element type of the calls.
  * @param config     NULL: all defaults.
- * @return onebitInvalidArgument  NULL handle, unknown type, or a config member out of range; the
- * text names the member and what it may be.
+ * @return onebitInvalidArgument  NULL handle, unknown type, a config member out of range, or the
+ *                                tensorId of another compressor; the text names the member and what
+ *                                it may be.
+ * @return onebitInvalidUsage     another thread is inside a call on `comm`.
  * @return onebitOutOfMemory      not enough memory for the residuals.
  *
  * Thread safety: one thread at a time per `comm`.
@@ -318,12 +328,15 @@ ONEBIT_API onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor,
  *
  * @param compressor NULL is allowed and does nothing.
  * @return onebitInvalidUsage  a call is using it.
+ *
+ * Thread safety: one thread; no other thread may use `compressor` any more.
  */
 ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor);
 
 /**
  * Sets all residuals to zero and forgets the op of earlier calls. Counts as a lost residual if any
- * call had committed. Do it on all ranks between the same two calls.
+ * call had committed. Do it on all ranks between the same two calls; with one exchange the next
+ * call reports onebitMismatch if some ranks did not.
  *
  * @return onebitInvalidArgument  `compressor` is NULL.
  * @return onebitInvalidUsage     a call is using it.
@@ -362,7 +375,7 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
  * Compressed: each rank adds its residual, sends signs and scales of each rank's chunk to that
  * rank; each rank averages its chunk, adds its server residual, sends signs and scales to all
  * (1-bit Adam, Tang et al. 2021, algorithm 1; src/codec/FORMAT.md has every detail). With one rank
- * the result is the input and residuals stay untouched.
+ * the result is the input, 0 outside the mask, and residuals stay untouched.
  *
  * A NaN or an infinity in any rank's input, or an overflow on the way, makes the whole output NaN
  * on every rank and changes no residual; the call still returns onebitSuccess, as on a GPU stream
@@ -389,6 +402,8 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
  * @return onebitRemoteError      another rank failed; the text has its cause.
  * @return onebitTimeout          a rank did not come in time; the text names it.
  * @return onebitAborted          onebitCommAbort was called.
+ * @return onebitOutOfMemory      not enough memory for packets or for the plan of a new size;
+ * nothing was sent, comm stays usable.
  *
  * Thread safety: one thread at a time per `comm` and per `compressor`.
  */
@@ -402,13 +417,15 @@ ONEBIT_API onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, 
  *
  * @param sendbuff count elements, read on the root only; may be NULL elsewhere.
  * @param recvbuff count elements; may equal sendbuff.
- * Other parameters and errors as for onebitAllReduce; `root` out of range is onebitInvalidArgument.
+ * @param root     0 to n - 1, else onebitInvalidArgument; equal on all ranks.
+ *
+ * Other parameters, errors and thread safety as for onebitAllReduce.
  */
 ONEBIT_API onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                                           onebitDataType_t datatype, int root, onebitComm_t comm,
                                           onebitStream_t stream);
 
-/** Returns when all ranks have called it. Errors as for onebitAllReduce. */
+/** Returns when all ranks have called it. Errors and thread safety as for onebitAllReduce. */
 ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream);
 
 /* ----------------------------------------------------------------------------------- settings */
@@ -427,8 +444,8 @@ typedef struct {
  * Row `index` of the settings table; `onebit_info` prints them all.
  *
  * @param setting receives texts with static storage.
- * @return onebitInvalidArgument  `setting` is NULL or there is no such row: that ends an
- * enumeration.
+ * @return onebitInvalidArgument  `setting` is NULL, or there is no such row: that ends an
+ *                                enumeration.
  * @return onebitInvalidUsage     the environment holds an unknown ONEBIT_* variable or a bad value.
  *
  * Thread safety: any thread. Settings are read once, at first use.

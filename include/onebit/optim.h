@@ -174,7 +174,7 @@ typedef struct {
  * @param config     NULL: all defaults.
  * @return onebitInvalidArgument  NULL handle, comm or parameters, or a config member out of range;
  *                                the text names the member and what it may be.
- * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse.
+ * @return onebitInvalidUsage     another thread is inside a call on `comm`.
  * @return onebitOutOfMemory      not enough memory for the state.
  *
  * Thread safety: one thread at a time per `comm`.

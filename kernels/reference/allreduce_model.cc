@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/kernels.h"
+#include "kernels/reference/elements.h"
 
 namespace onebit::kernels::reference {
 namespace {
@@ -97,26 +98,37 @@ void AllReduceModel::Reset() {
 
 bool AllReduceModel::Run(std::span<const void* const> inputs, void* output) {
   const size_t ranks = config_.ranks;
-  if (ranks == 1) {
-    if (config_.count > 0) std::memcpy(output, inputs[0], config_.count * BytesOf(config_.type));
-    return true;
-  }
-
   const bool is_finite =
-      ForEach(ranks, config_.threads, [&](size_t r) { return CompressWorker(r, inputs[r]); }) &&
-      ForEach(ranks, config_.threads, [&](size_t chunk) { return ReduceChunk(chunk); });
+      ranks == 1
+          ? CopyMasked(inputs[0], output)
+          : ForEach(ranks, config_.threads,
+                    [&](size_t r) { return CompressWorker(r, inputs[r]); }) &&
+                ForEach(ranks, config_.threads, [&](size_t chunk) { return ReduceChunk(chunk); });
   if (!is_finite) {
     FillNan(output, config_.count, config_.type);
     if (!config_.is_transactional) Reset();
     return false;
   }
 
+  if (ranks == 1) return true;
   std::swap(worker_, worker_next_);
   std::swap(server_, server_next_);
   return ForEach(ranks, config_.threads, [&](size_t chunk) {
     DecodeChunk(chunk, output);
     return true;
   });
+}
+
+// One rank has nothing to compress: the output is the input as far as it takes part, which must be
+// finite.
+bool AllReduceModel::CopyMasked(const void* input, void* output) const {
+  for (size_t i = 0; i < config_.count; ++i) {
+    const bool takes_part = config_.mask.empty() || BitAt(config_.mask.data(), i);
+    const float value = takes_part ? LoadElement(input, config_.type, i) : 0.0f;
+    if (!std::isfinite(value)) return false;
+    StoreElement(value, config_.type, i, output);
+  }
+  return true;
 }
 
 // Phase 1 of one rank: signs and scales of every chunk. Returns whether everything was finite.

@@ -68,6 +68,7 @@ class AllReduceModel {
     std::vector<uint8_t> bits;
   };
 
+  bool CopyMasked(const void* input, void* output) const;
   bool CompressWorker(size_t rank, const void* input);
   bool ReduceChunk(size_t chunk);
   void DecodeChunk(size_t chunk, void* output) const;

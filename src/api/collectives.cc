@@ -93,7 +93,7 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
                        ReduceOp op, onebitComm_t comm) {
   const onebit::Compressor& compressor = handle.planned.compressor;
   const auto& config = compressor.config();
-  const onebitComm_t owner = handle.comm->load(std::memory_order_acquire);
+  const onebitComm_t owner = handle.id.comm();
   if (owner == nullptr) {
     return Error(Code::kDetached,
                  "compressor of tensor {} has no communicator any more: it was destroyed",

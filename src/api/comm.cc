@@ -73,7 +73,7 @@ onebitResult_t onebitCommDestroy(onebitComm_t comm) {
                    "onebitCommAbort ends it",
                    comm->comm->rank());
     }
-    comm->self->store(nullptr, std::memory_order_release);
+    comm->link->comm.store(nullptr, std::memory_order_release);
     delete comm;
     return OkStatus();
   });
@@ -88,11 +88,8 @@ onebitResult_t onebitCommAbort(onebitComm_t comm) {
 }
 
 onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result) {
-  return Tell(comm, result, "result", [](onebit::Comm& c) {
-    if (!c.is_stopped()) return onebitSuccess;
-    // Stopped from outside and not yet noticed by a call: the cause is looked up now.
-    return static_cast<onebitResult_t>(c.Fail(OkStatus()).code());
-  });
+  return Tell(comm, result, "result",
+              [](onebit::Comm& c) { return static_cast<onebitResult_t>(c.FindFailure().code()); });
 }
 
 onebitResult_t onebitCommCount(onebitComm_t comm, int* count) {

@@ -103,7 +103,7 @@ const char* onebitGetErrorString(onebitResult_t result) {
 const char* onebitGetLastError(onebitComm_t comm) {
   if (comm == nullptr) return onebit::LastErrorText();
   try {
-    onebit::returned_text = comm->comm->failure().text();
+    onebit::returned_text = comm->comm->FindFailure().text();
   } catch (const std::bad_alloc&) {
     return "out of memory";
   }

@@ -11,6 +11,24 @@ using onebit::Guard;
 using onebit::OkStatus;
 using onebit::Result;
 using onebit::Status;
+using onebit::TensorIdUse;
+
+Result<TensorIdUse> TensorIdUse::Begin(std::shared_ptr<CommLink> link, uint32_t id) {
+  const std::lock_guard lock(link->mutex);
+  if (!link->tensor_ids.insert(id).second) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: tensorId {} is that of another compressor of this "
+                 "communicator (a default id is the number of compressors created before)",
+                 id);
+  }
+  return TensorIdUse(std::move(link), id);
+}
+
+TensorIdUse::~TensorIdUse() {
+  if (link_ == nullptr) return;
+  const std::lock_guard lock(link_->mutex);
+  link_->tensor_ids.erase(id_);
+}
 
 Result<CompressorUse> CompressorUse::Begin(onebitCompressor_t compressor) {
   if (compressor->is_in_use.exchange(true, std::memory_order_acquire)) {
@@ -31,9 +49,10 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   ONEBIT_ASSIGN_OR_RETURN(
       const auto parsed,
       onebit::ParseCompressorConfig(config, count, type, comm->comm->next_tensor_id()));
+  ONEBIT_ASSIGN_OR_RETURN(auto id, TensorIdUse::Begin(comm->link, parsed.tensor_id));
   ONEBIT_ASSIGN_OR_RETURN(auto planned, comm->engine.CreateCompressor(parsed));
   if (config != nullptr && config->mask != nullptr) planned.compressor.SetMask(config->mask);
-  *handle = new onebitCompressor_s{.planned = std::move(planned), .comm = comm->self};
+  *handle = new onebitCompressor_s{.planned = std::move(planned), .id = std::move(id)};
   comm->comm->CountTensor();
   return OkStatus();
 }

@@ -3,6 +3,7 @@
 #include "api/compressor_config.h"
 
 #include "api/handles.h"
+#include "base/config_head.h"
 
 namespace onebit {
 namespace {
@@ -19,20 +20,6 @@ Status Refuse(const char* member, int64_t value, const char* allowed) {
                allowed);
 }
 
-Status CheckEnvelope(const onebitCompressorConfig_t& config) {
-  if (config.magic != ONEBIT_CONFIG_MAGIC) {
-    return Error(Code::kInvalidArgument,
-                 "compressor config: magic is {:#x}: start from ONEBIT_COMPRESSOR_CONFIG_INIT",
-                 config.magic);
-  }
-  if (config.size != sizeof(onebitCompressorConfig_t)) {
-    return Error(Code::kInvalidArgument,
-                 "compressor config: size is {}, this library (version {}) knows {}", config.size,
-                 ONEBIT_VERSION_CODE, sizeof(onebitCompressorConfig_t));
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
 Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* config,
@@ -40,7 +27,9 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
                                                  uint32_t default_tensor_id) {
   const onebitCompressorConfig_t defaults = ONEBIT_COMPRESSOR_CONFIG_INIT;
   if (config == nullptr) config = &defaults;
-  ONEBIT_TRY(CheckEnvelope(*config));
+  ONEBIT_TRY(CheckConfigHead("compressor config", "ONEBIT_COMPRESSOR_CONFIG_INIT",
+                             {config->size, config->magic, config->version},
+                             {defaults.size, defaults.magic, defaults.version}));
   const auto data_type = TypeOf(type);
   if (!data_type) {
     return Error(Code::kInvalidArgument,

@@ -4,27 +4,59 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "base/guard.h"
 #include "collectives/engine.h"
 #include "comm/comm.h"
 #include "onebit/onebit.h"
 
+namespace onebit {
+
+// What a communicator and its compressors share, because either may be destroyed first.
+struct CommLink {
+  std::atomic<onebitComm_s*> comm;  // null once it is gone
+  std::mutex mutex;                 // guards tensor_ids; taken when compressors come and go
+  std::set<uint32_t> tensor_ids;    // of live compressors; ids in use twice could not be told apart
+
+  explicit CommLink(onebitComm_s* owner) : comm(owner) {}
+};
+
+// Holds a tensor id of a communicator.
+class TensorIdUse {
+ public:
+  static Result<TensorIdUse> Begin(std::shared_ptr<CommLink> link, uint32_t id);
+  TensorIdUse(TensorIdUse&&) noexcept = default;
+  TensorIdUse& operator=(TensorIdUse&&) = delete;
+  ~TensorIdUse();
+
+  onebitComm_s* comm() const { return link_->comm.load(std::memory_order_acquire); }
+
+ private:
+  TensorIdUse(std::shared_ptr<CommLink> link, uint32_t id) : link_(std::move(link)), id_(id) {}
+
+  std::shared_ptr<CommLink> link_;  // null when moved from
+  uint32_t id_;
+};
+
+}  // namespace onebit
+
 struct onebitComm_s {
   explicit onebitComm_s(std::unique_ptr<onebit::Comm> c) : comm(std::move(c)), engine(*comm) {}
 
   std::unique_ptr<onebit::Comm> comm;
   onebit::Engine engine;
-  // Shared with its compressors; null inside once the communicator is gone.
-  std::shared_ptr<std::atomic<onebitComm_s*>> self =
-      std::make_shared<std::atomic<onebitComm_s*>>(this);
+  std::shared_ptr<onebit::CommLink> link = std::make_shared<onebit::CommLink>(this);
 };
 
 struct onebitCompressor_s {
   onebit::PlannedCompressor planned;
-  std::shared_ptr<std::atomic<onebitComm_s*>> comm;
+  onebit::TensorIdUse id;
   std::atomic<bool> is_in_use{false};
 };
 

@@ -20,6 +20,7 @@ enum Offset : size_t {
   kAtVersion = 4,
   kAtExchange = 5,
   kAtFlags = 6,
+  kAtReplicaAge = 7,
   kAtComm = 8,
   kAtHeaderCheck = 12,
   kAtSequence = 16,
@@ -40,8 +41,14 @@ enum Offset : size_t {
   kAtWeighted = 60,
 };
 
-enum Flag : uint16_t { kNonfinite = 1, kChecksum = 2, kKnownFlags = 3 };
-enum Parameter : uint8_t { kServerResidual = 1, kOneExchange = 2, kKnownParameters = 3 };
+enum Flag : uint8_t { kNonfinite = 1, kChecksum = 2, kKnownFlags = 3 };
+enum Parameter : uint8_t {
+  kServerResidual = 1,
+  kOneExchange = 2,
+  kReplicaBf16 = 4,
+  kReplicaTransactional = 8,
+  kKnownParameters = 15,
+};
 
 static_assert(std::endian::native == std::endian::little,
               "the wire is little-endian; a big-endian port swaps here and in the kernels");
@@ -135,9 +142,10 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint32_t>(out, kAtMagic, kMagic);
   Put<uint8_t>(out, kAtVersion, kFormatVersion);
   Put<uint8_t>(out, kAtExchange, header.exchange);
-  Put<uint16_t>(
+  Put<uint8_t>(
       out, kAtFlags,
       (header.is_nonfinite ? kNonfinite : 0) | (header.has_payload_checksum ? kChecksum : 0));
+  Put<uint8_t>(out, kAtReplicaAge, call.replica_age);
   Put<uint32_t>(out, kAtComm, call.comm_id);
   Put<uint64_t>(out, kAtSequence, call.sequence);
   Put<uint64_t>(out, kAtCount, call.count);
@@ -150,9 +158,11 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint8_t>(out, kAtCodec, static_cast<uint8_t>(call.codec));
   Put<uint16_t>(out, kAtAlignment, call.chunk_alignment);
   Put<uint8_t>(out, kAtRule, static_cast<uint8_t>(call.rule));
-  Put<uint8_t>(
-      out, kAtParameters,
-      (call.has_server_residual ? kServerResidual : 0) | (call.is_one_exchange ? kOneExchange : 0));
+  Put<uint8_t>(out, kAtParameters,
+               (call.has_server_residual ? kServerResidual : 0) |
+                   (call.is_one_exchange ? kOneExchange : 0) |
+                   (call.is_replica_bf16 ? kReplicaBf16 : 0) |
+                   (call.is_replica_transactional ? kReplicaTransactional : 0));
   Put<uint16_t>(out, kAtSegment, header.segment);
   Put<uint16_t>(out, kAtSegmentCount, header.segment_count);
   Put<uint32_t>(out, kAtSum, header.payload_checksum.sum);
@@ -176,7 +186,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
   if (Get<uint32_t>(in, kAtHeaderCheck) != HeaderCheck(in)) {
     return Error(Code::kCorrupt, "header fails its check: damaged on the way");
   }
-  const auto flags = Get<uint16_t>(in, kAtFlags);
+  const auto flags = Get<uint8_t>(in, kAtFlags);
   const auto parameters = Get<uint8_t>(in, kAtParameters);
   const auto exchange = Get<uint8_t>(in, kAtExchange);
   const auto collective =
@@ -210,6 +220,9 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .chunk_alignment = Get<uint16_t>(in, kAtAlignment),
       .has_server_residual = (parameters & kServerResidual) != 0,
       .is_one_exchange = (parameters & kOneExchange) != 0,
+      .is_replica_bf16 = (parameters & kReplicaBf16) != 0,
+      .is_replica_transactional = (parameters & kReplicaTransactional) != 0,
+      .replica_age = Get<uint8_t>(in, kAtReplicaAge),
       .mask_digest = Get<uint32_t>(in, kAtMaskDigest),
   };
   header.exchange = exchange;
@@ -242,6 +255,12 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   add("chunk alignment", here.chunk_alignment, there.chunk_alignment);
   add("server residual", here.has_server_residual, there.has_server_residual);
   add("one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", here.is_one_exchange, there.is_one_exchange);
+  const auto type_of = [](const CallDescriptor& call) {
+    return string_view(call.is_replica_bf16 ? "bfloat16" : "float32");
+  };
+  add("residual type", type_of(here), type_of(there));
+  add("transactional", here.is_replica_transactional, there.is_replica_transactional);
+  add("age of the server residual (calls since it was zero)", here.replica_age, there.replica_age);
   add("mask digest", here.mask_digest, there.mask_digest);
   return text;
 }

@@ -36,6 +36,11 @@ struct CallDescriptor {
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;
+  // With one exchange every rank keeps a replica of the server residual, and replicas that differ
+  // would make results differ. What decides that they do not; all zero with two exchanges.
+  bool is_replica_bf16 = false;
+  bool is_replica_transactional = false;
+  uint8_t replica_age = 0;
   uint32_t mask_digest = 0;  // 0: no mask
 
   friend bool operator==(const CallDescriptor&, const CallDescriptor&) = default;

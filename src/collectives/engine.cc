@@ -71,6 +71,11 @@ Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor*
     descriptor.rule = state.config().rule;
     descriptor.has_server_residual = state.config().has_server_residual;
     descriptor.mask_digest = state.mask_digest();
+    if (plan.key.is_one_exchange && state.server_in(0) != nullptr) {
+      descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
+      descriptor.is_replica_transactional = state.config().is_transactional;
+      descriptor.replica_age = state.age();
+    }
     return Run(plan, descriptor, buffers, compressor);
   }
   const auto plan =

@@ -3,6 +3,8 @@
 #include "collectives/host_executor.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 namespace onebit {
 namespace {
@@ -31,7 +33,6 @@ HostExecutor::HostExecutor(Comm& comm)
 void HostExecutor::Reserve(const Plan& plan) {
   const size_t steps = plan.steps.size();
   if (steps > waiting_for_.size()) {
-    waiting_for_.resize(steps);
     nonfinite_.resize(steps);
     has_arrived_.resize(steps);
     expected_.resize(steps);
@@ -40,16 +41,17 @@ void HostExecutor::Reserve(const Plan& plan) {
     for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &sends_}) {
       queue->Reserve(steps);
     }
+    waiting_for_.resize(steps);  // last: its size says that all the others have it
   }
   if (plan.packet_count > checksums_.size()) checksums_.resize(plan.packet_count);
 }
 
 Result<HostExecutor::Outcome> HostExecutor::Run(const Call& call) {
   Start(call);
-  if (Status status = Loop(); !status.ok()) {
+  if (Status status = LoopWithoutThrowing(); !status.ok()) {
     // The group hears the cause before peers can see what follows from it, such as a payload that
     // is not taken.
-    Status failure = comm_.Fail(Explain(status));
+    Status failure = comm_.Fail(std::move(status));
     CancelAll();
     return failure;
   }
@@ -79,6 +81,16 @@ void HostExecutor::Start(const Call& call) {
   }
   for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
     if (waiting_for_[step] == 0) MakeReady(step);
+  }
+}
+
+// The text of an error may find no memory. Requests on the caller's buffers must not outlive it.
+Status HostExecutor::LoopWithoutThrowing() {
+  try {
+    Status status = Loop();
+    return status.ok() ? status : Explain(status);
+  } catch (const std::bad_alloc&) {
+    return {Code::kOutOfMemory, "out of memory"};
   }
 }
 

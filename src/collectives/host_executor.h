@@ -64,6 +64,7 @@ class HostExecutor {
     MessageHeader decoded;
   };
 
+  Status LoopWithoutThrowing();
   Status Loop();
   void Start(const Call& call);
   void Finish(uint32_t step, bool is_nonfinite);

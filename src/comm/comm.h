@@ -78,8 +78,10 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // Puts the communicator out of use and tells the group. If something else stopped it before, that
   // is the error that remains and is returned: the root cause, not what followed from it.
   Status Fail(Status cause);
-  // The error that put it out of use; ok if none.
+  // The error that put it out of use; ok if none. FindFailure also looks for the cause of a stop
+  // from outside that no call has noticed yet.
   Status failure() const;
+  Status FindFailure() { return is_stopped() ? Fail(OkStatus()) : OkStatus(); }
 
   // Stops the communicator and returns when no call is inside any more.
   void Abort();

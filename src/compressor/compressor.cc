@@ -42,7 +42,7 @@ void Compressor::SetMask(const uint8_t* mask) {
 
 void Compressor::Commit() {
   generation_ = next();
-  is_dirty_ = true;
+  ++age_;
   ++epoch_;
 }
 
@@ -59,7 +59,7 @@ void Compressor::DiscardFailed() {
 
 void Compressor::Reset() {
   op_.reset();
-  if (!is_dirty_) return;
+  if (age_ == 0) return;
   if (config_.kind == CodecKind::kEf) ++residual_resets_;
   ClearResiduals();
 }
@@ -67,7 +67,7 @@ void Compressor::Reset() {
 void Compressor::ClearResiduals() {
   worker_[generation_].Clear();
   server_[generation_].Clear();
-  is_dirty_ = false;
+  age_ = 0;
 }
 
 size_t Compressor::residual_bytes() const {

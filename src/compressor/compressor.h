@@ -67,6 +67,10 @@ class Compressor {
   std::optional<ReduceOp> op() const { return op_; }
   void set_op(ReduceOp op) { op_ = op; }
 
+  // Tells a residual that is zero (0) from others, and these by the calls that made them, modulo
+  // 255: what replicas of a server residual compare.
+  uint8_t age() const { return age_ == 0 ? 0 : static_cast<uint8_t>(1 + (age_ - 1) % 255); }
+
   uint64_t epoch() const { return epoch_; }
   uint64_t nonfinite_calls() const { return nonfinite_calls_; }
   uint64_t residual_resets() const { return residual_resets_; }
@@ -86,7 +90,7 @@ class Compressor {
   std::vector<uint8_t> mask_;
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
-  bool is_dirty_ = false;  // residuals may be other than zero
+  uint64_t age_ = 0;  // commits since the residuals were zero
   std::optional<ReduceOp> op_;
   uint64_t epoch_ = 0;
   uint64_t nonfinite_calls_ = 0;

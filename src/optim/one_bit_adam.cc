@@ -85,7 +85,6 @@ OneBitAdam::OneBitAdam(onebitComm_t comm, size_t count, float* parameters, const
 
 Status OneBitAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(FromApi(onebitCommUserRank(comm_, &rank_)));
-  ONEBIT_TRY(FromApi(onebitCommCount(comm_, &rank_count_)));
   ONEBIT_ASSIGN_OR_RETURN(m_, AlignedBuffer::Create(count_ * sizeof(float), "momentum"));
   ONEBIT_ASSIGN_OR_RETURN(v_, AlignedBuffer::Create(count_ * sizeof(float), "variance"));
   if (options_.freeze_step == ONEBIT_FREEZE_NEVER || table_.compressed_count() == 0) {
@@ -215,10 +214,7 @@ Result<bool> OneBitAdam::AverageMomentum(const StepInput& input, float scale) {
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
   const bool met_nonfinite = stats.nonfinite_calls != nonfinite_calls_;
   nonfinite_calls_ = stats.nonfinite_calls;
-  // With one rank the call is the identity and need not have looked.
-  const bool is_unchecked = rank_count_ == 1;
-  return !met_nonfinite && !(is_unchecked && !std::isfinite(kernels::cpu::SumOfMagnitudes(
-                                                 momentum, DataType::kF32, count)));
+  return !met_nonfinite;
 }
 
 // ---------------------------------------------------------------------------------- update, commit

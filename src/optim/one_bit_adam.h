@@ -91,7 +91,6 @@ class OneBitAdam {
   const Options options_;
   const SegmentTable table_;
   int rank_ = 0;
-  int rank_count_ = 1;
 
   AlignedBuffer m_, v_;
   AlignedBuffer

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/config_head.h"
 #include "schedule/freeze_rule.h"
 
 namespace onebit::optim {
@@ -19,16 +20,9 @@ Result<double> ReadDecay(std::string_view member, double value, double fallback)
 }
 
 Status CheckHead(const onebitOptimizerConfig_t& config) {
-  if (config.magic != ONEBIT_CONFIG_MAGIC) {
-    return Error(Code::kInvalidArgument,
-                 "optimizer config: magic is {:#x}: start from ONEBIT_OPTIMIZER_CONFIG_INIT",
-                 config.magic);
-  }
-  if (config.size != sizeof(onebitOptimizerConfig_t)) {
-    return Error(Code::kInvalidArgument,
-                 "optimizer config: size is {}, this library (version {}) knows {}", config.size,
-                 ONEBIT_VERSION_CODE, sizeof(onebitOptimizerConfig_t));
-  }
+  ONEBIT_TRY(CheckConfigHead("optimizer config", "ONEBIT_OPTIMIZER_CONFIG_INIT",
+                             {config.size, config.magic, config.version},
+                             {sizeof(config), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE}));
   if (config.algorithm != ONEBIT_UNDEF_INT && config.algorithm != onebitAlgorithmOneBitAdam) {
     return Error(Code::kInvalidArgument,
                  "algorithm is {}, but must be onebitAlgorithmOneBitAdam ({})", config.algorithm,

@@ -151,6 +151,24 @@ TEST_F(CompressorConfigTest, NullHandlesAreRefused) {
   EXPECT_EQ(onebitCompressorGetStats(compressor_.get(), nullptr), onebitInvalidArgument);
 }
 
+// Calls of two tensors with one id could be swapped unseen.
+TEST_F(CompressorConfigTest, TensorIdsInUseAreRefused) {
+  const auto create = [&](int64_t id, onebitCompressor_t* compressor) {
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.tensorId = id;
+    return onebitCompressorCreate(compressor, group_.comm(0), 10, onebitFloat32, &config);
+  };
+  onebitCompressor_t first = nullptr;
+  onebitCompressor_t second = nullptr;
+  ASSERT_EQ(create(-1, &first), onebitSuccess);  // 0
+  EXPECT_EQ(create(0, &second), onebitInvalidArgument);
+  EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("tensorId 0 is that of another"),
+            std::string::npos);
+  ASSERT_EQ(onebitCompressorDestroy(first), onebitSuccess);
+  EXPECT_EQ(create(0, &second), onebitSuccess) << "free again";
+  EXPECT_EQ(onebitCompressorDestroy(second), onebitSuccess);
+}
+
 // The default id is the number of compressors made before; refused ones do not count.
 TEST_F(CompressorConfigTest, DefaultTensorIdsCountCompressors) {
   for (uint32_t id = 0; id < 3; ++id) {

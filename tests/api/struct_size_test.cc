@@ -84,7 +84,8 @@ TEST_F(StructSizeTest, ConfigOfAnotherSizeOrWithoutMagicIsRefused) {
     onebitCompressor_t compressor = nullptr;
     const onebitResult_t result =
         onebitCompressorCreate(&compressor, group_.comm(0), 10, onebitFloat32, &config);
-    EXPECT_EQ(compressor, nullptr);
+    EXPECT_EQ(compressor == nullptr, result != onebitSuccess);
+    EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess);
     return result;
   };
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
@@ -95,6 +96,12 @@ TEST_F(StructSizeTest, ConfigOfAnotherSizeOrWithoutMagicIsRefused) {
   EXPECT_NE(text.find(std::to_string(sizeof(config))), std::string::npos) << text;
   config.size = 0;
   EXPECT_EQ(create(config), onebitInvalidArgument);
+  config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.version = 2 * 10'000;
+  EXPECT_EQ(create(config), onebitInvalidArgument) << "from the header of a later major version";
+  config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.version += 1;
+  EXPECT_EQ(create(config), onebitSuccess) << "a later patch has the same structure";
   config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.magic = 0;
   EXPECT_EQ(create(config), onebitInvalidArgument);

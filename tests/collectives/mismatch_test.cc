@@ -55,6 +55,10 @@ Call Compressed(const std::function<void(onebitCompressorConfig_t&)>& change = {
   return call;
 }
 
+Call OneExchange(const std::function<void(onebitCompressorConfig_t&)>& change = {}) {
+  return With(Compressed(change), [](Call& c) { c.options = kPatientOneExchange; });
+}
+
 std::array<uint8_t, kCount / 8> MaskOf(uint8_t byte) {
   std::array<uint8_t, kCount / 8> mask;
   mask.fill(byte);
@@ -101,6 +105,10 @@ std::vector<Scenario> Scenarios() {
       {"OneExchange", compressed,
        With(compressed, [](Call& c) { c.options = kPatientOneExchange; }),
        "one exchange (ONEBIT_ONE_EXCHANGE_ELEMENTS)", "false", "true"},
+      {"ReplicaType", OneExchange(), OneExchange([](auto& c) { c.residualType = onebitBfloat16; }),
+       "residual type", "float32", "bfloat16"},
+      {"ReplicaTransactions", OneExchange(), OneExchange([](auto& c) { c.transactional = 0; }),
+       "transactional", "true", "false"},
       {"BroadcastAndAllReduce", dense, broadcast, "collective", "allreduce", "broadcast"},
       {"BarrierAndAllReduce", dense, barrier, "collective", "allreduce", "barrier"},
       {"BarrierAndCompressed", compressed, barrier, "collective", "allreduce", "barrier"},
@@ -301,6 +309,34 @@ TEST_P(SwappedTensorsTest, AreCaughtAndResidualsKept) {
 INSTANTIATE_TEST_SUITE_P(Exchanges, SwappedTensorsTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "One" : "Two"; });
 
+// With one exchange each rank computes all results with its replica of the server residual: one
+// that was reset alone must not go unseen, after any number of calls.
+TEST(ReplicaAgeTest, ResetOnOneRankIsCaught) {
+  for (const int calls : {1, 2, 255, 256, 510}) {
+    SCOPED_TRACE(calls);
+    CommGroup group(3, kPatientOneExchange);
+    std::vector<UniqueCompressor> compressors;
+    for (int rank = 0; rank < 3; ++rank) {
+      const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      compressors.push_back(NewCompressor(group.comm(rank), 50, onebitFloat32, config));
+    }
+    const auto reduce = [&](int rank) {
+      std::vector<float> values(50, static_cast<float>(rank) - 0.5f);
+      return onebitAllReduce(values.data(), values.data(), values.size(), onebitFloat32, onebitAvg,
+                             compressors[static_cast<size_t>(rank)].get(), group.comm(rank),
+                             nullptr);
+    };
+    group.Run([&](int rank) {
+      for (int call = 0; call < calls; ++call) ASSERT_EQ(reduce(rank), onebitSuccess);
+    });
+    ASSERT_EQ(onebitCompressorReset(compressors[1].get()), onebitSuccess);
+    for (const Outcome& outcome : group.Call(reduce)) {
+      EXPECT_EQ(outcome.result, onebitMismatch);
+      EXPECT_TRUE(Contains(outcome.text, "age of the server residual")) << outcome.text;
+    }
+  }
+}
+
 // A rank that runs ahead: its second call meets the others' first.
 TEST(CallOrderTest, SwappedCallsAreCaught) {
   CommGroup group(3);
@@ -339,7 +375,7 @@ TEST(CallOrderTest, SkippedCallIsCaughtByTheNextOne) {
 }
 
 // The residual's type and the number of generations are not wire-relevant with two exchanges, where
-// each server residual has one owner.
+// each server residual has one owner. (ReplicaType, ReplicaTransactions: with one they are.)
 TEST(LocalOptionsTest, MayDifferWithTwoExchanges) {
   CommGroup group(3);
   std::vector<std::vector<float>> outputs(3);

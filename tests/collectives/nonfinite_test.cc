@@ -160,22 +160,25 @@ TEST_P(NonfiniteTest, BadInputAnywhereIsForgottenByAllRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, NonfiniteTest, ::testing::Values(2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Ranks, NonfiniteTest, ::testing::Values(1, 2, 3, 4, 7));
 
 TEST(NonfiniteMaskTest, MaskedBadValueIsNotSeen) {
-  std::mt19937 random(kSeed);
-  AllReduceCase c;
-  c.model.ranks = 3;
-  c.model.count = 300;
-  c.model.mask.assign(kernels::BitBytes(c.model.count), 0xff);
-  c.model.mask[10] = 0xfe;  // element 80 takes no part
-  CommGroup group(3);
-  NonfiniteRun run(group, c);
-  std::vector<Tensor> inputs = run.RandomInputs(random);
-  inputs[1].Set(80, std::numeric_limits<float>::quiet_NaN());
-  run.ExpectGoodCall(inputs);
-  inputs[1].Set(81, std::numeric_limits<float>::quiet_NaN());
-  run.ExpectNonfiniteCall(inputs);
+  for (const int ranks : {1, 3}) {
+    SCOPED_TRACE(ranks);
+    std::mt19937 random(kSeed);
+    AllReduceCase c;
+    c.model.ranks = static_cast<size_t>(ranks);
+    c.model.count = 300;
+    c.model.mask.assign(kernels::BitBytes(c.model.count), 0xff);
+    c.model.mask[10] = 0xfe;  // element 80 takes no part
+    CommGroup group(ranks);
+    NonfiniteRun run(group, c);
+    std::vector<Tensor> inputs = run.RandomInputs(random);
+    inputs.back().Set(80, std::numeric_limits<float>::quiet_NaN());
+    run.ExpectGoodCall(inputs);
+    inputs.back().Set(81, std::numeric_limits<float>::quiet_NaN());
+    run.ExpectNonfiniteCall(inputs);
+  }
 }
 
 // Inputs are finite; something in the call is not.

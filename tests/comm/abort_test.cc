@@ -95,6 +95,8 @@ TEST_P(AbortTest, LeavesEveryCallAfterItRefused) {
   static_cast<void>(Returned(1));
   const onebitResult_t expected[] = {onebitRemoteError, onebitAborted, onebitRemoteError};
   for (int rank = 0; rank < 3; ++rank) {
+    // Also before a call of this rank, or GetAsyncError, has noticed.
+    EXPECT_TRUE(Contains(onebitGetLastError(group_.comm(rank)), "rank 1: onebitCommAbort"));
     onebitResult_t result = onebitSuccess;
     EXPECT_EQ(onebitCommGetAsyncError(group_.comm(rank), &result), onebitSuccess);
     EXPECT_EQ(result, expected[rank]);

@@ -202,12 +202,23 @@ TEST(AllReduceModelTest, ServerResidualCanBeOff) {
 TEST(AllReduceModelTest, OneRankIsTheIdentity) {
   std::mt19937 random(kSeed);
   Inputs inputs(1, 100, DataType::kF32, random);
-  inputs.Set(0, 3, std::numeric_limits<float>::infinity());
   AllReduceModel model(Config(1, 100));
   const RunResult result = Simulate(model, inputs, DataType::kF32);
   EXPECT_TRUE(result.is_finite);
   for (size_t i = 0; i < 100; ++i) EXPECT_EQ(result.values[i], inputs.Get(0, i));
   EXPECT_EQ(model.worker_residual(0), std::vector<float>(100, 0.0f));
+
+  inputs.Set(0, 3, std::numeric_limits<float>::infinity());
+  const RunResult bad = Simulate(model, inputs, DataType::kF32);
+  EXPECT_FALSE(bad.is_finite);
+  for (const float value : bad.values) EXPECT_TRUE(std::isnan(value));
+
+  std::vector<uint8_t> mask(13, 0xff);
+  mask[0] = 0xf7;  // not element 3
+  model.SetMask(mask);
+  const RunResult masked = Simulate(model, inputs, DataType::kF32);
+  EXPECT_TRUE(masked.is_finite);
+  for (size_t i = 0; i < 100; ++i) EXPECT_EQ(masked.values[i], i == 3 ? 0 : inputs.Get(0, i));
 }
 
 TEST(AllReduceModelTest, NonFiniteCallChangesNoResidual) {

@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "base/config_head.h"
+
+namespace onebit {
+
+Status CheckConfigHead(std::string_view name, std::string_view initializer, const ConfigHead& given,
+                       const ConfigHead& known) {
+  constexpr uint32_t kMajor = 10'000;  // ONEBIT_VERSION_CODE counts majors in these
+  if (given.magic != known.magic) {
+    return Error(Code::kInvalidArgument, "{}: magic is {:#x}: start from {}", name, given.magic,
+                 initializer);
+  }
+  if (given.size != known.size || given.version == 0 ||
+      given.version / kMajor > known.version / kMajor) {
+    return Error(
+        Code::kInvalidArgument,
+        "{}: size is {} and version {}, this library knows size {} and version {}: compile "
+        "with its header and start from {}",
+        name, given.size, given.version, known.size, known.version, initializer);
+  }
+  return OkStatus();
+}
+
+}  // namespace onebit
