@@ -6,23 +6,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <mutex>
-#include <string>
-
-#include "base/settings.h"
+#include <system_error>
 
 namespace onebit {
 namespace {
 
 // The process has one log, as it has one stderr.
 struct Destination {
+  std::atomic<LogLevel> level = LogLevel::kWarn;
   std::mutex mutex;  // guards everything below, and keeps lines whole
   LogSink sink = nullptr;
   void* argument = nullptr;
-  FILE* file = nullptr;
-  bool is_opened = false;
+  FILE* file = stderr;
 };
 
 Destination& TheDestination() {
@@ -36,7 +35,6 @@ std::string HostName() {
   return name;
 }
 
-// %h becomes the host name, %p the process id, %% a percent sign.
 std::string ExpandPath(const std::string& pattern) {
   std::string path;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -58,12 +56,6 @@ std::string ExpandPath(const std::string& pattern) {
   return path;
 }
 
-FILE* OpenFile(const std::string& pattern) {
-  if (pattern.empty()) return stderr;
-  FILE* file = std::fopen(ExpandPath(pattern).c_str(), "a");
-  return file != nullptr ? file : stderr;
-}
-
 const char* NameOf(LogLevel level) {
   switch (level) {
     case LogLevel::kNone:
@@ -80,16 +72,30 @@ const char* NameOf(LogLevel level) {
   return "?";
 }
 
-// A broken environment must not silence the log: its own report comes through here.
-const Settings& SettingsOrDefault() {
-  static const Settings defaults;
-  auto settings = GetSettings();
-  return settings.ok() ? *settings.value() : defaults;
-}
-
 }  // namespace
 
-bool LogEnabled(LogLevel level) { return level <= SettingsOrDefault().debug; }
+Status ConfigureLog(LogLevel level, const std::string& file_pattern) {
+  FILE* file = stderr;
+  if (!file_pattern.empty()) {
+    const std::string path = ExpandPath(file_pattern);
+    file = std::fopen(path.c_str(), "ae");
+    if (file == nullptr) {
+      const int error = errno;
+      return Error(Code::kInvalidUsage,
+                   "environment variable ONEBIT_DEBUG_FILE: cannot open the log file \"{}\": {}",
+                   path, std::generic_category().message(error));
+    }
+  }
+  Destination& destination = TheDestination();
+  std::lock_guard lock(destination.mutex);
+  destination.file = file;
+  destination.level.store(level, std::memory_order_relaxed);
+  return OkStatus();
+}
+
+bool LogEnabled(LogLevel level) {
+  return level <= TheDestination().level.load(std::memory_order_relaxed);
+}
 
 void LogLine(LogLevel level, std::string_view text) {
   if (!LogEnabled(level)) return;
@@ -99,10 +105,6 @@ void LogLine(LogLevel level, std::string_view text) {
   if (destination.sink != nullptr) {
     destination.sink(level, line.c_str(), destination.argument);
     return;
-  }
-  if (!destination.is_opened) {
-    destination.file = OpenFile(SettingsOrDefault().debug_file);
-    destination.is_opened = true;
   }
   std::fprintf(destination.file, "%s:%d:%ld onebit %s %s\n", HostName().c_str(), getpid(),
                syscall(SYS_gettid), NameOf(level), line.c_str());

@@ -3,9 +3,11 @@
 // The log: one line a call, to stderr, a file or the application's callback.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/format.h"
+#include "base/status.h"
 
 namespace onebit {
 
@@ -13,13 +15,18 @@ enum class LogLevel : int { kNone = 0, kVersion = 1, kWarn = 2, kInfo = 3, kTrac
 
 using LogSink = void (*)(LogLevel level, const char* text, void* argument);
 
+// Sets the level and the file, once, when the settings are read; before that the log takes WARN to
+// stderr. In `file_pattern` %h is the host, %p the process id, %% a percent sign; empty means
+// stderr. After an error, which names the path and the cause, the log stays as it was.
+Status ConfigureLog(LogLevel level, const std::string& file_pattern);
+
 // True when lines of `level` are written; check before composing an expensive text.
 bool LogEnabled(LogLevel level);
 
 // Writes one line in NCCL's shape, "host:pid:tid onebit WARN text". Callable from any thread.
 void LogLine(LogLevel level, std::string_view text);
 
-// Sends lines to `sink` instead; null restores stderr or ONEBIT_DEBUG_FILE.
+// Sends lines to `sink` instead; null restores stderr or the file.
 void SetLogSink(LogSink sink, void* argument);
 
 template <typename... Args>

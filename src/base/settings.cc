@@ -58,7 +58,8 @@ constexpr std::array kRows = {
     Row{"ONEBIT_DEBUG", "NONE, VERSION, WARN, INFO or TRACE", "WARN",
         "Lines up to this level are logged.", ParseLevel},
     Row{"ONEBIT_DEBUG_FILE", "path; %h is the host, %p the process id", "",
-        "Where the log goes instead of stderr.", ParseDebugFile},
+        "Where the log goes instead of stderr; a file that cannot be opened is an error.",
+        ParseDebugFile},
     Row{"ONEBIT_COLLECTIVE_TIMEOUT_MS", "milliseconds, 1 to 86400000", "600000",
         "A collective that makes no progress for so long fails.",
         ParseInteger<&Settings::collective_timeout_ms, 1, 86'400'000>},
@@ -120,6 +121,7 @@ Table ReadTable() {
   auto settings = ParseSettings(environment);
   if (settings.ok()) {
     table.settings = std::move(settings).value();
+    table.status = ConfigureLog(table.settings.debug, table.settings.debug_file);
   } else {
     table.status = settings.status();
   }

@@ -32,8 +32,9 @@ struct SettingRow {
   const char* source;  // "default" or "environment"
 };
 
-// Reads the environment at the first call and never again. An unknown ONEBIT_* variable or a value
-// that does not parse is an error that names it; it stays one for the life of the process.
+// Reads the environment at the first call and never again, and sets up the log. An unknown ONEBIT_*
+// variable, a value that does not parse or a log file that cannot be opened is an error that names
+// it; it stays one for the life of the process.
 Result<const Settings*> GetSettings();
 Result<std::span<const SettingRow>> GetSettingRows();
 

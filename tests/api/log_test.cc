@@ -42,7 +42,16 @@ struct Lines {
   }
 };
 
-class LogCallbackTest : public ::testing::Test {
+// The log is set up when the library reads its settings.
+class LogTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    onebitSetting_t setting = {};
+    ASSERT_EQ(onebitGetSetting(0, &setting), onebitSuccess);
+  }
+};
+
+class LogCallbackTest : public LogTest {
  protected:
   ~LogCallbackTest() override { onebitSetLogCallback(nullptr, nullptr); }
 };
@@ -119,7 +128,9 @@ bool HasNcclsGrammar(const std::string& line) {
          (level == "VERSION" || level == "WARN" || level == "INFO");
 }
 
-TEST(LogFileTest, NameIsExpandedAndLinesHaveHostProcessThreadAndLevel) {
+using LogFileTest = LogTest;
+
+TEST_F(LogFileTest, NameIsExpandedAndLinesHaveHostProcessThreadAndLevel) {
   LogLine(LogLevel::kWarn, "one line for the file");
   std::ifstream file(LogFile());
   ASSERT_TRUE(file.is_open()) << LogFile();
