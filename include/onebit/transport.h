@@ -39,19 +39,24 @@ typedef struct {
   /* Writes one line to the library's log. `level` is that of onebitLogLevel_t; `text` is one line
    * without the newline, copied. */
   void (*log)(int level, const char* text);
-  /* Value of a setting this transport declared in its properties, or NULL when it is not set. The
-   * text stays valid until `finalize` returns. */
+  /* Text of a setting that this transport declared in its properties, as the environment gives it;
+   * NULL when it is not set there (the default holds) or not declared. The text has passed
+   * `accepts` and stays valid until `finalize` returns. */
   const char* (*setting)(const char* name);
   /* Monotonic clock in nanoseconds. */
   uint64_t (*nowNs)(void);
 } onebitTransportHost;
 
-/* One setting (environment variable) a transport understands. Its name must begin with
- * ONEBIT_<TRANSPORT NAME IN CAPITALS>_. */
+/* One setting (environment variable) a transport understands; all texts have static storage. Its
+ * name must begin with ONEBIT_<TRANSPORT NAME IN CAPITALS>_. */
 typedef struct {
   const char* name;
+  const char* type; /* what its value may be, e.g. "bytes, 0 to 65536" */
   const char* defaultValue;
   const char* help; /* one sentence */
+  /* Nonzero if `text` is a value of this setting; the library refuses the others. NULL: every text
+   * is one. Callable before `init`, from any thread. */
+  int (*accepts)(const char* text);
 } onebitTransportSetting;
 
 typedef struct {

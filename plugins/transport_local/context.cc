@@ -20,13 +20,6 @@ constexpr uint64_t kSpinNs = 20'000;
 constexpr size_t kDefaultEagerBytes = 1024;
 constexpr size_t kMostEagerBytes = 65536;
 
-constexpr onebitTransportSetting kSettings[] = {
-    {.name = "ONEBIT_LOCAL_EAGER_BYTES",
-     .defaultValue = "1024",
-     .help = "Payloads up to this many bytes (0 to 65536) are copied through the receiver's inbox; "
-             "eight times this is reserved per pair of ranks."},
-};
-
 uint32_t CountCores() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
@@ -41,6 +34,20 @@ bool ParseEagerBytes(std::string_view text, size_t* bytes) {
   const auto [stop, error] = std::from_chars(text.data(), end, *bytes);
   return error == std::errc() && stop == end && *bytes <= kMostEagerBytes;
 }
+
+int AcceptsEagerBytes(const char* text) {
+  size_t bytes = 0;
+  return ParseEagerBytes(text, &bytes) ? 1 : 0;
+}
+
+constexpr onebitTransportSetting kSettings[] = {
+    {.name = "ONEBIT_LOCAL_EAGER_BYTES",
+     .type = "bytes, 0 to 65536",
+     .defaultValue = "1024",
+     .help = "Payloads up to this size are copied through the receiver's inbox; eight times this "
+             "is reserved per pair of ranks.",
+     .accepts = AcceptsEagerBytes},
+};
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 
 #include "api/handles.h"
 #include "base/log.h"
-#include "base/settings.h"
+#include "transport/settings.h"
 #include "transport/transport.h"
 
 using onebit::Code;
@@ -29,16 +29,17 @@ Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
                  "devices is not NULL, but this build has no device support: pass NULL for host "
                  "memory");
   }
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::Settings* settings, onebit::GetSettings());
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
+  const onebit::Settings& settings = table->settings;
   // WARN is the default and means silence until something is wrong.
-  if (settings->debug != onebit::LogLevel::kWarn) {
+  if (settings.debug != onebit::LogLevel::kWarn) {
     onebit::Log(onebit::LogLevel::kVersion, "onebit version {}.{}.{}", ONEBIT_MAJOR, ONEBIT_MINOR,
                 ONEBIT_PATCH);
   }
   const onebit::CommOptions options = {
-      .timeout_ms = settings->collective_timeout_ms,
-      .one_exchange_elements = settings->one_exchange_elements,
-      .segment_elements = settings->segment_elements,
+      .timeout_ms = settings.collective_timeout_ms,
+      .one_exchange_elements = settings.one_exchange_elements,
+      .segment_elements = settings.segment_elements,
   };
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* transport, onebit::Transport::Get("local"));
   ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*transport, ranks, options));

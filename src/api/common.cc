@@ -8,7 +8,7 @@
 
 #include "api/handles.h"
 #include "base/log.h"
-#include "base/settings.h"
+#include "transport/settings.h"
 
 namespace onebit {
 namespace {
@@ -154,13 +154,15 @@ onebitResult_t onebitSetLogCallback(onebitLogCallback_t callback, void* argument
 onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting) {
   return Guard([&]() -> Status {
     if (setting == nullptr) return Error(Code::kInvalidArgument, "setting is NULL");
-    ONEBIT_ASSIGN_OR_RETURN(const auto rows, onebit::GetSettingRows());
+    ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
+    const auto& rows = table->rows;
     if (index < 0 || static_cast<size_t>(index) >= rows.size()) {
       return Error(Code::kInvalidArgument, "there is no setting {}; there are {}", index,
                    rows.size());
     }
     const onebit::SettingRow& row = rows[static_cast<size_t>(index)];
-    *setting = {row.name, row.type, row.default_value, row.help, row.value, row.source};
+    *setting = {row.name, row.type,          row.default_value,
+                row.help, row.value.c_str(), row.is_set ? "environment" : "default"};
     return OkStatus();
   });
 }

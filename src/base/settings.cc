@@ -5,13 +5,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <optional>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 namespace onebit {
 namespace {
@@ -69,38 +67,32 @@ constexpr std::array kRows = {
     Row{"ONEBIT_SEGMENT_ELEMENTS", "elements, 64 to 1073741824", "262144",
         "Chunks travel in segments of about this size; equal on all ranks.",
         ParseInteger<&Settings::segment_elements, 64, 1'073'741'824>},
-    Row{"ONEBIT_LOCAL_EAGER_BYTES", "bytes, 0 to 65536", "1024",
-        "Transport local: payloads up to this size are copied at once, larger ones by the "
-        "receiver.",
-        ParseInteger<&Settings::local_eager_bytes, 0, 65536>},
 };
 
-struct Table {
-  Settings settings;
-  Status status;
-  std::vector<std::string> values;
-  std::vector<SettingRow> rows;
-};
-
-std::optional<std::string_view> Find(std::span<const char* const> environment,
-                                     std::string_view name) {
+std::optional<std::string> Find(std::span<const char* const> environment, std::string_view name) {
   for (const char* entry : environment) {
     const std::string_view text(entry);
     if (text.size() > name.size() && text.starts_with(name) && text[name.size()] == '=') {
-      return text.substr(name.size() + 1);
+      return std::string(text.substr(name.size() + 1));
     }
   }
   return std::nullopt;
 }
 
-Status RefuseUnknown(std::span<const char* const> environment) {
+// Null when there is none.
+const SettingRow* FindRow(std::span<const SettingRow> rows, std::string_view name) {
+  for (const SettingRow& row : rows) {
+    if (name == row.name) return &row;
+  }
+  return nullptr;
+}
+
+Status RefuseUnknown(std::span<const char* const> environment, std::span<const SettingRow> rows) {
   for (const char* entry : environment) {
     const std::string_view text(entry);
     if (!text.starts_with("ONEBIT_")) continue;
     const std::string_view name = text.substr(0, text.find('='));
-    const bool is_known =
-        std::any_of(kRows.begin(), kRows.end(), [&](const Row& row) { return name == row.name; });
-    if (!is_known) {
+    if (FindRow(rows, name) == nullptr) {
       return Error(Code::kInvalidUsage,
                    "environment variable {} is unknown; onebit_info lists the known ones, unset it",
                    name);
@@ -109,69 +101,52 @@ Status RefuseUnknown(std::span<const char* const> environment) {
   return OkStatus();
 }
 
-std::span<const char* const> ProcessEnvironment() {
-  size_t count = 0;
-  while (environ != nullptr && environ[count] != nullptr) ++count;
-  return {environ, count};
+Status Refuse(const SettingRow& row) {
+  return Error(Code::kInvalidUsage, "environment variable {}: \"{}\" is not {}", row.name,
+               row.value, row.type);
 }
 
-Table ReadTable() {
-  Table table;
-  const auto environment = ProcessEnvironment();
-  auto settings = ParseSettings(environment);
-  if (settings.ok()) {
-    table.settings = std::move(settings).value();
-    table.status = ConfigureLog(table.settings.debug, table.settings.debug_file);
-  } else {
-    table.status = settings.status();
-  }
-  table.values.reserve(kRows.size());  // rows point into it
-  for (const Row& row : kRows) {
-    const auto value = Find(environment, row.name);
-    table.values.emplace_back(value.value_or(row.default_value));
-    table.rows.push_back({row.name, row.type, row.default_value, row.help,
-                          table.values.back().c_str(), value ? "environment" : "default"});
-  }
-  return table;
-}
-
-const Table& TheTable() {
-  static const Table* table = new Table(ReadTable());  // never destroyed: used during exit
-  return *table;
+// Appends a row of the library or of a plugin with the value it has in `environment`.
+template <typename AnyRow>
+const SettingRow& Append(const AnyRow& row, bool is_declared,
+                         std::span<const char* const> environment, SettingsTable* table) {
+  const std::optional<std::string> text = Find(environment, row.name);
+  return table->rows.emplace_back(SettingRow{.name = row.name,
+                                             .type = row.type,
+                                             .default_value = row.default_value,
+                                             .help = row.help,
+                                             .value = text.value_or(row.default_value),
+                                             .is_set = text.has_value(),
+                                             .is_declared = is_declared});
 }
 
 }  // namespace
 
-Result<Settings> ParseSettings(std::span<const char* const> environment) {
-  ONEBIT_TRY(RefuseUnknown(environment));
-  Settings settings;
+Result<SettingsTable> ReadSettings(std::span<const char* const> environment,
+                                   std::span<const DeclaredSetting> declared) {
+  SettingsTable table;
+  Status first_error;
   for (const Row& row : kRows) {
-    const std::string_view text = Find(environment, row.name).value_or(row.default_value);
-    if (!row.parse(text, &settings)) {
-      return Error(Code::kInvalidUsage, "environment variable {}: \"{}\" is not {}", row.name, text,
-                   row.type);
+    const SettingRow& added = Append(row, false, environment, &table);
+    if (!row.parse(added.value, &table.settings) && first_error.ok()) first_error = Refuse(added);
+  }
+  for (const DeclaredSetting& row : declared) {
+    if (FindRow(table.rows, row.name) != nullptr) {
+      return Error(Code::kInvalidUsage, "the setting {} is declared twice", row.name);
     }
+    const SettingRow& added = Append(row, true, environment, &table);
+    const bool is_accepted = row.accepts == nullptr || row.accepts(added.value.c_str()) != 0;
+    if (!is_accepted && first_error.ok()) first_error = Refuse(added);
   }
-  return settings;
+  ONEBIT_TRY(RefuseUnknown(environment, table.rows));
+  ONEBIT_TRY(first_error);
+  return table;
 }
 
-Result<const Settings*> GetSettings() {
-  const Table& table = TheTable();
-  if (!table.status.ok()) return table.status;
-  return &table.settings;
-}
-
-Result<std::span<const SettingRow>> GetSettingRows() {
-  const Table& table = TheTable();
-  if (!table.status.ok()) return table.status;
-  return std::span<const SettingRow>(table.rows);
-}
-
-const char* SettingText(const char* name) {
-  for (const SettingRow& row : TheTable().rows) {
-    if (std::strcmp(row.name, name) == 0) return row.value;
-  }
-  return nullptr;
+std::span<const char* const> ProcessEnvironment() {
+  size_t count = 0;
+  while (environ != nullptr && environ[count] != nullptr) ++count;
+  return {environ, count};
 }
 
 }  // namespace onebit

@@ -1,25 +1,35 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The table of ONEBIT_* environment variables: each is one row, read and parsed once.
+// The table of ONEBIT_* environment variables: each is one row, of this library or declared by a
+// plugin, and is parsed once.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
 
 namespace onebit {
 
-// Values in force, parsed. The defaults stand in the table in settings.cc.
+// Values of the library's own rows, parsed. The defaults stand in the table in settings.cc.
 struct Settings {
   LogLevel debug = LogLevel::kWarn;
   std::string debug_file;  // empty: stderr
   uint64_t collective_timeout_ms = 0;
   uint64_t one_exchange_elements = 0;
   uint64_t segment_elements = 0;
-  uint64_t local_eager_bytes = 0;
+};
+
+// A row that a plugin brings along and parses itself. All texts have static storage.
+struct DeclaredSetting {
+  const char* name;
+  const char* type;
+  const char* default_value;
+  const char* help;
+  int (*accepts)(const char* text);  // nonzero: the text is a value; null: every text is
 };
 
 // A row as shown to people.
@@ -28,20 +38,22 @@ struct SettingRow {
   const char* type;
   const char* default_value;
   const char* help;
-  const char* value;   // in force
-  const char* source;  // "default" or "environment"
+  std::string value;  // in force
+  bool is_set;        // by the environment
+  bool is_declared;   // by a plugin
 };
 
-// Reads the environment at the first call and never again, and sets up the log. An unknown ONEBIT_*
-// variable, a value that does not parse or a log file that cannot be opened is an error that names
-// it; it stays one for the life of the process.
-Result<const Settings*> GetSettings();
-Result<std::span<const SettingRow>> GetSettingRows();
+struct SettingsTable {
+  Settings settings;
+  std::vector<SettingRow> rows;
+};
 
-// The text of a row by name; null when there is no such row.
-const char* SettingText(const char* name);
+// Reads an environment, given as "NAME=value" strings. An unknown ONEBIT_* variable or a value that
+// does not parse is an error that names it.
+Result<SettingsTable> ReadSettings(std::span<const char* const> environment,
+                                   std::span<const DeclaredSetting> declared = {});
 
-// The parser behind GetSettings, on an environment given as "NAME=value" strings.
-Result<Settings> ParseSettings(std::span<const char* const> environment);
+// The environment of this process, to be read before anything changes it.
+std::span<const char* const> ProcessEnvironment();
 
 }  // namespace onebit

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "transport/settings.h"
 #include "transport/transport.h"
 
 // Of plugins/transport_local, which is linked in.
@@ -45,8 +46,15 @@ class TransportRegistry {
 };
 
 Result<const Transport*> Transport::Get(std::string_view name) {
+  ONEBIT_TRY(ProcessSettings().status());
   static TransportRegistry* registry = new TransportRegistry;  // endpoints may outlive main
   return registry->Get(name);
+}
+
+std::vector<const onebitTransport*> Transport::Known() {
+  std::vector<const onebitTransport*> known;
+  for (const BuiltIn& built_in : kBuiltIns) known.push_back(built_in.get());
+  return known;
 }
 
 }  // namespace onebit

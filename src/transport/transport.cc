@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/settings.h"
+#include "transport/settings.h"
 
 namespace onebit {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 const onebitTransportHost kHost = {
     .structSize = sizeof(onebitTransportHost),
     .log = [](int level, const char* text) { LogLine(static_cast<LogLevel>(level), text); },
-    .setting = SettingText,
+    .setting = TransportSettingText,
     .nowNs =
         [] {
           const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -27,27 +27,38 @@ void ForwardPeerError(void* argument, int peer, onebitResult_t result, const cha
   static_cast<PeerErrorSink*>(argument)->OnPeerError(peer, static_cast<Code>(result), text);
 }
 
+Status CheckVersion(const onebitTransport& functions) {
+  if (functions.abiVersion != ONEBIT_TRANSPORT_ABI_VERSION ||
+      functions.structSize < sizeof(onebitTransport)) {
+    return Error(Code::kInvalidUsage, "transport has ABI version {}, this library speaks {}",
+                 functions.abiVersion, ONEBIT_TRANSPORT_ABI_VERSION);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<Transport> Transport::Start(const onebitTransport* functions) {
-  if (functions->abiVersion != ONEBIT_TRANSPORT_ABI_VERSION ||
-      functions->structSize < sizeof(onebitTransport)) {
-    return Error(Code::kInvalidUsage, "transport has ABI version {}, this library speaks {}",
-                 functions->abiVersion, ONEBIT_TRANSPORT_ABI_VERSION);
-  }
+  ONEBIT_TRY(CheckVersion(*functions));
   Transport transport;
   transport.functions_ = functions;
   if (auto result = functions->init(&kHost, &transport.context_); result != onebitSuccess) {
     return Error(static_cast<Code>(result), "transport failed to start (result {})",
                  static_cast<int>(result));
   }
-  transport.properties_.structSize = sizeof(transport.properties_);
-  if (auto result = functions->getProperties(transport.context_, &transport.properties_);
-      result != onebitSuccess) {
+  ONEBIT_ASSIGN_OR_RETURN(transport.properties_, PropertiesOf(functions, transport.context_));
+  return transport;
+}
+
+Result<onebitTransportProperties> Transport::PropertiesOf(const onebitTransport* functions,
+                                                          void* context) {
+  ONEBIT_TRY(CheckVersion(*functions));
+  onebitTransportProperties properties{.structSize = sizeof(properties)};
+  if (auto result = functions->getProperties(context, &properties); result != onebitSuccess) {
     return Error(static_cast<Code>(result), "transport has no properties (result {})",
                  static_cast<int>(result));
   }
-  return transport;
+  return properties;
 }
 
 Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {

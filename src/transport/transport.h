@@ -18,10 +18,17 @@ namespace onebit {
 // may be closed from static destructors of the application. Thread-safe.
 class Transport {
  public:
-  // Finds and starts a transport by name; the error of an unknown name lists what exists.
+  // Finds and starts a transport by name; the error of an unknown name lists what exists. Settings
+  // that are in error are an error here.
   static Result<const Transport*> Get(std::string_view name);
-  // Starts a transport whose functions are at hand, without registering it.
+  // Starts a transport whose functions are at hand, without registering it: to it, none of the
+  // settings it may declare is set.
   static Result<Transport> Start(const onebitTransport* functions);
+  // Functions of the transports that Get can start.
+  static std::vector<const onebitTransport*> Known();
+  // Refuses functions of another ABI version. `context` may be null, also before the start.
+  static Result<onebitTransportProperties> PropertiesOf(const onebitTransport* functions,
+                                                        void* context);
 
   const onebitTransport& functions() const { return *functions_; }
   const onebitTransportProperties& properties() const { return properties_; }

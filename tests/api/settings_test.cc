@@ -45,6 +45,15 @@ TEST(SettingsTableTest, ValuesOfTheEnvironmentAreShownAsSuch) {
   EXPECT_STREQ(settings.at("ONEBIT_SEGMENT_ELEMENTS").source, "default");
 }
 
+TEST(SettingsTableTest, RowsOfTransportsAreShown) {
+  const auto settings = AllSettings();
+  const auto row = settings.find("ONEBIT_LOCAL_EAGER_BYTES");
+  ASSERT_NE(row, settings.end());
+  EXPECT_STREQ(row->second.type, "bytes, 0 to 65536");
+  EXPECT_STREQ(row->second.value, "1024");
+  EXPECT_STREQ(row->second.source, "default");
+}
+
 TEST(SettingsTableTest, OneExchangeLimitReachesCompressors) {
   onebitComm_t comms[2];
   ASSERT_EQ(onebitCommInitAll(comms, 2, nullptr), onebitSuccess);

@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// The settings table on environments made up here, with the rows of a plugin that does not exist.
 #include "base/settings.h"
 
 #include <initializer_list>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,8 +14,28 @@
 namespace onebit {
 namespace {
 
+int IsDigit(const char* text) { return *text >= '0' && *text <= '9' && text[1] == '\0'; }
+
+constexpr DeclaredSetting kDeclared[] = {
+    {"ONEBIT_CARRIER_SPEED", "digit", "7", "How fast it flies.", IsDigit},
+    {"ONEBIT_CARRIER_NAME", "text", "", "What it is called.", nullptr},
+};
+
+Result<SettingsTable> Read(std::initializer_list<const char*> environment) {
+  return ReadSettings(std::vector<const char*>(environment), kDeclared);
+}
+
 Result<Settings> Parse(std::initializer_list<const char*> environment) {
-  return ParseSettings(std::vector<const char*>(environment));
+  auto table = Read(environment);
+  if (!table.ok()) return table.status();
+  return table.value().settings;
+}
+
+const SettingRow& RowOf(const SettingsTable& table, std::string_view name) {
+  for (const SettingRow& row : table.rows) {
+    if (name == row.name) return row;
+  }
+  throw std::out_of_range(std::string(name));
 }
 
 void ExpectRefused(const char* entry, const std::string& text) {
@@ -31,20 +54,18 @@ TEST(SettingsTest, EmptyEnvironmentGivesDefaults) {
   EXPECT_EQ(settings.value().collective_timeout_ms, 600'000u);
   EXPECT_EQ(settings.value().one_exchange_elements, 8192u);
   EXPECT_EQ(settings.value().segment_elements, 262'144u);
-  EXPECT_EQ(settings.value().local_eager_bytes, 1024u);
 }
 
 TEST(SettingsTest, ValuesAreTaken) {
   auto settings = Parse({"ONEBIT_DEBUG=TRACE", "HOME=/", "ONEBIT_DEBUG_FILE=/tmp/a=b",
                          "ONEBIT_COLLECTIVE_TIMEOUT_MS=1", "ONEBIT_ONE_EXCHANGE_ELEMENTS=0",
-                         "ONEBIT_SEGMENT_ELEMENTS=1073741824", "ONEBIT_LOCAL_EAGER_BYTES=0"});
+                         "ONEBIT_SEGMENT_ELEMENTS=1073741824"});
   ASSERT_TRUE(settings.ok()) << settings.status().text();
   EXPECT_EQ(settings.value().debug, LogLevel::kTrace);
   EXPECT_EQ(settings.value().debug_file, "/tmp/a=b");
   EXPECT_EQ(settings.value().collective_timeout_ms, 1u);
   EXPECT_EQ(settings.value().one_exchange_elements, 0u);
   EXPECT_EQ(settings.value().segment_elements, 1'073'741'824u);
-  EXPECT_EQ(settings.value().local_eager_bytes, 0u);
 }
 
 TEST(SettingsTest, EveryLevelHasAName) {
@@ -68,7 +89,6 @@ TEST(SettingsTest, NumbersThatDoNotParseAreRefusedWithWhatIsAllowed) {
   }
   ExpectRefused("ONEBIT_SEGMENT_ELEMENTS=63", "elements, 64 to 1073741824");
   ExpectRefused("ONEBIT_ONE_EXCHANGE_ELEMENTS=1048577", "elements, 0 to 1048576");
-  ExpectRefused("ONEBIT_LOCAL_EAGER_BYTES=1000000000", "bytes, 0 to ");
 }
 
 TEST(SettingsTest, LevelsThatDoNotExistAreRefused) {
@@ -84,6 +104,53 @@ TEST(SettingsTest, UnknownVariablesAreRefusedByName) {
                   std::string("environment variable ") + name + " is unknown");
   }
   ExpectRefused("ONEBIT_NOTHING", "ONEBIT_NOTHING is unknown");  // no '=' at all
+}
+
+TEST(SettingsTest, DeclaredRowsFollowTheLibrarysOwn) {
+  const auto table = Read({"ONEBIT_CARRIER_SPEED=3"});
+  ASSERT_TRUE(table.ok()) << table.status().text();
+  const SettingRow& speed = RowOf(table.value(), "ONEBIT_CARRIER_SPEED");
+  EXPECT_EQ(speed.value, "3");
+  EXPECT_TRUE(speed.is_set);
+  EXPECT_TRUE(speed.is_declared);
+  EXPECT_STREQ(speed.type, "digit");
+  EXPECT_STREQ(speed.default_value, "7");
+  EXPECT_STREQ(speed.help, "How fast it flies.");
+  const SettingRow& name = RowOf(table.value(), "ONEBIT_CARRIER_NAME");
+  EXPECT_EQ(name.value, "");
+  EXPECT_FALSE(name.is_set);
+  EXPECT_FALSE(RowOf(table.value(), "ONEBIT_DEBUG").is_declared);
+}
+
+TEST(SettingsTest, DeclaredValuesAreCheckedByTheirPlugin) {
+  ExpectRefused("ONEBIT_CARRIER_SPEED=fast",
+                "environment variable ONEBIT_CARRIER_SPEED: \"fast\" is not digit");
+  ExpectRefused("ONEBIT_CARRIER_SPEED=", "ONEBIT_CARRIER_SPEED: \"\" is not digit");
+  ExpectRefused("ONEBIT_CARRIER_SPED=3", "ONEBIT_CARRIER_SPED is unknown");
+  EXPECT_TRUE(Read({"ONEBIT_CARRIER_NAME=any text"}).ok());
+}
+
+TEST(SettingsTest, WithoutItsPluginAVariableIsUnknown) {
+  const char* const environment[] = {"ONEBIT_CARRIER_SPEED=3"};
+  const auto table = ReadSettings(environment);
+  ASSERT_FALSE(table.ok());
+  EXPECT_NE(table.status().text().find("ONEBIT_CARRIER_SPEED is unknown"), std::string::npos);
+}
+
+TEST(SettingsTest, ADefaultThatDoesNotParseIsRefused) {
+  const DeclaredSetting declared[] = {{"ONEBIT_CARRIER_SPEED", "digit", "", "Speed.", IsDigit}};
+  EXPECT_FALSE(ReadSettings({}, declared).ok());
+}
+
+TEST(SettingsTest, OneNameIsOneRow) {
+  for (const char* name : {"ONEBIT_DEBUG", "ONEBIT_CARRIER_SPEED"}) {
+    const DeclaredSetting declared[] = {{"ONEBIT_CARRIER_SPEED", "digit", "7", "Speed.", IsDigit},
+                                        {name, "text", "", "Again.", nullptr}};
+    const auto table = ReadSettings({}, declared);
+    ASSERT_FALSE(table.ok());
+    EXPECT_EQ(table.status().code(), Code::kInvalidUsage);
+    EXPECT_EQ(table.status().text(), std::string("the setting ") + name + " is declared twice");
+  }
 }
 
 TEST(SettingsTest, OtherPeoplesVariablesAreLeftAlone) {

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   std::vector<const char*> environment;
   for (const std::string& line : lines) environment.push_back(line.c_str());
-  const auto settings = onebit::ParseSettings(environment);
+  const auto settings = onebit::ReadSettings(environment);
   if (!settings.ok() && settings.status().text().empty()) std::abort();
   return 0;
 }

@@ -35,7 +35,10 @@ void PropertiesAreSane(const Subject& subject, Meeting& /*meeting*/) {
     const onebitTransportSetting& setting = properties.settings[i];
     Expect(std::string(setting.name).starts_with(prefix), setting.name, " does not begin with ",
            prefix);
+    Expect(setting.type != nullptr && *setting.type != '\0', setting.name, " has no type");
     Expect(setting.defaultValue != nullptr, setting.name, " has no default");
+    Expect(setting.accepts == nullptr || setting.accepts(setting.defaultValue) != 0, setting.name,
+           " does not accept its default");
     Expect(setting.help != nullptr && *setting.help != '\0', setting.name, " has no help");
   }
 }

@@ -86,10 +86,16 @@ TEST(LocalSettingsTest, NamesABadValue) {
   }
 }
 
-TEST(LocalSettingsTest, AreKnownBeforeInit) {
+TEST(LocalSettingsTest, AreKnownAndCheckedBeforeInit) {
   onebitTransportProperties properties{.structSize = sizeof properties};
   ASSERT_EQ(onebitTransportLocalGet()->getProperties(nullptr, &properties), onebitSuccess);
   ASSERT_EQ(properties.settingCount, 1u);
+  for (const char* value : {"0", "1024", "65536"}) {
+    EXPECT_NE(properties.settings[0].accepts(value), 0) << value;
+  }
+  for (const char* value : {"", "many", "65537", "-1", "12x", " 12"}) {
+    EXPECT_EQ(properties.settings[0].accepts(value), 0) << value;
+  }
   EXPECT_STREQ(properties.settings[0].name, "ONEBIT_LOCAL_EAGER_BYTES");
   EXPECT_EQ(std::to_string(properties.eagerBytes), properties.settings[0].defaultValue);
 }

@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The settings table of this process: the library's own rows and those that transports declare.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/settings.h"
+#include "base/status.h"
+#include "onebit/transport.h"
+
+namespace onebit {
+
+// Reads the environment and sets up the log at the first call, and never again. An error names the
+// variable: unknown, a value that does not parse, or a log file that cannot be opened. It stays one
+// for the life of the process. Any thread.
+Result<const SettingsTable*> ProcessSettings();
+
+// Text of a row that a transport declared, as the environment gives it; null when it is not set,
+// when no transport that the registry knows declared it, and when the settings are in error.
+const char* TransportSettingText(const char* name);
+
+// The rows that these transports declare. A row that is not complete, or whose name does not begin
+// with ONEBIT_<NAME OF THE TRANSPORT>_, is an error.
+Result<std::vector<DeclaredSetting>> DeclaredSettings(
+    std::span<const onebitTransport* const> transports);
+
+}  // namespace onebit
