@@ -9,7 +9,8 @@
  *
  * A plugin includes only this header and the results in onebit.h, fills one onebitTransport and
  * exports it by a function named ONEBIT_TRANSPORT_SYMBOL. plugins/README.md tells the story of a
- * plugin from load to unload; tests/transports holds the conformance program it must pass.
+ * plugin from start to end, and what can be done with one today; tests/transports holds the
+ * conformance program it must pass.
  *
  * Version 1 is not frozen until two transports have used it. The stream face (device memory,
  * stream-ordered) will be appended; `structSize` tells which members exist.

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// C++ face of the transport ABI: a loaded transport, and one rank's endpoint of a communicator.
+// C++ face of the transport ABI: a started transport, and one rank's endpoint of a communicator.
 #pragma once
 
 #include <cstdint>
