@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// How a communicator is made, entered, and stopped so that the root cause remains.
 #include "comm/comm.h"
 
 #include <chrono>
@@ -25,7 +26,34 @@ bool IsOnlyThreadOfProcess() {
 #endif
 }
 
+// The options that change messages, by the variable that sets them.
+struct WireOption {
+  const char* variable;
+  uint64_t CommOptions::*value;
+};
+
+constexpr WireOption kWireOptions[] = {
+    {"ONEBIT_ONE_EXCHANGE_ELEMENTS", &CommOptions::one_exchange_elements},
+    {"ONEBIT_SEGMENT_ELEMENTS", &CommOptions::segment_elements},
+};
+
 }  // namespace
+
+Status CompareOptions(std::span<const CommOptions> options_by_rank) {
+  for (const auto& [variable, value] : kWireOptions) {
+    for (size_t rank = 1; rank < options_by_rank.size(); ++rank) {
+      const uint64_t first = options_by_rank[0].*value;
+      const uint64_t other = options_by_rank[rank].*value;
+      if (first != other) {
+        return Error(Code::kMismatch,
+                     "{} differs between ranks: rank 0 has {}, rank {} has {}; set it to the same "
+                     "value on all ranks",
+                     variable, first, rank, other);
+      }
+    }
+  }
+  return OkStatus();
+}
 
 Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(const Transport& transport,
                                                                   int ranks,
@@ -34,6 +62,12 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(const Transpor
 }
 
 Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(
+    const Transport& transport, std::span<const CommOptions> options_by_rank) {
+  ONEBIT_TRY(CompareOptions(options_by_rank));
+  return CreateLocalGroupUnchecked(transport, options_by_rank);
+}
+
+Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
     const Transport& transport, std::span<const CommOptions> options_by_rank) {
   const int ranks = static_cast<int>(options_by_rank.size());
   const uint32_t id = std::random_device()();

@@ -17,12 +17,16 @@
 
 namespace onebit {
 
-// Everything that changes messages; equal on all ranks, frozen at creation.
+// Frozen at creation. What changes messages is equal on all ranks; the time-out may differ.
 struct CommOptions {
   uint64_t timeout_ms = 600'000;       // without progress, until a collective fails
   uint64_t one_exchange_elements = 0;  // compressed tensors up to this size use one exchange
   uint64_t segment_elements = 262'144;
 };
+
+// kMismatch if ranks differ in an option that changes messages; the text names the variable, two
+// ranks and their values.
+Status CompareOptions(std::span<const CommOptions> options_by_rank);
 
 // Relaxed atomics: written by the thread in a call, read by anyone.
 struct CommCounters {
@@ -44,8 +48,12 @@ class Comm final : private PeerErrorSink, private FailureListener {
   static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroup(const Transport& transport,
                                                                      int ranks,
                                                                      const CommOptions& options);
-  // The same with one set of options per rank, as processes with different settings would have.
+  // The same with one set of options per rank, which CompareOptions must find equal.
   static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroup(
+      const Transport& transport, std::span<const CommOptions> options_by_rank);
+  // The same without the comparison: for tests of what the checks in messages see when ranks differ
+  // all the same.
+  static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroupUnchecked(
       const Transport& transport, std::span<const CommOptions> options_by_rank);
   ~Comm();
   Comm(const Comm&) = delete;

@@ -31,7 +31,7 @@ CommGroup::CommGroup(int ranks, const CommOptions& options, const Transport* tra
 
 CommGroup::CommGroup(std::span<const CommOptions> options_by_rank) {
   const Transport* transport = ValueOrThrow(Transport::Get("local"));
-  Adopt(ValueOrThrow(Comm::CreateLocalGroup(*transport, options_by_rank)));
+  Adopt(ValueOrThrow(Comm::CreateLocalGroupUnchecked(*transport, options_by_rank)));
 }
 
 CommGroup::~CommGroup() = default;

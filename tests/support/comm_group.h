@@ -36,7 +36,7 @@ class CommGroup {
   // `transport` null: `local` as the library starts it. It must outlive the group.
   explicit CommGroup(int ranks, const CommOptions& options = kPatient,
                      const Transport* transport = nullptr);
-  // Ranks that disagree about their options.
+  // Ranks that may disagree about their options, which the library would refuse.
   explicit CommGroup(std::span<const CommOptions> options_by_rank);
   ~CommGroup();
   CommGroup(const CommGroup&) = delete;
