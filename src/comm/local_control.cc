@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// The first failure of a local group reaches every rank that is still in it.
 #include "comm/local_control.h"
 
 namespace onebit {

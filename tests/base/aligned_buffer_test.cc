@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Alignment, zeroing and ownership of buffers.
 #include "base/aligned_buffer.h"
 
 #include <algorithm>

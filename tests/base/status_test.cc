@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Errors as values, and the macros that pass them on.
 #include "base/status.h"
 
 #include <memory>
