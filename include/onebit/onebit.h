@@ -166,8 +166,8 @@ typedef struct {
  * @param n       ranks, 1 to 1024.
  * @param devices NULL: host memory. Device memory needs the CUDA part, which this build lacks.
  * @return onebitInvalidArgument  NULL `comms`, `n` out of range, or `devices` not NULL.
- * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse, or the file of
- *                                ONEBIT_DEBUG_FILE cannot be written; the text names it.
+ * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse, or the log
+ *                                file ONEBIT_DEBUG_FILE cannot be opened; the text names it.
  * @return onebitOutOfMemory      not enough memory.
  *
  * Thread safety: any thread. Mirrors ncclCommInitAll.
@@ -441,12 +441,14 @@ typedef struct {
 } onebitSetting_t;
 
 /**
- * Row `index` of the settings table; `onebit_info` prints them all.
+ * Row `index` of the settings table: the library's own, then those of its transports. `onebit_info`
+ * prints them all.
  *
  * @param setting receives texts with static storage.
  * @return onebitInvalidArgument  `setting` is NULL, or there is no such row: that ends an
  *                                enumeration.
- * @return onebitInvalidUsage     the environment holds an unknown ONEBIT_* variable or a bad value.
+ * @return onebitInvalidUsage     the environment holds an unknown ONEBIT_* variable or a bad value,
+ *                                or the log file cannot be opened.
  *
  * Thread safety: any thread. Settings are read once, at first use.
  */

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Configurations of compressors: defaults, ranges, and what to say of members outside them.
 #include "api/compressor_config.h"
 
 #include "api/handles.h"

@@ -92,11 +92,13 @@ Status RefuseUnknown(std::span<const char* const> environment, std::span<const S
     const std::string_view text(entry);
     if (!text.starts_with("ONEBIT_")) continue;
     const std::string_view name = text.substr(0, text.find('='));
-    if (FindRow(rows, name) == nullptr) {
-      return Error(Code::kInvalidUsage,
-                   "environment variable {} is unknown; onebit_info lists the known ones, unset it",
-                   name);
+    if (FindRow(rows, name) != nullptr) continue;
+    std::string known;
+    for (const SettingRow& row : rows) {
+      AppendFormat(&known, "{}{}", known.empty() ? "" : ", ", row.name);
     }
+    return Error(Code::kInvalidUsage, "environment variable {} is unknown: unset it; there are {}",
+                 name, known);
   }
   return OkStatus();
 }
