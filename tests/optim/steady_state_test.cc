@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// From the third step of each stage on, an optimizer's step allocates nothing and takes no lock.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/optim/training.h"
+#include "tests/support/allocation_counter.h"
+#include "tests/support/lock_counter.h"
+#include "tests/support/sanitizers.h"
+
+namespace onebit::testing {
+namespace {
+
+struct Used {
+  uint64_t allocations = 0;
+  uint64_t locks = 0;
+};
+
+// The most that a step used on any rank after the first two steps of each stage.
+Used MostUsed(onebitOptimizerConfig_t config, onebitDataType_t type, bool has_nan) {
+  constexpr uint64_t kFreezeStep = 8;
+  config.freezeStep = kFreezeStep;
+  const ToyProblem problem{.ranks = 2, .dimension = 300};
+  Used used[2];
+  RunRanks(2, [&](onebitComm_t comm, int rank) {
+    std::vector<float> x = problem.StartPoint();
+    const OptimizerHandle optimizer = MakeOptimizer(comm, x, config);
+    for (uint64_t step = 1; step <= 20; ++step) {
+      std::vector<float> gradient = problem.Gradient(x, rank, step);
+      if (has_nan && step > kFreezeStep + 5) gradient[0] = NAN;
+      std::vector<std::byte> bytes = Encode(gradient, type, 1);
+      const Used before = {AllocationsOfThisThread(), LocksOfThisThread()};
+      const onebitResult_t result =
+          onebitOptimizerStep(optimizer.get(), bytes.data(), type, 0.01, 1, 10, nullptr, nullptr);
+      const Used after = {AllocationsOfThisThread(), LocksOfThisThread()};
+      Check(result);
+      const bool is_steady = (step > 2 && step <= kFreezeStep) || step > kFreezeStep + 2;
+      if (!is_steady) continue;
+      Used& most = used[rank];
+      most.allocations = std::max(most.allocations, after.allocations - before.allocations);
+      most.locks = std::max(most.locks, after.locks - before.locks);
+    }
+  });
+  return {std::max(used[0].allocations, used[1].allocations),
+          std::max(used[0].locks, used[1].locks)};
+}
+
+void ExpectNothingUsed(const onebitOptimizerConfig_t& config, onebitDataType_t type,
+                       bool has_nan = false) {
+  const Used used = MostUsed(config, type, has_nan);
+  EXPECT_EQ(used.allocations, 0u);
+  EXPECT_EQ(used.locks, 0u);
+}
+
+TEST(OneBitAdamSteadyStateTest, CountersCount) {
+  const uint64_t allocations = AllocationsOfThisThread();
+  const std::vector<int> numbers(100);
+  EXPECT_GT(AllocationsOfThisThread(), allocations);
+  EXPECT_EQ(numbers[99], 0);
+#if !ONEBIT_HAS_SANITIZER
+  const uint64_t before = AllocationsOfThisThread();
+  void* volatile memory = std::aligned_alloc(64, 640);  // volatile: else it may be left out
+  std::free(memory);
+  EXPECT_GT(AllocationsOfThisThread(), before);
+  const uint64_t locks = LocksOfThisThread();
+  std::mutex mutex;
+  mutex.lock();
+  mutex.unlock();
+  EXPECT_EQ(LocksOfThisThread(), locks + 1);
+#endif
+}
+
+TEST(OneBitAdamSteadyStateTest, StepAllocatesNothingAndTakesNoLock) {
+  const onebitOptimizerConfig_t config = DefaultOptimizer();
+  ExpectNothingUsed(config, onebitFloat32);
+  ExpectNothingUsed(config, onebitBfloat16);
+}
+
+TEST(OneBitAdamSteadyStateTest, SkippedStepAllocatesNothingAndTakesNoLock) {
+  ExpectNothingUsed(DefaultOptimizer(), onebitFloat32, true);
+}
+
+TEST(OneBitAdamSteadyStateTest, StepWithSegmentsAllocatesNothingAndTakesNoLock) {
+  onebitSegment_t segments[2] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT};
+  segments[0].count = 37;
+  segments[0].flags = onebitSegmentDense;
+  segments[1].offset = 37;
+  segments[1].count = 263;
+  onebitOptimizerConfig_t config = DefaultOptimizer();
+  config.segments = segments;
+  config.segmentCount = 2;
+  ExpectNothingUsed(config, onebitFloat32);
+  ExpectNothingUsed(config, onebitFloat16);
+}
+
+}  // namespace
+}  // namespace onebit::testing
