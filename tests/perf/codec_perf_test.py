@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the benchmarks that scripts rely on, briefly: codec_perf_test.py CODEC_PERF
+
+Checks their names and counters, not how fast they are: machines are shared.
+"""
+
+import json
+import subprocess
+import sys
+
+# Names and user counters as scripts read them.
+COUNTERS = {
+    "EfCompress/fp32/block4096": {"gbps", "ceiling_share"},
+    "EfCompressMultiPass/fp32": {"gbps", "fused_speedup"},
+    "DecodeAverage/ranks8": {"gbps", "ceiling_share"},
+    "Decode/fp32": {"gbps", "ceiling_share"},
+}
+
+
+def main() -> None:
+    names = "|".join(COUNTERS)
+    command = [sys.argv[1], f"--benchmark_filter=^({names})$", "--benchmark_min_time=0.001",
+               "--benchmark_format=json"]
+    print(" ".join(command), flush=True)
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=240, check=True)
+    results = {result["name"]: result for result in json.loads(run.stdout)["benchmarks"]}
+    assert results.keys() == COUNTERS.keys(), run.stdout
+    for name, counters in COUNTERS.items():
+        result = results[name]
+        assert not result.get("error_occurred"), result
+        for counter in counters:
+            assert isinstance(result[counter], float) and result[counter] > 0, (name, counter, result)
+
+
+if __name__ == "__main__":
+    main()
