@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What a step sends, to the byte: dense segments in full, the others at one bit per element.
+#include <algorithm>
+#include <ostream>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/optim/training.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr size_t kHeaderBytes = 64;
+constexpr size_t kScaleBytes = 4;
+constexpr size_t kChunkAlignment = 64;
+constexpr size_t kBlock = 1024;
+
+size_t DivideUp(size_t dividend, size_t divisor) { return (dividend + divisor - 1) / divisor; }
+
+// Elements of `count` that `rank` of `ranks` serves.
+size_t ChunkElements(size_t count, size_t ranks, size_t rank) {
+  const size_t length = DivideUp(DivideUp(count, ranks), kChunkAlignment) * kChunkAlignment;
+  return std::min(count, (rank + 1) * length) - std::min(count, rank * length);
+}
+
+size_t PacketBytes(size_t elements) {
+  return kScaleBytes * DivideUp(elements, kBlock) + DivideUp(elements, 8);
+}
+
+// To every peer the packet of its chunk, then that of the own one.
+size_t TwoExchangesBytes(size_t count, size_t ranks, size_t rank) {
+  size_t bytes = 0;
+  for (size_t peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    bytes += kHeaderBytes + PacketBytes(ChunkElements(count, ranks, peer));
+    bytes += kHeaderBytes + PacketBytes(ChunkElements(count, ranks, rank));
+  }
+  return bytes;
+}
+
+// To every peer the packets of all chunks in one message.
+size_t OneExchangeBytes(size_t count, size_t ranks) {
+  size_t payload = 0;
+  for (size_t chunk = 0; chunk < ranks; ++chunk) {
+    payload += PacketBytes(ChunkElements(count, ranks, chunk));
+  }
+  return (ranks - 1) * (kHeaderBytes + payload);
+}
+
+size_t DenseBytes(size_t count, size_t element_bytes, size_t ranks, size_t rank) {
+  size_t bytes = 0;
+  for (size_t peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    bytes += kHeaderBytes + element_bytes * ChunkElements(count, ranks, peer);
+    bytes += kHeaderBytes + element_bytes * ChunkElements(count, ranks, rank);
+  }
+  return bytes;
+}
+
+struct BytesCase {
+  const char* name;
+  int ranks;
+  size_t compressed[2];  // elements of the compressed segments, on both sides of a dense one
+  bool is_one_exchange;
+  onebitDataType_t gradient_type = onebitFloat32;
+};
+std::ostream& operator<<(std::ostream& out, const BytesCase& c) { return out << c.name; }
+
+class OneBitAdamBytesTest : public ::testing::TestWithParam<BytesCase> {};
+
+TEST_P(OneBitAdamBytesTest, StepsWithDenseSegmentsSendExactlyWhatTheFormatSays) {
+  const BytesCase& c = GetParam();
+  constexpr size_t kDense[2] = {137, 41};
+  constexpr uint64_t kFreezeStep = 2;
+
+  onebitSegment_t segments[4] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT,
+                                 ONEBIT_SEGMENT_INIT};
+  size_t count = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    segments[i].offset = count;
+    segments[i].count = i % 2 == 0 ? c.compressed[i / 2] : kDense[i / 2];
+    if (i % 2 == 1) segments[i].flags = onebitSegmentDense;
+    count += segments[i].count;
+  }
+  onebitCompressorConfig_t compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  compressor.block = kBlock;
+  compressor.chunkAlignment = kChunkAlignment;
+  Training training;
+  training.problem.ranks = c.ranks;
+  training.problem.dimension = count;
+  training.gradient_type = c.gradient_type;
+  training.calls = 5;
+  training.config.freezeStep = kFreezeStep;
+  training.config.segments = segments;
+  training.config.segmentCount = 4;
+  training.config.compressor = &compressor;
+  const std::vector<Record> records = Train(training);
+
+  const size_t ranks = static_cast<size_t>(c.ranks);
+  const size_t element_bytes = c.gradient_type == onebitFloat32 ? 4 : 2;
+  const size_t compressed_count = c.compressed[0] + c.compressed[1];
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t packets = c.is_one_exchange ? OneExchangeBytes(compressed_count, ranks)
+                                             : TwoExchangesBytes(compressed_count, ranks, rank);
+    const size_t frozen = packets + DenseBytes(kDense[0] + kDense[1], element_bytes, ranks, rank);
+    const size_t dense = DenseBytes(count, element_bytes, ranks, rank);
+    uint64_t sum = 0;
+    for (const onebitStepResult_t& step : records[rank].results) {
+      EXPECT_EQ(step.bytes_sent, step.step <= kFreezeStep ? dense : frozen)
+          << "rank " << rank << ", step " << step.step;
+      sum += step.bytes_sent;
+    }
+    EXPECT_EQ(records[rank].stats.bytes_sent, sum);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, OneBitAdamBytesTest,
+    ::testing::Values(BytesCase{"TwoExchanges", 2, {70'000, 30'001}, false},
+                      BytesCase{"TwoExchangesOfThree", 3, {1, 99'999}, false},
+                      BytesCase{"TwoExchangesHalf", 3, {50'000, 50'003}, false, onebitFloat16},
+                      BytesCase{"OneExchange", 2, {300, 9}, true},
+                      BytesCase{"OneExchangeOfThree", 3, {700, 1}, true, onebitBfloat16}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace onebit::testing
