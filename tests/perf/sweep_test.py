@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 
 RANKS = 3
+SEGMENT_ELEMENTS = 262_144  # default of ONEBIT_SEGMENT_ELEMENTS
+HEADER_BYTES = 64
 SIZES = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20]
 
 
@@ -38,6 +40,20 @@ def check_row(row: dict, mode: str) -> None:
     else:
         assert row["speedup_vs_dense"] > 0, row
         assert row["count"] < 256 or 0.5 < row["rel_error"] < 1.2, row
+
+
+def check_one_bit_bound(row: dict) -> None:
+    """Scales add at most 1 % to a bit per element and exchange, for chunks of at least 64 Ki elements.
+
+    That bound is about the payload. Headers come on top: one per message, that is per peer, exchange
+    and segment of a chunk; 64 bytes, of a payload of at least 8 KiB.
+    """
+    chunk = -(-row["count"] // RANKS)
+    assert chunk >= 64 << 10, row
+    segments = -(-chunk // SEGMENT_ELEMENTS)
+    headers = 2 * (RANKS - 1) * segments * HEADER_BYTES
+    bits = 8 * (row["wire_bytes"] - headers)
+    assert bits <= 1.01 * 2 * (RANKS - 1) / RANKS * row["count"], row
 
 
 def check_table(stdout: str, rows: list[dict]) -> None:
@@ -70,6 +86,13 @@ def main() -> None:
         tensor, _ = sweep(arguments.tool, "--mode", mode, "-b", "3K", "-e", "300K", "-f", "10",
                           "--block", "tensor")
         rows += tensor["results"]
+        # Chunks of 64 Ki elements exactly, of some more, and of several segments.
+        large, _ = sweep(arguments.tool, "--mode", mode, "-b", "768K", "-e", "3840K", "-i", "1M",
+                         "--block", "4096")
+        assert len(large["results"]) == 4, large
+        for row in large["results"]:
+            check_one_bit_bound(row)
+        rows += large["results"]
     for row in rows:
         check_row(row, mode)
 
