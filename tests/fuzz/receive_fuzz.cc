@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank 0 of a two-rank allreduce whose peer sends arbitrary messages: the call must end, within its
 // deadline, with a result or an error that has a text, and touch nothing out of bounds.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <thread>
 #include <vector>
 
 #include "codec/packet.h"
@@ -35,15 +38,24 @@ struct Case {
   CodecKind kind;
   uint32_t block;
   bool is_one_exchange;
+  size_t segment_elements;  // 0: chunks are one segment, and messages do not choose theirs
+
+  // A scale over the whole tensor is known only when all of it was read: one segment.
+  Partition Chunks() const {
+    const bool has_segments = !is_one_exchange && (kind == CodecKind::kDense || block != 0);
+    return {count, 2, 64, block == 0 ? 64 : block, has_segments ? segment_elements : 0};
+  }
 };
 
 // A message such as an honest peer would send, then damaged as the input says: pairs of position
 // and mask before and after the checks are computed.
 ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   const uint8_t style = input.Next();
-  const Partition chunks(c.count, 2, 64, c.block == 0 ? 64 : c.block, 0);
+  const Partition chunks = c.Chunks();
+  const size_t segment = c.segment_elements != 0 ? input.Next() % chunks.segments() : 0;
   const int exchange = (style & 1) != 0 ? 2 : 1;
-  const size_t elements = c.is_one_exchange ? c.count : chunks.Chunk(exchange - 1).count;
+  const size_t chunk = static_cast<size_t>(exchange - 1);
+  const size_t elements = c.is_one_exchange ? c.count : chunks.Segment(chunk, segment).count;
   size_t bytes = elements * sizeof(float);
   if (c.kind != CodecKind::kDense) bytes = ShapeOf(elements, c.block).bytes();
   if (c.is_one_exchange && c.block != 0) {
@@ -71,6 +83,8 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
       .exchange = static_cast<uint8_t>(exchange),
       .is_nonfinite = (style & 4) != 0,
       .has_payload_checksum = c.kind != CodecKind::kDense,
+      .segment = static_cast<uint16_t>(segment),
+      .segment_count = static_cast<uint16_t>(chunks.segments()),
   };
   if (header.has_payload_checksum) {
     header.payload_checksum =
@@ -86,21 +100,29 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   return message;
 }
 
+// Bits 0 and 1: count; 2 to 6: kind, block and number of exchanges; 7: chunks of several segments.
 Case CaseOf(uint8_t byte) {
   constexpr size_t kCounts[] = {0, 1, 65, 300};
-  const auto kind = static_cast<CodecKind>((byte >> 2) % 3);
-  return {.count = kCounts[byte & 3],
+  constexpr size_t kLargeCounts[] = {300, 700, 1000, 1023};
+  const bool is_large = (byte & 128) != 0;
+  const auto kind = static_cast<CodecKind>(((byte & 127) >> 2) % 3);
+  return {.count = (is_large ? kLargeCounts : kCounts)[byte & 3],
           .kind = kind,
           .block = kind == CodecKind::kDense ? 0u
                    : (byte & 16) != 0        ? 64u
                                              : 0u,
-          .is_one_exchange = kind != CodecKind::kDense && (byte & 32) != 0};
+          .is_one_exchange = kind != CodecKind::kDense && (byte & 32) != 0,
+          .segment_elements = is_large ? size_t{64} : size_t{0}};
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Transport* transport = [] {
+    // A call for one of several ranks is refused in a process of a single thread.
+    std::thread([] {
+      for (;;) pause();
+    }).detach();
     auto started = Transport::Start(ScriptedTransport::functions());
     if (!started.ok()) std::abort();
     return new Transport(std::move(started).value());
@@ -109,7 +131,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Case c = CaseOf(input.Next());
   auto group = Comm::CreateLocalGroup(
       *transport, 2,
-      {.timeout_ms = 1, .one_exchange_elements = c.is_one_exchange ? c.count : uint64_t{0}});
+      {.timeout_ms = 1,
+       .one_exchange_elements = c.is_one_exchange ? c.count : uint64_t{0},
+       .segment_elements =
+           c.segment_elements != 0 ? c.segment_elements : CommOptions{}.segment_elements});
   if (!group.ok()) std::abort();
   Comm& comm = *group.value()[0];
   // A count of 0 is always small enough for one exchange.
@@ -117,7 +142,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   played.is_one_exchange = c.kind != CodecKind::kDense && (c.is_one_exchange || c.count == 0);
 
   std::deque<ScriptedMessage> script;
-  for (int i = 0; i < 4 && !input.empty(); ++i) {
+  // Room for every message of a call, and for some that are sent twice.
+  const size_t most_messages = 2 * played.Chunks().segments() + 2;
+  while (script.size() < most_messages && !input.empty()) {
     script.push_back(NextMessage(input, played, comm.id()));
   }
   ScriptedTransport::SetScript(1, std::move(script));
@@ -135,5 +162,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     status = engine.AllReduce(buffers, ReduceOp::kAvg, &compressor.value());
   }
   if (!status.ok() && status.text().empty()) std::abort();
+  if (status.code() == Code::kInvalidUsage)
+    std::abort();  // nothing was received, so nothing tested
   return 0;
 }
