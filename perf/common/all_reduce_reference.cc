@@ -83,6 +83,12 @@ class SignReference : public AllReduceReference {
 
 // Error feedback loses nothing: over all calls
 //   sum of outputs + mean of the worker residuals + server residual = sum of mean inputs.
+//
+// The outputs are the library's, the residuals the model's: the C API does not give out those of
+// the library. So this shows that the model loses nothing of these inputs, and that the library's
+// outputs fit the model's residuals; it fails where outputs differ from the model's by more than
+// rounding, which the comparison of bytes finds, too. It cannot show that the library's residuals
+// after the last call are right: those of earlier calls show only in the outputs of later ones.
 class FeedbackReference : public SignReference {
  public:
   FeedbackReference(const Case& row, const Options& options)

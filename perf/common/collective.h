@@ -55,8 +55,8 @@ class Reference {
   // Collects what went in and came out of the real collective in the last simulated call ...
   virtual void Observe(std::span<const void* const> inputs,
                        std::span<const void* const> outputs) = 0;
-  // ... and counts the elements where input is neither in the output nor in a residual. Called
-  // once, after the last call.
+  // ... and counts the elements where input is neither in the output nor in a residual of the
+  // model. Called once, after the last call.
   virtual uint64_t CountLostElements() = 0;
 };
 

@@ -117,9 +117,9 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
     const uint64_t lost = reference->CountLostElements();
     result.wrong_out_of_place += lost;
     if (lost > 0 && result.problem.empty()) {
-      result.problem =
-          fmt::format("{} bytes: outputs and residuals do not add up to the inputs in {} elements",
-                      row.count * ElementBytes(row.type), lost);
+      result.problem = fmt::format(
+          "{} bytes: outputs and the model's residuals do not add up to the inputs in {} elements",
+          row.count * ElementBytes(row.type), lost);
     }
   }
   return result;
