@@ -23,7 +23,7 @@ inline constexpr size_t kSumLanes = 128;
 // Elements of one fp32 partial sum when a scale covers a whole tensor.
 inline constexpr size_t kTensorSumBlock = 4096;
 
-// Blocks, and all pieces of a tensor handed to a kernel except its last, are multiples of this.
+// Blocks are multiples of this. Pieces of a tensor need not be: they begin at multiples of 8.
 inline constexpr size_t kBlockMultiple = 64;
 
 constexpr size_t BlockCount(size_t element_count, size_t block) {

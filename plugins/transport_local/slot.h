@@ -13,12 +13,20 @@ namespace onebit::local {
 
 // Who may do what with a slot.
 //
-//   kFree ──sender──► kEager ──receiver──► kFree               payload inside the slot
-//   kFree ──sender──► kOffered ──receiver──► kCopying ──receiver──► kFree
-//                        │ │                    │  └──receiver, aborted──► kRefused ──sender──►
-//                        kFree │ │                    └──sender──► kWithdrawing ──receiver──► kFree
-//                        │ └──receiver──► kRefused ──sender──► kFree
-//                        └──sender──► kWithdrawn ──receiver──► kFree
+// An eager message, whose payload lies inside the slot:
+//   kFree        -> kEager        sender: header and payload are in the slot
+//   kEager       -> kFree         receiver: has copied or dropped them
+// An offer, whose payload stays in the sender's buffer:
+//   kFree        -> kOffered      sender: the header is in the slot
+//   kOffered     -> kCopying      receiver: begins to read the buffer
+//   kOffered     -> kRefused      receiver: does not want it
+//   kOffered     -> kWithdrawn    sender: takes it back before the receiver began
+//   kCopying     -> kFree         receiver: has read it all
+//   kCopying     -> kRefused      receiver: was aborted while it read
+//   kCopying     -> kWithdrawing  sender: wants the buffer back while the receiver reads
+//   kWithdrawing -> kFree         receiver: has stopped reading
+//   kWithdrawn   -> kFree         receiver: has skipped it
+//   kRefused     -> kFree         sender: has given up the send
 enum class SlotState : uint32_t {
   kFree = 0,     // the sender's to fill; an offer that has become free has been taken
   kEager,        // the receiver's: header and payload are here
