@@ -128,10 +128,4 @@ ONEBIT_KERNELS_DECLARE
 
 #undef ONEBIT_KERNELS_DECLARE
 
-// The checksum of two byte strings joined, of which the first has `first_words` whole words.
-constexpr Checksum Join(Checksum first, uint64_t first_words, Checksum second) {
-  return {first.sum + second.sum,
-          first.weighted + second.weighted + static_cast<uint32_t>(first_words) * second.sum};
-}
-
 }  // namespace onebit::kernels

@@ -47,8 +47,6 @@ struct AdamUpdate {
   /* out = b1*m + (1-b1)*(g*g_scale), 0 where masked. out may equal g when g_type is kF32. */    \
   void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale, float beta1, \
                      float one_minus_beta1, const uint8_t* mask, size_t count, float* out);      \
-  /* out = (float)g * g_scale. out may equal g when g_type is kF32. */                           \
-  void ScaleToF32(const void* g, DataType g_type, float g_scale, size_t count, float* out);      \
   /* Sums in the fixed order of FORMAT.md (fp32 block sums of kTensorSumBlock elements added in  \
      index order in fp64): the same on every processor. Non-finite if any element is. */         \
   double SumOfSquares(const void* values, DataType type, size_t count);                          \

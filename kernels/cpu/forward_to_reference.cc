@@ -45,9 +45,6 @@ void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale
                    float one_minus_beta1, const uint8_t* mask, size_t count, float* out) {
   reference::LocalMomentum(m, g, g_type, g_scale, beta1, one_minus_beta1, mask, count, out);
 }
-void ScaleToF32(const void* g, DataType g_type, float g_scale, size_t count, float* out) {
-  reference::ScaleToF32(g, g_type, g_scale, count, out);
-}
 double SumOfSquares(const void* values, DataType type, size_t count) {
   return reference::SumOfSquares(values, type, count);
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Scaled gradients, and the momentum of this rank.
+// The momentum of this rank, from its scaled gradients.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,8 +21,8 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 namespace {
 
-// out = g * g_scale, and with momentum: b1 * m + (1 - b1) * that.
-struct ScaledInput {
+// out = b1 * m + (1 - b1) * (g * g_scale)
+struct MomentumInput {
   const void* g;
   const float* m;
   const uint8_t* mask;  // padded, or null
@@ -31,19 +31,18 @@ struct ScaledInput {
   float one_minus_beta1;
 };
 
-template <DataType kType, bool kMomentum>
-HWY_INLINE VF ScaledAt(const ScaledInput& in, size_t i) {
+template <DataType kType>
+HWY_INLINE VF MomentumAt(const MomentumInput& in, size_t i) {
   const VF g = hn::Mul(LoadF32<kType>(in.g, i), hn::Set(kF32, in.g_scale));
-  if constexpr (!kMomentum) return g;
   const VF kept = hn::Mul(hn::Set(kF32, in.beta1), hn::LoadU(kF32, in.m + i));
   return hn::Add(kept, hn::Mul(hn::Set(kF32, in.one_minus_beta1), g));
 }
 
-template <DataType kType, bool kMomentum>
-HWY_NOINLINE void WriteTile(const ScaledInput& in, size_t count, float* out) {
+template <DataType kType>
+HWY_NOINLINE void WriteTile(const MomentumInput& in, size_t count, float* out) {
   const size_t whole = count / kLanes * kLanes;
   for (size_t i = 0; i < whole; i += kLanes) {
-    VF value = ScaledAt<kType, kMomentum>(in, i);
+    VF value = MomentumAt<kType>(in, i);
     if (in.mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(in.mask, i), value);
     hn::StoreU(value, kF32, out + i);
   }
@@ -52,41 +51,40 @@ HWY_NOINLINE void WriteTile(const ScaledInput& in, size_t count, float* out) {
   alignas(64) Element g[kLanes] = {};
   alignas(64) float m[kLanes] = {};
   memcpy(g, static_cast<const Element*>(in.g) + whole, (count - whole) * sizeof(Element));
-  if constexpr (kMomentum) memcpy(m, in.m + whole, (count - whole) * sizeof(float));
-  ScaledInput last = in;
+  memcpy(m, in.m + whole, (count - whole) * sizeof(float));
+  MomentumInput last = in;
   last.g = g;
   last.m = m;
-  VF value = ScaledAt<kType, kMomentum>(last, 0);
+  VF value = MomentumAt<kType>(last, 0);
   if (in.mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(in.mask, whole), value);
   hn::Store(value, kF32, m);
   memcpy(out + whole, m, (count - whole) * sizeof(float));
 }
 
-template <DataType kType, bool kMomentum>
-void WriteAs(const ScaledInput& in, size_t count, float* out) {
+template <DataType kType>
+void WriteAs(const MomentumInput& in, size_t count, float* out) {
   TileBits mask_bits;
   for (size_t begin = 0; begin < count; begin += kTile) {
     const size_t tile_count = std::min(kTile, count - begin);
-    ScaledInput tile = in;
+    MomentumInput tile = in;
     tile.g = static_cast<const ElementOf<kType>*>(in.g) + begin;
-    if constexpr (kMomentum) tile.m = in.m + begin;
+    tile.m = in.m + begin;
     if (in.mask != nullptr) {
       CopyBitsPadded(in.mask + begin / 8, tile_count, mask_bits.bytes);
       tile.mask = mask_bits.bytes;
     }
-    WriteTile<kType, kMomentum>(tile, tile_count, out + begin);
+    WriteTile<kType>(tile, tile_count, out + begin);
   }
 }
 
-template <bool kMomentum>
-void Write(const ScaledInput& in, DataType type, size_t count, float* out) {
+void Write(const MomentumInput& in, DataType type, size_t count, float* out) {
   switch (type) {
     case DataType::kF32:
-      return WriteAs<DataType::kF32, kMomentum>(in, count, out);
+      return WriteAs<DataType::kF32>(in, count, out);
     case DataType::kF16:
-      return WriteAs<DataType::kF16, kMomentum>(in, count, out);
+      return WriteAs<DataType::kF16>(in, count, out);
     case DataType::kBf16:
-      return WriteAs<DataType::kBf16, kMomentum>(in, count, out);
+      return WriteAs<DataType::kBf16>(in, count, out);
   }
 }
 
@@ -94,17 +92,13 @@ void Write(const ScaledInput& in, DataType type, size_t count, float* out) {
 
 void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale, float beta1,
                    float one_minus_beta1, const uint8_t* mask, size_t count, float* out) {
-  Write<true>({.g = g,
-               .m = m,
-               .mask = mask,
-               .g_scale = g_scale,
-               .beta1 = beta1,
-               .one_minus_beta1 = one_minus_beta1},
-              g_type, count, out);
-}
-
-void ScaleToF32(const void* g, DataType g_type, float g_scale, size_t count, float* out) {
-  Write<false>({.g = g, .m = nullptr, .mask = nullptr, .g_scale = g_scale}, g_type, count, out);
+  Write({.g = g,
+         .m = m,
+         .mask = mask,
+         .g_scale = g_scale,
+         .beta1 = beta1,
+         .one_minus_beta1 = one_minus_beta1},
+        g_type, count, out);
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
@@ -115,18 +109,12 @@ HWY_AFTER_NAMESPACE();
 namespace onebit::kernels::cpu {
 
 HWY_EXPORT(LocalMomentum);
-HWY_EXPORT(ScaleToF32);
 
 void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale, float beta1,
                    float one_minus_beta1, const uint8_t* mask, size_t count, float* out) {
   const DefaultFpScope fp;
   HWY_DYNAMIC_DISPATCH(LocalMomentum)
   (m, g, g_type, g_scale, beta1, one_minus_beta1, mask, count, out);
-}
-
-void ScaleToF32(const void* g, DataType g_type, float g_scale, size_t count, float* out) {
-  const DefaultFpScope fp;
-  HWY_DYNAMIC_DISPATCH(ScaleToF32)(g, g_type, g_scale, count, out);
 }
 
 }  // namespace onebit::kernels::cpu

@@ -80,12 +80,6 @@ void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale
   });
 }
 
-void ScaleToF32(const void* g, DataType g_type, float g_scale, size_t count, float* out) {
-  InDefaultFpEnvironment([&] {
-    for (size_t i = 0; i < count; ++i) out[i] = LoadElement(g, g_type, i) * g_scale;
-  });
-}
-
 double SumOfSquares(const void* values, DataType type, size_t count) {
   return SumInBlocks(values, type, count, ScaleRule::kL2);
 }

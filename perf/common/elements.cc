@@ -52,13 +52,6 @@ std::string_view TypeName(onebitDataType_t type) {
   return "?";
 }
 
-std::optional<onebitDataType_t> TypeOfName(std::string_view name) {
-  for (onebitDataType_t type : {onebitFloat16, onebitFloat32, onebitBfloat16}) {
-    if (TypeName(type) == name) return type;
-  }
-  return std::nullopt;
-}
-
 std::string_view OpName(onebitRedOp_t op) {
   switch (op) {
     case onebitSum:
@@ -67,13 +60,6 @@ std::string_view OpName(onebitRedOp_t op) {
       return "avg";
   }
   return "?";
-}
-
-std::optional<onebitRedOp_t> OpOfName(std::string_view name) {
-  for (onebitRedOp_t op : {onebitSum, onebitAvg}) {
-    if (OpName(op) == name) return op;
-  }
-  return std::nullopt;
 }
 
 kernels::DataType KernelType(onebitDataType_t type) {

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Element types and ops by name, seeded input data, comparison of buffers.
+// Names of element types and ops, seeded input data, comparison of buffers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "kernels/types.h"
@@ -15,9 +14,7 @@ namespace onebit::perf {
 
 // Names of nccl-tests.
 std::string_view TypeName(onebitDataType_t type);
-std::optional<onebitDataType_t> TypeOfName(std::string_view name);
 std::string_view OpName(onebitRedOp_t op);
-std::optional<onebitRedOp_t> OpOfName(std::string_view name);
 
 size_t ElementBytes(onebitDataType_t type);
 kernels::DataType KernelType(onebitDataType_t type);

@@ -12,7 +12,7 @@ std::string HostName();
 std::string ProcessorName();
 std::string LocalTime();  // "2025-01-31 23:59:59"
 
-// "NAME=value" of the variables that configure the library, secrets left out.
+// "NAME=value" of the variables that configure the library.
 std::vector<std::string> LibraryEnvironment();
 
 }  // namespace onebit::perf

@@ -42,16 +42,6 @@ TEST_P(ChecksumTest, WeighsWordsByTheirPosition) {
   EXPECT_EQ(reference::ChecksumOf(data, sizeof(data)), expected);
 }
 
-TEST_P(ChecksumTest, JoinsParts) {
-  const Bytes data = RandomBits(8 * 999, random_);
-  const Checksum whole = cpu::ChecksumOf(data.data(), data.size());
-  for (size_t words = 0; words <= data.size() / 4; words += 13) {
-    const Checksum first = cpu::ChecksumOf(data.data(), 4 * words);
-    const Checksum second = cpu::ChecksumOf(data.data() + 4 * words, data.size() - 4 * words);
-    EXPECT_EQ(Join(first, words, second), whole) << words;
-  }
-}
-
 TEST_P(ChecksumTest, SeesEverySingleBitAndEverySwapOfWords) {
   Bytes data = RandomBits(8 * 400, random_);
   const Checksum original = cpu::ChecksumOf(data.data(), data.size());

@@ -132,8 +132,11 @@ class FormatsTest : public EachTarget {};
 TEST_P(FormatsTest, WidensEveryPattern) {
   const std::vector<uint16_t> patterns = AllPatterns();
   std::vector<float> actual(patterns.size());
+  // 1 * m + 1 * (pattern * 1) with m = -0 is the pattern itself, the sign of a zero included.
+  const std::vector<float> m(patterns.size(), -0.0f);
   for (const DataType type : {DataType::kF16, DataType::kBf16}) {
-    cpu::ScaleToF32(patterns.data(), type, 1, patterns.size(), actual.data());
+    cpu::LocalMomentum(m.data(), patterns.data(), type, 1, 1, 1, nullptr, patterns.size(),
+                       actual.data());
     for (const uint16_t half : patterns) {
       const float expected =
           type == DataType::kF16 ? reference::FloatOfFp16(half) : reference::FloatOfBf16(half);

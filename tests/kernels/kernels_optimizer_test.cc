@@ -186,7 +186,7 @@ TEST_P(OptimizerTest, FloorRaisesTheDenominator) {
   }
 }
 
-TEST_P(OptimizerTest, ScalingAndMomentumEqualReference) {
+TEST_P(OptimizerTest, MomentumEqualsReference) {
   for (const DataType type : kAllTypes) {
     std::vector<size_t> counts = ShortCounts();
     for (const size_t count : CountsAround(4096)) counts.push_back(count);
@@ -203,10 +203,6 @@ TEST_P(OptimizerTest, ScalingAndMomentumEqualReference) {
       std::vector<float> expected(count);
       reference::LocalMomentum(m, g.data(), type, 0.3f, 0.9f, 0.1f, mask, count, expected.data());
       cpu::LocalMomentum(m, placed, type, 0.3f, 0.9f, 0.1f, mask, count, actual);
-      EXPECT_TRUE(SameBytes(actual, expected.data(), 4 * count)) << count;
-      placed = input_.Place(g, Edge::kHigh);
-      reference::ScaleToF32(g.data(), type, 0.3f, count, expected.data());
-      cpu::ScaleToF32(placed, type, 0.3f, count, actual);
       EXPECT_TRUE(SameBytes(actual, expected.data(), 4 * count)) << count;
     }
   }
