@@ -18,10 +18,10 @@
 #include <tuple>
 #include <vector>
 
-#include "codec_perf_buffers.h"
-#include "codec_perf_ceiling.h"
-#include "codec_perf_multipass.h"
 #include "kernels/kernels.h"
+#include "perf/codec_perf_buffers.h"
+#include "perf/codec_perf_ceiling.h"
+#include "perf/codec_perf_multipass.h"
 
 namespace onebit::perf {
 namespace {

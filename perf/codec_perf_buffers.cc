@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "codec_perf_buffers.h"
+// Fills the buffers with numbers that are ordinary in every type that reads them.
+#include "perf/codec_perf_buffers.h"
 
 #include <cstdlib>
 #include <cstring>

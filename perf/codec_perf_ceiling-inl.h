@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "codec_perf_ceiling.h"
+#include "perf/codec_perf_ceiling.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Ceilings for any processor of this architecture, and the choice between the two sets.
-#include "codec_perf_ceiling.h"
+#include "perf/codec_perf_ceiling.h"
 
-#include "codec_perf_ceiling-inl.h"
+#include "perf/codec_perf_ceiling-inl.h"
 
 namespace onebit::perf {
 

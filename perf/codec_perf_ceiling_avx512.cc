@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Ceilings with whole-line loads and stores; compiled with -mavx512f.
-#include "codec_perf_ceiling-inl.h"
+#include "perf/codec_perf_ceiling-inl.h"
 
 namespace onebit::perf {
 

@@ -12,7 +12,7 @@
 
 #include "codec/packet.h"
 #include "collectives/engine.h"
-#include "support/scripted_transport.h"
+#include "tests/support/scripted_transport.h"
 
 namespace {
 

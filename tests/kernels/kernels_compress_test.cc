@@ -5,10 +5,10 @@
 
 #include <cstring>
 
-#include "compress_case.h"
-#include "each_target.h"
 #include "kernels/kernels.h"
-#include "test_data.h"
+#include "tests/kernels/compress_case.h"
+#include "tests/kernels/each_target.h"
+#include "tests/kernels/test_data.h"
 
 namespace onebit::kernels {
 namespace {

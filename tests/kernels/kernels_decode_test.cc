@@ -5,10 +5,10 @@
 
 #include <cstring>
 
-#include "each_target.h"
 #include "kernels/kernels.h"
-#include "packet_case.h"
-#include "test_data.h"
+#include "tests/kernels/each_target.h"
+#include "tests/kernels/packet_case.h"
+#include "tests/kernels/test_data.h"
 
 namespace onebit::kernels {
 namespace {

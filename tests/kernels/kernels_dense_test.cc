@@ -6,10 +6,10 @@
 #include <cstring>
 #include <memory>
 
-#include "each_target.h"
-#include "guarded_memory.h"
 #include "kernels/kernels.h"
-#include "test_data.h"
+#include "tests/kernels/each_target.h"
+#include "tests/kernels/guarded_memory.h"
+#include "tests/kernels/test_data.h"
 
 namespace onebit::kernels {
 namespace {

@@ -10,11 +10,11 @@
 #include <limits>
 #include <vector>
 
-#include "each_target.h"
 #include "kernels/kernels.h"
 #include "kernels/optimizer.h"
 #include "kernels/reference/float_formats.h"
-#include "test_data.h"
+#include "tests/kernels/each_target.h"
+#include "tests/kernels/test_data.h"
 
 namespace onebit::kernels {
 namespace {

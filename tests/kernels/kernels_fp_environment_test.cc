@@ -6,12 +6,12 @@
 #include <cfenv>
 #include <cstring>
 
-#include "compress_case.h"
-#include "each_target.h"
 #include "kernels/kernels.h"
 #include "kernels/optimizer.h"
-#include "packet_case.h"
-#include "test_data.h"
+#include "tests/kernels/compress_case.h"
+#include "tests/kernels/each_target.h"
+#include "tests/kernels/packet_case.h"
+#include "tests/kernels/test_data.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>

@@ -10,11 +10,11 @@
 #include <numeric>
 #include <optional>
 
-#include "each_target.h"
-#include "guarded_memory.h"
 #include "kernels/kernels.h"
 #include "kernels/optimizer.h"
-#include "test_data.h"
+#include "tests/kernels/each_target.h"
+#include "tests/kernels/guarded_memory.h"
+#include "tests/kernels/test_data.h"
 
 namespace onebit::kernels {
 namespace {

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <optional>
 
-#include "each_target.h"
 #include "kernels/kernels.h"
-#include "test_data.h"
+#include "tests/kernels/each_target.h"
+#include "tests/kernels/test_data.h"
 
 namespace onebit::kernels {
 namespace {

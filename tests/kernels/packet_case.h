@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "guarded_memory.h"
 #include "kernels/kernels.h"
-#include "test_data.h"
+#include "tests/kernels/guarded_memory.h"
+#include "tests/kernels/test_data.h"
 
 namespace onebit::kernels {
 

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "training.h"
+#include "tests/optim/training.h"
 
 namespace onebit::testing {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "kernels/reference/float_formats.h"
 #include "onebit/optim.h"
-#include "support/run_ranks.h"
-#include "toy_problem.h"
+#include "tests/optim/toy_problem.h"
+#include "tests/support/run_ranks.h"
 
 namespace onebit::testing {
 

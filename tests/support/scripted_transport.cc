@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "support/scripted_transport.h"
+// A function table whose receives take the next message of the script.
+#include "tests/support/scripted_transport.h"
 
 #include <algorithm>
 #include <cstring>
