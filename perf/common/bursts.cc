@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Lengths of bursts, even ones, and no longer than sums in place stay in range.
 #include "perf/common/bursts.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Size of a message as nccl-tests counts it.
 #include "perf/common/collective.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Data from a hash of position, rank and seed; comparison word by word.
 #include "perf/common/elements.h"
 
 #include <cstring>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Asks the system for host, processor, time and environment.
 #include "perf/common/host.h"
 
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Writes what nccl-tests writes, row by row; a file that exists is left, and another name taken.
 #include "perf/common/json_report.h"
 
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Declares the flags to CLI11 and checks what it cannot.
 #include "perf/common/options.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Rewrites one line of stderr while that is a terminal.
 #include "perf/common/progress.h"
 
 #include <unistd.h>

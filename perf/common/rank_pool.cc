@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Hands one task at a time to all threads and waits for the last of them.
 #include "perf/common/rank_pool.h"
 
 #include <exception>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Makes the communicators of one group, and buffers on the thread of each rank.
 #include "perf/common/rank_state.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Runs the checked calls beside the scalar model and counts elements that differ.
 #include "perf/common/row_checker.h"
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Times bursts of calls on all ranks and reads the counters around them.
 #include "perf/common/row_timer.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Parses sizes and lists those of a sweep without overflow.
 #include "perf/common/sizes.h"
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Measures, checks and reports row after row.
 #include "perf/common/sweep.h"
 
 #include <cstdio>

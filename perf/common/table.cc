@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Formats columns as nccl-tests does.
 #include "perf/common/table.h"
 
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Adds up headers, scales and bits message by message.
 #include "perf/common/wire.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Headers: encoded and decoded again, damaged, from the future, and different between ranks.
 #include "codec/message_header.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Packets: the bytes of the format, and the rejection of everything else.
 #include "codec/packet.h"
 
 #include <cstring>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Bursts add up to the iterations asked for and stay short enough.
 #include "perf/common/bursts.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Seeded data and comparison by bytes.
 #include "perf/common/elements.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Sizes and their suffixes, the steps of a sweep, and bandwidth.
 #include "perf/common/sizes.h"
 
 #include <gtest/gtest.h>

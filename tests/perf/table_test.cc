@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// The table on stdout has nccl-tests' columns and comments.
 #include "perf/common/table.h"
 
 #include <gtest/gtest.h>

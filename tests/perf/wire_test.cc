@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// The formula of bytes on the wire against sums made by hand.
 #include "perf/common/wire.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Runs bodies and calls on a thread per rank.
 #include "tests/support/comm_group.h"
 
 #include <chrono>

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Reads residuals of the generation in force behind the handle.
 #include "tests/support/residuals.h"
 
 #include "api/handles.h"
