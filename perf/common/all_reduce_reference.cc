@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/reference/allreduce_model.h"
+#include "perf/common/allreduce_model.h"
 #include "perf/common/elements.h"
 #include "perf/common/handles.h"
 

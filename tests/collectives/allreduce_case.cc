@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Cases of compressed allreduce at random, and what the model makes of them.
 #include "tests/collectives/allreduce_case.h"
 
 #include <algorithm>

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/reference/allreduce_model.h"
 #include "onebit/onebit.h"
+#include "perf/common/allreduce_model.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/tensor.h"
 

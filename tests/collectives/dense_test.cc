@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/reference/allreduce_model.h"
+#include "perf/common/allreduce_model.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/tensor.h"
 

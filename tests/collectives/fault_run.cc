@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+// Ranks behind a transport that damages, drops or delays one message of one call.
 #include "tests/collectives/fault_run.h"
 
 #include <random>

@@ -79,7 +79,9 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
                .block = c.block,
                .chunk_alignment = 64,
                .has_server_residual = c.kind != CodecKind::kDense,
-               .is_one_exchange = c.is_one_exchange},
+               .is_one_exchange = c.is_one_exchange,
+               // As the compressor below is, new and by default.
+               .is_replica_transactional = c.is_one_exchange && c.kind == CodecKind::kEf},
       .exchange = static_cast<uint8_t>(exchange),
       .is_nonfinite = (style & 4) != 0,
       .has_payload_checksum = c.kind != CodecKind::kDense,

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/reference/allreduce_model.h"
+#include "perf/common/allreduce_model.h"
 
 namespace onebit::kernels::reference {
 namespace {

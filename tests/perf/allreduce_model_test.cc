@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/reference/allreduce_model.h"
 #include "kernels/reference/elements.h"
+#include "perf/common/allreduce_model.h"
 
 namespace onebit::kernels::reference {
 namespace {

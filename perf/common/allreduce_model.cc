@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call in three steps, as on real ranks: every rank compresses all chunks, every server reduces
 // its chunk of all ranks and compresses it again, everybody decodes all chunks.
-#include "kernels/reference/allreduce_model.h"
+#include "perf/common/allreduce_model.h"
 
 #include <algorithm>
 #include <atomic>
