@@ -296,6 +296,7 @@ typedef struct {
   uint32_t exchanges;       /* exchanges per call: 1 (small tensors) or 2 */
   uint32_t segments;        /* pieces of a chunk that travel on their own */
   uint64_t wire_bytes;      /* bytes a call makes this rank send, headers included (exact) */
+  uint64_t is_detached;     /* 1 once its communicator was destroyed */
 } onebitCompressorStats_t;
 
 /**

@@ -162,7 +162,7 @@ typedef struct {
  * unless freezeStep is ONEBIT_FREEZE_NEVER, 1/8 byte of masks, and 4 bytes of scratch if there are
  * dense segments or gradients that are not fp32. All compressed segments share one compressor.
  *
- * Local: sends nothing. It creates a compressor, so the rule of onebitCompressorCreate holds: all
+ * Local: sends nothing. It creates compressors, so the rule of onebitCompressorCreate holds: all
  * ranks create in the same order, or set its tensorId.
  *
  * @param optimizer  receives the handle; not NULL. Written only on success.
@@ -231,6 +231,7 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  *                                a result with a wrong size, or a stream that is not NULL. Nothing
  *                                was sent and nothing changed.
  * @return onebitInvalidUsage     another call is using the optimizer, or its communicator failed.
+ * @return onebitDetached         its communicator was destroyed.
  * @return onebitOutOfMemory      no memory for scratch at the first use of this gradient type, or
  *                                for masks at the first compressed step; nothing changed.
  * @return other errors of onebitAllReduce: m, v, x and the step number of this rank are unchanged;

@@ -106,9 +106,10 @@ void AddSweepOptions(CLI::App& app, Options& options) {
   AddSize(app, "-i,--stepbytes", "bytes from one size to the next", "1M",
           &options.sweep.step_bytes);
   app.add_option("-f,--stepfactor", options.sweep.step_factor,
-                 "factor from one size to the next; wins over -i when above 1")
+                 "factor from one size to the next; wins over -i when above 1; default: none")
       ->type_name("N")
-      ->default_str("off");
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40).description(""))
+      ->default_str("");
   AddCount(app, "-n,--iters", "timed calls per row", 1, kMaxCalls, &options.iterations);
   AddCount(app, "-w,--warmup_iters", "calls at each power of two times -b, once before the sweep",
            0, kMaxCalls, &options.warmup_iterations);

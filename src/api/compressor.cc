@@ -112,6 +112,7 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
                                                 : 2u,
         .segments = plan.segments(),
         .wire_bytes = plan.wire_bytes,
+        .is_detached = compressor->id.comm() == nullptr ? uint64_t{1} : 0,
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

@@ -244,10 +244,12 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   add("communicator", here.comm_id, there.comm_id);
   add("call number", here.sequence, there.sequence);
   add("collective", string_view(NameOf(here.collective)), string_view(NameOf(there.collective)));
+  if (here.collective != there.collective) return text;  // what else differs follows from it
   add("count", here.count, there.count);
   add("type", string_view(NameOf(here.type)), string_view(NameOf(there.type)));
   add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
   add("mode", string_view(NameOf(here.codec)), string_view(NameOf(there.codec)));
+  if (here.codec != there.codec) return text;
   add(here.collective == Collective::kBroadcast ? "root" : "tensor id", here.tensor_id,
       there.tensor_id);
   add("block", BlockText(here.block), BlockText(there.block));

@@ -65,7 +65,8 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes);
 // of the library sent. The text has no ranks; the caller knows them.
 Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes);
 
-// "count 1024 here, 1000 there, ..." for the members in which two calls differ; "" if in none.
+// "count 1024 here, 1000 there; ..." for the members in which two calls differ; "" if in none.
+// Calls of two collectives or modes differ in more than is worth saying.
 std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor& there);
 
 // "allreduce 17 of 1024 float32, avg, ef block 4096 l2, tensor 3"

@@ -275,8 +275,10 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
   }
   const MessageHeader& header = inbound.decoded = decoded.value();
   if (header.call != call_->descriptor) {
-    return Error(Code::kMismatch, "rank {} made a different call ({}): {}", peer,
-                 Describe(header.call), DescribeDifference(call_->descriptor, header.call));
+    return Error(Code::kMismatch,
+                 "rank {} made a different call ({}): {}; make the same calls in the same order on "
+                 "all ranks",
+                 peer, Describe(header.call), DescribeDifference(call_->descriptor, header.call));
   }
   if (header.segment_count != plan_->segments()) {
     return Error(Code::kMismatch,
@@ -344,10 +346,11 @@ Status HostExecutor::Deadline() const {
     if (!late.empty()) break;
     late = Format("rank {} (does not take its message)", plan_->steps[message.step].peer);
   }
-  return Error(Code::kTimeout,
-               "no progress for {:.1f} s; waiting for {}; does every rank make this call, each on "
-               "its own thread?",
-               std::chrono::duration<double>(silence).count(), late);
+  return Error(
+      Code::kTimeout,
+      "no progress for {:.1f} s (ONEBIT_COLLECTIVE_TIMEOUT_MS); waiting for {}; does every "
+      "rank make this call, each on its own thread?",
+      std::chrono::duration<double>(silence).count(), late);
 }
 
 Status HostExecutor::Explain(const Status& cause) const {

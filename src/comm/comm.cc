@@ -138,6 +138,10 @@ Status Comm::RemoteCause() const {
   const auto failure = control_ == nullptr ? std::nullopt : control_->first_failure();
   if (!failure.has_value() || failure->rank == rank_) return OkStatus();
   const Code code = failure->cause.code() == Code::kMismatch ? Code::kMismatch : Code::kRemoteError;
+  if (code == Code::kMismatch) {
+    return Error(code, "rank {}: as rank {} sees it: {}", rank_, failure->rank,
+                 failure->cause.text());
+  }
   return Error(code, "rank {}: rank {} failed first: {}", rank_, failure->rank,
                failure->cause.text());
 }
@@ -158,7 +162,8 @@ Status Comm::Fail(Status cause) {
   }
   if (cause.ok()) cause = Error(Code::kInternalError, "rank {}: stopped without a cause", rank_);
   const Status failure = Record(std::move(cause));
-  Log(LogLevel::kInfo, "{}", failure.text());
+  // Here it is decided; an abort was the application's own wish.
+  Log(failure.code() == Code::kAborted ? LogLevel::kInfo : LogLevel::kWarn, "{}", failure.text());
   if (control_ != nullptr) control_->Report(failure);
   return failure;
 }

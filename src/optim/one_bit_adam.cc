@@ -88,7 +88,7 @@ Status OneBitAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_ASSIGN_OR_RETURN(m_, AlignedBuffer::Create(count_ * sizeof(float), "momentum"));
   ONEBIT_ASSIGN_OR_RETURN(v_, AlignedBuffer::Create(count_ * sizeof(float), "variance"));
   if (options_.freeze_step == ONEBIT_FREEZE_NEVER || table_.compressed_count() == 0) {
-    return OkStatus();
+    return WatchComm();
   }
   if (table_.dense_count() != 0) {
     ONEBIT_ASSIGN_OR_RETURN(
@@ -99,15 +99,26 @@ Status OneBitAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
         AlignedBuffer::Create(table_.compressed_count() * sizeof(float), "local momentum"));
   }
   // Last: creating a compressor takes a number of the communicator, also on the other ranks.
-  return FromApi(onebitCompressorCreate(&compressor_, comm_, table_.compressed_count(),
-                                        onebitFloat32, compressor_config));
+  ONEBIT_TRY(FromApi(onebitCompressorCreate(&compressor_, comm_, table_.compressed_count(),
+                                            onebitFloat32, compressor_config)));
+  return WatchComm();
 }
 
-OneBitAdam::~OneBitAdam() { onebitCompressorDestroy(compressor_); }
+Status OneBitAdam::WatchComm() {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = onebitModeSign;
+  return FromApi(onebitCompressorCreate(&comm_watch_, comm_, 0, onebitFloat32, &config));
+}
+
+OneBitAdam::~OneBitAdam() {
+  onebitCompressorDestroy(compressor_);
+  onebitCompressorDestroy(comm_watch_);
+}
 
 // ------------------------------------------------------------------------------------------ step
 
 Status OneBitAdam::Step(const StepInput& input, StepOutcome* outcome) {
+  ONEBIT_TRY(CheckComm());
   ONEBIT_TRY(PrepareStep(input.type));
   StepOutcome done{.stage = stage()};
   const uint64_t bytes_before = BytesSent();
@@ -134,6 +145,16 @@ Status OneBitAdam::Step(const StepInput& input, StepOutcome* outcome) {
   bytes_sent_ += done.bytes_sent;
   *outcome = done;
   return OkStatus();
+}
+
+Status OneBitAdam::CheckComm() const {
+  onebitCompressorStats_t stats{.size = sizeof(stats)};
+  ONEBIT_TRY(FromApi(onebitCompressorGetStats(comm_watch_, &stats)));
+  if (stats.is_detached == 0) return OkStatus();
+  return Error(
+      Code::kDetached,
+      "the optimizer's communicator was destroyed: it can only be destroyed, too, or asked "
+      "for its state");
 }
 
 // Everything a step needs memory for, before anything is sent.

@@ -69,6 +69,8 @@ class OneBitAdam {
   Status Allocate(const onebitCompressorConfig_t* compressor_config);
 
   onebitStage_t stage() const { return frozen_at_ == 0 ? onebitStageDense : onebitStageCompressed; }
+  Status WatchComm();
+  Status CheckComm() const;
   Status PrepareStep(kernels::DataType type);
 
   // The parts of a step. A false result is the verdict "not finite".
@@ -98,6 +100,7 @@ class OneBitAdam {
   AlignedBuffer
       dense_scratch_;  // dense segments' gradients, joined, while the others are compressed
   onebitCompressor_t compressor_ = nullptr;  // null when nothing will ever be compressed
+  onebitCompressor_t comm_watch_ = nullptr;  // of no element: tells whether comm_ is still there
   uint64_t nonfinite_calls_ = 0;             // of compressor_, as last seen
 
   FreezeRule freeze_rule_;

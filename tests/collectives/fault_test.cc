@@ -75,7 +75,8 @@ class FaultTest : public ::testing::TestWithParam<FaultSubject> {
       EXPECT_LT(outcome.seconds, kSoonSeconds);
       if (rank == receiver || outcome.result == onebitSuccess) continue;
       EXPECT_EQ(outcome.result, result == onebitMismatch ? onebitMismatch : onebitRemoteError);
-      EXPECT_TRUE(Contains(outcome.text, RankText(receiver) + " failed first: " + seen.text))
+      const char* relation = result == onebitMismatch ? " sees it: " : " failed first: ";
+      EXPECT_TRUE(Contains(outcome.text, RankText(receiver) + relation + seen.text))
           << outcome.text;
     }
     ExpectOldOrNewGeneration(run, outcomes);

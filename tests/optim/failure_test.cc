@@ -100,6 +100,9 @@ TEST(OneBitAdamFailureTest, OutlivesItsCommunicator) {
   std::vector<float> m(16, 1.0f);
   Check(onebitOptimizerGetState(optimizer.get(), m.data(), nullptr));
   EXPECT_EQ(m, std::vector<float>(16, 0.0f));
+  EXPECT_EQ(
+      onebitOptimizerStep(optimizer.get(), m.data(), onebitFloat32, 0.1, 1, 0, nullptr, nullptr),
+      onebitDetached);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ WRONG = {
     ("--block", "100"): "multiple of 64",
     ("-t", "0"): "--nthreads",
     ("-g", "1"): "-g",
+    ("-f", "-2"): "--stepfactor",
     ("-J", "/nonexistent/folder/x.json", "-b", "1K", "-e", "1K"): "/nonexistent/folder/x.json",
 }
 
