@@ -12,6 +12,10 @@
 #ifndef ONEBIT_HPP_
 #define ONEBIT_HPP_
 
+#if __cplusplus < 202002L
+#error "onebit.hpp needs C++20: compile with -std=c++20, or use the C functions of onebit.h"
+#endif
+
 #include <cstddef>
 #include <memory>
 #include <new>

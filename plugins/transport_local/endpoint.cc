@@ -167,7 +167,7 @@ void Endpoint::ReportDeparture(int peer) {
   departed.is_reported = true;
   const Life life = departed.inbox->life().load(std::memory_order_acquire);
   char text[96];
-  std::snprintf(text, sizeof text, "rank %d: rank %d has %s its endpoint", rank_, peer,
+  std::snprintf(text, sizeof text, "rank %d has %s its endpoint", peer,
                 life == Life::kAborted ? "aborted" : "closed");
   peer_error_(peer_error_argument_, peer, onebitRemoteError, text);
 }

@@ -96,7 +96,8 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
   const onebitComm_t owner = handle.id.comm();
   if (owner == nullptr) {
     return Error(Code::kDetached,
-                 "compressor of tensor {} has no communicator any more: it was destroyed",
+                 "compressor of tensor {}: its communicator was destroyed; make a compressor for "
+                 "another one",
                  config.tensor_id);
   }
   if (owner != comm) {

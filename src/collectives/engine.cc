@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
+#include "base/log.h"
 #include "collectives/algorithms.h"
 
 namespace onebit {
@@ -43,6 +45,17 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
       .chunk_alignment = config.chunk_alignment,
       .count = config.count,
   };
+}
+
+// Of the first such call of a tensor; the stats count the others. The call is over: a line that
+// cannot be written is no error of it.
+void TellNonfinite(int rank, const CallDescriptor& call) noexcept {
+  if (!LogEnabled(LogLevel::kInfo)) return;
+  try {
+    Log(LogLevel::kInfo, "rank {}: {}: a value is not finite, so the output is NaN on all ranks",
+        rank, Describe(call));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -160,6 +173,7 @@ Status Engine::RunNumbered(const Plan& plan, const CallDescriptor& descriptor,
     Add(comm_.counters().nonfinite_calls, 1);
     FillNan(buffers.output, buffers.count, buffers.type);
     state->DiscardNonfinite();
+    if (state->nonfinite_calls() == 1) TellNonfinite(comm_.rank(), descriptor);
   } else if (state != nullptr) {
     state->set_op(descriptor.op);
     // For one rank the result is the input: there is nothing to commit.

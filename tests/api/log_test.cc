@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -55,6 +56,36 @@ class LogCallbackTest : public LogTest {
  protected:
   ~LogCallbackTest() override { onebitSetLogCallback(nullptr, nullptr); }
 };
+
+TEST_F(LogCallbackTest, TellsTheFirstNonfiniteCallOfATensor) {
+  Lines lines;
+  CommGroup group(1);
+  const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  const UniqueCompressor compressor = NewCompressor(group.comm(0), 1, onebitFloat32, config);
+  ASSERT_EQ(onebitSetLogCallback(Lines::Add, &lines), onebitSuccess);
+  for (int call = 0; call < 3; ++call) {
+    float value = std::numeric_limits<float>::infinity();
+    ASSERT_EQ(onebitAllReduce(&value, &value, 1, onebitFloat32, onebitAvg, compressor.get(),
+                              group.comm(0), nullptr),
+              onebitSuccess);
+  }
+  EXPECT_TRUE(lines.Has(onebitLogInfo, "tensor 0: a value is not finite"));
+  EXPECT_EQ(lines.lines.size(), 1u);
+}
+
+TEST_F(LogCallbackTest, WarnsOfAnErrorButNotOfAnAbort) {
+  Lines lines;
+  CommGroup failing(2, {.timeout_ms = kShortTimeoutMs});
+  CommGroup aborted(2);
+  ASSERT_EQ(onebitSetLogCallback(Lines::Add, &lines), onebitSuccess);
+  failing.Call([&](int rank) {
+    return rank == 0 ? onebitBarrier(failing.comm(0), nullptr) : onebitSuccess;
+  });
+  ASSERT_EQ(onebitCommAbort(aborted.comm(0)), onebitSuccess);
+  EXPECT_TRUE(lines.Has(onebitLogWarn, "ONEBIT_COLLECTIVE_TIMEOUT_MS"));
+  EXPECT_TRUE(lines.Has(onebitLogInfo, "onebitCommAbort was called"));
+  EXPECT_FALSE(lines.Has(onebitLogWarn, "onebitCommAbort was called"));
+}
 
 TEST_F(LogCallbackTest, ReceivesLinesWithTheirLevelAndArgument) {
   Lines lines;
