@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""A folder without tools is refused before anything is written: quickstart_usage_test.py SOURCE_DIR"""
+"""A folder without tools is refused before anything is written, and a second run shows its own
+figures: quickstart_usage_test.py SOURCE_DIR ALL_REDUCE_PERF TRAIN_TEXT"""
 
 import pathlib
 import subprocess
@@ -24,6 +25,19 @@ def main() -> None:
             assert result.returncode == 2 and text in result.stderr, (options, result)
         assert [path.name for path in pathlib.Path(folder).iterdir()] == ["quickstart"]
         assert own.read_text() == "keep"
+
+        build = pathlib.Path(folder) / "build"
+        (build / "perf").mkdir(parents=True)
+        for tool in sys.argv[2:]:
+            (build / "perf" / pathlib.Path(tool).name).symlink_to(tool)
+        earlier = build / "quickstart.out" / "sweep-ef.json"
+        earlier.parent.mkdir()
+        earlier.write_text("of an earlier run")
+        result = subprocess.run([script, "--quick", "--no-install", "--build", build],
+                                capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0 and "256 KiB" in result.stdout, result
+        assert "earlier" not in earlier.read_text()
+        assert not list(earlier.parent.glob("*.json.*"))
 
 
 if __name__ == "__main__":
