@@ -114,22 +114,5 @@ TEST(SteadyMixTest, CollectivesInTurnAllocateNothingAndTakeNoLock) {
   });
 }
 
-TEST(CountersTest, Count) {
-  const uint64_t allocations = AllocationsOfThisThread();
-  const std::vector<int> numbers(100);
-  EXPECT_GT(AllocationsOfThisThread(), allocations);
-#if !ONEBIT_HAS_SANITIZER
-  const uint64_t before = AllocationsOfThisThread();
-  void* volatile memory = std::aligned_alloc(64, 640);  // volatile: else it may be left out
-  std::free(memory);
-  EXPECT_GT(AllocationsOfThisThread(), before);
-  const uint64_t locks = LocksOfThisThread();
-  std::mutex mutex;
-  mutex.lock();
-  mutex.unlock();
-  EXPECT_EQ(LocksOfThisThread(), locks + 1);
-#endif
-}
-
 }  // namespace
 }  // namespace onebit::testing

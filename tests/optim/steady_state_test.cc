@@ -58,24 +58,6 @@ void ExpectNothingUsed(const onebitOptimizerConfig_t& config, onebitDataType_t t
   EXPECT_EQ(used.locks, 0u);
 }
 
-TEST(OneBitAdamSteadyStateTest, CountersCount) {
-  const uint64_t allocations = AllocationsOfThisThread();
-  const std::vector<int> numbers(100);
-  EXPECT_GT(AllocationsOfThisThread(), allocations);
-  EXPECT_EQ(numbers[99], 0);
-#if !ONEBIT_HAS_SANITIZER
-  const uint64_t before = AllocationsOfThisThread();
-  void* volatile memory = std::aligned_alloc(64, 640);  // volatile: else it may be left out
-  std::free(memory);
-  EXPECT_GT(AllocationsOfThisThread(), before);
-  const uint64_t locks = LocksOfThisThread();
-  std::mutex mutex;
-  mutex.lock();
-  mutex.unlock();
-  EXPECT_EQ(LocksOfThisThread(), locks + 1);
-#endif
-}
-
 TEST(OneBitAdamSteadyStateTest, StepAllocatesNothingAndTakesNoLock) {
   const onebitOptimizerConfig_t config = DefaultOptimizer();
   ExpectNothingUsed(config, onebitFloat32);
