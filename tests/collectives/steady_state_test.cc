@@ -12,7 +12,6 @@
 #include "tests/support/allocation_counter.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/lock_counter.h"
-#include "tests/support/sanitizers.h"
 
 namespace onebit::testing {
 namespace {

@@ -12,7 +12,6 @@
 #include "tests/optim/training.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/lock_counter.h"
-#include "tests/support/sanitizers.h"
 
 namespace onebit::testing {
 namespace {
