@@ -17,6 +17,11 @@
  *
  * Sections: results, versions and log - communicators - compressors - collectives - settings.
  *
+ * Ranks that are processes, on one host or several, join by what their launcher told them:
+ *
+ *   onebitComm_t comm;
+ *   onebitCommInitEnv(&comm, NULL);                     // onebit_run -n 4 ./program, torchrun, ...
+ *
  * Facts that hold everywhere
  *   - Element types: onebitFloat32, onebitFloat16, onebitBfloat16. Sums and residuals are fp32.
  *   - `count` is in elements and may be 0. Buffers need the alignment of their element type, no
@@ -69,7 +74,7 @@ typedef enum {
   onebitMismatch = 100, /* ranks made different calls; the text shows both sides */
   onebitCorrupt = 101,  /* a packet was damaged on its way; its checksum or form is wrong */
   onebitPeerLost = 102, /* a peer's process or host is gone */
-  onebitNotAuthenticated = 103, /* somebody without the job's secret */
+  onebitNotAuthenticated = 103, /* the other side does not know the job's secret, or we do not */
   onebitDetached = 104,         /* the compressor's communicator was destroyed */
   onebitAborted = 105,          /* onebitCommAbort was called on this communicator */
   onebitOutOfMemory = 106       /* an allocation failed; nothing was changed */
@@ -140,6 +145,38 @@ ONEBIT_API onebitResult_t onebitSetLogCallback(onebitLogCallback_t callback, voi
 
 /* ------------------------------------------------------------------------------ communicators */
 
+/** Where the ranks of a new communicator meet, and the secret that lets them in. Keep it as you
+ * would keep a password: who has it can join. */
+typedef struct {
+  char internal[128];
+} onebitUniqueId;
+
+/**
+ * Parameters of a communicator of processes. Start from ONEBIT_CONFIG_INIT and set what differs;
+ * members left at NULL or ONEBIT_UNDEF_INT take the default given here. As in NCCL the environment
+ * wins: where the variable named is set, the member is not looked at.
+ */
+typedef struct {
+  size_t size;              /* sizeof(onebitConfig_t) */
+  uint32_t magic;           /* ONEBIT_CONFIG_MAGIC */
+  uint32_t version;         /* ONEBIT_VERSION_CODE */
+  const char* transport;    /* ONEBIT_TRANSPORT; default "ucx". Copied. Equal on all ranks */
+  int32_t connectTimeoutMs; /* ONEBIT_CONNECT_TIMEOUT_MS; until all ranks must be there; default
+                               60000 */
+  int32_t heartbeatMs;   /* ONEBIT_HEARTBEAT_MS; between signs of life; default 1000. Equal on all
+                            ranks */
+  int32_t lossTimeoutMs; /* ONEBIT_LOSS_TIMEOUT_MS; of silence until a rank counts as lost, more
+                            than heartbeatMs; default 15000. Equal on all ranks */
+  int32_t collectiveTimeoutMs; /* ONEBIT_COLLECTIVE_TIMEOUT_MS; without progress until a collective
+                                  fails; default 600000 */
+} onebitConfig_t;
+
+#define ONEBIT_CONFIG_INIT                                                                    \
+  {                                                                                           \
+    sizeof(onebitConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, NULL, ONEBIT_UNDEF_INT, \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT                                  \
+  }
+
 /** What a communicator has done so far. */
 typedef struct {
   size_t size;               /* sizeof(onebitCommStats_t) as the caller was compiled; in */
@@ -173,6 +210,101 @@ typedef struct {
  * Thread safety: any thread. Mirrors ncclCommInitAll.
  */
 ONEBIT_API onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const int* devices);
+
+/**
+ * Makes an id for one communicator of processes: call it on one rank, hand the 128 bytes to the
+ * others by a channel nobody else can read, and call onebitCommInitRank on all.
+ *
+ * This process opens a TCP port on the interface that ONEBIT_SOCKET_IFNAME selects and keeps it
+ * open until the ranks of the communicator have left. While the communicator lives, every rank has
+ * a connection to this process, over which ranks tell each other that they are alive.
+ *
+ * @param id receives the id; not NULL. Good for one communicator.
+ * @return onebitInvalidArgument  `id` is NULL.
+ * @return onebitInvalidUsage     a setting is in error, or ONEBIT_SOCKET_IFNAME matches no
+ * interface; the text lists the interfaces there are.
+ * @return onebitSystemError      no port could be opened; the text has address and errno.
+ *
+ * Thread safety: any thread. Mirrors ncclGetUniqueId.
+ */
+ONEBIT_API onebitResult_t onebitGetUniqueId(onebitUniqueId* id);
+
+/**
+ * Joins a communicator of `nranks` processes. Collective: returns when all ranks have joined, or
+ * with an error that names the ranks that did not come in time. Threads of one process may be
+ * ranks, too.
+ *
+ * Every connection proves by a keyed challenge that it knows the secret of `id`; what is compared
+ * between ranks at this point: library version, nranks, transport, and the settings that must be
+ * equal. src/comm/SECURITY.md says what is protected and what is not.
+ *
+ * @param comm   receives the handle; not NULL. Written only on success.
+ * @param nranks ranks, 1 to 65536; equal on all.
+ * @param id     of onebitGetUniqueId; the same on all.
+ * @param rank   0 to nranks - 1, each once.
+ * @return onebitInvalidArgument  NULL `comm`, `rank` or `nranks` out of range, an `id` that is
+ * none.
+ * @return onebitInvalidUsage     a setting is in error, or the transport is not installed.
+ * @return onebitMismatch         ranks differ in nranks or in a setting, or two have the same rank;
+ *                                the text names the setting, both ranks and values.
+ * @return onebitTimeout          not all ranks joined within ONEBIT_CONNECT_TIMEOUT_MS; the text
+ *                                names the missing ones, or the address that could not be reached.
+ * @return onebitNotAuthenticated who listens at the address of `id` does not know its secret.
+ * @return onebitRemoteError      another rank failed while it joined; the text has its cause.
+ * @return onebitSystemError      the operating system refused something; the text has errno.
+ * @return onebitOutOfMemory      not enough memory.
+ *
+ * Thread safety: any thread. Mirrors ncclCommInitRank.
+ */
+ONEBIT_API onebitResult_t onebitCommInitRank(onebitComm_t* comm, int nranks, onebitUniqueId id,
+                                             int rank);
+
+/**
+ * onebitCommInitRank with parameters.
+ *
+ * @param config NULL: all defaults.
+ * @return onebitInvalidArgument  also: a member of `config` is out of range; the text names it.
+ *
+ * Everything else as for onebitCommInitRank. Mirrors ncclCommInitRankConfig.
+ */
+ONEBIT_API onebitResult_t onebitCommInitRankConfig(onebitComm_t* comm, int nranks,
+                                                   onebitUniqueId id, int rank,
+                                                   const onebitConfig_t* config);
+
+/**
+ * Joins the communicator of all processes of this job, as the launcher's environment describes it.
+ *
+ * Rank and number of ranks: RANK and WORLD_SIZE (torchrun, onebit_run), OMPI_COMM_WORLD_RANK and
+ * _SIZE (Open MPI), PMI_RANK and PMI_SIZE (MPICH), SLURM_PROCID and SLURM_NTASKS. Where they meet:
+ * ONEBIT_RENDEZVOUS (host:port, or the path of a file all ranks see), else MASTER_ADDR with
+ * MASTER_PORT + 1, else the first host of the Slurm job, else, if all ranks are on one host, a file
+ * named by the job. The secret: ONEBIT_SECRET or ONEBIT_SECRET_FILE; a rendezvous file holds one of
+ * its own. A start beyond this host without a secret works, with one warning.
+ *
+ * One communicator at a time: calling it again makes another one once all ranks have called it.
+ *
+ * @param comm   receives the handle; not NULL. Written only on success.
+ * @param config NULL: all defaults.
+ * @return onebitInvalidUsage  variables are missing or contradict each other; the text names them.
+ *
+ * Other errors and thread safety as for onebitCommInitRankConfig.
+ */
+ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConfig_t* config);
+
+/**
+ * Says that this rank is done with `comm` and waits for all ranks to say so. Afterwards only
+ * Destroy and questions are left. Optional: Destroy alone is right, too, once no rank can be inside
+ * a collective any more.
+ *
+ * @return onebitInvalidArgument  `comm` is NULL.
+ * @return onebitInvalidUsage     another thread is inside a call on `comm`, or comm has failed or
+ *                                was finalized before.
+ * @return onebitTimeout          a rank did not come within ONEBIT_COLLECTIVE_TIMEOUT_MS.
+ * @return onebitRemoteError      another rank failed; the text has its cause.
+ *
+ * Thread safety: one thread at a time per `comm`. Mirrors ncclCommFinalize; blocks.
+ */
+ONEBIT_API onebitResult_t onebitCommFinalize(onebitComm_t comm);
 
 /**
  * Frees a communicator. Local: waits for no other rank; a rank that is still in a collective with
