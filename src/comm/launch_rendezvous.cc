@@ -1,0 +1,277 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Tries the places where ranks can meet, in order of preference.
+#include "comm/launch_rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "comm/slurm_hostlist.h"
+
+namespace onebit {
+namespace {
+
+constexpr uint64_t kHighestPort = 65535;
+constexpr size_t kMaxJobNameBytes = 64;
+
+constexpr std::array<std::string_view, 3> kSlurmNodeLists = {
+    "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"};
+constexpr std::array<std::string_view, 2> kSlurmJobIds = {"SLURM_JOB_ID", "SLURM_JOBID"};
+constexpr std::array<std::string_view, 2> kSlurmStepIds = {"SLURM_STEP_ID", "SLURM_STEPID"};
+constexpr std::array<std::string_view, 3> kSlurmNodeCounts = {
+    "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"};
+constexpr std::array<std::string_view, 2> kOpenMpiJobs = {"PMIX_NAMESPACE",
+                                                          "OMPI_MCA_ess_base_jobid"};
+
+Status BadRendezvous(std::string_view value, const char* problem) {
+  return Error(Code::kInvalidUsage,
+               "environment variable ONEBIT_RENDEZVOUS: \"{}\" {}: write host:port, [IPv6 "
+               "address]:port, or the path of a file, with a slash in it",
+               value, problem);
+}
+
+Result<Rendezvous> ParseRendezvous(std::string_view value) {
+  Rendezvous rendezvous;
+  rendezvous.source = "ONEBIT_RENDEZVOUS";
+  if (value.find('/') != std::string_view::npos) {
+    rendezvous.kind = Rendezvous::Kind::kFile;
+    rendezvous.path = value;
+    return rendezvous;
+  }
+  const size_t colon = value.rfind(':');
+  if (colon == std::string_view::npos) return BadRendezvous(value, "has neither port nor slash");
+  std::string_view host = value.substr(0, colon);
+  const std::string_view digits = value.substr(colon + 1);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return BadRendezvous(value, "has several colons and no brackets around the address");
+  }
+  if (host.empty() || host.find_first_of(" \t\r\n[]") != std::string_view::npos) {
+    return BadRendezvous(value, "has no host");
+  }
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), rendezvous.port);
+  if (error != std::errc() || end != digits.data() + digits.size() || rendezvous.port == 0) {
+    return BadRendezvous(value, "has no port from 1 to 65535");
+  }
+  rendezvous.kind = Rendezvous::Kind::kAddress;
+  rendezvous.host = host;
+  return rendezvous;
+}
+
+using MaybeRendezvous = Result<std::optional<Rendezvous>>;
+
+MaybeRendezvous FromMaster(const EnvironmentView& environment) {
+  const auto address = environment.Find("MASTER_ADDR");
+  const bool has_port = environment.Has("MASTER_PORT");
+  if (!address && !has_port) return std::optional<Rendezvous>();
+  if (!address || !has_port) {
+    return Error(Code::kInvalidUsage,
+                 "environment variable {} is set, but {} is not: set both, or ONEBIT_RENDEZVOUS to "
+                 "host:port instead",
+                 address ? "MASTER_ADDR" : "MASTER_PORT", address ? "MASTER_PORT" : "MASTER_ADDR");
+  }
+  if (address->empty()) {
+    return Error(Code::kInvalidUsage,
+                 "environment variable MASTER_ADDR is empty: set it to the "
+                 "host of rank 0");
+  }
+  const Result<uint64_t> port = environment.Number("MASTER_PORT", 1, kHighestPort - 1);
+  if (!port.ok()) {
+    return Error(Code::kInvalidUsage,
+                 "{}: the ranks of onebit meet at the port after it. Set ONEBIT_RENDEZVOUS to "
+                 "host:port to choose another",
+                 port.status().text());
+  }
+  std::string_view host = *address;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  Rendezvous rendezvous;
+  rendezvous.kind = Rendezvous::Kind::kAddress;
+  rendezvous.host = host;
+  rendezvous.port = static_cast<uint16_t>(port.value() + 1);
+  rendezvous.source = "MASTER_ADDR and MASTER_PORT";
+  return std::optional(std::move(rendezvous));
+}
+
+struct SlurmIds {
+  uint64_t job = 0;
+  uint64_t step = 0;  // 0 where there is none
+};
+
+// No value if there is no job id.
+Result<std::optional<SlurmIds>> ReadSlurmIds(const EnvironmentView& environment) {
+  SlurmIds ids;
+  const std::string_view job_name = environment.FirstSet(kSlurmJobIds);
+  if (job_name.empty()) return std::optional<SlurmIds>();
+  ONEBIT_ASSIGN_OR_RETURN(ids.job, environment.Number(job_name, 0, UINT64_MAX));
+  if (const std::string_view step_name = environment.FirstSet(kSlurmStepIds); !step_name.empty()) {
+    ONEBIT_ASSIGN_OR_RETURN(ids.step, environment.Number(step_name, 0, UINT64_MAX));
+  }
+  return std::optional(ids);
+}
+
+MaybeRendezvous FromSlurmHosts(const EnvironmentView& environment) {
+  const std::string_view list_name = environment.FirstSet(kSlurmNodeLists);
+  if (list_name.empty()) return std::optional<Rendezvous>();
+  ONEBIT_ASSIGN_OR_RETURN(const std::optional<SlurmIds> ids, ReadSlurmIds(environment));
+  if (!ids) {
+    return Error(Code::kInvalidUsage,
+                 "environment variable {} is set, but SLURM_JOB_ID is not: set ONEBIT_RENDEZVOUS "
+                 "to host:port on all ranks",
+                 list_name);
+  }
+  Result<std::string> host = FirstSlurmHost(*environment.Find(list_name));
+  if (!host.ok()) {
+    return Error(Code::kInvalidUsage,
+                 "environment variable {}: {}. ONEBIT_RENDEZVOUS=host:port takes its place",
+                 list_name, host.status().text());
+  }
+  Rendezvous rendezvous;
+  rendezvous.kind = Rendezvous::Kind::kAddress;
+  rendezvous.host = std::move(host).value();
+  rendezvous.port = SlurmPort(ids->job, ids->step);
+  rendezvous.source = Format("{}, SLURM_JOB_ID and SLURM_STEP_ID", list_name);
+  return std::optional(std::move(rendezvous));
+}
+
+// Bytes that could mean something in a path become '_'; then a hash of the name keeps apart what
+// would fall together. It cannot be "." or "..": callers put a word before it.
+std::string SafeName(std::string_view name) {
+  std::string safe;
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : name) {
+    const bool is_safe = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                         (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
+    if (safe.size() < kMaxJobNameBytes) safe += is_safe ? c : '_';
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return safe == name ? safe : Format("{}-{:016x}", safe, hash);
+}
+
+struct Job {
+  std::string name;
+  std::string source;
+};
+
+// The variable that says how many ranks, or for Slurm hosts, are here.
+std::string_view LocalCountName(const EnvironmentView& environment, LaunchFamily family) {
+  switch (family) {
+    case LaunchFamily::kTorch:
+      return "LOCAL_WORLD_SIZE";
+    case LaunchFamily::kOpenMpi:
+      return "OMPI_COMM_WORLD_LOCAL_SIZE";
+    case LaunchFamily::kPmi:
+      return "MPI_LOCALNRANKS";
+    case LaunchFamily::kSlurm:
+      return environment.FirstSet(kSlurmNodeCounts);
+  }
+  return {};
+}
+
+Result<bool> AreAllHere(const EnvironmentView& environment, LaunchFamily family, int ranks) {
+  const std::string_view name = LocalCountName(environment, family);
+  if (name.empty() || !environment.Has(name)) return false;
+  const auto all = static_cast<uint64_t>(ranks);
+  ONEBIT_ASSIGN_OR_RETURN(const uint64_t count, environment.Number(name, 1, all));
+  return count == (family == LaunchFamily::kSlurm ? 1 : all);
+}
+
+Result<std::optional<Job>> JobOf(const EnvironmentView& environment, LaunchFamily family,
+                                 const LaunchProcess& process) {
+  switch (family) {
+    case LaunchFamily::kTorch: {
+      const auto id = environment.Find("TORCHELASTIC_RUN_ID");
+      if (!id || id->empty()) return std::optional<Job>();
+      // A restart within the run is another group of ranks.
+      const auto restarts = environment.Find("TORCHELASTIC_RESTART_COUNT").value_or("0");
+      return std::optional(Job{Format("torchrun-{}", SafeName(Format("{}-{}", *id, restarts))),
+                               "TORCHELASTIC_RUN_ID"});
+    }
+    case LaunchFamily::kOpenMpi: {
+      const std::string_view name = environment.FirstSet(kOpenMpiJobs);
+      if (name.empty()) return std::optional<Job>();
+      return std::optional(
+          Job{Format("mpirun-{}", SafeName(*environment.Find(name))), std::string(name)});
+    }
+    case LaunchFamily::kPmi:
+      if (process.parent_pid <= 1) return std::optional<Job>();  // its launcher is gone
+      return std::optional(
+          Job{Format("mpiexec-{}", process.parent_pid), "MPI_LOCALNRANKS and the parent process"});
+    case LaunchFamily::kSlurm: {
+      ONEBIT_ASSIGN_OR_RETURN(const std::optional<SlurmIds> ids, ReadSlurmIds(environment));
+      if (!ids) return std::optional<Job>();
+      return std::optional(
+          Job{Format("slurm-{}-{}", ids->job, ids->step), "SLURM_JOB_ID and SLURM_STEP_ID"});
+    }
+  }
+  return std::optional<Job>();
+}
+
+std::string JobFolder(const EnvironmentView& environment, uint32_t user_id) {
+  const std::string_view runtime = environment.Find("XDG_RUNTIME_DIR").value_or("");
+  // The specification of this variable says to ignore relative paths.
+  if (runtime.starts_with('/')) return Format("{}/onebit", runtime);
+  return Format("/tmp/onebit-{}", user_id);
+}
+
+MaybeRendezvous FromJob(const EnvironmentView& environment, std::span<const LaunchFamily> families,
+                        int ranks, const LaunchProcess& process) {
+  for (const LaunchFamily family : families) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool are_all_here, AreAllHere(environment, family, ranks));
+    if (!are_all_here) continue;
+    ONEBIT_ASSIGN_OR_RETURN(std::optional<Job> job, JobOf(environment, family, process));
+    if (!job) continue;
+    Rendezvous rendezvous;
+    rendezvous.kind = Rendezvous::Kind::kFile;
+    rendezvous.path = Format("{}/{}", JobFolder(environment, process.user_id), job->name);
+    rendezvous.source = std::move(job->source);
+    return std::optional(std::move(rendezvous));
+  }
+  return std::optional<Rendezvous>();
+}
+
+}  // namespace
+
+LaunchProcess CurrentLaunchProcess() {
+  return {.parent_pid = getppid(), .user_id = static_cast<uint32_t>(geteuid())};
+}
+
+uint16_t SlurmPort(uint64_t job_id, uint64_t step_id) {
+  constexpr uint64_t kFirstPort = 20000;
+  constexpr uint64_t kPorts = 10000;
+  constexpr uint64_t kStepsApart = 37;  // coprime to kPorts: no two near jobs share a port
+  return static_cast<uint16_t>(kFirstPort +
+                               (job_id % kPorts * kStepsApart + step_id % kPorts) % kPorts);
+}
+
+Result<Rendezvous> FindRendezvous(const EnvironmentView& environment,
+                                  std::span<const LaunchFamily> families, int ranks,
+                                  const LaunchProcess& process) {
+  if (ranks == 1) return Rendezvous();
+  if (const auto value = environment.Find("ONEBIT_RENDEZVOUS")) return ParseRendezvous(*value);
+  ONEBIT_ASSIGN_OR_RETURN(std::optional<Rendezvous> found, FromMaster(environment));
+  const bool is_slurm =
+      std::find(families.begin(), families.end(), LaunchFamily::kSlurm) != families.end();
+  if (!found && is_slurm) {
+    ONEBIT_ASSIGN_OR_RETURN(found, FromSlurmHosts(environment));
+  }
+  if (!found) {
+    ONEBIT_ASSIGN_OR_RETURN(found, FromJob(environment, families, ranks, process));
+  }
+  if (found) return *std::move(found);
+  return Error(Code::kInvalidUsage,
+               "{} ranks have no place to meet: set ONEBIT_RENDEZVOUS on every rank, to host:port "
+               "with the host of rank 0 and a free port there, or, with all ranks on one host, to "
+               "the path of a file that does not exist yet; or set MASTER_ADDR and MASTER_PORT",
+               ranks);
+}
+
+}  // namespace onebit
