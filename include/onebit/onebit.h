@@ -216,8 +216,9 @@ ONEBIT_API onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const in
  * others by a channel nobody else can read, and call onebitCommInitRank on all.
  *
  * This process opens a TCP port on the interface that ONEBIT_SOCKET_IFNAME selects and keeps it
- * open until the ranks of the communicator have left. While the communicator lives, every rank has
- * a connection to this process, over which ranks tell each other that they are alive.
+ * open until all ranks have joined. While the communicator lives, every rank has a connection to
+ * this process, over which ranks tell each other that they are alive; if this process ends before
+ * the others are done, they get an error.
  *
  * @param id receives the id; not NULL. Good for one communicator.
  * @return onebitInvalidArgument  `id` is NULL.

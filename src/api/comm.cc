@@ -3,6 +3,7 @@
 // Communicators of the C API.
 #include <vector>
 
+#include "api/comm_config.h"
 #include "api/handles.h"
 #include "base/log.h"
 #include "transport/settings.h"
@@ -30,17 +31,12 @@ Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
                  "memory");
   }
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
-  const onebit::Settings& settings = table->settings;
   // WARN is the default and means silence until something is wrong.
-  if (settings.debug != onebit::LogLevel::kWarn) {
+  if (table->settings.debug != onebit::LogLevel::kWarn) {
     onebit::Log(onebit::LogLevel::kVersion, "onebit version {}.{}.{}", ONEBIT_MAJOR, ONEBIT_MINOR,
                 ONEBIT_PATCH);
   }
-  const onebit::CommOptions options = {
-      .timeout_ms = settings.collective_timeout_ms,
-      .one_exchange_elements = settings.one_exchange_elements,
-      .segment_elements = settings.segment_elements,
-  };
+  const onebit::CommOptions options = onebit::CommOptionsOf(table->settings);
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* transport, onebit::Transport::Get("local"));
   ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*transport, ranks, options));
   std::vector<std::unique_ptr<onebitComm_s>> handles;

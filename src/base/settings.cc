@@ -47,17 +47,52 @@ bool ParseLevel(std::string_view text, Settings* settings) {
   return false;
 }
 
-bool ParseDebugFile(std::string_view text, Settings* settings) {
-  settings->debug_file = text;
+template <std::string Settings::*kMember>
+bool ParseText(std::string_view text, Settings* settings) {
+  settings->*kMember = text;
   return true;
 }
+
+bool ParseTransport(std::string_view text, Settings* settings) {
+  settings->transport = text;
+  return !text.empty() &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string_view::npos;
+}
+
+// Its value is shown to nobody.
+constexpr const char* kSecret = "ONEBIT_SECRET";
 
 constexpr std::array kRows = {
     Row{"ONEBIT_DEBUG", "NONE, VERSION, WARN, INFO or TRACE", "WARN",
         "Lines up to this level are logged.", ParseLevel},
     Row{"ONEBIT_DEBUG_FILE", "path; %h is the host, %p the process id", "",
         "Where the log goes instead of stderr; a file that cannot be opened is an error.",
-        ParseDebugFile},
+        ParseText<&Settings::debug_file>},
+    Row{"ONEBIT_TRANSPORT", "name of a transport", "ucx",
+        "What carries the messages of ranks that are processes; equal on all ranks.",
+        ParseTransport},
+    Row{"ONEBIT_RENDEZVOUS", "host:port, or path of a file with a slash in it", "",
+        "Where the ranks of onebitCommInitEnv meet; unset: what the launcher says.",
+        ParseText<&Settings::rendezvous>},
+    Row{kSecret, "text of at least 16 characters", "",
+        "Lets processes join where they meet at a host and port; equal on all ranks.",
+        ParseText<&Settings::secret>},
+    Row{"ONEBIT_SECRET_FILE", "path", "",
+        "A file that holds the secret and that only its owner may read.",
+        ParseText<&Settings::secret_file>},
+    Row{"ONEBIT_SOCKET_IFNAME",
+        "prefixes of interface names, e.g. eth,ib; =eth0 exact; ^docker not", "",
+        "Network interfaces to use; unset: the first that is not loopback.",
+        ParseText<&Settings::socket_interfaces>},
+    Row{"ONEBIT_CONNECT_TIMEOUT_MS", "milliseconds, 1 to 86400000", "60000",
+        "All ranks must have joined and connected within this time.",
+        ParseInteger<&Settings::connect_timeout_ms, 1, 86'400'000>},
+    Row{"ONEBIT_HEARTBEAT_MS", "milliseconds, 1 to 3600000", "1000",
+        "Time between a process's signs of life; equal on all ranks.",
+        ParseInteger<&Settings::heartbeat_ms, 1, 3'600'000>},
+    Row{"ONEBIT_LOSS_TIMEOUT_MS", "milliseconds, 1 to 86400000, more than ONEBIT_HEARTBEAT_MS",
+        "15000", "A process that is silent for so long counts as lost; equal on all ranks.",
+        ParseInteger<&Settings::loss_timeout_ms, 1, 86'400'000>},
     Row{"ONEBIT_COLLECTIVE_TIMEOUT_MS", "milliseconds, 1 to 86400000", "600000",
         "A collective that makes no progress for so long fails.",
         ParseInteger<&Settings::collective_timeout_ms, 1, 86'400'000>},
@@ -131,6 +166,7 @@ Result<SettingsTable> ReadSettings(std::span<const char* const> environment,
   for (const Row& row : kRows) {
     const SettingRow& added = Append(row, false, environment, &table);
     if (!row.parse(added.value, &table.settings) && first_error.ok()) first_error = Refuse(added);
+    if (added.is_set && row.name == kSecret) table.rows.back().value = "(not shown)";
   }
   for (const DeclaredSetting& row : declared) {
     if (FindRow(table.rows, row.name) != nullptr) {
@@ -143,6 +179,11 @@ Result<SettingsTable> ReadSettings(std::span<const char* const> environment,
   ONEBIT_TRY(RefuseUnknown(environment, table.rows));
   ONEBIT_TRY(first_error);
   return table;
+}
+
+bool SettingsTable::IsSet(std::string_view name) const {
+  const SettingRow* row = FindRow(rows, name);
+  return row != nullptr && row->is_set;
 }
 
 std::span<const char* const> ProcessEnvironment() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -18,6 +19,14 @@ namespace onebit {
 struct Settings {
   LogLevel debug = LogLevel::kWarn;
   std::string debug_file;  // empty: stderr
+  std::string transport;
+  std::string rendezvous;   // empty: what the launcher says
+  std::string secret;       // empty: none
+  std::string secret_file;  // empty: none
+  std::string socket_interfaces;
+  uint64_t connect_timeout_ms = 0;
+  uint64_t heartbeat_ms = 0;
+  uint64_t loss_timeout_ms = 0;
   uint64_t collective_timeout_ms = 0;
   uint64_t one_exchange_elements = 0;
   uint64_t segment_elements = 0;
@@ -46,6 +55,9 @@ struct SettingRow {
 struct SettingsTable {
   Settings settings;
   std::vector<SettingRow> rows;
+
+  // Whether the environment sets a row.
+  bool IsSet(std::string_view name) const;
 };
 
 // Reads an environment, given as "NAME=value" strings. An unknown ONEBIT_* variable or a value that

@@ -39,20 +39,18 @@ constexpr WireOption kWireOptions[] = {
 
 }  // namespace
 
-Status CompareOptions(std::span<const CommOptions> options_by_rank) {
+AgreedValues AgreedOptions(const CommOptions& options) {
+  AgreedValues values;
   for (const auto& [variable, value] : kWireOptions) {
-    for (size_t rank = 1; rank < options_by_rank.size(); ++rank) {
-      const uint64_t first = options_by_rank[0].*value;
-      const uint64_t other = options_by_rank[rank].*value;
-      if (first != other) {
-        return Error(Code::kMismatch,
-                     "{} differs between ranks: rank 0 has {}, rank {} has {}; set it to the same "
-                     "value on all ranks",
-                     variable, first, rank, other);
-      }
-    }
+    values.push_back({variable, Format("{}", options.*value)});
   }
-  return OkStatus();
+  return values;
+}
+
+Status CompareOptions(std::span<const CommOptions> options_by_rank) {
+  std::vector<AgreedValues> values;
+  for (const CommOptions& options : options_by_rank) values.push_back(AgreedOptions(options));
+  return CompareAgreed(values);
 }
 
 Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(const Transport& transport,
@@ -119,6 +117,11 @@ Status Comm::Enter() {
     const Status cause = Fail(OkStatus());
     return {cause.code(), Format("{} (the communicator is out of use: destroy it)", cause.text())};
   }
+  if (is_finalized_.load(std::memory_order_acquire)) {
+    Exit();
+    return Error(Code::kInvalidUsage,
+                 "rank {}: the communicator was finalized: only onebitCommDestroy is left", rank_);
+  }
   if (are_ranks_threads_ && ranks_ > 1 && IsOnlyThreadOfProcess()) {
     Exit();
     return Error(
@@ -132,18 +135,10 @@ Status Comm::Enter() {
 
 void Comm::Exit() { is_in_call_.store(false, std::memory_order_release); }
 
-// A peer that made a different call is part of the same mismatch; any other failure of it is
-// remote.
-Status Comm::RemoteCause() const {
+Status Comm::FailureOfOthers() const {
   const auto failure = control_ == nullptr ? std::nullopt : control_->first_failure();
-  if (!failure.has_value() || failure->rank == rank_) return OkStatus();
-  const Code code = failure->cause.code() == Code::kMismatch ? Code::kMismatch : Code::kRemoteError;
-  if (code == Code::kMismatch) {
-    return Error(code, "rank {}: as rank {} sees it: {}", rank_, failure->rank,
-                 failure->cause.text());
-  }
-  return Error(code, "rank {}: rank {} failed first: {}", rank_, failure->rank,
-               failure->cause.text());
+  if (!failure.has_value() || (failure->rank == rank_ && !failure->is_loss)) return OkStatus();
+  return DescribeFailure(*failure, rank_);
 }
 
 Status Comm::Record(Status cause) {
@@ -155,16 +150,18 @@ Status Comm::Record(Status cause) {
 
 Status Comm::Fail(Status cause) {
   if (const Status failure = this->failure(); !failure.ok()) return failure;
-  if (Status remote = RemoteCause(); !remote.ok()) return Record(std::move(remote));
+  if (Status others = FailureOfOthers(); !others.ok()) return Record(std::move(others));
   {
     std::lock_guard lock(failure_mutex_);
     if (!peer_error_.ok() && (cause.ok() || cause.code() != Code::kMismatch)) cause = peer_error_;
   }
   if (cause.ok()) cause = Error(Code::kInternalError, "rank {}: stopped without a cause", rank_);
+  // Whoever was first is the one that all ranks name. Peers see what follows from this failure only
+  // after the group has heard of it, so that no follow-up is reported before its cause.
+  if (control_ != nullptr) cause = DescribeFailure(control_->Report(cause), rank_);
   const Status failure = Record(std::move(cause));
   // Here it is decided; an abort was the application's own wish.
   Log(failure.code() == Code::kAborted ? LogLevel::kInfo : LogLevel::kWarn, "{}", failure.text());
-  if (control_ != nullptr) control_->Report(failure);
   return failure;
 }
 

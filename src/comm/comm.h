@@ -9,10 +9,13 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "comm/agreement.h"
 #include "comm/control.h"
+#include "comm/control_client.h"
 #include "transport/transport.h"
 
 namespace onebit {
@@ -24,9 +27,21 @@ struct CommOptions {
   uint64_t segment_elements = 262'144;
 };
 
-// kMismatch if ranks differ in an option that changes messages; the text names the variable, two
-// ranks and their values.
+// The options that change messages: what ranks must agree on.
+AgreedValues AgreedOptions(const CommOptions& options);
+
+// kMismatch if ranks differ in one of them; the text names the variable, two ranks and their
+// values.
 Status CompareOptions(std::span<const CommOptions> options_by_rank);
+
+// How a rank that is a process joins its group.
+struct JoinOptions {
+  ControlClient::Options control;
+  ControlClient::Locate locate;   // where the server of the control channel is
+  bool is_location_final = true;  // ControlClient::Join
+  std::string transport;          // by name
+  CommOptions comm;
+};
 
 // Relaxed atomics: written by the thread in a call, read by anyone.
 struct CommCounters {
@@ -55,6 +70,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // all the same.
   static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroupUnchecked(
       const Transport& transport, std::span<const CommOptions> options_by_rank);
+  // Joins a group of processes; returns when all ranks have joined and are connected.
+  static Result<std::unique_ptr<Comm>> Join(const JoinOptions& options);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -73,6 +90,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // Acquire for a collective: fails, too, when the communicator has failed, and when the call could
   // never end because no thread is left to make the other ranks' calls.
   Status Enter();
+  // No collective may begin any more.
+  void Finalize() { is_finalized_.store(true, std::memory_order_release); }
   bool is_in_call() const { return is_in_call_.load(std::memory_order_acquire); }
 
   // Number of the call that runs now; advances with every collective that passed its checks.
@@ -98,9 +117,11 @@ class Comm final : private PeerErrorSink, private FailureListener {
   Comm(int rank, int ranks, uint32_t id, const CommOptions& options)
       : rank_(rank), ranks_(ranks), id_(id), options_(options) {}
 
+  Status ConnectTo(ControlClient* control);
   void OnPeerError(int peer, Code code, const char* text) override;
   void OnRemoteFailure() override;
-  Status RemoteCause() const;
+  // Of the group, as far as this rank has heard; ok if there is none.
+  Status FailureOfOthers() const;
   Status Record(Status cause);
 
   const int rank_;
@@ -112,6 +133,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   uint32_t next_tensor_id_ = 0;
   std::atomic<bool> is_in_call_{false};
   std::atomic<bool> is_stopped_{false};
+  std::atomic<bool> is_finalized_{false};
   mutable std::mutex failure_mutex_;  // guards failure_ and peer_error_
   Status failure_;
   Status peer_error_;

@@ -10,7 +10,8 @@
 
 namespace onebit {
 
-// A rank's way to hear that another one failed. Called from the failing rank's thread.
+// A rank's way to hear that another one failed. Called from the failing rank's thread or that of
+// the control channel; returns at once and calls nothing of Control.
 class FailureListener {
  public:
   virtual void OnRemoteFailure() = 0;
@@ -20,16 +21,21 @@ class FailureListener {
 };
 
 struct Failure {
-  int rank = 0;  // who saw it first
+  int rank = 0;          // who saw it first; of a loss, who is gone
+  bool is_loss = false;  // nobody reported it: the rank's process has ended or is silent
   Status cause;
 };
+
+// The group's failure as `rank` tells it to its user: which rank failed first, and of what.
+Status DescribeFailure(const Failure& failure, int rank);
 
 // One rank's end. Thread-safe. The first failure of the group is the one that everybody sees.
 class Control {
  public:
   virtual ~Control() = default;
-  // Tells the group that this rank failed; only the first report of the group counts.
-  virtual void Report(const Status& cause) = 0;
+  // Tells the group that this rank failed. Only the first report of the group counts: returns that
+  // of the group, or this one if the group cannot be heard in time.
+  virtual Failure Report(const Status& cause) = 0;
   virtual std::optional<Failure> first_failure() const = 0;
 };
 

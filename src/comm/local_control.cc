@@ -12,13 +12,14 @@ void LocalGroup::Join(int rank, FailureListener* listener) {
 
 void LocalGroup::Leave(int rank) { Join(rank, nullptr); }
 
-void LocalGroup::Report(int rank, const Status& cause) {
+Failure LocalGroup::Report(int rank, const Status& cause) {
   std::lock_guard lock(mutex_);
-  if (first_failure_.has_value()) return;
-  first_failure_ = Failure{rank, cause};
+  if (first_failure_.has_value()) return *first_failure_;
+  first_failure_ = Failure{.rank = rank, .is_loss = false, .cause = cause};
   for (size_t r = 0; r < listeners_.size(); ++r) {
     if (static_cast<int>(r) != rank && listeners_[r] != nullptr) listeners_[r]->OnRemoteFailure();
   }
+  return *first_failure_;
 }
 
 std::optional<Failure> LocalGroup::first_failure() const {

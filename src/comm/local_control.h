@@ -18,7 +18,7 @@ class LocalGroup {
 
   void Join(int rank, FailureListener* listener);
   void Leave(int rank);  // the listener is not called any more when this returns
-  void Report(int rank, const Status& cause);
+  Failure Report(int rank, const Status& cause);
   std::optional<Failure> first_failure() const;
 
  private:
@@ -37,7 +37,7 @@ class LocalControl final : public Control {
   LocalControl(const LocalControl&) = delete;
   LocalControl& operator=(const LocalControl&) = delete;
 
-  void Report(const Status& cause) override { group_->Report(rank_, cause); }
+  Failure Report(const Status& cause) override { return group_->Report(rank_, cause); }
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
 
  private:

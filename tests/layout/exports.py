@@ -13,8 +13,9 @@ import sys
 
 DECLARATION = re.compile(r"^ONEBIT_API\b[^(;]*?\b(\w+)\s*\(", re.MULTILINE)
 
-# Highway is here because Debian has it as a shared library only.
-MAY_NEED = re.compile(r"(libc|libm|libstdc\+\+|libgcc_s|libhwy|ld-linux-[\w-]+)\.so(\.\d+)*")
+# Highway is here because Debian has it as a shared library only; libsodium gets its security fixes
+# from the distribution.
+MAY_NEED = re.compile(r"(libc|libm|libstdc\+\+|libgcc_s|libhwy|libsodium|ld-linux-[\w-]+)\.so(\.\d+)*")
 
 
 def output_of(*command: str) -> str:

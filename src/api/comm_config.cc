@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "api/comm_config.h"
+
+#include <chrono>
+
+#include "base/config_head.h"
+#include "comm/meeting_point.h"
+
+namespace onebit {
+namespace {
+
+// A time that the environment, the configuration or the default gives, in this order.
+struct Time {
+  const char* variable;
+  const char* member;
+  int32_t configured;  // ONEBIT_UNDEF_INT: not
+  uint64_t setting;
+  int32_t most;
+};
+
+Result<uint64_t> ValueOf(const Time& time, const SettingsTable& table) {
+  if (time.configured == ONEBIT_UNDEF_INT || table.IsSet(time.variable)) return time.setting;
+  if (time.configured < 1 || time.configured > time.most) {
+    return Error(Code::kInvalidArgument, "config: {} is {}, but may be 1 to {} milliseconds",
+                 time.member, time.configured, time.most);
+  }
+  return static_cast<uint64_t>(time.configured);
+}
+
+}  // namespace
+
+CommOptions CommOptionsOf(const Settings& settings) {
+  return {
+      .timeout_ms = settings.collective_timeout_ms,
+      .one_exchange_elements = settings.one_exchange_elements,
+      .segment_elements = settings.segment_elements,
+  };
+}
+
+Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const SettingsTable& table,
+                                    int rank, int ranks) {
+  const onebitConfig_t defaults = ONEBIT_CONFIG_INIT;
+  if (config == nullptr) config = &defaults;
+  ONEBIT_TRY(CheckConfigHead("config", "ONEBIT_CONFIG_INIT",
+                             {config->size, config->magic, config->version},
+                             {defaults.size, defaults.magic, defaults.version}));
+  constexpr int32_t kDay = 86'400'000;
+  const Settings& settings = table.settings;
+  ONEBIT_ASSIGN_OR_RETURN(const uint64_t connect_ms,
+                          ValueOf({"ONEBIT_CONNECT_TIMEOUT_MS", "connectTimeoutMs",
+                                   config->connectTimeoutMs, settings.connect_timeout_ms, kDay},
+                                  table));
+  ONEBIT_ASSIGN_OR_RETURN(const uint64_t heartbeat_ms,
+                          ValueOf({"ONEBIT_HEARTBEAT_MS", "heartbeatMs", config->heartbeatMs,
+                                   settings.heartbeat_ms, 3'600'000},
+                                  table));
+  ONEBIT_ASSIGN_OR_RETURN(const uint64_t loss_ms,
+                          ValueOf({"ONEBIT_LOSS_TIMEOUT_MS", "lossTimeoutMs", config->lossTimeoutMs,
+                                   settings.loss_timeout_ms, kDay},
+                                  table));
+  if (loss_ms <= heartbeat_ms) {
+    return Error(
+        Code::kInvalidArgument,
+        "lossTimeoutMs (ONEBIT_LOSS_TIMEOUT_MS) is {} and heartbeatMs "
+        "(ONEBIT_HEARTBEAT_MS) {}: a rank is to be heard at least once before it counts as "
+        "lost, so the first must be larger",
+        loss_ms, heartbeat_ms);
+  }
+  CommOptions comm = CommOptionsOf(settings);
+  ONEBIT_ASSIGN_OR_RETURN(
+      comm.timeout_ms, ValueOf({"ONEBIT_COLLECTIVE_TIMEOUT_MS", "collectiveTimeoutMs",
+                                config->collectiveTimeoutMs, settings.collective_timeout_ms, kDay},
+                               table));
+  const bool is_transport_configured =
+      config->transport != nullptr && !table.IsSet("ONEBIT_TRANSPORT");
+  using std::chrono::milliseconds;
+  return JoinOptions{
+      .control = {.rank = rank,
+                  .ranks = ranks,
+                  .connect_timeout = milliseconds(connect_ms),
+                  .heartbeat = milliseconds(heartbeat_ms),
+                  .loss_timeout = milliseconds(loss_ms),
+                  .place = PlaceOfThisProcess()},
+      .transport = is_transport_configured ? config->transport : settings.transport,
+      .comm = comm,
+  };
+}
+
+}  // namespace onebit

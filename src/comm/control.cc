@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/control.h"
+
+namespace onebit {
+
+Status DescribeFailure(const Failure& failure, int rank) {
+  const Status& cause = failure.cause;
+  if (failure.is_loss) {
+    return Error(cause.code(), "rank {}: rank {} is gone: {}", rank, failure.rank, cause.text());
+  }
+  if (failure.rank == rank) return cause;
+  // A peer that made a different call is part of the same mismatch; any other failure is remote.
+  if (cause.code() == Code::kMismatch) {
+    return Error(cause.code(), "rank {}: as rank {} sees it: {}", rank, failure.rank, cause.text());
+  }
+  return Error(cause.code() == Code::kPeerLost ? Code::kPeerLost : Code::kRemoteError,
+               "rank {}: rank {} failed first: {}", rank, failure.rank, cause.text());
+}
+
+}  // namespace onebit

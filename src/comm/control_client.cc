@@ -1,0 +1,289 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/control_client.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/log.h"
+
+namespace onebit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// One attempt to get in; a server that is there answers at once.
+constexpr milliseconds kAttempt{5000};
+constexpr milliseconds kShortestPause{5};
+constexpr milliseconds kLongestPause{200};
+// For the star's verdict on who was first. It answers at once unless it is what failed.
+constexpr milliseconds kVerdict{500};
+// For the star of this very process to hear that its rank leaves.
+constexpr milliseconds kFarewell{500};
+
+double SecondsOf(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& options,
+                                                           const Locate& locate, bool is_final) {
+  const Deadline deadline = Clock::now() + options.connect_timeout;
+  std::unique_ptr<ControlClient> client(new ControlClient(options, deadline));
+  milliseconds pause = kShortestPause;
+  while (true) {
+    Result<UniqueId> id = locate();
+    Status status = id.status();
+    if (id.ok()) {
+      status = client->Attempt(id.value());
+      if (status.ok()) break;
+      if (client->first_failure_ || status.code() == Code::kMismatch) return status;
+      if (status.code() == Code::kNotAuthenticated && is_final) return status;
+    }
+    if (Clock::now() + pause >= deadline) {
+      return Error(Code::kTimeout,
+                   "rank {} of {}: not joined within {:.1f} s (ONEBIT_CONNECT_TIMEOUT_MS): {}; is "
+                   "rank 0 running, and can this host reach it?",
+                   options.rank, options.ranks, SecondsOf(options.connect_timeout), status.text());
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+  ONEBIT_TRY(client->Watch());
+  return client;
+}
+
+// Blocks: the loop does not know the connection yet.
+Status ControlClient::Attempt(const UniqueId& id) {
+  const Deadline deadline = std::min(connect_deadline_, Clock::now() + kAttempt);
+  const auto explain = [&](const Status& status) {
+    return Error(status.code(), "{}: {}", id.address.Text(), status.text());
+  };
+  ONEBIT_ASSIGN_OR_RETURN(Descriptor socket, Connect(id.address, deadline));
+  const ClientHello hello = MakeClientHello();
+  ServerHello answer;
+  if (Status status = SendAll(socket, &hello, sizeof(hello), deadline); !status.ok()) {
+    return explain(status);
+  }
+  if (Status status = ReceiveAll(socket, &answer, sizeof(answer), deadline); !status.ok()) {
+    return explain(status);
+  }
+  const auto checked = CheckServer(id.key, hello, answer);
+  if (!checked.ok()) return explain(checked.status());
+  const ClientAnswer& client = checked.value();
+  if (Status status = SendAll(socket, client.proof.data(), client.proof.size(), deadline);
+      !status.ok()) {
+    return explain(status);
+  }
+  server_ = id.address;
+  channel_ = std::make_unique<SealedChannel>(
+      std::move(socket), client.keys.to_server, client.keys.to_client,
+      MostStarMessageBytes(static_cast<uint32_t>(options_.ranks)));
+  const onebit::Join join = {
+      .rank = static_cast<uint32_t>(options_.rank),
+      .ranks = static_cast<uint32_t>(options_.ranks),
+      .heartbeat_ms = static_cast<uint32_t>(options_.heartbeat.count()),
+      .loss_timeout_ms = static_cast<uint32_t>(options_.loss_timeout.count()),
+      .place = options_.place};
+  Status status = channel_->Send(Encode(RankMessage(join)));
+  while (status.ok() && server_place_.empty() && !first_failure_) {
+    if (Clock::now() >= deadline) {
+      status = Error(Code::kTimeout, "no answer in time");
+      break;
+    }
+    status = AwaitReadable(channel_->socket(), deadline);
+    if (!status.ok()) break;
+    status = channel_->Receive([&](const Bytes& bytes) -> Status {
+      ONEBIT_ASSIGN_OR_RETURN(StarMessage message, DecodeStarMessage(bytes));
+      return OnMessage(std::move(message));
+    });
+  }
+  // Joined first and failed later: then the failure is told by whatever the rank does next.
+  if (!server_place_.empty()) return OkStatus();
+  channel_.reset();
+  if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
+  return explain(status);
+}
+
+Status ControlClient::Watch() {
+  ControlLoop& loop = ControlLoop::Get();
+  std::lock_guard lock(loop.mutex());
+  last_heard_ = Clock::now();
+  next_heartbeat_ = last_heard_ + options_.heartbeat;
+  ONEBIT_TRY(loop.Add(this));
+  if (Status status = loop.Watch(this, channel_->socket().get(), EPOLLIN); !status.ok()) {
+    loop.Remove(this);
+    return status;
+  }
+  return OkStatus();
+}
+
+ControlClient::~ControlClient() {
+  ControlLoop& loop = ControlLoop::Get();
+  std::unique_lock lock(loop.mutex());
+  listener_ = nullptr;
+  if (channel_ != nullptr) {
+    Send(Leave{});
+    // Where the star lives in this process it must have told the others that it may end, before the
+    // process does.
+    if (server_place_ == options_.place) {
+      changed_.wait_for(lock, kFarewell, [this] { return channel_ == nullptr; });
+    }
+  }
+  loop.Remove(this);
+}
+
+Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine, Deadline deadline,
+                                                 std::string_view what) {
+  std::unique_lock lock(ControlLoop::Get().mutex());
+  const auto start = Clock::now();
+  if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
+  gathered_.reset();
+  Send(onebit::Gather{.number = gather_number_, .content = {mine.begin(), mine.end()}});
+  const bool is_settled = changed_.wait_until(
+      lock, deadline, [this] { return gathered_ || first_failure_ || channel_ == nullptr; });
+  if (gathered_) {
+    ++gather_number_;
+    std::vector<Bytes> contents = *std::move(gathered_);
+    gathered_.reset();
+    return contents;
+  }
+  if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
+  if (is_settled) {
+    return Error(Code::kRemoteError, "rank {}: {}: the control channel has ended", options_.rank,
+                 what);
+  }
+  return Error(Code::kTimeout, "rank {} of {}: {}: {} after {:.1f} s ({} at {})", options_.rank,
+               options_.ranks, what, MissingText(), SecondsOf(Clock::now() - start), server_place_,
+               server_.Text());
+}
+
+void ControlClient::SetServerRank(std::span<const std::string> places) {
+  std::lock_guard lock(ControlLoop::Get().mutex());
+  const auto found = std::find(places.begin(), places.end(), server_place_);
+  server_rank_ = found == places.end() ? 0 : static_cast<int>(found - places.begin());
+}
+
+void ControlClient::SetListener(FailureListener* listener) {
+  std::lock_guard lock(ControlLoop::Get().mutex());
+  listener_ = listener;
+  // A failure may have come before somebody listened.
+  if (listener_ != nullptr && first_failure_) listener_->OnRemoteFailure();
+}
+
+Failure ControlClient::Report(const Status& cause) {
+  std::unique_lock lock(ControlLoop::Get().mutex());
+  if (!first_failure_ && channel_ != nullptr) {
+    Send(onebit::Report{cause});
+    changed_.wait_for(lock, kVerdict, [this] { return first_failure_ || channel_ == nullptr; });
+  }
+  if (!first_failure_) {
+    first_failure_ = Failure{.rank = options_.rank, .is_loss = false, .cause = cause};
+  }
+  return *first_failure_;
+}
+
+std::optional<Failure> ControlClient::first_failure() const {
+  std::lock_guard lock(ControlLoop::Get().mutex());
+  return first_failure_;
+}
+
+void ControlClient::OnEvent(int, uint32_t events) {
+  Status status = OkStatus();
+  if ((events & EPOLLOUT) != 0) {
+    status = channel_->Flush();
+    if (status.ok() && !channel_->has_unsent()) {
+      ControlLoop::Get().Change(channel_->socket().get(), EPOLLIN);
+    }
+  }
+  if (status.ok()) {
+    status = channel_->Receive([&](const Bytes& bytes) -> Status {
+      ONEBIT_ASSIGN_OR_RETURN(StarMessage message, DecodeStarMessage(bytes));
+      last_heard_ = Clock::now();
+      return OnMessage(std::move(message));
+    });
+  }
+  if (!status.ok()) CloseChannel(status.text());
+}
+
+Clock::time_point ControlClient::OnTimer(Clock::time_point now) {
+  if (channel_ == nullptr) return Clock::time_point::max();
+  if (now - last_heard_ >= options_.loss_timeout && !may_end_) {
+    CloseChannel(Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
+                        SecondsOf(now - last_heard_)));
+    return Clock::time_point::max();
+  }
+  if (now >= next_heartbeat_) {
+    next_heartbeat_ = now + options_.heartbeat;
+    Send(RankAlive{});
+  }
+  return may_end_ ? next_heartbeat_
+                  : std::min(next_heartbeat_, last_heard_ + options_.loss_timeout);
+}
+
+Status ControlClient::OnMessage(StarMessage message) {
+  if (auto* joined = std::get_if<Joined>(&message)) {
+    comm_id_ = joined->comm_id;
+    server_place_ = std::move(joined->place);
+  } else if (auto* gathered = std::get_if<Gathered>(&message)) {
+    if (gathered->number != gather_number_ ||
+        gathered->contents.size() != static_cast<size_t>(options_.ranks)) {
+      return Error(Code::kCorrupt, "answered another gather than this rank's");
+    }
+    gathered_ = std::move(gathered->contents);
+    missing_ = {};
+  } else if (auto* failed = std::get_if<Failed>(&message)) {
+    SetFailure(std::move(failed->first));
+  } else if (auto* alive = std::get_if<StarAlive>(&message)) {
+    missing_ = std::move(*alive);
+  } else {
+    may_end_ = true;
+  }
+  changed_.notify_all();
+  return OkStatus();
+}
+
+void ControlClient::Send(const RankMessage& message) {
+  if (channel_ == nullptr) return;
+  // What broke shows when the loop reads: what the star said before it broke comes first.
+  static_cast<void>(channel_->Send(Encode(message)));
+  if (channel_->has_unsent()) {
+    ControlLoop::Get().Change(channel_->socket().get(), EPOLLIN | EPOLLOUT);
+  }
+}
+
+// The star lives in the process of one of the ranks and ends with it.
+void ControlClient::CloseChannel(std::string_view why) {
+  ControlLoop::Get().Unwatch(channel_->socket().get());
+  channel_.reset();
+  if (!may_end_) {
+    SetFailure({.rank = server_rank_,
+                .is_loss = true,
+                .cause = Error(Code::kPeerLost,
+                               "its process {}, which holds the control channel of this "
+                               "communicator at {}, {}",
+                               server_place_, server_.Text(), why)});
+  }
+  changed_.notify_all();
+}
+
+void ControlClient::SetFailure(Failure failure) {
+  if (first_failure_) return;
+  first_failure_ = std::move(failure);
+  if (listener_ != nullptr && first_failure_->rank != options_.rank) listener_->OnRemoteFailure();
+}
+
+std::string ControlClient::MissingText() const {
+  if (missing_.missing == 0) return "no answer";
+  std::string text = missing_.missing == 1 ? "rank" : "ranks";
+  for (const uint32_t rank : missing_.some_missing) AppendFormat(&text, " {}", rank);
+  if (missing_.some_missing.size() < missing_.missing) text += " ...";
+  AppendFormat(&text, " missing ({} of {})", missing_.missing, options_.ranks);
+  return text;
+}
+
+}  // namespace onebit

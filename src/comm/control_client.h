@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A rank's end of the control channel between processes.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/control.h"
+#include "comm/control_loop.h"
+#include "comm/control_message.h"
+#include "comm/sealed_channel.h"
+#include "comm/unique_id.h"
+
+namespace onebit {
+
+// Thread-safe, except that one thread at a time gathers.
+class ControlClient final : public Control, private LoopItem {
+ public:
+  struct Options {
+    int rank = 0;
+    int ranks = 1;
+    std::chrono::milliseconds connect_timeout{60'000};
+    std::chrono::milliseconds heartbeat{1000};
+    std::chrono::milliseconds loss_timeout{15'000};
+    std::string place;  // "host:pid" of this process
+  };
+  // Says where the server is; asked before each attempt.
+  using Locate = std::function<Result<UniqueId>()>;
+
+  // Tries until it is in or the time is over. With `is_final`, a server with another secret is the
+  // end; without, it may be a former one whose successor is about to come.
+  static Result<std::unique_ptr<ControlClient>> Join(const Options& options, const Locate& locate,
+                                                     bool is_final);
+  // Leaves.
+  ~ControlClient() override;
+
+  uint64_t comm_id() const { return comm_id_; }
+  Deadline connect_deadline() const { return connect_deadline_; }
+  const SocketAddress& server() const { return server_; }
+
+  // Contents of all ranks, by rank; at most kMaxContentBytes each. kTimeout, whose text names who
+  // is missing; or the group's first failure as this rank sees it. `what` is for texts.
+  Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
+                                    std::string_view what);
+
+  // Which rank is lost if the server is: the first whose place ("host:pid") is the server's.
+  void SetServerRank(std::span<const std::string> places);
+  // Who hears of failures; null: nobody, and no call to the former one is going on any more.
+  void SetListener(FailureListener* listener);
+
+  Failure Report(const Status& cause) override;
+  std::optional<Failure> first_failure() const override;
+
+ private:
+  ControlClient(const Options& options, Deadline deadline)
+      : options_(options), connect_deadline_(deadline) {}
+
+  Status Attempt(const UniqueId& id);
+  Status Watch();
+
+  // With the loop's mutex held.
+  void OnEvent(int fd, uint32_t events) override;
+  std::chrono::steady_clock::time_point OnTimer(std::chrono::steady_clock::time_point now) override;
+  void OnStall(std::chrono::steady_clock::time_point now) override { last_heard_ = now; }
+  bool is_over() const override { return false; }
+  void Retire() override {}
+  Status OnMessage(StarMessage message);
+  void Send(const RankMessage& message);
+  void CloseChannel(std::string_view why);
+  void SetFailure(Failure failure);
+  std::string MissingText() const;
+
+  const Options options_;
+  const Deadline connect_deadline_;
+  SocketAddress server_;
+  uint64_t comm_id_ = 0;
+  std::string server_place_;
+  int server_rank_ = 0;
+
+  // Guarded by the loop's mutex once it is watched.
+  std::condition_variable changed_;
+  std::unique_ptr<SealedChannel> channel_;  // null: the connection is closed
+  FailureListener* listener_ = nullptr;
+  bool may_end_ = false;
+  uint64_t gather_number_ = 0;
+  std::optional<std::vector<Bytes>> gathered_;
+  StarAlive missing_;
+  std::optional<Failure> first_failure_;
+  std::chrono::steady_clock::time_point last_heard_;
+  std::chrono::steady_clock::time_point next_heartbeat_;
+};
+
+}  // namespace onebit

@@ -1,0 +1,232 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One byte for the kind, then the fields in the order of the structures.
+#include "comm/control_message.h"
+
+#include <algorithm>
+
+namespace onebit {
+namespace {
+
+enum class Kind : uint8_t {
+  kJoin = 1,
+  kGather = 2,
+  kReport = 3,
+  kLeave = 4,
+  kRankAlive = 5,
+  kJoined = 17,
+  kGathered = 18,
+  kFailed = 19,
+  kStarAlive = 20,
+  kMayEnd = 21,
+};
+
+// Texts are for people: a longer one loses its end.
+std::string_view Shortened(const std::string& text) {
+  return std::string_view(text).substr(0, kMaxContentBytes);
+}
+
+ByteWriter Begin(Kind kind) {
+  ByteWriter writer;
+  writer.Integer(static_cast<uint8_t>(kind));
+  return writer;
+}
+
+void AppendStatus(const Status& status, ByteWriter* writer) {
+  writer->Integer(static_cast<uint32_t>(status.code())).Text(Shortened(status.text()));
+}
+
+// A code this library does not know comes from a newer one; what matters is that it is an error.
+Status ReadStatus(ByteReader* reader) {
+  const auto code = static_cast<Code>(reader->Integer<uint32_t>());
+  std::string text = reader->Text();
+  switch (code) {
+    case Code::kOk:
+    case Code::kInProgress:
+      return {Code::kInternalError, std::move(text)};
+    case Code::kUnhandledCudaError:
+    case Code::kSystemError:
+    case Code::kInternalError:
+    case Code::kInvalidArgument:
+    case Code::kInvalidUsage:
+    case Code::kRemoteError:
+    case Code::kTimeout:
+    case Code::kMismatch:
+    case Code::kCorrupt:
+    case Code::kPeerLost:
+    case Code::kNotAuthenticated:
+    case Code::kDetached:
+    case Code::kAborted:
+    case Code::kOutOfMemory:
+      return {code, std::move(text)};
+  }
+  return {Code::kInternalError, std::move(text)};
+}
+
+Bytes EncodeOne(const Join& join) {
+  return Begin(Kind::kJoin)
+      .Integer(join.rank)
+      .Integer(join.ranks)
+      .Integer(join.heartbeat_ms)
+      .Integer(join.loss_timeout_ms)
+      .Text(Shortened(join.place))
+      .Take();
+}
+Bytes EncodeOne(const Gather& gather) {
+  return Begin(Kind::kGather).Integer(gather.number).Block(gather.content).Take();
+}
+Bytes EncodeOne(const Report& report) {
+  ByteWriter writer = Begin(Kind::kReport);
+  AppendStatus(report.cause, &writer);
+  return writer.Take();
+}
+Bytes EncodeOne(const Leave&) { return Begin(Kind::kLeave).Take(); }
+Bytes EncodeOne(const RankAlive&) { return Begin(Kind::kRankAlive).Take(); }
+Bytes EncodeOne(const Joined& joined) {
+  return Begin(Kind::kJoined).Integer(joined.comm_id).Text(Shortened(joined.place)).Take();
+}
+Bytes EncodeOne(const Gathered& gathered) {
+  ByteWriter writer = Begin(Kind::kGathered);
+  writer.Integer(gathered.number).Integer(static_cast<uint32_t>(gathered.contents.size()));
+  for (const Bytes& content : gathered.contents) writer.Block(content);
+  return writer.Take();
+}
+Bytes EncodeOne(const Failed& failed) {
+  ByteWriter writer = Begin(Kind::kFailed);
+  writer.Integer(static_cast<uint32_t>(failed.first.rank))
+      .Integer(static_cast<uint8_t>(failed.first.is_loss ? 1 : 0));
+  AppendStatus(failed.first.cause, &writer);
+  return writer.Take();
+}
+Bytes EncodeOne(const StarAlive& alive) {
+  ByteWriter writer = Begin(Kind::kStarAlive);
+  writer.Integer(alive.missing).Integer(static_cast<uint32_t>(alive.some_missing.size()));
+  for (const uint32_t rank : alive.some_missing) writer.Integer(rank);
+  return writer.Take();
+}
+Bytes EncodeOne(const MayEnd&) { return Begin(Kind::kMayEnd).Take(); }
+
+Gathered ReadGathered(ByteReader* reader) {
+  Gathered gathered = {.number = reader->Integer<uint64_t>(), .contents = {}};
+  const uint32_t count = reader->Integer<uint32_t>();
+  // The count is not trusted with memory: each content is there before the next is asked for.
+  for (uint32_t i = 0; i < count && !reader->is_short(); ++i) {
+    const auto content = reader->Block();
+    gathered.contents.emplace_back(content.begin(), content.end());
+  }
+  return gathered;
+}
+
+StarAlive ReadStarAlive(ByteReader* reader) {
+  StarAlive alive = {.missing = reader->Integer<uint32_t>(), .some_missing = {}};
+  const uint32_t count = reader->Integer<uint32_t>();
+  for (uint32_t i = 0; i < count && !reader->is_short(); ++i) {
+    alive.some_missing.push_back(reader->Integer<uint32_t>());
+  }
+  return alive;
+}
+
+Status Corrupt(uint8_t kind) {
+  return Error(Code::kCorrupt, "a control message of kind {} is malformed", kind);
+}
+
+}  // namespace
+
+Bytes Encode(const RankMessage& message) {
+  return std::visit([](const auto& one) { return EncodeOne(one); }, message);
+}
+
+Bytes Encode(const StarMessage& message) {
+  return std::visit([](const auto& one) { return EncodeOne(one); }, message);
+}
+
+Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  const auto kind = reader.Integer<uint8_t>();
+  RankMessage message;
+  switch (static_cast<Kind>(kind)) {
+    case Kind::kJoin: {
+      Join join;
+      join.rank = reader.Integer<uint32_t>();
+      join.ranks = reader.Integer<uint32_t>();
+      join.heartbeat_ms = reader.Integer<uint32_t>();
+      join.loss_timeout_ms = reader.Integer<uint32_t>();
+      join.place = reader.Text();
+      message = std::move(join);
+      break;
+    }
+    case Kind::kGather: {
+      Gather gather = {.number = reader.Integer<uint64_t>(), .content = {}};
+      const auto content = reader.Block();
+      gather.content.assign(content.begin(), content.end());
+      message = std::move(gather);
+      break;
+    }
+    case Kind::kReport:
+      message = Report{ReadStatus(&reader)};
+      break;
+    case Kind::kLeave:
+      message = Leave{};
+      break;
+    case Kind::kRankAlive:
+      message = RankAlive{};
+      break;
+    case Kind::kJoined:
+    case Kind::kGathered:
+    case Kind::kFailed:
+    case Kind::kStarAlive:
+    case Kind::kMayEnd:
+      return Corrupt(kind);
+  }
+  // A kind that is none leaves the default, and bytes unread or short.
+  if (!reader.is_complete() ||
+      (message.index() == 0 && kind != static_cast<uint8_t>(Kind::kJoin))) {
+    return Corrupt(kind);
+  }
+  return message;
+}
+
+Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  const auto kind = reader.Integer<uint8_t>();
+  StarMessage message;
+  switch (static_cast<Kind>(kind)) {
+    case Kind::kJoined: {
+      Joined joined;
+      joined.comm_id = reader.Integer<uint64_t>();
+      joined.place = reader.Text();
+      message = std::move(joined);
+      break;
+    }
+    case Kind::kGathered:
+      message = ReadGathered(&reader);
+      break;
+    case Kind::kFailed: {
+      Failed failed;
+      failed.first.rank = static_cast<int>(std::min(reader.Integer<uint32_t>(), kMaxRanks));
+      failed.first.is_loss = reader.Integer<uint8_t>() != 0;
+      failed.first.cause = ReadStatus(&reader);
+      message = std::move(failed);
+      break;
+    }
+    case Kind::kStarAlive:
+      message = ReadStarAlive(&reader);
+      break;
+    case Kind::kMayEnd:
+      message = MayEnd{};
+      break;
+    case Kind::kJoin:
+    case Kind::kGather:
+    case Kind::kReport:
+    case Kind::kLeave:
+    case Kind::kRankAlive:
+      return Corrupt(kind);
+  }
+  if (!reader.is_complete() ||
+      (message.index() == 0 && kind != static_cast<uint8_t>(Kind::kJoined))) {
+    return Corrupt(kind);
+  }
+  return message;
+}
+
+}  // namespace onebit

@@ -1,0 +1,251 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/control_server.h"
+
+#include <sodium.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace onebit {
+namespace {
+
+// How long ranks that are late find out what went wrong, after a start that failed.
+constexpr std::chrono::seconds kPatienceAfterFailure{60};
+// After the process ran out of descriptors.
+constexpr std::chrono::milliseconds kPause{50};
+
+uint64_t RandomCommId() {
+  uint64_t id;
+  randombytes_buf(&id, sizeof(id));
+  return id;
+}
+
+template <typename T>
+T FromBytes(const Bytes& bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+ControlServer::ControlServer(Options options)
+    : options_(std::move(options)), star_(options_.place, RandomCommId(), *this) {}
+
+Result<SocketAddress> ControlServer::Start(Options options) {
+  ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(options.address));
+  ONEBIT_ASSIGN_OR_RETURN(const SocketAddress address, LocalAddress(listener));
+  const auto destroy = [](ControlServer* server) { delete server; };
+  std::unique_ptr<ControlServer, decltype(destroy)> server(new ControlServer(std::move(options)),
+                                                           destroy);
+  server->listener_ = std::move(listener);
+  ControlLoop& loop = ControlLoop::Get();
+  std::lock_guard lock(loop.mutex());
+  ONEBIT_TRY(loop.Add(server.get()));
+  if (Status status = loop.Watch(server.get(), server->listener_.get(), EPOLLIN); !status.ok()) {
+    loop.Remove(server.get());
+    return status;
+  }
+  server.release();
+  return address;
+}
+
+void ControlServer::OnEvent(int fd, uint32_t events) {
+  if (fd == listener_.get()) return Accept();
+  if (const auto found = stranger_of_fd_.find(fd); found != stranger_of_fd_.end()) {
+    return OnStranger(found->second);
+  }
+  if (const auto found = link_of_fd_.find(fd); found != link_of_fd_.end()) {
+    OnLink(found->second, events);
+  }
+}
+
+Clock::time_point ControlServer::OnTimer(Clock::time_point now) {
+  closed_.clear();
+  while (!strangers_.empty() && strangers_.front().deadline <= now) {
+    DropStranger(strangers_.begin());
+  }
+  Clock::time_point next = star_.OnTimer(now);
+  if (!strangers_.empty()) next = std::min(next, strangers_.front().deadline);
+  if (star_.is_complete()) CloseListener();
+  if (is_listener_paused_) {
+    is_listener_paused_ = false;
+    Accept();
+    if (is_listener_paused_) next = std::min(next, now + kPause);
+  }
+  if (star_.has_failed()) {
+    if (!failed_at_) failed_at_ = now;
+    next = std::min(next, *failed_at_ + kPatienceAfterFailure);
+  }
+  return next;
+}
+
+bool ControlServer::is_over() const {
+  if (star_.is_over()) return true;
+  return failed_at_ && star_.present() == 0 && Clock::now() >= *failed_at_ + kPatienceAfterFailure;
+}
+
+void ControlServer::Retire() {
+  CloseListener();
+  delete this;
+}
+
+void ControlServer::Accept() {
+  while (listener_.is_open()) {
+    Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.is_open()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+      // Strangers must not keep ranks out: they have to go first. Then it is somebody else's
+      // descriptors, and all there is to do is to try again in a while.
+      if (!strangers_.empty()) {
+        DropStranger(strangers_.begin());
+        continue;
+      }
+      is_listener_paused_ = true;
+      return;
+    }
+    if (strangers_.size() == kMaxStrangers) DropStranger(strangers_.begin());
+    const int fd = socket.get();
+    strangers_.push_back({.socket = std::move(socket),
+                          .deadline = Clock::now() + options_.handshake_timeout,
+                          .received = {},
+                          .answer = {}});
+    const auto stranger = std::prev(strangers_.end());
+    stranger_of_fd_[fd] = stranger;
+    if (!ControlLoop::Get().Watch(this, fd, EPOLLIN).ok()) DropStranger(stranger);
+  }
+}
+
+void ControlServer::OnStranger(std::list<Stranger>::iterator stranger) {
+  bool is_proved = false;
+  const Status status = Advance(*stranger, &is_proved);
+  if (!status.ok()) {
+    if (LogEnabled(LogLevel::kInfo)) {
+      Log(LogLevel::kInfo, "control port: turned a connection away: {}", status.text());
+    }
+    return DropStranger(stranger);
+  }
+  if (is_proved) Promote(stranger);
+}
+
+Status ControlServer::Advance(Stranger& stranger, bool* is_proved) {
+  if (!stranger.answer) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_there, ReadExactly(stranger, sizeof(ClientHello)));
+    if (!is_there) return OkStatus();
+    ONEBIT_ASSIGN_OR_RETURN(stranger.answer,
+                            AnswerHello(options_.key, FromBytes<ClientHello>(stranger.received)));
+    stranger.received.clear();
+    const ServerHello& hello = stranger.answer->hello;
+    // The socket's buffer is empty, so either all of it fits or the other side is no rank.
+    if (send(stranger.socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
+      return Error(Code::kNotAuthenticated, "it does not listen");
+    }
+  }
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_there, ReadExactly(stranger, sizeof(Proof)));
+  if (!is_there) return OkStatus();
+  *is_proved = IsSameProof(FromBytes<Proof>(stranger.received), stranger.answer->expected_proof);
+  if (!*is_proved) return Error(Code::kNotAuthenticated, "it does not know the secret of this job");
+  return OkStatus();
+}
+
+Result<bool> ControlServer::ReadExactly(Stranger& stranger, size_t size) {
+  Bytes& received = stranger.received;
+  while (received.size() < size) {
+    std::byte bytes[sizeof(ClientHello)];
+    const ssize_t count = recv(stranger.socket.get(), bytes, size - received.size(), 0);
+    if (count > 0) {
+      received.insert(received.end(), bytes, bytes + count);
+    } else if (count == 0) {
+      return Error(Code::kNotAuthenticated, "it closed the connection");
+    } else if (errno == EAGAIN) {
+      return false;
+    } else if (errno != EINTR) {
+      return Error(Code::kNotAuthenticated, "{}", std::strerror(errno));
+    }
+  }
+  return true;
+}
+
+void ControlServer::Promote(std::list<Stranger>::iterator stranger) {
+  const uint64_t link = next_link_++;
+  const int fd = stranger->socket.get();
+  const SessionKeys& keys = stranger->answer->keys;
+  links_[link] = std::make_unique<SealedChannel>(std::move(stranger->socket), keys.to_client,
+                                                 keys.to_server, kMostRankMessageBytes);
+  link_of_fd_[fd] = link;
+  stranger_of_fd_.erase(fd);
+  strangers_.erase(stranger);
+  OnLink(link, EPOLLIN);  // it may have spoken already
+}
+
+void ControlServer::DropStranger(std::list<Stranger>::iterator stranger) {
+  const int fd = stranger->socket.get();
+  ControlLoop::Get().Unwatch(fd);
+  stranger_of_fd_.erase(fd);
+  strangers_.erase(stranger);
+}
+
+void ControlServer::OnLink(uint64_t link, uint32_t events) {
+  SealedChannel& channel = *links_[link];
+  Status status = OkStatus();
+  if ((events & EPOLLOUT) != 0) {
+    status = channel.Flush();
+    if (status.ok() && !channel.has_unsent()) {
+      ControlLoop::Get().Change(channel.socket().get(), EPOLLIN);
+    }
+  }
+  if (status.ok()) {
+    status = channel.Receive([&](const Bytes& bytes) -> Status {
+      ONEBIT_ASSIGN_OR_RETURN(const RankMessage message, DecodeRankMessage(bytes));
+      star_.OnMessage(link, message, Clock::now());
+      if (!links_.contains(link)) return {Code::kAborted, "the star has closed it"};
+      return OkStatus();
+    });
+  }
+  if (status.ok() || !links_.contains(link)) return;
+  star_.OnGone(link, status.text());
+  DropLink(link);
+}
+
+void ControlServer::Send(uint64_t link, const StarMessage& message) {
+  const auto found = links_.find(link);
+  if (found == links_.end()) return;
+  SealedChannel& channel = *found->second;
+  // What broke shows as an event of the socket, too, and is dealt with there.
+  static_cast<void>(channel.Send(Encode(message)));
+  if (channel.has_unsent()) {
+    ControlLoop::Get().Change(channel.socket().get(), EPOLLIN | EPOLLOUT);
+  }
+}
+
+// What the socket has taken, the system delivers. What it has not is lost: this happens only to a
+// rank that does not listen.
+void ControlServer::Close(uint64_t link) { DropLink(link); }
+
+void ControlServer::DropLink(uint64_t link) {
+  const auto found = links_.find(link);
+  if (found == links_.end()) return;
+  const int fd = found->second->socket().get();
+  ControlLoop::Get().Unwatch(fd);
+  link_of_fd_.erase(fd);
+  shutdown(fd, SHUT_WR);
+  closed_.push_back(std::move(found->second));
+  links_.erase(found);
+}
+
+// From here on there is no port that anybody could knock at.
+void ControlServer::CloseListener() {
+  if (!listener_.is_open()) return;
+  ControlLoop::Get().Unwatch(listener_.get());
+  listener_ = Descriptor();
+  while (!strangers_.empty()) DropStranger(strangers_.begin());
+  if (options_.on_closed) options_.on_closed();
+}
+
+}  // namespace onebit

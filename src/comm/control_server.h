@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The server of a communicator's control channel: opens its port, lets in who proves to know the
+// key, and serves them by the rules of the star. Strangers cost it a little memory for a short
+// time.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "comm/control_loop.h"
+#include "comm/sealed_channel.h"
+#include "comm/secret.h"
+#include "comm/star.h"
+
+namespace onebit {
+
+// Lives in the control loop until all ranks have left. Owned by itself after Start.
+class ControlServer final : private LoopItem, private StarLinks {
+ public:
+  struct Options {
+    SocketAddress address;  // port 0: any
+    JobKey key;
+    std::string place;                // "host:pid" of this process
+    std::function<void()> on_closed;  // called once, by the loop, when no rank can join any more
+    std::chrono::milliseconds handshake_timeout{5000};
+  };
+  // Returns the address it listens at.
+  static Result<SocketAddress> Start(Options options);
+
+  // Strangers that are dealt with at a time; beyond that the one that is longest there must go.
+  static constexpr size_t kMaxStrangers = 256;
+
+ private:
+  // A connection that has not proved anything yet.
+  struct Stranger {
+    Descriptor socket;
+    Clock::time_point deadline;
+    Bytes received;  // at most one hello or proof
+    std::optional<ServerAnswer> answer;
+  };
+
+  explicit ControlServer(Options options);
+  virtual ~ControlServer() = default;
+
+  void OnEvent(int fd, uint32_t events) override;
+  Clock::time_point OnTimer(Clock::time_point now) override;
+  void OnStall(Clock::time_point now) override { star_.OnStall(now); }
+  bool is_over() const override;
+  void Retire() override;
+  void Send(uint64_t link, const StarMessage& message) override;
+  void Close(uint64_t link) override;
+
+  void Accept();
+  void OnStranger(std::list<Stranger>::iterator stranger);
+  // Takes what has come of a hello or proof; true when all of it is there.
+  Result<bool> ReadExactly(Stranger& stranger, size_t size);
+  Status Advance(Stranger& stranger, bool* is_proved);
+  void Promote(std::list<Stranger>::iterator stranger);
+  void DropStranger(std::list<Stranger>::iterator stranger);
+  void OnLink(uint64_t link, uint32_t events);
+  void DropLink(uint64_t link);
+  void CloseListener();
+
+  const Options options_;
+  Descriptor listener_;
+  bool is_listener_paused_ = false;  // no descriptors were left
+  std::list<Stranger> strangers_;    // oldest first
+  std::unordered_map<int, std::list<Stranger>::iterator> stranger_of_fd_;
+  std::unordered_map<uint64_t, std::unique_ptr<SealedChannel>> links_;
+  std::unordered_map<int, uint64_t> link_of_fd_;
+  std::vector<std::unique_ptr<SealedChannel>> closed_;  // one of them may be in a call still
+  uint64_t next_link_ = 1;
+  std::optional<Clock::time_point> failed_at_;
+  Star star_;
+};
+
+}  // namespace onebit

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// How processes become a communicator: they meet on the control channel, compare what must be
+// equal, and connect by the transport.
+#include <algorithm>
+
+#include "base/log.h"
+#include "comm/comm.h"
+#include "onebit/onebit.h"
+
+namespace onebit {
+namespace {
+
+// What the first gather says of a rank.
+struct Introduction {
+  std::string place;
+  AgreedValues values;
+};
+
+Bytes Encode(const Introduction& introduction) {
+  ByteWriter writer;
+  writer.Text(introduction.place);
+  Append(introduction.values, &writer);
+  return writer.Take();
+}
+
+Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
+  ByteReader reader(bytes);
+  Introduction introduction;
+  introduction.place = reader.Text();
+  introduction.values = ReadAgreed(&reader);
+  if (!reader.is_complete()) {
+    return Error(Code::kCorrupt, "rank {} introduces itself with bytes that make no sense", rank);
+  }
+  return introduction;
+}
+
+AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
+  AgreedValues values = {
+      {"the version of onebit", Format("{}.{}.{}", ONEBIT_MAJOR, ONEBIT_MINOR, ONEBIT_PATCH)},
+      {"ONEBIT_TRANSPORT", transport.properties().name},
+      {"the eager limit of the transport", Format("{}", transport.properties().eagerBytes)},
+      {"ONEBIT_HEARTBEAT_MS", Format("{}", options.control.heartbeat.count())},
+      {"ONEBIT_LOSS_TIMEOUT_MS", Format("{}", options.control.loss_timeout.count())},
+  };
+  for (auto& value : AgreedOptions(options.comm)) values.push_back(std::move(value));
+  return values;
+}
+
+Status Introduce(const JoinOptions& options, const Transport& transport, ControlClient* control) {
+  const Introduction mine = {.place = options.control.place,
+                             .values = ValuesOf(options, transport)};
+  ONEBIT_ASSIGN_OR_RETURN(
+      const std::vector<Bytes> all,
+      control->Gather(Encode(mine), control->connect_deadline(), "waiting for all ranks to join"));
+  std::vector<std::string> places;
+  std::vector<AgreedValues> values;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    ONEBIT_ASSIGN_OR_RETURN(Introduction one, DecodeIntroduction(all[rank], rank));
+    places.push_back(std::move(one.place));
+    values.push_back(std::move(one.values));
+  }
+  control->SetServerRank(places);
+  // Every rank comes to the same verdict by itself.
+  return CompareAgreed(values);
+}
+
+uint64_t MillisecondsUntil(Deadline deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<uint64_t>(std::max<int64_t>(left.count(), 1));
+}
+
+}  // namespace
+
+Status Comm::ConnectTo(ControlClient* control) {
+  ONEBIT_ASSIGN_OR_RETURN(const Bytes mine, endpoint_.Address());
+  ONEBIT_ASSIGN_OR_RETURN(
+      const std::vector<Bytes> addresses,
+      control->Gather(mine, control->connect_deadline(), "exchanging addresses"));
+  ONEBIT_TRY(endpoint_.Connect(addresses, MillisecondsUntil(control->connect_deadline())));
+  // No endpoint may close before all are connected.
+  return control->Gather({}, control->connect_deadline(), "waiting for all ranks to connect")
+      .status();
+}
+
+Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
+  ONEBIT_ASSIGN_OR_RETURN(
+      std::unique_ptr<ControlClient> control,
+      ControlClient::Join(options.control, options.locate, options.is_location_final));
+  // From here on the others wait for this rank: they are told what goes wrong with it.
+  const auto fail = [&](const Status& cause) {
+    return DescribeFailure(control->Report(cause), options.control.rank);
+  };
+  const auto transport = Transport::Get(options.transport);
+  if (!transport.ok()) return fail(transport.status());
+  if (Status status = Introduce(options, *transport.value(), control.get()); !status.ok()) {
+    return status.code() == Code::kMismatch ? status : fail(status);
+  }
+  const uint64_t id = control->comm_id();
+  const int rank = options.control.rank;
+  const int ranks = options.control.ranks;
+  std::unique_ptr<Comm> comm(new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm));
+  auto endpoint = Endpoint::Open(
+      *transport.value(), {.rank = rank, .nranks = ranks, .comm_id = id, .sink = comm.get()});
+  if (!endpoint.ok()) return fail(endpoint.status());
+  comm->endpoint_ = std::move(endpoint).value();
+  if (Status status = comm->ConnectTo(control.get()); !status.ok()) return fail(status);
+  control->SetListener(comm.get());
+  Log(LogLevel::kInfo, "communicator {:08x}: rank {} of {}, transport {}, control channel at {}",
+      comm->id_, rank, ranks, transport.value()->properties().name, control->server().Text());
+  comm->control_ = std::move(control);
+  return comm;
+}
+
+}  // namespace onebit

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/meeting_point.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/log.h"
+#include "comm/control_server.h"
+#include "comm/interfaces.h"
+#include "comm/meeting_file.h"
+#include "comm/secret_file.h"
+
+namespace onebit {
+namespace {
+
+// A shorter secret is guessed by trying; nobody remembers it anyway.
+constexpr size_t kShortestSecret = 16;
+
+Result<std::string> SecretOf(const MeetingOptions& options) {
+  if (!options.secret.empty() && !options.secret_file.empty()) {
+    return Error(Code::kInvalidUsage,
+                 "environment variables ONEBIT_SECRET and ONEBIT_SECRET_FILE are both set: unset "
+                 "one of them");
+  }
+  std::string secret = options.secret;
+  const char* source = "ONEBIT_SECRET";
+  if (!options.secret_file.empty()) {
+    source = "ONEBIT_SECRET_FILE";
+    ONEBIT_ASSIGN_OR_RETURN(secret, ReadSecretFile(options.secret_file));
+  }
+  const bool is_set = !options.secret.empty() || !options.secret_file.empty();
+  if (is_set && secret.size() < kShortestSecret) {
+    return Error(Code::kInvalidUsage,
+                 "environment variable {}: the secret has {} characters, at least {} are asked for",
+                 source, secret.size(), kShortestSecret);
+  }
+  return secret;
+}
+
+Result<Interface> ChooseInterface(const MeetingOptions& options) {
+  ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
+  ONEBIT_ASSIGN_OR_RETURN(const auto selected, SelectInterfaces(interfaces, options.interfaces));
+  return selected.front();
+}
+
+Result<UniqueId> StartServer(const SocketAddress& address, const JobKey& key,
+                             std::function<void()> on_closed = {}) {
+  ONEBIT_ASSIGN_OR_RETURN(const SocketAddress bound,
+                          ControlServer::Start({.address = address,
+                                                .key = key,
+                                                .place = PlaceOfThisProcess(),
+                                                .on_closed = std::move(on_closed)}));
+  return UniqueId{.address = bound, .key = key};
+}
+
+bool IsLoopbackName(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+SocketAddress AnyAddress(int family, uint16_t port) {
+  sockaddr_in6 any = {};  // of either family: all of it is zero
+  any.sin6_family = static_cast<sa_family_t>(family);
+  SocketAddress address(reinterpret_cast<const sockaddr*>(&any));
+  address.set_port(port);
+  return address;
+}
+
+// Many systems give their own name an address of the loopback interface, where nobody else could
+// reach it.
+SocketAddress ListeningAddress(const std::string& host, const SocketAddress& resolved) {
+  if (!resolved.is_loopback() || IsLoopbackName(host)) return resolved;
+  return AnyAddress(resolved.family(), resolved.port());
+}
+
+Result<MeetingPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
+                                   const std::string& secret) {
+  const JobKey key = KeyOfSecret(secret);
+  if (rank == 0) {
+    if (secret.empty() && !IsLoopbackName(rendezvous.host)) {
+      Log(LogLevel::kWarn,
+          "rank 0 listens at {}:{} ({}) without a secret, so whoever can reach it can join: set "
+          "ONEBIT_SECRET or ONEBIT_SECRET_FILE on all ranks",
+          rendezvous.host, rendezvous.port, rendezvous.source);
+    }
+    ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(rendezvous.host, rendezvous.port));
+    const auto started = StartServer(ListeningAddress(rendezvous.host, addresses.front()), key);
+    if (!started.ok()) {
+      return Error(started.status().code(),
+                   "rank 0 must listen at {}:{} ({}): {}; it must be a free port of the host where "
+                   "rank 0 runs",
+                   rendezvous.host, rendezvous.port, rendezvous.source, started.status().text());
+    }
+  }
+  // All addresses of the host take turns: not every one may be reachable from here.
+  auto locate = [host = rendezvous.host, port = rendezvous.port, key,
+                 turn = size_t{0}]() mutable -> Result<UniqueId> {
+    ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(host, port));
+    return UniqueId{.address = addresses[turn++ % addresses.size()], .key = key};
+  };
+  return MeetingPoint{.locate = std::move(locate), .is_final = true};
+}
+
+Result<MeetingPoint> MeetAtFile(const Rendezvous& rendezvous, int rank, const std::string& secret,
+                                const MeetingOptions& options) {
+  const std::string& path = rendezvous.path;
+  // A folder that the library chose is its own to make.
+  if (rendezvous.source != "ONEBIT_RENDEZVOUS") ONEBIT_TRY(MakePrivateFolderOf(path));
+  if (rank == 0) {
+    ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
+    const JobKey key = RandomKey();
+    const auto text = std::make_shared<std::string>();
+    ONEBIT_ASSIGN_OR_RETURN(UniqueId id,
+                            StartServer(interface.address, MixedKey(key, secret),
+                                        [path, text] { RemoveMeetingFile(path, *text); }));
+    id.key = key;
+    ONEBIT_ASSIGN_OR_RETURN(std::string content, WriteMeetingFile(path, id));
+    {
+      // The loop will read it.
+      std::lock_guard lock(ControlLoop::Get().mutex());
+      *text = std::move(content);
+    }
+    Log(LogLevel::kInfo, "rank 0 waits at {} ({}), as {} says", id.address.Text(), interface.name,
+        path);
+  }
+  auto locate = [path, secret]() -> Result<UniqueId> {
+    ONEBIT_ASSIGN_OR_RETURN(UniqueId id, ReadMeetingFile(path));
+    id.key = MixedKey(id.key, secret);
+    return id;
+  };
+  // A file may be left from a job that was killed; rank 0 of this one replaces it.
+  return MeetingPoint{.locate = std::move(locate), .is_final = false};
+}
+
+}  // namespace
+
+std::string PlaceOfThisProcess() {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return Format("{}:{}", host, getpid());
+}
+
+Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options) {
+  ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
+  ONEBIT_ASSIGN_OR_RETURN(UniqueId id, StartServer(interface.address, RandomKey()));
+  Log(LogLevel::kInfo, "a unique id was made: ranks meet at {} ({})", id.address.Text(),
+      interface.name);
+  return id;
+}
+
+Result<MeetingPoint> MeetAt(const Rendezvous& rendezvous, int rank, const MeetingOptions& options) {
+  ONEBIT_ASSIGN_OR_RETURN(const std::string secret, SecretOf(options));
+  switch (rendezvous.kind) {
+    case Rendezvous::Kind::kAddress:
+      return MeetAtAddress(rendezvous, rank, secret);
+    case Rendezvous::Kind::kFile:
+      return MeetAtFile(rendezvous, rank, secret, options);
+    case Rendezvous::Kind::kNone:
+      break;
+  }
+  return Error(Code::kInternalError, "there is no place to meet");
+}
+
+}  // namespace onebit

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A control connection after the handshake: sealed messages over a non-blocking socket.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/secret.h"
+#include "comm/socket.h"
+
+namespace onebit {
+
+// Used by one thread at a time.
+class SealedChannel {
+ public:
+  SealedChannel(Descriptor socket, const JobKey& send_key, const JobKey& receive_key,
+                size_t most_receive_bytes)
+      : socket_(std::move(socket)), sealer_(send_key), opener_(receive_key, most_receive_bytes) {}
+
+  const Descriptor& socket() const { return socket_; }
+
+  // Takes the message, sends what the socket takes.
+  Status Send(std::span<const std::byte> message);
+  Status Flush();
+  bool has_unsent() const { return sent_ < unsent_.size(); }
+
+  // Reads what is there and gives `take` one message after the other. An error, also one of `take`,
+  // ends it; so does the other side, with kPeerLost.
+  template <typename Take>
+  Status Receive(Take&& take);
+
+ private:
+  // False when nothing is there now.
+  Result<bool> Read();
+
+  Descriptor socket_;
+  FrameSealer sealer_;
+  FrameOpener opener_;
+  Bytes unsent_;
+  size_t sent_ = 0;
+};
+
+template <typename Take>
+Status SealedChannel::Receive(Take&& take) {
+  // Bounded, so that one busy connection does not starve the others.
+  for (int rounds = 0; rounds < 16; ++rounds) {
+    // What came together with the last word before the end counts.
+    const Result<bool> has_read = Read();
+    if (has_read.ok() && !has_read.value()) return OkStatus();
+    ONEBIT_TRY(has_read.status());
+    while (true) {
+      ONEBIT_ASSIGN_OR_RETURN(auto message, opener_.Next());
+      if (!message.has_value()) break;
+      ONEBIT_TRY(take(*message));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace onebit

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// TCP sockets of the bootstrap: owners, addresses, and errors that name the address and the cause.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace onebit {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// Owns a file descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor();
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+// An IPv4 or IPv6 address with its port.
+class SocketAddress {
+ public:
+  SocketAddress() = default;
+  // `address` must be of family AF_INET or AF_INET6.
+  explicit SocketAddress(const sockaddr* address);
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const;
+  int family() const { return storage_.ss_family; }
+  uint16_t port() const;
+  void set_port(uint16_t port);
+  bool is_loopback() const;
+  std::string HostText() const;
+  std::string Text() const;  // "10.0.0.1:4711", "[::1]:4711"
+
+ private:
+  sockaddr_storage storage_ = {};
+};
+
+// Addresses of a host name or numeric address; an error that names the host if there are none.
+Result<std::vector<SocketAddress>> Resolve(const std::string& host, uint16_t port);
+
+// All sockets are non-blocking and are closed by exec.
+//
+// Port 0: any free one.
+Result<Descriptor> Listen(const SocketAddress& address);
+Result<SocketAddress> LocalAddress(const Descriptor& socket);
+Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline);
+
+Status AwaitReadable(const Descriptor& socket, Deadline deadline);
+
+// Blocking transfer of exactly `size` bytes over a non-blocking socket. A peer that closes is
+// kRemoteError, a deadline that passes kTimeout.
+Status SendAll(const Descriptor& socket, const void* data, size_t size, Deadline deadline);
+Status ReceiveAll(const Descriptor& socket, void* data, size_t size, Deadline deadline);
+
+}  // namespace onebit

@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/star.h"
+
+#include <algorithm>
+
+namespace onebit {
+namespace {
+
+constexpr size_t kNamedMissing = 16;
+
+double SecondsOf(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+void Star::OnMessage(uint64_t link, const RankMessage& message, Clock::time_point now) {
+  const auto found = rank_of_link_.find(link);
+  if (found == rank_of_link_.end()) {
+    // The first word must be who it is.
+    if (const Join* join = std::get_if<Join>(&message)) return On(link, *join, now);
+    return links_.Close(link);
+  }
+  const uint32_t rank = found->second;
+  members_[rank].last_heard = now;
+  if (const Gather* gather = std::get_if<Gather>(&message)) {
+    On(rank, *gather);
+  } else if (const Report* report = std::get_if<Report>(&message)) {
+    Fail({.rank = static_cast<int>(rank), .is_loss = false, .cause = report->cause});
+  } else if (std::holds_alternative<Leave>(message)) {
+    members_[rank].has_left = true;
+    // What comes from the star's own process may now end with it. The others hear it before the
+    // process does, so that it cannot end too early.
+    if (members_[rank].place == place_) SendToAll(MayEnd{});
+    links_.Close(link);
+    Remove(rank);
+    if (gathered_ > 0) {
+      Fail({.rank = static_cast<int>(rank),
+            .is_loss = false,
+            .cause = Error(Code::kRemoteError, "it left while others wait for it")});
+    }
+  } else if (std::holds_alternative<Join>(message)) {
+    links_.Close(link);
+    OnGone(link, "joined a second time");
+  }
+}
+
+void Star::On(uint64_t link, const Join& join, Clock::time_point now) {
+  if (join.ranks == 0 || join.ranks > kMaxRanks || join.rank >= join.ranks) {
+    return Refuse(link, join.rank,
+                  Error(Code::kInvalidArgument, "rank {} of {} cannot be", join.rank, join.ranks));
+  }
+  if (ranks_ == 0) {
+    ranks_ = join.ranks;
+    members_.resize(ranks_);
+    heartbeat_ = std::chrono::milliseconds(std::max(1u, join.heartbeat_ms));
+    loss_timeout_ = std::chrono::milliseconds(std::max(1u, join.loss_timeout_ms));
+    next_heartbeat_ = now + heartbeat_;
+  }
+  if (join.ranks != ranks_) {
+    const auto first = std::find_if(members_.begin(), members_.end(),
+                                    [](const Member& member) { return member.has_joined; });
+    return Refuse(
+        link, join.rank,
+        Error(Code::kMismatch,
+              "nranks differs between ranks: rank {} ({}) has {}, rank {} ({}) has {}; start "
+              "all ranks with the same number",
+              first - members_.begin(), first->place, ranks_, join.rank, join.place, join.ranks));
+  }
+  if (members_[join.rank].has_joined) {
+    return Refuse(link, join.rank,
+                  Error(Code::kMismatch,
+                        "rank {} joined twice: {} and {}; give every process a rank of its own",
+                        join.rank, members_[join.rank].place, join.place));
+  }
+  Admit(link, join, now);
+}
+
+void Star::Admit(uint64_t link, const Join& join, Clock::time_point now) {
+  Member& member = members_[join.rank];
+  member.link = link;
+  member.has_joined = true;
+  member.place = join.place;
+  member.last_heard = now;
+  rank_of_link_[link] = join.rank;
+  ++joined_;
+  ++present_;
+  links_.Send(link, Joined{comm_id_, place_});
+  if (first_failure_) links_.Send(link, Failed{*first_failure_});
+}
+
+// One wrong rank means that the job was started wrongly: all ranks hear of it.
+void Star::Refuse(uint64_t link, uint32_t rank, const Status& cause) {
+  links_.Send(link, Failed{{.rank = static_cast<int>(rank), .is_loss = false, .cause = cause}});
+  links_.Close(link);
+  Fail({.rank = static_cast<int>(rank), .is_loss = false, .cause = cause});
+}
+
+void Star::On(uint32_t rank, const Gather& gather) {
+  Member& member = members_[rank];
+  if (gather.number != gather_number_ || member.content.has_value() ||
+      gather.content.size() > kMaxContentBytes) {
+    return Fail({.rank = static_cast<int>(rank),
+                 .is_loss = false,
+                 .cause = Error(Code::kInternalError, "gather {} of it came when {} was due",
+                                gather.number, gather_number_)});
+  }
+  const auto gone = std::find_if(members_.begin(), members_.end(),
+                                 [](const Member& other) { return other.has_left; });
+  if (gone != members_.end()) {
+    return Fail({.rank = static_cast<int>(gone - members_.begin()),
+                 .is_loss = false,
+                 .cause = Error(Code::kRemoteError, "it left before rank {} was done", rank)});
+  }
+  member.content = gather.content;
+  if (++gathered_ < ranks_) return;
+  Gathered all = {.number = gather_number_, .contents = {}};
+  for (Member& each : members_) {
+    all.contents.push_back(std::move(*each.content));
+    each.content.reset();
+  }
+  ++gather_number_;
+  gathered_ = 0;
+  SendToAll(all);
+}
+
+void Star::OnGone(uint64_t link, std::string_view why) {
+  const auto found = rank_of_link_.find(link);
+  if (found == rank_of_link_.end()) return;
+  const uint32_t rank = found->second;
+  const std::string place = members_[rank].place;
+  Remove(rank);
+  Fail({.rank = static_cast<int>(rank),
+        .is_loss = true,
+        .cause = Error(Code::kPeerLost, "its process {} {}", place, why)});
+}
+
+Clock::time_point Star::OnTimer(Clock::time_point now) {
+  if (present_ == 0) return Clock::time_point::max();
+  Clock::time_point next = Clock::time_point::max();
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    Member& member = members_[rank];
+    if (member.link == 0) continue;
+    if (now - member.last_heard < loss_timeout_) {
+      next = std::min(next, member.last_heard + loss_timeout_);
+      continue;
+    }
+    const uint64_t link = member.link;
+    OnGone(link, Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
+                        SecondsOf(now - member.last_heard)));
+    links_.Close(link);
+  }
+  if (now >= next_heartbeat_) {
+    next_heartbeat_ = now + heartbeat_;
+    SendToAll(Missing());
+  }
+  return std::min(next, next_heartbeat_);
+}
+
+void Star::OnStall(Clock::time_point now) {
+  for (Member& member : members_) member.last_heard = now;
+}
+
+void Star::Fail(Failure failure) {
+  if (first_failure_) return;
+  first_failure_ = std::move(failure);
+  SendToAll(Failed{*first_failure_});
+}
+
+void Star::Remove(uint32_t rank) {
+  rank_of_link_.erase(members_[rank].link);
+  members_[rank].link = 0;
+  --present_;
+}
+
+void Star::SendToAll(const StarMessage& message) {
+  for (const Member& member : members_) {
+    if (member.link != 0) links_.Send(member.link, message);
+  }
+}
+
+StarAlive Star::Missing() const {
+  StarAlive alive;
+  if (is_complete() && gathered_ == 0) return alive;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    const Member& member = members_[rank];
+    const bool is_missing = is_complete() ? !member.content.has_value() : !member.has_joined;
+    if (!is_missing) continue;
+    ++alive.missing;
+    if (alive.some_missing.size() < kNamedMissing) alive.some_missing.push_back(rank);
+  }
+  return alive;
+}
+
+}  // namespace onebit
