@@ -46,6 +46,9 @@ typedef struct {
   const char* (*setting)(const char* name);
   /* Monotonic clock in nanoseconds. */
   uint64_t (*nowNs)(void);
+  /* Names of the network interfaces that the library was told to use, with commas between them; ""
+   * means any. Never NULL. */
+  const char* interfaces;
 } onebitTransportHost;
 
 /* One setting (environment variable) a transport understands; all texts have static storage. Its
@@ -119,7 +122,8 @@ typedef struct onebitTransport {
   onebitResult_t (*open)(void* context, const onebitTransportCommInfo* info, void** comm);
   /* Writes the endpoint's address, at most `addressBytes` of the properties; sets *bytes. */
   onebitResult_t (*getAddress)(void* comm, void* address, size_t* bytes);
-  /* Connects to all ranks. addresses[r] holds addressBytes[r] bytes, own rank included. Every
+  /* Connects to all ranks. addresses[r] holds addressBytes[r] bytes, own rank included. All ranks
+   * call it at about the same time, and it may wait for the others' calls, up to its timeout. Every
    * rank's endpoint stays open until connect has returned on all ranks. */
   onebitResult_t (*connect)(void* comm, const void* const* addresses, const size_t* addressBytes,
                             uint64_t timeoutMs);
@@ -162,8 +166,8 @@ typedef struct onebitTransport {
    * onebitSuccess too: the caller looks at its clock), or `abort` was called. */
   onebitResult_t (*wait)(void* comm, uint64_t timeoutMs);
 
-  /* Makes the endpoint useless at once: wait returns, and every later call but cancel, getCounters
-   * and close returns onebitAborted. Callable from any thread, any number of times. */
+  /* Makes the endpoint useless at once: wait returns, and every later call but cancel, getCounters,
+   * describePeer and close returns onebitAborted. Callable from any thread, any number of times. */
   onebitResult_t (*abort)(void* comm);
   /* Frees the endpoint. Pending requests are cancelled. Never waits for a peer. */
   onebitResult_t (*close)(void* comm);
@@ -171,6 +175,11 @@ typedef struct onebitTransport {
   /* Bytes and messages that isend handed to the wire so far: headers and payloads, without what
    * lower layers add. */
   onebitResult_t (*getCounters)(void* comm, uint64_t* bytesSent, uint64_t* messagesSent);
+
+  /* Writes in a few words how a peer is reached, for error texts: "shared memory", "tcp over eth0".
+   * At most `capacity` bytes, the final 0 included. For the thread that uses the endpoint, from the
+   * return of `connect` on, also after errors and abort. */
+  onebitResult_t (*describePeer)(void* comm, int peer, char* text, size_t capacity);
 } onebitTransport;
 
 /* Type of the function a plugin exports as ONEBIT_TRANSPORT_SYMBOL. */

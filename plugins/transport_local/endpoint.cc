@@ -155,6 +155,13 @@ void Endpoint::GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) const 
   *messages_sent = messages_sent_.load(std::memory_order_relaxed);
 }
 
+onebitResult_t Endpoint::DescribePeer(int peer, char* text, size_t capacity) const {
+  if (!is_connected()) return onebitInvalidUsage;
+  if (peer < 0 || peer >= nranks_) return onebitInvalidArgument;
+  std::snprintf(text, capacity, "memory of this process");
+  return onebitSuccess;
+}
+
 bool Endpoint::HasDeparted(const Peer& peer) const {
   // acquire on departures: whoever sees the announcement sees the life it is about.
   return inbox_->departures().load(std::memory_order_acquire) != 0 &&

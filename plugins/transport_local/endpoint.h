@@ -54,6 +54,7 @@ class Endpoint {
   onebitResult_t Wait(uint64_t timeout_ms);
   onebitResult_t Abort();
   void GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) const;
+  onebitResult_t DescribePeer(int peer, char* text, size_t capacity) const;
 
  private:
   static constexpr size_t kPieceBytes = 256 * 1024;

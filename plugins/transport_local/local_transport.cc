@@ -160,6 +160,11 @@ onebitResult_t GetCounters(void* comm, uint64_t* bytes_sent, uint64_t* messages_
   return onebitSuccess;
 }
 
+onebitResult_t DescribePeer(void* comm, int peer, char* text, size_t capacity) {
+  if (comm == nullptr || text == nullptr || capacity == 0) return onebitInvalidArgument;
+  return AsEndpoint(comm)->DescribePeer(peer, text, capacity);
+}
+
 constexpr onebitTransport kTransport{
     .structSize = sizeof(onebitTransport),
     .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
@@ -180,6 +185,7 @@ constexpr onebitTransport kTransport{
     .abort = Abort,
     .close = Close,
     .getCounters = GetCounters,
+    .describePeer = DescribePeer,
 };
 
 }  // namespace

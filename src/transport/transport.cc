@@ -21,6 +21,7 @@ const onebitTransportHost kHost = {
           const auto now = std::chrono::steady_clock::now().time_since_epoch();
           return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
         },
+    .interfaces = "",
 };
 
 void ForwardPeerError(void* argument, int peer, onebitResult_t result, const char* text) {
@@ -188,6 +189,15 @@ Endpoint::Counters Endpoint::counters() const {
   Counters counters;
   static_cast<void>(functions_->getCounters(comm_, &counters.bytes_sent, &counters.messages_sent));
   return counters;
+}
+
+std::string Endpoint::DescribePeer(int peer) const {
+  char text[128] = "";
+  if (comm_ == nullptr ||
+      functions_->describePeer(comm_, peer, text, sizeof text) != onebitSuccess) {
+    return "";
+  }
+  return text;
 }
 
 }  // namespace onebit

@@ -94,6 +94,8 @@ class Endpoint {
     uint64_t messages_sent = 0;
   };
   Counters counters() const;
+  // How a peer is reached, for error texts: "tcp over eth0". Empty before Connect.
+  std::string DescribePeer(int peer) const;
 
  private:
   Status Check(onebitResult_t result, const char* what, int peer = -1) const;

@@ -222,6 +222,10 @@ struct FaultyFunctions {
     return Local().getCounters(AsEndpoint(comm).inner, bytes_sent, messages_sent);
   }
 
+  static onebitResult_t DescribePeer(void* comm, int peer, char* text, size_t capacity) {
+    return Local().describePeer(AsEndpoint(comm).inner, peer, text, capacity);
+  }
+
   static constexpr onebitTransport kTable{
       .structSize = sizeof(onebitTransport),
       .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
@@ -242,6 +246,7 @@ struct FaultyFunctions {
       .abort = Abort,
       .close = Close,
       .getCounters = GetCounters,
+      .describePeer = DescribePeer,
   };
 };
 

@@ -4,6 +4,7 @@
 #include "tests/support/scripted_transport.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -128,6 +129,11 @@ const onebitTransport* ScriptedTransport::functions() {
       .getCounters =
           [](void*, uint64_t* bytes, uint64_t* messages) {
             *bytes = *messages = 0;
+            return onebitSuccess;
+          },
+      .describePeer =
+          [](void*, int, char* text, size_t capacity) {
+            std::snprintf(text, capacity, "a script");
             return onebitSuccess;
           },
   };

@@ -40,7 +40,7 @@ uint64_t NowNs() {
 }
 
 constexpr onebitTransportHost kHost{
-    .structSize = sizeof(onebitTransportHost), .log = Log, .setting = Setting, .nowNs = NowNs};
+    .structSize = sizeof(onebitTransportHost), .log = Log, .setting = Setting, .nowNs = NowNs, .interfaces = ""};
 
 }  // namespace
 
