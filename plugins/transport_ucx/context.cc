@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Configuration of UCX.
+#include "plugins/transport_ucx/context.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <string>
+
+#include "plugins/transport_ucx/devices.h"
+#include "plugins/transport_ucx/ucx_process.h"
+#include "plugins/transport_ucx/worker.h"
+
+namespace onebit::ucx {
+namespace {
+
+constexpr uint64_t kSpinNs = 20'000;
+
+uint32_t CountCores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+    return static_cast<uint32_t>(CPU_COUNT(&cores));
+  }
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than cpu_set_t has room for
+  return online > 0 ? static_cast<uint32_t>(online) : 1;
+}
+
+// ucp_config_modify takes any name: those that are not UCP's own are kept and tried on each lower
+// layer's table when it is opened. That table knows TX_SEG_SIZE by its bare name (TCP_TX_SEG_SIZE
+// is ignored), but MM_SEG_SIZE, which POSIX and System V inherit, by its full one (UCX 1.13).
+struct Choice {
+  const char* name;
+  std::string value;
+};
+
+void Modify(ucp_config_t* config, const Options& options) {
+  const Choice choices[] = {
+      {"WARN_UNUSED_ENV_VARS", "n"},
+      // Hooks of malloc and mmap, which UCX needs to cache registrations of user memory. User
+      // memory is never registered here.
+      {"MEM_EVENTS", "n"},
+      {"TLS", options.tls},
+      {"NET_DEVICES", options.net_devices.empty() ? "all" : options.net_devices},
+      {"TX_SEG_SIZE", std::to_string(kNetworkSegmentBytes)},
+      {"MM_SEG_SIZE", std::to_string(kSharedSegmentBytes)},
+      // connect(2) must not hold up a thread for minutes when a host is silent.
+      {"CONN_NB", "y"},
+      {"KEEPALIVE_INTERVAL", "5s"},
+  };
+  for (const Choice& choice : choices) {
+    ucp_config_modify(config, choice.name, choice.value.c_str());
+  }
+}
+
+}  // namespace
+
+Context::Context(const onebitTransportHost& host)
+    : host_(host), identity_(IdentityOfThisHost()), cores_(CountCores()) {}
+
+Context::~Context() {
+  const LogScope scope(host_);
+  if (ucp_ != nullptr) ucp_cleanup(ucp_);
+}
+
+onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
+  std::unique_ptr<Context> created(new Context(host));
+  onebitResult_t result = ReadOptions(created->host_, &created->options_);
+  if (result == onebitSuccess) result = created->Start();
+  if (result == onebitSuccess) *context = std::move(created);
+  return result;
+}
+
+onebitResult_t Context::Start() {
+  const LogScope scope(host_);
+  if (!options_.net_devices.empty()) {
+    const auto devices = NetworkDevices();
+    if (const auto unknown = UnknownDevice(options_.net_devices, devices); !unknown.empty()) {
+      std::string all;
+      for (const auto& device : devices) all += " " + device;
+      Warn(
+          "ucx: there is no network device \"%s\"; there are:%s (ONEBIT_UCX_NET_DEVICES, "
+          "ONEBIT_SOCKET_IFNAME)",
+          unknown.c_str(), all.c_str());
+      return onebitInvalidUsage;
+    }
+  }
+  ucp_config_t* config = nullptr;
+  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
+    Warn("ucx: its configuration cannot be read: %s", LogScope::LastError().c_str());
+    return onebitSystemError;
+  }
+  Modify(config, options_);
+  const ucp_params_t params{
+      .field_mask =
+          UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME,
+      .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+      .mt_workers_shared = 1,  // endpoints of one process are used by different threads
+      .name = "onebit"};
+  const ucs_status_t status = ucp_init(&params, config, &ucp_);
+  ucp_config_release(config);
+  if (status == UCS_OK) return onebitSuccess;
+  Warn("ucx: cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", options_.tls.c_str(),
+       ucs_status_string(status), LogScope::LastError().c_str());
+  return status == UCS_ERR_NO_DEVICE ? onebitInvalidUsage : onebitSystemError;
+}
+
+bool Context::can_share_memory() const {
+  return options_.shared_memory && AllowsSharedMemory(options_.tls);
+}
+
+uint64_t Context::spin_ns(uint32_t local_ranks) const {
+  const uint32_t endpoints = open_endpoints_.load(std::memory_order_relaxed);
+  return std::max(endpoints, local_ranks) > cores_ ? 0 : kSpinNs;
+}
+
+void Context::Warn(const char* format, ...) const {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  host_.log(onebitLogWarn, text);
+}
+
+}  // namespace onebit::ucx

@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A ring.
+#include "plugins/transport_ucx/control_queue.h"
+
+namespace onebit::ucx {
+
+bool ControlQueue::Push(const Control& control) {
+  if (count_ == ring_.size()) return false;
+  ring_[(first_ + count_++) % ring_.size()] = control;
+  return true;
+}
+
+void ControlQueue::Pop() {
+  first_ = (first_ + 1) % ring_.size();
+  --count_;
+}
+
+}  // namespace onebit::ucx

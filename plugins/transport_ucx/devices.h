@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Network devices as UCX knows them.
+#pragma once
+
+#include <set>
+#include <string>
+
+namespace onebit::ucx {
+
+// Names as in ONEBIT_UCX_NET_DEVICES, e.g. "eth0" or "mlx5_0:1".
+std::set<std::string> NetworkDevices();
+
+// A name of `list` that is not among `devices`; empty if all are.
+std::string UnknownDevice(const std::string& list, const std::set<std::string>& devices);
+
+}  // namespace onebit::ucx

@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Endpoint: one rank's end of one communicator.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plugins/transport_ucx/context.h"
+#include "plugins/transport_ucx/peer.h"
+#include "plugins/transport_ucx/request_pool.h"
+#include "plugins/transport_ucx/slot_pool.h"
+#include "plugins/transport_ucx/turn.h"
+#include "plugins/transport_ucx/ucx_process.h"
+#include "plugins/transport_ucx/wire.h"
+#include "plugins/transport_ucx/worker.h"
+
+namespace onebit::ucx {
+
+// The protocol stands in wire.h. UCX never refers to memory of the user: what it cannot send at
+// once goes from a staging slot, and what arrives is copied in a callback. So cancel is a matter of
+// our own books, and takes no time whatever the peer does.
+//
+// When a peer closes or aborts its endpoint it says so. What it had sent before can still be
+// received, except payloads it had not handed over; whatever else needs it fails with
+// onebitRemoteError. If UCX finds the peer lost, it is onebitPeerLost. The first such failure per
+// peer calls peerError, from inside Test, Progress, Receive, Send or Wait. A peer that ends while
+// nothing is expected of it is not reported: communicators end one rank after the other.
+//
+// One thread at a time, except Abort. The public functions take the turn; the private ones hold it.
+class Endpoint {
+ public:
+  // Throws std::bad_alloc, as Connect does.
+  static onebitResult_t Create(Context* context, const onebitTransportCommInfo& info,
+                               std::unique_ptr<Endpoint>* endpoint);
+  // Close: tells the peers, and gives what was sent at most 100 ms to get out.
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  onebitResult_t GetAddress(void* address, size_t* bytes) const;
+  onebitResult_t Connect(const void* const* addresses, const size_t* address_bytes,
+                         uint64_t timeout_ms);
+
+  onebitResult_t Send(int peer, const void* header, size_t header_bytes, const void* payload,
+                      size_t payload_bytes, Request** request);
+  onebitResult_t Receive(int peer, void* header, Request** request);
+  onebitResult_t Probe(const Request& request, size_t* header_bytes, size_t* payload_bytes);
+  onebitResult_t Accept(Request* request, void* payload, size_t payload_bytes);
+  onebitResult_t Test(Request* request, onebitTransportState* state);
+  onebitResult_t Cancel(Request* request);
+  onebitResult_t Progress();
+  onebitResult_t Wait(uint64_t timeout_ms);
+  onebitResult_t Abort();
+  void GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) const;
+  onebitResult_t DescribePeer(int peer, char* text, size_t capacity) const;
+
+ private:
+  Endpoint(Context* context, const onebitTransportCommInfo& info);
+
+  // Runs `body` with the turn, unless the endpoint was aborted.
+  template <typename Body>
+  onebitResult_t WithTurn(Body body) {
+    turn_.Take();
+    const LogScope scope(context_->host());
+    const onebitResult_t result = turn_.is_aborted() ? onebitAborted : body();
+    GiveTurn();
+    return result;
+  }
+  void GiveTurn();
+  onebitResult_t CheckPeer(int peer) const;
+  Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
+
+  // endpoint_connect.cc
+  struct Plan;
+  onebitResult_t ReadAddresses(const void* const* addresses, const size_t* address_bytes,
+                               Plan* plan);
+  onebitResult_t MakeLinks(const void* const* addresses, const Plan& plan);
+  onebitResult_t Meet(const Plan& plan, uint64_t timeout_ms);
+
+  // endpoint_send.cc
+  onebitResult_t StartSend(Peer& to, const WireHeader& wire, const void* header,
+                           const void* payload, size_t payload_bytes, Request** request);
+  bool PumpStreams();
+  bool PumpStream(Request* request);
+  void EndOffer(Request* request, RequestState outcome);
+
+  // endpoint_receive.cc
+  void MatchPosted(int source);
+  void SkipWithdrawn(Peer& from);
+  void ReleasePlace(Peer& from, Place& place);
+  void EndReceive(Request* request, RequestState outcome);
+
+  // endpoint_arrival.cc
+  static void OnArrival(void* argument, const void* header, size_t header_bytes,
+                        const void* payload, size_t payload_bytes);
+  // Null, or what is wrong with it.
+  const char* Arrive(const WireHeader& wire, const std::byte* header, size_t header_bytes,
+                     const std::byte* payload, size_t payload_bytes);
+  const char* ArriveMessage(int source, const WireHeader& wire, const std::byte* header,
+                            const std::byte* payload, size_t payload_bytes);
+  const char* ArriveData(Peer& from, const WireHeader& wire, const std::byte* payload,
+                         size_t payload_bytes);
+  void ArriveAnswer(Peer& from, const WireHeader& wire);
+  void ArriveWithdrawal(Peer& from, const WireHeader& wire);
+
+  // endpoint_control.cc
+  WireHeader Wire(Peer& to, WireType type, uint64_t number, uint64_t value) const;
+  void Tell(int rank, WireType type, uint64_t number, uint64_t value = 0);
+  void FlushControls(int rank);
+  void FlushAllControls();
+  void TellReleased(int rank);
+  void TellReleasedWhenIdle();
+  void SettleDepartures();
+  void ReportDeparture(int rank);
+
+  // endpoint_wait.cc
+  bool Drive();
+  void Sleep(uint64_t timeout_ns);
+
+  // endpoint_close.cc
+  void SayBye(bool is_abort);
+  bool HasPendingSends() const;
+  void DriveUntilSent(uint64_t timeout_ns);
+
+  uint64_t Now() const { return context_->host().nowNs(); }
+
+  Context* const context_;
+  const int rank_;
+  const int nranks_;
+  const uint64_t comm_id_;
+  void (*const peer_error_)(void*, int, onebitResult_t, const char*);
+  void* const peer_error_argument_;
+
+  Turn turn_;
+  int abort_fd_ = -1;  // readable from the first abort on
+
+  // Guarded by the turn.
+  std::unique_ptr<Worker> worker_;
+  std::vector<Peer> peers_;  // empty until connect begins, then fixed
+  bool is_connected_ = false;
+  uint64_t spin_ns_ = 0;
+  std::unique_ptr<RequestPool> requests_;
+  std::unique_ptr<SlotPool> small_slots_;  // messages and controls
+  std::unique_ptr<SlotPool> large_slots_;  // pieces of payloads
+  Request sent_{.state = RequestState::kSent};
+  std::vector<Request*> streaming_;  // accepted sends; capacity reserved
+  std::vector<int> flushing_;        // peers whose controls wait; capacity reserved
+  bool has_losses_ = false;          // some link or some life has changed for the worse
+  bool has_untold_ = false;          // places were released, and the peer might need to know
+  bool lacks_room_ = false;          // isend said onebitInProgress
+  bool is_mute_ = false;             // what arrives is dropped: the endpoint ends
+  bool has_said_bye_ = false;
+  bool has_warned_ = false;  // of an active message that is not ours
+
+  // News so far, and the news when Wait last returned. Counting from the last return, not from the
+  // last look, makes Wait return once too often rather than miss news when the caller tests before
+  // it makes progress.
+  uint64_t news_ = 0;
+  uint64_t heard_ = 0;
+
+  // Atomic so that statistics may be read from another thread; written by the owner only. relaxed:
+  // nothing is published through them.
+  std::atomic<uint64_t> bytes_sent_{0};
+  std::atomic<uint64_t> messages_sent_{0};
+};
+
+}  // namespace onebit::ucx

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What peers send. Called inside progress; whatever does not fit our books is dropped.
+#include <cstring>
+
+#include "plugins/transport_ucx/endpoint.h"
+
+namespace onebit::ucx {
+
+void Endpoint::OnArrival(void* argument, const void* header, size_t header_bytes,
+                         const void* payload, size_t payload_bytes) {
+  auto* endpoint = static_cast<Endpoint*>(argument);
+  if (endpoint->is_mute_) return;
+  const auto* bytes = static_cast<const std::byte*>(header);
+  const char* problem = "it is too short";
+  WireHeader wire{};
+  if (header_bytes >= sizeof wire) {
+    std::memcpy(&wire, bytes, sizeof wire);
+    problem = endpoint->Arrive(wire, bytes + sizeof wire, header_bytes - sizeof wire,
+                               static_cast<const std::byte*>(payload), payload_bytes);
+  }
+  if (problem == nullptr || endpoint->has_warned_) return;
+  endpoint->has_warned_ = true;
+  endpoint->context_->Warn(
+      "ucx: rank %d drops a message that says it is from rank %u: %s; further "
+      "ones are dropped without a word",
+      endpoint->rank_, wire.source, problem);
+}
+
+const char* Endpoint::Arrive(const WireHeader& wire, const std::byte* header, size_t header_bytes,
+                             const std::byte* payload, size_t payload_bytes) {
+  if (wire.magic != kWireMagic) return "it is not of this transport, or of another version";
+  if (wire.comm_id != comm_id_) return "it is of another communicator";
+  if (wire.source >= peers_.size()) return "there is no such rank";
+  if (wire.header_bytes != header_bytes || header_bytes > ONEBIT_TRANSPORT_HEADER_BYTES) {
+    return "its header has a wrong length";
+  }
+  const int source = static_cast<int>(wire.source);
+  Peer& from = peer(source);
+  if (wire.released > from.sent) return "it releases what was not sent";
+  if (wire.released > from.released_by_it) {
+    from.released_by_it = wire.released;
+    if (lacks_room_) ++news_;
+    lacks_room_ = false;
+  }
+  switch (wire.type) {
+    case WireType::kHello:
+      from.has_hello = true;
+      return nullptr;
+    case WireType::kMessage:
+      return ArriveMessage(source, wire, header, payload, payload_bytes);
+    case WireType::kData:
+      return ArriveData(from, wire, payload, payload_bytes);
+    case WireType::kAccept:
+    case WireType::kDrop:
+      ArriveAnswer(from, wire);
+      return nullptr;
+    case WireType::kWithdraw:
+      ArriveWithdrawal(from, wire);
+      return nullptr;
+    case WireType::kRelease:
+      return nullptr;
+    case WireType::kBye:
+      from.has_bye = true;
+      from.was_aborted = wire.value != 0;
+      from.bye_number = wire.number;
+      has_losses_ = true;
+      return nullptr;
+  }
+  return "its type is unknown";
+}
+
+const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const std::byte* header,
+                                    const std::byte* payload, size_t payload_bytes) {
+  Peer& from = peer(source);
+  const size_t eager_bytes = context_->options().eager_bytes;
+  if (wire.number < from.received || wire.number >= from.released + kWindow) {
+    return "its number is out of order";
+  }
+  if (payload_bytes != (wire.value <= eager_bytes ? wire.value : 0)) {
+    return "its payload has a wrong length";
+  }
+  Place& place = from.place(wire.number);
+  switch (place.state) {
+    case PlaceState::kFree:
+      place.state = PlaceState::kArrived;
+      break;
+    case PlaceState::kWithdrawnEarly:
+      place.state = PlaceState::kWithdrawn;
+      break;
+    case PlaceState::kArrived:
+    case PlaceState::kTaken:
+    case PlaceState::kTakenLost:
+    case PlaceState::kWithdrawn:
+      return "it comes twice";
+  }
+  place.number = wire.number;
+  place.header_bytes = wire.header_bytes;
+  place.payload_bytes = wire.value;
+  if (wire.header_bytes != 0) std::memcpy(place.header, header, wire.header_bytes);
+  if (payload_bytes != 0) {
+    std::memcpy(&from.eager_memory[wire.number % kWindow * eager_bytes], payload, payload_bytes);
+  }
+  if (wire.number >= from.seen) from.seen = wire.number + 1;
+  MatchPosted(source);
+  TellReleased(source);
+  return nullptr;
+}
+
+const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::byte* payload,
+                                 size_t payload_bytes) {
+  const Place& place = from.place(wire.number);
+  Request* request = place.taker;
+  if (place.state != PlaceState::kTaken || place.number != wire.number ||
+      request->state != RequestState::kReceiving) {
+    return nullptr;  // of a receive that was cancelled meanwhile
+  }
+  if (payload_bytes > request->payload_bytes ||
+      wire.value > request->payload_bytes - payload_bytes) {
+    return "its piece lies outside the payload";
+  }
+  if (payload_bytes != 0) std::memcpy(request->target + wire.value, payload, payload_bytes);
+  request->moved_bytes += payload_bytes;
+  if (request->moved_bytes >= request->payload_bytes) EndReceive(request, RequestState::kDone);
+  return nullptr;
+}
+
+void Endpoint::ArriveAnswer(Peer& from, const WireHeader& wire) {
+  Request* offer = from.offers[wire.number % kWindow];
+  if (offer == nullptr || offer->number != wire.number) return;  // withdrawn meanwhile
+  if (wire.type == WireType::kDrop) {
+    EndOffer(offer, RequestState::kFailed);
+  } else if (offer->state == RequestState::kOffered) {
+    offer->state = RequestState::kStreaming;
+    streaming_.push_back(offer);
+  }
+}
+
+void Endpoint::ArriveWithdrawal(Peer& from, const WireHeader& wire) {
+  Place& place = from.place(wire.number);
+  const bool is_here = place.state != PlaceState::kFree && place.number == wire.number;
+  if (!is_here) {
+    if (place.state == PlaceState::kFree && wire.number >= from.received &&
+        wire.number < from.released + kWindow) {
+      place.state = PlaceState::kWithdrawnEarly;
+      place.number = wire.number;
+    }
+    return;  // else it was dropped already
+  }
+  if (place.state == PlaceState::kArrived) {
+    place.state = PlaceState::kWithdrawn;
+    SkipWithdrawn(from);
+  } else if (place.state == PlaceState::kTaken) {
+    if (place.taker->state == RequestState::kReceiving) {
+      EndReceive(place.taker, RequestState::kFailed);
+    } else {
+      place.state = PlaceState::kTakenLost;  // told after accept
+    }
+  }
+}
+
+}  // namespace onebit::ucx

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Abort and close: telling the peers, without waiting for them.
+#include <unistd.h>
+
+#include "plugins/transport_ucx/endpoint.h"
+
+namespace onebit::ucx {
+namespace {
+
+constexpr uint64_t kNsPerMs = 1'000'000;
+// Time for what was sent to get out, spent only while it has not and its receiver is not gone.
+constexpr uint64_t kCloseNs = 100 * kNsPerMs;
+constexpr uint64_t kAbortNs = 2 * kNsPerMs;
+
+}  // namespace
+
+Endpoint::~Endpoint() {
+  const LogScope scope(context_->host());
+  if (is_connected_) {
+    turn_.Take();
+    const bool is_orderly = !turn_.is_aborted();
+    SayBye(!is_orderly);
+    DriveUntilSent(is_orderly ? kCloseNs : kAbortNs);
+  }
+  for (Peer& to : peers_) Worker::CloseByForce(&to.link);
+  // Sends that end with the worker give their slots back, so it goes before the pools.
+  is_mute_ = true;
+  worker_.reset();
+  if (abort_fd_ >= 0) close(abort_fd_);
+  context_->RemoveEndpoint();
+}
+
+onebitResult_t Endpoint::Abort() {
+  if (!turn_.MarkAborted()) return onebitSuccess;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(abort_fd_, &one, sizeof one);  // ends a wait
+  if (!turn_.TryTake()) return onebitSuccess;  // whoever has it finds the mark
+  const LogScope scope(context_->host());
+  GiveTurn();
+  return onebitSuccess;
+}
+
+// Called with the turn. Tells the peers of an abort that has come meanwhile.
+void Endpoint::GiveTurn() {
+  if (turn_.Give()) return;
+  if (!has_said_bye_) {
+    SayBye(true);
+    DriveUntilSent(kAbortNs);
+  }
+  turn_.GiveAborted();
+}
+
+// From here on nothing of the user's is read or written. Payloads that were not handed over are
+// lost, as are control messages that wait: they are about requests that end now.
+void Endpoint::SayBye(bool is_abort) {
+  if (!has_said_bye_ && is_connected_) {
+    for (int rank = 0; rank < nranks_; ++rank) {
+      if (rank == rank_) continue;
+      peer(rank).controls.Clear();
+      Tell(rank, WireType::kBye, peer(rank).sent, is_abort ? 1 : 0);
+    }
+  }
+  has_said_bye_ = true;
+  is_mute_ = true;
+}
+
+bool Endpoint::HasPendingSends() const {
+  for (const Peer& to : peers_) {
+    if (!to.is_gone() && (to.link.in_flight != 0 || !to.controls.is_empty())) return true;
+  }
+  return false;
+}
+
+void Endpoint::DriveUntilSent(uint64_t timeout_ns) {
+  const uint64_t start = Now();
+  bool is_flushing = false;
+  while (Now() - start < timeout_ns) {
+    const bool has_moved = worker_->Progress();
+    FlushAllControls();
+    if (!HasPendingSends()) {
+      // UCX calls a send done when it has copied it. Flushing it gets it to the system.
+      if (is_flushing && worker_->is_flushed()) return;
+      if (!is_flushing) worker_->StartFlush();
+      is_flushing = true;
+    }
+    if (!has_moved) Sleep(timeout_ns < kCloseNs ? 20'000 : 100'000);
+  }
+}
+
+}  // namespace onebit::ucx

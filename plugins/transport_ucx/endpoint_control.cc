@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Control messages, and the end of peers.
+#include <cstdio>
+
+#include "plugins/transport_ucx/endpoint.h"
+
+namespace onebit::ucx {
+namespace {
+
+constexpr uint64_t kFewPlaces = kWindow / 4;
+
+}  // namespace
+
+WireHeader Endpoint::Wire(Peer& to, WireType type, uint64_t number, uint64_t value) const {
+  return {.magic = kWireMagic,
+          .type = type,
+          .header_bytes = 0,
+          .source = static_cast<uint32_t>(rank_),
+          .unused = 0,
+          .comm_id = comm_id_,
+          .number = number,
+          .value = value,
+          .released = to.released};
+}
+
+// Sends a control message now, or as soon as there is room.
+void Endpoint::Tell(int rank, WireType type, uint64_t number, uint64_t value) {
+  Peer& to = peer(rank);
+  if (to.is_gone() || is_mute_) return;
+  if (!to.controls.Push({type, number, value})) {
+    to.link.status = UCS_ERR_EXCEEDS_LIMIT;  // it broke the protocol: treat it as lost
+    has_losses_ = true;
+    return;
+  }
+  FlushControls(rank);
+}
+
+void Endpoint::FlushControls(int rank) {
+  Peer& to = peer(rank);
+  while (!to.controls.is_empty()) {
+    const Control& control = to.controls.front();
+    const WireHeader wire = Wire(to, control.type, control.number, control.value);
+    const Sent sent = Worker::Send(&to.link, &wire, sizeof wire, nullptr, 0, small_slots_.get(),
+                                   kMostSmallInFlight);
+    if (sent == Sent::kNoRoom) {
+      if (!to.is_flushing) flushing_.push_back(rank);
+      to.is_flushing = true;
+      return;
+    }
+    if (sent == Sent::kFailed) {
+      to.controls.Clear();
+      return;
+    }
+    to.told = wire.released;
+    to.controls.Pop();
+  }
+}
+
+void Endpoint::FlushAllControls() {
+  for (size_t i = flushing_.size(); i-- > 0;) {
+    const int rank = flushing_[i];
+    FlushControls(rank);
+    if (!peer(rank).controls.is_empty()) continue;
+    peer(rank).is_flushing = false;
+    flushing_[i] = flushing_.back();
+    flushing_.pop_back();
+    if (lacks_room_) ++news_;
+  }
+}
+
+// Tells a rank that it has room again, now and then: every message says it by the way, and a rank
+// that has room enough need not know.
+void Endpoint::TellReleased(int rank) {
+  Peer& to = peer(rank);
+  const uint64_t untold = to.released - to.told;
+  if (untold >= kFewPlaces) {
+    if (to.controls.is_empty()) Tell(rank, WireType::kRelease, 0);
+  } else if (untold != 0 && to.told + kWindow < to.seen + kFewPlaces) {
+    has_untold_ = true;
+  }
+}
+
+// When there is nothing else to do, a rank that has little room is told of each place.
+void Endpoint::TellReleasedWhenIdle() {
+  if (!has_untold_) return;
+  has_untold_ = false;
+  for (int rank = 0; rank < nranks_; ++rank) {
+    Peer& to = peer(rank);
+    if (to.released != to.told && to.told + kWindow < to.seen + kFewPlaces &&
+        to.controls.is_empty()) {
+      Tell(rank, WireType::kRelease, 0);
+    }
+  }
+}
+
+// Fails what needs a peer that has ended or was lost.
+void Endpoint::SettleDepartures() {
+  if (!has_losses_) return;
+  has_losses_ = false;
+  for (int rank = 0; rank < nranks_; ++rank) {
+    Peer& gone = peer(rank);
+    if (!gone.is_gone()) continue;
+    gone.controls.Clear();
+    bool was_needed = false;
+    for (Request* offer : gone.offers) {
+      if (offer == nullptr) continue;
+      EndOffer(offer, RequestState::kFailed);
+      was_needed = true;
+    }
+    for (uint64_t number = gone.released; number < gone.received; ++number) {
+      Place& place = gone.place(number);
+      if (place.state != PlaceState::kTaken || place.taker->state != RequestState::kReceiving) {
+        continue;
+      }
+      EndReceive(place.taker, RequestState::kFailed);
+      was_needed = true;
+    }
+    if (was_needed) ReportDeparture(rank);
+    MatchPosted(rank);
+    ++news_;  // a caller that waits for room learns it from isend
+  }
+}
+
+void Endpoint::ReportDeparture(int rank) {
+  Peer& gone = peer(rank);
+  if (gone.is_reported || peer_error_ == nullptr) return;
+  gone.is_reported = true;
+  char text[192];
+  if (gone.has_bye) {
+    std::snprintf(text, sizeof text, "rank %d has %s its endpoint", rank,
+                  gone.was_aborted ? "aborted" : "closed");
+  } else {
+    std::snprintf(text, sizeof text, "rank %d, reached by %s, is lost: %s", rank,
+                  gone.route.c_str(), ucs_status_string(gone.link.status));
+  }
+  peer_error_(peer_error_argument_, rank, gone.has_bye ? onebitRemoteError : onebitPeerLost, text);
+}
+
+}  // namespace onebit::ucx

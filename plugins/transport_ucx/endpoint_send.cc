@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The sending half of an endpoint.
+#include <algorithm>
+#include <cstring>
+
+#include "plugins/transport_ucx/endpoint.h"
+
+namespace onebit::ucx {
+namespace {
+
+// Pieces sent of one payload before another one, and what arrives, gets its turn.
+constexpr int kPiecesPerTurn = 8;
+
+}  // namespace
+
+onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
+                              const void* payload, size_t payload_bytes, Request** request) {
+  return WithTurn([&]() -> onebitResult_t {
+    const onebitResult_t check = CheckPeer(rank);
+    if (check != onebitSuccess) return check;
+    if (header_bytes > ONEBIT_TRANSPORT_HEADER_BYTES || (header == nullptr && header_bytes != 0) ||
+        (payload == nullptr && payload_bytes != 0)) {
+      return onebitInvalidArgument;
+    }
+    Peer& to = peer(rank);
+    if (!to.controls.is_empty()) FlushControls(rank);
+    onebitResult_t result = onebitInProgress;
+    if (!to.is_gone() && to.controls.is_empty() && to.sent < to.released_by_it + kWindow &&
+        to.offers[to.sent % kWindow] == nullptr) {
+      WireHeader wire = Wire(to, WireType::kMessage, to.sent, payload_bytes);
+      wire.header_bytes = static_cast<uint16_t>(header_bytes);
+      result = StartSend(to, wire, header, payload, payload_bytes, request);
+    }
+    if (to.is_gone()) {
+      ReportDeparture(rank);
+      return to.has_bye ? onebitRemoteError : onebitPeerLost;
+    }
+    if (result == onebitInProgress) lacks_room_ = true;
+    // Over shared memory UCX attaches to a segment of the receiver's when it makes progress, and
+    // keeps the first message that lies there so long. A caller need not come back soon.
+    if (to.link.in_flight != 0) worker_->Progress();
+    return result;
+  });
+}
+
+onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void* header,
+                                   const void* payload, size_t payload_bytes, Request** request) {
+  const bool is_eager = payload_bytes <= context_->options().eager_bytes;
+  Request* sending = &sent_;
+  if (!is_eager) {
+    sending = requests_->Take(RequestState::kOffered, static_cast<int>(&to - peers_.data()));
+    if (sending == nullptr) return onebitInProgress;
+    sending->number = to.sent;
+    sending->payload = static_cast<const std::byte*>(payload);
+    sending->payload_bytes = payload_bytes;
+  }
+  std::byte head[kMostHeaderBytes];
+  std::memcpy(head, &wire, sizeof wire);
+  if (wire.header_bytes != 0) std::memcpy(head + sizeof wire, header, wire.header_bytes);
+  const Sent sent =
+      Worker::Send(&to.link, head, sizeof wire + wire.header_bytes, payload,
+                   is_eager ? payload_bytes : 0, small_slots_.get(), kMostSmallInFlight);
+  if (sent != Sent::kYes) {
+    if (!is_eager) requests_->Return(sending);
+    return onebitInProgress;
+  }
+  if (!is_eager) to.offers[to.sent % kWindow] = sending;
+  ++to.sent;
+  to.told = wire.released;
+  bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + wire.header_bytes + payload_bytes,
+                    std::memory_order_relaxed);
+  messages_sent_.store(messages_sent_.load(std::memory_order_relaxed) + 1,
+                       std::memory_order_relaxed);
+  *request = sending;
+  return onebitSuccess;
+}
+
+// Sends pieces of accepted payloads. True if any was sent.
+bool Endpoint::PumpStreams() {
+  bool has_sent = false;
+  // Backwards, because EndOffer puts the last one in the place of the one that ends.
+  for (size_t i = streaming_.size(); i-- > 0;) has_sent |= PumpStream(streaming_[i]);
+  return has_sent;
+}
+
+bool Endpoint::PumpStream(Request* request) {
+  Peer& to = peer(request->peer);
+  if (to.is_gone()) return false;  // SettleDepartures ends it
+  const size_t piece_bytes = to.link.shares_memory ? kSharedPieceBytes : kNetworkPieceBytes;
+  bool has_sent = false;
+  for (int i = 0; i < kPiecesPerTurn; ++i) {
+    const size_t bytes = std::min(piece_bytes, request->payload_bytes - request->moved_bytes);
+    const WireHeader wire = Wire(to, WireType::kData, request->number, request->moved_bytes);
+    const Sent sent =
+        Worker::Send(&to.link, &wire, sizeof wire, request->payload + request->moved_bytes, bytes,
+                     large_slots_.get(), kMostPiecesInFlight);
+    if (sent != Sent::kYes) return has_sent;
+    to.told = wire.released;
+    has_sent = true;
+    request->moved_bytes += bytes;
+    if (request->moved_bytes == request->payload_bytes) {
+      EndOffer(request, RequestState::kDone);
+      return true;
+    }
+  }
+  return has_sent;
+}
+
+// Ends a send that was offered: from now on nothing refers to the user's payload.
+void Endpoint::EndOffer(Request* request, RequestState outcome) {
+  if (request->state == RequestState::kStreaming) {
+    *std::find(streaming_.begin(), streaming_.end(), request) = streaming_.back();
+    streaming_.pop_back();
+  }
+  peer(request->peer).offers[request->number % kWindow] = nullptr;
+  request->state = outcome;
+  ++news_;
+}
+
+}  // namespace onebit::ucx

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Peer: this rank's view of another rank, or of itself.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "plugins/transport_ucx/control_queue.h"
+#include "plugins/transport_ucx/request_pool.h"
+#include "plugins/transport_ucx/wire.h"
+#include "plugins/transport_ucx/worker.h"
+
+namespace onebit::ucx {
+
+// A place of the window for a message from the peer.
+enum class PlaceState : uint32_t {
+  kFree,
+  kArrived,         // header and, if eager, payload are here; no receive has taken it
+  kTaken,           // its header is with a receive
+  kTakenLost,       // as before, and the sender has taken the payload back
+  kWithdrawn,       // the sender took it back before a receive did
+  kWithdrawnEarly,  // as before, but the message itself has not even arrived
+};
+
+struct Place {
+  PlaceState state;
+  uint32_t header_bytes;
+  uint64_t number;
+  uint64_t payload_bytes;
+  Request* taker;
+  std::byte header[ONEBIT_TRANSPORT_HEADER_BYTES];
+};
+
+struct Peer {
+  Link link;
+  std::string route;
+  ControlQueue controls;
+  bool is_flushing = false;  // listed among those whose controls wait
+
+  // Its life.
+  bool has_hello = false;
+  bool has_bye = false;      // it closed or aborted its endpoint
+  bool was_aborted = false;  // the latter
+  uint64_t bye_number = 0;   // messages it had sent by then
+  bool is_reported = false;  // peerError was called
+  bool is_gone() const { return has_bye || link.status != UCS_OK; }
+
+  // Messages to it.
+  uint64_t sent = 0;
+  uint64_t released_by_it = 0;                // it keeps places for numbers below this plus kWindow
+  std::array<Request*, kWindow> offers = {};  // by place, null when settled
+
+  // Messages from it.
+  std::unique_ptr<Place[]> places;
+  std::unique_ptr<std::byte[]> eager_memory;  // kWindow payloads
+  uint64_t seen = 0;                          // numbers below have arrived
+  uint64_t received = 0;                      // numbers below were taken by a receive, or skipped
+  uint64_t released = 0;                      // numbers below have a free place
+  uint64_t told = 0;                          // `released` as the peer knows it
+  Request* posted = nullptr;                  // the receive that waits for a header
+
+  Place& place(uint64_t number) { return places[number % kWindow]; }
+};
+
+}  // namespace onebit::ucx

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Undoes what libucs does when it is loaded, and filters its log.
+#include "plugins/transport_ucx/ucx_process.h"
+
+#include <dlfcn.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
+
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+namespace onebit::ucx {
+namespace {
+
+thread_local const onebitTransportHost* scope_host = nullptr;
+thread_local char last_error[512] = "";
+
+ucs_log_func_rc_t TakeLine(const char*, unsigned, const char*, ucs_log_level_t level,
+                           const ucs_log_component_config_t*, const char* format,
+                           va_list arguments) {
+  if (scope_host == nullptr) return UCS_LOG_FUNC_RC_CONTINUE;
+  char text[512] = "ucx: ";
+  // The list is used up here: no other handler sees this line.
+  std::vsnprintf(text + 5, sizeof text - 5, format, arguments);
+  const bool is_trouble = level <= UCS_LOG_LEVEL_WARN;
+  if (is_trouble) std::snprintf(last_error, sizeof last_error, "%s", text + 5);
+  scope_host->log(is_trouble ? onebitLogInfo : onebitLogTrace, text);
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+// libucs installs handlers of SIGSEGV, SIGBUS, SIGILL and SIGFPE in its constructor, so
+// HANDLE_ERRORS and ERROR_SIGNALS given to ucp_config_modify come too late (UCX 1.13;
+// ucp_config_modify takes them and says nothing). A library must not do that to its application.
+// Undone here, in a constructor of the plugin, which runs right after that of libucs; unless the
+// user asked UCX for them, and only where the handler is libucs's own: what the application
+// installed since stays.
+[[gnu::constructor]] void RestoreSignalHandlers() {
+  if (std::getenv("UCX_HANDLE_ERRORS") != nullptr) return;
+  Dl_info ucs{};
+  if (dladdr(reinterpret_cast<const void*>(&ucs_debug_disable_signal), &ucs) == 0) return;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE}) {
+    struct sigaction action {};
+    Dl_info handler{};
+    if (sigaction(signal, nullptr, &action) == 0 &&
+        dladdr(reinterpret_cast<const void*>(action.sa_sigaction), &handler) != 0 &&
+        handler.dli_fbase == ucs.dli_fbase) {
+      ucs_debug_disable_signal(signal);
+    }
+  }
+}
+
+// The plugin is never unloaded (its host keeps it), so the handler may stay for good.
+void PushHandlerOnce() {
+  [[maybe_unused]] static const bool is_pushed = [] {
+    ucs_log_push_handler(TakeLine);
+    return true;
+  }();
+}
+
+}  // namespace
+
+LogScope::LogScope(const onebitTransportHost& host) : outer_(scope_host) {
+  PushHandlerOnce();
+  scope_host = &host;
+}
+
+LogScope::~LogScope() { scope_host = outer_; }
+
+std::string LogScope::LastError() { return last_error; }
+
+}  // namespace onebit::ucx

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What travels between two endpoints: one kind of UCX active message, with this header.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace onebit::ucx {
+
+// Messages a rank may send to a peer before the peer has released the first of them. The peer keeps
+// a slot for each, so whatever arrives finds its place and memory is bounded.
+inline constexpr uint64_t kWindow = 32;
+
+// The one active message id in use.
+inline constexpr unsigned kActiveMessage = 1;
+
+// A message goes like this. The sender gives it the next number of the pair and sends kMessage with
+// the user's header; a payload up to eagerBytes comes along, and the send is done. A larger one
+// stays: the receiver answers kAccept once it has memory for it, or kDrop if it does not want it;
+// the sender then sends kData pieces, each small enough that UCX sends it in one go. The sender may
+// say kWithdraw meanwhile. Every header says how many messages its sender has released.
+//
+// UCX's own rendezvous is not used: neither end could take its buffer back from it in bounded time.
+enum class WireType : uint16_t {
+  kHello = 1,     // sent by connect, once
+  kMessage = 2,   // value: bytes of the payload
+  kAccept = 3,    // value: unused
+  kData = 4,      // value: where in the payload this piece begins
+  kDrop = 5,      // value: unused
+  kWithdraw = 6,  // value: unused
+  kRelease = 7,   // nothing but `released`
+  kBye = 8,       // number: messages sent in all; value: 1 after an abort
+};
+
+// The same on all hosts: UCX joins little-endian hosts only with little-endian ones.
+struct WireHeader {
+  uint32_t magic;
+  WireType type;
+  uint16_t header_bytes;  // kMessage: the user's header follows this one
+  uint32_t source;        // rank of the sender
+  uint32_t unused;
+  uint64_t comm_id;
+  uint64_t number;
+  uint64_t value;
+  uint64_t released;  // messages that `source` got from the receiver of this: all below are gone
+};
+static_assert(sizeof(WireHeader) == 48);
+
+inline constexpr uint32_t kWireMagic = 0x31554e4f;  // "ONU1"
+
+// Header and user's header.
+inline constexpr size_t kMostHeaderBytes = sizeof(WireHeader) + ONEBIT_TRANSPORT_HEADER_BYTES;
+
+}  // namespace onebit::ucx

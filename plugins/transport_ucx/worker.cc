@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls of UCP.
+#include "plugins/transport_ucx/worker.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "plugins/transport_ucx/ucx_process.h"
+#include "plugins/transport_ucx/wire.h"
+
+namespace onebit::ucx {
+namespace {
+
+void OnSent(void* request, ucs_status_t /*status*/, void* user_data) {
+  // A failure is told by the error handler of the link as well.
+  auto* slot = static_cast<SlotPool::Slot*>(user_data);
+  --*slot->in_flight;
+  slot->pool->Return(slot);
+  ucp_request_free(request);
+}
+
+// Called inside progress, where UCX must not be called: looked at afterwards.
+void OnLoss(void* argument, ucp_ep_h /*endpoint*/, ucs_status_t status) {
+  auto* link = static_cast<Link*>(argument);
+  link->status = status;
+  *link->has_losses = true;
+}
+
+Sent Fail(Link* link, ucs_status_ptr_t sent) {
+  link->status = UCS_PTR_IS_ERR(sent) ? UCS_PTR_STATUS(sent) : UCS_ERR_IO_ERROR;
+  *link->has_losses = true;
+  return Sent::kFailed;
+}
+
+// Header and payload that UCX 1.13 sends at once over shared memory.
+constexpr size_t kMostShortSharedBytes = 84;
+
+}  // namespace
+
+onebitResult_t Worker::Create(const Context& context, Arrival arrival, void* argument,
+                              std::unique_ptr<Worker>* worker) {
+  std::unique_ptr<Worker> created(new Worker);
+  created->arrival_ = arrival;
+  created->argument_ = argument;
+  const ucp_worker_params_t params{.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+  ucs_status_t status = ucp_worker_create(context.ucp(), &params, &created->worker_);
+  if (status == UCS_OK) {
+    const ucp_am_handler_param_t handler{
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = kActiveMessage,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = OnMessage,
+        .arg = created.get()};
+    status = ucp_worker_set_am_recv_handler(created->worker_, &handler);
+  }
+  if (status == UCS_OK) status = ucp_worker_get_efd(created->worker_, &created->wake_fd_);
+  if (status != UCS_OK) {
+    context.Warn("ucx: cannot make a worker: %s (%s)", ucs_status_string(status),
+                 LogScope::LastError().c_str());
+    return status == UCS_ERR_NO_MEMORY ? onebitOutOfMemory : onebitSystemError;
+  }
+  *worker = std::move(created);
+  return onebitSuccess;
+}
+
+Worker::~Worker() {
+  if (flush_ != nullptr) ucp_request_free(flush_);
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+}
+
+ucs_status_t Worker::OnMessage(void* argument, const void* header, size_t header_bytes, void* data,
+                               size_t bytes, const ucp_am_recv_param_t* param) {
+  auto* worker = static_cast<Worker*>(argument);
+  // Nobody of ours sends by rendezvous; there is no payload here then.
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) bytes = 0;
+  worker->arrival_(worker->argument_, header, header_bytes, data, bytes);
+  return UCS_OK;
+}
+
+std::string Worker::Address() const {
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  if (ucp_worker_get_address(worker_, &address, &bytes) != UCS_OK) return "";
+  std::string copy(reinterpret_cast<const char*>(address), bytes);
+  ucp_worker_release_address(worker_, address);
+  return copy;
+}
+
+ucs_status_t Worker::Connect(const void* address, Link* link) {
+  // Shared memory knows no error mode PEER: UCX would silently take TCP instead. In mode NONE the
+  // death of a peer is not seen, and the library's control channel has to tell it.
+  const ucp_ep_params_t params{
+      .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                    UCP_EP_PARAM_FIELD_ERR_HANDLER,
+      .address = static_cast<const ucp_address_t*>(address),
+      .err_mode = link->shares_memory ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER,
+      .err_handler = {.cb = OnLoss, .arg = link}};
+  return ucp_ep_create(worker_, &params, &link->endpoint);
+}
+
+Sent Worker::Send(Link* link, const void* header, size_t header_bytes, const void* payload,
+                  size_t payload_bytes, SlotPool* pool, uint32_t most_in_flight) {
+  // With FORCE_IMM_CMPL UCX sends now or not at all, and keeps no pointer. In UCX 1.13 that works
+  // for what it calls short: over TCP anything up to a segment, over shared memory 93 bytes.
+  ucp_request_param_t param{
+      .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+      .flags = UCP_AM_SEND_FLAG_EAGER};
+  if (!link->shares_memory || header_bytes + payload_bytes <= kMostShortSharedBytes) {
+    const ucs_status_ptr_t sent = ucp_am_send_nbx(link->endpoint, kActiveMessage, header,
+                                                  header_bytes, payload, payload_bytes, &param);
+    if (sent == nullptr) return Sent::kYes;
+    // It should not be a request, by its contract.
+    if (!UCS_PTR_IS_ERR(sent) || UCS_PTR_STATUS(sent) != UCS_ERR_NO_RESOURCE)
+      return Fail(link, sent);
+  }
+  if (link->in_flight >= most_in_flight) return Sent::kNoRoom;
+  SlotPool::Slot* slot = pool->Take();
+  if (slot == nullptr) return Sent::kNoRoom;
+  std::byte* staged = slot->bytes();
+  std::memcpy(staged, header, header_bytes);
+  if (payload_bytes != 0) std::memcpy(staged + header_bytes, payload, payload_bytes);
+  slot->in_flight = &link->in_flight;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = OnSent;
+  param.user_data = slot;
+  const ucs_status_ptr_t sent =
+      ucp_am_send_nbx(link->endpoint, kActiveMessage, staged, header_bytes, staged + header_bytes,
+                      payload_bytes, &param);
+  if (sent == nullptr || UCS_PTR_IS_ERR(sent)) {
+    pool->Return(slot);
+    return sent == nullptr ? Sent::kYes : Fail(link, sent);
+  }
+  ++link->in_flight;
+  return Sent::kYes;
+}
+
+std::string Worker::Route(const Link& link) {
+  // UCX 1.13 tells the transports of an endpoint in words only. The lane that carries active
+  // messages looks like "lane[0]:  0:tcp/lo.0 md[0]   -> md[0]/tcp/sysdev[255] am am_bw#0".
+  char* text = nullptr;
+  size_t bytes = 0;
+  FILE* stream = open_memstream(&text, &bytes);
+  if (stream == nullptr) return "UCX";
+  ucp_ep_print_info(link.endpoint, stream);
+  std::fclose(stream);
+  std::istringstream lines(text);
+  std::free(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("lane[") == line.npos || (line + " ").find(" am ") == line.npos) continue;
+    unsigned lane = 0;
+    unsigned index = 0;
+    char transport[32] = "";
+    char device[48] = "";
+    if (std::sscanf(line.c_str() + line.find("lane["), "lane[%u]: %u:%31[^/]/%47[^. ]", &lane,
+                    &index, transport, device) != 4) {
+      continue;
+    }
+    const std::string name(transport);
+    if (name == "posix" || name == "sysv" || name == "xpmem") return "shared memory";
+    if (name == "self") return "memory of this process";
+    return name + " over " + device;
+  }
+  return "UCX";
+}
+
+void Worker::StartFlush() {
+  if (flush_ != nullptr) ucp_request_free(flush_);
+  const ucp_request_param_t param{};
+  flush_ = ucp_worker_flush_nbx(worker_, &param);
+  if (UCS_PTR_IS_ERR(flush_)) flush_ = nullptr;
+}
+
+bool Worker::is_flushed() const {
+  return flush_ == nullptr || ucp_request_check_status(flush_) != UCS_INPROGRESS;
+}
+
+void Worker::CloseByForce(Link* link) {
+  // In mode NONE UCX refuses force, and without force it may wait for the peer. Such a link goes
+  // with the worker.
+  if (link->endpoint == nullptr || link->shares_memory) return;
+  const ucp_request_param_t param{.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                  .flags = UCP_EP_CLOSE_FLAG_FORCE};
+  const ucs_status_ptr_t closing = ucp_ep_close_nbx(link->endpoint, &param);
+  if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);  // UCX finishes it on its own
+  link->endpoint = nullptr;
+}
+
+}  // namespace onebit::ucx

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Worker: UCX's worker of one endpoint, and the way to send by it without lending it user memory.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "plugins/transport_ucx/context.h"
+#include "plugins/transport_ucx/slot_pool.h"
+
+namespace onebit::ucx {
+
+// Largest active message that UCX sends in one piece, as this transport configures it.
+inline constexpr size_t kNetworkSegmentBytes = 65536;
+inline constexpr size_t kSharedSegmentBytes = 32768;
+// Payload of a piece: what a segment holds, less the headers of all layers.
+inline constexpr size_t kNetworkPieceBytes = kNetworkSegmentBytes - 256;
+inline constexpr size_t kSharedPieceBytes = kSharedSegmentBytes - 256;
+// Staging slots per link. A link whose slots are all in flight is blocked anyway.
+inline constexpr uint32_t kMostSmallInFlight = 40;
+inline constexpr uint32_t kMostPiecesInFlight = 4;
+
+// The way to one peer.
+struct Link {
+  ucp_ep_h endpoint = nullptr;
+  bool shares_memory = false;  // else UCX watches the peer (error mode PEER)
+  uint32_t in_flight = 0;      // slots that UCX has not sent yet
+  // Set while UCX makes progress, when it finds that the peer cannot be reached any more.
+  ucs_status_t status = UCS_OK;
+  bool* has_losses = nullptr;  // of the endpoint: some link has a bad status
+};
+
+enum class Sent { kYes, kNoRoom, kFailed };
+
+// One thread at a time.
+class Worker {
+ public:
+  // Called for each active message. The memory is UCX's, until it returns.
+  using Arrival = void (*)(void* argument, const void* header, size_t header_bytes,
+                           const void* payload, size_t payload_bytes);
+
+  static onebitResult_t Create(const Context& context, Arrival arrival, void* argument,
+                               std::unique_ptr<Worker>* worker);
+  // Never waits for a peer. Pools that were given to Send must outlive it.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // UCX's address, in memory of its own.
+  std::string Address() const;
+  // `link` must stay where it is.
+  ucs_status_t Connect(const void* address, Link* link);
+  // In words: "shared memory", "tcp over eth0".
+  static std::string Route(const Link& link);
+
+  // Sends header and payload. Where UCX can send at once it does so from the memory given, else
+  // from a copy in a slot of `pool`, at most `most_in_flight` of them on this link.
+  static Sent Send(Link* link, const void* header, size_t header_bytes, const void* payload,
+                   size_t payload_bytes, SlotPool* pool, uint32_t most_in_flight);
+
+  // Moves messages on. False if there was nothing to do.
+  bool Progress() { return ucp_worker_progress(worker_) != 0; }
+  // True: `wake_fd` will be readable when there is something to do. False: there is already, or UCX
+  // has sends that it can only poll for.
+  bool Arm() { return ucp_worker_arm(worker_) == UCS_OK; }
+  int wake_fd() const { return wake_fd_; }
+
+  // Starts to hand everything that was sent to the wire.
+  void StartFlush();
+  bool is_flushed() const;
+  // Gives up the way to a peer at once, where UCX allows that.
+  static void CloseByForce(Link* link);
+
+ private:
+  Worker() = default;
+
+  ucp_worker_h worker_ = nullptr;
+  int wake_fd_ = -1;
+  ucs_status_ptr_t flush_ = nullptr;
+  Arrival arrival_ = nullptr;
+  void* argument_ = nullptr;
+  static ucs_status_t OnMessage(void* argument, const void* header, size_t header_bytes, void* data,
+                                size_t bytes, const ucp_am_recv_param_t* param);
+};
+
+}  // namespace onebit::ucx
