@@ -34,7 +34,7 @@ void HostExecutor::Reserve(const Plan& plan) {
   const size_t steps = plan.steps.size();
   if (steps > waiting_for_.size()) {
     nonfinite_.resize(steps);
-    has_arrived_.resize(steps);
+    messages_.resize(steps);
     expected_.resize(steps);
     sending_.reserve(steps);
     receiving_.reserve(steps);
@@ -48,10 +48,11 @@ void HostExecutor::Reserve(const Plan& plan) {
 
 Result<HostExecutor::Outcome> HostExecutor::Run(const Call& call) {
   Start(call);
-  if (Status status = LoopWithoutThrowing(); !status.ok()) {
+  std::string situation;
+  if (Status status = LoopWithoutThrowing(&situation); !status.ok()) {
     // The group hears the cause before peers can see what follows from it, such as a payload that
     // is not taken.
-    Status failure = comm_.Fail(std::move(status));
+    Status failure = comm_.Fail(std::move(status), situation);
     CancelAll();
     return failure;
   }
@@ -64,7 +65,7 @@ void HostExecutor::Start(const Call& call) {
   steps_left_ = plan_->steps.size();
   is_finite_ = true;
   codec_ns_ = 0;
-  last_progress_ = Clock::now();
+  begin_ = last_progress_ = Clock::now();
   for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &sends_}) queue->Clear();
   sending_.clear();
   receiving_.clear();
@@ -72,12 +73,12 @@ void HostExecutor::Start(const Call& call) {
     Inbound& inbound = inbound_[peer];
     inbound.request = nullptr;
     inbound.step = kNoStep;
-    inbound.left = inbound.missing = peer == plan_->rank ? 0 : plan_->messages_per_peer;
+    inbound.left = peer == plan_->rank ? 0 : plan_->messages_per_peer;
   }
   for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
     waiting_for_[step] = plan_->steps[step].dependency_count;
     nonfinite_[step] = 0;
-    has_arrived_[step] = 0;
+    messages_[step] = MessageState::kPending;
   }
   for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
     if (waiting_for_[step] == 0) MakeReady(step);
@@ -85,10 +86,13 @@ void HostExecutor::Start(const Call& call) {
 }
 
 // The text of an error may find no memory. Requests on the caller's buffers must not outlive it.
-Status HostExecutor::LoopWithoutThrowing() {
+Status HostExecutor::LoopWithoutThrowing(std::string* situation) {
   try {
-    Status status = Loop();
-    return status.ok() ? status : Explain(status);
+    const Status status = Loop();
+    if (status.ok()) return status;
+    *situation = Situation();
+    return Error(status.code(), "rank {}: {}: {} ({})", comm_.rank(), Describe(call_->descriptor),
+                 status.text(), *situation);
   } catch (const std::bad_alloc&) {
     return {Code::kOutOfMemory, "out of memory"};
   }
@@ -214,6 +218,7 @@ Status HostExecutor::PollSends(bool* has_moved) {
     sending_.pop_back();
     ONEBIT_TRY(state.status());
     *has_moved = true;
+    messages_[message.step] = MessageState::kDone;
     Finish(message.step, false);
   }
   return OkStatus();
@@ -291,11 +296,11 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  is_dense ? "dense" : "compressed");
   }
   inbound.step = plan_->ReceiveStep(header.exchange, peer, header.segment);
-  if (inbound.step == kNoStep || has_arrived_[inbound.step] != 0) {
+  if (inbound.step == kNoStep || messages_[inbound.step] != MessageState::kPending) {
     return Error(Code::kCorrupt, "rank {} sent segment {} of exchange {} twice or unasked", peer,
                  header.segment, header.exchange);
   }
-  has_arrived_[inbound.step] = 1;
+  messages_[inbound.step] = MessageState::kArrived;
   if (const Step& step = plan_->steps[inbound.step]; size.payload_bytes != step.region.bytes) {
     return Error(Code::kCorrupt,
                  "rank {} sent {} payload bytes for segment {} of exchange {}, not {}", peer,
@@ -318,7 +323,6 @@ Status HostExecutor::Accept(uint32_t peer) {
 
 Status HostExecutor::CompleteReceive(uint32_t index) {
   const Step& step = plan_->steps[index];
-  --inbound_[step.peer].missing;
   const bool is_nonfinite = nonfinite_[index] != 0;
   if (call_->compressor != nullptr) {
     const std::span packet(call_->Read(step.region), step.region.bytes);
@@ -328,6 +332,7 @@ Status HostExecutor::CompleteReceive(uint32_t index) {
                    step.segment, step.exchange, status.text());
     }
   }
+  messages_[index] = MessageState::kDone;
   Finish(index, is_nonfinite);
   return OkStatus();
 }
@@ -335,27 +340,16 @@ Status HostExecutor::CompleteReceive(uint32_t index) {
 Status HostExecutor::Deadline() const {
   const auto silence = Clock::now() - last_progress_;
   if (silence < std::chrono::milliseconds(comm_.options().timeout_ms)) return OkStatus();
-  std::string late;
-  for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
-    const uint32_t missing = inbound_[peer].missing;
-    if (missing == 0) continue;
-    AppendFormat(&late, "{}rank {} ({} of {} messages missing)", late.empty() ? "" : ", ", peer,
-                 missing, plan_->messages_per_peer);
-  }
-  for (const InFlight& message : sending_) {
-    if (!late.empty()) break;
-    late = Format("rank {} (does not take its message)", plan_->steps[message.step].peer);
-  }
-  return Error(
-      Code::kTimeout,
-      "no progress for {:.1f} s (ONEBIT_COLLECTIVE_TIMEOUT_MS); waiting for {}; does every "
-      "rank make this call, each on its own thread?",
-      std::chrono::duration<double>(silence).count(), late);
+  return Error(Code::kTimeout,
+               "no progress for {:.1f} s (ONEBIT_COLLECTIVE_TIMEOUT_MS); does every rank make this "
+               "call, each on its own thread?",
+               std::chrono::duration<double>(silence).count());
 }
 
-Status HostExecutor::Explain(const Status& cause) const {
-  return Error(cause.code(), "rank {}: {}: {}", comm_.rank(), Describe(call_->descriptor),
-               cause.text());
+std::string HostExecutor::Situation() const {
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  return Describe({.plan = *plan_, .states = messages_, .seconds = seconds},
+                  [this](uint32_t peer) { return endpoint_.DescribePeer(static_cast<int>(peer)); });
 }
 
 void HostExecutor::CancelAll() {

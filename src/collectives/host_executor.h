@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codec/message_header.h"
+#include "collectives/call_progress.h"
 #include "collectives/plan.h"
 #include "collectives/step_compute.h"
 #include "comm/comm.h"
@@ -58,13 +59,13 @@ class HostExecutor {
   struct Inbound {
     onebitTransportRequest request = nullptr;  // null: none posted
     uint32_t left = 0;                         // messages of this call not yet posted
-    uint32_t missing = 0;                      // messages of this call not yet complete
     uint32_t step = kNoStep;  // header accepted, waiting for its step to be allowed
     alignas(64) HeaderBytes header;
     MessageHeader decoded;
   };
 
-  Status LoopWithoutThrowing();
+  // After an error `situation` tells where in the call it was.
+  Status LoopWithoutThrowing(std::string* situation);
   Status Loop();
   void Start(const Call& call);
   void Finish(uint32_t step, bool is_nonfinite);
@@ -81,7 +82,7 @@ class HostExecutor {
   bool ComputeOne();
   void CancelAll();
   Status Deadline() const;
-  Status Explain(const Status& cause) const;
+  std::string Situation() const;
 
   Comm& comm_;
   Endpoint& endpoint_;
@@ -92,7 +93,7 @@ class HostExecutor {
   const Plan* plan_ = nullptr;
   std::vector<uint32_t> waiting_for_;         // by step: dependencies not yet done
   std::vector<uint8_t> nonfinite_;            // by step: flag of what it depends on, then its own
-  std::vector<uint8_t> has_arrived_;          // by receive step: its header was accepted
+  std::vector<MessageState> messages_;        // by step
   std::vector<kernels::Checksum> checksums_;  // by packet
   std::vector<kernels::Checksum> expected_;   // by receive step: what its header promised
   StepQueue reduces_, compressions_, decodings_, sends_;
@@ -102,6 +103,7 @@ class HostExecutor {
   size_t steps_left_ = 0;
   bool is_finite_ = true;
   uint64_t codec_ns_ = 0;
+  std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_progress_;
 };
 

@@ -135,10 +135,10 @@ Status Comm::Enter() {
 
 void Comm::Exit() { is_in_call_.store(false, std::memory_order_release); }
 
-Status Comm::FailureOfOthers() const {
-  const auto failure = control_ == nullptr ? std::nullopt : control_->first_failure();
-  if (!failure.has_value() || (failure->rank == rank_ && !failure->is_loss)) return OkStatus();
-  return DescribeFailure(*failure, rank_);
+Status Comm::Told(const Failure& failure, const std::string& situation) const {
+  Status status = DescribeFailure(failure, rank_);
+  if (situation.empty() || (failure.rank == rank_ && !failure.is_loss)) return status;
+  return Error(status.code(), "{} (rank {} was {})", status.text(), rank_, situation);
 }
 
 Status Comm::Record(Status cause) {
@@ -148,21 +148,33 @@ Status Comm::Record(Status cause) {
   return failure_;
 }
 
-Status Comm::Fail(Status cause) {
+Status Comm::Fail(Status cause, const std::string& situation) {
   if (const Status failure = this->failure(); !failure.ok()) return failure;
-  if (Status others = FailureOfOthers(); !others.ok()) return Record(std::move(others));
-  {
-    std::lock_guard lock(failure_mutex_);
-    if (!peer_error_.ok() && (cause.ok() || cause.code() != Code::kMismatch)) cause = peer_error_;
+  auto first = control_ == nullptr ? std::nullopt : control_->first_failure();
+  if (!first) {
+    cause = OwnCause(std::move(cause), situation);
+    // Whoever was first is the one that all ranks name. Peers see what follows from this failure
+    // only after the group has heard of it, so that no follow-up is reported before its cause.
+    first = control_ == nullptr ? Failure{.rank = rank_, .is_loss = false, .cause = cause}
+                                : control_->Report(cause);
   }
-  if (cause.ok()) cause = Error(Code::kInternalError, "rank {}: stopped without a cause", rank_);
-  // Whoever was first is the one that all ranks name. Peers see what follows from this failure only
-  // after the group has heard of it, so that no follow-up is reported before its cause.
-  if (control_ != nullptr) cause = DescribeFailure(control_->Report(cause), rank_);
-  const Status failure = Record(std::move(cause));
-  // Here it is decided; an abort was the application's own wish.
-  Log(failure.code() == Code::kAborted ? LogLevel::kInfo : LogLevel::kWarn, "{}", failure.text());
+  const Status failure = Record(Told(*first, situation));
+  // Where it is decided it is logged; an abort was the application's own wish. A rank that is lost
+  // can log nothing itself.
+  const bool is_ours = first->is_loss || first->rank == rank_;
+  Log(is_ours && failure.code() != Code::kAborted ? LogLevel::kWarn : LogLevel::kInfo, "{}",
+      failure.text());
   return failure;
+}
+
+Status Comm::OwnCause(Status cause, const std::string& situation) {
+  std::lock_guard lock(failure_mutex_);
+  if (!peer_error_.ok() && (cause.ok() || cause.code() != Code::kMismatch)) {
+    if (situation.empty()) return peer_error_;
+    return Error(peer_error_.code(), "{} ({})", peer_error_.text(), situation);
+  }
+  if (!cause.ok()) return cause;
+  return Error(Code::kInternalError, "rank {}: stopped without a cause", rank_);
 }
 
 Status Comm::failure() const {

@@ -104,7 +104,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }
   // Puts the communicator out of use and tells the group. If something else stopped it before, that
   // is the error that remains and is returned: the root cause, not what followed from it.
-  Status Fail(Status cause);
+  // `situation` tells what this rank was doing; `cause` tells it already.
+  Status Fail(Status cause, const std::string& situation = {});
   // The error that put it out of use; ok if none. FindFailure also looks for the cause of a stop
   // from outside that no call has noticed yet.
   Status failure() const;
@@ -120,8 +121,10 @@ class Comm final : private PeerErrorSink, private FailureListener {
   Status ConnectTo(ControlClient* control);
   void OnPeerError(int peer, Code code, const char* text) override;
   void OnRemoteFailure() override;
-  // Of the group, as far as this rank has heard; ok if there is none.
-  Status FailureOfOthers() const;
+  // Of a failure that this rank is the first to see.
+  Status OwnCause(Status cause, const std::string& situation);
+  // A failure of the group as this rank tells it.
+  Status Told(const Failure& failure, const std::string& situation) const;
   Status Record(Status cause);
 
   const int rank_;
