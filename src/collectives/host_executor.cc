@@ -90,9 +90,11 @@ Status HostExecutor::LoopWithoutThrowing(std::string* situation) {
   try {
     const Status status = Loop();
     if (status.ok()) return status;
-    *situation = Situation();
-    return Error(status.code(), "rank {}: {}: {} ({})", comm_.rank(), Describe(call_->descriptor),
-                 status.text(), *situation);
+    const std::string call = Describe(call_->descriptor);
+    const std::string progress = Progress();
+    *situation = Format("in {}, {}", call, progress);
+    return Error(status.code(), "rank {}: {}: {} ({})", comm_.rank(), call, status.text(),
+                 progress);
   } catch (const std::bad_alloc&) {
     return {Code::kOutOfMemory, "out of memory"};
   }
@@ -346,7 +348,7 @@ Status HostExecutor::Deadline() const {
                std::chrono::duration<double>(silence).count());
 }
 
-std::string HostExecutor::Situation() const {
+std::string HostExecutor::Progress() const {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   return Describe({.plan = *plan_, .states = messages_, .seconds = seconds},
                   [this](uint32_t peer) { return endpoint_.DescribePeer(static_cast<int>(peer)); });

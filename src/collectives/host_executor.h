@@ -82,7 +82,7 @@ class HostExecutor {
   bool ComputeOne();
   void CancelAll();
   Status Deadline() const;
-  std::string Situation() const;
+  std::string Progress() const;
 
   Comm& comm_;
   Endpoint& endpoint_;

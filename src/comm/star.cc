@@ -129,11 +129,11 @@ void Star::OnGone(uint64_t link, std::string_view why) {
   const auto found = rank_of_link_.find(link);
   if (found == rank_of_link_.end()) return;
   const uint32_t rank = found->second;
-  const std::string place = members_[rank].place;
-  Remove(rank);
+  // The lost rank hears it as well: it may be alive after all.
   Fail({.rank = static_cast<int>(rank),
         .is_loss = true,
-        .cause = Error(Code::kPeerLost, "its process {} {}", place, why)});
+        .cause = Error(Code::kPeerLost, "its process {} {}", members_[rank].place, why)});
+  Remove(rank);
 }
 
 Clock::time_point Star::OnTimer(Clock::time_point now) {

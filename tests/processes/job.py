@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks as processes, for tests that hurt them."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+ENDED = re.compile(r"ended (\d+) ([\d.]+) (.*)")
+
+
+class Rank:
+    """One process and the lines it has printed so far."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]):
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, errors="replace")
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+
+    def wait_for(self, prefix: str, seconds: float) -> str:
+        """The first line that begins so."""
+        found = None
+
+        def look():
+            nonlocal found
+            found = next((line for line in self.lines if line.startswith(prefix)), None)
+            return found is not None or not self._reader.is_alive()
+
+        with self._changed:
+            self._changed.wait_for(look, seconds)
+        assert found is not None, f"no line {prefix!r}; there are {self.lines}"
+        return found
+
+    def ended(self, seconds: float) -> tuple[int, float, str]:
+        """Result, monotonic time and text of the end."""
+        match = ENDED.match(self.wait_for("ended", seconds))
+        return int(match[1]), float(match[2]), match[3]
+
+
+class Job:
+    """All ranks of a command, which meet at a file; gone when the block is left."""
+
+    def __init__(self, command: list[str], ranks: int, **variables: str):
+        self._folder = tempfile.TemporaryDirectory(prefix="onebit-test-")
+        self.rendezvous = pathlib.Path(self._folder.name) / "meet"
+        inherited = {name: value for name, value in os.environ.items()
+                     if not name.startswith("ONEBIT_") or name == "ONEBIT_PLUGIN_PATH"}
+        self.ranks = []
+        for rank in range(ranks):
+            environment = inherited | {"RANK": str(rank), "WORLD_SIZE": str(ranks),
+                                       "ONEBIT_RENDEZVOUS": str(self.rendezvous)} | variables
+            self.ranks.append(Rank(command, environment))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for rank in self.ranks:
+            if rank.process.poll() is None:
+                rank.process.send_signal(signal.SIGKILL)
+            rank.process.wait()
+        self._folder.cleanup()
+
+    def wait_until_ready(self, seconds: float = 20):
+        for rank in self.ranks:
+            rank.wait_for("ready", seconds)
+
+    def hurt(self, victim: int, how: signal.Signals) -> float:
+        """Sends the signal; returns when."""
+        now = time.monotonic()
+        self.ranks[victim].process.send_signal(how)
+        return now
+
+
+def leftovers() -> set[str]:
+    """What a job could leave on the machine: listening TCP ports, shared memory, rendezvous files."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":  # listening
+                found.add(f"port {int(fields[1].rsplit(':', 1)[1], 16)}")
+    for line in pathlib.Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
+        found.add(f"SysV segment {line.split()[1]}")
+    for folder in ("/dev/shm", "/tmp"):
+        found |= {str(path) for path in pathlib.Path(folder).iterdir()
+                  if re.search(r"ucx|onebit", path.name)}
+    return found

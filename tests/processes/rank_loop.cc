@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A rank for tests that stop, kill and abort processes: joins by its launch variables, says "ready"
+// on stdout, and then calls onebitAllReduce until it fails or the calls are over.
+//
+//   rank_loop CALLS COUNT dense|ef [--pause MS] [--abort-after MS]
+//
+// CALLS 0: no end. After the end it prints one line, "ended RESULT SECONDS TEXT", SECONDS being the
+// monotonic clock when the failing call returned; then destroys everything and exits with 0.
+// --pause: sleeps between "ready" and the first call. --abort-after: only rank 0 makes a call,
+// which blocks; another thread of it calls onebitCommAbort after this time and prints "aborted
+// SECONDS-THE-ABORT-TOOK"; the others ask for the communicator's error until there is one.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "onebit/onebit.hpp"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// One write per line: launchers mix the lines of ranks.
+void Say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int Fail(const char* what) {
+  std::fprintf(stderr, "%s: %s\n", what, onebitGetLastError(nullptr));
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: rank_loop CALLS COUNT dense|ef [--pause MS] [--abort-after MS]\n");
+    return 2;
+  }
+  const long calls = std::atol(argv[1]);
+  const auto count = static_cast<size_t>(std::atol(argv[2]));
+  const bool is_compressed = std::strcmp(argv[3], "ef") == 0;
+  long pause_ms = 0;
+  long abort_after_ms = 0;
+  for (int i = 4; i + 1 < argc; i += 2) {
+    (std::strcmp(argv[i], "--pause") == 0 ? pause_ms : abort_after_ms) = std::atol(argv[i + 1]);
+  }
+
+  onebitComm_t comm = nullptr;
+  if (onebitCommInitEnv(&comm, nullptr) != onebitSuccess) return Fail("onebitCommInitEnv");
+  const onebit::UniqueComm owner(comm);
+  int rank = 0;
+  onebitCommUserRank(comm, &rank);
+  onebit::UniqueCompressor compressor;
+  if (is_compressed &&
+      onebit::MakeCompressor(compressor, comm, count, onebitFloat32) != onebitSuccess) {
+    return Fail("onebitCompressorCreate");
+  }
+  std::vector<float> data(count, 1.0f + static_cast<float>(rank));
+  std::vector<float> out(count);
+  Say("ready");
+  std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+
+  std::jthread watchdog;
+  if (abort_after_ms > 0 && rank == 0) {
+    watchdog = std::jthread([comm, abort_after_ms] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(abort_after_ms));
+      const Clock::time_point begin = Clock::now();
+      onebitCommAbort(comm);
+      Say("aborted " + std::to_string(Seconds(Clock::now() - begin)));
+    });
+  }
+  onebitResult_t result = onebitSuccess;
+  if (abort_after_ms > 0 && rank != 0) {
+    while (result == onebitSuccess) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      onebitCommGetAsyncError(comm, &result);
+    }
+  }
+  for (long call = 0; (calls == 0 || call < calls) && result == onebitSuccess; ++call) {
+    result = onebitAllReduce(data.data(), out.data(), count, onebitFloat32, onebitAvg,
+                             compressor.get(), comm, nullptr);
+  }
+  const double now = Seconds(Clock::now().time_since_epoch());
+  char line[64];
+  std::snprintf(line, sizeof(line), "ended %d %.3f ", static_cast<int>(result), now);
+  Say(line + std::string(result == onebitSuccess ? "ok" : onebitGetLastError(comm)));
+  return 0;
+}
