@@ -31,6 +31,10 @@ class Rank:
                 self.lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
 
+    def finish(self):
+        """Waits for the last line, after the process has ended."""
+        self._reader.join(10)
+
     def wait_for(self, prefix: str, seconds: float) -> str:
         """The first line that begins so."""
         found = None

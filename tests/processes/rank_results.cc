@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Prints one line per kind of allreduce with a hash of what came out, after several calls with
+// error feedback: rank_results [RANKS]. With RANKS the ranks are threads over transport local, else
+// this process is one rank of a job. Only rank 0 prints, once all ranks were found to have equal
+// results.
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "onebit/onebit.hpp"
+
+namespace {
+
+constexpr int kCalls = 3;
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "%s: %s\n", what, onebitGetLastError(nullptr));
+  std::_Exit(1);
+}
+
+void Check(onebitResult_t result, const char* what) {
+  if (result != onebitSuccess) Die(what);
+}
+
+uint64_t HashOf(const std::vector<uint8_t>& bytes, uint64_t hash) {
+  for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3u;
+  return hash;
+}
+
+struct Kind {
+  const char* name;
+  onebitDataType_t type;
+  size_t element_bytes;
+  int mode;  // -1: dense
+};
+
+constexpr Kind kKinds[] = {{"dense float", onebitFloat32, 4, -1},
+                           {"dense bfloat16", onebitBfloat16, 2, -1},
+                           {"ef float", onebitFloat32, 4, onebitModeEf},
+                           {"ef half", onebitFloat16, 2, onebitModeEf},
+                           {"sign float", onebitFloat32, 4, onebitModeSign}};
+constexpr size_t kCounts[] = {0, 1, 1000, 8193, 700'001};
+
+// Finite values of every type: exponents from the middle of fp16's, random signs and fractions.
+void Fill(std::vector<uint8_t>* bytes, const Kind& kind, uint64_t seed) {
+  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+  for (size_t at = 0; at < bytes->size(); at += kind.element_bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const auto random = static_cast<uint32_t>(state >> 32);
+    if (kind.type == onebitFloat16) {
+      const auto value = static_cast<uint16_t>((random & 0x83ff) | (12 + random % 5) << 10);
+      std::memcpy(bytes->data() + at, &value, 2);
+      continue;
+    }
+    const float value =
+        (static_cast<float>(random >> 8) / (1 << 23) - 1) * static_cast<float>(1 + random % 7);
+    if (kind.type == onebitFloat32) {
+      std::memcpy(bytes->data() + at, &value, 4);
+    } else {
+      uint32_t bits;
+      std::memcpy(&bits, &value, 4);
+      const auto high = static_cast<uint16_t>(bits >> 16);
+      std::memcpy(bytes->data() + at, &high, 2);
+    }
+  }
+}
+
+uint64_t RunKind(onebitComm_t comm, int rank, const Kind& kind, size_t count) {
+  std::vector<uint8_t> in(count * kind.element_bytes);
+  std::vector<uint8_t> out(in.size());
+  onebit::UniqueCompressor compressor;
+  if (kind.mode >= 0) {
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.mode = kind.mode;
+    Check(onebit::MakeCompressor(compressor, comm, count, kind.type, &config), "create");
+  }
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (int call = 0; call < kCalls; ++call) {
+    Fill(&in, kind, static_cast<uint64_t>(1000 * call + rank + 1));
+    Check(onebitAllReduce(in.data(), out.data(), count, kind.type, onebitAvg, compressor.get(),
+                          comm, nullptr),
+          "allreduce");
+    hash = HashOf(out, hash);
+  }
+  return hash;
+}
+
+// Rank 0's hash, which every rank compares with its own.
+void ExpectEqual(onebitComm_t comm, uint64_t hash) {
+  uint64_t first = hash;
+  Check(onebitBroadcast(&first, &first, 2, onebitFloat32, 0, comm, nullptr), "broadcast");
+  if (first != hash) Die("ranks differ");
+}
+
+void RunRank(onebitComm_t comm) {
+  int rank = 0;
+  onebitCommUserRank(comm, &rank);
+  for (const Kind& kind : kKinds) {
+    for (const size_t count : kCounts) {
+      const uint64_t hash = RunKind(comm, rank, kind, count);
+      ExpectEqual(comm, hash);
+      if (rank == 0) {
+        std::printf("%s %zu: %016llx\n", kind.name, count, static_cast<unsigned long long>(hash));
+      }
+    }
+  }
+  Check(onebitCommFinalize(comm), "finalize");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    std::vector<onebit::UniqueComm> comms(static_cast<size_t>(std::atoi(argv[1])));
+    Check(onebit::MakeComms(comms), "onebitCommInitAll");
+    std::vector<std::jthread> threads;
+    for (auto& comm : comms) threads.emplace_back([&comm] { RunRank(comm.get()); });
+    return 0;
+  }
+  onebitComm_t comm = nullptr;
+  Check(onebitCommInitEnv(&comm, nullptr), "onebitCommInitEnv");
+  const onebit::UniqueComm owner(comm);
+  RunRank(comm);
+  return 0;
+}

@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Results of processes over ucx equal those of threads over local, byte for byte:
+results_test.py RANK_RESULTS."""
+
+import subprocess
+import sys
+
+import job
+
+
+def main() -> int:
+    program = sys.argv[1]
+    for ranks in (1, 2, 3, 4, 7):
+        threads = subprocess.run([program, str(ranks)], check=True, capture_output=True, text=True)
+        expected = threads.stdout.splitlines()
+        for tls in ("all", "tcp"):
+            with job.Job([program], ranks, ONEBIT_UCX_TLS=tls) as running:
+                for rank in running.ranks:
+                    assert rank.process.wait(60) == 0, rank.lines
+                    rank.finish()
+                assert running.ranks[0].lines == expected, (ranks, tls, running.ranks[0].lines)
+        print(f"{ranks} ranks: {len(expected)} kinds of calls give the same bytes", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
