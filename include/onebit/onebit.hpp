@@ -51,6 +51,25 @@ using UniqueCompressor = std::unique_ptr<onebitCompressor_s, CompressorDeleter>;
   return onebitSuccess;
 }
 
+/// onebitCommInitRankConfig; `comm` is written only on success.
+[[nodiscard]] inline onebitResult_t JoinComm(UniqueComm& comm, int nranks, const onebitUniqueId& id,
+                                             int rank,
+                                             const onebitConfig_t* config = nullptr) noexcept {
+  onebitComm_t handle = nullptr;
+  const onebitResult_t result = onebitCommInitRankConfig(&handle, nranks, id, rank, config);
+  if (result == onebitSuccess) comm.reset(handle);
+  return result;
+}
+
+/// onebitCommInitEnv; `comm` is written only on success.
+[[nodiscard]] inline onebitResult_t JoinComm(UniqueComm& comm,
+                                             const onebitConfig_t* config = nullptr) noexcept {
+  onebitComm_t handle = nullptr;
+  const onebitResult_t result = onebitCommInitEnv(&handle, config);
+  if (result == onebitSuccess) comm.reset(handle);
+  return result;
+}
+
 /// onebitCompressorCreate; `compressor` is written only on success.
 [[nodiscard]] inline onebitResult_t MakeCompressor(
     UniqueCompressor& compressor, onebitComm_t comm, std::size_t count, onebitDataType_t datatype,

@@ -29,6 +29,25 @@ TEST(OnebitHppTest, LeavesCommsAloneOnFailure) {
   EXPECT_EQ(comms[0].get(), before);
 }
 
+TEST(OnebitHppTest, JoinsById) {
+  onebitUniqueId id;
+  ASSERT_EQ(onebitGetUniqueId(&id), onebitSuccess);
+  UniqueComm comm;
+  ASSERT_EQ(JoinComm(comm, 1, id, 0), onebitSuccess) << onebitGetLastError(nullptr);
+  EXPECT_EQ(onebitBarrier(comm.get(), nullptr), onebitSuccess);
+}
+
+TEST(OnebitHppTest, LeavesCommAloneWhenItCannotJoin) {
+  UniqueComm comm;
+  ASSERT_EQ(MakeComms({&comm, 1}), onebitSuccess);
+  const onebitComm_t before = comm.get();
+  EXPECT_EQ(JoinComm(comm, 2, onebitUniqueId{}, 0), onebitInvalidArgument);
+  onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  config.size = 1;
+  EXPECT_EQ(JoinComm(comm, 1, onebitUniqueId{}, 0, &config), onebitInvalidArgument);
+  EXPECT_EQ(comm.get(), before);
+}
+
 TEST(OnebitHppTest, CompressorMayOutliveItsComm) {
   UniqueCompressor compressor;
   {
