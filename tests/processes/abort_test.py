@@ -11,7 +11,7 @@ REMOTE_ERROR = 6
 
 
 def main() -> int:
-    with job.Job([sys.argv[1], "0", "1000000", "ef", "--abort-after", "300"], 4) as running:
+    with job.Job([[sys.argv[1], "0", "1000000", "ef", "--abort-after", "300"]] * 4) as running:
         running.wait_until_ready()
         seconds = float(running.ranks[0].wait_for("aborted", 10).split()[1])
         print(f"onebitCommAbort returned after {seconds:.3f} s")

@@ -26,7 +26,7 @@ def main() -> int:
         print("this kernel does not count the time of threads")
         return 77
     command = [sys.argv[1], "3", "1000", "dense", "--pause", str((SECONDS + 2) * 1000)]
-    with job.Job(command, 4) as running:
+    with job.Job([command] * 4) as running:
         running.wait_until_ready()
         time.sleep(0.5)  # what follows a start
         pids = [rank.process.pid for rank in running.ranks]

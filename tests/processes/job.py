@@ -56,16 +56,16 @@ class Rank:
 
 
 class Job:
-    """All ranks of a command, which meet at a file; gone when the block is left."""
+    """A process per command, as ranks that meet at a file; gone when the block is left."""
 
-    def __init__(self, command: list[str], ranks: int, **variables: str):
+    def __init__(self, commands: list[list[str]], **variables: str):
         self._folder = tempfile.TemporaryDirectory(prefix="onebit-test-")
         self.rendezvous = pathlib.Path(self._folder.name) / "meet"
         inherited = {name: value for name, value in os.environ.items()
                      if not name.startswith("ONEBIT_") or name == "ONEBIT_PLUGIN_PATH"}
         self.ranks = []
-        for rank in range(ranks):
-            environment = inherited | {"RANK": str(rank), "WORLD_SIZE": str(ranks),
+        for rank, command in enumerate(commands):
+            environment = inherited | {"RANK": str(rank), "WORLD_SIZE": str(len(commands)),
                                        "ONEBIT_RENDEZVOUS": str(self.rendezvous)} | variables
             self.ranks.append(Rank(command, environment))
 

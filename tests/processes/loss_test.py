@@ -22,7 +22,7 @@ PEER_ERRORS = {6, 102}  # onebitRemoteError, onebitPeerLost
 def check(program: str, tls: str, mode: str, victim: int, how: signal.Signals) -> float:
     variables = {"ONEBIT_LOSS_TIMEOUT_MS": str(int(LOSS_SECONDS * 1000)),
                  "ONEBIT_HEARTBEAT_MS": "250", "ONEBIT_UCX_TLS": tls}
-    with job.Job([program, "0", "1000000", mode], RANKS, **variables) as running:
+    with job.Job([[program, "0", "1000000", mode]] * RANKS, **variables) as running:
         running.wait_until_ready()
         since = running.hurt(victim, how)
         slowest = 0.0

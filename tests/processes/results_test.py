@@ -15,7 +15,7 @@ def main() -> int:
         threads = subprocess.run([program, str(ranks)], check=True, capture_output=True, text=True)
         expected = threads.stdout.splitlines()
         for tls in ("all", "tcp"):
-            with job.Job([program], ranks, ONEBIT_UCX_TLS=tls) as running:
+            with job.Job([[program]] * ranks, ONEBIT_UCX_TLS=tls) as running:
                 for rank in running.ranks:
                     assert rank.process.wait(60) == 0, rank.lines
                     rank.finish()

@@ -17,7 +17,7 @@ def main() -> int:
     slowest = 0.0
     for start in range(starts):
         begin = time.monotonic()
-        with job.Job([program, "3", "10000", "ef"], 4) as running:
+        with job.Job([[program, "3", "10000", "ef"]] * 4) as running:
             for rank in running.ranks:
                 result, _, text = rank.ended(20)
                 assert result == 0, f"start {start}: {text}"

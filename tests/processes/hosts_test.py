@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""4 ranks on two hosts: hosts_test.py RANK_RESULTS RANK_LOOP.
+
+They meet at host:port with a secret, share memory within a host and use TCP between hosts, come to
+the results of threads, and name the way to a rank that is lost. An interface that does not exist is
+refused, and the error says which there are.
+"""
+
+import signal
+import subprocess
+import sys
+
+import hosts
+import job
+
+SECRET = "a secret of this test only"
+
+
+def start(two: hosts.TwoHosts, command: list[str], **variables: str) -> job.Job:
+    place = {"ONEBIT_RENDEZVOUS": f"{two.addresses[0]}:45871", "ONEBIT_SECRET": SECRET}
+    commands = [two.on(rank // 2, command) for rank in range(4)]
+    return job.Job(commands, **(place | variables))
+
+
+def check_results(two: hosts.TwoHosts, program: str):
+    threads = subprocess.run([program, "4"], check=True, capture_output=True, text=True)
+    with start(two, [program]) as running:
+        for rank in running.ranks:
+            assert rank.process.wait(60) == 0, rank.lines
+            rank.finish()
+        assert running.ranks[0].lines == threads.stdout.splitlines(), running.ranks[0].lines
+    print("4 ranks on two hosts give the bytes of 4 threads")
+
+
+def check_loss(two: hosts.TwoHosts, program: str, how: signal.Signals):
+    times = {"ONEBIT_LOSS_TIMEOUT_MS": "2000", "ONEBIT_HEARTBEAT_MS": "250"}
+    with start(two, [program, "0", "1000000", "ef"], **times) as running:
+        running.wait_until_ready()
+        since = running.hurt(3, how)
+        for rank in range(3):
+            result, when, text = running.ranks[rank].ended(10)
+            assert result in (6, 102) and "rank 3 is gone" in text, text
+            assert when - since < 2.5, (when - since, text)
+            if how == signal.SIGSTOP:
+                way = "shared memory" if rank == 2 else "tcp over eth0"
+                assert f"; {way})" in text, text
+    print(f"{how.name} of a rank on another host is known to all")
+
+
+def check_interface(two: hosts.TwoHosts, program: str):
+    with start(two, [program, "1", "1000", "ef"], ONEBIT_SOCKET_IFNAME="eht0",
+               ONEBIT_RENDEZVOUS="") as running:
+        line = running.ranks[0].wait_for("onebitCommInitEnv", 10)
+        assert "eht0" in line, line
+    with start(two, [program, "3", "1000", "ef"], ONEBIT_SOCKET_IFNAME="=eth0") as running:
+        for rank in running.ranks:
+            result, _, text = rank.ended(20)
+            assert result == 0, text
+    print("interfaces are chosen by name, and a wrong name is refused")
+
+
+def main() -> int:
+    results, loop = sys.argv[1:]
+    try:
+        with hosts.TwoHosts() as two:
+            check_results(two, results)
+            check_loss(two, loop, signal.SIGKILL)
+            check_loss(two, loop, signal.SIGSTOP)
+            check_interface(two, loop)
+    except hosts.Unavailable as reason:
+        print(reason)
+        return 77
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
