@@ -36,12 +36,24 @@ std::vector<onebitSetting_t> Settings() {
   }
 }
 
+// Also those that the tools have no use for.
+std::vector<std::string> Transports() {
+  std::vector<std::string> names;
+  for (int index = 0;; ++index) {
+    const char* name = nullptr;
+    const onebitResult_t result = onebitGetTransport(index, &name);
+    if (result == onebitInvalidArgument) return names;  // past the last one
+    Check(result, "onebitGetTransport");
+    names.emplace_back(name);
+  }
+}
+
 // An empty text can be seen.
 const char* Shown(const char* text) { return *text == '\0' ? "(empty)" : text; }
 
 void PrintText(const std::string& version, const std::vector<onebitSetting_t>& settings) {
   fmt::print("onebit {}\ntransports: {}\n\nsettings (environment variables)\n", version,
-             fmt::join(TransportNames(), ", "));
+             fmt::join(Transports(), ", "));
   for (const onebitSetting_t& setting : settings) {
     fmt::print("  {}={}\n      {}\n      {}; default {}; value from {}\n", setting.name,
                setting.value, setting.help, setting.type, Shown(setting.defaultValue),
@@ -61,7 +73,7 @@ void PrintJson(const std::string& version, const std::vector<onebitSetting_t>& s
                     {"source", setting.source}});
   }
   const Json report = {
-      {"version", version}, {"transports", TransportNames()}, {"settings", std::move(rows)}};
+      {"version", version}, {"transports", Transports()}, {"settings", std::move(rows)}};
   fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -575,8 +575,8 @@ typedef struct {
 } onebitSetting_t;
 
 /**
- * Row `index` of the settings table: the library's own, then those of its transports. `onebit_info`
- * prints them all.
+ * Row `index` of the settings table: the library's own, then those of its transports, plugins that
+ * are found included, which are opened for that. `onebit_info` prints them all.
  *
  * @param setting receives texts with static storage.
  * @return onebitInvalidArgument  `setting` is NULL, or there is no such row: that ends an
@@ -587,6 +587,19 @@ typedef struct {
  * Thread safety: any thread. Settings are read once, at first use.
  */
 ONEBIT_API onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting);
+
+/**
+ * Name of transport `index`: those that are linked in, then those whose plugin is found, in
+ * ONEBIT_PLUGIN_PATH or beside the library. Whether a plugin can be opened is not tried.
+ *
+ * @param name receives a text with static storage.
+ * @return onebitInvalidArgument  `name` is NULL, or there is no such transport: that ends an
+ *                                enumeration.
+ * @return onebitInvalidUsage     as of onebitGetSetting.
+ *
+ * Thread safety: any thread. The folders are read once, at first use.
+ */
+ONEBIT_API onebitResult_t onebitGetTransport(int index, const char** name);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -154,7 +154,7 @@ onebitResult_t onebitSetLogCallback(onebitLogCallback_t callback, void* argument
 onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting) {
   return Guard([&]() -> Status {
     if (setting == nullptr) return Error(Code::kInvalidArgument, "setting is NULL");
-    ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
+    ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ListedSettings());
     const auto& rows = table->rows;
     if (index < 0 || static_cast<size_t>(index) >= rows.size()) {
       return Error(Code::kInvalidArgument, "there is no setting {}; there are {}", index,
@@ -163,6 +163,21 @@ onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting) {
     const onebit::SettingRow& row = rows[static_cast<size_t>(index)];
     *setting = {row.name, row.type,          row.default_value,
                 row.help, row.value.c_str(), row.is_set ? "environment" : "default"};
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitGetTransport(int index, const char** name) {
+  return Guard([&]() -> Status {
+    if (name == nullptr) return Error(Code::kInvalidArgument, "name is NULL");
+    ONEBIT_TRY(onebit::ProcessSettings().status());
+    // Never destroyed: the names are the caller's to keep.
+    static const auto* names = new std::vector<std::string>(onebit::ListedTransports());
+    if (index < 0 || static_cast<size_t>(index) >= names->size()) {
+      return Error(Code::kInvalidArgument, "there is no transport {}; there are {}", index,
+                   names->size());
+    }
+    *name = (*names)[static_cast<size_t>(index)].c_str();
     return OkStatus();
   });
 }

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
@@ -99,6 +100,9 @@ constexpr std::array kRows = {
     Row{"ONEBIT_ONE_EXCHANGE_ELEMENTS", "elements, 0 to 1048576", "8192",
         "Compressed tensors up to this size use one exchange instead of two; equal on all ranks.",
         ParseInteger<&Settings::one_exchange_elements, 0, 1'048'576>},
+    Row{"ONEBIT_PLUGIN_PATH", "folders, with colons between them", "",
+        "Where transports are looked for before the library's own folder.",
+        ParseText<&Settings::plugin_path>},
     Row{"ONEBIT_SEGMENT_ELEMENTS", "elements, 64 to 1073741824", "262144",
         "Chunks travel in segments of about this size; equal on all ranks.",
         ParseInteger<&Settings::segment_elements, 64, 1'073'741'824>},
@@ -184,6 +188,26 @@ Result<SettingsTable> ReadSettings(std::span<const char* const> environment,
 bool SettingsTable::IsSet(std::string_view name) const {
   const SettingRow* row = FindRow(rows, name);
   return row != nullptr && row->is_set;
+}
+
+std::vector<std::string> UnknownVariables(std::span<const char* const> environment,
+                                          std::span<const DeclaredSetting> declared) {
+  std::vector<std::string> unknown;
+  for (const char* entry : environment) {
+    const std::string_view text(entry);
+    if (!text.starts_with("ONEBIT_")) continue;
+    const std::string_view name = text.substr(0, text.find('='));
+    const auto has_name = [name](const auto& row) { return name == row.name; };
+    if (std::none_of(kRows.begin(), kRows.end(), has_name) &&
+        std::none_of(declared.begin(), declared.end(), has_name)) {
+      unknown.emplace_back(name);
+    }
+  }
+  return unknown;
+}
+
+std::string TextOf(std::span<const char* const> environment, const char* name) {
+  return Find(environment, name).value_or("");
 }
 
 std::span<const char* const> ProcessEnvironment() {

@@ -18,7 +18,8 @@ namespace onebit {
 // Values of the library's own rows, parsed. The defaults stand in the table in settings.cc.
 struct Settings {
   LogLevel debug = LogLevel::kWarn;
-  std::string debug_file;  // empty: stderr
+  std::string debug_file;   // empty: stderr
+  std::string plugin_path;  // folders with colons between them
   std::string transport;
   std::string rendezvous;   // empty: what the launcher says
   std::string secret;       // empty: none
@@ -64,6 +65,13 @@ struct SettingsTable {
 // does not parse is an error that names it.
 Result<SettingsTable> ReadSettings(std::span<const char* const> environment,
                                    std::span<const DeclaredSetting> declared = {});
+
+// Names of the ONEBIT_* variables of an environment that are no rows of this table.
+std::vector<std::string> UnknownVariables(std::span<const char* const> environment,
+                                          std::span<const DeclaredSetting> declared);
+
+// Value of a variable in an environment; empty when it is not set.
+std::string TextOf(std::span<const char* const> environment, const char* name);
 
 // The environment of this process, to be read before anything changes it.
 std::span<const char* const> ProcessEnvironment();

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which transports this process has; each is started once, at first use.
+// Which transports this process has; each is opened and started once, at first use.
 #include <array>
 #include <memory>
 #include <mutex>
 
+#include "transport/loader.h"
 #include "transport/settings.h"
 #include "transport/transport.h"
 
@@ -21,40 +22,87 @@ struct BuiltIn {
 
 constexpr std::array kBuiltIns = {BuiltIn{"local", onebitTransportLocalGet}};
 
-}  // namespace
-
 class TransportRegistry {
  public:
-  Result<const Transport*> Get(std::string_view name) {
-    std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < kBuiltIns.size(); ++i) {
-      if (kBuiltIns[i].name != name) continue;
-      if (started_[i] == nullptr) {
-        ONEBIT_ASSIGN_OR_RETURN(Transport transport, Transport::Start(kBuiltIns[i].get()));
-        started_[i] = std::make_unique<Transport>(std::move(transport));
-      }
-      return started_[i].get();
+  TransportRegistry() {
+    for (const BuiltIn& built_in : kBuiltIns) {
+      entries_.push_back({std::string(built_in.name), built_in.get(), nullptr});
     }
-    std::string known;
-    for (const BuiltIn& built_in : kBuiltIns) known += Format(" {}", built_in.name);
-    return Error(Code::kInvalidArgument, "there is no transport \"{}\"; known:{}", name, known);
+  }
+
+  Result<const onebitTransport*> Open(std::string_view name, std::span<const std::string> folders) {
+    std::lock_guard lock(mutex_);
+    ONEBIT_ASSIGN_OR_RETURN(Entry * entry, Find(name, folders));
+    return entry->functions;
+  }
+
+  Result<const Transport*> Get(std::string_view name, std::span<const std::string> folders) {
+    std::lock_guard lock(mutex_);
+    ONEBIT_ASSIGN_OR_RETURN(Entry * entry, Find(name, folders));
+    if (entry->started == nullptr) {
+      ONEBIT_ASSIGN_OR_RETURN(Transport transport, Transport::Start(entry->functions));
+      entry->started = std::make_unique<Transport>(std::move(transport));
+    }
+    return entry->started.get();
+  }
+
+  std::vector<const onebitTransport*> Known() {
+    std::lock_guard lock(mutex_);
+    std::vector<const onebitTransport*> known;
+    for (const Entry& entry : entries_) known.push_back(entry.functions);
+    return known;
   }
 
  private:
-  std::mutex mutex_;  // guards started_
-  std::array<std::unique_ptr<Transport>, kBuiltIns.size()> started_;
+  struct Entry {
+    std::string name;
+    const onebitTransport* functions;
+    std::unique_ptr<Transport> started;
+  };
+
+  // Holds mutex_. The entry stays where it is until the next call.
+  Result<Entry*> Find(std::string_view name, std::span<const std::string> folders) {
+    for (Entry& entry : entries_) {
+      if (entry.name == name) return &entry;
+    }
+    auto opened = OpenPlugin(name, folders);
+    if (opened.ok()) {
+      entries_.push_back({std::string(name), opened.value(), nullptr});
+      return &entries_.back();
+    }
+    if (opened.status().code() != Code::kInvalidArgument) return opened.status();
+    std::string known;
+    for (const Entry& entry : entries_) AppendFormat(&known, " {}", entry.name);
+    return Error(opened.status().code(), "{}; known:{}", opened.status().text(), known);
+  }
+
+  std::mutex mutex_;
+  std::vector<Entry> entries_;  // guarded by mutex_
 };
 
-Result<const Transport*> Transport::Get(std::string_view name) {
-  ONEBIT_TRY(ProcessSettings().status());
-  static TransportRegistry* registry = new TransportRegistry;  // endpoints may outlive main
-  return registry->Get(name);
+TransportRegistry& Registry() {
+  static auto* registry = new TransportRegistry;  // endpoints may outlive main
+  return *registry;
 }
 
-std::vector<const onebitTransport*> Transport::Known() {
-  std::vector<const onebitTransport*> known;
-  for (const BuiltIn& built_in : kBuiltIns) known.push_back(built_in.get());
-  return known;
+}  // namespace
+
+Result<const Transport*> Transport::Get(std::string_view name) {
+  ONEBIT_ASSIGN_OR_RETURN(const SettingsTable* table, ProcessSettings());
+  return Registry().Get(name, PluginFolders(table->settings.plugin_path));
+}
+
+Result<const onebitTransport*> Transport::Open(std::string_view name,
+                                               std::span<const std::string> folders) {
+  return Registry().Open(name, folders);
+}
+
+std::vector<const onebitTransport*> Transport::Known() { return Registry().Known(); }
+
+std::vector<std::string> Transport::BuiltIns() {
+  std::vector<std::string> names;
+  for (const BuiltIn& built_in : kBuiltIns) names.emplace_back(built_in.name);
+  return names;
 }
 
 }  // namespace onebit

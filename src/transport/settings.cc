@@ -3,10 +3,12 @@
 // Where the rows of the settings table come together, since base knows no transport.
 #include "transport/settings.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
 #include "base/log.h"
+#include "transport/loader.h"
 #include "transport/transport.h"
 
 namespace onebit {
@@ -18,12 +20,69 @@ std::string PrefixOf(std::string_view transport) {
   return prefix + "_";
 }
 
+// "ucx" for ONEBIT_UCX_TLS; empty if no plugin can have such a variable.
+std::string PluginOf(std::string_view variable) {
+  variable.remove_prefix(std::string_view("ONEBIT_").size());
+  const size_t end = variable.find('_');
+  if (end == variable.npos) return "";
+  std::string name;
+  for (const char c : variable.substr(0, end)) {
+    if (c >= 'a' && c <= 'z') return "";
+    name += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  }
+  return IsTransportName(name) ? name : "";
+}
+
+// Opens the plugins that variables of the environment seem to be for. That there is none is no
+// error here: then the variable is unknown.
+Status OpenPluginsOf(std::span<const char* const> environment,
+                     std::span<const DeclaredSetting> declared) {
+  const std::vector<std::string> folders = PluginFolders(TextOf(environment, "ONEBIT_PLUGIN_PATH"));
+  for (const std::string& variable : UnknownVariables(environment, declared)) {
+    const std::string name = PluginOf(variable);
+    if (name.empty()) continue;
+    const auto opened = Transport::Open(name, folders);
+    if (opened.ok() || opened.status().code() == Code::kInvalidArgument) continue;
+    return Error(opened.status().code(), "environment variable {}: {}", variable,
+                 opened.status().text());
+  }
+  return OkStatus();
+}
+
+Result<SettingsTable> ReadTable(std::span<const char* const> environment) {
+  ONEBIT_ASSIGN_OR_RETURN(const auto declared, DeclaredSettings(Transport::Known()));
+  return ReadSettings(environment, declared);
+}
+
+// What the environment was when it was first looked at.
+const std::vector<std::string>& EarlyEnvironment() {
+  static const auto* texts =
+      new std::vector<std::string>(ProcessEnvironment().begin(), ProcessEnvironment().end());
+  return *texts;
+}
+
+std::vector<const char*> PointersTo(const std::vector<std::string>& texts) {
+  std::vector<const char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  return pointers;
+}
+
 Result<SettingsTable> ReadProcessSettings() {
-  const std::vector<const onebitTransport*> transports = Transport::Known();
-  ONEBIT_ASSIGN_OR_RETURN(const auto declared, DeclaredSettings(transports));
-  ONEBIT_ASSIGN_OR_RETURN(SettingsTable table, ReadSettings(ProcessEnvironment(), declared));
+  const std::vector<const char*> environment = PointersTo(EarlyEnvironment());
+  ONEBIT_ASSIGN_OR_RETURN(const auto declared, DeclaredSettings(Transport::Known()));
+  ONEBIT_TRY(OpenPluginsOf(environment, declared));
+  ONEBIT_ASSIGN_OR_RETURN(SettingsTable table, ReadTable(environment));
   ONEBIT_TRY(ConfigureLog(table.settings.debug, table.settings.debug_file));
   return table;
+}
+
+Result<SettingsTable> ReadListedSettings(const Settings& settings) {
+  const std::vector<std::string> folders = PluginFolders(settings.plugin_path);
+  for (const std::string& name : FindPlugins(folders)) {
+    const auto opened = Transport::Open(name, folders);
+    if (!opened.ok()) LogLine(LogLevel::kWarn, opened.status().text());
+  }
+  return ReadTable(PointersTo(EarlyEnvironment()));
 }
 
 }  // namespace
@@ -33,6 +92,25 @@ Result<const SettingsTable*> ProcessSettings() {
   static const auto* table = new Result<SettingsTable>(ReadProcessSettings());
   if (!table->ok()) return table->status();
   return &table->value();
+}
+
+Result<const SettingsTable*> ListedSettings() {
+  ONEBIT_ASSIGN_OR_RETURN(const SettingsTable* own, ProcessSettings());
+  static const auto* table = new Result<SettingsTable>(ReadListedSettings(own->settings));
+  if (!table->ok()) return table->status();
+  return &table->value();
+}
+
+std::vector<std::string> ListedTransports() {
+  std::vector<std::string> names = Transport::BuiltIns();
+  const auto table = ProcessSettings();
+  if (!table.ok()) return names;
+  for (std::string& name : FindPlugins(PluginFolders(table.value()->settings.plugin_path))) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(std::move(name));
+    }
+  }
+  return names;
 }
 
 const char* TransportSettingText(const char* name) {

@@ -18,14 +18,19 @@ namespace onebit {
 // may be closed from static destructors of the application. Thread-safe.
 class Transport {
  public:
-  // Finds and starts a transport by name; the error of an unknown name lists what exists. Settings
-  // that are in error are an error here.
+  // Finds and starts a transport by name: one that is linked in, or a plugin (loader.h). The error
+  // of an unknown name says where it was looked for. Settings that are in error are an error here.
   static Result<const Transport*> Get(std::string_view name);
   // Starts a transport whose functions are at hand, without registering it: to it, none of the
   // settings it may declare is set.
   static Result<Transport> Start(const onebitTransport* functions);
-  // Functions of the transports that Get can start.
+  // Functions of the transports that are linked in or were opened.
   static std::vector<const onebitTransport*> Known();
+  // Names of those that are linked in.
+  static std::vector<std::string> BuiltIns();
+  // Opens a plugin without starting it; one that is known already is not looked for again.
+  static Result<const onebitTransport*> Open(std::string_view name,
+                                             std::span<const std::string> folders);
   // Refuses functions of another ABI version. `context` may be null, also before the start.
   static Result<onebitTransportProperties> PropertiesOf(const onebitTransport* functions,
                                                         void* context);

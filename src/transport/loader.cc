@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// dlopen, and what can go wrong with it.
+#include "transport/loader.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "transport/transport.h"
+
+namespace onebit {
+namespace {
+
+constexpr std::string_view kPrefix = "libonebit-transport-";
+constexpr std::string_view kSuffix = ".so";
+constexpr size_t kLongestName = 32;
+
+std::string FileOf(std::string_view name) { return Format("{}{}{}", kPrefix, name, kSuffix); }
+
+// The folder of libonebit.so, or of the program that holds this code; empty if it is not known.
+std::string FolderOfThisCode() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&FolderOfThisCode), &info) == 0 ||
+      info.dli_fname == nullptr) {
+    return "";
+  }
+  // A program's own name may be one that the shell looked up; the path of the process is better.
+  std::error_code error;
+  std::filesystem::path path(info.dli_fname);
+  if (!path.has_parent_path()) path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return std::filesystem::absolute(path, error).parent_path().string();
+}
+
+std::string LastDlError() {
+  const char* text = dlerror();
+  return text == nullptr ? "no reason given" : text;
+}
+
+Status NotFound(std::string_view name, std::span<const std::string> folders,
+                std::string_view reason) {
+  std::string places;
+  for (const std::string& folder : folders) AppendFormat(&places, "{}, ", folder);
+  return Error(Code::kInvalidArgument,
+               "there is no transport \"{}\": {} is not in {}the system's library path ({}); "
+               "install it, or name its folder in ONEBIT_PLUGIN_PATH",
+               name, FileOf(name), places, reason);
+}
+
+Result<const onebitTransport*> Check(void* handle, std::string_view name, std::string_view path) {
+  const auto get =
+      reinterpret_cast<onebitTransportGetFunction>(dlsym(handle, ONEBIT_TRANSPORT_SYMBOL));
+  if (get == nullptr) {
+    return Error(Code::kInvalidUsage, "{} is not a transport plugin: it has no symbol {}", path,
+                 ONEBIT_TRANSPORT_SYMBOL);
+  }
+  const onebitTransport* functions = get();
+  if (functions == nullptr) {
+    return Error(Code::kInvalidUsage, "{} has no table of functions", path);
+  }
+  const auto properties = Transport::PropertiesOf(functions, nullptr);
+  if (!properties.ok()) {
+    return Error(properties.status().code(), "{}: {}; install a plugin of this library's version",
+                 path, properties.status().text());
+  }
+  const char* own_name = properties.value().name;
+  if (own_name == nullptr || own_name != name) {
+    return Error(Code::kInvalidUsage, "{} says that its name is \"{}\", not \"{}\"", path,
+                 own_name == nullptr ? "" : own_name, name);
+  }
+  return functions;
+}
+
+}  // namespace
+
+bool IsTransportName(std::string_view name) {
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  return !name.empty() && name.size() <= kLongestName && is_letter(name[0]) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+}
+
+std::vector<std::string> PluginFolders(std::string_view plugin_path) {
+  std::vector<std::string> folders;
+  while (!plugin_path.empty()) {
+    const std::string_view folder = plugin_path.substr(0, plugin_path.find(':'));
+    plugin_path.remove_prefix(std::min(plugin_path.size(), folder.size() + 1));
+    if (!folder.empty()) folders.emplace_back(folder);
+  }
+  if (std::string own = FolderOfThisCode(); !own.empty()) folders.push_back(std::move(own));
+  return folders;
+}
+
+std::vector<std::string> FindPlugins(std::span<const std::string> folders) {
+  std::set<std::string> names;
+  for (const std::string& folder : folders) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string file = entry->path().filename().string();
+      if (!file.starts_with(kPrefix) || !file.ends_with(kSuffix)) continue;
+      const std::string name =
+          file.substr(kPrefix.size(), file.size() - kPrefix.size() - kSuffix.size());
+      if (IsTransportName(name)) names.insert(name);
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+Result<const onebitTransport*> OpenPlugin(std::string_view name,
+                                          std::span<const std::string> folders) {
+  if (!IsTransportName(name)) {
+    return Error(Code::kInvalidArgument,
+                 "there is no transport \"{}\": a name is lower-case letters and digits", name);
+  }
+  const std::string file = FileOf(name);
+  for (const std::string& folder : folders) {
+    const std::string path = folder + "/" + file;
+    if (access(path.c_str(), F_OK) != 0) continue;
+    // A plugin that is there and broken is not passed over for another one further down.
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      return Error(
+          Code::kSystemError,
+          "transport {} cannot be opened: {}; install what it needs, or another build of it", name,
+          LastDlError());
+    }
+    return Check(handle, name, path);
+  }
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return NotFound(name, folders, LastDlError());
+  return Check(handle, name, file);
+}
+
+}  // namespace onebit

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// How plugins are found, opened and refused, with test doubles of plugins (tests/support).
+#include "transport/loader.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "transport/settings.h"
+#include "transport/transport.h"
+
+namespace onebit {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string kFirst = ONEBIT_PLUGIN_DOUBLES "/first";
+const std::string kSecond = ONEBIT_PLUGIN_DOUBLES "/second";
+const std::vector<std::string> kFolders = {"/nonexistent", kFirst, kSecond};
+
+void ExpectRefused(const std::string& name, Code code, const ::testing::Matcher<std::string>& text,
+                   const std::vector<std::string>& folders = kFolders) {
+  const auto opened = OpenPlugin(name, folders);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.status().code(), code);
+  EXPECT_THAT(opened.status().text(), text);
+}
+
+// The default of the one setting tells two plugins of a name apart.
+std::string DefaultOf(const onebitTransport* functions) {
+  const auto properties = Transport::PropertiesOf(functions, nullptr);
+  return properties.ok() ? properties.value().settings[0].defaultValue : "none";
+}
+
+TEST(LoaderTest, FirstFolderComesFirst) {
+  const auto opened = OpenPlugin("carrier", kFolders);
+  ASSERT_TRUE(opened.ok()) << opened.status().text();
+  EXPECT_EQ(DefaultOf(opened.value()), "first");
+  const std::vector<std::string> reversed = {kSecond, kFirst};
+  const auto other = OpenPlugin("carrier", reversed);
+  ASSERT_TRUE(other.ok()) << other.status().text();
+  EXPECT_EQ(DefaultOf(other.value()), "second");
+}
+
+TEST(LoaderTest, MissingPluginSaysWhereItWasLookedFor) {
+  ExpectRefused(
+      "nonesuch", Code::kInvalidArgument,
+      AllOf(HasSubstr("there is no transport \"nonesuch\""),
+            HasSubstr("libonebit-transport-nonesuch.so is not in /nonexistent, " + kFirst),
+            HasSubstr("No such file or directory"), HasSubstr("ONEBIT_PLUGIN_PATH")));
+}
+
+TEST(LoaderTest, NamesThatAreNoNamesAreRefused) {
+  for (const std::string name : {"", "../carrier", "/carrier", "car.rier", "Carrier", "7up", "a b",
+                                 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
+    ExpectRefused(name, Code::kInvalidArgument, HasSubstr("lower-case letters and digits"));
+  }
+  EXPECT_TRUE(IsTransportName("ucx"));
+  EXPECT_TRUE(IsTransportName("a2"));
+}
+
+TEST(LoaderTest, PluginsThatAreNoneAreRefused) {
+  ExpectRefused("future", Code::kInvalidUsage,
+                AllOf(HasSubstr(kSecond + "/libonebit-transport-future.so"),
+                      HasSubstr("ABI version 2, this library speaks 1")));
+  ExpectRefused("disguised", Code::kInvalidUsage, HasSubstr("its name is \"other\""));
+  ExpectRefused("empty", Code::kInvalidUsage, HasSubstr("no symbol onebitTransportGet"));
+}
+
+TEST(LoaderTest, FileThatIsNoLibraryIsNotPassedOver) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "onebit_loader_test";
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "libonebit-transport-carrier.so") << "not an ELF file\n";
+  ExpectRefused("carrier", Code::kSystemError,
+                AllOf(HasSubstr("cannot be opened"), HasSubstr(folder.string())),
+                {folder.string(), kFirst});
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LoaderTest, FindsNamesWithoutOpening) {
+  EXPECT_EQ(FindPlugins(kFolders),
+            (std::vector<std::string>{"carrier", "disguised", "empty", "future"}));
+}
+
+TEST(LoaderTest, FoldersAreThoseOfThePathAndOurOwn) {
+  const auto own = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  EXPECT_EQ(PluginFolders(""), std::vector<std::string>{own});
+  EXPECT_EQ(PluginFolders(":/a::/b:"), (std::vector<std::string>{"/a", "/b", own}));
+}
+
+// The environment is read once in a process: this program sets it in main.
+TEST(LoaderTest, VariableOfAPluginIsNotUnknown) {
+  const auto table = ProcessSettings();
+  ASSERT_TRUE(table.ok()) << table.status().text();
+  EXPECT_STREQ(TransportSettingText("ONEBIT_CARRIER_SPEED"), "quick");
+  const auto carrier = Transport::Get("carrier");
+  ASSERT_TRUE(carrier.ok()) << carrier.status().text();
+  EXPECT_EQ(DefaultOf(&carrier.value()->functions()), "second");
+}
+
+TEST(LoaderTest, ListsWhatIsFound) {
+  EXPECT_EQ(ListedTransports(),
+            (std::vector<std::string>{"local", "carrier", "disguised", "empty", "future"}));
+  const auto table = ListedSettings();  // with a line in the log for each that cannot be opened
+  ASSERT_TRUE(table.ok()) << table.status().text();
+  EXPECT_STREQ(table.value()->rows.back().name, "ONEBIT_CARRIER_SPEED");
+  EXPECT_EQ(table.value()->rows.back().value, "quick");
+}
+
+}  // namespace
+}  // namespace onebit
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  setenv("ONEBIT_PLUGIN_PATH",
+         (std::string(":/nonexistent:") + ONEBIT_PLUGIN_DOUBLES "/second").c_str(), 1);
+  setenv("ONEBIT_CARRIER_SPEED", "quick", 1);
+  return RUN_ALL_TESTS();
+}
