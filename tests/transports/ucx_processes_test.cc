@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Transport `ucx` with ranks as processes: the conformance program, and ranks that are killed. UCX
+// does not survive a fork, so nothing here starts it in the process of the test itself.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "tests/transports/conformance.h"
+#include "tests/transports/endpoint.h"
+#include "tests/transports/rank_processes.h"
+#include "tests/transports/ucx_fixture.h"
+
+namespace onebit::ucx {
+namespace {
+
+using conformance::Expect;
+using conformance::Meeting;
+
+constexpr uint64_t kSeed = 20240611;
+
+struct Case {
+  conformance::Check check;
+  int nranks;
+  SettingTexts settings;
+};
+
+void PrintTo(const Case& one, std::ostream* out) {
+  *out << one.check.name << " on " << one.nranks << " ranks";
+}
+
+std::vector<Case> CasesFor(std::initializer_list<int> rank_counts, const SettingTexts& settings) {
+  std::vector<Case> cases;
+  for (const conformance::Check& check : conformance::AllChecks()) {
+    for (const int nranks : rank_counts) {
+      if (nranks >= check.min_ranks) cases.push_back({check, nranks, settings});
+    }
+  }
+  return cases;
+}
+
+std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
+  return std::string(info.param.check.name) + "_" + std::to_string(info.param.nranks);
+}
+
+// Starts the transport in the process of a rank.
+conformance::Subject SubjectOf(const StartedTransport& started) {
+  Expect(started.init_result() == onebitSuccess, started.log());
+  return {.transport = &started.api(),
+          .context = started.context(),
+          .run_ranks = nullptr,
+          .delivers_after_close = true,
+          .open_close_rounds = 20,
+          .seed = kSeed};
+}
+
+class UcxProcessesTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(UcxProcessesTest, Passes) {
+  const Case& one = GetParam();
+  EXPECT_EQ(conformance::RunRankProcesses(one.nranks,
+                                          [&one](Meeting& meeting) {
+                                            const StartedTransport started(one.settings);
+                                            one.check.run(SubjectOf(started), meeting);
+                                          }),
+            "");
+}
+
+INSTANTIATE_TEST_SUITE_P(SharedMemory, UcxProcessesTest, ::testing::ValuesIn(CasesFor({2, 4}, {})),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Tcp, UcxProcessesTest,
+                         ::testing::ValuesIn(CasesFor({2, 4}, {{"ONEBIT_UCX_TLS", "tcp"}})),
+                         NameOf);
+
+// Rank 1 is killed while it takes a long payload from rank 0, and everybody expects something of
+// it.
+void SurviveTheDeathOfRank1(Meeting& meeting) {
+  const StartedTransport started(SettingTexts{{"ONEBIT_UCX_TLS", "tcp"}});
+  conformance::Endpoint endpoint(SubjectOf(started), meeting);
+  const std::string payload(64 << 20, 's');
+  std::string taken(payload.size(), 'b');
+  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  if (endpoint.rank() == 1) {
+    const auto receive = endpoint.Irecv(0, header);
+    endpoint.Await(receive, onebitTransportHeader);
+    endpoint.Check(endpoint.api().accept(endpoint.comm(), receive, taken.data(), taken.size()),
+                   "accept");
+    for (int i = 0; i < 20; ++i) endpoint.api().progress(endpoint.comm());
+    raise(SIGKILL);
+  }
+  const auto receive = endpoint.Irecv(1, header);
+  onebitTransportRequest send = nullptr;
+  if (endpoint.rank() == 0) send = endpoint.Isend(1, "h", payload.data(), payload.size());
+  const auto start = conformance::Clock::now();
+  const onebitResult_t result = endpoint.AwaitError(receive);
+  Expect(result == onebitPeerLost, "a receive from a killed rank failed with ", result);
+  if (send != nullptr) {
+    const onebitResult_t send_result = endpoint.AwaitError(send);
+    Expect(send_result == onebitPeerLost, "a send to a killed rank failed with ", send_result);
+  }
+  Expect(endpoint.peer_error(1) == onebitPeerLost, "peerError told ", endpoint.peer_error(1));
+  Expect(conformance::SecondsSince(start) < 2.0, "noticed after ", conformance::SecondsSince(start),
+         " s");
+  const auto end = conformance::Clock::now();
+  endpoint.Close();
+  Expect(conformance::SecondsSince(end) < 1.0, "close took ", conformance::SecondsSince(end), " s");
+}
+
+TEST(UcxKillTest, SurvivorsLearnOfADeathOverTcp) {
+  for (const int nranks : {2, 3}) {
+    ::testing::internal::CaptureStderr();
+    const std::string failure = conformance::RunRankProcesses(nranks, SurviveTheDeathOfRank1, {1});
+    EXPECT_EQ(failure, "") << nranks << " ranks";
+    // What is to be said of it is said by results and peerError.
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  }
+}
+
+// Over shared memory nobody sees the death; abort, as the library's control channel would call it,
+// must not wait for the dead.
+TEST(UcxKillTest, AbortAndCloseDoNotWaitForTheDeadOverSharedMemory) {
+  EXPECT_EQ(conformance::RunRankProcesses(
+                2,
+                [](Meeting& meeting) {
+                  const StartedTransport started;
+                  conformance::Endpoint endpoint(SubjectOf(started), meeting);
+                  if (endpoint.rank() == 1) raise(SIGKILL);
+                  std::vector<char> payload(1000);
+                  onebitTransportRequest send = nullptr;
+                  onebitResult_t result = onebitSuccess;
+                  while (result == onebitSuccess) {  // until the window is full
+                    result = endpoint.api().isend(endpoint.comm(), 1, "h", 1, payload.data(),
+                                                  payload.size(), &send);
+                  }
+                  Expect(result == onebitInProgress, "isend returned ", result);
+                  const auto start = conformance::Clock::now();
+                  endpoint.Check(endpoint.api().abort(endpoint.comm()), "abort");
+                  endpoint.Close();
+                  Expect(conformance::SecondsSince(start) < 0.5, "it took ",
+                         conformance::SecondsSince(start), " s");
+                },
+                {1}),
+            "");
+}
+
+}  // namespace
+}  // namespace onebit::ucx

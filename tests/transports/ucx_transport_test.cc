@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What is special about transport `ucx`: its settings, its addresses, and messages of strangers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "plugins/transport_ucx/address.h"
+#include "tests/transports/conformance.h"
+#include "tests/transports/ucx_fixture.h"
+
+namespace onebit::ucx {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// An endpoint of a communicator of one rank.
+class OneRank {
+ public:
+  explicit OneRank(const StartedTransport& started, uint64_t comm_id = 7) : api_(started.api()) {
+    const onebitTransportCommInfo info{
+        .structSize = sizeof info, .rank = 0, .nranks = 1, .commId = comm_id};
+    EXPECT_EQ(api_.open(started.context(), &info, &comm_), onebitSuccess);
+    address_.resize(4096);
+    size_t bytes = 0;
+    EXPECT_EQ(api_.getAddress(comm_, address_.data(), &bytes), onebitSuccess);
+    address_.resize(bytes);
+  }
+  ~OneRank() { api_.close(comm_); }
+  OneRank(const OneRank&) = delete;
+  OneRank& operator=(const OneRank&) = delete;
+
+  void* comm() const { return comm_; }
+  const std::string& address() const { return address_; }
+  onebitResult_t Connect(const std::string& address) {
+    const void* const addresses[] = {address.data()};
+    const size_t bytes[] = {address.size()};
+    return api_.connect(comm_, addresses, bytes, 1000);
+  }
+
+ private:
+  const onebitTransport& api_;
+  void* comm_ = nullptr;
+  std::string address_;
+};
+
+TEST(UcxAddressTest, DamagedAddressesAreRefused) {
+  const StartedTransport started;
+  OneRank rank(started);
+  const std::string good = rank.address();
+  EXPECT_EQ(rank.Connect(""), onebitInvalidArgument);
+  EXPECT_EQ(rank.Connect(std::string(5000, 'x')), onebitInvalidArgument);
+  EXPECT_EQ(rank.Connect(std::string(good.size(), '\xff')), onebitInvalidArgument);
+  for (size_t bytes = 0; bytes < good.size(); ++bytes) {
+    EXPECT_EQ(rank.Connect(good.substr(0, bytes)), onebitInvalidArgument) << bytes;
+  }
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string damaged = good;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    EXPECT_EQ(rank.Connect(damaged), onebitInvalidArgument) << "byte " << at;
+  }
+  EXPECT_EQ(rank.Connect(good), onebitSuccess) << started.log();
+}
+
+TEST(UcxAddressTest, AnotherCommunicatorsAddressIsRefused) {
+  const StartedTransport started;
+  OneRank rank(started);
+  const OneRank other(started, 8);
+  EXPECT_EQ(rank.Connect(other.address()), onebitInvalidArgument);
+  EXPECT_THAT(started.log(), HasSubstr("belongs to rank 0 of 1 in communicator 8"));
+}
+
+TEST(UcxAddressTest, MissingRanksAreNamed) {
+  const StartedTransport started;
+  const onebitTransport& api = started.api();
+  std::string addresses[2];
+  void* comms[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    const onebitTransportCommInfo info{
+        .structSize = sizeof info, .rank = rank, .nranks = 2, .commId = 9};
+    ASSERT_EQ(api.open(started.context(), &info, &comms[rank]), onebitSuccess);
+    addresses[rank].resize(4096);
+    size_t bytes = 0;
+    ASSERT_EQ(api.getAddress(comms[rank], addresses[rank].data(), &bytes), onebitSuccess);
+    addresses[rank].resize(bytes);
+  }
+  const void* const pointers[] = {addresses[0].data(), addresses[1].data()};
+  const size_t sizes[] = {addresses[0].size(), addresses[1].size()};
+  EXPECT_EQ(api.connect(comms[0], pointers, sizes, 50), onebitTimeout);
+  EXPECT_THAT(started.log(), AllOf(HasSubstr("rank 0 waited 50 ms in vain for rank 1 (on "),
+                                   HasSubstr("by shared memory)")));
+  for (void* comm : comms) api.close(comm);
+}
+
+TEST(UcxSettingsTest, WrongValuesAreRefusedByName) {
+  const SettingTexts wrong[] = {{{"ONEBIT_UCX_EAGER_BYTES", "32769"}},
+                                {{"ONEBIT_UCX_EAGER_BYTES", "many"}},
+                                {{"ONEBIT_UCX_TLS", "tcp;rm"}},
+                                {{"ONEBIT_UCX_NET_DEVICES", "eth 0"}},
+                                {{"ONEBIT_UCX_SHARED_MEMORY", "yes"}}};
+  for (const SettingTexts& settings : wrong) {
+    const StartedTransport started(settings);
+    EXPECT_EQ(started.init_result(), onebitInvalidUsage);
+    EXPECT_THAT(started.log(), HasSubstr(settings.begin()->first));
+  }
+}
+
+TEST(UcxSettingsTest, UnknownDevicesAndTransportsAreErrorsThatListTheKnownOnes) {
+  const StartedTransport device(SettingTexts{{"ONEBIT_UCX_NET_DEVICES", "lo,nonesuch0"}});
+  EXPECT_EQ(device.init_result(), onebitInvalidUsage);
+  EXPECT_THAT(device.log(), AllOf(HasSubstr("\"nonesuch0\""), HasSubstr(" lo")));
+  const StartedTransport interfaces({}, "nonesuch1");
+  EXPECT_EQ(interfaces.init_result(), onebitInvalidUsage);
+  EXPECT_THAT(interfaces.log(), HasSubstr("ONEBIT_SOCKET_IFNAME"));
+  const StartedTransport tls(SettingTexts{{"ONEBIT_UCX_TLS", "pigeon"}});
+  EXPECT_NE(tls.init_result(), onebitSuccess);
+  EXPECT_THAT(tls.log(), HasSubstr("ONEBIT_UCX_TLS=pigeon"));
+}
+
+TEST(UcxSettingsTest, ASettingComesBeforeTheInterfacesOfTheLibrary) {
+  const StartedTransport started(SettingTexts{{"ONEBIT_UCX_NET_DEVICES", "lo"}}, "nonesuch1");
+  EXPECT_EQ(started.init_result(), onebitSuccess) << started.log();
+}
+
+TEST(UcxDescribeTest, TellsTheWay) {
+  const SettingTexts network = {{"ONEBIT_UCX_TLS", "tcp"}, {"ONEBIT_UCX_NET_DEVICES", "lo"}};
+  for (const auto& [settings, way] :
+       {std::pair{SettingTexts{}, "memory of this process"}, std::pair{network, "tcp over lo"}}) {
+    const StartedTransport started(settings);
+    OneRank rank(started);
+    char text[64] = "";
+    EXPECT_EQ(started.api().describePeer(rank.comm(), 0, text, sizeof text), onebitInvalidUsage);
+    ASSERT_EQ(rank.Connect(rank.address()), onebitSuccess) << started.log();
+    EXPECT_EQ(started.api().describePeer(rank.comm(), 0, text, sizeof text), onebitSuccess);
+    EXPECT_STREQ(text, way);
+    EXPECT_EQ(started.api().describePeer(rank.comm(), 1, text, sizeof text), onebitInvalidArgument);
+    ASSERT_EQ(started.api().abort(rank.comm()), onebitSuccess);
+    EXPECT_EQ(started.api().describePeer(rank.comm(), 0, text, sizeof text), onebitSuccess);
+  }
+}
+
+TEST(UcxProcessTest, LeavesTheSignalHandlersOfTheApplicationAlone) {
+  const StartedTransport started;
+  struct sigaction action {};
+  ASSERT_EQ(sigaction(SIGILL, nullptr, &action), 0);
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace onebit::ucx
