@@ -49,7 +49,11 @@ Status CheckRank(int rank, int ranks) {
 }
 
 // A single rank needs nothing to send by.
-Status Join(onebit::JoinOptions options, onebitComm_t* comm) {
+Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebitComm_t* comm) {
+  // Before anything else: a name that is wrong must not end as a time-out.
+  ONEBIT_ASSIGN_OR_RETURN(const std::string interfaces,
+                          onebit::SelectedInterfaces(MeetingOptionsOf(settings)));
+  onebit::Transport::UseInterfaces(interfaces);
   if (options.control.ranks == 1) options.transport = "local";
   ONEBIT_ASSIGN_OR_RETURN(auto joined, onebit::Comm::Join(options));
   *comm = new onebitComm_s(std::move(joined));
@@ -64,7 +68,7 @@ Status InitRank(onebitComm_t* comm, int ranks, const onebitUniqueId& id, int ran
   ONEBIT_ASSIGN_OR_RETURN(auto options, onebit::ParseCommConfig(config, *table, rank, ranks));
   ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId place, onebit::DecodeUniqueId(id.internal));
   options.locate = [place] { return onebit::Result<onebit::UniqueId>(place); };
-  return Join(std::move(options), comm);
+  return Join(std::move(options), table->settings, comm);
 }
 
 Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
@@ -85,7 +89,7 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
       onebit::MeetAt(launch.rendezvous, launch.rank, MeetingOptionsOf(table->settings)));
   options.locate = std::move(point.locate);
   options.is_location_final = point.is_final;
-  return Join(std::move(options), comm);
+  return Join(std::move(options), table->settings, comm);
 }
 
 }  // namespace

@@ -27,46 +27,56 @@ struct Tally {
   Amount sent;
   uint8_t exchange = UINT8_MAX;  // the first that is not over
   uint8_t exchanges = 0;
-  std::vector<uint32_t> missing;  // messages, by peer
+  std::vector<uint32_t> missing;   // messages of that exchange, by peer
+  std::vector<uint32_t> expected;  // and how many there are
   uint32_t untaken_peer = UINT32_MAX;
 };
+
+bool IsMessage(const Step& step) {
+  return step.kind == StepKind::kReceive || step.kind == StepKind::kSend;
+}
 
 Tally TallyOf(const CallProgress& progress) {
   const Plan& plan = progress.plan;
   Tally tally;
   tally.missing.resize(plan.ranks);
+  tally.expected.resize(plan.ranks);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
-    const bool is_receive = step.kind == StepKind::kReceive;
-    if (!is_receive && step.kind != StepKind::kSend) continue;
+    if (!IsMessage(step)) continue;
     const bool is_done = progress.states[i] == MessageState::kDone;
-    (is_receive ? tally.received : tally.sent).Add(step, is_done);
+    (step.kind == StepKind::kReceive ? tally.received : tally.sent).Add(step, is_done);
     tally.exchanges = std::max(tally.exchanges, step.exchange);
-    if (is_done) continue;
-    tally.exchange = std::min(tally.exchange, step.exchange);
-    if (is_receive) {
-      ++tally.missing[step.peer];
-    } else {
+    if (!is_done) tally.exchange = std::min(tally.exchange, step.exchange);
+  }
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    if (!IsMessage(step) || step.exchange != tally.exchange) continue;
+    const bool is_done = progress.states[i] == MessageState::kDone;
+    if (step.kind == StepKind::kReceive) {
+      ++tally.expected[step.peer];
+      if (!is_done) ++tally.missing[step.peer];
+    } else if (!is_done) {
       tally.untaken_peer = std::min(tally.untaken_peer, step.peer);
     }
   }
   return tally;
 }
 
-// Whom the call waits for. A message that is not taken is named only if none is missing: as a rule
-// it waits for what is missing itself.
-std::string LateText(const Tally& tally, uint32_t messages_per_peer,
-                     const std::function<std::string(uint32_t)>& path_of) {
+// Whom the call waits for: in the first exchange that is not over, since whoever is late there
+// keeps all others from the next. A message that is not taken is named only if none is missing: as
+// a rule it waits for what is missing itself.
+std::string LateText(const Tally& tally, const std::function<std::string(uint32_t)>& path_of) {
   std::string late;
   size_t named = 0;
   for (uint32_t peer = 0; peer < tally.missing.size(); ++peer) {
     if (tally.missing[peer] == 0) continue;
     if (++named > kNamedPeers) return late + ", ...";
-    AppendFormat(&late, "{}rank {} ({} of {} messages missing; {})", late.empty() ? "" : ", ", peer,
-                 tally.missing[peer], messages_per_peer, path_of(peer));
+    AppendFormat(&late, "{}rank {} ({} of {} messages missing, {})", late.empty() ? "" : ", ", peer,
+                 tally.missing[peer], tally.expected[peer], path_of(peer));
   }
   if (late.empty() && tally.untaken_peer != UINT32_MAX) {
-    late = Format("rank {} (does not take its message; {})", tally.untaken_peer,
+    late = Format("rank {} (does not take its message, {})", tally.untaken_peer,
                   path_of(tally.untaken_peer));
   }
   return late.empty() ? "nobody" : late;
@@ -82,7 +92,7 @@ std::string Describe(const CallProgress& progress,
       "sent; waiting for {}",
       progress.seconds, std::min(tally.exchange, tally.exchanges), tally.exchanges,
       tally.received.bytes, tally.received.all_bytes, tally.sent.bytes, tally.sent.all_bytes,
-      LateText(tally, progress.plan.messages_per_peer, path_of));
+      LateText(tally, path_of));
 }
 
 }  // namespace onebit

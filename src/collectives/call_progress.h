@@ -22,7 +22,7 @@ struct CallProgress {
 };
 
 // "0.5 s into the call, in exchange 1 of 2, 4096 of 8192 bytes received, 0 of 8192 sent; waiting
-// for rank 2 (3 of 4 messages missing; tcp over eth0)". `path_of` tells how a peer is reached.
+// for rank 2 (3 of 4 messages missing, tcp over eth0)". `path_of` tells how a peer is reached.
 std::string Describe(const CallProgress& progress,
                      const std::function<std::string(uint32_t peer)>& path_of);
 

@@ -136,6 +136,13 @@ Result<MeetingPoint> MeetAtFile(const Rendezvous& rendezvous, int rank, const st
 
 }  // namespace
 
+Result<std::string> SelectedInterfaces(const MeetingOptions& options) {
+  if (options.interfaces.empty()) return std::string();
+  ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
+  ONEBIT_ASSIGN_OR_RETURN(const auto selected, SelectInterfaces(interfaces, options.interfaces));
+  return NamesOf(selected);
+}
+
 std::string PlaceOfThisProcess() {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);

@@ -19,6 +19,9 @@ struct MeetingOptions {
   std::string secret_file;  // ONEBIT_SECRET_FILE; empty: none
 };
 
+// Names of the interfaces that the setting selects, "eth0,eth1"; "" if it is not set.
+Result<std::string> SelectedInterfaces(const MeetingOptions& options);
+
 // "host:pid" of this process.
 std::string PlaceOfThisProcess();
 

@@ -12,17 +12,36 @@
 namespace onebit {
 namespace {
 
-const onebitTransportHost kHost = {
-    .structSize = sizeof(onebitTransportHost),
-    .log = [](int level, const char* text) { LogLine(static_cast<LogLevel>(level), text); },
-    .setting = TransportSettingText,
-    .nowNs =
-        [] {
-          const auto now = std::chrono::steady_clock::now().time_since_epoch();
-          return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
-        },
-    .interfaces = "",
-};
+// What a transport complained of last on this thread: the cause of an error it is about to return,
+// for which the ABI has no text.
+thread_local std::string complaint;  // NOLINT: calls of the ABI say nothing of who made them
+
+void TakeLine(int level, const char* text) {
+  if (level <= static_cast<int>(LogLevel::kWarn)) complaint = text;
+  LogLine(static_cast<LogLevel>(level), text);
+}
+
+uint64_t NowNs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
+}
+
+// Lives as long as the process, like the transports that use it.
+onebitTransportHost& Host() {
+  static auto* host = new onebitTransportHost{.structSize = sizeof(onebitTransportHost),
+                                              .log = TakeLine,
+                                              .setting = TransportSettingText,
+                                              .nowNs = NowNs,
+                                              .interfaces = ""};
+  return *host;
+}
+
+// An error whose text ends with the complaint, if there is one.
+Status Explained(Code code, std::string text) {
+  if (!complaint.empty()) AppendFormat(&text, ": {}", complaint);
+  complaint.clear();
+  return {code, std::move(text)};
+}
 
 void ForwardPeerError(void* argument, int peer, onebitResult_t result, const char* text) {
   static_cast<PeerErrorSink*>(argument)->OnPeerError(peer, static_cast<Code>(result), text);
@@ -43,12 +62,21 @@ Result<Transport> Transport::Start(const onebitTransport* functions) {
   ONEBIT_TRY(CheckVersion(*functions));
   Transport transport;
   transport.functions_ = functions;
-  if (auto result = functions->init(&kHost, &transport.context_); result != onebitSuccess) {
-    return Error(static_cast<Code>(result), "transport failed to start (result {})",
-                 static_cast<int>(result));
+  complaint.clear();
+  if (auto result = functions->init(&Host(), &transport.context_); result != onebitSuccess) {
+    return Explained(static_cast<Code>(result),
+                     Format("transport failed to start (result {})", static_cast<int>(result)));
   }
   ONEBIT_ASSIGN_OR_RETURN(transport.properties_, PropertiesOf(functions, transport.context_));
   return transport;
+}
+
+void Transport::UseInterfaces(const std::string& names) {
+  // Kept for ever: transports have the pointer.
+  [[maybe_unused]] static const bool is_told = [&names] {
+    Host().interfaces = (new std::string(names))->c_str();
+    return true;
+  }();
 }
 
 Result<onebitTransportProperties> Transport::PropertiesOf(const onebitTransport* functions,
@@ -76,6 +104,7 @@ Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
       .peerErrorArgument = info.sink,
   };
   void* comm = nullptr;
+  complaint.clear();
   ONEBIT_TRY(endpoint.Check(transport.functions().open(transport.context(), &comm_info, &comm),
                             "open an endpoint"));
   endpoint.comm_ = comm;
@@ -95,8 +124,8 @@ Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
 Status Endpoint::Check(onebitResult_t result, const char* what, int peer) const {
   if (result == onebitSuccess) return OkStatus();
   const auto code = static_cast<Code>(result);
-  if (peer < 0) return Error(code, "transport {} failed to {}", name_, what);
-  return Error(code, "transport {} failed to {} rank {}", name_, what, peer);
+  if (peer < 0) return Explained(code, Format("transport {} failed to {}", name_, what));
+  return Explained(code, Format("transport {} failed to {} rank {}", name_, what, peer));
 }
 
 Result<std::vector<std::byte>> Endpoint::Address() const {
@@ -114,6 +143,7 @@ Status Endpoint::Connect(std::span<const std::vector<std::byte>> addresses, uint
     pointers.push_back(address.data());
     sizes.push_back(address.size());
   }
+  complaint.clear();
   return Check(functions_->connect(comm_, pointers.data(), sizes.data(), timeout_ms), "connect");
 }
 

@@ -31,6 +31,9 @@ class Transport {
   // Opens a plugin without starting it; one that is known already is not looked for again.
   static Result<const onebitTransport*> Open(std::string_view name,
                                              std::span<const std::string> folders);
+  // Tells transports that start from now on which network interfaces to use, "eth0,eth1". The first
+  // call counts: the setting it comes from never changes.
+  static void UseInterfaces(const std::string& names);
   // Refuses functions of another ABI version. `context` may be null, also before the start.
   static Result<onebitTransportProperties> PropertiesOf(const onebitTransport* functions,
                                                         void* context);

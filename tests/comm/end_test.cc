@@ -130,8 +130,8 @@ TEST(MissingRankTest, IsNamedWhenTheDeadlinePasses) {
       const Outcome& outcome = outcomes[rank];
       EXPECT_TRUE(outcome.result == onebitTimeout || outcome.result == onebitRemoteError);
       timeouts += outcome.result == onebitTimeout ? 1 : 0;
-      EXPECT_TRUE(Contains(outcome.text, "rank 2 (")) << outcome.text;
-      EXPECT_TRUE(Contains(outcome.text, "messages missing)")) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "waiting for rank 2 (")) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "messages missing, ")) << outcome.text;
       EXPECT_GE(outcome.seconds, kShortTimeoutMs / 1000.0 * 0.9);
       EXPECT_LT(outcome.seconds, kShortTimeoutMs / 1000.0 + 3);
     }

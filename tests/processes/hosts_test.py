@@ -44,13 +44,13 @@ def check_loss(two: hosts.TwoHosts, program: str, how: signal.Signals):
             assert when - since < 2.5, (when - since, text)
             if how == signal.SIGSTOP:
                 way = "shared memory" if rank == 2 else "tcp over eth0"
-                assert f"; {way})" in text, text
+                assert f", {way})" in text, text
     print(f"{how.name} of a rank on another host is known to all")
 
 
 def check_interface(two: hosts.TwoHosts, program: str):
     with start(two, [program, "1", "1000", "ef"], ONEBIT_SOCKET_IFNAME="eht0",
-               ONEBIT_RENDEZVOUS="") as running:
+               ONEBIT_RENDEZVOUS="/tmp/onebit-hosts-test") as running:
         line = running.ranks[0].wait_for("onebitCommInitEnv", 10)
         assert "eht0" in line, line
     with start(two, [program, "3", "1000", "ef"], ONEBIT_SOCKET_IFNAME="=eth0") as running:

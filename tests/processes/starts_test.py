@@ -25,8 +25,14 @@ def main() -> int:
                 assert status == 0, f"start {start}: exit {status}: {rank.lines}"
             assert not running.rendezvous.exists(), f"start {start}: the rendezvous file is left"
         slowest = max(slowest, time.monotonic() - begin)
-    after = job.leftovers() - before
-    assert not after, f"left behind: {after}"
+    # Other tests use this machine, too. What is theirs comes and goes; what is left stays.
+    left = job.leftovers() - before
+    for _ in range(20):
+        if not left:
+            break
+        time.sleep(0.5)
+        left &= job.leftovers()
+    assert not left, f"left behind: {left}"
     print(f"{starts} starts of 4 processes, the slowest took {slowest:.2f} s; nothing is left")
     return 0
 
