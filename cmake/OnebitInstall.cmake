@@ -20,7 +20,7 @@ install(DIRECTORY include/onebit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
 
 # Command-line companions of the library, where this configuration builds them.
 file(RELATIVE_PATH to_libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-foreach(tool onebit_info)
+foreach(tool onebit_info onebit_run)
   if(TARGET ${tool})
     set_target_properties(${tool} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libdir}")
     install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

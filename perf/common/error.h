@@ -3,8 +3,10 @@
 // Failures of a tool: wrong usage, and a library call that returned an error.
 #pragma once
 
+#include <cerrno>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -16,6 +18,9 @@ namespace onebit::perf {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;  // wrong data, or an error of the library or the system
 inline constexpr int kExitUsage = 2;   // the command line
+// Of programs that start others, as shells have it.
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
 
 // The command line is wrong; the text says what would be right.
 class UsageError : public std::runtime_error {
@@ -26,6 +31,19 @@ class UsageError : public std::runtime_error {
 class ToolError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+// A program cannot be started; the status is what a shell would end with.
+class StartError : public std::runtime_error {
+ public:
+  StartError(int status, const std::string& text) : std::runtime_error(text), status_(status) {}
+  int status() const { return status_; }
+
+ private:
+  int status_;
+};
+
+// What the last system call of this thread says.
+inline std::string ErrnoText() { return std::generic_category().message(errno); }
 
 // Throws the library's own text when `result` is an error. `call` names what was called. To be used
 // on the thread that made the call: the text belongs to it.

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,8 +20,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kLayoutVersion = 3;
-
-std::string ErrnoText() { return std::generic_category().message(errno); }
 
 const char* BoolText(bool value) { return value ? "true" : "false"; }
 

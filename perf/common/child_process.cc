@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// fork, a few calls that are allowed between fork and exec, exec; a pipe tells why exec failed.
+#include "perf/common/child_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "perf/common/error.h"
+
+namespace onebit::perf {
+namespace {
+
+std::vector<char*> Pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// In the child, where memory must not be allocated: whatever another thread was doing stays undone.
+[[noreturn]] void BecomeProgram(const ChildSpec& spec, char* const* arguments,
+                                char* const* environment, pid_t parent, int report) {
+  // Groups make it possible to reach what a rank has started itself.
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have died before it could be watched.
+  if (getppid() != parent) _exit(kExitFailed);
+
+  // Ignored by the parent for itself, and exec would keep it.
+  struct sigaction by_default = {};
+  by_default.sa_handler = SIG_DFL;
+  for (const int signal : {SIGPIPE, SIGTTIN}) sigaction(signal, &by_default, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+
+  const std::pair<int, int> streams[] = {{spec.standard_input, STDIN_FILENO},
+                                         {spec.standard_output, STDOUT_FILENO},
+                                         {spec.standard_error, STDERR_FILENO}};
+  bool is_ready = true;
+  for (const auto& [from, to] : streams) {
+    if (from >= 0) is_ready = dup2(from, to) == to && is_ready;
+  }
+  if (is_ready) execvpe(spec.program.c_str(), arguments, environment);
+  const int error = errno;
+  // If nobody can be told, the status still says that it failed.
+  if (write(report, &error, sizeof(error)) < 0) _exit(kExitFailed);
+  _exit(kExitNotFound);
+}
+
+// 0 if exec succeeded, which closed the other end; else its errno.
+int ReadReport(int report) {
+  int error = 0;
+  ssize_t size;
+  do {
+    size = read(report, &error, sizeof(error));
+  } while (size < 0 && errno == EINTR);
+  return size == sizeof(error) ? error : 0;
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (is_open()) close(number_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  if (this != &other) {
+    if (is_open()) close(number_);
+    number_ = other.Release();
+  }
+  return *this;
+}
+
+int Descriptor::Release() { return std::exchange(number_, -1); }
+
+Pipe MakePipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    throw ToolError(fmt::format("cannot make a pipe: {}", ErrnoText()));
+  }
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+pid_t StartChild(const ChildSpec& spec) {
+  Pipe report = MakePipe();
+  const std::vector<char*> arguments = Pointers(spec.arguments);
+  const std::vector<char*> environment = Pointers(spec.environment);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw ToolError(fmt::format("cannot start a process: {}", ErrnoText()));
+  if (child == 0) {
+    BecomeProgram(spec, arguments.data(), environment.data(), parent, report.write.number());
+  }
+  // Whoever comes first: it must be a group before anybody wants to signal it.
+  setpgid(child, child);
+  report.write = Descriptor();
+  const int error = ReadReport(report.read.number());
+  if (error == 0) return child;
+  waitpid(child, nullptr, 0);
+  const int status = error == ENOENT || error == ENOTDIR ? kExitNotFound : kExitNotExecutable;
+  throw StartError(status, fmt::format("cannot start {}: {}", spec.program,
+                                       std::generic_category().message(error)));
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Starts one program as a child that cannot outlive its parent.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace onebit::perf {
+
+// A file descriptor that closes itself; -1 is none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : number_(other.Release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  int number() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
+  int Release();
+
+ private:
+  int number_;
+};
+
+struct Pipe {
+  Descriptor read;
+  Descriptor write;
+};
+// Closed on exec. Throws ToolError.
+Pipe MakePipe();
+
+struct ChildSpec {
+  std::string program;                   // a path, or a name to look for in PATH
+  std::vector<std::string> arguments;    // argv, its first element included
+  std::vector<std::string> environment;  // "NAME=value"
+  // What becomes the child's standard streams; -1: the parent's.
+  int standard_input = -1;
+  int standard_output = -1;
+  int standard_error = -1;
+};
+
+// Starts the child as the leader of a process group of its own, with no signal blocked. It is
+// killed if this thread ends before it does.
+//
+// Throws StartError if the program cannot be run, ToolError if there can be no further process.
+pid_t StartChild(const ChildSpec& spec);
+
+}  // namespace onebit::perf

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Environment, meeting place and streams of the ranks; the supervisor does the rest.
+#include "perf/common/launcher.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "perf/common/child_process.h"
+#include "perf/common/error.h"
+#include "perf/common/supervisor.h"
+
+namespace onebit::perf {
+namespace {
+
+constexpr char kRendezvous[] = "ONEBIT_RENDEZVOUS";
+
+// What says which rank a process is. A rank of ours must not be told by somebody else, too.
+constexpr std::array<std::string_view, 10> kRankVariables = {"RANK",
+                                                             "WORLD_SIZE",
+                                                             "LOCAL_RANK",
+                                                             "LOCAL_WORLD_SIZE",
+                                                             "OMPI_COMM_WORLD_RANK",
+                                                             "OMPI_COMM_WORLD_SIZE",
+                                                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                                                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                                             "PMI_RANK",
+                                                             "PMI_SIZE"};
+
+// A folder of this user's, removed at the end.
+class PrivateFolder {
+ public:
+  PrivateFolder() {
+    const char* parent = std::getenv("TMPDIR");
+    path_ = fmt::format("{}/onebit_run-XXXXXX", parent != nullptr ? parent : "/tmp");
+    if (mkdtemp(path_.data()) == nullptr) {  // with mode 0700
+      throw ToolError(
+          fmt::format("cannot make a folder for the ranks to meet, {}: {}", path_, ErrnoText()));
+    }
+  }
+  ~PrivateFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  PrivateFolder(const PrivateFolder&) = delete;
+  PrivateFolder& operator=(const PrivateFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// What rank 0 reads. A terminal cannot be read from another process group, so it is relayed.
+Descriptor InputOfFirstRank(Supervisor* supervisor) {
+  if (isatty(STDIN_FILENO) != 1) return Descriptor();
+  Pipe pipe = MakePipe();
+  supervisor->Relay(InputRelay(STDIN_FILENO, std::move(pipe.write)));
+  return std::move(pipe.read);
+}
+
+Descriptor Tagged(int rank, int to, Supervisor* supervisor) {
+  Pipe pipe = MakePipe();
+  supervisor->Relay(LineRelay(std::move(pipe.read), to, fmt::format("[{}] ", rank)));
+  return std::move(pipe.write);
+}
+
+void StartRank(const LaunchOptions& options, int rank, const std::string& rendezvous,
+               Supervisor* supervisor) {
+  Descriptor input, output, error;
+  if (rank == 0) {
+    input = InputOfFirstRank(supervisor);
+  } else {
+    input = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+  if (options.is_output_tagged) {
+    output = Tagged(rank, STDOUT_FILENO, supervisor);
+    error = Tagged(rank, STDERR_FILENO, supervisor);
+  }
+  supervisor->Add(StartChild({.program = options.program,
+                              .arguments = options.arguments,
+                              .environment = RankEnvironment(rank, options.processes, rendezvous),
+                              .standard_input = input.number(),
+                              .standard_output = output.number(),
+                              .standard_error = error.number()}));
+}
+
+}  // namespace
+
+int Launch(const LaunchOptions& options) {
+  SignalGate signals;
+  std::optional<PrivateFolder> folder;  // outlives the supervisor, which ends all who use it
+  std::string rendezvous;
+  if (std::getenv(kRendezvous) == nullptr) rendezvous = folder.emplace().path() + "/rendezvous";
+  Supervisor supervisor(signals, options.tool, options.grace_seconds);
+  for (int rank = 0; rank < options.processes; ++rank) {
+    StartRank(options, rank, rendezvous, &supervisor);
+  }
+  return supervisor.Wait();
+}
+
+std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string& rendezvous) {
+  std::vector<std::string> variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (std::find(kRankVariables.begin(), kRankVariables.end(), name) == kRankVariables.end()) {
+      variables.emplace_back(text);
+    }
+  }
+  variables.push_back(fmt::format("RANK={}", rank));
+  variables.push_back(fmt::format("WORLD_SIZE={}", ranks));
+  variables.push_back(fmt::format("LOCAL_RANK={}", rank));
+  variables.push_back(fmt::format("LOCAL_WORLD_SIZE={}", ranks));
+  if (!rendezvous.empty()) variables.push_back(fmt::format("{}={}", kRendezvous, rendezvous));
+  return variables;
+}
+
+std::optional<int> LaunchedRank() {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) continue;
+    if (std::string_view(name) == "SLURM_PROCID" &&
+        std::getenv("SLURM_STEP_NUM_TASKS") == nullptr) {
+      continue;
+    }
+    int rank = 0;  // the library says what is wrong with a text that is no number
+    const std::string_view digits(text);
+    std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+    return rank;
+  }
+  return std::nullopt;
+}
+
+}  // namespace onebit::perf

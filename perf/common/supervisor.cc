@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One loop over signals, output and the clock. A child that has ended is left as it is, unreaped,
+// until all have: so long its number belongs to it, and to the group of what it has started.
+#include "perf/common/supervisor.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "perf/common/error.h"
+
+namespace onebit::perf {
+namespace {
+
+constexpr double kSecondsToTerminate = 2;
+constexpr int kSignalStatus = 128;  // what shells add to the number of a signal
+
+sigset_t WatchedSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  return set;
+}
+
+void SetHandler(int signal, void (*handler)(int), struct sigaction* former) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  sigaction(signal, &action, former);
+}
+
+}  // namespace
+
+SignalGate::SignalGate() {
+  const sigset_t watched = WatchedSignals();
+  descriptor_ = Descriptor(signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!descriptor_.is_open()) {
+    throw ToolError(fmt::format("cannot watch for signals: {}", ErrnoText()));
+  }
+  sigprocmask(SIG_BLOCK, &watched, &former_mask_);
+  // Whoever started us may ignore SIGCHLD, and then no child could be waited for.
+  SetHandler(SIGCHLD, SIG_DFL, &former_child_);
+  // A closed stdout and a terminal that is not ours are errors of write and read.
+  SetHandler(SIGPIPE, SIG_IGN, &former_pipe_);
+  SetHandler(SIGTTIN, SIG_IGN, &former_terminal_);
+}
+
+SignalGate::~SignalGate() {
+  sigaction(SIGCHLD, &former_child_, nullptr);
+  sigaction(SIGPIPE, &former_pipe_, nullptr);
+  sigaction(SIGTTIN, &former_terminal_, nullptr);
+  sigprocmask(SIG_SETMASK, &former_mask_, nullptr);
+}
+
+int SignalGate::Next() {
+  signalfd_siginfo info;
+  const ssize_t size = read(descriptor_.number(), &info, sizeof(info));
+  return size == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+Supervisor::Supervisor(SignalGate& signals, std::string tool, double grace_seconds)
+    : signals_(signals), tool_(std::move(tool)), grace_seconds_(grace_seconds) {}
+
+Supervisor::~Supervisor() {
+  // The whole groups: also what a rank started and left behind.
+  for (const Child& child : children_) kill(-child.pid, SIGKILL);
+  for (const Child& child : children_) {
+    while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+}
+
+int Supervisor::Wait() {
+  CollectEnded();  // some may have been faster than the start of the others
+  while (HasLiveChild()) {
+    WaitForEvents();
+    HandleSignals();
+    PumpOutputs(false);
+    if (deadline_ && Clock::now() >= *deadline_) Escalate();
+  }
+  // Nobody is left who could be asked: what ranks have started and not ended themselves goes, or it
+  // would hold their output open.
+  for (const Child& child : children_) kill(-child.pid, SIGKILL);
+  PumpOutputs(true);
+  if (first_failure_ == 0 && stop_signal_ != 0) return kSignalStatus + stop_signal_;
+  return first_failure_;
+}
+
+bool Supervisor::HasLiveChild() const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return !child.has_ended; });
+}
+
+void Supervisor::WaitForEvents() {
+  // poll() passes over negative descriptors, which are streams that have ended.
+  std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
+  for (const LineRelay& relay : outputs_) waits.push_back({relay.from(), POLLIN, 0});
+  const size_t first_input = waits.size();
+  for (const InputRelay& relay : inputs_) waits.push_back({relay.from(), POLLIN, 0});
+  int timeout_ms = -1;
+  if (deadline_) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
+    timeout_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
+  }
+  if (poll(waits.data(), waits.size(), timeout_ms) <= 0) return;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (waits[first_input + i].revents != 0) inputs_[i].Pump();
+  }
+}
+
+void Supervisor::HandleSignals() {
+  while (const int signal = signals_.Next()) {
+    if (signal == SIGCHLD) {
+      CollectEnded();
+      continue;
+    }
+    // A second one means: now.
+    const bool is_second = std::exchange(stop_signal_, signal) != 0;
+    SignalLive(signal);
+    if (is_second) {
+      Escalate();
+    } else if (stage_ == Stage::kRunning) {
+      Enter(Stage::kGrace);
+    }
+  }
+}
+
+void Supervisor::CollectEnded() {
+  for (size_t rank = 0; rank < children_.size(); ++rank) {
+    Child& child = children_[rank];
+    if (child.has_ended) continue;
+    siginfo_t info = {};
+    if (waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0) {
+      continue;
+    }
+    child.has_ended = true;
+    NoteEnd(rank, info.si_code, info.si_status);
+  }
+}
+
+void Supervisor::NoteEnd(size_t rank, int code, int status) {
+  if (code == CLD_EXITED && status == 0) return;
+  if (first_failure_ != 0) return;  // a consequence of it, most likely
+  const bool was_exit = code == CLD_EXITED;
+  first_failure_ = was_exit ? status : kSignalStatus + status;
+  if (stop_signal_ == 0) {
+    fmt::print(stderr, "{}: rank {} (pid {}) {}\n", tool_, rank, children_[rank].pid,
+               was_exit ? fmt::format("ended with status {}", status)
+                        : fmt::format("was killed by signal {} ({})", status, strsignal(status)));
+  }
+  if (stage_ == Stage::kRunning) Enter(Stage::kGrace);
+}
+
+void Supervisor::Enter(Stage stage) {
+  stage_ = stage;
+  const double seconds = stage == Stage::kGrace ? grace_seconds_ : kSecondsToTerminate;
+  deadline_ = Clock::now() +
+              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void Supervisor::Escalate() {
+  switch (stage_) {
+    case Stage::kRunning:
+    case Stage::kGrace:
+      fmt::print(stderr, "{}: terminating rank {}\n", tool_, LiveRanks());
+      SignalLive(SIGTERM);
+      Enter(Stage::kTerminating);
+      return;
+    case Stage::kTerminating:
+      fmt::print(stderr, "{}: killing rank {}\n", tool_, LiveRanks());
+      [[fallthrough]];
+    case Stage::kKilling:
+      SignalLive(SIGKILL);
+      Enter(Stage::kKilling);
+      return;
+  }
+}
+
+void Supervisor::SignalLive(int signal) {
+  for (const Child& child : children_) {
+    if (!child.has_ended) kill(-child.pid, signal);
+  }
+}
+
+void Supervisor::PumpOutputs(bool is_end) {
+  for (LineRelay& relay : outputs_) {
+    if (is_end ? relay.Finish() : relay.Pump()) continue;
+    // Nobody reads what we write: the job is of no use any more, as for any program in a pipe.
+    if (first_failure_ == 0) first_failure_ = kSignalStatus + SIGPIPE;
+    outputs_.clear();
+    SignalLive(SIGTERM);
+    if (stage_ == Stage::kRunning) Enter(Stage::kTerminating);
+    return;
+  }
+}
+
+std::string Supervisor::LiveRanks() const {
+  std::string text;
+  for (size_t rank = 0; rank < children_.size(); ++rank) {
+    if (!children_[rank].has_ended) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+  }
+  return text;
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,227 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""onebit_run starts, watches and ends the ranks of a job: launcher_test.py ONEBIT_RUN"""
+
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TOOL = ""
+OTHERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "ONEBIT_RENDEZVOUS")
+
+
+class LauncherTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "tmp").mkdir()
+        # Everything a rank starts inherits this, so that it can be found afterwards.
+        self.mark = f"ONEBIT_LAUNCHER_TEST_MARK={self.path}"
+        name, value = self.mark.split("=")
+        self.environment = {key: text for key, text in os.environ.items() if key not in OTHERS}
+        self.environment |= {name: value, "TMPDIR": str(self.path / "tmp")}
+
+    def tearDown(self) -> None:
+        # What was killed is gone at once, but for the moment the kernel takes.
+        deadline = time.monotonic() + 10
+        while self.leftover() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual(self.leftover(), [])
+
+    def leftover(self) -> list[str]:
+        """Processes of this test that live."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() not in (process / "environ").read_bytes().split(b"\0"):
+                    continue
+                if ") Z " not in (process / "stat").read_text():
+                    found.append((process / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def start(self, *arguments: str, **options) -> subprocess.Popen:
+        options = {"stdin": subprocess.DEVNULL, "env": self.environment, **options}
+        return subprocess.Popen([TOOL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, **options)
+
+    def run_tool(self, *arguments: str, standard_input: str = "", **environment: str):
+        return subprocess.run([TOOL, *arguments], input=standard_input, capture_output=True,
+                              text=True, timeout=60, env={**self.environment, **environment})
+
+    def shell(self, script: str, *options: str, ranks: int = 3, **environment: str):
+        return self.run_tool("-n", str(ranks), *options, "sh", "-c", script, **environment)
+
+    def wait_for_files(self, *names: str) -> None:
+        deadline = time.monotonic() + 30
+        while not all((self.path / name).exists() for name in names):
+            self.assertLess(time.monotonic(), deadline, f"{names} did not appear")
+            time.sleep(0.01)
+
+    def assert_no_folder_left(self) -> None:
+        self.assertEqual(list((self.path / "tmp").iterdir()), [])
+
+    def test_tells_every_rank_who_it_is(self):
+        result = self.shell("echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE")
+        self.assertEqual(result.returncode, 0, result)
+        self.assertEqual(sorted(result.stdout.split("\n")),
+                         ["", "0 3 0 3", "1 3 1 3", "2 3 2 3"])
+        self.assertEqual(result.stderr, "")
+
+    def test_ranks_meet_in_a_private_folder_that_goes_away(self):
+        result = self.shell('echo $ONEBIT_RENDEZVOUS; stat -c %a "${ONEBIT_RENDEZVOUS%/*}"; '
+                            'echo secret >"$ONEBIT_RENDEZVOUS.$RANK"')
+        lines = result.stdout.split()
+        self.assertEqual(lines.count("700"), 3, result)
+        self.assertEqual(len(set(lines)), 2, result)
+        self.assertIn(f"{self.path}/tmp/onebit_run-", lines[0])
+        self.assert_no_folder_left()
+
+    def test_a_meeting_place_of_the_user_is_kept(self):
+        result = self.shell("echo $ONEBIT_RENDEZVOUS; ls $TMPDIR", ONEBIT_RENDEZVOUS="host:1")
+        self.assertEqual(result.stdout, "host:1\n" * 3)
+
+    def test_other_launchers_ranks_are_not_passed_on(self):
+        result = self.shell("echo $PMI_RANK$OMPI_COMM_WORLD_SIZE$RANK", ranks=1, RANK="7",
+                            PMI_RANK="8", OMPI_COMM_WORLD_SIZE="9")
+        self.assertEqual(result.stdout, "0\n", result)
+
+    def test_arguments_arrive_as_they_are(self):
+        for separator in ([], ["--"]):
+            result = self.run_tool("-n", "1", *separator, "printf", "<%s>", "-n", "a b", "--", "",
+                                   "--help")
+            self.assertEqual(result.stdout, "<-n><a b><--><><--help>", result)
+
+    def test_input_is_for_rank_0(self):
+        result = self.run_tool("-n", "3", "sh", "-c", "sed s/^/$RANK:/", standard_input="a\nb\n")
+        self.assertEqual(result.stdout, "0:a\n0:b\n")
+
+    def test_a_terminal_is_relayed_to_rank_0(self):
+        terminal, ours = pty.openpty()
+        job = self.start("-n", "2", "sh", "-c", "sed s/^/$RANK:/", stdin=ours)
+        os.write(terminal, b"typed\n\x04")
+        self.assertEqual(job.communicate(timeout=30), ("0:typed\n", ""))
+        os.close(terminal)
+        os.close(ours)
+
+    def test_tags_whole_lines(self):
+        result = self.shell("printf 'one '; sleep 0.1; echo line; printf end; echo oops >&2",
+                            "--tag-output")
+        self.assertEqual(sorted(result.stdout.splitlines()),
+                         sorted(f"[{rank}] {text}" for rank in range(3)
+                                for text in ("one line", "end")))
+        self.assertEqual(sorted(result.stderr.splitlines()), [f"[{r}] oops" for r in range(3)])
+
+    def test_output_that_nobody_reads_ends_the_job(self):
+        job = self.start("-n", "2", "--tag-output", "yes")
+        job.stdout.readline()
+        job.stdout.close()
+        self.assertEqual(job.wait(timeout=30), 128 + signal.SIGPIPE)
+        job.stderr.close()
+        self.assert_no_folder_left()
+
+    def test_status_is_that_of_the_first_failure(self):
+        result = self.shell("if [ $RANK = 1 ]; then exit 7; fi; sleep 0.3; exit 9")
+        self.assertEqual(result.returncode, 7, result)
+        self.assertRegex(result.stderr, r"^onebit_run: rank 1 \(pid \d+\) ended with status 7\n$")
+
+    def test_survivors_may_speak_before_they_are_ended(self):
+        begin = time.monotonic()
+        result = self.shell("if [ $RANK = 0 ]; then kill -9 $$; fi; sleep 0.3; echo rank $RANK; "
+                            "trap '' TERM; sleep 60", "--grace", "1")
+        self.assertEqual(result.returncode, 128 + 9, result)
+        self.assertEqual(sorted(result.stdout.splitlines()), ["rank 1", "rank 2"])
+        self.assertRegex(result.stderr, r"rank 0 \(pid \d+\) was killed by signal 9 \(Killed\)\n"
+                                        r"onebit_run: terminating rank 1, 2\n"
+                                        r"onebit_run: killing rank 1, 2\n")
+        self.assertGreater(time.monotonic() - begin, 2.9)  # 1 s of grace, 2 s to terminate
+        self.assert_no_folder_left()
+
+    def test_what_ranks_started_is_ended_too(self):
+        result = self.shell("sleep 600 & sleep 601 & echo $RANK", "--tag-output", ranks=2)
+        self.assertEqual(result.returncode, 0, result)
+        self.assertEqual(sorted(result.stdout.splitlines()), ["[0] 0", "[1] 1"])
+
+    def test_signals_are_forwarded(self):
+        for name in ("INT", "TERM", "HUP"):
+            with self.subTest(name):
+                script = (f"trap 'echo got {name}; exit 5' {name}; "
+                          f"touch {self.path}/{name}$RANK; while :; do sleep 0.05; done")
+                job = self.start("-n", "2", "sh", "-c", script)
+                self.wait_for_files(f"{name}0", f"{name}1")
+                job.send_signal(getattr(signal, "SIG" + name))
+                stdout, _ = job.communicate(timeout=30)
+                self.assertEqual(stdout, f"got {name}\n" * 2)
+                self.assertEqual(job.returncode, 5)
+                self.assert_no_folder_left()
+
+    def test_an_interrupted_job_is_no_success(self):
+        job = self.start("-n", "2", "sh", "-c",
+                         f"trap 'exit 0' INT; touch {self.path}/$RANK; while :; do sleep 0.05; done")
+        self.wait_for_files("0", "1")
+        job.send_signal(signal.SIGINT)
+        job.communicate(timeout=30)
+        self.assertEqual(job.returncode, 128 + signal.SIGINT)
+
+    def test_a_second_signal_does_not_wait(self):
+        job = self.start("-n", "2", "--grace", "600", "sh", "-c",
+                         f"trap '' INT; touch {self.path}/$RANK; while :; do sleep 0.05; done")
+        self.wait_for_files("0", "1")
+        job.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        job.send_signal(signal.SIGINT)
+        job.communicate(timeout=30)
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM)
+
+    def test_ranks_die_with_their_launcher(self):
+        job = self.start("-n", "2", sys.executable, "-c",
+                         f"import os, pathlib, time; pathlib.Path('{self.path}', os.environ['RANK'])"
+                         ".touch(); time.sleep(600)")
+        self.wait_for_files("0", "1")
+        job.kill()
+        job.communicate(timeout=30)  # tearDown looks for them
+
+    def test_programs_that_cannot_run(self):
+        script = self.path / "script"
+        script.write_text("#!/nonexistent/interpreter\n")
+        script.chmod(0o755)
+        for program, status, text in (("/nonexistent/program", 127, "No such file or directory"),
+                                      ("nonexistent_program", 127, "cannot start nonexistent_program"),
+                                      ("/etc/passwd", 126, "Permission denied"),
+                                      (str(self.path), 126, "Permission denied"),
+                                      (str(script), 127, "No such file or directory")):
+            result = self.run_tool("-n", "2", program)
+            self.assertEqual(result.returncode, status, result)
+            self.assertIn(text, result.stderr)
+            self.assert_no_folder_left()
+        result = self.run_tool("-n", "2", "true", TMPDIR="/nonexistent/folder")
+        self.assertEqual(result.returncode, 1, result)
+        self.assertIn("/nonexistent/folder", result.stderr)
+
+    def test_wrong_command_lines(self):
+        for arguments, text in (([], "--np is required"), (["-n", "2"], "no program"),
+                                (["-n", "2", "--"], "no program"), (["-n", "0", "true"], "--np"),
+                                (["-n", "1025", "true"], "--np"), (["-n", "x", "true"], "--np"),
+                                (["-n", "2", "--nonsense", "true"], "--nonsense"),
+                                (["-n", "2", "--grace", "-1", "true"], "--grace"),
+                                (["-n", "2", "--grace", "nan", "true"], "--grace")):
+            result = self.run_tool(*arguments)
+            self.assertEqual(result.returncode, 2, result)
+            self.assertIn(text, result.stderr)
+            self.assertEqual(result.stdout, "")
+        result = self.run_tool("--help")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("Usage: onebit_run -n N", result.stdout)
+
+
+if __name__ == "__main__":
+    TOOL = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
