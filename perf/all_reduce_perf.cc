@@ -47,7 +47,7 @@ class AllReduce : public Collective {
   }
 
   // Every rank looks at its part of the result, which is the same on all.
-  ErrorNorm ErrorOf(const Case& row, std::span<const void* const> inputs, const void* output,
+  ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,
                     int rank) const override {
     const size_t share = (row.count + inputs.size() - 1) / inputs.size();
     const size_t begin = std::min(static_cast<size_t>(rank) * share, row.count);
@@ -55,7 +55,7 @@ class AllReduce : public Collective {
     ErrorNorm norm;
     for (size_t i = begin; i < end; ++i) {
       double exact = 0;
-      for (const void* input : inputs) exact += ElementAt(input, row.type, i);
+      for (const SeededInput& input : inputs) exact += input.At(i);
       if (row.op == onebitAvg) exact /= row.ranks;
       const double error = ElementAt(output, row.type, i) - exact;
       norm.error += error * error;

@@ -29,7 +29,7 @@ class AllReduceReference : public Reference {
   }
   const void* Expected(size_t call, int /*rank*/) const override { return expected_[call].data(); }
 
-  void Observe(std::span<const void* const>, std::span<const void* const>) override {}
+  void Observe(std::span<const void* const>, const void*) override {}
   uint64_t CountLostElements() override { return 0; }
 
  protected:
@@ -95,14 +95,14 @@ class FeedbackReference : public SignReference {
   FeedbackReference(const Case& row, const Options& options)
       : SignReference(row, options), mean_inputs_(row.count), outputs_(row.count) {}
 
-  void Observe(std::span<const void* const> inputs, std::span<const void* const> outputs) override {
+  void Observe(std::span<const void* const> inputs, const void* output) override {
     const double share = 1.0 / row_.ranks;
     const double output_share = row_.op == onebitSum ? share : 1.0;
     for (size_t i = 0; i < row_.count; ++i) {
       double sum = 0;
       for (const void* input : inputs) sum += ElementAt(input, row_.type, i);
       mean_inputs_[i] += sum * share;
-      outputs_[i] += ElementAt(outputs[0], row_.type, i) * output_share;
+      outputs_[i] += ElementAt(output, row_.type, i) * output_share;
     }
   }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "onebit/onebit.h"
+#include "perf/common/elements.h"
 #include "perf/common/options.h"
 
 namespace onebit::perf {
@@ -52,9 +53,9 @@ class Reference {
   // What `rank` must have received, bit for bit, in call `call` (0 is the first).
   virtual const void* Expected(size_t call, int rank) const = 0;
 
-  // Collects what went in and came out of the real collective in the last simulated call ...
-  virtual void Observe(std::span<const void* const> inputs,
-                       std::span<const void* const> outputs) = 0;
+  // Collects what went in and what rank 0 got out of the real collective in the last simulated call
+  // ...
+  virtual void Observe(std::span<const void* const> inputs, const void* output) = 0;
   // ... and counts the elements where input is neither in the output nor in a residual of the
   // model. Called once, after the last call.
   virtual uint64_t CountLostElements() = 0;
@@ -86,7 +87,7 @@ class Collective {
                              onebitCompressor_t compressor, onebitComm_t comm) const = 0;
 
   // Error of `rank`'s share of the result, the shares of all ranks together being all of it.
-  virtual ErrorNorm ErrorOf(const Case& row, std::span<const void* const> inputs,
+  virtual ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs,
                             const void* output, int rank) const = 0;
 
   virtual std::unique_ptr<Reference> MakeReference(const Case& row,

@@ -81,6 +81,17 @@ float ElementAt(const void* values, onebitDataType_t type, size_t i) {
   return kernels::reference::LoadElement(values, KernelType(type), i);
 }
 
+SeededInput::SeededInput(onebitDataType_t type, uint64_t seed, int rank)
+    : type_(KernelType(type)), stream_(Hash(seed * 4096 + static_cast<uint64_t>(rank))) {}
+
+float SeededInput::At(size_t index) const {
+  const float number = SeededNumber(Hash(stream_ + index));
+  if (type_ == kernels::DataType::kF32) return number;
+  uint16_t rounded;
+  kernels::reference::StoreElement(number, type_, 0, &rounded);
+  return kernels::reference::LoadElement(&rounded, type_, 0);
+}
+
 void FillSeeded(void* values, size_t count, onebitDataType_t type, uint64_t seed, int rank) {
   const uint64_t stream = Hash(seed * 4096 + static_cast<uint64_t>(rank));
   const kernels::DataType kernel_type = KernelType(type);

@@ -21,8 +21,19 @@ kernels::DataType KernelType(onebitDataType_t type);
 
 float ElementAt(const void* values, onebitDataType_t type, size_t i);
 
-// Fills with numbers of mean 0, standard deviation 1 and magnitude below 4, a pure function of
-// (seed, rank, index), rounded to `type`.
+// The input of one rank: numbers of mean 0, standard deviation 1 and magnitude below 4, a pure
+// function of (seed, rank, index), rounded to `type`. So every process knows those of all ranks.
+class SeededInput {
+ public:
+  SeededInput(onebitDataType_t type, uint64_t seed, int rank);
+  float At(size_t index) const;
+
+ private:
+  kernels::DataType type_;
+  uint64_t stream_;
+};
+
+// Writes the first `count` of them.
 void FillSeeded(void* values, size_t count, onebitDataType_t type, uint64_t seed, int rank);
 
 // Elements whose bytes differ, and the first of them.

@@ -29,7 +29,14 @@ class UsageError : public std::runtime_error {
 
 // Something failed while running.
 class ToolError : public std::runtime_error {
-  using std::runtime_error::runtime_error;
+ public:
+  // is_consequence: because another rank failed, which says so itself.
+  explicit ToolError(const std::string& text, bool is_consequence = false)
+      : std::runtime_error(text), is_consequence_(is_consequence) {}
+  bool is_consequence() const { return is_consequence_; }
+
+ private:
+  bool is_consequence_;
 };
 
 // A program cannot be started; the status is what a shell would end with.
@@ -50,7 +57,8 @@ inline std::string ErrnoText() { return std::generic_category().message(errno); 
 inline void Check(onebitResult_t result, const char* call) {
   if (result == onebitSuccess) return;
   throw ToolError(fmt::format("{}: {} ({}): {}", call, onebitGetErrorString(result),
-                              static_cast<int>(result), onebitGetLastError(nullptr)));
+                              static_cast<int>(result), onebitGetLastError(nullptr)),
+                  result == onebitRemoteError);
 }
 
 }  // namespace onebit::perf

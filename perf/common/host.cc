@@ -40,6 +40,7 @@ std::vector<std::string> LibraryEnvironment() {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view variable = *entry;
+    if (variable.starts_with("ONEBIT_SECRET=")) continue;
     if (variable.starts_with("ONEBIT_")) variables.emplace_back(variable);
   }
   return variables;

@@ -9,10 +9,17 @@
 namespace onebit::perf {
 
 std::string HostName();
+
+// Where a rank runs.
+struct RankPlace {
+  int pid = 0;
+  std::string host;
+};
+
 std::string ProcessorName();
 std::string LocalTime();  // "2025-01-31 23:59:59"
 
-// "NAME=value" of the variables that configure the library.
+// "NAME=value" of the variables that configure the library, but for what is secret.
 std::vector<std::string> LibraryEnvironment();
 
 }  // namespace onebit::perf

@@ -3,8 +3,6 @@
 // Writes what nccl-tests writes, row by row; a file that exists is left, and another name taken.
 #include "perf/common/json_report.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <utility>
 
@@ -23,21 +21,21 @@ constexpr int kLayoutVersion = 3;
 
 const char* BoolText(bool value) { return value ? "true" : "false"; }
 
-Json DevicesJson(const Options& options) {
+Json DevicesJson(std::span<const RankPlace> places) {
   Json devices = Json::array();
-  for (int rank = 0; rank < options.threads; ++rank) {
+  for (size_t rank = 0; rank < places.size(); ++rank) {
     devices.push_back({{"rank", rank},
                        {"group", 0},
-                       {"pid", getpid()},
-                       {"hostname", HostName()},
+                       {"pid", places[rank].pid},
+                       {"hostname", places[rank].host},
                        {"device", nullptr},  // host memory
                        {"device_info", ProcessorName()}});
   }
   return devices;
 }
 
-Json ConfigJson(const Options& options) {
-  Json config = {{"nthreads", options.threads},
+Json ConfigJson(const Options& options, std::span<const RankPlace> places) {
+  Json config = {{"nthreads", options.ranks.threads},
                  {"ngpus", 0},
                  {"minimum_bytes", options.sweep.min_bytes},
                  {"maximum_bytes", options.sweep.max_bytes}};
@@ -59,7 +57,7 @@ Json ConfigJson(const Options& options) {
   } else {
     config["block"] = options.block;
   }
-  config["devices"] = DevicesJson(options);
+  config["devices"] = DevicesJson(places);
   return config;
 }
 
@@ -74,13 +72,14 @@ Json MeasurementJson(const Measurement& measurement) {
 
 }  // namespace
 
-JsonReport::JsonReport(const Options& options, std::vector<std::string> arguments)
-    : options_(options) {
+JsonReport::JsonReport(const Options& options, std::span<const RankPlace> places,
+                       std::vector<std::string> arguments)
+    : options_(options), rank_count_(places.size()) {
   int version = 0;
   Check(onebitGetVersion(&version), "onebitGetVersion");
   report_ = {{"version", kLayoutVersion},    {"start_time", LocalTime()},
              {"args", std::move(arguments)}, {"env", LibraryEnvironment()},
-             {"onebit_version", version},    {"config", ConfigJson(options)}};
+             {"onebit_version", version},    {"config", ConfigJson(options, places)}};
 }
 
 void JsonReport::AddRow(const Row& row) {
@@ -95,7 +94,7 @@ void JsonReport::AddRow(const Row& row) {
                {"experiment_name", ""},
                {"mode", ModeName(options_.mode)},
                {"transport", options_.transport},
-               {"nranks", options_.threads},
+               {"nranks", rank_count_},
                {"wire_bytes", row.wire_bytes},
                {"wire_bytes_bound", row.wire_bytes_bound},
                {"rel_error", row.rel_error},

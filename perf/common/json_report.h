@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "perf/common/host.h"
 #include "perf/common/options.h"
 #include "perf/common/row.h"
 
@@ -19,7 +21,8 @@ namespace onebit::perf {
 
 class JsonReport {
  public:
-  JsonReport(const Options& options, std::vector<std::string> arguments);
+  JsonReport(const Options& options, std::span<const RankPlace> places,
+             std::vector<std::string> arguments);
 
   void AddRow(const Row& row);
   void AddError(const std::string& error);
@@ -29,6 +32,7 @@ class JsonReport {
 
  private:
   Options options_;
+  size_t rank_count_;
   nlohmann::ordered_json report_;
   nlohmann::ordered_json results_ = nlohmann::ordered_json::array();
   nlohmann::ordered_json errors_ = nlohmann::ordered_json::array();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 #include <fmt/format.h>
@@ -90,16 +91,6 @@ std::string ParseBlock(const std::string& text, int32_t* block) {
   return "";
 }
 
-std::string ParseTransport(const std::string& text, std::string* transport) {
-  const std::vector<std::string>& names = TransportNames();
-  if (std::find(names.begin(), names.end(), text) == names.end()) {
-    return fmt::format("there is no transport '{}' in this build; it has: {}", text,
-                       fmt::join(names, ", "));
-  }
-  *transport = text;
-  return "";
-}
-
 void AddSweepOptions(CLI::App& app, Options& options) {
   AddSize(app, "-b,--minbytes", "smallest message", "32M", &options.sweep.min_bytes);
   AddSize(app, "-e,--maxbytes", "largest message", "32M", &options.sweep.max_bytes);
@@ -122,7 +113,10 @@ void AddSweepOptions(CLI::App& app, Options& options) {
   AddNames<onebitRedOp_t>(app, "-o,--op", "reduction", {{"sum", onebitSum}, {"avg", onebitAvg}},
                           &options.ops);
   AddCount(app, "-t,--nthreads", "ranks, each a thread of this process", 1, kMaxRanks,
-           &options.threads);
+           &options.ranks.threads);
+  app.add_option("--procs", options.ranks.procs, kProcsHelp)
+      ->check(CLI::Range(1, kMaxProcesses).description(""))
+      ->type_name("N");
   app.add_option("-J,--output_file", options.json_path,
                  "also write a JSON report; a number is added if the file exists")
       ->type_name("FILE");
@@ -140,9 +134,7 @@ void AddCompressionOptions(CLI::App& app, Options& options) {
               }
               return fmt::format("'{}' is none of dense|sign|ef", text);
             });
-  AddParsed(
-      app, "--transport", "what carries the bytes", "NAME", options.transport,
-      [&options](const std::string& text) { return ParseTransport(text, &options.transport); });
+  app.add_option("--transport", options.ranks.transport, kTransportHelp)->type_name("NAME");
   AddParsed(app, "--scale", "scale of a block: root mean square or mean magnitude", "l1|l2", "l2",
             [&options](const std::string& text) {
               if (text != "l1" && text != "l2") return fmt::format("'{}' is none of l1|l2", text);
@@ -187,8 +179,10 @@ const std::vector<std::string>& TransportNames() {
 }
 
 std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
-                                    std::string_view description) {
+                                    std::string_view description,
+                                    std::optional<int> launched_rank) {
   Options options;
+  options.ranks.launched_rank = launched_rank;
   CLI::App app{std::string(description), std::string(tool)};
   app.get_formatter()->column_width(38);
   AddSweepOptions(app, options);
@@ -196,12 +190,17 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv, std::stri
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
+    if (options.ranks.is_speaker()) std::fputs(app.help().c_str(), stdout);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }
   CheckSweep(options.sweep);
+  options.ranks.is_threads_given = app.count("--nthreads") > 0;
+  const char* set_transport = std::getenv("ONEBIT_TRANSPORT");
+  const std::string problem = ProblemWith(options.ranks, set_transport);
+  if (!problem.empty()) throw UsageError(problem);
+  options.transport = TransportOf(options.ranks, set_transport);
   return options;
 }
 

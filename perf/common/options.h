@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "onebit/onebit.h"
+#include "perf/common/launcher.h"
+#include "perf/common/procs.h"
 #include "perf/common/sizes.h"
 
 namespace onebit::perf {
@@ -24,9 +26,9 @@ struct Options {
   int checks = 1;             // check passes per row, 0: none
   std::vector<onebitDataType_t> types = {onebitFloat32};
   std::vector<onebitRedOp_t> ops = {onebitSum};
-  int threads = 1;  // ranks
   Mode mode = Mode::kDense;
-  std::string transport = "local";
+  RankSource ranks;
+  std::string transport = "local";  // in use, given or not
   onebitScaleRule_t scale_rule = onebitScaleL2;
   int32_t block = 4096;   // elements per scale, or ONEBIT_BLOCK_TENSOR
   std::string json_path;  // empty: no report
@@ -37,9 +39,10 @@ struct Options {
 // Transports of this build.
 const std::vector<std::string>& TransportNames();
 
-// Reads the command line. Prints help to stdout and returns no value when asked for it; throws
-// UsageError when it is wrong.
+// Reads the command line of a process that a launcher has, or has not, made a rank. Prints help to
+// stdout and returns no value when asked for it; throws UsageError when it is wrong.
 std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
-                                    std::string_view description);
+                                    std::string_view description,
+                                    std::optional<int> launched_rank = LaunchedRank());
 
 }  // namespace onebit::perf

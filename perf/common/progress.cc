@@ -12,7 +12,7 @@
 namespace onebit::perf {
 
 // Rows go to stdout; if that is a file the line would be all there is to see, which is welcome.
-Progress::Progress() : is_terminal_(isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(bool is_wanted) : is_terminal_(is_wanted && isatty(STDERR_FILENO) == 1) {}
 
 void Progress::Show(std::string_view text) {
   if (!is_terminal_) return;

@@ -9,7 +9,8 @@ namespace onebit::perf {
 
 class Progress {
  public:
-  Progress();
+  // Nothing is written unless is_wanted.
+  explicit Progress(bool is_wanted);
   ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

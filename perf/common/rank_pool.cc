@@ -12,9 +12,9 @@
 
 namespace onebit::perf {
 
-RankPool::RankPool(int ranks, std::function<void()> release_others)
-    : release_others_(std::move(release_others)) {
-  for (int rank = 0; rank < ranks; ++rank) {
+RankPool::RankPool(int first, int ranks, std::function<void()> release_others)
+    : first_(first), release_others_(std::move(release_others)) {
+  for (int rank = first_; rank < first_ + ranks; ++rank) {
     threads_.emplace_back([this, rank] { Loop(rank); });
   }
 }
@@ -35,7 +35,7 @@ void RankPool::Run(const std::function<void(int rank)>& work) {
   changed_.notify_all();
   changed_.wait(lock, [this] { return running_ == 0; });
   work_ = nullptr;
-  if (has_failed_) throw ToolError(first_error_);
+  if (has_failed_) throw ToolError(first_error_, is_consequence_);
 }
 
 void RankPool::Loop(int rank) {
@@ -58,11 +58,15 @@ void RankPool::Loop(int rank) {
 
 void RankPool::Execute(int rank) {
   std::string error;
+  bool is_consequence = false;
   try {
     (*work_)(rank);
     return;
   } catch (const std::bad_alloc&) {
     error = "out of memory";
+  } catch (const ToolError& failure) {
+    error = failure.what();
+    is_consequence = failure.is_consequence();
   } catch (const std::exception& failure) {
     error = failure.what();
   }
@@ -70,6 +74,7 @@ void RankPool::Execute(int rank) {
     const std::lock_guard lock(mutex_);
     if (std::exchange(has_failed_, true)) return;
     first_error_ = fmt::format("rank {}: {}", rank, error);
+    is_consequence_ = is_consequence;
   }
   release_others_();
 }

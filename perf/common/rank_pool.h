@@ -15,9 +15,11 @@ namespace onebit::perf {
 
 class RankPool {
  public:
+  // For the ranks from `first` on.
+  //
   // release_others: called once, on the thread of the first rank that fails, while the others may
   // be blocked in a collective with it; it must make their calls return.
-  RankPool(int ranks, std::function<void()> release_others);
+  RankPool(int first, int ranks, std::function<void()> release_others);
   ~RankPool();
   RankPool(const RankPool&) = delete;
   RankPool& operator=(const RankPool&) = delete;
@@ -32,6 +34,7 @@ class RankPool {
   void Loop(int rank);
   void Execute(int rank);
 
+  const int first_;
   const std::function<void()> release_others_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -41,6 +44,7 @@ class RankPool {
   bool has_failed_ = false;
   bool is_stopping_ = false;
   std::string first_error_;
+  bool is_consequence_ = false;  // of a failure on a rank elsewhere
   std::vector<std::jthread> threads_;
 };
 

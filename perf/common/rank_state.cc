@@ -1,23 +1,45 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Makes the communicators of one group, and buffers on the thread of each rank.
+// Makes or joins communicators, and buffers on the thread of each rank.
 #include "perf/common/rank_state.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "perf/common/error.h"
 
 namespace onebit::perf {
+namespace {
 
-Ranks::Ranks(const Options& options)
-    : buffer_bytes_(std::max<size_t>(options.sweep.max_bytes, 1)),
-      states_(static_cast<size_t>(options.threads)) {
-  std::vector<onebitComm_t> comms(states_.size());
-  Check(onebitCommInitAll(comms.data(), options.threads, nullptr), "onebitCommInitAll");
-  for (size_t rank = 0; rank < states_.size(); ++rank) states_[rank].comm.reset(comms[rank]);
+std::vector<CommHandle> ThreadComms(int threads) {
+  std::vector<onebitComm_t> comms(static_cast<size_t>(threads));
+  Check(onebitCommInitAll(comms.data(), threads, nullptr), "onebitCommInitAll");
+  std::vector<CommHandle> handles;
+  for (onebitComm_t comm : comms) handles.emplace_back(comm);
+  return handles;
+}
+
+// A place that can travel.
+struct PlaceRecord {
+  int pid;
+  char host[64];
+};
+
+}  // namespace
+
+Ranks::Ranks(std::vector<CommHandle> comms, int first, size_t buffer_bytes)
+    : first_(first), buffer_bytes_(buffer_bytes), states_(comms.size()) {
+  count_ = CountOf(comms.front().get());
+  std::vector<onebitComm_t> borrowed;
+  for (size_t i = 0; i < comms.size(); ++i) {
+    borrowed.push_back(comms[i].get());
+    states_[i].comm = std::move(comms[i]);
+  }
   // Abort only marks a communicator, from any thread; the handles stay valid.
-  pool_ = std::make_unique<RankPool>(options.threads, [comms] {
-    for (onebitComm_t comm : comms) onebitCommAbort(comm);
+  pool_ = std::make_unique<RankPool>(first_, local_count(), [borrowed] {
+    for (onebitComm_t comm : borrowed) onebitCommAbort(comm);
   });
   pool_->Run([this](int rank) {
     state(rank).send = Buffer(buffer_bytes_);
@@ -25,16 +47,46 @@ Ranks::Ranks(const Options& options)
   });
 }
 
-std::vector<const void*> Ranks::sends() const {
-  std::vector<const void*> buffers;
-  for (const RankState& rank : states_) buffers.push_back(rank.send.data());
-  return buffers;
+Ranks::~Ranks() {
+  if (is_finished_ || are_all_local()) return;
+  for (RankState& state : states_) onebitCommAbort(state.comm.get());
 }
 
-std::vector<const void*> Ranks::recvs() const {
-  std::vector<const void*> buffers;
-  for (const RankState& rank : states_) buffers.push_back(rank.recv.data());
-  return buffers;
+void Ranks::Broadcast(std::span<std::byte> bytes, int root) {
+  pool().Run([&](int rank) { BroadcastBytes(state(rank).comm.get(), bytes, root); });
+}
+
+std::vector<RankPlace> Ranks::Places() {
+  const auto records = GatherFromAll([](int) {
+    PlaceRecord record = {.pid = getpid(), .host = {}};
+    const std::string host = HostName();
+    std::memcpy(record.host, host.data(), std::min(host.size(), sizeof(record.host) - 1));
+    return record;
+  });
+  std::vector<RankPlace> places;
+  for (const PlaceRecord& record : records) places.push_back({record.pid, record.host});
+  return places;
+}
+
+void Ranks::Finish() {
+  if (!are_all_local()) {
+    pool().Run(
+        [&](int rank) { Check(onebitCommFinalize(state(rank).comm.get()), "onebitCommFinalize"); });
+  }
+  is_finished_ = true;
+}
+
+std::unique_ptr<Ranks> MakeRanks(const Options& options) {
+  const size_t buffer_bytes = std::max<size_t>(options.sweep.max_bytes, 1);
+  if (!options.ranks.is_one_rank()) {
+    return std::make_unique<Ranks>(ThreadComms(options.ranks.threads), 0, buffer_bytes);
+  }
+  onebitComm_t comm = nullptr;
+  Check(JoinProcesses(options.transport, &comm), "onebitCommInitEnv");
+  std::vector<CommHandle> comms;
+  comms.emplace_back(comm);
+  const int rank = RankOf(comm);
+  return std::make_unique<Ranks>(std::move(comms), rank, buffer_bytes);
 }
 
 }  // namespace onebit::perf

@@ -17,17 +17,54 @@ namespace {
 
 constexpr int kCompressedCalls = 3;
 
-// One pass over one kind of buffers.
+// Where an output differs from what the reference expects.
+struct WrongElements {
+  uint64_t count = 0;
+  size_t first = 0;  // and its values
+  float got = 0;
+  float expected = 0;
+};
+
+// The inputs of all ranks in one call, for the reference. Those of ranks elsewhere are made anew.
+class AllInputs {
+ public:
+  explicit AllInputs(const Ranks& ranks) : remote_(static_cast<size_t>(ranks.count())) {}
+
+  std::vector<const void*> Fill(const Collective& collective, const Case& row, uint64_t seed,
+                                const Ranks& ranks) {
+    std::vector<const void*> inputs;
+    for (int rank = 0; rank < ranks.count(); ++rank) {
+      if (ranks.is_local(rank)) {
+        inputs.push_back(ranks.state(rank).send.data());
+        continue;
+      }
+      Buffer& buffer = remote_[static_cast<size_t>(rank)];
+      const size_t elements = collective.ShapeOf(row, rank).send_elements;
+      if (buffer.data() == nullptr) buffer = Buffer(elements * ElementBytes(row.type));
+      FillSeeded(buffer.data(), elements, row.type, seed, rank);
+      inputs.push_back(buffer.data());
+    }
+    return inputs;
+  }
+
+ private:
+  std::vector<Buffer> remote_;  // [rank]; of one row
+};
+
+// One pass over one kind of buffers. The process of rank 0 has the reference; from the others it
+// gets hashes of their outputs, and the output itself where that is not what it must be.
 class Pass {
  public:
-  Pass(const Collective& collective, const Case& row, Ranks& ranks, Reference& reference,
-       bool is_in_place)
+  // reference and inputs: null where rank 0 is not.
+  Pass(const Collective& collective, const Case& row, Ranks& ranks, Reference* reference,
+       AllInputs* inputs, bool is_in_place)
       : collective_(collective),
         row_(row),
         ranks_(ranks),
         reference_(reference),
+        inputs_(inputs),
         is_in_place_(is_in_place),
-        differences_(static_cast<size_t>(ranks.count())) {}
+        found_(static_cast<size_t>(ranks.count())) {}
 
   void ResetCompressors() {
     ranks_.pool().Run([this](int rank) {
@@ -42,9 +79,15 @@ class Pass {
       FillSeeded(ranks_.state(rank).send.data(), ShapeOf(rank).send_elements, row_.type, seed,
                  rank);
     });
-    if (!is_in_place_) reference_.Advance(ranks_.sends());
+    std::vector<const void*> inputs;
+    const bool has_model_call = reference_ != nullptr && !is_in_place_;
+    if (has_model_call) {
+      inputs = inputs_->Fill(collective_, row_, seed, ranks_);
+      reference_->Advance(inputs);
+    }
     ranks_.pool().Run([&](int rank) { CallRank(call, rank); });
-    if (!is_in_place_) reference_.Observe(ranks_.sends(), ranks_.recvs());
+    if (has_model_call) reference_->Observe(inputs, ranks_.state(0).recv.data());
+    if (!ranks_.are_all_local()) CompareRemote(call);
     for (int rank = 0; rank < ranks_.count(); ++rank) Note(call, rank);
   }
 
@@ -53,15 +96,20 @@ class Pass {
 
  private:
   Shape ShapeOf(int rank) const { return collective_.ShapeOf(row_, rank); }
+  size_t OutputBytes(int rank) const {
+    return ShapeOf(rank).recv_elements * ElementBytes(row_.type);
+  }
+  const void* Expected(int call, int rank) const {
+    return reference_->Expected(static_cast<size_t>(call), rank);
+  }
 
   void CallRank(int call, int rank) {
     RankState& state = ranks_.state(rank);
     const Shape shape = ShapeOf(rank);
     const size_t element_bytes = ElementBytes(row_.type);
-    const size_t recv_bytes = shape.recv_elements * element_bytes;
     const std::byte* send = state.send.data();
     // What an earlier call left must not pass for a result.
-    if (recv_bytes > 0) std::memset(state.recv.data(), 0xa5, recv_bytes);
+    if (OutputBytes(rank) > 0) std::memset(state.recv.data(), 0xa5, OutputBytes(rank));
     if (is_in_place_) {
       std::byte* start = state.recv.data() + shape.in_place_send_offset * element_bytes;
       if (shape.send_elements > 0) std::memcpy(start, send, shape.send_elements * element_bytes);
@@ -69,31 +117,65 @@ class Pass {
     }
     Check(collective_.Run(row_, send, state.recv.data(), state.compressor.get(), state.comm.get()),
           collective_.call());
-    differences_[static_cast<size_t>(rank)] =
-        CompareElements(state.recv.data(), reference_.Expected(static_cast<size_t>(call), rank),
-                        shape.recv_elements, row_.type);
+    if (reference_ != nullptr) Compare(call, rank, state.recv.data());
+  }
+
+  void Compare(int call, int rank, const void* output) {
+    const void* expected = Expected(call, rank);
+    const Difference difference =
+        CompareElements(output, expected, ShapeOf(rank).recv_elements, row_.type);
+    WrongElements& wrong = found_[static_cast<size_t>(rank)];
+    wrong = {.count = difference.count, .first = difference.first};
+    if (difference.count == 0) return;
+    wrong.got = ElementAt(output, row_.type, difference.first);
+    wrong.expected = ElementAt(expected, row_.type, difference.first);
+  }
+
+  // All processes take part. An output with the right hash is right; one that has not is fetched.
+  void CompareRemote(int call) {
+    const auto hashes = ranks_.GatherFromAll([&](int rank) {
+      return HashBytes({ranks_.state(rank).recv.data(), OutputBytes(rank)});
+    });
+    std::vector<std::byte> is_wrong(hashes.size());
+    for (int rank = 0; reference_ != nullptr && rank < ranks_.count(); ++rank) {
+      if (ranks_.is_local(rank)) continue;
+      const auto* expected = static_cast<const std::byte*>(Expected(call, rank));
+      const auto at = static_cast<size_t>(rank);
+      found_[at] = {};
+      is_wrong[at] = std::byte{hashes[at] != HashBytes({expected, OutputBytes(rank)})};
+    }
+    ranks_.Broadcast(is_wrong, 0);
+    for (int rank = 0; rank < ranks_.count(); ++rank) {
+      if (is_wrong[static_cast<size_t>(rank)] != std::byte{0}) FetchAndCompare(call, rank);
+    }
+  }
+
+  void FetchAndCompare(int call, int rank) {
+    const size_t bytes = OutputBytes(rank);
+    Buffer copy(bytes);
+    if (ranks_.is_local(rank)) std::memcpy(copy.data(), ranks_.state(rank).recv.data(), bytes);
+    ranks_.Broadcast({copy.data(), bytes}, rank);
+    if (reference_ != nullptr) Compare(call, rank, copy.data());
   }
 
   void Note(int call, int rank) {
-    const Difference& difference = differences_[static_cast<size_t>(rank)];
-    wrong_ += difference.count;
-    if (difference.count == 0 || !problem_.empty()) return;
+    const WrongElements& wrong = found_[static_cast<size_t>(rank)];
+    wrong_ += wrong.count;
+    if (wrong.count == 0 || !problem_.empty()) return;
     problem_ = fmt::format(
         "{} bytes, {}, call {} from fresh residuals: rank {} has {} wrong elements, the first is "
         "element {}: {} instead of {}",
         row_.count * ElementBytes(row_.type), is_in_place_ ? "in place" : "out of place", call + 1,
-        rank, difference.count, difference.first,
-        ElementAt(ranks_.state(rank).recv.data(), row_.type, difference.first),
-        ElementAt(reference_.Expected(static_cast<size_t>(call), rank), row_.type,
-                  difference.first));
+        rank, wrong.count, wrong.first, wrong.got, wrong.expected);
   }
 
   const Collective& collective_;
   const Case& row_;
   Ranks& ranks_;
-  Reference& reference_;
+  Reference* reference_;
+  AllInputs* inputs_;
   const bool is_in_place_;
-  std::vector<Difference> differences_;  // of the last call, [rank]
+  std::vector<WrongElements> found_;  // in the last call, [rank]
   uint64_t wrong_ = 0;
   std::string problem_;
 };
@@ -104,10 +186,12 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
                      Ranks& ranks) {
   CheckResult result;
   const int calls = options.is_compressed() ? kCompressedCalls : 1;
+  AllInputs inputs(ranks);
   for (int pass = 0; pass < options.checks; ++pass) {
-    const std::unique_ptr<Reference> reference = collective.MakeReference(row, options);
+    std::unique_ptr<Reference> reference;
+    if (ranks.has_root()) reference = collective.MakeReference(row, options);
     for (bool is_in_place : {false, true}) {
-      Pass checked(collective, row, ranks, *reference, is_in_place);
+      Pass checked(collective, row, ranks, reference.get(), &inputs, is_in_place);
       checked.ResetCompressors();
       for (int call = 0; call < calls; ++call) {
         checked.Call(call, 1 + static_cast<uint64_t>(pass * calls + call));
@@ -115,7 +199,7 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
       (is_in_place ? result.wrong_in_place : result.wrong_out_of_place) += checked.wrong();
       if (result.problem.empty()) result.problem = checked.problem();
     }
-    const uint64_t lost = reference->CountLostElements();
+    const uint64_t lost = reference == nullptr ? 0 : reference->CountLostElements();
     result.wrong_out_of_place += lost;
     if (lost > 0 && result.problem.empty()) {
       result.problem = fmt::format(
@@ -123,21 +207,26 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
           row.count * ElementBytes(row.type), lost);
     }
   }
+  ranks.pool().Run([&](int rank) {
+    FillSeeded(ranks.state(rank).send.data(), collective.ShapeOf(row, rank).send_elements, row.type,
+               kTimedSeed, rank);
+  });
   return result;
 }
 
 double RelativeErrorOfFirstCall(const Collective& collective, const Case& row, Ranks& ranks) {
+  std::vector<SeededInput> inputs;
+  for (int rank = 0; rank < ranks.count(); ++rank) {
+    inputs.emplace_back(row.type, kTimedSeed, rank);
+  }
   ranks.pool().Run([&](int rank) {
     RankState& state = ranks.state(rank);
     Check(collective.Run(row, state.send.data(), state.recv.data(), state.compressor.get(),
                          state.comm.get()),
           collective.call());
   });
-  std::vector<ErrorNorm> shares(static_cast<size_t>(ranks.count()));
-  const std::vector<const void*> sends = ranks.sends();
-  ranks.pool().Run([&](int rank) {
-    shares[static_cast<size_t>(rank)] =
-        collective.ErrorOf(row, sends, ranks.state(rank).recv.data(), rank);
+  const std::vector<ErrorNorm> shares = ranks.GatherFromAll([&](int rank) {
+    return collective.ErrorOf(row, inputs, ranks.state(rank).recv.data(), rank);
   });
   ErrorNorm total;
   for (const ErrorNorm& share : shares) {

@@ -18,14 +18,18 @@ struct CheckResult {
   std::string problem;  // the first wrong element, in words; empty if there is none
 };
 
+// What the send buffers hold outside CheckRow: SeededInput of this seed.
+inline constexpr uint64_t kTimedSeed = 0;
+
 // A pass makes 3 calls from fresh residuals in compressed modes, else one. Every rank's bytes must
-// be those of the reference, so ranks are equal when they are right. Overwrites the send buffers
-// with other seeded data.
+// be those of the reference, so ranks are equal when they are right. Inputs are of other seeds; the
+// send buffers hold the usual one at the end, as at the beginning. Only the process of rank 0 runs
+// the reference and has a result to tell; on the others it is empty.
 CheckResult CheckRow(const Collective& collective, const Case& row, const Options& options,
                      Ranks& ranks);
 
 // Makes the first call from fresh residuals on the data in the send buffers. Returns its error
-// relative to the exact result, in the 2-norm.
+// relative to the exact result, in the 2-norm, on every process.
 double RelativeErrorOfFirstCall(const Collective& collective, const Case& row, Ranks& ranks);
 
 }  // namespace onebit::perf

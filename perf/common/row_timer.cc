@@ -145,12 +145,10 @@ RankSamples TimeRank(RankTimer& timer, onebitCompressor_t compressor, const Case
 
 RowTimes TimeRow(const Collective& collective, const Case& row, const Options& options,
                  Ranks& ranks) {
-  std::vector<RankSamples> samples(static_cast<size_t>(ranks.count()));
-  ranks.pool().Run([&](int rank) {
+  const std::vector<RankSamples> samples = ranks.GatherFromAll([&](int rank) {
     RankState& state = ranks.state(rank);
     RankTimer timer(collective, row, state, ranks.buffer_bytes(), rank);
-    samples[static_cast<size_t>(rank)] =
-        TimeRank(timer, state.compressor.get(), row, options.iterations);
+    return TimeRank(timer, state.compressor.get(), row, options.iterations);
   });
 
   RowTimes times;

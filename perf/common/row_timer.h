@@ -22,8 +22,8 @@ struct RowTimes {
   uint64_t messages = 0;
 };
 
-// The send buffers hold data and the compressors of `ranks` are those of the row. Leaves both as
-// usable as before, with other residuals.
+// The same on every process. The send buffers hold data and the compressors of `ranks` are those of
+// the row. Leaves both as usable as before, with other residuals.
 RowTimes TimeRow(const Collective& collective, const Case& row, const Options& options,
                  Ranks& ranks);
 

@@ -3,9 +3,13 @@
 // Measures, checks and reports row after row.
 #include "perf/common/sweep.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,15 +38,21 @@ onebitCompressorConfig_t CompressorConfig(const Collective& collective, const Op
 
 class Sweep {
  public:
-  Sweep(const Collective& collective, const Options& options, std::optional<JsonReport>& json)
-      : collective_(collective), options_(options), json_(json), ranks_(options) {}
+  // `ranks` and `json` are borrowed; json has no value where nothing is reported.
+  Sweep(const Collective& collective, const Options& options, Ranks& ranks,
+        std::optional<JsonReport>& json)
+      : collective_(collective),
+        options_(options),
+        json_(json),
+        ranks_(ranks),
+        progress_(ranks.has_root()) {}
 
   // All rows of all types and ops.
   void Run() {
     for (onebitDataType_t type : options_.types) {
       ranks_.pool().Run([&](int rank) {
         const size_t elements = ranks_.buffer_bytes() / ElementBytes(type);
-        FillSeeded(ranks_.state(rank).send.data(), elements, type, 0, rank);
+        FillSeeded(ranks_.state(rank).send.data(), elements, type, kTimedSeed, rank);
       });
       for (onebitRedOp_t op : options_.ops) {
         WarmUp(type, op);
@@ -143,7 +153,7 @@ class Sweep {
   // exchanges with every peer, in as many segments as messages were counted.
   WireFacts WireFactsOf(const Case& row_case, uint64_t messages) {
     if (row_case.ranks == 1) return {};
-    onebitCompressor_t compressor = ranks_.state(0).compressor.get();
+    onebitCompressor_t compressor = ranks_.state(ranks_.first()).compressor.get();
     if (compressor == nullptr) {
       const uint64_t per_segment = 2 * static_cast<uint64_t>(row_case.ranks - 1);
       return {2, messages / per_segment};
@@ -155,6 +165,7 @@ class Sweep {
   }
 
   void Report(const Row& row) {
+    if (!ranks_.has_root()) return;
     progress_.Clear();
     fmt::print("{}", RowText(row));
     std::fflush(stdout);
@@ -171,43 +182,78 @@ class Sweep {
   const Collective& collective_;
   const Options& options_;
   std::optional<JsonReport>& json_;
-  Ranks ranks_;
+  Ranks& ranks_;
   Progress progress_;
   uint64_t wrong_ = 0;
   double bus_gbps_sum_ = 0;
   int bus_gbps_count_ = 0;
 };
 
-// The run after the command line was understood. Throws ToolError.
+// What one process says of a run: everything, or nothing where rank 0 is elsewhere.
+class Output {
+ public:
+  Output(const Options& options, const Collective& collective, std::span<const RankPlace> places,
+         std::vector<std::string> arguments)
+      : tool_(collective.tool()), is_speaker_(options.ranks.is_speaker()) {
+    if (!is_speaker_) return;
+    if (!options.json_path.empty()) {
+      file_.emplace(options.json_path);
+      json_.emplace(options, places, std::move(arguments));
+      fmt::print("# Writing JSON output to {}\n", file_->path());
+    }
+    fmt::print("{}", HeaderText(tool_, options, places));
+    std::fflush(stdout);
+  }
+
+  std::optional<JsonReport>& json() { return json_; }
+
+  void Finish(uint64_t wrong, double bus_gbps) {
+    if (is_speaker_) fmt::print("{}", FooterText(tool_, wrong, bus_gbps));
+    Write(wrong, bus_gbps);
+  }
+
+  // The report has the rows so far and the reason why there are no more.
+  void Fail(const std::string& error, uint64_t wrong, double bus_gbps) {
+    if (json_) json_->AddError(error);
+    Write(wrong, bus_gbps);
+  }
+
+ private:
+  void Write(uint64_t wrong, double bus_gbps) {
+    if (json_) file_->Write(std::move(*json_).Finish(wrong, bus_gbps));
+  }
+
+  const std::string_view tool_;
+  const bool is_speaker_;
+  std::optional<ReportFile> file_;
+  std::optional<JsonReport> json_;
+};
+
+std::vector<RankPlace> ThreadPlaces(int threads) {
+  return {static_cast<size_t>(threads), RankPlace{getpid(), HostName()}};
+}
+
+// The run after the command line was understood. Throws ToolError, and UsageError for a bad path.
 int RunOptions(const Options& options, const Collective& collective,
                std::vector<std::string> arguments) {
-  std::optional<ReportFile> file;
-  std::optional<JsonReport> json;
-  if (!options.json_path.empty()) {
-    file.emplace(options.json_path);
-    json.emplace(options, std::move(arguments));
-    fmt::print("# Writing JSON output to {}\n", file->path());
-  }
-  fmt::print("{}", HeaderText(collective.tool(), options));
-  std::fflush(stdout);
-
+  std::unique_ptr<Ranks> ranks;
+  // Processes are joined before anything can fail in one of them: the others would wait for it.
+  if (options.ranks.is_one_rank()) ranks = MakeRanks(options);
+  Output output(options, collective, ranks ? ranks->Places() : ThreadPlaces(options.ranks.threads),
+                std::move(arguments));
   std::optional<Sweep> sweep;
   const auto wrong = [&] { return sweep ? sweep->wrong() : 0; };
   const auto bus_gbps = [&] { return sweep ? sweep->average_bus_gbps() : 0; };
-  const auto write_json = [&] {
-    if (json) file->Write(std::move(*json).Finish(wrong(), bus_gbps()));
-  };
   try {
-    sweep.emplace(collective, options, json);
+    if (!ranks) ranks = MakeRanks(options);
+    sweep.emplace(collective, options, *ranks, output.json());
     sweep->Run();
+    ranks->Finish();
   } catch (const std::exception& error) {
-    // The report has the rows so far and the reason why there are no more.
-    if (json) json->AddError(error.what());
-    write_json();
+    output.Fail(error.what(), wrong(), bus_gbps());
     throw;
   }
-  fmt::print("{}", FooterText(collective.tool(), wrong(), bus_gbps()));
-  write_json();
+  output.Finish(wrong(), bus_gbps());
   return wrong() == 0 ? kExitOk : kExitFailed;
 }
 
@@ -215,14 +261,28 @@ int RunOptions(const Options& options, const Collective& collective,
 
 int RunSweepTool(int argc, const char* const* argv, const Collective& collective,
                  std::string_view description) {
+  // All ranks of a job have the same command line; one of them complains.
+  const bool is_speaker = LaunchedRank().value_or(0) == 0;
   try {
     const std::optional<Options> options = ParseOptions(argc, argv, collective.tool(), description);
     if (!options) return kExitOk;
+    if (options->ranks.procs > 0) {
+      return LaunchSelf(collective.tool(), options->ranks.procs, argc, argv);
+    }
     return RunOptions(*options, collective, {argv, argv + argc});
   } catch (const UsageError& error) {
+    if (!is_speaker) return kExitUsage;
     fmt::print(stderr, "{}: {}\nRun {} --help for the options.\n", collective.tool(), error.what(),
                collective.tool());
     return kExitUsage;
+  } catch (const StartError& error) {
+    fmt::print(stderr, "{}: {}\n", collective.tool(), error.what());
+    return error.status();
+  } catch (const ToolError& error) {
+    if (is_speaker || !error.is_consequence()) {
+      fmt::print(stderr, "{}: {}\n", collective.tool(), error.what());
+    }
+    return kExitFailed;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "{}: out of memory\n", collective.tool());
     return kExitFailed;

@@ -3,8 +3,6 @@
 // Formats columns as nccl-tests does.
 #include "perf/common/table.h"
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include "perf/common/elements.h"
@@ -49,9 +47,27 @@ std::string ColumnLine(std::string_view size, std::string_view count, std::strin
                      half);
 }
 
+// One line for the threads of a process, or one for each process.
+std::string PlacesText(const Options& options, std::span<const RankPlace> places) {
+  std::string text;
+  const auto add = [&text](const std::string& ranks, const RankPlace& place) {
+    text += fmt::format("#  {} Pid {:6} on {:>10} host memory, {}\n", ranks, place.pid, place.host,
+                        ProcessorName());
+  };
+  if (!options.ranks.is_one_rank()) {
+    add(fmt::format("Ranks 0-{}", places.size() - 1), places.front());
+    return text;
+  }
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    add(fmt::format("Rank {:2}", rank), places[rank]);
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string HeaderText(std::string_view tool, const Options& options) {
+std::string HeaderText(std::string_view tool, const Options& options,
+                       std::span<const RankPlace> places) {
   const SweepRange& sweep = options.sweep;
   const bool has_factor = sweep.step_factor > 1;
   std::string text =
@@ -59,18 +75,17 @@ std::string HeaderText(std::string_view tool, const Options& options) {
   text += fmt::format(
       "# nThread {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} validation: "
       "{}\n",
-      options.threads, sweep.min_bytes, sweep.max_bytes,
+      options.ranks.threads, sweep.min_bytes, sweep.max_bytes,
       has_factor ? sweep.step_factor : sweep.step_bytes, has_factor ? "factor" : "bytes",
       options.warmup_iterations, options.iterations, options.checks);
   text += fmt::format("# mode: {} transport: {} nranks: {}", ModeName(options.mode),
-                      options.transport, options.threads);
+                      options.transport, places.size());
   if (options.is_compressed()) {
     text += fmt::format(
         " scale: {} block: {}", options.scale_rule == onebitScaleL1 ? "l1" : "l2",
         options.block == ONEBIT_BLOCK_TENSOR ? "tensor" : fmt::format("{}", options.block));
   }
-  text += fmt::format("\n#\n# Using devices\n#  Ranks 0-{} Pid {:6} on {:>10} host memory, {}\n#\n",
-                      options.threads - 1, getpid(), HostName(), ProcessorName());
+  text += fmt::format("\n#\n# Using devices\n{}#\n", PlacesText(options, places));
   text += fmt::format(
       "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       in-place "
       "  "

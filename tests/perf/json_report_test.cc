@@ -24,10 +24,11 @@ std::vector<std::string> KeysOf(const Json& object) {
 
 Json ReportOf(const Row& row) {
   Options options;
-  options.threads = 4;
+  options.ranks.threads = 4;
   options.mode = Mode::kEf;
   options.sweep.step_factor = 2;
-  JsonReport report(options, {"tool", "-t", "4"});
+  const std::vector<RankPlace> places(4, {.pid = 1, .host = "h"});
+  JsonReport report(options, places, {"tool", "-t", "4"});
   report.AddRow(row);
   return std::move(report).Finish(2, 1.5);
 }
@@ -84,7 +85,8 @@ TEST(JsonReportTest, DenseIsAsFastAsItself) {
 }
 
 TEST(JsonReportTest, AnErrorIsNeverOkay) {
-  JsonReport report({}, {});
+  const Options options;  // a temporary makes GCC 12 see uninitialised strings
+  JsonReport report(options, {}, {});
   report.AddError("rank 1: gone");
   const Json json = std::move(report).Finish(0, 0);
   EXPECT_EQ(json["out_of_bounds"]["okay"], "false");

@@ -38,7 +38,7 @@ TEST(OptionsTest, DefaultsAreThoseOfNcclTests) {
   EXPECT_EQ(options.iterations, 20);
   EXPECT_EQ(options.warmup_iterations, 1);
   EXPECT_EQ(options.checks, 1);
-  EXPECT_EQ(options.threads, 1);
+  EXPECT_EQ(options.ranks.threads, 1);
   EXPECT_THAT(options.types, testing::ElementsAre(onebitFloat32));
   EXPECT_THAT(options.ops, testing::ElementsAre(onebitSum));
   EXPECT_FALSE(options.is_compressed());
@@ -55,7 +55,7 @@ TEST(OptionsTest, FlagsAreThoseOfNcclTests) {
   EXPECT_EQ(options.iterations, 5);
   EXPECT_EQ(options.warmup_iterations, 0);
   EXPECT_EQ(options.checks, 0);
-  EXPECT_EQ(options.threads, 7);
+  EXPECT_EQ(options.ranks.threads, 7);
   EXPECT_THAT(options.types, testing::ElementsAre(onebitFloat16, onebitFloat32, onebitBfloat16));
   EXPECT_THAT(options.ops, testing::ElementsAre(onebitAvg));
   EXPECT_EQ(options.json_path, "x.json");
@@ -75,7 +75,7 @@ TEST(OptionsTest, ErrorsSayWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf({"-d", "int8"}), testing::HasSubstr("half|float|bfloat16"));
   EXPECT_THAT(ErrorOf({"-o", "prod"}), testing::HasSubstr("sum|avg"));
   EXPECT_THAT(ErrorOf({"--mode", "2bit"}), testing::HasSubstr("dense|sign|ef"));
-  EXPECT_THAT(ErrorOf({"--transport", "pigeon"}), testing::HasSubstr("it has: local"));
+  EXPECT_THAT(ErrorOf({"--transport", "pigeon"}), testing::HasSubstr("start some with --procs N"));
   EXPECT_THAT(ErrorOf({"--block", "100"}), testing::HasSubstr("multiple of 64"));
   EXPECT_THAT(ErrorOf({"-b", "2K", "-e", "1K"}), testing::HasSubstr("larger than"));
   EXPECT_THAT(ErrorOf({"-b", "0", "-f", "2"}), testing::HasSubstr("cannot grow"));

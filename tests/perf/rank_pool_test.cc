@@ -18,7 +18,7 @@ namespace onebit::perf {
 namespace {
 
 TEST(RankPoolTest, EveryRankKeepsItsThread) {
-  RankPool pool(4, [] {});
+  RankPool pool(0, 4, [] {});
   std::vector<std::thread::id> first(4), second(4);
   pool.Run([&](int rank) { first[static_cast<size_t>(rank)] = std::this_thread::get_id(); });
   pool.Run([&](int rank) { second[static_cast<size_t>(rank)] = std::this_thread::get_id(); });
@@ -26,15 +26,22 @@ TEST(RankPoolTest, EveryRankKeepsItsThread) {
   EXPECT_NE(first[0], first[1]);
 }
 
+TEST(RankPoolTest, RanksMayBeginAnywhere) {
+  RankPool pool(5, 2, [] {});
+  std::atomic<int> sum = 0;
+  pool.Run([&](int rank) { sum += rank; });
+  EXPECT_EQ(sum, 5 + 6);
+}
+
 TEST(RankPoolTest, RanksRunAtTheSameTime) {
-  RankPool pool(3, [] {});
+  RankPool pool(0, 3, [] {});
   std::latch all_here(3);
   pool.Run([&](int) { all_here.arrive_and_wait(); });
 }
 
 TEST(RankPoolTest, FirstFailureReleasesTheOthersAndIsReported) {
   std::latch released(1);
-  RankPool pool(3, [&] { released.count_down(); });
+  RankPool pool(0, 3, [&] { released.count_down(); });
   std::string message;
   try {
     pool.Run([&](int rank) {

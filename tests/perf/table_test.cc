@@ -45,7 +45,8 @@ TEST(TableTest, UncheckedIsNotZero) {
 }
 
 TEST(TableTest, EverythingButRowsIsAComment) {
-  std::istringstream lines(HeaderText("tool", {}) + FooterText("tool", 2, 1.5));
+  const std::vector<RankPlace> places = {{.pid = 1, .host = "h"}};
+  std::istringstream lines(HeaderText("tool", {}, places) + FooterText("tool", 2, 1.5));
   for (std::string line; std::getline(lines, line);) EXPECT_EQ(line.front(), '#') << line;
 }
 

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Rules for -t, --procs and --transport, and the start of this program by itself.
+#include "perf/common/procs.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "perf/common/launcher.h"
+
+namespace onebit::perf {
+namespace {
+
+constexpr char kOfThreads[] = "local";
+constexpr char kOfProcesses[] = "ucx";
+
+// argv without --procs, which CLI11 takes as two words or as one.
+std::vector<std::string> WithoutProcs(int argc, const char* const* argv) {
+  std::vector<std::string> rest;
+  for (int i = 0; i < argc; ++i) {
+    const std::string_view argument(argv[i]);
+    if (argument.starts_with("--procs=")) continue;
+    if (argument == "--procs") {
+      ++i;
+      continue;
+    }
+    rest.emplace_back(argument);
+  }
+  return rest;
+}
+
+}  // namespace
+
+std::string ProblemWith(const RankSource& source, const char* set_transport) {
+  const bool has_processes = source.procs > 0 || source.is_one_rank();
+  if (source.procs > 0 && source.is_one_rank()) {
+    return fmt::format(
+        "--procs starts ranks, but a launcher has started this process as rank {} already: leave "
+        "out --procs",
+        *source.launched_rank);
+  }
+  const char* const who = source.procs > 0 ? "--procs" : "the launcher";
+  if (has_processes && source.is_threads_given && source.threads > 1) {
+    return fmt::format(
+        "-t {} makes ranks of threads, but with {} every process is one rank: leave out -t",
+        source.threads, who);
+  }
+  if (has_processes && source.transport == kOfThreads) {
+    return fmt::format(
+        "--transport local connects the threads of one process, but with {} every rank is a "
+        "process: leave out --transport, or give ucx",
+        who);
+  }
+  if (!has_processes && !source.transport.empty() && source.transport != kOfThreads) {
+    return fmt::format(
+        "--transport {} connects processes, and there is only this one: start some with --procs N "
+        "or onebit_run; for threads (-t) it is local",
+        source.transport);
+  }
+  if (has_processes && set_transport != nullptr && !source.transport.empty() &&
+      source.transport != set_transport) {
+    return fmt::format("--transport {}, but ONEBIT_TRANSPORT is {} and would win: unset it",
+                       source.transport, set_transport);
+  }
+  return "";
+}
+
+std::string TransportOf(const RankSource& source, const char* set_transport) {
+  if (source.procs == 0 && !source.is_one_rank()) return kOfThreads;
+  if (!source.transport.empty()) return source.transport;
+  return set_transport != nullptr ? set_transport : kOfProcesses;
+}
+
+int LaunchSelf(std::string_view tool, int procs, int argc, const char* const* argv) {
+  LaunchOptions options;
+  options.tool = tool;
+  options.processes = procs;
+  options.program = "/proc/self/exe";  // argv[0] may be relative, or a name that PATH finds
+  options.arguments = WithoutProcs(argc, argv);
+  return Launch(options);
+}
+
+onebitResult_t JoinProcesses(const std::string& transport, onebitComm_t* comm) {
+  onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  config.transport = transport.c_str();
+  return onebitCommInitEnv(comm, &config);
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A check finds every wrong element on every rank, wherever the rank is, and finds none where there
+// is none; what it measures is the same for threads and processes.
+#include "perf/common/row_checker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "perf/common/all_reduce_reference.h"
+#include "perf/common/row_timer.h"
+#include "tests/perf/one_rank_a_process.h"
+
+namespace onebit::perf {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int kRanks = 3;
+constexpr size_t kCount = 1000;
+constexpr Case kRow = {.count = kCount, .type = onebitFloat32, .op = onebitAvg, .ranks = kRanks};
+
+// An allreduce that writes elements 5, 6, ... of `wrong_rank` wrong.
+class FaultyAllReduce : public Collective {
+ public:
+  FaultyAllReduce(int wrong_rank, size_t wrong_elements)
+      : wrong_rank_(wrong_rank), wrong_elements_(wrong_elements) {}
+
+  std::string_view tool() const override { return "test"; }
+  const char* call() const override { return "onebitAllReduce"; }
+  onebitCollective_t collective() const override { return onebitCollectiveAllReduce; }
+  size_t CountOf(size_t bytes, onebitDataType_t type, int) const override {
+    return bytes / ElementBytes(type);
+  }
+  Shape ShapeOf(const Case& row, int) const override { return {row.count, row.count, 0}; }
+  double BusFactor(int) const override { return 1; }
+  double DenseOptimalBytes(size_t bytes, int) const override { return static_cast<double>(bytes); }
+  uint64_t WireBound(const Case&, const Options&, const WireFacts&) const override { return 0; }
+
+  onebitResult_t Run(const Case& row, const void* send, void* recv, onebitCompressor_t compressor,
+                     onebitComm_t comm) const override {
+    const onebitResult_t result =
+        onebitAllReduce(send, recv, row.count, row.type, row.op, compressor, comm, nullptr);
+    if (RankOf(comm) == wrong_rank_) {
+      for (size_t i = 0; i < wrong_elements_; ++i) static_cast<float*>(recv)[5 + i] = 99;
+    }
+    return result;
+  }
+  ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,
+                    int rank) const override {
+    ErrorNorm norm;
+    for (size_t i = static_cast<size_t>(rank); i < row.count; i += inputs.size()) {
+      double exact = 0;
+      for (const SeededInput& input : inputs) exact += input.At(i);
+      exact /= row.ranks;
+      const double error = ElementAt(output, row.type, i) - exact;
+      norm.error += error * error;
+      norm.exact += exact * exact;
+    }
+    return norm;
+  }
+  std::unique_ptr<Reference> MakeReference(const Case& row, const Options& options) const override {
+    return MakeAllReduceReference(row, options);
+  }
+
+ private:
+  int wrong_rank_;
+  size_t wrong_elements_;
+};
+
+void CreateCompressors(Ranks& ranks, Mode mode) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = mode == Mode::kSign ? onebitModeSign : onebitModeEf;
+  ranks.pool().Run([&](int rank) {
+    onebitCompressor_t compressor = nullptr;
+    Check(onebitCompressorCreate(&compressor, ranks.state(rank).comm.get(), kCount, onebitFloat32,
+                                 &config),
+          "onebitCompressorCreate");
+    ranks.state(rank).compressor.reset(compressor);
+  });
+}
+
+// The verdict of every process.
+std::vector<CheckResult> CheckInProcesses(const Collective& collective, const Options& options) {
+  std::vector<CheckResult> results(kRanks);
+  const auto errors = RunOneRankAProcess(kRanks, kCount * 4, [&](Ranks& ranks) {
+    if (options.is_compressed()) CreateCompressors(ranks, options.mode);
+    results[static_cast<size_t>(ranks.first())] = CheckRow(collective, kRow, options, ranks);
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+  return results;
+}
+
+std::unique_ptr<Ranks> ThreadRanks() {
+  Options options;
+  options.ranks.threads = kRanks;
+  options.sweep.max_bytes = kCount * 4;
+  return MakeRanks(options);
+}
+
+TEST(RowCheckerTest, RightResultsHaveNothingWrong) {
+  for (const Mode mode : {Mode::kDense, Mode::kSign, Mode::kEf}) {
+    Options options;
+    options.mode = mode;
+    for (const CheckResult& result : CheckInProcesses(FaultyAllReduce(-1, 0), options)) {
+      EXPECT_EQ(result.wrong_out_of_place, 0u) << result.problem;
+      EXPECT_EQ(result.wrong_in_place, 0u) << result.problem;
+    }
+  }
+}
+
+TEST(RowCheckerTest, CountsWrongElementsOfAnyRank) {
+  for (const Mode mode : {Mode::kDense, Mode::kSign}) {  // the calls of ef would spoil each other
+    for (int wrong_rank = 0; wrong_rank < kRanks; ++wrong_rank) {
+      Options options;
+      options.mode = mode;
+      const uint64_t calls = mode == Mode::kDense ? 1 : 3;
+      const FaultyAllReduce faulty(wrong_rank, 7);
+      const std::vector<CheckResult> results = CheckInProcesses(faulty, options);
+      EXPECT_EQ(results[0].wrong_out_of_place, calls * 7);
+      EXPECT_EQ(results[0].wrong_in_place, calls * 7);
+      EXPECT_THAT(results[0].problem,
+                  HasSubstr("rank " + std::to_string(wrong_rank) +
+                            " has 7 wrong elements, the first is element 5: 99 instead of"));
+      EXPECT_EQ(results[1].wrong_out_of_place, 0u);  // it is for rank 0 to tell
+
+      if (mode != Mode::kDense) continue;
+      const auto threads = ThreadRanks();
+      EXPECT_EQ(CheckRow(faulty, kRow, options, *threads).problem, results[0].problem);
+    }
+  }
+}
+
+TEST(RowCheckerTest, EveryProcessKnowsTheErrorOfThreads) {
+  const FaultyAllReduce collective(-1, 0);
+  const auto fill = [](Ranks& ranks) {
+    CreateCompressors(ranks, Mode::kEf);
+    ranks.pool().Run([&](int rank) {
+      FillSeeded(ranks.state(rank).send.data(), kCount, onebitFloat32, kTimedSeed, rank);
+    });
+  };
+  const auto threads = ThreadRanks();
+  fill(*threads);
+  CheckRow(collective, kRow, {}, *threads);  // leaves the inputs as they were
+  CreateCompressors(*threads, Mode::kEf);    // with fresh residuals
+  const double expected = RelativeErrorOfFirstCall(collective, kRow, *threads);
+  EXPECT_GT(expected, 0.5);
+  const auto errors = RunOneRankAProcess(kRanks, kCount * 4, [&](Ranks& ranks) {
+    fill(ranks);
+    EXPECT_EQ(RelativeErrorOfFirstCall(collective, kRow, ranks), expected);
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(RowTimerTest, EveryProcessKnowsTheMeansOfAll) {
+  std::mutex mutex;
+  std::vector<RowTimes> all;
+  const auto errors = RunOneRankAProcess(kRanks, kCount * 4, [&](Ranks& ranks) {
+    ranks.pool().Run([&](int rank) {
+      FillSeeded(ranks.state(rank).send.data(), kCount, onebitFloat32, kTimedSeed, rank);
+    });
+    const RowTimes times = TimeRow(FaultyAllReduce(-1, 0), kRow, {}, ranks);
+    const std::lock_guard lock(mutex);
+    all.push_back(times);
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+  ASSERT_EQ(all.size(), size_t{kRanks});
+  for (const RowTimes& times : all) {
+    EXPECT_GT(times.out_of_place_seconds, 0);
+    EXPECT_EQ(times.out_of_place_seconds, all[0].out_of_place_seconds);
+    EXPECT_EQ(times.wire_bytes, all[0].wire_bytes);
+    EXPECT_GT(times.wire_bytes, kCount * 4);
+  }
+}
+
+}  // namespace
+}  // namespace onebit::perf
