@@ -5,11 +5,18 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
+#include <type_traits>
 
 #include <fmt/core.h>
 
+#include "onebit/onebit.h"
+#include "perf/common/error.h"
+#include "perf/common/procs.h"
+#include "perf/common/rank_exchange.h"
 #include "perf/train_text/options.h"
+#include "perf/train_text/process_trainer.h"
 #include "perf/train_text/report.h"
 #include "perf/train_text/text_corpus.h"
 #include "perf/train_text/trainer.h"
@@ -17,9 +24,34 @@
 namespace onebit::train {
 namespace {
 
-int RunTool(const TrainOptions& options) {
+struct CommCloser {
+  void operator()(onebitComm_t comm) const { onebitCommDestroy(comm); }
+};
+using Comm = std::unique_ptr<std::remove_pointer_t<onebitComm_t>, CommCloser>;
+
+/** The run itself; `comm` is null where all ranks are threads of this process. */
+TrainResult Run(const TrainOptions& options, const Corpus& corpus, onebitComm_t comm) {
+  ProgressLine progress(options.source.is_speaker());
+  TrainHooks hooks;
+  hooks.on_step = [&](int steps_done, const StepRecord& step) {
+    progress.Update(steps_done, options.steps, step.loss);
+  };
+  return comm == nullptr ? Train(options, corpus, hooks)
+                         : TrainAsProcess(options, corpus, hooks, comm);
+}
+
+int RunTool(TrainOptions options) {
+  Comm comm;
+  // Processes are joined before anything can fail in one of them: the others would wait for it.
+  if (options.source.is_one_rank()) {
+    onebitComm_t joined = nullptr;
+    perf::Check(perf::JoinProcesses(options.transport, &joined), "onebitCommInitEnv");
+    comm.reset(joined);
+    options.ranks = perf::CountOf(joined);
+  }
+  const bool is_speaker = options.source.is_speaker();
   std::ofstream json;
-  if (!options.json_path.empty()) {
+  if (is_speaker && !options.json_path.empty()) {
     // Before the run: nobody wants to learn after it that the result cannot be written.
     json.open(options.json_path);
     if (!json) {
@@ -28,16 +60,11 @@ int RunTool(const TrainOptions& options) {
     }
   }
   const Corpus corpus = LoadCorpus(options.text_path);
-  fmt::print("{}", DescribeRun(options, corpus));
+  if (is_speaker) fmt::print("{}", DescribeRun(options, corpus));
   std::fflush(stdout);
 
-  ProgressLine progress;
-  TrainHooks hooks;
-  hooks.on_step = [&](int steps_done, const StepRecord& step) {
-    progress.Update(steps_done, options.steps, step.loss);
-  };
-  const TrainResult result = Train(options, corpus, hooks);
-  progress.Clear();
+  const TrainResult result = Run(options, corpus, comm.get());
+  if (!is_speaker) return 0;
   fmt::print("{}", Summarize(options, result));
   if (json.is_open()) {
     json << ToJson(options, corpus, result);
@@ -53,8 +80,15 @@ int RunTool(const TrainOptions& options) {
 int main(int argc, char** argv) {
   const onebit::train::ParsedOptions parsed = onebit::train::ParseOptions(argc, argv);
   if (parsed.exit_status) return *parsed.exit_status;
+  const onebit::perf::RankSource& source = parsed.options.source;
   try {
+    if (source.procs > 0) return onebit::perf::LaunchSelf("train_text", source.procs, argc, argv);
     return onebit::train::RunTool(parsed.options);
+  } catch (const onebit::perf::ToolError& error) {
+    if (source.is_speaker() || !error.is_consequence()) {
+      fmt::print(stderr, "train_text: {}\n", error.what());
+    }
+    return 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "train_text: {}\n", error.what());
     return 1;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <initializer_list>
 #include <iostream>
+#include <sstream>
 #include <vector>
 
 #include <fmt/core.h>
@@ -118,6 +120,10 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
   app.add_option("-t,--threads", options.ranks, "Ranks, each a thread of this process")
       ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
+  app.add_option("--procs", options.source.procs, perf::kProcsHelp)
+      ->check(CLI::Range(1, perf::kMaxProcesses))
+      ->type_name("N");
+  app.add_option("--transport", options.source.transport, perf::kTransportHelp)->type_name("NAME");
   app.add_option("--steps", options.steps, "Steps of the run")
       ->check(CLI::Range(1, kMaxSteps))
       ->capture_default_str();
@@ -209,6 +215,15 @@ void RequireUnused(const CLI::App& app, std::initializer_list<const char*> flags
   }
 }
 
+void SetSource(const CLI::App& app, TrainOptions& options) {
+  const char* set_transport = std::getenv("ONEBIT_TRANSPORT");
+  options.source.threads = options.ranks;
+  options.source.is_threads_given = app.count("--threads") > 0;
+  const std::string problem = perf::ProblemWith(options.source, set_transport);
+  if (!problem.empty()) throw CLI::ParseError(problem, kUsageErrorStatus);
+  options.transport = perf::TransportOf(options.source, set_transport);
+}
+
 void CheckCombination(const CLI::App& app, const TrainOptions& options) {
   if (options.loss_scale == 0.0) throw CLI::ValidationError("--loss-scale", "is 0");
   if (options.optimizer == OptimizerKind::kAdam) {
@@ -244,11 +259,12 @@ const char* ScaleRuleName(onebitScaleRule_t rule) { return NameOf(kScaleRules, r
 
 const char* TypeName(onebitDataType_t type) { return NameOf(kGradientTypes, type); }
 
-ParsedOptions ParseOptions(int argc, const char* const* argv) {
+ParsedOptions ParseOptions(int argc, const char* const* argv, std::optional<int> launched_rank) {
   ParsedOptions parsed;
+  parsed.options.source.launched_rank = launched_rank;
   CLI::App app(
-      "Trains a byte-level language model on text, data-parallel over the ranks of one process,\n"
-      "with Adam or 1-bit Adam, and reports loss, bytes sent and time.");
+      "Trains a byte-level language model on text, data-parallel over ranks that are threads or\n"
+      "processes, with Adam or 1-bit Adam, and reports loss, bytes sent and time.");
   app.set_help_flag("-h,--help", "Print this help");
   AddRunOptions(app, parsed.options);
   AddOptimizerOptions(app, parsed.options);
@@ -256,8 +272,12 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
     CheckCombination(app, parsed.options);
+    SetSource(app, parsed.options);
   } catch (const CLI::ParseError& error) {
-    const bool is_help = app.exit(error, std::cout, std::cerr) == 0;
+    std::ostringstream unheard;
+    const bool is_speaker = parsed.options.source.is_speaker();
+    const bool is_help =
+        app.exit(error, is_speaker ? std::cout : unheard, is_speaker ? std::cerr : unheard) == 0;
     parsed.exit_status = is_help ? 0 : kUsageErrorStatus;
   }
   return parsed;

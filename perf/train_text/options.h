@@ -9,6 +9,8 @@
 
 #include "onebit/onebit.h"
 #include "onebit/optim.h"
+#include "perf/common/launcher.h"
+#include "perf/common/procs.h"
 #include "perf/train_text/model.h"
 #include "perf/train_text/text_corpus.h"
 
@@ -19,6 +21,8 @@ enum class OptimizerKind { kAdam, kOneBitAdam };
 struct TrainOptions {
   // The run.
   int ranks = 4;
+  perf::RankSource source;  // where they come from
+  std::string transport = "local";
   int steps = 500;
   int batch = 64;  // examples per rank and step
   uint64_t seed = 0;
@@ -70,7 +74,11 @@ struct ParsedOptions {
   std::optional<int> exit_status;
 };
 
-/** Help goes to stdout with status 0; bad usage to stderr with status 2. */
-ParsedOptions ParseOptions(int argc, const char* const* argv);
+/**
+ * Help goes to stdout with status 0; bad usage to stderr with status 2. Of the ranks that a
+ * launcher has started, all with the same command line, only the first says so.
+ */
+ParsedOptions ParseOptions(int argc, const char* const* argv,
+                           std::optional<int> launched_rank = perf::LaunchedRank());
 
 }  // namespace onebit::train

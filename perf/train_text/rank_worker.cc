@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 
 #include "onebit/onebit.hpp"
+#include "perf/common/rank_exchange.h"
 #include "perf/train_text/lr_schedule.h"
 
 namespace onebit::train {
@@ -30,6 +31,14 @@ void Check(onebitResult_t result, const char* call) {
   if (result != onebitSuccess) throw OnebitError(result, call);
 }
 
+/** What collectives have taken so far. */
+double CallSeconds(onebitComm_t comm) {
+  onebitCommStats_t stats{};
+  stats.size = sizeof(stats);
+  Check(onebitCommGetStats(comm, &stats), "onebitCommGetStats");
+  return static_cast<double>(stats.call_ns) * 1e-9;
+}
+
 /** Multiplies whole words: a comparison of replicas must not cost more than the step it checks. */
 uint64_t HashWords(std::span<const float> values) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -44,7 +53,10 @@ OnebitError::OnebitError(onebitResult_t result, const char* call)
 
 SharedRun::SharedRun(const TrainOptions& run_options, const Corpus& run_corpus,
                      const TrainHooks& run_hooks)
-    : options(run_options), corpus(run_corpus), hooks(run_hooks) {
+    : options(run_options),
+      corpus(run_corpus),
+      hooks(run_hooks),
+      are_ranks_processes(run_options.source.is_one_rank()) {
   const size_t per_rank_and_step =
       static_cast<size_t>(options.steps) * static_cast<size_t>(options.ranks);
   losses.resize(per_rank_and_step);
@@ -128,7 +140,9 @@ void RankWorker::Run() {
   }
   seconds_.total = SecondsSince(start);
   ReadStats();
-  if (!has_diverged_) EvaluateShare();
+  if (has_diverged_) return;
+  EvaluateShare();
+  if (shared_.are_ranks_processes) ExchangeShares();
 }
 
 void RankWorker::DrawBatch(int step) {
@@ -142,8 +156,8 @@ void RankWorker::DrawBatch(int step) {
 
 void RankWorker::RunStep(int step) {
   const TrainOptions& options = shared_.options;
-  const size_t slot =
-      static_cast<size_t>(step) * static_cast<size_t>(options.ranks) + static_cast<size_t>(rank_);
+  const size_t first_slot = static_cast<size_t>(step) * static_cast<size_t>(options.ranks);
+  const size_t slot = first_slot + static_cast<size_t>(rank_);
   const Clock::time_point start = Clock::now();
   DrawBatch(step);
   shared_.losses[slot] =
@@ -164,7 +178,8 @@ void RankWorker::RunStep(int step) {
 
   if (options.check_replicas) shared_.replica_hashes[slot] = HashWords(parameters_);
   // A rank leaves the step's collective only after all ranks have entered it, so the losses of all
-  // ranks are there, and all ranks come to the same verdict.
+  // threads are there; those of processes are sent. All ranks come to the same verdict.
+  if (shared_.are_ranks_processes) ExchangeStep(first_slot);
   record.loss = shared_.MeanLoss(step);
   record.bytes_sent = result.bytes_sent;
   record.stage = static_cast<onebitStage_t>(result.stage);
@@ -180,7 +195,7 @@ void RankWorker::ReadStats() {
   onebitCommStats_t stats{};
   stats.size = sizeof(stats);
   Check(onebitCommGetStats(comm_, &stats), "onebitCommGetStats");
-  const double call_seconds = static_cast<double>(stats.call_ns) * 1e-9;
+  const double call_seconds = static_cast<double>(stats.call_ns) * 1e-9 - exchange_seconds_;
   seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
   seconds_.wire = call_seconds - seconds_.codec;
   seconds_.optimizer -= call_seconds;
@@ -195,6 +210,34 @@ void RankWorker::EvaluateShare() {
     const size_t count = std::min<size_t>(kEvaluationBatch, positions.size() - first);
     shared_.heldout_sums[batch] =
         model_.LossSum(parameters_, shared_.corpus.bytes, positions.subspan(first, count));
+  }
+}
+
+void RankWorker::ExchangeStep(size_t first_slot) {
+  struct Found {
+    double loss;
+    uint64_t replica_hash;
+  };
+  const size_t slot = first_slot + static_cast<size_t>(rank_);
+  const bool has_hashes = !shared_.replica_hashes.empty();
+  const double before = CallSeconds(comm_);
+  const std::vector<Found> all = perf::GatherRecords(
+      comm_, Found{shared_.losses[slot], has_hashes ? shared_.replica_hashes[slot] : 0});
+  exchange_seconds_ += CallSeconds(comm_) - before;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    shared_.losses[first_slot + rank] = all[rank].loss;
+    if (has_hashes) shared_.replica_hashes[first_slot + rank] = all[rank].replica_hash;
+  }
+}
+
+void RankWorker::ExchangeShares() {
+  const auto ranks = static_cast<size_t>(shared_.options.ranks);
+  for (size_t owner = 0; owner < ranks; ++owner) {
+    std::vector<double> sums = shared_.heldout_sums;
+    perf::BroadcastBytes(comm_, std::as_writable_bytes(std::span(sums)), static_cast<int>(owner));
+    for (size_t batch = owner; batch < sums.size(); batch += ranks) {
+      shared_.heldout_sums[batch] = sums[batch];
+    }
   }
 }
 

@@ -36,11 +36,15 @@ class OnebitError : public std::runtime_error {
   OnebitError(onebitResult_t result, const char* call);
 };
 
-/** What all ranks of a run share. Each element of the vectors is written by one rank only. */
+/**
+ * What all ranks of a run share. Each element of the vectors is written by one rank only. Where the
+ * others are processes, each has its own, and the ranks send each other what they have written.
+ */
 struct SharedRun {
   const TrainOptions& options;
   const Corpus& corpus;
   const TrainHooks& hooks;
+  const bool are_ranks_processes;
   std::vector<double> losses;            // [step][rank]
   std::vector<uint64_t> replica_hashes;  // [step][rank], with --check-replicas
   std::vector<size_t> heldout_positions;
@@ -59,7 +63,7 @@ class RankWorker {
   /** `comm` is borrowed and outlives the worker. */
   RankWorker(SharedRun& shared, onebitComm_t comm, int rank);
 
-  /** All steps, then the rank's share of the held-out text. */
+  /** All steps, then the held-out text, of which this rank evaluates its share. */
   void Run();
 
   // Results, valid after Run.
@@ -82,6 +86,8 @@ class RankWorker {
   void RunStep(int step);
   void ReadStats();
   void EvaluateShare();
+  void ExchangeStep(size_t first_slot);
+  void ExchangeShares();
 
   SharedRun& shared_;
   onebitComm_t comm_;
@@ -97,6 +103,7 @@ class RankWorker {
   bool has_diverged_ = false;
   std::vector<StepRecord> steps_;
   PhaseSeconds seconds_;
+  double exchange_seconds_ = 0;  // inside collectives that are not training
   onebitOptimizerStats_t optimizer_stats_{};
 };
 

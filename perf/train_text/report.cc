@@ -97,11 +97,12 @@ std::string DescribeRun(const TrainOptions& options, const Corpus& corpus) {
       "text       {}: {} files, {} bytes, FNV-1a {}, the last {} bytes held out\n"
       "model      {} parameters: context {}, embedding {}, hidden {} and {}\n"
       "optimizer  {}\n"
-      "run        {} ranks x batch {}, {} steps, lr {}, seed {}\n",
+      "run        {} ranks ({}, transport {}) x batch {}, {} steps, lr {}, seed {}\n",
       options.text_path, corpus.file_count, corpus.bytes.size(), Hex(corpus.hash),
       corpus.bytes.size() - corpus.train_bytes, ModelLayout(shape).parameter_count(), shape.context,
       shape.embedding, shape.hidden[0], shape.hidden[1], DescribeOptimizer(options), options.ranks,
-      options.batch, options.steps, options.lr, options.seed);
+      options.source.is_one_rank() ? "processes" : "threads", options.transport, options.batch,
+      options.steps, options.lr, options.seed);
 }
 
 std::string Summarize(const TrainOptions& options, const TrainResult& result) {
@@ -147,6 +148,7 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
   json["optimizer"] = OptimizerName(options.optimizer);
   json["mode"] = ModeName(options);
   json["nranks"] = options.ranks;
+  json["transport"] = options.transport;
   json["seed"] = options.seed;
   json["config"] = ConfigJson(options);
   json["text"] = {{"path", options.text_path},
@@ -185,8 +187,8 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
   return json.dump(2) + "\n";
 }
 
-ProgressLine::ProgressLine()
-    : is_terminal_(isatty(STDERR_FILENO) != 0), start_seconds_(NowSeconds()) {}
+ProgressLine::ProgressLine(bool is_wanted)
+    : is_terminal_(is_wanted && isatty(STDERR_FILENO) != 0), start_seconds_(NowSeconds()) {}
 
 void ProgressLine::Update(int steps_done, int steps, double loss) {
   if (!is_terminal_) return;

@@ -24,7 +24,7 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
 /** One line on stderr that is rewritten in place; silent unless stderr is a terminal. */
 class ProgressLine {
  public:
-  ProgressLine();
+  explicit ProgressLine(bool is_wanted);
   ~ProgressLine() { Clear(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;

@@ -3,11 +3,9 @@
 // Starts the ranks, stops all when one fails, and joins their results.
 #include "perf/train_text/trainer.h"
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -17,6 +15,7 @@
 
 #include "onebit/onebit.hpp"
 #include "perf/train_text/rank_worker.h"
+#include "perf/train_text/run_result.h"
 
 namespace onebit::train {
 namespace {
@@ -66,8 +65,9 @@ class Run {
       }
     }
     if (!error_.text().empty()) throw TrainError(error_.text());
-    CheckReplicas();
-    return Join();
+    const std::vector<RankSummary> summaries = Summaries();
+    CheckReplicas(shared_, summaries);
+    return JoinResults(shared_, *workers_[0], summaries);
   }
 
  private:
@@ -102,50 +102,10 @@ class Run {
     for (const onebit::UniqueComm& comm : comms_) onebitCommAbort(comm.get());
   }
 
-  void CheckReplicas() const {
-    const size_t ranks = workers_.size();
-    for (size_t i = 0; i < shared_.replica_hashes.size(); ++i) {
-      if (shared_.replica_hashes[i] != shared_.replica_hashes[i / ranks * ranks]) {
-        throw TrainError(
-            fmt::format("parameters of rank {} differ from those of rank 0 after step {}",
-                        i % ranks, i / ranks + 1));
-      }
-    }
-    const std::span<const float> first = workers_[0]->parameters();
-    for (size_t rank = 1; rank < ranks; ++rank) {
-      if (std::memcmp(workers_[rank]->parameters().data(), first.data(), first.size_bytes()) != 0) {
-        throw TrainError(
-            fmt::format("parameters of rank {} differ from those of rank 0 at the end", rank));
-      }
-    }
-  }
-
-  TrainResult Join() const {
-    const RankWorker& first = *workers_[0];
-    TrainResult result;
-    result.steps = first.steps();
-    result.parameter_count = first.parameters().size();
-    result.parameter_hash = first.parameter_hash();
-    result.skipped_steps = first.optimizer_stats().skipped;
-    if (const uint64_t step = first.optimizer_stats().frozen_at; step > 0) result.frozen_at = step;
-    if (first.has_diverged()) {
-      result.diverged_at = static_cast<int>(result.steps.size());
-    } else {
-      double sum = 0;
-      for (const double batch_sum : shared_.heldout_sums) sum += batch_sum;
-      result.heldout_positions = shared_.heldout_positions.size();
-      result.heldout_loss = sum / static_cast<double>(result.heldout_positions);
-    }
-    for (const auto& worker : workers_) {
-      const double share = 1.0 / static_cast<double>(workers_.size());
-      result.bytes_sent_by_rank.push_back(worker->optimizer_stats().bytes_sent);
-      result.seconds.compute += share * worker->seconds().compute;
-      result.seconds.optimizer += share * worker->seconds().optimizer;
-      result.seconds.codec += share * worker->seconds().codec;
-      result.seconds.wire += share * worker->seconds().wire;
-      result.seconds.total += share * worker->seconds().total;
-    }
-    return result;
+  std::vector<RankSummary> Summaries() const {
+    std::vector<RankSummary> summaries;
+    for (const auto& worker : workers_) summaries.push_back(SummaryOf(*worker));
+    return summaries;
   }
 
   SharedRun shared_;

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One worker, and what it is told of the others.
+#include "perf/train_text/process_trainer.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "perf/common/error.h"
+#include "perf/common/rank_exchange.h"
+#include "perf/train_text/rank_worker.h"
+#include "perf/train_text/run_result.h"
+
+namespace onebit::train {
+namespace {
+
+/** Other hosts may have another version of the text; the run would be no one's. */
+void RequireSameText(const Corpus& corpus, onebitComm_t comm) {
+  const std::vector<uint64_t> hashes = perf::GatherRecords(comm, corpus.hash);
+  for (size_t rank = 1; rank < hashes.size(); ++rank) {
+    if (hashes[rank] == hashes[0]) continue;
+    throw perf::ToolError(fmt::format("rank {} has another text than rank 0: FNV-1a {:016x}, not "
+                                      "{:016x}; give all the same with --text",
+                                      rank, hashes[rank], hashes[0]),
+                          perf::RankOf(comm) != 0);
+  }
+}
+
+bool WasStoppedByOthers(onebitComm_t comm) {
+  onebitResult_t result = onebitSuccess;
+  onebitCommGetAsyncError(comm, &result);
+  return result == onebitRemoteError;
+}
+
+}  // namespace
+
+TrainResult TrainAsProcess(const TrainOptions& options, const Corpus& corpus,
+                           const TrainHooks& hooks, onebitComm_t comm) {
+  const int rank = perf::RankOf(comm);
+  SharedRun shared(options, corpus, hooks);
+  std::optional<RankWorker> worker;
+  try {
+    RequireSameText(corpus, comm);
+    worker.emplace(shared, comm, rank);
+    worker->Run();
+    const std::vector<RankSummary> ranks = perf::GatherRecords(comm, SummaryOf(*worker));
+    CheckReplicas(shared, ranks);
+    TrainResult result = JoinResults(shared, *worker, ranks);
+    worker.reset();
+    perf::Check(onebitCommFinalize(comm), "onebitCommFinalize");
+    return result;
+  } catch (const perf::ToolError&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string when = worker ? fmt::format("step {}", worker->current_step() + 1) : "set-up";
+    throw perf::ToolError(fmt::format("rank {}, {}: {}", rank, when, error.what()),
+                          WasStoppedByOthers(comm));
+  }
+}
+
+}  // namespace onebit::train

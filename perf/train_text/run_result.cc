@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Compares replicas, and takes sums and means over the ranks.
+#include "perf/train_text/run_result.h"
+
+#include <fmt/core.h>
+
+namespace onebit::train {
+
+RankSummary SummaryOf(const RankWorker& worker) {
+  return {.parameters = perf::HashBytes(std::as_bytes(worker.parameters())),
+          .bytes_sent = worker.optimizer_stats().bytes_sent,
+          .seconds = worker.seconds()};
+}
+
+void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks) {
+  for (size_t i = 0; i < shared.replica_hashes.size(); ++i) {
+    if (shared.replica_hashes[i] != shared.replica_hashes[i / ranks.size() * ranks.size()]) {
+      throw TrainError(
+          fmt::format("parameters of rank {} differ from those of rank 0 after step {}",
+                      i % ranks.size(), i / ranks.size() + 1));
+    }
+  }
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].parameters != ranks[0].parameters) {
+      throw TrainError(
+          fmt::format("parameters of rank {} differ from those of rank 0 at the end", rank));
+    }
+  }
+}
+
+TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
+                        std::span<const RankSummary> ranks) {
+  TrainResult result;
+  result.steps = worker.steps();
+  result.parameter_count = worker.parameters().size();
+  result.parameter_hash = worker.parameter_hash();
+  result.skipped_steps = worker.optimizer_stats().skipped;
+  if (const uint64_t step = worker.optimizer_stats().frozen_at; step > 0) result.frozen_at = step;
+  if (worker.has_diverged()) {
+    result.diverged_at = static_cast<int>(result.steps.size());
+  } else {
+    double sum = 0;
+    for (const double batch_sum : shared.heldout_sums) sum += batch_sum;
+    result.heldout_positions = shared.heldout_positions.size();
+    result.heldout_loss = sum / static_cast<double>(result.heldout_positions);
+  }
+  const double share = 1.0 / static_cast<double>(ranks.size());
+  for (const RankSummary& rank : ranks) {
+    result.bytes_sent_by_rank.push_back(rank.bytes_sent);
+    result.seconds.compute += share * rank.seconds.compute;
+    result.seconds.optimizer += share * rank.seconds.optimizer;
+    result.seconds.codec += share * rank.seconds.codec;
+    result.seconds.wire += share * rank.seconds.wire;
+    result.seconds.total += share * rank.seconds.total;
+  }
+  return result;
+}
+
+}  // namespace onebit::train

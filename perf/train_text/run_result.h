@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks have found, joined to the result of a run.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "perf/common/rank_exchange.h"
+#include "perf/train_text/rank_worker.h"
+#include "perf/train_text/trainer.h"
+
+namespace onebit::train {
+
+/** What is told of a rank once it is done. It travels between processes as it is. */
+struct RankSummary {
+  perf::BytesHash parameters;
+  uint64_t bytes_sent = 0;
+  PhaseSeconds seconds;
+};
+
+RankSummary SummaryOf(const RankWorker& worker);
+
+/** Throws TrainError where the parameters of a rank differ from those of rank 0. */
+void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks);
+
+/** `worker` is any rank's: they are all of the same opinion. Sums are taken in rank order. */
+TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
+                        std::span<const RankSummary> ranks);
+
+}  // namespace onebit::train
