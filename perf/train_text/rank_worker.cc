@@ -131,6 +131,7 @@ void RankWorker::CreateOptimizer() {
 }
 
 void RankWorker::Run() {
+  if (shared_.are_ranks_processes) exchange_seconds_ = CallSeconds(comm_);  // before the first step
   const Clock::time_point start = Clock::now();
   for (int step = 0; step < shared_.options.steps && !has_diverged_; ++step) {
     current_step_ = step;
