@@ -10,6 +10,13 @@ import re
 import sys
 
 
+SWEEP_COLUMNS = ["ranks", "per rank", "sent dense", "sent 1-bit", "ratio", "time dense", "time 1-bit",
+                 "speed-up", "pays below"]
+TRAINING_COLUMNS = ["ranks", "optimizer", "steps", "held-out loss", "sent per rank", "ratio", "compute",
+                    "codec", "wire", "total"]
+TEXT_COLUMNS = 2  # of both; the others are figures
+
+
 def machine(build: pathlib.Path) -> str:
     """Processor, cores and compiler, because a time means nothing without them."""
     cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
@@ -39,26 +46,30 @@ def break_even(dense_s: float, ef_s: float, dense_bytes: int, ef_bytes: int) -> 
     return f"{gigabits:.2g} Gbit/s" if gigabits < 10 else f"{gigabits:.0f} Gbit/s"
 
 
-def sweep_table(dense: dict, ef: dict) -> list[list[str]]:
-    rows = [["per rank", "sent dense", "sent 1-bit", "ratio", "time dense", "time 1-bit", "speed-up",
-             "pays below"]]
+def ranks_text(report: dict) -> str:
+    """What the ranks were: a launcher's processes, or the threads of one."""
+    first = report["results"][0] if "results" in report else report
+    return f"{first['nranks']} {'threads' if first['transport'] == 'local' else 'processes'}"
+
+
+def sweep_rows(dense: dict, ef: dict) -> list[list[str]]:
+    rows = []
     for dense_row, ef_row in zip(dense["results"], ef["results"], strict=True):
         sent_dense, sent_ef = dense_row["wire_bytes"], ef_row["wire_bytes"]
         ef_us = ef_row["out_of_place"]["time"]
         dense_us = ef_us * ef_row["speedup_vs_dense"]  # both measured in the same run
-        rows.append([size_text(ef_row["size"]), size_text(sent_dense), size_text(sent_ef),
-                     f"{sent_dense / sent_ef:.1f}x", f"{dense_us / 1e3:.2f} ms",
+        rows.append([ranks_text(ef), size_text(ef_row["size"]), size_text(sent_dense),
+                     size_text(sent_ef), f"{sent_dense / sent_ef:.1f}x", f"{dense_us / 1e3:.2f} ms",
                      f"{ef_us / 1e3:.2f} ms", f"{dense_us / ef_us:.2f}x",
                      break_even(dense_us * 1e-6, ef_us * 1e-6, sent_dense, sent_ef)])
     return rows
 
 
-def training_table(runs: list[dict]) -> list[list[str]]:
-    rows = [["optimizer", "steps", "held-out loss", "sent per rank", "ratio", "compute", "codec",
-             "wire", "total"]]
+def training_rows(runs: list[dict]) -> list[list[str]]:
+    rows = []
     for run in runs:
         loss, seconds = run["heldout_loss"], run["seconds"]
-        rows.append([run["optimizer"], str(len(run["steps"])),
+        rows.append([ranks_text(run), run["optimizer"], str(len(run["steps"])),
                      f"diverged at step {run['diverged_at']}" if loss is None else f"{loss:.3f}",
                      size_text(run["bytes_sent_per_rank"]),
                      f"{runs[0]['bytes_sent_per_rank'] / run['bytes_sent_per_rank']:.1f}x"]
@@ -69,26 +80,31 @@ def training_table(runs: list[dict]) -> list[list[str]]:
 def print_table(rows: list[list[str]], style: str) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for index, row in enumerate(rows):
-        cells = [cell.ljust(width) if column == 0 else cell.rjust(width)
+        cells = [cell.ljust(width) if column < TEXT_COLUMNS else cell.rjust(width)
                  for column, (cell, width) in enumerate(zip(row, widths))]
         print(f"| {' | '.join(cells)} |" if style == "markdown" else "  ".join(cells))
         if index == 0:
-            rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
+            rule = ["-" * width if column < TEXT_COLUMNS else "-" * (width - 1) + ":"
+                    for column, width in enumerate(widths)]
             print(f"| {' | '.join(rule)} |" if style == "markdown" else "-" * len("  ".join(cells)))
 
 
 def main() -> None:
     style, build, out = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     read = lambda name: json.loads((out / f"{name}.json").read_text())
-    dense, ef = read("sweep-dense"), read("sweep-ef")
-    runs = [read("train-adam"), read("train-onebit-adam")]
-    ranks = ef["results"][0]["nranks"]
+    kinds = [kind for kind in ("threads", "processes") if (out / f"sweep-{kind}-ef.json").exists()]
+    sweep, training = [SWEEP_COLUMNS], [TRAINING_COLUMNS]
+    for kind in kinds:
+        sweep += sweep_rows(read(f"sweep-{kind}-dense"), read(f"sweep-{kind}-ef"))
+        training += training_rows([read(f"train-{kind}-adam"), read(f"train-{kind}-onebit-adam")])
+    ranks = read("sweep-threads-ef")["results"][0]["nranks"]
+    processes = "processes (ucx)" if "processes" in kinds else "no processes: this build lacks ucx"
 
-    print(f"{machine(build)}; {ranks} ranks as threads of one process (transport local)\n")
+    print(f"{machine(build)}; {ranks} ranks of one host: threads (transport local), {processes}\n")
     print("Allreduce of fp32, full precision against one bit with error feedback:\n")
-    print_table(sweep_table(dense, ef), style)
+    print_table(sweep, style)
     print("\nTraining a byte-level language model on text, Adam against 1-bit Adam:\n")
-    print_table(training_table(runs), style)
+    print_table(training, style)
     print("\n\"pays below\": link speed per rank under which one bit is faster, estimated as the time here"
           "\nplus bytes over link speed. Within one machine there is no link to relieve.")
 

@@ -15,8 +15,15 @@ import sys
 from markdown import code_blocks
 
 
+PLUGIN = "src/libonebit-transport-ucx.so"
+
+
 class Run(str):
     """A command for the shell, at the root of the project; {build} is the build folder."""
+
+
+class RunProcesses(Run):
+    """The same, where the build has the transport that connects processes."""
 
 
 class RunBy:
@@ -35,10 +42,12 @@ COMMANDS = {
         RunBy("tests/package/install_test", '"$cmake" --install "$build" --prefix'),
     "cc -std=c11 demo.c $(pkg-config --cflags --libs onebit) -o demo":
         RunBy("tests/package/install_test", "pkg-config --cflags --libs onebit"),
-    "build/release/perf/all_reduce_perf -t 4 -b 1M -e 64M -f 4 --mode ef":
-        Run("{build}/perf/all_reduce_perf -t 4 -b 1K -e 64K -f 4 --mode ef -n 2"),
-    "build/release/perf/train_text --optimizer onebit-adam --steps 500":
-        Run("{build}/perf/train_text --optimizer onebit-adam --steps 5 --batch 4 --hidden 16,16"),
+    "onebit_run -n 4 ./demo": RunBy("tests/layout/readme_program.py", '[*launcher, "-n", "4", binary]'),
+    "build/release/perf/all_reduce_perf --procs 4 -b 1M -e 64M -f 4 --mode ef":
+        RunProcesses("{build}/perf/all_reduce_perf --procs 4 -b 1K -e 64K -f 4 --mode ef -n 2"),
+    "build/release/perf/train_text --procs 4 --optimizer onebit-adam --steps 500":
+        RunProcesses("{build}/perf/train_text --procs 4 --optimizer onebit-adam --steps 5 --batch 4 "
+                     "--hidden 16,16"),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
 }
 
@@ -52,6 +61,9 @@ def commands_of(readme: str) -> list[str]:
 def problem_with(root: pathlib.Path, build: str, how: Run | RunBy) -> str | None:
     if isinstance(how, RunBy):
         return None if how.text in (root / how.script).read_text() else f"{how.script} does not run it"
+    if isinstance(how, RunProcesses) and not pathlib.Path(build, PLUGIN).exists():
+        print(f"{build} has no {PLUGIN}: not run")
+        return None
     run = subprocess.run(how.format(build=build), shell=True, cwd=root, text=True, timeout=240,
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                          check=False)

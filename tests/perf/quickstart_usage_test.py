@@ -30,12 +30,15 @@ def main() -> None:
         (build / "perf").mkdir(parents=True)
         for tool in sys.argv[2:]:
             (build / "perf" / pathlib.Path(tool).name).symlink_to(tool)
-        earlier = build / "quickstart.out" / "sweep-ef.json"
+        earlier = build / "quickstart.out" / "sweep-threads-ef.json"
         earlier.parent.mkdir()
         earlier.write_text("of an earlier run")
         result = subprocess.run([script, "--quick", "--no-install", "--build", build],
-                                capture_output=True, text=True, timeout=60)
-        assert result.returncode == 0 and "256 KiB" in result.stdout, result
+                                capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result
+        assert "4 threads" in result.stdout and "256 KiB" in result.stdout, result
+        # Processes, or why there are none.
+        assert ("4 processes" in result.stdout) != ("leaving out ranks" in result.stderr), result
         assert "earlier" not in earlier.read_text()
         assert not list(earlier.parent.glob("*.json.*"))
 
