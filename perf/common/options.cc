@@ -173,11 +173,6 @@ std::string_view ModeName(Mode mode) {
   return "?";
 }
 
-const std::vector<std::string>& TransportNames() {
-  static const std::vector<std::string> names = {"local"};
-  return names;
-}
-
 std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
                                     std::string_view description,
                                     std::optional<int> launched_rank) {

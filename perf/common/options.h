@@ -36,9 +36,6 @@ struct Options {
   bool is_compressed() const { return mode != Mode::kDense; }
 };
 
-// Transports of this build.
-const std::vector<std::string>& TransportNames();
-
 // Reads the command line of a process that a launcher has, or has not, made a rank. Prints help to
 // stdout and returns no value when asked for it; throws UsageError when it is wrong.
 std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
