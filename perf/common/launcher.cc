@@ -19,6 +19,7 @@
 
 #include "perf/common/child_process.h"
 #include "perf/common/error.h"
+#include "perf/common/job_guard.h"
 #include "perf/common/supervisor.h"
 
 namespace onebit::perf {
@@ -77,7 +78,7 @@ Descriptor Tagged(int rank, int to, Supervisor* supervisor) {
 }
 
 void StartRank(const LaunchOptions& options, int rank, const std::string& rendezvous,
-               Supervisor* supervisor) {
+               Supervisor* supervisor, JobGuard* guard) {
   Descriptor input, output, error;
   if (rank == 0) {
     input = InputOfFirstRank(supervisor);
@@ -88,12 +89,15 @@ void StartRank(const LaunchOptions& options, int rank, const std::string& rendez
     output = Tagged(rank, STDOUT_FILENO, supervisor);
     error = Tagged(rank, STDERR_FILENO, supervisor);
   }
-  supervisor->Add(StartChild({.program = options.program,
-                              .arguments = options.arguments,
-                              .environment = RankEnvironment(rank, options.processes, rendezvous),
-                              .standard_input = input.number(),
-                              .standard_output = output.number(),
-                              .standard_error = error.number()}));
+  const pid_t child =
+      StartChild({.program = options.program,
+                  .arguments = options.arguments,
+                  .environment = RankEnvironment(rank, options.processes, rendezvous),
+                  .standard_input = input.number(),
+                  .standard_output = output.number(),
+                  .standard_error = error.number()});
+  supervisor->Add(child);
+  guard->Watch(child);
 }
 
 }  // namespace
@@ -103,9 +107,10 @@ int Launch(const LaunchOptions& options) {
   std::optional<PrivateFolder> folder;  // outlives the supervisor, which ends all who use it
   std::string rendezvous;
   if (std::getenv(kRendezvous) == nullptr) rendezvous = folder.emplace().path() + "/rendezvous";
+  JobGuard guard(folder ? folder->path() : "");
   Supervisor supervisor(signals, options.tool, options.grace_seconds);
   for (int rank = 0; rank < options.processes; ++rank) {
-    StartRank(options, rank, rendezvous, &supervisor);
+    StartRank(options, rank, rendezvous, &supervisor, &guard);
   }
   return supervisor.Wait();
 }

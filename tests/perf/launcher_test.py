@@ -66,6 +66,12 @@ class LauncherTest(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, f"{names} did not appear")
             time.sleep(0.01)
 
+    def wait_for_no_folder(self) -> None:
+        deadline = time.monotonic() + 30
+        while list((self.path / "tmp").iterdir()):
+            self.assertLess(time.monotonic(), deadline, "the folder did not go away")
+            time.sleep(0.01)
+
     def assert_no_folder_left(self) -> None:
         self.assertEqual(list((self.path / "tmp").iterdir()), [])
 
@@ -181,11 +187,22 @@ class LauncherTest(unittest.TestCase):
         job.communicate(timeout=30)
         self.assertEqual(job.returncode, 128 + signal.SIGTERM)
 
-    def test_ranks_die_with_their_launcher(self):
+    def test_everything_dies_with_the_launcher(self):
+        # Also what a wrapper script has started, and the folder.
+        job = self.start("-n", "2", "sh", "-c", f"sleep 600 & touch {self.path}/$RANK; sleep 601")
+        self.wait_for_files("0", "1")
+        job.kill()
+        job.communicate(timeout=30)
+        self.wait_for_no_folder()  # and tearDown looks for processes
+
+    def test_ranks_die_with_their_launcher_and_its_guard(self):
         job = self.start("-n", "2", sys.executable, "-c",
                          f"import os, pathlib, time; pathlib.Path('{self.path}', os.environ['RANK'])"
                          ".touch(); time.sleep(600)")
         self.wait_for_files("0", "1")
+        children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        self.assertEqual(len(children), 3)
+        os.kill(int(children[0]), signal.SIGKILL)
         job.kill()
         job.communicate(timeout=30)  # tearDown looks for them
 
