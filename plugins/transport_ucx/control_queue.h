@@ -18,8 +18,8 @@ struct Control {
 };
 
 // First in, first out. Bounded without an error of its own: a place of the window brings about one
-// kAccept, one kDrop and one kWithdraw before it is used again, as no new message is sent while
-// controls wait; and kRelease and kBye wait at most once.
+// kAccept, a kTaken or kDrop, and a kWithdraw before it is used again, as no new message is sent
+// while controls wait; and kRelease and kBye wait at most once.
 class ControlQueue {
  public:
   bool is_empty() const { return count_ == 0; }
@@ -31,7 +31,7 @@ class ControlQueue {
   void Clear() { count_ = 0; }
 
  private:
-  std::array<Control, 3 * kWindow + 4> ring_;
+  std::array<Control, 4 * kWindow + 4> ring_;
   size_t first_ = 0;
   size_t count_ = 0;
 };

@@ -68,6 +68,7 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
     switch (request->state) {
       case RequestState::kOffered:
       case RequestState::kStreaming:
+      case RequestState::kLeaving:
       case RequestState::kPosted:
       case RequestState::kReceiving:
         *state = onebitTransportPending;
@@ -105,6 +106,7 @@ onebitResult_t Endpoint::Cancel(Request* request) {
   switch (request->state) {
     case RequestState::kOffered:
     case RequestState::kStreaming:
+    case RequestState::kLeaving:
       EndOffer(request, RequestState::kFailed);
       Tell(request->peer, WireType::kWithdraw, request->number);
       break;

@@ -88,6 +88,7 @@ class Endpoint {
                            const void* payload, size_t payload_bytes, Request** request);
   bool PumpStreams();
   bool PumpStream(Request* request);
+  void StopStreaming(Request* request);
   void EndOffer(Request* request, RequestState outcome);
 
   // endpoint_receive.cc

@@ -53,6 +53,7 @@ const char* Endpoint::Arrive(const WireHeader& wire, const std::byte* header, si
       return ArriveData(from, wire, payload, payload_bytes);
     case WireType::kAccept:
     case WireType::kDrop:
+    case WireType::kTaken:
       ArriveAnswer(from, wire);
       return nullptr;
     case WireType::kWithdraw:
@@ -121,7 +122,10 @@ const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::
   }
   if (payload_bytes != 0) std::memcpy(request->target + wire.value, payload, payload_bytes);
   request->moved_bytes += payload_bytes;
-  if (request->moved_bytes >= request->payload_bytes) EndReceive(request, RequestState::kDone);
+  if (request->moved_bytes >= request->payload_bytes) {
+    EndReceive(request, RequestState::kDone);
+    Tell(request->peer, WireType::kTaken, wire.number);
+  }
   return nullptr;
 }
 
@@ -130,6 +134,8 @@ void Endpoint::ArriveAnswer(Peer& from, const WireHeader& wire) {
   if (offer == nullptr || offer->number != wire.number) return;  // withdrawn meanwhile
   if (wire.type == WireType::kDrop) {
     EndOffer(offer, RequestState::kFailed);
+  } else if (wire.type == WireType::kTaken) {
+    if (offer->state == RequestState::kLeaving) EndOffer(offer, RequestState::kDone);
   } else if (offer->state == RequestState::kOffered) {
     offer->state = RequestState::kStreaming;
     streaming_.push_back(offer);

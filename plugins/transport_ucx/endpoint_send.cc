@@ -79,7 +79,7 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
 // Sends pieces of accepted payloads. True if any was sent.
 bool Endpoint::PumpStreams() {
   bool has_sent = false;
-  // Backwards, because EndOffer puts the last one in the place of the one that ends.
+  // Backwards, because StopStreaming puts the last one in the place of the one that ends.
   for (size_t i = streaming_.size(); i-- > 0;) has_sent |= PumpStream(streaming_[i]);
   return has_sent;
 }
@@ -91,28 +91,40 @@ bool Endpoint::PumpStream(Request* request) {
   bool has_sent = false;
   for (int i = 0; i < kPiecesPerTurn; ++i) {
     const size_t bytes = std::min(piece_bytes, request->payload_bytes - request->moved_bytes);
+    const bool is_last = bytes == request->payload_bytes - request->moved_bytes;
     const WireHeader wire = Wire(to, WireType::kData, request->number, request->moved_bytes);
+    // Before the last piece goes: UCX delivers to this rank itself inside the send, answer
+    // included.
+    if (is_last) {
+      StopStreaming(request);
+      request->state = RequestState::kLeaving;
+    }
     const Sent sent =
         Worker::Send(&to.link, &wire, sizeof wire, request->payload + request->moved_bytes, bytes,
                      large_slots_.get(), kMostPiecesInFlight);
-    if (sent != Sent::kYes) return has_sent;
+    if (sent != Sent::kYes) {
+      if (is_last) {
+        request->state = RequestState::kStreaming;
+        streaming_.push_back(request);
+      }
+      return has_sent;
+    }
     to.told = wire.released;
     has_sent = true;
+    if (is_last) return true;
     request->moved_bytes += bytes;
-    if (request->moved_bytes == request->payload_bytes) {
-      EndOffer(request, RequestState::kDone);
-      return true;
-    }
   }
   return has_sent;
 }
 
+void Endpoint::StopStreaming(Request* request) {
+  *std::find(streaming_.begin(), streaming_.end(), request) = streaming_.back();
+  streaming_.pop_back();
+}
+
 // Ends a send that was offered: from now on nothing refers to the user's payload.
 void Endpoint::EndOffer(Request* request, RequestState outcome) {
-  if (request->state == RequestState::kStreaming) {
-    *std::find(streaming_.begin(), streaming_.end(), request) = streaming_.back();
-    streaming_.pop_back();
-  }
+  if (request->state == RequestState::kStreaming) StopStreaming(request);
   peer(request->peer).offers[request->number % kWindow] = nullptr;
   request->state = outcome;
   ++news_;

@@ -13,6 +13,7 @@ enum class RequestState : uint32_t {
   kUnused,
   kOffered,    // send: the receiver has not answered yet
   kStreaming,  // send: the receiver has memory, pieces are on their way
+  kLeaving,    // send: UCX has all pieces, the receiver does not have them yet
   kPosted,     // receive: no message yet
   kHeader,     // receive: the header is with the caller, the payload not yet
   kReceiving,  // receive: accepted, pieces arrive

@@ -23,6 +23,12 @@ inline constexpr unsigned kActiveMessage = 1;
 // the sender then sends kData pieces, each small enough that UCX sends it in one go. The sender may
 // say kWithdraw meanwhile. Every header says how many messages its sender has released.
 //
+// The receiver answers kTaken when it has all pieces, and only then the send is done. What UCX
+// calls sent may lie in a buffer of its TCP transport, because the socket was full, and goes on
+// only when the sender makes progress; a rank whose sends are all done need not do that for a long
+// time. (A flush would tell as well, but in a trial ucp_ep_flush_nbx of UCX 1.13 never ended at once
+// in error mode PEER, and the transport hung at times.)
+//
 // UCX's own rendezvous is not used: neither end could take its buffer back from it in bounded time.
 enum class WireType : uint16_t {
   kHello = 1,     // sent by connect, once
@@ -32,6 +38,7 @@ enum class WireType : uint16_t {
   kDrop = 5,      // value: unused
   kWithdraw = 6,  // value: unused
   kRelease = 7,   // nothing but `released`
+  kTaken = 9,     // value: unused
   kBye = 8,       // number: messages sent in all; value: 1 after an abort
 };
 
