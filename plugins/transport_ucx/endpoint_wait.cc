@@ -18,6 +18,7 @@ constexpr int kRoundsOfProgress = 16;
 // UCX has no event for room in the memory that a peer shares. A sender that waits for it looks this
 // often.
 constexpr uint64_t kLookAgainNs = 50'000;
+constexpr int kTriesToArm = 3;
 
 }  // namespace
 
@@ -71,8 +72,13 @@ void Endpoint::Sleep(uint64_t timeout_ns) {
                   {.fd = worker_->wake_fd(), .events = POLLIN, .revents = 0}};
   nfds_t count = 2;
   // What came since the last progress makes Arm say no, so that nothing is slept through.
-  if (!worker_->Arm()) {
+  // Over shared memory the first no may be about an event that is over, so it is asked again.
+  bool is_armed = worker_->Arm();
+  for (int tries = 0; !is_armed && tries < kTriesToArm; ++tries) {
     if (worker_->Progress()) return;
+    is_armed = worker_->Arm();
+  }
+  if (!is_armed) {
     timeout_ns = std::min(timeout_ns, kLookAgainNs);
     count = 1;
   }
