@@ -26,8 +26,8 @@ inline constexpr unsigned kActiveMessage = 1;
 // The receiver answers kTaken when it has all pieces, and only then the send is done. What UCX
 // calls sent may lie in a buffer of its TCP transport, because the socket was full, and goes on
 // only when the sender makes progress; a rank whose sends are all done need not do that for a long
-// time. (A flush would tell as well, but in a trial ucp_ep_flush_nbx of UCX 1.13 never ended at once
-// in error mode PEER, and the transport hung at times.)
+// time. (A flush would tell as well, but in a trial ucp_ep_flush_nbx of UCX 1.13 never ended at
+// once in error mode PEER, and the transport hung at times.)
 //
 // UCX's own rendezvous is not used: neither end could take its buffer back from it in bounded time.
 enum class WireType : uint16_t {

@@ -39,8 +39,11 @@ uint64_t NowNs() {
                                    .count());
 }
 
-constexpr onebitTransportHost kHost{
-    .structSize = sizeof(onebitTransportHost), .log = Log, .setting = Setting, .nowNs = NowNs, .interfaces = ""};
+constexpr onebitTransportHost kHost{.structSize = sizeof(onebitTransportHost),
+                                    .log = Log,
+                                    .setting = Setting,
+                                    .nowNs = NowNs,
+                                    .interfaces = ""};
 
 }  // namespace
 
