@@ -101,7 +101,7 @@ typedef enum {
  * Rules that hold for every member:
  *   - Functions return onebitSuccess or an error; they never exit, abort or throw.
  *   - `comm` is used by one thread at a time, except `abort`, which any thread may call at any time
- *     between the return of `connect` and the call of `close`.
+ *     between the return of `open` and the call of `close`.
  *   - Nothing blocks except `wait` (up to its timeout) and `connect` (up to its timeout).
  *   - Messages from one rank to another arrive in the order of their isend calls.
  *   - After `connect` no member allocates heap memory or takes a lock on the path of a message that
@@ -166,8 +166,9 @@ typedef struct onebitTransport {
    * onebitSuccess too: the caller looks at its clock), or `abort` was called. */
   onebitResult_t (*wait)(void* comm, uint64_t timeoutMs);
 
-  /* Makes the endpoint useless at once: wait returns, and every later call but cancel, getCounters,
-   * describePeer and close returns onebitAborted. Callable from any thread, any number of times. */
+  /* Makes the endpoint useless at once: wait and connect return, and every later call but cancel,
+   * getCounters, describePeer and close returns onebitAborted. Callable from any thread, any number
+   * of times. */
   onebitResult_t (*abort)(void* comm);
   /* Frees the endpoint. Pending requests are cancelled. Never waits for a peer. */
   onebitResult_t (*close)(void* comm);

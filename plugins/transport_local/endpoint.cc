@@ -59,7 +59,11 @@ onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* add
   }
   posted_.reserve(static_cast<size_t>(nranks_));
   peers_ = std::move(peers);
-  return onebitSuccess;
+  // Either an abort sees the peers, or this sees the abort: both are sequentially consistent.
+  has_peers_.store(true, std::memory_order_seq_cst);
+  if (inbox_->life().load(std::memory_order_seq_cst) == Life::kOpen) return onebitSuccess;
+  TellPeers();
+  return onebitAborted;
 }
 
 onebitResult_t Endpoint::CheckPeer(int peer) const {
@@ -141,11 +145,12 @@ onebitResult_t Endpoint::Wait(uint64_t timeout_ms) {
 
 onebitResult_t Endpoint::Abort() {
   Life expected = Life::kOpen;
-  // release: as in the destructor. Only the first abort tells the peers. relaxed on failure: then
-  // nothing is to be done.
-  if (inbox_->life().compare_exchange_strong(expected, Life::kAborted, std::memory_order_release,
-                                             std::memory_order_relaxed)) {
-    TellPeers();  // itself included, which ends its wait
+  // Only the first abort tells the peers, itself included, which ends its wait. While there are
+  // none yet, Connect does. relaxed on failure: then nothing is to be done.
+  if (inbox_->life().compare_exchange_strong(expected, Life::kAborted, std::memory_order_seq_cst,
+                                             std::memory_order_relaxed) &&
+      has_peers_.load(std::memory_order_seq_cst)) {
+    TellPeers();
   }
   return onebitSuccess;
 }

@@ -100,7 +100,8 @@ class Endpoint {
   void* const peer_error_argument_;
   const std::shared_ptr<Inbox> inbox_;
 
-  std::vector<Peer> peers_;  // empty until connected, then fixed
+  std::vector<Peer> peers_;             // empty until connected, then fixed
+  std::atomic<bool> has_peers_{false};  // for aborts: peers_ will not change any more
   RequestPool requests_;
   Request sent_;                  // of every send that was done at once
   std::vector<Request*> posted_;  // receives without header; capacity reserved

@@ -124,6 +124,7 @@ onebitResult_t Endpoint::Meet(const Plan& plan, uint64_t timeout_ms) {
   }
   while (true) {
     Drive();
+    if (turn_.is_aborted()) return onebitAborted;
     std::string missing;
     for (int rank = 0; rank < nranks_; ++rank) {
       const Peer& other = peer(rank);

@@ -59,7 +59,7 @@ int Accepts(const char* text) {
 constexpr onebitTransportSetting kRows[] = {
     {.name = "ONEBIT_UCX_EAGER_BYTES",
      .type = "bytes, 0 to 32768",
-     .defaultValue = "4096",
+     .defaultValue = "1152",
      .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
              "peer; equal on all ranks.",
      .accepts = Accepts<ParseEagerBytes>},

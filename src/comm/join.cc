@@ -78,6 +78,8 @@ Status Comm::ConnectTo(ControlClient* control) {
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> addresses,
       control->Gather(mine, control->connect_deadline(), "exchanging addresses"));
+  // From now on a rank that is lost, or fails, ends the wait for it.
+  control->SetListener(this);
   ONEBIT_TRY(endpoint_.Connect(addresses, MillisecondsUntil(control->connect_deadline())));
   // No endpoint may close before all are connected.
   return control->Gather({}, control->connect_deadline(), "waiting for all ranks to connect")
@@ -90,6 +92,7 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
       ControlClient::Join(options.control, options.locate, options.is_location_final));
   // From here on the others wait for this rank: they are told what goes wrong with it.
   const auto fail = [&](const Status& cause) {
+    control->SetListener(nullptr);
     return DescribeFailure(control->Report(cause), options.control.rank);
   };
   const auto transport = Transport::Get(options.transport);
@@ -106,7 +109,6 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
   if (!endpoint.ok()) return fail(endpoint.status());
   comm->endpoint_ = std::move(endpoint).value();
   if (Status status = comm->ConnectTo(control.get()); !status.ok()) return fail(status);
-  control->SetListener(comm.get());
   Log(LogLevel::kInfo, "communicator {:08x}: rank {} of {}, transport {}, control channel at {}",
       comm->id_, rank, ranks, transport.value()->properties().name, control->server().Text());
   comm->control_ = std::move(control);

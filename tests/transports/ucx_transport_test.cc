@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "plugins/transport_ucx/address.h"
@@ -75,26 +77,64 @@ TEST(UcxAddressTest, AnotherCommunicatorsAddressIsRefused) {
   EXPECT_THAT(started.log(), HasSubstr("belongs to rank 0 of 1 in communicator 8"));
 }
 
-TEST(UcxAddressTest, MissingRanksAreNamed) {
-  const StartedTransport started;
-  const onebitTransport& api = started.api();
-  std::string addresses[2];
-  void* comms[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    const onebitTransportCommInfo info{
-        .structSize = sizeof info, .rank = rank, .nranks = 2, .commId = 9};
-    ASSERT_EQ(api.open(started.context(), &info, &comms[rank]), onebitSuccess);
-    addresses[rank].resize(4096);
-    size_t bytes = 0;
-    ASSERT_EQ(api.getAddress(comms[rank], addresses[rank].data(), &bytes), onebitSuccess);
-    addresses[rank].resize(bytes);
+// Two endpoints of one communicator, of which only that of rank 0 connects.
+class MissingRank {
+ public:
+  explicit MissingRank(const StartedTransport& started) : api_(started.api()) {
+    for (int rank = 0; rank < 2; ++rank) {
+      const onebitTransportCommInfo info{
+          .structSize = sizeof info, .rank = rank, .nranks = 2, .commId = 9};
+      EXPECT_EQ(api_.open(started.context(), &info, &comms_[rank]), onebitSuccess);
+      addresses_[rank].resize(4096);
+      size_t bytes = 0;
+      EXPECT_EQ(api_.getAddress(comms_[rank], addresses_[rank].data(), &bytes), onebitSuccess);
+      addresses_[rank].resize(bytes);
+    }
   }
-  const void* const pointers[] = {addresses[0].data(), addresses[1].data()};
-  const size_t sizes[] = {addresses[0].size(), addresses[1].size()};
-  EXPECT_EQ(api.connect(comms[0], pointers, sizes, 50), onebitTimeout);
+  ~MissingRank() {
+    for (void* comm : comms_) api_.close(comm);
+  }
+  MissingRank(const MissingRank&) = delete;
+  MissingRank& operator=(const MissingRank&) = delete;
+
+  onebitResult_t Connect(uint64_t timeout_ms) {
+    const void* const pointers[] = {addresses_[0].data(), addresses_[1].data()};
+    const size_t sizes[] = {addresses_[0].size(), addresses_[1].size()};
+    return api_.connect(comms_[0], pointers, sizes, timeout_ms);
+  }
+  void Abort() { api_.abort(comms_[0]); }
+
+ private:
+  const onebitTransport& api_;
+  std::string addresses_[2];
+  void* comms_[2] = {};
+};
+
+TEST(UcxConnectTest, MissingRanksAreNamed) {
+  const StartedTransport started;
+  MissingRank missing(started);
+  EXPECT_EQ(missing.Connect(50), onebitTimeout);
   EXPECT_THAT(started.log(), AllOf(HasSubstr("rank 0 waited 50 ms in vain for rank 1 (on "),
                                    HasSubstr("by shared memory)")));
-  for (void* comm : comms) api.close(comm);
+}
+
+TEST(UcxConnectTest, EndsOnAbort) {
+  const StartedTransport started;
+  MissingRank missing(started);
+  const auto start = std::chrono::steady_clock::now();
+  const std::jthread watchdog([&missing] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    missing.Abort();
+  });
+  EXPECT_EQ(missing.Connect(20'000), onebitAborted);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+}
+
+TEST(UcxConnectTest, FailsAfterAbort) {
+  const StartedTransport started;
+  MissingRank missing(started);
+  missing.Abort();
+  EXPECT_EQ(missing.Connect(20'000), onebitAborted);
 }
 
 TEST(UcxSettingsTest, WrongValuesAreRefusedByName) {
