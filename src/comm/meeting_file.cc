@@ -74,13 +74,13 @@ Result<UniqueId> ReadMeetingFile(const std::string& path) {
   std::string_view text = content.value();
   std::array<char, kUniqueIdBytes> bytes;
   size_t size = 0;
-  const bool is_ours = text.starts_with(kPrefix) && text.ends_with('\n');
+  bool is_ours = text.starts_with(kPrefix) && text.ends_with('\n');
   if (is_ours) {
     text = text.substr(kPrefix.size(), text.size() - kPrefix.size() - 1);
-    sodium_hex2bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), text.data(),
-                   text.size(), nullptr, &size, nullptr);
+    is_ours = sodium_hex2bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
+                             text.data(), text.size(), nullptr, &size, nullptr) == 0;
   }
-  if (size != bytes.size()) {
+  if (!is_ours || size != bytes.size()) {
     return Error(Code::kInvalidUsage, "rendezvous file {}: is not one of onebit's", path);
   }
   return DecodeUniqueId(bytes);
