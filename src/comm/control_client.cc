@@ -21,6 +21,8 @@ constexpr milliseconds kShortestPause{5};
 constexpr milliseconds kLongestPause{200};
 // For the star's verdict on who was first. It answers at once unless it is what failed.
 constexpr milliseconds kVerdict{500};
+// For its list of who is missing.
+constexpr milliseconds kMissing{500};
 // For the star of this very process to hear that its rank leaves.
 constexpr milliseconds kFarewell{500};
 
@@ -139,13 +141,23 @@ ControlClient::~ControlClient() {
 
 Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine, Deadline deadline,
                                                  std::string_view what) {
+  if (mine.size() > kMaxContentBytes) {
+    return Error(Code::kInternalError,
+                 "rank {}: {}: {} bytes are to be told to all ranks, at most "
+                 "{} can be",
+                 options_.rank, what, mine.size(), kMaxContentBytes);
+  }
   std::unique_lock lock(ControlLoop::Get().mutex());
   const auto start = Clock::now();
   if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
   gathered_.reset();
   Send(onebit::Gather{.number = gather_number_, .content = {mine.begin(), mine.end()}});
-  const bool is_settled = changed_.wait_until(
-      lock, deadline, [this] { return gathered_ || first_failure_ || channel_ == nullptr; });
+  const auto is_settled = [this] { return gathered_ || first_failure_ || channel_ == nullptr; };
+  if (!changed_.wait_until(lock, deadline, is_settled)) {
+    missing_.reset();  // what came with the last heartbeat may be out of date
+    Send(WhoIsMissing{});
+    changed_.wait_for(lock, kMissing, [&] { return is_settled() || missing_; });
+  }
   if (gathered_) {
     ++gather_number_;
     std::vector<Bytes> contents = *std::move(gathered_);
@@ -153,7 +165,7 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
     return contents;
   }
   if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
-  if (is_settled) {
+  if (channel_ == nullptr) {
     return Error(Code::kRemoteError, "rank {}: {}: the control channel has ended", options_.rank,
                  what);
   }
@@ -235,7 +247,6 @@ Status ControlClient::OnMessage(StarMessage message) {
       return Error(Code::kCorrupt, "answered another gather than this rank's");
     }
     gathered_ = std::move(gathered->contents);
-    missing_ = {};
   } else if (auto* failed = std::get_if<Failed>(&message)) {
     SetFailure(std::move(failed->first));
   } else if (auto* alive = std::get_if<StarAlive>(&message)) {
@@ -278,11 +289,11 @@ void ControlClient::SetFailure(Failure failure) {
 }
 
 std::string ControlClient::MissingText() const {
-  if (missing_.missing == 0) return "no answer";
-  std::string text = missing_.missing == 1 ? "rank" : "ranks";
-  for (const uint32_t rank : missing_.some_missing) AppendFormat(&text, " {}", rank);
-  if (missing_.some_missing.size() < missing_.missing) text += " ...";
-  AppendFormat(&text, " missing ({} of {})", missing_.missing, options_.ranks);
+  if (!missing_ || missing_->missing == 0) return "no answer";
+  std::string text = missing_->missing == 1 ? "rank" : "ranks";
+  for (const uint32_t rank : missing_->some_missing) AppendFormat(&text, " {}", rank);
+  if (missing_->some_missing.size() < missing_->missing) text += " ...";
+  AppendFormat(&text, " missing ({} of {})", missing_->missing, options_.ranks);
   return text;
 }
 

@@ -92,7 +92,7 @@ class ControlClient final : public Control, private LoopItem {
   bool may_end_ = false;
   uint64_t gather_number_ = 0;
   std::optional<std::vector<Bytes>> gathered_;
-  StarAlive missing_;
+  std::optional<StarAlive> missing_;
   std::optional<Failure> first_failure_;
   std::chrono::steady_clock::time_point last_heard_;
   std::chrono::steady_clock::time_point next_heartbeat_;

@@ -14,6 +14,7 @@ enum class Kind : uint8_t {
   kReport = 3,
   kLeave = 4,
   kRankAlive = 5,
+  kWhoIsMissing = 6,
   kJoined = 17,
   kGathered = 18,
   kFailed = 19,
@@ -80,6 +81,7 @@ Bytes EncodeOne(const Report& report) {
   AppendStatus(report.cause, &writer);
   return writer.Take();
 }
+Bytes EncodeOne(const WhoIsMissing&) { return Begin(Kind::kWhoIsMissing).Take(); }
 Bytes EncodeOne(const Leave&) { return Begin(Kind::kLeave).Take(); }
 Bytes EncodeOne(const RankAlive&) { return Begin(Kind::kRankAlive).Take(); }
 Bytes EncodeOne(const Joined& joined) {
@@ -165,6 +167,9 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
     case Kind::kReport:
       message = Report{ReadStatus(&reader)};
       break;
+    case Kind::kWhoIsMissing:
+      message = WhoIsMissing{};
+      break;
     case Kind::kLeave:
       message = Leave{};
       break;
@@ -204,7 +209,9 @@ Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes) {
     case Kind::kFailed: {
       Failed failed;
       failed.first.rank = static_cast<int>(std::min(reader.Integer<uint32_t>(), kMaxRanks));
-      failed.first.is_loss = reader.Integer<uint8_t>() != 0;
+      const auto is_loss = reader.Integer<uint8_t>();
+      if (is_loss > 1) return Corrupt(kind);
+      failed.first.is_loss = is_loss == 1;
       failed.first.cause = ReadStatus(&reader);
       message = std::move(failed);
       break;
@@ -218,6 +225,7 @@ Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes) {
     case Kind::kJoin:
     case Kind::kGather:
     case Kind::kReport:
+    case Kind::kWhoIsMissing:
     case Kind::kLeave:
     case Kind::kRankAlive:
       return Corrupt(kind);

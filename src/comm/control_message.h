@@ -35,9 +35,10 @@ struct Gather {  // of all ranks; the number counts the gathers of a communicato
 struct Report {
   Status cause;
 };
-struct Leave {};  // the last word: what follows is no failure
+struct WhoIsMissing {};  // in the gather that is under way; StarAlive answers
+struct Leave {};         // the last word: what follows is no failure
 struct RankAlive {};
-using RankMessage = std::variant<Join, Gather, Report, Leave, RankAlive>;
+using RankMessage = std::variant<Join, Gather, Report, WhoIsMissing, Leave, RankAlive>;
 
 // From the star to a rank.
 struct Joined {

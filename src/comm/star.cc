@@ -28,6 +28,8 @@ void Star::OnMessage(uint64_t link, const RankMessage& message, Clock::time_poin
     On(rank, *gather);
   } else if (const Report* report = std::get_if<Report>(&message)) {
     Fail({.rank = static_cast<int>(rank), .is_loss = false, .cause = report->cause});
+  } else if (std::holds_alternative<WhoIsMissing>(message)) {
+    links_.Send(link, Missing());
   } else if (std::holds_alternative<Leave>(message)) {
     members_[rank].has_left = true;
     // What comes from the star's own process may now end with it. The others hear it before the

@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Control messages: what is written is read, and nothing else is.
+#include "comm/control_message.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace onebit {
+namespace {
+
+Bytes BytesOf(std::string_view text) {
+  const auto bytes = AsBytes(text);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<RankMessage> RankMessages() {
+  return {Join{.rank = 3, .ranks = 65'536, .heartbeat_ms = 1, .loss_timeout_ms = 2, .place = "a:1"},
+          Join{},
+          Gather{.number = 1ull << 40, .content = BytesOf("content")},
+          Gather{},
+          Report{Error(Code::kCorrupt, "rank 1: bad")},
+          WhoIsMissing{},
+          Leave{},
+          RankAlive{}};
+}
+
+std::vector<StarMessage> StarMessages() {
+  return {Joined{.comm_id = 0x0123'4567'89ab'cdefull, .place = "host:12"},
+          Gathered{.number = 5, .contents = {BytesOf("x"), {}, BytesOf("yz")}},
+          Gathered{},
+          Failed{{.rank = 7, .is_loss = true, .cause = Error(Code::kPeerLost, "gone")}},
+          Failed{{.rank = 0, .is_loss = false, .cause = Error(Code::kTimeout, "")}},
+          StarAlive{.missing = 9, .some_missing = {1, 2, 65'535}},
+          StarAlive{},
+          MayEnd{}};
+}
+
+Result<RankMessage> Decode(const RankMessage&, std::span<const std::byte> bytes) {
+  return DecodeRankMessage(bytes);
+}
+Result<StarMessage> Decode(const StarMessage&, std::span<const std::byte> bytes) {
+  return DecodeStarMessage(bytes);
+}
+
+// Calls `check` with every message of both directions.
+template <typename Check>
+void ForEachMessage(Check check) {
+  for (const RankMessage& message : RankMessages()) {
+    SCOPED_TRACE("rank message " + std::to_string(message.index()));
+    check(message);
+  }
+  for (const StarMessage& message : StarMessages()) {
+    SCOPED_TRACE("star message " + std::to_string(message.index()));
+    check(message);
+  }
+}
+
+TEST(ControlMessageTest, EveryKindComesBackAsItWas) {
+  ForEachMessage([](const auto& message) {
+    const Bytes bytes = Encode(message);
+    const auto decoded = Decode(message, bytes);
+    ASSERT_TRUE(decoded.ok()) << decoded.status().text();
+    EXPECT_EQ(decoded.value().index(), message.index());
+    EXPECT_EQ(Encode(decoded.value()), bytes);
+  });
+}
+
+TEST(ControlMessageTest, FieldsAreWhereTheyBelong) {
+  const auto join = std::get<Join>(DecodeRankMessage(Encode(RankMessages()[0])).value());
+  EXPECT_EQ(join.rank, 3u);
+  EXPECT_EQ(join.ranks, 65'536u);
+  EXPECT_EQ(join.heartbeat_ms, 1u);
+  EXPECT_EQ(join.loss_timeout_ms, 2u);
+  EXPECT_EQ(join.place, "a:1");
+  const auto report = std::get<Report>(DecodeRankMessage(Encode(RankMessages()[4])).value());
+  EXPECT_EQ(report.cause.code(), Code::kCorrupt);
+  EXPECT_EQ(report.cause.text(), "rank 1: bad");
+  const auto failed = std::get<Failed>(DecodeStarMessage(Encode(StarMessages()[3])).value());
+  EXPECT_EQ(failed.first.rank, 7);
+  EXPECT_TRUE(failed.first.is_loss);
+  EXPECT_EQ(failed.first.cause.code(), Code::kPeerLost);
+}
+
+TEST(ControlMessageTest, EveryTruncationIsRefused) {
+  ForEachMessage([](const auto& message) {
+    const Bytes bytes = Encode(message);
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      const auto decoded = Decode(message, std::span(bytes).first(size));
+      ASSERT_FALSE(decoded.ok()) << size << " of " << bytes.size();
+      EXPECT_EQ(decoded.status().code(), Code::kCorrupt);
+    }
+  });
+}
+
+TEST(ControlMessageTest, BytesBehindTheEndAreRefused) {
+  ForEachMessage([](const auto& message) {
+    Bytes bytes = Encode(message);
+    bytes.push_back(std::byte{0});
+    EXPECT_FALSE(Decode(message, bytes).ok());
+  });
+}
+
+TEST(ControlMessageTest, MessagesOfTheOtherDirectionAndUnknownKindsAreRefused) {
+  for (const RankMessage& message : RankMessages()) {
+    EXPECT_FALSE(DecodeStarMessage(Encode(message)).ok());
+  }
+  for (const StarMessage& message : StarMessages()) {
+    EXPECT_FALSE(DecodeRankMessage(Encode(message)).ok());
+  }
+  for (const uint8_t kind : {0, 7, 16, 22, 255}) {
+    for (const size_t more : {0, 20}) {
+      Bytes bytes(1 + more, std::byte{0});
+      bytes[0] = std::byte{kind};
+      EXPECT_FALSE(DecodeRankMessage(bytes).ok()) << int{kind};
+      EXPECT_FALSE(DecodeStarMessage(bytes).ok()) << int{kind};
+    }
+  }
+}
+
+TEST(ControlMessageTest, CountsThatPromiseMoreThanThereIsAreRefused) {
+  // Were memory taken for the count, these would need tens of gigabytes.
+  const Bytes gathered = ByteWriter()
+                             .Integer(uint8_t{18})
+                             .Integer(uint64_t{0})
+                             .Integer(uint32_t{0xffff'ffff})
+                             .Text("x")
+                             .Take();
+  EXPECT_FALSE(DecodeStarMessage(gathered).ok());
+  const Bytes alive = ByteWriter()
+                          .Integer(uint8_t{20})
+                          .Integer(uint32_t{1})
+                          .Integer(uint32_t{0xffff'ffff})
+                          .Integer(uint32_t{1})
+                          .Take();
+  EXPECT_FALSE(DecodeStarMessage(alive).ok());
+  const Bytes gather =
+      ByteWriter().Integer(uint8_t{2}).Integer(uint64_t{0}).Integer(uint32_t{0xffff'ffff}).Take();
+  EXPECT_FALSE(DecodeRankMessage(gather).ok());
+}
+
+TEST(ControlMessageTest, WhetherItIsALossIsZeroOrOne) {
+  Bytes bytes = Encode(StarMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
+  ASSERT_TRUE(DecodeStarMessage(bytes).ok());
+  bytes[5] = std::byte{2};
+  EXPECT_FALSE(DecodeStarMessage(bytes).ok());
+}
+
+TEST(ControlMessageTest, AnErrorStaysAnErrorWhateverItsCode) {
+  for (const uint32_t code : {0u, 7u, 9u, 99u, 107u, 0xffff'ffffu}) {
+    const Bytes bytes = ByteWriter().Integer(uint8_t{3}).Integer(code).Text("why").Take();
+    const auto report = DecodeRankMessage(bytes);
+    ASSERT_TRUE(report.ok()) << code;
+    EXPECT_EQ(std::get<Report>(report.value()).cause.code(), Code::kInternalError) << code;
+    EXPECT_EQ(std::get<Report>(report.value()).cause.text(), "why");
+  }
+}
+
+TEST(ControlMessageTest, LongTextsAreCutAndFitTheBounds) {
+  const std::string text(3 * kMaxContentBytes, 'x');
+  const Bytes report = Encode(RankMessage(Report{{Code::kCorrupt, text}}));
+  EXPECT_LE(report.size(), kMostRankMessageBytes);
+  EXPECT_LE(Encode(RankMessage(Join{.place = text})).size(), kMostRankMessageBytes);
+  const auto decoded = DecodeRankMessage(report);
+  EXPECT_EQ(std::get<Report>(decoded.value()).cause.text(), text.substr(0, kMaxContentBytes));
+  const Failure failure = {.rank = 0, .is_loss = false, .cause = {Code::kCorrupt, text}};
+  EXPECT_LE(Encode(StarMessage(Failed{failure})).size(), MostStarMessageBytes(1));
+}
+
+TEST(ControlMessageTest, TheLargestMessagesFitTheBounds) {
+  const Bytes content(kMaxContentBytes);
+  EXPECT_LE(Encode(RankMessage(Gather{.number = 1, .content = content})).size(),
+            kMostRankMessageBytes);
+  for (const uint32_t ranks : {1u, 2u, 100u}) {
+    const Gathered gathered = {.number = 1, .contents = std::vector<Bytes>(ranks, content)};
+    EXPECT_LE(Encode(StarMessage(gathered)).size(), MostStarMessageBytes(ranks));
+  }
+}
+
+}  // namespace
+}  // namespace onebit
