@@ -14,10 +14,10 @@
 namespace onebit {
 namespace {
 
-// How long ranks that are late find out what went wrong, after a start that failed.
-constexpr std::chrono::seconds kPatienceAfterFailure{60};
 // After the process ran out of descriptors.
 constexpr std::chrono::milliseconds kPause{50};
+// In one go, so that a flood of connections keeps nobody else waiting.
+constexpr int kMostAccepts = 64;
 
 uint64_t RandomCommId() {
   uint64_t id;
@@ -66,28 +66,32 @@ void ControlServer::OnEvent(int fd, uint32_t events) {
 }
 
 Clock::time_point ControlServer::OnTimer(Clock::time_point now) {
-  closed_.clear();
   while (!strangers_.empty() && strangers_.front().deadline <= now) {
     DropStranger(strangers_.begin());
   }
   Clock::time_point next = star_.OnTimer(now);
   if (!strangers_.empty()) next = std::min(next, strangers_.front().deadline);
   if (star_.is_complete()) CloseListener();
-  if (is_listener_paused_) {
-    is_listener_paused_ = false;
+  next = std::min(next, DropIdleNewcomers(now));
+  if (paused_until_ && *paused_until_ <= now && listener_.is_open()) {
+    paused_until_.reset();
+    ControlLoop::Get().Change(listener_.get(), EPOLLIN);
     Accept();
-    if (is_listener_paused_) next = std::min(next, now + kPause);
   }
-  if (star_.has_failed()) {
-    if (!failed_at_) failed_at_ = now;
-    next = std::min(next, *failed_at_ + kPatienceAfterFailure);
+  if (paused_until_ && listener_.is_open()) next = std::min(next, *paused_until_);
+  if (star_.has_failed() && !failed_at_) failed_at_ = now;
+  // As long as a rank is there, it is its leaving that ends the server, and no timer.
+  if (failed_at_ && star_.present() == 0) {
+    next = std::min(next, *failed_at_ + options_.patience_after_failure);
   }
+  closed_.clear();
   return next;
 }
 
 bool ControlServer::is_over() const {
   if (star_.is_over()) return true;
-  return failed_at_ && star_.present() == 0 && Clock::now() >= *failed_at_ + kPatienceAfterFailure;
+  return failed_at_ && star_.present() == 0 &&
+         Clock::now() >= *failed_at_ + options_.patience_after_failure;
 }
 
 void ControlServer::Retire() {
@@ -96,7 +100,7 @@ void ControlServer::Retire() {
 }
 
 void ControlServer::Accept() {
-  while (listener_.is_open()) {
+  for (int i = 0; i < kMostAccepts && listener_.is_open(); ++i) {
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -107,7 +111,9 @@ void ControlServer::Accept() {
         DropStranger(strangers_.begin());
         continue;
       }
-      is_listener_paused_ = true;
+      // The port stays readable as long as somebody waits there: nobody may look at it meanwhile.
+      paused_until_ = Clock::now() + kPause;
+      ControlLoop::Get().Change(listener_.get(), 0);
       return;
     }
     if (strangers_.size() == kMaxStrangers) DropStranger(strangers_.begin());
@@ -180,8 +186,22 @@ void ControlServer::Promote(std::list<Stranger>::iterator stranger) {
                                                  keys.to_server, kMostRankMessageBytes);
   link_of_fd_[fd] = link;
   stranger_of_fd_.erase(fd);
+  newcomers_.emplace_back(link, stranger->deadline);
   strangers_.erase(stranger);
   OnLink(link, EPOLLIN);  // it may have spoken already
+}
+
+Clock::time_point ControlServer::DropIdleNewcomers(Clock::time_point now) {
+  std::erase_if(newcomers_, [&](const auto& newcomer) {
+    return !links_.contains(newcomer.first) || star_.has_joined(newcomer.first);
+  });
+  while (!newcomers_.empty()) {
+    const auto [link, deadline] = newcomers_.front();
+    if (deadline > now && newcomers_.size() <= kMaxStrangers) return deadline;
+    DropLink(link);
+    newcomers_.pop_front();
+  }
+  return Clock::time_point::max();
 }
 
 void ControlServer::DropStranger(std::list<Stranger>::iterator stranger) {

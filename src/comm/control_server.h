@@ -5,11 +5,13 @@
 // time.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "comm/control_loop.h"
 #include "comm/sealed_channel.h"
@@ -26,12 +28,16 @@ class ControlServer final : private LoopItem, private StarLinks {
     JobKey key;
     std::string place;                // "host:pid" of this process
     std::function<void()> on_closed;  // called once, by the loop, when no rank can join any more
+    // For a stranger to prove itself and say which rank it is.
     std::chrono::milliseconds handshake_timeout{5000};
+    // After a start that failed: how long ranks that are late find out what went wrong.
+    std::chrono::milliseconds patience_after_failure{60'000};
   };
   // Returns the address it listens at.
   static Result<SocketAddress> Start(Options options);
 
-  // Strangers that are dealt with at a time; beyond that the one that is longest there must go.
+  // Strangers that are dealt with at a time; beyond that the one that is longest there must go. Who
+  // has proved itself and has not said which rank it is counts for as many again.
   static constexpr size_t kMaxStrangers = 256;
 
  private:
@@ -63,15 +69,19 @@ class ControlServer final : private LoopItem, private StarLinks {
   void DropStranger(std::list<Stranger>::iterator stranger);
   void OnLink(uint64_t link, uint32_t events);
   void DropLink(uint64_t link);
+  // Closes connections that have proved themselves and do not join. Returns when the next is due.
+  Clock::time_point DropIdleNewcomers(Clock::time_point now);
   void CloseListener();
 
   const Options options_;
   Descriptor listener_;
-  bool is_listener_paused_ = false;  // no descriptors were left
-  std::list<Stranger> strangers_;    // oldest first
+  std::optional<Clock::time_point> paused_until_;  // no descriptors were left: the listener rests
+  std::list<Stranger> strangers_;                  // oldest first
   std::unordered_map<int, std::list<Stranger>::iterator> stranger_of_fd_;
   std::unordered_map<uint64_t, std::unique_ptr<SealedChannel>> links_;
   std::unordered_map<int, uint64_t> link_of_fd_;
+  // Links by age, with the time until which they must have joined; some have, or are gone.
+  std::deque<std::pair<uint64_t, Clock::time_point>> newcomers_;
   std::vector<std::unique_ptr<SealedChannel>> closed_;  // one of them may be in a call still
   uint64_t next_link_ = 1;
   std::optional<Clock::time_point> failed_at_;

@@ -126,6 +126,7 @@ Result<std::vector<SocketAddress>> Resolve(const std::string& host, uint16_t por
 Result<Descriptor> Listen(const SocketAddress& address) {
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return Failed("cannot make a socket for", address);
+  SendAtOnce(socket.get());  // for the connections it accepts
   // A port that an earlier job used a moment ago is free for us.
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));

@@ -49,6 +49,7 @@ class Star {
   bool is_over() const { return is_complete() && present_ == 0; }
   bool has_failed() const { return first_failure_.has_value(); }
   uint32_t present() const { return present_; }
+  bool has_joined(uint64_t link) const { return rank_of_link_.contains(link); }
 
  private:
   struct Member {

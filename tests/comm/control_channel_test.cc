@@ -1,0 +1,263 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Clients and server of the control channel over loopback: who is missing, who is lost, and how
+// everything ends.
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/control_peer.h"
+#include "tests/support/process_figures.h"
+
+extern char** environ;
+
+namespace onebit::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kSoon{2000};
+
+Result<std::unique_ptr<ControlClient>> JoinOne(const UniqueId& id, int rank, int ranks,
+                                               ControlClient::Options options = {}) {
+  options.rank = rank;
+  options.ranks = ranks;
+  options.place = "rank:" + std::to_string(rank);
+  return ControlClient::Join(
+      options, [id] { return Result<UniqueId>(id); }, true);
+}
+
+std::optional<Failure> AwaitFailure(const ControlClient& client, milliseconds time) {
+  const auto deadline = steady_clock::now() + time;
+  while (steady_clock::now() < deadline) {
+    if (auto failure = client.first_failure()) return failure;
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  return std::nullopt;
+}
+
+TEST(ControlChannelTest, AGatherThatIsLateNamesTheMissingRanks) {
+  const UniqueId id = StartControlServer();
+  // Heartbeats are too rare to bring the list.
+  const auto client = ValueOrThrow(JoinOne(id, 1, 4));
+  const auto late = client->Gather({}, steady_clock::now() + milliseconds(300), "testing");
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.status().code(), Code::kTimeout);
+  EXPECT_THAT(late.status().text(),
+              HasSubstr("rank 1 of 4: testing: ranks 0 2 3 missing (3 of 4) after 0.3 s"));
+  EXPECT_THAT(late.status().text(), HasSubstr(id.address.Text()));
+}
+
+TEST(ControlChannelTest, TheListOfTheMissingIsUpToDate) {
+  const UniqueId id = StartControlServer();
+  const auto client = ValueOrThrow(JoinOne(id, 0, 3, {.heartbeat = milliseconds(50)}));
+  std::thread second([&] {
+    std::this_thread::sleep_for(milliseconds(150));
+    auto joined = ValueOrThrow(JoinOne(id, 1, 3, {.heartbeat = milliseconds(50)}));
+    static_cast<void>(joined->Gather({}, steady_clock::now() + milliseconds(400), "testing"));
+  });
+  const auto late = client->Gather({}, steady_clock::now() + milliseconds(300), "testing");
+  EXPECT_THAT(late.status().text(), HasSubstr("rank 2 missing (1 of 3)"));
+  second.join();
+}
+
+TEST(ControlChannelTest, ASilentRankIsLostForAllOthers) {
+  const UniqueId id = StartControlServer();
+  const ControlClient::Options options = {.heartbeat = milliseconds(100),
+                                          .loss_timeout = milliseconds(400)};
+  ControlPeer silent(id);
+  silent.Send(Join{
+      .rank = 2, .ranks = 3, .heartbeat_ms = 100, .loss_timeout_ms = 400, .place = "silent:3"});
+  const auto begin = steady_clock::now();
+  const auto first = ValueOrThrow(JoinOne(id, 0, 3, options));
+  const auto second = ValueOrThrow(JoinOne(id, 1, 3, options));
+  for (const auto* client : {first.get(), second.get()}) {
+    const auto failure = AwaitFailure(*client, kSoon);
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_EQ(failure->rank, 2);
+    EXPECT_TRUE(failure->is_loss);
+    EXPECT_EQ(failure->cause.code(), Code::kPeerLost);
+    EXPECT_THAT(failure->cause.text(), HasSubstr("its process silent:3 has been silent for 0.4"));
+  }
+  EXPECT_GE(steady_clock::now() - begin, milliseconds(350));
+}
+
+TEST(ControlChannelTest, RanksThatSpeakAreNotLost) {
+  const UniqueId id = StartControlServer();
+  const Job job =
+      JoinJob(id, 3, {.heartbeat = milliseconds(50), .loss_timeout = milliseconds(400)});
+  std::this_thread::sleep_for(milliseconds(900));
+  for (const auto& client : job.ranks) EXPECT_FALSE(client->first_failure().has_value());
+}
+
+TEST(ControlChannelTest, AReportReachesAllAndTheFirstOneWins) {
+  const UniqueId id = StartControlServer();
+  const Job job = JoinJob(id, 3);
+  const Failure first = job.ranks[1]->Report(Error(Code::kCorrupt, "first"));
+  EXPECT_EQ(first.rank, 1);
+  const Failure second = job.ranks[2]->Report(Error(Code::kTimeout, "second"));
+  EXPECT_EQ(second.rank, 1);
+  EXPECT_EQ(second.cause.text(), "first");
+  EXPECT_EQ(AwaitFailure(*job.ranks[0], kSoon)->cause.text(), "first");
+}
+
+TEST(ControlChannelTest, AGatherBeyondTheLimitIsRefusedHere) {
+  const UniqueId id = StartControlServer();
+  const Job job = JoinJob(id, 1);
+  const auto gathered = job.ranks[0]->Gather(Bytes(kMaxContentBytes + 1),
+                                             steady_clock::now() + kSoon, "exchanging addresses");
+  ASSERT_FALSE(gathered.ok());
+  EXPECT_THAT(gathered.status().text(), HasSubstr("exchanging addresses: 8193 bytes"));
+}
+
+TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
+  const UniqueId id = StartControlServer({.patience_after_failure = milliseconds(50)});
+  ControlPeer peer(id);
+  peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
+  peer.Send(Report{Error(Code::kCorrupt, "x")});
+  peer.AwaitFailure(kSoon);
+  std::this_thread::sleep_for(milliseconds(100));
+  const double before = CpuSeconds();
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_LT(CpuSeconds() - before, 0.03);
+  // Without the rank, the server goes, and with it the port.
+  peer.Send(Leave{});
+  EXPECT_TRUE(IsClosedWithin(peer.socket(), kSoon));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_FALSE(Connect(id.address, steady_clock::now() + kSoon).ok());
+}
+
+TEST(ControlChannelTest, MessagesGoOutAtOnce) {
+  const Descriptor listener = ValueOrThrow(Listen(LoopbackAddress()));
+  const Descriptor client = ConnectTo(ValueOrThrow(LocalAddress(listener)));
+  OrThrow(AwaitReadable(listener, steady_clock::now() + kSoon));
+  const Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
+  for (const Descriptor* socket : {&client, &accepted}) {
+    int value = 0;
+    socklen_t size = sizeof(value);
+    ASSERT_EQ(getsockopt(socket->get(), IPPROTO_TCP, TCP_NODELAY, &value, &size), 0);
+    EXPECT_NE(value, 0);
+  }
+}
+
+// A server in a process of its own: rank 0's, so to speak.
+class ServerProcess {
+ public:
+  ServerProcess() {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("pipe");
+    const Descriptor read_end(ends[0]);
+    {
+      const Descriptor write_end(ends[1]);
+      posix_spawn_file_actions_t actions;
+      posix_spawn_file_actions_init(&actions);
+      posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
+      posix_spawn_file_actions_addclose(&actions, read_end.get());
+      char path[] = ONEBIT_CONTROL_SERVER_PROGRAM;
+      char* arguments[] = {path, nullptr};
+      const int error = posix_spawn(&pid_, path, &actions, nullptr, arguments, environ);
+      posix_spawn_file_actions_destroy(&actions);
+      if (error != 0) throw std::runtime_error("posix_spawn");
+    }
+    std::array<char, kUniqueIdBytes> bytes;
+    size_t size = 0;
+    while (size < bytes.size()) {
+      const ssize_t count = read(read_end.get(), bytes.data() + size, bytes.size() - size);
+      if (count <= 0) throw std::runtime_error("the server process does not start");
+      size += static_cast<size_t>(count);
+    }
+    id_ = ValueOrThrow(DecodeUniqueId(bytes));
+  }
+  ~ServerProcess() {
+    Signal(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  const UniqueId& id() const { return id_; }
+  void Signal(int number) const { kill(pid_, number); }
+
+ private:
+  pid_t pid_ = 0;
+  UniqueId id_;
+};
+
+TEST(ServerProcessTest, WhenItIsKilledItsRankIsLostAtOnce) {
+  const ServerProcess server;
+  const Job job = JoinJob(server.id(), 3);
+  const auto begin = steady_clock::now();
+  server.Signal(SIGKILL);
+  for (const auto& client : job.ranks) {
+    const auto failure = AwaitFailure(*client, kSoon);
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_EQ(failure->rank, 0);
+    EXPECT_TRUE(failure->is_loss);
+    EXPECT_EQ(failure->cause.code(), Code::kPeerLost);
+    EXPECT_THAT(failure->cause.text(), HasSubstr("which holds the control channel"));
+    EXPECT_THAT(failure->cause.text(), HasSubstr(server.id().address.Text()));
+  }
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(1000));
+}
+
+TEST(ServerProcessTest, WhenItIsKilledAGatherEndsAtOnce) {
+  const ServerProcess server;
+  const auto client = ValueOrThrow(JoinOne(server.id(), 1, 2));
+  std::thread killer([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    server.Signal(SIGKILL);
+  });
+  const auto begin = steady_clock::now();
+  const auto gathered = client->Gather({}, begin + std::chrono::seconds(20), "testing");
+  killer.join();
+  EXPECT_EQ(gathered.status().code(), Code::kPeerLost);
+  EXPECT_THAT(gathered.status().text(), HasSubstr("rank 1: rank 0 is gone"));
+  EXPECT_LT(steady_clock::now() - begin, kSoon);
+}
+
+TEST(ServerProcessTest, WhenItIsStoppedItsSilenceIsNoticed) {
+  const ServerProcess server;
+  const Job job =
+      JoinJob(server.id(), 2, {.heartbeat = milliseconds(100), .loss_timeout = milliseconds(400)});
+  server.Signal(SIGSTOP);
+  const auto failure = AwaitFailure(*job.ranks[1], kSoon);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->rank, 0);
+  EXPECT_THAT(failure->cause.text(), HasSubstr("has been silent for 0.4"));
+}
+
+// Ranks are not declared lost for the time in which nobody could hear them.
+TEST(ServerProcessTest, WhenItWasStoppedForAWhileItBlamesNobody) {
+  const ServerProcess server;
+  const Job job =
+      JoinJob(server.id(), 2, {.heartbeat = milliseconds(100), .loss_timeout = milliseconds(3000)});
+  server.Signal(SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(900));
+  server.Signal(SIGCONT);
+  EXPECT_FALSE(AwaitFailure(*job.ranks[0], milliseconds(300)).has_value());
+}
+
+TEST(IdleTest, AnIdleGroupCostsNextToNothing) {
+  const Job job = JoinJob(StartControlServer(), 4, {.heartbeat = milliseconds(1000)});
+  constexpr double kSeconds = 2.1;
+  const double before = CpuSeconds();
+  std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
+  const double used = CpuSeconds() - before;
+  std::printf(
+      "[ figures  ] four idle ranks and their server: %.3f ms in %.1f s, %.4f %% of a core\n",
+      1000 * used, kSeconds, 100 * used / kSeconds);
+  EXPECT_LT(used / kSeconds, 0.001);
+}
+
+}  // namespace
+}  // namespace onebit::testing

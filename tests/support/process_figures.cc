@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Reads /proc/self.
+#include "tests/support/process_figures.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <thread>
+
+namespace onebit::testing {
+namespace {
+
+// Without "." and "..". Counts its own descriptor where the folder is that of descriptors.
+size_t EntriesOf(const char* folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(folder), closedir);
+  size_t entries = 0;
+  while (directory != nullptr) {
+    const dirent* entry = readdir(directory.get());  // NOLINT: this folder is this thread's own
+    if (entry == nullptr) break;
+    entries += entry->d_name[0] == '.' ? 0 : 1;
+  }
+  return entries;
+}
+
+template <typename Count>
+bool SettlesAt(Count count, size_t most, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (count() > most) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+}  // namespace
+
+size_t OpenDescriptors() { return EntriesOf("/proc/self/fd") - 1; }
+
+size_t Threads() { return EntriesOf("/proc/self/task"); }
+
+double CpuSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+size_t ResidentBytes() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/self/statm", "r"),
+                                                   std::fclose);
+  size_t pages = 0;
+  size_t resident = 0;
+  if (file == nullptr || std::fscanf(file.get(), "%zu %zu", &pages, &resident) != 2) return 0;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+bool DescriptorsSettleAt(size_t most, std::chrono::milliseconds patience) {
+  return SettlesAt(OpenDescriptors, most, patience);
+}
+
+bool ThreadsSettleAt(size_t most, std::chrono::milliseconds patience) {
+  return SettlesAt(Threads, most, patience);
+}
+
+}  // namespace onebit::testing
