@@ -17,6 +17,7 @@
 #include "tests/support/control_peer.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/tcp_proxy.h"
 
 namespace onebit::testing {
 namespace {
@@ -95,67 +96,16 @@ TEST_F(StrangersTest, AWrongProofIsTurnedAway) {
   ExpectThatAJobJoins(id);
 }
 
-// Passes one connection on, and keeps what the client said.
-class Recorder {
- public:
-  explicit Recorder(const SocketAddress& server) : server_(server) {
-    listener_ = ValueOrThrow(Listen(LoopbackAddress()));
-    address_ = ValueOrThrow(LocalAddress(listener_));
-    thread_ = std::thread([this] { Run(); });
-  }
-  ~Recorder() { Stop(); }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
-
-  const SocketAddress& address() const { return address_; }
-  // Everything from the client until it closed.
-  Bytes Stop() {
-    if (thread_.joinable()) thread_.join();
-    return said_;
-  }
-
- private:
-  void Run() {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    OrThrow(AwaitReadable(listener_, deadline));
-    const Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK));
-    const Descriptor server = ConnectTo(server_);
-    std::byte bytes[4096];
-    while (std::chrono::steady_clock::now() < deadline) {
-      const ssize_t from_client = recv(client.get(), bytes, sizeof(bytes), 0);
-      if (from_client == 0) return;
-      if (from_client > 0) {
-        said_.insert(said_.end(), bytes, bytes + from_client);
-        static_cast<void>(SendAll(server, bytes, static_cast<size_t>(from_client), deadline));
-      }
-      const ssize_t from_server = recv(server.get(), bytes, sizeof(bytes), 0);
-      if (from_server == 0) return;
-      if (from_server > 0) {
-        static_cast<void>(SendAll(client, bytes, static_cast<size_t>(from_server), deadline));
-      }
-      if (from_client < 0 && from_server < 0) {
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-      }
-    }
-  }
-
-  SocketAddress server_;
-  Descriptor listener_;
-  SocketAddress address_;
-  Bytes said_;
-  std::thread thread_;
-};
-
 TEST_F(StrangersTest, AReplayedSessionIsTurnedAway) {
   // The same key again: as with ONEBIT_SECRET, where jobs follow each other.
   const UniqueId id = StartControlServer();
-  Recorder recorder(id.address);
+  TcpProxy recorder(id.address);
   {
     ControlPeer honest({.address = recorder.address(), .key = id.key});
     honest.Send(Gather{});  // no join, so that the star closes without a failure
     EXPECT_TRUE(IsClosedWithin(honest.socket(), kSoon));
   }
-  const Bytes said = recorder.Stop();
+  const Bytes said = recorder.Finish();
   ASSERT_GT(said.size(), sizeof(ClientHello) + sizeof(Proof));
   for (int times = 0; times < 3; ++times) {
     const Descriptor replay = ConnectTo(id.address);
