@@ -106,6 +106,29 @@ TEST(SettingsTest, UnknownVariablesAreRefusedByName) {
   ExpectRefused("ONEBIT_NOTHING", "ONEBIT_NOTHING is unknown");  // no '=' at all
 }
 
+TEST(SettingsTest, TheSecretIsTakenAndShownToNobody) {
+  constexpr std::string_view kSecret = "correct horse battery staple";
+  const std::string entry = "ONEBIT_SECRET=" + std::string(kSecret);
+  const auto table = Read({entry.c_str(), "ONEBIT_SECRET_FILE=/a/path"});
+  ASSERT_TRUE(table.ok()) << table.status().text();
+  EXPECT_EQ(table.value().settings.secret, kSecret);
+  EXPECT_EQ(RowOf(table.value(), "ONEBIT_SECRET").value, "(not shown)");
+  EXPECT_TRUE(table.value().IsSet("ONEBIT_SECRET"));
+  EXPECT_EQ(RowOf(table.value(), "ONEBIT_SECRET_FILE").value, "/a/path");
+  for (const SettingRow& row : table.value().rows) {
+    EXPECT_EQ(row.value.find("horse"), std::string::npos) << row.name;
+  }
+  // Nor is it part of an error about something else.
+  const auto error = Read({entry.c_str(), "ONEBIT_DEBUG=LOUD"});
+  EXPECT_EQ(error.status().text().find("horse"), std::string::npos) << error.status().text();
+}
+
+TEST(SettingsTest, WithoutASecretNothingIsShownForIt) {
+  const auto table = Read({});
+  EXPECT_EQ(RowOf(table.value(), "ONEBIT_SECRET").value, "");
+  EXPECT_FALSE(table.value().IsSet("ONEBIT_SECRET"));
+}
+
 TEST(SettingsTest, DeclaredRowsFollowTheLibrarysOwn) {
   const auto table = Read({"ONEBIT_CARRIER_SPEED=3"});
   ASSERT_TRUE(table.ok()) << table.status().text();

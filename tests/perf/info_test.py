@@ -25,6 +25,10 @@ def main() -> None:
     assert settings["ONEBIT_DEBUG"]["source"] == "environment", settings
     assert all(name in text.stdout for name in settings), text
 
+    for options in ([], ["--json"]):
+        shown = run(tool, *options, ONEBIT_SECRET="correct horse battery staple")
+        assert "(not shown)" in shown.stdout and "battery" not in shown.stdout, shown
+
     unknown = run(tool, ONEBIT_NO_SUCH_SETTING="1")
     assert unknown.returncode == 1 and "ONEBIT_NO_SUCH_SETTING" in unknown.stderr, unknown
     assert run(tool, "--nonsense").returncode == 2
