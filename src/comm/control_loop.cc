@@ -13,6 +13,7 @@
 #include <cstring>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace onebit {
 namespace {
@@ -73,14 +74,17 @@ Status ControlLoop::Add(LoopItem* item) {
 
 Status ControlLoop::Start() {
   if (!epoll_.is_open()) {
-    epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
-    wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    epoll_event event = {.events = EPOLLIN, .data = {.u64 = TokenOf(wake_.get(), 0)}};
-    if (!epoll_.is_open() || !wake_.is_open() ||
-        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
+    Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+    Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    epoll_event event = {.events = EPOLLIN, .data = {.u64 = TokenOf(wake.get(), 0)}};
+    if (!epoll.is_open() || !wake.is_open() ||
+        epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
       return Error(Code::kSystemError, "the control thread gets no descriptors: {}",
                    std::strerror(errno));
     }
+    // Both or none: a later start must not take one without the other for enough.
+    epoll_ = std::move(epoll);
+    wake_ = std::move(wake);
   }
   try {
     const WithoutSignals guard;

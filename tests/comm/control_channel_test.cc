@@ -3,12 +3,8 @@
 // Clients and server of the control channel over loopback: who is missing, who is lost, and how
 // everything ends.
 #include <netinet/tcp.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
+#include <string>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -16,8 +12,7 @@
 
 #include "tests/support/control_peer.h"
 #include "tests/support/process_figures.h"
-
-extern char** environ;
+#include "tests/support/server_process.h"
 
 namespace onebit::testing {
 namespace {
@@ -100,6 +95,13 @@ TEST(ControlChannelTest, RanksThatSpeakAreNotLost) {
   for (const auto& client : job.ranks) EXPECT_FALSE(client->first_failure().has_value());
 }
 
+TEST(ControlChannelTest, MoreRanksMayComeAtOnceThanStrangersMayWait) {
+  constexpr int kRanks = ControlServer::kMaxStrangers + 50;
+  const Job job = JoinJob(StartControlServer(), kRanks);
+  std::printf("[ figures  ] %d ranks joined in %.0f ms\n", kRanks, 1000 * job.seconds);
+  for (const auto& client : job.ranks) EXPECT_FALSE(client->first_failure().has_value());
+}
+
 TEST(ControlChannelTest, AReportReachesAllAndTheFirstOneWins) {
   const UniqueId id = StartControlServer();
   const Job job = JoinJob(id, 3);
@@ -150,49 +152,6 @@ TEST(ControlChannelTest, MessagesGoOutAtOnce) {
   }
 }
 
-// A server in a process of its own: rank 0's, so to speak.
-class ServerProcess {
- public:
-  ServerProcess() {
-    int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("pipe");
-    const Descriptor read_end(ends[0]);
-    {
-      const Descriptor write_end(ends[1]);
-      posix_spawn_file_actions_t actions;
-      posix_spawn_file_actions_init(&actions);
-      posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
-      posix_spawn_file_actions_addclose(&actions, read_end.get());
-      char path[] = ONEBIT_CONTROL_SERVER_PROGRAM;
-      char* arguments[] = {path, nullptr};
-      const int error = posix_spawn(&pid_, path, &actions, nullptr, arguments, environ);
-      posix_spawn_file_actions_destroy(&actions);
-      if (error != 0) throw std::runtime_error("posix_spawn");
-    }
-    std::array<char, kUniqueIdBytes> bytes;
-    size_t size = 0;
-    while (size < bytes.size()) {
-      const ssize_t count = read(read_end.get(), bytes.data() + size, bytes.size() - size);
-      if (count <= 0) throw std::runtime_error("the server process does not start");
-      size += static_cast<size_t>(count);
-    }
-    id_ = ValueOrThrow(DecodeUniqueId(bytes));
-  }
-  ~ServerProcess() {
-    Signal(SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  ServerProcess(const ServerProcess&) = delete;
-  ServerProcess& operator=(const ServerProcess&) = delete;
-
-  const UniqueId& id() const { return id_; }
-  void Signal(int number) const { kill(pid_, number); }
-
- private:
-  pid_t pid_ = 0;
-  UniqueId id_;
-};
-
 TEST(ServerProcessTest, WhenItIsKilledItsRankIsLostAtOnce) {
   const ServerProcess server;
   const Job job = JoinJob(server.id(), 3);
@@ -234,6 +193,15 @@ TEST(ServerProcessTest, WhenItIsStoppedItsSilenceIsNoticed) {
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->rank, 0);
   EXPECT_THAT(failure->cause.text(), HasSubstr("has been silent for 0.4"));
+}
+
+TEST(ServerProcessTest, WhenDescriptorsAreShortStrangersGoFirst) {
+  // Eight for four ranks and the process's own, and few more.
+  const ServerProcess server("16");
+  std::vector<Descriptor> idle;
+  for (int i = 0; i < 100; ++i) idle.push_back(ConnectTo(server.id().address));
+  const Job job = JoinJob(server.id(), 4);
+  EXPECT_LT(job.seconds, 2.0);
 }
 
 // Ranks are not declared lost for the time in which nobody could hear them.

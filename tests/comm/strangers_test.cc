@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strangers at the control port: whatever they send, or do not, a job of four ranks joins, nobody
 // else does, and memory and descriptors stay where they were.
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/control_peer.h"
+#include "tests/support/descriptor_limit.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/tcp_proxy.h"
@@ -263,25 +263,6 @@ TEST_F(StrangersTest, AReplayedFrameOfARankIsNoticedByAll) {
   other.Send(Leave{});
 }
 
-// Lowers the limit of descriptors to those that are open and `more`.
-class DescriptorLimit {
- public:
-  explicit DescriptorLimit(size_t more) {
-    getrlimit(RLIMIT_NOFILE, &former_);
-    // The lowest number that is free bounds what can still be opened.
-    const Descriptor next(dup(STDERR_FILENO));
-    rlimit lowered = former_;
-    lowered.rlim_cur = static_cast<rlim_t>(next.get()) + more;
-    setrlimit(RLIMIT_NOFILE, &lowered);
-  }
-  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &former_); }
-  DescriptorLimit(const DescriptorLimit&) = delete;
-  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
-
- private:
-  rlimit former_ = {};
-};
-
 TEST_F(StrangersTest, AServerWithoutDescriptorsWaitsAndDoesNotSpin) {
   const UniqueId id = StartControlServer();
   {
@@ -293,16 +274,6 @@ TEST_F(StrangersTest, AServerWithoutDescriptorsWaitsAndDoesNotSpin) {
     std::printf("[ figures  ] %.1f ms of processor time in 400 ms\n", 1000 * used);
     EXPECT_LT(used, 0.04);
   }
-  ExpectThatAJobJoins(id);
-}
-
-TEST_F(StrangersTest, StrangersGoFirstWhenDescriptorsAreShort) {
-  const UniqueId id = StartControlServer();
-  std::vector<Descriptor> idle;
-  for (int i = 0; i < 50; ++i) idle.push_back(ConnectTo(id.address));
-  EXPECT_FALSE(IsClosedWithin(idle.front(), milliseconds(50)));
-  // Enough for the four clients, not for their counterparts.
-  const DescriptorLimit limit(5);
   ExpectThatAJobJoins(id);
 }
 
