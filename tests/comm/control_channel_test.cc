@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/control_peer.h"
+#include "tests/support/descriptor_limit.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/server_process.h"
 
@@ -196,6 +197,7 @@ TEST(ServerProcessTest, WhenItIsStoppedItsSilenceIsNoticed) {
 }
 
 TEST(ServerProcessTest, WhenDescriptorsAreShortStrangersGoFirst) {
+  ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS();
   // Eight for four ranks and the process's own, and few more.
   const ServerProcess server("16");
   std::vector<Descriptor> idle;

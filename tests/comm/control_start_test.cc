@@ -15,6 +15,7 @@ namespace onebit::testing {
 namespace {
 
 TEST(ControlStartTest, AStartThatLackedDescriptorsCanBeRepeated) {
+  ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS();
   const size_t threads = Threads();
   // It needs three: the port, and two of the thread's own.
   for (size_t more = 0; more < 3; ++more) {

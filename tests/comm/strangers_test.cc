@@ -264,6 +264,7 @@ TEST_F(StrangersTest, AReplayedFrameOfARankIsNoticedByAll) {
 }
 
 TEST_F(StrangersTest, AServerWithoutDescriptorsWaitsAndDoesNotSpin) {
+  ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS();
   const UniqueId id = StartControlServer();
   {
     const DescriptorLimit limit(1);
@@ -278,6 +279,7 @@ TEST_F(StrangersTest, AServerWithoutDescriptorsWaitsAndDoesNotSpin) {
 }
 
 TEST_F(StrangersTest, AClientWithoutDescriptorsSaysSo) {
+  ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS();
   const UniqueId id = StartControlServer();
   {
     const DescriptorLimit limit(0);
@@ -292,6 +294,7 @@ TEST_F(StrangersTest, AClientWithoutDescriptorsSaysSo) {
 }
 
 TEST_F(StrangersTest, ServersWithoutDescriptorsAreAnError) {
+  ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS();
   const DescriptorLimit limit(0);
   const auto started = ControlServer::Start({.address = LoopbackAddress(), .key = RandomKey()});
   ASSERT_FALSE(started.ok());
