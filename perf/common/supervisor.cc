@@ -90,8 +90,10 @@ int Supervisor::Wait() {
   // would hold their output open.
   for (const Child& child : children_) kill(-child.pid, SIGKILL);
   PumpOutputs(true);
-  if (first_failure_ == 0 && stop_signal_ != 0) return kSignalStatus + stop_signal_;
-  return first_failure_;
+  Explain();
+  if (is_output_closed_) return kSignalStatus + SIGPIPE;
+  if (failure_) return (failure_->was_signal ? kSignalStatus : 0) + failure_->number;
+  return stop_signal_ == 0 ? 0 : kSignalStatus + stop_signal_;
 }
 
 bool Supervisor::HasLiveChild() const {
@@ -143,21 +145,27 @@ void Supervisor::CollectEnded() {
       continue;
     }
     child.has_ended = true;
-    NoteEnd(rank, info.si_code, info.si_status);
+    const bool was_signal = info.si_code != CLD_EXITED;
+    if (was_signal || info.si_status != 0) NoteFailure({rank, was_signal, info.si_status});
   }
 }
 
-void Supervisor::NoteEnd(size_t rank, int code, int status) {
-  if (code == CLD_EXITED && status == 0) return;
-  if (first_failure_ != 0) return;  // a consequence of it, most likely
-  const bool was_exit = code == CLD_EXITED;
-  first_failure_ = was_exit ? status : kSignalStatus + status;
-  if (stop_signal_ == 0) {
-    fmt::print(stderr, "{}: rank {} (pid {}) {}\n", tool_, rank, children_[rank].pid,
-               was_exit ? fmt::format("ended with status {}", status)
-                        : fmt::format("was killed by signal {} ({})", status, strsignal(status)));
-  }
+void Supervisor::NoteFailure(const Failure& failure) {
+  // Later than this it may be our own doing.
+  const bool is_told = stage_ == Stage::kTerminating || stage_ == Stage::kKilling ||
+                       stop_signal_ != 0 || is_explained_;
+  const bool is_cause = failure_ && !failure_->was_signal && failure.was_signal && !is_told;
+  if (!failure_ || is_cause) failure_ = failure;
   if (stage_ == Stage::kRunning) Enter(Stage::kGrace);
+}
+
+void Supervisor::Explain() {
+  if (!failure_ || stop_signal_ != 0 || is_output_closed_) return;
+  if (std::exchange(is_explained_, true)) return;
+  const auto& [rank, was_signal, number] = *failure_;
+  fmt::print(stderr, "{}: rank {} (pid {}) {}\n", tool_, rank, children_[rank].pid,
+             was_signal ? fmt::format("was killed by signal {} ({})", number, strsignal(number))
+                        : fmt::format("ended with status {}", number));
 }
 
 void Supervisor::Enter(Stage stage) {
@@ -168,6 +176,7 @@ void Supervisor::Enter(Stage stage) {
 }
 
 void Supervisor::Escalate() {
+  Explain();
   switch (stage_) {
     case Stage::kRunning:
     case Stage::kGrace:
@@ -195,7 +204,7 @@ void Supervisor::PumpOutputs(bool is_end) {
   for (LineRelay& relay : outputs_) {
     if (is_end ? relay.Finish() : relay.Pump()) continue;
     // Nobody reads what we write: the job is of no use any more, as for any program in a pipe.
-    if (first_failure_ == 0) first_failure_ = kSignalStatus + SIGPIPE;
+    is_output_closed_ = !failure_;
     outputs_.clear();
     SignalLive(SIGTERM);
     if (stage_ == Stage::kRunning) Enter(Stage::kTerminating);

@@ -51,12 +51,20 @@ class Supervisor {
 
   // Waits for all. When one fails, the others get the grace period to say why in their own words,
   // then SIGTERM, then SIGKILL; when the job is told to stop, it is told, and then likewise.
-  // Returns the status of the first that failed, 128 + signal if one ended it, or 0.
+  // Returns the status of the first that failed, 128 + signal if one ended it, or 0. First is one
+  // that a signal ended, before we sent any, if there is one: who ends with a status may do so
+  // because of it, and be done sooner than the kernel with the other.
   int Wait();
 
  private:
   using Clock = std::chrono::steady_clock;
   enum class Stage { kRunning, kGrace, kTerminating, kKilling };
+
+  struct Failure {
+    size_t rank = 0;
+    bool was_signal = false;
+    int number = 0;  // of the signal, or the exit status
+  };
 
   struct Child {
     pid_t pid = 0;
@@ -67,7 +75,8 @@ class Supervisor {
   void WaitForEvents();
   void HandleSignals();
   void CollectEnded();
-  void NoteEnd(size_t rank, int code, int status);
+  void NoteFailure(const Failure& failure);
+  void Explain();
   void Enter(Stage stage);
   void Escalate();
   void SignalLive(int signal);
@@ -82,7 +91,9 @@ class Supervisor {
   std::vector<InputRelay> inputs_;
   Stage stage_ = Stage::kRunning;
   std::optional<Clock::time_point> deadline_;  // of the stage
-  int first_failure_ = 0;
+  std::optional<Failure> failure_;             // the first
+  bool is_explained_ = false;
+  bool is_output_closed_ = false;
   int stop_signal_ = 0;  // what the job was told to stop with
 };
 

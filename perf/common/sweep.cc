@@ -9,7 +9,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "perf/common/rank_state.h"
 #include "perf/common/row_checker.h"
 #include "perf/common/row_timer.h"
+#include "perf/common/sweep_output.h"
 #include "perf/common/table.h"
 
 namespace onebit::perf {
@@ -189,46 +189,6 @@ class Sweep {
   int bus_gbps_count_ = 0;
 };
 
-// What one process says of a run: everything, or nothing where rank 0 is elsewhere.
-class Output {
- public:
-  Output(const Options& options, const Collective& collective, std::span<const RankPlace> places,
-         std::vector<std::string> arguments)
-      : tool_(collective.tool()), is_speaker_(options.ranks.is_speaker()) {
-    if (!is_speaker_) return;
-    if (!options.json_path.empty()) {
-      file_.emplace(options.json_path);
-      json_.emplace(options, places, std::move(arguments));
-      fmt::print("# Writing JSON output to {}\n", file_->path());
-    }
-    fmt::print("{}", HeaderText(tool_, options, places));
-    std::fflush(stdout);
-  }
-
-  std::optional<JsonReport>& json() { return json_; }
-
-  void Finish(uint64_t wrong, double bus_gbps) {
-    if (is_speaker_) fmt::print("{}", FooterText(tool_, wrong, bus_gbps));
-    Write(wrong, bus_gbps);
-  }
-
-  // The report has the rows so far and the reason why there are no more.
-  void Fail(const std::string& error, uint64_t wrong, double bus_gbps) {
-    if (json_) json_->AddError(error);
-    Write(wrong, bus_gbps);
-  }
-
- private:
-  void Write(uint64_t wrong, double bus_gbps) {
-    if (json_) file_->Write(std::move(*json_).Finish(wrong, bus_gbps));
-  }
-
-  const std::string_view tool_;
-  const bool is_speaker_;
-  std::optional<ReportFile> file_;
-  std::optional<JsonReport> json_;
-};
-
 std::vector<RankPlace> ThreadPlaces(int threads) {
   return {static_cast<size_t>(threads), RankPlace{getpid(), HostName()}};
 }
@@ -239,8 +199,9 @@ int RunOptions(const Options& options, const Collective& collective,
   std::unique_ptr<Ranks> ranks;
   // Processes are joined before anything can fail in one of them: the others would wait for it.
   if (options.ranks.is_one_rank()) ranks = MakeRanks(options);
-  Output output(options, collective, ranks ? ranks->Places() : ThreadPlaces(options.ranks.threads),
-                std::move(arguments));
+  SweepOutput output(options, collective.tool(),
+                     ranks ? ranks->Places() : ThreadPlaces(options.ranks.threads),
+                     std::move(arguments));
   std::optional<Sweep> sweep;
   const auto wrong = [&] { return sweep ? sweep->wrong() : 0; };
   const auto bus_gbps = [&] { return sweep ? sweep->average_bus_gbps() : 0; };

@@ -139,6 +139,14 @@ class LauncherTest(unittest.TestCase):
         self.assertEqual(result.returncode, 7, result)
         self.assertRegex(result.stderr, r"^onebit_run: rank 1 \(pid \d+\) ended with status 7\n$")
 
+    def test_a_signal_is_the_cause_of_a_status(self):
+        # Rank 1 saw rank 0 hang up, and was done before rank 0 was dead.
+        result = self.shell("if [ $RANK = 1 ]; then exit 1; fi; sleep 0.3; "
+                            "if [ $RANK = 0 ]; then kill -9 $$; fi")
+        self.assertEqual(result.returncode, 128 + 9, result)
+        self.assertRegex(result.stderr, r"^onebit_run: rank 0 \(pid \d+\) was killed by signal 9")
+        self.assertEqual(result.stderr.count("onebit_run"), 1)
+
     def test_survivors_may_speak_before_they_are_ended(self):
         begin = time.monotonic()
         result = self.shell("if [ $RANK = 0 ]; then kill -9 $$; fi; sleep 0.3; echo rank $RANK; "
