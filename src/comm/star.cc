@@ -131,11 +131,14 @@ void Star::OnGone(uint64_t link, std::string_view why) {
   const auto found = rank_of_link_.find(link);
   if (found == rank_of_link_.end()) return;
   const uint32_t rank = found->second;
-  // The lost rank hears it as well: it may be alive after all.
+  Remove(rank);
+  Lose(rank, why);
+}
+
+void Star::Lose(uint32_t rank, std::string_view why) {
   Fail({.rank = static_cast<int>(rank),
         .is_loss = true,
         .cause = Error(Code::kPeerLost, "its process {} {}", members_[rank].place, why)});
-  Remove(rank);
 }
 
 Clock::time_point Star::OnTimer(Clock::time_point now) {
@@ -149,8 +152,10 @@ Clock::time_point Star::OnTimer(Clock::time_point now) {
       continue;
     }
     const uint64_t link = member.link;
-    OnGone(link, Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
-                        SecondsOf(now - member.last_heard)));
+    // The silent rank is told as well: it may be alive after all.
+    Lose(rank, Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
+                      SecondsOf(now - member.last_heard)));
+    Remove(rank);
     links_.Close(link);
   }
   if (now >= next_heartbeat_) {

@@ -66,6 +66,7 @@ class Star {
   void Admit(uint64_t link, const Join& join, Clock::time_point now);
   void Refuse(uint64_t link, uint32_t rank, const Status& cause);
   void Fail(Failure failure);
+  void Lose(uint32_t rank, std::string_view why);
   void Remove(uint32_t rank);
   void SendToAll(const StarMessage& message);
   StarAlive Missing() const;

@@ -244,10 +244,11 @@ TEST_F(StarTest, SilenceIsALossAtTheTimeOutAndNotBefore) {
   EXPECT_FALSE(star_.has_failed());
   links_.Forget();
   star_.OnTimer(After(milliseconds(1)));
-  EXPECT_THAT(Said(0),
-              testing::Contains("rank 1 lost: 102 its process host:1 has been silent for 0.4 s "
-                                "(ONEBIT_LOSS_TIMEOUT_MS)"));
-  EXPECT_THAT(Said(1), ElementsAre("(closed)"));
+  const std::string lost =
+      "rank 1 lost: 102 its process host:1 has been silent for 0.4 s (ONEBIT_LOSS_TIMEOUT_MS)";
+  EXPECT_THAT(Said(0), testing::Contains(lost));
+  // It may be alive after all.
+  EXPECT_THAT(Said(1), ElementsAre(lost, "(closed)"));
 }
 
 TEST_F(StarTest, WhateverARankSaysIsASignOfLife) {
