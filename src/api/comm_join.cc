@@ -84,9 +84,10 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
     *comm = new onebitComm_s(std::move(group.front()));
     return OkStatus();
   }
-  ONEBIT_ASSIGN_OR_RETURN(
-      onebit::MeetingPoint point,
-      onebit::MeetAt(launch.rendezvous, launch.rank, MeetingOptionsOf(table->settings)));
+  onebit::MeetingOptions meeting = MeetingOptionsOf(table->settings);
+  meeting.connect_timeout = options.control.connect_timeout;
+  ONEBIT_ASSIGN_OR_RETURN(onebit::MeetingPoint point,
+                          onebit::MeetAt(launch.rendezvous, launch.rank, meeting));
   options.locate = std::move(point.locate);
   options.is_location_final = point.is_final;
   return Join(std::move(options), table->settings, comm);

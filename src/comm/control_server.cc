@@ -81,17 +81,20 @@ Clock::time_point ControlServer::OnTimer(Clock::time_point now) {
   if (paused_until_ && listener_.is_open()) next = std::min(next, *paused_until_);
   if (star_.has_failed() && !failed_at_) failed_at_ = now;
   // As long as a rank is there, it is its leaving that ends the server, and no timer.
-  if (failed_at_ && star_.present() == 0) {
-    next = std::min(next, *failed_at_ + options_.patience_after_failure);
-  }
+  if (star_.present() == 0) next = std::min(next, End());
   closed_.clear();
   return next;
 }
 
 bool ControlServer::is_over() const {
   if (star_.is_over()) return true;
-  return failed_at_ && star_.present() == 0 &&
-         Clock::now() >= *failed_at_ + options_.patience_after_failure;
+  return star_.present() == 0 && Clock::now() >= End();
+}
+
+Clock::time_point ControlServer::End() const {
+  if (failed_at_) return *failed_at_ + options_.patience_after_failure;
+  if (options_.patience.count() == 0) return Clock::time_point::max();
+  return started_ + options_.patience;
 }
 
 void ControlServer::Retire() {

@@ -30,6 +30,8 @@ class ControlServer final : private LoopItem, private StarLinks {
     std::function<void()> on_closed;  // called once, by the loop, when no rank can join any more
     // For a stranger to prove itself and say which rank it is.
     std::chrono::milliseconds handshake_timeout{5000};
+    // How long it waits for a rank to come; 0: for as long as the process lives.
+    std::chrono::milliseconds patience{0};
     // After a start that failed: how long ranks that are late find out what went wrong.
     std::chrono::milliseconds patience_after_failure{60'000};
   };
@@ -72,6 +74,8 @@ class ControlServer final : private LoopItem, private StarLinks {
   // Closes connections that have proved themselves and do not join. Returns when the next is due.
   Clock::time_point DropIdleNewcomers(Clock::time_point now);
   void CloseListener();
+  // When it ends although not all ranks have come, if none of them is there.
+  Clock::time_point End() const;
 
   const Options options_;
   Descriptor listener_;
@@ -84,6 +88,7 @@ class ControlServer final : private LoopItem, private StarLinks {
   std::deque<std::pair<uint64_t, Clock::time_point>> newcomers_;
   std::vector<std::unique_ptr<SealedChannel>> closed_;  // one of them may be in a call still
   uint64_t next_link_ = 1;
+  const Clock::time_point started_ = Clock::now();
   std::optional<Clock::time_point> failed_at_;
   Star star_;
 };

@@ -11,6 +11,8 @@
 namespace onebit {
 namespace {
 
+constexpr std::chrono::milliseconds kTimeToTell{2000};
+
 // What the first gather says of a rank.
 struct Introduction {
   std::string place;
@@ -71,6 +73,16 @@ uint64_t MillisecondsUntil(Deadline deadline) {
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 1));
 }
 
+// Joins for as long as it takes to tell the others, who would wait for this rank. If all ranks have
+// the same trouble, rank 0 may be gone already.
+Status CannotTakePart(const JoinOptions& options, const Status& cause) {
+  ControlClient::Options control = options.control;
+  control.connect_timeout = std::min(control.connect_timeout, kTimeToTell);
+  const auto joined = ControlClient::Join(control, options.locate, options.is_location_final);
+  if (joined.ok()) static_cast<void>(joined.value()->Report(cause));
+  return cause;
+}
+
 }  // namespace
 
 Status Comm::ConnectTo(ControlClient* control) {
@@ -87,6 +99,8 @@ Status Comm::ConnectTo(ControlClient* control) {
 }
 
 Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
+  const auto transport = Transport::Get(options.transport);
+  if (!transport.ok()) return CannotTakePart(options, transport.status());
   ONEBIT_ASSIGN_OR_RETURN(
       std::unique_ptr<ControlClient> control,
       ControlClient::Join(options.control, options.locate, options.is_location_final));
@@ -95,8 +109,6 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
     control->SetListener(nullptr);
     return DescribeFailure(control->Report(cause), options.control.rank);
   };
-  const auto transport = Transport::Get(options.transport);
-  if (!transport.ok()) return fail(transport.status());
   if (Status status = Introduce(options, *transport.value(), control.get()); !status.ok()) {
     return status.code() == Code::kMismatch ? status : fail(status);
   }

@@ -46,13 +46,13 @@ Result<Interface> ChooseInterface(const MeetingOptions& options) {
   return selected.front();
 }
 
-Result<UniqueId> StartServer(const SocketAddress& address, const JobKey& key,
-                             std::function<void()> on_closed = {}) {
-  ONEBIT_ASSIGN_OR_RETURN(const SocketAddress bound,
-                          ControlServer::Start({.address = address,
-                                                .key = key,
-                                                .place = PlaceOfThisProcess(),
-                                                .on_closed = std::move(on_closed)}));
+// Beyond the time that ranks have to come: one that was late is told what went wrong.
+constexpr std::chrono::milliseconds kGrace{60'000};
+
+Result<UniqueId> StartServer(ControlServer::Options options) {
+  options.place = PlaceOfThisProcess();
+  const JobKey key = options.key;
+  ONEBIT_ASSIGN_OR_RETURN(const SocketAddress bound, ControlServer::Start(std::move(options)));
   return UniqueId{.address = bound, .key = key};
 }
 
@@ -76,7 +76,7 @@ SocketAddress ListeningAddress(const std::string& host, const SocketAddress& res
 }
 
 Result<MeetingPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
-                                   const std::string& secret) {
+                                   const std::string& secret, const MeetingOptions& options) {
   const JobKey key = KeyOfSecret(secret);
   if (rank == 0) {
     if (secret.empty() && !IsLoopbackName(rendezvous.host)) {
@@ -86,7 +86,10 @@ Result<MeetingPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
           rendezvous.host, rendezvous.port, rendezvous.source);
     }
     ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(rendezvous.host, rendezvous.port));
-    const auto started = StartServer(ListeningAddress(rendezvous.host, addresses.front()), key);
+    const auto started =
+        StartServer({.address = ListeningAddress(rendezvous.host, addresses.front()),
+                     .key = key,
+                     .patience = options.connect_timeout + kGrace});
     if (!started.ok()) {
       return Error(started.status().code(),
                    "rank 0 must listen at {}:{} ({}): {}; it must be a free port of the host where "
@@ -112,9 +115,11 @@ Result<MeetingPoint> MeetAtFile(const Rendezvous& rendezvous, int rank, const st
     ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
     const JobKey key = RandomKey();
     const auto text = std::make_shared<std::string>();
-    ONEBIT_ASSIGN_OR_RETURN(UniqueId id,
-                            StartServer(interface.address, MixedKey(key, secret),
-                                        [path, text] { RemoveMeetingFile(path, *text); }));
+    ONEBIT_ASSIGN_OR_RETURN(
+        UniqueId id, StartServer({.address = interface.address,
+                                  .key = MixedKey(key, secret),
+                                  .on_closed = [path, text] { RemoveMeetingFile(path, *text); },
+                                  .patience = options.connect_timeout + kGrace}));
     id.key = key;
     ONEBIT_ASSIGN_OR_RETURN(std::string content, WriteMeetingFile(path, id));
     {
@@ -151,7 +156,8 @@ std::string PlaceOfThisProcess() {
 
 Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options) {
   ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
-  ONEBIT_ASSIGN_OR_RETURN(UniqueId id, StartServer(interface.address, RandomKey()));
+  ONEBIT_ASSIGN_OR_RETURN(UniqueId id,
+                          StartServer({.address = interface.address, .key = RandomKey()}));
   Log(LogLevel::kInfo, "a unique id was made: ranks meet at {} ({})", id.address.Text(),
       interface.name);
   return id;
@@ -161,7 +167,7 @@ Result<MeetingPoint> MeetAt(const Rendezvous& rendezvous, int rank, const Meetin
   ONEBIT_ASSIGN_OR_RETURN(const std::string secret, SecretOf(options));
   switch (rendezvous.kind) {
     case Rendezvous::Kind::kAddress:
-      return MeetAtAddress(rendezvous, rank, secret);
+      return MeetAtAddress(rendezvous, rank, secret, options);
     case Rendezvous::Kind::kFile:
       return MeetAtFile(rendezvous, rank, secret, options);
     case Rendezvous::Kind::kNone:

@@ -4,6 +4,7 @@
 // the key that lets them in.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "base/status.h"
@@ -14,9 +15,10 @@ namespace onebit {
 
 // What of the settings matters here.
 struct MeetingOptions {
-  std::string interfaces;   // ONEBIT_SOCKET_IFNAME
-  std::string secret;       // ONEBIT_SECRET; empty: none
-  std::string secret_file;  // ONEBIT_SECRET_FILE; empty: none
+  std::string interfaces;                             // ONEBIT_SOCKET_IFNAME
+  std::string secret;                                 // ONEBIT_SECRET; empty: none
+  std::string secret_file;                            // ONEBIT_SECRET_FILE; empty: none
+  std::chrono::milliseconds connect_timeout{60'000};  // of the ranks that are to come
 };
 
 // Names of the interfaces that the setting selects, "eth0,eth1"; "" if it is not set.

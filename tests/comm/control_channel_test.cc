@@ -140,6 +140,21 @@ TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
   EXPECT_FALSE(Connect(id.address, steady_clock::now() + kSoon).ok());
 }
 
+TEST(ControlChannelTest, AServerToWhomNobodyComesGivesUp) {
+  const UniqueId id = StartControlServer({.patience = milliseconds(100)});
+  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kSoon).ok());
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_FALSE(Connect(id.address, steady_clock::now() + kSoon).ok());
+}
+
+TEST(ControlChannelTest, AServerWaitsAsLongAsARankIsThere) {
+  const UniqueId id = StartControlServer({.patience = milliseconds(100)});
+  ControlPeer peer(id);
+  peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kSoon).ok());
+}
+
 TEST(ControlChannelTest, MessagesGoOutAtOnce) {
   const Descriptor listener = ValueOrThrow(Listen(LoopbackAddress()));
   const Descriptor client = ConnectTo(ValueOrThrow(LocalAddress(listener)));
