@@ -32,6 +32,8 @@
  *     keep their residuals, and the content of the output buffer is undefined.
  *   - A handle is used by one thread at a time, except where a function says otherwise. A second
  *     thread inside a call on the same handle gets onebitInvalidUsage.
+ *   - A child that a process forks has nothing to do with its parent's communicators: it may
+ * destroy its copies, which has no effect on the parent, and nothing else.
  *   - Config and stats structures begin with their size, so that they can grow; a config also with
  *     the version of its header, and one that is newer than the library by a major version is
  *     refused.
@@ -245,7 +247,7 @@ ONEBIT_API onebitResult_t onebitGetUniqueId(onebitUniqueId* id);
  * @param rank   0 to nranks - 1, each once.
  * @return onebitInvalidArgument  NULL `comm`, `rank` or `nranks` out of range, an `id` that is
  * none.
- * @return onebitInvalidUsage     a setting is in error, or the transport is not installed.
+ * @return onebitInvalidUsage     a setting is in error.
  * @return onebitMismatch         ranks differ in nranks or in a setting, or two have the same rank;
  *                                the text names the setting, both ranks and values.
  * @return onebitTimeout          not all ranks joined within ONEBIT_CONNECT_TIMEOUT_MS; the text
@@ -298,9 +300,10 @@ ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConf
  * a collective any more.
  *
  * @return onebitInvalidArgument  `comm` is NULL.
- * @return onebitInvalidUsage     another thread is inside a call on `comm`, or comm has failed or
- *                                was finalized before.
+ * @return onebitInvalidUsage     another thread is inside a call on `comm`, or it was finalized
+ *                                before.
  * @return onebitTimeout          a rank did not come within ONEBIT_COLLECTIVE_TIMEOUT_MS.
+ * @return the error that put `comm` out of use, if it has failed before.
  * @return onebitRemoteError      another rank failed; the text has its cause.
  *
  * Thread safety: one thread at a time per `comm`. Mirrors ncclCommFinalize; blocks.
@@ -309,7 +312,9 @@ ONEBIT_API onebitResult_t onebitCommFinalize(onebitComm_t comm);
 
 /**
  * Frees a communicator. Local: waits for no other rank; a rank that is still in a collective with
- * this one gets onebitRemoteError. Compressors of it become detached and keep their residuals.
+ * this one gets onebitRemoteError. Once rank 0 has left, the others hear no more of each other's
+ * ends before a deadline: where ranks do not end together, onebitCommFinalize first. Compressors of
+ * it become detached and keep their residuals.
  *
  * @param comm NULL is allowed and does nothing.
  * @return onebitInvalidUsage  another thread is inside a call on `comm` (call Abort first).

@@ -43,8 +43,10 @@ void Modify(ucp_config_t* config, const Options& options) {
       // Hooks of malloc and mmap, which UCX needs to cache registrations of user memory. User
       // memory is never registered here.
       {"MEM_EVENTS", "n"},
+      // And the cache itself, whose thread aborts the process when there are no descriptors for it.
+      {"RCACHE_ENABLE", "n"},
       {"TLS", options.tls},
-      {"NET_DEVICES", options.net_devices.empty() ? "all" : options.net_devices},
+      {"NET_DEVICES", options.net_devices},
       {"TX_SEG_SIZE", std::to_string(kNetworkSegmentBytes)},
       {"MM_SEG_SIZE", std::to_string(kSharedSegmentBytes)},
       // connect(2) must not hold up a thread for minutes when a host is silent.
@@ -76,18 +78,19 @@ onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<
 
 onebitResult_t Context::Start() {
   const LogScope scope(host_);
-  if (!options_.net_devices.empty()) {
-    const auto devices = NetworkDevices();
-    if (const auto unknown = UnknownDevice(options_.net_devices, devices); !unknown.empty()) {
-      std::string all;
-      for (const auto& device : devices) all += " " + device;
-      Warn(
-          "ucx: there is no network device \"%s\"; there are:%s (ONEBIT_UCX_NET_DEVICES, "
-          "ONEBIT_SOCKET_IFNAME)",
-          unknown.c_str(), all.c_str());
-      return onebitInvalidUsage;
-    }
+  if (!HasDescriptorsForUcx()) return NoDescriptors();
+  const auto devices = NetworkDevices();
+  const bool is_set = !options_.net_devices.empty();
+  if (const auto unknown =
+          UnknownDevice(is_set ? options_.net_devices : options_.interfaces, devices);
+      !unknown.empty()) {
+    std::string all;
+    for (const auto& device : devices) all += " " + device;
+    Warn("ucx: there is no network device \"%s\" (%s); there are:%s", unknown.c_str(),
+         is_set ? "ONEBIT_UCX_NET_DEVICES" : "ONEBIT_SOCKET_IFNAME", all.c_str());
+    return onebitInvalidUsage;
   }
+  if (!is_set) options_.net_devices = UsableDevices(options_.interfaces, devices);
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
     Warn("ucx: its configuration cannot be read: %s", LogScope::LastError().c_str());
@@ -106,6 +109,11 @@ onebitResult_t Context::Start() {
   Warn("ucx: cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", options_.tls.c_str(),
        ucs_status_string(status), LogScope::LastError().c_str());
   return status == UCS_ERR_NO_DEVICE ? onebitInvalidUsage : onebitSystemError;
+}
+
+onebitResult_t Context::NoDescriptors() const {
+  Warn("ucx: this process has too few file descriptors left for UCX: raise ulimit -n");
+  return onebitSystemError;
 }
 
 bool Context::can_share_memory() const {

@@ -41,6 +41,8 @@ class Context {
 
   // Writes one line to the library's log, as a warning.
   [[gnu::format(printf, 2, 3)]] void Warn(const char* format, ...) const;
+  // Says that the process has too few descriptors for UCX, and returns the error for it.
+  onebitResult_t NoDescriptors() const;
 
  private:
   explicit Context(const onebitTransportHost& host);

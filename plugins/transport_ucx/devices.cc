@@ -4,6 +4,7 @@
 // transport to work with, shared memory for instance.
 #include "plugins/transport_ucx/devices.h"
 
+#include <net/if.h>
 #include <uct/api/uct.h>
 
 #include <algorithm>
@@ -31,6 +32,24 @@ void AddDevices(uct_component_h component, const char* domain, std::set<std::str
   uct_md_close(opened);
 }
 
+// The library's bootstrap has the same ones in mind (comm/interfaces.cc), but a plugin knows
+// nothing of it.
+bool IsVirtual(std::string_view name) {
+  for (const std::string_view prefix : {"docker", "veth", "virbr", "br-", "cni", "flannel"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+bool IsListed(std::string_view name, std::string_view list) {
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(','));
+    if (entry == name) return true;
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+  }
+  return false;
+}
+
 }  // namespace
 
 std::set<std::string> NetworkDevices() {
@@ -49,6 +68,18 @@ std::set<std::string> NetworkDevices() {
   }
   uct_release_component_list(components);
   return names;
+}
+
+std::string UsableDevices(const std::string& interfaces, const std::set<std::string>& devices) {
+  std::string usable;
+  for (const std::string& device : devices) {
+    const bool is_interface = if_nametoindex(device.c_str()) != 0;
+    const bool is_chosen = interfaces.empty() ? !IsVirtual(device) : IsListed(device, interfaces);
+    if (is_interface && !is_chosen) continue;
+    if (!usable.empty()) usable.push_back(',');
+    usable.append(device);
+  }
+  return usable.empty() && interfaces.empty() ? "all" : usable;
 }
 
 std::string UnknownDevice(const std::string& list, const std::set<std::string>& devices) {

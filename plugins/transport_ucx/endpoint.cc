@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 
@@ -25,10 +26,14 @@ Endpoint::Endpoint(Context* context, const onebitTransportCommInfo& info)
 
 onebitResult_t Endpoint::Create(Context* context, const onebitTransportCommInfo& info,
                                 std::unique_ptr<Endpoint>* endpoint) {
+  if (!HasDescriptorsForUcx()) return context->NoDescriptors();
   std::unique_ptr<Endpoint> created(new Endpoint(context, info));
   const LogScope scope(context->host());
   created->abort_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (created->abort_fd_ < 0) return onebitSystemError;
+  if (created->abort_fd_ < 0) {
+    context->Warn("ucx: no descriptor for an endpoint: %s", std::strerror(errno));
+    return onebitSystemError;
+  }
   const onebitResult_t result =
       Worker::Create(*context, OnArrival, created.get(), &created->worker_);
   if (result == onebitSuccess) *endpoint = std::move(created);

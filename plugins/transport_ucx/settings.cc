@@ -71,8 +71,9 @@ constexpr onebitTransportSetting kRows[] = {
     {.name = "ONEBIT_UCX_NET_DEVICES",
      .type = "list of network devices, as UCX_NET_DEVICES",
      .defaultValue = "",
-     .help = "Devices that UCX may use; empty: the interfaces the library was told to use, else "
-             "all.",
+     .help =
+         "Devices that UCX may use; empty: those of ONEBIT_SOCKET_IFNAME, else all but bridges of "
+         "containers, and RDMA devices in any case.",
      .accepts = Accepts<ParseNetDevices>},
     {.name = "ONEBIT_UCX_SHARED_MEMORY",
      .type = "0 or 1",
@@ -89,8 +90,7 @@ static_assert(std::size(kParsers) == std::size(kRows));
 }  // namespace
 
 onebitResult_t ReadOptions(const onebitTransportHost& host, Options* options) {
-  // The library's choice of interfaces; a setting of this transport comes before it.
-  if (host.interfaces != nullptr) options->net_devices = host.interfaces;
+  if (host.interfaces != nullptr) options->interfaces = host.interfaces;
   for (size_t i = 0; i < std::size(kRows); ++i) {
     const char* text = host.setting(kRows[i].name);
     if (text == nullptr || *text == '\0' || kParsers[i](text, options)) continue;

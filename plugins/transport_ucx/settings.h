@@ -19,7 +19,8 @@ struct Options {
   // take at once: then no message that counts as sent stays with UCX until its sender calls again.
   size_t eager_bytes = 1152;
   std::string tls = "all";
-  std::string net_devices;  // empty: all
+  std::string net_devices;  // empty: UsableDevices of `interfaces`
+  std::string interfaces;   // as the library was told; empty: any
   bool shared_memory = true;
 };
 

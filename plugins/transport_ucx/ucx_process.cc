@@ -4,8 +4,10 @@
 #include "plugins/transport_ucx/ucx_process.h"
 
 #include <dlfcn.h>
+#include <sys/eventfd.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdarg>
@@ -61,6 +63,19 @@ void PushHandlerOnce() {
 }
 
 }  // namespace
+
+bool HasDescriptorsForUcx() {
+  constexpr int kNeeded = 32;
+  int opened[kNeeded];
+  int count = 0;
+  while (count < kNeeded) {
+    const int fd = eventfd(0, EFD_CLOEXEC);
+    if (fd < 0) break;
+    opened[count++] = fd;
+  }
+  for (int i = 0; i < count; ++i) close(opened[i]);
+  return count == kNeeded;
+}
 
 LogScope::LogScope(const onebitTransportHost& host) : outer_(scope_host) {
   PushHandlerOnce();

@@ -28,4 +28,8 @@ class LogScope {
   const onebitTransportHost* const outer_;
 };
 
+// Whether the process may open the descriptors that UCX takes for a context or a worker. libucs
+// aborts the process when its own thread gets none (UCX 1.13), so this must be known before.
+bool HasDescriptorsForUcx();
+
 }  // namespace onebit::ucx

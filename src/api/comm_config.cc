@@ -75,16 +75,16 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
   const bool is_transport_configured =
       config->transport != nullptr && !table.IsSet("ONEBIT_TRANSPORT");
   using std::chrono::milliseconds;
-  return JoinOptions{
-      .control = {.rank = rank,
-                  .ranks = ranks,
-                  .connect_timeout = milliseconds(connect_ms),
-                  .heartbeat = milliseconds(heartbeat_ms),
-                  .loss_timeout = milliseconds(loss_ms),
-                  .place = PlaceOfThisProcess()},
-      .transport = is_transport_configured ? config->transport : settings.transport,
-      .comm = comm,
-  };
+  JoinOptions options;
+  options.control.rank = rank;
+  options.control.ranks = ranks;
+  options.control.connect_timeout = milliseconds(connect_ms);
+  options.control.heartbeat = milliseconds(heartbeat_ms);
+  options.control.loss_timeout = milliseconds(loss_ms);
+  options.control.place = PlaceOfThisProcess();
+  options.transport = is_transport_configured ? config->transport : settings.transport;
+  options.comm = comm;
+  return options;
 }
 
 }  // namespace onebit

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of processes in the C API.
 #include <cstring>
+#include <utility>
 
 #include "api/comm_config.h"
 #include "api/handles.h"
@@ -78,6 +79,17 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
                           onebit::ReadLaunchEnvironment(onebit::ProcessEnvironment()));
   ONEBIT_ASSIGN_OR_RETURN(auto options,
                           onebit::ParseCommConfig(config, *table, launch.rank, launch.ranks));
+  for (const auto& [variable, value] :
+       {std::pair{"ONEBIT_SECRET", &table->settings.secret},
+        std::pair{"ONEBIT_SECRET_FILE", &table->settings.secret_file}}) {
+    if (table->IsSet(variable) && value->empty()) {
+      return Error(
+          Code::kInvalidUsage,
+          "environment variable {} is set to nothing: give it a value, or unset it to start "
+          "without a secret",
+          variable);
+    }
+  }
   if (launch.ranks == 1) {
     ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* local, onebit::Transport::Get("local"));
     ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*local, 1, options.comm));
@@ -86,11 +98,15 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
   }
   onebit::MeetingOptions meeting = MeetingOptionsOf(table->settings);
   meeting.connect_timeout = options.control.connect_timeout;
+  options.control.is_place_reused = true;
   ONEBIT_ASSIGN_OR_RETURN(onebit::MeetingPoint point,
                           onebit::MeetAt(launch.rendezvous, launch.rank, meeting));
   options.locate = std::move(point.locate);
   options.is_location_final = point.is_final;
-  return Join(std::move(options), table->settings, comm);
+  options.control.place_source = point.source;
+  Status status = Join(std::move(options), table->settings, comm);
+  if (!status.ok() && point.give_up) point.give_up();
+  return status;
 }
 
 }  // namespace

@@ -83,7 +83,9 @@ constexpr std::array kRows = {
         ParseText<&Settings::secret_file>},
     Row{"ONEBIT_SOCKET_IFNAME",
         "prefixes of interface names, e.g. eth,ib; =eth0 exact; ^docker not", "",
-        "Network interfaces to use; unset: the first that is not loopback.",
+        "Network interfaces to use; unset: all but loopback and bridges of containers, where there "
+        "are "
+        "others.",
         ParseText<&Settings::socket_interfaces>},
     Row{"ONEBIT_CONNECT_TIMEOUT_MS", "milliseconds, 1 to 86400000", "60000",
         "All ranks must have joined and connected within this time.",
@@ -136,8 +138,10 @@ Status RefuseUnknown(std::span<const char* const> environment, std::span<const S
     for (const SettingRow& row : rows) {
       AppendFormat(&known, "{}{}", known.empty() ? "" : ", ", row.name);
     }
-    return Error(Code::kInvalidUsage, "environment variable {} is unknown: unset it; there are {}",
-                 name, known);
+    return Error(
+        Code::kInvalidUsage,
+        "environment variable {} is unknown: check its spelling, or unset it; there are {}", name,
+        known);
   }
   return OkStatus();
 }

@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAttempt{5000};
 constexpr milliseconds kShortestPause{5};
 constexpr milliseconds kLongestPause{200};
+// For rank 0 to begin again where a start failed.
+constexpr milliseconds kSecondChance{3000};
 // For the star's verdict on who was first. It answers at once unless it is what failed.
 constexpr milliseconds kVerdict{500};
 // For its list of who is missing.
@@ -34,7 +36,8 @@ double SecondsOf(Clock::duration duration) {
 
 Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& options,
                                                            const Locate& locate, bool is_final) {
-  const Deadline deadline = Clock::now() + options.connect_timeout;
+  const auto start = Clock::now();
+  const Deadline deadline = start + options.connect_timeout;
   std::unique_ptr<ControlClient> client(new ControlClient(options, deadline));
   milliseconds pause = kShortestPause;
   while (true) {
@@ -43,14 +46,24 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
     if (id.ok()) {
       status = client->Attempt(id.value());
       if (status.ok()) break;
-      if (client->first_failure_ || status.code() == Code::kMismatch) return status;
+      if (status.code() == Code::kMismatch) return status;
+      if (client->first_failure_) {
+        // Of a start that failed before this one, whose server has not gone yet?
+        if (!options.is_place_reused || Clock::now() >= start + kSecondChance) return status;
+        client->first_failure_.reset();
+      }
       if (status.code() == Code::kNotAuthenticated && is_final) return status;
     }
     if (Clock::now() + pause >= deadline) {
-      return Error(Code::kTimeout,
-                   "rank {} of {}: not joined within {:.1f} s (ONEBIT_CONNECT_TIMEOUT_MS): {}; is "
-                   "rank 0 running, and can this host reach it?",
-                   options.rank, options.ranks, SecondsOf(options.connect_timeout), status.text());
+      // A file may be of a former job, but not all the time.
+      const bool is_secret_wrong = status.code() == Code::kNotAuthenticated;
+      const std::string source =
+          options.place_source.empty() ? "" : Format(" (address from {})", options.place_source);
+      return Error(is_secret_wrong ? status.code() : Code::kTimeout,
+                   "rank {} of {}: not joined within {:.1f} s (ONEBIT_CONNECT_TIMEOUT_MS): {}{}{}",
+                   options.rank, options.ranks, SecondsOf(options.connect_timeout), status.text(),
+                   source,
+                   is_secret_wrong ? "" : "; is rank 0 running, and can this host reach it?");
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
@@ -125,14 +138,16 @@ Status ControlClient::Watch() {
 }
 
 ControlClient::~ControlClient() {
+  if (owner_pid_ != getpid()) return;
   ControlLoop& loop = ControlLoop::Get();
   std::unique_lock lock(loop.mutex());
   listener_ = nullptr;
   if (channel_ != nullptr) {
     Send(Leave{});
-    // Where the star lives in this process it must have told the others that it may end, before the
-    // process does.
-    if (server_place_ == options_.place) {
+    // Until the star has closed the connection: closed from here it might be reset before the word
+    // is heard. And where the star lives in this process it must have told the others that it may
+    // end, before the process does.
+    if (!first_failure_ || server_place_ == options_.place) {
       changed_.wait_for(lock, kFarewell, [this] { return channel_ == nullptr; });
     }
   }
@@ -188,6 +203,9 @@ void ControlClient::SetListener(FailureListener* listener) {
 }
 
 Failure ControlClient::Report(const Status& cause) {
+  if (owner_pid_ != getpid()) {
+    return {.rank = options_.rank, .is_loss = false, .cause = cause};
+  }
   std::unique_lock lock(ControlLoop::Get().mutex());
   if (!first_failure_ && channel_ != nullptr) {
     Send(onebit::Report{cause});
@@ -225,7 +243,7 @@ void ControlClient::OnEvent(int, uint32_t events) {
 Clock::time_point ControlClient::OnTimer(Clock::time_point now) {
   if (channel_ == nullptr) return Clock::time_point::max();
   if (now - last_heard_ >= options_.loss_timeout && !may_end_) {
-    CloseChannel(Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
+    GiveUpServer(Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
                         SecondsOf(now - last_heard_)));
     return Clock::time_point::max();
   }
@@ -271,21 +289,32 @@ void ControlClient::Send(const RankMessage& message) {
 void ControlClient::CloseChannel(std::string_view why) {
   ControlLoop::Get().Unwatch(channel_->socket().get());
   channel_.reset();
-  if (!may_end_) {
-    SetFailure({.rank = server_rank_,
-                .is_loss = true,
-                .cause = Error(Code::kPeerLost,
-                               "its process {}, which holds the control channel of this "
-                               "communicator at {}, {}",
-                               server_place_, server_.Text(), why)});
-  }
+  if (!may_end_) SetFailure(LossOfServer(why));
   changed_.notify_all();
+}
+
+// If the process of the star was only stopped, it finds the reason when it goes on, rather than
+// ranks that seem to have ended.
+void ControlClient::GiveUpServer(std::string_view why) {
+  Send(onebit::Report{DescribeFailure(LossOfServer(why), options_.rank)});
+  Send(Leave{});
+  CloseChannel(why);
+}
+
+Failure ControlClient::LossOfServer(std::string_view why) const {
+  return {.rank = server_rank_,
+          .is_loss = true,
+          .cause = Error(Code::kPeerLost,
+                         "its process {}, which holds the control channel of this communicator at "
+                         "{}, {}",
+                         server_place_, server_.Text(), why)};
 }
 
 void ControlClient::SetFailure(Failure failure) {
   if (first_failure_) return;
   first_failure_ = std::move(failure);
-  if (listener_ != nullptr && first_failure_->rank != options_.rank) listener_->OnRemoteFailure();
+  const bool is_own = first_failure_->rank == options_.rank && !first_failure_->is_loss;
+  if (listener_ != nullptr && !is_own) listener_->OnRemoteFailure();
 }
 
 std::string ControlClient::MissingText() const {

@@ -3,6 +3,8 @@
 // A rank's end of the control channel between processes.
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -31,6 +33,9 @@ class ControlClient final : public Control, private LoopItem {
     std::chrono::milliseconds heartbeat{1000};
     std::chrono::milliseconds loss_timeout{15'000};
     std::string place;  // "host:pid" of this process
+    // Where the server is there may have been another one, of a start that failed.
+    bool is_place_reused = false;
+    std::string place_source;  // where the server's address is from, for texts; may be empty
   };
   // Says where the server is; asked before each attempt.
   using Locate = std::function<Result<UniqueId>()>;
@@ -75,10 +80,13 @@ class ControlClient final : public Control, private LoopItem {
   Status OnMessage(StarMessage message);
   void Send(const RankMessage& message);
   void CloseChannel(std::string_view why);
+  void GiveUpServer(std::string_view why);
+  Failure LossOfServer(std::string_view why) const;
   void SetFailure(Failure failure);
   std::string MissingText() const;
 
   const Options options_;
+  const int owner_pid_ = getpid();  // a copy that a fork made says nothing
   const Deadline connect_deadline_;
   SocketAddress server_;
   uint64_t comm_id_ = 0;

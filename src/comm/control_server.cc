@@ -51,6 +51,7 @@ Result<SocketAddress> ControlServer::Start(Options options) {
     loop.Remove(server.get());
     return status;
   }
+  Live().push_back(server.get());
   server.release();
   return address;
 }
@@ -86,7 +87,24 @@ Clock::time_point ControlServer::OnTimer(Clock::time_point now) {
   return next;
 }
 
+std::vector<ControlServer*>& ControlServer::Live() {
+  static auto* live = new std::vector<ControlServer*>;  // never destroyed, like the loop
+  return *live;
+}
+
+void ControlServer::RetireFailed() {
+  ControlLoop& loop = ControlLoop::Get();
+  std::lock_guard lock(loop.mutex());
+  for (ControlServer* server : Live()) {
+    if (!server->star_.has_failed() || server->star_.is_complete()) continue;
+    server->CloseListener();
+    server->is_retired_ = true;
+    loop.Wake();
+  }
+}
+
 bool ControlServer::is_over() const {
+  if (is_retired_) return true;
   if (star_.is_over()) return true;
   return star_.present() == 0 && Clock::now() >= End();
 }
@@ -99,6 +117,7 @@ Clock::time_point ControlServer::End() const {
 
 void ControlServer::Retire() {
   CloseListener();
+  std::erase(Live(), this);
   delete this;
 }
 
@@ -135,9 +154,12 @@ void ControlServer::OnStranger(std::list<Stranger>::iterator stranger) {
   bool is_proved = false;
   const Status status = Advance(*stranger, &is_proved);
   if (!status.ok()) {
-    if (LogEnabled(LogLevel::kInfo)) {
-      Log(LogLevel::kInfo, "control port: turned a connection away: {}", status.text());
-    }
+    // Who speaks the protocol is rather a rank with another secret than a scan: worth one warning.
+    const bool is_rank = stranger->answer.has_value();
+    Log(is_rank && !has_warned_ ? LogLevel::kWarn : LogLevel::kInfo,
+        "control port: turned a connection away: {}{}", status.text(),
+        is_rank ? " (a rank whose ONEBIT_SECRET differs from rank 0's?)" : "");
+    has_warned_ |= is_rank;
     return DropStranger(stranger);
   }
   if (is_proved) Promote(stranger);

@@ -38,6 +38,10 @@ class ControlServer final : private LoopItem, private StarLinks {
   // Returns the address it listens at.
   static Result<SocketAddress> Start(Options options);
 
+  // Ends the servers of this process whose start failed, and closes their ports at once: the
+  // process starts again.
+  static void RetireFailed();
+
   // Strangers that are dealt with at a time; beyond that the one that is longest there must go. Who
   // has proved itself and has not said which rank it is counts for as many again.
   static constexpr size_t kMaxStrangers = 256;
@@ -53,6 +57,7 @@ class ControlServer final : private LoopItem, private StarLinks {
 
   explicit ControlServer(Options options);
   virtual ~ControlServer() = default;
+  static std::vector<ControlServer*>& Live();  // guarded by the loop's mutex
 
   void OnEvent(int fd, uint32_t events) override;
   Clock::time_point OnTimer(Clock::time_point now) override;
@@ -90,6 +95,8 @@ class ControlServer final : private LoopItem, private StarLinks {
   uint64_t next_link_ = 1;
   const Clock::time_point started_ = Clock::now();
   std::optional<Clock::time_point> failed_at_;
+  bool is_retired_ = false;
+  bool has_warned_ = false;  // of somebody with a wrong secret
   Star star_;
 };
 

@@ -102,28 +102,28 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
   const auto transport = Transport::Get(options.transport);
   if (!transport.ok()) return CannotTakePart(options, transport.status());
   ONEBIT_ASSIGN_OR_RETURN(
-      std::unique_ptr<ControlClient> control,
+      std::unique_ptr<ControlClient> joined,
       ControlClient::Join(options.control, options.locate, options.is_location_final));
+  ControlClient* const control = joined.get();
   // From here on the others wait for this rank: they are told what goes wrong with it.
   const auto fail = [&](const Status& cause) {
-    control->SetListener(nullptr);
     return DescribeFailure(control->Report(cause), options.control.rank);
   };
-  if (Status status = Introduce(options, *transport.value(), control.get()); !status.ok()) {
+  if (Status status = Introduce(options, *transport.value(), control); !status.ok()) {
     return status.code() == Code::kMismatch ? status : fail(status);
   }
   const uint64_t id = control->comm_id();
   const int rank = options.control.rank;
   const int ranks = options.control.ranks;
   std::unique_ptr<Comm> comm(new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm));
+  comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
   auto endpoint = Endpoint::Open(
       *transport.value(), {.rank = rank, .nranks = ranks, .comm_id = id, .sink = comm.get()});
   if (!endpoint.ok()) return fail(endpoint.status());
   comm->endpoint_ = std::move(endpoint).value();
-  if (Status status = comm->ConnectTo(control.get()); !status.ok()) return fail(status);
+  if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);
   Log(LogLevel::kInfo, "communicator {:08x}: rank {} of {}, transport {}, control channel at {}",
       comm->id_, rank, ranks, transport.value()->properties().name, control->server().Text());
-  comm->control_ = std::move(control);
   return comm;
 }
 

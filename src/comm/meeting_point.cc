@@ -103,7 +103,8 @@ Result<MeetingPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
     ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(host, port));
     return UniqueId{.address = addresses[turn++ % addresses.size()], .key = key};
   };
-  return MeetingPoint{.locate = std::move(locate), .is_final = true};
+  return MeetingPoint{
+      .locate = std::move(locate), .source = rendezvous.source, .give_up = {}, .is_final = true};
 }
 
 Result<MeetingPoint> MeetAtFile(const Rendezvous& rendezvous, int rank, const std::string& secret,
@@ -111,6 +112,7 @@ Result<MeetingPoint> MeetAtFile(const Rendezvous& rendezvous, int rank, const st
   const std::string& path = rendezvous.path;
   // A folder that the library chose is its own to make.
   if (rendezvous.source != "ONEBIT_RENDEZVOUS") ONEBIT_TRY(MakePrivateFolderOf(path));
+  std::function<void()> give_up;
   if (rank == 0) {
     ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
     const JobKey key = RandomKey();
@@ -127,6 +129,8 @@ Result<MeetingPoint> MeetAtFile(const Rendezvous& rendezvous, int rank, const st
       std::lock_guard lock(ControlLoop::Get().mutex());
       *text = std::move(content);
     }
+    // It holds a secret, and leads nowhere once this process has ended.
+    give_up = [path, text] { RemoveMeetingFile(path, *text); };
     Log(LogLevel::kInfo, "rank 0 waits at {} ({}), as {} says", id.address.Text(), interface.name,
         path);
   }
@@ -136,7 +140,10 @@ Result<MeetingPoint> MeetAtFile(const Rendezvous& rendezvous, int rank, const st
     return id;
   };
   // A file may be left from a job that was killed; rank 0 of this one replaces it.
-  return MeetingPoint{.locate = std::move(locate), .is_final = false};
+  return MeetingPoint{.locate = std::move(locate),
+                      .source = Format("rendezvous file {}", path),
+                      .give_up = std::move(give_up),
+                      .is_final = false};
 }
 
 }  // namespace
@@ -165,6 +172,7 @@ Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options) {
 
 Result<MeetingPoint> MeetAt(const Rendezvous& rendezvous, int rank, const MeetingOptions& options) {
   ONEBIT_ASSIGN_OR_RETURN(const std::string secret, SecretOf(options));
+  if (rank == 0) ControlServer::RetireFailed();
   switch (rendezvous.kind) {
     case Rendezvous::Kind::kAddress:
       return MeetAtAddress(rendezvous, rank, secret, options);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "base/status.h"
@@ -32,7 +33,9 @@ Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options);
 
 struct MeetingPoint {
   ControlClient::Locate locate;
-  bool is_final = true;  // ControlClient::Join
+  std::string source;             // where the address is from, for texts
+  std::function<void()> give_up;  // empty: nothing; to be called when the start has failed
+  bool is_final = true;           // ControlClient::Join
 };
 
 // As the launcher's variables say. Rank 0 starts the server there.

@@ -122,7 +122,9 @@ Result<ClientAnswer> CheckServer(const JobKey& key, const ClientHello& sent,
                                  const ServerHello& received) {
   ONEBIT_TRY(CheckMagic(received.magic));
   if (!IsSameProof(received.proof, ServerProof(key, sent.nonce, received.nonce))) {
-    return Error(Code::kNotAuthenticated, "a onebit rank answers, but with another secret");
+    return Error(Code::kNotAuthenticated,
+                 "a onebit rank answers, but with another secret: ONEBIT_SECRET, "
+                 "ONEBIT_SECRET_FILE or the unique id differs from rank 0's");
   }
   return ClientAnswer{.proof = ClientProof(key, sent.nonce, received.nonce),
                       .keys = KeysOf(key, sent.nonce, received.nonce)};

@@ -53,6 +53,10 @@ void Star::On(uint64_t link, const Join& join, Clock::time_point now) {
     return Refuse(link, join.rank,
                   Error(Code::kInvalidArgument, "rank {} of {} cannot be", join.rank, join.ranks));
   }
+  if (first_failure_) {
+    links_.Send(link, Failed{*first_failure_});
+    return links_.Close(link);
+  }
   if (ranks_ == 0) {
     ranks_ = join.ranks;
     members_.resize(ranks_);
@@ -89,7 +93,6 @@ void Star::Admit(uint64_t link, const Join& join, Clock::time_point now) {
   ++joined_;
   ++present_;
   links_.Send(link, Joined{comm_id_, place_});
-  if (first_failure_) links_.Send(link, Failed{*first_failure_});
 }
 
 // One wrong rank means that the job was started wrongly: all ranks hear of it.
@@ -142,6 +145,7 @@ void Star::Lose(uint32_t rank, std::string_view why) {
 }
 
 Clock::time_point Star::OnTimer(Clock::time_point now) {
+  last_awake_ = now;
   if (present_ == 0) return Clock::time_point::max();
   Clock::time_point next = Clock::time_point::max();
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
@@ -166,7 +170,18 @@ Clock::time_point Star::OnTimer(Clock::time_point now) {
 }
 
 void Star::OnStall(Clock::time_point now) {
+  const Clock::duration stall = now - last_awake_;
+  last_awake_ = now;
   for (Member& member : members_) member.last_heard = now;
+  if (stall < loss_timeout_) return;
+  // The others have given up the rank of this process. What they report of each other now follows
+  // from that.
+  const auto own = std::find_if(members_.begin(), members_.end(), [this](const Member& member) {
+    return member.link != 0 && member.place == place_;
+  });
+  if (own == members_.end()) return;
+  Lose(static_cast<uint32_t>(own - members_.begin()),
+       Format("was stopped for {:.1f} s, longer than ONEBIT_LOSS_TIMEOUT_MS", SecondsOf(stall)));
 }
 
 void Star::Fail(Failure failure) {

@@ -85,6 +85,7 @@ class Star {
   uint32_t gathered_ = 0;
   std::optional<Failure> first_failure_;
   Clock::time_point next_heartbeat_;
+  Clock::time_point last_awake_ = Clock::now();  // this process
 };
 
 }  // namespace onebit

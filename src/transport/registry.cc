@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Which transports this process has; each is opened and started once, at first use.
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <mutex>
@@ -73,6 +74,11 @@ class TransportRegistry {
     if (opened.status().code() != Code::kInvalidArgument) return opened.status();
     std::string known;
     for (const Entry& entry : entries_) AppendFormat(&known, " {}", entry.name);
+    for (const std::string& plugin : FindPlugins(folders)) {
+      const bool is_listed = std::any_of(entries_.begin(), entries_.end(),
+                                         [&](const Entry& entry) { return entry.name == plugin; });
+      if (!is_listed) AppendFormat(&known, " {}", plugin);
+    }
     return Error(opened.status().code(), "{}; known:{}", opened.status().text(), known);
   }
 

@@ -3,6 +3,8 @@
 // Calls through the transport ABI, with results turned into texts.
 #include "transport/transport.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <utility>
 
@@ -108,6 +110,7 @@ Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
   ONEBIT_TRY(endpoint.Check(transport.functions().open(transport.context(), &comm_info, &comm),
                             "open an endpoint"));
   endpoint.comm_ = comm;
+  endpoint.owner_pid_ = getpid();
   return endpoint;
 }
 
@@ -118,6 +121,7 @@ Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
   std::swap(name_, other.name_);
   std::swap(address_bytes_, other.address_bytes_);
   std::swap(comm_, other.comm_);
+  std::swap(owner_pid_, other.owner_pid_);
   return *this;
 }
 
@@ -203,11 +207,16 @@ Status Endpoint::Wait(uint64_t timeout_ms) {
 }
 
 void Endpoint::Abort() {
-  if (comm_ != nullptr) static_cast<void>(functions_->abort(comm_));
+  if (comm_ != nullptr && owner_pid_ == getpid()) static_cast<void>(functions_->abort(comm_));
 }
 
 void Endpoint::Close() {
   if (comm_ == nullptr) return;
+  // In the child of a fork: what it would say to the peers, it would say in its parent's name.
+  if (owner_pid_ != getpid()) {
+    comm_ = nullptr;
+    return;
+  }
   if (const auto result = functions_->close(comm_); result != onebitSuccess) {
     Log(LogLevel::kWarn, "transport {}: closing an endpoint failed with result {}", name_,
         static_cast<int>(result));

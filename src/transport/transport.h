@@ -112,6 +112,7 @@ class Endpoint {
   const char* name_ = "";
   size_t address_bytes_ = 0;
   void* comm_ = nullptr;
+  int owner_pid_ = 0;  // a copy that a fork made is left alone
 };
 
 }  // namespace onebit

@@ -213,16 +213,30 @@ TEST_F(StarTest, WhoJoinsLateHearsOfTheFailure) {
   JoinOne(0, 2);
   Say(LinkOf(0), Report{Error(Code::kCorrupt, "first")});
   JoinOne(1, 2);
-  EXPECT_THAT(Said(1), ElementsAre("joined abc host:0", "rank 0 failed: 101 first"));
+  EXPECT_THAT(Said(1), ElementsAre("rank 0 failed: 101 first", "(closed)"));
 }
 
-TEST_F(StarTest, WhoIsRefusedLateHearsWhyItIsRefused) {
+// Such as a rank that begins again: that it was here before is not what is wrong.
+TEST_F(StarTest, WhoComesAgainAfterAFailureHearsOfIt) {
   JoinOne(0, 2);
   Say(LinkOf(0), Report{Error(Code::kCorrupt, "first")});
   Said(0);
   Say(99, Join{.rank = 0, .ranks = 2, .place = "other:5"});
-  EXPECT_THAT(links_.Said(99), ElementsAre(HasSubstr("rank 0 joined twice"), "(closed)"));
+  EXPECT_THAT(links_.Said(99), ElementsAre("rank 0 failed: 101 first", "(closed)"));
   EXPECT_THAT(Said(0), IsEmpty());
+}
+
+TEST_F(StarTest, AProcessThatWasStoppedForTooLongIsItselfTheLoss) {
+  Say(1, Join{.rank = 0,
+              .ranks = 1,
+              .heartbeat_ms = kHeartbeatMs,
+              .loss_timeout_ms = kLossMs,
+              .place = "star:1"});
+  star_.OnTimer(now_);
+  star_.OnStall(After(milliseconds(kLossMs - 1)));
+  EXPECT_FALSE(star_.has_failed());
+  star_.OnStall(After(milliseconds(kLossMs)));
+  EXPECT_TRUE(star_.has_failed());
 }
 
 TEST_F(StarTest, AConnectionThatEndsIsALoss) {

@@ -39,6 +39,9 @@ def main() -> int:
     if f"soname: [libonebit.so.{major}]" not in dynamic:
         problems.append(f"the SONAME is not libonebit.so.{major}")
 
+    if "NODELETE" not in dynamic:
+        problems.append("dlclose would unmap it under its control thread (-z nodelete)")
+
     for problem in sorted(problems):
         print(f"{library}: {problem}")
     return 1 if problems or not declared else 0

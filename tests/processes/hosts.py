@@ -31,6 +31,7 @@ class TwoHosts:
                 self._ip("-n", name, "link", "set", "lo", "up")
                 self._ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
                 self._ip("-n", name, "link", "set", "eth0", "up")
+                self._add_container_bridge(name)
             for name in self.names:
                 self._wait_until_up(name)
         except subprocess.CalledProcessError as error:
@@ -46,6 +47,15 @@ class TwoHosts:
         """The command line that runs `command` on a host."""
         return ["ip", "netns", "exec", self.names[index], "unshare", "--uts", "sh", "-c",
                 f'hostname host{index} && exec "$@"', "sh", *command]
+
+    def _add_container_bridge(self, name: str):
+        """As Docker leaves it: the same address on every host, as fast as the network, no way out."""
+        self._ip("-n", name, "link", "add", "docker0", "type", "bridge")
+        self._ip("-n", name, "address", "add", "172.17.0.1/16", "dev", "docker0")
+        self._ip("-n", name, "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
+        self._ip("-n", name, "link", "set", "veth0", "master", "docker0")
+        for device in ("veth0", "veth1", "docker0"):
+            self._ip("-n", name, "link", "set", device, "up")
 
     def _wait_until_up(self, name: str):
         """TCP works a little before the kernel calls the link up, and UCX looks once."""

@@ -6,6 +6,7 @@ Every survivor must return an error that names the lost rank within the loss tim
 memory and over TCP, whether the lost rank holds the control channel (rank 0) or not.
 """
 
+import re
 import signal
 import sys
 
@@ -40,7 +41,7 @@ def check(program: str, tls: str, mode: str, victim: int, how: signal.Signals) -
             # It goes on, and finds that it was given up.
             running.hurt(victim, signal.SIGCONT)
             result, _, text = running.ranks[victim].ended(5)
-            assert result in PEER_ERRORS, text
+            assert result in PEER_ERRORS and re.search("silent for|stopped for", text), text
             assert running.ranks[victim].process.wait(5) == 0, text
         return slowest
 

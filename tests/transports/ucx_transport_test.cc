@@ -7,11 +7,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "plugins/transport_ucx/address.h"
+#include "plugins/transport_ucx/devices.h"
 #include "tests/transports/conformance.h"
 #include "tests/transports/ucx_fixture.h"
 
@@ -165,6 +167,14 @@ TEST(UcxSettingsTest, UnknownDevicesAndTransportsAreErrorsThatListTheKnownOnes) 
 TEST(UcxSettingsTest, ASettingComesBeforeTheInterfacesOfTheLibrary) {
   const StartedTransport started(SettingTexts{{"ONEBIT_UCX_NET_DEVICES", "lo"}}, "nonesuch1");
   EXPECT_EQ(started.init_result(), onebitSuccess) << started.log();
+}
+
+TEST(UcxDevicesTest, BridgesOfContainersAreLeftOut) {
+  // Names that are no interfaces here stand for RDMA devices, which interfaces do not concern.
+  const std::set<std::string> devices = {"lo", "mlx5_0:1"};
+  EXPECT_EQ(UsableDevices("", devices), "lo,mlx5_0:1");
+  EXPECT_EQ(UsableDevices("eth7", devices), "mlx5_0:1");
+  EXPECT_EQ(UsableDevices("eth7,lo", devices), "lo,mlx5_0:1");
 }
 
 TEST(UcxDescribeTest, TellsTheWay) {
