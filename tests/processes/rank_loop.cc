@@ -3,13 +3,14 @@
 // A rank for tests that stop, kill and abort processes: joins by its launch variables, says "ready"
 // on stdout, and then calls onebitAllReduce until it fails or the calls are over.
 //
-//   rank_loop CALLS COUNT dense|ef [--pause MS] [--abort-after MS]
+//   rank_loop CALLS COUNT dense|ef [--pause MS] [--abort-after MS] [--tries N]
 //
 // CALLS 0: no end. After the end it prints one line, "ended RESULT SECONDS TEXT", SECONDS being the
 // monotonic clock when the failing call returned; then destroys everything and exits with 0.
-// --pause: sleeps between "ready" and the first call. --abort-after: only rank 0 makes a call,
-// which blocks; another thread of it calls onebitCommAbort after this time and prints "aborted
-// SECONDS-THE-ABORT-TOOK"; the others ask for the communicator's error until there is one.
+// --tries: joins again when joining failed, so often in all. --pause: sleeps between "ready" and
+// the first call. --abort-after: only rank 0 makes a call, which blocks; another thread of it calls
+// onebitCommAbort after this time and prints "aborted SECONDS-THE-ABORT-TOOK"; the others ask for
+// the communicator's error until there is one.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -49,12 +50,19 @@ int main(int argc, char** argv) {
   const bool is_compressed = std::strcmp(argv[3], "ef") == 0;
   long pause_ms = 0;
   long abort_after_ms = 0;
+  long tries = 1;
   for (int i = 4; i + 1 < argc; i += 2) {
-    (std::strcmp(argv[i], "--pause") == 0 ? pause_ms : abort_after_ms) = std::atol(argv[i + 1]);
+    const std::string option = argv[i];
+    (option == "--pause"   ? pause_ms
+     : option == "--tries" ? tries
+                           : abort_after_ms) = std::atol(argv[i + 1]);
   }
 
   onebitComm_t comm = nullptr;
-  if (onebitCommInitEnv(&comm, nullptr) != onebitSuccess) return Fail("onebitCommInitEnv");
+  while (onebitCommInitEnv(&comm, nullptr) != onebitSuccess) {
+    if (--tries == 0) return Fail("onebitCommInitEnv");
+    Say("failed: " + std::string(onebitGetLastError(nullptr)));
+  }
   const onebit::UniqueComm owner(comm);
   int rank = 0;
   onebitCommUserRank(comm, &rank);
