@@ -38,11 +38,16 @@ def size_text(count: float) -> str:
     return f"{count:.{digits}f} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
 
 
+FASTEST_LINK_GIGABITS = 1000  # beyond it the difference of the times is noise
+
+
 def break_even(dense_s: float, ef_s: float, dense_bytes: int, ef_bytes: int) -> str:
     """Link speed per rank at which both take equally long: time on this machine plus bytes / speed."""
     if ef_s <= dense_s:
         return "any link"
     gigabits = 8e-9 * (dense_bytes - ef_bytes) / (ef_s - dense_s)
+    if gigabits > FASTEST_LINK_GIGABITS:
+        return "any link"
     return f"{gigabits:.2g} Gbit/s" if gigabits < 10 else f"{gigabits:.0f} Gbit/s"
 
 
