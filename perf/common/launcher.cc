@@ -106,7 +106,10 @@ int Launch(const LaunchOptions& options) {
   SignalGate signals;
   std::optional<PrivateFolder> folder;  // outlives the supervisor, which ends all who use it
   std::string rendezvous;
-  if (std::getenv(kRendezvous) == nullptr) rendezvous = folder.emplace().path() + "/rendezvous";
+  // Where a launched rank meets the others of its job is no place for the ranks of another job.
+  if (std::getenv(kRendezvous) == nullptr || LaunchedRank()) {
+    rendezvous = folder.emplace().path() + "/rendezvous";
+  }
   JobGuard guard(folder ? folder->path() : "");
   Supervisor supervisor(signals, options.tool, options.grace_seconds);
   for (int rank = 0; rank < options.processes; ++rank) {
@@ -120,9 +123,11 @@ std::vector<std::string> RankEnvironment(int rank, int ranks, const std::string&
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string_view name = text.substr(0, text.find('='));
-    if (std::find(kRankVariables.begin(), kRankVariables.end(), name) == kRankVariables.end()) {
-      variables.emplace_back(text);
+    if (std::find(kRankVariables.begin(), kRankVariables.end(), name) != kRankVariables.end()) {
+      continue;
     }
+    if (name == kRendezvous && !rendezvous.empty()) continue;
+    variables.emplace_back(text);
   }
   variables.push_back(fmt::format("RANK={}", rank));
   variables.push_back(fmt::format("WORLD_SIZE={}", ranks));

@@ -22,9 +22,10 @@ struct LaunchOptions {
   double grace_seconds = kDefaultGraceSeconds;  // for the others, once one has failed
 };
 
-// Every process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and, unless it is set already,
-// ONEBIT_RENDEZVOUS: a file in a folder that only this user can enter and that is removed at the
-// end. What other launchers said of this process is not passed on. Rank 0 has the standard input.
+// Every process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and, unless it is set already
+// and this process is no rank itself, ONEBIT_RENDEZVOUS: a file in a folder that only this user can
+// enter and that is removed at the end. What other launchers said of this process is not passed on.
+// Rank 0 has the standard input.
 //
 // Returns 0, or the status of the first process that failed, 128 + signal if one ended it. Throws
 // StartError or ToolError when not all could be started; then none is left.

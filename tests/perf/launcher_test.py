@@ -13,7 +13,7 @@ import time
 import unittest
 
 TOOL = ""
-OTHERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "ONEBIT_RENDEZVOUS")
+OTHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "ONEBIT_RENDEZVOUS")
 
 
 class LauncherTest(unittest.TestCase):
@@ -94,6 +94,14 @@ class LauncherTest(unittest.TestCase):
     def test_a_meeting_place_of_the_user_is_kept(self):
         result = self.shell("echo $ONEBIT_RENDEZVOUS; ls $TMPDIR", ONEBIT_RENDEZVOUS="host:1")
         self.assertEqual(result.stdout, "host:1\n" * 3)
+
+    def test_jobs_within_a_job_have_meeting_places_of_their_own(self):
+        result = self.run_tool("-n", "2", TOOL, "-n", "2", "sh", "-c", "echo $ONEBIT_RENDEZVOUS",
+                               ONEBIT_RENDEZVOUS="host:1")
+        places = result.stdout.split()
+        self.assertEqual(sorted(places.count(place) for place in set(places)), [2, 2], result)
+        self.assertNotIn("host:1", places)
+        self.assert_no_folder_left()
 
     def test_other_launchers_ranks_are_not_passed_on(self):
         result = self.shell("echo $PMI_RANK$OMPI_COMM_WORLD_SIZE$RANK", ranks=1, RANK="7",
