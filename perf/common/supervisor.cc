@@ -24,10 +24,19 @@ namespace {
 constexpr double kSecondsToTerminate = 2;
 constexpr int kSignalStatus = 128;  // what shells add to the number of a signal
 
+bool IsIgnored(int signal) {
+  struct sigaction action = {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// What whoever started us wants ignored, as nohup does, stays so: here and, across exec, in ranks.
 sigset_t WatchedSignals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  sigaddset(&set, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!IsIgnored(signal)) sigaddset(&set, signal);
+  }
   return set;
 }
 

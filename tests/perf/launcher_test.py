@@ -193,6 +193,21 @@ class LauncherTest(unittest.TestCase):
         job.communicate(timeout=30)
         self.assertEqual(job.returncode, 128 + signal.SIGINT)
 
+    def test_ignored_signals_stay_ignored(self):
+        for name in ("INT", "TERM", "HUP"):
+            with self.subTest(name):
+                number = getattr(signal, "SIG" + name)
+                job = self.start("-n", "2", "sh", "-c",
+                                 f"touch {self.path}/{name}$RANK; "
+                                 f"until [ -e {self.path}/{name}-go ]; do sleep 0.05; done; echo on",
+                                 preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
+                self.wait_for_files(f"{name}0", f"{name}1")
+                job.send_signal(number)
+                time.sleep(0.2)
+                (self.path / f"{name}-go").touch()
+                self.assertEqual(job.communicate(timeout=30), ("on\n" * 2, ""))
+                self.assertEqual(job.returncode, 0)
+
     def test_a_second_signal_does_not_wait(self):
         job = self.start("-n", "2", "--grace", "600", "sh", "-c",
                          f"trap '' INT; touch {self.path}/$RANK; while :; do sleep 0.05; done")
