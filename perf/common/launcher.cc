@@ -71,10 +71,15 @@ Descriptor InputOfFirstRank(Supervisor* supervisor) {
   return std::move(pipe.read);
 }
 
-Descriptor Tagged(int rank, int to, Supervisor* supervisor) {
-  Pipe pipe = MakePipe();
-  supervisor->Relay(LineRelay(std::move(pipe.read), to, fmt::format("[{}] ", rank)));
-  return std::move(pipe.write);
+// Where whoever started us closed a stream, what is opened first would get its number, and with it
+// what is meant for the stream. Reading and writing fail as before, and for the ranks it is closed.
+void OccupyStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest number that is free, which is this one.
+    Descriptor(open("/dev/null", (stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC))
+        .Release();
+  }
 }
 
 void StartRank(const LaunchOptions& options, int rank, const std::string& rendezvous,
@@ -86,8 +91,13 @@ void StartRank(const LaunchOptions& options, int rank, const std::string& rendez
     input = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
   if (options.is_output_tagged) {
-    output = Tagged(rank, STDOUT_FILENO, supervisor);
-    error = Tagged(rank, STDERR_FILENO, supervisor);
+    const std::string tag = fmt::format("[{}] ", rank);
+    Pipe output_pipe = MakePipe();
+    Pipe error_pipe = MakePipe();
+    supervisor->RelayOutput(std::move(output_pipe.read), tag);
+    supervisor->RelayError(std::move(error_pipe.read), tag);
+    output = std::move(output_pipe.write);
+    error = std::move(error_pipe.write);
   }
   const pid_t child =
       StartChild({.program = options.program,
@@ -103,6 +113,7 @@ void StartRank(const LaunchOptions& options, int rank, const std::string& rendez
 }  // namespace
 
 int Launch(const LaunchOptions& options) {
+  OccupyStandardStreams();
   SignalGate signals;
   std::optional<PrivateFolder> folder;  // outlives the supervisor, which ends all who use it
   std::string rendezvous;

@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +39,12 @@ sigset_t WatchedSignals() {
     if (!IsIgnored(signal)) sigaddset(&set, signal);
   }
   return set;
+}
+
+bool IsSameFile(int left, int right) {
+  struct stat a, b;
+  return fstat(left, &a) == 0 && fstat(right, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
 }
 
 void SetHandler(int signal, void (*handler)(int), struct sigaction* former) {
@@ -76,7 +83,12 @@ int SignalGate::Next() {
 }
 
 Supervisor::Supervisor(SignalGate& signals, std::string tool, double grace_seconds)
-    : signals_(signals), tool_(std::move(tool)), grace_seconds_(grace_seconds) {}
+    : signals_(signals),
+      tool_(std::move(tool)),
+      grace_seconds_(grace_seconds),
+      standard_output_(STDOUT_FILENO),
+      standard_error_(STDERR_FILENO),
+      messages_(IsSameFile(STDOUT_FILENO, STDERR_FILENO) ? standard_output_ : standard_error_) {}
 
 Supervisor::~Supervisor() {
   // The whole groups: also what a rank started and left behind.
@@ -87,19 +99,27 @@ Supervisor::~Supervisor() {
   }
 }
 
+void Supervisor::RelayOutput(Descriptor from, std::string tag) {
+  outputs_.emplace_back(std::move(from), &standard_output_, std::move(tag));
+}
+
+void Supervisor::RelayError(Descriptor from, std::string tag) {
+  outputs_.emplace_back(std::move(from), &messages_, std::move(tag));
+}
+
 int Supervisor::Wait() {
   CollectEnded();  // some may have been faster than the start of the others
   while (HasLiveChild()) {
     WaitForEvents();
     HandleSignals();
-    PumpOutputs(false);
+    PumpOutputs();
+    if (!FlushOutputs()) GiveUpOutputs();
     if (deadline_ && Clock::now() >= *deadline_) Escalate();
   }
   // Nobody is left who could be asked: what ranks have started and not ended themselves goes, or it
   // would hold their output open.
   for (const Child& child : children_) kill(-child.pid, SIGKILL);
-  PumpOutputs(true);
-  Explain();
+  DrainOutputs();
   if (is_output_closed_) return kSignalStatus + SIGPIPE;
   if (failure_) return (failure_->was_signal ? kSignalStatus : 0) + failure_->number;
   return stop_signal_ == 0 ? 0 : kSignalStatus + stop_signal_;
@@ -113,9 +133,12 @@ bool Supervisor::HasLiveChild() const {
 void Supervisor::WaitForEvents() {
   // poll() passes over negative descriptors, which are streams that have ended.
   std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
-  for (const LineRelay& relay : outputs_) waits.push_back({relay.from(), POLLIN, 0});
+  for (const OutputQueue* queue : {&standard_output_, &standard_error_}) {
+    waits.push_back({queue->waiting(), POLLOUT, 0});
+  }
+  for (const LineRelay& relay : outputs_) waits.push_back({relay.waiting(), POLLIN, 0});
   const size_t first_input = waits.size();
-  for (const InputRelay& relay : inputs_) waits.push_back({relay.from(), POLLIN, 0});
+  for (const InputRelay& relay : inputs_) waits.push_back(relay.Wait());
   int timeout_ms = -1;
   if (deadline_) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
@@ -172,9 +195,15 @@ void Supervisor::Explain() {
   if (!failure_ || stop_signal_ != 0 || is_output_closed_) return;
   if (std::exchange(is_explained_, true)) return;
   const auto& [rank, was_signal, number] = *failure_;
-  fmt::print(stderr, "{}: rank {} (pid {}) {}\n", tool_, rank, children_[rank].pid,
-             was_signal ? fmt::format("was killed by signal {} ({})", number, strsignal(number))
-                        : fmt::format("ended with status {}", number));
+  Say(fmt::format("rank {} (pid {}) {}", rank, children_[rank].pid,
+                  was_signal
+                      ? fmt::format("was killed by signal {} ({})", number, strsignal(number))
+                      : fmt::format("ended with status {}", number)));
+}
+
+// Who does not read messages must not keep us from ending the job.
+void Supervisor::Say(const std::string& line) {
+  messages_.Append(fmt::format("{}: {}\n", tool_, line));
 }
 
 void Supervisor::Enter(Stage stage) {
@@ -189,12 +218,12 @@ void Supervisor::Escalate() {
   switch (stage_) {
     case Stage::kRunning:
     case Stage::kGrace:
-      fmt::print(stderr, "{}: terminating rank {}\n", tool_, LiveRanks());
+      Say(fmt::format("terminating rank {}", LiveRanks()));
       SignalLive(SIGTERM);
       Enter(Stage::kTerminating);
       return;
     case Stage::kTerminating:
-      fmt::print(stderr, "{}: killing rank {}\n", tool_, LiveRanks());
+      Say(fmt::format("killing rank {}", LiveRanks()));
       [[fallthrough]];
     case Stage::kKilling:
       SignalLive(SIGKILL);
@@ -209,16 +238,61 @@ void Supervisor::SignalLive(int signal) {
   }
 }
 
-void Supervisor::PumpOutputs(bool is_end) {
-  for (LineRelay& relay : outputs_) {
-    if (is_end ? relay.Finish() : relay.Pump()) continue;
-    // Nobody reads what we write: the job is of no use any more, as for any program in a pipe.
-    is_output_closed_ = !failure_;
-    outputs_.clear();
-    SignalLive(SIGTERM);
-    if (stage_ == Stage::kRunning) Enter(Stage::kTerminating);
-    return;
+// Whether any had something.
+bool Supervisor::PumpOutputs() {
+  bool has_moved = false;
+  for (LineRelay& relay : outputs_) has_moved = relay.Pump() || has_moved;
+  return has_moved;
+}
+
+// False when ranks have output that nobody can get any more.
+bool Supervisor::FlushOutputs() {
+  bool is_fine = true;
+  for (OutputQueue* queue : {&standard_output_, &standard_error_}) {
+    is_fine = queue->Flush() && is_fine;
   }
+  return is_fine || outputs_.empty();
+}
+
+// Nobody reads what we write: the job is of no use any more, as for any program in a pipe.
+void Supervisor::GiveUpOutputs() {
+  is_output_closed_ = !failure_;
+  outputs_.clear();
+  SignalLive(SIGTERM);
+  if (stage_ == Stage::kRunning) Enter(Stage::kTerminating);
+}
+
+// Waits for whoever reads slowly, as any program does, until told to stop.
+void Supervisor::DrainOutputs() {
+  inputs_.clear();
+  deadline_.reset();
+  if (stop_signal_ != 0) Enter(Stage::kTerminating);
+  bool is_finished = false;
+  while (!IsDrainGivenUp()) {
+    const bool was_full = standard_output_.is_full() || standard_error_.is_full();
+    const bool has_moved = PumpOutputs();
+    if (!FlushOutputs()) GiveUpOutputs();
+    if (!has_moved && !was_full && !std::exchange(is_finished, true)) {
+      for (LineRelay& relay : outputs_) relay.Finish();
+      outputs_.clear();
+      Explain();
+      continue;
+    }
+    const bool is_empty = standard_output_.is_empty() && standard_error_.is_empty();
+    if (is_finished && is_empty) return;
+    if (!has_moved && !is_empty) WaitForEvents();
+  }
+  Explain();
+  FlushOutputs();
+}
+
+bool Supervisor::IsDrainGivenUp() {
+  while (const int signal = signals_.Next()) {
+    if (signal == SIGCHLD) continue;
+    if (std::exchange(stop_signal_, signal) != 0) return true;
+    Enter(Stage::kTerminating);
+  }
+  return deadline_ && Clock::now() >= *deadline_;
 }
 
 std::string Supervisor::LiveRanks() const {

@@ -46,7 +46,9 @@ class Supervisor {
 
   // The next rank.
   void Add(pid_t child) { children_.push_back({child}); }
-  void Relay(LineRelay relay) { outputs_.push_back(std::move(relay)); }
+  // What comes from the rank goes to standard output or error, each line with its tag in front.
+  void RelayOutput(Descriptor from, std::string tag);
+  void RelayError(Descriptor from, std::string tag);
   void Relay(InputRelay relay) { inputs_.push_back(std::move(relay)); }
 
   // Waits for all. When one fails, the others get the grace period to say why in their own words,
@@ -76,17 +78,26 @@ class Supervisor {
   void HandleSignals();
   void CollectEnded();
   void NoteFailure(const Failure& failure);
+  void Say(const std::string& line);
   void Explain();
   void Enter(Stage stage);
   void Escalate();
   void SignalLive(int signal);
-  void PumpOutputs(bool is_end);
+  bool PumpOutputs();
+  bool FlushOutputs();
+  void DrainOutputs();
+  bool IsDrainGivenUp();
+  void GiveUpOutputs();
   std::string LiveRanks() const;
 
   SignalGate& signals_;
   const std::string tool_;
   const double grace_seconds_;
   std::vector<Child> children_;  // by rank
+  // Where both are the same, as after 2>&1, the first has all, so that lines do not mix.
+  OutputQueue standard_output_;
+  OutputQueue standard_error_;
+  OutputQueue& messages_;
   std::vector<LineRelay> outputs_;
   std::vector<InputRelay> inputs_;
   Stage stage_ = Stage::kRunning;

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """onebit_run starts, watches and ends the ranks of a job: launcher_test.py ONEBIT_RUN"""
 
+import fcntl
 import os
 import pathlib
 import pty
@@ -142,6 +143,81 @@ class LauncherTest(unittest.TestCase):
         job.stderr.close()
         self.assert_no_folder_left()
 
+    def test_a_reader_that_stalls_does_not_keep_the_job_from_ending(self):
+        for stream, name in (("stdout", "TERM"), ("stderr", "INT"), ("stdout", "HUP")):
+            with self.subTest(stream=stream, signal=name):
+                redirection = ">&2" if stream == "stderr" else ""
+                number = getattr(signal, "SIG" + name)
+                read_end, write_end = os.pipe()
+                other_stream = "stdout" if stream == "stderr" else "stderr"
+                job = subprocess.Popen(
+                    [TOOL, "-n", "2", "--tag-output", "sh", "-c", f"yes {redirection}"],
+                    stdin=subprocess.DEVNULL, env=self.environment,
+                    **{stream: write_end, other_stream: subprocess.DEVNULL})
+                os.read(read_end, 4)
+                time.sleep(0.5)  # by now every pipe is full
+                self.assertTrue(os.get_blocking(write_end))  # it is ours, too
+                job.send_signal(number)
+                try:
+                    self.assertEqual(job.wait(timeout=10), 128 + number)
+                finally:
+                    job.kill()
+                    job.wait()
+                    os.close(read_end)
+                    os.close(write_end)
+                self.assert_no_folder_left()
+
+    def test_a_dead_rank_ends_a_job_whose_reader_stalls(self):
+        job = self.start("-n", "2", "--tag-output", "--grace", "0.1", "sh", "-c",
+                         "if [ $RANK = 0 ]; then sleep 0.5; exit 7; fi; trap '' TERM; "
+                         f"echo $$ >{self.path}/pid; yes")
+        self.wait_for_files("pid")
+        pid = int((self.path / "pid").read_text() or 0)
+        deadline = time.monotonic() + 10
+        while ") Z " not in pathlib.Path(f"/proc/{pid}/stat").read_text():
+            self.assertLess(time.monotonic(), deadline, "rank 1 is still there")
+            time.sleep(0.05)
+        self.assertIsNone(job.poll())  # what was written before is not lost on a slow reader
+        stdout, stderr = job.communicate(timeout=30)
+        self.assertEqual(job.returncode, 7)
+        self.assertEqual(set(stdout.splitlines()[:-1]), {"[1] y"})
+        self.assertIn("ended with status 7", stderr)
+
+    def test_a_slow_reader_gets_everything(self):
+        job = self.start("-n", "2", "--tag-output", "seq", "400000")
+        time.sleep(0.5)
+        stdout, stderr = job.communicate(timeout=60)
+        self.assertEqual((job.returncode, stderr), (0, ""))
+        lines = stdout.splitlines()
+        for rank in range(2):
+            self.assertEqual([line[4:] for line in lines if line.startswith(f"[{rank}] ")],
+                             [str(number) for number in range(1, 400001)])
+
+    def test_lines_of_both_streams_stay_whole_in_one_file(self):
+        result = subprocess.run(
+            [TOOL, "-n", "3", "--tag-output", "sh", "-c", "seq 30000 & seq 30000 >&2; wait"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=60, env=self.environment)
+        self.assertEqual(sorted(result.stdout.splitlines()),
+                         sorted(f"[{rank}] {number}" for rank in range(3)
+                                for number in range(1, 30001) for _ in range(2)))
+
+    def test_input_that_nobody_reads_does_not_keep_the_job_from_ending(self):
+        terminal, ours = pty.openpty()
+        self.addCleanup(os.close, ours)
+        self.addCleanup(os.close, terminal)
+        job = self.start("-n", "1", "sleep", "600", stdin=ours)
+        os.set_blocking(terminal, False)
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:  # more than a pipe holds
+            try:
+                os.write(terminal, b"typed\n" * 100)
+            except BlockingIOError:
+                time.sleep(0.01)
+        job.send_signal(signal.SIGTERM)
+        job.communicate(timeout=10)
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM)
+
     def test_status_is_that_of_the_first_failure(self):
         result = self.shell("if [ $RANK = 1 ]; then exit 7; fi; sleep 0.3; exit 9")
         self.assertEqual(result.returncode, 7, result)
@@ -236,6 +312,18 @@ class LauncherTest(unittest.TestCase):
         os.kill(int(children[0]), signal.SIGKILL)
         job.kill()
         job.communicate(timeout=30)  # tearDown looks for them
+
+    def test_runs_without_standard_streams(self):
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"):
+            for options in ([], ["--tag-output"]):
+                with self.subTest(closed=closed, options=options):
+                    result = subprocess.run(
+                        ["sh", "-c", f'exec "$@" {closed}', "sh", TOOL, "-n", "2", *options, "sh",
+                         "-c", f"ls /proc/$$/fd >{self.path}/$RANK; exit 7"],
+                        env=self.environment, stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL, timeout=60)
+                    self.assertEqual(result.returncode, 7)
+                    self.assert_no_folder_left()
 
     def test_programs_that_cannot_run(self):
         script = self.path / "script"
