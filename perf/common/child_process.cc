@@ -27,6 +27,11 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+// Makes `to` the same as `from`, and lets it outlive exec. dup2() does so only where they differ.
+bool Become(int from, int to) {
+  return from == to ? fcntl(to, F_SETFD, 0) == 0 : dup2(from, to) == to;
+}
+
 // In the child, where memory must not be allocated: whatever another thread was doing stays undone.
 [[noreturn]] void BecomeProgram(const ChildSpec& spec, char* const* arguments,
                                 char* const* environment, pid_t parent, int report) {
@@ -49,7 +54,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
                                          {spec.standard_error, STDERR_FILENO}};
   bool is_ready = true;
   for (const auto& [from, to] : streams) {
-    if (from >= 0) is_ready = dup2(from, to) == to && is_ready;
+    if (from >= 0) is_ready = Become(from, to) && is_ready;
   }
   if (is_ready) execvpe(spec.program.c_str(), arguments, environment);
   const int error = errno;
