@@ -223,19 +223,17 @@ std::optional<Failure> ControlClient::first_failure() const {
 }
 
 void ControlClient::OnEvent(int, uint32_t events) {
-  Status status = OkStatus();
-  if ((events & EPOLLOUT) != 0) {
+  // First what the star said, even if nothing can be sent to it any more.
+  Status status = channel_->Receive([&](const Bytes& bytes) -> Status {
+    ONEBIT_ASSIGN_OR_RETURN(StarMessage message, DecodeStarMessage(bytes));
+    last_heard_ = Clock::now();
+    return OnMessage(std::move(message));
+  });
+  if (status.ok() && (events & EPOLLOUT) != 0) {
     status = channel_->Flush();
     if (status.ok() && !channel_->has_unsent()) {
       ControlLoop::Get().Change(channel_->socket().get(), EPOLLIN);
     }
-  }
-  if (status.ok()) {
-    status = channel_->Receive([&](const Bytes& bytes) -> Status {
-      ONEBIT_ASSIGN_OR_RETURN(StarMessage message, DecodeStarMessage(bytes));
-      last_heard_ = Clock::now();
-      return OnMessage(std::move(message));
-    });
   }
   if (!status.ok()) CloseChannel(status.text());
 }

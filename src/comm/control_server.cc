@@ -238,20 +238,18 @@ void ControlServer::DropStranger(std::list<Stranger>::iterator stranger) {
 
 void ControlServer::OnLink(uint64_t link, uint32_t events) {
   SealedChannel& channel = *links_[link];
-  Status status = OkStatus();
-  if ((events & EPOLLOUT) != 0) {
+  // First what the rank said, even if nothing can be sent to it any more.
+  Status status = channel.Receive([&](const Bytes& bytes) -> Status {
+    ONEBIT_ASSIGN_OR_RETURN(const RankMessage message, DecodeRankMessage(bytes));
+    star_.OnMessage(link, message, Clock::now());
+    if (!links_.contains(link)) return {Code::kAborted, "the star has closed it"};
+    return OkStatus();
+  });
+  if (status.ok() && (events & EPOLLOUT) != 0) {
     status = channel.Flush();
     if (status.ok() && !channel.has_unsent()) {
       ControlLoop::Get().Change(channel.socket().get(), EPOLLIN);
     }
-  }
-  if (status.ok()) {
-    status = channel.Receive([&](const Bytes& bytes) -> Status {
-      ONEBIT_ASSIGN_OR_RETURN(const RankMessage message, DecodeRankMessage(bytes));
-      star_.OnMessage(link, message, Clock::now());
-      if (!links_.contains(link)) return {Code::kAborted, "the star has closed it"};
-      return OkStatus();
-    });
   }
   if (status.ok() || !links_.contains(link)) return;
   star_.OnGone(link, status.text());

@@ -23,6 +23,7 @@ class SealedChannel {
   // Takes the message, sends what the socket takes.
   Status Send(std::span<const std::byte> message);
   Status Flush();
+  // What the other side said before it broke the connection still counts: Receive before Flush.
   bool has_unsent() const { return sent_ < unsent_.size(); }
 
   // Reads what is there and gives `take` one message after the other. An error, also one of `take`,
