@@ -11,6 +11,7 @@
 #include "tests/support/allocation_counter.h"
 #include "tests/transports/conformance.h"
 #include "tests/transports/rank_threads.h"
+#include "tests/transports/ucx_cases.h"
 #include "tests/transports/ucx_fixture.h"
 
 namespace onebit::ucx {
@@ -25,30 +26,6 @@ conformance::Subject SubjectOf(const StartedTransport& started) {
           .delivers_after_close = true,
           .open_close_rounds = 60,
           .seed = kSeed};
-}
-
-struct Case {
-  conformance::Check check;
-  int nranks;
-  SettingTexts settings;
-};
-
-void PrintTo(const Case& one, std::ostream* out) {
-  *out << one.check.name << " on " << one.nranks << " ranks";
-}
-
-std::vector<Case> CasesFor(std::initializer_list<int> rank_counts, const SettingTexts& settings) {
-  std::vector<Case> cases;
-  for (const conformance::Check& check : conformance::AllChecks()) {
-    for (const int nranks : rank_counts) {
-      if (nranks >= check.min_ranks) cases.push_back({check, nranks, settings});
-    }
-  }
-  return cases;
-}
-
-std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.check.name) + "_" + std::to_string(info.param.nranks);
 }
 
 class UcxConformanceTest : public ::testing::TestWithParam<Case> {};

@@ -12,6 +12,7 @@
 #include "tests/transports/conformance.h"
 #include "tests/transports/endpoint.h"
 #include "tests/transports/rank_processes.h"
+#include "tests/transports/ucx_cases.h"
 #include "tests/transports/ucx_fixture.h"
 
 namespace onebit::ucx {
@@ -21,30 +22,6 @@ using conformance::Expect;
 using conformance::Meeting;
 
 constexpr uint64_t kSeed = 20240611;
-
-struct Case {
-  conformance::Check check;
-  int nranks;
-  SettingTexts settings;
-};
-
-void PrintTo(const Case& one, std::ostream* out) {
-  *out << one.check.name << " on " << one.nranks << " ranks";
-}
-
-std::vector<Case> CasesFor(std::initializer_list<int> rank_counts, const SettingTexts& settings) {
-  std::vector<Case> cases;
-  for (const conformance::Check& check : conformance::AllChecks()) {
-    for (const int nranks : rank_counts) {
-      if (nranks >= check.min_ranks) cases.push_back({check, nranks, settings});
-    }
-  }
-  return cases;
-}
-
-std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.check.name) + "_" + std::to_string(info.param.nranks);
-}
 
 // Starts the transport in the process of a rank.
 conformance::Subject SubjectOf(const StartedTransport& started) {
