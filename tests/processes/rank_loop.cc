@@ -3,14 +3,18 @@
 // A rank for tests that stop, kill and abort processes: joins by its launch variables, says "ready"
 // on stdout, and then calls onebitAllReduce until it fails or the calls are over.
 //
-//   rank_loop CALLS COUNT dense|ef [--pause MS] [--abort-after MS] [--tries N]
+//   rank_loop CALLS COUNT dense|ef [--pause MS] [--abort-after MS] [--tries N] [--fork 1]
 //
 // CALLS 0: no end. After the end it prints one line, "ended RESULT SECONDS TEXT", SECONDS being the
 // monotonic clock when the failing call returned; then destroys everything and exits with 0.
+// --fork: between "ready" and the first call a forked child destroys its copy of the communicator.
 // --tries: joins again when joining failed, so often in all. --pause: sleeps between "ready" and
 // the first call. --abort-after: only rank 0 makes a call, which blocks; another thread of it calls
 // onebitCommAbort after this time and prints "aborted SECONDS-THE-ABORT-TOOK"; the others ask for
 // the communicator's error until there is one.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -51,10 +55,12 @@ int main(int argc, char** argv) {
   long pause_ms = 0;
   long abort_after_ms = 0;
   long tries = 1;
+  long forks = 0;
   for (int i = 4; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     (option == "--pause"   ? pause_ms
      : option == "--tries" ? tries
+     : option == "--fork"  ? forks
                            : abort_after_ms) = std::atol(argv[i + 1]);
   }
 
@@ -74,6 +80,13 @@ int main(int argc, char** argv) {
   std::vector<float> data(count, 1.0f + static_cast<float>(rank));
   std::vector<float> out(count);
   Say("ready");
+  for (; forks > 0; --forks) {
+    const pid_t child = fork();
+    if (child == 0) _exit(onebitCommDestroy(comm) == onebitSuccess ? 0 : 1);
+    int status = -1;
+    waitpid(child, &status, 0);
+    if (status != 0) Say("child failed " + std::to_string(status));
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
 
   std::jthread watchdog;

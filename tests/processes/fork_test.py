@@ -1,0 +1,25 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Forked children destroy their copies of a communicator, and their parents go on:
+fork_test.py RANK_LOOP."""
+
+import sys
+
+import job
+
+
+def main() -> int:
+    for tls in ("all", "tcp"):
+        command = [sys.argv[1], "100", "100000", "ef", "--fork", "2"]
+        with job.Job([command] * 3, ONEBIT_UCX_TLS=tls) as running:
+            for rank in running.ranks:
+                result, _, text = rank.ended(20)
+                assert result == 0, text
+                assert rank.process.wait(10) == 0, rank.lines
+                rank.finish()
+                assert not any(line.startswith("child failed") for line in rank.lines), rank.lines
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
