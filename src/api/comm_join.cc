@@ -49,13 +49,12 @@ Status CheckRank(int rank, int ranks) {
   return OkStatus();
 }
 
-// A single rank needs nothing to send by.
 Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebitComm_t* comm) {
   // Before anything else: a name that is wrong must not end as a time-out.
   ONEBIT_ASSIGN_OR_RETURN(const std::string interfaces,
                           onebit::SelectedInterfaces(MeetingOptionsOf(settings)));
   onebit::Transport::UseInterfaces(interfaces);
-  if (options.control.ranks == 1) options.transport = "local";
+  if (options.control.ranks == 1) options.transport = "local";  // nothing is sent
   ONEBIT_ASSIGN_OR_RETURN(auto joined, onebit::Comm::Join(options));
   *comm = new onebitComm_s(std::move(joined));
   return OkStatus();
@@ -72,17 +71,12 @@ Status InitRank(onebitComm_t* comm, int ranks, const onebitUniqueId& id, int ran
   return Join(std::move(options), table->settings, comm);
 }
 
-Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
-  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::LaunchEnvironment launch,
-                          onebit::ReadLaunchEnvironment(onebit::ProcessEnvironment()));
-  ONEBIT_ASSIGN_OR_RETURN(auto options,
-                          onebit::ParseCommConfig(config, *table, launch.rank, launch.ranks));
+// A variable that is set to nothing is rather a mistake than the wish to have no secret.
+Status CheckSecrets(const onebit::SettingsTable& table) {
   for (const auto& [variable, value] :
-       {std::pair{"ONEBIT_SECRET", &table->settings.secret},
-        std::pair{"ONEBIT_SECRET_FILE", &table->settings.secret_file}}) {
-    if (table->IsSet(variable) && value->empty()) {
+       {std::pair{"ONEBIT_SECRET", &table.settings.secret},
+        std::pair{"ONEBIT_SECRET_FILE", &table.settings.secret_file}}) {
+    if (table.IsSet(variable) && value->empty()) {
       return Error(
           Code::kInvalidUsage,
           "environment variable {} is set to nothing: give it a value, or unset it to start "
@@ -90,6 +84,17 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
           variable);
     }
   }
+  return OkStatus();
+}
+
+Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
+  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::LaunchEnvironment launch,
+                          onebit::ReadLaunchEnvironment(onebit::ProcessEnvironment()));
+  ONEBIT_ASSIGN_OR_RETURN(auto options,
+                          onebit::ParseCommConfig(config, *table, launch.rank, launch.ranks));
+  ONEBIT_TRY(CheckSecrets(*table));
   if (launch.ranks == 1) {
     ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* local, onebit::Transport::Get("local"));
     ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*local, 1, options.comm));

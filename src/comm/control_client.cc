@@ -25,7 +25,7 @@ constexpr milliseconds kSecondChance{3000};
 constexpr milliseconds kVerdict{500};
 // For its list of who is missing.
 constexpr milliseconds kMissing{500};
-// For the star of this very process to hear that its rank leaves.
+// For the star to hear that this rank leaves.
 constexpr milliseconds kFarewell{500};
 
 double SecondsOf(Clock::duration duration) {
