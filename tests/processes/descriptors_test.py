@@ -1,0 +1,25 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""A rank with few file descriptors fails with a text, never by a signal: descriptors_test.py RANK_LOOP."""
+
+import sys
+
+import job
+
+
+def main() -> int:
+    loop = [sys.argv[1], "2", "1000", "ef"]
+    for limit in (8, 11, 13, 20, 30):
+        poor = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *loop]
+        with job.Job([loop, poor], ONEBIT_CONNECT_TIMEOUT_MS="3000") as running:
+            for rank in running.ranks:
+                assert rank.process.wait(20) == 1, (limit, rank.lines)
+                rank.finish()
+            text = running.ranks[1].lines[-1]
+            assert "too few file descriptors" in text and "ulimit -n" in text, (limit, text)
+            assert "rank 1 failed first" in running.ranks[0].lines[-1], running.ranks[0].lines
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
