@@ -87,7 +87,8 @@ class Endpoint {
   onebitResult_t StartSend(Peer& to, const WireHeader& wire, const void* header,
                            const void* payload, size_t payload_bytes, Request** request);
   bool PumpStreams();
-  bool PumpStream(Request* request);
+  bool PumpStream(Peer& to);
+  void StartStreaming(Request* request);
   void StopStreaming(Request* request);
   void EndOffer(Request* request, RequestState outcome);
 
@@ -150,9 +151,9 @@ class Endpoint {
   std::unique_ptr<SlotPool> small_slots_;  // messages and controls
   std::unique_ptr<SlotPool> large_slots_;  // pieces of payloads
   Request sent_{.state = RequestState::kSent};
-  std::vector<Request*> streaming_;  // accepted sends; capacity reserved
-  std::vector<int> flushing_;        // peers whose controls wait; capacity reserved
-  bool has_losses_ = false;          // some link or some life has changed for the worse
+  std::vector<int> streaming_;  // peers whose stream is not empty; capacity reserved
+  std::vector<int> flushing_;   // peers whose controls wait; capacity reserved
+  bool has_losses_ = false;     // some link or some life has changed for the worse
   bool has_untold_ = false;          // places were released, and the peer might need to know
   bool lacks_room_ = false;          // isend said onebitInProgress
   bool is_mute_ = false;             // what arrives is dropped: the endpoint ends

@@ -137,8 +137,7 @@ void Endpoint::ArriveAnswer(Peer& from, const WireHeader& wire) {
   } else if (wire.type == WireType::kTaken) {
     if (offer->state == RequestState::kLeaving) EndOffer(offer, RequestState::kDone);
   } else if (offer->state == RequestState::kOffered) {
-    offer->state = RequestState::kStreaming;
-    streaming_.push_back(offer);
+    StartStreaming(offer);
   }
 }
 

@@ -76,49 +76,69 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
   return onebitSuccess;
 }
 
-// Sends pieces of accepted payloads. True if any was sent.
+void Stream::Append(Request* request) {
+  request->next = nullptr;
+  (is_empty() ? first_ : last_->next) = request;
+  last_ = request;
+}
+
+void Stream::Remove(Request* request) {
+  Request* before = nullptr;
+  for (Request* other = first_; other != request; other = other->next) before = other;
+  (before == nullptr ? first_ : before->next) = request->next;
+  if (last_ == request) last_ = before;
+}
+
+// Sends pieces of accepted payloads, to all peers in turn. True if any was sent.
 bool Endpoint::PumpStreams() {
   bool has_sent = false;
   // Backwards, because StopStreaming puts the last one in the place of the one that ends.
-  for (size_t i = streaming_.size(); i-- > 0;) has_sent |= PumpStream(streaming_[i]);
+  for (size_t i = streaming_.size(); i-- > 0;) has_sent |= PumpStream(peer(streaming_[i]));
   return has_sent;
 }
 
-bool Endpoint::PumpStream(Request* request) {
-  Peer& to = peer(request->peer);
+bool Endpoint::PumpStream(Peer& to) {
   if (to.is_gone()) return false;  // SettleDepartures ends it
   const size_t piece_bytes = to.link.shares_memory ? kSharedPieceBytes : kNetworkPieceBytes;
   bool has_sent = false;
-  for (int i = 0; i < kPiecesPerTurn; ++i) {
+  for (int i = 0; i < kPiecesPerTurn && !to.stream.is_empty(); ++i) {
+    Request* request = to.stream.first();
     const size_t bytes = std::min(piece_bytes, request->payload_bytes - request->moved_bytes);
     const bool is_last = bytes == request->payload_bytes - request->moved_bytes;
     const WireHeader wire = Wire(to, WireType::kData, request->number, request->moved_bytes);
     // Before the last piece goes: UCX delivers to this rank itself inside the send, answer
     // included.
-    if (is_last) {
-      StopStreaming(request);
-      request->state = RequestState::kLeaving;
-    }
+    if (is_last) request->state = RequestState::kLeaving;
     const Sent sent =
         Worker::Send(&to.link, &wire, sizeof wire, request->payload + request->moved_bytes, bytes,
                      large_slots_.get(), kMostPiecesInFlight);
     if (sent != Sent::kYes) {
-      if (is_last) {
-        request->state = RequestState::kStreaming;
-        streaming_.push_back(request);
-      }
+      if (is_last) request->state = RequestState::kStreaming;
       return has_sent;
     }
     to.told = wire.released;
     has_sent = true;
-    if (is_last) return true;
-    request->moved_bytes += bytes;
+    if (is_last) {
+      StopStreaming(request);
+    } else {
+      request->moved_bytes += bytes;
+    }
   }
   return has_sent;
 }
 
+void Endpoint::StartStreaming(Request* request) {
+  Peer& to = peer(request->peer);
+  if (to.stream.is_empty()) streaming_.push_back(request->peer);
+  to.stream.Append(request);
+  request->state = RequestState::kStreaming;
+}
+
 void Endpoint::StopStreaming(Request* request) {
-  *std::find(streaming_.begin(), streaming_.end(), request) = streaming_.back();
+  Peer& to = peer(request->peer);
+  to.stream.Remove(request);
+  if (!to.stream.is_empty()) return;
+  *std::find(streaming_.begin(), streaming_.end(), request->peer) = streaming_.back();
   streaming_.pop_back();
 }
 

@@ -37,6 +37,21 @@ struct Place {
   std::byte header[ONEBIT_TRANSPORT_HEADER_BYTES];
 };
 
+// Accepted payloads on their way to one peer, one after the other: what was asked for first is there
+// first, while the rest still travels.
+class Stream {
+ public:
+  bool is_empty() const { return first_ == nullptr; }
+  Request* first() const { return first_; }
+  void Append(Request* request);
+  // `request` is in here.
+  void Remove(Request* request);
+
+ private:
+  Request* first_ = nullptr;
+  Request* last_ = nullptr;
+};
+
 struct Peer {
   Link link;
   std::string route;
@@ -55,6 +70,7 @@ struct Peer {
   uint64_t sent = 0;
   uint64_t released_by_it = 0;                // it keeps places for numbers below this plus kWindow
   std::array<Request*, kWindow> offers = {};  // by place, null when settled
+  Stream stream;
 
   // Messages from it.
   std::unique_ptr<Place[]> places;

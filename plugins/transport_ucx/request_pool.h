@@ -31,7 +31,7 @@ struct Request {
   std::byte* target;         // receive: the caller's memory, once accepted
   size_t payload_bytes;
   size_t moved_bytes;  // sent or received so far
-  Request* next_unused;
+  Request* next;       // while streaming: the payload behind this one; while unused: another one
 };
 
 // One thread at a time.
@@ -45,7 +45,7 @@ class RequestPool {
   Request* Take(RequestState state, int peer) {
     Request* request = unused_;
     if (request != nullptr) {
-      unused_ = request->next_unused;
+      unused_ = request->next;
     } else if (touched_ < capacity_) {
       request = &requests_[touched_++];
     } else {
@@ -56,7 +56,7 @@ class RequestPool {
   }
 
   void Return(Request* request) {
-    *request = {.state = RequestState::kUnused, .next_unused = unused_};
+    *request = {.state = RequestState::kUnused, .next = unused_};
     unused_ = request;
   }
 
