@@ -56,6 +56,7 @@ onebitResult_t Endpoint::GetAddress(void* address, size_t* bytes) const {
                    .rank = static_cast<uint32_t>(rank_),
                    .nranks = static_cast<uint32_t>(nranks_),
                    .eager_bytes = static_cast<uint32_t>(context_->options().eager_bytes),
+                   .early_bytes = static_cast<uint32_t>(context_->options().early_bytes),
                    .window = kWindow,
                    .can_share_memory = context_->can_share_memory()};
   gethostname(head.host_name, sizeof head.host_name - 1);

@@ -75,6 +75,9 @@ class Endpoint {
   void GiveTurn();
   onebitResult_t CheckPeer(int peer) const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
+  std::byte* PlaceMemory(Peer& from, uint64_t number) const {
+    return &from.place_memory[number % kWindow * place_bytes_];
+  }
 
   // endpoint_connect.cc
   struct Plan;
@@ -147,6 +150,8 @@ class Endpoint {
   std::vector<Peer> peers_;  // empty until connect begins, then fixed
   bool is_connected_ = false;
   uint64_t spin_ns_ = 0;
+  size_t early_bytes_ = 0;  // payloads up to this set out without being asked for
+  size_t place_bytes_ = 0;  // memory of a place: for an eager or early payload
   std::unique_ptr<RequestPool> requests_;
   std::unique_ptr<SlotPool> small_slots_;  // messages and controls
   std::unique_ptr<SlotPool> large_slots_;  // pieces of payloads
@@ -154,9 +159,9 @@ class Endpoint {
   std::vector<int> streaming_;  // peers whose stream is not empty; capacity reserved
   std::vector<int> flushing_;   // peers whose controls wait; capacity reserved
   bool has_losses_ = false;     // some link or some life has changed for the worse
-  bool has_untold_ = false;          // places were released, and the peer might need to know
-  bool lacks_room_ = false;          // isend said onebitInProgress
-  bool is_mute_ = false;             // what arrives is dropped: the endpoint ends
+  bool has_untold_ = false;     // places were released, and the peer might need to know
+  bool lacks_room_ = false;     // isend said onebitInProgress
+  bool is_mute_ = false;        // what arrives is dropped: the endpoint ends
   bool has_said_bye_ = false;
   bool has_warned_ = false;  // of an active message that is not ours
 

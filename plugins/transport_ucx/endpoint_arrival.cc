@@ -98,9 +98,10 @@ const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const st
   place.number = wire.number;
   place.header_bytes = wire.header_bytes;
   place.payload_bytes = wire.value;
+  place.moved_bytes = payload_bytes;
   if (wire.header_bytes != 0) std::memcpy(place.header, header, wire.header_bytes);
   if (payload_bytes != 0) {
-    std::memcpy(&from.eager_memory[wire.number % kWindow * eager_bytes], payload, payload_bytes);
+    std::memcpy(PlaceMemory(from, wire.number), payload, payload_bytes);
   }
   if (wire.number >= from.seen) from.seen = wire.number + 1;
   MatchPosted(source);
@@ -110,15 +111,23 @@ const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const st
 
 const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::byte* payload,
                                  size_t payload_bytes) {
-  const Place& place = from.place(wire.number);
-  Request* request = place.taker;
-  if (place.state != PlaceState::kTaken || place.number != wire.number ||
-      request->state != RequestState::kReceiving) {
+  Place& place = from.place(wire.number);
+  if (place.number != wire.number ||
+      (place.state != PlaceState::kTaken && place.state != PlaceState::kArrived)) {
     return nullptr;  // of a receive that was cancelled meanwhile
   }
-  if (payload_bytes > request->payload_bytes ||
-      wire.value > request->payload_bytes - payload_bytes) {
+  if (payload_bytes > place.payload_bytes || wire.value > place.payload_bytes - payload_bytes) {
     return "its piece lies outside the payload";
+  }
+  Request* request = place.taker;
+  if (place.state == PlaceState::kArrived || request->state != RequestState::kReceiving) {
+    if (place.payload_bytes > early_bytes_) return "it was not asked for";
+    if (wire.value != place.moved_bytes) return "its piece is out of order";
+    if (payload_bytes != 0) {
+      std::memcpy(PlaceMemory(from, wire.number) + wire.value, payload, payload_bytes);
+    }
+    place.moved_bytes += payload_bytes;
+    return nullptr;
   }
   if (payload_bytes != 0) std::memcpy(request->target + wire.value, payload, payload_bytes);
   request->moved_bytes += payload_bytes;

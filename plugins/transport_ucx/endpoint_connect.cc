@@ -60,11 +60,14 @@ onebitResult_t Endpoint::ReadAddresses(const void* const* addresses, const size_
           rank_, rank, head.rank, head.nranks, static_cast<unsigned long long>(head.comm_id));
       return onebitInvalidArgument;
     }
-    if (head.eager_bytes != context_->options().eager_bytes || head.window != kWindow) {
+    const Options& options = context_->options();
+    if (head.eager_bytes != options.eager_bytes || head.early_bytes != options.early_bytes ||
+        head.window != kWindow) {
       context_->Warn(
-          "ucx: rank %d has ONEBIT_UCX_EAGER_BYTES=%zu, rank %d on %s has %u: they must "
-          "be equal",
-          rank_, context_->options().eager_bytes, rank, head.host_name, head.eager_bytes);
+          "ucx: rank %d has ONEBIT_UCX_EAGER_BYTES=%zu and ONEBIT_UCX_EARLY_BYTES=%zu, rank %d on "
+          "%s has %u and %u: they must be equal",
+          rank_, options.eager_bytes, options.early_bytes, rank, head.host_name, head.eager_bytes,
+          head.early_bytes);
       return onebitInvalidUsage;
     }
     // Both ends must come to the same answer: it follows from what both have said alone.
@@ -81,6 +84,8 @@ onebitResult_t Endpoint::ReadAddresses(const void* const* addresses, const size_
 onebitResult_t Endpoint::MakeLinks(const void* const* addresses, const Plan& plan) {
   const auto ranks = static_cast<size_t>(nranks_);
   const size_t eager_bytes = context_->options().eager_bytes;
+  early_bytes_ = EarlyBytes(context_->options(), ranks);
+  place_bytes_ = std::max(early_bytes_, eager_bytes);
   requests_ = std::make_unique<RequestPool>(kRequestsPerPeer * ranks);
   small_slots_ =
       std::make_unique<SlotPool>(kMostSmallInFlight * ranks, kMostHeaderBytes + eager_bytes);
@@ -93,7 +98,7 @@ onebitResult_t Endpoint::MakeLinks(const void* const* addresses, const Plan& pla
   for (int rank = 0; rank < nranks_; ++rank) {
     Peer& to = peer(rank);
     to.places = std::make_unique<Place[]>(kWindow);
-    to.eager_memory = std::make_unique_for_overwrite<std::byte[]>(kWindow * eager_bytes);
+    to.place_memory = std::make_unique_for_overwrite<std::byte[]>(kWindow * place_bytes_);
     to.link.shares_memory = plan.shares_memory[static_cast<size_t>(rank)];
     to.link.has_losses = &has_losses_;
     const auto* address = static_cast<const std::byte*>(addresses[rank]) + sizeof(AddressHead);

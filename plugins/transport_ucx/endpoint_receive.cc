@@ -76,21 +76,22 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
     }
     Peer& from = peer(request->peer);
     Place& place = from.place(request->number);
-    const size_t eager_bytes = context_->options().eager_bytes;
-    if (payload_bytes <= eager_bytes) {
-      if (payload_bytes != 0) {
-        std::memcpy(payload, &from.eager_memory[request->number % kWindow * eager_bytes],
-                    payload_bytes);
-      }
+    if (place.moved_bytes != 0) {
+      std::memcpy(payload, PlaceMemory(from, request->number), place.moved_bytes);
+    }
+    if (place.moved_bytes == payload_bytes) {
       EndReceive(request, RequestState::kDone);
+      if (payload_bytes > context_->options().eager_bytes) {
+        Tell(request->peer, WireType::kTaken, request->number);
+      }
     } else if (place.state == PlaceState::kTakenLost || from.is_gone()) {
       if (from.is_gone()) ReportDeparture(request->peer);
       EndReceive(request, RequestState::kFailed);
     } else {
       request->state = RequestState::kReceiving;
       request->target = static_cast<std::byte*>(payload);
-      request->moved_bytes = 0;
-      Tell(request->peer, WireType::kAccept, request->number);
+      request->moved_bytes = place.moved_bytes;
+      if (payload_bytes > early_bytes_) Tell(request->peer, WireType::kAccept, request->number);
     }
     return onebitSuccess;
   });

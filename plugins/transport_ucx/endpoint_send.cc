@@ -47,6 +47,7 @@ onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
 onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void* header,
                                    const void* payload, size_t payload_bytes, Request** request) {
   const bool is_eager = payload_bytes <= context_->options().eager_bytes;
+  const bool is_early = !is_eager && payload_bytes <= early_bytes_;
   Request* sending = &sent_;
   if (!is_eager) {
     sending = requests_->Take(RequestState::kOffered, static_cast<int>(&to - peers_.data()));
@@ -72,6 +73,10 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
                     std::memory_order_relaxed);
   messages_sent_.store(messages_sent_.load(std::memory_order_relaxed) + 1,
                        std::memory_order_relaxed);
+  if (is_early) {
+    StartStreaming(sending);
+    PumpStream(to);
+  }
   *request = sending;
   return onebitSuccess;
 }

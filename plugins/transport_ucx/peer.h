@@ -33,12 +33,13 @@ struct Place {
   uint32_t header_bytes;
   uint64_t number;
   uint64_t payload_bytes;
+  uint64_t moved_bytes;  // of the payload, that lie in the memory of the place
   Request* taker;
   std::byte header[ONEBIT_TRANSPORT_HEADER_BYTES];
 };
 
-// Accepted payloads on their way to one peer, one after the other: what was asked for first is there
-// first, while the rest still travels.
+// Accepted payloads on their way to one peer, one after the other: what was asked for first is
+// there first, while the rest still travels.
 class Stream {
  public:
   bool is_empty() const { return first_ == nullptr; }
@@ -74,7 +75,7 @@ struct Peer {
 
   // Messages from it.
   std::unique_ptr<Place[]> places;
-  std::unique_ptr<std::byte[]> eager_memory;  // kWindow payloads
+  std::unique_ptr<std::byte[]> place_memory;  // of each place, for an eager or early payload
   uint64_t seen = 0;                          // numbers below have arrived
   uint64_t received = 0;                      // numbers below were taken by a receive, or skipped
   uint64_t released = 0;                      // numbers below have a free place

@@ -9,18 +9,31 @@
 #include <iterator>
 #include <string_view>
 
+#include "plugins/transport_ucx/wire.h"
+
 namespace onebit::ucx {
 namespace {
 
 constexpr size_t kMostEagerBytes = 32768;
+constexpr size_t kMostEarlyBytes = 1048576;
+// For early payloads of all peers of one endpoint; touched when first used.
+constexpr size_t kMostEarlyMemory = 64u << 20;
+
+bool ParseBytes(std::string_view text, size_t most, size_t* bytes) {
+  const char* end = text.data() + text.size();
+  size_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || value > most) return false;
+  *bytes = value;
+  return true;
+}
 
 bool ParseEagerBytes(std::string_view text, Options* options) {
-  const char* end = text.data() + text.size();
-  size_t bytes = 0;
-  const auto [stop, error] = std::from_chars(text.data(), end, bytes);
-  if (error != std::errc() || stop != end || bytes > kMostEagerBytes) return false;
-  options->eager_bytes = bytes;
-  return true;
+  return ParseBytes(text, kMostEagerBytes, &options->eager_bytes);
+}
+
+bool ParseEarlyBytes(std::string_view text, Options* options) {
+  return ParseBytes(text, kMostEarlyBytes, &options->early_bytes);
 }
 
 // UCX itself refuses names it does not know; what it could not even read is refused here.
@@ -63,6 +76,13 @@ constexpr onebitTransportSetting kRows[] = {
      .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
              "peer; equal on all ranks.",
      .accepts = Accepts<ParseEagerBytes>},
+    {.name = "ONEBIT_UCX_EARLY_BYTES",
+     .type = "bytes, 0 to 1048576",
+     .defaultValue = "1048576",
+     .help = "Payloads up to this size, and up to 2 MiB divided by the number of ranks, set out "
+             "before their receiver asks for them; 32 times this is reserved per peer; equal on "
+             "all ranks.",
+     .accepts = Accepts<ParseEarlyBytes>},
     {.name = "ONEBIT_UCX_TLS",
      .type = "list of UCX transports, as UCX_TLS",
      .defaultValue = "all",
@@ -84,7 +104,8 @@ constexpr onebitTransportSetting kRows[] = {
 };
 
 using Parser = bool (*)(std::string_view, Options*);
-constexpr Parser kParsers[] = {ParseEagerBytes, ParseTls, ParseNetDevices, ParseSharedMemory};
+constexpr Parser kParsers[] = {ParseEagerBytes, ParseEarlyBytes, ParseTls, ParseNetDevices,
+                               ParseSharedMemory};
 static_assert(std::size(kParsers) == std::size(kRows));
 
 }  // namespace
@@ -101,6 +122,10 @@ onebitResult_t ReadOptions(const onebitTransportHost& host, Options* options) {
     return onebitInvalidUsage;
   }
   return onebitSuccess;
+}
+
+size_t EarlyBytes(const Options& options, size_t ranks) {
+  return std::min(options.early_bytes, kMostEarlyMemory / kWindow / ranks);
 }
 
 bool AllowsSharedMemory(const std::string& tls) {

@@ -23,6 +23,10 @@ inline constexpr unsigned kActiveMessage = 1;
 // the sender then sends kData pieces, each small enough that UCX sends it in one go. The sender may
 // say kWithdraw meanwhile. Every header says how many messages its sender has released.
 //
+// A payload of medium size (EarlyBytes) does not wait for the answer: its pieces follow the message
+// at once, and lie in memory of the place until the receiver takes them. A receiver that is not
+// scheduled just then holds up nothing but itself.
+//
 // The receiver answers kTaken when it has all pieces, and only then the send is done. What UCX
 // calls sent may lie in a buffer of its TCP transport, because the socket was full, and goes on
 // only when the sender makes progress; a rank whose sends are all done need not do that for a long

@@ -248,7 +248,7 @@ TEST(PlanTest, WireBytesOfTwoExchangesAreTheFormula) {
                               shape.ranks,
                               key.chunk_alignment,
                               is_dense ? 64 : key.block,
-                              shape.segment_elements,
+                              is_dense ? shape.segment_elements / 4 : shape.segment_elements,
                               is_dense || key.block != 0};
     for (const Plan& plan : plans) {
       const size_t expected = formula.RankBytes(plan.rank, [&](size_t elements) -> size_t {

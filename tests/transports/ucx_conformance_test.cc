@@ -45,9 +45,18 @@ INSTANTIATE_TEST_SUITE_P(Tcp, UcxConformanceTest,
                          ::testing::ValuesIn(CasesFor({1, 2, 3}, {{"ONEBIT_UCX_TLS", "tcp"}})),
                          NameOf);
 
-// Every payload waits for its accept.
+// No payload comes with its header, but soon after.
 INSTANTIATE_TEST_SUITE_P(NothingEager, UcxConformanceTest,
                          ::testing::ValuesIn(CasesFor({3}, {{"ONEBIT_UCX_EAGER_BYTES", "0"}})),
+                         NameOf);
+
+// Every payload that is not eager waits for its accept.
+INSTANTIATE_TEST_SUITE_P(NothingEarly, UcxConformanceTest,
+                         ::testing::ValuesIn(CasesFor({1, 3}, {{"ONEBIT_UCX_EARLY_BYTES", "0"}})),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(NothingEarlyTcp, UcxConformanceTest,
+                         ::testing::ValuesIn(CasesFor({3}, {{"ONEBIT_UCX_EARLY_BYTES", "0"},
+                                                            {"ONEBIT_UCX_TLS", "tcp"}})),
                          NameOf);
 
 }  // namespace

@@ -140,11 +140,10 @@ TEST(UcxConnectTest, FailsAfterAbort) {
 }
 
 TEST(UcxSettingsTest, WrongValuesAreRefusedByName) {
-  const SettingTexts wrong[] = {{{"ONEBIT_UCX_EAGER_BYTES", "32769"}},
-                                {{"ONEBIT_UCX_EAGER_BYTES", "many"}},
-                                {{"ONEBIT_UCX_TLS", "tcp;rm"}},
-                                {{"ONEBIT_UCX_NET_DEVICES", "eth 0"}},
-                                {{"ONEBIT_UCX_SHARED_MEMORY", "yes"}}};
+  const SettingTexts wrong[] = {
+      {{"ONEBIT_UCX_EAGER_BYTES", "32769"}},   {{"ONEBIT_UCX_EAGER_BYTES", "many"}},
+      {{"ONEBIT_UCX_EARLY_BYTES", "1048577"}}, {{"ONEBIT_UCX_TLS", "tcp;rm"}},
+      {{"ONEBIT_UCX_NET_DEVICES", "eth 0"}},   {{"ONEBIT_UCX_SHARED_MEMORY", "yes"}}};
   for (const SettingTexts& settings : wrong) {
     const StartedTransport started(settings);
     EXPECT_EQ(started.init_result(), onebitInvalidUsage);
