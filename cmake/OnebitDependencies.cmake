@@ -13,6 +13,16 @@ find_package(fmt REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium>=1.0.12)
 
+set(ONEBIT_HAVE_HWLOC OFF)
+pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc>=2.0)
+if(HWLOC_FOUND)
+  set(ONEBIT_HAVE_HWLOC ON)
+  onebit_feature("NUMA nodes (hwloc)" ON "")
+else()
+  onebit_feature("NUMA nodes (hwloc)" OFF
+                 "hwloc >= 2.0 not found (libhwloc-dev), every processor counts as a core")
+endif()
+
 set(ONEBIT_HAVE_HIGHWAY OFF)
 if(NOT ONEBIT_WITH_HIGHWAY)
   onebit_feature("SIMD kernels (Highway)" OFF "ONEBIT_WITH_HIGHWAY=OFF, scalar kernels are used")

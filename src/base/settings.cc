@@ -60,6 +60,18 @@ bool ParseTransport(std::string_view text, Settings* settings) {
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string_view::npos;
 }
 
+bool ParseComputeThreads(std::string_view text, Settings* settings) {
+  constexpr uint32_t kMost = 64;
+  if (text == "auto") {
+    settings->compute_threads.reset();
+    return true;
+  }
+  uint32_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  settings->compute_threads = count;
+  return error == std::errc() && end == text.data() + text.size() && count <= kMost;
+}
+
 // Its value is shown to nobody.
 constexpr const char* kSecret = "ONEBIT_SECRET";
 
@@ -99,6 +111,10 @@ constexpr std::array kRows = {
     Row{"ONEBIT_COLLECTIVE_TIMEOUT_MS", "milliseconds, 1 to 86400000", "600000",
         "A collective that makes no progress for so long fails.",
         ParseInteger<&Settings::collective_timeout_ms, 1, 86'400'000>},
+    Row{"ONEBIT_COMPUTE_THREADS", "auto, or threads, 0 to 64", "auto",
+        "Threads of a communicator that compute beside the caller of a collective; auto: up to 3, "
+        "where the ranks of a host leave it cores.",
+        ParseComputeThreads},
     Row{"ONEBIT_ONE_EXCHANGE_ELEMENTS", "elements, 0 to 1048576", "8192",
         "Compressed tensors up to this size use one exchange instead of two; equal on all ranks.",
         ParseInteger<&Settings::one_exchange_elements, 0, 1'048'576>},

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@ struct Settings {
   uint64_t collective_timeout_ms = 0;
   uint64_t one_exchange_elements = 0;
   uint64_t segment_elements = 0;
+  std::optional<uint32_t> compute_threads;  // none: auto
 };
 
 // A row that a plugin brings along and parses itself. All texts have static storage.

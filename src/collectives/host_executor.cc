@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace onebit {
@@ -17,6 +18,9 @@ uint64_t Nanoseconds(Clock::duration duration) {
 
 // A peer that stays silent is looked at again this often even if no event comes.
 constexpr uint64_t kWaitSliceMs = 100;
+
+// Elements of a step below which handing it to another thread costs more than it saves.
+constexpr size_t kWorthSharing = 16'384;
 
 // Whether the transport has let go of a request whose test failed. That of an aborted endpoint
 // still holds its buffers until it is cancelled.
@@ -32,6 +36,12 @@ HostExecutor::HostExecutor(Comm& comm)
 
 void HostExecutor::Reserve(const Plan& plan) {
   const size_t steps = plan.steps.size();
+  if (!has_threads_ && plan.key.count >= kWorthSharing) {
+    const ComputePlace place = comm_.FindComputePlace();
+    threads_.Start(place.threads, plan.ranks, place.processors);
+    has_threads_ = true;
+  }
+  threads_.Reserve(steps);
   if (steps > waiting_for_.size()) {
     nonfinite_.resize(steps);
     messages_.resize(steps);
@@ -53,6 +63,7 @@ Result<HostExecutor::Outcome> HostExecutor::Run(const Call& call) {
     // The group hears the cause before peers can see what follows from it, such as a payload that
     // is not taken.
     Status failure = comm_.Fail(std::move(status), situation);
+    threads_.Drop();
     CancelAll();
     return failure;
   }
@@ -65,6 +76,7 @@ void HostExecutor::Start(const Call& call) {
   steps_left_ = plan_->steps.size();
   is_finite_ = true;
   codec_ns_ = 0;
+  threads_.Begin(call, checksums_.data());
   begin_ = last_progress_ = Clock::now();
   for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &sends_}) queue->Clear();
   sending_.clear();
@@ -105,9 +117,12 @@ Status HostExecutor::Loop() {
     if (comm_.is_stopped()) return Error(Code::kAborted, "stopped");
     bool has_moved = false;
     ONEBIT_TRY(Poll(&has_moved));
+    has_moved = ShareSteps() || has_moved;
     has_moved = ComputeOne() || has_moved;
-    if (has_moved) {
+    // While others compute there is no event to wait for that would tell of their end.
+    if (has_moved || threads_.outstanding() != 0) {
       last_progress_ = Clock::now();
+      if (!has_moved) std::this_thread::yield();  // they may need this core after all
       continue;
     }
     if (steps_left_ == 0) break;
@@ -156,11 +171,33 @@ void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
 
 // What others wait for goes first: a reduced chunk serves all peers, a compressed one serves one, a
 // decoded one nobody.
+StepQueue* HostExecutor::MostUrgent() {
+  return !reduces_.empty()        ? &reduces_
+         : !compressions_.empty() ? &compressions_
+         : !decodings_.empty()    ? &decodings_
+                                  : nullptr;
+}
+
+bool HostExecutor::ShareSteps() {
+  if (threads_.size() == 0) return false;
+  bool has_moved = false;
+  for (ComputeThreads::Done done; threads_.Take(&done);) {
+    has_moved = true;
+    codec_ns_ += done.ns;
+    Finish(done.step, !done.is_finite);
+  }
+  while (threads_.has_room()) {
+    StepQueue* queue = MostUrgent();
+    if (queue == nullptr || plan_->steps[queue->front()].elements.count < kWorthSharing) break;
+    const uint32_t step = queue->Pop();
+    threads_.Give(step, nonfinite_[step] != 0);
+    has_moved = true;
+  }
+  return has_moved;
+}
+
 bool HostExecutor::ComputeOne() {
-  StepQueue* queue = !reduces_.empty()        ? &reduces_
-                     : !compressions_.empty() ? &compressions_
-                     : !decodings_.empty()    ? &decodings_
-                                              : nullptr;
+  StepQueue* queue = MostUrgent();
   if (queue == nullptr) return false;
   const uint32_t step = queue->Pop();
   const auto begin = Clock::now();

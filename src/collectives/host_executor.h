@@ -10,6 +10,7 @@
 
 #include "codec/message_header.h"
 #include "collectives/call_progress.h"
+#include "collectives/compute_threads.h"
 #include "collectives/plan.h"
 #include "collectives/step_compute.h"
 #include "comm/comm.h"
@@ -79,7 +80,10 @@ class HostExecutor {
   Status Accept(uint32_t peer);
   Status CompleteReceive(uint32_t step);
   Status StartSends(bool* has_moved);
+  // Gives ready steps to the compute threads and takes them back.
+  bool ShareSteps();
   bool ComputeOne();
+  StepQueue* MostUrgent();
   void CancelAll();
   Status Deadline() const;
   std::string Progress() const;
@@ -87,6 +91,8 @@ class HostExecutor {
   Comm& comm_;
   Endpoint& endpoint_;
   StepCompute compute_;
+  ComputeThreads threads_;
+  bool has_threads_ = false;  // were started, if there are any to spare
 
   // Of the run in progress; sized by Reserve.
   const Call* call_ = nullptr;

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "comm/local_control.h"
+#include "topology/near_cores.h"
 
 namespace onebit {
 namespace {
@@ -77,6 +78,7 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
         new Comm(rank, ranks, id, options_by_rank[static_cast<size_t>(rank)])));
     Comm& comm = *comms.back();
     comm.are_ranks_threads_ = true;
+    comm.sharing_ranks_ = options_by_rank.size();
     ONEBIT_ASSIGN_OR_RETURN(
         comm.endpoint_,
         Endpoint::Open(transport, {.rank = rank, .nranks = ranks, .comm_id = id, .sink = &comm}));
@@ -93,6 +95,16 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
   Log(LogLevel::kInfo, "communicator {:08x}: {} ranks, transport {}", id, ranks,
       transport.properties().name);
   return comms;
+}
+
+ComputePlace Comm::FindComputePlace() const {
+  if (options_.compute_threads.has_value()) return {.threads = *options_.compute_threads};
+  // Reading a topology takes a while, and often the answer is clear before.
+  const Placement here = PlacementOfThisThread();
+  if (ThreadsToSpare(here.processor_count(), sharing_ranks_) == 0) return {};
+  NearCores near = CoresNearThisThread();
+  return {.threads = ThreadsToSpare(near.count, sharing_ranks_),
+          .processors = std::move(near.processors)};
 }
 
 Comm::~Comm() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "comm/agreement.h"
 #include "comm/control.h"
 #include "comm/control_client.h"
+#include "topology/placement.h"
 #include "transport/transport.h"
 
 namespace onebit {
@@ -25,6 +27,8 @@ struct CommOptions {
   uint64_t timeout_ms = 600'000;       // without progress, until a collective fails
   uint64_t one_exchange_elements = 0;  // compressed tensors up to this size use one exchange
   uint64_t segment_elements = 262'144;
+  // Threads that compute beside the caller; none: as many as cores are to spare.
+  std::optional<uint32_t> compute_threads = 0;
 };
 
 // The options that change messages: what ranks must agree on.
@@ -41,6 +45,11 @@ struct JoinOptions {
   bool is_location_final = true;  // ControlClient::Join
   std::string transport;          // by name
   CommOptions comm;
+};
+
+struct ComputePlace {
+  uint32_t threads = 0;
+  ProcessorSet processors;  // empty: any
 };
 
 // Relaxed atomics: written by the thread in a call, read by anyone.
@@ -80,6 +89,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   int ranks() const { return ranks_; }
   uint32_t id() const { return id_; }
   const CommOptions& options() const { return options_; }
+  // Threads that may compute beside the calling one, and where.
+  ComputePlace FindComputePlace() const;
   Endpoint& endpoint() { return endpoint_; }
   CommCounters& counters() { return counters_; }
   const CommCounters& counters() const { return counters_; }
@@ -132,6 +143,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   const uint32_t id_;
   const CommOptions options_;
   bool are_ranks_threads_ = false;  // of this process, all of them
+  size_t sharing_ranks_ = 1;        // ranks on the processors of this one, itself included
   uint64_t sequence_ = 0;
   uint32_t next_tensor_id_ = 0;
   std::atomic<bool> is_in_call_{false};

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "comm/comm.h"
 #include "onebit/onebit.h"
+#include "topology/placement.h"
 
 namespace onebit {
 namespace {
@@ -16,12 +17,15 @@ constexpr std::chrono::milliseconds kTimeToTell{2000};
 // What the first gather says of a rank.
 struct Introduction {
   std::string place;
+  Placement placement;
   AgreedValues values;
 };
 
 Bytes Encode(const Introduction& introduction) {
   ByteWriter writer;
-  writer.Text(introduction.place);
+  writer.Text(introduction.place).Text(introduction.placement.machine);
+  writer.Integer(static_cast<uint32_t>(introduction.placement.processors.size()));
+  for (const uint64_t word : introduction.placement.processors) writer.Integer(word);
   Append(introduction.values, &writer);
   return writer.Take();
 }
@@ -30,6 +34,11 @@ Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
   ByteReader reader(bytes);
   Introduction introduction;
   introduction.place = reader.Text();
+  introduction.placement.machine = reader.Text();
+  const uint32_t words = reader.Integer<uint32_t>();
+  for (uint32_t i = 0; i < words && !reader.is_short(); ++i) {
+    introduction.placement.processors.push_back(reader.Integer<uint64_t>());
+  }
   introduction.values = ReadAgreed(&reader);
   if (!reader.is_complete()) {
     return Error(Code::kCorrupt, "rank {} introduces itself with bytes that make no sense", rank);
@@ -49,22 +58,28 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
   return values;
 }
 
-Status Introduce(const JoinOptions& options, const Transport& transport, ControlClient* control) {
+// Returns how many ranks share this one's processors.
+Result<size_t> Introduce(const JoinOptions& options, const Transport& transport,
+                         ControlClient* control) {
   const Introduction mine = {.place = options.control.place,
+                             .placement = PlacementOfThisThread(),
                              .values = ValuesOf(options, transport)};
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> all,
       control->Gather(Encode(mine), control->connect_deadline(), "waiting for all ranks to join"));
   std::vector<std::string> places;
+  std::vector<Placement> placements;
   std::vector<AgreedValues> values;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     ONEBIT_ASSIGN_OR_RETURN(Introduction one, DecodeIntroduction(all[rank], rank));
     places.push_back(std::move(one.place));
+    placements.push_back(std::move(one.placement));
     values.push_back(std::move(one.values));
   }
   control->SetServerRank(places);
   // Every rank comes to the same verdict by itself.
-  return CompareAgreed(values);
+  ONEBIT_TRY(CompareAgreed(values));
+  return RanksSharing(mine.placement, placements);
 }
 
 uint64_t MillisecondsUntil(Deadline deadline) {
@@ -109,13 +124,16 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
   const auto fail = [&](const Status& cause) {
     return DescribeFailure(control->Report(cause), options.control.rank);
   };
-  if (Status status = Introduce(options, *transport.value(), control); !status.ok()) {
+  const auto sharing = Introduce(options, *transport.value(), control);
+  if (!sharing.ok()) {
+    const Status& status = sharing.status();
     return status.code() == Code::kMismatch ? status : fail(status);
   }
   const uint64_t id = control->comm_id();
   const int rank = options.control.rank;
   const int ranks = options.control.ranks;
   std::unique_ptr<Comm> comm(new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm));
+  comm->sharing_ranks_ = sharing.value();
   comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
   auto endpoint = Endpoint::Open(
       *transport.value(), {.rank = rank, .nranks = ranks, .comm_id = id, .sink = comm.get()});

@@ -58,6 +58,26 @@ TEST_P(AllReduceModelTest, BytesAreTheModelsForEverySegmentLength) {
   }
 }
 
+// Segments long enough to be handed over, and more threads than this machine may have cores.
+TEST_P(AllReduceModelTest, BytesAreTheModelsForEveryNumberOfComputeThreads) {
+  SCOPED_TRACE(::testing::Message() << "seed " << kSeed + ranks());
+  for (int i = 0; i < 3; ++i) {
+    const AllReduceCase c = RandomCase(ranks(), 150'001, random_);
+    const ModelRun run = RunModel(c, kCalls, random_);
+    for (const uint32_t threads : {0, 1, 3}) {
+      for (const uint64_t segment_elements : {16'384, 1'000'000}) {
+        SCOPED_TRACE(::testing::Message()
+                     << threads << " threads, segments of " << segment_elements);
+        CommGroup group(GetParam(), {.timeout_ms = 20'000,
+                                     .segment_elements = segment_elements,
+                                     .compute_threads = threads});
+        ExpectModelRun(group, c, run);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // Packets of this size are offered, not copied, by the transport `local`.
 TEST_P(AllReduceModelTest, BytesAreTheModelsForLargePackets) {
   AllReduceCase c = RandomCase(ranks(), 150'000, random_);

@@ -66,6 +66,8 @@ TEST_P(SteadyStateTest, StepsAllocateNothingAndTakeNoLock) {
 }
 
 constexpr CommOptions kManySegments{.timeout_ms = 20'000, .segment_elements = 1000};
+constexpr CommOptions kThreads{
+    .timeout_ms = 20'000, .segment_elements = 20'000, .compute_threads = 2};
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, SteadyStateTest,
@@ -80,6 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                       SteadyCase{"EfLarge", onebitModeEf, 300'000},
                       SteadyCase{"EfTensor", onebitModeEf, 50'000, ONEBIT_BLOCK_TENSOR},
                       SteadyCase{"EfSegments", onebitModeEf, 100'000, 64, kManySegments},
+                      SteadyCase{"EfThreads", onebitModeEf, 300'000, 4096, kThreads},
                       SteadyCase{"EfOneExchange", onebitModeEf, 5000, 4096, kPatientOneExchange}),
     [](const auto& info) { return info.param.name; });
 

@@ -14,8 +14,9 @@ import sys
 DECLARATION = re.compile(r"^ONEBIT_API\b[^(;]*?\b(\w+)\s*\(", re.MULTILINE)
 
 # Highway is here because Debian has it as a shared library only; libsodium gets its security fixes
-# from the distribution.
-MAY_NEED = re.compile(r"(libc|libm|libstdc\+\+|libgcc_s|libhwy|libsodium|ld-linux-[\w-]+)\.so(\.\d+)*")
+# from the distribution; hwloc is used where it was found, and knows machines that are not built yet.
+MAY_NEED = re.compile(
+    r"(libc|libm|libstdc\+\+|libgcc_s|libhwy|libsodium|libhwloc|ld-linux-[\w-]+)\.so(\.\d+)*")
 
 
 def output_of(*command: str) -> str:

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/compute_threads.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <csignal>
+#include <system_error>
+
+#include "base/log.h"
+
+namespace onebit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Looks for work so long before a thread goes to sleep: longer than a step takes to follow another,
+// shorter than anybody would notice.
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Signals are the application's business, and its threads'. Threads inherit the mask.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &former_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t former_;
+};
+
+}  // namespace
+
+ComputeThreads::~ComputeThreads() {
+  if (threads_.empty()) return;
+  if (owner_pid_ != getpid()) {
+    // There is nothing behind these handles, and no way to say so but to leave them.
+    static_cast<void>(new std::vector<std::thread>(std::move(threads_)));
+    return;
+  }
+  is_ending_.store(true);
+  wakes_.fetch_add(1);
+  wakes_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ComputeThreads::Start(uint32_t count, uint32_t ranks, const ProcessorSet& processors) {
+  owner_pid_ = getpid();
+  computes_.assign(count, StepCompute(ranks));
+  threads_.reserve(count);
+  const SignalsBlocked blocked;
+  for (StepCompute& compute : computes_) {
+    try {
+      threads_.emplace_back([this, &compute, processors] {
+        // Near the caller, so that what it touched first is near, too. If that is refused the
+        // thread is only slower.
+        if (!processors.empty()) {
+          sched_setaffinity(0, processors.size() * sizeof(uint64_t),
+                            reinterpret_cast<const cpu_set_t*>(processors.data()));
+        }
+        Run(&compute);
+      });
+    } catch (const std::system_error& error) {
+      Log(LogLevel::kWarn, "{} of {} compute threads: {} (ONEBIT_COMPUTE_THREADS)", size(), count,
+          error.what());
+      return;
+    }
+  }
+}
+
+void ComputeThreads::Reserve(size_t steps) {
+  // Longer than what is outstanding at a time, so that no place is used again while it is read.
+  const size_t length = std::bit_ceil(std::max<size_t>(steps, 2 * size() + 2));
+  if (length <= tasks_.size()) return;
+  tasks_ = std::vector<Task>(length);
+  results_ = std::vector<Result>(length);
+  mask_ = length - 1;
+}
+
+void ComputeThreads::Give(uint32_t step, bool is_nonfinite) {
+  const uint64_t number = given_.load(kOwn);
+  tasks_[number & mask_] = {step, is_nonfinite};
+  // seq_cst, here and in Run: either the thread sees the task before it sleeps, or this sees that
+  // the thread is about to sleep.
+  given_.store(number + 1);
+  if (asleep_.load() == 0) return;
+  wakes_.fetch_add(1);
+  wakes_.notify_one();
+}
+
+bool ComputeThreads::Take(Done* done) {
+  Result& result = results_[taken_ & mask_];
+  // acquire: with the number comes all that the step has written.
+  if (taken_ == given_.load(kOwn) || result.number.load(std::memory_order_acquire) != taken_ + 1) {
+    return false;
+  }
+  *done = result.done;
+  ++taken_;
+  return true;
+}
+
+void ComputeThreads::Drop() {
+  Done done;
+  while (outstanding() != 0) {
+    if (!Take(&done)) Pause();
+  }
+}
+
+bool ComputeThreads::Claim(uint64_t* number) {
+  *number = claimed_.load();
+  while (*number < given_.load()) {
+    if (claimed_.compare_exchange_weak(*number, *number + 1)) return true;
+  }
+  return false;
+}
+
+void ComputeThreads::Finish(const Done& done) {
+  // Of a step, not of its place in line: those that end first are taken back first.
+  const uint64_t number = finished_.fetch_add(1, kOwn);
+  Result& result = results_[number & mask_];
+  result.done = done;
+  result.number.store(number + 1, std::memory_order_release);
+}
+
+void ComputeThreads::Run(StepCompute* compute) {
+  auto idle_since = Clock::now();
+  while (!is_ending_.load()) {
+    uint64_t number = 0;
+    if (Claim(&number)) {
+      const Task task = tasks_[number & mask_];
+      const auto begin = Clock::now();
+      const bool is_finite =
+          compute->Run(*call_, call_->plan->steps[task.step], task.is_nonfinite, checksums_);
+      idle_since = Clock::now();
+      Finish({task.step, is_finite,
+              static_cast<uint64_t>(std::chrono::nanoseconds(idle_since - begin).count())});
+    } else if (Clock::now() - idle_since < kSpin) {
+      Pause();
+    } else {
+      asleep_.fetch_add(1);
+      const uint32_t wakes = wakes_.load();
+      if (claimed_.load() >= given_.load() && !is_ending_.load()) wakes_.wait(wakes);
+      asleep_.fetch_sub(1);
+      idle_since = Clock::now();
+    }
+  }
+}
+
+}  // namespace onebit
