@@ -1,0 +1,57 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of one group as a table, for those who want numbers or cannot see the charts."""
+
+from reporting.figures import GroupFigures
+from reporting.markup import Markup, joined, tag
+from reporting.systems import ONEBIT_EF, System
+from reporting.units import (NO_FIGURE, digits, ms_text, share_text, size_text, speedup_text)
+
+
+def time_cell(group: GroupFigures, system: System, size: int) -> Markup:
+    row = group.row(system, size)
+    if row is None:
+        return tag("td", NO_FIGURE, title="not measured", class_="gap")
+    if row.times is None:
+        return tag("td", "failed", title=row.problem, class_="gap")
+    span = joined()
+    if row.times.least < row.times.most:
+        span = tag("small", f" {ms_text(row.times.least)}–{ms_text(row.times.most)}")
+    best = group.best_dense(size)
+    return tag("td", ms_text(row.times.median), span, class_="best" if row is best else None)
+
+
+def bytes_text(count: int | None) -> str:
+    return NO_FIGURE if count is None else size_text(count)
+
+
+def figure_row(group: GroupFigures, size: int) -> Markup:
+    one_bit = group.row(ONEBIT_EF, size)
+    limit = group.limit(ONEBIT_EF, size)
+    cells = [speedup_text(group.speedup(size, group.best_dense(size))),
+             f"{ms_text(limit.us)} {limit.cause}".strip(), share_text(group.share(ONEBIT_EF, size)),
+             bytes_text(one_bit.wire_bytes if one_bit else None),
+             bytes_text(one_bit.link_bytes if one_bit else None),
+             NO_FIGURE if one_bit is None or one_bit.rel_error is None else digits(one_bit.rel_error)]
+    return tag("tr", tag("th", size_text(size), scope="row"),
+               *(time_cell(group, system, size) for system in group.systems),
+               *(tag("td", cell) for cell in cells))
+
+
+def figure_table(group: GroupFigures) -> Markup:
+    names = (["size"] + [f"{system.label}, ms" for system in group.systems]
+             + ["1-bit over best dense", "limit of 1-bit, ms", "1-bit of limit", "sent per rank, 1-bit",
+                "on the link, 1-bit", "relative error of one call"])
+    return tag("div", tag(
+        "table", tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))),
+        tag("tbody", *(figure_row(group, size) for size in group.sizes)), class_="figures"), class_="wide")
+
+
+def problem_list(group: GroupFigures) -> Markup:
+    """Why lines have gaps."""
+    sizes: dict[tuple[System, str], list[str]] = {}
+    for row in group.problems():
+        sizes.setdefault((row.system, row.problem), []).append(size_text(row.size))
+    items = [tag("li", f"No time of {system.label} at {', '.join(of_problem)}: ", tag("code", problem))
+             for (system, problem), of_problem in sizes.items()]
+    return tag("ul", *items, class_="problems") if items else joined()

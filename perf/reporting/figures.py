@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the charts and the tables show: the rows of each group, beside limits and break-even."""
+
+from reporting import limits
+from reporting.break_even import BreakEven, Point, break_even
+from reporting.comparison import Comparison, Group, Row
+from reporting.systems import DENSE, ONEBIT_EF, SYSTEMS, System
+
+
+class GroupFigures:
+    """All systems on one link with one number of hosts."""
+
+    def __init__(self, group: Group, rows: list[Row], limit_of_machine: dict) -> None:
+        self.group = group
+        self._rows = {(row.system, row.size): row for row in rows}
+        self._limit_of_machine = limit_of_machine
+        self.sizes = sorted({row.size for row in rows})
+        self.systems = [system for system in SYSTEMS if any(row.system is system for row in rows)]
+
+    def row(self, system: System, size: int) -> Row | None:
+        return self._rows.get((system, size))
+
+    def time_us(self, system: System, size: int) -> float | None:
+        row = self.row(system, size)
+        return row.times.median if row and row.times else None
+
+    def timed_rows(self, system: System) -> list[Row]:
+        """Those with a time, by size."""
+        rows = [self.row(system, size) for size in self.sizes]
+        return [row for row in rows if row and row.times]
+
+    def problems(self) -> list[Row]:
+        """Rows that failed, by system and size."""
+        rows = [self.row(system, size) for system in self.systems for size in self.sizes]
+        return [row for row in rows if row and not row.times]
+
+    def best_dense(self, size: int) -> Row | None:
+        """The fastest of the systems in full precision, our own included."""
+        rows = [self.row(system, size) for system in DENSE]
+        return min((row for row in rows if row and row.times),
+                   key=lambda row: row.times.median, default=None)
+
+    def speedup(self, size: int, over: Row | None) -> float | None:
+        """Of one bit with error feedback over another row of this size."""
+        one_bit = self.time_us(ONEBIT_EF, size)
+        if one_bit is None or over is None or over.times is None:
+            return None
+        return over.times.median / one_bit
+
+    def is_clear(self, size: int) -> bool:
+        """Whether all repetitions of one bit lie on one side of all those of the best dense system."""
+        one_bit, dense = self.row(ONEBIT_EF, size), self.best_dense(size)
+        if one_bit is None or one_bit.times is None or dense is None:
+            return False
+        return (one_bit.times.most < dense.times.least or one_bit.times.least > dense.times.most)
+
+    def limit(self, system: System, size: int) -> limits.Limit:
+        return limits.limit(system.kind, size, self.group.hosts,
+                            bits_per_second=self.group.bits_per_second, **self._limit_of_machine)
+
+    def share(self, system: System, size: int) -> float | None:
+        """Limit over time: 1 cannot be beaten, if the limit is one."""
+        time_us, limit_us = self.time_us(system, size), self.limit(system, size).us
+        return None if time_us is None or limit_us is None else limit_us / time_us
+
+    def bus_gbps(self, row: Row) -> float:
+        """nccl-tests' bus bandwidth. Of compressed calls, too, over the bytes they stand for."""
+        return limits.exchange_factor(self.group.hosts) * row.size / row.times.median / 1e3
+
+    def break_even(self) -> BreakEven:
+        points = []
+        for size in self.sizes:
+            one_bit, dense = self.time_us(ONEBIT_EF, size), self.best_dense(size)
+            if one_bit is not None and dense is not None:
+                points.append(Point(size, one_bit, dense.times.median))
+        return break_even(points)
+
+
+class Figures:
+    """A whole comparison: networks from the slowest to the fastest, then shared memory."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        machines = comparison.machines
+        caches = [machine.cache_bytes for machine in machines]
+        self.limit_of_machine = {
+            "cores": machines[0].cores,
+            # The fastest copy seen: a limit from a copy that was disturbed would be none.
+            "copy_gbps": max(machine.copy_gbps for machine in machines),
+            "cache_bytes": None if None in caches else max(caches)}
+        self.groups = [
+            GroupFigures(group, [row for row in comparison.rows if row.group == group],
+                         self.limit_of_machine)
+            for group in sorted({row.group for row in comparison.rows}, key=order)]
+        self.systems = [system for system in SYSTEMS
+                        if any(system in group.systems for group in self.groups)]
+
+    def links(self) -> list[tuple[str, int | None]]:
+        """Link and rate of the groups, each once."""
+        return list(dict.fromkeys((group.group.link, group.group.bits_per_second)
+                                  for group in self.groups))
+
+    def groups_on(self, link: tuple[str, int | None]) -> list[GroupFigures]:
+        return [group for group in self.groups
+                if (group.group.link, group.group.bits_per_second) == link]
+
+    def main_hosts(self) -> int:
+        """The number of hosts that short tables show: 4, or else the largest."""
+        hosts = {group.group.hosts for group in self.groups}
+        return 4 if 4 in hosts else max(hosts)
+
+
+def order(group: Group) -> tuple:
+    return (group.link == "shm", group.bits_per_second is None, group.bits_per_second or 0, group.hosts)

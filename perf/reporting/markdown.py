@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of a report in Markdown, as short as a README wants them."""
+
+from reporting.figures import Figures, GroupFigures
+from reporting.systems import GLOO, ONEBIT_EF, System
+from reporting.units import (break_even_text, hosts_text, group_text, link_text, ms_text, share_text,
+                             size_text, speedup_text)
+
+SIZE_STEP = 16  # between the sizes shown, so that small ones, where one bit loses, are among them
+MOST_SIZES = 4
+
+
+def escaped(text: str) -> str:
+    """In a cell of a table, or as a line of text, on one line."""
+    text = " ".join(text.split())
+    for character in "\\`*_<>|[]":
+        text = text.replace(character, "\\" + character)
+    return text
+
+
+def table(rows: list[list[str]], text_columns: int) -> list[str]:
+    """Lines with columns of equal width. The first row is the head; columns of figures go right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) if column < text_columns else cell.rjust(width)
+                 for column, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        lines.append(f"| {' | '.join(cells)} |")
+    rules = ["-" * width if column < text_columns else "-" * (width - 1) + ":"
+             for column, width in enumerate(widths)]
+    lines.insert(1, f"| {' | '.join(rules)} |")
+    return lines
+
+
+def shown_sizes(sizes: list[int]) -> list[int]:
+    """From the largest downwards in steps, smallest first."""
+    shown: list[int] = []
+    for size in reversed(sizes):
+        if not shown or size * SIZE_STEP <= shown[-1]:
+            shown.append(size)
+    return shown[:MOST_SIZES][::-1]
+
+
+def time_rows(group: GroupFigures, systems: list[System]) -> list[list[str]]:
+    rows = []
+    for size in shown_sizes(group.sizes):
+        rows.append(
+            [link_text((group.group.link, group.group.bits_per_second)), size_text(size)]
+            + [ms_text(group.time_us(system, size)) for system in systems]
+            + [speedup_text(group.speedup(size, group.row(GLOO, size))),
+               speedup_text(group.speedup(size, group.best_dense(size))),
+               share_text(group.share(ONEBIT_EF, size))])
+    return rows
+
+
+def time_table(figures: Figures) -> list[str]:
+    hosts = figures.main_hosts()
+    rows = [["link", "size"] + [system.label for system in figures.systems]
+            + ["over Gloo", "over best dense", "of limit"]]
+    for group in figures.groups:
+        if group.group.hosts == hosts:
+            rows += time_rows(group, figures.systems)
+    return table(rows, text_columns=2)
+
+
+def break_even_table(figures: Figures) -> list[str]:
+    hosts = sorted({group.group.hosts for group in figures.groups})
+    rows = [["link"] + [f"{count} hosts" for count in hosts]]
+    for link in figures.links():
+        of_hosts = {group.group.hosts: break_even_text(group.break_even())
+                    for group in figures.groups_on(link)}
+        rows.append([link_text(link)] + [of_hosts.get(count, "–") for count in hosts])
+    return table(rows, text_columns=1)
+
+
+def problem_lines(figures: Figures) -> list[str]:
+    """What failed in the groups that the tables cover, one line for each system and reason."""
+    sizes: dict[tuple, list[int]] = {}
+    for group in figures.groups:
+        for row in group.problems():
+            sizes.setdefault((group.group, row.system, row.problem), []).append(row.size)
+    return [f"* No time of {system.label}, {group_text(group)}, "
+            f"{', '.join(size_text(size) for size in of_problem)}: {escaped(problem)}"
+            for (group, system, problem), of_problem in sizes.items()]
+
+
+def machine_line(figures: Figures) -> str:
+    machines = figures.comparison.machines
+    first = machines[0]
+    together = lambda values: ", ".join(dict.fromkeys(values))
+    return escaped(
+        f"{first.cpu}, {first.cores} core{'s' if first.cores > 1 else ''}, "
+        f"Linux {together(machine.kernel for machine in machines)}, "
+        f"{together(machine.compiler for machine in machines)}, "
+        f"{together(machine.date for machine in machines)}, "
+        f"commit {together(machine.commit for machine in machines)}")
+
+
+def markdown(figures: Figures) -> str:
+    """All of it, without the markers."""
+    hosts = figures.main_hosts()
+    lines = [machine_line(figures), "",
+             f"Milliseconds for one allreduce of fp32 on {hosts} hosts, median of the repetitions:", ""]
+    lines += time_table(figures)
+    lines += ["", "Size of the tensor from which on one bit beats the best system in full precision:", ""]
+    lines += break_even_table(figures)
+    problems = problem_lines(figures)
+    if problems:
+        lines += ["", *problems]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of perf/report."""
+
+import argparse
+import os
+import pathlib
+import signal
+import sys
+import types
+
+from reporting import comparison, markdown, output, page, readme
+from reporting.fields import Malformed
+from reporting.figures import Figures
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        prog="perf/report",
+        description="Makes a page with charts, and tables, from what perf/compare measured.",
+        epilog="Of several files a later one replaces figures of an earlier one, row by row.")
+    arguments.add_argument("files", metavar="FILE.json", nargs="+", type=pathlib.Path,
+                           help="what perf/compare --output wrote")
+    arguments.add_argument("--html", metavar="OUT.html", type=pathlib.Path,
+                           help="write a page that needs no network and no other file")
+    arguments.add_argument("--markdown", action="store_true", help="print tables in Markdown")
+    arguments.add_argument("--update-readme", metavar="README.md", type=pathlib.Path,
+                           help=f"put the tables between {readme.BEGIN} and {readme.END} of a file")
+    return arguments
+
+
+def stop(number: int, _frame: types.FrameType | None) -> None:
+    """A signal ends the program through its clean-up."""
+    raise SystemExit(128 + number)
+
+
+def run(options: argparse.Namespace) -> None:
+    files = [comparison.read(path) for path in options.files]
+    figures = Figures(comparison.merged(files, options.files))
+    tables = markdown.markdown(figures)
+    if options.update_readme:  # first, because its error should leave nothing half done
+        text = options.update_readme.read_text(encoding="utf-8")
+        output.write(options.update_readme, readme.updated(text, tables, str(options.update_readme)))
+    if options.html:
+        output.write(options.html, page.page(figures))
+    if options.markdown:
+        print(tables, end="", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, stop)
+    usage = parser()
+    options = usage.parse_args(arguments)
+    if not (options.html or options.markdown or options.update_readme):
+        usage.error("nothing to make: give --html OUT.html, --markdown or --update-readme README.md")
+    try:
+        run(options)
+    except Malformed as error:
+        print(f"perf/report: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # who read the tables has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"perf/report: {error}", file=sys.stderr)
+        return 1
+    return 0
