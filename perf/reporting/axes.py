@@ -6,7 +6,7 @@ import dataclasses
 import math
 import typing
 
-from reporting.units import size_text, digits, time_text
+from reporting.units import short, size_text, tick_time_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +86,11 @@ def decimal_ticks(low: float, high: float, text: typing.Callable[[float], str]) 
 
 
 def time_ticks(low: float, high: float) -> list[Tick]:
-    return decimal_ticks(low, high, time_text)
+    return decimal_ticks(low, high, tick_time_text)
 
 
 def plain_ticks(low: float, high: float) -> list[Tick]:
-    return decimal_ticks(low, high, digits)
+    return decimal_ticks(low, high, short)
 
 
 def values_as_ticks(values: list[float], text: typing.Callable[[float], str]) -> Ticks:

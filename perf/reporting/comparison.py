@@ -133,7 +133,12 @@ def read_row(fields: Fields) -> Row:
 
 def read(path: pathlib.Path) -> Comparison:
     """One file. Raises Malformed."""
-    fields = Fields(read_json(path), str(path))
+    return parsed(read_json(path), str(path))
+
+
+def parsed(value: object, path: str) -> Comparison:
+    """What a file of that name holds. Raises Malformed."""
+    fields = Fields(value, path)
     if fields.text("format") != FORMAT:
         raise Malformed(f"{path}: the format is '{fields.text('format')}', not '{FORMAT}': give the "
                         "file that perf/compare --output wrote")

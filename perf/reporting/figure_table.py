@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of one group as a table, for those who want numbers or cannot see the charts."""
 
+from reporting import explanations
 from reporting.figures import GroupFigures
 from reporting.markup import Markup, joined, tag
 from reporting.systems import ONEBIT_EF, System
-from reporting.units import (NO_FIGURE, digits, ms_text, share_text, size_text, speedup_text)
+from reporting.units import NO_FIGURE, digits, ms_text, share_text, size_text, speedup_text
 
 
 def time_cell(group: GroupFigures, system: System, size: int) -> Markup:
@@ -16,7 +17,7 @@ def time_cell(group: GroupFigures, system: System, size: int) -> Markup:
         return tag("td", "failed", title=row.problem, class_="gap")
     span = joined()
     if row.times.least < row.times.most:
-        span = tag("small", f" {ms_text(row.times.least)}–{ms_text(row.times.most)}")
+        span = tag("small", f"{ms_text(row.times.least)}–{ms_text(row.times.most)}")
     best = group.best_dense(size)
     return tag("td", ms_text(row.times.median), span, class_="best" if row is best else None)
 
@@ -38,13 +39,14 @@ def figure_row(group: GroupFigures, size: int) -> Markup:
                *(tag("td", cell) for cell in cells))
 
 
+NO_BREAK = "\u2011"  # a hyphen that does not end a line
 def figure_table(group: GroupFigures) -> Markup:
     names = (["size"] + [f"{system.label}, ms" for system in group.systems]
-             + ["1-bit over best dense", "limit of 1-bit, ms", "1-bit of limit", "sent per rank, 1-bit",
-                "on the link, 1-bit", "relative error of one call"])
-    return tag("div", tag(
-        "table", tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))),
-        tag("tbody", *(figure_row(group, size) for size in group.sizes)), class_="figures"), class_="wide")
+             + ["1-bit over best dense", "limit, ms", "of limit", "sent per rank", "on the link", "error"])
+    head = tag("tr", *(tag("th", name.replace("-", NO_BREAK), scope="col") for name in names))
+    table = tag("table", tag("caption", explanations.FIGURES), tag("thead", head),
+                tag("tbody", *(figure_row(group, size) for size in group.sizes)))
+    return tag("div", table, class_="wide")
 
 
 def problem_list(group: GroupFigures) -> Markup:

@@ -95,7 +95,8 @@ def description(group: GroupFigures, what: str) -> str:
             f"{', '.join(system.label for system in group.systems)}.")
     result = group.break_even()
     if result.outcome is not Outcome.UNKNOWN:
-        text += f" One bit with error feedback is faster than the best dense system {break_even_text(result)}."
+        text += (" One bit with error feedback is faster than the best dense system "
+                 f"{break_even_text(result)}.")
     return text + " All figures are in the table below the charts."
 
 

@@ -10,8 +10,8 @@ import dataclasses
 from reporting.axes import Axis
 from reporting.markup import Markup, joined, tag
 
-WIDTH, HEIGHT = 440, 300
-LEFT, RIGHT, TOP, BOTTOM = 62, 30, 38, 46
+WIDTH, HEIGHT = 440, 304
+LEFT, RIGHT, TOP, BOTTOM = 62, 30, 38, 50
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 MARKER = 4.0  # half of its size
 HOVER = 9.0  # radius around a point that shows its text
@@ -75,7 +75,7 @@ class LineChart:
         for tick in self.x.ticks:
             x = LEFT + self.x.part(tick.value) * PLOT_WIDTH
             parts.append(tag("line", x1=x, x2=x, y1=TOP, y2=bottom))
-            parts.append(tag("text", tick.text, x=x, y=bottom + 16, text_anchor="middle"))
+            parts.append(tag("text", tick.text, x=x, y=bottom + 19, text_anchor="middle"))
         for tick in self.y.ticks:
             y = TOP + (1 - self.y.part(tick.value)) * PLOT_HEIGHT
             parts.append(tag("line", x1=LEFT, x2=right, y1=y, y2=y))

@@ -10,6 +10,11 @@ from reporting.units import (break_even_text, hosts_text, group_text, link_text,
 SIZE_STEP = 16  # between the sizes shown, so that small ones, where one bit loses, are among them
 MOST_SIZES = 4
 
+NOTES = (
+    '"over": how many times faster onebit 1-bit is; below 1x it is slower. "best dense": the fastest of',
+    'those in full precision, onebit included. "of limit": the least time that wire and memory take, over',
+    'the time it took.')
+
 
 def escaped(text: str) -> str:
     """In a cell of a table, or as a line of text, on one line."""
@@ -101,8 +106,9 @@ def markdown(figures: Figures) -> str:
     """All of it, without the markers."""
     hosts = figures.main_hosts()
     lines = [machine_line(figures), "",
-             f"Milliseconds for one allreduce of fp32 on {hosts} hosts, median of the repetitions:", ""]
-    lines += time_table(figures)
+             f"Milliseconds for one allreduce of fp32 on {hosts} hosts (shared memory: processes), median of "
+             "the repetitions:", ""]
+    lines += [*time_table(figures), "", *NOTES]
     lines += ["", "Size of the tensor from which on one bit beats the best system in full precision:", ""]
     lines += break_even_table(figures)
     problems = problem_lines(figures)

@@ -8,17 +8,27 @@ import pathlib
 import stat
 import tempfile
 
+from reporting import signals
+
 
 def write(path: pathlib.Path, text: str) -> None:
     """Replaces `path`, or what it links to. A reader sees the old file or the new one, and whatever ends
     the program leaves no other file. What is no regular file (a pipe, a terminal) is written to."""
-    path = pathlib.Path(os.path.realpath(path))
     content = text.encode("utf-8")
     old = path.stat() if path.exists() else None
     if old is not None and not stat.S_ISREG(old.st_mode):
         path.write_bytes(content)
         return
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with signals.cleaned_up():
+        replace(pathlib.Path(os.path.realpath(path)), content, old)
+
+
+def replace(path: pathlib.Path, content: bytes, old: os.stat_result | None) -> None:
+    """By way of a file beside it, which has the rights of the old one."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:  # about a name that nobody gave
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(handle, "wb") as file:
             os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode) if old else 0o666 & ~current_umask())

@@ -6,7 +6,7 @@ from reporting.break_even import Outcome
 from reporting.figures import Figures, GroupFigures
 from reporting.markup import Markup, joined, tag
 from reporting.systems import GLOO, ONEBIT_EF
-from reporting.units import (NO_FIGURE, break_even_text, group_text, hosts_text, link_text, share_text,
+from reporting.units import (NO_FIGURE, break_even_text, hosts_text, link_text, share_text,
                              size_text, speedup_text, time_text)
 
 # Upper ends of the classes of speed-up, and the style of each: losses orange, wins blue.
@@ -55,43 +55,68 @@ def break_even_table(figures: Figures) -> Markup:
                     for group in figures.groups_on(link)}
         rows.append(tag("tr", tag("th", link_text(link), scope="row"),
                         *(tag("td", of_hosts.get(count, NO_FIGURE)) for count in hosts)))
-    return tag("table", tag("thead", rows[0]), tag("tbody", *rows[1:]), class_="figures")
+    return tag("table", tag("thead", rows[0]), tag("tbody", *rows[1:]))
 
 
-def largest_sentence(group: GroupFigures) -> str | None:
-    """What one bit does at the largest size that it and a dense system have a time for."""
-    sizes = [size for size in group.sizes if group.speedup(size, group.best_dense(size)) is not None]
-    if not sizes:
-        return None
-    size = sizes[-1]
+def largest_compared(group: GroupFigures) -> int | None:
+    """The largest size that one bit and a system in full precision have a time for."""
+    return max((size for size in group.sizes
+                if group.speedup(size, group.best_dense(size)) is not None), default=None)
+
+
+SUMMARY_HEAD = ("link", "size", "one bit", "best in full precision", "over the best", "over Gloo",
+                "of the limit", "one bit is faster")
+
+
+def summary_row(group: GroupFigures) -> Markup:
+    """What one bit does at the largest size."""
+    name = link_text((group.group.link, group.group.bits_per_second))
+    size = largest_compared(group)
+    if size is None:
+        nothing = tag("td", "nothing to compare", colspan=len(SUMMARY_HEAD) - 1, class_="gap")
+        return tag("tr", tag("th", name, scope="row"), nothing)
     dense = group.best_dense(size)
-    speedup, over_gloo = group.speedup(size, dense), group.speedup(size, group.row(GLOO, size))
-    times = (f"{group_text(group.group)}, {size_text(size)}: one bit takes "
-             f"{time_text(group.time_us(ONEBIT_EF, size))}, the best dense system ({dense.system.label}) "
-             f"{time_text(dense.times.median)}")
-    verdict = (f"{speedup_text(speedup)} as fast" if speedup > 1 else
-               f"{speedup_text(1 / speedup)} as slow" if speedup < 1 else "the same")
-    text = f"{times}: {verdict}"
-    if over_gloo is not None and dense.system is not GLOO:
-        text += f", {speedup_text(over_gloo)} Gloo's speed"
-    share = group.share(ONEBIT_EF, size)
-    if share is not None:
-        text += f", {share_text(share)} of the limit ({group.limit(ONEBIT_EF, size).cause})"
-    return text + "."
+    speedup = group.speedup(size, dense)
+    limit = group.limit(ONEBIT_EF, size)
+    share = share_text(group.share(ONEBIT_EF, size)) + (f" ({limit.cause})" if limit.us else "")
+    return tag(
+        "tr", tag("th", name, scope="row"), tag("td", size_text(size)),
+        tag("td", time_text(group.time_us(ONEBIT_EF, size))),
+        tag("td", f"{time_text(dense.times.median)} ({dense.system.label})"),
+        speedup_cell(group, size), tag("td", speedup_text(group.speedup(size, group.row(GLOO, size)))),
+        tag("td", share), tag("td", break_even_text(group.break_even())))
 
 
-def verdicts(figures: Figures) -> Markup:
-    """Wins and losses, with the same weight."""
-    hosts = figures.main_hosts()
-    sentences = [largest_sentence(group) for group in figures.groups if group.group.hosts == hosts]
+def summary_table(figures: Figures) -> Markup:
+    """Each link at the largest size, wins and losses alike."""
+    groups = [group for group in figures.groups if group.group.hosts == figures.main_hosts()]
+    return tag("div", tag(
+        "table", tag("caption", f"{figures.main_hosts()} hosts, or processes on shared memory"),
+        tag("thead", tag("tr", *(tag("th", name, scope="col") for name in SUMMARY_HEAD))),
+        tag("tbody", *(summary_row(group) for group in groups))), class_="wide")
+
+
+def listed(groups: list[GroupFigures]) -> str:
+    """Their names, with all numbers of hosts of one link together."""
+    hosts: dict[tuple, list[str]] = {}
+    for group in groups:
+        hosts.setdefault((group.group.link, group.group.bits_per_second), []).append(str(group.group.hosts))
+    return "; ".join(f"{link_text(link)} with {', '.join(counts)} "
+                     f"{'processes' if link[0] == 'shm' else 'hosts'}" for link, counts in hosts.items())
+
+
+def losses(figures: Figures) -> Markup:
+    """Where one bit does not pay, in words."""
     results = [(group, group.break_even()) for group in figures.groups]
-    lost = [group_text(group.group) for group, result in results if result.outcome is Outcome.NEVER]
-    items = [tag("li", sentence) for sentence in sentences if sentence]
-    if lost:
-        items.append(tag("li", "One bit is slower at the largest size measured: ", "; ".join(lost), "."))
-    small = [group for group, result in results if result.outcome is Outcome.FROM]
-    if small:
-        items.append(tag("li", "It is slower below the break-even, too: in ", str(len(small)), " of ",
-                         str(len(results)), " combinations of link and hosts the smallest tensors are "
-                         "faster in full precision."))
-    return tag("ul", *items) if items else joined()
+    never = [group for group, result in results if result.outcome is Outcome.NEVER]
+    below = [group for group, result in results if result.outcome is Outcome.FROM]
+    if not any(result.outcome is not Outcome.UNKNOWN for _, result in results):
+        return tag("p", "One bit could not be compared with full precision: one of them has no times.")
+    items = []
+    if never:
+        items.append(tag("li", f"Slower at the largest size measured: {listed(never)}."))
+    if below:
+        items.append(tag("li", f"Slower below some size: {listed(below)}."))
+    if not items:
+        items.append(tag("li", "It was faster at every size that was compared."))
+    return joined(tag("p", "Where one bit does not pay:"), tag("ul", *items))

@@ -7,7 +7,6 @@ import os
 import pathlib
 import signal
 import sys
-import types
 
 from reporting import comparison, markdown, output, page, readme
 from reporting.fields import Malformed
@@ -29,11 +28,6 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def stop(number: int, _frame: types.FrameType | None) -> None:
-    """A signal ends the program through its clean-up."""
-    raise SystemExit(128 + number)
-
-
 def run(options: argparse.Namespace) -> None:
     files = [comparison.read(path) for path in options.files]
     figures = Figures(comparison.merged(files, options.files))
@@ -48,9 +42,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, stop)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends the program like other signals, without a trace
     usage = parser()
     options = usage.parse_args(arguments)
     if not (options.html or options.markdown or options.update_readme):

@@ -7,10 +7,10 @@ from reporting.break_even import Outcome
 from reporting.comparison import ELEMENT_BYTES, Row
 from reporting.figures import Figures
 from reporting.group_charts import SIZE_LABEL, heights
-from reporting.limits import BITS_PER_ELEMENT, ELEMENT_BITS, exchange_factor
+from reporting.limits import BITS_PER_ELEMENT, exchange_factor
 from reporting.line_chart import Line, LineChart, Mark
 from reporting.markup import Markup
-from reporting.systems import ONEBIT_DENSE, ONEBIT_EF, Kind, System
+from reporting.systems import ONEBIT_EF, Kind
 from reporting.units import break_even_text, digits, group_text, rate_text, size_text
 
 HOSTS_MARKERS = ("circle", "square", "triangle", "diamond", "cross")
@@ -42,9 +42,9 @@ def break_even_chart(figures: Figures) -> Markup | None:
     rates = sorted({group.group.bits_per_second for group in figures.groups} - {None})
     return LineChart(
         "break-even", "Break-even",
-        "Size of the tensor from which on one bit with error feedback is faster than the best dense system, "
-        "against the rate of the network, one line for each number of hosts. The table beside it has the "
-        "same figures.",
+        "Size of the tensor from which on one bit with error feedback is faster than the best dense "
+        "system, against the rate of the network, one line for each number of hosts. The table beside it "
+        "has the same figures.",
         LogAxis("rate of the network", [float(rate) for rate in rates],
                 values_as_ticks([float(rate) for rate in rates], rate_text)),
         LogAxis("break-even size", heights(lines), size_ticks), lines).svg()
@@ -55,28 +55,26 @@ def bits_of(row: Row, sent_bytes: float) -> float:
     return 8 * sent_bytes / (row.size / ELEMENT_BYTES) / exchange_factor(row.group.hosts)
 
 
-def most_sent(figures: Figures, hosts: int, system: System, of_link: bool
-              ) -> dict[int, tuple[Row, int]]:
-    """By size, the row that sent most: what a library sends does not depend on the rate."""
+def most_sent(figures: Figures, hosts: int, of_link: bool) -> dict[int, tuple[Row, int]]:
+    """By size, the row of one bit that sent most: what a library sends does not depend on the rate."""
     rows: dict[int, tuple[Row, int]] = {}
     for group in figures.groups:
         if group.group.hosts != hosts:
             continue
-        for row in group.timed_rows(system):
+        for row in group.timed_rows(ONEBIT_EF):
             sent = row.link_bytes if of_link else row.wire_bytes
             if sent and (row.size not in rows or sent > rows[row.size][1]):
                 rows[row.size] = (row, sent)
     return dict(sorted(rows.items()))
 
 
-def wire_line(figures: Figures, hosts: int, system: System, of_link: bool, css_class: str,
-              marker: str) -> Line:
-    """Bits that a system's library counted, or those that the interface did."""
+def wire_line(figures: Figures, hosts: int, of_link: bool, css_class: str, marker: str) -> Line:
+    """Bits that the library counted, or those that the interface did."""
     where = "on the link" if of_link else "sent"
     run = [Mark(size, bits_of(row, sent),
-                f"{system.label}, {hosts} ranks, {size_text(size)}: {size_text(sent)} {where}, "
+                f"{hosts} ranks, {size_text(size)}: {size_text(sent)} {where}, "
                 f"{digits(bits_of(row, sent), 4)} bits per element and exchange")
-           for size, (row, sent) in most_sent(figures, hosts, system, of_link).items()]
+           for size, (row, sent) in most_sent(figures, hosts, of_link).items()]
     return Line(css_class, marker, [run] if run else [])
 
 
@@ -84,21 +82,18 @@ def wire_chart(figures: Figures) -> Markup | None:
     """None where nobody counted bytes."""
     lines = []
     for hosts, (css_class, marker) in hosts_styles(figures).items():
-        lines += [wire_line(figures, hosts, ONEBIT_DENSE, False, f"{css_class} faint", marker),
-                  wire_line(figures, hosts, ONEBIT_EF, True, f"{css_class} faint", f"hollow-{marker}"),
-                  wire_line(figures, hosts, ONEBIT_EF, False, css_class, marker)]
+        lines += [wire_line(figures, hosts, False, css_class, marker),
+                  wire_line(figures, hosts, True, f"{css_class} faint", f"hollow-{marker}")]
     lines = [line for line in lines if line.runs]
     if not lines:
         return None
     sizes = [mark.x for line in lines for run in line.runs for mark in run]
-    ends = (min(sizes), max(sizes))
     ideal = BITS_PER_ELEMENT[Kind.ONE_BIT]
-    formulas = [Line("limit-one-bit", "", [[Mark(size, ideal, "") for size in ends]]),
-                Line("limit-dense", "", [[Mark(size, float(ELEMENT_BITS), "") for size in ends]])]
+    formula = Line("limit-one-bit", "", [[Mark(size, ideal, "") for size in (min(sizes), max(sizes))]])
     return LineChart(
         "wire", "Bits on the wire",
-        f"Bits that a rank sends per element and exchange, against the size of the tensor. The formula is "
-        f"{ideal:.4f} for one bit with a scale in every block, and {ELEMENT_BITS} in full precision.",
+        "Bits that a rank sends per element and exchange with one bit and error feedback, against the "
+        f"size of the tensor. The formula is {ideal:.4f}: one bit, and a scale in every block.",
         LogAxis(SIZE_LABEL, sizes, size_ticks),
-        LogAxis("bits per element and exchange", heights(lines + formulas), plain_ticks),
-        formulas + lines).svg()
+        LogAxis("bits per element and exchange", heights([*lines, formula]), plain_ticks),
+        [formula, *lines]).svg()

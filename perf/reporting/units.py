@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures as people read them."""
 
+import math
+import typing
+
 from reporting.break_even import BreakEven, Outcome
 from reporting.comparison import Group
 
@@ -10,27 +13,41 @@ NO_FIGURE = "–"
 
 
 def digits(value: float, count: int = 3) -> str:
-    """With `count` significant digits, but no fewer before the point than there are."""
+    """A measured value with `count` significant digits, or all before the point if those are more."""
     if value == 0:
         return "0"
-    text = f"{value:.{count}g}"
-    if "e" not in text:
-        return text
-    return f"{value:.0f}" if value >= 1 else f"{value:.{count - 1}e}"
+    magnitude = math.floor(math.log10(abs(float(f"{value:.{count - 1}e}"))))
+    if magnitude < -4:
+        return f"{value:.{count - 1}e}"
+    return f"{value:.{max(0, count - 1 - magnitude)}f}"
 
 
-def size_text(size: float) -> str:
+def short(value: float, count: int = 3) -> str:
+    """The same for values that are often round: 4 instead of 4.00."""
+    text = digits(value, count)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def size_text(size: float, count: int = 3) -> str:
     """Bytes with a binary unit."""
     unit = 0
     while size >= 1024 and unit < len(UNITS) - 1:
         size, unit = size / 1024, unit + 1
-    return f"{digits(size)} {UNITS[unit]}"
+    return f"{short(size, count)} {UNITS[unit]}"
+
+
+def with_time_unit(time_us: float, text: typing.Callable[[float], str]) -> str:
+    if time_us < 1e3:
+        return f"{text(time_us)} us"
+    return f"{text(time_us / 1e3)} ms" if time_us < 1e6 else f"{text(time_us / 1e6)} s"
 
 
 def time_text(time_us: float) -> str:
-    if time_us < 1e3:
-        return f"{digits(time_us)} us"
-    return f"{digits(time_us / 1e3)} ms" if time_us < 1e6 else f"{digits(time_us / 1e6)} s"
+    return with_time_unit(time_us, digits)
+
+
+def tick_time_text(time_us: float) -> str:
+    return with_time_unit(time_us, short)
 
 
 def ms_text(time_us: float | None) -> str:
@@ -40,12 +57,13 @@ def ms_text(time_us: float | None) -> str:
 
 def rate_text(bits_per_second: float) -> str:
     if bits_per_second < 1e9:
-        return f"{digits(bits_per_second / 1e6)} Mbit/s"
-    return f"{digits(bits_per_second / 1e9)} Gbit/s"
+        return f"{short(bits_per_second / 1e6)} Mbit/s"
+    return f"{short(bits_per_second / 1e9)} Gbit/s"
 
 
 def speedup_text(ratio: float | None) -> str:
-    return NO_FIGURE if ratio is None else f"{ratio:.0f}x" if ratio >= 99.5 else f"{digits(ratio)}x"
+    """Two digits behind the point at most: 0.56x, 8.65x, 27.9x."""
+    return NO_FIGURE if ratio is None else f"{digits(ratio, 3 if ratio >= 1 else 2)}x"
 
 
 def share_text(share: float | None) -> str:
@@ -73,7 +91,7 @@ def break_even_text(result: BreakEven) -> str:
     if result.outcome is Outcome.ALWAYS:
         return f"from {size_text(result.smallest)} or less"
     if result.outcome is Outcome.FROM:
-        return f"from {size_text(result.size)}"
+        return f"from {size_text(result.size, 2)}"
     if not result.wins_below:
         return f"not up to {size_text(result.largest)}"
     least, most = result.wins_below[0], result.wins_below[-1]

@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a report says beside its charts and tables, in paragraphs."""
+
+from reporting import limits
+from reporting.units import digits, size_text
+
+SPEEDUP = (
+    "Above 1x one bit is faster (blue), below 1x it is slower (orange). The best system is chosen anew "
+    "for every cell, onebit's own dense allreduce included. ≈: the repetitions of the two overlap, so "
+    "the sign of the difference is not certain. Point at a cell for the times.")
+
+BREAK_EVEN = (
+    "The size of the tensor from which on one bit is faster than the best dense system, up to the "
+    "largest size measured. Between two measured sizes it is where the lines of both cross.")
+
+READING = {
+    "Time":
+        "of one call against the size of the tensor, both axes logarithmic. Where calls wait for "
+        "messages the lines are flat; where they wait for bytes they rise with the size. Points are "
+        "medians of the repetitions, vertical bars go from the fastest to the slowest repetition. The "
+        "dashed line is the limit of full precision, the dotted one that of one bit.",
+    "Bus bandwidth":
+        "is nccl-tests' busbw: 2(n−1)/n times the size over the time. For one bit the size is that of "
+        "the tensor, not of the packets, so that it compares; it may well exceed the speed of the link.",
+    "Share of the limit":
+        "is the limit of a system's own kind over its time. A system in full precision at 100 % fills "
+        "the link; no better program exists for it, only sending less.",
+    "The vertical line":
+        "stands where one bit breaks even. A gap in a line is a run that failed or gave wrong results; "
+        "the reason is given below the charts. Point at a marker for all its figures.",
+}
+
+WIRE = (
+    "Bits that onebit's transport counted per rank, divided by the elements and by 2(n−1)/n, so that "
+    "any number of ranks has the same formula: one bit and a scale of 32 bits for each "
+    f"{limits.BLOCK_ELEMENTS} elements. Hollow points: what the interface of the busiest host counted, "
+    "with the headers of TCP/IP. Small tensors lie above the formula, because every message has a header "
+    "of 64 bytes, and because the smallest (8192 elements, unless set otherwise) are sent whole to every "
+    "rank in a single exchange, which costs bytes and saves a round of messages.")
+
+LIMIT = "The limit of a row is the larger of two times, both of which count only what cannot be avoided:"
+
+LIMIT_WIRE = (
+    "Wire: 2(n−1)/n of the tensor must leave each rank, in full precision or as bits and scales, in "
+    f"frames of {limits.FRAME_BYTES} bytes for {limits.SEGMENT_BYTES} bytes of payload. Latency, "
+    "acknowledgements and headers of messages are left out.")
+
+LIMIT_IN_LAB = (
+    "In the lab the kernel copies every byte once more on each side, on the same cores that compress and "
+    "reduce; on real hosts network cards do. That is not in the limit, so fast links show shares well "
+    "below 100 % here. A shaped link lets a first burst pass at once, so calls that are smaller than "
+    "that burst may come out above 100 %.")
+
+METHOD = (
+    "All systems ran on one machine. Hosts of a network are network namespaces with a shaped link each; "
+    "they share the machine's cores, so that compression costs more here than on hosts of their own. "
+    "Systems took turns, one repetition each. The time of a repetition is the mean over the ranks, as in "
+    "nccl-tests; points and tables show the median of the repetitions.")
+
+FIGURES = (
+    "Median time of one call, with the range of the repetitions; the best in full precision is bold. The "
+    "last columns are those of one bit: its limit, what its library and the busiest interface counted "
+    "for a call, and the error of a single call relative to the exact result, which the next calls repay.")
+
+
+def limit_of_memory(cores: int, copy_gbps: float, cache_bytes: int | None) -> str:
+    """`cache_bytes` None: not known."""
+    if cache_bytes is None:
+        caches = ("The size of the caches is not known, so small tensors, which caches hold, have a limit "
+                  "of memory that could be beaten.")
+    else:
+        caches = f"Tensors that the caches ({size_text(cache_bytes)}) hold have no limit of memory."
+    return ("Memory: in full precision the input is read and the output written; with one bit the residual "
+            "is read and written, too, and so is the server's, 1/n of the tensor. All ranks share this "
+            f"machine's {cores} cores, each of which moves {digits(copy_gbps)} GB/s while it copies. "
+            f"{caches}")

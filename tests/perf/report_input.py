@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of perf/report share: the package, and made-up figures to give to it.
+
+The times of data/compare_synthetic.json were chosen so that results can be checked by hand.
+"""
+
+import copy
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REPORT = ROOT / "perf" / "report"
+DATA = ROOT / "tests" / "perf" / "data" / "compare_synthetic.json"
+sys.path.insert(0, str(ROOT / "perf"))
+
+from reporting import comparison  # noqa: E402  (the path comes first)
+from reporting.figures import Figures, GroupFigures  # noqa: E402
+
+
+def document() -> dict:
+    """The figures as JSON, to be changed at will."""
+    return json.loads(DATA.read_text())
+
+
+def figures_of(*documents: dict) -> Figures:
+    names = [pathlib.Path(f"file{index}.json") for index in range(len(documents))]
+    files = [comparison.parsed(copy.deepcopy(value), str(name))
+             for value, name in zip(documents, names, strict=True)]
+    return Figures(comparison.merged(files, names))
+
+
+def group_of(figures: Figures, link: str, bits_per_second: int | None, hosts: int) -> GroupFigures:
+    return next(group for group in figures.groups
+                if group.group == comparison.Group(link, bits_per_second, hosts))

@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The page of perf/report as text: well-formed, self-contained, complete, and safe with any input."""
+
+import html.parser
+import re
+import unittest
+
+import report_input
+from reporting import page
+from reporting.page import POLICY
+from reporting.systems import SYSTEMS
+
+VOID = {"meta", "br"}
+CHARTS = 4 * 3 + 2  # three of each group; break-even and bytes on the wire
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects elements, and finds tags that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict]] = []
+        self.problems: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        self.problems += [f"{name} is not closed" for name in self.open]
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if len(dict(attrs)) != len(attrs):
+            self.problems.append(f"{tag} has an attribute twice")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.problems.append(f"{tag} is closed at {self.getpos()}, but another is open")
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def all(self, name: str, css_class: str | None = None) -> list[dict]:
+        return [attributes for tag, attributes in self.elements if tag == name and
+                (css_class is None or css_class in (attributes.get("class") or "").split())]
+
+
+def page_of(document: dict) -> str:
+    return page.page(report_input.figures_of(document))
+
+
+def luminance(colour: str) -> float:
+    """As WCAG 2 defines it."""
+    parts = [int(colour[at:at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: str, second: str) -> float:
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+class PageTest(unittest.TestCase):
+    def setUp(self):
+        self.text = page_of(report_input.document())
+        self.reader = Reader(self.text)
+
+    def test_is_well_formed(self):
+        self.assertEqual(self.reader.problems, [])
+        names = [attributes["id"] for _, attributes in self.reader.elements if "id" in attributes]
+        self.assertEqual(sorted(names), sorted(set(names)))
+        for link in self.reader.all("a"):
+            self.assertIn(link["href"].removeprefix("#"), names)
+
+    def test_has_every_chart_with_title_and_description(self):
+        charts = self.reader.all("svg", "chart")
+        self.assertEqual(len(charts), CHARTS)
+        names = {attributes.get("id") for _, attributes in self.reader.elements}
+        for chart in charts:
+            self.assertEqual(chart["role"], "img")
+            self.assertEqual(set(chart["aria-labelledby"].split()) - names, set())
+
+    def test_has_a_point_for_each_time(self):
+        # 69 rows have times; each is a point in three charts. Two break-evens of 4 hosts, one of 2.
+        points = len(self.reader.all("circle", "hover"))
+        counted = sum(bool(row["wire_bytes"]) + bool(row["link_bytes"]) for row in most_sent_rows())
+        self.assertEqual(points, 3 * 69 + 3 + counted)
+
+    def test_loads_and_runs_nothing(self):
+        self.assertIn(POLICY, [meta.get("content") for meta in self.reader.all("meta")])
+        forbidden = {"script", "link", "img", "iframe", "object", "embed", "image", "use", "base", "form"}
+        self.assertEqual({tag for tag, _ in self.reader.elements} & forbidden, set())
+        for tag, attributes in self.reader.elements:
+            for name in attributes:
+                self.assertNotRegex(name, "^(on.*|src|style)$", tag)
+        self.assertNotRegex(self.text, r"https?:|@import|url\(")
+
+    def test_says_where_one_bit_loses(self):
+        self.assertIn("Slower at the largest size measured: shared memory with 4 processes.", self.text)
+        self.assertIn("Slower below some size: 1 Gbit/s with 2, 4 hosts; 10 Gbit/s with 4 hosts.", self.text)
+        self.assertRegex(self.text, r'class="loss-1" title="45.0 ms against 39.0 ms of onebit dense">0.87x<')
+
+    def test_marks_differences_within_the_noise(self):
+        self.assertEqual(self.text.count(">≈"), 0)
+        document = report_input.document()
+        for row in document["results"]:
+            if row["link"] == "shm" and row["system"] == "onebit-ef":
+                row["time_us_min"] = row["time_us"] * 0.8  # below the best dense system's slowest
+        self.assertIn(">≈0.87x<", page_of(document))
+
+    def test_failures_are_gaps_with_their_reason(self):
+        self.assertIn("No time of Gloo at 64 MiB: <code>ended with status 1</code>", self.text)
+        self.assertIn("<code>2 wrong elements in its result</code>", self.text)
+        # Of dense on 2 hosts, the points on both sides of the wrong one are not joined.
+        chart = self.text[self.text.index('id="lab-1000000000-2-time-title"'):].split("</svg>")[0]
+        dense = re.search(r'<g class="line s-onebit-dense">(.*?)</g></g>', chart)[1]
+        lines = re.findall(r'<polyline points="([^"]*)"', dense)
+        self.assertEqual([len(line.split()) for line in lines], [2])  # 16 and 256 KiB; 64 MiB stands alone
+
+    def test_names_machine_commit_and_commands(self):
+        for text in ("Synthetic processor", "0000000", "2026-01-01", "GCC 12.2.0", "0.0-synthetic",
+                     "40.0 GB/s", "allreduce_gloo -b 16K"):
+            self.assertIn(text, self.text)
+
+
+def most_sent_rows() -> list[dict]:
+    """One row of one bit for each number of hosts and size: what the chart of bytes shows."""
+    rows = {}
+    for row in report_input.document()["results"]:
+        if row["system"] == "onebit-ef":
+            best = rows.setdefault((row["hosts"], row["size"]), {"wire_bytes": 0, "link_bytes": 0})
+            for key in best:
+                best[key] = max(best[key], row[key] or 0)
+    return list(rows.values())
+
+
+class InputTest(unittest.TestCase):
+    """Pages of unusual figures."""
+
+    def test_every_text_is_escaped(self):
+        evil = "</style><script>alert('x')</script><b title=\"'&\x00\x1b"
+        document = report_input.document()
+        for key in ("cpu", "kernel", "date", "commit", "compiler"):
+            document["machine"][key] = key + evil
+        document["results"][0] |= {"error": evil, "time_us": None}
+        document["commands"] = {evil: evil}
+        text = page_of(document)
+        reader = Reader(text)
+        self.assertEqual(reader.problems, [])
+        self.assertEqual(reader.all("script") + reader.all("b"), [])
+        self.assertEqual(len(reader.all("svg", "chart")), CHARTS)
+        self.assertEqual(re.findall(r"[\x00-\x08\x0b-\x1f]", text), [])
+        self.assertGreaterEqual("".join(reader.texts).count("<script>alert('x')</script>"), 8)
+
+    def charts(self, keep) -> int:
+        document = report_input.document()
+        document["results"] = [row for row in document["results"] if keep(row)]
+        reader = Reader(page_of(document))
+        self.assertEqual(reader.problems, [])
+        return len(reader.all("svg", "chart"))
+
+    def test_any_part_may_be_missing(self):
+        self.assertEqual(self.charts(lambda row: row["system"] != "onebit-ef"), 4 * 3)
+        self.assertEqual(self.charts(lambda row: row["system"] == "onebit-ef"), 4 * 3 + 1)
+        self.assertEqual(self.charts(lambda row: row["link"] == "shm"), 3 + 1)
+        self.assertEqual(self.charts(lambda row: row["size"] == 16384), 4 * 3 + 1)
+        self.assertEqual(self.charts(lambda row: row["hosts"] == 2), 3 + 2)
+
+    def test_one_row_makes_a_page(self):
+        document = report_input.document()
+        document["results"] = document["results"][:1]
+        self.assertEqual(len(Reader(page_of(document)).all("svg", "chart")), 3)
+
+    def test_failures_alone_make_a_page(self):
+        document = report_input.document()
+        for row in document["results"]:
+            row["error"] = "no such program"
+        text = page_of(document)
+        self.assertEqual(Reader(text).all("svg", "chart"), [])
+        self.assertEqual(text.count("No system has a time here."), 4)
+        self.assertIn("No time of Gloo at 16 KiB, 256 KiB, 4 MiB, 64 MiB: <code>no such program</code>", text)
+
+    def test_caches_take_limits_away(self):
+        document = report_input.document()
+        document["machine"]["cache_bytes"] = 32 << 20
+        text = page_of(document)
+        self.assertIn("Tensors that the caches (32 MiB) hold have no limit of memory.", text)
+        document["results"] = [row for row in document["results"]
+                               if row["link"] == "shm" and row["size"] <= 256 << 10]
+        self.assertEqual(len(Reader(page_of(document)).all("svg", "chart")), 2 + 1)  # no shares
+
+
+class ColoursTest(unittest.TestCase):
+    def test_lines_and_texts_stand_out_in_both_themes(self):
+        style = (report_input.ROOT / "perf" / "reporting" / "style.css").read_text()
+        themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block))
+                  for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
+        self.assertEqual(len(themes), 2)
+        for theme in themes:
+            for name in ("ink", "quiet"):
+                self.assertGreaterEqual(contrast(theme[name], theme["surface"]), 4.5, name)
+                self.assertGreaterEqual(contrast(theme[name], theme["shade"]), 4.5, name)
+            for name in ("blue", "sky", "green", "orange", "pink", "grey", "red"):
+                self.assertGreaterEqual(contrast(theme[name], theme["surface"]), 3, name)
+
+    def test_every_system_has_a_style_and_a_marker_of_its_own(self):
+        style = (report_input.ROOT / "perf" / "reporting" / "style.css").read_text()
+        for system in SYSTEMS:
+            self.assertIn(f".s-{system.name} {{", style)
+        self.assertEqual(len({system.marker for system in SYSTEMS}), len(SYSTEMS))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a reader would see wrong in a report, as the browser laid it out: report_browser_test.py puts it
+// into a copy of the page and reads the element "probe" that it leaves. Distances are in CSS pixels.
+"use strict";
+
+const TOLERANCE = 0.5;  // what rounding may do to an edge
+
+function boxes(elements) {
+  return Array.from(elements, (element) => ({text: element.textContent, box: element.getBoundingClientRect()}))
+      .filter(({box}) => box.width > 0);
+}
+
+function reachesOut(inner, outer) {
+  return inner.left < outer.left - TOLERANCE || inner.right > outer.right + TOLERANCE ||
+      inner.top < outer.top - TOLERANCE || inner.bottom > outer.bottom + TOLERANCE;
+}
+
+function overlap(one, other) {
+  return one.left < other.right - TOLERANCE && other.left < one.right - TOLERANCE &&
+      one.top < other.bottom - TOLERANCE && other.top < one.bottom - TOLERANCE;
+}
+
+function chartProblems(chart) {
+  const name = chart.querySelector("title").textContent;
+  const outer = chart.getBoundingClientRect();
+  const texts = boxes(chart.querySelectorAll("text"));
+  const found = [];
+  texts.forEach(({text, box}, index) => {
+    if (reachesOut(box, outer)) found.push(`${name}: '${text}' reaches out of the chart`);
+    for (const other of texts.slice(index + 1)) {
+      if (overlap(box, other.box)) found.push(`${name}: '${text}' overlaps '${other.text}'`);
+    }
+  });
+  const frame = chart.querySelector(".frame").getBoundingClientRect();
+  for (const {box} of boxes(chart.querySelectorAll(".marker, polyline"))) {
+    const middle = {left: (box.left + box.right) / 2, top: (box.top + box.bottom) / 2};
+    const point = {...middle, right: middle.left, bottom: middle.top};
+    if (reachesOut(point, frame)) found.push(`${name}: a line leaves the frame`);
+  }
+  return found;
+}
+
+function keyProblems() {
+  return boxes(document.querySelectorAll(".legend li"))
+      .filter(({box}) => box.right > document.documentElement.clientWidth)
+      .map(({text}) => `legend: '${text}' reaches out of the page`);
+}
+
+function probe() {
+  document.querySelectorAll("details").forEach((details) => { details.open = true; });
+  const charts = Array.from(document.querySelectorAll("svg.chart"));
+  const problems = charts.flatMap(chartProblems).concat(keyProblems());
+  const root = document.documentElement;
+  if (root.scrollWidth > root.clientWidth) {
+    problems.push(`the page is ${root.scrollWidth} wide in a window of ${root.clientWidth}`);
+  }
+  const shown = charts.filter((chart) => chart.getBoundingClientRect().width > 200).length;
+  const texts = document.querySelectorAll("svg.chart text").length;
+  const result = document.createElement("pre");
+  result.id = "probe";
+  result.textContent = JSON.stringify({shown, texts, width: root.clientWidth, height: root.scrollHeight, problems});
+  document.body.append(result);
+}
+
+probe();
