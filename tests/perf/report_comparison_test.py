@@ -62,7 +62,7 @@ class MalformedTest(unittest.TestCase):
             ({"rate_bits_per_second": 0}, "rate_bits_per_second: 0 is no integer"),
             ({"hosts": 1}, "hosts: 1 is no integer of at least 2"),
             ({"hosts": "4"}, 'hosts: "4" is no integer'),
-            ({"hosts": True}, "hosts: true is no integer"),
+            ({"repetitions": True}, "repetitions: true is no integer"),
             ({"system": "nccl"}, "system known here: openmpi"),
             ({"size": 0}, "size: 0 is no integer of at least 4"),
             ({"size": 6}, "size: 6 is no multiple of 4"),
@@ -153,6 +153,12 @@ class MergeTest(unittest.TestCase):
         for documents in ((first, second), (second, first)):
             figures = report_input.figures_of(*documents)
             self.assertEqual(figures.groups[1].time_us(BY_NAME["openmpi"], 16384), 300)
+
+    def test_the_last_reason_counts(self):
+        earlier, later = report_input.document(), report_input.document()
+        earlier["results"][0] |= {"error": "no route"}
+        later["results"] = [later["results"][0] | {"error": "no program"}]
+        self.assertEqual(report_input.figures_of(earlier, later).groups[1].problems()[0].problem, "no program")
 
     def test_other_machines_are_refused(self):
         for key, value in (("cpu", "another"), ("cores", 64)):

@@ -7,7 +7,8 @@ import re
 import unittest
 
 import report_input
-from reporting import page
+from reporting import axes, page
+from reporting.axes import LogAxis, ShareAxis
 from reporting.page import POLICY
 from reporting.systems import SYSTEMS
 
@@ -109,7 +110,11 @@ class PageTest(unittest.TestCase):
         for row in document["results"]:
             if row["link"] == "shm" and row["system"] == "onebit-ef":
                 row["time_us_min"] = row["time_us"] * 0.8  # below the best dense system's slowest
-        self.assertIn(">≈0.87x<", page_of(document))
+            if row["rate"] == "10gbit" and row["system"] == "onebit-ef" and row["size"] == 4 << 20:
+                row["time_us_max"] = row["time_us"] * 3  # above that system's fastest
+        text = page_of(document)
+        self.assertIn(">≈0.87x<", text)
+        self.assertIn(">≈2.00x<", text)
 
     def test_failures_are_gaps_with_their_reason(self):
         self.assertIn("No time of Gloo at 64 MiB: <code>ended with status 1</code>", self.text)
@@ -152,6 +157,8 @@ class InputTest(unittest.TestCase):
         self.assertEqual(reader.problems, [])
         self.assertEqual(reader.all("script") + reader.all("b"), [])
         self.assertEqual(len(reader.all("svg", "chart")), CHARTS)
+        self.assertIn(evil.replace("\x00", "\ufffd").replace("\x1b", "\ufffd"),
+                      [cell.get("title") for cell in reader.all("td", "gap")])
         self.assertEqual(re.findall(r"[\x00-\x08\x0b-\x1f]", text), [])
         self.assertGreaterEqual("".join(reader.texts).count("<script>alert('x')</script>"), 8)
 
@@ -191,6 +198,38 @@ class InputTest(unittest.TestCase):
         document["results"] = [row for row in document["results"]
                                if row["link"] == "shm" and row["size"] <= 256 << 10]
         self.assertEqual(len(Reader(page_of(document)).all("svg", "chart")), 2 + 1)  # no shares
+
+
+    def test_the_most_that_was_sent_counts(self):
+        document = report_input.document()
+        for row in document["results"]:
+            if row["rate"] == "10gbit" and row["size"] == 4 << 20 and row["wire_bytes"]:
+                row["wire_bytes"] = 2 * (4 << 20) * 3 // 4 // 16  # two bits for each element and exchange
+        self.assertIn("4 ranks, 4 MiB: 384 KiB sent, 2.000 bits per element", page_of(document))
+
+
+class AxesTest(unittest.TestCase):
+    def test_values_lie_inside_in_proportion(self):
+        axis = LogAxis("size", [1024.0, 1 << 26], axes.size_ticks)
+        low, middle, high = (axis.part(value) for value in (1024.0, float(1 << 18), float(1 << 26)))
+        self.assertTrue(0 < low < 0.05 and 0.95 < high < 1)
+        self.assertAlmostEqual(middle, (low + high) / 2)
+        self.assertAlmostEqual(axis.part(axis.ticks[0].value), axis.part(2.0**12))
+
+    def test_ticks_are_few_and_inside(self):
+        for low, high in [(1.0, 3.0), (1e-3, 5.0), (0.9, 1e8), (700.0, 1e5), (1e3, 1.2e3), (1.0, 1e15)]:
+            for ticks in (axes.size_ticks, axes.time_ticks, axes.plain_ticks):
+                axis = LogAxis("", [low, high], ticks)
+                self.assertTrue(1 <= len(axis.ticks) <= 9, (low, high, ticks, axis.ticks))
+                self.assertTrue(all(0 <= axis.part(tick.value) <= 1 for tick in axis.ticks))
+
+    def test_shares_above_the_limit_have_room(self):
+        self.assertEqual([tick.text for tick in ShareAxis("", [0.5]).ticks],
+                         ["0 %", "25 %", "50 %", "75 %", "100 %"])
+        for share in (1.01, 1.7, 4.0, 33.0, 4000.0):
+            axis = ShareAxis("", [0.2, share])
+            self.assertLess(axis.part(share), 1)
+            self.assertTrue(2 <= len(axis.ticks) <= 7, axis.ticks)
 
 
 class ColoursTest(unittest.TestCase):
