@@ -6,6 +6,7 @@ import typing
 
 from reporting.axes import LogAxis, ShareAxis, plain_ticks, size_ticks, time_ticks
 from reporting.break_even import BreakEven, Outcome
+from reporting.clipping import clipped
 from reporting.comparison import Row
 from reporting.figures import GroupFigures
 from reporting.limits import exchange_factor
@@ -15,6 +16,7 @@ from reporting.systems import Kind, System
 from reporting.units import break_even_text, digits, group_text, share_text, size_text, time_text
 
 SIZE_LABEL = "size of the tensor"
+LIMIT_REACH = 4.0  # how far from what was measured a limit is still drawn
 LIMIT_CLASS = {Kind.DENSE: "limit-dense", Kind.ONE_BIT: "limit-one-bit"}
 
 
@@ -56,16 +58,19 @@ def system_lines(group: GroupFigures, mark: typing.Callable[[Row], Mark | None])
             for system in group.systems]
 
 
-def limit_lines(group: GroupFigures, value: typing.Callable[[int, float], float]) -> list[Line]:
+def limit_lines(group: GroupFigures, measured: list[Line], value: typing.Callable[[int, float], float]
+                ) -> list[Line]:
     """One for each kind of system. `value(size, limit_us)` is what the chart shows."""
+    low, high = min(heights(measured)) / LIMIT_REACH, max(heights(measured)) * LIMIT_REACH
     lines = []
     for kind in Kind:
         system = next((system for system in group.systems if system.kind is kind), None)
         if system is None:
             continue
         limits = [(size, group.limit(system, size).us) for size in group.sizes]
-        run = [Mark(size, value(size, us), "") for size, us in limits if us is not None]
-        lines.append(Line(LIMIT_CLASS[kind], "", [run] if run else []))
+        places = [(float(size), value(size, us)) for size, us in limits if us is not None]
+        lines.append(Line(LIMIT_CLASS[kind], "",
+                          [[Mark(x, y, "") for x, y in run] for run in clipped(places, low, high)]))
     return lines
 
 
@@ -80,10 +85,6 @@ def break_even_note(result: BreakEven) -> Note | None:
         return None
     text = f"1-bit faster {break_even_text(result)}"
     return Note(text, result.size if result.outcome is Outcome.FROM else None)
-
-
-def has_times(group: GroupFigures) -> bool:
-    return any(group.timed_rows(system) for system in group.systems)
 
 
 def size_axis(group: GroupFigures) -> LogAxis:
@@ -104,9 +105,10 @@ def time_chart(group: GroupFigures, identity: str) -> Markup | None:
     """None where no system has a time."""
     mark = lambda row: Mark(row.size, row.times.median, row_text(group, row), row.times.least,
                             row.times.most)
-    lines = limit_lines(group, lambda size, us: us) + system_lines(group, mark)
-    if not has_times(group):
+    lines = system_lines(group, mark)
+    if not heights(lines):
         return None
+    lines = limit_lines(group, lines, lambda size, us: us) + lines
     return LineChart(
         f"{identity}-time", f"Time, {group_text(group.group)}", description(group, "Time of one call"),
         size_axis(group), LogAxis("time of one call", heights(lines), time_ticks), lines,
@@ -118,9 +120,10 @@ def bandwidth_chart(group: GroupFigures, identity: str) -> Markup | None:
     bandwidth = lambda size, us: exchange_factor(group.group.hosts) * size / us / 1e3
     mark = lambda row: Mark(row.size, bandwidth(row.size, row.times.median), row_text(group, row),
                             bandwidth(row.size, row.times.most), bandwidth(row.size, row.times.least))
-    lines = limit_lines(group, bandwidth) + system_lines(group, mark)
-    if not has_times(group):
+    lines = system_lines(group, mark)
+    if not heights(lines):
         return None
+    lines = limit_lines(group, lines, bandwidth) + lines
     return LineChart(
         f"{identity}-busbw", f"Bus bandwidth, {group_text(group.group)}",
         description(group, "Bus bandwidth"), size_axis(group),

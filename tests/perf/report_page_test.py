@@ -9,6 +9,7 @@ import unittest
 import report_input
 from reporting import axes, page
 from reporting.axes import LogAxis, ShareAxis
+from reporting.clipping import clipped
 from reporting.page import POLICY
 from reporting.systems import SYSTEMS
 
@@ -206,6 +207,28 @@ class InputTest(unittest.TestCase):
             if row["rate"] == "10gbit" and row["size"] == 4 << 20 and row["wire_bytes"]:
                 row["wire_bytes"] = 2 * (4 << 20) * 3 // 4 // 16  # two bits for each element and exchange
         self.assertIn("4 ranks, 4 MiB: 384 KiB sent, 2.000 bits per element", page_of(document))
+
+
+class ClippingTest(unittest.TestCase):
+    def test_cuts_where_the_line_crosses(self):
+        self.assertEqual(clipped([(1.0, 1.0), (100.0, 100.0)], 0.5, 200), [[(1.0, 1.0), (100.0, 100.0)]])
+        (one, other), = clipped([(1.0, 1.0), (100.0, 10_000.0)], 1.0, 100.0)
+        self.assertEqual(one, (1.0, 1.0))
+        self.assertAlmostEqual(other[0], 10.0)
+        (one, other), = clipped([(1.0, 1.0), (100.0, 100.0)], 4.0, 25.0)
+        self.assertAlmostEqual(one[0], 4.0)
+        self.assertAlmostEqual(other[0], 25.0)
+
+    def test_a_line_may_come_back(self):
+        lines = clipped([(1.0, 1.0), (2.0, 100.0), (4.0, 1.0), (8.0, 1.0)], 0.5, 10.0)
+        self.assertEqual([len(line) for line in lines], [2, 3])
+        self.assertEqual(lines[1][1:], [(4.0, 1.0), (8.0, 1.0)])
+
+    def test_nothing_may_be_left(self):
+        self.assertEqual(clipped([(1.0, 1.0), (2.0, 2.0)], 5.0, 10.0), [])
+        self.assertEqual(clipped([(1.0, 1.0)], 5.0, 10.0), [])
+        self.assertEqual(clipped([(1.0, 6.0)], 5.0, 10.0), [[(1.0, 6.0)]])
+        self.assertEqual(clipped([], 5.0, 10.0), [])
 
 
 class AxesTest(unittest.TestCase):
