@@ -32,11 +32,14 @@ def run(options: argparse.Namespace) -> None:
     files = [comparison.read(path) for path in options.files]
     figures = Figures(comparison.merged(files, options.files))
     tables = markdown.markdown(figures)
-    if options.update_readme:  # first, because its error should leave nothing half done
-        text = options.update_readme.read_text(encoding="utf-8")
-        output.write(options.update_readme, readme.updated(text, tables, str(options.update_readme)))
+    texts: dict[pathlib.Path, str] = {}  # complete before the first is written
+    if options.update_readme:
+        readme_text = options.update_readme.read_text(encoding="utf-8")
+        texts[options.update_readme] = readme.updated(readme_text, tables, str(options.update_readme))
     if options.html:
-        output.write(options.html, page.page(figures))
+        texts[options.html] = page.page(figures)
+    for path, text in texts.items():
+        output.write(path, text)
     if options.markdown:
         print(tables, end="", flush=True)
 
