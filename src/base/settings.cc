@@ -60,16 +60,16 @@ bool ParseTransport(std::string_view text, Settings* settings) {
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string_view::npos;
 }
 
-bool ParseComputeThreads(std::string_view text, Settings* settings) {
-  constexpr uint32_t kMost = 64;
+template <std::optional<uint64_t> Settings::*kMember, uint64_t kHigh>
+bool ParseAutoOrInteger(std::string_view text, Settings* settings) {
   if (text == "auto") {
-    settings->compute_threads.reset();
+    (settings->*kMember).reset();
     return true;
   }
-  uint32_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  settings->compute_threads = count;
-  return error == std::errc() && end == text.data() + text.size() && count <= kMost;
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  settings->*kMember = value;
+  return error == std::errc() && end == text.data() + text.size() && value <= kHigh;
 }
 
 // Its value is shown to nobody.
@@ -114,10 +114,11 @@ constexpr std::array kRows = {
     Row{"ONEBIT_COMPUTE_THREADS", "auto, or threads, 0 to 64", "auto",
         "Threads of a communicator that compute beside the caller of a collective; auto: up to 3, "
         "where the ranks of a host leave it cores.",
-        ParseComputeThreads},
-    Row{"ONEBIT_ONE_EXCHANGE_ELEMENTS", "elements, 0 to 1048576", "8192",
-        "Compressed tensors up to this size use one exchange instead of two; equal on all ranks.",
-        ParseInteger<&Settings::one_exchange_elements, 0, 1'048'576>},
+        ParseAutoOrInteger<&Settings::compute_threads, 64>},
+    Row{"ONEBIT_ONE_EXCHANGE_ELEMENTS", "auto, or elements, 0 to 1048576", "auto",
+        "Compressed tensors up to this size use one exchange instead of two; auto: 65536 for 2 "
+        "ranks, 8192 for 4, 2340 for 8; equal on all ranks.",
+        ParseAutoOrInteger<&Settings::one_exchange_elements, 1'048'576>},
     Row{"ONEBIT_PLUGIN_PATH", "folders, with colons between them", "",
         "Where transports are looked for before the library's own folder.",
         ParseText<&Settings::plugin_path>},

@@ -30,9 +30,9 @@ struct Settings {
   uint64_t heartbeat_ms = 0;
   uint64_t loss_timeout_ms = 0;
   uint64_t collective_timeout_ms = 0;
-  uint64_t one_exchange_elements = 0;
+  std::optional<uint64_t> one_exchange_elements;  // none: auto
   uint64_t segment_elements = 0;
-  std::optional<uint32_t> compute_threads;  // none: auto
+  std::optional<uint64_t> compute_threads;  // none: auto
 };
 
 // A row that a plugin brings along and parses itself. All texts have static storage.

@@ -4,11 +4,18 @@
 #pragma once
 
 #include "collectives/plan.h"
+#include "comm/comm.h"
 
 namespace onebit {
 
 // Scatter, reduce, all-gather: two exchanges; dense, or compressed in both. allreduce_sra.cc
 Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+
+// A dense segment has 32 times the bytes of a compressed one: it is cut in four, so that the
+// exchanges of a tensor of a few MiB overlap too.
+constexpr size_t DenseSegmentElements(size_t segment_elements) {
+  return segment_elements < 4 ? 1 : segment_elements / 4;
+}
 
 // One exchange: every rank gets all packets and does the server's work of every chunk itself, with
 // a replicated server residual, so that its bytes equal those of PlanAllReduceSra. Compressed only.
@@ -24,6 +31,9 @@ Plan PlanBarrier(const PlanKey& key, uint32_t rank, uint32_t ranks);
 
 // A copy from input to output: what every collective is for one rank. broadcast.cc
 Plan PlanCopy(const PlanKey& key);
+
+// Whether the calls of a compressed tensor take one exchange. select.cc
+bool UsesOneExchange(size_t count, uint32_t ranks, const CommOptions& options);
 
 // The selection table: which of the above serves a key. select.cc
 Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);

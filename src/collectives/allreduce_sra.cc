@@ -9,17 +9,11 @@
 //   decode                write each chunk to the output            (dense: received in place)
 //
 // Segments of a chunk share nothing but their order on the wire, so the executor overlaps them.
-#include <algorithm>
-
 #include "collectives/algorithms.h"
 #include "collectives/plan_builder.h"
 
 namespace onebit {
 namespace {
-
-// A dense segment has 32 times the bytes of a compressed one: it is cut into this many, so that the
-// exchanges of a tensor of a few MiB overlap too.
-constexpr size_t kDenseSegments = 4;
 
 // Writes the steps of one segment at a time; the members are what its steps have in common.
 class SraPlanner {
@@ -188,7 +182,7 @@ Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t 
   // A tensor-wide scale is known only after the last element: no segments. Dense segments are cut
   // like those of the smallest block.
   const bool has_segments = is_dense || key.block != 0;
-  if (is_dense) segment_elements = std::max<size_t>(segment_elements / kDenseSegments, 1);
+  if (is_dense) segment_elements = DenseSegmentElements(segment_elements);
   const Partition partition(key.count, ranks, key.chunk_alignment,
                             is_dense ? kernels::kBlockMultiple : key.block,
                             has_segments ? segment_elements : 0);

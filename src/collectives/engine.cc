@@ -62,7 +62,7 @@ void TellNonfinite(int rank, const CallDescriptor& call) noexcept {
 
 Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
   const auto ranks = static_cast<uint32_t>(comm_.ranks());
-  const bool is_one_exchange = ranks > 1 && config.count <= comm_.options().one_exchange_elements;
+  const bool is_one_exchange = UsesOneExchange(config.count, ranks, comm_.options());
   auto plan = PlanFor(KeyOf(config, is_one_exchange));
   config.server_elements =
       is_one_exchange ? config.count

@@ -27,25 +27,15 @@ bool IsOnlyThreadOfProcess() {
 #endif
 }
 
-// The options that change messages, by the variable that sets them.
-struct WireOption {
-  const char* variable;
-  uint64_t CommOptions::*value;
-};
-
-constexpr WireOption kWireOptions[] = {
-    {"ONEBIT_ONE_EXCHANGE_ELEMENTS", &CommOptions::one_exchange_elements},
-    {"ONEBIT_SEGMENT_ELEMENTS", &CommOptions::segment_elements},
-};
-
 }  // namespace
 
 AgreedValues AgreedOptions(const CommOptions& options) {
-  AgreedValues values;
-  for (const auto& [variable, value] : kWireOptions) {
-    values.push_back({variable, Format("{}", options.*value)});
-  }
-  return values;
+  return {
+      {"ONEBIT_ONE_EXCHANGE_ELEMENTS", options.one_exchange_elements.has_value()
+                                           ? Format("{}", *options.one_exchange_elements)
+                                           : "auto"},
+      {"ONEBIT_SEGMENT_ELEMENTS", Format("{}", options.segment_elements)},
+  };
 }
 
 Status CompareOptions(std::span<const CommOptions> options_by_rank) {
@@ -98,7 +88,8 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
 }
 
 ComputePlace Comm::FindComputePlace() const {
-  if (options_.compute_threads.has_value()) return {.threads = *options_.compute_threads};
+  if (options_.compute_threads.has_value())
+    return {.threads = static_cast<uint32_t>(*options_.compute_threads)};
   // Reading a topology takes a while, and often the answer is clear before.
   const Placement here = PlacementOfThisThread();
   if (ThreadsToSpare(here.processor_count(), sharing_ranks_) == 0) return {};

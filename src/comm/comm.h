@@ -24,11 +24,12 @@ namespace onebit {
 
 // Frozen at creation. What changes messages is equal on all ranks; the time-out may differ.
 struct CommOptions {
-  uint64_t timeout_ms = 600'000;       // without progress, until a collective fails
-  uint64_t one_exchange_elements = 0;  // compressed tensors up to this size use one exchange
+  uint64_t timeout_ms = 600'000;  // without progress, until a collective fails
+  // Compressed tensors up to this size use one exchange; none: as suits the number of ranks.
+  std::optional<uint64_t> one_exchange_elements = 0;
   uint64_t segment_elements = 262'144;
   // Threads that compute beside the caller; none: as many as cores are to spare.
-  std::optional<uint32_t> compute_threads = 0;
+  std::optional<uint64_t> compute_threads = 0;
 };
 
 // The options that change messages: what ranks must agree on.

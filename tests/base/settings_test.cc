@@ -52,7 +52,8 @@ TEST(SettingsTest, EmptyEnvironmentGivesDefaults) {
   EXPECT_EQ(settings.value().debug, LogLevel::kWarn);
   EXPECT_EQ(settings.value().debug_file, "");
   EXPECT_EQ(settings.value().collective_timeout_ms, 600'000u);
-  EXPECT_EQ(settings.value().one_exchange_elements, 8192u);
+  EXPECT_EQ(settings.value().one_exchange_elements, std::nullopt);  // auto
+  EXPECT_EQ(settings.value().compute_threads, std::nullopt);
   EXPECT_EQ(settings.value().segment_elements, 262'144u);
 }
 
@@ -88,7 +89,9 @@ TEST(SettingsTest, NumbersThatDoNotParseAreRefusedWithWhatIsAllowed) {
                                      "\" is not milliseconds, 1 to 86400000");
   }
   ExpectRefused("ONEBIT_SEGMENT_ELEMENTS=63", "elements, 64 to 1073741824");
-  ExpectRefused("ONEBIT_ONE_EXCHANGE_ELEMENTS=1048577", "elements, 0 to 1048576");
+  ExpectRefused("ONEBIT_ONE_EXCHANGE_ELEMENTS=1048577", "auto, or elements, 0 to 1048576");
+  ExpectRefused("ONEBIT_COMPUTE_THREADS=65", "auto, or threads, 0 to 64");
+  ExpectRefused("ONEBIT_COMPUTE_THREADS=some", "auto, or threads, 0 to 64");
 }
 
 TEST(SettingsTest, LevelsThatDoNotExistAreRefused) {

@@ -18,7 +18,7 @@ constexpr double kSoonSeconds = 5;  // far below the patient deadline, far above
 
 const FaultSubject kDense{.name = "Dense", .mode = std::nullopt};
 const FaultSubject kDenseLarge{
-    .name = "DenseLarge", .mode = std::nullopt, .count = 20'000, .segment_elements = 1000};
+    .name = "DenseLarge", .mode = std::nullopt, .count = 20'000, .segment_elements = 4000};
 const FaultSubject kSign{.name = "Sign", .mode = onebitModeSign};
 const FaultSubject kEf{.name = "Ef", .mode = onebitModeEf};
 const FaultSubject kEfOneExchange{

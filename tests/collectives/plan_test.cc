@@ -279,6 +279,28 @@ TEST(PlanTest, WireBytesOfOneExchangeAreTheFormula) {
   });
 }
 
+TEST(SelectTest, OneExchangeIsForTensorsThatItSendsFewMoreBitsOf) {
+  const CommOptions automatic{.one_exchange_elements = std::nullopt};
+  const auto longest = [&](uint32_t ranks) {
+    size_t count = 0;
+    while (UsesOneExchange(count + 1, ranks, automatic)) ++count;
+    return count;
+  };
+  // The values that the setting's help names.
+  EXPECT_EQ(longest(2), 65'536u);
+  EXPECT_EQ(longest(4), 8192u);
+  EXPECT_EQ(longest(8), 2340u);
+  EXPECT_FALSE(UsesOneExchange(1, 1, automatic));
+}
+
+TEST(SelectTest, ASettingWins) {
+  const CommOptions none{.one_exchange_elements = 0};
+  const CommOptions more{.one_exchange_elements = 100'000};
+  EXPECT_FALSE(UsesOneExchange(1, 4, none));
+  EXPECT_TRUE(UsesOneExchange(100'000, 4, more));
+  EXPECT_FALSE(UsesOneExchange(100'001, 4, more));
+}
+
 // The figure the library is measured by: at most 1.01 bits for each of 2 (n-1)/n when chunks are
 // long.
 TEST(PlanTest, WireBytesStayWithinOnePercentOfOneBit) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codec/packet.h"
+#include "collectives/algorithms.h"
 #include "collectives/engine.h"
 #include "tests/support/scripted_transport.h"
 
@@ -43,7 +44,9 @@ struct Case {
   // A scale over the whole tensor is known only when all of it was read: one segment.
   Partition Chunks() const {
     const bool has_segments = !is_one_exchange && (kind == CodecKind::kDense || block != 0);
-    return {count, 2, 64, block == 0 ? 64 : block, has_segments ? segment_elements : 0};
+    const size_t wished =
+        kind == CodecKind::kDense ? DenseSegmentElements(segment_elements) : segment_elements;
+    return {count, 2, 64, block == 0 ? 64 : block, has_segments ? wished : 0};
   }
 };
 
