@@ -83,6 +83,8 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
         *state = onebitTransportHeader;
         return onebitSuccess;
       case RequestState::kDone:
+        // A caller that expects no more of this rank need not come back soon.
+        if (peer(request->peer).posted == nullptr) TellReleasedNow(request->peer);
         requests_->Return(request);
         *state = onebitTransportDone;
         return onebitSuccess;

@@ -111,6 +111,9 @@ class Endpoint {
                             const std::byte* payload, size_t payload_bytes);
   const char* ArriveData(Peer& from, const WireHeader& wire, const std::byte* payload,
                          size_t payload_bytes);
+  const char* ArriveByType(Peer& from, const WireHeader& wire, const std::byte* header,
+                           const std::byte* payload, size_t payload_bytes);
+  void ArriveRelease(Peer& from, uint64_t released);
   void ArriveAnswer(Peer& from, const WireHeader& wire);
   void ArriveWithdrawal(Peer& from, const WireHeader& wire);
 
@@ -120,6 +123,8 @@ class Endpoint {
   void FlushControls(int rank);
   void FlushAllControls();
   void TellReleased(int rank);
+  bool NeedsToKnow(const Peer& to) const;
+  void TellReleasedNow(int rank);
   void TellReleasedWhenIdle();
   void SettleDepartures();
   void ReportDeparture(int rank);

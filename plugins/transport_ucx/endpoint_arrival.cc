@@ -35,25 +35,25 @@ const char* Endpoint::Arrive(const WireHeader& wire, const std::byte* header, si
   if (wire.header_bytes != header_bytes || header_bytes > ONEBIT_TRANSPORT_HEADER_BYTES) {
     return "its header has a wrong length";
   }
-  const int source = static_cast<int>(wire.source);
-  Peer& from = peer(source);
+  Peer& from = peer(static_cast<int>(wire.source));
   if (wire.released > from.sent) return "it releases what was not sent";
-  if (wire.released > from.released_by_it) {
-    from.released_by_it = wire.released;
-    if (lacks_room_) ++news_;
-    lacks_room_ = false;
-  }
+  const char* problem = ArriveByType(from, wire, header, payload, payload_bytes);
+  if (wire.released > from.released_by_it) ArriveRelease(from, wire.released);
+  return problem;
+}
+
+const char* Endpoint::ArriveByType(Peer& from, const WireHeader& wire, const std::byte* header,
+                                   const std::byte* payload, size_t payload_bytes) {
   switch (wire.type) {
     case WireType::kHello:
       from.has_hello = true;
       return nullptr;
     case WireType::kMessage:
-      return ArriveMessage(source, wire, header, payload, payload_bytes);
+      return ArriveMessage(static_cast<int>(wire.source), wire, header, payload, payload_bytes);
     case WireType::kData:
       return ArriveData(from, wire, payload, payload_bytes);
     case WireType::kAccept:
     case WireType::kDrop:
-    case WireType::kTaken:
       ArriveAnswer(from, wire);
       return nullptr;
     case WireType::kWithdraw:
@@ -78,7 +78,10 @@ const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const st
   if (wire.number < from.received || wire.number >= from.released + kWindow) {
     return "its number is out of order";
   }
-  if (payload_bytes != (wire.value <= eager_bytes ? wire.value : 0)) {
+  // An eager payload is here, an early one may have begun, a larger one was not asked for.
+  const size_t least = wire.value <= eager_bytes ? wire.value : 0;
+  const size_t most = wire.value <= place_bytes_ ? wire.value : 0;
+  if (payload_bytes < least || payload_bytes > most) {
     return "its payload has a wrong length";
   }
   Place& place = from.place(wire.number);
@@ -133,9 +136,21 @@ const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::
   request->moved_bytes += payload_bytes;
   if (request->moved_bytes >= request->payload_bytes) {
     EndReceive(request, RequestState::kDone);
-    Tell(request->peer, WireType::kTaken, wire.number);
   }
   return nullptr;
+}
+
+// Releases come in the order of the messages. What the peer has dropped it said before.
+void Endpoint::ArriveRelease(Peer& from, uint64_t released) {
+  for (uint64_t number = from.released_by_it; number < released; ++number) {
+    Request* offer = from.offers[number % kWindow];
+    if (offer != nullptr && offer->number == number && offer->state == RequestState::kLeaving) {
+      EndOffer(offer, RequestState::kDone);
+    }
+  }
+  from.released_by_it = released;
+  if (lacks_room_) ++news_;
+  lacks_room_ = false;
 }
 
 void Endpoint::ArriveAnswer(Peer& from, const WireHeader& wire) {
@@ -143,8 +158,6 @@ void Endpoint::ArriveAnswer(Peer& from, const WireHeader& wire) {
   if (offer == nullptr || offer->number != wire.number) return;  // withdrawn meanwhile
   if (wire.type == WireType::kDrop) {
     EndOffer(offer, RequestState::kFailed);
-  } else if (wire.type == WireType::kTaken) {
-    if (offer->state == RequestState::kLeaving) EndOffer(offer, RequestState::kDone);
   } else if (offer->state == RequestState::kOffered) {
     StartStreaming(offer);
   }

@@ -90,7 +90,7 @@ onebitResult_t Endpoint::MakeLinks(const void* const* addresses, const Plan& pla
   small_slots_ =
       std::make_unique<SlotPool>(kMostSmallInFlight * ranks, kMostHeaderBytes + eager_bytes);
   large_slots_ = std::make_unique<SlotPool>(kMostPiecesInFlight * ranks,
-                                            sizeof(WireHeader) + kNetworkPieceBytes);
+                                            kMostHeaderBytes + kNetworkPieceBytes);
   streaming_.reserve(ranks);
   flushing_.reserve(ranks);
   spin_ns_ = context_->spin_ns(plan.local_ranks);

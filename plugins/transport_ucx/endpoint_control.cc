@@ -70,28 +70,34 @@ void Endpoint::FlushAllControls() {
 }
 
 // Tells a rank that it has room again, now and then: every message says it by the way, and a rank
-// that has room enough need not know.
+// that has room enough need not know. Nor need one whose sends wait to be done, as long as there is
+// something else to do.
 void Endpoint::TellReleased(int rank) {
   Peer& to = peer(rank);
   const uint64_t untold = to.released - to.told;
   if (untold >= kFewPlaces) {
     if (to.controls.is_empty()) Tell(rank, WireType::kRelease, 0);
-  } else if (untold != 0 && to.told + kWindow < to.seen + kFewPlaces) {
+  } else if (NeedsToKnow(to)) {
     has_untold_ = true;
   }
 }
 
-// When there is nothing else to do, a rank that has little room is told of each place.
+// Whether a rank waits for what it was not told, or has little room.
+bool Endpoint::NeedsToKnow(const Peer& to) const {
+  return to.released != to.told &&
+         (to.awaited > to.told || to.told + kWindow < to.seen + kFewPlaces);
+}
+
+void Endpoint::TellReleasedNow(int rank) {
+  const Peer& to = peer(rank);
+  if (NeedsToKnow(to) && to.controls.is_empty()) Tell(rank, WireType::kRelease, 0);
+}
+
+// When there is nothing else to do.
 void Endpoint::TellReleasedWhenIdle() {
   if (!has_untold_) return;
   has_untold_ = false;
-  for (int rank = 0; rank < nranks_; ++rank) {
-    Peer& to = peer(rank);
-    if (to.released != to.told && to.told + kWindow < to.seen + kFewPlaces &&
-        to.controls.is_empty()) {
-      Tell(rank, WireType::kRelease, 0);
-    }
-  }
+  for (int rank = 0; rank < nranks_; ++rank) TellReleasedNow(rank);
 }
 
 // Fails what needs a peer that has ended or was lost.

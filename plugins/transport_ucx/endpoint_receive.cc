@@ -81,9 +81,6 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
     }
     if (place.moved_bytes == payload_bytes) {
       EndReceive(request, RequestState::kDone);
-      if (payload_bytes > context_->options().eager_bytes) {
-        Tell(request->peer, WireType::kTaken, request->number);
-      }
     } else if (place.state == PlaceState::kTakenLost || from.is_gone()) {
       if (from.is_gone()) ReportDeparture(request->peer);
       EndReceive(request, RequestState::kFailed);
@@ -100,6 +97,7 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
 // Ends a receive whose header had come: from now on nothing refers to the user's memory.
 void Endpoint::EndReceive(Request* request, RequestState outcome) {
   Peer& from = peer(request->peer);
+  if (request->payload_bytes > context_->options().eager_bytes) from.awaited = request->number + 1;
   ReleasePlace(from, from.place(request->number));
   request->state = outcome;
   ++news_;

@@ -12,6 +12,10 @@ namespace {
 // Pieces sent of one payload before another one, and what arrives, gets its turn.
 constexpr int kPiecesPerTurn = 8;
 
+size_t PieceBytes(const Peer& to) {
+  return to.link.shares_memory ? kSharedPieceBytes : kNetworkPieceBytes;
+}
+
 }  // namespace
 
 onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
@@ -47,7 +51,6 @@ onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
 onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void* header,
                                    const void* payload, size_t payload_bytes, Request** request) {
   const bool is_eager = payload_bytes <= context_->options().eager_bytes;
-  const bool is_early = !is_eager && payload_bytes <= early_bytes_;
   Request* sending = &sent_;
   if (!is_eager) {
     sending = requests_->Take(RequestState::kOffered, static_cast<int>(&to - peers_.data()));
@@ -59,9 +62,19 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
   std::byte head[kMostHeaderBytes];
   std::memcpy(head, &wire, sizeof wire);
   if (wire.header_bytes != 0) std::memcpy(head + sizeof wire, header, wire.header_bytes);
-  const Sent sent =
-      Worker::Send(&to.link, head, sizeof wire + wire.header_bytes, payload,
-                   is_eager ? payload_bytes : 0, small_slots_.get(), kMostSmallInFlight);
+  const size_t head_bytes = sizeof wire + wire.header_bytes;
+  Sent sent = Sent::kNoRoom;
+  const bool is_early = !is_eager && payload_bytes <= early_bytes_;
+  if (is_early && to.stream.is_empty()) {
+    sending->moved_bytes = std::min(PieceBytes(to), payload_bytes);
+    sent = Worker::Send(&to.link, head, head_bytes, payload, sending->moved_bytes,
+                        large_slots_.get(), kMostPiecesInFlight);
+    if (sent != Sent::kYes) sending->moved_bytes = 0;
+  }
+  if (sent == Sent::kNoRoom) {
+    sent = Worker::Send(&to.link, head, head_bytes, payload, is_eager ? payload_bytes : 0,
+                        small_slots_.get(), kMostSmallInFlight);
+  }
   if (sent != Sent::kYes) {
     if (!is_eager) requests_->Return(sending);
     return onebitInProgress;
@@ -73,7 +86,9 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
                     std::memory_order_relaxed);
   messages_sent_.store(messages_sent_.load(std::memory_order_relaxed) + 1,
                        std::memory_order_relaxed);
-  if (is_early) {
+  if (is_early && sending->moved_bytes == payload_bytes) {
+    sending->state = RequestState::kLeaving;
+  } else if (is_early) {
     StartStreaming(sending);
     PumpStream(to);
   }
@@ -104,7 +119,7 @@ bool Endpoint::PumpStreams() {
 
 bool Endpoint::PumpStream(Peer& to) {
   if (to.is_gone()) return false;  // SettleDepartures ends it
-  const size_t piece_bytes = to.link.shares_memory ? kSharedPieceBytes : kNetworkPieceBytes;
+  const size_t piece_bytes = PieceBytes(to);
   bool has_sent = false;
   for (int i = 0; i < kPiecesPerTurn && !to.stream.is_empty(); ++i) {
     Request* request = to.stream.first();

@@ -80,6 +80,7 @@ struct Peer {
   uint64_t received = 0;                      // numbers below were taken by a receive, or skipped
   uint64_t released = 0;                      // numbers below have a free place
   uint64_t told = 0;                          // `released` as the peer knows it
+  uint64_t awaited = 0;                       // a send of the peer ends when it is told of this
   Request* posted = nullptr;                  // the receive that waits for a header
 
   Place& place(uint64_t number) { return places[number % kWindow]; }

@@ -23,12 +23,12 @@ inline constexpr unsigned kActiveMessage = 1;
 // the sender then sends kData pieces, each small enough that UCX sends it in one go. The sender may
 // say kWithdraw meanwhile. Every header says how many messages its sender has released.
 //
-// A payload of medium size (EarlyBytes) does not wait for the answer: its pieces follow the message
-// at once, and lie in memory of the place until the receiver takes them. A receiver that is not
-// scheduled just then holds up nothing but itself.
+// A payload of medium size (EarlyBytes) does not wait for the answer: it begins in the message
+// itself and its pieces follow at once; they lie in memory of the place until the receiver takes
+// them. A receiver that is not scheduled just then holds up nothing but itself.
 //
-// The receiver answers kTaken when it has all pieces, and only then the send is done. What UCX
-// calls sent may lie in a buffer of its TCP transport, because the socket was full, and goes on
+// The send of a payload that is not eager is done when the receiver has released its place. What
+// UCX calls sent may lie in a buffer of its TCP transport, because the socket was full, and goes on
 // only when the sender makes progress; a rank whose sends are all done need not do that for a long
 // time. (A flush would tell as well, but in a trial ucp_ep_flush_nbx of UCX 1.13 never ended at
 // once in error mode PEER, and the transport hung at times.)
@@ -41,8 +41,7 @@ enum class WireType : uint16_t {
   kData = 4,      // value: where in the payload this piece begins
   kDrop = 5,      // value: unused
   kWithdraw = 6,  // value: unused
-  kRelease = 7,   // nothing but `released`
-  kTaken = 9,     // value: unused
+  kRelease = 7,   // nothing but `released`; every header says it
   kBye = 8,       // number: messages sent in all; value: 1 after an abort
 };
 

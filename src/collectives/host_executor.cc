@@ -282,30 +282,33 @@ Status HostExecutor::PollReceives(bool* has_moved) {
   return OkStatus();
 }
 
-// Moves one peer's next message on: post, check its header, take its payload when its step may run.
+// Moves the next messages of one peer on: post, check the header, take the payload when its step may
+// run. The next one is posted at once: its header may be here already.
 Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
   Inbound& inbound = inbound_[peer];
-  if (inbound.request == nullptr) {
-    if (inbound.left == 0) return OkStatus();
-    ONEBIT_ASSIGN_OR_RETURN(
-        const bool is_posted,
-        endpoint_.Receive(static_cast<int>(peer), inbound.header, &inbound.request));
-    if (!is_posted) return OkStatus();
-    --inbound.left;
-  }
-  if (inbound.step == kNoStep) {
-    const auto state = endpoint_.Test(inbound.request);
-    if (!state.ok()) {
-      if (IsDead(state.status())) inbound.request = nullptr;
-      return state.status();
+  while (true) {
+    if (inbound.request == nullptr) {
+      if (inbound.left == 0) return OkStatus();
+      ONEBIT_ASSIGN_OR_RETURN(
+          const bool is_posted,
+          endpoint_.Receive(static_cast<int>(peer), inbound.header, &inbound.request));
+      if (!is_posted) return OkStatus();
+      --inbound.left;
     }
-    if (state.value() == RequestState::kPending) return OkStatus();
+    if (inbound.step == kNoStep) {
+      const auto state = endpoint_.Test(inbound.request);
+      if (!state.ok()) {
+        if (IsDead(state.status())) inbound.request = nullptr;
+        return state.status();
+      }
+      if (state.value() == RequestState::kPending) return OkStatus();
+      *has_moved = true;
+      ONEBIT_TRY(CheckHeader(peer));
+    }
+    if (waiting_for_[inbound.step] != 0) return OkStatus();
     *has_moved = true;
-    ONEBIT_TRY(CheckHeader(peer));
+    ONEBIT_TRY(Accept(peer));
   }
-  if (waiting_for_[inbound.step] != 0) return OkStatus();
-  *has_moved = true;
-  return Accept(peer);
 }
 
 Status HostExecutor::CheckHeader(uint32_t peer) {
