@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of perf/lab."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ethernet_lab import network
+from ethernet_lab.errors import EXIT_FAILED, LabError, UsageError
+from ethernet_lab.guard import Guard
+from ethernet_lab.job import run_job
+from ethernet_lab.network import Network
+from ethernet_lab.rates import Rate
+from ethernet_lab.report import report
+from ethernet_lab.supervisor import SignalGate, say
+
+MAX_HOSTS = 64
+DEFAULT_GRACE_SECONDS = 10.0
+DESCRIPTION = """\
+An Ethernet of several hosts on this machine: network namespaces, each with a cable of the given rate to
+a switch, a host name and an address of its own (eth0, 10.x.y.1 and on), and no memory shared with the
+others. It takes root. Everything is removed at the end, also after SIGINT, SIGTERM, SIGHUP and SIGKILL.
+
+At the end it prints, on standard error, what passed through the link of every host, and beside it what
+the program says its library has sent ("#   rank R sent B bytes in M messages" on standard output).
+
+Exit status: that of the first process that failed; 2 bad usage, 77 this machine cannot have a lab."""
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    try:
+        return options.function(options)
+    except LabError as error:
+        say(str(error))
+        if isinstance(error, UsageError):
+            say("run perf/lab --help for the options")
+        return error.status
+    except OSError as error:
+        say(str(error))
+        return EXIT_FAILED
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="lab", description=DESCRIPTION, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="one process per host, ranks of one job",
+                              allow_abbrev=False)
+    _add_lab_options(run)
+    run.set_defaults(function=_run)
+
+    clean = commands.add_parser("clean", help="remove labs whose owners are gone",
+                                description="Removes labs whose owners have ended without doing it.")
+    clean.set_defaults(function=_clean)
+    return parser.parse_args(arguments)
+
+
+def _add_lab_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hosts", type=_host_count, required=True, metavar="N")
+    parser.add_argument("--rate", required=True,
+                        help="of each link and direction, such as 100mbit, 2.7gbit, or none")
+    parser.add_argument("--grace", type=_seconds, default=DEFAULT_GRACE_SECONDS, metavar="SECONDS",
+                        help="for the others to end by themselves when one has failed (10)")
+    parser.add_argument("--json", metavar="FILE", help="counters and exit status")
+    parser.add_argument("program", metavar="PROGRAM")
+    parser.add_argument("program_arguments", metavar="...", nargs=argparse.REMAINDER)
+
+
+def _host_count(text: str) -> int:
+    count = int(text) if text.isdecimal() else 0
+    if not 1 <= count <= MAX_HOSTS:
+        raise argparse.ArgumentTypeError(f"{text} is not in 1 ... {MAX_HOSTS}")
+    return count
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} is not in 0 ... 86400")
+    return seconds
+
+
+def _run(options: argparse.Namespace) -> int:
+    rate = Rate.parse(options.rate)
+    with SignalGate() as gate, Guard(), Network(options.hosts, rate) as hosts:
+        result = run_job(hosts, gate, [options.program, *options.program_arguments], options.grace)
+    report(result, options.json)
+    return result.status
+
+
+def _clean(_: argparse.Namespace) -> int:
+    for name in network.remove_abandoned():
+        print(f"removed {name}")
+    return 0

@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""perf/lab run: one process per host, told its rank as torchrun and onebit_run do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+
+from ethernet_lab.counters import read_counts
+from ethernet_lab.errors import SIGNAL_STATUS
+from ethernet_lab.network import Network
+from ethernet_lab.output_reader import OutputReader
+from ethernet_lab.report import JobResult
+from ethernet_lab.supervisor import SignalGate, Supervisor
+
+MASTER_PORT = 29500
+SIGPIPE_STATUS = SIGNAL_STATUS + 13
+
+# What other launchers said of this process, and where it would meet the ranks of another job.
+FOREIGN_VARIABLES = {
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "ONEBIT_RENDEZVOUS", "ONEBIT_SECRET", "ONEBIT_SECRET_FILE"}
+FOREIGN_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "HYDRA_", "HYDI_")
+
+
+def clean_environment() -> dict[str, str]:
+    """Of this process, without what would make it a rank of another job."""
+    return {name: value for name, value in os.environ.items()
+            if name not in FOREIGN_VARIABLES and not name.startswith(FOREIGN_PREFIXES)}
+
+
+def meeting_variables(network: Network) -> dict[str, str]:
+    """Where ranks meet: at the first host."""
+    secret = network.folder / "secret"
+    with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w",
+              encoding="ascii") as file:
+        file.write(secrets.token_hex(32) + "\n")
+    address = network.hosts[0].address
+    return {"MASTER_ADDR": address, "MASTER_PORT": str(MASTER_PORT),
+            "ONEBIT_RENDEZVOUS": f"{address}:{MASTER_PORT + 1}", "ONEBIT_SECRET_FILE": str(secret)}
+
+
+def run_job(network: Network, gate: SignalGate, command: list[str],
+            grace_seconds: float) -> JobResult:
+    """Runs the command on every host until all have ended."""
+    environment = clean_environment() | meeting_variables(network)
+    supervisor = Supervisor(gate, grace_seconds)
+    before = read_counts(network)
+    reader = None
+    for host in network.hosts:
+        place = {"RANK": str(host.index), "WORLD_SIZE": str(len(network.hosts)),
+                 "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        is_first = host.index == 0
+        process = supervisor.start(
+            host.enter(command), environment | place,
+            stdin=first_input() if is_first else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if is_first else None)
+        if is_first:
+            reader = OutputReader(process.stdout, sys.stdout.fileno(), gate)
+    return finish_job(network, supervisor, reader, before)
+
+
+def first_input():
+    """A terminal cannot be read from another process group than that in the foreground."""
+    return subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None
+
+
+def finish_job(network: Network, supervisor: Supervisor, reader: OutputReader,
+               before: list) -> JobResult:
+    """Waits for the processes, clears up after them, and says what passed through the links."""
+    status = supervisor.wait()
+    network.kill_processes()  # what they have left would hold the output open
+    reader.finish()
+    links = [now - then for now, then in zip(read_counts(network), before, strict=True)]
+    if reader.is_closed:
+        status = SIGPIPE_STATUS
+    return JobResult(network.rate, links, sorted(reader.counts, key=lambda count: count.rank), status)

@@ -1,0 +1,146 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts in network namespaces, each with one cable to a switch, and the clearing away of all of it."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import tempfile
+import time
+
+from ethernet_lab import namespaces
+from ethernet_lab.errors import LabError, Unavailable
+from ethernet_lab.names import LabName
+from ethernet_lab.rates import Rate
+
+BRIDGE = "switch"
+SECONDS_UNTIL_UP = 10
+# What a process of a host runs under, all of it replaced by the next (exec), so that it is one process:
+# it ends with the lab; it is in the host's network; it has its host name, and shares no memory with
+# other hosts, which would otherwise be the way that libraries choose.
+ENTER = 'hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"'
+
+
+class Host:
+    """One of them."""
+
+    def __init__(self, lab: LabName, index: int):
+        self.index = index
+        self.namespace = f"{lab.text}-host{index}"
+        self.name = f"host{index}-{lab.token}"
+        # Namespaces keep the networks of two labs apart; different addresses keep their logs apart.
+        token = int(lab.token, 16)
+        self.address = f"10.{64 + (token >> 8) % 64}.{token & 255}.{index + 1}"
+
+    def enter(self, command: list[str]) -> list[str]:
+        """The command line that runs `command` on this host."""
+        return ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.namespace,
+                "unshare", "--uts", "--ipc", "sh", "-c", ENTER, "sh", self.name, *command]
+
+
+class Network:
+    """Hosts and switch; gone when the block is left, with every process in them."""
+
+    def __init__(self, hosts: int, rate: Rate):
+        namespaces.require_support()
+        self.name = LabName.of_this_process()
+        self.rate = rate
+        self.hosts = [Host(self.name, index) for index in range(hosts)]
+        self.switch = f"{self.name.text}-switch"
+        self.folder = pathlib.Path(tempfile.gettempdir()) / self.name.text
+
+    def __enter__(self) -> Network:
+        try:
+            self.folder.mkdir(mode=0o700)
+            namespaces.add(self.switch)
+            self._add_switch()
+            for host in self.hosts:
+                namespaces.add(host.namespace)
+                self._connect(host)
+            self._wait_until_up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        remove(self.name, self._namespaces())
+
+    def kill_processes(self) -> None:
+        """All on the hosts, whoever started them."""
+        namespaces.kill_processes_in(self._namespaces())
+
+    def _namespaces(self) -> list[str]:
+        return [host.namespace for host in self.hosts] + [self.switch]
+
+    def _add_switch(self) -> None:
+        self._build("ip", "-n", self.switch, "link", "add", BRIDGE, "type", "bridge")
+        self._keep_quiet(self.switch, BRIDGE)
+        self._build("ip", "-n", self.switch, "link", "set", BRIDGE, "up")
+
+    def _connect(self, host: Host) -> None:
+        port = port_of(host)
+        self._build("ip", "link", "add", "eth0", "netns", host.namespace, "type", "veth",
+                    "peer", "name", port, "netns", self.switch)
+        for namespace, device in ((host.namespace, "eth0"), (self.switch, port)):
+            on = ("-n", namespace)
+            self._build("ip", *on, "link", "set", device,
+                        "gso_max_size", str(self.rate.super_packet_bytes()))
+            self._keep_quiet(namespace, device)
+            self._build("tc", *on, "qdisc", "add", "dev", device, "root", *self.rate.discipline())
+        self._build("ip", "-n", self.switch, "link", "set", port, "master", BRIDGE, "up")
+        self._build("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            self._build("ip", "-n", host.namespace, "link", "set", device, "up")
+
+    def _keep_quiet(self, namespace: str, device: str) -> None:
+        """No IPv6 address, and none of the messages that come with one: what is counted is the job's."""
+        self._build("ip", "-n", namespace, "link", "set", device, "addrgenmode", "none")
+
+    @staticmethod
+    def _build(*command: str) -> None:
+        try:
+            namespaces.call(*command)
+        except LabError as error:
+            raise Unavailable(f"this kernel cannot make the lab's network: {error}") from error
+
+    def _wait_until_up(self) -> None:
+        """TCP works a little before the kernel calls a link up, and UCX looks once."""
+        deadline = time.monotonic() + SECONDS_UNTIL_UP
+        waiting = list(self.hosts)
+        while waiting:
+            waiting = [host for host in waiting if "state UP" not in namespaces.call(
+                "ip", "-n", host.namespace, "link", "show", "eth0")]
+            if waiting and time.monotonic() > deadline:
+                raise Unavailable(f"the link of host {waiting[0].index} does not come up")
+            if waiting:
+                time.sleep(0.02)
+
+
+def port_of(host: Host) -> str:
+    """The switch's end of the cable."""
+    return f"port{host.index}"
+
+
+def remove(name: LabName, of_lab: list[str]) -> None:
+    """What there is of a lab: processes, namespaces, folder."""
+    namespaces.kill_processes_in(of_lab)
+    for namespace in of_lab:
+        namespaces.delete(namespace)
+    shutil.rmtree(pathlib.Path(tempfile.gettempdir()) / name.text, ignore_errors=True)
+
+
+def remove_abandoned() -> list[str]:
+    """Removes the labs whose owners have ended without doing it; returns their names."""
+    abandoned: dict[LabName, list[str]] = {}
+    folders = [path.name for path in pathlib.Path(tempfile.gettempdir()).iterdir()]
+    for text in namespaces.names() + folders:
+        name = LabName.parse(text)
+        if name is not None and not name.has_owner:
+            abandoned.setdefault(name, [])
+            if text != name.text:
+                abandoned[name].append(text)
+    for name, of_lab in abandoned.items():
+        remove(name, of_lab)
+    return [name.text for name in abandoned]

@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Standard output of the first rank: passed on as it comes, and read for what the library counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import threading
+from typing import IO
+
+from ethernet_lab.supervisor import SignalGate
+
+LINE = re.compile(rb"#\s+rank (\d+) sent (\d+) bytes in (\d+) messages\s*$")
+MAX_LINE_BYTES = 256  # longer ones are none of these
+
+
+@dataclasses.dataclass(frozen=True)
+class LibraryCount:
+    """What the transport of a rank says it has sent."""
+
+    rank: int
+    sent_bytes: int
+    sent_messages: int
+
+
+class OutputReader:
+    """Reads in a thread of its own: whoever reads our output may be slow."""
+
+    def __init__(self, stream: IO[bytes], to: int, gate: SignalGate):
+        self._stream = stream
+        self._to = to
+        self._gate = gate
+        self._line = b""
+        self.counts: list[LibraryCount] = []
+        self.is_closed = False  # nobody reads our output any more
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """To be called when nobody can write any more; passes on the rest, until told to stop."""
+        while self._thread.is_alive():
+            self._thread.join(0.01)
+            if self._thread.is_alive() and any(number != signal.SIGCHLD
+                                               for number in self._gate.wait(0.05)):
+                return
+
+    def _run(self) -> None:
+        while chunk := os.read(self._stream.fileno(), 1 << 16):
+            self._look_for_counts(chunk)
+            try:
+                while chunk:
+                    chunk = chunk[os.write(self._to, chunk):]
+            except OSError:
+                # The job is of no use any more, as for any program in a pipe.
+                self.is_closed = True
+                self._gate.poke(signal.SIGTERM)
+                self._stream.close()
+                return
+
+    def _look_for_counts(self, chunk: bytes) -> None:
+        *lines, self._line = (self._line + chunk).split(b"\n")
+        self._line = self._line[:MAX_LINE_BYTES]
+        for line in lines:
+            if match := LINE.match(line):
+                self.counts.append(LibraryCount(*(int(number) for number in match.groups())))

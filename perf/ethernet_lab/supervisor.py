@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Watches over the processes of a job until all have ended, by the rules of onebit_run.
+
+When one fails, the others get a grace period to say why in their own words, then SIGTERM, then SIGKILL;
+when the job is told to stop, it is told, and then likewise. The status is that of the first that
+failed. What processes have left running is ended with the hosts they are on.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from ethernet_lab.errors import SIGNAL_STATUS
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SECONDS_TO_TERMINATE = 2
+
+
+class SignalGate:
+    """Collects signals to be read in order, instead of exceptions anywhere; for the whole of a lab."""
+
+    def __init__(self):
+        self._read, self._write = socket.socketpair()
+        self._former: dict[int, object] = {}
+
+    def __enter__(self) -> SignalGate:
+        for end in (self._read, self._write):
+            end.setblocking(False)
+        for number in (*STOP_SIGNALS, signal.SIGCHLD):
+            # What whoever started us wants ignored, as nohup does, stays so.
+            if number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN:
+                self._former[number] = signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_) -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def wait(self, seconds: float | None) -> list[int]:
+        """Signals that have come, at the latest after so long."""
+        select.select([self._read], [], [], seconds)
+        try:
+            return list(self._read.recv(4096))
+        except BlockingIOError:
+            return []
+
+    def poke(self, number: int) -> None:
+        """As if the signal had come. From any thread."""
+        self._write.send(bytes([number]))
+
+
+class Supervisor:
+    """Of one job."""
+
+    def __init__(self, gate: SignalGate, grace_seconds: float, name: str = "rank"):
+        self._gate = gate
+        self._grace_seconds = grace_seconds
+        self._name = name
+        self._processes: list[subprocess.Popen] = []
+        self._live: set[int] = set()
+        self._failure: tuple[int, int] | None = None  # rank and status, negative for a signal
+        self._stop_signal = 0
+        self._has_signalled = False
+        self._stages: list[int] = []  # signals still to be sent, when the deadline passes
+        self._deadline: float | None = None
+
+    def start(self, command: list[str], environment: dict[str, str], **streams) -> subprocess.Popen:
+        """The next rank. It leads a process group, so that what it starts is reached, too."""
+        process = subprocess.Popen(command, env=environment, process_group=0, **streams)
+        self._live.add(len(self._processes))
+        self._processes.append(process)
+        return process
+
+    def wait(self) -> int:
+        """Waits for all; returns the status of the job."""
+        self._collect_ended()  # some may have been faster than the start of the others
+        while self._live:
+            left = None if self._deadline is None else max(0, self._deadline - time.monotonic())
+            for number in self._gate.wait(left):
+                if number == signal.SIGCHLD:
+                    self._collect_ended()
+                else:
+                    self._stop(number)
+            if self._deadline is not None and time.monotonic() >= self._deadline and self._live:
+                self._escalate()
+        if self._failure is not None:
+            if self._stop_signal == 0:
+                self._explain()
+            status = self._failure[1]
+            return status if status >= 0 else SIGNAL_STATUS - status
+        return SIGNAL_STATUS + self._stop_signal if self._stop_signal else 0
+
+    def _stop(self, number: int) -> None:
+        is_second = self._stop_signal != 0
+        self._stop_signal = number
+        self._signal_live(number)
+        if is_second:  # it means: now
+            self._escalate()
+        else:
+            self._begin_ending()
+
+    def _collect_ended(self) -> None:
+        for rank in sorted(self._live):
+            status = self._processes[rank].poll()
+            if status is None:
+                continue
+            self._live.discard(rank)
+            if status == 0:
+                continue
+            # Who ends with a status may do so because another was killed, and be done sooner than the
+            # kernel with the other. Once we have sent signals, they say nothing.
+            is_cause = (self._failure is not None and self._failure[1] > 0 and status < 0
+                        and not self._has_signalled)
+            if self._failure is None or is_cause:
+                self._failure = (rank, status)
+            self._begin_ending()
+
+    def _begin_ending(self) -> None:
+        if self._deadline is None:
+            self._stages = [signal.SIGTERM, signal.SIGKILL]
+            self._deadline = time.monotonic() + self._grace_seconds
+
+    def _escalate(self) -> None:
+        number = self._stages.pop(0) if self._stages else signal.SIGKILL
+        ranks = ", ".join(str(rank) for rank in sorted(self._live))
+        say(f"{'terminating' if number == signal.SIGTERM else 'killing'} {self._name} {ranks}")
+        self._signal_live(number)
+        self._deadline = time.monotonic() + SECONDS_TO_TERMINATE
+
+    def _signal_live(self, number: int) -> None:
+        self._has_signalled = True
+        for rank in self._live:
+            try:
+                os.killpg(self._processes[rank].pid, number)
+            except ProcessLookupError:
+                pass
+
+    def _explain(self) -> None:
+        rank, status = self._failure
+        how = (f"was killed by signal {-status} ({signal.strsignal(-status)})" if status < 0
+               else f"ended with status {status}")
+        say(f"{self._name} {rank} (pid {self._processes[rank].pid}) {how}")
+
+
+def say(line: str) -> None:
+    """On standard error, which may be closed: nobody then wants to know."""
+    try:
+        print(f"lab: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        pass
