@@ -75,7 +75,8 @@ class Network:
         return [host.namespace for host in self.hosts] + [self.switch]
 
     def _add_switch(self) -> None:
-        self._build("ip", "-n", self.switch, "link", "add", BRIDGE, "type", "bridge")
+        self._build("ip", "-n", self.switch, "link", "add", BRIDGE, "type", "bridge",
+                    "mcast_snooping", "0")
         self._keep_quiet(self.switch, BRIDGE)
         self._build("ip", "-n", self.switch, "link", "set", BRIDGE, "up")
 
