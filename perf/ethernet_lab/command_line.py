@@ -11,6 +11,7 @@ from ethernet_lab import network
 from ethernet_lab.errors import EXIT_FAILED, LabError, UsageError
 from ethernet_lab.guard import Guard
 from ethernet_lab.job import run_job
+from ethernet_lab.mpi_job import LAUNCHERS, find_launcher, run_mpi_job
 from ethernet_lab.network import Network
 from ethernet_lab.rates import Rate
 from ethernet_lab.report import report
@@ -53,6 +54,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     _add_lab_options(run)
     run.set_defaults(function=_run)
 
+    mpirun = commands.add_parser("mpirun", help="an MPI program, one rank per host",
+                                 allow_abbrev=False)
+    mpirun.add_argument("--mpi", choices=sorted(LAUNCHERS), default="openmpi",
+                        help="whose launcher (openmpi)")
+    mpirun.add_argument("--mpi-arg", action="append", default=[], metavar="ARG",
+                        help="for the launcher; once per word: --mpi-arg=--mca --mpi-arg=pml ...")
+    _add_lab_options(mpirun)
+    mpirun.set_defaults(function=_mpirun)
+
     clean = commands.add_parser("clean", help="remove labs whose owners are gone",
                                 description="Removes labs whose owners have ended without doing it.")
     clean.set_defaults(function=_clean)
@@ -91,6 +101,16 @@ def _run(options: argparse.Namespace) -> int:
     rate = Rate.parse(options.rate)
     with SignalGate() as gate, Guard(), Network(options.hosts, rate) as hosts:
         result = run_job(hosts, gate, [options.program, *options.program_arguments], options.grace)
+    report(result, options.json)
+    return result.status
+
+
+def _mpirun(options: argparse.Namespace) -> int:
+    rate = Rate.parse(options.rate)
+    find_launcher(options.mpi)
+    with SignalGate() as gate, Guard(), Network(options.hosts, rate, has_launcher=True) as hosts:
+        result = run_mpi_job(hosts, gate, options.mpi, options.mpi_arg,
+                             [options.program, *options.program_arguments], options.grace)
     report(result, options.json)
     return result.status
 

@@ -14,7 +14,7 @@ import dataclasses
 import json
 
 from ethernet_lab import namespaces
-from ethernet_lab.network import Network, port_of
+from ethernet_lab.network import Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ def read_counts(network: Network) -> list[LinkCounts]:
     counts = []
     for host in network.hosts:
         sent = _passed(host.namespace)["eth0"]
-        port = received[port_of(host)]
+        port = received[host.port]
         counts.append(LinkCounts(sent[0], sent[1], port[0], port[1],
                                  _retransmitted_segments(host.namespace)))
     return counts

@@ -55,7 +55,7 @@ def run_job(network: Network, gate: SignalGate, command: list[str],
                  "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         is_first = host.index == 0
         process = supervisor.start(
-            host.enter(command), environment | place,
+            f"rank {host.index}", host.enter(command), environment | place,
             stdin=first_input() if is_first else subprocess.DEVNULL,
             stdout=subprocess.PIPE if is_first else None)
         if is_first:

@@ -23,12 +23,13 @@ ENTER = 'hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"'
 
 
 class Host:
-    """One of them."""
+    """One of them, and its cable."""
 
-    def __init__(self, lab: LabName, index: int):
+    def __init__(self, lab: LabName, index: int, role: str):
         self.index = index
-        self.namespace = f"{lab.text}-host{index}"
-        self.name = f"host{index}-{lab.token}"
+        self.namespace = f"{lab.text}-{role}"
+        self.name = f"{role}-{lab.token}"
+        self.port = f"port{index}"  # the switch's end
         # Namespaces keep the networks of two labs apart; different addresses keep their logs apart.
         token = int(lab.token, 16)
         self.address = f"10.{64 + (token >> 8) % 64}.{token & 255}.{index + 1}"
@@ -40,13 +41,17 @@ class Host:
 
 
 class Network:
-    """Hosts and switch; gone when the block is left, with every process in them."""
+    """Hosts and switch; gone when the block is left, with every process in them.
 
-    def __init__(self, hosts: int, rate: Rate):
+    On request there is one host more, from which a launcher starts programs on the others.
+    """
+
+    def __init__(self, hosts: int, rate: Rate, has_launcher: bool = False):
         namespaces.require_support()
         self.name = LabName.of_this_process()
         self.rate = rate
-        self.hosts = [Host(self.name, index) for index in range(hosts)]
+        self.hosts = [Host(self.name, index, f"host{index}") for index in range(hosts)]
+        self.launcher = Host(self.name, hosts, "launcher") if has_launcher else None
         self.switch = f"{self.name.text}-switch"
         self.folder = pathlib.Path(tempfile.gettempdir()) / self.name.text
 
@@ -55,7 +60,7 @@ class Network:
             self.folder.mkdir(mode=0o700)
             namespaces.add(self.switch)
             self._add_switch()
-            for host in self.hosts:
+            for host in self._all_hosts():
                 namespaces.add(host.namespace)
                 self._connect(host)
             self._wait_until_up()
@@ -72,7 +77,10 @@ class Network:
         namespaces.kill_processes_in(self._namespaces())
 
     def _namespaces(self) -> list[str]:
-        return [host.namespace for host in self.hosts] + [self.switch]
+        return [host.namespace for host in self._all_hosts()] + [self.switch]
+
+    def _all_hosts(self) -> list[Host]:
+        return self.hosts if self.launcher is None else [*self.hosts, self.launcher]
 
     def _add_switch(self) -> None:
         self._build("ip", "-n", self.switch, "link", "add", BRIDGE, "type", "bridge",
@@ -81,16 +89,15 @@ class Network:
         self._build("ip", "-n", self.switch, "link", "set", BRIDGE, "up")
 
     def _connect(self, host: Host) -> None:
-        port = port_of(host)
         self._build("ip", "link", "add", "eth0", "netns", host.namespace, "type", "veth",
-                    "peer", "name", port, "netns", self.switch)
-        for namespace, device in ((host.namespace, "eth0"), (self.switch, port)):
+                    "peer", "name", host.port, "netns", self.switch)
+        for namespace, device in ((host.namespace, "eth0"), (self.switch, host.port)):
             on = ("-n", namespace)
             self._build("ip", *on, "link", "set", device,
                         "gso_max_size", str(self.rate.super_packet_bytes()))
             self._keep_quiet(namespace, device)
             self._build("tc", *on, "qdisc", "add", "dev", device, "root", *self.rate.discipline())
-        self._build("ip", "-n", self.switch, "link", "set", port, "master", BRIDGE, "up")
+        self._build("ip", "-n", self.switch, "link", "set", host.port, "master", BRIDGE, "up")
         self._build("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             self._build("ip", "-n", host.namespace, "link", "set", device, "up")
@@ -109,7 +116,7 @@ class Network:
     def _wait_until_up(self) -> None:
         """TCP works a little before the kernel calls a link up, and UCX looks once."""
         deadline = time.monotonic() + SECONDS_UNTIL_UP
-        waiting = list(self.hosts)
+        waiting = self._all_hosts()
         while waiting:
             waiting = [host for host in waiting if "state UP" not in namespaces.call(
                 "ip", "-n", host.namespace, "link", "show", "eth0")]
@@ -117,11 +124,6 @@ class Network:
                 raise Unavailable(f"the link of host {waiting[0].index} does not come up")
             if waiting:
                 time.sleep(0.02)
-
-
-def port_of(host: Host) -> str:
-    """The switch's end of the cable."""
-    return f"port{host.index}"
 
 
 def remove(name: LabName, of_lab: list[str]) -> None:

@@ -4,7 +4,7 @@
 
 When one fails, the others get a grace period to say why in their own words, then SIGTERM, then SIGKILL;
 when the job is told to stop, it is told, and then likewise. The status is that of the first that
-failed. What processes have left running is ended with the hosts they are on.
+failed, or 128 + signal if the job was told to stop before. What processes have left running is ended with the hosts they are on.
 """
 
 from __future__ import annotations
@@ -61,23 +61,22 @@ class SignalGate:
 class Supervisor:
     """Of one job."""
 
-    def __init__(self, gate: SignalGate, grace_seconds: float, name: str = "rank"):
+    def __init__(self, gate: SignalGate, grace_seconds: float):
         self._gate = gate
         self._grace_seconds = grace_seconds
-        self._name = name
-        self._processes: list[subprocess.Popen] = []
-        self._live: set[int] = set()
-        self._failure: tuple[int, int] | None = None  # rank and status, negative for a signal
+        self._live: dict[str, subprocess.Popen] = {}  # by name
+        # Of the first that failed: name, process number, status (negative for a signal).
+        self._failure: tuple[str, int, int] | None = None
         self._stop_signal = 0
         self._has_signalled = False
         self._stages: list[int] = []  # signals still to be sent, when the deadline passes
         self._deadline: float | None = None
 
-    def start(self, command: list[str], environment: dict[str, str], **streams) -> subprocess.Popen:
-        """The next rank. It leads a process group, so that what it starts is reached, too."""
+    def start(self, name: str, command: list[str], environment: dict[str, str],
+              **streams) -> subprocess.Popen:
+        """The next process. It leads a group, so that what it starts is reached, too."""
         process = subprocess.Popen(command, env=environment, process_group=0, **streams)
-        self._live.add(len(self._processes))
-        self._processes.append(process)
+        self._live[name] = process
         return process
 
     def wait(self) -> int:
@@ -92,12 +91,11 @@ class Supervisor:
                     self._stop(number)
             if self._deadline is not None and time.monotonic() >= self._deadline and self._live:
                 self._escalate()
-        if self._failure is not None:
-            if self._stop_signal == 0:
-                self._explain()
-            status = self._failure[1]
-            return status if status >= 0 else SIGNAL_STATUS - status
-        return SIGNAL_STATUS + self._stop_signal if self._stop_signal else 0
+        if self._failure is None:
+            return SIGNAL_STATUS + self._stop_signal if self._stop_signal else 0
+        self._explain()
+        status = self._failure[2]
+        return status if status >= 0 else SIGNAL_STATUS - status
 
     def _stop(self, number: int) -> None:
         is_second = self._stop_signal != 0
@@ -109,20 +107,23 @@ class Supervisor:
             self._begin_ending()
 
     def _collect_ended(self) -> None:
-        for rank in sorted(self._live):
-            status = self._processes[rank].poll()
+        for name, process in list(self._live.items()):
+            status = process.poll()
             if status is None:
                 continue
-            self._live.discard(rank)
-            if status == 0:
-                continue
-            # Who ends with a status may do so because another was killed, and be done sooner than the
-            # kernel with the other. Once we have sent signals, they say nothing.
-            is_cause = (self._failure is not None and self._failure[1] > 0 and status < 0
-                        and not self._has_signalled)
-            if self._failure is None or is_cause:
-                self._failure = (rank, status)
-            self._begin_ending()
+            del self._live[name]
+            if status != 0:
+                self._note_failure(name, process.pid, status)
+
+    def _note_failure(self, name: str, pid: int, status: int) -> None:
+        if self._failure is None and self._stop_signal == 0:
+            self._failure = (name, pid, status)
+        elif (not self._has_signalled and self._failure is not None and self._failure[2] > 0
+              and status < 0):
+            # Who ends with a status may do so because a signal has ended another, and be done sooner
+            # than the kernel with the other.
+            self._failure = (name, pid, status)
+        self._begin_ending()
 
     def _begin_ending(self) -> None:
         if self._deadline is None:
@@ -131,24 +132,23 @@ class Supervisor:
 
     def _escalate(self) -> None:
         number = self._stages.pop(0) if self._stages else signal.SIGKILL
-        ranks = ", ".join(str(rank) for rank in sorted(self._live))
-        say(f"{'terminating' if number == signal.SIGTERM else 'killing'} {self._name} {ranks}")
+        say(f"{'terminating' if number == signal.SIGTERM else 'killing'} {', '.join(self._live)}")
         self._signal_live(number)
         self._deadline = time.monotonic() + SECONDS_TO_TERMINATE
 
     def _signal_live(self, number: int) -> None:
         self._has_signalled = True
-        for rank in self._live:
+        for process in self._live.values():
             try:
-                os.killpg(self._processes[rank].pid, number)
+                os.killpg(process.pid, number)
             except ProcessLookupError:
                 pass
 
     def _explain(self) -> None:
-        rank, status = self._failure
+        name, pid, status = self._failure
         how = (f"was killed by signal {-status} ({signal.strsignal(-status)})" if status < 0
                else f"ended with status {status}")
-        say(f"{self._name} {rank} (pid {self._processes[rank].pid}) {how}")
+        say(f"{name} (pid {pid}) {how}")
 
 
 def say(line: str) -> None:

@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""perf/lab mpirun: an MPI program with one rank per host, started by the MPI's own launcher.
+
+The launcher runs on a host of its own, so that its talk with the hosts is no traffic among them, and
+reaches them through remote_shell in the place of ssh.
+
+MPICH 4.0 over UCX's TCP, as Debian 12 has it, may hang in MPI_Finalize: a rank that is done no longer
+answers those that are not. Programs avoid it by meeting in a few MPI_Barrier, a millisecond apart, before.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from ethernet_lab.counters import read_counts
+from ethernet_lab.errors import Unavailable
+from ethernet_lab.job import clean_environment, finish_job, first_input, meeting_variables
+from ethernet_lab.network import Network
+from ethernet_lab.output_reader import OutputReader
+from ethernet_lab.report import JobResult
+from ethernet_lab.supervisor import SignalGate, Supervisor
+
+REMOTE_SHELL = str(pathlib.Path(__file__).resolve().parent / "remote_shell")
+# The names that Debian gives to the launchers of both, wherever mpirun points.
+LAUNCHERS = {"openmpi": ("mpirun.openmpi", "openmpi-bin"), "mpich": ("mpirun.mpich", "mpich")}
+
+
+def find_launcher(mpi: str) -> str:
+    program, package = LAUNCHERS[mpi]
+    path = shutil.which(program)
+    if path is None:
+        raise Unavailable(f"there is no {program} here: install {package}")
+    return path
+
+
+def run_mpi_job(network: Network, gate: SignalGate, mpi: str, mpi_arguments: list[str],
+                command: list[str], grace_seconds: float) -> JobResult:
+    """Runs the command as one MPI job until it has ended."""
+    hosts_file = network.folder / "hosts.json"
+    hosts_file.write_text(json.dumps({host.address: host.enter([]) for host in network.hosts}))
+    environment = clean_environment() | meeting_variables(network)
+    environment["LAB_HOSTS_FILE"] = str(hosts_file)
+    if mpi == "mpich":
+        # It would take the other hosts' memory for its own, and loopback for a way to them.
+        environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"} | environment
+    arguments = _openmpi_arguments if mpi == "openmpi" else _mpich_arguments
+    launch = [find_launcher(mpi), *arguments(network), *mpi_arguments, *command]
+
+    supervisor = Supervisor(gate, grace_seconds)
+    before = read_counts(network)
+    process = supervisor.start("mpirun", network.launcher.enter(launch), environment,
+                               stdin=first_input(), stdout=subprocess.PIPE)
+    reader = OutputReader(process.stdout, sys.stdout.fileno(), gate)
+    return finish_job(network, supervisor, reader, before)
+
+
+def _openmpi_arguments(network: Network) -> list[str]:
+    parameters = {
+        "plm_rsh_agent": REMOTE_SHELL,
+        "plm_rsh_no_tree_spawn": "1",
+        "orte_tmpdir_base": str(network.folder),  # what it leaves goes with the lab
+        "oob_tcp_if_include": "eth0",
+        "pml": "ob1",
+        "btl": "tcp,self",
+        "btl_tcp_if_include": "eth0",
+    }
+    arguments = ["--allow-run-as-root", "--bind-to", "none", "-np", str(len(network.hosts)),
+                 "-H", ",".join(f"{host.address}:1" for host in network.hosts)]
+    for name, value in parameters.items():
+        arguments += ["--mca", name, value]
+    return arguments
+
+
+def _mpich_arguments(network: Network) -> list[str]:
+    return ["-launcher", "ssh", "-launcher-exec", REMOTE_SHELL, "-iface", "eth0",
+            "-n", str(len(network.hosts)), "-ppn", "1",
+            "-hosts", ",".join(host.address for host in network.hosts)]
