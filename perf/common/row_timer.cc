@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "perf/common/bursts.h"
+#include "perf/common/comm_stats.h"
 #include "perf/common/elements.h"
 #include "perf/common/error.h"
 
@@ -33,13 +34,6 @@ struct RankSamples {
   Sample in_place;
   Sample dense;
 };
-
-onebitCommStats_t StatsOf(onebitComm_t comm) {
-  onebitCommStats_t stats{};
-  stats.size = sizeof(stats);
-  Check(onebitCommGetStats(comm, &stats), "onebitCommGetStats");
-  return stats;
-}
 
 // The calls of one rank, on its thread.
 class RankTimer {

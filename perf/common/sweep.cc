@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "perf/common/comm_stats.h"
 #include "perf/common/elements.h"
 #include "perf/common/error.h"
 #include "perf/common/json_report.h"
@@ -209,7 +210,10 @@ int RunOptions(const Options& options, const Collective& collective,
     if (!ranks) ranks = MakeRanks(options);
     sweep.emplace(collective, options, *ranks, output.json());
     sweep->Run();
+    const std::vector<SentTotal> sent =
+        ranks->GatherFromAll([&](int rank) { return SentBy(ranks->state(rank).comm.get()); });
     ranks->Finish();
+    output.ReportSent(sent);
   } catch (const std::exception& error) {
     output.Fail(error.what(), wrong(), bus_gbps());
     throw;

@@ -25,6 +25,10 @@ SweepOutput::SweepOutput(const Options& options, std::string_view tool,
   std::fflush(stdout);
 }
 
+void SweepOutput::ReportSent(std::span<const SentTotal> ranks) {
+  if (is_speaker_) fmt::print("{}", SentText(ranks));
+}
+
 void SweepOutput::Finish(uint64_t wrong, double bus_gbps) {
   if (is_speaker_) fmt::print("{}", FooterText(tool_, wrong, bus_gbps));
   Write(wrong, bus_gbps);

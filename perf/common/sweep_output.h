@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "perf/common/comm_stats.h"
 #include "perf/common/host.h"
 #include "perf/common/json_report.h"
 #include "perf/common/options.h"
@@ -26,6 +27,8 @@ class SweepOutput {
   // No value where no report is wanted of this process.
   std::optional<JsonReport>& json() { return json_; }
 
+  // What each rank has sent in the whole run.
+  void ReportSent(std::span<const SentTotal> ranks);
   void Finish(uint64_t wrong, double bus_gbps);
   // The report has the rows so far and the reason why there are no more.
   void Fail(const std::string& error, uint64_t wrong, double bus_gbps);

@@ -33,10 +33,7 @@ void Check(onebitResult_t result, const char* call) {
 
 /** What collectives have taken so far. */
 double CallSeconds(onebitComm_t comm) {
-  onebitCommStats_t stats{};
-  stats.size = sizeof(stats);
-  Check(onebitCommGetStats(comm, &stats), "onebitCommGetStats");
-  return static_cast<double>(stats.call_ns) * 1e-9;
+  return static_cast<double>(perf::StatsOf(comm).call_ns) * 1e-9;
 }
 
 /** Multiplies whole words: a comparison of replicas must not cost more than the step it checks. */
@@ -193,9 +190,7 @@ void RankWorker::ReadStats() {
   optimizer_stats_ = {};
   optimizer_stats_.size = sizeof(optimizer_stats_);
   Check(onebitOptimizerGetStats(optimizer_.get(), &optimizer_stats_), "onebitOptimizerGetStats");
-  onebitCommStats_t stats{};
-  stats.size = sizeof(stats);
-  Check(onebitCommGetStats(comm_, &stats), "onebitCommGetStats");
+  const onebitCommStats_t stats = perf::StatsOf(comm_);
   const double call_seconds = static_cast<double>(stats.call_ns) * 1e-9 - exchange_seconds_;
   seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
   seconds_.wire = call_seconds - seconds_.codec;

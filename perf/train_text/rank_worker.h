@@ -14,6 +14,7 @@
 
 #include "onebit/onebit.h"
 #include "onebit/optim.h"
+#include "perf/common/comm_stats.h"
 #include "perf/train_text/gradient_buffer.h"
 #include "perf/train_text/model.h"
 #include "perf/train_text/options.h"
@@ -72,6 +73,7 @@ class RankWorker {
   std::span<const float> parameters() const { return parameters_; }
   uint64_t parameter_hash() const;
   const PhaseSeconds& seconds() const { return seconds_; }
+  perf::SentTotal sent() const { return perf::SentBy(comm_); }
   const onebitOptimizerStats_t& optimizer_stats() const { return optimizer_stats_; }
   /** The step that is running, or the last one. */
   int current_step() const { return current_step_; }

@@ -140,7 +140,7 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
       "rest\n",
       TotalBytes(result), seconds.total, seconds.compute, seconds.optimizer, seconds.codec,
       seconds.wire);
-  return text;
+  return text + perf::SentText(result.sent_by_rank);
 }
 
 std::string ToJson(const TrainOptions& options, const Corpus& corpus, const TrainResult& result) {

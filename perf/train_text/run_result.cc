@@ -10,6 +10,7 @@ namespace onebit::train {
 RankSummary SummaryOf(const RankWorker& worker) {
   return {.parameters = perf::HashBytes(std::as_bytes(worker.parameters())),
           .bytes_sent = worker.optimizer_stats().bytes_sent,
+          .sent = worker.sent(),
           .seconds = worker.seconds()};
 }
 
@@ -48,6 +49,7 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
   const double share = 1.0 / static_cast<double>(ranks.size());
   for (const RankSummary& rank : ranks) {
     result.bytes_sent_by_rank.push_back(rank.bytes_sent);
+    result.sent_by_rank.push_back(rank.sent);
     result.seconds.compute += share * rank.seconds.compute;
     result.seconds.optimizer += share * rank.seconds.optimizer;
     result.seconds.codec += share * rank.seconds.codec;

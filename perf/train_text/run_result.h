@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "perf/common/comm_stats.h"
 #include "perf/common/rank_exchange.h"
 #include "perf/train_text/rank_worker.h"
 #include "perf/train_text/trainer.h"
@@ -15,7 +16,8 @@ namespace onebit::train {
 /** What is told of a rank once it is done. It travels between processes as it is. */
 struct RankSummary {
   perf::BytesHash parameters;
-  uint64_t bytes_sent = 0;
+  uint64_t bytes_sent = 0;  // in the steps
+  perf::SentTotal sent;     // in all
   PhaseSeconds seconds;
 };
 

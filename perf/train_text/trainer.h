@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "perf/common/comm_stats.h"
 #include "perf/train_text/options.h"
 #include "perf/train_text/text_corpus.h"
 
@@ -43,9 +44,10 @@ struct TrainResult {
   std::optional<double> heldout_loss;  // nats per byte; none after a divergence
   size_t heldout_positions = 0;
   size_t parameter_count = 0;
-  uint64_t parameter_hash = 0;               // FNV-1a of the final parameters
-  std::vector<uint64_t> bytes_sent_by_rank;  // in all steps
-  std::optional<uint64_t> frozen_at;         // the step whose variance was kept
+  uint64_t parameter_hash = 0;                // FNV-1a of the final parameters
+  std::vector<uint64_t> bytes_sent_by_rank;   // in all steps
+  std::vector<perf::SentTotal> sent_by_rank;  // with what ranks tell each other besides
+  std::optional<uint64_t> frozen_at;          // the step whose variance was kept
   uint64_t skipped_steps = 0;
   PhaseSeconds seconds;
 };

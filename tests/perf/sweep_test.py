@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -61,6 +62,10 @@ def check_table(stdout: str, rows: list[dict]) -> None:
     assert [int(line[0]) for line in lines] == [row["size"] for row in rows], stdout
     assert all(len(line) == 17 for line in lines), stdout
     assert "# Out of bounds values : 0 OK" in stdout, stdout
+    sent = re.findall(r"^#   rank (\d+) sent (\d+) bytes in (\d+) messages$", stdout, re.MULTILINE)
+    assert [int(rank) for rank, _, _ in sent] == list(range(RANKS)), stdout
+    # Two timed calls at least of each row, and both phases of a row.
+    assert max(int(count) for _, count, _ in sent) > 2 * sum(row["wire_bytes"] for row in rows), sent
 
 
 def main() -> None:
