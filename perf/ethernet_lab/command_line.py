@@ -7,14 +7,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ethernet_lab import network
+from ethernet_lab import namespaces
 from ethernet_lab.errors import EXIT_FAILED, LabError, UsageError
 from ethernet_lab.guard import Guard
 from ethernet_lab.job import run_job
-from ethernet_lab.mpi_job import LAUNCHERS, find_launcher, run_mpi_job
-from ethernet_lab.network import Network
+from ethernet_lab.mpi_job import LAUNCHERS, MpiLauncher
+from ethernet_lab.network import Network, remove_abandoned
 from ethernet_lab.rates import Rate
-from ethernet_lab.report import report
+from ethernet_lab.report import open_json, report
 from ethernet_lab.supervisor import SignalGate, say
 
 MAX_HOSTS = 64
@@ -98,24 +98,27 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    rate = Rate.parse(options.rate)
-    with SignalGate() as gate, Guard(), Network(options.hosts, rate) as hosts:
-        result = run_job(hosts, gate, [options.program, *options.program_arguments], options.grace)
-    report(result, options.json)
-    return result.status
+    return _on_lab(options, run_job)
 
 
 def _mpirun(options: argparse.Namespace) -> int:
+    launcher = MpiLauncher(options.mpi, options.mpi_arg)
+    return _on_lab(options, launcher.run_job, has_launcher=True)
+
+
+def _on_lab(options: argparse.Namespace, run, has_launcher: bool = False) -> int:
+    """Makes the lab, runs the job, and reports."""
     rate = Rate.parse(options.rate)
-    find_launcher(options.mpi)
-    with SignalGate() as gate, Guard(), Network(options.hosts, rate, has_launcher=True) as hosts:
-        result = run_mpi_job(hosts, gate, options.mpi, options.mpi_arg,
-                             [options.program, *options.program_arguments], options.grace)
-    report(result, options.json)
+    namespaces.require_support()
+    json_file = open_json(options.json)
+    command = [options.program, *options.program_arguments]
+    with SignalGate() as gate, Guard(), Network(options.hosts, rate, has_launcher) as network:
+        result = run(network, gate, command, options.grace)
+    report(result, json_file)
     return result.status
 
 
 def _clean(_: argparse.Namespace) -> int:
-    for name in network.remove_abandoned():
+    for name in remove_abandoned():
         print(f"removed {name}")
     return 0

@@ -5,8 +5,9 @@
 The launcher runs on a host of its own, so that its talk with the hosts is no traffic among them, and
 reaches them through remote_shell in the place of ssh.
 
-MPICH 4.0 over UCX's TCP, as Debian 12 has it, may hang in MPI_Finalize: a rank that is done no longer
-answers those that are not. Programs avoid it by meeting in a few MPI_Barrier, a millisecond apart, before.
+MPICH 4.0 over UCX's TCP, as Debian 12 has it, hangs in MPI_Finalize more often than not, in the lab or
+without it: every rank there asks all others for an acknowledgement, and one that has its own no longer
+answers. A program avoids it with MPI_Barrier, fflush and _exit(0) instead, which mpirun takes for success.
 """
 
 from __future__ import annotations
@@ -30,33 +31,39 @@ REMOTE_SHELL = str(pathlib.Path(__file__).resolve().parent / "remote_shell")
 LAUNCHERS = {"openmpi": ("mpirun.openmpi", "openmpi-bin"), "mpich": ("mpirun.mpich", "mpich")}
 
 
-def find_launcher(mpi: str) -> str:
-    program, package = LAUNCHERS[mpi]
-    path = shutil.which(program)
-    if path is None:
-        raise Unavailable(f"there is no {program} here: install {package}")
-    return path
+class MpiLauncher:
+    """Of one MPI, with arguments of the user's for it."""
 
+    def __init__(self, mpi: str, arguments: list[str]):
+        program, package = LAUNCHERS[mpi]
+        path = shutil.which(program)
+        if path is None:
+            raise Unavailable(f"there is no {program} here: install {package}")
+        self._path = path
+        self._arguments = arguments
+        self._is_openmpi = mpi == "openmpi"
 
-def run_mpi_job(network: Network, gate: SignalGate, mpi: str, mpi_arguments: list[str],
-                command: list[str], grace_seconds: float) -> JobResult:
-    """Runs the command as one MPI job until it has ended."""
-    hosts_file = network.folder / "hosts.json"
-    hosts_file.write_text(json.dumps({host.address: host.enter([]) for host in network.hosts}))
-    environment = clean_environment() | meeting_variables(network)
-    environment["LAB_HOSTS_FILE"] = str(hosts_file)
-    if mpi == "mpich":
-        # It would take the other hosts' memory for its own, and loopback for a way to them.
-        environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"} | environment
-    arguments = _openmpi_arguments if mpi == "openmpi" else _mpich_arguments
-    launch = [find_launcher(mpi), *arguments(network), *mpi_arguments, *command]
+    def run_job(self, network: Network, gate: SignalGate, command: list[str],
+                grace_seconds: float) -> JobResult:
+        """Runs the command as one MPI job until it has ended."""
+        hosts_file = network.folder / "hosts.json"
+        hosts_file.write_text(json.dumps({host.address: host.enter([]) for host in network.hosts}))
+        environment = clean_environment() | meeting_variables(network)
+        environment["LAB_HOSTS_FILE"] = str(hosts_file)
+        if self._is_openmpi:
+            own_arguments = _openmpi_arguments(network)
+        else:
+            own_arguments = _mpich_arguments(network)
+            # It would take the other hosts' memory for its own, and loopback for a way to them.
+            environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"} | environment
+        launch = [self._path, *own_arguments, *self._arguments, *command]
 
-    supervisor = Supervisor(gate, grace_seconds)
-    before = read_counts(network)
-    process = supervisor.start("mpirun", network.launcher.enter(launch), environment,
-                               stdin=first_input(), stdout=subprocess.PIPE)
-    reader = OutputReader(process.stdout, sys.stdout.fileno(), gate)
-    return finish_job(network, supervisor, reader, before)
+        supervisor = Supervisor(gate, grace_seconds)
+        before = read_counts(network)
+        process = supervisor.start("mpirun", network.launcher.enter(launch), environment,
+                                   stdin=first_input(), stdout=subprocess.PIPE)
+        reader = OutputReader(process.stdout, sys.stdout.fileno(), gate)
+        return finish_job(network, supervisor, reader, before)
 
 
 def _openmpi_arguments(network: Network) -> list[str]:

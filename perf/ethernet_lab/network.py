@@ -47,7 +47,6 @@ class Network:
     """
 
     def __init__(self, hosts: int, rate: Rate, has_launcher: bool = False):
-        namespaces.require_support()
         self.name = LabName.of_this_process()
         self.rate = rate
         self.hosts = [Host(self.name, index, f"host{index}") for index in range(hosts)]

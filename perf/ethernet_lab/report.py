@@ -7,8 +7,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from typing import IO
 
 from ethernet_lab.counters import LinkCounts
+from ethernet_lab.errors import UsageError
 from ethernet_lab.output_reader import LibraryCount
 from ethernet_lab.rates import Rate
 
@@ -51,7 +53,17 @@ class JobResult:
                          for row in rows)
 
 
-def report(result: JobResult, json_file: str | None) -> None:
+def open_json(path: str | None) -> IO[str] | None:
+    """Before the run: nobody wants to learn after it that its result cannot be written."""
+    if path is None:
+        return None
+    try:
+        return open(path, "w", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--json: {error}") from error
+
+
+def report(result: JobResult, json_file: IO[str] | None) -> None:
     """The table on standard error, so that standard output stays the program's."""
     try:
         print(f"# {len(result.links)} hosts, {result.rate.text} each way; frames on the links from the "
@@ -59,6 +71,6 @@ def report(result: JobResult, json_file: str | None) -> None:
     except OSError:
         pass  # nobody reads it
     if json_file is not None:
-        with open(json_file, "w", encoding="utf-8") as file:
-            json.dump(result.as_json(), file, indent=2)
-            file.write("\n")
+        with json_file:
+            json.dump(result.as_json(), json_file, indent=2)
+            json_file.write("\n")
