@@ -99,6 +99,17 @@ CLI::Validator NotNegative() {
       "");
 }
 
+/** A number in (0, 100]. */
+CLI::Validator Percent() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double number = -1;
+        const bool is_fine = CLI::detail::lexical_cast(text, number) && number > 0 && number <= 100;
+        return is_fine ? "" : text + " is not more than 0 and at most 100";
+      },
+      "");
+}
+
 /** A number in [0, 1). */
 CLI::Validator Decay() {
   return CLI::Validator(
@@ -146,6 +157,11 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
   app.add_option("--text", options.text_path, "File or directory to learn from")
       ->capture_default_str();
   app.add_option("--json", options.json_path, "Write the results to this file")->type_name("FILE");
+  app.add_option("--eval-every", options.evaluate_every_percent,
+                 "Evaluate the held-out text every so many percent of the steps, for --json; the\n"
+                 "time it takes is not counted")
+      ->check(Percent())
+      ->type_name("PERCENT");
   app.add_flag("--check-replicas", options.check_replicas,
                "Compare the parameters of all ranks after every step, not only at the end");
 }

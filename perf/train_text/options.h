@@ -54,6 +54,7 @@ struct TrainOptions {
   // The report.
   std::string json_path;  // empty: none
   bool check_replicas = false;
+  double evaluate_every_percent = 0;  // of the steps; 0: only at the end
 
   /** The step after which the variance is frozen: the option, or its default. */
   int64_t freeze_step() const;

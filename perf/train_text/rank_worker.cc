@@ -12,6 +12,7 @@
 
 #include "onebit/onebit.hpp"
 #include "perf/common/rank_exchange.h"
+#include "perf/train_text/evaluation_schedule.h"
 #include "perf/train_text/lr_schedule.h"
 
 namespace onebit::train {
@@ -78,6 +79,12 @@ double SharedRun::MeanLoss(int step) const {
   return sum / options.ranks;
 }
 
+double SharedRun::HeldoutLoss() const {
+  double sum = 0;
+  for (const double batch_sum : heldout_sums) sum += batch_sum;
+  return sum / static_cast<double>(heldout_positions.size());
+}
+
 RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
     : shared_(shared),
       comm_(comm),
@@ -129,18 +136,35 @@ void RankWorker::CreateOptimizer() {
 
 void RankWorker::Run() {
   if (shared_.are_ranks_processes) exchange_seconds_ = CallSeconds(comm_);  // before the first step
-  const Clock::time_point start = Clock::now();
-  for (int step = 0; step < shared_.options.steps && !has_diverged_; ++step) {
+  const TrainOptions& options = shared_.options;
+  const EvaluationSchedule evaluations{options.evaluate_every_percent, options.steps};
+  Clock::time_point start = Clock::now();  // or the end of the last evaluation
+  for (int step = 0; step < options.steps && !has_diverged_; ++step) {
     current_step_ = step;
     if (shared_.hooks.before_step) shared_.hooks.before_step(rank_, step);
     RunStep(step);
     if (rank_ == 0 && shared_.hooks.on_step) shared_.hooks.on_step(step + 1, steps_.back());
+    if (has_diverged_ || !evaluations.IsDue(step + 1)) continue;
+    seconds_.total += SecondsSince(start);
+    Evaluate();
+    evaluations_.push_back({step + 1, seconds_.total, shared_.HeldoutLoss()});
+    start = Clock::now();
   }
-  seconds_.total = SecondsSince(start);
+  seconds_.total += SecondsSince(start);
   ReadStats();
-  if (has_diverged_) return;
+  if (!has_diverged_ && evaluations_.empty()) Evaluate();  // else the last step was evaluated
+}
+
+void RankWorker::Evaluate() {
   EvaluateShare();
-  if (shared_.are_ranks_processes) ExchangeShares();
+  const double before = CallSeconds(comm_);
+  if (shared_.are_ranks_processes) {
+    ExchangeShares();
+  } else {
+    // All shares are there, and remain until all ranks have entered the next step's collective.
+    Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
+  }
+  exchange_seconds_ += CallSeconds(comm_) - before;
 }
 
 void RankWorker::DrawBatch(int step) {

@@ -56,6 +56,9 @@ struct SharedRun {
   /** Mean over the ranks, in rank order; valid on every rank once the step's collectives returned.
    */
   double MeanLoss(int step) const;
+
+  /** Nats per byte, from the sums of all batches. */
+  double HeldoutLoss() const;
 };
 
 /** Driven by one thread, its rank's. All functions throw OnebitError or what hooks throw. */
@@ -64,11 +67,13 @@ class RankWorker {
   /** `comm` is borrowed and outlives the worker. */
   RankWorker(SharedRun& shared, onebitComm_t comm, int rank);
 
-  /** All steps, then the held-out text, of which this rank evaluates its share. */
+  /** All steps, then and now the held-out text, of which this rank evaluates its share. */
   void Run();
 
   // Results, valid after Run.
   const std::vector<StepRecord>& steps() const { return steps_; }
+  /** Their seconds are of this rank's clock. */
+  const std::vector<Evaluation>& evaluations() const { return evaluations_; }
   bool has_diverged() const { return has_diverged_; }
   std::span<const float> parameters() const { return parameters_; }
   uint64_t parameter_hash() const;
@@ -87,6 +92,7 @@ class RankWorker {
   void DrawBatch(int step);
   void RunStep(int step);
   void ReadStats();
+  void Evaluate();
   void EvaluateShare();
   void ExchangeStep(size_t first_slot);
   void ExchangeShares();
@@ -104,6 +110,7 @@ class RankWorker {
   int current_step_ = 0;
   bool has_diverged_ = false;
   std::vector<StepRecord> steps_;
+  std::vector<Evaluation> evaluations_;
   PhaseSeconds seconds_;
   double exchange_seconds_ = 0;  // inside collectives that are not training
   onebitOptimizerStats_t optimizer_stats_{};

@@ -168,6 +168,12 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
                              {"stage", StageName(step)},
                              {"skipped", step.is_skipped}});
   }
+  json["evaluations"] = nlohmann::ordered_json::array();
+  for (const Evaluation& evaluation : result.evaluations) {
+    json["evaluations"].push_back({{"step", evaluation.step},
+                                   {"seconds", evaluation.seconds},
+                                   {"heldout_loss", evaluation.heldout_loss}});
+  }
   // Not `optional` as it is: a conversion to JSON exists from the next major version on only.
   json["heldout_loss"] = nullptr;
   json["diverged_at"] = nullptr;

@@ -34,6 +34,7 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
                         std::span<const RankSummary> ranks) {
   TrainResult result;
   result.steps = worker.steps();
+  result.evaluations = worker.evaluations();
   result.parameter_count = worker.parameters().size();
   result.parameter_hash = worker.parameter_hash();
   result.skipped_steps = worker.optimizer_stats().skipped;
@@ -41,10 +42,8 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
   if (worker.has_diverged()) {
     result.diverged_at = static_cast<int>(result.steps.size());
   } else {
-    double sum = 0;
-    for (const double batch_sum : shared.heldout_sums) sum += batch_sum;
     result.heldout_positions = shared.heldout_positions.size();
-    result.heldout_loss = sum / static_cast<double>(result.heldout_positions);
+    result.heldout_loss = shared.HeldoutLoss();
   }
   const double share = 1.0 / static_cast<double>(ranks.size());
   for (const RankSummary& rank : ranks) {

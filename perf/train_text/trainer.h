@@ -29,6 +29,13 @@ struct StepRecord {
   bool is_skipped = false;  // a gradient overflowed
 };
 
+/** The held-out text after a step. */
+struct Evaluation {
+  int step = 0;        // steps done
+  double seconds = 0;  // of training so far, on rank 0; evaluations are not in it
+  double heldout_loss = 0;
+};
+
 /** Where the time of the steps went, in seconds, mean over the ranks. Evaluation is not in it. */
 struct PhaseSeconds {
   double compute = 0;    // batches and gradients
@@ -39,9 +46,10 @@ struct PhaseSeconds {
 };
 
 struct TrainResult {
-  std::vector<StepRecord> steps;       // ends with the step that diverged, if one did
-  std::optional<int> diverged_at;      // number of that step; the first is 1
-  std::optional<double> heldout_loss;  // nats per byte; none after a divergence
+  std::vector<StepRecord> steps;        // ends with the step that diverged, if one did
+  std::vector<Evaluation> evaluations;  // with --eval-every, until the run diverged
+  std::optional<int> diverged_at;       // number of that step; the first is 1
+  std::optional<double> heldout_loss;   // nats per byte; none after a divergence
   size_t heldout_positions = 0;
   size_t parameter_count = 0;
   uint64_t parameter_hash = 0;                // FNV-1a of the final parameters

@@ -55,6 +55,17 @@ def without_times(report: dict) -> dict:
     return {name: value for name, value in report.items() if name != "seconds"}
 
 
+def check_evaluations(report: dict, stdout: str, plain: dict) -> None:
+    evaluations = report["evaluations"]
+    assert [evaluation["step"] for evaluation in evaluations] == [5, 10, 15, 20], report
+    assert evaluations[-1]["heldout_loss"] == report["heldout_loss"] == plain["heldout_loss"], report
+    seconds = [0] + [evaluation["seconds"] for evaluation in evaluations]
+    assert seconds == sorted(seconds), report
+    # The total is a mean over the ranks, who leave the last step about together.
+    assert abs(seconds[-1] - report["seconds"]["total"]) < 0.1, report
+    assert "#   rank 1 sent " in stdout, stdout
+
+
 def check_diverged(report: dict, stdout: str) -> None:
     assert report["heldout_loss"] is None, report
     assert report["diverged_at"] == len(report["steps"]) <= 20, report
@@ -67,6 +78,9 @@ def check_errors(tool: str, folder: Folder) -> None:
     assert usage.returncode == 2 and "--no-such-option" in usage.stderr, usage
     unwritable = run(tool, *text, "--json", "/nonexistent/folder/x.json")
     assert unwritable.returncode == 2 and "/nonexistent/folder/x.json" in unwritable.stderr, unwritable
+    for percent in ("0", "101", "nan", "x"):
+        wrong = run(tool, *text, "--eval-every", percent)
+        assert wrong.returncode == 2 and "--eval-every" in wrong.stderr, wrong
     missing = run(tool, "--text", str(folder.path / "missing"))
     assert missing.returncode == 1 and "no such file" in missing.stderr, missing
     unknown = run(tool, *text, *SMALL, ONEBIT_NO_SUCH_SETTING="1")
@@ -84,6 +98,8 @@ def main() -> None:
 
         adam, _ = folder.report(tool, "--optimizer", "adam")
         assert adam["mode"] == "dense" and adam["frozen_at"] is None and adam["nranks"] == 4, adam
+        assert adam["evaluations"] == [], adam
+        check_evaluations(*folder.report(tool, "-t", "2", "--seed", "5", "--eval-every", "25"), first)
         check_diverged(*folder.report(tool, "--lr", "1e6", "--warmup", "0"))
         check_errors(tool, folder)
 

@@ -147,6 +147,53 @@ TEST(TrainerTest, LearnsInBothStages) {
   EXPECT_LT(*result.heldout_loss, result.steps[19].loss - 1);
 }
 
+TEST(TrainerTest, EvaluationsAlongTheWayChangeNothing) {
+  const Corpus corpus = SmallCorpus();
+  TrainOptions options = SmallOptions(3);
+  const TrainResult without = Train(options, corpus);
+  options.evaluate_every_percent = 10;
+  const TrainResult with = Train(options, corpus);
+  EXPECT_TRUE(without.evaluations.empty());
+  EXPECT_EQ(without.parameter_hash, with.parameter_hash);
+  EXPECT_EQ(Losses(without), Losses(with));
+  EXPECT_EQ(without.bytes_sent_by_rank, with.bytes_sent_by_rank);
+  EXPECT_EQ(without.heldout_loss, with.heldout_loss);
+
+  ASSERT_EQ(with.evaluations.size(), 10U);
+  double seconds = 0;
+  for (size_t i = 0; i < with.evaluations.size(); ++i) {
+    EXPECT_EQ(with.evaluations[i].step, 2 * static_cast<int>(i + 1));
+    EXPECT_GT(with.evaluations[i].seconds, seconds);
+    seconds = with.evaluations[i].seconds;
+  }
+  EXPECT_EQ(with.evaluations.back().heldout_loss, with.heldout_loss);
+}
+
+TEST(TrainerTest, AnEvaluationIsThatOfARunThatEndsThere) {
+  const Corpus corpus = SmallCorpus();
+  TrainOptions options = SmallOptions(2);
+  options.evaluate_every_percent = 50;
+  options.lr = 1e-3;
+  options.warmup_steps = options.steps;  // or the rate of a shorter run would be another
+  options.freeze = 4;
+  const TrainResult whole = Train(options, corpus);
+  options.lr *= 0.5;
+  options.steps = options.warmup_steps = options.steps / 2;
+  const TrainResult half = Train(options, corpus);
+  ASSERT_EQ(whole.evaluations.size(), 2U);
+  EXPECT_EQ(whole.evaluations[0].heldout_loss, half.heldout_loss);
+}
+
+TEST(TrainerTest, ARunThatDivergesIsNotEvaluatedAnyMore) {
+  TrainOptions options = SmallOptions(2);
+  options.evaluate_every_percent = 1;
+  options.lr = 1e6;
+  options.warmup_steps = 0;
+  const TrainResult result = Train(options, SmallCorpus());
+  ASSERT_TRUE(result.diverged_at.has_value());
+  EXPECT_EQ(result.evaluations.size(), static_cast<size_t>(*result.diverged_at - 1));
+}
+
 /** Number of ranks, and what differs from a small run. */
 struct Variant {
   int ranks;
