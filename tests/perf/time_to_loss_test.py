@@ -1,0 +1,117 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""perf/time_to_loss: its arithmetic, and small runs: time_to_loss_test.py TRAIN_TEXT"""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+import lab_case
+
+PERF = pathlib.Path(__file__).resolve().parents[2] / "perf"
+sys.path.insert(0, str(PERF))
+
+from time_to_loss_result import Run, table  # pylint: disable=wrong-import-position
+
+BUILD = ""
+SMALL = ["--hidden", "32,32", "--batch", "16", "--warmup", "4"]
+
+
+def run_of(optimizer: str, losses: list, final: float | None) -> Run:
+    evaluations = [{"step": 10 * i, "seconds": float(i), "heldout_loss": loss}
+                   for i, loss in enumerate(losses, start=1)]
+    training = {"evaluations": evaluations, "heldout_loss": final, "bytes_sent_per_rank": 7,
+                "diverged_at": None if final else 31, "seconds": {"total": 9.0}}
+    links = [{"sent_bytes": 1}, {"sent_bytes": 5_000_000}]
+    return Run("1gbit", optimizer, training, {"links": links, "rate_bits_per_second": 10**9})
+
+
+class ResultTest(unittest.TestCase):
+    def test_the_first_evaluation_at_the_target_counts(self):
+        run = run_of("adam", [5.0, 2.0, 2.5, 1.9], 1.9)
+        self.assertEqual(run.first_at(2.0)["step"], 20)
+        self.assertEqual(run.first_at(1.95)["step"], 40)
+        self.assertIsNone(run.first_at(1.8))
+
+    def test_a_loss_that_is_no_number_reaches_nothing(self):
+        self.assertEqual(run_of("adam", [None, 1.0], 1.0).first_at(2.0)["step"], 20)
+
+    def test_the_table_says_what_was_never_reached(self):
+        target = 2.0
+        runs = [run_of("adam", [5.0, 4.0, 2.0], 1.96), run_of("onebit-adam", [1.9], 1.9)]
+        text = table([run.as_json(target) for run in runs])
+        self.assertRegex(text, r"adam +1\.9600 +2\.0000 +30 +3\.00 s +1\.00x +9\.00 s +5\.0 MB")
+        self.assertRegex(text, r"onebit-adam +1\.9000 +2\.0000 +10 +1\.00 s +3\.00x")
+        runs[1] = run_of("onebit-adam", [3.0, 2.1], None)
+        text = table([run.as_json(target) for run in runs])
+        self.assertRegex(text, r"onebit-adam +diverged at step 31 +2\.0000 +- +never reached +- ")
+
+
+class ToolTest(lab_case.LabTestCase):
+    def start_tool(self, *arguments: str) -> subprocess.Popen:
+        return subprocess.Popen([str(PERF / "time_to_loss"), "--build", BUILD, *arguments], text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env=self.environment)
+
+    def test_figures_are_those_of_the_runs(self):
+        path = self.folder / "out.json"
+        done = self.finish(self.start_tool(
+            "--hosts", "2", "--rates", "1gbit,200mbit", "--steps", "40", "--eval-every", "10",
+            "--factor", "1.2", "--freeze", "10", "--json", str(path), "--", *SMALL))
+        self.assertEqual(done.returncode, 0, done)
+        report = json.loads(path.read_text())
+        self.assertEqual((report["format"], report["version"]), ("onebit-time-to-loss", 1))
+        results = report["results"]
+        self.assertEqual([(result["rate"], result["optimizer"]) for result in results],
+                         [(rate, optimizer) for rate in ("1gbit", "200mbit")
+                          for optimizer in ("adam", "onebit-adam")])
+        for result in results:
+            self.assertEqual(len(result["evaluations"]), 10)
+            self.assertEqual(result["target_loss"], 1.2 * results[0]["final_loss"])
+            at = next(e for e in result["evaluations"] if e["heldout_loss"] <= result["target_loss"])
+            self.assertEqual((result["step_at_target"], result["seconds_to_target"]),
+                             (at["step"], at["seconds"]))
+            self.assertGreater(result["link_bytes"], result["bytes_sent_per_rank"])
+            self.assertIn(f"{at['seconds']:.2f} s", done.stdout)
+        # The rate changes times, not what is learned.
+        for fast, slow in zip(results[:2], results[2:]):
+            self.assertEqual(fast["final_loss"], slow["final_loss"])
+        self.assertLess(results[1]["bytes_sent_per_rank"], results[0]["bytes_sent_per_rank"] / 2)
+
+    def test_a_failed_run_is_shown(self):
+        done = self.finish(self.start_tool("--hosts", "2", "--steps", "4", "--", "--no-such-option"))
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+        self.assertIn("--no-such-option", done.stderr)
+        done = self.finish(self.start_tool("--hosts", "2", "--rates", "1gbit", "--steps", "20", "--",
+                                           *SMALL, "--lr", "1e6"))
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("dense Adam diverged", done.stderr)
+
+    def test_bad_usage_is_said(self):
+        for arguments, text in ((["--factor", "0.5"], "1 ... 10"), (["--steps", "x"], "--steps"),
+                                (["--build", "/nonexistent"], "train_text is missing"),
+                                (["--json", "/nonexistent/x.json"], "/nonexistent/x.json")):
+            with self.subTest(arguments=arguments):
+                done = self.finish(self.start_tool(*arguments))
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+                self.assertIn(text, done.stderr)
+
+    def test_nothing_is_left_after_a_signal(self):
+        tool = self.start_tool("--hosts", "2", "--steps", "100000", "--eval-every", "50", "--", *SMALL)
+        self.assertIn("running", tool.stderr.readline())
+        self.wait_for_file(pathlib.Path(self.folder / self.training_folder() / "training.json"))
+        tool.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(tool).returncode, 128 + signal.SIGTERM)
+        # tearDown looks for what is left.
+
+    def training_folder(self) -> str:
+        return next(path.name for path in self.folder.iterdir() if "time-to-loss" in path.name)
+
+
+if __name__ == "__main__":
+    lab_case.skip_without_lab()
+    BUILD = str(pathlib.Path(sys.argv.pop(1)).resolve().parents[1])
+    unittest.main()
