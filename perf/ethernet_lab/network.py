@@ -16,10 +16,11 @@ from ethernet_lab.rates import Rate
 
 BRIDGE = "switch"
 SECONDS_UNTIL_UP = 10
-# What a process of a host runs under, all of it replaced by the next (exec), so that it is one process:
-# it ends with the lab; it is in the host's network; it has its host name, and shares no memory with
-# other hosts, which would otherwise be the way that libraries choose.
-ENTER = 'hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"'
+# What a process of a host runs under, each replaced by the next (exec), so that it is one process: it
+# ends with the lab; it is in the host's network; it has its host name.
+NAME_ITSELF = 'hostname "$1" && shift && exec "$@"'
+# Memory of its own: that of other hosts would otherwise be the way that libraries choose.
+TAKE_MEMORY = ["unshare", "--ipc", "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
 
 
 class Host:
@@ -34,10 +35,14 @@ class Host:
         token = int(lab.token, 16)
         self.address = f"10.{64 + (token >> 8) % 64}.{token & 255}.{index + 1}"
 
-    def enter(self, command: list[str]) -> list[str]:
-        """The command line that runs `command` on this host."""
+    def enter(self, command: list[str], shares_memory: bool = False) -> list[str]:
+        """The command line that runs `command` on this host.
+
+        It shares memory with nobody, or with all others of the machine that share it.
+        """
         return ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.namespace,
-                "unshare", "--uts", "--ipc", "sh", "-c", ENTER, "sh", self.name, *command]
+                "unshare", "--uts", "sh", "-c", NAME_ITSELF, "sh", self.name,
+                *([] if shares_memory else TAKE_MEMORY), *command]
 
 
 class Network:

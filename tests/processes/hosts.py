@@ -1,70 +1,53 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts on one machine: network namespaces joined by a cable, each with a host name of its own."""
+"""Two hosts of perf/lab for several ranks each, with a container bridge as Docker leaves it."""
 
-import os
-import shutil
-import subprocess
-import time
+import pathlib
+import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "perf"))
 
-class Unavailable(Exception):
-    """This machine or user cannot make namespaces."""
+# pylint: disable=wrong-import-position
+from ethernet_lab.errors import Unavailable
+from ethernet_lab.namespaces import call, require_support
+from ethernet_lab.network import Host, Network
+from ethernet_lab.rates import Rate
+
+__all__ = ["TwoHosts", "Unavailable"]
 
 
 class TwoHosts:
-    """Host 0 is 10.77.0.1, host 1 is 10.77.0.2, both on eth0; gone when the block is left."""
+    """Hosts 0 and 1, on eth0; gone when the block is left."""
 
     def __init__(self):
-        self.names = [f"onebit-{os.getpid()}-{index}" for index in range(2)]
-        self.addresses = ["10.77.0.1", "10.77.0.2"]
+        require_support()
+        self._network = Network(2, Rate.parse("none"))
+        self.addresses = [host.address for host in self._network.hosts]
 
     def __enter__(self):
-        if not all(shutil.which(tool) for tool in ("ip", "unshare")):
-            raise Unavailable("ip or unshare is not installed (iproute2, util-linux)")
+        self._network.__enter__()
         try:
-            for name in self.names:
-                self._ip("netns", "add", name)
-            self._ip("link", "add", "eth0", "netns", self.names[0], "type", "veth",
-                     "peer", "name", "eth0", "netns", self.names[1])
-            for name, address in zip(self.names, self.addresses):
-                self._ip("-n", name, "link", "set", "lo", "up")
-                self._ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
-                self._ip("-n", name, "link", "set", "eth0", "up")
-                self._add_container_bridge(name)
-            for name in self.names:
-                self._wait_until_up(name)
-        except subprocess.CalledProcessError as error:
+            for host in self._network.hosts:
+                self._add_container_bridge(host)
+        except BaseException:
             self.__exit__()
-            raise Unavailable(f"no network namespaces here: {error.stderr.strip()}") from error
+            raise
         return self
 
     def __exit__(self, *_):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        self._network.__exit__()
 
     def on(self, index: int, command: list[str]) -> list[str]:
-        """The command line that runs `command` on a host."""
-        return ["ip", "netns", "exec", self.names[index], "unshare", "--uts", "sh", "-c",
-                f'hostname host{index} && exec "$@"', "sh", *command]
-
-    def _add_container_bridge(self, name: str):
-        """As Docker leaves it: the same address on every host, as fast as the network, no way out."""
-        self._ip("-n", name, "link", "add", "docker0", "type", "bridge")
-        self._ip("-n", name, "address", "add", "172.17.0.1/16", "dev", "docker0")
-        self._ip("-n", name, "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
-        self._ip("-n", name, "link", "set", "veth0", "master", "docker0")
-        for device in ("veth0", "veth1", "docker0"):
-            self._ip("-n", name, "link", "set", device, "up")
-
-    def _wait_until_up(self, name: str):
-        """TCP works a little before the kernel calls the link up, and UCX looks once."""
-        for _ in range(200):
-            if "state UP" in self._ip("-n", name, "link", "show", "eth0"):
-                return
-            time.sleep(0.02)
-        raise Unavailable("the cable between the namespaces does not come up")
+        """The command line that runs `command` on a host, whose ranks share memory."""
+        return self._network.hosts[index].enter(command, shares_memory=True)
 
     @staticmethod
-    def _ip(*arguments: str) -> str:
-        return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
+    def _add_container_bridge(host: Host):
+        """The same address on every host, as fast as the network, no way out."""
+        on = ("ip", "-n", host.namespace)
+        call(*on, "link", "add", "docker0", "type", "bridge")
+        call(*on, "address", "add", "172.17.0.1/16", "dev", "docker0")
+        call(*on, "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
+        call(*on, "link", "set", "veth0", "master", "docker0")
+        for device in ("veth0", "veth1", "docker0"):
+            call(*on, "link", "set", device, "up")

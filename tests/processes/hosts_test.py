@@ -52,7 +52,7 @@ def check_interface(two: hosts.TwoHosts, program: str):
     with start(two, [program, "1", "1000", "ef"], ONEBIT_SOCKET_IFNAME="eht0",
                ONEBIT_RENDEZVOUS="/tmp/onebit-hosts-test") as running:
         line = running.ranks[0].wait_for("onebitCommInitEnv", 10)
-        assert "eht0" in line and "eth0 (10.77.0.1)" in line, line
+        assert "eht0" in line and f"eth0 ({two.addresses[0]})" in line, line
     with start(two, [program, "3", "1000", "ef"], ONEBIT_SOCKET_IFNAME="=eth0") as running:
         for rank in running.ranks:
             result, _, text = rank.ended(20)
