@@ -16,6 +16,7 @@ from ethernet_lab.errors import LabError, Unavailable
 FOLDER = pathlib.Path("/run/netns")  # where ip(8) keeps them
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux"}
 SECONDS_TO_DIE = 5
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def require_support() -> None:
@@ -29,7 +30,7 @@ def require_support() -> None:
 
 def call(*command: str) -> str:
     """Runs ip or tc and returns what it prints."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _run(*command)
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
         raise LabError(f"{' '.join(command)}: {reason[-1]}")
@@ -45,7 +46,7 @@ def add(name: str) -> None:
 
 def delete(name: str) -> None:
     """Also when it is gone already."""
-    subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    _run("ip", "netns", "delete", name)
 
 
 def names() -> list[str]:
@@ -71,6 +72,15 @@ def kill_processes_in(namespaces: list[str]) -> None:
         if time.monotonic() > deadline:
             return  # one of them cannot die now, as in a system call on a dead file system
         time.sleep(0.01)
+
+
+def _run(*command: str) -> subprocess.CompletedProcess:
+    """A command that the terminal's Ctrl-C, which goes to the whole group, does not end half-way."""
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # inherited by the command
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def _identity(path: pathlib.Path) -> tuple[int, int] | None:

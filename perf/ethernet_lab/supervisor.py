@@ -18,8 +18,8 @@ import sys
 import time
 
 from ethernet_lab.errors import SIGNAL_STATUS
+from ethernet_lab.namespaces import STOP_SIGNALS
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SECONDS_TO_TERMINATE = 2
 
 
@@ -44,6 +44,8 @@ class SignalGate:
         signal.set_wakeup_fd(-1)
         for number, handler in self._former.items():
             signal.signal(number, handler)
+        for end in (self._read, self._write):
+            end.close()
 
     def wait(self, seconds: float | None) -> list[int]:
         """Signals that have come, at the latest after so long."""
@@ -54,8 +56,11 @@ class SignalGate:
             return []
 
     def poke(self, number: int) -> None:
-        """As if the signal had come. From any thread."""
-        self._write.send(bytes([number]))
+        """As if the signal had come. From any thread, and at any time."""
+        try:
+            self._write.send(bytes([number]))
+        except OSError:
+            pass  # the lab is at its end
 
 
 class Supervisor:

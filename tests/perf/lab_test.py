@@ -4,6 +4,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -110,6 +111,19 @@ class LabTest(lab_case.LabTestCase):
                 result = self.finish(lab)
                 self.assertEqual(result.returncode, 128 + number, result)
                 self.assertEqual(self.leftovers(), [])
+
+    def test_a_signal_while_the_lab_is_made_ends_it_as_any_other(self):
+        for hosts_made in (1, 8):
+            lab = subprocess.Popen([lab_case.LAB, "run", "--hosts", "16", "--rate", "1gbit", "--grace",
+                                    "0.3", "sleep", "60"], stdin=subprocess.DEVNULL, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=self.environment, process_group=0)
+            self.owners.append(lab.pid)
+            while len(list(pathlib.Path("/run/netns").glob(f"onebit-lab-{lab.pid}-*"))) <= hosts_made:
+                self.assertIsNone(lab.poll())
+            os.killpg(lab.pid, signal.SIGINT)  # as a terminal does
+            result = self.finish(lab)
+            self.assertEqual(result.returncode, 128 + signal.SIGINT, result)
 
     def test_a_second_signal_means_now(self):
         lab = self.start_waiting("trap '' TERM")
