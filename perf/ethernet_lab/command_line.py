@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import os
 
 from ethernet_lab import namespaces
 from ethernet_lab.errors import EXIT_FAILED, LabError, UsageError
@@ -31,6 +31,7 @@ Exit status: that of the first process that failed; 2 bad usage, 77 this machine
 
 
 def main(arguments: list[str]) -> int:
+    _occupy_standard_streams()
     options = parse(arguments)
     try:
         return options.function(options)
@@ -42,6 +43,15 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         say(str(error))
         return EXIT_FAILED
+
+
+def _occupy_standard_streams() -> None:
+    """Where whoever started us closed one, the first file to be opened would get its number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stderr is None:  # print() would take standard output for it
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -17,6 +17,7 @@ from ethernet_lab.report import JobResult
 from ethernet_lab.supervisor import SignalGate, Supervisor
 
 MASTER_PORT = 29500
+STANDARD_OUTPUT = 1
 SIGPIPE_STATUS = SIGNAL_STATUS + 13
 
 # What other launchers said of this process, and where it would meet the ranks of another job.
@@ -24,12 +25,20 @@ FOREIGN_VARIABLES = {
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "ONEBIT_RENDEZVOUS", "ONEBIT_SECRET", "ONEBIT_SECRET_FILE"}
 FOREIGN_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "HYDRA_", "HYDI_")
+# Parameters of Open MPI, which are the user's unless an mpirun has set them for this process.
+PARAMETER_PREFIX = "OMPI_MCA_"
 
 
 def clean_environment() -> dict[str, str]:
     """Of this process, without what would make it a rank of another job."""
-    return {name: value for name, value in os.environ.items()
-            if name not in FOREIGN_VARIABLES and not name.startswith(FOREIGN_PREFIXES)}
+    is_launched = "OMPI_COMM_WORLD_RANK" in os.environ
+
+    def is_foreign(name: str) -> bool:
+        if name.startswith(PARAMETER_PREFIX):
+            return is_launched
+        return name in FOREIGN_VARIABLES or name.startswith(FOREIGN_PREFIXES)
+
+    return {name: value for name, value in os.environ.items() if not is_foreign(name)}
 
 
 def meeting_variables(network: Network) -> dict[str, str]:
@@ -59,7 +68,7 @@ def run_job(network: Network, gate: SignalGate, command: list[str],
             stdin=first_input() if is_first else subprocess.DEVNULL,
             stdout=subprocess.PIPE if is_first else None)
         if is_first:
-            reader = OutputReader(process.stdout, sys.stdout.fileno(), gate)
+            reader = OutputReader(process.stdout, STANDARD_OUTPUT, gate)
     return finish_job(network, supervisor, reader, before)
 
 

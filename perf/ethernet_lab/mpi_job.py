@@ -7,7 +7,7 @@ reaches them through remote_shell in the place of ssh.
 
 MPICH 4.0 over UCX's TCP, as Debian 12 has it, hangs in MPI_Finalize more often than not, in the lab or
 without it: every rank there asks all others for an acknowledgement, and one that has its own no longer
-answers. A program avoids it with MPI_Barrier, fflush and _exit(0) instead, which mpirun takes for success.
+answers. A program avoids it with MPI_Barrier, fflush and _exit(0) instead, which is a success to mpirun.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import json
 import pathlib
 import shutil
 import subprocess
-import sys
 
 from ethernet_lab.counters import read_counts
 from ethernet_lab.errors import Unavailable
-from ethernet_lab.job import clean_environment, finish_job, first_input, meeting_variables
+from ethernet_lab.job import (STANDARD_OUTPUT, clean_environment, finish_job, first_input,
+                              meeting_variables)
 from ethernet_lab.network import Network
 from ethernet_lab.output_reader import OutputReader
 from ethernet_lab.report import JobResult
@@ -62,7 +62,7 @@ class MpiLauncher:
         before = read_counts(network)
         process = supervisor.start("mpirun", network.launcher.enter(launch), environment,
                                    stdin=first_input(), stdout=subprocess.PIPE)
-        reader = OutputReader(process.stdout, sys.stdout.fileno(), gate)
+        reader = OutputReader(process.stdout, STANDARD_OUTPUT, gate)
         return finish_job(network, supervisor, reader, before)
 
 

@@ -8,9 +8,9 @@ cost after a pause: 128 KiB are 10 ms at 100 Mbit/s. Small super-packets, on the
 processor more: two cores carried 15 Gbit/s of 64 KiB, 9 of 32 KiB and 5 of 16 KiB. So super-packets take
 half a millisecond of the link at most, which is 64 KiB from 1 Gbit/s on, and the bucket is little more.
 
-One TCP stream then had 95.5 Mbit/s of 100, 954 of 1000, 2581 of 2700 and 9540 of 10000, on an idle machine
-with two cores; headers leave 95.6 %. Nothing was sent again but at 10 Gbit/s up to 45 segments of 1.2
-million: two cores carry the stream, frames overtake each other, and TCP takes that for loss.
+One TCP stream then had 95.5 Mbit/s of 100, 954 of 1000, 2581 of 2700 and 9540 of 10000, on an idle
+machine with two cores; headers leave 95.6 %. Nothing was sent again but at 10 Gbit/s up to 45 segments
+of 1.2 million: two cores carry the stream, frames overtake each other, and TCP takes that for loss.
 """
 
 from __future__ import annotations

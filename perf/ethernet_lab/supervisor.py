@@ -4,7 +4,8 @@
 
 When one fails, the others get a grace period to say why in their own words, then SIGTERM, then SIGKILL;
 when the job is told to stop, it is told, and then likewise. The status is that of the first that
-failed, or 128 + signal if the job was told to stop before. What processes have left running is ended with the hosts they are on.
+failed, or 128 + signal if the job was told to stop before. What processes have left running is ended
+with the hosts they are on.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Supervisor:
         self._live: dict[str, subprocess.Popen] = {}  # by name
         # Of the first that failed: name, process number, status (negative for a signal).
         self._failure: tuple[str, int, int] | None = None
+        self._is_explained = False
         self._stop_signal = 0
         self._has_signalled = False
         self._stages: list[int] = []  # signals still to be sent, when the deadline passes
@@ -136,6 +138,7 @@ class Supervisor:
             self._deadline = time.monotonic() + self._grace_seconds
 
     def _escalate(self) -> None:
+        self._explain()
         number = self._stages.pop(0) if self._stages else signal.SIGKILL
         say(f"{'terminating' if number == signal.SIGTERM else 'killing'} {', '.join(self._live)}")
         self._signal_live(number)
@@ -150,6 +153,9 @@ class Supervisor:
                 pass
 
     def _explain(self) -> None:
+        if self._failure is None or self._is_explained:
+            return
+        self._is_explained = True
         name, pid, status = self._failure
         how = (f"was killed by signal {-status} ({signal.strsignal(-status)})" if status < 0
                else f"ended with status {status}")

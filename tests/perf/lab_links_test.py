@@ -90,7 +90,8 @@ class LabLinksTest(lab_case.LabTestCase):
                                         "--mode", "ef")
         lines = re.findall(r"^#   rank (\d) sent (\d+) bytes in (\d+) messages$", output, re.MULTILINE)
         self.assertEqual([[count["rank"], count["sent_bytes"], count["sent_messages"]]
-                          for count in report["library"]], [[int(text) for text in line] for line in lines])
+                          for count in report["library"]],
+                         [[int(text) for text in line] for line in lines])
         self.assertEqual([count["rank"] for count in report["library"]], [0, 1, 2, 3])
         for link, count in zip(report["links"], report["library"], strict=True):
             fragments = count["sent_bytes"] / 8192 + 4 * count["sent_messages"]

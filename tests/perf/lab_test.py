@@ -74,6 +74,11 @@ class LabTest(lab_case.LabTestCase):
         self.assertEqual(result.stdout, expected)
         self.assertIn("other\n", result.stderr)
 
+    def test_closed_streams_stay_out_of_the_way(self):
+        result = subprocess.run(["sh", "-c", f"exec {lab_case.LAB} {' '.join(TWO)} true <&- 2>&-"],
+                                stdout=subprocess.PIPE, text=True, env=self.environment, check=False)
+        self.assertEqual((result.returncode, result.stdout), (0, ""), result)
+
     def test_arguments_are_the_programs(self):
         result = self.run_lab("run", "--hosts", "1", "--rate", "none", "printf", "%s.",
                               "--hosts", "a b", "--", "--json")
