@@ -18,4 +18,9 @@ std::vector<int> BurstLengths(int iterations, int rounds, int longest);
 // code would be timed.
 int LongestInPlaceBurst(onebitDataType_t type, onebitRedOp_t op, int ranks);
 
+// How many calls fit in a time when one of them takes `seconds_per_call`: at least kFewestCalls, so
+// that one that was disturbed is noticed, and at most `most`.
+inline constexpr int kFewestCalls = 2;
+int CallsThatFit(double seconds, double seconds_per_call, int most);
+
 }  // namespace onebit::perf

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Writes what nccl-tests writes, row by row; a file that exists is left, and another name taken.
+// Writes what nccl-tests writes, row by row.
 #include "perf/common/json_report.h"
 
-#include <cerrno>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "perf/common/elements.h"
 #include "perf/common/error.h"
 #include "perf/common/host.h"
+#include "perf/common/measurement_json.h"
 
 namespace onebit::perf {
 namespace {
@@ -61,15 +61,6 @@ Json ConfigJson(const Options& options, std::span<const RankPlace> places) {
   return config;
 }
 
-Json MeasurementJson(const Measurement& measurement) {
-  Json json = {{"time", measurement.seconds * 1e6},
-               {"alg_bw", measurement.bandwidth.alg_gbps},
-               {"bus_bw", measurement.bandwidth.bus_gbps},
-               {"nwrong", nullptr}};
-  if (measurement.wrong) json["nwrong"] = *measurement.wrong;
-  return json;
-}
-
 }  // namespace
 
 JsonReport::JsonReport(const Options& options, std::span<const RankPlace> places,
@@ -91,14 +82,16 @@ void JsonReport::AddRow(const Row& row) {
                {"out_of_place", MeasurementJson(row.out_of_place)},
                {"in_place", MeasurementJson(row.in_place)},
                {"actual_iterations", row.iterations},
+               {"untimed_calls", row.untimed_calls},
                {"experiment_name", ""},
                {"mode", ModeName(options_.mode)},
                {"transport", options_.transport},
                {"nranks", rank_count_},
-               {"wire_bytes", row.wire_bytes},
+               {"wire_bytes", NumberOrNull(row.wire_bytes)},
                {"wire_bytes_bound", row.wire_bytes_bound},
                {"rel_error", row.rel_error},
-               {"speedup_vs_dense", row.speedup_vs_dense.value_or(1.0)}};
+               {"speedup_vs_dense", 1.0}};  // dense is as fast as itself
+  if (options_.is_compressed()) json["speedup_vs_dense"] = NumberOrNull(row.speedup_vs_dense);
   results_.push_back(std::move(json));
 }
 
@@ -112,25 +105,6 @@ Json JsonReport::Finish(uint64_t wrong, double average_bus_gbps) && {
   report_["errors"] = std::move(errors_);
   report_["end_time"] = LocalTime();
   return std::move(report_);
-}
-
-ReportFile::ReportFile(const std::string& path) : path_(path) {
-  for (int number = 0;; ++number) {
-    file_.reset(std::fopen(path_.c_str(), "wx"));
-    if (file_ != nullptr) return;
-    if (errno != EEXIST) {
-      throw UsageError(fmt::format("-J: cannot create {}: {}", path_, ErrnoText()));
-    }
-    path_ = fmt::format("{}.{}", path, number);
-  }
-}
-
-void ReportFile::Write(const Json& report) {
-  const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  const bool is_written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
-  if (!is_written || std::fflush(file_.get()) != 0) {
-    throw ToolError(fmt::format("cannot write {}: {}", path_, ErrnoText()));
-  }
 }
 
 }  // namespace onebit::perf

@@ -5,8 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,22 +34,6 @@ class JsonReport {
   nlohmann::ordered_json report_;
   nlohmann::ordered_json results_ = nlohmann::ordered_json::array();
   nlohmann::ordered_json errors_ = nlohmann::ordered_json::array();
-};
-
-// A new file for a report: `path`, or if it exists `path`.0, `path`.1, ... It is made at the start
-// of a run, so that hours of work are not lost to a wrong path.
-class ReportFile {
- public:
-  explicit ReportFile(const std::string& path);  // throws UsageError
-  const std::string& path() const { return path_; }
-  void Write(const nlohmann::ordered_json& report);  // throws ToolError
-
- private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
 };
 
 }  // namespace onebit::perf

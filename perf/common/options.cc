@@ -14,46 +14,12 @@
 
 #include "perf/common/elements.h"
 #include "perf/common/error.h"
+#include "perf/common/flag_kinds.h"
 
 namespace onebit::perf {
 namespace {
 
 constexpr int kMaxRanks = 1024;
-constexpr int kMaxCalls = 1'000'000;
-
-// Adds an option whose text `parse` turns into a value; `parse` returns why it cannot, or "".
-CLI::Option* AddParsed(CLI::App& app, const std::string& flags, const std::string& help,
-                       const std::string& type_name, const std::string& default_text,
-                       std::function<std::string(const std::string&)> parse) {
-  auto* option = app.add_option_function<std::string>(
-      flags,
-      [flags, parse = std::move(parse)](const std::string& text) {
-        const std::string problem = parse(text);
-        if (!problem.empty()) throw CLI::ValidationError(flags, problem);
-      },
-      help);
-  return option->type_name(type_name)->default_str(default_text);
-}
-
-// A number of `at_least` or more.
-void AddCount(CLI::App& app, const std::string& flags, const std::string& help, int at_least,
-              int at_most, int* count) {
-  app.add_option(flags, *count, help)
-      ->check(CLI::Range(at_least, at_most).description(""))
-      ->type_name("N")
-      ->capture_default_str();
-}
-
-void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
-             const std::string& default_text, size_t* size) {
-  AddParsed(app, flags, help, "SIZE", default_text, [size](const std::string& text) {
-    const std::optional<size_t> parsed = ParseSize(text);
-    if (!parsed)
-      return fmt::format("'{}' is no size; write bytes, or a number with K, M or G", text);
-    *size = *parsed;
-    return std::string();
-  });
-}
 
 // A name out of `names`, or "all" of them.
 template <class Value>
@@ -91,21 +57,8 @@ std::string ParseBlock(const std::string& text, int32_t* block) {
   return "";
 }
 
-void AddSweepOptions(CLI::App& app, Options& options) {
-  AddSize(app, "-b,--minbytes", "smallest message", "32M", &options.sweep.min_bytes);
-  AddSize(app, "-e,--maxbytes", "largest message", "32M", &options.sweep.max_bytes);
-  AddSize(app, "-i,--stepbytes", "bytes from one size to the next", "1M",
-          &options.sweep.step_bytes);
-  app.add_option("-f,--stepfactor", options.sweep.step_factor,
-                 "factor from one size to the next; wins over -i when above 1; default: none")
-      ->type_name("N")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40).description(""))
-      ->default_str("");
-  AddCount(app, "-n,--iters", "timed calls per row", 1, kMaxCalls, &options.iterations);
-  AddCount(app, "-w,--warmup_iters", "calls at each power of two times -b, once before the sweep",
-           0, kMaxCalls, &options.warmup_iterations);
-  AddCount(app, "-c,--check", "passes that check results against the scalar reference; 0: none", 0,
-           kMaxCalls, &options.checks);
+void AddNcclOptions(CLI::App& app, Options& options) {
+  AddSweepFlags(app, "passes that check results against the scalar reference; 0: none", &options);
   AddNames<onebitDataType_t>(
       app, "-d,--datatype", "element type",
       {{"half", onebitFloat16}, {"float", onebitFloat32}, {"bfloat16", onebitBfloat16}},
@@ -117,9 +70,6 @@ void AddSweepOptions(CLI::App& app, Options& options) {
   app.add_option("--procs", options.ranks.procs, kProcsHelp)
       ->check(CLI::Range(1, kMaxProcesses).description(""))
       ->type_name("N");
-  app.add_option("-J,--output_file", options.json_path,
-                 "also write a JSON report; a number is added if the file exists")
-      ->type_name("FILE");
 }
 
 void AddCompressionOptions(CLI::App& app, Options& options) {
@@ -134,6 +84,9 @@ void AddCompressionOptions(CLI::App& app, Options& options) {
               }
               return fmt::format("'{}' is none of dense|sign|ef", text);
             });
+  app.add_flag_callback(
+      "--no-dense", [&options] { options.is_dense_timed = false; },
+      "do not time dense calls in turns with compressed ones");
   app.add_option("--transport", options.ranks.transport, kTransportHelp)->type_name("NAME");
   AddParsed(app, "--scale", "scale of a block: root mean square or mean magnitude", "l1|l2", "l2",
             [&options](const std::string& text) {
@@ -144,19 +97,6 @@ void AddCompressionOptions(CLI::App& app, Options& options) {
   AddParsed(app, "--block", "elements per scale, or 'tensor' for one per tensor", "N|tensor",
             "4096",
             [&options](const std::string& text) { return ParseBlock(text, &options.block); });
-}
-
-// What no single option can see.
-void CheckSweep(const SweepRange& sweep) {
-  if (sweep.min_bytes > sweep.max_bytes) {
-    throw UsageError(fmt::format("-b {} is larger than -e {}", sweep.min_bytes, sweep.max_bytes));
-  }
-  if (sweep.step_factor > 1 && sweep.min_bytes == 0) {
-    throw UsageError("-b 0 cannot grow by a factor: give a larger -b, or -i instead of -f");
-  }
-  if (sweep.step_factor <= 1 && sweep.step_bytes == 0) {
-    throw UsageError("-i 0 never reaches -e: give a positive -i, or -f");
-  }
 }
 
 }  // namespace
@@ -180,7 +120,7 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv, std::stri
   options.ranks.launched_rank = launched_rank;
   CLI::App app{std::string(description), std::string(tool)};
   app.get_formatter()->column_width(38);
-  AddSweepOptions(app, options);
+  AddNcclOptions(app, options);
   AddCompressionOptions(app, options);
   try {
     app.parse(argc, argv);
@@ -190,7 +130,7 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv, std::stri
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }
-  CheckSweep(options.sweep);
+  CheckSweepFlags(options);
   options.ranks.is_threads_given = app.count("--nthreads") > 0;
   const char* set_transport = std::getenv("ONEBIT_TRANSPORT");
   const std::string problem = ProblemWith(options.ranks, set_transport);

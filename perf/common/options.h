@@ -12,26 +12,22 @@
 #include "onebit/onebit.h"
 #include "perf/common/launcher.h"
 #include "perf/common/procs.h"
-#include "perf/common/sizes.h"
+#include "perf/common/sweep_flags.h"
 
 namespace onebit::perf {
 
 enum class Mode { kDense, kSign, kEf };
 std::string_view ModeName(Mode mode);
 
-struct Options {
-  SweepRange sweep;
-  int iterations = 20;
-  int warmup_iterations = 1;  // calls per size of WarmupSizes, once before the sweep
-  int checks = 1;             // check passes per row, 0: none
+struct Options : SweepFlags {
   std::vector<onebitDataType_t> types = {onebitFloat32};
   std::vector<onebitRedOp_t> ops = {onebitSum};
   Mode mode = Mode::kDense;
   RankSource ranks;
   std::string transport = "local";  // in use, given or not
   onebitScaleRule_t scale_rule = onebitScaleL2;
-  int32_t block = 4096;   // elements per scale, or ONEBIT_BLOCK_TENSOR
-  std::string json_path;  // empty: no report
+  int32_t block = 4096;        // elements per scale, or ONEBIT_BLOCK_TENSOR
+  bool is_dense_timed = true;  // in compressed modes, for the speed-up
 
   bool is_compressed() const { return mode != Mode::kDense; }
 };

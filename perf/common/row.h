@@ -14,7 +14,7 @@
 namespace onebit::perf {
 
 struct Measurement {
-  double seconds = 0;  // per call, mean over ranks
+  std::optional<double> seconds;  // per call, mean over ranks; no value: not timed
   Bandwidth bandwidth;
   std::optional<uint64_t> wrong;  // elements, all ranks together; no value: unchecked
 };
@@ -24,10 +24,12 @@ struct Row {
   size_t count = 0;
   onebitDataType_t type = onebitFloat32;
   onebitRedOp_t op = onebitSum;
-  int iterations = 0;
+  int iterations = 0;         // timed calls out of place
+  int64_t untimed_calls = 0;  // other calls of the row in its mode; warm-up comes before rows
   Measurement out_of_place;
   Measurement in_place;
-  uint64_t wire_bytes = 0;        // sent per rank and call, largest over ranks, as counted
+  // Sent per rank and call, largest over ranks, as counted; no value: nobody counted.
+  std::optional<uint64_t> wire_bytes;
   uint64_t wire_bytes_bound = 0;  // the same by formula
   std::optional<double> ratio;  // dense bandwidth-optimal bytes over wire bytes; none without wire
   double rel_error = 0;         // of the first call from fresh residuals, in the 2-norm

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "perf/common/bursts.h"
@@ -33,20 +34,27 @@ struct RankSamples {
   Sample out_of_place;
   Sample in_place;
   Sample dense;
+  uint64_t calls = 0;  // in the row's mode, timed or not
+};
+
+// What all ranks do alike.
+struct CallPlan {
+  int calls = 0;
+  // One call was made before: it is warm-up, or, where calls are slow, a sample like the others.
+  std::optional<Sample> first;
 };
 
 // The calls of one rank, on its thread.
 class RankTimer {
  public:
-  RankTimer(const Collective& collective, const Case& row, RankState& state, size_t buffer_bytes,
-            int rank)
-      : collective_(collective), row_(row), state_(state) {
+  RankTimer(const Collective& collective, const Case& row, Ranks& ranks, int rank)
+      : collective_(collective), row_(row), state_(ranks.state(rank)) {
     const Shape shape = collective.ShapeOf(row, rank);
     const size_t element_bytes = ElementBytes(row.type);
     send_bytes_ = shape.send_elements * element_bytes;
     in_place_offset_ = shape.in_place_send_offset * element_bytes;
     stride_ = MessageBytes(shape, row.type);
-    slots_ = stride_ == 0 ? 1 : std::max<size_t>(1, buffer_bytes / stride_);
+    slots_ = stride_ == 0 ? 1 : std::max<size_t>(1, ranks.buffer_bytes() / stride_);
   }
 
   // Timed calls on the same path, after a barrier and one untimed call if asked for.
@@ -63,6 +71,10 @@ class RankTimer {
     Refill(compressor, calls);
     Time(calls, sample, [&](int i) { CallInPlace(compressor, i); });
   }
+
+  onebitCompressor_t compressor() const { return state_.compressor.get(); }
+  // So far, in the row's mode.
+  uint64_t calls() const { return calls_; }
 
  private:
   template <class CallOnce>
@@ -91,6 +103,7 @@ class RankTimer {
   }
 
   void Call(const void* send, void* recv, onebitCompressor_t compressor) {
+    if (compressor == state_.compressor.get()) ++calls_;
     Check(collective_.Run(row_, send, recv, compressor, state_.comm.get()), collective_.call());
   }
 
@@ -112,50 +125,88 @@ class RankTimer {
   size_t in_place_offset_ = 0;
   size_t stride_ = 0;
   size_t slots_ = 1;
+  uint64_t calls_ = 0;
 };
 
 // All timed calls of one rank. The barrier in front of each burst keeps the ranks together.
-RankSamples TimeRank(RankTimer& timer, onebitCompressor_t compressor, const Case& row,
-                     int iterations) {
-  const bool is_compressed = compressor != nullptr;
-  const int rounds = is_compressed ? 4 : 1;
+RankSamples TimeRank(RankTimer& timer, const Case& row, const Options& options, CallPlan plan) {
+  onebitCompressor_t compressor = timer.compressor();
+  const bool has_dense = compressor != nullptr && options.is_dense_timed;
+  const int rounds = has_dense ? 4 : 1;
   RankSamples samples;
+  int calls_left = plan.calls;
+  bool has_untimed_call = !plan.first.has_value();
+  if (plan.first && plan.calls <= kFewestCalls) {
+    samples.out_of_place = *plan.first;
+    --calls_left;
+  }
   bool is_first = true;
-  for (int calls : BurstLengths(iterations, rounds, INT_MAX)) {
-    timer.OutOfPlace(compressor, calls, is_first, &samples.out_of_place);
-    if (is_compressed) timer.OutOfPlace(nullptr, calls, is_first, &samples.dense);
+  for (int calls : BurstLengths(calls_left, rounds, INT_MAX)) {
+    timer.OutOfPlace(compressor, calls, is_first && has_untimed_call, &samples.out_of_place);
+    if (has_dense) timer.OutOfPlace(nullptr, calls, is_first, &samples.dense);
     is_first = false;
   }
-  is_first = true;
-  const int longest = LongestInPlaceBurst(row.type, row.op, row.ranks);
-  for (int calls : BurstLengths(iterations, 1, longest)) {
-    timer.InPlace(compressor, calls, is_first, &samples.in_place);
-    is_first = false;
+  if (options.is_in_place_timed) {
+    is_first = true;
+    const int longest = LongestInPlaceBurst(row.type, row.op, row.ranks);
+    for (int calls : BurstLengths(plan.calls, 1, longest)) {
+      timer.InPlace(compressor, calls, is_first, &samples.in_place);
+      is_first = false;
+    }
   }
+  samples.calls = timer.calls() + (plan.first ? 1 : 0);
   return samples;
+}
+
+// Makes a first call to see how many there is time for. The slowest rank decides for all.
+std::vector<CallPlan> PlanCalls(const Collective& collective, const Case& row,
+                                const Options& options, Ranks& ranks) {
+  CallPlan plan;
+  plan.calls = options.iterations;
+  std::vector<CallPlan> plans(static_cast<size_t>(ranks.count()), plan);
+  if (!options.row_seconds) return plans;
+  const std::vector<Sample> firsts = ranks.GatherFromAll([&](int rank) {
+    Sample first;
+    RankTimer timer(collective, row, ranks, rank);
+    timer.OutOfPlace(timer.compressor(), 1, false, &first);
+    return first;
+  });
+  double slowest = 0;
+  for (const Sample& first : firsts) slowest = std::max(slowest, first.seconds);
+  for (size_t rank = 0; rank < plans.size(); ++rank) {
+    plans[rank].calls = CallsThatFit(*options.row_seconds, slowest, options.iterations);
+    plans[rank].first = firsts[rank];
+  }
+  return plans;
 }
 
 }  // namespace
 
 RowTimes TimeRow(const Collective& collective, const Case& row, const Options& options,
                  Ranks& ranks) {
+  const std::vector<CallPlan> plans = PlanCalls(collective, row, options, ranks);
   const std::vector<RankSamples> samples = ranks.GatherFromAll([&](int rank) {
-    RankState& state = ranks.state(rank);
-    RankTimer timer(collective, row, state, ranks.buffer_bytes(), rank);
-    return TimeRank(timer, state.compressor.get(), row, options.iterations);
+    RankTimer timer(collective, row, ranks, rank);
+    return TimeRank(timer, row, options, plans[static_cast<size_t>(rank)]);
   });
 
   RowTimes times;
+  times.calls = plans.front().calls;
+  times.untimed_calls = static_cast<int64_t>(samples.front().calls) - times.calls;
+  const bool has_dense = samples.front().dense.calls > 0;
+  if (options.is_in_place_timed) times.in_place_seconds = 0;
+  if (has_dense || !options.is_compressed()) times.dense_seconds = 0;
   const double share = 1.0 / ranks.count();
   for (const RankSamples& rank : samples) {
-    times.out_of_place_seconds += rank.out_of_place.seconds_per_call() * share;
-    times.in_place_seconds += rank.in_place.seconds_per_call() * share;
-    times.dense_seconds += rank.dense.seconds_per_call() * share;
     const Sample& sample = rank.out_of_place;
+    times.out_of_place_seconds += sample.seconds_per_call() * share;
+    if (times.in_place_seconds) *times.in_place_seconds += rank.in_place.seconds_per_call() * share;
+    if (times.dense_seconds) {
+      *times.dense_seconds += (has_dense ? rank.dense : sample).seconds_per_call() * share;
+    }
     times.wire_bytes = std::max(times.wire_bytes, sample.bytes_sent / sample.calls);
     times.messages = std::max(times.messages, sample.messages_sent / sample.calls);
   }
-  if (!options.is_compressed()) times.dense_seconds = times.out_of_place_seconds;
   return times;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "perf/common/collective.h"
 #include "perf/common/options.h"
@@ -15,8 +16,11 @@ namespace onebit::perf {
 // Means over ranks and calls.
 struct RowTimes {
   double out_of_place_seconds = 0;
-  double in_place_seconds = 0;
-  double dense_seconds = 0;  // out of place; equals out_of_place_seconds in mode dense
+  std::optional<double> in_place_seconds;  // no value: not wanted
+  // Out of place; equals out_of_place_seconds in mode dense. No value: not wanted.
+  std::optional<double> dense_seconds;
+  int calls = 0;              // timed, of each kind
+  int64_t untimed_calls = 0;  // and those in the row's mode besides the ones timed out of place
   // Sent by one call of the row's mode, largest over ranks, as the transport counted it.
   uint64_t wire_bytes = 0;
   uint64_t messages = 0;

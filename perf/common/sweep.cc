@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -52,8 +53,11 @@ class Sweep {
   void Run() {
     for (onebitDataType_t type : options_.types) {
       ranks_.pool().Run([&](int rank) {
+        RankState& state = ranks_.state(rank);
         const size_t elements = ranks_.buffer_bytes() / ElementBytes(type);
-        FillSeeded(ranks_.state(rank).send.data(), elements, type, kTimedSeed, rank);
+        FillSeeded(state.send.data(), elements, type, kTimedSeed, rank);
+        // Its pages must not come in while calls are timed, whatever was called for warm-up.
+        std::memset(state.recv.data(), 0, ranks_.buffer_bytes());
       });
       for (onebitRedOp_t op : options_.ops) {
         WarmUp(type, op);
@@ -109,7 +113,6 @@ class Sweep {
     row.count = row_case.count;
     row.type = type;
     row.op = op;
-    row.iterations = options_.iterations;
 
     progress_.Show(fmt::format("{}: {} bytes: timing", collective_.tool(), row.bytes));
     CreateCompressors(row_case);
@@ -133,11 +136,13 @@ class Sweep {
     row->out_of_place.seconds = times.out_of_place_seconds;
     row->in_place.seconds = times.in_place_seconds;
     for (Measurement* measurement : {&row->out_of_place, &row->in_place}) {
-      measurement->bandwidth = BandwidthOf(row->bytes, measurement->seconds, factor);
+      measurement->bandwidth = BandwidthOf(row->bytes, measurement->seconds.value_or(0), factor);
     }
-    if (options_.is_compressed() && times.out_of_place_seconds > 0) {
-      row->speedup_vs_dense = times.dense_seconds / times.out_of_place_seconds;
+    if (options_.is_compressed() && times.dense_seconds && times.out_of_place_seconds > 0) {
+      row->speedup_vs_dense = *times.dense_seconds / times.out_of_place_seconds;
     }
+    row->iterations = times.calls;
+    row->untimed_calls = 1 + times.untimed_calls;  // the first showed the relative error
   }
 
   void SetWire(const Case& row_case, const RowTimes& times, Row* row) {
@@ -176,8 +181,11 @@ class Sweep {
       if (json_) json_->AddError(row.problem);
     }
     wrong_ += row.out_of_place.wrong.value_or(0) + row.in_place.wrong.value_or(0);
-    bus_gbps_sum_ += row.out_of_place.bandwidth.bus_gbps + row.in_place.bandwidth.bus_gbps;
-    bus_gbps_count_ += 2;
+    for (const Measurement* measurement : {&row.out_of_place, &row.in_place}) {
+      if (!measurement->seconds) continue;
+      bus_gbps_sum_ += measurement->bandwidth.bus_gbps;
+      ++bus_gbps_count_;
+    }
   }
 
   const Collective& collective_;

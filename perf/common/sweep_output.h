@@ -15,6 +15,7 @@
 #include "perf/common/host.h"
 #include "perf/common/json_report.h"
 #include "perf/common/options.h"
+#include "perf/common/report_file.h"
 
 namespace onebit::perf {
 

@@ -17,6 +17,7 @@ TEST(BurstsTest, AddUpToTheIterations) {
   EXPECT_EQ(BurstLengths(10, 4, INT_MAX), (Lengths{3, 3, 2, 2}));
   EXPECT_EQ(BurstLengths(2, 4, INT_MAX), (Lengths{1, 1}));
   EXPECT_EQ(BurstLengths(7, 1, INT_MAX), (Lengths{7}));
+  EXPECT_EQ(BurstLengths(0, 4, INT_MAX), Lengths());
 }
 
 TEST(BurstsTest, NeverExceedTheLongest) {
@@ -30,6 +31,15 @@ TEST(BurstsTest, SumsInPlaceMustStayInRange) {
   EXPECT_EQ(LongestInPlaceBurst(onebitFloat32, onebitSum, 4), 20);
   EXPECT_EQ(LongestInPlaceBurst(onebitFloat16, onebitSum, 4), 6);
   EXPECT_EQ(LongestInPlaceBurst(onebitFloat16, onebitSum, 1024), 1);
+}
+
+TEST(BurstsTest, AsManyCallsAsFitButNeverOneOnly) {
+  EXPECT_EQ(CallsThatFit(0.5, 0.1, 50), 5);
+  EXPECT_EQ(CallsThatFit(0.5, 8.4, 50), kFewestCalls);
+  EXPECT_EQ(CallsThatFit(0.5, 1e-6, 50), 50);
+  EXPECT_EQ(CallsThatFit(0.5, 0, 50), 50);
+  EXPECT_EQ(CallsThatFit(0, 1e-6, 50), kFewestCalls);
+  EXPECT_EQ(CallsThatFit(0.5, 8.4, 1), 1);
 }
 
 }  // namespace

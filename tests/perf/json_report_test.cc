@@ -1,15 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The JSON report: nccl-tests' layout, what compression adds, and its file.
+// The JSON report: nccl-tests' layout and what compression adds.
 #include "perf/common/json_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "perf/common/error.h"
+#include <utility>
 
 namespace onebit::perf {
 namespace {
@@ -22,10 +19,10 @@ std::vector<std::string> KeysOf(const Json& object) {
   return keys;
 }
 
-Json ReportOf(const Row& row) {
+Json ReportOf(const Row& row, Mode mode = Mode::kEf) {
   Options options;
   options.ranks.threads = 4;
-  options.mode = Mode::kEf;
+  options.mode = mode;
   options.sweep.step_factor = 2;
   const std::vector<RankPlace> places(4, {.pid = 1, .host = "h"});
   JsonReport report(options, places, {"tool", "-t", "4"});
@@ -63,11 +60,11 @@ TEST(JsonReportTest, TopLevelIsThatOfNcclTests) {
 
 TEST(JsonReportTest, RowsHaveNumbersAndWhatCompressionAdds) {
   const Json row = ReportOf(SomeRow())["results"][0];
-  EXPECT_THAT(
-      KeysOf(row),
-      testing::ElementsAre("size", "count", "type", "redop", "root", "out_of_place", "in_place",
-                           "actual_iterations", "experiment_name", "mode", "transport", "nranks",
-                           "wire_bytes", "wire_bytes_bound", "rel_error", "speedup_vs_dense"));
+  EXPECT_THAT(KeysOf(row),
+              testing::ElementsAre("size", "count", "type", "redop", "root", "out_of_place",
+                                   "in_place", "actual_iterations", "untimed_calls",
+                                   "experiment_name", "mode", "transport", "nranks", "wire_bytes",
+                                   "wire_bytes_bound", "rel_error", "speedup_vs_dense"));
   EXPECT_EQ(row["out_of_place"],
             (Json{{"time", 1000.0}, {"alg_bw", 1.0}, {"bus_bw", 2.0}, {"nwrong", 2}}));
   EXPECT_TRUE(row["in_place"]["nwrong"].is_null());
@@ -81,7 +78,20 @@ TEST(JsonReportTest, RowsHaveNumbersAndWhatCompressionAdds) {
 TEST(JsonReportTest, DenseIsAsFastAsItself) {
   Row row = SomeRow();
   row.speedup_vs_dense.reset();
-  EXPECT_EQ(ReportOf(row)["results"][0]["speedup_vs_dense"], 1.0);
+  EXPECT_EQ(ReportOf(row, Mode::kDense)["results"][0]["speedup_vs_dense"], 1.0);
+}
+
+TEST(JsonReportTest, WhatWasNotMeasuredIsNull) {
+  Row row = SomeRow();
+  row.in_place = {};
+  row.wire_bytes.reset();
+  row.speedup_vs_dense.reset();
+  const Json json = ReportOf(row)["results"][0];
+  const Json nothing = {
+      {"time", nullptr}, {"alg_bw", nullptr}, {"bus_bw", nullptr}, {"nwrong", nullptr}};
+  EXPECT_EQ(json["in_place"], nothing);
+  EXPECT_TRUE(json["wire_bytes"].is_null());
+  EXPECT_TRUE(json["speedup_vs_dense"].is_null());
 }
 
 TEST(JsonReportTest, AnErrorIsNeverOkay) {
@@ -91,26 +101,6 @@ TEST(JsonReportTest, AnErrorIsNeverOkay) {
   const Json json = std::move(report).Finish(0, 0);
   EXPECT_EQ(json["out_of_bounds"]["okay"], "false");
   EXPECT_THAT(json["errors"], testing::ElementsAre("rank 1: gone"));
-}
-
-TEST(ReportFileTest, NeverOverwrites) {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / "onebit_report_file_test";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  const std::string path = folder / "out.json";
-  ReportFile first(path), second(path), third(path);
-  EXPECT_EQ(first.path(), path);
-  EXPECT_EQ(second.path(), path + ".0");
-  EXPECT_EQ(third.path(), path + ".1");
-  second.Write({{"a", 1}});
-  std::ifstream written(second.path());
-  EXPECT_EQ(Json::parse(written), (Json{{"a", 1}}));
-  std::filesystem::remove_all(folder);
-}
-
-TEST(ReportFileTest, BadPathIsAUsageError) {
-  EXPECT_THROW(ReportFile("/nonexistent/folder/out.json"), UsageError);
 }
 
 }  // namespace

@@ -61,6 +61,19 @@ TEST(OptionsTest, FlagsAreThoseOfNcclTests) {
   EXPECT_EQ(options.json_path, "x.json");
 }
 
+TEST(OptionsTest, ASweepCanBeKeptShort) {
+  const Options usual = Parse({});
+  EXPECT_FALSE(usual.row_seconds.has_value());
+  EXPECT_TRUE(usual.is_in_place_timed);
+  EXPECT_TRUE(usual.is_dense_timed);
+  const Options quick = Parse({"--row-seconds", "0.5", "--no-in-place", "--no-dense"});
+  EXPECT_EQ(quick.row_seconds, 0.5);
+  EXPECT_FALSE(quick.is_in_place_timed);
+  EXPECT_FALSE(quick.is_dense_timed);
+  EXPECT_NE(ErrorOf({"--row-seconds", "-1"}), "");
+  EXPECT_NE(ErrorOf({"--row-seconds", "nan"}), "");
+}
+
 TEST(OptionsTest, CompressionHasItsOwn) {
   const Options options =
       Parse({"--mode", "sign", "--scale", "l1", "--block", "tensor", "--transport", "local"});

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "perf/common/all_reduce_reference.h"
+#include "perf/common/bursts.h"
 #include "perf/common/row_timer.h"
 #include "tests/perf/one_rank_a_process.h"
 
@@ -148,8 +149,9 @@ TEST(RowCheckerTest, EveryProcessKnowsTheErrorOfThreads) {
   };
   const auto threads = ThreadRanks();
   fill(*threads);
-  CheckRow(collective, kRow, {}, *threads);  // leaves the inputs as they were
-  CreateCompressors(*threads, Mode::kEf);    // with fresh residuals
+  const Options usual;  // a temporary makes GCC 12 see uninitialised strings
+  CheckRow(collective, kRow, usual, *threads);  // leaves the inputs as they were
+  CreateCompressors(*threads, Mode::kEf);       // with fresh residuals
   const double expected = RelativeErrorOfFirstCall(collective, kRow, *threads);
   EXPECT_GT(expected, 0.5);
   const auto errors = RunOneRankAProcess(kRanks, kCount * 4, [&](Ranks& ranks) {
@@ -166,7 +168,8 @@ TEST(RowTimerTest, EveryProcessKnowsTheMeansOfAll) {
     ranks.pool().Run([&](int rank) {
       FillSeeded(ranks.state(rank).send.data(), kCount, onebitFloat32, kTimedSeed, rank);
     });
-    const RowTimes times = TimeRow(FaultyAllReduce(-1, 0), kRow, {}, ranks);
+    const Options options;  // a temporary makes GCC 12 see uninitialised strings
+    const RowTimes times = TimeRow(FaultyAllReduce(-1, 0), kRow, options, ranks);
     const std::lock_guard lock(mutex);
     all.push_back(times);
   });
@@ -178,6 +181,25 @@ TEST(RowTimerTest, EveryProcessKnowsTheMeansOfAll) {
     EXPECT_EQ(times.wire_bytes, all[0].wire_bytes);
     EXPECT_GT(times.wire_bytes, kCount * 4);
   }
+}
+
+// A time decides for all ranks alike, or they would wait for each other.
+TEST(RowTimerTest, ATimeForTheRowDecidesHowManyCalls) {
+  const auto ranks = ThreadRanks();
+  Options options;
+  options.iterations = 7;
+  options.is_in_place_timed = false;
+  options.row_seconds = 1e5;
+  const FaultyAllReduce collective(-1, 0);
+  const RowTimes many = TimeRow(collective, kRow, options, *ranks);
+  EXPECT_EQ(many.calls, 7);
+  EXPECT_EQ(many.untimed_calls, 1);
+  EXPECT_FALSE(many.in_place_seconds.has_value());
+  options.row_seconds = 0;
+  const RowTimes few = TimeRow(collective, kRow, options, *ranks);
+  EXPECT_EQ(few.calls, kFewestCalls);
+  EXPECT_EQ(few.untimed_calls, 0);  // the call that showed how slow it is counts
+  EXPECT_GT(few.out_of_place_seconds, 0);
 }
 
 }  // namespace

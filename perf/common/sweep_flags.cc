@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Declares the flags to CLI11 and checks what it cannot.
+#include "perf/common/sweep_flags.h"
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "perf/common/error.h"
+#include "perf/common/flag_kinds.h"
+
+namespace onebit::perf {
+namespace {
+
+constexpr int kMaxCalls = 1'000'000;
+constexpr double kMaxRowSeconds = 1e6;
+
+}  // namespace
+
+void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* flags) {
+  AddSize(app, "-b,--minbytes", "smallest message", "32M", &flags->sweep.min_bytes);
+  AddSize(app, "-e,--maxbytes", "largest message", "32M", &flags->sweep.max_bytes);
+  AddSize(app, "-i,--stepbytes", "bytes from one size to the next", "1M", &flags->sweep.step_bytes);
+  app.add_option("-f,--stepfactor", flags->sweep.step_factor,
+                 "factor from one size to the next; wins over -i when above 1; default: none")
+      ->type_name("N")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40).description(""))
+      ->default_str("");
+  AddCount(app, "-n,--iters", "timed calls per row", 1, kMaxCalls, &flags->iterations);
+  AddParsed(app, "--row-seconds",
+            "make as many timed calls as fit in this time, from 2 to -n; default: -n calls", "S",
+            "", [flags](const std::string& text) {
+              char* end = nullptr;
+              const double seconds = std::strtod(text.c_str(), &end);
+              if (text.empty() || *end != '\0' || !(seconds >= 0 && seconds < kMaxRowSeconds)) {
+                return fmt::format("'{}' is no time in seconds", text);
+              }
+              flags->row_seconds = seconds;
+              return std::string();
+            });
+  AddCount(app, "-w,--warmup_iters", "calls at each power of two times -b, once before the sweep",
+           0, kMaxCalls, &flags->warmup_iterations);
+  AddCount(app, "-c,--check", check_help, 0, kMaxCalls, &flags->checks);
+  app.add_flag_callback(
+      "--no-in-place", [flags] { flags->is_in_place_timed = false; },
+      "time calls out of place only");
+  app.add_option("-J,--output_file", flags->json_path,
+                 "also write a JSON report; a number is added if the file exists")
+      ->type_name("FILE");
+}
+
+void CheckSweepFlags(const SweepFlags& flags) {
+  const SweepRange& sweep = flags.sweep;
+  if (sweep.min_bytes > sweep.max_bytes) {
+    throw UsageError(fmt::format("-b {} is larger than -e {}", sweep.min_bytes, sweep.max_bytes));
+  }
+  if (sweep.step_factor > 1 && sweep.min_bytes == 0) {
+    throw UsageError("-b 0 cannot grow by a factor: give a larger -b, or -i instead of -f");
+  }
+  if (sweep.step_factor <= 1 && sweep.step_bytes == 0) {
+    throw UsageError("-i 0 never reaches -e: give a positive -i, or -f");
+  }
+}
+
+}  // namespace onebit::perf
