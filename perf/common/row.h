@@ -28,9 +28,10 @@ struct Row {
   int64_t untimed_calls = 0;  // other calls of the row in its mode; warm-up comes before rows
   Measurement out_of_place;
   Measurement in_place;
-  // Sent per rank and call, largest over ranks, as counted; no value: nobody counted.
+  // Sent per rank and call, largest over ranks, as counted, and the same by formula; no value:
+  // nobody counted.
   std::optional<uint64_t> wire_bytes;
-  uint64_t wire_bytes_bound = 0;  // the same by formula
+  std::optional<uint64_t> wire_bytes_bound;
   std::optional<double> ratio;  // dense bandwidth-optimal bytes over wire bytes; none without wire
   double rel_error = 0;         // of the first call from fresh residuals, in the 2-norm
   std::optional<double> speedup_vs_dense;  // out of place; none when dense itself is measured

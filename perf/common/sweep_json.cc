@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Keys in the order of nccl-tests.
+#include "perf/common/sweep_json.h"
+
+#include <utility>
+
+#include "perf/common/elements.h"
+
+namespace onebit::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json MeasurementJson(const Measurement& measurement) {
+  std::optional<double> time_us, alg_gbps, bus_gbps;
+  if (measurement.seconds) {
+    time_us = *measurement.seconds * 1e6;
+    alg_gbps = measurement.bandwidth.alg_gbps;
+    bus_gbps = measurement.bandwidth.bus_gbps;
+  }
+  return {{"time", NumberOrNull(time_us)},
+          {"alg_bw", NumberOrNull(alg_gbps)},
+          {"bus_bw", NumberOrNull(bus_gbps)},
+          {"nwrong", NumberOrNull(measurement.wrong)}};
+}
+
+}  // namespace
+
+const char* BoolText(bool value) { return value ? "true" : "false"; }
+
+Json ConfigJson(const SweepFlags& flags, int threads) {
+  Json config = {{"nthreads", threads},
+                 {"ngpus", 0},
+                 {"minimum_bytes", flags.sweep.min_bytes},
+                 {"maximum_bytes", flags.sweep.max_bytes}};
+  if (flags.sweep.step_factor > 1) {
+    config["step_factor"] = flags.sweep.step_factor;
+  } else {
+    config["step_bytes"] = flags.sweep.step_bytes;
+  }
+  config["warmup_iters"] = flags.warmup_iterations;
+  config["iterations"] = flags.iterations;
+  if (flags.row_seconds) config["row_seconds"] = *flags.row_seconds;
+  config["aggregated_iterations"] = 1;
+  config["validation"] = flags.checks;
+  config["graph"] = 0;
+  config["blocking_collectives"] = BoolText(true);
+  config["per_iter_timing"] = BoolText(false);
+  return config;
+}
+
+Json DevicesJson(std::span<const RankPlace> places) {
+  Json devices = Json::array();
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    devices.push_back({{"rank", rank},
+                       {"group", 0},
+                       {"pid", places[rank].pid},
+                       {"hostname", places[rank].host},
+                       {"device", nullptr},  // host memory
+                       {"device_info", ProcessorName()}});
+  }
+  return devices;
+}
+
+Json RowJson(const Row& row, const RowFacts& facts) {
+  Json json = {{"size", row.bytes},
+               {"count", row.count},
+               {"type", TypeName(row.type)},
+               {"redop", OpName(row.op)},
+               {"root", -1},
+               {"out_of_place", MeasurementJson(row.out_of_place)},
+               {"in_place", MeasurementJson(row.in_place)},
+               {"actual_iterations", row.iterations},
+               {"untimed_calls", row.untimed_calls},
+               {"experiment_name", ""},
+               {"mode", facts.mode},
+               {"transport", facts.transport},
+               {"nranks", facts.ranks},
+               {"wire_bytes", NumberOrNull(row.wire_bytes)},
+               {"wire_bytes_bound", NumberOrNull(row.wire_bytes_bound)},
+               {"rel_error", row.rel_error},
+               {"speedup_vs_dense", 1.0}};  // dense is as fast as itself
+  if (!facts.is_dense) json["speedup_vs_dense"] = NumberOrNull(row.speedup_vs_dense);
+  return json;
+}
+
+void CompleteReport(Json results, Json errors, uint64_t wrong, double average_bus_gbps,
+                    Json* report) {
+  const bool is_okay = wrong == 0 && errors.empty();
+  (*report)["results"] = std::move(results);
+  (*report)["out_of_bounds"] = {{"count", wrong}, {"okay", BoolText(is_okay)}};
+  (*report)["average_bus_bandwidth"] = {{"bandwidth", average_bus_gbps}, {"okay", "unchecked"}};
+  (*report)["errors"] = std::move(errors);
+  (*report)["end_time"] = LocalTime();
+}
+
+}  // namespace onebit::perf
