@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where ranks are and what lies between them: shared memory of this host, or links of the lab."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """Shared memory, or the lab at a rate."""
+
+    rate: str | None  # as tc writes it; None: shared memory
+    rate_bits_per_second: int | None
+
+    @property
+    def kind(self) -> str:
+        """As reports call it."""
+        return "shm" if self.rate is None else "lab"
+
+    @property
+    def name(self) -> str:
+        """As --links takes it."""
+        return self.rate or "shm"
+
+    @staticmethod
+    def parse(text: str) -> Link:
+        """'shm', or a rate like '100mbit' or '2.7gbit'. Raises ValueError."""
+        if text == "shm":
+            return Link(None, None)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text)
+        bits = round(float(match[1]) * UNITS[match[2]]) if match else 0
+        if bits <= 0:
+            raise ValueError(f"{text!r} is no link: write shm, or a rate such as 100mbit or 2.7gbit")
+        return Link(text, bits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What systems are compared on: a link and a number of ranks, each on a host of its own."""
+
+    link: Link
+    hosts: int

@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a time means nothing without: processor, cores, kernel, commit, compiler, speed of memory."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import time
+
+COPY_BYTES = 128 << 20  # beyond any cache
+COPIES = 5
+
+
+def cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def copy_gbps() -> float:
+    """Bytes read and written per second by one core that copies memory, in 10^9; the best of some."""
+    source, target = bytearray(COPY_BYTES), bytearray(COPY_BYTES)
+    source[::4096] = b"\1" * (COPY_BYTES // 4096)  # every page has come in
+    target[:] = source
+    best = 0.0
+    for _ in range(COPIES):
+        begin = time.perf_counter()
+        memoryview(target)[:] = source
+        best = max(best, 2 * COPY_BYTES / (time.perf_counter() - begin) / 1e9)
+    return round(best, 2)
+
+
+def commit(root: pathlib.Path) -> str:
+    """Of the checkout, with -dirty where it was changed."""
+    described = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12",
+                                "--exclude=*"], capture_output=True, text=True, check=False)
+    return described.stdout.strip() if described.returncode == 0 else "unknown"
+
+
+def facts(root: pathlib.Path, build: pathlib.Path) -> dict:
+    """The "machine" of a report."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    return {"cpu": model[1] if model else platform.machine(),
+            "cores": cores(),
+            "kernel": platform.release(),
+            "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+            "commit": commit(root),
+            "compiler": _compiler(root / build),
+            "copy_gbps": copy_gbps()}
+
+
+def _compiler(build: pathlib.Path) -> str:
+    for file in build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
+        found = dict(re.findall(r'set\(CMAKE_CXX_COMPILER_(ID|VERSION) "(.*)"\)',
+                                file.read_text(encoding="utf-8")))
+        if {"ID", "VERSION"} <= found.keys():
+            return f"{found['ID'].replace('GNU', 'GCC')} {found['VERSION']}"
+    return "unknown"

@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured, and its file: always whole, after every command, so that a comparison that is cut
+short can be read, and continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import statistics
+
+from comparison.plan import Row, Run
+from comparison.runner import Outcome
+
+FORMAT, VERSION = "onebit-compare", 1
+
+
+class ResumeError(Exception):
+    """The file is of another comparison; the text says what differs."""
+
+
+class Results:
+    """Samples of all repetitions, and the medians made of them."""
+
+    def __init__(self, machine: dict, settings: dict):
+        self.machine = machine
+        self.settings = settings  # what was asked for; another comparison cannot continue this one
+        self.commands: dict[str, str] = {}
+        self.samples: list[dict] = []
+        self.failures: list[dict] = []
+        self.runs: list[list] = []  # keys of commands that succeeded
+        self.errors: dict[Row, str] = {}  # of rows without a sample
+
+    @staticmethod
+    def resume(path: pathlib.Path, machine: dict, settings: dict) -> Results:
+        """Of an earlier run of the same comparison. Its failures are tried again."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            found = Results(content["machine"], content["settings"])
+            found.commands, found.samples = content["commands"], content["samples"]
+            found.runs = content["runs"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ResumeError(f"{path} is not the file of a comparison: {error!r}") from error
+        for name in ("cpu", "cores", "commit", "compiler"):
+            if found.machine.get(name) != machine[name]:
+                raise ResumeError(f"{path} has {name} {found.machine.get(name)!r}, here it is "
+                                  f"{machine[name]!r}: figures of both cannot be compared")
+        for name, value in settings.items():
+            if found.settings.get(name) != value:
+                raise ResumeError(f"{path} was begun with --{name} {found.settings.get(name)}, not {value}")
+        return found
+
+    def has(self, run: Run) -> bool:
+        """It was made, and went well."""
+        return run.key in self.runs
+
+    def add(self, run: Run, outcome: Outcome) -> str | None:
+        """Takes in what came of a run. Returns what was wrong with it."""
+        rows = {row.get("size"): row for row in (outcome.report or {}).get("results", [])}
+        problem = outcome.problem
+        for row in run.rows():
+            measured = rows.get(row.size)
+            if measured is None:
+                problem = problem or "the report lacks sizes"
+                continue
+            self.samples.append(self._sample(run, row, measured, outcome.lab))
+        if problem is None:
+            self.runs.append(run.key)
+        else:
+            self.failures.append({"run": run.key, "error": problem})
+            for row in run.rows():
+                self.errors[row] = problem
+        return problem
+
+    def leave_out(self, rows: list[Row], reason: str) -> None:
+        """Rows that are not measured, where nothing better is known of them."""
+        for row in rows:
+            self.errors.setdefault(row, reason)
+
+    def save(self, path: pathlib.Path, rows: list[Row]) -> None:
+        """Replaces the file at once."""
+        part = path.with_name(f".{path.name}.part")
+        part.write_text(json.dumps(self.as_json(rows), indent=1) + "\n", encoding="utf-8")
+        os.replace(part, path)
+
+    def as_json(self, rows: list[Row]) -> dict:
+        """Results of those rows of which there is something to say, in their order."""
+        by_row: dict[tuple, list[dict]] = {}
+        for sample in self.samples:
+            key = tuple(sample[name] for name in ("rate", "hosts", "system", "size"))
+            by_row.setdefault(key, []).append(sample)
+        results = []
+        for row in rows:
+            samples = by_row.get((row.cell.link.rate, row.cell.hosts, row.system, row.size), [])
+            if samples or row in self.errors:
+                results.append(self._result(row, samples))
+        return {"format": FORMAT, "version": VERSION, "machine": self.machine, "results": results,
+                "commands": self.commands, "settings": self.settings, "samples": self.samples,
+                "runs": self.runs, "failures": self.failures}
+
+    @staticmethod
+    def _sample(run: Run, row: Row, measured: dict, lab: dict | None) -> dict:
+        wrong = [measured[place]["nwrong"] for place in ("out_of_place", "in_place")]
+        calls = measured["actual_iterations"] + measured["untimed_calls"]
+        link_bytes = None
+        # A run of several sizes, or with checks, has other calls, too.
+        if lab is not None and len(run.sizes) == 1 and not run.is_checked:
+            link_bytes = round(max(link["sent_bytes"] for link in lab["links"]) / calls)
+        return {**_place(row), "repetition": run.repetition,
+                "time_us": measured["out_of_place"]["time"], "calls": measured["actual_iterations"],
+                "wire_bytes": measured["wire_bytes"], "link_bytes": link_bytes,
+                "rel_error": measured["rel_error"],
+                "nwrong": None if None in wrong else sum(wrong)}
+
+    def _result(self, row: Row, samples: list[dict]) -> dict:
+        times = [sample["time_us"] for sample in samples]
+        known = {name: [sample[name] for sample in samples if sample[name] is not None]
+                 for name in ("calls", "wire_bytes", "link_bytes", "rel_error", "nwrong")}
+        wrong = sum(known["nwrong"]) if known["nwrong"] else None
+        error = None if samples else self.errors[row]
+        if wrong:
+            error = f"{wrong} wrong elements"
+        return {**_place(row),
+                "time_us": statistics.median(times) if times else None,
+                "time_us_min": min(times, default=None),
+                "time_us_max": max(times, default=None),
+                "repetitions": len(times),
+                "calls": min(known["calls"], default=0),
+                "wire_bytes": max(known["wire_bytes"], default=None),
+                "link_bytes": max(known["link_bytes"], default=None),
+                "rel_error": statistics.median(known["rel_error"]) if known["rel_error"] else None,
+                "nwrong": wrong,
+                "error": error}
+
+
+def _place(row: Row) -> dict:
+    link = row.cell.link
+    return {"link": link.kind, "rate": link.rate, "rate_bits_per_second": link.rate_bits_per_second,
+            "hosts": row.cell.hosts, "system": row.system, "size": row.size}

@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one command within a time, and reads what it has written.
+
+MPICH 4.0 over TCP now and then hangs in MPI_Finalize, when all has been measured and written: a rank that
+is done waits for the launcher and no longer answers the others. So a command whose report is complete but
+that does not end is ended, and its results count.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+from comparison.cost import FINISH_SECONDS
+from comparison.systems import Files
+
+POLL_SECONDS = 0.02
+GRACE_SECONDS = 15  # for a launcher to end its ranks and remove its network
+MAX_PROBLEM_LETTERS = 400
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+class Stopped(Exception):
+    """A signal told this program to end."""
+
+    def __init__(self, number: int):
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def raise_on_signals() -> None:
+    """SIGINT, SIGTERM and SIGHUP become Stopped, unless they are ignored, as by nohup."""
+    def stop(number: int, _frame) -> None:
+        raise Stopped(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What came of a command."""
+
+    seconds: float
+    report: dict | None   # of the tool, as far as it came
+    lab: dict | None      # counters of the links
+    problem: str | None   # why it is not a success
+    is_timeout: bool = False
+
+
+class Runner:
+    """One command after the other, in the root of the checkout."""
+
+    def __init__(self, root: pathlib.Path):
+        self._root = root
+        self._folder = tempfile.TemporaryDirectory(prefix="onebit-compare-")
+        self._count = 0
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._folder.cleanup()
+
+    def new_files(self) -> Files:
+        """Names in a folder of their own, of which the last is there."""
+        self._count += 1
+        folder = pathlib.Path(self._folder.name) / str(self._count)
+        store = folder / "store"
+        store.mkdir(parents=True)
+        return Files(folder / "report.json", folder / "lab.json", store)
+
+    def run(self, command: list[str], files: Files, timeout_seconds: float) -> Outcome:
+        """Waits for the end, or brings it about."""
+        begin = time.monotonic()
+        output, errors = (files.report.with_name(name) for name in ("stdout", "stderr"))
+        with open(output, "wb") as output_file, open(errors, "wb") as errors_file:
+            try:
+                process = subprocess.Popen(  # pylint: disable=consider-using-with
+                    command, cwd=self._root, stdin=subprocess.DEVNULL, stdout=output_file,
+                    stderr=errors_file, start_new_session=True, preexec_fn=_end_with_parent)
+            except OSError as error:
+                return Outcome(0, None, None, f"cannot start {command[0]}: {error.strerror}")
+        try:
+            is_timeout, is_ended = self._wait(process, files, begin + timeout_seconds)
+        finally:
+            self._end(process, command)
+        seconds = time.monotonic() - begin
+        report = _read_json(files.report)
+        problem = None
+        if is_timeout:
+            problem = f"no end after {timeout_seconds:.0f} s"
+        elif process.returncode != 0 and not is_ended:
+            problem = f"exit status {process.returncode}: {_last_words(errors, output)}"
+        return Outcome(seconds, report, _read_json(files.lab), problem, is_timeout)
+
+    def _wait(self, process: subprocess.Popen, files: Files, deadline: float) -> tuple[bool, bool]:
+        """Until the command has ended, has long been complete, or is late: is it late, or complete?"""
+        complete_since = None
+        while process.poll() is None:
+            now = time.monotonic()
+            if complete_since is None and _is_complete(files.report):
+                complete_since = now
+            if complete_since is not None and now - complete_since > FINISH_SECONDS:
+                return False, True
+            if now > deadline:
+                return True, False
+            time.sleep(POLL_SECONDS)
+        return False, False
+
+    def _end(self, process: subprocess.Popen, command: list[str]) -> None:
+        """Politely, so that launchers end their ranks; then not."""
+        if process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if command[0] == "perf/lab":
+                subprocess.run(["perf/lab", "clean"], cwd=self._root, capture_output=True, check=False,
+                               timeout=GRACE_SECONDS)
+
+
+def _end_with_parent() -> None:
+    """In the child: whatever happens to this program, it does not run on."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _is_complete(report: pathlib.Path) -> bool:
+    return bool((_read_json(report) or {}).get("end_time"))
+
+
+def _read_json(path: pathlib.Path) -> dict | None:
+    """None as long as it is not there, or not whole."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _last_words(*logs: pathlib.Path) -> str:
+    """What the command said at the end, without tables: of the first log that says something."""
+    for log in logs:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+        words = [line for line in lines if line and not line.startswith(("#", "---", "==="))]
+        if words:
+            return "; ".join(words[-4:])[:MAX_PROBLEM_LETTERS]
+    return "it said nothing"

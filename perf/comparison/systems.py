@@ -1,0 +1,126 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The systems that are compared, and the command lines that run them.
+
+With more ranks than cores a rank that waits must let the others run: Open MPI and MPICH are told so. In
+the lab each host has one rank, so they could not know by themselves that hosts share cores. MPICH's
+rendezvous over TCP is left out in the lab: with it 1 MiB took four times as long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+
+from comparison.links import Cell
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What commands need to know of this machine and checkout."""
+
+    root: pathlib.Path   # of the checkout; commands run there
+    build: pathlib.Path  # with the tools, absolute or relative to root
+    cores: int
+    is_root: bool
+
+    def tool(self, name: str) -> str:
+        """A program of the build."""
+        return str(self.build / "perf" / name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """Where one command writes: its report, the lab's counters, and a folder for ranks to meet."""
+
+    report: pathlib.Path
+    lab: pathlib.Path
+    store: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """One row of the table below."""
+
+    name: str
+    launcher: str  # onebit, openmpi, mpich or gloo
+    program: str   # in the perf folder of the build
+    package: str   # what a build without the program lacks
+    options: tuple[str, ...] = ()      # of the program
+    mpi_options: tuple[str, ...] = ()  # of its launcher
+    is_dense: bool = True
+
+
+RING = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4")
+SYSTEMS = {system.name: system for system in (
+    System("openmpi", "openmpi", "baselines/allreduce_openmpi", "libopenmpi-dev, openmpi-bin"),
+    System("openmpi-ring", "openmpi", "baselines/allreduce_openmpi", "libopenmpi-dev, openmpi-bin",
+           mpi_options=RING),
+    System("mpich", "mpich", "baselines/allreduce_mpich", "libmpich-dev, mpich"),
+    System("gloo", "gloo", "baselines/allreduce_gloo", "libgloo-dev"),
+    System("multipass", "openmpi", "baselines/allreduce_multipass", "libopenmpi-dev, openmpi-bin",
+           is_dense=False),
+    System("onebit-dense", "onebit", "all_reduce_perf", "libcli11-dev, nlohmann-json3-dev, libucx-dev"),
+    System("onebit-ef", "onebit", "all_reduce_perf", "libcli11-dev, nlohmann-json3-dev, libucx-dev",
+           options=("--mode", "ef", "--no-dense"), is_dense=False),
+)}
+
+
+def command(system: System, cell: Cell, sweep: list[str], place: Place, files: Files | None) -> list[str]:
+    """Runs a sweep of the system with the flags `sweep`. Without files it writes no report: that is
+    how a reader would run it."""
+    program = [place.tool(system.program), *sweep, *system.options]
+    if system.launcher == "gloo":
+        program += ["--interface", "lo" if cell.link.rate is None else "eth0"]
+        program += ["--store", str(files.store) if files else "NEW_FOLDER"]
+    if files:
+        program += ["-J", str(files.report)]
+    launch = _on_one_host if cell.link.rate is None else _on_the_lab
+    return launch(system, cell, program, place, files)
+
+
+def _on_one_host(system: System, cell: Cell, program: list[str], place: Place,
+                 _: Files | None) -> list[str]:
+    ranks = str(cell.hosts)
+    if system.launcher == "onebit":
+        return [program[0], "--procs", ranks, *program[1:]]
+    if system.launcher == "gloo":
+        return [place.tool("onebit_run"), "-n", ranks, *program]
+    if system.launcher == "mpich":
+        return ["mpirun.mpich", *_polite(system, cell, place), "-n", ranks, *program]
+    as_root = ["--allow-run-as-root"] if place.is_root else []
+    return ["mpirun.openmpi", *as_root, "--oversubscribe", "--bind-to", "none",
+            *_polite(system, cell, place), *system.mpi_options, "-n", ranks, *program]
+
+
+def _on_the_lab(system: System, cell: Cell, program: list[str], place: Place,
+                files: Files | None) -> list[str]:
+    lab = ["--hosts", str(cell.hosts), "--rate", cell.link.rate]
+    if files:
+        lab += ["--json", str(files.lab)]
+    if system.launcher in ("onebit", "gloo"):
+        transport = ["--transport", "ucx"] if system.launcher == "onebit" else []
+        return ["perf/lab", "run", *lab, "--", *program, *transport]
+    arguments = [*_polite(system, cell, place), *system.mpi_options]
+    if system.launcher == "mpich":
+        arguments += ["-genv", "UCX_RNDV_THRESH", "inf"]
+    return ["perf/lab", "mpirun", "--mpi", system.launcher, *lab,
+            *(f"--mpi-arg={argument}" for argument in arguments), "--", *program]
+
+
+def _polite(system: System, cell: Cell, place: Place) -> list[str]:
+    """How a waiting rank gives way to the others, where they share cores."""
+    if cell.hosts <= place.cores:
+        return []
+    if system.launcher == "openmpi":
+        return ["--mca", "mpi_yield_when_idle", "1"]
+    return ["-genv", "MPIR_CVAR_POLLS_BEFORE_YIELD", "1"]
+
+
+def missing(system: System, place: Place) -> str | None:
+    """Why the system cannot be run at all; None if it can."""
+    path = place.root / place.tool(system.program)
+    if os.access(path, os.X_OK):
+        return None
+    return f"{place.tool(system.program)} is not built: it needs {system.package}"
