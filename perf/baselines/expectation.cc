@@ -17,7 +17,8 @@ CheckedInput::CheckedInput(int call, int rank)
     : input_(onebitFloat32, static_cast<uint64_t>(call) + 1, rank) {}
 
 float CheckedInput::At(size_t index) const {
-  return std::nearbyint(input_.At(index) * kStepsPerUnit) / kStepsPerUnit;
+  const float rounded = std::nearbyint(input_.At(index) * kStepsPerUnit) / kStepsPerUnit;
+  return rounded + 0.0f;  // not -0, of which a sum is -0 or 0, as a system adds
 }
 
 std::span<const float> ExactSum::Next(std::span<const CheckedInput> inputs) {

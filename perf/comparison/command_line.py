@@ -14,7 +14,7 @@ import time
 
 from comparison import cost, machine
 from comparison.links import Cell, Link
-from comparison.plan import Plan, Row, Run, make_plan
+from comparison.plan import Plan, Run, Wish, make_plan
 from comparison.results import ResumeError, Results
 from comparison.runner import Runner, Stopped, raise_on_signals
 from comparison.sizes import parse_size, size_text, sweep_flags
@@ -130,8 +130,7 @@ class Comparison:
         self._place = Place(root, options.build, machine.cores(), os.geteuid() == 0)
         self._cells = [Cell(link, hosts) for link in options.links for hosts in options.hosts]
         self._sizes = sorted(options.sizes)
-        self._rows = [Row(cell, system, size) for cell in self._cells for system in options.systems
-                      for size in self._sizes]
+        self._rows = Wish(self._cells, options.systems, self._sizes, options.repetitions).rows()
         self._is_terminal = sys.stderr.isatty()
 
     def print_plan(self) -> int:
@@ -242,16 +241,12 @@ class Comparison:
         return f"perf/lab does not work here: {'; '.join(said) or probe.returncode}"
 
     def _make_plan(self, absent: dict[tuple[str, str], str]) -> Plan:
-        cells = [cell for cell in self._cells
-                 if any((cell.link.kind, name) not in absent for name in self._options.systems)]
-        systems = [name for name in self._options.systems
-                   if any((cell.link.kind, name) not in absent for cell in cells)]
-        return make_plan(cells, systems, self._sizes, self._options.repetitions,
-                         self._options.time_budget)
+        return make_plan(Wish(self._cells, self._options.systems, self._sizes, self._options.repetitions,
+                              frozenset(absent)), self._options.time_budget)
 
     def _sweep(self, run: Run) -> list[str]:
         return [*sweep_flags(list(run.sizes)), "-n", str(cost.MAX_CALLS), "--row-seconds",
-                str(cost.ROW_SECONDS), "-w", "0", "-c", "1" if run.is_checked else "0", "--no-in-place"]
+                str(run.row_seconds), "-w", "0", "-c", "1" if run.is_checked else "0", "--no-in-place"]
 
     def _command(self, run: Run, files) -> list[str]:
         return command(run.system, run.cell, self._sweep(run), self._place, files)

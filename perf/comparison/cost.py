@@ -10,20 +10,22 @@ from __future__ import annotations
 from comparison.links import Cell
 from comparison.systems import System
 
-ROW_SECONDS = 0.25  # of timed calls in a row, if that is at least MIN_CALLS
+ROW_SECONDS = 0.1  # of timed calls in a row, if that is at least MIN_CALLS
+ALONE_SECONDS = 0.6  # the same of a row that has a command for itself
 MIN_CALLS = 2
-MAX_CALLS = 50
+MAX_CALLS = 200
 
 FRAMING = 1514 / 1448          # bytes on an Ethernet per byte of TCP, both as the lab counts
 COMPRESSION = 31               # of one bit per element, with scales and headers
 COPY_SECONDS_PER_BYTE = 1e-9   # of a rank: through sockets or shared memory, and the sum
 LATENCY_SECONDS = {"onebit": 2e-4, "openmpi": 2e-4, "mpich": 5e-3, "gloo": 2e-3}
 # A dense call on a link over the time of its bytes.
-WIRE_FACTOR = {"openmpi": 1.6, "openmpi-ring": 1.15, "mpich": 1.6, "gloo": 1.05, "onebit-dense": 1.4}
-START_SECONDS = {"onebit": 0.4, "openmpi": 0.6, "mpich": 0.5, "gloo": 0.4}
+WIRE_FACTOR = {"openmpi": 1.6, "openmpi-ring": 1.1, "mpich": 1.3, "gloo": 1.1, "onebit-dense": 1.4}
+START_SECONDS = {"onebit": 0.3, "openmpi": 0.4, "mpich": 0.3, "gloo": 0.3}
 LAB_SECONDS = 0.5      # to build and remove it
 LAB_MPI_SECONDS = 0.7  # to reach the hosts from there
-FINISH_SECONDS = 1.5   # MPICH may have to be ended
+FINISH_SECONDS = 1.5   # for a command to end when it has said everything
+HANG_SHARE = 0.5       # how often MPICH does not, over TCP
 
 
 def call_seconds(system: System, cell: Cell, size: int) -> float:
@@ -39,10 +41,10 @@ def call_seconds(system: System, cell: Cell, size: int) -> float:
     return latency + max(wire, work)
 
 
-def row_seconds(system: System, cell: Cell, size: int) -> float:
+def row_seconds(system: System, cell: Cell, size: int, timed_seconds: float = ROW_SECONDS) -> float:
     """A row: a first call, one that shows how long calls take, and the timed ones."""
     call = call_seconds(system, cell, size)
-    timed = min(MAX_CALLS, max(MIN_CALLS, ROW_SECONDS / call))
+    timed = min(MAX_CALLS, max(MIN_CALLS, timed_seconds / call))
     return call * (1 + timed + (1 if timed > MIN_CALLS else 0))
 
 
@@ -54,10 +56,11 @@ def start_seconds(system: System, cell: Cell) -> float:
         if system.launcher in ("openmpi", "mpich"):
             seconds += LAB_MPI_SECONDS
         if system.launcher == "mpich":
-            seconds += FINISH_SECONDS
+            seconds += HANG_SHARE * FINISH_SECONDS
     return seconds
 
 
-def run_seconds(system: System, cell: Cell, sizes: list[int]) -> float:
+def run_seconds(system: System, cell: Cell, sizes: tuple[int, ...], timed_seconds: float) -> float:
     """A whole command."""
-    return start_seconds(system, cell) + sum(row_seconds(system, cell, size) for size in sizes)
+    return start_seconds(system, cell) + sum(row_seconds(system, cell, size, timed_seconds)
+                                             for size in sizes)

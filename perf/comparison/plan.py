@@ -21,6 +21,7 @@ from comparison.systems import SYSTEMS, System
 
 MAX_CHECKED_SIZE = 1 << 20
 SLOW_ROW_SECONDS = 4.0
+MAX_LEFT_OUT = 0.03
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Run:
     repetition: int
     sizes: tuple[int, ...]  # a sweep
     is_checked: bool
+    row_seconds: float      # of timed calls
 
     @property
     def key(self) -> list:
@@ -53,7 +55,7 @@ class Run:
 
     def seconds(self) -> float:
         """Expected."""
-        return cost.run_seconds(self.system, self.cell, list(self.sizes))
+        return cost.run_seconds(self.system, self.cell, self.sizes, self.row_seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,57 +71,90 @@ class Plan:
         return sum(run.seconds() for run in self.runs)
 
 
-def make_plan(cells: list[Cell], systems: list[str], sizes: list[int], repetitions: int,
-              budget_seconds: float) -> Plan:
-    """As many repetitions as fit in the time, at most those asked for; where one is too much, it is
-    without its slowest rows."""
-    for count in range(repetitions, 0, -1):
-        runs = _runs(cells, systems, sizes, count, set())
-        if count == 1 or sum(run.seconds() for run in runs) <= budget_seconds:
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What is to be compared."""
+
+    cells: list[Cell]
+    systems: list[str]
+    sizes: list[int]  # ascending
+    repetitions: int  # at most
+    absent: frozenset[tuple[str, str]] = frozenset()  # kinds of link and systems that cannot be had
+
+    def rows(self) -> list[Row]:
+        """All results, in order."""
+        return [Row(cell, system, size) for cell in self.cells for system in self.systems
+                for size in self.sizes if (cell.link.kind, system) not in self.absent]
+
+
+def make_plan(wish: Wish, budget_seconds: float) -> Plan:
+    """What fits in the time. For the sake of another repetition at most MAX_LEFT_OUT of all rows go: the
+    slow ones of the slowest size, and those of the middle number of hosts last."""
+    rows = wish.rows()
+    for repetitions in range(wish.repetitions, 0, -1):
+        most = len(rows) if repetitions == 1 else MAX_LEFT_OUT * len(rows)
+        left_out: set[Row] = set()
+        runs = _runs(wish, repetitions, left_out)
+        for bundle in _bundles(wish):
+            if sum(run.seconds() for run in runs) <= budget_seconds or len(left_out) + len(bundle) > most:
+                break
+            left_out |= bundle
+            runs = _runs(wish, repetitions, left_out)
+        plan = Plan(runs, repetitions, [row for row in rows if row in left_out])
+        if plan.seconds() <= budget_seconds:
             break
-    left_out: set[Row] = set()
-    slowest = sorted((Row(cell, system, size) for cell in cells for system in systems for size in sizes),
-                     key=_row_seconds)
-    while slowest and sum(run.seconds() for run in runs) > budget_seconds:
-        left_out.add(slowest.pop())
-        runs = _runs(cells, systems, sizes, count, left_out)
-    return Plan(runs, count, sorted(left_out, key=_row_seconds))
+    return plan
+
+
+def _bundles(wish: Wish) -> list[set[Row]]:
+    """Rows that are left out together, so that systems are compared or are not; what can be missed best
+    comes first."""
+    hosts = sorted({cell.hosts for cell in wish.cells})
+    middle = hosts[(len(hosts) - 1) // 2] if hosts else 0
+    by_place: dict[tuple[Cell, int], set[Row]] = {}
+    for row in wish.rows():
+        by_place.setdefault((row.cell, row.size), set()).add(row)
+    bundles = [{row for row in rows if _row_seconds(row) > SLOW_ROW_SECONDS} or rows
+               for rows in by_place.values()]
+    return sorted(bundles, reverse=True, key=lambda rows: (
+        all(row.cell.hosts != middle for row in rows), sum(map(_row_seconds, rows))))
 
 
 def _row_seconds(row: Row) -> float:
     return cost.row_seconds(SYSTEMS[row.system], row.cell, row.size)
 
 
-def _runs(cells: list[Cell], systems: list[str], sizes: list[int], repetitions: int,
-          left_out: set[Row]) -> list[Run]:
-    return [Run(cell, SYSTEMS[system], repetition, tuple(sweep), _is_checked(cell, cells, sweep, repetition))
+def _runs(wish: Wish, repetitions: int, left_out: set[Row]) -> list[Run]:
+    return [Run(cell, SYSTEMS[system], repetition, tuple(sweep), part.is_checked, part.row_seconds)
             for repetition in range(1, repetitions + 1)
-            for cell in cells
-            for system in systems
-            for part in _parts(cell, cells, system, sizes, repetition, left_out)
-            for sweep in sweeps(part)]
+            for cell in wish.cells
+            for system in wish.systems if (cell.link.kind, system) not in wish.absent
+            for part in _parts(wish, cell, system, repetition, left_out)
+            for sweep in sweeps(part.sizes)]
 
 
-def _parts(cell: Cell, cells: list[Cell], system: str, sizes: list[int], repetition: int,
-           left_out: set[Row]) -> list[list[int]]:
-    """The sizes of a repetition, by command."""
-    wanted = [size for size in sizes if Row(cell, system, size) not in left_out]
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """Sizes of a repetition that are run alike."""
+
+    sizes: list[int]
+    is_checked: bool = False
+    row_seconds: float = cost.ROW_SECONDS
+
+
+def _parts(wish: Wish, cell: Cell, system: str, repetition: int, left_out: set[Row]) -> list[_Part]:
+    wanted = [size for size in wish.sizes if Row(cell, system, size) not in left_out]
     if repetition > 1:
-        return [[size for size in wanted
-                 if _row_seconds(Row(cell, system, size)) <= SLOW_ROW_SECONDS]]
-    alone = wanted[-1:] if cell.link.rate is not None and len(wanted) > 1 else []
+        return [_Part([size for size in wanted
+                       if _row_seconds(Row(cell, system, size)) <= SLOW_ROW_SECONDS])]
+    alone = wanted[-1:] if cell.link.rate is not None else []
     rest = wanted[:len(wanted) - len(alone)]
-    if not _is_cheap(cell, cells):
-        return [rest, alone]
-    small = [size for size in rest if size <= MAX_CHECKED_SIZE]
-    return [small, rest[len(small):], alone]
+    small = [size for size in rest if size <= MAX_CHECKED_SIZE and _is_cheap(wish, cell)]
+    return [_Part(small, is_checked=True), _Part(rest[len(small):]),
+            _Part(alone, row_seconds=cost.ALONE_SECONDS)]
 
 
-def _is_cheap(cell: Cell, cells: list[Cell]) -> bool:
+def _is_cheap(wish: Wish, cell: Cell) -> bool:
     """Shared memory, and the fastest link of the lab."""
-    rates = [other.link.rate_bits_per_second or 0 for other in cells]
+    rates = [other.link.rate_bits_per_second or 0 for other in wish.cells]
     return cell.link.rate is None or cell.link.rate_bits_per_second == max(rates)
-
-
-def _is_checked(cell: Cell, cells: list[Cell], sweep: list[int], repetition: int) -> bool:
-    return repetition == 1 and _is_cheap(cell, cells) and sweep[-1] <= MAX_CHECKED_SIZE

@@ -38,8 +38,8 @@ class Results:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             found = Results(content["machine"], content["settings"])
-            found.commands, found.samples = content["commands"], content["samples"]
-            found.runs = content["runs"]
+            found.commands, found.runs = content["commands"], content["runs"]
+            found.samples = [sample for sample in content["samples"] if _is_of(sample, found.runs)]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ResumeError(f"{path} is not the file of a comparison: {error!r}") from error
         for name in ("cpu", "cores", "commit", "compiler"):
@@ -132,6 +132,12 @@ class Results:
                 "rel_error": statistics.median(known["rel_error"]) if known["rel_error"] else None,
                 "nwrong": wrong,
                 "error": error}
+
+
+def _is_of(sample: dict, runs: list[list]) -> bool:
+    """Whether the sample came of one of these commands."""
+    key = [sample["rate"] or "shm", sample["hosts"], sample["system"], sample["repetition"]]
+    return any(run[:-1] == key and sample["size"] in run[-1] for run in runs)
 
 
 def _place(row: Row) -> dict:

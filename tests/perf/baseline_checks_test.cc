@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -125,6 +126,22 @@ std::vector<CheckResult> Check(Kind kind, size_t count) {
     results[static_cast<size_t>(system.rank())] = CheckRow(system, count, 2, send, recv);
   });
   return results;
+}
+
+// In any order of additions, or right systems would be called wrong.
+TEST(BaselineChecksTest, SumsOfInputsAreExactAndNeverMinusZero) {
+  for (size_t i = 0; i < 20000; ++i) {
+    double exact = 0;
+    float forward = 0, backward = 0;
+    for (int rank = 0; rank < 16; ++rank) {
+      exact += CheckedInput(0, rank).At(i);
+      forward += CheckedInput(0, rank).At(i);
+      backward += CheckedInput(0, 15 - rank).At(i);
+      ASSERT_FALSE(std::signbit(CheckedInput(0, rank).At(i)) && CheckedInput(0, rank).At(i) == 0);
+    }
+    ASSERT_EQ(forward, exact) << i;
+    ASSERT_EQ(backward, exact) << i;
+  }
 }
 
 TEST(BaselineChecksTest, RightSumsAreRight) {
