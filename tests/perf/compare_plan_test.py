@@ -1,0 +1,250 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes, plans, commands and results of perf/compare, without running anything: compare_plan_test.py ROOT"""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(sys.argv.pop(1))
+sys.path.insert(0, str(ROOT / "perf"))
+
+# pylint: disable=wrong-import-position
+from comparison import cost, machine
+from comparison.links import Cell, Link
+from comparison.plan import Row, Run, Wish, make_plan
+from comparison.results import ResumeError, Results
+from comparison.runner import Outcome
+from comparison.sizes import parse_size, size_text, sweep_flags, sweeps
+from comparison.systems import SYSTEMS, Files, Place, command
+
+K, M = 1 << 10, 1 << 20
+SHM, SLOW, FAST = Link.parse("shm"), Link.parse("100mbit"), Link.parse("10gbit")
+PLACE = Place(pathlib.Path("/checkout"), pathlib.Path("build/release"), cores=2, is_root=False)
+FILES = Files(pathlib.Path("/tmp/r.json"), pathlib.Path("/tmp/l.json"), pathlib.Path("/tmp/store"))
+MACHINE = {"cpu": "c", "cores": 2, "kernel": "k", "date": "d", "commit": "x", "compiler": "g",
+           "copy_gbps": 10.0}
+
+
+def report(run: Run, time_us: float, nwrong=None) -> dict:
+    """What a tool writes."""
+    place = {"time": time_us, "alg_bw": 1, "bus_bw": 1, "nwrong": nwrong}
+    return {"end_time": "now", "results": [
+        {"size": size, "out_of_place": place, "in_place": {**place, "time": None}, "actual_iterations": 4,
+         "untimed_calls": 1, "wire_bytes": 100, "rel_error": 0.5} for size in run.sizes]}
+
+
+class SizesTest(unittest.TestCase):
+    def test_sizes_are_read_as_they_are_written(self):
+        for text, size in {"4": 4, "64K": 64 * K, "1m": M, "1G": K * M}.items():
+            self.assertEqual(parse_size(text), size)
+            self.assertEqual(parse_size(size_text(size)), size)
+        for text in ("", "K", "-4", "0", "3", "1.5K", "64KB", "8G"):
+            with self.assertRaisesRegex(ValueError, "is no size"):
+                parse_size(text)
+
+    def test_every_size_is_in_one_sweep_that_a_tool_can_make(self):
+        for sizes in ([4], [K, 4 * K, 16 * K], [K, 4 * K, 12 * K, 13 * K], [K, 2 * K, 8 * K, 32 * K], []):
+            runs = sweeps(sizes)
+            self.assertEqual([size for run in runs for size in run], sizes)
+            for run in runs:
+                flags = dict(zip(*[iter(sweep_flags(run))] * 2))
+                size, made = parse_size(flags["-b"]), []
+                while size <= parse_size(flags["-e"]):
+                    made.append(size)
+                    size *= int(flags.get("-f", 1 << 40))
+                self.assertEqual(made, run)
+        self.assertEqual(len(sweeps([K, 4 * K, 16 * K])), 1)
+
+
+class LinkTest(unittest.TestCase):
+    def test_rates_are_bits_per_second(self):
+        self.assertEqual(Link.parse("2.7gbit").rate_bits_per_second, 2_700_000_000)
+        self.assertEqual((SHM.kind, SHM.name, SHM.rate), ("shm", "shm", None))
+        for text in ("", "fast", "10", "-1gbit", "0mbit", "1 gbit", "1gbit/s"):
+            with self.assertRaisesRegex(ValueError, "is no link"):
+                Link.parse(text)
+
+
+class PlanTest(unittest.TestCase):
+    wish = Wish([Cell(SHM, 2), Cell(SLOW, 2), Cell(SLOW, 4), Cell(SLOW, 8), Cell(FAST, 4)],
+                list(SYSTEMS), [64 * K, M, 4 * M, 64 * M], 3)
+
+    def test_with_time_enough_every_row_is_measured_in_turns(self):
+        plan = make_plan(self.wish, 1e6)
+        self.assertEqual((plan.repetitions, plan.left_out), (3, []))
+        first = [run for run in plan.runs if run.repetition == 1]
+        measured = [row for run in first for row in run.rows()]
+        self.assertEqual(len(measured), len(set(measured)))
+        self.assertEqual(set(measured), set(self.wish.rows()))
+        order = [run.repetition for run in plan.runs]
+        self.assertEqual(order, sorted(order))  # all systems have had a turn before the next begins
+        self.assertEqual([run.system.name for run in first if run.cell == Cell(SHM, 2)],
+                         [name for name in SYSTEMS for _ in range(2)])
+
+    def test_rows_that_the_wire_decides_are_not_repeated(self):
+        again = [row for run in make_plan(self.wish, 1e6).runs if run.repetition == 2 for row in run.rows()]
+        self.assertNotIn(Row(Cell(SLOW, 4), "gloo", 64 * M), again)
+        self.assertIn(Row(Cell(SLOW, 4), "onebit-ef", 64 * M), again)
+        self.assertIn(Row(Cell(FAST, 4), "gloo", 64 * M), again)
+
+    def test_what_is_counted_on_links_runs_alone(self):
+        for run in make_plan(self.wish, 1e6).runs:
+            if run.repetition == 1 and run.cell.link.kind == "lab" and 64 * M in run.sizes:
+                self.assertEqual(run.sizes, (64 * M,))
+                self.assertFalse(run.is_checked)
+            if run.is_checked:
+                self.assertIn(run.cell.link, (SHM, FAST))
+                self.assertLessEqual(run.sizes[-1], M)
+        self.assertTrue(any(run.is_checked for run in make_plan(self.wish, 1e6).runs))
+
+    def test_a_budget_is_kept_and_the_middle_number_of_hosts_goes_last(self):
+        whole = make_plan(self.wish, 1e6).seconds()
+        for share in (0.9, 0.6, 0.3, 0.1):
+            plan = make_plan(self.wish, share * whole)
+            self.assertLessEqual(plan.seconds(), share * whole)
+            measured = {row for run in plan.runs for row in run.rows()}
+            self.assertEqual(measured | set(plan.left_out), set(self.wish.rows()))
+        # The first to go are slow ones of 8 hosts; those that are compared stay together.
+        one = make_plan(Wish(self.wish.cells, self.wish.systems, self.wish.sizes, 1), 1e6).seconds()
+        plan = make_plan(self.wish, one - 1)
+        self.assertEqual({(row.cell.hosts, row.size) for row in plan.left_out}, {(8, 64 * M)})
+        self.assertEqual({row.system for row in plan.left_out},
+                         {name for name, system in SYSTEMS.items() if system.is_dense})
+
+    def test_absent_systems_are_not_run(self):
+        absent = frozenset({("lab", "gloo"), ("shm", "mpich")})
+        plan = make_plan(Wish(self.wish.cells, self.wish.systems, self.wish.sizes, 1, absent), 1e6)
+        kinds = {(run.cell.link.kind, run.system.name) for run in plan.runs}
+        self.assertFalse(kinds & absent)
+        self.assertIn(("shm", "gloo"), kinds)
+
+    def test_the_default_comparison_takes_25_minutes(self):
+        cells = [Cell(Link.parse(link), hosts) for link in ("shm", "100mbit", "1gbit", "2.7gbit", "10gbit")
+                 for hosts in (2, 4, 8)]
+        plan = make_plan(Wish(cells, list(SYSTEMS), [K << 2 * i for i in range(9)], 3), 1500)
+        self.assertGreater(plan.seconds(), 600)
+        self.assertLessEqual(plan.seconds(), 1500)
+        self.assertIn(Row(Cell(SLOW, 4), "gloo", 64 * M), {row for run in plan.runs for row in run.rows()})
+
+    def test_slow_links_are_expected_to_be_slow(self):
+        # 64 MiB among 4 hosts at 100 Mbit/s: 8.4 s of wire.
+        seconds = cost.call_seconds(SYSTEMS["gloo"], Cell(SLOW, 4), 64 * M)
+        self.assertTrue(8.4 < seconds < 12, seconds)
+
+
+class CommandTest(unittest.TestCase):
+    def line(self, system: str, link: Link, hosts: int, files: Files | None = FILES) -> str:
+        return " ".join(command(SYSTEMS[system], Cell(link, hosts), ["-b", "1K"], PLACE, files))
+
+    def test_each_system_has_its_launcher(self):
+        starts = {"onebit-ef": "build/release/perf/all_reduce_perf --procs 4 -b 1K --mode ef",
+                  "gloo": "build/release/perf/onebit_run -n 4 build/release/perf/baselines/allreduce_gloo",
+                  "mpich": "mpirun.mpich ", "openmpi": "mpirun.openmpi --oversubscribe "}
+        for system, start in starts.items():
+            self.assertTrue(self.line(system, SHM, 4).startswith(start), self.line(system, SHM, 4))
+            self.assertIn("-J /tmp/r.json", self.line(system, SHM, 4))
+        lab = "perf/lab run --hosts 4 --rate 10gbit --json /tmp/l.json -- build/release/perf/"
+        self.assertTrue(self.line("onebit-dense", FAST, 4).startswith(lab + "all_reduce_perf -b 1K"))
+        self.assertTrue(self.line("gloo", FAST, 4).startswith(lab + "baselines/allreduce_gloo -b 1K"))
+        self.assertIn("mpirun --mpi mpich --hosts 4", self.line("mpich", FAST, 4))
+        self.assertIn("--mpi-arg=coll_tuned_allreduce_algorithm --mpi-arg=4",
+                      self.line("openmpi-ring", FAST, 4))
+
+    def test_ranks_that_share_cores_wait_politely(self):
+        for system, setting in {"openmpi": "mpi_yield_when_idle",
+                                "mpich": "MPIR_CVAR_POLLS_BEFORE_YIELD"}.items():
+            for link in (SHM, FAST):
+                self.assertIn(setting, self.line(system, link, 4))
+                self.assertNotIn(setting, self.line(system, link, 2))
+
+    def test_what_is_shown_has_no_file_of_ours(self):
+        for system in SYSTEMS:
+            for link in (SHM, FAST):
+                self.assertNotIn("/tmp", self.line(system, link, 4, None))
+
+
+class ResultsTest(unittest.TestCase):
+    cell = Cell(FAST, 4)
+    rows = Wish([cell], ["gloo"], [K, 4 * K], 3).rows()
+
+    def run_of(self, repetition: int, *sizes: int) -> Run:
+        return Run(self.cell, SYSTEMS["gloo"], repetition, sizes, False, 0.1)
+
+    def results(self) -> Results:
+        return Results(dict(MACHINE), {"sizes": [K, 4 * K]})
+
+    def test_medians_and_extremes_of_repetitions(self):
+        results = self.results()
+        for repetition, time_us in enumerate((30, 10, 20), start=1):
+            run = self.run_of(repetition, K, 4 * K)
+            self.assertIsNone(results.add(run, Outcome(1, report(run, time_us), None, None)))
+        content = results.as_json(self.rows)
+        self.assertEqual((content["format"], content["version"]), ("onebit-compare", 1))
+        entry = content["results"][0]
+        self.assertEqual(entry, {
+            "link": "lab", "rate": "10gbit", "rate_bits_per_second": 10**10, "hosts": 4, "system": "gloo",
+            "size": K, "time_us": 20, "time_us_min": 10, "time_us_max": 30, "repetitions": 3, "calls": 4,
+            "wire_bytes": 100, "link_bytes": None, "rel_error": 0.5, "nwrong": None, "error": None})
+
+    def test_link_bytes_are_those_of_a_call_of_the_busiest_host(self):
+        lab = {"links": [{"sent_bytes": 5000}, {"sent_bytes": 5500}]}
+        alone, together = self.run_of(1, 4 * K), self.run_of(1, K, 4 * K)
+        for run, expected in ((alone, 1100), (together, None)):
+            results = self.results()
+            results.add(run, Outcome(1, report(run, 1), lab, None))
+            self.assertEqual(results.as_json(self.rows)["results"][-1]["link_bytes"], expected)
+
+    def test_failures_have_their_text_and_good_samples_outweigh_them(self):
+        results = self.results()
+        run = self.run_of(1, K, 4 * K)
+        half = report(self.run_of(1, K), 7)
+        self.assertEqual(results.add(run, Outcome(1, half, None, "exit status 3: boom")),
+                         "exit status 3: boom")
+        good, bad = results.as_json(self.rows)["results"]
+        self.assertEqual((good["time_us"], good["error"]), (7, None))
+        self.assertEqual((bad["time_us"], bad["repetitions"], bad["error"]), (None, 0, "exit status 3: boom"))
+        self.assertFalse(results.has(run))
+
+    def test_wrong_elements_are_an_error(self):
+        results = self.results()
+        run = self.run_of(1, K)
+        results.add(run, Outcome(1, report(run, 7, nwrong=3), None, "exit status 1: wrong"))
+        entry = results.as_json(self.rows)["results"][0]
+        self.assertEqual((entry["nwrong"], entry["error"]), (6, "6 wrong elements"))
+
+    def test_a_file_is_continued_and_failures_are_tried_again(self):
+        results = self.results()
+        done, failed = self.run_of(1, K), self.run_of(1, 4 * K)
+        results.add(done, Outcome(1, report(done, 7), None, None))
+        results.add(failed, Outcome(1, report(failed, 8, nwrong=1), None, "wrong"))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "c.json"
+            results.save(path, self.rows)
+            self.assertEqual([entry.name for entry in path.parent.iterdir()], ["c.json"])
+            again = Results.resume(path, dict(MACHINE), {"sizes": [K, 4 * K]})
+            self.assertTrue(again.has(done))
+            self.assertFalse(again.has(failed))
+            self.assertEqual([sample["size"] for sample in again.samples], [K])
+            for other in (dict(MACHINE, commit="y"), dict(MACHINE, cores=3)):
+                with self.assertRaisesRegex(ResumeError, "cannot be compared"):
+                    Results.resume(path, other, {"sizes": [K, 4 * K]})
+            with self.assertRaisesRegex(ResumeError, "--sizes"):
+                Results.resume(path, dict(MACHINE), {"sizes": [K]})
+            path.write_text("[]", encoding="utf-8")
+            with self.assertRaisesRegex(ResumeError, "not the file of a comparison"):
+                Results.resume(path, dict(MACHINE), {})
+
+
+class MachineTest(unittest.TestCase):
+    def test_facts(self):
+        facts = machine.facts(ROOT, pathlib.Path("build/none"))
+        self.assertEqual(set(facts), set(MACHINE))
+        self.assertGreater(facts["copy_gbps"], 0.1)
+        self.assertEqual(facts["compiler"], "unknown")
+        self.assertGreater(facts["cores"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,285 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""perf/compare from end to end: compare_test.py ROOT BUILD fakes|shm|lab
+
+`fakes` are tools that fail, hang or are slow as they are told, without ranks. `shm` and `lab` compare
+what this build has, in seconds; 77 where there can be no lab.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT, BUILD, WHAT = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+ENTRY_KEYS = {"link", "rate", "rate_bits_per_second", "hosts", "system", "size", "time_us", "time_us_min",
+              "time_us_max", "repetitions", "calls", "wire_bytes", "link_bytes", "rel_error", "nwrong",
+              "error"}
+PROGRAMS = {"openmpi": "allreduce_openmpi", "openmpi-ring": "allreduce_openmpi",
+            "mpich": "allreduce_mpich", "gloo": "allreduce_gloo", "multipass": "allreduce_multipass"}
+
+# A tool that appends its arguments to a log and then does what the file beside it says of its mode.
+FAKE_TOOL = """#!/usr/bin/env python3
+import json, pathlib, sys, time
+here = pathlib.Path(__file__).parent
+arguments = sys.argv[1:]
+mode = "ef" if "ef" in arguments else "dense"
+with open(here / "log", "a") as log:
+    log.write(mode + "\\n")
+behaviour = json.loads((here / "behaviour").read_text()).get(mode, "good")
+if behaviour == "bad":
+    print("# a table", file=sys.stderr)
+    print("the tool says: no good", file=sys.stderr)
+    sys.exit(3)
+if behaviour == "slow":
+    (here / "started").touch()
+    time.sleep(60)
+place = {"time": 5.0, "alg_bw": 1.0, "bus_bw": 1.0, "nwrong": 0 if "1" in arguments else None}
+row = {"size": 1024, "out_of_place": place, "in_place": dict(place, time=None), "actual_iterations": 3,
+       "untimed_calls": 1, "wire_bytes": 7, "rel_error": 0.25}
+report = {"end_time": "now", "results": [row]}
+pathlib.Path(arguments[arguments.index("-J") + 1]).write_text(json.dumps(report))
+if behaviour == "hangs at the end":
+    time.sleep(60)
+"""
+
+
+def compare(*arguments: str) -> subprocess.CompletedProcess:
+    """Runs it to its end."""
+    print("perf/compare", *arguments, flush=True)
+    return subprocess.run([ROOT / "perf/compare", *arguments], capture_output=True, text=True, timeout=120,
+                          check=False)
+
+
+def read(path: pathlib.Path) -> dict:
+    """A file, whose entries have what readers need."""
+    content = json.loads(path.read_text())
+    assert (content["format"], content["version"]) == ("onebit-compare", 1), content
+    assert set(content["machine"]) == {"cpu", "cores", "kernel", "date", "commit", "compiler",
+                                       "copy_gbps"}, content["machine"]
+    for entry in content["results"]:
+        assert set(entry) == ENTRY_KEYS, entry
+        if entry["error"] is None:
+            assert entry["time_us_min"] <= entry["time_us"] <= entry["time_us_max"], entry
+            assert entry["repetitions"] >= 1 and entry["calls"] >= 2, entry
+    return content
+
+
+class Fakes:
+    """A build with such tools, and the comparison of the two."""
+
+    def __init__(self, folder: str):
+        self.folder = pathlib.Path(folder)
+        self.perf = self.folder / "build/perf"
+        self.perf.mkdir(parents=True)
+        self.output = self.folder / "compare.json"
+        tool = self.perf / "all_reduce_perf"
+        tool.write_text(FAKE_TOOL)
+        tool.chmod(0o755)
+        self.flags = ["--build", str(self.folder / "build"), "--output", str(self.output), "--links", "shm",
+                      "--hosts", "2", "--sizes", "1K", "--repetitions", "2", "--systems",
+                      "onebit-dense,onebit-ef"]
+
+    def behave(self, **modes: str) -> None:
+        """From now on."""
+        (self.perf / "behaviour").write_text(json.dumps(modes))
+        (self.perf / "log").write_text("")
+
+    def log(self) -> list[str]:
+        """Modes that were run, in order."""
+        return (self.perf / "log").read_text().split()
+
+
+def check_turns_and_resume(fakes: Fakes) -> None:
+    """Systems take turns; what is done is not done again; files are not overwritten."""
+    fakes.behave()
+    done = compare(*fakes.flags)
+    assert done.returncode == 0 and "2 rows measured, 0 not" in done.stderr, done
+    assert fakes.log() == ["dense", "ef"] * 2, fakes.log()
+    content = read(fakes.output)
+    assert [(entry["system"], entry["repetitions"], entry["nwrong"]) for entry in content["results"]] == [
+        ("onebit-dense", 2, 0), ("onebit-ef", 2, 0)], content
+    assert set(content["commands"]) == {"onebit-dense", "onebit-ef"}, content["commands"]
+
+    before = fakes.output.read_bytes()
+    again = compare(*fakes.flags)
+    assert again.returncode == 2 and "--resume" in again.stderr, again
+    assert fakes.output.read_bytes() == before
+    fakes.behave()
+    assert compare(*fakes.flags, "--resume").returncode == 0
+    assert fakes.log() == [] and read(fakes.output)["results"] == content["results"]
+    fakes.output.unlink()
+    assert compare(*fakes.flags, "--resume").returncode == 2  # there is nothing to resume
+
+
+def check_failing_system(fakes: Fakes) -> None:
+    """It has its own words as error, others are measured, and a later run makes up for it."""
+    fakes.behave(dense="bad")
+    done = compare(*fakes.flags)
+    assert done.returncode == 1 and "exit status 3: the tool says: no good" in done.stderr, done
+    dense, ef = read(fakes.output)["results"]
+    assert dense["error"] == "exit status 3: the tool says: no good" and dense["time_us"] is None, dense
+    assert ef["error"] is None and ef["repetitions"] == 2, ef
+    fakes.behave()
+    assert compare(*fakes.flags, "--resume").returncode == 0
+    assert fakes.log() == ["dense"] * 2, fakes.log()
+    assert read(fakes.output)["results"][0]["repetitions"] == 2
+    fakes.output.unlink()
+
+
+def check_hang_at_the_end(fakes: Fakes) -> None:
+    """A tool that has written all but does not end is ended, and counts."""
+    fakes.behave(ef="hangs at the end")
+    begin = time.monotonic()
+    done = compare(*fakes.flags, "--repetitions", "1")
+    assert done.returncode == 0 and time.monotonic() - begin < 30, done
+    fakes.output.unlink()
+
+
+def check_interruption(fakes: Fakes, number: signal.Signals) -> None:
+    """It ends what it runs and leaves a file that can be continued."""
+    fakes.behave(ef="slow")
+    started = fakes.perf / "started"
+    started.unlink(missing_ok=True)
+    with subprocess.Popen([ROOT / "perf/compare", *fakes.flags], stderr=subprocess.PIPE,
+                          start_new_session=True) as process:
+        deadline = time.monotonic() + 30
+        while not started.exists():
+            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+            time.sleep(0.02)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == 128 + number, process.returncode
+    tool = str(fakes.perf / "all_reduce_perf").encode()
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert tool not in path.read_bytes(), path
+        except OSError:
+            pass  # it ended while we looked
+    assert [entry["system"] for entry in read(fakes.output)["results"]] == ["onebit-dense"]
+    fakes.behave()
+    assert compare(*fakes.flags, "--resume").returncode == 0
+    assert fakes.log() == ["ef", "dense", "ef"], fakes.log()
+    fakes.output.unlink()
+
+
+def check_missing_tool(fakes: Fakes) -> None:
+    """What is not built is an error in the file, and no reason to stop."""
+    fakes.behave()
+    done = compare(*fakes.flags, "--systems", "gloo,onebit-ef")
+    assert done.returncode == 1, done
+    gloo, ef = read(fakes.output)["results"]
+    assert "allreduce_gloo is not built" in gloo["error"] and "libgloo-dev" in gloo["error"], gloo
+    assert ef["error"] is None, ef
+    fakes.output.unlink()
+
+
+def check_usage(fakes: Fakes) -> None:
+    """Wrong words are named, and nothing is run."""
+    fakes.behave()
+    for arguments, text in {("--links", "shm,warp"): "'warp' is no link", ("--hosts", "1"): "'1' is no number",
+                            ("--systems", "nccl"): "'nccl' is none of", ("--sizes", "3"): "'3' is no size",
+                            ("--repetitions", "0"): "'0' is no positive number",
+                            ("--time-budget", "nan"): "'nan' is no positive number",
+                            ("--build", "/nonexistent"): "there is no build in /nonexistent"}.items():
+        done = compare(*fakes.flags, *arguments)
+        assert done.returncode == 2 and text in done.stderr, done
+    assert fakes.log() == [] and not fakes.output.exists()
+
+
+def check_dry_run(fakes: Fakes) -> None:
+    """Commands as a reader would run them, the estimate, and nothing else."""
+    fakes.behave()
+    done = compare(*fakes.flags, "--dry-run", "--links", "shm,1gbit")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 2 * 2 * 2 + 1, done
+    assert "about" in lines[-1] and "minutes" in lines[-1], lines[-1]
+    assert sum(line.startswith("perf/lab run --hosts 2 --rate 1gbit -- ") for line in lines) == 4, lines
+    assert fakes.log() == [] and not fakes.output.exists()
+
+
+def check_fakes() -> None:
+    """All of the above."""
+    with tempfile.TemporaryDirectory() as folder:
+        fakes = Fakes(folder)
+        check_usage(fakes)
+        check_dry_run(fakes)
+        check_turns_and_resume(fakes)
+        check_failing_system(fakes)
+        check_hang_at_the_end(fakes)
+        check_missing_tool(fakes)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            check_interruption(fakes, number)
+
+
+def has(system: str) -> bool:
+    """Whether the build has what it takes."""
+    return system not in PROGRAMS or os.access(BUILD / "perf/baselines" / PROGRAMS[system], os.X_OK)
+
+
+def check_real(systems: list[str], sizes: str, *arguments: str) -> list[dict]:
+    """Compares what can be compared; the entries."""
+    systems = [system for system in systems if has(system)]
+    with tempfile.TemporaryDirectory() as folder:
+        output = pathlib.Path(folder) / "c.json"
+        done = compare("--build", str(BUILD), "--output", str(output), "--hosts", "2", "--sizes", sizes,
+                       "--repetitions", "1", "--systems", ",".join(systems), *arguments)
+        print(done.stderr)
+        assert done.returncode == 0, done
+        content = read(output)
+    entries = content["results"]
+    assert len(entries) == len(systems) * len(sizes.split(",")), entries
+    for entry in entries:
+        assert entry["error"] is None and entry["time_us"] > 0, entry
+        is_onebit = entry["system"].startswith("onebit")
+        assert (entry["wire_bytes"] is not None) == is_onebit, entry
+        is_dense = entry["system"] not in ("onebit-ef", "multipass")
+        assert (entry["rel_error"] < 1e-6) == is_dense, entry
+    return entries
+
+
+def check_shm() -> None:
+    """All systems, checked."""
+    systems = [*PROGRAMS, "onebit-dense", "onebit-ef"]
+    for entry in check_real(systems, "4K,256K", "--links", "shm"):
+        assert entry["link"] == "shm" and entry["nwrong"] == 0, entry
+
+
+def check_lab() -> int:
+    """Link counters agree with what must pass."""
+    probe = subprocess.run([ROOT / "perf/lab", "run", "--hosts", "2", "--rate", "1gbit", "--", "true"],
+                           capture_output=True, text=True, check=False)
+    if probe.returncode == 77:
+        print(probe.stderr)
+        return 77
+    size = 4 << 20
+    for entry in check_real(["openmpi-ring", "gloo", "onebit-dense", "onebit-ef"], "16K,4M", "--links",
+                            "1gbit"):
+        assert entry["rate"] == "1gbit" and entry["rate_bits_per_second"] == 10**9, entry
+        if entry["size"] < size:
+            assert entry["nwrong"] == 0, entry
+            continue
+        # Half of a chunk each way and back; frames, acknowledgements and the start come on top.
+        payload = size / 31.7 if entry["system"] == "onebit-ef" else size
+        assert payload < entry["link_bytes"] < 1.25 * payload + 20_000, entry
+        if entry["system"] != "onebit-ef":
+            assert entry["time_us"] > 0.9 * size * 8 / 1e9 * 1e6, entry  # the wire's own time
+    return 0
+
+
+def main() -> int:
+    if WHAT == "fakes":
+        check_fakes()
+    elif WHAT == "shm":
+        check_shm()
+    else:
+        return check_lab()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
