@@ -34,6 +34,18 @@ def copy_gbps() -> float:
     return round(best, 2)
 
 
+def cache_bytes() -> int | None:
+    """Of the last level's cache; None where the system does not say."""
+    found = []
+    for index in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            size = re.fullmatch(r"(\d+)K", (index / "size").read_text(encoding="ascii").strip())
+            found.append((int((index / "level").read_text(encoding="ascii")), int(size[1]) << 10))
+        except (OSError, ValueError, TypeError):
+            continue
+    return max(found)[1] if found else None
+
+
 def commit(root: pathlib.Path) -> str:
     """Of the checkout, with -dirty where it was changed."""
     described = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12",
@@ -51,7 +63,8 @@ def facts(root: pathlib.Path, build: pathlib.Path) -> dict:
             "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
             "commit": commit(root),
             "compiler": _compiler(root / build),
-            "copy_gbps": copy_gbps()}
+            "copy_gbps": copy_gbps(),
+            "cache_bytes": cache_bytes()}
 
 
 def _compiler(build: pathlib.Path) -> str:

@@ -24,7 +24,7 @@ SHM, SLOW, FAST = Link.parse("shm"), Link.parse("100mbit"), Link.parse("10gbit")
 PLACE = Place(pathlib.Path("/checkout"), pathlib.Path("build/release"), cores=2, is_root=False)
 FILES = Files(pathlib.Path("/tmp/r.json"), pathlib.Path("/tmp/l.json"), pathlib.Path("/tmp/store"))
 MACHINE = {"cpu": "c", "cores": 2, "kernel": "k", "date": "d", "commit": "x", "compiler": "g",
-           "copy_gbps": 10.0}
+           "copy_gbps": 10.0, "cache_bytes": None}
 
 
 def report(run: Run, time_us: float, nwrong=None) -> dict:
@@ -242,6 +242,7 @@ class MachineTest(unittest.TestCase):
         facts = machine.facts(ROOT, pathlib.Path("build/none"))
         self.assertEqual(set(facts), set(MACHINE))
         self.assertGreater(facts["copy_gbps"], 0.1)
+        self.assertTrue(facts["cache_bytes"] is None or facts["cache_bytes"] >= 1 << 10, facts)
         self.assertEqual(facts["compiler"], "unknown")
         self.assertGreater(facts["cores"], 0)
 

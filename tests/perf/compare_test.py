@@ -60,7 +60,7 @@ def read(path: pathlib.Path) -> dict:
     content = json.loads(path.read_text())
     assert (content["format"], content["version"]) == ("onebit-compare", 1), content
     assert set(content["machine"]) == {"cpu", "cores", "kernel", "date", "commit", "compiler",
-                                       "copy_gbps"}, content["machine"]
+                                       "copy_gbps", "cache_bytes"}, content["machine"]
     for entry in content["results"]:
         assert set(entry) == ENTRY_KEYS, entry
         if entry["error"] is None:
