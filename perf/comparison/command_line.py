@@ -206,12 +206,12 @@ class Comparison:
         failed = [entry for entry in entries if entry["error"] is not None]
         print(f"compare: {len(entries) - len(failed)} rows measured, {len(failed)} not; {output}",
               file=sys.stderr)
-        reasons: dict[str, int] = {}
+        reasons: dict[str, list[str]] = {}
         for entry in failed:
-            reason = f"{entry['system']}: {entry['error']}"
-            reasons[reason] = reasons.get(reason, 0) + 1
-        for reason, count in reasons.items():
-            print(f"compare: {count} rows, {reason}", file=sys.stderr)
+            reasons.setdefault(entry["error"], []).append(entry["system"])
+        for reason, systems in reasons.items():
+            print(f"compare: {len(systems)} of {', '.join(dict.fromkeys(systems))}: {reason}",
+                  file=sys.stderr)
         return EXIT_FAILED if failed else EXIT_OK
 
     def _absent(self) -> dict[tuple[str, str], str]:
