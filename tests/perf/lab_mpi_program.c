@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
- * One rank of an MPI job on the lab: lab_mpi_program COUNT [abort|wait FILE]. Sums COUNT numbers over
- * the ranks and says where it ran; then rank 1 aborts the job, or makes FILE, and all wait. */
+ * One rank of an MPI job on the lab: lab_mpi_program COUNT [abort|wait FILE]. Sums COUNT numbers
+ * over the ranks and says where it ran; then rank 1 aborts the job, or makes FILE, and all wait. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
