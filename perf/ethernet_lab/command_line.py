@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 from ethernet_lab import namespaces
 from ethernet_lab.errors import EXIT_FAILED, LabError, UsageError

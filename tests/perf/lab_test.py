@@ -160,6 +160,8 @@ class LabTest(lab_case.LabTestCase):
         abandoned = f"onebit-lab-{dead.pid}-1-0000"
         self.owners.append(dead.pid)
         subprocess.run(["ip", "netns", "add", f"{abandoned}-host0"], check=True)
+        self.addCleanup(subprocess.run, ["ip", "netns", "delete", f"{abandoned}-host0"],
+                        stderr=subprocess.DEVNULL, check=False)
         (self.folder / abandoned).mkdir()
         lab = self.start_waiting()
         result = self.run_lab("clean")
