@@ -15,6 +15,9 @@ from ethernet_lab.names import LabName
 from ethernet_lab.rates import Rate
 
 BRIDGE = "switch"
+# Linux's default, whatever this machine has chosen for itself. BBR, for one, paces each stream at a
+# rate it learns slowly, which shows in all systems that are compared here.
+CONGESTION_CONTROL = "cubic"
 SECONDS_UNTIL_UP = 10
 # What a process of a host runs under, each replaced by the next (exec), so that it is one process: it
 # ends with the lab; it is in the host's network; it has its host name.
@@ -33,7 +36,9 @@ class Host:
         self.port = f"port{index}"  # the switch's end
         # Namespaces keep the networks of two labs apart; different addresses keep their logs apart.
         token = int(lab.token, 16)
-        self.address = f"10.{64 + (token >> 8) % 64}.{token & 255}.{index + 1}"
+        network = f"10.{64 + (token >> 8) % 64}.{token & 255}"
+        self.address = f"{network}.{index + 1}"
+        self.subnet = f"{network}.0/24"
 
     def enter(self, command: list[str], shares_memory: bool = False) -> list[str]:
         """The command line that runs `command` on this host.
@@ -105,6 +110,9 @@ class Network:
         self._build("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             self._build("ip", "-n", host.namespace, "link", "set", device, "up")
+        self._build("ip", "-n", host.namespace, "route", "replace", host.subnet, "dev", "eth0",
+                    "proto", "kernel", "scope", "link", "src", host.address,
+                    "congctl", CONGESTION_CONTROL)
 
     def _keep_quiet(self, namespace: str, device: str) -> None:
         """No IPv6 address, and none of the messages that come with one: what is counted is the job's."""
