@@ -16,6 +16,7 @@ struct AddressHead {
   uint64_t checksum;  // of all that follows this member, UCX's address included
   uint64_t comm_id;
   HostIdentity host;
+  uint64_t machine;
   uint32_t rank;
   uint32_t nranks;
   uint32_t eager_bytes;

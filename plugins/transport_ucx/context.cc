@@ -61,7 +61,10 @@ void Modify(ucp_config_t* config, const Options& options) {
 }  // namespace
 
 Context::Context(const onebitTransportHost& host)
-    : host_(host), identity_(IdentityOfThisHost()), cores_(CountCores()) {}
+    : host_(host),
+      identity_(IdentityOfThisHost()),
+      machine_(IdentityOfThisMachine()),
+      cores_(CountCores()) {}
 
 Context::~Context() {
   const LogScope scope(host_);
@@ -120,9 +123,9 @@ bool Context::can_share_memory() const {
   return options_.shared_memory && AllowsSharedMemory(options_.tls);
 }
 
-uint64_t Context::spin_ns(uint32_t local_ranks) const {
+uint64_t Context::spin_ns(uint32_t ranks_here) const {
   const uint32_t endpoints = open_endpoints_.load(std::memory_order_relaxed);
-  return std::max(endpoints, local_ranks) > cores_ ? 0 : kSpinNs;
+  return std::max(endpoints, ranks_here) > cores_ ? 0 : kSpinNs;
 }
 
 void Context::Warn(const char* format, ...) const {

@@ -28,11 +28,13 @@ class Context {
   const onebitTransportHost& host() const { return host_; }
   const Options& options() const { return options_; }
   const HostIdentity& identity() const { return identity_; }
+  uint64_t machine() const { return machine_; }
   bool can_share_memory() const;
 
-  // Time to poll before sleeping; 0 when `local_ranks` of a communicator, or the endpoints of this
-  // process, are more than cores: a rank that polls keeps the core from the rank it waits for.
-  uint64_t spin_ns(uint32_t local_ranks) const;
+  // Time to poll before sleeping; 0 when `ranks_here`, those of a communicator on this machine, or
+  // the endpoints of this process, are more than cores: a rank that polls keeps the core from the
+  // rank it waits for.
+  uint64_t spin_ns(uint32_t ranks_here) const;
 
   // Counts open endpoints.
   void AddEndpoint() { open_endpoints_.fetch_add(1, std::memory_order_relaxed); }
@@ -50,6 +52,7 @@ class Context {
 
   const onebitTransportHost host_;
   const HostIdentity identity_;
+  const uint64_t machine_;
   const uint32_t cores_;
   Options options_;
   ucp_context_h ucp_ = nullptr;

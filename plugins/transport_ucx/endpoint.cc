@@ -53,6 +53,7 @@ onebitResult_t Endpoint::GetAddress(void* address, size_t* bytes) const {
   }
   AddressHead head{.comm_id = comm_id_,
                    .host = context_->identity(),
+                   .machine = context_->machine(),
                    .rank = static_cast<uint32_t>(rank_),
                    .nranks = static_cast<uint32_t>(nranks_),
                    .eager_bytes = static_cast<uint32_t>(context_->options().eager_bytes),

@@ -24,7 +24,7 @@ constexpr size_t kRequestsPerPeer = 3 * kWindow;
 struct Endpoint::Plan {
   std::vector<AddressHead> heads;
   std::vector<bool> shares_memory;
-  uint32_t local_ranks = 0;
+  uint32_t ranks_here = 0;  // on this machine: they share its processors
 };
 
 onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* address_bytes,
@@ -72,7 +72,7 @@ onebitResult_t Endpoint::ReadAddresses(const void* const* addresses, const size_
     }
     // Both ends must come to the same answer: it follows from what both have said alone.
     const bool is_local = head.host == here;
-    if (is_local) ++plan->local_ranks;
+    if (head.machine == context_->machine()) ++plan->ranks_here;
     plan->shares_memory.push_back(is_local && head.can_share_memory != 0 &&
                                   context_->can_share_memory());
     plan->heads.push_back(head);
@@ -93,7 +93,7 @@ onebitResult_t Endpoint::MakeLinks(const void* const* addresses, const Plan& pla
                                             kMostHeaderBytes + kNetworkPieceBytes);
   streaming_.reserve(ranks);
   flushing_.reserve(ranks);
-  spin_ns_ = context_->spin_ns(plan.local_ranks);
+  spin_ns_ = context_->spin_ns(plan.ranks_here);
   peers_ = std::vector<Peer>(ranks);
   for (int rank = 0; rank < nranks_; ++rank) {
     Peer& to = peer(rank);

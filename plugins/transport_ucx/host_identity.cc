@@ -11,6 +11,16 @@
 #include <string>
 
 namespace onebit::ucx {
+namespace {
+
+// Of the running kernel.
+std::string BootId() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+}  // namespace
 
 uint64_t HashOf(const void* bytes, uint64_t byte_count, uint64_t seed) {
   // FNV-1a with a final mix.
@@ -22,13 +32,16 @@ uint64_t HashOf(const void* bytes, uint64_t byte_count, uint64_t seed) {
   return hash ^ hash >> 29;
 }
 
+uint64_t IdentityOfThisMachine() {
+  const std::string boot = BootId();
+  return HashOf(boot.data(), boot.size(), 3);
+}
+
 HostIdentity IdentityOfThisHost() {
   std::ostringstream text;
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  text << boot << '|' << name << '|' << geteuid();
+  text << BootId() << '|' << name << '|' << geteuid();
   // POSIX shared memory needs one process namespace (UCX opens it by /proc/<pid>), System V one IPC
   // namespace. The network one makes our lab's "hosts" differ, as they do in their addresses.
   for (const char* kind : {"net", "ipc", "pid", "user"}) {

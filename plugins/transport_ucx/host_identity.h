@@ -16,6 +16,9 @@ struct HostIdentity {
 
 HostIdentity IdentityOfThisHost();
 
+// Equal for processes that share processors, however many hosts they seem to be on.
+uint64_t IdentityOfThisMachine();
+
 // 64 bits of a text or of memory, well mixed; not for secrets.
 uint64_t HashOf(const void* bytes, uint64_t byte_count, uint64_t seed);
 
