@@ -189,8 +189,9 @@ typedef struct {
   uint64_t logical_bytes;    /* count * element size over all successful collectives */
   uint64_t bytes_sent;       /* headers and payloads handed to the transport, counted there */
   uint64_t messages_sent;
-  uint64_t codec_ns; /* time inside compression, reduction and decoding */
-  uint64_t call_ns;  /* time inside collectives, waiting included */
+  uint64_t codec_ns;        /* the callers' time inside compression, reduction and decoding */
+  uint64_t call_ns;         /* time inside collectives, waiting included */
+  uint64_t compute_threads; /* threads that compute beside the caller, so far */
 } onebitCommStats_t;
 
 /**

@@ -14,7 +14,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<AddressHead>);
 static_assert(std::has_unique_object_representations_v<AddressHead>, "padding would travel");
 
-constexpr uint64_t kMagic = 0x6f6e656269745531;  // "onebitU1"
+constexpr uint64_t kMagic = 0x6f6e656269745532;  // "onebitU2"
 constexpr size_t kChecked = offsetof(AddressHead, comm_id);
 
 uint64_t ChecksumOf(const void* address, size_t bytes) {

@@ -18,7 +18,7 @@ struct Control {
 };
 
 // First in, first out. Bounded without an error of its own: a place of the window brings about one
-// kAccept or kDrop, and a kWithdraw before it is used again, as no new message is sent
+// kAccept, a kDrop, and a kWithdraw before it is used again, as no new message is sent
 // while controls wait; and kRelease and kBye wait at most once.
 class ControlQueue {
  public:

@@ -140,7 +140,8 @@ const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::
   return nullptr;
 }
 
-// Releases come in the order of the messages. What the peer has dropped it said before.
+// Releases come in the order of the messages. What the peer has dropped it said before, unless it
+// ends: then nobody cares.
 void Endpoint::ArriveRelease(Peer& from, uint64_t released) {
   for (uint64_t number = from.released_by_it; number < released; ++number) {
     Request* offer = from.offers[number % kWindow];

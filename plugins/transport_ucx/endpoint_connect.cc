@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint64_t kNsPerMs = 1'000'000;
 
-// A send needs a request only until its payload is on its way. Receives need one from the post to
-// the test that says done; twice the window leaves room for callers that test late.
+// A send needs a request until the receiver has released its place. Receives need one from the post
+// to the test that says done; twice the window leaves room for callers that test late.
 constexpr size_t kRequestsPerPeer = 3 * kWindow;
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace onebit::ucx {
 namespace {
 
 constexpr uint64_t kFewPlaces = kWindow / 4;
+constexpr uint64_t kFewBytes = kMostPendingBytes / 8;
 
 }  // namespace
 
@@ -52,7 +53,7 @@ void Endpoint::FlushControls(int rank) {
       to.controls.Clear();
       return;
     }
-    to.told = wire.released;
+    to.HasBeenTold(wire.released);
     to.controls.Pop();
   }
 }
@@ -75,7 +76,7 @@ void Endpoint::FlushAllControls() {
 void Endpoint::TellReleased(int rank) {
   Peer& to = peer(rank);
   const uint64_t untold = to.released - to.told;
-  if (untold >= kFewPlaces) {
+  if (untold >= kFewPlaces || (untold != 0 && to.untold_bytes >= kFewBytes)) {
     if (to.controls.is_empty()) Tell(rank, WireType::kRelease, 0);
   } else if (NeedsToKnow(to)) {
     has_untold_ = true;

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The receiving half of an endpoint.
+#include <algorithm>
 #include <cstring>
 
 #include "plugins/transport_ucx/endpoint.h"
@@ -97,7 +98,10 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
 // Ends a receive whose header had come: from now on nothing refers to the user's memory.
 void Endpoint::EndReceive(Request* request, RequestState outcome) {
   Peer& from = peer(request->peer);
-  if (request->payload_bytes > context_->options().eager_bytes) from.awaited = request->number + 1;
+  if (request->payload_bytes > context_->options().eager_bytes) {
+    from.untold_bytes += request->payload_bytes;
+    from.awaited = std::max(from.awaited, request->number + 1);  // they may end in any order
+  }
   ReleasePlace(from, from.place(request->number));
   request->state = outcome;
   ++news_;

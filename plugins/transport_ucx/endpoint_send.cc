@@ -31,12 +31,13 @@ onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
     if (!to.controls.is_empty()) FlushControls(rank);
     onebitResult_t result = onebitInProgress;
     if (!to.is_gone() && to.controls.is_empty() && to.sent < to.released_by_it + kWindow &&
-        to.offers[to.sent % kWindow] == nullptr) {
+        to.offers[to.sent % kWindow] == nullptr &&
+        (to.link.shares_memory || to.pending_bytes < kMostPendingBytes)) {
       WireHeader wire = Wire(to, WireType::kMessage, to.sent, payload_bytes);
       wire.header_bytes = static_cast<uint16_t>(header_bytes);
       result = StartSend(to, wire, header, payload, payload_bytes, request);
     }
-    if (to.is_gone()) {
+    if (result != onebitSuccess && to.is_gone()) {
       ReportDeparture(rank);
       return to.has_bye ? onebitRemoteError : onebitPeerLost;
     }
@@ -79,9 +80,12 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
     if (!is_eager) requests_->Return(sending);
     return onebitInProgress;
   }
-  if (!is_eager) to.offers[to.sent % kWindow] = sending;
+  if (!is_eager) {
+    to.offers[to.sent % kWindow] = sending;
+    to.pending_bytes += payload_bytes;
+  }
   ++to.sent;
-  to.told = wire.released;
+  to.HasBeenTold(wire.released);
   bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + wire.header_bytes + payload_bytes,
                     std::memory_order_relaxed);
   messages_sent_.store(messages_sent_.load(std::memory_order_relaxed) + 1,
@@ -96,20 +100,7 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
   return onebitSuccess;
 }
 
-void Stream::Append(Request* request) {
-  request->next = nullptr;
-  (is_empty() ? first_ : last_->next) = request;
-  last_ = request;
-}
-
-void Stream::Remove(Request* request) {
-  Request* before = nullptr;
-  for (Request* other = first_; other != request; other = other->next) before = other;
-  (before == nullptr ? first_ : before->next) = request->next;
-  if (last_ == request) last_ = before;
-}
-
-// Sends pieces of accepted payloads, to all peers in turn. True if any was sent.
+// Sends pieces of the payloads that have set out, to all peers in turn. True if any was sent.
 bool Endpoint::PumpStreams() {
   bool has_sent = false;
   // Backwards, because StopStreaming puts the last one in the place of the one that ends.
@@ -119,6 +110,8 @@ bool Endpoint::PumpStreams() {
 
 bool Endpoint::PumpStream(Peer& to) {
   if (to.is_gone()) return false;  // SettleDepartures ends it
+  // A drop that waits must come before the release that follows it.
+  if (!to.controls.is_empty()) return false;
   const size_t piece_bytes = PieceBytes(to);
   bool has_sent = false;
   for (int i = 0; i < kPiecesPerTurn && !to.stream.is_empty(); ++i) {
@@ -136,7 +129,7 @@ bool Endpoint::PumpStream(Peer& to) {
       if (is_last) request->state = RequestState::kStreaming;
       return has_sent;
     }
-    to.told = wire.released;
+    to.HasBeenTold(wire.released);
     has_sent = true;
     if (is_last) {
       StopStreaming(request);
@@ -165,6 +158,7 @@ void Endpoint::StopStreaming(Request* request) {
 // Ends a send that was offered: from now on nothing refers to the user's payload.
 void Endpoint::EndOffer(Request* request, RequestState outcome) {
   if (request->state == RequestState::kStreaming) StopStreaming(request);
+  peer(request->peer).pending_bytes -= request->payload_bytes;
   peer(request->peer).offers[request->number % kWindow] = nullptr;
   request->state = outcome;
   ++news_;

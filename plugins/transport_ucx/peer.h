@@ -13,6 +13,7 @@
 
 #include "plugins/transport_ucx/control_queue.h"
 #include "plugins/transport_ucx/request_pool.h"
+#include "plugins/transport_ucx/stream.h"
 #include "plugins/transport_ucx/wire.h"
 #include "plugins/transport_ucx/worker.h"
 
@@ -21,7 +22,7 @@ namespace onebit::ucx {
 // A place of the window for a message from the peer.
 enum class PlaceState : uint32_t {
   kFree,
-  kArrived,         // header and, if eager, payload are here; no receive has taken it
+  kArrived,         // the header is here, and what has come of its payload; no receive has taken it
   kTaken,           // its header is with a receive
   kTakenLost,       // as before, and the sender has taken the payload back
   kWithdrawn,       // the sender took it back before a receive did
@@ -38,21 +39,6 @@ struct Place {
   std::byte header[ONEBIT_TRANSPORT_HEADER_BYTES];
 };
 
-// Accepted payloads on their way to one peer, one after the other: what was asked for first is
-// there first, while the rest still travels.
-class Stream {
- public:
-  bool is_empty() const { return first_ == nullptr; }
-  Request* first() const { return first_; }
-  void Append(Request* request);
-  // `request` is in here.
-  void Remove(Request* request);
-
- private:
-  Request* first_ = nullptr;
-  Request* last_ = nullptr;
-};
-
 struct Peer {
   Link link;
   std::string route;
@@ -67,11 +53,18 @@ struct Peer {
   bool is_reported = false;  // peerError was called
   bool is_gone() const { return has_bye || link.status != UCS_OK; }
 
+  // `released` was told.
+  void HasBeenTold(uint64_t now_known) {
+    told = now_known;
+    untold_bytes = 0;
+  }
+
   // Messages to it.
   uint64_t sent = 0;
   uint64_t released_by_it = 0;                // it keeps places for numbers below this plus kWindow
   std::array<Request*, kWindow> offers = {};  // by place, null when settled
   Stream stream;
+  uint64_t pending_bytes = 0;  // of payloads, not eager, whose sends are not done
 
   // Messages from it.
   std::unique_ptr<Place[]> places;
@@ -80,6 +73,7 @@ struct Peer {
   uint64_t received = 0;                      // numbers below were taken by a receive, or skipped
   uint64_t released = 0;                      // numbers below have a free place
   uint64_t told = 0;                          // `released` as the peer knows it
+  uint64_t untold_bytes = 0;                  // of payloads released since
   uint64_t awaited = 0;                       // a send of the peer ends when it is told of this
   Request* posted = nullptr;                  // the receive that waits for a header
 

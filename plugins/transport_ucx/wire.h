@@ -14,6 +14,11 @@ namespace onebit::ucx {
 // a slot for each, so whatever arrives finds its place and memory is bounded.
 inline constexpr uint64_t kWindow = 32;
 
+// Bytes of payloads that are on their way over a network to one peer, before another one may be
+// sent. A rank sends to all others in turn, so the rest waits: no peer gets far ahead of the
+// slowest, and the queues of switches do not overflow.
+inline constexpr uint64_t kMostPendingBytes = 2u << 20;
+
 // The one active message id in use.
 inline constexpr unsigned kActiveMessage = 1;
 
@@ -59,7 +64,7 @@ struct WireHeader {
 };
 static_assert(sizeof(WireHeader) == 48);
 
-inline constexpr uint32_t kWireMagic = 0x31554e4f;  // "ONU1"
+inline constexpr uint32_t kWireMagic = 0x32554e4f;  // "ONU2"
 
 // Header and user's header.
 inline constexpr size_t kMostHeaderBytes = sizeof(WireHeader) + ONEBIT_TRANSPORT_HEADER_BYTES;

@@ -116,6 +116,7 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
         .messages_sent = read(counters.messages_sent),
         .codec_ns = read(counters.codec_ns),
         .call_ns = read(counters.call_ns),
+        .compute_threads = read(counters.compute_threads),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

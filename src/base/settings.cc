@@ -123,9 +123,8 @@ constexpr std::array kRows = {
         "Where transports are looked for before the library's own folder.",
         ParseText<&Settings::plugin_path>},
     Row{"ONEBIT_SEGMENT_ELEMENTS", "elements, 64 to 1073741824", "262144",
-        "Chunks travel in segments of about this size, those of dense calls in quarters of it; "
-        "equal "
-        "on all ranks.",
+        "Chunks travel in segments of about this size, dense ones in quarters of it, at most 64 a "
+        "chunk; equal on all ranks.",
         ParseInteger<&Settings::segment_elements, 64, 1'073'741'824>},
 };
 

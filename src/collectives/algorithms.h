@@ -14,7 +14,7 @@ Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t 
 // A dense segment has 32 times the bytes of a compressed one: it is cut in four, so that the
 // exchanges of a tensor of a few MiB overlap too.
 constexpr size_t DenseSegmentElements(size_t segment_elements) {
-  return segment_elements < 4 ? 1 : segment_elements / 4;
+  return segment_elements / 4 + (segment_elements % 4 != 0);  // 0: a chunk is one segment
 }
 
 // One exchange: every rank gets all packets and does the server's work of every chunk itself, with

@@ -8,10 +8,9 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <csignal>
 #include <system_error>
 
-#include "base/log.h"
+#include "base/without_signals.h"
 
 namespace onebit {
 namespace {
@@ -30,64 +29,40 @@ void Pause() {
 #endif
 }
 
-// Signals are the application's business, and its threads'. Threads inherit the mask.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &former_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t former_;
-};
-
 }  // namespace
 
 ComputeThreads::~ComputeThreads() {
-  if (threads_.empty()) return;
   if (owner_pid_ != getpid()) {
     // There is nothing behind these handles, and no way to say so but to leave them.
-    static_cast<void>(new std::vector<std::thread>(std::move(threads_)));
+    static_cast<void>(threads_.release());
     return;
   }
   is_ending_.store(true);
   wakes_.fetch_add(1);
   wakes_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : *threads_) thread.join();
 }
 
-void ComputeThreads::Start(uint32_t count, uint32_t ranks, const ProcessorSet& processors) {
-  owner_pid_ = getpid();
-  computes_.assign(count, StepCompute(ranks));
-  threads_.reserve(count);
-  const SignalsBlocked blocked;
-  for (StepCompute& compute : computes_) {
-    try {
-      threads_.emplace_back([this, &compute, processors] {
-        // Near the caller, so that what it touched first is near, too. If that is refused the
-        // thread is only slower.
-        if (!processors.empty()) {
-          sched_setaffinity(0, processors.size() * sizeof(uint64_t),
-                            reinterpret_cast<const cpu_set_t*>(processors.data()));
-        }
-        Run(&compute);
-      });
-    } catch (const std::system_error& error) {
-      Log(LogLevel::kWarn, "{} of {} compute threads: {} (ONEBIT_COMPUTE_THREADS)", size(), count,
-          error.what());
-      return;
+Status ComputeThreads::Start(uint32_t count, uint32_t ranks, const ProcessorSet& processors) {
+  try {
+    processors_ = processors;
+    computes_.assign(count, StepCompute(ranks));
+    threads_->reserve(count);
+    const WithoutSignals blocked;
+    for (StepCompute& compute : computes_) {
+      threads_->emplace_back([this, &compute] { Run(&compute); });
     }
+  } catch (const std::system_error& error) {
+    return Error(Code::kSystemError, "{} of {} compute threads: {}; set ONEBIT_COMPUTE_THREADS",
+                 size(), count, error.what());
   }
+  return OkStatus();
 }
 
 void ComputeThreads::Reserve(size_t steps) {
-  // Longer than what is outstanding at a time, so that no place is used again while it is read.
-  const size_t length = std::bit_ceil(std::max<size_t>(steps, 2 * size() + 2));
+  // As many as a call can give out. All are taken back before the next call, so no place is used
+  // again while a thread that was held up still reads it.
+  const size_t length = std::bit_ceil(std::max<size_t>(steps, 1));
   if (length <= tasks_.size()) return;
   tasks_ = std::vector<Task>(length);
   results_ = std::vector<Result>(length);
@@ -140,17 +115,21 @@ void ComputeThreads::Finish(const Done& done) {
 }
 
 void ComputeThreads::Run(StepCompute* compute) {
+  // Near the caller, so that what it touched first is near, too. A thread that is refused this is
+  // only slower.
+  if (!processors_.empty()) {
+    sched_setaffinity(0, processors_.size() * sizeof(uint64_t),
+                      reinterpret_cast<const cpu_set_t*>(processors_.data()));
+  }
   auto idle_since = Clock::now();
   while (!is_ending_.load()) {
     uint64_t number = 0;
     if (Claim(&number)) {
       const Task task = tasks_[number & mask_];
-      const auto begin = Clock::now();
       const bool is_finite =
           compute->Run(*call_, call_->plan->steps[task.step], task.is_nonfinite, checksums_);
       idle_since = Clock::now();
-      Finish({task.step, is_finite,
-              static_cast<uint64_t>(std::chrono::nanoseconds(idle_since - begin).count())});
+      Finish({task.step, is_finite});
     } else if (Clock::now() - idle_since < kSpin) {
       Pause();
     } else {

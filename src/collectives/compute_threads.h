@@ -3,8 +3,11 @@
 // Threads that run computing steps of a plan beside the thread in the call.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -21,19 +24,19 @@ namespace onebit {
 // All members are for the thread in the call.
 class ComputeThreads {
  public:
-  ComputeThreads() = default;
+  ComputeThreads() : threads_(std::make_unique<std::vector<std::thread>>()) {}
   // Nothing may be outstanding.
   ~ComputeThreads();
   ComputeThreads(const ComputeThreads&) = delete;
   ComputeThreads& operator=(const ComputeThreads&) = delete;
 
-  // Starts up to `count` threads on `processors` (empty: any), fewer if the system has no more.
-  // Once. Throws std::bad_alloc.
-  void Start(uint32_t count, uint32_t ranks, const ProcessorSet& processors);
+  // Starts `count` threads on `processors` (empty: any). Once, whatever it returns: those that did
+  // start are used. Throws std::bad_alloc.
+  Status Start(uint32_t count, uint32_t ranks, const ProcessorSet& processors);
   // Makes room for plans of so many steps. Nothing may be outstanding.
   void Reserve(size_t steps);
 
-  uint32_t size() const { return static_cast<uint32_t>(threads_.size()); }
+  uint32_t size() const { return static_cast<uint32_t>(threads_->size()); }
   // Steps given out and not taken back. More than size() + 1 would only stand in line, behind which
   // a more urgent one would have to wait.
   uint32_t outstanding() const { return static_cast<uint32_t>(given_.load(kOwn) - taken_); }
@@ -49,11 +52,11 @@ class ComputeThreads {
   struct Done {
     uint32_t step = 0;
     bool is_finite = true;
-    uint64_t ns = 0;
   };
   // False if nothing was finished since.
   bool Take(Done* done);
-  // Waits until everything given out is finished, and forgets it: a matter of milliseconds.
+  // Waits until everything given out is finished, and forgets it: a matter of milliseconds,
+  // with a scale for a whole tensor of as long as that tensor takes.
   void Drop();
 
  private:
@@ -71,8 +74,9 @@ class ComputeThreads {
   bool Claim(uint64_t* number);
   void Finish(const Done& done);
 
-  std::vector<std::thread> threads_;
-  int owner_pid_ = 0;                  // a copy that a fork made has no threads
+  std::unique_ptr<std::vector<std::thread>> threads_;  // never null
+  const int owner_pid_ = getpid();                     // a copy that a fork made has no threads
+  ProcessorSet processors_;
   std::vector<StepCompute> computes_;  // one per thread
 
   const Call* call_ = nullptr;

@@ -134,6 +134,7 @@ Status Engine::Run(const Plan& plan, CallDescriptor descriptor, const Buffers& b
                    PlannedCompressor* compressor) {
   // Before the call is numbered: without memory nothing was sent, and the call can be made again.
   ONEBIT_TRY(ReservePackets(plan));
+  ONEBIT_TRY(executor_.StartThreads(plan));
   const auto begin = Clock::now();
   descriptor.sequence = comm_.NextSequence();
   Status status = RunNumbered(plan, descriptor, buffers, compressor);

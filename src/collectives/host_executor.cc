@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
+
 namespace onebit {
 namespace {
 
@@ -36,11 +38,6 @@ HostExecutor::HostExecutor(Comm& comm)
 
 void HostExecutor::Reserve(const Plan& plan) {
   const size_t steps = plan.steps.size();
-  if (!has_threads_ && plan.key.count >= kWorthSharing) {
-    const ComputePlace place = comm_.FindComputePlace();
-    threads_.Start(place.threads, plan.ranks, place.processors);
-    has_threads_ = true;
-  }
   threads_.Reserve(steps);
   if (steps > waiting_for_.size()) {
     nonfinite_.resize(steps);
@@ -56,14 +53,30 @@ void HostExecutor::Reserve(const Plan& plan) {
   if (plan.packet_count > checksums_.size()) checksums_.resize(plan.packet_count);
 }
 
+Status HostExecutor::StartThreads(const Plan& plan) {
+  if (has_threads_ || plan.ranks == 1 || plan.key.count < kWorthSharing) return OkStatus();
+  has_threads_ = true;  // also if it fails: once is enough
+  const ComputePlace place = comm_.FindComputePlace();
+  Status status = threads_.Start(place.threads, plan.ranks, place.processors);
+  threads_.Reserve(waiting_for_.size());
+  comm_.counters().compute_threads.store(threads_.size(), std::memory_order_relaxed);
+  if (status.ok() || comm_.options().compute_threads.has_value()) return status;
+  Log(LogLevel::kWarn, "rank {}: {}", comm_.rank(), status.text());  // nobody asked for them
+  return OkStatus();
+}
+
 Result<HostExecutor::Outcome> HostExecutor::Run(const Call& call) {
   Start(call);
   std::string situation;
   if (Status status = LoopWithoutThrowing(&situation); !status.ok()) {
+    threads_.Drop();
     // The group hears the cause before peers can see what follows from it, such as a payload that
     // is not taken.
-    Status failure = comm_.Fail(std::move(status), situation);
-    threads_.Drop();
+    Status failure(Code::kOutOfMemory, "out of memory");
+    try {
+      failure = comm_.Fail(std::move(status), situation);
+    } catch (const std::bad_alloc&) {
+    }
     CancelAll();
     return failure;
   }
@@ -178,17 +191,21 @@ StepQueue* HostExecutor::MostUrgent() {
                                   : nullptr;
 }
 
+size_t HostExecutor::ReadySteps() const {
+  return reduces_.size() + compressions_.size() + decodings_.size();
+}
+
 bool HostExecutor::ShareSteps() {
   if (threads_.size() == 0) return false;
   bool has_moved = false;
   for (ComputeThreads::Done done; threads_.Take(&done);) {
     has_moved = true;
-    codec_ns_ += done.ns;
     Finish(done.step, !done.is_finite);
   }
-  while (threads_.has_room()) {
+  // One is left for the caller, who would have nothing to do but wait for it.
+  while (threads_.has_room() && ReadySteps() > 1) {
     StepQueue* queue = MostUrgent();
-    if (queue == nullptr || plan_->steps[queue->front()].elements.count < kWorthSharing) break;
+    if (plan_->steps[queue->front()].elements.count < kWorthSharing) break;
     const uint32_t step = queue->Pop();
     threads_.Give(step, nonfinite_[step] != 0);
     has_moved = true;
@@ -282,8 +299,8 @@ Status HostExecutor::PollReceives(bool* has_moved) {
   return OkStatus();
 }
 
-// Moves the next messages of one peer on: post, check the header, take the payload when its step may
-// run. The next one is posted at once: its header may be here already.
+// Moves the next messages of one peer on: post, check the header, take the payload when its step
+// may run. The next one is posted at once: its header may be here already.
 Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
   Inbound& inbound = inbound_[peer];
   while (true) {

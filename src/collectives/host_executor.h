@@ -23,6 +23,7 @@ class StepQueue {
   void Reserve(size_t capacity) { steps_.resize(std::max(steps_.size(), capacity)); }
   void Clear() { head_ = tail_ = 0; }
   bool empty() const { return head_ == tail_; }
+  size_t size() const { return tail_ - head_; }
   void Push(uint32_t step) { steps_[tail_++] = step; }
   uint32_t front() const { return steps_[head_]; }
   uint32_t Pop() { return steps_[head_++]; }
@@ -42,9 +43,14 @@ class HostExecutor {
   // Makes room for plans as large as this one.
   void Reserve(const Plan& plan);
 
+  // Starts the threads that help with this plan, the first time it is worth it. For a thread that
+  // has entered the communicator. Fails if the system does not give the threads that were asked
+  // for.
+  Status StartThreads(const Plan& plan);
+
   struct Outcome {
     bool is_finite = true;
-    uint64_t codec_ns = 0;
+    uint64_t codec_ns = 0;  // of the caller
   };
   // Runs the call to its end. After an error no request is outstanding and the communicator has
   // failed.
@@ -84,6 +90,7 @@ class HostExecutor {
   bool ShareSteps();
   bool ComputeOne();
   StepQueue* MostUrgent();
+  size_t ReadySteps() const;
   void CancelAll();
   Status Deadline() const;
   std::string Progress() const;

@@ -25,10 +25,10 @@ namespace onebit {
 // Frozen at creation. What changes messages is equal on all ranks; the time-out may differ.
 struct CommOptions {
   uint64_t timeout_ms = 600'000;  // without progress, until a collective fails
-  // Compressed tensors up to this size use one exchange; none: as suits the number of ranks.
+  // Compressed tensors up to this size use one exchange; nullopt: as suits the number of ranks.
   std::optional<uint64_t> one_exchange_elements = 0;
   uint64_t segment_elements = 262'144;
-  // Threads that compute beside the caller; none: as many as cores are to spare.
+  // Threads that compute beside the caller; nullopt: as many as cores are to spare.
   std::optional<uint64_t> compute_threads = 0;
 };
 
@@ -64,6 +64,7 @@ struct CommCounters {
   std::atomic<uint64_t> messages_sent{0};
   std::atomic<uint64_t> codec_ns{0};
   std::atomic<uint64_t> call_ns{0};
+  std::atomic<uint64_t> compute_threads{0};
 };
 
 // One thread at a time between Enter and Exit; Abort and the const members from any thread.

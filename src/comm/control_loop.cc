@@ -2,11 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/control_loop.h"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <csignal>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +12,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "base/without_signals.h"
 
 namespace onebit {
 namespace {
@@ -32,22 +32,6 @@ int TimeoutUntil(Clock::time_point time) {
 uint64_t TokenOf(int fd, uint32_t generation) {
   return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);
 }
-
-// Signals are the application's business, and its threads'.
-class WithoutSignals {
- public:
-  WithoutSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &former_);
-  }
-  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-
- private:
-  sigset_t former_;
-};
 
 }  // namespace
 

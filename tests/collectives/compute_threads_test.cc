@@ -62,6 +62,7 @@ TEST(ComputeThreadsTest, StartWithTheFirstLargeTensorAndEndWithTheCommunicator) 
       ASSERT_EQ(DenseSum(group, rank, &large[static_cast<size_t>(rank)]), onebitSuccess);
     });
     EXPECT_EQ(Threads(), before + 2 * kRanks);
+    EXPECT_EQ(StatsOf(group.comm(0)).compute_threads, 2u);
   }
   EXPECT_EQ(Threads(), before);
 }

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // From the third step on a collective allocates nothing and takes no lock, on any rank.
+#include <barrier>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
@@ -85,6 +86,44 @@ INSTANTIATE_TEST_SUITE_P(
                       SteadyCase{"EfThreads", onebitModeEf, 300'000, 4096, kThreads},
                       SteadyCase{"EfOneExchange", onebitModeEf, 5000, 4096, kPatientOneExchange}),
     [](const auto& info) { return info.param.name; });
+
+// What threads beside the callers do counts, too.
+class SteadyThreadsTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(SteadyThreadsTest, NoThreadAllocatesOrTakesALock) {
+  constexpr int kRanks = 3;
+  constexpr size_t kCount = 300'000;
+  CommGroup group(kRanks, kThreads);
+  std::barrier together(kRanks);
+  group.Run([&](int rank) {
+    const onebitComm_t comm = group.comm(rank);
+    const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    const UniqueCompressor compressor = NewCompressor(comm, kCount, onebitFloat32, config);
+    std::vector<float> values(kCount, 0.5f);
+    const auto step = [&] {
+      return onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitAvg,
+                             GetParam() ? compressor.get() : nullptr, comm, nullptr);
+    };
+    for (int i = 1; i <= 2; ++i) EXPECT_EQ(step(), onebitSuccess);
+    EXPECT_EQ(StatsOf(comm).compute_threads, 2u);
+    together.arrive_and_wait();
+    const uint64_t allocations = AllocationsOfAllThreads();
+    const uint64_t locks = LocksOfAllThreads();
+    together.arrive_and_wait();
+    onebitResult_t result = onebitSuccess;
+    for (int i = 3; i <= 10 && result == onebitSuccess; ++i) result = step();
+    together.arrive_and_wait();
+    const uint64_t new_allocations = AllocationsOfAllThreads() - allocations;
+    const uint64_t new_locks = LocksOfAllThreads() - locks;
+    together.arrive_and_wait();
+    EXPECT_EQ(result, onebitSuccess);
+    EXPECT_EQ(new_allocations, 0u);
+    EXPECT_EQ(new_locks, 0u);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, SteadyThreadsTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Ef" : "Dense"; });
 
 // Different collectives in turn, each with its plan at hand.
 TEST(SteadyMixTest, CollectivesInTurnAllocateNothingAndTakeNoLock) {

@@ -158,5 +158,23 @@ TEST(OnlyThreadTest, IsToldThatNobodyMakesTheOtherCalls) {
       ::testing::ExitedWithCode(0), "^5 rank 0 of 2: .*a thread of its own");
 }
 
+// Threads of the library are not the application's: none has started when this is found out.
+TEST(OnlyThreadTest, IsToldSoWhereThreadsWouldHelp) {
+  const auto call_alone = [] {
+    CommGroup group(2, {.timeout_ms = 20'000, .compute_threads = 2});
+    std::vector<float> values(1 << 20);
+    const UniqueCompressor compressor = NewCompressor(
+        group.comm(0), values.size(), onebitFloat32, ONEBIT_COMPRESSOR_CONFIG_INIT);
+    const Outcome lonely = CallHere([&] {
+      return onebitAllReduce(values.data(), values.data(), values.size(), onebitFloat32, onebitSum,
+                             compressor.get(), group.comm(0), nullptr);
+    });
+    std::cerr << lonely.result << " " << lonely.text << '\n';
+    exit(0);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(call_alone(), ::testing::ExitedWithCode(0), "^5 rank 0 of 2: .*a thread of its own");
+}
+
 }  // namespace
 }  // namespace onebit::testing

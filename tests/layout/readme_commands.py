@@ -26,6 +26,12 @@ class RunProcesses(Run):
     """The same, where the build has the transport that connects processes."""
 
 
+class RunOnLab(RunProcesses):
+    """The same, where this user and machine can have network namespaces."""
+
+    UNAVAILABLE = 77
+
+
 class RunBy:
     """A script of the project that runs the command, and how it says so."""
 
@@ -48,6 +54,18 @@ COMMANDS = {
     "build/release/perf/train_text --procs 4 --optimizer onebit-adam --steps 500":
         RunProcesses("{build}/perf/train_text --procs 4 --optimizer onebit-adam --steps 5 --batch 4 "
                      "--hidden 16,16"),
+    "./perf/compare": RunProcesses(
+        "rm -f {build}/readme.json && ./perf/compare --build {build} --links shm --hosts 2 --sizes 1K "
+        "--systems onebit-dense,onebit-ef --repetitions 1 --output {build}/readme.json"),
+    "./perf/report build/release/compare.json --html build/release/compare.html --update-readme README.md":
+        RunProcesses("cp README.md {build}/readme.md && ./perf/report {build}/readme.json --html "
+                     "{build}/readme.html --update-readme {build}/readme.md"),
+    "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/all_reduce_perf -b 64M -e 64M "
+    "--transport ucx --mode ef -c 1":
+        RunOnLab("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "
+                 "--transport ucx --mode ef -c 1"),
+    "./perf/time_to_loss --hosts 4 --rates 100mbit,1gbit":
+        RunBy("tests/perf/time_to_loss_test.py", 'str(PERF / "time_to_loss")'),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
 }
 
@@ -67,6 +85,9 @@ def problem_with(root: pathlib.Path, build: str, how: Run | RunBy) -> str | None
     run = subprocess.run(how.format(build=build), shell=True, cwd=root, text=True, timeout=240,
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                          check=False)
+    if isinstance(how, RunOnLab) and run.returncode == RunOnLab.UNAVAILABLE:
+        print(run.stdout)
+        return None
     return f"exit status {run.returncode}\n{run.stdout}" if run.returncode else None
 
 

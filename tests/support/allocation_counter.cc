@@ -3,6 +3,7 @@
 // Replaces operator new and, on glibc without sanitizers, malloc, to count their calls.
 #include "tests/support/allocation_counter.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <new>
@@ -13,9 +14,15 @@ namespace {
 
 // No constructor and, in an executable, no memory of its own: safe inside malloc.
 constinit thread_local uint64_t allocations = 0;
+constinit std::atomic<uint64_t> all_allocations = 0;
+
+void Count() {
+  ++allocations;
+  all_allocations.fetch_add(1, std::memory_order_relaxed);
+}
 
 void* AllocateOrThrow(std::size_t bytes, std::size_t alignment) {
-  ++allocations;
+  Count();
   // aligned_alloc wants a multiple of the alignment.
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__
@@ -30,6 +37,7 @@ void* AllocateOrThrow(std::size_t bytes, std::size_t alignment) {
 namespace onebit::testing {
 
 uint64_t AllocationsOfThisThread() { return allocations; }
+uint64_t AllocationsOfAllThreads() { return all_allocations; }
 
 }  // namespace onebit::testing
 
@@ -54,23 +62,23 @@ void* __libc_realloc(void* memory, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) {
-  ++allocations;
+  Count();
   return __libc_malloc(bytes);
 }
 void* calloc(std::size_t count, std::size_t bytes) {
-  ++allocations;
+  Count();
   return __libc_calloc(count, bytes);
 }
 void* realloc(void* memory, std::size_t bytes) {
-  ++allocations;
+  Count();
   return __libc_realloc(memory, bytes);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  ++allocations;
+  Count();
   return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
-  ++allocations;
+  Count();
   *memory = __libc_memalign(alignment, bytes);
   return *memory == nullptr ? ENOMEM : 0;
 }

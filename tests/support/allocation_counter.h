@@ -10,5 +10,7 @@ namespace onebit::testing {
 // Allocations by operator new and, without sanitizers, by malloc and its kin, on the calling thread
 // so far.
 uint64_t AllocationsOfThisThread();
+// The same of all threads together.
+uint64_t AllocationsOfAllThreads();
 
 }  // namespace onebit::testing

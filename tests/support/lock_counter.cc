@@ -7,17 +7,21 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <atomic>
+
 #include "tests/support/sanitizers.h"
 
 namespace {
 
 constinit thread_local uint64_t locks = 0;
+constinit std::atomic<uint64_t> all_locks = 0;
 
 }  // namespace
 
 namespace onebit::testing {
 
 uint64_t LocksOfThisThread() { return locks; }
+uint64_t LocksOfAllThreads() { return all_locks; }
 
 }  // namespace onebit::testing
 
@@ -29,6 +33,7 @@ uint64_t LocksOfThisThread() { return locks; }
     static int (*next)(type*) = nullptr;                                                   \
     if (next == nullptr) next = reinterpret_cast<int (*)(type*)>(dlsym(RTLD_NEXT, #name)); \
     ++locks;                                                                               \
+    all_locks.fetch_add(1, std::memory_order_relaxed);                                     \
     return next(lock);                                                                     \
   }
 

@@ -10,5 +10,7 @@ namespace onebit::testing {
 // Locks of mutexes and read-write locks by the calling thread so far; always 0 under sanitizers,
 // which replace the same functions.
 uint64_t LocksOfThisThread();
+// The same of all threads together.
+uint64_t LocksOfAllThreads();
 
 }  // namespace onebit::testing

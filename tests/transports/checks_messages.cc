@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Checks of single messages: order, sizes, and when the payload may be written.
+#include <array>
 #include <cctype>
 #include <cstring>
 #include <string>
@@ -86,29 +87,42 @@ void PayloadWaitsForAccept(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// The next receive may be posted when a header is there: several payloads can wait, and be taken in
-// another order than they came.
-void HeadersRunAhead(const Subject& subject, Meeting& meeting) {
-  constexpr size_t kMessages = 4;
-  Endpoint endpoint(subject, meeting);
-  std::string sent[kMessages];
-  onebitTransportRequest sends[kMessages];
-  onebitTransportRequest receives[kMessages];
-  char headers[kMessages][ONEBIT_TRANSPORT_HEADER_BYTES];
-  for (size_t i = 0; i < kMessages; ++i) {
-    sent[i].assign(i % 2 == 0 ? 100 : endpoint.eager_bytes() + 100, static_cast<char>('a' + i));
+namespace {
+
+// Sends payloads of these sizes, waits for all their headers, and takes them in this order.
+void TakeInOrder(Endpoint& endpoint, const std::vector<size_t>& sizes,
+                 const std::vector<size_t>& order) {
+  const size_t count = sizes.size();
+  std::vector<std::string> sent(count);
+  std::vector<onebitTransportRequest> sends(count);
+  std::vector<onebitTransportRequest> receives(count);
+  std::vector<std::array<char, ONEBIT_TRANSPORT_HEADER_BYTES>> headers(count);
+  for (size_t i = 0; i < count; ++i) {
+    sent[i].assign(sizes[i], static_cast<char>('a' + i));
     sends[i] = endpoint.Isend(endpoint.next(), Text(i), sent[i].data(), sent[i].size());
   }
-  for (size_t i = 0; i < kMessages; ++i) {
-    receives[i] = endpoint.Irecv(endpoint.previous(), headers[i]);
+  for (size_t i = 0; i < count; ++i) {
+    receives[i] = endpoint.Irecv(endpoint.previous(), headers[i].data());
     endpoint.Await(receives[i], onebitTransportHeader);
   }
-  for (size_t i = kMessages; i-- > 0;) {
-    const Endpoint::Message message = endpoint.Take(receives[i], headers[i]);
+  for (const size_t i : order) {
+    const Endpoint::Message message = endpoint.Take(receives[i], headers[i].data());
     Expect(message.header == Text(i), "message ", i, " has header ", message.header);
     Expect(message.payload == sent[i], "message ", i, " has a wrong payload");
   }
   for (const auto send : sends) endpoint.Await(send, onebitTransportDone);
+}
+
+}  // namespace
+
+// The next receive may be posted when a header is there: several payloads can wait, and be taken in
+// another order than they came.
+void HeadersRunAhead(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  const size_t large = endpoint.eager_bytes() + 5000;
+  TakeInOrder(endpoint, {100, large, 100, large}, {3, 2, 1, 0});
+  meeting.Barrier();
+  TakeInOrder(endpoint, {large, 100, large}, {2, 0, 1});
   meeting.Barrier();
 }
 

@@ -1,0 +1,23 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks whose settings of the transport differ do not start, and are told why:
+settings_test.py RANK_LOOP."""
+
+import sys
+
+import job
+
+
+def main() -> int:
+    for variable in ("ONEBIT_UCX_EAGER_BYTES", "ONEBIT_UCX_EARLY_BYTES"):
+        loop = [sys.argv[1], "3", "1000", "ef"]
+        with job.Job([loop, ["env", f"{variable}=1000", *loop]]) as running:
+            for rank in running.ranks:
+                assert rank.process.wait(20) != 0, rank.lines
+                rank.finish()
+                assert any(variable in line or "eager limit" in line for line in rank.lines), rank.lines
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
