@@ -122,8 +122,8 @@ TEST_F(StrangersTest, GarbageIsTurnedAway) {
       "GET / HTTP/1.1\r\nHost: a\r\nAccept: */*\r\nX: yyyyyyyyyy\r\n",
       "\x16\x03\x01\x02" + std::string(500, '\x01'),
       std::string(100'000, '\0'),
-      "onebitC1" + std::string(64, 'x'),
       "onebitC2" + std::string(64, 'x'),
+      "onebitC1" + std::string(64, 'x'),
       "onebitI1" + std::string(120, '\0')};
   for (int i = 0; i < 100; ++i) {
     garbage.emplace_back(40 + random() % 2000, '\0');
