@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import os
 import pathlib
 import shlex
@@ -15,7 +16,7 @@ import time
 from comparison import cost, machine
 from comparison.links import Cell, Link
 from comparison.plan import Plan, Run, Wish, make_plan
-from comparison.results import ResumeError, Results
+from comparison.results import ResumeError, Results, State
 from comparison.runner import Runner, Stopped, raise_on_signals
 from comparison.sizes import parse_size, size_text, sweep_flags
 from comparison.systems import SYSTEMS, Place, command, missing
@@ -34,7 +35,8 @@ Over shared memory (shm) all ranks are processes of this host; Gloo has no share
 lo. Over the other links each rank is a host of perf/lab, which takes root.
 
 Results go to a JSON file that perf/report draws. It is written after every command, and --resume
-continues it. Exit status: 0 all was measured, 1 some of it failed (the file says what and why), 2 usage."""
+continues it. Exit status: 0 whatever was tried was measured, in each repetition, 1 some of it failed (the
+file says what and why) or nothing could be tried, 2 usage."""
 
 
 class UsageError(Exception):
@@ -158,11 +160,12 @@ class Comparison:
         absent = self._absent()
         plan = self._make_plan(absent)
         print(f"compare: {self._summary(plan)}", file=sys.stderr, flush=True)
-        results.leave_out(plan.left_out, f"left out: slow, and all of it must fit in "
-                                         f"{self._options.time_budget:.0f} s (--time-budget)")
+        results.leave_out(plan.left_out, State.LEFT_OUT,
+                          f"left out: slow, and all of it must fit in {self._options.time_budget:.0f} s "
+                          "(--time-budget)")
         for row in self._rows:
             if (row.cell.link.kind, row.system) in absent:
-                results.leave_out([row], absent[row.cell.link.kind, row.system])
+                results.leave_out([row], State.ABSENT, absent[row.cell.link.kind, row.system])
         results.save(output, self._rows)
         try:
             self._run_all(plan, results, output)
@@ -179,11 +182,11 @@ class Comparison:
             for index, run in enumerate(todo):
                 elapsed = time.monotonic() - begin
                 if (run.cell, run.system.name) in hung:
-                    results.leave_out(run.rows(), "left out: the system hung here before")
+                    results.leave_out(run.rows(), State.LEFT_OUT, "left out: the system hung here before")
                     continue
                 if elapsed + run.seconds() > self._options.time_budget:
-                    results.leave_out(run.rows(), f"left out: the time budget of "
-                                                  f"{self._options.time_budget:.0f} s is spent")
+                    results.leave_out(run.rows(), State.LEFT_OUT, f"left out: the time budget of "
+                                      f"{self._options.time_budget:.0f} s is spent")
                     continue
                 left = sum(later.seconds() for later in todo[index:])
                 self._show(f"[{index + 1}/{len(todo)}] {_name(run, plan.repetitions)}; "
@@ -202,17 +205,23 @@ class Comparison:
                 results.save(output, self._rows)
 
     def _conclude(self, results: Results, output: pathlib.Path) -> int:
+        """Says what there is and what there is not. A repetition that failed counts, whatever others gave."""
         entries = results.as_json(self._rows)["results"]
-        failed = [entry for entry in entries if entry["error"] is not None]
-        print(f"compare: {len(entries) - len(failed)} rows measured, {len(failed)} not; {output}",
+        counts = collections.Counter(State(entry["state"]) for entry in entries)
+        texts = [f"{counts[state]} {state.value}" for state in State if state in counts]
+        print(f"compare: rows: {', '.join(texts)}; {len(results.failures)} commands failed; {output}",
               file=sys.stderr)
         reasons: dict[str, list[str]] = {}
-        for entry in failed:
-            reasons.setdefault(entry["error"], []).append(entry["system"])
+        for entry in entries:
+            for reason in dict.fromkeys((entry["error"], entry["failure"])):
+                if reason is not None:
+                    reasons.setdefault(reason, []).append(entry["system"])
         for reason, systems in reasons.items():
-            print(f"compare: {len(systems)} of {', '.join(dict.fromkeys(systems))}: {reason}",
+            print(f"compare: {len(systems)} rows of {', '.join(dict.fromkeys(systems))}: {reason}",
                   file=sys.stderr)
-        return EXIT_FAILED if failed else EXIT_OK
+        if results.failures or counts[State.FAILED] or not counts[State.MEASURED]:
+            return EXIT_FAILED
+        return EXIT_OK
 
     def _absent(self) -> dict[tuple[str, str], str]:
         """Which systems cannot run on which kind of link, and why."""

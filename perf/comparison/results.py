@@ -5,6 +5,7 @@ short can be read, and continued."""
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import pathlib
@@ -14,6 +15,15 @@ from comparison.plan import Row, Run
 from comparison.runner import Outcome
 
 FORMAT, VERSION = "onebit-compare", 1
+
+
+class State(enum.Enum):
+    """What became of a row."""
+
+    MEASURED = "measured"
+    FAILED = "failed"      # tried, and there is no result, or a wrong one
+    LEFT_OUT = "left out"  # not tried: there was no time, or the system hung before
+    ABSENT = "absent"      # the system, or the lab, cannot be had here
 
 
 class ResumeError(Exception):
@@ -30,7 +40,10 @@ class Results:
         self.samples: list[dict] = []
         self.failures: list[dict] = []
         self.runs: list[list] = []  # keys of commands that succeeded
-        self.errors: dict[Row, str] = {}  # of rows without a sample
+        # Of rows that are not measured, or not in each repetition: why. A failure counts before what
+        # was not even tried.
+        self.errors: dict[Row, tuple[State, str]] = {}
+        self._failed_repetitions: dict[Row, int] = {}
 
     @staticmethod
     def resume(path: pathlib.Path, machine: dict, settings: dict) -> Results:
@@ -57,26 +70,25 @@ class Results:
 
     def add(self, run: Run, outcome: Outcome) -> str | None:
         """Takes in what came of a run. Returns what was wrong with it."""
-        rows = {row.get("size"): row for row in (outcome.report or {}).get("results", [])}
-        problem = outcome.problem
+        reported = {row.get("size"): row for row in (outcome.report or {}).get("results", [])}
+        lacking = [row for row in run.rows() if row.size not in reported]
         for row in run.rows():
-            measured = rows.get(row.size)
-            if measured is None:
-                problem = problem or "the report lacks sizes"
-                continue
-            self.samples.append(self._sample(run, row, measured, outcome.lab))
+            if row.size in reported:
+                self.samples.append(self._sample(run, row, reported[row.size], outcome.lab))
+        problem = outcome.problem or ("the report lacks sizes" if lacking else None)
         if problem is None:
             self.runs.append(run.key)
-        else:
-            self.failures.append({"run": run.key, "error": problem})
-            for row in run.rows():
-                self.errors[row] = problem
+            return None
+        self.failures.append({"run": run.key, "error": problem})
+        for row in lacking or run.rows():  # where each has its figures, any of them may be the culprit
+            self.errors[row] = (State.FAILED, problem)
+            self._failed_repetitions[row] = self._failed_repetitions.get(row, 0) + 1
         return problem
 
-    def leave_out(self, rows: list[Row], reason: str) -> None:
+    def leave_out(self, rows: list[Row], state: State, reason: str) -> None:
         """Rows that are not measured, where nothing better is known of them."""
         for row in rows:
-            self.errors.setdefault(row, reason)
+            self.errors.setdefault(row, (state, reason))
 
     def save(self, path: pathlib.Path, rows: list[Row]) -> None:
         """Replaces the file at once."""
@@ -118,9 +130,10 @@ class Results:
         known = {name: [sample[name] for sample in samples if sample[name] is not None]
                  for name in ("calls", "wire_bytes", "link_bytes", "rel_error", "nwrong")}
         wrong = sum(known["nwrong"]) if known["nwrong"] else None
-        error = None if samples else self.errors[row]
+        state, error = (State.MEASURED, None) if samples else self.errors[row]
         if wrong:
-            error = f"{wrong} wrong elements"
+            state, error = State.FAILED, f"{wrong} wrong elements"
+        failed = self._failed_repetitions.get(row, 0)
         return {**_place(row),
                 "time_us": statistics.median(times) if times else None,
                 "time_us_min": min(times, default=None),
@@ -131,7 +144,10 @@ class Results:
                 "link_bytes": max(known["link_bytes"], default=None),
                 "rel_error": statistics.median(known["rel_error"]) if known["rel_error"] else None,
                 "nwrong": wrong,
-                "error": error}
+                "error": error,
+                "state": state.value,
+                "failed_repetitions": failed,
+                "failure": self.errors[row][1] if failed else None}
 
 
 def _is_of(sample: dict, runs: list[list]) -> bool:

@@ -4,9 +4,12 @@
 
 The format is "onebit-compare", version 1. Whatever is wrong in a file is an error that says where;
 a system that failed is no error but a row without a time, which says why.
+
+Members that version 1 did not have from the beginning are optional.
 """
 
 import dataclasses
+import enum
 import pathlib
 
 from reporting.fields import Fields, Malformed, read_json
@@ -15,6 +18,7 @@ from reporting.systems import BY_NAME, System
 FORMAT = "onebit-compare"
 VERSION = 1
 ELEMENT_BYTES = 4  # fp32
+LEFT_OUT_PREFIX = "left out: "  # of reasons in files that have no states
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +53,21 @@ class Times:
     most: float
 
 
+class State(enum.Enum):
+    """What became of a row."""
+
+    MEASURED = "measured"
+    FAILED = "failed"
+    LEFT_OUT = "left out"
+    ABSENT = "absent"
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One system at one size. Either it has times, or `problem` says why not."""
+    """One system at one size. Either it has times, or `problem` says why not.
+
+    `failed_repetitions` of a row with times did not succeed, for the reason `failure`.
+    """
 
     group: Group
     system: System
@@ -63,6 +79,9 @@ class Row:
     wire_bytes: int | None
     link_bytes: int | None
     rel_error: float | None
+    state: State
+    failed_repetitions: int
+    failure: str | None
 
     @property
     def key(self) -> tuple[Group, System, int]:
@@ -107,6 +126,21 @@ def read_times(fields: Fields) -> Times:
     return times
 
 
+def read_state(fields: Fields, problem: str | None) -> State:
+    """As far as the file says it."""
+    text = fields.optional_text("state")
+    if text is not None:
+        if text not in {state.value for state in State}:
+            raise fields.wrong("state", f"state: {', '.join(state.value for state in State)}")
+        state = State(text)
+        if (state is State.MEASURED) != (problem is None):
+            raise fields.wrong("state", f"state of a row whose error is {problem!r}")
+        return state
+    if problem is None:
+        return State.MEASURED
+    return State.LEFT_OUT if problem.startswith(LEFT_OUT_PREFIX) else State.FAILED
+
+
 def read_row(fields: Fields) -> Row:
     name = fields.text("system")
     if name not in BY_NAME:
@@ -116,10 +150,11 @@ def read_row(fields: Fields) -> Row:
         raise fields.wrong("size", f"multiple of {ELEMENT_BYTES} bytes")
     problem = fields.optional_text("error")
     times = None if problem is not None else read_times(fields)
+    state = read_state(fields, problem)
     count_wrong = fields.optional_integer("nwrong")
     if times is not None and count_wrong:
         # A time in which something else was computed is no time of an allreduce.
-        times, problem = None, f"{count_wrong} wrong elements in its result"
+        times, problem, state = None, f"{count_wrong} wrong elements in its result", State.FAILED
     has_counts = problem is None
     return Row(
         group=read_group(fields), system=BY_NAME[name], size=size, times=times,
@@ -128,7 +163,10 @@ def read_row(fields: Fields) -> Row:
         calls=fields.integer("calls", 1) if has_counts else None,
         wire_bytes=fields.optional_integer("wire_bytes"),
         link_bytes=fields.optional_integer("link_bytes"),
-        rel_error=fields.optional_number("rel_error"))
+        rel_error=fields.optional_number("rel_error"),
+        state=state,
+        failed_repetitions=fields.optional_integer("failed_repetitions") or 0,
+        failure=fields.optional_text("failure"))
 
 
 def read(path: pathlib.Path) -> Comparison:

@@ -7,8 +7,9 @@ from reporting.units import digits, size_text
 
 SPEEDUP = (
     "Above 1x one bit is faster (blue), below 1x it is slower (orange). The best system is chosen anew "
-    "for every cell, onebit's own dense allreduce included. ≈: the repetitions of the two overlap, so "
-    "the sign of the difference is not certain. Point at a cell for the times.")
+    "for every cell, onebit's own dense allreduce included. ≈: the repetitions of the two overlap, or "
+    "one of them was measured only once, so the sign of the difference is not certain. Point at a cell "
+    "for the times.")
 
 BREAK_EVEN = (
     "The size of the tensor from which on one bit is faster than the best dense system, up to the "
@@ -58,12 +59,15 @@ METHOD = (
     "All systems ran on one machine. Hosts of a network are network namespaces with a shaped link each; "
     "they share the machine's cores, so that compression costs more here than on hosts of their own. "
     "Systems took turns, one repetition each. The time of a repetition is the mean over the ranks, as in "
-    "nccl-tests; points and tables show the median of the repetitions.")
+    "nccl-tests; points and tables show the median of the repetitions. Calls that take seconds were "
+    "measured in one repetition only, and say so; what there was no time for at all is called not "
+    "measured.")
 
 FIGURES = (
-    "Median time of one call, with the range of the repetitions; the best in full precision is bold. The "
-    "last columns are those of one bit: its limit, what its library and the busiest interface counted "
-    "for a call, and the error of a single call relative to the exact result, which the next calls repay.")
+    "Median time of one call, with the range of the repetitions; the best in full precision is bold. †: "
+    "another repetition failed, for the reason given above the table. The last columns are those of one "
+    "bit: its limit, what its library and the busiest interface counted for a call, and the error of a "
+    "single call relative to the exact result, which the next calls repay.")
 
 
 def limit_of_memory(cores: int, copy_gbps: float, cache_bytes: int | None) -> str:

@@ -3,10 +3,18 @@
 """The figures of one group as a table, for those who want numbers or cannot see the charts."""
 
 from reporting import explanations
+from reporting.comparison import Row, State
 from reporting.figures import GroupFigures
 from reporting.markup import Markup, joined, tag
 from reporting.systems import ONEBIT_EF, System
 from reporting.units import NO_FIGURE, digits, ms_text, share_text, size_text, speedup_text
+
+
+def failure_text(row: Row) -> str | None:
+    """What the mark of a time means; None without a mark."""
+    if not row.failed_repetitions:
+        return None
+    return f"{row.failed_repetitions} more repetitions failed: {row.failure or 'it gave no reason'}"
 
 
 def time_cell(group: GroupFigures, system: System, size: int) -> Markup:
@@ -14,12 +22,17 @@ def time_cell(group: GroupFigures, system: System, size: int) -> Markup:
     if row is None:
         return tag("td", NO_FIGURE, title="not measured", class_="gap")
     if row.times is None:
-        return tag("td", "failed", title=row.problem, class_="gap")
+        text = "failed" if row.state is State.FAILED else "not measured"
+        return tag("td", text, title=row.problem, class_="gap")
     span = joined()
-    if row.times.least < row.times.most:
+    if row.repetitions == 1:
+        span = tag("small", "measured once")
+    elif row.times.least < row.times.most:
         span = tag("small", f"{ms_text(row.times.least)}–{ms_text(row.times.most)}")
+    mark = "†" if row.failed_repetitions else ""
     best = group.best_dense(size)
-    return tag("td", ms_text(row.times.median), span, class_="best" if row is best else None)
+    return tag("td", f"{ms_text(row.times.median)}{mark}", span, title=failure_text(row),
+               class_="best" if row is best else None)
 
 
 def bytes_text(count: int | None) -> str:
@@ -50,10 +63,14 @@ def figure_table(group: GroupFigures) -> Markup:
 
 
 def problem_list(group: GroupFigures) -> Markup:
-    """Why lines have gaps."""
-    sizes: dict[tuple[System, str], list[str]] = {}
+    """Why lines have gaps, and which points have fewer repetitions than they should."""
+    sizes: dict[tuple[str, System, str], list[str]] = {}
     for row in group.problems():
-        sizes.setdefault((row.system, row.problem), []).append(size_text(row.size))
-    items = [tag("li", f"No time of {system.label} at {', '.join(of_problem)}: ", tag("code", problem))
-             for (system, problem), of_problem in sizes.items()]
+        what = "No time of" if row.state is State.FAILED else "Not measured:"
+        sizes.setdefault((what, row.system, row.problem), []).append(size_text(row.size))
+    for row in group.doubtful():
+        reason = row.failure or "it gave no reason"
+        sizes.setdefault(("† A repetition failed of", row.system, reason), []).append(size_text(row.size))
+    items = [tag("li", f"{what} {system.label} at {', '.join(of_problem)}: ", tag("code", problem))
+             for (what, system, problem), of_problem in sizes.items()]
     return tag("ul", *items, class_="problems") if items else joined()

@@ -31,9 +31,16 @@ class GroupFigures:
         return [row for row in rows if row and row.times]
 
     def problems(self) -> list[Row]:
-        """Rows that failed, by system and size."""
+        """Rows without a time, by system and size."""
+        return [row for row in self._in_order() if not row.times]
+
+    def doubtful(self) -> list[Row]:
+        """Rows that have a time though some repetition failed, by system and size."""
+        return [row for row in self._in_order() if row.times and row.failed_repetitions]
+
+    def _in_order(self) -> list[Row]:
         rows = [self.row(system, size) for system in self.systems for size in self.sizes]
-        return [row for row in rows if row and not row.times]
+        return [row for row in rows if row]
 
     def best_dense(self, size: int) -> Row | None:
         """The fastest of the systems in full precision, our own included."""
@@ -49,9 +56,12 @@ class GroupFigures:
         return over.times.median / one_bit
 
     def is_clear(self, size: int) -> bool:
-        """Whether all repetitions of one bit lie on one side of all those of the best dense system."""
+        """Whether all repetitions of one bit lie on one side of all those of the best dense system. Of
+        one that was measured once nobody knows how far its repetitions would spread."""
         one_bit, dense = self.row(ONEBIT_EF, size), self.best_dense(size)
         if one_bit is None or one_bit.times is None or dense is None:
+            return False
+        if min(one_bit.repetitions, dense.repetitions) < 2:
             return False
         return (one_bit.times.most < dense.times.least or one_bit.times.least > dense.times.most)
 

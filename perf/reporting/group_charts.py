@@ -24,9 +24,13 @@ def row_text(group: GroupFigures, row: Row) -> str:
     """Everything that is known of a point."""
     times = row.times
     text = f"{row.system.label}, {size_text(row.size)}: {time_text(times.median)}"
-    if row.repetitions and row.repetitions > 1:
+    if row.repetitions > 1:
         text += (f" ({time_text(times.least)} to {time_text(times.most)} in {row.repetitions} repetitions"
                  f" of {row.calls} calls)")
+    else:
+        text += f" (measured once, {row.calls} calls)"
+    if row.failed_repetitions:
+        text += f", {row.failed_repetitions} more repetitions failed"
     text += f", bus bandwidth {digits(group.bus_gbps(row))} GB/s"
     limit = group.limit(row.system, row.size)
     if limit.us is not None:

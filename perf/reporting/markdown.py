@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of a report in Markdown, as short as a README wants them."""
 
+from reporting.comparison import State
 from reporting.figures import Figures, GroupFigures
 from reporting.systems import GLOO, ONEBIT_EF, System
 from reporting.units import (break_even_text, hosts_text, group_text, link_text, ms_text, share_text,
@@ -80,14 +81,18 @@ def break_even_table(figures: Figures) -> list[str]:
 
 
 def problem_lines(figures: Figures) -> list[str]:
-    """What failed in the groups that the tables cover, one line for each system and reason."""
+    """What failed or was not measured, one line for each group, system and reason."""
     sizes: dict[tuple, list[int]] = {}
     for group in figures.groups:
         for row in group.problems():
-            sizes.setdefault((group.group, row.system, row.problem), []).append(row.size)
-    return [f"* No time of {system.label}, {group_text(group)}, "
+            what = "No time of" if row.state is State.FAILED else "Not measured:"
+            sizes.setdefault((what, group.group, row.system, row.problem), []).append(row.size)
+        for row in group.doubtful():
+            reason = row.failure or "it gave no reason"
+            sizes.setdefault(("A repetition failed of", group.group, row.system, reason), []).append(row.size)
+    return [f"* {what} {system.label}, {group_text(group)}, "
             f"{', '.join(size_text(size) for size in of_problem)}: {escaped(problem)}"
-            for (group, system, problem), of_problem in sizes.items()]
+            for (what, group, system, problem), of_problem in sizes.items()]
 
 
 def machine_line(figures: Figures) -> str:

@@ -3,6 +3,7 @@
 """The parts of the page that sum up: a table of speed-ups, break-evens, and what it comes to in words."""
 
 from reporting.break_even import Outcome
+from reporting.comparison import Row
 from reporting.figures import Figures, GroupFigures
 from reporting.markup import Markup, joined, tag
 from reporting.systems import GLOO, ONEBIT_EF
@@ -18,6 +19,11 @@ def tint(speedup: float) -> str:
     return next((name for end, name in TINTS if speedup < end), LARGEST_TINT)
 
 
+def once_text(row: Row) -> str:
+    """What to keep in mind of its time."""
+    return " (measured once)" if row.repetitions == 1 else ""
+
+
 def speedup_cell(group: GroupFigures, size: int) -> Markup:
     dense = group.best_dense(size)
     speedup = group.speedup(size, dense)
@@ -26,8 +32,9 @@ def speedup_cell(group: GroupFigures, size: int) -> Markup:
         reason = row.problem if row and row.problem else "not measured"
         return tag("td", NO_FIGURE, title=reason, class_="gap")
     mark = "" if group.is_clear(size) else "≈"
-    title = (f"{time_text(group.time_us(ONEBIT_EF, size))} against {time_text(dense.times.median)} of "
-             f"{dense.system.label}")
+    one_bit = group.row(ONEBIT_EF, size)
+    title = (f"{time_text(one_bit.times.median)}{once_text(one_bit)} against "
+             f"{time_text(dense.times.median)}{once_text(dense)} of {dense.system.label}")
     return tag("td", f"{mark}{speedup_text(speedup)}", class_=tint(speedup), title=title)
 
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "perf"))
 from comparison import cost, machine
 from comparison.links import Cell, Link
 from comparison.plan import Row, Run, Wish, make_plan
-from comparison.results import ResumeError, Results
+from comparison.results import ResumeError, Results, State
 from comparison.runner import Outcome
 from comparison.sizes import parse_size, size_text, sweep_flags, sweeps
 from comparison.systems import SYSTEMS, Files, Place, command
@@ -186,7 +186,8 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual(entry, {
             "link": "lab", "rate": "10gbit", "rate_bits_per_second": 10**10, "hosts": 4, "system": "gloo",
             "size": K, "time_us": 20, "time_us_min": 10, "time_us_max": 30, "repetitions": 3, "calls": 4,
-            "wire_bytes": 100, "link_bytes": None, "rel_error": 0.5, "nwrong": None, "error": None})
+            "wire_bytes": 100, "link_bytes": None, "rel_error": 0.5, "nwrong": None, "error": None,
+            "state": "measured", "failed_repetitions": 0, "failure": None})
 
     def test_link_bytes_are_those_of_a_call_of_the_busiest_host(self):
         lab = {"links": [{"sent_bytes": 5000}, {"sent_bytes": 5500}]}
@@ -205,7 +206,35 @@ class ResultsTest(unittest.TestCase):
         good, bad = results.as_json(self.rows)["results"]
         self.assertEqual((good["time_us"], good["error"]), (7, None))
         self.assertEqual((bad["time_us"], bad["repetitions"], bad["error"]), (None, 0, "exit status 3: boom"))
+        self.assertEqual((good["state"], good["failed_repetitions"]), ("measured", 0))
+        self.assertEqual((bad["state"], bad["failed_repetitions"]), ("failed", 1))
         self.assertFalse(results.has(run))
+
+    def test_a_failure_after_a_good_sample_is_kept(self):
+        results = self.results()
+        first, second = self.run_of(1, K), self.run_of(2, K)
+        results.add(first, Outcome(1, report(first, 7), None, None))
+        results.add(second, Outcome(1, None, None, "no end after 9 s"))
+        entry = results.as_json(self.rows)["results"][0]
+        self.assertEqual((entry["time_us"], entry["state"], entry["error"]), (7, "measured", None))
+        self.assertEqual((entry["failed_repetitions"], entry["failure"]), (1, "no end after 9 s"))
+
+    def test_a_command_that_fails_after_its_last_row_makes_all_rows_doubtful(self):
+        results = self.results()
+        run = self.run_of(1, K, 4 * K)
+        results.add(run, Outcome(1, report(run, 7), None, "exit status 9: at the end"))
+        self.assertEqual([entry["failed_repetitions"] for entry in results.as_json(self.rows)["results"]],
+                         [1, 1])
+
+    def test_a_failure_counts_before_what_was_not_tried(self):
+        results = self.results()
+        run = self.run_of(1, K)
+        results.leave_out(run.rows(), State.LEFT_OUT, "left out: slow")
+        self.assertEqual(results.as_json(self.rows)["results"][0]["state"], "left out")
+        results.add(run, Outcome(1, None, None, "boom"))
+        results.leave_out(run.rows(), State.LEFT_OUT, "left out: slow")
+        entry = results.as_json(self.rows)["results"][0]
+        self.assertEqual((entry["state"], entry["error"]), ("failed", "boom"))
 
     def test_wrong_elements_are_an_error(self):
         results = self.results()
@@ -213,6 +242,7 @@ class ResultsTest(unittest.TestCase):
         results.add(run, Outcome(1, report(run, 7, nwrong=3), None, "exit status 1: wrong"))
         entry = results.as_json(self.rows)["results"][0]
         self.assertEqual((entry["nwrong"], entry["error"]), (6, "6 wrong elements"))
+        self.assertEqual(entry["state"], "failed")
 
     def test_a_file_is_continued_and_failures_are_tried_again(self):
         results = self.results()

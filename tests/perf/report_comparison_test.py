@@ -76,6 +76,9 @@ class MalformedTest(unittest.TestCase):
             ({"wire_bytes": 1.5}, "wire_bytes: 1.5 is no integer"),
             ({"rel_error": "small"}, 'rel_error: "small" is no number'),
             ({"error": 7}, "error: 7 is no text"),
+            ({"state": "lost"}, 'state: "lost" is no state'),
+            ({"state": "failed"}, 'state: "failed" is no state of a row whose error is None'),
+            ({"failed_repetitions": -1}, "failed_repetitions: -1 is no integer"),
         ]:
             message = self.problem_of_row(**changes)
             self.assertIn(ROW, message)
@@ -121,6 +124,19 @@ class RowsTest(unittest.TestCase):
         document["results"][0] = {key: first[key] for key in keys} | {"error": ""}
         row = comparison.parsed(document, "").rows[0]
         self.assertEqual((row.times, row.problem), (None, "it gave no reason"))
+
+    def test_what_was_not_tried_is_no_failure(self):
+        document = report_input.document()
+        rows = document["results"]
+        rows[0] |= {"error": "left out: slow"}  # as files say it that have no states
+        rows[1] |= {"error": "is not built", "state": "absent"}
+        rows[2] |= {"error": "no route"}
+        rows[3] |= {"failed_repetitions": 2, "failure": "no end", "state": "measured"}
+        read = comparison.parsed(document, "").rows
+        self.assertEqual([row.state.value for row in read[:4]], ["left out", "absent", "failed", "measured"])
+        self.assertEqual([row.failed_repetitions for row in read[2:4]], [0, 2])
+        group = report_input.group_of(report_input.figures_of(document), "lab", 10**9, 4)
+        self.assertEqual([row.failure for row in group.doubtful()], ["no end"])
 
     def test_a_lab_without_a_limit(self):
         document = report_input.document()

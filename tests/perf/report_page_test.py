@@ -7,7 +7,7 @@ import re
 import unittest
 
 import report_input
-from reporting import axes, page
+from reporting import axes, markdown, page
 from reporting.axes import LogAxis, ShareAxis
 from reporting.clipping import clipped
 from reporting.page import POLICY
@@ -116,6 +116,37 @@ class PageTest(unittest.TestCase):
         text = page_of(document)
         self.assertIn(">≈0.87x<", text)
         self.assertIn(">≈2.00x<", text)
+
+    def test_one_repetition_is_no_certainty(self):
+        once = {"repetitions": 1}
+        for system in ("onebit-ef", "onebit-dense"):
+            document = report_input.document()
+            for row in document["results"]:
+                if row["link"] == "shm" and row["size"] == 64 << 20 and row["system"] == system:
+                    row |= once | {"time_us_min": row["time_us"], "time_us_max": row["time_us"]}
+            text = page_of(document)
+            self.assertIn(">≈0.87x<", text)
+            self.assertEqual(text.count(">≈"), 2)  # also in the summary
+            self.assertEqual(text.count("<small>measured once</small>"), 1)
+            self.assertIn("(measured once)", text)
+
+    def test_what_was_not_tried_is_not_called_failed(self):
+        document = report_input.document()
+        for row in document["results"][:2]:
+            row |= {"error": "left out: slow", "state": "left out"}
+        text = page_of(document)
+        self.assertIn('title="left out: slow" class="gap">not measured<', text)
+        self.assertIn("Not measured: Open MPI at 16 KiB, 256 KiB: <code>left out: slow</code>", text)
+
+    def test_marks_rows_with_failed_repetitions(self):
+        self.assertNotIn("†<", self.text)
+        document = report_input.document()
+        document["results"][0] |= {"failed_repetitions": 1, "failure": "no end after 9 s"}
+        text = page_of(document)
+        self.assertEqual(text.count("†<"), 1)
+        self.assertIn("† A repetition failed of Open MPI at 16 KiB: <code>no end after 9 s</code>", text)
+        self.assertIn("* A repetition failed of Open MPI, 1 Gbit/s, 4 hosts, 16 KiB: no end after 9 s\n",
+                      markdown.markdown(report_input.figures_of(document)))
 
     def test_failures_are_gaps_with_their_reason(self):
         self.assertIn("No time of Gloo at 64 MiB: <code>ended with status 1</code>", self.text)
