@@ -8,18 +8,17 @@ import argparse
 import collections
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import time
 
 from comparison import cost, machine
 from comparison.links import Cell, Link
-from comparison.plan import Plan, Run, Wish, make_plan
+from comparison.plan import Plan, Run, Wish, examples, make_plan
 from comparison.results import ResumeError, Results, State
 from comparison.runner import Runner, Stopped, raise_on_signals
 from comparison.sizes import parse_size, size_text, sweep_flags
-from comparison.systems import SYSTEMS, Place, command, missing
+from comparison.systems import SYSTEMS, Place, command, missing, shell_text
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, SIGNAL_STATUS = 0, 1, 2, 128
 MAX_HOSTS = 64
@@ -139,7 +138,7 @@ class Comparison:
         """What would be run, as a reader would run it."""
         plan = self._make_plan({})
         for run in plan.runs:
-            print(shlex.join(self._display(run)))
+            print(self._display(run))
         print(f"# {self._summary(plan)}")
         return EXIT_OK
 
@@ -177,6 +176,7 @@ class Comparison:
     def _run_all(self, plan: Plan, results: Results, output: pathlib.Path) -> None:
         begin = time.monotonic()
         todo = [run for run in plan.runs if not results.has(run)]
+        shown = examples(plan.runs)
         hung: set[tuple[Cell, str]] = set()
         with Runner(self._place.root) as runner:
             for index, run in enumerate(todo):
@@ -193,7 +193,7 @@ class Comparison:
                            f"about {min(left, self._options.time_budget - elapsed) / 60:.0f} min left")
                 files = runner.new_files()
                 outcome = runner.run(self._command(run, files), files, 30 + 4 * run.seconds())
-                results.commands.setdefault(run.system.name, shlex.join(self._display(run)))
+                results.show_command(run, self._display(run), run is shown[run.kind])
                 problem = results.add(run, outcome)
                 if problem is not None:
                     self._say(f"{_name(run, plan.repetitions)}: {problem}")
@@ -260,8 +260,9 @@ class Comparison:
     def _command(self, run: Run, files) -> list[str]:
         return command(run.system, run.cell, self._sweep(run), self._place, files)
 
-    def _display(self, run: Run) -> list[str]:
-        return command(run.system, run.cell, self._sweep(run), self._place, None)
+    def _display(self, run: Run) -> str:
+        """As a reader would run it."""
+        return shell_text(command(run.system, run.cell, self._sweep(run), self._place, None))
 
     def _summary(self, plan: Plan) -> str:
         text = (f"{len(plan.runs)} commands, {plan.repetitions} repetitions, about "

@@ -22,6 +22,7 @@ from comparison.systems import SYSTEMS, System
 MAX_CHECKED_SIZE = 1 << 20
 SLOW_ROW_SECONDS = 4.0
 MAX_LEFT_OUT = 0.03
+EXAMPLE_HOSTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Run:
     def key(self) -> list:
         """What it is known by in the file of a comparison."""
         return [self.cell.link.name, self.cell.hosts, self.system.name, self.repetition, list(self.sizes)]
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What one example of a command is given for: a kind of link and a system."""
+        return self.cell.link.kind, self.system.name
 
     def rows(self) -> list[Row]:
         """The results it contributes to."""
@@ -104,6 +110,20 @@ def make_plan(wish: Wish, budget_seconds: float) -> Plan:
         if plan.seconds() <= budget_seconds:
             break
     return plan
+
+
+def examples(runs: list[Run]) -> dict[tuple[str, str], Run]:
+    """For each kind of link and system the command to show: with 4 hosts and the largest size if that is
+    run."""
+    chosen: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        if run.kind not in chosen or _fitness(run) > _fitness(chosen[run.kind]):
+            chosen[run.kind] = run
+    return chosen
+
+
+def _fitness(run: Run) -> tuple:
+    return run.cell.hosts == EXAMPLE_HOSTS, run.sizes[-1], run.cell.hosts
 
 
 def _bundles(wish: Wish) -> list[set[Row]]:

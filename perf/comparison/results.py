@@ -36,7 +36,7 @@ class Results:
     def __init__(self, machine: dict, settings: dict):
         self.machine = machine
         self.settings = settings  # what was asked for; another comparison cannot continue this one
-        self.commands: dict[str, str] = {}
+        self.commands: dict[str, dict[str, str]] = {}  # by kind of link, then by system
         self.samples: list[dict] = []
         self.failures: list[dict] = []
         self.runs: list[list] = []  # keys of commands that succeeded
@@ -84,6 +84,13 @@ class Results:
             self.errors[row] = (State.FAILED, problem)
             self._failed_repetitions[row] = self._failed_repetitions.get(row, 0) + 1
         return problem
+
+    def show_command(self, run: Run, text: str, is_example: bool) -> None:
+        """Keeps the text of a command that was run: of an example, or as long as there is none."""
+        kind, system = run.kind
+        of_kind = self.commands.setdefault(kind, {})
+        if is_example or system not in of_kind:
+            of_kind[system] = text
 
     def leave_out(self, rows: list[Row], state: State, reason: str) -> None:
         """Rows that are not measured, where nothing better is known of them."""

@@ -12,8 +12,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import shlex
 
 from comparison.links import Cell
+
+
+NEW_FOLDER = "NEW_FOLDER"  # stands in commands that are shown for a folder of each run's own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,11 +77,17 @@ def command(system: System, cell: Cell, sweep: list[str], place: Place, files: F
     program = [place.tool(system.program), *sweep, *system.options]
     if system.launcher == "gloo":
         program += ["--interface", "lo" if cell.link.rate is None else "eth0"]
-        program += ["--store", str(files.store) if files else "NEW_FOLDER"]
+        program += ["--store", str(files.store) if files else NEW_FOLDER]
     if files:
         program += ["-J", str(files.report)]
     launch = _on_one_host if cell.link.rate is None else _on_the_lab
     return launch(system, cell, program, place, files)
+
+
+def shell_text(arguments: list[str]) -> str:
+    """A command without files as a reader can paste it into a shell."""
+    return " ".join('"$(mktemp -d)"' if argument == NEW_FOLDER else shlex.quote(argument)
+                    for argument in arguments)
 
 
 def _on_one_host(system: System, cell: Cell, program: list[str], place: Place,

@@ -94,7 +94,7 @@ class Comparison:
 
     machines: tuple[Machine, ...]
     rows: tuple[Row, ...]
-    commands: dict[str, str]
+    commands: dict[str | None, dict[str, str]]  # by kind of link, None in older files; then by system
 
 
 def read_machine(fields: Fields) -> Machine:
@@ -169,6 +169,19 @@ def read_row(fields: Fields) -> Row:
         failure=fields.optional_text("failure"))
 
 
+def read_commands(value: object, where: str) -> dict[str | None, dict[str, str]]:
+    """Texts by kind of link and system, or by system alone."""
+    members = Fields(value, where)
+    commands: dict[str | None, dict[str, str]] = {}
+    for name in value:
+        if isinstance(value[name], dict):
+            of_kind = Fields(value[name], f"{where}.{name}")
+            commands.setdefault(name, {}).update({system: of_kind.text(system) for system in value[name]})
+        else:
+            commands.setdefault(None, {})[name] = members.text(name)
+    return commands
+
+
 def read(path: pathlib.Path) -> Comparison:
     """One file. Raises Malformed."""
     return parsed(read_json(path), str(path))
@@ -194,10 +207,8 @@ def parsed(value: object, path: str) -> Comparison:
             raise Malformed(f"{path}: results[{index}]: {row.system.name} with {row.size} bytes is there "
                             "twice for this link and these hosts")
         rows[row.key] = row
-    commands = Fields(fields.raw("commands"), f"{path}: commands")
-    return Comparison(
-        (read_machine(Fields(fields.raw("machine"), f"{path}: machine")),), tuple(rows.values()),
-        {name: commands.text(name) for name in fields.raw("commands")})
+    return Comparison((read_machine(Fields(fields.raw("machine"), f"{path}: machine")),),
+                      tuple(rows.values()), read_commands(fields.raw("commands"), f"{path}: commands"))
 
 
 def merged(comparisons: list[Comparison], paths: list[pathlib.Path]) -> Comparison:
@@ -205,7 +216,7 @@ def merged(comparisons: list[Comparison], paths: list[pathlib.Path]) -> Comparis
     but a row that failed replaces none that has a time."""
     first = comparisons[0].machines[0]
     rows: dict[tuple, Row] = {}
-    commands: dict[str, str] = {}
+    commands: dict[str | None, dict[str, str]] = {}
     for comparison, path in zip(comparisons, paths, strict=True):
         for machine in comparison.machines:
             if (machine.cpu, machine.cores) != (first.cpu, first.cores):
@@ -215,6 +226,7 @@ def merged(comparisons: list[Comparison], paths: list[pathlib.Path]) -> Comparis
         for row in comparison.rows:
             if row.key not in rows or row.times or not rows[row.key].times:
                 rows[row.key] = row
-        commands |= comparison.commands
+        for kind, of_kind in comparison.commands.items():
+            commands[kind] = commands.get(kind, {}) | of_kind
     machines = tuple(machine for comparison in comparisons for machine in comparison.machines)
     return Comparison(tuple(dict.fromkeys(machines)), tuple(rows.values()), commands)

@@ -107,12 +107,23 @@ def machine_entries(machine: Machine) -> dict[str, str]:
             "memory copy": f"{digits(machine.copy_gbps)} GB/s by one core, reads plus writes"}
 
 
+COMMAND_HEADS = {"shm": "On shared memory", "lab": "On the lab's network"}
+
+
+def command_lists(commands: dict[str | None, dict[str, str]]) -> Markup:
+    """One for each kind of link, where the file tells them apart."""
+    lists = [joined(tag("h4", COMMAND_HEADS.get(kind, kind)) if kind else joined(),
+                    definitions({name: tag("code", command) for name, command in of_kind.items()}))
+             for kind, of_kind in commands.items() if of_kind]
+    if not lists:
+        return paragraph("None were recorded.")
+    return joined(paragraph("One example for each system, to be run in the root of the checkout."), *lists)
+
+
 def method_section(figures: Figures) -> Markup:
-    commands = {name: tag("code", command) for name, command in figures.comparison.commands.items()}
     return tag("section", tag("h2", "How it was measured"), paragraph(explanations.METHOD),
                *(definitions(machine_entries(machine)) for machine in figures.comparison.machines),
-               tag("h3", "Commands"), paragraph("One example for each system."),
-               definitions(commands) if commands else paragraph("None were recorded."), id="method")
+               tag("h3", "Commands"), command_lists(figures.comparison.commands), id="method")
 
 
 def head() -> Markup:

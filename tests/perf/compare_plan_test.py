@@ -13,11 +13,11 @@ sys.path.insert(0, str(ROOT / "perf"))
 # pylint: disable=wrong-import-position
 from comparison import cost, machine
 from comparison.links import Cell, Link
-from comparison.plan import Row, Run, Wish, make_plan
+from comparison.plan import Row, Run, Wish, examples, make_plan
 from comparison.results import ResumeError, Results, State
 from comparison.runner import Outcome
 from comparison.sizes import parse_size, size_text, sweep_flags, sweeps
-from comparison.systems import SYSTEMS, Files, Place, command
+from comparison.systems import SYSTEMS, Files, Place, command, shell_text
 
 K, M = 1 << 10, 1 << 20
 SHM, SLOW, FAST = Link.parse("shm"), Link.parse("100mbit"), Link.parse("10gbit")
@@ -120,6 +120,13 @@ class PlanTest(unittest.TestCase):
         self.assertFalse(kinds & absent)
         self.assertIn(("shm", "gloo"), kinds)
 
+    def test_examples_have_4_hosts_and_the_largest_size(self):
+        shown = examples(make_plan(self.wish, 1e6).runs)
+        self.assertEqual(set(shown), {(kind, system) for kind in ("shm", "lab") for system in SYSTEMS})
+        for (kind, _), run in shown.items():
+            self.assertEqual((run.cell.link.kind, run.sizes[-1]), (kind, 64 * M))
+            self.assertEqual(run.cell.hosts, 4 if kind == "lab" else 2)  # shm has no other here
+
     def test_the_default_comparison_takes_25_minutes(self):
         cells = [Cell(Link.parse(link), hosts) for link in ("shm", "100mbit", "1gbit", "2.7gbit", "10gbit")
                  for hosts in (2, 4, 8)]
@@ -163,6 +170,12 @@ class CommandTest(unittest.TestCase):
         for system in SYSTEMS:
             for link in (SHM, FAST):
                 self.assertNotIn("/tmp", self.line(system, link, 4, None))
+
+    def test_what_is_shown_can_be_pasted(self):
+        for link in (SHM, FAST):
+            text = shell_text(command(SYSTEMS["gloo"], Cell(link, 4), ["-b", "1K"], PLACE, None))
+            self.assertTrue(text.endswith(' --store "$(mktemp -d)"'), text)
+        self.assertEqual(shell_text(["a b", "c"]), "'a b' c")
 
 
 class ResultsTest(unittest.TestCase):
@@ -225,6 +238,15 @@ class ResultsTest(unittest.TestCase):
         results.add(run, Outcome(1, report(run, 7), None, "exit status 9: at the end"))
         self.assertEqual([entry["failed_repetitions"] for entry in results.as_json(self.rows)["results"]],
                          [1, 1])
+
+    def test_an_example_replaces_another_command_and_nothing_replaces_it(self):
+        results = self.results()
+        for text, is_example in (("first", False), ("second", False)):
+            results.show_command(self.run_of(1, K), text, is_example)
+        self.assertEqual(results.commands, {"lab": {"gloo": "first"}})
+        for text, is_example in (("example", True), ("later", False)):
+            results.show_command(self.run_of(1, K), text, is_example)
+        self.assertEqual(results.as_json(self.rows)["commands"], {"lab": {"gloo": "example"}})
 
     def test_a_failure_counts_before_what_was_not_tried(self):
         results = self.results()

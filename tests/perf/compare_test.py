@@ -104,7 +104,8 @@ def check_turns_and_resume(fakes: Fakes) -> None:
     content = read(fakes.output)
     assert [(entry["system"], entry["repetitions"], entry["nwrong"]) for entry in content["results"]] == [
         ("onebit-dense", 2, 0), ("onebit-ef", 2, 0)], content
-    assert set(content["commands"]) == {"onebit-dense", "onebit-ef"}, content["commands"]
+    assert set(content["commands"]) == {"shm"}, content["commands"]
+    assert set(content["commands"]["shm"]) == {"onebit-dense", "onebit-ef"}, content["commands"]
 
     before = fakes.output.read_bytes()
     again = compare(*fakes.flags)

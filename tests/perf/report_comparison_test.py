@@ -41,6 +41,9 @@ class MalformedTest(unittest.TestCase):
         self.assertIn("compare.json.results: {} is no list", self.problem(document | {"results": {}}))
         self.assertIn("results[0]: is no object", self.problem(document | {"results": [None]}))
         self.assertIn("commands.gloo: 1 is no text", self.problem(document | {"commands": {"gloo": 1}}))
+        nested = document | {"commands": {"lab": {"gloo": 1}}}
+        self.assertIn("commands.lab.gloo: 1 is no text", self.problem(nested))
+        self.assertIn("commands: is no object", self.problem(document | {"commands": []}))
 
     def test_missing_members_are_named(self):
         document = report_input.document()
@@ -159,7 +162,7 @@ class MergeTest(unittest.TestCase):
         merged = report_input.figures_of(report_input.document(), later)
         self.assertEqual(merged.groups[1].time_us(BY_NAME["openmpi"], 16384), 295)
         self.assertEqual(merged.groups[1].time_us(BY_NAME["openmpi"], 262144), 5000)
-        self.assertEqual(list(merged.comparison.commands), ["gloo", "onebit-ef", "openmpi"])
+        self.assertEqual(list(merged.comparison.commands[None]), ["gloo", "onebit-ef", "openmpi"])
         self.assertEqual(len(merged.comparison.machines), 1)  # the same run is not named twice
 
     def test_a_failure_replaces_no_time(self):

@@ -157,6 +157,15 @@ class PageTest(unittest.TestCase):
         lines = re.findall(r'<polyline points="([^"]*)"', dense)
         self.assertEqual([len(line.split()) for line in lines], [2])  # 16 and 256 KiB; 64 MiB stands alone
 
+    def test_commands_are_listed_by_kind_of_link(self):
+        self.assertNotIn("<h4>", self.text)  # of a file that does not tell them apart
+        document = report_input.document()
+        document["commands"] = {"shm": {"gloo": "onebit_run -n 4"}, "lab": {"gloo": "perf/lab run"}}
+        text = page_of(document)
+        for head, command in (("On shared memory", "onebit_run -n 4"),
+                              ("On the lab&#x27;s network", "perf/lab run")):
+            self.assertIn(f"<h4>{head}</h4><dl><dt>gloo</dt><dd><code>{command}</code>", text)
+
     def test_names_machine_commit_and_commands(self):
         for text in ("Synthetic processor", "0000000", "2026-01-01", "GCC 12.2.0", "0.0-synthetic",
                      "40.0 GB/s", "allreduce_gloo -b 16K"):
