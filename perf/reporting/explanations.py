@@ -38,8 +38,9 @@ WIRE = (
     "any number of ranks has the same formula: one bit and a scale of 32 bits for each "
     f"{limits.BLOCK_ELEMENTS} elements. Hollow points: what the interface of the busiest host counted, "
     "with the headers of TCP/IP. Small tensors lie above the formula, because every message has a header "
-    "of 64 bytes, and because the smallest (8192 elements, unless set otherwise) are sent whole to every "
-    "rank in a single exchange, which costs bytes and saves a round of messages.")
+    "of 64 bytes, and because the smallest (up to 65536 elements among 2 ranks, 8192 among 4 and 2340 "
+    "among 8, unless set otherwise) are sent whole to every rank in a single exchange, which costs bytes "
+    "and saves a round of messages.")
 
 LIMIT = "The limit of a row is the larger of two times, both of which count only what cannot be avoided:"
 
