@@ -26,6 +26,8 @@ DEFAULT_SIZES = "1K,4K,16K,64K,256K,1M,4M,16M,64M"
 DEFAULT_LINKS = "shm,100mbit,1gbit,2.7gbit,10gbit"
 DEFAULT_BUDGET_SECONDS = 1500
 LAB_PROBE_SECONDS = 20
+DEFAULT_PATIENCE_SECONDS = 30
+SLOWNESS = 4  # times what was expected, and a command is not late yet
 DESCRIPTION = """\
 Compares onebit's allreduce with that of Open MPI, MPICH and Gloo, and with a compressed allreduce made of
 whole-tensor passes. All sum fp32 numbers, are timed by the same rules, and take turns.
@@ -79,6 +81,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                         help="of everything, at most (3)")
     parser.add_argument("--time-budget", type=_positive(float), default=DEFAULT_BUDGET_SECONDS,
                         metavar="SECONDS", help=f"for all of it ({DEFAULT_BUDGET_SECONDS})")
+    parser.add_argument("--patience", type=_positive(float), default=DEFAULT_PATIENCE_SECONDS,
+                        metavar="SECONDS", help="with a command, beyond "
+                        f"{SLOWNESS} times what it should take ({DEFAULT_PATIENCE_SECONDS})")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/release"),
                         metavar="DIR", help="with the tools (build/release)")
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE",
@@ -192,7 +197,9 @@ class Comparison:
                 self._show(f"[{index + 1}/{len(todo)}] {_name(run, plan.repetitions)}; "
                            f"about {min(left, self._options.time_budget - elapsed) / 60:.0f} min left")
                 files = runner.new_files()
-                outcome = runner.run(self._command(run, files), files, 30 + 4 * run.seconds())
+                outcome = runner.run(self._command(run, files), files,
+                                     self._options.patience + SLOWNESS * run.seconds(),
+                                     run.system.may_hang)
                 results.show_command(run, self._display(run), run is shown[run.kind])
                 problem = results.add(run, outcome)
                 if problem is not None:

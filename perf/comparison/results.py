@@ -74,7 +74,7 @@ class Results:
         lacking = [row for row in run.rows() if row.size not in reported]
         for row in run.rows():
             if row.size in reported:
-                self.samples.append(self._sample(run, row, reported[row.size], outcome.lab))
+                self.samples.append(self._sample(run, row, reported[row.size], outcome))
         problem = outcome.problem or ("the report lacks sizes" if lacking else None)
         if problem is None:
             self.runs.append(run.key)
@@ -119,18 +119,18 @@ class Results:
                 "runs": self.runs, "failures": self.failures}
 
     @staticmethod
-    def _sample(run: Run, row: Row, measured: dict, lab: dict | None) -> dict:
+    def _sample(run: Run, row: Row, measured: dict, outcome: Outcome) -> dict:
         wrong = [measured[place]["nwrong"] for place in ("out_of_place", "in_place")]
         calls = measured["actual_iterations"] + measured["untimed_calls"]
         link_bytes = None
         # A run of several sizes, or with checks, has other calls, too.
-        if lab is not None and len(run.sizes) == 1 and not run.is_checked:
-            link_bytes = round(max(link["sent_bytes"] for link in lab["links"]) / calls)
+        if outcome.lab is not None and len(run.sizes) == 1 and not run.is_checked:
+            link_bytes = round(max(link["sent_bytes"] for link in outcome.lab["links"]) / calls)
         return {**_place(row), "repetition": run.repetition,
                 "time_us": measured["out_of_place"]["time"], "calls": measured["actual_iterations"],
                 "wire_bytes": measured["wire_bytes"], "link_bytes": link_bytes,
                 "rel_error": measured["rel_error"],
-                "nwrong": None if None in wrong else sum(wrong)}
+                "nwrong": None if None in wrong else sum(wrong), "was_ended": outcome.was_ended}
 
     def _result(self, row: Row, samples: list[dict]) -> dict:
         times = [sample["time_us"] for sample in samples]

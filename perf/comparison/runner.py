@@ -3,8 +3,8 @@
 """Runs one command within a time, and reads what it has written.
 
 MPICH 4.0 over TCP now and then hangs in MPI_Finalize, when all has been measured and written: a rank that
-is done waits for the launcher and no longer answers the others. So a command whose report is complete but
-that does not end is ended, and its results count.
+is done waits for the launcher and no longer answers the others. So a command of MPICH whose report is
+complete but that does not end is ended, and its results count. Of any other system it is a failure.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -56,6 +57,7 @@ class Outcome:
     lab: dict | None      # counters of the links
     problem: str | None   # why it is not a success
     is_timeout: bool = False
+    was_ended: bool = False  # its report was complete, but it did not end by itself
 
 
 class Runner:
@@ -80,19 +82,19 @@ class Runner:
         store.mkdir(parents=True)
         return Files(folder / "report.json", folder / "lab.json", store)
 
-    def run(self, command: list[str], files: Files, timeout_seconds: float) -> Outcome:
-        """Waits for the end, or brings it about."""
+    def run(self, command: list[str], files: Files, timeout_seconds: float, may_hang: bool) -> Outcome:
+        """Waits for the end, or brings it about. `may_hang`: it is known not to end at times."""
         begin = time.monotonic()
         output, errors = (files.report.with_name(name) for name in ("stdout", "stderr"))
         with open(output, "wb") as output_file, open(errors, "wb") as errors_file:
             try:
                 process = subprocess.Popen(  # pylint: disable=consider-using-with
                     command, cwd=self._root, stdin=subprocess.DEVNULL, stdout=output_file,
-                    stderr=errors_file, start_new_session=True, preexec_fn=_end_with_parent)
+                    stderr=errors_file, start_new_session=True, preexec_fn=_ending_with(os.getpid()))
             except OSError as error:
                 return Outcome(0, None, None, f"cannot start {command[0]}: {error.strerror}")
         try:
-            is_timeout, is_ended = self._wait(process, files, begin + timeout_seconds)
+            is_timeout, was_ended = self._wait(process, files, begin + timeout_seconds, may_hang)
         finally:
             self._end(process, command)
         seconds = time.monotonic() - begin
@@ -100,16 +102,17 @@ class Runner:
         problem = None
         if is_timeout:
             problem = f"no end after {timeout_seconds:.0f} s"
-        elif process.returncode != 0 and not is_ended:
+        elif process.returncode != 0 and not was_ended:
             problem = f"exit status {process.returncode}: {_last_words(errors, output)}"
-        return Outcome(seconds, report, _read_json(files.lab), problem, is_timeout)
+        return Outcome(seconds, report, _read_json(files.lab), problem, is_timeout, was_ended)
 
-    def _wait(self, process: subprocess.Popen, files: Files, deadline: float) -> tuple[bool, bool]:
+    def _wait(self, process: subprocess.Popen, files: Files, deadline: float,
+              may_hang: bool) -> tuple[bool, bool]:
         """Until the command has ended, has long been complete, or is late: is it late, or complete?"""
         complete_since = None
         while process.poll() is None:
             now = time.monotonic()
-            if complete_since is None and _is_complete(files.report):
+            if may_hang and complete_since is None and _is_complete(files.report):
                 complete_since = now
             if complete_since is not None and now - complete_since > FINISH_SECONDS:
                 return False, True
@@ -129,13 +132,24 @@ class Runner:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if command[0] == "perf/lab":
-                subprocess.run(["perf/lab", "clean"], cwd=self._root, capture_output=True, check=False,
-                               timeout=GRACE_SECONDS)
+                self._clean_lab()
+
+    def _clean_lab(self) -> None:
+        """Of what a lab that was killed has left. If that hangs, too, the next lab does it."""
+        try:
+            subprocess.run(["perf/lab", "clean"], cwd=self._root, capture_output=True, check=False,
+                           timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            print("compare: perf/lab clean does not end: run it once more", file=sys.stderr)
 
 
-def _end_with_parent() -> None:
-    """In the child: whatever happens to this program, it does not run on."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _ending_with(parent: int):
+    """What the child does first: whatever happens to this program, it does not run on."""
+    def prepare() -> None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before that
+            os.kill(os.getpid(), signal.SIGTERM)
+    return prepare
 
 
 def _is_complete(report: pathlib.Path) -> bool:

@@ -55,6 +55,11 @@ class System:
     mpi_options: tuple[str, ...] = ()  # of its launcher
     is_dense: bool = True
 
+    @property
+    def may_hang(self) -> bool:
+        """Though all is done; see runner.py."""
+        return self.launcher == "mpich"
+
 
 RING = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4")
 SYSTEMS = {system.name: system for system in (

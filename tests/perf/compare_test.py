@@ -28,6 +28,8 @@ import json, pathlib, sys, time
 here = pathlib.Path(__file__).parent
 arguments = sys.argv[1:]
 mode = "ef" if "ef" in arguments else "dense"
+if here.name == "baselines":
+    here, mode = here.parent, "mpich"
 with open(here / "log", "a") as log:
     log.write(mode + "\\n")
 behaviour = json.loads((here / "behaviour").read_text()).get(mode, "good")
@@ -46,6 +48,14 @@ report = {"end_time": "now", "results": [row]}
 pathlib.Path(arguments[arguments.index("-J") + 1]).write_text(json.dumps(report))
 if behaviour == "hangs at the end":
     time.sleep(60)
+"""
+
+
+# One of MPI that starts a single process.
+FAKE_LAUNCHER = """#!/bin/sh
+while [ "$1" != -n ]; do shift; done
+shift 2
+exec "$@"
 """
 
 
@@ -78,9 +88,14 @@ class Fakes:
         self.perf = self.folder / "build/perf"
         self.perf.mkdir(parents=True)
         self.output = self.folder / "compare.json"
-        tool = self.perf / "all_reduce_perf"
-        tool.write_text(FAKE_TOOL)
-        tool.chmod(0o755)
+        (self.perf / "baselines").mkdir()
+        (self.folder / "bin").mkdir()
+        for path, text in ((self.perf / "all_reduce_perf", FAKE_TOOL),
+                           (self.perf / "baselines/allreduce_mpich", FAKE_TOOL),
+                           (self.folder / "bin/mpirun.mpich", FAKE_LAUNCHER)):
+            path.write_text(text)
+            path.chmod(0o755)
+        os.environ["PATH"] = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         self.flags = ["--build", str(self.folder / "build"), "--output", str(self.output), "--links", "shm",
                       "--hosts", "2", "--sizes", "1K", "--repetitions", "2", "--systems",
                       "onebit-dense,onebit-ef"]
@@ -155,11 +170,25 @@ def check_failing_repetition(fakes: Fakes) -> None:
 
 
 def check_hang_at_the_end(fakes: Fakes) -> None:
-    """A tool that has written all but does not end is ended, and counts."""
-    fakes.behave(ef="hangs at the end")
+    """A tool of MPICH that has written all but does not end is ended, and counts. Another's does not."""
+    fakes.behave(ef="hangs at the end", mpich="hangs at the end")
     begin = time.monotonic()
-    done = compare(*fakes.flags, "--repetitions", "1")
-    assert done.returncode == 0 and time.monotonic() - begin < 30, done
+    flags = [*fakes.flags, "--patience", "0.2"]
+    done = compare(*flags, "--systems", "mpich", "--repetitions", "1")
+    assert done.returncode == 0 and fakes.log() == ["mpich"], done
+    content = read(fakes.output)
+    assert [sample["was_ended"] for sample in content["samples"]] == [True], content["samples"]
+    assert content["results"][0]["failed_repetitions"] == 0, content["results"]
+    fakes.output.unlink()
+
+    done = compare(*flags)
+    assert done.returncode == 1 and "no end after" in done.stderr, done
+    assert fakes.log() == ["mpich", "dense", "ef", "dense"], fakes.log()  # not once more
+    content = read(fakes.output)
+    assert {sample["was_ended"] for sample in content["samples"]} == {False}, content["samples"]
+    dense, ef = content["results"]
+    assert (dense["failed_repetitions"], ef["failed_repetitions"]) == (0, 1), (dense, ef)
+    assert time.monotonic() - begin < 30
     fakes.output.unlink()
 
 
