@@ -20,7 +20,7 @@ COMPRESSION = 31               # of one bit per element, with scales and headers
 COPY_SECONDS_PER_BYTE = 1e-9   # of a rank: through sockets or shared memory, and the sum
 LATENCY_SECONDS = {"onebit": 2e-4, "openmpi": 2e-4, "mpich": 5e-3, "gloo": 2e-3}
 # A dense call on a link over the time of its bytes.
-WIRE_FACTOR = {"openmpi": 1.6, "openmpi-ring": 1.1, "mpich": 1.3, "gloo": 1.1, "onebit-dense": 1.4}
+WIRE_FACTOR = {"openmpi": 1.6, "openmpi-ring": 1.1, "mpich": 1.3, "gloo": 1.1, "onebit-dense": 1.1}
 START_SECONDS = {"onebit": 0.3, "openmpi": 0.4, "mpich": 0.3, "gloo": 0.3}
 LAB_SECONDS = 0.5      # to build and remove it
 LAB_MPI_SECONDS = 0.7  # to reach the hosts from there

@@ -7,7 +7,8 @@ all systems meet the same weather, and a comparison that is cut short has someth
 
 The first repetition is cut finer than the others: the smallest sizes are checked where that is cheap, and
 on the lab the largest size runs alone, so that what passed the links can be divided by its calls. Rows
-that take seconds are not repeated: there the wire decides, and it is always the same.
+that take seconds are not repeated: there the wire decides, and it is always the same. Systems in full
+precision are taken together in that, so that those that are compared are measured equally often.
 """
 
 from __future__ import annotations
@@ -134,14 +135,22 @@ def _bundles(wish: Wish) -> list[set[Row]]:
     by_place: dict[tuple[Cell, int], set[Row]] = {}
     for row in wish.rows():
         by_place.setdefault((row.cell, row.size), set()).add(row)
-    bundles = [{row for row in rows if _row_seconds(row) > SLOW_ROW_SECONDS} or rows
-               for rows in by_place.values()]
+    bundles = [{row for row in rows if _is_slow(wish, row)} or rows for rows in by_place.values()]
     return sorted(bundles, reverse=True, key=lambda rows: (
         all(row.cell.hosts != middle for row in rows), sum(map(_row_seconds, rows))))
 
 
 def _row_seconds(row: Row) -> float:
     return cost.row_seconds(SYSTEMS[row.system], row.cell, row.size)
+
+
+def _is_slow(wish: Wish, row: Row) -> bool:
+    """Whether it takes seconds: of systems in full precision, whether the slowest of them does."""
+    alike = [row.system]
+    if SYSTEMS[row.system].is_dense:
+        alike = [name for name in wish.systems
+                 if SYSTEMS[name].is_dense and (row.cell.link.kind, name) not in wish.absent]
+    return any(_row_seconds(Row(row.cell, name, row.size)) > SLOW_ROW_SECONDS for name in alike)
 
 
 def _runs(wish: Wish, repetitions: int, left_out: set[Row]) -> list[Run]:
@@ -165,8 +174,7 @@ class _Part:
 def _parts(wish: Wish, cell: Cell, system: str, repetition: int, left_out: set[Row]) -> list[_Part]:
     wanted = [size for size in wish.sizes if Row(cell, system, size) not in left_out]
     if repetition > 1:
-        return [_Part([size for size in wanted
-                       if _row_seconds(Row(cell, system, size)) <= SLOW_ROW_SECONDS])]
+        return [_Part([size for size in wanted if not _is_slow(wish, Row(cell, system, size))])]
     alone = wanted[-1:] if cell.link.rate is not None else []
     rest = wanted[:len(wanted) - len(alone)]
     small = [size for size in rest if size <= MAX_CHECKED_SIZE and _is_cheap(wish, cell)]

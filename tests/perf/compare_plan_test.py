@@ -89,6 +89,21 @@ class PlanTest(unittest.TestCase):
         self.assertIn(Row(Cell(SLOW, 4), "onebit-ef", 64 * M), again)
         self.assertIn(Row(Cell(FAST, 4), "gloo", 64 * M), again)
 
+    def test_systems_in_full_precision_are_repeated_together(self):
+        dense = {name for name, system in SYSTEMS.items() if system.is_dense}
+        cells = [Cell(Link.parse(f"{rate}mbit"), 4) for rate in range(100, 2000, 100)]
+        plan = make_plan(Wish(cells, list(SYSTEMS), [64 * M], 2), 1e6)
+        by_cell = {cell: {run.system.name for run in plan.runs if run.repetition == 2 and run.cell == cell}
+                   for cell in cells}
+        self.assertEqual({frozenset(systems & dense) for systems in by_cell.values()},
+                         {frozenset(), frozenset(dense)})
+        self.assertTrue(all("onebit-ef" in systems for systems in by_cell.values()))
+        # One that cannot be had keeps nobody from being measured again.
+        slow = next(cell for cell in reversed(cells) if not by_cell[cell] & dense)
+        absent = frozenset({("lab", "openmpi")})
+        plan = make_plan(Wish([slow], ["openmpi", "gloo"], [64 * M], 2, absent), 1e6)
+        self.assertEqual([run.repetition for run in plan.runs], [1, 2])
+
     def test_what_is_counted_on_links_runs_alone(self):
         for run in make_plan(self.wish, 1e6).runs:
             if run.repetition == 1 and run.cell.link.kind == "lab" and 64 * M in run.sizes:
