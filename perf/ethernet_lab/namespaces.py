@@ -14,7 +14,8 @@ import time
 from ethernet_lab.errors import LabError, Unavailable
 
 FOLDER = pathlib.Path("/run/netns")  # where ip(8) keeps them
-TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux"}
+TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux",
+         "mount": "mount", "hostname": "hostname"}
 SECONDS_TO_DIE = 5
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
