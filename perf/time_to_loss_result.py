@@ -9,6 +9,9 @@ import dataclasses
 COLUMNS = ["rate", "optimizer", "final loss", "target", "step", "time to target", "speed-up",
            "whole run", "link sent"]
 TEXT_COLUMNS = 2  # the others are figures
+# Of each optimizer: what its speed is the speed of.
+ALLREDUCE = {"adam": "onebit dense", "onebit-adam": "onebit dense until --freeze, then onebit 1-bit"}
+ALLREDUCES = "\n".join(f"allreduce of {optimizer}: {name}" for optimizer, name in ALLREDUCE.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Run:
             "rate": self.rate,
             "rate_bits_per_second": self.lab["rate_bits_per_second"],
             "optimizer": self.optimizer,
+            "allreduce": ALLREDUCE[self.optimizer],
             "final_loss": self.final_loss,
             "diverged_at": self.training["diverged_at"],
             "target_loss": target,

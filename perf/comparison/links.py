@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
-UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+from ethernet_lab.errors import UsageError
+from ethernet_lab.rates import Rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,12 @@ class Link:
         """'shm', or a rate like '100mbit' or '2.7gbit'. Raises ValueError."""
         if text == "shm":
             return Link(None, None)
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text)
-        bits = round(float(match[1]) * UNITS[match[2]]) if match else 0
-        if bits <= 0:
-            raise ValueError(f"{text!r} is no link: write shm, or a rate such as 100mbit or 2.7gbit")
+        try:
+            bits = Rate.parse(text).bits_per_second
+        except UsageError as error:
+            raise ValueError(f"{text!r} is no link: write shm, or a rate ({error})") from error
+        if bits is None:
+            raise ValueError(f"{text!r} is no link: the time on one cannot be planned")
         return Link(text, bits)
 
 

@@ -121,11 +121,11 @@ def _on_lab(options: argparse.Namespace, run, has_launcher: bool = False) -> int
     """Makes the lab, runs the job, and reports."""
     rate = Rate.parse(options.rate)
     namespaces.require_support()
-    json_file = open_json(options.json)
     command = [options.program, *options.program_arguments]
-    with SignalGate() as gate, Guard(), Network(options.hosts, rate, has_launcher) as network:
-        result = run(network, gate, command, options.grace)
-    report(result, json_file)
+    with open_json(options.json) as json_file:
+        with SignalGate() as gate, Guard(), Network(options.hosts, rate, has_launcher) as network:
+            result = run(network, gate, command, options.grace)
+        report(result, json_file)
     return result.status
 
 

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import sys
-from typing import IO
 
 from ethernet_lab.counters import LinkCounts
 from ethernet_lab.errors import UsageError
+from ethernet_lab.json_file import JsonFile
 from ethernet_lab.output_reader import LibraryCount
 from ethernet_lab.rates import Rate
 
@@ -53,17 +53,17 @@ class JobResult:
                          for row in rows)
 
 
-def open_json(path: str | None) -> IO[str] | None:
-    """Before the run: nobody wants to learn after it that its result cannot be written."""
+def open_json(path: str | None) -> contextlib.AbstractContextManager[JsonFile | None]:
+    """Of --json, if it was given."""
     if path is None:
-        return None
+        return contextlib.nullcontext()
     try:
-        return open(path, "w", encoding="utf-8")
+        return JsonFile(path)
     except OSError as error:
         raise UsageError(f"--json: {error}") from error
 
 
-def report(result: JobResult, json_file: IO[str] | None) -> None:
+def report(result: JobResult, json_file: JsonFile | None) -> None:
     """The table on standard error, so that standard output stays the program's."""
     try:
         print(f"# {len(result.links)} hosts, {result.rate.text} each way; frames on the links from the "
@@ -71,6 +71,4 @@ def report(result: JobResult, json_file: IO[str] | None) -> None:
     except OSError:
         pass  # nobody reads it
     if json_file is not None:
-        with json_file:
-            json.dump(result.as_json(), json_file, indent=2)
-            json_file.write("\n")
+        json_file.write(result.as_json())

@@ -22,7 +22,7 @@ from comparison.systems import SYSTEMS, Files, Place, command, shell_text
 K, M = 1 << 10, 1 << 20
 SHM, SLOW, FAST = Link.parse("shm"), Link.parse("100mbit"), Link.parse("10gbit")
 PLACE = Place(pathlib.Path("/checkout"), pathlib.Path("build/release"), cores=2, is_root=False)
-FILES = Files(pathlib.Path("/tmp/r.json"), pathlib.Path("/tmp/l.json"), pathlib.Path("/tmp/store"))
+FILES = Files(pathlib.Path("/files/r.json"), pathlib.Path("/files/l.json"), pathlib.Path("/files/store"))
 MACHINE = {"cpu": "c", "cores": 2, "kernel": "k", "date": "d", "commit": "x", "compiler": "g",
            "copy_gbps": 10.0, "cache_bytes": None}
 
@@ -166,8 +166,8 @@ class CommandTest(unittest.TestCase):
                   "mpich": "mpirun.mpich ", "openmpi": "mpirun.openmpi --oversubscribe "}
         for system, start in starts.items():
             self.assertTrue(self.line(system, SHM, 4).startswith(start), self.line(system, SHM, 4))
-            self.assertIn("-J /tmp/r.json", self.line(system, SHM, 4))
-        lab = "perf/lab run --hosts 4 --rate 10gbit --json /tmp/l.json -- build/release/perf/"
+            self.assertIn("-J /files/r.json", self.line(system, SHM, 4))
+        lab = "perf/lab run --hosts 4 --rate 10gbit --json /files/l.json -- build/release/perf/"
         self.assertTrue(self.line("onebit-dense", FAST, 4).startswith(lab + "all_reduce_perf -b 1K"))
         self.assertTrue(self.line("gloo", FAST, 4).startswith(lab + "baselines/allreduce_gloo -b 1K"))
         self.assertIn("mpirun --mpi mpich --hosts 4", self.line("mpich", FAST, 4))
@@ -184,7 +184,7 @@ class CommandTest(unittest.TestCase):
     def test_what_is_shown_has_no_file_of_ours(self):
         for system in SYSTEMS:
             for link in (SHM, FAST):
-                self.assertNotIn("/tmp", self.line(system, link, 4, None))
+                self.assertNotIn("/files", self.line(system, link, 4, None))
 
     def test_what_is_shown_can_be_pasted(self):
         for link in (SHM, FAST):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of perf/lab that need no network: rates, names, what is read and what is reported."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -13,12 +14,16 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "perf"))
 
 # pylint: disable=wrong-import-position
 from ethernet_lab.counters import LinkCounts
+from comparison import systems as compared
+from comparison.links import Link
 from ethernet_lab.errors import UsageError
+from ethernet_lab.json_file import JsonFile
 from ethernet_lab.names import LabName
 from ethernet_lab.output_reader import LibraryCount, OutputReader
 from ethernet_lab.rates import FRAME_BYTES, SEGMENT_BYTES, Rate
 from ethernet_lab.report import JobResult
 from ethernet_lab.supervisor import SignalGate
+from reporting import systems as reported
 
 
 class RateTest(unittest.TestCase):
@@ -32,6 +37,13 @@ class RateTest(unittest.TestCase):
             with self.assertRaises(UsageError, msg=text):
                 Rate.parse(text)
 
+    def test_perf_compare_reads_rates_alike(self):
+        for text in ("100mbit", "2.7gbit", "5000kbit", "10gbit", "0.1gbit", "400gbit"):
+            self.assertEqual(Link.parse(text).rate_bits_per_second, Rate.parse(text).bits_per_second)
+        for text in ("", "1", "1gb", "1gbps", "-1mbit", "0mbit", "1.gbit", "nan", "1tbit", "500gbit", "1kbit"):
+            with self.assertRaises(ValueError, msg=text):
+                Link.parse(text)
+
     def test_a_bucket_holds_a_super_packet_and_little_more(self):
         for text in ("1mbit", "50mbit", "100mbit", "300mbit", "1gbit", "2.7gbit", "10gbit", "100gbit"):
             rate = Rate.parse(text)
@@ -41,6 +53,12 @@ class RateTest(unittest.TestCase):
             self.assertGreater(rate.queue_bytes(), rate.bucket_bytes(), text)
             if rate.bits_per_second >= 10**8:
                 self.assertLess(8 * rate.bucket_bytes() / rate.bits_per_second, 0.75e-3, text)
+
+
+class SystemsTest(unittest.TestCase):
+    def test_what_is_compared_is_what_is_reported(self):
+        self.assertEqual({name: system.is_dense for name, system in compared.SYSTEMS.items()},
+                         {name: system in reported.DENSE for name, system in reported.BY_NAME.items()})
 
 
 class NameTest(unittest.TestCase):
@@ -97,6 +115,47 @@ class OutputReaderTest(unittest.TestCase):
         counts, passed = self.read("y" * 100_000 + "|" + "z" * 10 + "\n" + line)
         self.assertEqual(counts, [LibraryCount(0, 1, 1)])
         self.assertEqual(len(passed), 100_011 + len(line))
+
+
+class JsonFileTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name) / "report.json"
+
+    def names(self) -> list[str]:
+        return [path.name for path in self.path.parent.iterdir()]
+
+    def test_an_older_file_stays_until_there_is_another(self):
+        self.path.write_text("older")
+        with JsonFile(self.path) as file:
+            self.assertEqual(self.path.read_text(), "older")
+            file.write({"a": 1})
+        self.assertEqual(json.loads(self.path.read_text()), {"a": 1})
+        self.assertEqual(self.names(), ["report.json"])
+        with self.assertRaises(KeyError), JsonFile(self.path):
+            raise KeyError
+        self.assertEqual(json.loads(self.path.read_text()), {"a": 1})
+        self.assertEqual(self.names(), ["report.json"])
+
+    def test_a_run_that_fails_leaves_nothing(self):
+        with JsonFile(self.path):
+            pass
+        self.assertEqual(self.names(), [])
+
+    def test_a_pipe_is_written_in_place(self):
+        os.mkfifo(self.path)
+        reader = subprocess.Popen(["cat", self.path], stdout=subprocess.PIPE, text=True)
+        with JsonFile(self.path) as file:
+            file.write([1])
+        self.assertEqual(json.loads(reader.communicate(timeout=30)[0]), [1])
+        self.assertTrue(self.path.is_fifo())
+
+    def test_what_cannot_be_written_is_said_at_once(self):
+        path = str(self.path / "there" / "is no folder")
+        with self.assertRaises(OSError) as caught:
+            JsonFile(path)
+        self.assertEqual(caught.exception.filename, path)
 
 
 class ReportTest(unittest.TestCase):

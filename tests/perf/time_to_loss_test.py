@@ -50,6 +50,12 @@ class ResultTest(unittest.TestCase):
         self.assertRegex(text, r"onebit-adam +diverged at step 31 +2\.0000 +- +never reached +- ")
 
 
+    def test_allreduces_are_named(self):
+        runs = [run_of(optimizer, [1.0], 1.0).as_json(2.0) for optimizer in ("adam", "onebit-adam")]
+        self.assertEqual(runs[0]["allreduce"], "onebit dense")
+        self.assertIn("onebit 1-bit", runs[1]["allreduce"])
+
+
 class ToolTest(lab_case.LabTestCase):
     def start_tool(self, *arguments: str) -> subprocess.Popen:
         return subprocess.Popen([str(PERF / "time_to_loss"), "--build", BUILD, *arguments], text=True,
@@ -76,14 +82,19 @@ class ToolTest(lab_case.LabTestCase):
                              (at["step"], at["seconds"]))
             self.assertGreater(result["link_bytes"], result["bytes_sent_per_rank"])
             self.assertIn(f"{at['seconds']:.2f} s", done.stdout)
+            self.assertIn(f"allreduce of {result['optimizer']}: {result['allreduce']}\n", done.stdout)
         # The rate changes times, not what is learned.
         for fast, slow in zip(results[:2], results[2:]):
             self.assertEqual(fast["final_loss"], slow["final_loss"])
         self.assertLess(results[1]["bytes_sent_per_rank"], results[0]["bytes_sent_per_rank"] / 2)
 
     def test_a_failed_run_is_shown(self):
-        done = self.finish(self.start_tool("--hosts", "2", "--steps", "4", "--", "--no-such-option"))
+        older = self.folder / "older.json"
+        older.write_text("{}")
+        done = self.finish(self.start_tool("--hosts", "2", "--steps", "4", "--json", str(older), "--",
+                                           "--no-such-option"))
         self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+        self.assertEqual(older.read_text(), "{}")
         self.assertIn("--no-such-option", done.stderr)
         done = self.finish(self.start_tool("--hosts", "2", "--rates", "1gbit", "--steps", "20", "--",
                                            *SMALL, "--lr", "1e6"))
