@@ -74,9 +74,9 @@ class Sweep {
         flags_(flags),
         system_(system),
         progress_(is_speaker()),
-        send_memory_(flags.sweep.max_bytes),
-        recv_memory_(flags.sweep.max_bytes) {
-    const size_t elements = flags.sweep.max_bytes / sizeof(float);
+        send_memory_(flags.AllocatedBytes()),
+        recv_memory_(flags.AllocatedBytes()) {
+    const size_t elements = flags.sweep.max_bytes / sizeof(float);  // the rest is never touched
     send_ = {reinterpret_cast<float*>(send_memory_.data()), elements};
     recv_ = {reinterpret_cast<float*>(recv_memory_.data()), elements};
     FillSeeded(send_.data(), elements, onebitFloat32, kTimedSeed, system.rank());

@@ -77,7 +77,7 @@ void Ranks::Finish() {
 }
 
 std::unique_ptr<Ranks> MakeRanks(const Options& options) {
-  const size_t buffer_bytes = std::max<size_t>(options.sweep.max_bytes, 1);
+  const size_t buffer_bytes = std::max<size_t>(options.AllocatedBytes(), 1);
   if (!options.ranks.is_one_rank()) {
     return std::make_unique<Ranks>(ThreadComms(options.ranks.threads), 0, buffer_bytes);
   }

@@ -28,6 +28,8 @@ void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* fla
       ->type_name("N")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40).description(""))
       ->default_str("");
+  AddSize(app, "--buffer-bytes", "bytes of each buffer, of which a row uses the first; default: -e",
+          "", &flags->buffer_bytes);
   AddCount(app, "-n,--iters", "timed calls per row", 1, kMaxCalls, &flags->iterations);
   AddParsed(app, "--row-seconds",
             "make as many timed calls as fit in this time, from 2 to -n; default: -n calls", "S",
@@ -55,6 +57,10 @@ void CheckSweepFlags(const SweepFlags& flags) {
   const SweepRange& sweep = flags.sweep;
   if (sweep.min_bytes > sweep.max_bytes) {
     throw UsageError(fmt::format("-b {} is larger than -e {}", sweep.min_bytes, sweep.max_bytes));
+  }
+  if (flags.buffer_bytes != 0 && flags.buffer_bytes < sweep.max_bytes) {
+    throw UsageError(fmt::format("--buffer-bytes {} is too small for -e {}", flags.buffer_bytes,
+                                 sweep.max_bytes));
   }
   if (sweep.step_factor > 1 && sweep.min_bytes == 0) {
     throw UsageError("-b 0 cannot grow by a factor: give a larger -b, or -i instead of -f");

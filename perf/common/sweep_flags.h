@@ -4,6 +4,8 @@
 // nccl-tests, with their defaults, and what keeps a sweep over a slow link short.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -17,6 +19,9 @@ namespace onebit::perf {
 
 struct SweepFlags {
   SweepRange sweep;
+  // Of each buffer, 0: the largest message. How a buffer lies in memory depends on its size; where
+  // several sweeps are compared it should be the same in all.
+  size_t buffer_bytes = 0;
   int iterations = 20;
   // Time for the timed calls of a row; then `iterations` is the most calls, not their number.
   std::optional<double> row_seconds;
@@ -24,6 +29,8 @@ struct SweepFlags {
   int checks = 1;             // check passes per row, 0: none
   bool is_in_place_timed = true;
   std::string json_path;  // empty: no report
+
+  size_t AllocatedBytes() const { return std::max(buffer_bytes, sweep.max_bytes); }
 };
 
 // Declares them; `flags` outlives the parsing. `check_help` says what -c compares with.

@@ -33,7 +33,8 @@ Json ConfigJson(const SweepFlags& flags, int threads) {
   Json config = {{"nthreads", threads},
                  {"ngpus", 0},
                  {"minimum_bytes", flags.sweep.min_bytes},
-                 {"maximum_bytes", flags.sweep.max_bytes}};
+                 {"maximum_bytes", flags.sweep.max_bytes},
+                 {"buffer_bytes", flags.AllocatedBytes()}};
   if (flags.sweep.step_factor > 1) {
     config["step_factor"] = flags.sweep.step_factor;
   } else {

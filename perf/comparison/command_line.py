@@ -17,7 +17,7 @@ from comparison.links import Cell, Link
 from comparison.plan import Plan, Run, Wish, examples, make_plan
 from comparison.results import ResumeError, Results, State
 from comparison.runner import Runner, Stopped, raise_on_signals
-from comparison.sizes import parse_size, size_text, sweep_flags
+from comparison.sizes import buffer_flags, parse_size, size_text, sweep_flags
 from comparison.systems import SYSTEMS, Place, command, missing, shell_text
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, SIGNAL_STATUS = 0, 1, 2, 128
@@ -136,6 +136,7 @@ class Comparison:
         self._place = Place(root, options.build, machine.cores(), os.geteuid() == 0)
         self._cells = [Cell(link, hosts) for link in options.links for hosts in options.hosts]
         self._sizes = sorted(options.sizes)
+        self._buffers = buffer_flags(self._sizes)
         self._rows = Wish(self._cells, options.systems, self._sizes, options.repetitions).rows()
         self._is_terminal = sys.stderr.isatty()
 
@@ -261,7 +262,7 @@ class Comparison:
                               frozenset(absent)), self._options.time_budget)
 
     def _sweep(self, run: Run) -> list[str]:
-        return [*sweep_flags(list(run.sizes)), "-n", str(cost.MAX_CALLS), "--row-seconds",
+        return [*sweep_flags(list(run.sizes)), *self._buffers, "-n", str(cost.MAX_CALLS), "--row-seconds",
                 str(run.row_seconds), "-w", "0", "-c", "1" if run.is_checked else "0", "--no-in-place"]
 
     def _command(self, run: Run, files) -> list[str]:

@@ -44,6 +44,12 @@ def sweeps(sizes: list[int]) -> list[list[int]]:
     return runs
 
 
+def buffer_flags(sizes: list[int]) -> list[str]:
+    """The same for every sweep of a comparison, so that a row does not depend on the sizes beside it.
+    What a sweep does not use of a buffer is never touched, and takes addresses only."""
+    return ["--buffer-bytes", size_text(max(sizes))]
+
+
 def sweep_flags(run: list[int]) -> list[str]:
     """The flags for one run of sweeps()."""
     flags = ["-b", size_text(run[0]), "-e", size_text(run[-1])]

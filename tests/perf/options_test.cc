@@ -74,6 +74,14 @@ TEST(OptionsTest, ASweepCanBeKeptShort) {
   EXPECT_NE(ErrorOf({"--row-seconds", "nan"}), "");
 }
 
+TEST(OptionsTest, BuffersHoldTheLargestMessage) {
+  EXPECT_EQ(Parse({"-b", "1K", "-e", "2M"}).AllocatedBytes(), size_t{2} << 20);
+  EXPECT_EQ(Parse({"-b", "1K", "-e", "2M", "--buffer-bytes", "64M"}).AllocatedBytes(),
+            size_t{64} << 20);
+  EXPECT_THAT(ErrorOf({"-b", "1K", "-e", "2M", "--buffer-bytes", "1M"}),
+              testing::HasSubstr("--buffer-bytes 1048576 is too small for -e 2097152"));
+}
+
 TEST(OptionsTest, CompressionHasItsOwn) {
   const Options options =
       Parse({"--mode", "sign", "--scale", "l1", "--block", "tensor", "--transport", "local"});
