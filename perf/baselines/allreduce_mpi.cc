@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
       {.tool = ONEBIT_BASELINE_NAME,
        .description = "Time and check MPI_Allreduce of fp32 sums over message sizes.",
        .check_help = "passes that check results against exact sums; 0: none",
+       .rank_variables = onebit::perf::kMpiRankVariables,
        .add_flags = nullptr,
        .start = [] { return std::make_unique<onebit::perf::MpiSystem>(); }});
 }

@@ -59,6 +59,8 @@ class MultiPassSystem : public System {
     return std::make_unique<MultiPassModel>(count, ranks());
   }
 
+  void Finish(int status) override { mpi_.Finish(status); }
+  void Abort(int status) override { mpi_.Abort(status); }
   void Barrier() override { mpi_.Barrier(); }
   void AllGather(const void* mine, void* all, size_t bytes) override {
     mpi_.AllGather(mine, all, bytes);
@@ -81,6 +83,7 @@ int main(int argc, char** argv) {
        .description =
            "Time and check a compressed allreduce made of whole-tensor passes over Open MPI.",
        .check_help = "passes that check results against an element-wise model; 0: none",
+       .rank_variables = onebit::perf::kMpiRankVariables,
        .add_flags = nullptr,
        .start = [] { return std::make_unique<onebit::perf::MultiPassSystem>(); }});
 }

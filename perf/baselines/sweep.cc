@@ -40,8 +40,8 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kTimedSeed = 0;
 
 // All ranks have the same command line; one of them complains. Asked before the system has started.
-bool IsFirstRank() {
-  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+bool IsFirstRank(const Baseline& baseline) {
+  for (const char* name : baseline.rank_variables) {
     const char* text = std::getenv(name);
     if (text != nullptr) return std::string_view(text) == "0";
   }
@@ -198,7 +198,7 @@ std::optional<SweepFlags> ParseFlags(int argc, const char* const* argv, const Ba
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    if (IsFirstRank()) std::fputs(app.help().c_str(), stdout);
+    if (IsFirstRank(baseline)) std::fputs(app.help().c_str(), stdout);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
@@ -207,24 +207,21 @@ std::optional<SweepFlags> ParseFlags(int argc, const char* const* argv, const Ba
   return flags;
 }
 
-int RunFlags(const SweepFlags& flags, const Baseline& baseline,
-             std::vector<std::string> arguments) {
-  // A wrong path is noticed before hours of work, and before other ranks wait for this one.
-  std::optional<ReportFile> file;
-  if (!flags.json_path.empty() && IsFirstRank()) file.emplace(flags.json_path);
-  const std::unique_ptr<System> system = baseline.start();
-  if (flags.sweep.max_bytes / sizeof(float) > system->max_count()) {
+// On a system that has started.
+int RunSweep(const SweepFlags& flags, std::string_view tool, std::vector<std::string> arguments,
+             System& system, std::optional<ReportFile>& file) {
+  if (flags.sweep.max_bytes / sizeof(float) > system.max_count()) {
     throw UsageError(fmt::format("-e {}: a call of this system takes {} elements at most",
-                                 flags.sweep.max_bytes, system->max_count()));
+                                 flags.sweep.max_bytes, system.max_count()));
   }
-  const std::vector<RankPlace> places = PlacesOf(*system);
-  const Json head = ReportHead(std::move(arguments), flags, *system, places);
-  if (system->rank() == 0) {
+  const std::vector<RankPlace> places = PlacesOf(system);
+  const Json head = ReportHead(std::move(arguments), flags, system, places);
+  if (system.rank() == 0) {
     if (file) fmt::print("# Writing JSON output to {}\n", file->path());
-    fmt::print("{}", HeaderText(baseline.tool, flags, *system, places));
+    fmt::print("{}", HeaderText(tool, flags, system, places));
     std::fflush(stdout);
   }
-  Sweep sweep(baseline.tool, flags, *system);
+  Sweep sweep(tool, flags, system);
   const auto write = [&](const Json& errors) {
     if (!file) return;
     Json report = head;
@@ -241,9 +238,46 @@ int RunFlags(const SweepFlags& flags, const Baseline& baseline,
   }
   write(sweep.problems());
   if (sweep.is_speaker()) {
-    fmt::print("{}", FooterText(baseline.tool, sweep.wrong(), sweep.average_bus_gbps()));
+    fmt::print("{}", FooterText(tool, sweep.wrong(), sweep.average_bus_gbps()));
   }
   return sweep.wrong() == 0 ? kExitOk : kExitFailed;
+}
+
+// In a handler: says what was caught, and returns the status that stands for it.
+int Complain(const Baseline& baseline) {
+  const std::string_view tool = baseline.tool;
+  try {
+    throw;
+  } catch (const UsageError& error) {
+    if (IsFirstRank(baseline)) {
+      fmt::print(stderr, "{}: {}\nRun {} --help for the options.\n", tool, error.what(), tool);
+    }
+    return kExitUsage;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "{}: out of memory\n", tool);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", tool, error.what());
+  }
+  return kExitFailed;
+}
+
+int RunFlags(const SweepFlags& flags, const Baseline& baseline,
+             std::vector<std::string> arguments) {
+  // A wrong path is noticed before hours of work, and before other ranks wait for this one.
+  std::optional<ReportFile> file;
+  if (!flags.json_path.empty() && IsFirstRank(baseline)) file.emplace(flags.json_path);
+  const std::unique_ptr<System> system = baseline.start();
+  int status = kExitOk;
+  try {
+    status = RunSweep(flags, baseline.tool, std::move(arguments), *system, file);
+  } catch (...) {
+    // Said while the system lives: when it aborts nothing more can be.
+    status = Complain(baseline);
+    // Wrong usage is wrong on all ranks. After anything else the others may wait for this one.
+    if (status != kExitUsage) system->Abort(status);
+  }
+  system->Finish(status);
+  return status;
 }
 
 }  // namespace
@@ -253,17 +287,8 @@ int RunBaseline(int argc, const char* const* argv, const Baseline& baseline) {
     const std::optional<SweepFlags> flags = ParseFlags(argc, argv, baseline);
     if (!flags) return kExitOk;
     return RunFlags(*flags, baseline, {argv, argv + argc});
-  } catch (const UsageError& error) {
-    if (!IsFirstRank()) return kExitUsage;
-    fmt::print(stderr, "{}: {}\nRun {} --help for the options.\n", baseline.tool, error.what(),
-               baseline.tool);
-    return kExitUsage;
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "{}: out of memory\n", baseline.tool);
-    return kExitFailed;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", baseline.tool, error.what());
-    return kExitFailed;
+  } catch (...) {
+    return Complain(baseline);
   }
 }
 

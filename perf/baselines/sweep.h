@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,8 @@ struct Baseline {
   std::string_view tool;         // name of the program
   std::string_view description;  // first line of the help
   std::string_view check_help;   // what -c compares with
+  // Where its launchers say the rank of a process, before the system has started; the first counts.
+  std::span<const char* const> rank_variables;
   // Declares flags of its own; may be empty.
   std::function<void(CLI::App& app)> add_flags;
   // Starts the system, after the command line was read.

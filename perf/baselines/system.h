@@ -37,6 +37,11 @@ class System {
     return std::make_unique<ExactSum>(count);
   }
 
+  // The last call, on all ranks alike; the process is about to end with this status. May end it.
+  virtual void Finish(int /*status*/) {}
+  // This rank fails alone: where the system can, ends the job of all of them with this status.
+  virtual void Abort(int /*status*/) {}
+
   virtual void Barrier() = 0;
   // `all` has room for the `bytes` of every rank, by rank.
   virtual void AllGather(const void* mine, void* all, size_t bytes) = 0;

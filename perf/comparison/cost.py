@@ -25,7 +25,6 @@ START_SECONDS = {"onebit": 0.3, "openmpi": 0.4, "mpich": 0.3, "gloo": 0.3}
 LAB_SECONDS = 0.5      # to build and remove it
 LAB_MPI_SECONDS = 0.7  # to reach the hosts from there
 FINISH_SECONDS = 1.5   # for a command to end when it has said everything
-HANG_SHARE = 0.5       # how often MPICH does not, over TCP
 
 
 def call_seconds(system: System, cell: Cell, size: int) -> float:
@@ -55,8 +54,6 @@ def start_seconds(system: System, cell: Cell) -> float:
         seconds += LAB_SECONDS
         if system.launcher in ("openmpi", "mpich"):
             seconds += LAB_MPI_SECONDS
-        if system.launcher == "mpich":
-            seconds += HANG_SHARE * FINISH_SECONDS
     return seconds
 
 

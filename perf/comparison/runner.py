@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one command within a time, and reads what it has written.
 
-MPICH 4.0 over TCP now and then hangs in MPI_Finalize, when all has been measured and written: a rank that
-is done waits for the launcher and no longer answers the others. So a command of MPICH whose report is
-complete but that does not end is ended, and its results count. Of any other system it is a failure.
+MPICH 4.0 over TCP often hangs in MPI_Finalize, when all has been measured and written: a rank that is done
+waits for the launcher and no longer answers the others. Our program of it leaves another way where it can
+(perf/baselines/mpi_system.cc). Should it hang nevertheless, it is ended when its report is complete, and
+its results count. Of any other system that is a failure.
 """
 
 from __future__ import annotations

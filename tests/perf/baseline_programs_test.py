@@ -68,6 +68,20 @@ def check_usage(launcher: list[str], program: str) -> None:
     assert wrong.returncode == 2 and wrong.stderr.count("'4X' is no size") == 1, wrong
 
 
+def check_rank_of_somebody_else(launcher: list[str], program: str) -> None:
+    """That this test is a rank of some other job says nothing about those of MPI."""
+    for rank in ("0", "1"):
+        wrong = run(["env", f"RANK={rank}", *launcher, "-n", "2", program, "-b", "4X"])
+        assert wrong.returncode == 2 and wrong.stderr.count("'4X' is no size") == 1, wrong
+
+
+def check_size_beyond_the_system(launcher: list[str], program: str) -> None:
+    """Known only when the system has started: said once, before the system is gone."""
+    wrong = run([*launcher, "-n", "2", program, "-b", "4", "-e", "16G", "-f", "2"])
+    text = "-e 17179869184: a call of this system takes 2147483647 elements at most"
+    assert wrong.returncode == 2 and wrong.stderr.count(text) == 1, wrong
+
+
 def check_foreign_launcher(program: str, other: list[str]) -> None:
     """Each process would be rank 0 of 1, and all would measure nothing."""
     alone = run([*other, "-n", "2", program, "-b", "1K", "-e", "1K"])
@@ -91,11 +105,14 @@ def main() -> int:
         tried += 1
         check_sweep(launcher, program)
         check_usage(launcher, program)
+        check_size_beyond_the_system(launcher, program)
         if name == "allreduce_mpich" and shutil.which(OPEN_MPI[0]):
             check_foreign_launcher(program, OPEN_MPI)
         if name == "allreduce_openmpi" and shutil.which("mpiexec.mpich"):
             check_foreign_launcher(program, ["mpiexec.mpich"])
-        if name == "allreduce_gloo":
+        if name != "allreduce_gloo":
+            check_rank_of_somebody_else(launcher, program)
+        else:
             check_no_launcher(program)
     return 0 if tried > 0 else 77
 

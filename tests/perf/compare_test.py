@@ -263,6 +263,8 @@ def check_dry_run(fakes: Fakes) -> None:
     assert done.returncode == 0 and len(lines) == 2 * 2 * 2 + 1, done
     assert "about" in lines[-1] and "minutes" in lines[-1], lines[-1]
     assert sum(line.startswith("perf/lab run --hosts 2 --rate 1gbit -- ") for line in lines) == 4, lines
+    several = compare(*fakes.flags, "--dry-run", "--sizes", "1K,4K,10K").stdout.splitlines()[:-1]
+    assert len(several) > 4 and all(" --buffer-bytes 10K " in line for line in several), several
     assert fakes.log() == [] and not fakes.output.exists()
 
 
@@ -297,6 +299,7 @@ def check_real(systems: list[str], sizes: str, *arguments: str) -> list[dict]:
         print(done.stderr)
         assert done.returncode == 0, done
         content = read(output)
+    assert not any(sample["was_ended"] for sample in content["samples"]), content["samples"]
     entries = content["results"]
     assert len(entries) == len(systems) * len(sizes.split(",")), entries
     for entry in entries:
@@ -323,8 +326,8 @@ def check_lab() -> int:
         print(probe.stderr)
         return 77
     size = 4 << 20
-    for entry in check_real(["openmpi-ring", "gloo", "onebit-dense", "onebit-ef"], "16K,4M", "--links",
-                            "1gbit"):
+    for entry in check_real(["openmpi-ring", "mpich", "gloo", "onebit-dense", "onebit-ef"], "16K,4M",
+                            "--links", "1gbit"):
         assert entry["rate"] == "1gbit" and entry["rate_bits_per_second"] == 10**9, entry
         if entry["size"] < size:
             assert entry["nwrong"] == 0, entry
