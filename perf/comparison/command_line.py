@@ -158,7 +158,7 @@ class Comparison:
                              if output.exists() else f"there is no {output} to resume")
         settings = {"links": [link.name for link in self._options.links], "hosts": self._options.hosts,
                     "systems": self._options.systems, "sizes": self._sizes,
-                    "repetitions": self._options.repetitions}
+                    "repetitions": self._options.repetitions, "time-budget": self._options.time_budget}
         facts = machine.facts(self._place.root, self._options.build)
         results = Results.resume(output, facts, settings) if self._options.resume else \
             Results(facts, settings)

@@ -36,8 +36,9 @@ READING = {
 WIRE = (
     "Bits that onebit's transport counted per rank, divided by the elements and by 2(n−1)/n, so that "
     "any number of ranks has the same formula: one bit and a scale of 32 bits for each "
-    f"{limits.BLOCK_ELEMENTS} elements. Hollow points: what the interface of the busiest host counted, "
-    "with the headers of TCP/IP. Small tensors lie above the formula, because every message has a header "
+    f"{limits.BLOCK_ELEMENTS} elements. Hollow points: what the interface of the busiest host counted "
+    "from the start to the end of a command with this size only, over its calls: with headers of TCP/IP, "
+    "acknowledgements, and what ranks say to each other to meet and between calls. Small tensors lie above the formula, because every message has a header "
     "of 64 bytes, and because the smallest (up to 65536 elements among 2 ranks, 8192 among 4 and 2340 "
     "among 8, unless set otherwise) are sent whole to every rank in a single exchange, which costs bytes "
     "and saves a round of messages.")
@@ -63,6 +64,12 @@ METHOD = (
     "nccl-tests; points and tables show the median of the repetitions. Calls that take seconds were "
     "measured in one repetition only, and say so; what there was no time for at all is called not "
     "measured.")
+
+CHECKED = (
+    "The first call of each row and repetition was compared with the exact sum; a relative error above "
+    "1e-5 in full precision, or 1.2 with one bit, makes the row a failure. In the first repetition "
+    "sizes up to 1 MiB were, on shared memory and on the fastest link, also checked element by element, "
+    "those of one bit against a model of its arithmetic; a wrong element makes the row a failure.")
 
 FIGURES = (
     "Median time of one call, with the range of the repetitions; the best in full precision is bold. †: "

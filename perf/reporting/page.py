@@ -39,7 +39,7 @@ def group_section(group: GroupFigures, is_open: bool) -> Markup:
     name = f"{group.group.link}-{group.group.bits_per_second or 0}-{group.group.hosts}"
     charts = joined(figure(time_chart(group, name), "Time (lower is better)"),
                     figure(bandwidth_chart(group, name), "Bus bandwidth (higher is better)"),
-                    figure(share_chart(group, name), "Share of the limit (100 % cannot be beaten)"))
+                    figure(share_chart(group, name), "Share of the limit (higher is better)"))
     table = tag("details", tag("summary", f"Figures: {group_text(group.group)}"), figure_table(group))
     return tag("details", tag("summary", tag("h3", hosts_text(group.group))),
                tag("div", charts or paragraph("No system has a time here."), class_="charts"),
@@ -122,6 +122,7 @@ def command_lists(commands: dict[str | None, dict[str, str]]) -> Markup:
 
 def method_section(figures: Figures) -> Markup:
     return tag("section", tag("h2", "How it was measured"), paragraph(explanations.METHOD),
+               paragraph(explanations.CHECKED),
                *(definitions(machine_entries(machine)) for machine in figures.comparison.machines),
                tag("h3", "Commands"), command_lists(figures.comparison.commands), id="method")
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes, plans, commands and results of perf/compare, without running anything: compare_plan_test.py ROOT"""
 
+import dataclasses
 import pathlib
 import sys
 import tempfile
@@ -27,12 +28,12 @@ MACHINE = {"cpu": "c", "cores": 2, "kernel": "k", "date": "d", "commit": "x", "c
            "copy_gbps": 10.0, "cache_bytes": None}
 
 
-def report(run: Run, time_us: float, nwrong=None) -> dict:
+def report(run: Run, time_us: float, nwrong=None, rel_error=5e-8) -> dict:
     """What a tool writes."""
     place = {"time": time_us, "alg_bw": 1, "bus_bw": 1, "nwrong": nwrong}
     return {"end_time": "now", "results": [
         {"size": size, "out_of_place": place, "in_place": {**place, "time": None}, "actual_iterations": 4,
-         "untimed_calls": 1, "wire_bytes": 100, "rel_error": 0.5} for size in run.sizes]}
+         "untimed_calls": 1, "wire_bytes": 100, "rel_error": rel_error} for size in run.sizes]}
 
 
 class SizesTest(unittest.TestCase):
@@ -214,7 +215,7 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual(entry, {
             "link": "lab", "rate": "10gbit", "rate_bits_per_second": 10**10, "hosts": 4, "system": "gloo",
             "size": K, "time_us": 20, "time_us_min": 10, "time_us_max": 30, "repetitions": 3, "calls": 4,
-            "wire_bytes": 100, "link_bytes": None, "rel_error": 0.5, "nwrong": None, "error": None,
+            "wire_bytes": 100, "link_bytes": None, "rel_error": 5e-8, "nwrong": None, "error": None,
             "state": "measured", "failed_repetitions": 0, "failure": None})
 
     def test_link_bytes_are_those_of_a_call_of_the_busiest_host(self):
@@ -280,6 +281,17 @@ class ResultsTest(unittest.TestCase):
         entry = results.as_json(self.rows)["results"][0]
         self.assertEqual((entry["nwrong"], entry["error"]), (6, "6 wrong elements"))
         self.assertEqual(entry["state"], "failed")
+
+    def test_a_result_that_is_no_sum_is_an_error(self):
+        for system, error, is_wrong in (("gloo", 9e-6, False), ("gloo", 2e-5, True), ("onebit-ef", 0.9, False),
+                                        ("onebit-ef", 1.3, True), ("multipass", 1.3, True),
+                                        ("onebit-dense", 0.9, True), ("gloo", float("nan"), True)):
+            results = self.results()
+            run = dataclasses.replace(self.run_of(1, K), system=SYSTEMS[system])
+            results.add(run, Outcome(1, report(run, 7, rel_error=error), None, None))
+            entry = results.as_json(run.rows())["results"][0]
+            self.assertEqual(entry["state"], "failed" if is_wrong else "measured", (system, error))
+            self.assertEqual("relative error" in (entry["error"] or ""), is_wrong)
 
     def test_a_file_is_continued_and_failures_are_tried_again(self):
         results = self.results()
