@@ -29,8 +29,8 @@ READING = {
         "is the limit of a system's own kind over its time. A system in full precision at 100 % fills "
         "the link; no better program exists for it, only sending less.",
     "The vertical line":
-        "stands where one bit breaks even. A gap in a line is a run that failed or gave wrong results; "
-        "the reason is given below the charts. Point at a marker for all its figures.",
+        "stands where one bit breaks even. A gap in a line is a run that failed, gave wrong results or "
+        "was not made; the reason is given below the charts. Point at a marker for all its figures.",
 }
 
 WIRE = (

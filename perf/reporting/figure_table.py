@@ -64,13 +64,6 @@ def figure_table(group: GroupFigures) -> Markup:
 
 def problem_list(group: GroupFigures) -> Markup:
     """Why lines have gaps, and which points have fewer repetitions than they should."""
-    sizes: dict[tuple[str, System, str], list[str]] = {}
-    for row in group.problems():
-        what = "No time of" if row.state is State.FAILED else "Not measured:"
-        sizes.setdefault((what, row.system, row.problem), []).append(size_text(row.size))
-    for row in group.doubtful():
-        reason = row.failure or "it gave no reason"
-        sizes.setdefault(("† A repetition failed of", row.system, reason), []).append(size_text(row.size))
-    items = [tag("li", f"{what} {system.label} at {', '.join(of_problem)}: ", tag("code", problem))
-             for (what, system, problem), of_problem in sizes.items()]
+    items = [tag("li", f"{remark.what} {remark.systems_text} at {remark.sizes_text}: ",
+                 tag("code", remark.reason)) for remark in group.remarks()]
     return tag("ul", *items, class_="problems") if items else joined()

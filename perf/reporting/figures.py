@@ -2,10 +2,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the charts and the tables show: the rows of each group, beside limits and break-even."""
 
+import dataclasses
+
 from reporting import limits
 from reporting.break_even import BreakEven, Point, break_even
-from reporting.comparison import Comparison, Group, Row
+from reporting.comparison import Comparison, Group, Row, State
 from reporting.systems import DENSE, ONEBIT_EF, SYSTEMS, System
+from reporting.units import size_text
+
+
+@dataclasses.dataclass(frozen=True)
+class Remark:
+    """Why these systems have no time, or not of each repetition, at these sizes."""
+
+    what: str
+    systems: tuple[System, ...]
+    sizes: tuple[int, ...]
+    reason: str
+
+    @property
+    def systems_text(self) -> str:
+        return ", ".join(system.label for system in self.systems)
+
+    @property
+    def sizes_text(self) -> str:
+        return ", ".join(size_text(size) for size in self.sizes)
 
 
 class GroupFigures:
@@ -37,6 +58,21 @@ class GroupFigures:
     def doubtful(self) -> list[Row]:
         """Rows that have a time though some repetition failed, by system and size."""
         return [row for row in self._in_order() if row.times and row.failed_repetitions]
+
+    def remarks(self) -> list[Remark]:
+        """What rows lack, once for all systems that lack it at the same sizes for the same reason."""
+        sizes: dict[tuple[str, System, str], list[int]] = {}
+        for row in self.problems():
+            what = "No time of" if row.state is State.FAILED else "Not measured:"
+            sizes.setdefault((what, row.system, row.problem), []).append(row.size)
+        for row in self.doubtful():
+            reason = row.failure or "it gave no reason"
+            sizes.setdefault(("A repetition failed of", row.system, reason), []).append(row.size)
+        systems: dict[tuple[str, str, tuple[int, ...]], list[System]] = {}
+        for (what, system, reason), of_system in sizes.items():
+            systems.setdefault((what, reason, tuple(of_system)), []).append(system)
+        return [Remark(what, tuple(alike), of_all, reason)
+                for (what, reason, of_all), alike in systems.items()]
 
     def _in_order(self) -> list[Row]:
         rows = [self.row(system, size) for system in self.systems for size in self.sizes]

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of a report in Markdown, as short as a README wants them."""
 
-from reporting.comparison import State
 from reporting.figures import Figures, GroupFigures
 from reporting.systems import GLOO, ONEBIT_EF, System
 from reporting.units import (break_even_text, hosts_text, group_text, link_text, ms_text, share_text,
@@ -81,18 +80,9 @@ def break_even_table(figures: Figures) -> list[str]:
 
 
 def problem_lines(figures: Figures) -> list[str]:
-    """What failed or was not measured, one line for each group, system and reason."""
-    sizes: dict[tuple, list[int]] = {}
-    for group in figures.groups:
-        for row in group.problems():
-            what = "No time of" if row.state is State.FAILED else "Not measured:"
-            sizes.setdefault((what, group.group, row.system, row.problem), []).append(row.size)
-        for row in group.doubtful():
-            reason = row.failure or "it gave no reason"
-            sizes.setdefault(("A repetition failed of", group.group, row.system, reason), []).append(row.size)
-    return [f"* {what} {system.label}, {group_text(group)}, "
-            f"{', '.join(size_text(size) for size in of_problem)}: {escaped(problem)}"
-            for (what, group, system, problem), of_problem in sizes.items()]
+    """What failed or was not measured."""
+    return [f"* {remark.what} {remark.systems_text}, {group_text(group.group)}, {remark.sizes_text}: "
+            f"{escaped(remark.reason)}" for group in figures.groups for remark in group.remarks()]
 
 
 def machine_line(figures: Figures) -> str:

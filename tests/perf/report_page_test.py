@@ -138,13 +138,24 @@ class PageTest(unittest.TestCase):
         self.assertIn('title="left out: slow" class="gap">not measured<', text)
         self.assertIn("Not measured: Open MPI at 16 KiB, 256 KiB: <code>left out: slow</code>", text)
 
+    def test_systems_with_one_reason_share_a_line(self):
+        document = report_input.document()
+        for row in document["results"]:
+            if (row["rate"], row["hosts"], row["size"]) == ("1gbit", 4, 64 << 20) and row["system"] != "mpich":
+                row |= {"error": "left out: slow"}
+        line = "Not measured: Open MPI, Open MPI ring, Gloo, "
+        self.assertIn(f"<li>{line}", page_of(document))
+        text = markdown.markdown(report_input.figures_of(document))
+        self.assertEqual(text.count("Not measured: "), 1)
+        self.assertIn(f"* {line}", text)
+
     def test_marks_rows_with_failed_repetitions(self):
         self.assertNotIn("†<", self.text)
         document = report_input.document()
         document["results"][0] |= {"failed_repetitions": 1, "failure": "no end after 9 s"}
         text = page_of(document)
         self.assertEqual(text.count("†<"), 1)
-        self.assertIn("† A repetition failed of Open MPI at 16 KiB: <code>no end after 9 s</code>", text)
+        self.assertIn("<li>A repetition failed of Open MPI at 16 KiB: <code>no end after 9 s</code>", text)
         self.assertIn("* A repetition failed of Open MPI, 1 Gbit/s, 4 hosts, 16 KiB: no end after 9 s\n",
                       markdown.markdown(report_input.figures_of(document)))
 
@@ -229,7 +240,8 @@ class InputTest(unittest.TestCase):
         text = page_of(document)
         self.assertEqual(Reader(text).all("svg", "chart"), [])
         self.assertEqual(text.count("No system has a time here."), 4)
-        self.assertIn("No time of Gloo at 16 KiB, 256 KiB, 4 MiB, 64 MiB: <code>no such program</code>", text)
+        self.assertIn("No time of Gloo, onebit dense, onebit 1-bit at 16 KiB, 256 KiB, 4 MiB, 64 MiB: "
+                      "<code>no such program</code>", text)
 
     def test_caches_take_limits_away(self):
         document = report_input.document()
