@@ -330,6 +330,42 @@ def check_shm() -> None:
         assert entry["link"] == "shm" and entry["nwrong"] == 0, entry
 
 
+def lab_of(parent: int, program: str) -> int | None:
+    """The process of perf/lab that this one has started to run the program."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            started_by = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it ended while we looked
+        if started_by == parent and any(word.endswith(program) for word in words):
+            return int(folder.name)
+    return None
+
+
+def networks_of(lab: int | None) -> list[str]:
+    return [path.name for path in pathlib.Path("/run/netns").glob(f"onebit-lab-{lab}-*")]
+
+
+def check_interruption_in_lab() -> None:
+    """In the middle of a command that would take long: no network and no process is left."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--build", str(BUILD), "--output", f"{folder}/c.json", "--hosts", "2", "--sizes", "64M",
+                 "--systems", "onebit-dense", "--links", "10mbit", "--repetitions", "1"]
+        with subprocess.Popen([ROOT / "perf/compare", *flags, "--time-budget", "1e6"],
+                              stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            deadline = time.monotonic() + 30
+            while not networks_of(lab := lab_of(process.pid, "all_reduce_perf")):
+                assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+                time.sleep(0.02)
+            time.sleep(0.5)  # ranks have met
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=40)
+        assert process.returncode == 128 + signal.SIGTERM, process.returncode
+        assert networks_of(lab) == [] and not pathlib.Path(f"/proc/{lab}").exists(), lab
+        assert read(pathlib.Path(folder) / "c.json")["results"] == []
+
+
 def check_lab() -> int:
     """Link counters agree with what must pass."""
     probe = subprocess.run([ROOT / "perf/lab", "run", "--hosts", "2", "--rate", "1gbit", "--", "true"],
@@ -349,6 +385,7 @@ def check_lab() -> int:
         assert payload < entry["link_bytes"] < 1.25 * payload + 20_000, entry
         if entry["system"] != "onebit-ef":
             assert entry["time_us"] > 0.9 * size * 8 / 1e9 * 1e6, entry  # the wire's own time
+    check_interruption_in_lab()
     return 0
 
 
