@@ -16,6 +16,10 @@ NOTES = (
     'the time it took.')
 
 
+ONCE = "¹"
+ONCE_NOTE = f"{ONCE}: measured in one repetition only."
+
+
 def escaped(text: str) -> str:
     """In a cell of a table, or as a line of text, on one line."""
     text = " ".join(text.split())
@@ -47,12 +51,19 @@ def shown_sizes(sizes: list[int]) -> list[int]:
     return shown[:MOST_SIZES][::-1]
 
 
+def time_text(group: GroupFigures, system: System, size: int) -> str:
+    """In milliseconds, with a mark if nobody measured it again."""
+    row = group.row(system, size)
+    is_single = row is not None and row.times is not None and row.repetitions == 1
+    return ms_text(group.time_us(system, size)) + (ONCE if is_single else "")
+
+
 def time_rows(group: GroupFigures, systems: list[System]) -> list[list[str]]:
     rows = []
     for size in shown_sizes(group.sizes):
         rows.append(
             [link_text((group.group.link, group.group.bits_per_second)), size_text(size)]
-            + [ms_text(group.time_us(system, size)) for system in systems]
+            + [time_text(group, system, size) for system in systems]
             + [speedup_text(group.speedup(size, group.row(GLOO, size))),
                speedup_text(group.speedup(size, group.best_dense(size))),
                share_text(group.share(ONEBIT_EF, size))])
@@ -103,7 +114,10 @@ def markdown(figures: Figures) -> str:
     lines = [machine_line(figures), "",
              f"Milliseconds for one allreduce of fp32 on {hosts} hosts (shared memory: processes), median of "
              "the repetitions:", ""]
-    lines += [*time_table(figures), "", *NOTES]
+    times = time_table(figures)
+    lines += [*times, "", *NOTES]
+    if any(ONCE in line for line in times):
+        lines.append(ONCE_NOTE)
     lines += ["", "Size of the tensor from which on one bit beats the best system in full precision:", ""]
     lines += break_even_table(figures)
     problems = problem_lines(figures)

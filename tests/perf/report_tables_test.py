@@ -46,6 +46,18 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(row["of limit"], "86 %")
         self.assertEqual(row["MPICH"], units.NO_FIGURE)  # it failed
 
+    def test_times_of_one_repetition_are_marked(self):
+        self.assertNotIn(markdown.ONCE, self.text)
+        document = report_input.document()
+        for row in document["results"]:
+            if (row["link"], row["system"], row["size"]) == ("shm", "gloo", 64 << 20):
+                row["repetitions"] = 1
+        text = markdown.markdown(report_input.figures_of(document))
+        self.assertEqual(text.count(markdown.ONCE), 2)  # and the note
+        row = next(row for row in rows_of(text) if row[:2] == ["shared memory", "64 MiB"])
+        self.assertTrue(row[self.rows[0].index("Gloo")].endswith(markdown.ONCE), row)
+        self.assertIn(f"\n{markdown.ONCE_NOTE}\n", text)
+
     def test_losses_are_there(self):
         row = dict(zip(self.rows[0], self.row("shared memory", "64 MiB"), strict=True))
         self.assertEqual((row["over best dense"], row["over Gloo"]), ("0.87x", "1.22x"))
