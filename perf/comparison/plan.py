@@ -21,7 +21,7 @@ from comparison.sizes import sweeps
 from comparison.systems import SYSTEMS, System
 
 MAX_CHECKED_SIZE = 1 << 20
-SLOW_ROW_SECONDS = 4.0
+SLOW_ROW_SECONDS = 5.0
 MAX_LEFT_OUT = 0.03
 EXAMPLE_HOSTS = 4
 
