@@ -92,11 +92,11 @@ TEST(ProofTest, AProofIsGoodForItsNoncesOnly) {
 
 TEST(ProofTest, AnotherVersionIsAMismatchAndAnotherProgramIsNot) {
   ClientHello hello = MakeClientHello();
-  hello.magic.back() = '2';
+  hello.magic.back() = '1';
   const auto other_version = AnswerHello(KeyOf(1), hello);
   ASSERT_FALSE(other_version.ok());
   EXPECT_EQ(other_version.status().code(), Code::kMismatch);
-  EXPECT_NE(other_version.status().text().find("version '2' of the control protocol"),
+  EXPECT_NE(other_version.status().text().find("version '1' of the control protocol"),
             std::string::npos);
 
   std::memcpy(hello.magic.data(), "GET / HT", 8);
