@@ -41,6 +41,13 @@ bool Become(int from, int to) {
   // The parent may have died before it could be watched.
   if (getppid() != parent) _exit(kExitFailed);
 
+  if (spec.announcement >= 0) {
+    const pid_t self = getpid();
+    // Nobody may be there to read it any more; the program runs all the same, SIGPIPE being ignored
+    // so far.
+    [[maybe_unused]] const ssize_t written = write(spec.announcement, &self, sizeof(self));
+  }
+
   // Ignored by the parent for itself, and exec would keep it.
   struct sigaction by_default = {};
   by_default.sa_handler = SIG_DFL;

@@ -40,6 +40,8 @@ struct ChildSpec {
   int standard_input = -1;
   int standard_output = -1;
   int standard_error = -1;
+  // A pipe that the child writes its number to, a pid_t, before it becomes the program; -1: none.
+  int announcement = -1;
 };
 
 // Starts the child as the leader of a process group of its own, with no signal blocked. It is

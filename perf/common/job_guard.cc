@@ -65,15 +65,12 @@ JobGuard::JobGuard(const std::string& folder) {
 }
 
 JobGuard::~JobGuard() {
-  Watch(kLastWord);
+  // Without a guard, which somebody has killed, there is nobody to tell.
+  static_cast<void>(
+      WriteAll(pipe_.number(), reinterpret_cast<const char*>(&kLastWord), sizeof(kLastWord)));
   pipe_ = Descriptor();
   while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
   }
-}
-
-void JobGuard::Watch(pid_t group) {
-  // Without a guard, which somebody has killed, the job runs all the same.
-  static_cast<void>(WriteAll(pipe_.number(), reinterpret_cast<const char*>(&group), sizeof(group)));
 }
 
 }  // namespace onebit::perf

@@ -23,8 +23,9 @@ class JobGuard {
   JobGuard(const JobGuard&) = delete;
   JobGuard& operator=(const JobGuard&) = delete;
 
-  // One more process group to be killed.
-  void Watch(pid_t group);
+  // Takes the number of one more process group to be killed, a pid_t. Closed on exec. Whoever leads
+  // the group writes it before it starts anything: the launcher may die at any moment.
+  int groups() const { return pipe_.number(); }
 
  private:
   Descriptor pipe_;

@@ -83,7 +83,7 @@ void OccupyStandardStreams() {
 }
 
 void StartRank(const LaunchOptions& options, int rank, const std::string& rendezvous,
-               Supervisor* supervisor, JobGuard* guard) {
+               Supervisor* supervisor, const JobGuard& guard) {
   Descriptor input, output, error;
   if (rank == 0) {
     input = InputOfFirstRank(supervisor);
@@ -105,9 +105,9 @@ void StartRank(const LaunchOptions& options, int rank, const std::string& rendez
                   .environment = RankEnvironment(rank, options.processes, rendezvous),
                   .standard_input = input.number(),
                   .standard_output = output.number(),
-                  .standard_error = error.number()});
+                  .standard_error = error.number(),
+                  .announcement = guard.groups()});
   supervisor->Add(child);
-  guard->Watch(child);
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ int Launch(const LaunchOptions& options) {
   JobGuard guard(folder ? folder->path() : "");
   Supervisor supervisor(signals, options.tool, options.grace_seconds);
   for (int rank = 0; rank < options.processes; ++rank) {
-    StartRank(options, rank, rendezvous, &supervisor, &guard);
+    StartRank(options, rank, rendezvous, &supervisor, guard);
   }
   return supervisor.Wait();
 }
