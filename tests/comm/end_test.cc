@@ -163,8 +163,8 @@ TEST(OnlyThreadTest, IsToldSoWhereThreadsWouldHelp) {
   const auto call_alone = [] {
     CommGroup group(2, {.timeout_ms = 20'000, .compute_threads = 2});
     std::vector<float> values(1 << 20);
-    const UniqueCompressor compressor = NewCompressor(
-        group.comm(0), values.size(), onebitFloat32, ONEBIT_COMPRESSOR_CONFIG_INIT);
+    const UniqueCompressor compressor =
+        NewCompressor(group.comm(0), values.size(), onebitFloat32, ONEBIT_COMPRESSOR_CONFIG_INIT);
     const Outcome lonely = CallHere([&] {
       return onebitAllReduce(values.data(), values.data(), values.size(), onebitFloat32, onebitSum,
                              compressor.get(), group.comm(0), nullptr);
