@@ -18,6 +18,7 @@ NOTES = (
 
 ONCE = "¹"
 ONCE_NOTE = f"{ONCE}: measured in one repetition only."
+MORE_SIZES_NOTE = "Sizes in between were measured, too: the page of --html shows them."
 
 
 def escaped(text: str) -> str:
@@ -43,7 +44,9 @@ def table(rows: list[list[str]], text_columns: int) -> list[str]:
 
 
 def shown_sizes(sizes: list[int]) -> list[int]:
-    """From the largest downwards in steps, smallest first."""
+    """All if there are few; else from the largest downwards in steps, smallest first."""
+    if len(sizes) <= MOST_SIZES:
+        return sizes
     shown: list[int] = []
     for size in reversed(sizes):
         if not shown or size * SIZE_STEP <= shown[-1]:
@@ -118,6 +121,8 @@ def markdown(figures: Figures) -> str:
     lines += [*times, "", *NOTES]
     if any(ONCE in line for line in times):
         lines.append(ONCE_NOTE)
+    if any(shown_sizes(group.sizes) != group.sizes for group in figures.groups):
+        lines.append(MORE_SIZES_NOTE)
     lines += ["", "Size of the tensor from which on one bit beats the best system in full precision:", ""]
     lines += break_even_table(figures)
     problems = problem_lines(figures)

@@ -64,6 +64,7 @@ COMMANDS = {
     "--transport ucx --mode ef -c 1":
         RunOnLab("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "
                  "--transport ucx --mode ef -c 1"),
+    "build/release/perf/codec_perf": RunBy("tests/perf/codec_perf_test.py", "sys.argv[1]"),
     "./perf/time_to_loss --hosts 4 --rates 100mbit,1gbit":
         RunBy("tests/perf/time_to_loss_test.py", 'str(PERF / "time_to_loss")'),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),

@@ -83,6 +83,7 @@ class TablesTest(unittest.TestCase):
         sizes = [1 << shift for shift in range(10, 27)]
         self.assertEqual(markdown.shown_sizes(sizes), [1 << 14, 1 << 18, 1 << 22, 1 << 26])
         self.assertEqual(markdown.shown_sizes([4096]), [4096])
+        self.assertEqual(markdown.shown_sizes([4096, 8192]), [4096, 8192])
 
     def test_without_4_hosts_the_most_are_shown(self):
         document = report_input.document()
