@@ -8,13 +8,7 @@
 #include <cstring>
 
 #include "perf/codec_perf_multipass.h"
-
-// The compiler vectorises each loop, for the best of three instruction sets.
-#if defined(__x86_64__) && defined(__GNUC__)
-#define ONEBIT_PERF_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define ONEBIT_PERF_CLONES
-#endif
+#include "perf/vector_clones.h"
 
 namespace onebit::perf {
 namespace {

@@ -83,11 +83,11 @@ class Comparison:
 
     def _run_all(self, plan: Plan, results: Results, output: pathlib.Path) -> None:
         begin = time.monotonic()
-        todo = [run for run in plan.runs if not results.has(run)]
+        pending = [run for run in plan.runs if not results.has(run)]
         shown = examples(plan.runs)
         hung: set[tuple[Cell, str]] = set()
         with Runner(self._place.root) as runner:
-            for index, run in enumerate(todo):
+            for index, run in enumerate(pending):
                 elapsed = time.monotonic() - begin
                 if (run.cell, run.system.name) in hung:
                     results.leave_out(run.rows(), State.LEFT_OUT, "left out: the system hung here before")
@@ -96,8 +96,8 @@ class Comparison:
                     results.leave_out(run.rows(), State.LEFT_OUT, f"left out: the time budget of "
                                       f"{self._options.time_budget:.0f} s is spent")
                     continue
-                left = sum(later.seconds() for later in todo[index:])
-                self._progress.show(f"[{index + 1}/{len(todo)}] {_name(run, plan.repetitions)}; "
+                left = sum(later.seconds() for later in pending[index:])
+                self._progress.show(f"[{index + 1}/{len(pending)}] {_name(run, plan.repetitions)}; "
                            f"about {min(left, self._options.time_budget - elapsed) / 60:.0f} min left")
                 files = runner.new_files()
                 outcome = runner.run(self._command(run, files), files,

@@ -12,6 +12,8 @@ import tempfile
 import time
 import unittest
 
+import marked_processes
+
 LAB = str(pathlib.Path(__file__).resolve().parents[2] / "perf" / "lab")
 FOREIGN = re.compile(r"(RANK|WORLD_SIZE|OMPI_.*|PMI_.*|SLURM_.*|ONEBIT_.*)")
 
@@ -52,15 +54,7 @@ class LabTestCase(unittest.TestCase):
         for path in namespaces.iterdir() if namespaces.is_dir() else []:
             if any(path.name.startswith(f"onebit-lab-{owner}-") for owner in self.owners):
                 found.append(path.name)
-        for process in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if self.mark.encode() not in (process / "environ").read_bytes().split(b"\0"):
-                    continue
-                if ") Z " not in (process / "stat").read_text():
-                    found.append((process / "cmdline").read_text().replace("\0", " "))
-            except OSError:
-                pass  # it has ended
-        return found
+        return found + marked_processes.living(self.mark)
 
     def start(self, *arguments: str) -> subprocess.Popen:
         lab = subprocess.Popen([LAB, *arguments], stdin=subprocess.DEVNULL, text=True,

@@ -13,6 +13,8 @@ import tempfile
 import time
 import unittest
 
+import marked_processes
+
 TOOL = ""
 OTHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "ONEBIT_RENDEZVOUS")
 
@@ -38,16 +40,7 @@ class LauncherTest(unittest.TestCase):
 
     def leftover(self) -> list[str]:
         """Processes of this test that live."""
-        found = []
-        for process in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if self.mark.encode() not in (process / "environ").read_bytes().split(b"\0"):
-                    continue
-                if ") Z " not in (process / "stat").read_text():
-                    found.append((process / "cmdline").read_text().replace("\0", " "))
-            except OSError:
-                pass  # it has ended
-        return found
+        return marked_processes.living(self.mark)
 
     def start(self, *arguments: str, **options) -> subprocess.Popen:
         options = {"stdin": subprocess.DEVNULL, "env": self.environment, **options}
