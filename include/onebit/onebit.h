@@ -295,6 +295,80 @@ ONEBIT_API onebitResult_t onebitCommInitRankConfig(onebitComm_t* comm, int nrank
  */
 ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConfig_t* config);
 
+/** `color` of a rank that takes part in a split and wants no communicator. NCCL's value. */
+#define ONEBIT_SPLIT_NOCOLOR (-1)
+
+/**
+ * Makes new communicators of the ranks of `comm`: those with equal `color` form one, in the order
+ * of their keys, equal keys in the order of their ranks. Collective over `comm`, which stays as it
+ * is.
+ *
+ * @param comm    in order; of any kind. The new communicators use its transport.
+ * @param color   0 or more; or ONEBIT_SPLIT_NOCOLOR: this rank becomes part of none.
+ * @param key     any number.
+ * @param newcomm receives the handle, NULL for ONEBIT_SPLIT_NOCOLOR; not NULL. Written only on
+ *                success.
+ * @param config  NULL: as `comm` was made. Otherwise, as for onebitCommInitRankConfig, the
+ *                environment, then its members, then the defaults; `transport` may only be NULL or
+ *                that of `comm`.
+ * @return onebitInvalidArgument  NULL `comm` or `newcomm`, a member of `config` out of range, or
+ *                                the color of some rank is below ONEBIT_SPLIT_NOCOLOR (told on all
+ *                                ranks).
+ * @return onebitMismatch         a rank made another call, or settings of the new ranks differ.
+ * @return onebitTimeout          a rank did not come within ONEBIT_CONNECT_TIMEOUT_MS; `comm` is
+ * out of use then.
+ *
+ * Other errors are those of onebitCommInitRank and of a communicator that has failed. Thread
+ * safety: one thread at a time per `comm`. Mirrors ncclCommSplit.
+ */
+ONEBIT_API onebitResult_t onebitCommSplit(onebitComm_t comm, int color, int key,
+                                          onebitComm_t* newcomm, const onebitConfig_t* config);
+
+/** `shrinkFlags`, with NCCL's values. */
+#define ONEBIT_SHRINK_DEFAULT 0 /* no call is inside `comm` */
+#define ONEBIT_SHRINK_ABORT 1   /* onebitCommAbort comes first */
+
+/**
+ * Makes a communicator of the ranks of `comm` that remain, also when `comm` has failed: how a job
+ * goes on after it has lost a rank. Collective over the ranks that remain; new ranks are in the
+ * order of the old ones.
+ *
+ *   if (onebitAllReduce(..., comm, NULL) == onebitPeerLost) {
+ *     onebitCommShrink(comm, NULL, 0, &newcomm, NULL, ONEBIT_SHRINK_ABORT);
+ *     onebitCompressorRebind(compressor, newcomm, &source);   // every compressor, on every rank
+ *     onebitCommDestroy(comm);
+ *     onebitBroadcast(parameters, ..., source, newcomm, NULL);
+ *   }
+ *
+ * Processes meet at a port that each of them has held open since `comm` was made, because the
+ * control channel may be what was lost. If a rank that should remain does not come, call it again
+ * with that rank in the list: an attempt that failed leaves nothing behind.
+ *
+ * @param comm              must still be destroyed. One that had not failed stays in use, unless
+ *                          ONEBIT_SHRINK_ABORT ends it.
+ * @param excludeRanksList  ranks that do not take part, equal on all that do; any order. May be
+ * NULL with a count of 0: then the rank is excluded whose loss put `comm` out of use, if that is
+ * why it failed, else none.
+ * @param excludeRanksCount entries of the list.
+ * @param newcomm           receives the handle; not NULL. Written only on success.
+ * @param config            as for onebitCommSplit.
+ * @param shrinkFlags       ONEBIT_SHRINK_DEFAULT or ONEBIT_SHRINK_ABORT.
+ * @return onebitInvalidArgument  a NULL argument, flags or a rank that cannot be.
+ * @return onebitInvalidUsage     this rank is excluded, by the list or because the others have
+ * given it up; another thread is inside a call on `comm`; or the transport cannot go on without a
+ * rank (mpi).
+ * @return onebitMismatch         ranks differ in what they exclude.
+ * @return onebitTimeout          not all came within ONEBIT_CONNECT_TIMEOUT_MS; the text names who
+ *                                is missing.
+ *
+ * Other errors are those of onebitCommInitRank. Thread safety: one thread at a time per `comm`;
+ * with ONEBIT_SHRINK_ABORT another may be inside a collective, which returns onebitAborted. Mirrors
+ * ncclCommShrink (NCCL 2.27).
+ */
+ONEBIT_API onebitResult_t onebitCommShrink(onebitComm_t comm, const int* excludeRanksList,
+                                           int excludeRanksCount, onebitComm_t* newcomm,
+                                           const onebitConfig_t* config, int shrinkFlags);
+
 /**
  * Says that this rank is done with `comm` and waits for all ranks to say so. Afterwards only
  * Destroy and questions are left. Optional: Destroy alone is right, too, once no rank can be inside

@@ -36,6 +36,7 @@ CommOptions CommOptionsOf(const Settings& settings) {
       .one_exchange_elements = settings.one_exchange_elements,
       .segment_elements = settings.segment_elements,
       .compute_threads = settings.compute_threads,
+      .regroup_timeout_ms = settings.connect_timeout_ms,
   };
 }
 
@@ -69,6 +70,7 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
         loss_ms, heartbeat_ms);
   }
   CommOptions comm = CommOptionsOf(settings);
+  comm.regroup_timeout_ms = connect_ms;
   ONEBIT_ASSIGN_OR_RETURN(
       comm.timeout_ms, ValueOf({"ONEBIT_COLLECTIVE_TIMEOUT_MS", "collectiveTimeoutMs",
                                 config->collectiveTimeoutMs, settings.collective_timeout_ms, kDay},

@@ -55,6 +55,7 @@ Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebi
                           onebit::SelectedInterfaces(MeetingOptionsOf(settings)));
   onebit::Transport::UseInterfaces(interfaces);
   if (options.control.ranks == 1) options.transport = "local";  // nothing is sent
+  options.interfaces = settings.socket_interfaces;
   ONEBIT_ASSIGN_OR_RETURN(auto joined, onebit::Comm::Join(options));
   *comm = new onebitComm_s(std::move(joined));
   return OkStatus();

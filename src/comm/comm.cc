@@ -4,7 +4,6 @@
 #include "comm/comm.h"
 
 #include <chrono>
-#include <random>
 #include <thread>
 
 #if __has_include(<sys/single_threaded.h>)
@@ -59,15 +58,16 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroup(
 Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
     const Transport& transport, std::span<const CommOptions> options_by_rank) {
   const int ranks = static_cast<int>(options_by_rank.size());
-  const uint32_t id = std::random_device()();
   const auto group = std::make_shared<LocalGroup>(ranks);
+  const uint32_t id = group->id();
   std::vector<std::unique_ptr<Comm>> comms;
   std::vector<std::vector<std::byte>> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
     comms.push_back(std::unique_ptr<Comm>(
-        new Comm(rank, ranks, id, options_by_rank[static_cast<size_t>(rank)])));
+        new Comm(rank, ranks, id, options_by_rank[static_cast<size_t>(rank)], transport)));
     Comm& comm = *comms.back();
     comm.are_ranks_threads_ = true;
+    comm.local_group_ = group;
     comm.sharing_ranks_ = options_by_rank.size();
     ONEBIT_ASSIGN_OR_RETURN(
         comm.endpoint_,
@@ -136,6 +136,32 @@ Status Comm::Enter() {
   return OkStatus();
 }
 
+Result<std::vector<Bytes>> Comm::Gather(std::span<const std::byte> mine, Deadline deadline,
+                                        std::string_view what) {
+  auto contents = control_->Gather(ByteWriter().Text(what).Block(mine).Take(), deadline, what);
+  if (!contents.ok()) return Fail(contents.status());
+  for (size_t rank = 0; rank < contents.value().size(); ++rank) {
+    Bytes& content = contents.value()[rank];
+    ByteReader reader(content);
+    const std::string theirs = reader.Text();
+    const auto block = reader.Block();
+    if (!reader.is_complete() || theirs != what) {
+      return Fail(Error(Code::kMismatch, "rank {}: the ranks' calls differ: {} here, {} on rank {}",
+                        rank_, what, theirs, rank));
+    }
+    content = Bytes(block.begin(), block.end());
+  }
+  return contents;
+}
+
+std::optional<int> Comm::FindLostRank() {
+  if (!is_stopped()) return std::nullopt;
+  static_cast<void>(FindFailure());
+  const auto first = control_ == nullptr ? std::nullopt : control_->first_failure();
+  if (!first || !first->is_loss) return std::nullopt;
+  return first->rank;
+}
+
 void Comm::Exit() { is_in_call_.store(false, std::memory_order_release); }
 
 Status Comm::Told(const Failure& failure, const std::string& situation) const {
@@ -155,11 +181,10 @@ Status Comm::Fail(Status cause, const std::string& situation) {
   if (const Status failure = this->failure(); !failure.ok()) return failure;
   auto first = control_ == nullptr ? std::nullopt : control_->first_failure();
   if (!first) {
-    cause = OwnCause(std::move(cause), situation);
+    const Failure own = OwnCause(std::move(cause), situation);
     // Whoever was first is the one that all ranks name. Peers see what follows from this failure
     // only after the group has heard of it, so that no follow-up is reported before its cause.
-    first = control_ == nullptr ? Failure{.rank = rank_, .is_loss = false, .cause = cause}
-                                : control_->Report(cause);
+    first = control_ == nullptr ? own : control_->Report(own);
   }
   const Status failure = Record(Told(*first, situation));
   // Where it is decided it is logged; an abort was the application's own wish. A rank that is lost
@@ -170,14 +195,17 @@ Status Comm::Fail(Status cause, const std::string& situation) {
   return failure;
 }
 
-Status Comm::OwnCause(Status cause, const std::string& situation) {
+Failure Comm::OwnCause(Status cause, const std::string& situation) {
   std::lock_guard lock(failure_mutex_);
-  if (!peer_error_.ok() && (cause.ok() || cause.code() != Code::kMismatch)) {
-    if (situation.empty()) return peer_error_;
-    return Error(peer_error_.code(), "{} ({})", peer_error_.text(), situation);
+  if (peer_error_ && (cause.ok() || cause.code() != Code::kMismatch)) {
+    Failure failure = *peer_error_;
+    if (!situation.empty() && !failure.is_loss) {
+      failure.cause = Error(failure.cause.code(), "{} ({})", failure.cause.text(), situation);
+    }
+    return failure;
   }
-  if (!cause.ok()) return cause;
-  return Error(Code::kInternalError, "rank {}: stopped without a cause", rank_);
+  if (cause.ok()) cause = Error(Code::kInternalError, "rank {}: stopped without a cause", rank_);
+  return {.rank = rank_, .is_loss = false, .cause = std::move(cause)};
 }
 
 Status Comm::failure() const {
@@ -197,9 +225,14 @@ void Comm::Abort() {
 void Comm::OnPeerError(int peer, Code code, const char* text) {
   {
     std::lock_guard lock(failure_mutex_);
-    if (peer_error_.ok()) {
-      peer_error_ = Error(code == Code::kPeerLost ? Code::kPeerLost : Code::kRemoteError,
-                          "rank {}: rank {} is gone: {}", rank_, peer, text);
+    if (!peer_error_ && code == Code::kPeerLost) {
+      peer_error_ = Failure{
+          .rank = peer, .is_loss = true, .cause = Error(code, "{} (seen by rank {})", text, rank_)};
+    } else if (!peer_error_) {
+      peer_error_ = Failure{
+          .rank = rank_,
+          .is_loss = false,
+          .cause = Error(Code::kRemoteError, "rank {}: rank {} is gone: {}", rank_, peer, text)};
     }
   }
   is_stopped_.store(true, std::memory_order_release);

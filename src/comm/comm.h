@@ -11,12 +11,15 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "comm/agreement.h"
 #include "comm/control.h"
 #include "comm/control_client.h"
+#include "comm/local_control.h"
+#include "comm/meeting_point.h"
 #include "topology/placement.h"
 #include "transport/transport.h"
 
@@ -30,6 +33,7 @@ struct CommOptions {
   uint64_t segment_elements = 262'144;
   // Threads that compute beside the caller; nullopt: as many as cores are to spare.
   std::optional<uint64_t> compute_threads = 0;
+  uint64_t regroup_timeout_ms = 60'000;  // for all ranks to come to a Split or Shrink
 };
 
 // The options that change messages: what ranks must agree on.
@@ -45,7 +49,10 @@ struct JoinOptions {
   ControlClient::Locate locate;   // where the server of the control channel is
   bool is_location_final = true;  // ControlClient::Join
   std::string transport;          // by name
+  std::string interfaces;         // ONEBIT_SOCKET_IFNAME
   CommOptions comm;
+  // What must be equal besides the settings, e.g. which ranks of another communicator these are.
+  AgreedValues also_agreed;
 };
 
 struct ComputePlace {
@@ -83,6 +90,24 @@ class Comm final : private PeerErrorSink, private FailureListener {
       const Transport& transport, std::span<const CommOptions> options_by_rank);
   // Joins a group of processes; returns when all ranks have joined and are connected.
   static Result<std::unique_ptr<Comm>> Join(const JoinOptions& options);
+
+  // New communicators of ranks of this one. Of `options`, null meaning those of this communicator,
+  // the times and the options of collectives count. For a thread that has acquired it.
+  //
+  // Split: collective on this communicator, which must be in order. Ranks of equal color, 0 or
+  // more, become one communicator, by key and then by rank; null for a color of kNoColor. Shrink:
+  // of the ranks that are not excluded, in their order, which are the only ones to call it; whether
+  // this communicator has failed does not matter.
+  static constexpr int kNoColor = -1;
+  Result<std::unique_ptr<Comm>> Split(int color, int key, const JoinOptions* options);
+  Result<std::unique_ptr<Comm>> Shrink(std::span<const int> excluded, const JoinOptions* options);
+  // The rank whose loss put the communicator out of use, if that is why.
+  std::optional<int> FindLostRank();
+
+  // What every rank has to say, by rank: Control::Gather. A failure puts the communicator out of
+  // use.
+  Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
+                                    std::string_view what);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -91,6 +116,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   int ranks() const { return ranks_; }
   uint32_t id() const { return id_; }
   const CommOptions& options() const { return options_; }
+  std::string_view transport_name() const { return transport_->properties().name; }
   // Threads that may compute beside the calling one, and where.
   ComputePlace FindComputePlace() const;
   Endpoint& endpoint() { return endpoint_; }
@@ -128,14 +154,29 @@ class Comm final : private PeerErrorSink, private FailureListener {
   void Abort();
 
  private:
-  Comm(int rank, int ranks, uint32_t id, const CommOptions& options)
-      : rank_(rank), ranks_(ranks), id_(id), options_(options) {}
+  // Of the processes: what they can meet by when this communicator has failed.
+  struct Fallback {
+    JoinOptions options;  // how this rank joined
+    SpareMeetingPoint place;
+    std::vector<UniqueId> places;  // of all ranks
+  };
+
+  Comm(int rank, int ranks, uint32_t id, const CommOptions& options, const Transport& transport)
+      : rank_(rank), ranks_(ranks), id_(id), options_(options), transport_(&transport) {}
 
   Status ConnectTo(ControlClient* control);
+  // A communicator of these ranks of this one, in the order of their new ranks: of processes, which
+  // meet at `place`, and of threads.
+  Result<std::unique_ptr<Comm>> JoinMembers(std::span<const int> members, const UniqueId& place,
+                                            const JoinOptions* options,
+                                            AgreedValues also_agreed) const;
+  Result<std::unique_ptr<Comm>> JoinLocalMembers(std::span<const int> members,
+                                                 const CommOptions& options) const;
+  Status ConnectLocal();
   void OnPeerError(int peer, Code code, const char* text) override;
   void OnRemoteFailure() override;
   // Of a failure that this rank is the first to see.
-  Status OwnCause(Status cause, const std::string& situation);
+  Failure OwnCause(Status cause, const std::string& situation);
   // A failure of the group as this rank tells it.
   Status Told(const Failure& failure, const std::string& situation) const;
   Status Record(Status cause);
@@ -144,6 +185,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   const int ranks_;
   const uint32_t id_;
   const CommOptions options_;
+  const Transport* const transport_;
   bool are_ranks_threads_ = false;  // of this process, all of them
   size_t sharing_ranks_ = 1;        // ranks on the processors of this one, itself included
   uint64_t sequence_ = 0;
@@ -153,10 +195,12 @@ class Comm final : private PeerErrorSink, private FailureListener {
   std::atomic<bool> is_finalized_{false};
   mutable std::mutex failure_mutex_;  // guards failure_ and peer_error_
   Status failure_;
-  Status peer_error_;
+  std::optional<Failure> peer_error_;
   CommCounters counters_;
   Endpoint endpoint_;
-  std::unique_ptr<Control> control_;  // last: it calls back, so it goes first
+  std::optional<Fallback> fallback_;         // of processes
+  std::shared_ptr<LocalGroup> local_group_;  // of threads
+  std::unique_ptr<Control> control_;         // last: it calls back, so it goes first
 };
 
 // Leaves an acquired or entered communicator at the end of the scope, whatever happens in it.

@@ -5,10 +5,18 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "comm/byte_stream.h"
+#include "comm/socket.h"
 
 namespace onebit {
+
+// What a rank gives to a gather, and the text of an error, may be this long.
+inline constexpr size_t kMaxContentBytes = 8192;
 
 // A rank's way to hear that another one failed. Called from the failing rank's thread or that of
 // the control channel; returns at once and calls nothing of Control.
@@ -22,7 +30,7 @@ class FailureListener {
 
 struct Failure {
   int rank = 0;          // who saw it first; of a loss, who is gone
-  bool is_loss = false;  // nobody reported it: the rank's process has ended or is silent
+  bool is_loss = false;  // the rank did not say so itself: its process has ended or is silent
   Status cause;
 };
 
@@ -33,10 +41,17 @@ Status DescribeFailure(const Failure& failure, int rank);
 class Control {
  public:
   virtual ~Control() = default;
-  // Tells the group that this rank failed. Only the first report of the group counts: returns that
-  // of the group, or this one if the group cannot be heard in time.
-  virtual Failure Report(const Status& cause) = 0;
+  // Tells the group that this rank failed, or that it sees the loss of another. Only the first
+  // report of the group counts: returns that of the group, or this one if the group cannot be heard
+  // in time.
+  virtual Failure Report(const Failure& failure) = 0;
   virtual std::optional<Failure> first_failure() const = 0;
+
+  // What every rank has to say, by rank; at most kMaxContentBytes each. Collective, one thread at a
+  // time; after an error there is no other gather. kTimeout, whose text names who is missing; or
+  // the group's first failure as this rank sees it. `what` is for texts.
+  virtual Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
+                                            std::string_view what) = 0;
 };
 
 }  // namespace onebit

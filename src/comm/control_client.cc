@@ -202,18 +202,16 @@ void ControlClient::SetListener(FailureListener* listener) {
   if (listener_ != nullptr && first_failure_) listener_->OnRemoteFailure();
 }
 
-Failure ControlClient::Report(const Status& cause) {
-  if (owner_pid_ != getpid()) {
-    return {.rank = options_.rank, .is_loss = false, .cause = cause};
-  }
+Failure ControlClient::Report(const Failure& failure) {
+  if (owner_pid_ != getpid()) return failure;
   std::unique_lock lock(ControlLoop::Get().mutex());
   if (!first_failure_ && channel_ != nullptr) {
-    Send(onebit::Report{cause});
+    onebit::Report report{.lost = {}, .cause = failure.cause};
+    if (failure.is_loss) report.lost = static_cast<uint32_t>(failure.rank);
+    Send(report);
     changed_.wait_for(lock, kVerdict, [this] { return first_failure_ || channel_ == nullptr; });
   }
-  if (!first_failure_) {
-    first_failure_ = Failure{.rank = options_.rank, .is_loss = false, .cause = cause};
-  }
+  if (!first_failure_) first_failure_ = failure;
   return *first_failure_;
 }
 
@@ -294,7 +292,7 @@ void ControlClient::CloseChannel(std::string_view why) {
 // If the process of the star was only stopped, it finds the reason when it goes on, rather than
 // ranks that seem to have ended.
 void ControlClient::GiveUpServer(std::string_view why) {
-  Send(onebit::Report{DescribeFailure(LossOfServer(why), options_.rank)});
+  Send(onebit::Report{.lost = {}, .cause = DescribeFailure(LossOfServer(why), options_.rank)});
   Send(Leave{});
   CloseChannel(why);
 }

@@ -51,18 +51,15 @@ class ControlClient final : public Control, private LoopItem {
   Deadline connect_deadline() const { return connect_deadline_; }
   const SocketAddress& server() const { return server_; }
 
-  // Contents of all ranks, by rank; at most kMaxContentBytes each. kTimeout, whose text names who
-  // is missing; or the group's first failure as this rank sees it. `what` is for texts.
-  Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
-                                    std::string_view what);
-
   // Which rank is lost if the server is: the first whose place ("host:pid") is the server's.
   void SetServerRank(std::span<const std::string> places);
   // Who hears of failures; null: nobody, and no call to the former one is going on any more.
   void SetListener(FailureListener* listener);
 
-  Failure Report(const Status& cause) override;
+  Failure Report(const Failure& failure) override;
   std::optional<Failure> first_failure() const override;
+  Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
+                                    std::string_view what) override;
 
  private:
   ControlClient(const Options& options, Deadline deadline)

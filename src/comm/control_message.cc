@@ -22,6 +22,8 @@ enum class Kind : uint8_t {
   kMayEnd = 21,
 };
 
+constexpr uint32_t kNobody = UINT32_MAX;
+
 // Texts are for people: a longer one loses its end.
 std::string_view Shortened(const std::string& text) {
   return std::string_view(text).substr(0, kMaxContentBytes);
@@ -78,6 +80,7 @@ Bytes EncodeOne(const Gather& gather) {
 }
 Bytes EncodeOne(const Report& report) {
   ByteWriter writer = Begin(Kind::kReport);
+  writer.Integer(report.lost.value_or(kNobody));
   AppendStatus(report.cause, &writer);
   return writer.Take();
 }
@@ -164,9 +167,14 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
       message = std::move(gather);
       break;
     }
-    case Kind::kReport:
-      message = Report{ReadStatus(&reader)};
+    case Kind::kReport: {
+      Report report;
+      const auto lost = reader.Integer<uint32_t>();
+      if (lost != kNobody) report.lost = lost;
+      report.cause = ReadStatus(&reader);
+      message = std::move(report);
       break;
+    }
     case Kind::kWhoIsMissing:
       message = WhoIsMissing{};
       break;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -17,8 +18,6 @@
 namespace onebit {
 
 inline constexpr uint32_t kMaxRanks = 65'536;
-// What a rank gives to a gather, and the text of an error, may be this long.
-inline constexpr size_t kMaxContentBytes = 8192;
 
 // From a rank to the star.
 struct Join {
@@ -33,6 +32,7 @@ struct Gather {  // of all ranks; the number counts the gathers of a communicato
   Bytes content;
 };
 struct Report {
+  std::optional<uint32_t> lost;  // the rank that is gone, as this one sees; none: it failed itself
   Status cause;
 };
 struct WhoIsMissing {};  // in the gather that is under way; StarAlive answers

@@ -40,6 +40,11 @@ ControlServer::ControlServer(Options options)
 Result<SocketAddress> ControlServer::Start(Options options) {
   ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(options.address));
   ONEBIT_ASSIGN_OR_RETURN(const SocketAddress address, LocalAddress(listener));
+  ONEBIT_TRY(StartAt(std::move(listener), std::move(options)));
+  return address;
+}
+
+Status ControlServer::StartAt(Descriptor listener, Options options) {
   const auto destroy = [](ControlServer* server) { delete server; };
   std::unique_ptr<ControlServer, decltype(destroy)> server(new ControlServer(std::move(options)),
                                                            destroy);
@@ -53,7 +58,7 @@ Result<SocketAddress> ControlServer::Start(Options options) {
   }
   Live().push_back(server.get());
   server.release();
-  return address;
+  return OkStatus();
 }
 
 void ControlServer::OnEvent(int fd, uint32_t events) {

@@ -37,6 +37,8 @@ class ControlServer final : private LoopItem, private StarLinks {
   };
   // Returns the address it listens at.
   static Result<SocketAddress> Start(Options options);
+  // The same at a socket that listens already; options.address is not looked at.
+  static Status StartAt(Descriptor listener, Options options);
 
   // Ends the servers of this process whose start failed, and closes their ports at once: the
   // process starts again.

@@ -3,6 +3,8 @@
 // How processes become a communicator: they meet on the control channel, compare what must be
 // equal, and connect by the transport.
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "base/log.h"
 #include "comm/comm.h"
@@ -17,13 +19,17 @@ constexpr std::chrono::milliseconds kTimeToTell{2000};
 // What the first gather says of a rank.
 struct Introduction {
   std::string place;
+  UniqueId spare;  // where to meet when the communicator has failed
   Placement placement;
   AgreedValues values;
 };
 
 Bytes Encode(const Introduction& introduction) {
   ByteWriter writer;
-  writer.Text(introduction.place).Text(introduction.placement.machine);
+  writer.Text(introduction.place);
+  const auto spare = EncodeUniqueId(introduction.spare);
+  writer.Block(std::as_bytes(std::span(spare)));
+  writer.Text(introduction.placement.machine);
   writer.Integer(static_cast<uint32_t>(introduction.placement.processors.size()));
   for (const uint64_t word : introduction.placement.processors) writer.Integer(word);
   Append(introduction.values, &writer);
@@ -34,15 +40,19 @@ Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
   ByteReader reader(bytes);
   Introduction introduction;
   introduction.place = reader.Text();
+  const auto spare = reader.Block();
   introduction.placement.machine = reader.Text();
   const uint32_t words = reader.Integer<uint32_t>();
   for (uint32_t i = 0; i < words && !reader.is_short(); ++i) {
     introduction.placement.processors.push_back(reader.Integer<uint64_t>());
   }
   introduction.values = ReadAgreed(&reader);
-  if (!reader.is_complete()) {
+  if (!reader.is_complete() || spare.size() != kUniqueIdBytes) {
     return Error(Code::kCorrupt, "rank {} introduces itself with bytes that make no sense", rank);
   }
+  std::array<char, kUniqueIdBytes> id;
+  std::memcpy(id.data(), spare.data(), id.size());
+  ONEBIT_ASSIGN_OR_RETURN(introduction.spare, DecodeUniqueId(id));
   return introduction;
 }
 
@@ -55,31 +65,41 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
       {"ONEBIT_LOSS_TIMEOUT_MS", Format("{}", options.control.loss_timeout.count())},
   };
   for (auto& value : AgreedOptions(options.comm)) values.push_back(std::move(value));
+  for (const auto& value : options.also_agreed) values.push_back(value);
   return values;
 }
 
-// Returns how many ranks share this one's processors.
-Result<size_t> Introduce(const JoinOptions& options, const Transport& transport,
-                         ControlClient* control) {
+// What a rank learns from the introductions of all.
+struct Acquaintance {
+  size_t sharing_ranks = 1;      // on the processors of this one, itself included
+  std::vector<UniqueId> spares;  // by rank
+};
+
+Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& transport,
+                               const UniqueId& spare, ControlClient* control) {
   const Introduction mine = {.place = options.control.place,
+                             .spare = spare,
                              .placement = PlacementOfThisThread(),
                              .values = ValuesOf(options, transport)};
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> all,
       control->Gather(Encode(mine), control->connect_deadline(), "waiting for all ranks to join"));
+  Acquaintance found;
   std::vector<std::string> places;
   std::vector<Placement> placements;
   std::vector<AgreedValues> values;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     ONEBIT_ASSIGN_OR_RETURN(Introduction one, DecodeIntroduction(all[rank], rank));
     places.push_back(std::move(one.place));
+    found.spares.push_back(one.spare);
     placements.push_back(std::move(one.placement));
     values.push_back(std::move(one.values));
   }
   control->SetServerRank(places);
   // Every rank comes to the same verdict by itself.
   ONEBIT_TRY(CompareAgreed(values));
-  return RanksSharing(mine.placement, placements);
+  found.sharing_ranks = RanksSharing(mine.placement, placements);
+  return found;
 }
 
 uint64_t MillisecondsUntil(Deadline deadline) {
@@ -94,7 +114,9 @@ Status CannotTakePart(const JoinOptions& options, const Status& cause) {
   ControlClient::Options control = options.control;
   control.connect_timeout = std::min(control.connect_timeout, kTimeToTell);
   const auto joined = ControlClient::Join(control, options.locate, options.is_location_final);
-  if (joined.ok()) static_cast<void>(joined.value()->Report(cause));
+  if (!joined.ok()) return cause;
+  static_cast<void>(
+      joined.value()->Report({.rank = control.rank, .is_loss = false, .cause = cause}));
   return cause;
 }
 
@@ -122,18 +144,25 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
   ControlClient* const control = joined.get();
   // From here on the others wait for this rank: they are told what goes wrong with it.
   const auto fail = [&](const Status& cause) {
-    return DescribeFailure(control->Report(cause), options.control.rank);
+    const int self = options.control.rank;
+    return DescribeFailure(control->Report({.rank = self, .is_loss = false, .cause = cause}), self);
   };
-  const auto sharing = Introduce(options, *transport.value(), control);
-  if (!sharing.ok()) {
-    const Status& status = sharing.status();
+  auto spare = SpareMeetingPoint::Open({.interfaces = options.interfaces});
+  if (!spare.ok()) return fail(spare.status());
+  auto found = Introduce(options, *transport.value(), spare.value().id(), control);
+  if (!found.ok()) {
+    const Status& status = found.status();
     return status.code() == Code::kMismatch ? status : fail(status);
   }
   const uint64_t id = control->comm_id();
   const int rank = options.control.rank;
   const int ranks = options.control.ranks;
-  std::unique_ptr<Comm> comm(new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm));
-  comm->sharing_ranks_ = sharing.value();
+  std::unique_ptr<Comm> comm(
+      new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm, *transport.value()));
+  comm->sharing_ranks_ = found.value().sharing_ranks;
+  comm->fallback_ = Fallback{.options = options,
+                             .place = std::move(spare).value(),
+                             .places = std::move(found.value().spares)};
   comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
   auto endpoint = Endpoint::Open(
       *transport.value(), {.rank = rank, .nranks = ranks, .comm_id = id, .sink = comm.get()});

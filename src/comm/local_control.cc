@@ -3,7 +3,16 @@
 // The first failure of a local group reaches every rank that is still in it.
 #include "comm/local_control.h"
 
+#include <algorithm>
+#include <random>
+#include <utility>
+
 namespace onebit {
+
+LocalGroup::LocalGroup(int ranks)
+    : id_(std::random_device()()),
+      listeners_(static_cast<size_t>(ranks)),
+      contents_(static_cast<size_t>(ranks)) {}
 
 void LocalGroup::Join(int rank, FailureListener* listener) {
   std::lock_guard lock(mutex_);
@@ -12,19 +21,73 @@ void LocalGroup::Join(int rank, FailureListener* listener) {
 
 void LocalGroup::Leave(int rank) { Join(rank, nullptr); }
 
-Failure LocalGroup::Report(int rank, const Status& cause) {
+Failure LocalGroup::Report(const Failure& failure) {
   std::lock_guard lock(mutex_);
   if (first_failure_.has_value()) return *first_failure_;
-  first_failure_ = Failure{.rank = rank, .is_loss = false, .cause = cause};
+  first_failure_ = failure;
   for (size_t r = 0; r < listeners_.size(); ++r) {
-    if (static_cast<int>(r) != rank && listeners_[r] != nullptr) listeners_[r]->OnRemoteFailure();
+    const bool is_own = static_cast<int>(r) == failure.rank && !failure.is_loss;
+    if (!is_own && listeners_[r] != nullptr) listeners_[r]->OnRemoteFailure();
   }
+  changed_.notify_all();
   return *first_failure_;
 }
 
 std::optional<Failure> LocalGroup::first_failure() const {
   std::lock_guard lock(mutex_);
   return first_failure_;
+}
+
+Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byte> mine,
+                                              Deadline deadline, std::string_view what) {
+  std::unique_lock lock(mutex_);
+  if (first_failure_) return DescribeFailure(*first_failure_, rank);
+  const uint64_t number = gathers_;
+  contents_[static_cast<size_t>(rank)] = Bytes(mine.begin(), mine.end());
+  if (std::all_of(contents_.begin(), contents_.end(), [](const auto& one) { return !!one; })) {
+    std::vector<Bytes> all;
+    for (auto& content : contents_) all.push_back(*std::exchange(content, std::nullopt));
+    gathered_ = std::make_shared<const std::vector<Bytes>>(std::move(all));
+    ++gathers_;
+    changed_.notify_all();
+    return *gathered_;
+  }
+  const auto is_settled = [&] { return gathers_ != number || first_failure_; };
+  if (!changed_.wait_until(lock, deadline, is_settled)) return GatherFailure(rank, what);
+  // Nobody can end the next gather before this rank has come to it: these contents are its own.
+  if (gathers_ != number) return *gathered_;
+  return DescribeFailure(*first_failure_, rank);
+}
+
+Status LocalGroup::GatherFailure(int rank, std::string_view what) const {
+  std::string missing;
+  for (size_t r = 0; r < contents_.size(); ++r) {
+    if (!contents_[r]) AppendFormat(&missing, " {}", r);
+  }
+  return Error(Code::kTimeout, "rank {} of {}: {}: missing:{}", rank, contents_.size(), what,
+               missing);
+}
+
+std::shared_ptr<LocalGroup> LocalGroup::Subgroup(std::span<const int> members, int rank) {
+  std::lock_guard lock(mutex_);
+  auto found = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
+    return std::ranges::equal(pending.members, members) &&
+           std::ranges::count(pending.awaited, rank) != 0 && !pending.group->first_failure();
+  });
+  if (found == pending_.end()) {
+    // What is left of another attempt of the same ranks will never be complete.
+    std::erase_if(pending_, [&](const Pending& pending) {
+      return std::ranges::equal(pending.members, members);
+    });
+    pending_.push_back({.members = {members.begin(), members.end()},
+                        .awaited = {members.begin(), members.end()},
+                        .group = std::make_shared<LocalGroup>(static_cast<int>(members.size()))});
+    found = std::prev(pending_.end());
+  }
+  std::shared_ptr<LocalGroup> group = found->group;
+  std::erase(found->awaited, rank);
+  if (found->awaited.empty()) pending_.erase(found);
+  return group;
 }
 
 }  // namespace onebit

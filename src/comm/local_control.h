@@ -3,28 +3,57 @@
 // Control channel between ranks that are threads of one process.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "comm/control.h"
 
 namespace onebit {
 
-// What the ranks of one group share.
+// What the ranks of one group share. Thread-safe. Its lock is taken at birth, death and failure of
+// ranks, and when they gather.
 class LocalGroup {
  public:
-  explicit LocalGroup(int ranks) : listeners_(static_cast<size_t>(ranks)) {}
+  explicit LocalGroup(int ranks);
+
+  // Random, of the communicator.
+  uint32_t id() const { return id_; }
 
   void Join(int rank, FailureListener* listener);
   void Leave(int rank);  // the listener is not called any more when this returns
-  Failure Report(int rank, const Status& cause);
+  Failure Report(const Failure& failure);
   std::optional<Failure> first_failure() const;
+  Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
+                                    std::string_view what);
+
+  // A group of some of this one's ranks, `members`, in the order of their new ranks: the same one
+  // for all of them, each of which asks once. One that failed before all had asked is not handed
+  // out any more, so that they can try again. Works after this group has failed, too.
+  std::shared_ptr<LocalGroup> Subgroup(std::span<const int> members, int rank);
 
  private:
-  mutable std::mutex mutex_;  // guards both; taken at birth, death and failure only
+  // A subgroup that some members have yet to ask for.
+  struct Pending {
+    std::vector<int> members;
+    std::vector<int> awaited;
+    std::shared_ptr<LocalGroup> group;
+  };
+
+  // With the mutex held.
+  Status GatherFailure(int rank, std::string_view what) const;
+
+  const uint32_t id_;
+  mutable std::mutex mutex_;  // guards all that follows
+  std::condition_variable changed_;
   std::vector<FailureListener*> listeners_;
   std::optional<Failure> first_failure_;
+  std::vector<std::optional<Bytes>> contents_;          // of the gather under way, by rank
+  std::shared_ptr<const std::vector<Bytes>> gathered_;  // of the last one
+  uint64_t gathers_ = 0;                                // that are complete
+  std::vector<Pending> pending_;
 };
 
 class LocalControl final : public Control {
@@ -37,8 +66,14 @@ class LocalControl final : public Control {
   LocalControl(const LocalControl&) = delete;
   LocalControl& operator=(const LocalControl&) = delete;
 
-  Failure Report(const Status& cause) override { return group_->Report(rank_, cause); }
+  Failure Report(const Failure& failure) override { return group_->Report(failure); }
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
+  Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
+                                    std::string_view what) override {
+    return group_->Gather(rank_, mine, deadline, what);
+  }
+
+  const std::shared_ptr<LocalGroup>& group() const { return group_; }
 
  private:
   std::shared_ptr<LocalGroup> group_;

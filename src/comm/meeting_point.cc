@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/meeting_point.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 
 #include "base/log.h"
@@ -161,13 +164,37 @@ std::string PlaceOfThisProcess() {
   return Format("{}:{}", host, getpid());
 }
 
-Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options) {
+Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options,
+                                  std::chrono::milliseconds patience) {
   ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
-  ONEBIT_ASSIGN_OR_RETURN(UniqueId id,
-                          StartServer({.address = interface.address, .key = RandomKey()}));
+  ONEBIT_ASSIGN_OR_RETURN(
+      UniqueId id, StartServer({.address = interface.address,
+                                .key = RandomKey(),
+                                .patience = patience.count() == 0 ? patience : patience + kGrace}));
   Log(LogLevel::kInfo, "a unique id was made: ranks meet at {} ({})", id.address.Text(),
       interface.name);
   return id;
+}
+
+Result<SpareMeetingPoint> SpareMeetingPoint::Open(const MeetingOptions& options) {
+  ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
+  ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(interface.address));
+  ONEBIT_ASSIGN_OR_RETURN(const SocketAddress address, LocalAddress(listener));
+  return SpareMeetingPoint(std::move(listener), UniqueId{.address = address, .key = RandomKey()});
+}
+
+Status SpareMeetingPoint::Serve(std::chrono::milliseconds patience) const {
+  ControlServer::RetireFailed();
+  // The server closes its own descriptor; the port stays open with this one.
+  Descriptor listener(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!listener.is_open()) {
+    return Error(Code::kSystemError, "no descriptor for the port {}: {}", id_.address.Text(),
+                 std::strerror(errno));
+  }
+  return ControlServer::StartAt(std::move(listener), {.address = id_.address,
+                                                      .key = id_.key,
+                                                      .place = PlaceOfThisProcess(),
+                                                      .patience = patience + kGrace});
 }
 
 Result<MeetingPoint> MeetAt(const Rendezvous& rendezvous, int rank, const MeetingOptions& options) {

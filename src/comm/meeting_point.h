@@ -28,8 +28,29 @@ Result<std::string> SelectedInterfaces(const MeetingOptions& options);
 // "host:pid" of this process.
 std::string PlaceOfThisProcess();
 
-// Starts a server in this process with a key of its own; it serves one communicator.
-Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options);
+// Starts a server in this process with a key of its own; it serves one communicator. It waits for
+// ranks for as long as `patience` says; 0: as long as the process lives.
+Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options,
+                                  std::chrono::milliseconds patience = {});
+
+// A place to meet that is held ready for a later communicator: a port at which nobody answers until
+// Serve. Who connects before waits there.
+class SpareMeetingPoint {
+ public:
+  static Result<SpareMeetingPoint> Open(const MeetingOptions& options);
+
+  const UniqueId& id() const { return id_; }
+  // Starts a server there, for one communicator. Any number of times: the one of a former attempt
+  // that failed ends first. Ranks that do not come within `patience` are not waited for.
+  Status Serve(std::chrono::milliseconds patience) const;
+
+ private:
+  SpareMeetingPoint(Descriptor listener, const UniqueId& id)
+      : listener_(std::move(listener)), id_(id) {}
+
+  Descriptor listener_;
+  UniqueId id_;
+};
 
 struct MeetingPoint {
   ControlClient::Locate locate;

@@ -14,7 +14,7 @@ static_assert(kKeyBytes == crypto_generichash_KEYBYTES &&
 
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kSealBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
-constexpr Magic kMagic = {'o', 'n', 'e', 'b', 'i', 't', 'C', '2'};
+constexpr Magic kMagic = {'o', 'n', 'e', 'b', 'i', 't', 'C', '3'};
 
 // Chooses libsodium's implementations; again and again is allowed, from any thread. It fails only
 // where the system has no randomness, and then libsodium itself stops the process later.

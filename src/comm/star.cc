@@ -27,7 +27,10 @@ void Star::OnMessage(uint64_t link, const RankMessage& message, Clock::time_poin
   if (const Gather* gather = std::get_if<Gather>(&message)) {
     On(rank, *gather);
   } else if (const Report* report = std::get_if<Report>(&message)) {
-    Fail({.rank = static_cast<int>(rank), .is_loss = false, .cause = report->cause});
+    const bool is_loss = report->lost.has_value() && *report->lost < ranks_;
+    Fail({.rank = static_cast<int>(is_loss ? *report->lost : rank),
+          .is_loss = is_loss,
+          .cause = report->cause});
   } else if (std::holds_alternative<WhoIsMissing>(message)) {
     links_.Send(link, Missing());
   } else if (std::holds_alternative<Leave>(message)) {

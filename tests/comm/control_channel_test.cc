@@ -107,9 +107,11 @@ TEST(ControlChannelTest, MoreRanksMayComeAtOnceThanStrangersMayWait) {
 TEST(ControlChannelTest, AReportReachesAllAndTheFirstOneWins) {
   const UniqueId id = StartControlServer();
   const Job job = JoinJob(id, 3);
-  const Failure first = job.ranks[1]->Report(Error(Code::kCorrupt, "first"));
+  const Failure first =
+      job.ranks[1]->Report({.rank = 1, .is_loss = false, .cause = Error(Code::kCorrupt, "first")});
   EXPECT_EQ(first.rank, 1);
-  const Failure second = job.ranks[2]->Report(Error(Code::kTimeout, "second"));
+  const Failure second =
+      job.ranks[2]->Report({.rank = 2, .is_loss = false, .cause = Error(Code::kTimeout, "second")});
   EXPECT_EQ(second.rank, 1);
   EXPECT_EQ(second.cause.text(), "first");
   EXPECT_EQ(AwaitFailure(*job.ranks[0], kSoon)->cause.text(), "first");
@@ -128,7 +130,7 @@ TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
   const UniqueId id = StartControlServer({.patience_after_failure = milliseconds(50)});
   ControlPeer peer(id);
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
-  peer.Send(Report{Error(Code::kCorrupt, "x")});
+  peer.Send(Report{.lost = {}, .cause = Error(Code::kCorrupt, "x")});
   peer.AwaitFailure(kSoon);
   std::this_thread::sleep_for(milliseconds(100));
   const double before = CpuSeconds();

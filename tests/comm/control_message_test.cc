@@ -20,7 +20,8 @@ std::vector<RankMessage> RankMessages() {
           Join{},
           Gather{.number = 1ull << 40, .content = BytesOf("content")},
           Gather{},
-          Report{Error(Code::kCorrupt, "rank 1: bad")},
+          Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
+          Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
           WhoIsMissing{},
           Leave{},
           RankAlive{}};
@@ -159,7 +160,7 @@ TEST(ControlMessageTest, AnErrorStaysAnErrorWhateverItsCode) {
 
 TEST(ControlMessageTest, LongTextsAreCutAndFitTheBounds) {
   const std::string text(3 * kMaxContentBytes, 'x');
-  const Bytes report = Encode(RankMessage(Report{{Code::kCorrupt, text}}));
+  const Bytes report = Encode(RankMessage(Report{.lost = {}, .cause = {Code::kCorrupt, text}}));
   EXPECT_LE(report.size(), kMostRankMessageBytes);
   EXPECT_LE(Encode(RankMessage(Join{.place = text})).size(), kMostRankMessageBytes);
   const auto decoded = DecodeRankMessage(report);

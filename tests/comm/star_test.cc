@@ -108,8 +108,8 @@ TEST_F(StarTest, WhoJoinsIsToldWhatItJoined) {
 }
 
 TEST_F(StarTest, WhoSpeaksBeforeItJoinsIsSentAway) {
-  const RankMessage first_words[] = {Gather{}, Report{Error(Code::kTimeout, "x")}, WhoIsMissing{},
-                                     Leave{}, RankAlive{}};
+  const RankMessage first_words[] = {Gather{}, Report{{}, Error(Code::kTimeout, "x")},
+                                     WhoIsMissing{}, Leave{}, RankAlive{}};
   uint64_t link = 1;
   for (const RankMessage& message : first_words) {
     Say(link, message);
@@ -202,8 +202,8 @@ TEST_F(StarTest, ContentsBeyondTheLimitAreAFailure) {
 
 TEST_F(StarTest, TheFirstFailureWins) {
   JoinAll(3);
-  Say(LinkOf(1), Report{Error(Code::kCorrupt, "first")});
-  Say(LinkOf(2), Report{Error(Code::kTimeout, "second")});
+  Say(LinkOf(1), Report{{}, Error(Code::kCorrupt, "first")});
+  Say(LinkOf(2), Report{{}, Error(Code::kTimeout, "second")});
   star_.OnGone(LinkOf(0), "went");
   EXPECT_THAT(Said(1), ElementsAre("rank 1 failed: 101 first"));
   EXPECT_THAT(Said(2), ElementsAre("rank 1 failed: 101 first"));
@@ -211,7 +211,7 @@ TEST_F(StarTest, TheFirstFailureWins) {
 
 TEST_F(StarTest, WhoJoinsLateHearsOfTheFailure) {
   JoinOne(0, 2);
-  Say(LinkOf(0), Report{Error(Code::kCorrupt, "first")});
+  Say(LinkOf(0), Report{{}, Error(Code::kCorrupt, "first")});
   JoinOne(1, 2);
   EXPECT_THAT(Said(1), ElementsAre("rank 0 failed: 101 first", "(closed)"));
 }
@@ -219,7 +219,7 @@ TEST_F(StarTest, WhoJoinsLateHearsOfTheFailure) {
 // Such as a rank that begins again: that it was here before is not what is wrong.
 TEST_F(StarTest, WhoComesAgainAfterAFailureHearsOfIt) {
   JoinOne(0, 2);
-  Say(LinkOf(0), Report{Error(Code::kCorrupt, "first")});
+  Say(LinkOf(0), Report{{}, Error(Code::kCorrupt, "first")});
   Said(0);
   Say(99, Join{.rank = 0, .ranks = 2, .place = "other:5"});
   EXPECT_THAT(links_.Said(99), ElementsAre("rank 0 failed: 101 first", "(closed)"));

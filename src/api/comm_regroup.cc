@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of ranks of another one, in the C API.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "api/comm_config.h"
+#include "api/handles.h"
+#include "transport/settings.h"
+
+using onebit::Code;
+using onebit::Comm;
+using onebit::Error;
+using onebit::Guard;
+using onebit::OkStatus;
+using onebit::Result;
+using onebit::Status;
+
+namespace {
+
+// Of a new communicator; none: those of `comm`.
+Result<std::optional<onebit::JoinOptions>> OptionsOf(const onebitConfig_t* config,
+                                                     const Comm& comm) {
+  if (config == nullptr) return std::optional<onebit::JoinOptions>();
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
+  ONEBIT_ASSIGN_OR_RETURN(auto options,
+                          onebit::ParseCommConfig(config, *table, comm.rank(), comm.ranks()));
+  if (config->transport != nullptr && config->transport != comm.transport_name()) {
+    return Error(Code::kInvalidArgument,
+                 "config: transport is \"{}\", but ranks of this communicator reach each other by "
+                 "\"{}\": leave it at NULL",
+                 config->transport, comm.transport_name());
+  }
+  return std::optional(std::move(options));
+}
+
+const onebit::JoinOptions* PointerTo(const std::optional<onebit::JoinOptions>& options) {
+  return options ? &*options : nullptr;
+}
+
+onebitComm_t HandleOf(std::unique_ptr<Comm> comm) {
+  return comm == nullptr ? nullptr : new onebitComm_s(std::move(comm));
+}
+
+Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
+             const onebitConfig_t* config) {
+  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  if (newcomm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
+  ONEBIT_ASSIGN_OR_RETURN(const auto options, OptionsOf(config, *comm->comm));
+  ONEBIT_TRY(comm->comm->Enter());
+  const onebit::CommUse use(*comm->comm);
+  ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Split(color, key, PointerTo(options)));
+  *newcomm = HandleOf(std::move(made));
+  return OkStatus();
+}
+
+Result<std::vector<int>> ExcludedRanks(Comm& comm, const int* list, int count) {
+  if (count < 0 || (count > 0 && list == nullptr)) {
+    return Error(Code::kInvalidArgument, "excludeRanksList is {}, excludeRanksCount {}",
+                 list == nullptr ? "NULL" : "there", count);
+  }
+  std::vector<int> excluded(list, list + count);
+  if (excluded.empty()) {
+    if (const auto lost = comm.FindLostRank()) excluded.push_back(*lost);
+  }
+  std::ranges::sort(excluded);
+  excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
+  for (const int rank : excluded) {
+    if (rank < 0 || rank >= comm.ranks()) {
+      return Error(Code::kInvalidArgument, "excludeRanksList has rank {}: there are 0 to {}", rank,
+                   comm.ranks() - 1);
+    }
+    if (rank == comm.rank()) {
+      return Error(Code::kInvalidUsage,
+                   "rank {}: this rank is excluded{}: only ranks that remain call onebitCommShrink",
+                   rank, count == 0 ? ", because the others have given it up" : "");
+    }
+  }
+  return excluded;
+}
+
+Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newcomm,
+              const onebitConfig_t* config, int flags) {
+  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  if (newcomm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
+  if (flags != ONEBIT_SHRINK_DEFAULT && flags != ONEBIT_SHRINK_ABORT) {
+    return Error(Code::kInvalidArgument,
+                 "shrinkFlags is {}: ONEBIT_SHRINK_DEFAULT (0) or ONEBIT_SHRINK_ABORT (1)", flags);
+  }
+  ONEBIT_ASSIGN_OR_RETURN(const auto options, OptionsOf(config, *comm->comm));
+  ONEBIT_ASSIGN_OR_RETURN(const std::vector<int> excluded, ExcludedRanks(*comm->comm, list, count));
+  if (flags == ONEBIT_SHRINK_ABORT) comm->comm->Abort();
+  ONEBIT_TRY(comm->comm->Acquire());
+  const onebit::CommUse use(*comm->comm);
+  ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Shrink(excluded, PointerTo(options)));
+  *newcomm = HandleOf(std::move(made));
+  return OkStatus();
+}
+
+}  // namespace
+
+onebitResult_t onebitCommSplit(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
+                               const onebitConfig_t* config) {
+  return Guard([&] { return Split(comm, color, key, newcomm, config); });
+}
+
+onebitResult_t onebitCommShrink(onebitComm_t comm, const int* excludeRanksList,
+                                int excludeRanksCount, onebitComm_t* newcomm,
+                                const onebitConfig_t* config, int shrinkFlags) {
+  return Guard([&] {
+    return Shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+  });
+}
