@@ -77,7 +77,7 @@ typedef enum {
   onebitCorrupt = 101,  /* a packet was damaged on its way; its checksum or form is wrong */
   onebitPeerLost = 102, /* a peer's process or host is gone */
   onebitNotAuthenticated = 103, /* the other side does not know the job's secret, or we do not */
-  onebitDetached = 104,         /* the compressor's communicator was destroyed */
+  onebitDetached = 104,         /* the compressor's communicator was destroyed: rebind it */
   onebitAborted = 105,          /* onebitCommAbort was called on this communicator */
   onebitOutOfMemory = 106       /* an allocation failed; nothing was changed */
 } onebitResult_t;
@@ -509,7 +509,8 @@ typedef struct {
   uint32_t exchanges;       /* exchanges per call: 1 (small tensors) or 2 */
   uint32_t segments;        /* pieces of a chunk that travel on their own */
   uint64_t wire_bytes;      /* bytes a call makes this rank send, headers included (exact) */
-  uint64_t is_detached;     /* 1 once its communicator was destroyed */
+  uint64_t is_detached;     /* 1 while its communicator is destroyed and it is bound to no other */
+  uint64_t lost_elements; /* of the server residual, whose rank was gone at a rebind: they are 0 */
 } onebitCompressorStats_t;
 
 /**
@@ -558,6 +559,44 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  * Thread safety: one thread at a time per compressor.
  */
 ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
+
+/**
+ * Takes a compressor over to another communicator, made of ranks of its own (onebitCommShrink,
+ * onebitCommSplit), with its residuals. Collective over `newcomm`: each rank calls it for its
+ * compressor of the same tensor, whether or not the old communicator was destroyed.
+ *
+ * If the last call failed on some ranks and succeeded on others, the epochs of these differ by one:
+ * all take the highest. Ranks that roll forward have no output of that call, so results of
+ * `source` have to be given to them, e.g. by onebitBroadcast of the parameters.
+ *
+ * Worker residuals stay with their ranks. The server residual is cut anew among the ranks; the
+ * parts of ranks that are gone become 0 and are counted in lost_elements. (With one exchange every
+ * rank has all of it, and nothing is lost. The worker residual of a rank that is gone is gone in
+ * any case.) For onebitSum the server residual is multiplied by the old number of ranks over the
+ * new one, so that as much is pending as was. It sends about what a dense allreduce of `count`
+ * elements does, in calls that the stats of `newcomm` count, and needs up to 8 MiB of memory
+ * besides the new server residual.
+ *
+ * @param compressor stays as it is after an error, and can be rebound again, to `newcomm` or, if
+ * that has failed, to its successor.
+ * @param newcomm    in order.
+ * @param source     receives a rank of `newcomm` that has the newest results, the same on every
+ *                   rank; not NULL.
+ * @return onebitInvalidArgument  a NULL argument, or another compressor of `newcomm` has its
+ *                                tensorId.
+ * @return onebitMismatch         the ranks' compressors differ, are not of the same communicator,
+ *                                or have committed different calls (e.g. after a Reset of some);
+ * the text shows both sides. `newcomm` stays usable.
+ * @return onebitRemoteError      another rank could not take part, or failed; the text has its
+ * cause.
+ * @return onebitOutOfMemory      not enough memory; nothing was changed, `newcomm` stays usable.
+ * @return onebitTimeout          a rank did not come within ONEBIT_CONNECT_TIMEOUT_MS.
+ *
+ * Other errors are those of onebitAllReduce. Thread safety: one thread at a time per `newcomm` and
+ * per `compressor`.
+ */
+ONEBIT_API onebitResult_t onebitCompressorRebind(onebitCompressor_t compressor,
+                                                 onebitComm_t newcomm, int* source);
 
 /**
  * Replaces the mask. Residuals of elements that leave are dropped at the next call.

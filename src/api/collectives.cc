@@ -96,8 +96,8 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
   const onebitComm_t owner = handle.id.comm();
   if (owner == nullptr) {
     return Error(Code::kDetached,
-                 "compressor of tensor {}: its communicator was destroyed; make a compressor for "
-                 "another one",
+                 "compressor of tensor {}: its communicator was destroyed; take it over to "
+                 "another one by onebitCompressorRebind",
                  config.tensor_id);
   }
   if (owner != comm) {

@@ -3,6 +3,7 @@
 // Compressors of the C API.
 #include "api/compressor_config.h"
 #include "api/handles.h"
+#include "collectives/rebind.h"
 
 using onebit::Code;
 using onebit::CompressorUse;
@@ -57,6 +58,29 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   return OkStatus();
 }
 
+// The id of the compressor's tensor on its new communicator.
+Result<TensorIdUse> BeginTensorId(onebitComm_t comm, uint32_t id) {
+  auto use = TensorIdUse::Begin(comm->link, id);
+  if (use.ok()) comm->comm->SkipTensor(id);
+  return use;
+}
+
+Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
+  if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  if (comm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
+  if (source == nullptr) return Error(Code::kInvalidArgument, "source is NULL");
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse in_use, CompressorUse::Begin(compressor));
+  ONEBIT_TRY(comm->comm->Enter());
+  const onebit::CommUse use(*comm->comm);
+  // The other ranks are told what keeps this one from it, or they would wait.
+  auto id = BeginTensorId(comm, compressor->planned.compressor.config().tensor_id);
+  ONEBIT_ASSIGN_OR_RETURN(const int newest, onebit::Rebind(*comm->comm, comm->engine,
+                                                           &compressor->planned, id.status()));
+  compressor->id = std::move(id).value();
+  *source = newest;
+  return OkStatus();
+}
+
 }  // namespace
 
 onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor, onebitComm_t comm,
@@ -83,6 +107,11 @@ onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
     compressor->planned.compressor.Reset();
     return OkStatus();
   });
+}
+
+onebitResult_t onebitCompressorRebind(onebitCompressor_t compressor, onebitComm_t newcomm,
+                                      int* source) {
+  return Guard([&] { return Rebind(compressor, newcomm, source); });
 }
 
 onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint8_t* mask) {
@@ -113,6 +142,7 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
         .segments = plan.segments(),
         .wire_bytes = plan.wire_bytes,
         .is_detached = compressor->id.comm() == nullptr ? uint64_t{1} : 0,
+        .lost_elements = state.lost_elements(),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

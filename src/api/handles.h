@@ -32,7 +32,11 @@ class TensorIdUse {
  public:
   static Result<TensorIdUse> Begin(std::shared_ptr<CommLink> link, uint32_t id);
   TensorIdUse(TensorIdUse&&) noexcept = default;
-  TensorIdUse& operator=(TensorIdUse&&) = delete;
+  TensorIdUse& operator=(TensorIdUse&& other) noexcept {
+    std::swap(link_, other.link_);
+    std::swap(id_, other.id_);
+    return *this;
+  }
   ~TensorIdUse();
 
   onebitComm_s* comm() const { return link_->comm.load(std::memory_order_acquire); }

@@ -47,6 +47,10 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
   };
 }
 
+PlanKey DenseKey(size_t count, kernels::DataType type) {
+  return {.collective = Collective::kAllReduce, .type = type, .count = count};
+}
+
 // Of the first such call of a tensor; the stats count the others. The call is over: a line that
 // cannot be written is no error of it.
 void TellNonfinite(int rank, const CallDescriptor& call) noexcept {
@@ -61,15 +65,32 @@ void TellNonfinite(int rank, const CallDescriptor& call) noexcept {
 }  // namespace
 
 Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
+  ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
+  config.server_elements = binding.server_elements;
+  ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
+  return PlannedCompressor{std::move(compressor), std::move(binding.plan), comm_.id()};
+}
+
+Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& config) {
   const auto ranks = static_cast<uint32_t>(comm_.ranks());
   const bool is_one_exchange = UsesOneExchange(config.count, ranks, comm_.options());
   auto plan = PlanFor(KeyOf(config, is_one_exchange));
-  config.server_elements =
+  ONEBIT_TRY(ReservePackets(*plan));
+  const size_t served =
       is_one_exchange ? config.count
                       : ChunksOf(plan->key, ranks).Chunk(static_cast<size_t>(comm_.rank())).count;
-  ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
-  ONEBIT_TRY(ReservePackets(*plan));
-  return PlannedCompressor{std::move(compressor), std::move(plan)};
+  return NewBinding{std::move(plan), served};
+}
+
+Status Engine::ReserveSum(size_t count, kernels::DataType type) {
+  return ReservePackets(*PlanFor(DenseKey(count, type)));
+}
+
+Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
+  const auto plan = PlanFor(DenseKey(count, type));
+  CallDescriptor descriptor = DescriptorOf(plan->key);
+  descriptor.op = ReduceOp::kSum;
+  return Run(*plan, descriptor, {values, values, count, type}, nullptr);
 }
 
 Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor) {
@@ -91,8 +112,7 @@ Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor*
     }
     return Run(plan, descriptor, buffers, compressor);
   }
-  const auto plan =
-      PlanFor({.collective = Collective::kAllReduce, .type = buffers.type, .count = buffers.count});
+  const auto plan = PlanFor(DenseKey(buffers.count, buffers.type));
   CallDescriptor descriptor = DescriptorOf(plan->key);
   descriptor.op = op;
   return Run(*plan, descriptor, buffers, nullptr);
@@ -179,6 +199,7 @@ Status Engine::RunNumbered(const Plan& plan, const CallDescriptor& descriptor,
     state->set_op(descriptor.op);
     // For one rank the result is the input: there is nothing to commit.
     if (plan.ranks > 1) state->Commit();
+    compressor->prepared.reset();  // it went its own way
   }
   return OkStatus();
 }

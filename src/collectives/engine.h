@@ -9,18 +9,13 @@
 #include "base/aligned_buffer.h"
 #include "collectives/host_executor.h"
 #include "collectives/plan.h"
+#include "collectives/planned_compressor.h"
 #include "comm/comm.h"
-#include "compressor/compressor.h"
 
 namespace onebit {
 
-// A compressor together with the plan of its calls.
-struct PlannedCompressor {
-  Compressor compressor;
-  std::shared_ptr<const Plan> plan;
-};
-
-// The collectives enter the communicator themselves; for CreateCompressor the caller acquires it.
+// The collectives enter the communicator themselves; for what else there is the caller acquires or
+// enters it.
 class Engine {
  public:
   // `comm` must outlive the engine.
@@ -28,6 +23,18 @@ class Engine {
 
   // Completes `config` (server_elements) and makes a compressor for this communicator.
   Result<PlannedCompressor> CreateCompressor(Compressor::Config config);
+  // What a compressor of this configuration gets here: its plan, with room for its packets, and
+  // the length of its server residual.
+  struct NewBinding {
+    std::shared_ptr<const Plan> plan;
+    size_t server_elements = 0;
+  };
+  Result<NewBinding> PlanCompressor(const Compressor::Config& config);
+
+  // Dense sum in place, in exact arithmetic where all but one rank have zeros; ReserveSum takes the
+  // memory for it.
+  Status ReserveSum(size_t count, kernels::DataType type);
+  Status Sum(void* values, size_t count, kernels::DataType type);
 
   struct Buffers {
     const void* input = nullptr;

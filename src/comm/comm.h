@@ -4,6 +4,7 @@
 // no collective.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -138,6 +139,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // Default tensor id of the next compressor, and its advance once one was created.
   uint32_t next_tensor_id() const { return next_tensor_id_; }
   void CountTensor() { ++next_tensor_id_; }
+  // No later compressor gets this id by default.
+  void SkipTensor(uint32_t id) { next_tensor_id_ = std::max(next_tensor_id_, id + 1); }
 
   // True as soon as the communicator is to stop, whoever caused it. Cheap.
   bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }

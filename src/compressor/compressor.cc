@@ -10,18 +10,15 @@ Result<Compressor> Compressor::Create(const Config& config) {
   Compressor compressor;
   compressor.config_ = config;
   if (config.kind != CodecKind::kEf) return compressor;
-  const size_t element_bytes = kernels::BytesOf(config.residual_type);
   // Buffers are never empty, so that a null pointer always means "this mode has none".
-  const size_t worker_bytes = std::max<size_t>(config.count, 1) * element_bytes;
-  const size_t server_bytes = std::max<size_t>(config.server_elements, 1) * element_bytes;
-  const int generations = config.is_transactional ? 2 : 1;
-  for (int generation = 0; generation < generations; ++generation) {
+  const size_t bytes = std::max<size_t>(config.count, 1) * kernels::BytesOf(config.residual_type);
+  for (int generation = 0; generation < (config.is_transactional ? 2 : 1); ++generation) {
     ONEBIT_ASSIGN_OR_RETURN(compressor.worker_[generation],
-                            AlignedBuffer::Create(worker_bytes, "a worker residual"));
-    if (!config.has_server_residual) continue;
-    ONEBIT_ASSIGN_OR_RETURN(compressor.server_[generation],
-                            AlignedBuffer::Create(server_bytes, "a server residual"));
+                            AlignedBuffer::Create(bytes, "a worker residual"));
   }
+  ONEBIT_ASSIGN_OR_RETURN(ServerResidual server,
+                          compressor.NewServerResidual(config.server_elements));
+  compressor.ReplaceServer(std::move(server), 0);
   return compressor;
 }
 
@@ -42,6 +39,7 @@ void Compressor::SetMask(const uint8_t* mask) {
 
 void Compressor::Commit() {
   generation_ = next();
+  has_failed_call_ = false;
   ++age_;
   ++epoch_;
 }
@@ -49,9 +47,11 @@ void Compressor::Commit() {
 void Compressor::DiscardNonfinite() {
   ++nonfinite_calls_;
   DiscardFailed();
+  has_failed_call_ = false;  // nobody commits such a call
 }
 
 void Compressor::DiscardFailed() {
+  has_failed_call_ = true;
   if (config_.is_transactional || config_.kind != CodecKind::kEf) return;
   ClearResiduals();
   ++residual_resets_;
@@ -59,6 +59,7 @@ void Compressor::DiscardFailed() {
 
 void Compressor::Reset() {
   op_.reset();
+  has_failed_call_ = false;
   if (age_ == 0) return;
   if (config_.kind == CodecKind::kEf) ++residual_resets_;
   ClearResiduals();
@@ -68,6 +69,24 @@ void Compressor::ClearResiduals() {
   worker_[generation_].Clear();
   server_[generation_].Clear();
   age_ = 0;
+}
+
+Result<Compressor::ServerResidual> Compressor::NewServerResidual(size_t elements) const {
+  ServerResidual residual{.elements = elements, .generations = {}};
+  if (!has_server_residual()) return residual;
+  const size_t bytes = std::max<size_t>(elements, 1) * kernels::BytesOf(config_.residual_type);
+  for (int generation = 0; generation < (config_.is_transactional ? 2 : 1); ++generation) {
+    ONEBIT_ASSIGN_OR_RETURN(residual.generations[generation],
+                            AlignedBuffer::Create(bytes, "a server residual"));
+  }
+  return residual;
+}
+
+void Compressor::ReplaceServer(ServerResidual residual, uint64_t lost_elements) {
+  server_[generation_] = std::move(residual.generations[0]);
+  server_[generation_ ^ 1] = std::move(residual.generations[1]);
+  config_.server_elements = residual.elements;
+  lost_elements_ += lost_elements;
 }
 
 size_t Compressor::residual_bytes() const {

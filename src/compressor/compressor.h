@@ -38,6 +38,9 @@ class Compressor {
   static Result<Compressor> Create(const Config& config);
 
   const Config& config() const { return config_; }
+  bool has_server_residual() const {
+    return config_.kind == CodecKind::kEf && config_.has_server_residual;
+  }
 
   // Residual of element `element` (server: relative to the served range) as a call reads and writes
   // it; null when the mode has none.
@@ -63,6 +66,27 @@ class Compressor {
   // Zero residuals, any op.
   void Reset();
 
+  // For another communicator. What a call wrote that failed here counts if another rank committed
+  // it: before anybody could, every rank had written its new generation.
+  bool can_roll_forward() const { return has_failed_call_ && config_.is_transactional; }
+  void RollForward() { Commit(); }
+  // A server residual of another length, zero, in as many generations as the present one.
+  struct ServerResidual {
+    size_t elements = 0;
+    AlignedBuffer generations[2];
+  };
+  Result<ServerResidual> NewServerResidual(size_t elements) const;
+  // The current generation becomes that of `residual` with index 0. `lost_elements` of the former
+  // one went down with their rank.
+  void ReplaceServer(ServerResidual residual, uint64_t lost_elements);
+  // What all ranks agree on at that moment.
+  void Resume(uint64_t epoch, uint64_t commits_since_zero, std::optional<ReduceOp> op) {
+    epoch_ = epoch;
+    age_ = commits_since_zero;
+    op_ = op;
+    has_failed_call_ = false;
+  }
+
   // The op of the first call binds the later ones: residuals of a sum and of a mean differ by n.
   std::optional<ReduceOp> op() const { return op_; }
   void set_op(ReduceOp op) { op_ = op; }
@@ -71,7 +95,9 @@ class Compressor {
   // 255: what replicas of a server residual compare.
   uint8_t age() const { return age_ == 0 ? 0 : static_cast<uint8_t>(1 + (age_ - 1) % 255); }
 
+  uint64_t commits_since_zero() const { return age_; }
   uint64_t epoch() const { return epoch_; }
+  uint64_t lost_elements() const { return lost_elements_; }
   uint64_t nonfinite_calls() const { return nonfinite_calls_; }
   uint64_t residual_resets() const { return residual_resets_; }
   size_t residual_bytes() const;
@@ -95,6 +121,8 @@ class Compressor {
   uint64_t epoch_ = 0;
   uint64_t nonfinite_calls_ = 0;
   uint64_t residual_resets_ = 0;
+  uint64_t lost_elements_ = 0;
+  bool has_failed_call_ = false;  // the last one; its generation may still be rolled forward to
 };
 
 }  // namespace onebit

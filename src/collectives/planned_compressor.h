@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A compressor together with the communicator it was made for: the plan of its calls there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "collectives/plan.h"
+#include "compressor/compressor.h"
+
+namespace onebit {
+
+// Everything that a rebind changes, ready to be put in place by moves alone.
+struct PreparedRebind {
+  uint32_t comm_id = 0;
+  std::shared_ptr<const Plan> plan;
+  bool rolls_forward = false;
+  Compressor::ServerResidual server;
+  uint64_t lost_elements = 0;
+  uint64_t epoch = 0;
+  uint64_t commits_since_zero = 0;
+  std::optional<ReduceOp> op;
+};
+
+struct PlannedCompressor {
+  Compressor compressor;
+  std::shared_ptr<const Plan> plan;
+  uint32_t comm_id = 0;
+  // A rebind that this rank does not know to have succeeded, because the last word of it failed.
+  // Other ranks may have gone over; then the next rebind begins from there.
+  std::optional<PreparedRebind> prepared = {};
+
+  // Where this rank's part of the server residual lies in the tensor.
+  ElementRange ServedRange() const;
+  void Apply(PreparedRebind prepared_rebind);
+};
+
+}  // namespace onebit

@@ -1,0 +1,364 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// How a compressor goes over to another communicator.
+//
+//   1. Accounts. Every rank tells what its compressor is and how many calls it has committed. If
+//   the
+//      last call failed on some ranks and was committed on others, epochs differ by one. Whoever
+//      committed it had a packet of everybody, so every rank has written the whole of its own new
+//      generation and can roll forward to it.
+//   2. Worker residuals belong to a rank, not to a communicator: they stay. Server residuals belong
+//      to chunks, and there is another number of these now: a dense sum, in which every rank
+//      contributes the elements it served, brings all of them to every rank, which keeps those it
+//      will serve. What nobody contributes is zero: it went down with its rank.
+//      With one exchange every rank serves all elements. There the newest rank alone contributes,
+//      because a rank that rolls forward may lack the packets to have its replica up to date.
+//   3. Last word. Only when every rank has everything in place does anyone go over. A rank that
+//      does not hear the last word keeps what it prepared, for the others may have heard it.
+#include "collectives/rebind.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+
+#include "collectives/algorithms.h"
+#include "kernels/reference/elements.h"
+
+namespace onebit {
+
+// A sum of fixed size at a time, so that memory does not grow with the tensor.
+constexpr size_t kPieceElements = size_t{1} << 20;
+constexpr std::string_view kWhat = "rebinding a compressor";
+constexpr std::string_view kLastWord = "ending the rebind of a compressor";
+constexpr uint8_t kNoOp = 0xff;
+
+ElementRange PlannedCompressor::ServedRange() const {
+  if (plan->key.is_one_exchange) return {0, plan->key.count};
+  return ChunksOf(plan->key, plan->ranks).Chunk(plan->rank);
+}
+
+void PlannedCompressor::Apply(PreparedRebind next) {
+  if (next.rolls_forward) compressor.RollForward();
+  if (compressor.has_server_residual()) {
+    compressor.ReplaceServer(std::move(next.server), next.lost_elements);
+  }
+  compressor.Resume(next.epoch, next.commits_since_zero, next.op);
+  plan = std::move(next.plan);
+  comm_id = next.comm_id;
+  prepared.reset();
+}
+
+namespace {
+
+// What a compressor is bound to, or would be after its prepared rebind.
+struct Binding {
+  uint32_t comm_id = 0;
+  uint32_t rank = 0;
+  uint32_t ranks = 0;
+  bool is_one_exchange = false;
+  bool can_roll_forward = false;
+  uint64_t epoch = 0;
+  uint64_t commits_since_zero = 0;
+  std::optional<ReduceOp> op;
+};
+
+// What a rank tells the others.
+struct Account {
+  std::string obstacle;
+  AgreedValues values;
+  Binding binding;
+  std::optional<Binding> prepared;
+};
+
+Binding BindingOf(const PlannedCompressor& planned) {
+  const Compressor& state = planned.compressor;
+  return {.comm_id = planned.comm_id,
+          .rank = planned.plan->rank,
+          .ranks = planned.plan->ranks,
+          .is_one_exchange = planned.plan->key.is_one_exchange,
+          .can_roll_forward = state.can_roll_forward(),
+          .epoch = state.epoch(),
+          .commits_since_zero = state.commits_since_zero(),
+          .op = state.op()};
+}
+
+Binding BindingOf(const PreparedRebind& prepared) {
+  return {.comm_id = prepared.comm_id,
+          .rank = prepared.plan->rank,
+          .ranks = prepared.plan->ranks,
+          .is_one_exchange = prepared.plan->key.is_one_exchange,
+          .can_roll_forward = false,
+          .epoch = prepared.epoch,
+          .commits_since_zero = prepared.commits_since_zero,
+          .op = prepared.op};
+}
+
+// Everything that must be equal, under the names that the user knows.
+AgreedValues ValuesOf(const Compressor& compressor) {
+  const Compressor::Config& config = compressor.config();
+  const auto number = [](uint64_t value) { return Format("{}", value); };
+  return {
+      {"the tensorId of the compressor", number(config.tensor_id)},
+      {"the count of the compressor", number(config.count)},
+      {"the datatype of the compressor", NameOf(config.type)},
+      {"the mode of the compressor", config.kind == CodecKind::kEf ? "ef" : "sign"},
+      {"the scaleRule of the compressor", number(static_cast<uint64_t>(config.rule))},
+      {"the block of the compressor", number(config.block)},
+      {"the residualType of the compressor", NameOf(config.residual_type)},
+      {"transactional of the compressor", number(config.is_transactional)},
+      {"the chunkAlignment of the compressor", number(config.chunk_alignment)},
+      {"the serverResidual of the compressor", number(config.has_server_residual)},
+      {"the mask of the compressor", number(compressor.mask_digest())},
+  };
+}
+
+void Append(const Binding& binding, ByteWriter* writer) {
+  writer->Integer(binding.comm_id)
+      .Integer(binding.rank)
+      .Integer(binding.ranks)
+      .Integer(static_cast<uint8_t>(binding.is_one_exchange))
+      .Integer(static_cast<uint8_t>(binding.can_roll_forward))
+      .Integer(binding.epoch)
+      .Integer(binding.commits_since_zero)
+      .Integer(binding.op ? static_cast<uint8_t>(*binding.op) : kNoOp);
+}
+
+Binding ReadBinding(ByteReader* reader) {
+  Binding binding;
+  binding.comm_id = reader->Integer<uint32_t>();
+  binding.rank = reader->Integer<uint32_t>();
+  binding.ranks = reader->Integer<uint32_t>();
+  binding.is_one_exchange = reader->Integer<uint8_t>() != 0;
+  binding.can_roll_forward = reader->Integer<uint8_t>() != 0;
+  binding.epoch = reader->Integer<uint64_t>();
+  binding.commits_since_zero = reader->Integer<uint64_t>();
+  const auto op = reader->Integer<uint8_t>();
+  if (op != kNoOp) binding.op = static_cast<ReduceOp>(op);
+  return binding;
+}
+
+Bytes Encode(const Account& account) {
+  ByteWriter writer;
+  writer.Text(account.obstacle);
+  onebit::Append(account.values, &writer);
+  Append(account.binding, &writer);
+  writer.Integer(static_cast<uint8_t>(account.prepared.has_value()));
+  if (account.prepared) Append(*account.prepared, &writer);
+  return writer.Take();
+}
+
+Account DecodeAccount(const Bytes& bytes) {
+  ByteReader reader(bytes);
+  Account account;
+  account.obstacle = reader.Text();
+  account.values = ReadAgreed(&reader);
+  account.binding = ReadBinding(&reader);
+  if (reader.Integer<uint8_t>() != 0) account.prepared = ReadBinding(&reader);
+  return account;
+}
+
+Deadline DeadlineOf(const Comm& comm) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::milliseconds(comm.options().regroup_timeout_ms);
+}
+
+// One rebind on one rank.
+class Rebinding {
+ public:
+  Rebinding(Comm& comm, Engine& engine, PlannedCompressor* planned)
+      : comm_(comm), engine_(engine), planned_(*planned) {}
+
+  Result<int> Run(Status obstacle) {
+    PreparedRebind next;
+    if (obstacle.ok()) obstacle = Reserve(&next);
+    ONEBIT_TRY(Gather(obstacle));
+    ONEBIT_TRY(ChooseOrigin());
+    ONEBIT_TRY(AgreeOnEpoch(&next));
+    if (compressor().has_server_residual()) ONEBIT_TRY(Recut(&next));
+    // From here on another rank may have gone over although this one hears an error.
+    planned_.prepared = std::move(next);
+    ONEBIT_TRY(comm_.Gather({}, DeadlineOf(comm_), kLastWord).status());
+    planned_.Apply(*std::exchange(planned_.prepared, std::nullopt));
+    return source_;
+  }
+
+ private:
+  Compressor& compressor() { return planned_.compressor; }
+  const Binding& origin(size_t rank) const { return origins_[rank]; }
+
+  // Everything that can fail for want of memory.
+  Status Reserve(PreparedRebind* next) {
+    ONEBIT_ASSIGN_OR_RETURN(Engine::NewBinding binding,
+                            engine_.PlanCompressor(compressor().config()));
+    next->comm_id = comm_.id();
+    next->plan = std::move(binding.plan);
+    ONEBIT_ASSIGN_OR_RETURN(next->server, compressor().NewServerResidual(binding.server_elements));
+    if (!compressor().has_server_residual()) return OkStatus();
+    const size_t most = std::min(compressor().config().count, kPieceElements);
+    ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * element_bytes(), "a rebind"));
+    return engine_.ReserveSum(most, compressor().config().residual_type);
+  }
+
+  Status Gather(const Status& obstacle) {
+    Account mine{.obstacle = obstacle.text(),
+                 .values = ValuesOf(compressor()),
+                 .binding = BindingOf(planned_),
+                 .prepared = {}};
+    if (planned_.prepared) mine.prepared = BindingOf(*planned_.prepared);
+    ONEBIT_ASSIGN_OR_RETURN(const auto contents,
+                            comm_.Gather(Encode(mine), DeadlineOf(comm_), kWhat));
+    if (!obstacle.ok()) return obstacle;
+    std::vector<AgreedValues> values;
+    for (size_t rank = 0; rank < contents.size(); ++rank) {
+      accounts_.push_back(DecodeAccount(contents[rank]));
+      values.push_back(accounts_.back().values);
+      const std::string& other = accounts_.back().obstacle;
+      if (other.empty()) continue;
+      return Error(Code::kRemoteError, "rank {}: rank {} cannot rebind its compressor: {}",
+                   comm_.rank(), rank, other);
+    }
+    return CompareAgreed(values);
+  }
+
+  // The communicator that all ranks come from. If a former rebind had its last word on some ranks
+  // only, the others go over now.
+  Status ChooseOrigin() {
+    const auto comes_from = [](const Account& account, uint32_t comm_id) {
+      return account.binding.comm_id == comm_id ||
+             (account.prepared && account.prepared->comm_id == comm_id);
+    };
+    for (const Account& candidate : accounts_) {
+      const uint32_t comm_id = candidate.binding.comm_id;
+      if (!std::ranges::all_of(accounts_, [&](const Account& a) { return comes_from(a, comm_id); }))
+        continue;
+      for (const Account& account : accounts_) {
+        const bool is_there = account.binding.comm_id == comm_id;
+        origins_.push_back(is_there ? account.binding : *account.prepared);
+      }
+      if (planned_.comm_id != comm_id) {
+        planned_.Apply(*std::exchange(planned_.prepared, std::nullopt));
+      }
+      return CheckOrigins();
+    }
+    return Error(Code::kMismatch,
+                 "rank {}: compressor of tensor {}: the ranks' compressors were not made for the "
+                 "same communicator, so their residuals do not belong together; make new ones",
+                 comm_.rank(), compressor().config().tensor_id);
+  }
+
+  Status CheckOrigins() const {
+    for (size_t a = 0; a < origins_.size(); ++a) {
+      for (size_t b = a + 1; b < origins_.size(); ++b) {
+        if (origin(a).rank != origin(b).rank) continue;
+        return Error(Code::kMismatch,
+                     "rank {}: ranks {} and {} both rebind the compressor of former rank {}",
+                     comm_.rank(), a, b, origin(a).rank);
+      }
+    }
+    return OkStatus();
+  }
+
+  Status AgreeOnEpoch(PreparedRebind* next) {
+    const auto by_epoch = [](const Binding& a, const Binding& b) { return a.epoch < b.epoch; };
+    const auto newest = std::ranges::max_element(origins_, by_epoch);  // the first of several
+    const auto oldest = std::ranges::min_element(origins_, by_epoch);
+    source_ = static_cast<int>(newest - origins_.begin());
+    const bool has_history = newest->epoch - oldest->epoch <= 1;
+    for (size_t rank = 0; rank < origins_.size(); ++rank) {
+      const bool is_behind = origin(rank).epoch < newest->epoch;
+      const bool can_follow = origin(rank).can_roll_forward || !NeedsGeneration();
+      if (has_history && (!is_behind || can_follow)) continue;
+      return Error(Code::kMismatch,
+                   "rank {}: compressor of tensor {}: rank {} has committed {} calls, rank {} {}: "
+                   "residuals of different calls do not belong together; reset or make new ones",
+                   comm_.rank(), compressor().config().tensor_id, source_, newest->epoch, rank,
+                   origin(rank).epoch);
+    }
+    const bool is_behind = origin(static_cast<size_t>(comm_.rank())).epoch < newest->epoch;
+    next->rolls_forward = is_behind && NeedsGeneration();
+    next->epoch = newest->epoch;
+    next->commits_since_zero = newest->commits_since_zero;
+    next->op = newest->op;
+    return OkStatus();
+  }
+
+  // Only a second generation can be rolled forward to. Without one the call that failed has cost
+  // the residuals anyway.
+  bool NeedsGeneration() {
+    const Compressor::Config& config = compressor().config();
+    return config.kind == CodecKind::kEf && config.is_transactional;
+  }
+
+  Status Recut(PreparedRebind* next) {
+    const size_t count = compressor().config().count;
+    const bool was_one_exchange = origin(0).is_one_exchange;
+    const bool contributes = !was_one_exchange || comm_.rank() == source_;
+    const ElementRange former = contributes ? planned_.ServedRange() : ElementRange{};
+    const std::byte* from =
+        next->rolls_forward ? compressor().server_out(0) : compressor().server_in(0);
+    const PlannedCompressor target{.compressor = {}, .plan = next->plan};
+    const ElementRange kept = target.ServedRange();
+    for (size_t begin = 0; begin < count; begin += kPieceElements) {
+      const ElementRange piece{begin, std::min(kPieceElements, count - begin)};
+      std::memset(piece_.data(), 0, piece.count * element_bytes());
+      Copy(from, former, piece_.data(), piece);
+      ONEBIT_TRY(engine_.Sum(piece_.data(), piece.count, compressor().config().residual_type));
+      Copy(piece_.data(), piece, next->server.generations[0].data(), kept);
+    }
+    Rescale(*next);
+    next->lost_elements = was_one_exchange || next->commits_since_zero == 0 ? 0 : Missing(count);
+    return OkStatus();
+  }
+
+  // What two ranges of the tensor have in common.
+  void Copy(const std::byte* from, ElementRange source, std::byte* to, ElementRange target) const {
+    const size_t begin = std::max(source.begin, target.begin);
+    const size_t end = std::min(source.end(), target.end());
+    if (begin >= end) return;
+    std::memcpy(to + (begin - target.begin) * element_bytes(),
+                from + (begin - source.begin) * element_bytes(), (end - begin) * element_bytes());
+  }
+
+  // A server residual is in units of the mean. The result of a sum has n times that, and n changes.
+  void Rescale(PreparedRebind& next) const {
+    const uint32_t former_ranks = origin(0).ranks;
+    if (next.op != ReduceOp::kSum || former_ranks == next.plan->ranks) return;
+    const float factor = static_cast<float>(former_ranks) / static_cast<float>(next.plan->ranks);
+    const kernels::DataType type = planned_.compressor.config().residual_type;
+    std::byte* values = next.server.generations[0].data();
+    for (size_t i = 0; i < next.server.elements; ++i) {
+      const float value = kernels::reference::LoadElement(values, type, i);
+      kernels::reference::StoreElement(value * factor, type, i, values);
+    }
+  }
+
+  // Elements whose server is not among the ranks any more.
+  uint64_t Missing(size_t count) const {
+    uint64_t left = count;
+    const Partition chunks = ChunksOf(planned_.plan->key, origin(0).ranks);
+    for (const Binding& binding : origins_) left -= chunks.Chunk(binding.rank).count;
+    return left;
+  }
+
+  size_t element_bytes() const {
+    return kernels::BytesOf(planned_.compressor.config().residual_type);
+  }
+
+  Comm& comm_;
+  Engine& engine_;
+  PlannedCompressor& planned_;
+  AlignedBuffer piece_;
+  std::vector<Account> accounts_;  // by rank
+  std::vector<Binding> origins_;   // by rank
+  int source_ = 0;
+};
+
+}  // namespace
+
+Result<int> Rebind(Comm& comm, Engine& engine, PlannedCompressor* compressor,
+                   const Status& obstacle) {
+  return Rebinding(comm, engine, compressor).Run(obstacle);
+}
+
+}  // namespace onebit
