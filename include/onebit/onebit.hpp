@@ -70,6 +70,29 @@ using UniqueCompressor = std::unique_ptr<onebitCompressor_s, CompressorDeleter>;
   return result;
 }
 
+/// onebitCommSplit; `newcomm` is written only on success, null for ONEBIT_SPLIT_NOCOLOR.
+[[nodiscard]] inline onebitResult_t SplitComm(UniqueComm& newcomm, onebitComm_t comm, int color,
+                                              int key,
+                                              const onebitConfig_t* config = nullptr) noexcept {
+  onebitComm_t handle = nullptr;
+  const onebitResult_t result = onebitCommSplit(comm, color, key, &handle, config);
+  if (result == onebitSuccess) newcomm.reset(handle);
+  return result;
+}
+
+/// onebitCommShrink with ONEBIT_SHRINK_ABORT: what is left of `comm`, without the ranks `excluded`
+/// or, if there are none, the one that is lost. `newcomm` is written only on success.
+[[nodiscard]] inline onebitResult_t ShrinkComm(UniqueComm& newcomm, onebitComm_t comm,
+                                               std::span<const int> excluded = {},
+                                               const onebitConfig_t* config = nullptr) noexcept {
+  onebitComm_t handle = nullptr;
+  const onebitResult_t result =
+      onebitCommShrink(comm, excluded.data(), static_cast<int>(excluded.size()), &handle, config,
+                       ONEBIT_SHRINK_ABORT);
+  if (result == onebitSuccess) newcomm.reset(handle);
+  return result;
+}
+
 /// onebitCompressorCreate; `compressor` is written only on success.
 [[nodiscard]] inline onebitResult_t MakeCompressor(
     UniqueCompressor& compressor, onebitComm_t comm, std::size_t count, onebitDataType_t datatype,

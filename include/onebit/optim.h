@@ -166,7 +166,8 @@ typedef struct {
  * ranks create in the same order, or set its tensorId.
  *
  * @param optimizer  receives the handle; not NULL. Written only on success.
- * @param comm       its ranks take part in every step; must not be destroyed before the last.
+ * @param comm       its ranks take part in every step; must not be destroyed before the last, or
+ *                   before the optimizer was rebound.
  * @param count      parameters; may be 0.
  * @param parameters fp32, `count` elements, updated in place by every step. Owned by the caller,
  *                   must outlive the optimizer, and must hold the same bytes on every rank (see
@@ -244,6 +245,33 @@ ONEBIT_API onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void*
                                               onebitDataType_t datatype, double learning_rate,
                                               double grad_scale, double max_grad_norm,
                                               onebitStepResult_t* result, onebitStream_t stream);
+
+/**
+ * Takes an optimizer over to another communicator of ranks of its own, with all of its state: how
+ * training goes on after a rank was lost (onebitCommShrink). Collective over `newcomm`: each rank
+ * calls it for its part of the same optimizer, whether or not the old communicator was destroyed.
+ *
+ * A step that failed on some ranks may have happened on others, which are one ahead. Then all get
+ * parameters, parameter copy, m, v and the step number of a rank that is ahead, and it is for the
+ * trainer to see that all go on with the same step: the stats have its number. Residuals go over
+ * as by onebitCompressorRebind; what belonged to ranks that are gone is lost.
+ *
+ * @param newcomm in order. Compressors of its own must not have the optimizer's tensor ids.
+ * @param source  receives the rank of `newcomm` whose state all ranks have now; not NULL. Written
+ *                only on success.
+ * @return onebitInvalidArgument  a NULL argument.
+ * @return onebitInvalidUsage     another call is using the optimizer.
+ * @return onebitMismatch         the ranks' optimizers are not of the same training.
+ * @return onebitRemoteError      another rank failed; or the only rank that was ahead was lost
+ * while the others took its state: then only a checkpoint helps.
+ * @return other errors of onebitCompressorRebind and onebitBroadcast. Call it again, on the
+ *         successor of `newcomm` if that has failed; until then steps are refused where state was
+ *         half taken over.
+ *
+ * Thread safety: one thread at a time per optimizer and per `newcomm`.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerRebind(onebitOptimizer_t optimizer, onebitComm_t newcomm,
+                                                int* source);
 
 /**
  * Counters and facts.

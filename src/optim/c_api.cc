@@ -134,6 +134,16 @@ Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datat
   return OkStatus();
 }
 
+Status Rebind(onebitOptimizer_t optimizer, onebitComm_t newcomm, int* source) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(newcomm, "newcomm"));
+  ONEBIT_TRY(CheckNotNull(source, "source"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_ASSIGN_OR_RETURN(*source, optimizer->adam->Rebind(newcomm));
+  return OkStatus();
+}
+
 Status GetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(stats, "stats"));
@@ -183,6 +193,11 @@ onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void* gradients,
     return onebit::optim::Step(optimizer, gradients, datatype, learning_rate, grad_scale,
                                max_grad_norm, result, stream);
   });
+}
+
+onebitResult_t onebitOptimizerRebind(onebitOptimizer_t optimizer, onebitComm_t newcomm,
+                                     int* source) {
+  return Guard([&] { return onebit::optim::Rebind(optimizer, newcomm, source); });
 }
 
 onebitResult_t onebitOptimizerGetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {

@@ -119,6 +119,11 @@ OneBitAdam::~OneBitAdam() {
 
 Status OneBitAdam::Step(const StepInput& input, StepOutcome* outcome) {
   ONEBIT_TRY(CheckComm());
+  if (is_torn_) {
+    return Error(Code::kInvalidUsage,
+                 "the optimizer's state was left half taken over by onebitOptimizerRebind: call it "
+                 "again, or load a checkpoint");
+  }
   ONEBIT_TRY(PrepareStep(input.type));
   StepOutcome done{.stage = stage()};
   const uint64_t bytes_before = BytesSent();
@@ -151,10 +156,9 @@ Status OneBitAdam::CheckComm() const {
   onebitCompressorStats_t stats{.size = sizeof(stats)};
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(comm_watch_, &stats)));
   if (stats.is_detached == 0) return OkStatus();
-  return Error(
-      Code::kDetached,
-      "the optimizer's communicator was destroyed: it can only be destroyed, too, or asked "
-      "for its state");
+  return Error(Code::kDetached,
+               "the optimizer's communicator was destroyed: it can be taken over to another one by "
+               "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
 }
 
 // Everything a step needs memory for, before anything is sent.
@@ -165,11 +169,12 @@ Status OneBitAdam::PrepareStep(DataType type) {
         momentum_scratch_,
         AlignedBuffer::Create(table_.compressed_count() * sizeof(float), "local momentum"));
   }
-  if (stage() == onebitStageCompressed && !frozen_.is_ready()) {
-    ONEBIT_TRY(
-        frozen_.Freeze(v(), Correction(frozen_beta2_power_), options_.variance_floor, compressor_));
-  }
-  return OkStatus();
+  return stage() == onebitStageCompressed ? Freeze() : OkStatus();
+}
+
+Status OneBitAdam::Freeze() {
+  if (frozen_.is_ready()) return OkStatus();
+  return frozen_.Freeze(v(), Correction(frozen_beta2_power_), options_.variance_floor, compressor_);
 }
 
 // sqrt(mean_r |g_r|^2) of scaled gradients, the same bytes on every rank; not finite if any is not.

@@ -55,6 +55,10 @@ class OneBitAdam {
   // Outputs are written only on success.
   Status Step(const StepInput& input, StepOutcome* outcome);
 
+  // Goes over to another communicator, of ranks of the present one. Collective on it. Returns the
+  // rank whose state all have afterwards. one_bit_adam_rebind.cc
+  Result<int> Rebind(onebitComm_t comm);
+
   // Fills everything but `size`.
   void GetStats(onebitOptimizerStats_t* stats) const;
 
@@ -72,6 +76,8 @@ class OneBitAdam {
   Status WatchComm();
   Status CheckComm() const;
   Status PrepareStep(kernels::DataType type);
+  Status Freeze();
+  Status TakeState(onebitComm_t comm, int source, uint64_t newest);
 
   // The parts of a step. A false result is the verdict "not finite".
   Result<double> AgreeOnNorm(const StepInput& input);
@@ -87,7 +93,7 @@ class OneBitAdam {
   void WarnWithoutWarmup(double learning_rate);
   uint64_t BytesSent() const;
 
-  const onebitComm_t comm_;
+  onebitComm_t comm_;
   const size_t count_;
   float* const parameters_;
   const Options options_;
@@ -113,6 +119,7 @@ class OneBitAdam {
   double beta2_power_ = 1;
   double first_learning_rate_ = 0;
   uint64_t compressed_steps_ = 0;
+  bool is_torn_ = false;  // a rebind failed while it overwrote parameters, m and v
   uint64_t skipped_steps_ = 0;
   uint64_t bytes_sent_ = 0;
 };

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// How an optimizer goes over to another communicator: ranks that missed the last step get its
+// results from one that did not, then its compressors are rebound.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "optim/api_status.h"
+#include "optim/one_bit_adam.h"
+
+namespace onebit::optim {
+namespace {
+
+// What a rank tells of itself.
+struct Standing {
+  uint64_t step = 0;
+  uint64_t skipped_steps = 0;
+  bool is_torn = false;
+};
+
+// A number as floats that add up exactly when all other ranks have zeros.
+constexpr size_t kDigits = 4;
+constexpr unsigned kDigitBits = 16;
+
+void WriteNumber(uint64_t number, float* digits) {
+  for (size_t i = 0; i < kDigits; ++i) {
+    digits[i] = static_cast<float>(number >> (i * kDigitBits) & 0xffff);
+  }
+}
+
+uint64_t ReadNumber(const float* digits) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < kDigits; ++i) {
+    number |= static_cast<uint64_t>(digits[i]) << (i * kDigitBits);
+  }
+  return number;
+}
+
+Result<std::vector<Standing>> Gather(onebitComm_t comm, int rank, const Standing& mine) {
+  int ranks = 0;
+  ONEBIT_TRY(FromApi(onebitCommCount(comm, &ranks)));
+  constexpr size_t kNumbers = 3;
+  constexpr size_t kWidth = kNumbers * kDigits;
+  std::vector<float> all(static_cast<size_t>(ranks) * kWidth, 0.0f);
+  float* own = &all[static_cast<size_t>(rank) * kWidth];
+  const std::array<uint64_t, kNumbers> numbers = {mine.step, mine.skipped_steps, mine.is_torn};
+  for (size_t i = 0; i < kNumbers; ++i) WriteNumber(numbers[i], own + i * kDigits);
+  ONEBIT_TRY(FromApi(onebitAllReduce(all.data(), all.data(), all.size(), onebitFloat32, onebitSum,
+                                     nullptr, comm, nullptr)));
+  std::vector<Standing> standings;
+  for (size_t begin = 0; begin < all.size(); begin += kWidth) {
+    standings.push_back({.step = ReadNumber(&all[begin]),
+                         .skipped_steps = ReadNumber(&all[begin + kDigits]),
+                         .is_torn = ReadNumber(&all[begin + 2 * kDigits]) != 0});
+  }
+  return standings;
+}
+
+}  // namespace
+
+Result<int> OneBitAdam::Rebind(onebitComm_t comm) {
+  int rank = 0;
+  ONEBIT_TRY(FromApi(onebitCommUserRank(comm, &rank)));
+  ONEBIT_ASSIGN_OR_RETURN(
+      const std::vector<Standing> standings,
+      Gather(comm, rank, {.step = step_, .skipped_steps = skipped_steps_, .is_torn = is_torn_}));
+  // The first of the newest that have all of their state.
+  int source = -1;
+  uint64_t most_skipped = 0;
+  for (size_t r = 0; r < standings.size(); ++r) {
+    most_skipped = std::max(most_skipped, standings[r].skipped_steps);
+    if (standings[r].is_torn) continue;
+    if (source < 0 || standings[r].step > standings[static_cast<size_t>(source)].step) {
+      source = static_cast<int>(r);
+    }
+  }
+  if (source < 0) {
+    return Error(Code::kRemoteError,
+                 "rank {}: the rank with the newest parameters was lost while the others took them "
+                 "from it: load a checkpoint",
+                 rank);
+  }
+  const uint64_t newest = standings[static_cast<size_t>(source)].step;
+  bool is_anyone_behind = false;
+  for (size_t r = 0; r < standings.size(); ++r) {
+    is_anyone_behind |= standings[r].is_torn || standings[r].step < newest;
+    if (standings[r].step <= newest && newest - standings[r].step <= 1) continue;
+    return Error(Code::kMismatch,
+                 "rank {}: the optimizer of rank {} is at step {}, that of rank {} at {}: they are "
+                 "not of the same training",
+                 rank, source, newest, r, standings[r].step);
+  }
+  if (is_anyone_behind) ONEBIT_TRY(TakeState(comm, source, newest));
+  skipped_steps_ = most_skipped;
+  if (compressor_ != nullptr) {
+    // Masks are compared, and a rank may have come to this before or not.
+    if (stage() == onebitStageCompressed) ONEBIT_TRY(Freeze());
+    int ignored = -1;  // of the residuals, which the rebind itself brings up to date
+    ONEBIT_TRY(FromApi(onebitCompressorRebind(compressor_, comm, &ignored)));
+  }
+  int ignored = -1;
+  ONEBIT_TRY(FromApi(onebitCompressorRebind(comm_watch_, comm, &ignored)));
+  comm_ = comm;
+  rank_ = rank;
+  return source;
+}
+
+Status OneBitAdam::TakeState(onebitComm_t comm, int source, uint64_t newest) {
+  const bool is_behind = is_torn_ || step_ < newest;
+  is_torn_ = is_behind;
+  const auto take = [&](void* values, onebitDataType_t type) {
+    return FromApi(onebitBroadcast(values, values, count_, type, source, comm, nullptr));
+  };
+  ONEBIT_TRY(take(parameters_, onebitFloat32));
+  ONEBIT_TRY(take(m_.data(), onebitFloat32));
+  ONEBIT_TRY(take(v_.data(), onebitFloat32));
+  if (options_.parameter_copy != nullptr) {
+    const bool is_bf16 = options_.parameter_copy_type == kernels::DataType::kBf16;
+    ONEBIT_TRY(take(options_.parameter_copy, is_bf16 ? onebitBfloat16 : onebitFloat16));
+  }
+  // The counters follow from the values, as they do after a step of its own.
+  if (step_ < newest) Commit(first_learning_rate_);
+  is_torn_ = false;
+  return OkStatus();
+}
+
+}  // namespace onebit::optim

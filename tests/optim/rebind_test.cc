@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// An optimizer that goes over to another communicator after a step that happened on some ranks
+// only: all of them go on from the same state, and training ends where it would have without the
+// fault.
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/optim/training.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/faulty_transport.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr uint64_t kSteps = 12;
+constexpr int64_t kFreezeStep = 6;
+
+// One rank of a training that survives the loss of its communicator.
+struct Trainer {
+  std::vector<float> x;
+  std::vector<uint16_t> copy;
+  OptimizerHandle optimizer;
+  UniqueComm comm;  // once it was made anew
+  int source = -1;
+};
+
+onebitResult_t Step(const ToyProblem& problem, Trainer& trainer, int rank) {
+  const uint64_t step = StatsOf(trainer.optimizer).step + 1;
+  std::vector<float> gradient = problem.Gradient(trainer.x, rank, step);
+  return onebitOptimizerStep(trainer.optimizer.get(), gradient.data(), onebitFloat32, 0.05, 1, 1.0,
+                             nullptr, nullptr);
+}
+
+onebitResult_t GoOn(Trainer& trainer, onebitComm_t failed, const std::vector<int>& excluded) {
+  onebitComm_t comm = nullptr;
+  const onebitResult_t result =
+      onebitCommShrink(failed, excluded.data(), static_cast<int>(excluded.size()), &comm, nullptr,
+                       ONEBIT_SHRINK_DEFAULT);
+  trainer.comm.reset(comm);
+  if (result != onebitSuccess) return result;
+  return onebitOptimizerRebind(trainer.optimizer.get(), comm, &trainer.source);
+}
+
+class OptimizerRebindTest : public ::testing::Test {
+ protected:
+  explicit OptimizerRebindTest(const CommOptions& options = kPatient)
+      : group_(kRanks, options, &transport_.transport()) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Trainer& trainer = trainers_[static_cast<size_t>(rank)];
+      trainer.x = problem_.StartPoint();
+      trainer.copy.resize(trainer.x.size());
+      onebitOptimizerConfig_t config = DefaultOptimizer();
+      config.freezeStep = kFreezeStep;
+      config.parameterCopy = trainer.copy.data();
+      config.parameterCopyType = onebitBfloat16;
+      trainer.optimizer = MakeOptimizer(group_.comm(rank), trainer.x, config);
+    }
+  }
+
+  // Steps up to number `last` on the ranks given; fails the test unless all succeed.
+  void StepUntil(uint64_t last) {
+    group_.Run([&](int rank) {
+      Trainer& trainer = trainers_[static_cast<size_t>(rank)];
+      while (StatsOf(trainer.optimizer).step < last) Check(Step(problem_, trainer, rank));
+    });
+  }
+
+  // A fault of rank 1 in the next step.
+  std::vector<Outcome> StepWithFault(Fault::Kind kind, uint64_t message) {
+    transport_.Arm({.kind = kind, .rank = 1, .message = message, .bit = 100});
+    auto outcomes = group_.Call(
+        [&](int rank) { return Step(problem_, trainers_[static_cast<size_t>(rank)], rank); });
+    transport_.Arm({});
+    return outcomes;
+  }
+
+  uint64_t StepOf(int rank) const {
+    return StatsOf(trainers_[static_cast<size_t>(rank)].optimizer).step;
+  }
+
+  const ToyProblem problem_;
+  FaultyTransport transport_;
+  Trainer trainers_[kRanks];
+  CommGroup group_;
+};
+
+struct State {
+  std::vector<float> x, m, v;
+  friend bool operator==(const State&, const State&) = default;
+};
+
+State StateOf(const Trainer& trainer) {
+  State state{trainer.x, trainer.x, trainer.x};
+  Check(onebitOptimizerGetState(trainer.optimizer.get(), state.m.data(), state.v.data()));
+  return state;
+}
+
+// What a training without a fault comes to.
+class StraightTest : public OptimizerRebindTest {
+ public:
+  State Run() {
+    StepUntil(kSteps);
+    return StateOf(trainers_[0]);
+  }
+  void TestBody() override {}
+};
+
+class FaultAfterTest : public OptimizerRebindTest {
+ public:
+  FaultAfterTest() : OptimizerRebindTest({.timeout_ms = 300, .one_exchange_elements = 0}) {}
+
+  // Whether the step happened on some ranks and not on others.
+  bool Run(uint64_t steps_before, Fault::Kind kind, uint64_t message, const State& expected) {
+    StepUntil(steps_before);
+    StepWithFault(kind, message);
+    uint64_t newest = 0;
+    for (int rank = 0; rank < kRanks; ++rank) newest = std::max(newest, StepOf(rank));
+    const auto is_newest = [&](int rank) { return StepOf(rank) == newest; };
+    const bool has_split = !is_newest(0) || !is_newest(1) || !is_newest(2);
+    const int source = is_newest(0) ? 0 : is_newest(1) ? 1 : 2;
+    for (const Outcome& outcome : group_.Call([&](int rank) {
+           return GoOn(trainers_[static_cast<size_t>(rank)], group_.comm(rank), {});
+         })) {
+      EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+    }
+    for (int rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(trainers_[rank].source, source);
+      EXPECT_EQ(StepOf(rank), newest);
+      EXPECT_EQ(trainers_[rank].copy, trainers_[source].copy);
+      EXPECT_TRUE(StateOf(trainers_[rank]) == StateOf(trainers_[source]));
+    }
+    StepUntil(kSteps);
+    for (const Trainer& trainer : trainers_) {
+      EXPECT_TRUE(StateOf(trainer) == expected)
+          << "message " << message << " of step " << steps_before + 1;
+      EXPECT_EQ(StatsOf(trainer.optimizer).frozen_at, uint64_t{kFreezeStep});
+    }
+    return has_split;
+  }
+  void TestBody() override {}
+};
+
+TEST(OptimizerRebind, TrainingEndsWhereItWouldHaveWithoutTheFault) {
+  const State expected = StraightTest().Run();
+  // In the dense stage, at the freeze, at the first compressed step and later. A step has two
+  // calls, each of 4 messages: the norm, and what is averaged.
+  for (const uint64_t steps_before : {2, 5, 6, 8}) {
+    for (uint64_t message = 0; message < 8; ++message) {
+      FaultAfterTest().Run(steps_before, Fault::Kind::kFlipHeader, message, expected);
+      if (::testing::Test::HasFailure()) return;
+    }
+    // Only who does not get the last message misses the step.
+    EXPECT_TRUE(FaultAfterTest().Run(steps_before, Fault::Kind::kDrop, 7, expected));
+  }
+}
+
+TEST_F(OptimizerRebindTest, TheOthersGoOnWithoutALostRank) {
+  StepUntil(8);
+  std::vector<Outcome> outcomes = group_.Call([&](int rank) {
+    if (rank == 1) return onebitCommAbort(group_.comm(1));
+    return Step(problem_, trainers_[static_cast<size_t>(rank)], rank);
+  });
+  EXPECT_NE(outcomes[0].result, onebitSuccess);
+  outcomes = group_.Call([&](int rank) {
+    Trainer& trainer = trainers_[static_cast<size_t>(rank)];
+    return rank == 1 ? onebitSuccess : GoOn(trainer, group_.comm(rank), {1});
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+  group_.Run([&](int rank) {
+    Trainer& trainer = trainers_[static_cast<size_t>(rank)];
+    while (rank != 1 && StepOf(rank) < kSteps) Check(Step(problem_, trainer, rank));
+  });
+  EXPECT_TRUE(StateOf(trainers_[0]) == StateOf(trainers_[2]));
+  EXPECT_EQ(StatsOf(trainers_[0].optimizer).compressed_steps, kSteps - kFreezeStep);
+}
+
+TEST_F(OptimizerRebindTest, OptimizersOfDifferentTrainingsAreRefused) {
+  StepUntil(3);
+  std::vector<UniqueComm> alone(kRanks);
+  std::vector<OptimizerHandle> fresh(kRanks);
+  std::vector<float> x = problem_.StartPoint();
+  const auto outcomes = group_.Call([&](int rank) {
+    onebitComm_t comm = nullptr;
+    const onebitResult_t result = onebitCommSplit(group_.comm(rank), 0, 0, &comm, nullptr);
+    if (result != onebitSuccess) return result;
+    alone[static_cast<size_t>(rank)].reset(comm);
+    if (rank == 2) fresh[2] = MakeOptimizer(group_.comm(2), x, DefaultOptimizer());
+    int source = -1;
+    return onebitOptimizerRebind(rank == 2 ? fresh[2].get() : trainers_[rank].optimizer.get(), comm,
+                                 &source);
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
+}
+
+TEST_F(OptimizerRebindTest, ArgumentsAreChecked) {
+  int source = -1;
+  const onebitOptimizer_t optimizer = trainers_[0].optimizer.get();
+  EXPECT_EQ(onebitOptimizerRebind(nullptr, group_.comm(0), &source), onebitInvalidArgument);
+  EXPECT_EQ(onebitOptimizerRebind(optimizer, nullptr, &source), onebitInvalidArgument);
+  EXPECT_EQ(onebitOptimizerRebind(optimizer, group_.comm(0), nullptr), onebitInvalidArgument);
+}
+
+}  // namespace
+}  // namespace onebit::testing
