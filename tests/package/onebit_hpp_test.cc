@@ -48,6 +48,21 @@ TEST(OnebitHppTest, LeavesCommAloneWhenItCannotJoin) {
   EXPECT_EQ(comm.get(), before);
 }
 
+TEST(OnebitHppTest, SplitsAndShrinks) {
+  UniqueComm comm;
+  ASSERT_EQ(MakeComms({&comm, 1}), onebitSuccess);
+  UniqueComm made;
+  ASSERT_EQ(SplitComm(made, comm.get(), 0, 0), onebitSuccess) << onebitGetLastError(nullptr);
+  ASSERT_NE(made, nullptr);
+  ASSERT_EQ(SplitComm(made, comm.get(), ONEBIT_SPLIT_NOCOLOR, 0), onebitSuccess);
+  EXPECT_EQ(made, nullptr);
+  const int self = 0;
+  EXPECT_EQ(ShrinkComm(made, comm.get(), {&self, 1}), onebitInvalidUsage);
+  ASSERT_EQ(ShrinkComm(made, comm.get()), onebitSuccess) << onebitGetLastError(nullptr);
+  EXPECT_EQ(onebitBarrier(made.get(), nullptr), onebitSuccess);
+  EXPECT_EQ(onebitBarrier(comm.get(), nullptr), onebitAborted);
+}
+
 TEST(OnebitHppTest, CompressorMayOutliveItsComm) {
   UniqueCompressor compressor;
   {
