@@ -316,7 +316,7 @@ ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConf
  *                                ranks).
  * @return onebitMismatch         a rank made another call, or settings of the new ranks differ.
  * @return onebitTimeout          a rank did not come within ONEBIT_CONNECT_TIMEOUT_MS; `comm` is
- * out of use then.
+ *                                out of use then.
  *
  * Other errors are those of onebitCommInitRank and of a communicator that has failed. Thread
  * safety: one thread at a time per `comm`. Mirrors ncclCommSplit.
@@ -333,31 +333,34 @@ ONEBIT_API onebitResult_t onebitCommSplit(onebitComm_t comm, int color, int key,
  * goes on after it has lost a rank. Collective over the ranks that remain; new ranks are in the
  * order of the old ones.
  *
- *   if (onebitAllReduce(..., comm, NULL) == onebitPeerLost) {
+ *   if (onebitAllReduce(..., compressor, comm, NULL) == onebitPeerLost) {
  *     onebitCommShrink(comm, NULL, 0, &newcomm, NULL, ONEBIT_SHRINK_ABORT);
- *     onebitCompressorRebind(compressor, newcomm, &source);   // every compressor, on every rank
+ *     onebitCompressorRebind(compressor, newcomm, &source);
+ *     onebitBroadcast(parameters, parameters, ..., source, newcomm, NULL);
  *     onebitCommDestroy(comm);
- *     onebitBroadcast(parameters, ..., source, newcomm, NULL);
  *   }
  *
  * Processes meet at a port that each of them has held open since `comm` was made, because the
  * control channel may be what was lost. If a rank that should remain does not come, call it again
- * with that rank in the list: an attempt that failed leaves nothing behind.
+ * with that rank in the list: an attempt that failed leaves nothing behind. One rank may get an
+ * error where others succeed, if it is the last message that is lost; so keep `comm` until a first
+ * collective on `newcomm` has succeeded, and otherwise shrink `comm` again.
  *
  * @param comm              must still be destroyed. One that had not failed stays in use, unless
  *                          ONEBIT_SHRINK_ABORT ends it.
  * @param excludeRanksList  ranks that do not take part, equal on all that do; any order. May be
- * NULL with a count of 0: then the rank is excluded whose loss put `comm` out of use, if that is
- * why it failed, else none.
+ *                          NULL with a count of 0: then the rank is excluded whose loss put `comm`
+ *                          out of use, if that is why it failed, else none.
  * @param excludeRanksCount entries of the list.
  * @param newcomm           receives the handle; not NULL. Written only on success.
  * @param config            as for onebitCommSplit.
  * @param shrinkFlags       ONEBIT_SHRINK_DEFAULT or ONEBIT_SHRINK_ABORT.
  * @return onebitInvalidArgument  a NULL argument, flags or a rank that cannot be.
  * @return onebitInvalidUsage     this rank is excluded, by the list or because the others have
- * given it up; another thread is inside a call on `comm`; or the transport cannot go on without a
- * rank (mpi).
- * @return onebitMismatch         ranks differ in what they exclude.
+ *                                given it up; another thread is inside a call on `comm`; or the
+ *                                transport cannot go on without a rank (mpi).
+ * @return onebitMismatch         ranks differ in what they exclude, and the time is over.
+ * @return onebitAborted          another thread called onebitCommAbort meanwhile.
  * @return onebitTimeout          not all came within ONEBIT_CONNECT_TIMEOUT_MS; the text names who
  *                                is missing.
  *
@@ -400,7 +403,7 @@ ONEBIT_API onebitResult_t onebitCommDestroy(onebitComm_t comm);
 
 /**
  * Stops a communicator: a call that is blocked in it, on any rank, returns an error within a
- * second. Afterwards buffers of interrupted calls are the caller's again, and only Destroy,
+ * second. Afterwards buffers of interrupted calls are the caller's again, and only Shrink, Destroy,
  * GetAsyncError, GetStats, Count, UserRank and GetLastError make sense.
  *
  * Unlike ncclCommAbort the handle stays valid until onebitCommDestroy, so that a watchdog and the
@@ -567,7 +570,10 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
  *
  * If the last call failed on some ranks and succeeded on others, the epochs of these differ by one:
  * all take the highest. Ranks that roll forward have no output of that call, so results of
- * `source` have to be given to them, e.g. by onebitBroadcast of the parameters.
+ * `source` have to be given to them, e.g. by onebitBroadcast of the parameters. `source` and epoch
+ * are those of this tensor: with several tensors a step may have ended behind one of them, and the
+ * epochs say which calls are not to be made again. onebitOptimizerRebind (optim.h) does all of
+ * that.
  *
  * Worker residuals stay with their ranks. The server residual is cut anew among the ranks; the
  * parts of ranks that are gone become 0 and are counted in lost_elements. (With one exchange every
@@ -578,18 +584,19 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
  * besides the new server residual.
  *
  * @param compressor stays as it is after an error, and can be rebound again, to `newcomm` or, if
- * that has failed, to its successor.
+ *                   that has failed, to its successor.
  * @param newcomm    in order.
- * @param source     receives a rank of `newcomm` that has the newest results, the same on every
- *                   rank; not NULL.
+ * @param source     receives a rank of `newcomm` that has the results of the last call, the same on
+ *                   every rank; -1: none has, because who had them was lost before it could
+ *                   hand them on. Not NULL.
  * @return onebitInvalidArgument  a NULL argument, or another compressor of `newcomm` has its
  *                                tensorId.
  * @return onebitMismatch         the ranks' compressors differ, are not of the same communicator,
- *                                or have committed different calls (e.g. after a Reset of some);
- * the text shows both sides. `newcomm` stays usable.
+ *                                or have committed or reset different calls; the text shows both
+ *                                sides. `newcomm` stays usable.
  * @return onebitRemoteError      another rank could not take part, or failed; the text has its
- * cause.
- * @return onebitOutOfMemory      not enough memory; nothing was changed, `newcomm` stays usable.
+ *                                cause.
+ * @return onebitOutOfMemory      not enough memory; nothing was changed.
  * @return onebitTimeout          a rank did not come within ONEBIT_CONNECT_TIMEOUT_MS.
  *
  * Other errors are those of onebitAllReduce. Thread safety: one thread at a time per `newcomm` and

@@ -55,15 +55,12 @@ Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
   return OkStatus();
 }
 
-Result<std::vector<int>> ExcludedRanks(Comm& comm, const int* list, int count) {
+Result<std::vector<int>> ReadExcluded(const Comm& comm, const int* list, int count) {
   if (count < 0 || (count > 0 && list == nullptr)) {
     return Error(Code::kInvalidArgument, "excludeRanksList is {}, excludeRanksCount {}",
                  list == nullptr ? "NULL" : "there", count);
   }
   std::vector<int> excluded(list, list + count);
-  if (excluded.empty()) {
-    if (const auto lost = comm.FindLostRank()) excluded.push_back(*lost);
-  }
   std::ranges::sort(excluded);
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
   for (const int rank : excluded) {
@@ -73,8 +70,8 @@ Result<std::vector<int>> ExcludedRanks(Comm& comm, const int* list, int count) {
     }
     if (rank == comm.rank()) {
       return Error(Code::kInvalidUsage,
-                   "rank {}: this rank is excluded{}: only ranks that remain call onebitCommShrink",
-                   rank, count == 0 ? ", because the others have given it up" : "");
+                   "rank {}: this rank is excluded: only ranks that remain call onebitCommShrink",
+                   rank);
     }
   }
   return excluded;
@@ -89,8 +86,17 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
                  "shrinkFlags is {}: ONEBIT_SHRINK_DEFAULT (0) or ONEBIT_SHRINK_ABORT (1)", flags);
   }
   ONEBIT_ASSIGN_OR_RETURN(const auto options, OptionsOf(config, *comm->comm));
-  ONEBIT_ASSIGN_OR_RETURN(const std::vector<int> excluded, ExcludedRanks(*comm->comm, list, count));
+  ONEBIT_ASSIGN_OR_RETURN(std::vector<int> excluded, ReadExcluded(*comm->comm, list, count));
+  // It asks the group who is lost, too.
   if (flags == ONEBIT_SHRINK_ABORT) comm->comm->Abort();
+  if (excluded.empty()) {
+    if (const auto lost = comm->comm->FindLostRank()) excluded.push_back(*lost);
+    if (std::ranges::count(excluded, comm->comm->rank()) != 0) {
+      return Error(Code::kInvalidUsage,
+                   "rank {}: the other ranks have given this one up, so it cannot remain: {}",
+                   comm->comm->rank(), comm->comm->failure().text());
+    }
+  }
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
   ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Shrink(excluded, PointerTo(options)));

@@ -58,13 +58,6 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   return OkStatus();
 }
 
-// The id of the compressor's tensor on its new communicator.
-Result<TensorIdUse> BeginTensorId(onebitComm_t comm, uint32_t id) {
-  auto use = TensorIdUse::Begin(comm->link, id);
-  if (use.ok()) comm->comm->SkipTensor(id);
-  return use;
-}
-
 Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
   if (comm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
@@ -72,11 +65,19 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse in_use, CompressorUse::Begin(compressor));
   ONEBIT_TRY(comm->comm->Enter());
   const onebit::CommUse use(*comm->comm);
+  const uint32_t id = compressor->planned.compressor.config().tensor_id;
+  if (compressor->id.comm() == comm) {  // a repeated call
+    ONEBIT_ASSIGN_OR_RETURN(
+        *source, onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, OkStatus()));
+    return OkStatus();
+  }
   // The other ranks are told what keeps this one from it, or they would wait.
-  auto id = BeginTensorId(comm, compressor->planned.compressor.config().tensor_id);
-  ONEBIT_ASSIGN_OR_RETURN(const int newest, onebit::Rebind(*comm->comm, comm->engine,
-                                                           &compressor->planned, id.status()));
-  compressor->id = std::move(id).value();
+  auto use_of_id = TensorIdUse::Begin(comm->link, id);
+  ONEBIT_ASSIGN_OR_RETURN(
+      const int newest,
+      onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, use_of_id.status()));
+  compressor->id = std::move(use_of_id).value();
+  comm->comm->SkipTensor(id);
   *source = newest;
   return OkStatus();
 }
@@ -105,6 +106,7 @@ onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     compressor->planned.compressor.Reset();
+    compressor->planned.prepared.reset();
     return OkStatus();
   });
 }

@@ -2,24 +2,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a compressor goes over to another communicator.
 //
-//   1. Accounts. Every rank tells what its compressor is and how many calls it has committed. If
-//   the
-//      last call failed on some ranks and was committed on others, epochs differ by one. Whoever
-//      committed it had a packet of everybody, so every rank has written the whole of its own new
-//      generation and can roll forward to it.
-//   2. Worker residuals belong to a rank, not to a communicator: they stay. Server residuals belong
-//      to chunks, and there is another number of these now: a dense sum, in which every rank
-//      contributes the elements it served, brings all of them to every rank, which keeps those it
-//      will serve. What nobody contributes is zero: it went down with its rank.
-//      With one exchange every rank serves all elements. There the newest rank alone contributes,
-//      because a rank that rolls forward may lack the packets to have its replica up to date.
-//   3. Last word. Only when every rank has everything in place does anyone go over. A rank that
-//      does not hear the last word keeps what it prepared, for the others may have heard it.
+// 1. Accounts. Every rank tells what its compressor is and how many calls it has committed. If the
+// last call failed on some ranks and was committed on others, epochs differ by one. Whoever
+// committed it had a packet of everybody, so every rank has written the whole of its own new
+// generation and can roll forward to it.
+//
+// 2. Residuals. Those of workers belong to a rank, not to a communicator: they stay. Those of
+// servers belong to chunks, and there is another number of these now. A dense sum, in which every
+// rank contributes the elements it served, brings all of them to every rank, which keeps those it
+// will serve. What nobody contributes is zero: it went down with its rank. With one exchange every
+// rank serves all elements; there the most recent rank alone contributes, because one that rolls
+// forward may lack the packets to have its replica up to date.
+//
+// 3. Last word. Only when every rank has everything in place does anyone go over. A rank that does
+// not hear the last word keeps what it prepared, for the others may have heard it.
 #include "collectives/rebind.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "collectives/algorithms.h"
@@ -58,6 +60,7 @@ struct Binding {
   uint32_t ranks = 0;
   bool is_one_exchange = false;
   bool can_roll_forward = false;
+  bool lacks_results = false;
   uint64_t epoch = 0;
   uint64_t commits_since_zero = 0;
   std::optional<ReduceOp> op;
@@ -78,17 +81,21 @@ Binding BindingOf(const PlannedCompressor& planned) {
           .ranks = planned.plan->ranks,
           .is_one_exchange = planned.plan->key.is_one_exchange,
           .can_roll_forward = state.can_roll_forward(),
+          .lacks_results = state.lacks_results(),
           .epoch = state.epoch(),
           .commits_since_zero = state.commits_since_zero(),
           .op = state.op()};
 }
 
-Binding BindingOf(const PreparedRebind& prepared) {
+// What it would be bound to by the rebind it has prepared.
+Binding BindingAfter(const PlannedCompressor& planned) {
+  const PreparedRebind& prepared = *planned.prepared;
   return {.comm_id = prepared.comm_id,
           .rank = prepared.plan->rank,
           .ranks = prepared.plan->ranks,
           .is_one_exchange = prepared.plan->key.is_one_exchange,
           .can_roll_forward = false,
+          .lacks_results = prepared.rolls_forward || planned.compressor.lacks_results(),
           .epoch = prepared.epoch,
           .commits_since_zero = prepared.commits_since_zero,
           .op = prepared.op};
@@ -119,6 +126,7 @@ void Append(const Binding& binding, ByteWriter* writer) {
       .Integer(binding.ranks)
       .Integer(static_cast<uint8_t>(binding.is_one_exchange))
       .Integer(static_cast<uint8_t>(binding.can_roll_forward))
+      .Integer(static_cast<uint8_t>(binding.lacks_results))
       .Integer(binding.epoch)
       .Integer(binding.commits_since_zero)
       .Integer(binding.op ? static_cast<uint8_t>(*binding.op) : kNoOp);
@@ -131,6 +139,7 @@ Binding ReadBinding(ByteReader* reader) {
   binding.ranks = reader->Integer<uint32_t>();
   binding.is_one_exchange = reader->Integer<uint8_t>() != 0;
   binding.can_roll_forward = reader->Integer<uint8_t>() != 0;
+  binding.lacks_results = reader->Integer<uint8_t>() != 0;
   binding.epoch = reader->Integer<uint64_t>();
   binding.commits_since_zero = reader->Integer<uint64_t>();
   const auto op = reader->Integer<uint8_t>();
@@ -148,13 +157,16 @@ Bytes Encode(const Account& account) {
   return writer.Take();
 }
 
-Account DecodeAccount(const Bytes& bytes) {
+Result<Account> DecodeAccount(const Bytes& bytes, size_t rank) {
   ByteReader reader(bytes);
   Account account;
   account.obstacle = reader.Text();
   account.values = ReadAgreed(&reader);
   account.binding = ReadBinding(&reader);
   if (reader.Integer<uint8_t>() != 0) account.prepared = ReadBinding(&reader);
+  if (!reader.is_complete()) {
+    return Error(Code::kCorrupt, "the account of rank {} in a rebind makes no sense", rank);
+  }
   return account;
 }
 
@@ -173,13 +185,12 @@ class Rebinding {
     PreparedRebind next;
     if (obstacle.ok()) obstacle = Reserve(&next);
     ONEBIT_TRY(Gather(obstacle));
+    // What the accounts say every rank finds for itself: the communicator stays in order.
     ONEBIT_TRY(ChooseOrigin());
     ONEBIT_TRY(AgreeOnEpoch(&next));
-    if (compressor().has_server_residual()) ONEBIT_TRY(Recut(&next));
-    // From here on another rank may have gone over although this one hears an error.
-    planned_.prepared = std::move(next);
-    ONEBIT_TRY(comm_.Gather({}, DeadlineOf(comm_), kLastWord).status());
-    planned_.Apply(*std::exchange(planned_.prepared, std::nullopt));
+    if (origin(0).comm_id == comm_.id()) return source_;  // all have come over before
+    // From here on the others would wait for a rank that gives up.
+    if (Status status = GoOver(std::move(next)); !status.ok()) return comm_.Fail(std::move(status));
     return source_;
   }
 
@@ -187,7 +198,20 @@ class Rebinding {
   Compressor& compressor() { return planned_.compressor; }
   const Binding& origin(size_t rank) const { return origins_[rank]; }
 
-  // Everything that can fail for want of memory.
+  Status GoOver(PreparedRebind next) {
+    try {
+      if (compressor().has_server_residual()) ONEBIT_TRY(Recut(&next));
+    } catch (const std::bad_alloc&) {
+      return Error(Code::kOutOfMemory, "rank {}: no memory to rebind a compressor", comm_.rank());
+    }
+    // Another rank may go over although this one hears an error.
+    planned_.prepared = std::move(next);
+    ONEBIT_TRY(comm_.Gather({}, DeadlineOf(comm_), kLastWord).status());
+    planned_.Apply(*std::exchange(planned_.prepared, std::nullopt));
+    return OkStatus();
+  }
+
+  // What the tensor's size makes large.
   Status Reserve(PreparedRebind* next) {
     ONEBIT_ASSIGN_OR_RETURN(Engine::NewBinding binding,
                             engine_.PlanCompressor(compressor().config()));
@@ -197,7 +221,9 @@ class Rebinding {
     if (!compressor().has_server_residual()) return OkStatus();
     const size_t most = std::min(compressor().config().count, kPieceElements);
     ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * element_bytes(), "a rebind"));
-    return engine_.ReserveSum(most, compressor().config().residual_type);
+    ONEBIT_TRY(engine_.ReserveSum(most, compressor().config().residual_type));
+    return engine_.ReserveSum(compressor().config().count % kPieceElements,
+                              compressor().config().residual_type);
   }
 
   Status Gather(const Status& obstacle) {
@@ -205,13 +231,14 @@ class Rebinding {
                  .values = ValuesOf(compressor()),
                  .binding = BindingOf(planned_),
                  .prepared = {}};
-    if (planned_.prepared) mine.prepared = BindingOf(*planned_.prepared);
+    if (planned_.prepared) mine.prepared = BindingAfter(planned_);
     ONEBIT_ASSIGN_OR_RETURN(const auto contents,
                             comm_.Gather(Encode(mine), DeadlineOf(comm_), kWhat));
     if (!obstacle.ok()) return obstacle;
     std::vector<AgreedValues> values;
     for (size_t rank = 0; rank < contents.size(); ++rank) {
-      accounts_.push_back(DecodeAccount(contents[rank]));
+      ONEBIT_ASSIGN_OR_RETURN(Account account, DecodeAccount(contents[rank], rank));
+      accounts_.push_back(std::move(account));
       values.push_back(accounts_.back().values);
       const std::string& other = accounts_.back().obstacle;
       if (other.empty()) continue;
@@ -261,39 +288,59 @@ class Rebinding {
 
   Status AgreeOnEpoch(PreparedRebind* next) {
     const auto by_epoch = [](const Binding& a, const Binding& b) { return a.epoch < b.epoch; };
-    const auto newest = std::ranges::max_element(origins_, by_epoch);  // the first of several
-    const auto oldest = std::ranges::min_element(origins_, by_epoch);
-    source_ = static_cast<int>(newest - origins_.begin());
-    const bool has_history = newest->epoch - oldest->epoch <= 1;
+    const Binding& newest = *std::ranges::max_element(origins_, by_epoch);
+    const Binding& oldest = *std::ranges::min_element(origins_, by_epoch);
+    uint64_t commits = 0;  // since residuals were zero, after this
     for (size_t rank = 0; rank < origins_.size(); ++rank) {
-      const bool is_behind = origin(rank).epoch < newest->epoch;
-      const bool can_follow = origin(rank).can_roll_forward || !NeedsGeneration();
-      if (has_history && (!is_behind || can_follow)) continue;
-      return Error(Code::kMismatch,
-                   "rank {}: compressor of tensor {}: rank {} has committed {} calls, rank {} {}: "
-                   "residuals of different calls do not belong together; reset or make new ones",
-                   comm_.rank(), compressor().config().tensor_id, source_, newest->epoch, rank,
-                   origin(rank).epoch);
+      const Binding& one = origin(rank);
+      const bool is_behind = one.epoch < newest.epoch;
+      const bool can_follow = !is_behind || one.can_roll_forward || !HasGenerations();
+      if (newest.epoch - oldest.epoch > 1 || !can_follow) return Unlike(newest, rank);
+      const uint64_t after = one.commits_since_zero + (is_behind ? 1 : 0);
+      // A call that failed has cost a rank without a second generation its residuals.
+      if (HasGenerations() && rank > 0 && after != commits) return ResetOnSome(rank);
+      commits = std::max(commits, after);
     }
-    const bool is_behind = origin(static_cast<size_t>(comm_.rank())).epoch < newest->epoch;
-    next->rolls_forward = is_behind && NeedsGeneration();
-    next->epoch = newest->epoch;
-    next->commits_since_zero = newest->commits_since_zero;
-    next->op = newest->op;
+    const auto has_results = [&](const Binding& one) {
+      return one.epoch == newest.epoch && !one.lacks_results;
+    };
+    const auto found = std::ranges::find_if(origins_, has_results);
+    source_ = found == origins_.end() ? -1 : static_cast<int>(found - origins_.begin());
+    most_recent_ = static_cast<int>(&newest - origins_.data());
+    next->rolls_forward =
+        HasGenerations() && origin(static_cast<size_t>(comm_.rank())).epoch < newest.epoch;
+    next->epoch = newest.epoch;
+    next->commits_since_zero = commits;
+    next->op = newest.op;
     return OkStatus();
+  }
+
+  Status Unlike(const Binding& newest, size_t rank) const {
+    return Error(Code::kMismatch,
+                 "rank {}: compressor of tensor {}: rank {} has committed {} calls, rank {} {}: "
+                 "residuals of different calls do not belong together; make new compressors",
+                 comm_.rank(), planned_.compressor.config().tensor_id, &newest - origins_.data(),
+                 newest.epoch, rank, origin(rank).epoch);
+  }
+  Status ResetOnSome(size_t rank) const {
+    return Error(
+        Code::kMismatch,
+        "rank {}: compressor of tensor {}: rank {} was reset between other calls than rank "
+        "0; reset it on all ranks",
+        comm_.rank(), planned_.compressor.config().tensor_id, rank);
   }
 
   // Only a second generation can be rolled forward to. Without one the call that failed has cost
   // the residuals anyway.
-  bool NeedsGeneration() {
-    const Compressor::Config& config = compressor().config();
+  bool HasGenerations() const {
+    const Compressor::Config& config = planned_.compressor.config();
     return config.kind == CodecKind::kEf && config.is_transactional;
   }
 
   Status Recut(PreparedRebind* next) {
     const size_t count = compressor().config().count;
     const bool was_one_exchange = origin(0).is_one_exchange;
-    const bool contributes = !was_one_exchange || comm_.rank() == source_;
+    const bool contributes = !was_one_exchange || comm_.rank() == most_recent_;
     const ElementRange former = contributes ? planned_.ServedRange() : ElementRange{};
     const std::byte* from =
         next->rolls_forward ? compressor().server_out(0) : compressor().server_in(0);
@@ -351,7 +398,8 @@ class Rebinding {
   AlignedBuffer piece_;
   std::vector<Account> accounts_;  // by rank
   std::vector<Binding> origins_;   // by rank
-  int source_ = 0;
+  int source_ = 0;                 // -1: nobody has the results of the last call
+  int most_recent_ = 0;            // a rank with the highest epoch
 };
 
 }  // namespace

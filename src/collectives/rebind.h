@@ -9,9 +9,9 @@
 
 namespace onebit {
 
-// Collective on `comm`, whose engine is `engine`, for a thread that has entered it. Returns the
-// rank whose results are the newest. On an error the compressor is what it was; `obstacle` is an
-// error of this rank that keeps it from taking part, which it tells the others.
+// Collective on `comm`, whose engine is `engine`, for a thread that has entered it. Returns a rank
+// that has the results of the last call; -1: none has. On an error the compressor is what it was;
+// `obstacle` is an error of this rank that keeps it from taking part, which it tells the others.
 Result<int> Rebind(Comm& comm, Engine& engine, PlannedCompressor* compressor,
                    const Status& obstacle);
 

@@ -118,22 +118,29 @@ Status Comm::Enter() {
   if (is_stopped()) {
     Exit();
     const Status cause = Fail(OkStatus());
-    return {cause.code(), Format("{} (the communicator is out of use: destroy it)", cause.text())};
+    return {cause.code(),
+            Format("{} (the communicator is out of use: destroy it, or shrink it first "
+                   "to go on with the ranks that remain)",
+                   cause.text())};
   }
   if (is_finalized_.load(std::memory_order_acquire)) {
     Exit();
     return Error(Code::kInvalidUsage,
                  "rank {}: the communicator was finalized: only onebitCommDestroy is left", rank_);
   }
-  if (are_ranks_threads_ && ranks_ > 1 && IsOnlyThreadOfProcess()) {
+  if (Status status = CheckOtherThreads(ranks_); !status.ok()) {
     Exit();
-    return Error(
-        Code::kInvalidUsage,
-        "rank {} of {}: this call waits for the other ranks, and this is the only thread of "
-        "the process; make the calls of each rank on a thread of its own",
-        rank_, ranks_);
+    return status;
   }
   return OkStatus();
+}
+
+Status Comm::CheckOtherThreads(int ranks) const {
+  if (!are_ranks_threads_ || ranks == 1 || !IsOnlyThreadOfProcess()) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "rank {} of {}: this call waits for the other ranks, and this is the only thread of "
+               "the process; make the calls of each rank on a thread of its own",
+               rank_, ranks_);
 }
 
 Result<std::vector<Bytes>> Comm::Gather(std::span<const std::byte> mine, Deadline deadline,
@@ -214,6 +221,7 @@ Status Comm::failure() const {
 }
 
 void Comm::Abort() {
+  aborts_.fetch_add(1, std::memory_order_acq_rel);
   static_cast<void>(
       Fail(Error(Code::kAborted, "rank {}: onebitCommAbort was called on this rank", rank_)));
   endpoint_.Abort();

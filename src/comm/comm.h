@@ -52,8 +52,6 @@ struct JoinOptions {
   std::string transport;          // by name
   std::string interfaces;         // ONEBIT_SOCKET_IFNAME
   CommOptions comm;
-  // What must be equal besides the settings, e.g. which ranks of another communicator these are.
-  AgreedValues also_agreed;
 };
 
 struct ComputePlace {
@@ -89,8 +87,9 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // all the same.
   static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroupUnchecked(
       const Transport& transport, std::span<const CommOptions> options_by_rank);
-  // Joins a group of processes; returns when all ranks have joined and are connected.
-  static Result<std::unique_ptr<Comm>> Join(const JoinOptions& options);
+  // Joins a group of processes; returns when all ranks have joined and are connected, or when
+  // `stop` calls it off.
+  static Result<std::unique_ptr<Comm>> Join(const JoinOptions& options, const StopCheck& stop = {});
 
   // New communicators of ranks of this one. Of `options`, null meaning those of this communicator,
   // the times and the options of collectives count. For a thread that has acquired it.
@@ -161,21 +160,25 @@ class Comm final : private PeerErrorSink, private FailureListener {
   struct Fallback {
     JoinOptions options;  // how this rank joined
     SpareMeetingPoint place;
-    std::vector<UniqueId> places;  // of all ranks
+    std::vector<UniqueId> places;  // of all ranks, as this one reaches them
   };
 
   Comm(int rank, int ranks, uint32_t id, const CommOptions& options, const Transport& transport)
       : rank_(rank), ranks_(ranks), id_(id), options_(options), transport_(&transport) {}
 
+  // Fails if the calls of `ranks` ranks of this process can never be made.
+  Status CheckOtherThreads(int ranks) const;
   Status ConnectTo(ControlClient* control);
-  // A communicator of these ranks of this one, in the order of their new ranks: of processes, which
-  // meet at `place`, and of threads.
-  Result<std::unique_ptr<Comm>> JoinMembers(std::span<const int> members, const UniqueId& place,
-                                            const JoinOptions* options,
-                                            AgreedValues also_agreed) const;
-  Result<std::unique_ptr<Comm>> JoinLocalMembers(std::span<const int> members,
-                                                 const CommOptions& options) const;
+  // A communicator of these ranks of this one, in the order of their new ranks. `purpose` is equal
+  // on all of them and keeps others out.
+  Result<std::unique_ptr<Comm>> JoinMembers(std::span<const int> members, std::string_view purpose,
+                                            const JoinOptions* options) const;
+  Result<std::unique_ptr<Comm>> JoinProcesses(std::span<const int> members,
+                                              std::string_view purpose, JoinOptions options) const;
+  Result<std::unique_ptr<Comm>> JoinThreads(std::span<const int> members,
+                                            const CommOptions& options) const;
   Status ConnectLocal();
+  StopCheck StopOfThisCall() const;
   void OnPeerError(int peer, Code code, const char* text) override;
   void OnRemoteFailure() override;
   // Of a failure that this rank is the first to see.
@@ -196,6 +199,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   std::atomic<bool> is_in_call_{false};
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> is_finalized_{false};
+  std::atomic<uint64_t> aborts_{0};
   mutable std::mutex failure_mutex_;  // guards failure_ and peer_error_
   Status failure_;
   std::optional<Failure> peer_error_;

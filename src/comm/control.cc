@@ -4,6 +4,10 @@
 
 namespace onebit {
 
+Status CalledOff(int rank, std::string_view what) {
+  return Error(Code::kAborted, "rank {}: {}: onebitCommAbort was called on this rank", rank, what);
+}
+
 Status DescribeFailure(const Failure& failure, int rank) {
   const Status& cause = failure.cause;
   if (failure.is_loss && failure.rank == rank) {

@@ -4,6 +4,11 @@
 // the transport that moves data.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -28,6 +33,27 @@ class FailureListener {
   ~FailureListener() = default;
 };
 
+// Whether somebody has called off what is being waited for. Empty: nobody can.
+using StopCheck = std::function<bool()>;
+
+// Waits until `is_settled` or the deadline; false if neither it nor the deadline but `stop` ended
+// the wait, which is asked often enough for a person.
+template <typename IsSettled>
+bool WaitUnlessStopped(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                       Deadline deadline, const StopCheck& stop, IsSettled is_settled) {
+  constexpr std::chrono::milliseconds kSlice{100};
+  while (!is_settled()) {
+    if (stop && stop()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) return true;
+    changed.wait_until(lock, stop ? std::min(deadline, now + kSlice) : deadline);
+  }
+  return true;
+}
+
+// What a wait that was called off returns.
+Status CalledOff(int rank, std::string_view what);
+
 struct Failure {
   int rank = 0;          // who saw it first; of a loss, who is gone
   bool is_loss = false;  // the rank did not say so itself: its process has ended or is silent
@@ -41,6 +67,8 @@ Status DescribeFailure(const Failure& failure, int rank);
 class Control {
  public:
   virtual ~Control() = default;
+  // Who may call off this rank's gathers; for the thread that gathers.
+  void SetStop(StopCheck stop) { stop_ = std::move(stop); }
   // Tells the group that this rank failed, or that it sees the loss of another. Only the first
   // report of the group counts: returns that of the group, or this one if the group cannot be heard
   // in time.
@@ -52,6 +80,9 @@ class Control {
   // the group's first failure as this rank sees it. `what` is for texts.
   virtual Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                             std::string_view what) = 0;
+
+ protected:
+  StopCheck stop_;
 };
 
 }  // namespace onebit

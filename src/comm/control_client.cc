@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 
 // One attempt to get in; a server that is there answers at once.
 constexpr milliseconds kAttempt{5000};
+constexpr milliseconds kShortAttempt{500};  // of who may be called off
 constexpr milliseconds kShortestPause{5};
 constexpr milliseconds kLongestPause{200};
 // For rank 0 to begin again where a start failed.
@@ -35,12 +36,15 @@ double SecondsOf(Clock::duration duration) {
 }  // namespace
 
 Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& options,
-                                                           const Locate& locate, bool is_final) {
+                                                           const Locate& locate, bool is_final,
+                                                           const StopCheck& stop) {
   const auto start = Clock::now();
   const Deadline deadline = start + options.connect_timeout;
   std::unique_ptr<ControlClient> client(new ControlClient(options, deadline));
+  client->SetStop(stop);
   milliseconds pause = kShortestPause;
   while (true) {
+    if (stop && stop()) return CalledOff(options.rank, "joining");
     Result<UniqueId> id = locate();
     Status status = id.status();
     if (id.ok()) {
@@ -74,7 +78,8 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
 
 // Blocks: the loop does not know the connection yet.
 Status ControlClient::Attempt(const UniqueId& id) {
-  const Deadline deadline = std::min(connect_deadline_, Clock::now() + kAttempt);
+  const milliseconds patience = stop_ ? kShortAttempt : kAttempt;
+  const Deadline deadline = std::min(connect_deadline_, Clock::now() + patience);
   const auto explain = [&](const Status& status) {
     return Error(status.code(), "{}: {}", id.address.Text(), status.text());
   };
@@ -95,6 +100,7 @@ Status ControlClient::Attempt(const UniqueId& id) {
     return explain(status);
   }
   server_ = id.address;
+  ONEBIT_ASSIGN_OR_RETURN(local_address_, LocalAddress(socket));
   channel_ = std::make_unique<SealedChannel>(
       std::move(socket), client.keys.to_server, client.keys.to_client,
       MostStarMessageBytes(static_cast<uint32_t>(options_.ranks)));
@@ -168,7 +174,10 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
   gathered_.reset();
   Send(onebit::Gather{.number = gather_number_, .content = {mine.begin(), mine.end()}});
   const auto is_settled = [this] { return gathered_ || first_failure_ || channel_ == nullptr; };
-  if (!changed_.wait_until(lock, deadline, is_settled)) {
+  if (!WaitUnlessStopped(changed_, lock, deadline, stop_, is_settled)) {
+    return CalledOff(options_.rank, what);
+  }
+  if (!is_settled()) {
     missing_.reset();  // what came with the last heartbeat may be out of date
     Send(WhoIsMissing{});
     changed_.wait_for(lock, kMissing, [&] { return is_settled() || missing_; });
@@ -189,10 +198,12 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
                server_.Text());
 }
 
-void ControlClient::SetServerRank(std::span<const std::string> places) {
+std::optional<int> ControlClient::SetServerRank(std::span<const std::string> places) {
   std::lock_guard lock(ControlLoop::Get().mutex());
   const auto found = std::find(places.begin(), places.end(), server_place_);
-  server_rank_ = found == places.end() ? 0 : static_cast<int>(found - places.begin());
+  server_rank_.reset();
+  if (found != places.end()) server_rank_ = static_cast<int>(found - places.begin());
+  return server_rank_;
 }
 
 void ControlClient::SetListener(FailureListener* listener) {
@@ -211,7 +222,10 @@ Failure ControlClient::Report(const Failure& failure) {
     Send(report);
     changed_.wait_for(lock, kVerdict, [this] { return first_failure_ || channel_ == nullptr; });
   }
-  if (!first_failure_) first_failure_ = failure;
+  if (!first_failure_) {
+    first_failure_ = failure;
+    changed_.notify_all();
+  }
   return *first_failure_;
 }
 
@@ -292,13 +306,25 @@ void ControlClient::CloseChannel(std::string_view why) {
 // If the process of the star was only stopped, it finds the reason when it goes on, rather than
 // ranks that seem to have ended.
 void ControlClient::GiveUpServer(std::string_view why) {
-  Send(onebit::Report{.lost = {}, .cause = DescribeFailure(LossOfServer(why), options_.rank)});
+  const Failure loss = LossOfServer(why);
+  onebit::Report report{.lost = {}, .cause = loss.cause};
+  if (loss.is_loss) report.lost = static_cast<uint32_t>(loss.rank);
+  Send(report);
   Send(Leave{});
   CloseChannel(why);
 }
 
 Failure ControlClient::LossOfServer(std::string_view why) const {
-  return {.rank = server_rank_,
+  // Who made the unique id need not be a rank.
+  if (!server_rank_) {
+    return {.rank = options_.rank,
+            .is_loss = false,
+            .cause = Error(Code::kRemoteError,
+                           "rank {}: process {}, which holds the control channel of this "
+                           "communicator at {}, {}",
+                           options_.rank, server_place_, server_.Text(), why)};
+  }
+  return {.rank = *server_rank_,
           .is_loss = true,
           .cause = Error(Code::kPeerLost,
                          "its process {}, which holds the control channel of this communicator at "

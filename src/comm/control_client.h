@@ -42,17 +42,23 @@ class ControlClient final : public Control, private LoopItem {
 
   // Tries until it is in or the time is over. With `is_final`, a server with another secret is the
   // end; without, it may be a former one whose successor is about to come.
+  // `stop` can call it off, also what it gathers later, until SetStop says otherwise.
   static Result<std::unique_ptr<ControlClient>> Join(const Options& options, const Locate& locate,
-                                                     bool is_final);
+                                                     bool is_final, const StopCheck& stop = {});
   // Leaves.
   ~ControlClient() override;
 
   uint64_t comm_id() const { return comm_id_; }
   Deadline connect_deadline() const { return connect_deadline_; }
   const SocketAddress& server() const { return server_; }
+  // This end of the connection to it: an address that other ranks reach, but for those of the
+  // process that has the server, which reach themselves by any.
+  const SocketAddress& local_address() const { return local_address_; }
+  bool is_server_here() const { return server_place_ == options_.place; }
 
-  // Which rank is lost if the server is: the first whose place ("host:pid") is the server's.
-  void SetServerRank(std::span<const std::string> places);
+  // Which rank is lost if the server is: the first whose place ("host:pid") is the server's, if it
+  // is one of them. Returns it.
+  std::optional<int> SetServerRank(std::span<const std::string> places);
   // Who hears of failures; null: nobody, and no call to the former one is going on any more.
   void SetListener(FailureListener* listener);
 
@@ -86,9 +92,10 @@ class ControlClient final : public Control, private LoopItem {
   const int owner_pid_ = getpid();  // a copy that a fork made says nothing
   const Deadline connect_deadline_;
   SocketAddress server_;
+  SocketAddress local_address_;
   uint64_t comm_id_ = 0;
   std::string server_place_;
-  int server_rank_ = 0;
+  std::optional<int> server_rank_ = 0;
 
   // Guarded by the loop's mutex once it is watched.
   std::condition_variable changed_;

@@ -65,7 +65,6 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
       {"ONEBIT_LOSS_TIMEOUT_MS", Format("{}", options.control.loss_timeout.count())},
   };
   for (auto& value : AgreedOptions(options.comm)) values.push_back(std::move(value));
-  for (const auto& value : options.also_agreed) values.push_back(value);
   return values;
 }
 
@@ -95,11 +94,24 @@ Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& tran
     placements.push_back(std::move(one.placement));
     values.push_back(std::move(one.values));
   }
-  control->SetServerRank(places);
+  const std::optional<int> server_rank = control->SetServerRank(places);
+  if (server_rank) {
+    // Its own idea of its address may be one that only it reaches.
+    SocketAddress& address = found.spares[static_cast<size_t>(*server_rank)].address;
+    const uint16_t port = address.port();
+    address = control->server();
+    address.set_port(port);
+  }
   // Every rank comes to the same verdict by itself.
   ONEBIT_TRY(CompareAgreed(values));
   found.sharing_ranks = RanksSharing(mine.placement, placements);
   return found;
+}
+
+// Where the others reach this process: as it reaches the server of the control channel. The process
+// that has the server is reached by whatever address they use for that.
+SocketAddress SpareAddress(const ControlClient& control) {
+  return control.is_server_here() ? AnyAddress(control.server().family()) : control.local_address();
 }
 
 uint64_t MillisecondsUntil(Deadline deadline) {
@@ -135,19 +147,19 @@ Status Comm::ConnectTo(ControlClient* control) {
       .status();
 }
 
-Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
+Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopCheck& stop) {
   const auto transport = Transport::Get(options.transport);
   if (!transport.ok()) return CannotTakePart(options, transport.status());
   ONEBIT_ASSIGN_OR_RETURN(
       std::unique_ptr<ControlClient> joined,
-      ControlClient::Join(options.control, options.locate, options.is_location_final));
+      ControlClient::Join(options.control, options.locate, options.is_location_final, stop));
   ControlClient* const control = joined.get();
   // From here on the others wait for this rank: they are told what goes wrong with it.
   const auto fail = [&](const Status& cause) {
     const int self = options.control.rank;
     return DescribeFailure(control->Report({.rank = self, .is_loss = false, .cause = cause}), self);
   };
-  auto spare = SpareMeetingPoint::Open({.interfaces = options.interfaces});
+  auto spare = SpareMeetingPoint::Open({.interfaces = options.interfaces}, SpareAddress(*control));
   if (!spare.ok()) return fail(spare.status());
   auto found = Introduce(options, *transport.value(), spare.value().id(), control);
   if (!found.ok()) {
@@ -169,6 +181,7 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options) {
   if (!endpoint.ok()) return fail(endpoint.status());
   comm->endpoint_ = std::move(endpoint).value();
   if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);
+  control->SetStop({});
   Log(LogLevel::kInfo, "communicator {:08x}: rank {} of {}, transport {}, control channel at {}",
       comm->id_, rank, ranks, transport.value()->properties().name, control->server().Text());
   return comm;

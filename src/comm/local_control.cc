@@ -39,7 +39,8 @@ std::optional<Failure> LocalGroup::first_failure() const {
 }
 
 Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byte> mine,
-                                              Deadline deadline, std::string_view what) {
+                                              Deadline deadline, const StopCheck& stop,
+                                              std::string_view what) {
   std::unique_lock lock(mutex_);
   if (first_failure_) return DescribeFailure(*first_failure_, rank);
   const uint64_t number = gathers_;
@@ -53,7 +54,8 @@ Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byt
     return *gathered_;
   }
   const auto is_settled = [&] { return gathers_ != number || first_failure_; };
-  if (!changed_.wait_until(lock, deadline, is_settled)) return GatherFailure(rank, what);
+  if (!WaitUnlessStopped(changed_, lock, deadline, stop, is_settled)) return CalledOff(rank, what);
+  if (!is_settled()) return GatherFailure(rank, what);
   // Nobody can end the next gather before this rank has come to it: these contents are its own.
   if (gathers_ != number) return *gathered_;
   return DescribeFailure(*first_failure_, rank);

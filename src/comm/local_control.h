@@ -27,7 +27,7 @@ class LocalGroup {
   Failure Report(const Failure& failure);
   std::optional<Failure> first_failure() const;
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
-                                    std::string_view what);
+                                    const StopCheck& stop, std::string_view what);
 
   // A group of some of this one's ranks, `members`, in the order of their new ranks: the same one
   // for all of them, each of which asks once. One that failed before all had asked is not handed
@@ -70,10 +70,8 @@ class LocalControl final : public Control {
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override {
-    return group_->Gather(rank_, mine, deadline, what);
+    return group_->Gather(rank_, mine, deadline, stop_, what);
   }
-
-  const std::shared_ptr<LocalGroup>& group() const { return group_; }
 
  private:
   std::shared_ptr<LocalGroup> group_;

@@ -63,14 +63,6 @@ bool IsLoopbackName(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-SocketAddress AnyAddress(int family, uint16_t port) {
-  sockaddr_in6 any = {};  // of either family: all of it is zero
-  any.sin6_family = static_cast<sa_family_t>(family);
-  SocketAddress address(reinterpret_cast<const sockaddr*>(&any));
-  address.set_port(port);
-  return address;
-}
-
 // Many systems give their own name an address of the loopback interface, where nobody else could
 // reach it.
 SocketAddress ListeningAddress(const std::string& host, const SocketAddress& resolved) {
@@ -164,26 +156,29 @@ std::string PlaceOfThisProcess() {
   return Format("{}:{}", host, getpid());
 }
 
-Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options,
-                                  std::chrono::milliseconds patience) {
+Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options) {
   ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
-  ONEBIT_ASSIGN_OR_RETURN(
-      UniqueId id, StartServer({.address = interface.address,
-                                .key = RandomKey(),
-                                .patience = patience.count() == 0 ? patience : patience + kGrace}));
+  ONEBIT_ASSIGN_OR_RETURN(UniqueId id,
+                          StartServer({.address = interface.address, .key = RandomKey()}));
   Log(LogLevel::kInfo, "a unique id was made: ranks meet at {} ({})", id.address.Text(),
       interface.name);
   return id;
 }
 
-Result<SpareMeetingPoint> SpareMeetingPoint::Open(const MeetingOptions& options) {
-  ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
-  ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(interface.address));
-  ONEBIT_ASSIGN_OR_RETURN(const SocketAddress address, LocalAddress(listener));
+Result<SpareMeetingPoint> SpareMeetingPoint::Open(const MeetingOptions& options,
+                                                  SocketAddress address) {
+  address.set_port(0);
+  if (!options.interfaces.empty()) {
+    ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
+    address = interface.address;
+  }
+  ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(address));
+  ONEBIT_ASSIGN_OR_RETURN(address, LocalAddress(listener));
   return SpareMeetingPoint(std::move(listener), UniqueId{.address = address, .key = RandomKey()});
 }
 
-Status SpareMeetingPoint::Serve(std::chrono::milliseconds patience) const {
+Status SpareMeetingPoint::Serve(std::string_view purpose,
+                                std::chrono::milliseconds patience) const {
   ControlServer::RetireFailed();
   // The server closes its own descriptor; the port stays open with this one.
   Descriptor listener(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
@@ -192,7 +187,7 @@ Status SpareMeetingPoint::Serve(std::chrono::milliseconds patience) const {
                  std::strerror(errno));
   }
   return ControlServer::StartAt(std::move(listener), {.address = id_.address,
-                                                      .key = id_.key,
+                                                      .key = MixedKey(id_.key, purpose),
                                                       .place = PlaceOfThisProcess(),
                                                       .patience = patience + kGrace});
 }

@@ -28,21 +28,21 @@ Result<std::string> SelectedInterfaces(const MeetingOptions& options);
 // "host:pid" of this process.
 std::string PlaceOfThisProcess();
 
-// Starts a server in this process with a key of its own; it serves one communicator. It waits for
-// ranks for as long as `patience` says; 0: as long as the process lives.
-Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options,
-                                  std::chrono::milliseconds patience = {});
+// Starts a server in this process with a key of its own; it serves one communicator.
+Result<UniqueId> OpenMeetingPoint(const MeetingOptions& options);
 
 // A place to meet that is held ready for a later communicator: a port at which nobody answers until
 // Serve. Who connects before waits there.
 class SpareMeetingPoint {
  public:
-  static Result<SpareMeetingPoint> Open(const MeetingOptions& options);
+  // At the interface that `options` select, if they do, else at `address` and any port.
+  static Result<SpareMeetingPoint> Open(const MeetingOptions& options, SocketAddress address);
 
   const UniqueId& id() const { return id_; }
-  // Starts a server there, for one communicator. Any number of times: the one of a former attempt
-  // that failed ends first. Ranks that do not come within `patience` are not waited for.
-  Status Serve(std::chrono::milliseconds patience) const;
+  // Starts a server there, for one communicator: who joins must know its `purpose`, too. Any number
+  // of times: the one of a former attempt that failed ends first. Ranks that do not come within
+  // `patience` are not waited for.
+  Status Serve(std::string_view purpose, std::chrono::milliseconds patience) const;
 
  private:
   SpareMeetingPoint(Descriptor listener, const UniqueId& id)

@@ -4,11 +4,9 @@
 // after it has failed.
 //
 // Ranks that are threads find each other in the group they share. Processes meet at a port of the
-// first of them: for a split one that is opened now and told over the control channel; for a shrink
-// one that every rank has held ready since it joined, because the control channel may be what died.
+// first of them, which every rank has held ready since it joined, because the control channel may
+// be what died. Who wants another set of ranks has another key and is not let in.
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 #include "base/log.h"
 #include "comm/comm.h"
@@ -31,12 +29,16 @@ Bytes Encode(const Wish& wish) {
       .Take();
 }
 
-std::vector<Wish> DecodeWishes(const std::vector<Bytes>& contents) {
+Result<std::vector<Wish>> DecodeWishes(const std::vector<Bytes>& contents) {
   std::vector<Wish> wishes;
-  for (const Bytes& content : contents) {
-    ByteReader reader(content);
+  for (size_t rank = 0; rank < contents.size(); ++rank) {
+    ByteReader reader(contents[rank]);
     const auto color = static_cast<int>(reader.Integer<uint32_t>());
-    wishes.push_back({color, static_cast<int>(reader.Integer<uint32_t>())});
+    const auto key = static_cast<int>(reader.Integer<uint32_t>());
+    if (!reader.is_complete()) {
+      return Error(Code::kCorrupt, "the wish of rank {} in a split makes no sense", rank);
+    }
+    wishes.push_back({color, key});
   }
   return wishes;
 }
@@ -56,10 +58,22 @@ int PositionOf(std::span<const int> members, int rank) {
   return static_cast<int>(std::ranges::find(members, rank) - members.begin());
 }
 
+// "0 2 3"; of many, the first ones and how many there are.
 std::string TextOf(std::span<const int> ranks) {
+  constexpr size_t kMost = 32;
   std::string text;
-  for (const int rank : ranks) AppendFormat(&text, "{}{}", text.empty() ? "" : " ", rank);
+  for (const int rank : ranks.first(std::min(ranks.size(), kMost))) {
+    AppendFormat(&text, "{}{}", text.empty() ? "" : " ", rank);
+  }
+  if (ranks.size() > kMost) AppendFormat(&text, " ... ({} in all)", ranks.size());
   return text;
+}
+
+// Different for different members.
+std::string PurposeOf(std::string_view what, std::span<const int> members) {
+  std::string purpose(what);
+  for (const int rank : members) AppendFormat(&purpose, " {}", rank);
+  return purpose;
 }
 
 // What the members of a group of threads tell each other before they connect.
@@ -96,13 +110,13 @@ milliseconds RegroupTime(const CommOptions& options) {
 }  // namespace
 
 Result<std::unique_ptr<Comm>> Comm::Split(int color, int key, const JoinOptions* options) {
-  // A color that cannot be is told to all, who would otherwise wait for this rank.
-  constexpr std::string_view kWhat = "splitting the communicator";
   const CommOptions& used = options == nullptr ? options_ : options->comm;
-  const Deadline deadline = std::chrono::steady_clock::now() + RegroupTime(used);
-  ONEBIT_ASSIGN_OR_RETURN(const std::vector<Bytes> contents,
-                          Gather(Encode(Wish{color, key}), deadline, kWhat));
-  const std::vector<Wish> wishes = DecodeWishes(contents);
+  // A color that cannot be is told to all, who would otherwise wait for this rank.
+  ONEBIT_ASSIGN_OR_RETURN(
+      const std::vector<Bytes> contents,
+      Gather(Encode(Wish{color, key}), std::chrono::steady_clock::now() + RegroupTime(used),
+             "splitting the communicator"));
+  ONEBIT_ASSIGN_OR_RETURN(const std::vector<Wish> wishes, DecodeWishes(contents));
   for (size_t rank = 0; rank < wishes.size(); ++rank) {
     if (wishes[rank].color >= kNoColor) continue;
     return Error(Code::kInvalidArgument,
@@ -110,79 +124,62 @@ Result<std::unique_ptr<Comm>> Comm::Split(int color, int key, const JoinOptions*
                  "ONEBIT_SPLIT_NOCOLOR ({})",
                  rank_, rank, wishes[rank].color, kNoColor);
   }
-  const std::vector<int> members = MembersOf(wishes, rank_);
-  if (local_group_ != nullptr) {
-    if (color == kNoColor) return std::unique_ptr<Comm>();
-    return JoinLocalMembers(members, used);
-  }
-  // The first of each color opens a port; the others hear where it is, or why there is none.
-  ByteWriter place;
-  if (color != kNoColor && members.size() > 1 && members.front() == rank_) {
-    const auto id =
-        OpenMeetingPoint({.interfaces = fallback_->options.interfaces}, RegroupTime(used));
-    place.Text(id.status().text());
-    if (id.ok()) {
-      const auto bytes = EncodeUniqueId(id.value());
-      place.Block(std::as_bytes(std::span(bytes)));
-    }
-  }
-  ONEBIT_ASSIGN_OR_RETURN(const std::vector<Bytes> places, Gather(place.Take(), deadline, kWhat));
   if (color == kNoColor) return std::unique_ptr<Comm>();
-  if (members.size() == 1) return JoinMembers(members, UniqueId(), options, {});
-  ByteReader reader(places[static_cast<size_t>(members.front())]);
-  if (const std::string error = reader.Text(); !error.empty()) {
-    return Error(Code::kRemoteError, "rank {}: rank {} opened no port for the new communicator: {}",
-                 rank_, members.front(), error);
-  }
-  std::array<char, kUniqueIdBytes> bytes{};
-  const auto block = reader.Block();
-  std::memcpy(bytes.data(), block.data(), std::min(block.size(), bytes.size()));
-  ONEBIT_ASSIGN_OR_RETURN(const UniqueId id, DecodeUniqueId(bytes));
-  return JoinMembers(members, id, options, {});
+  return JoinMembers(MembersOf(wishes, rank_), "split", options);
 }
 
 Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,
                                            const JoinOptions* options) {
   std::vector<int> members;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (std::ranges::find(excluded, rank) == excluded.end()) members.push_back(rank);
+    if (!std::ranges::binary_search(excluded, rank)) members.push_back(rank);
   }
-  const CommOptions& used = options == nullptr ? options_ : options->comm;
-  if (local_group_ != nullptr) return JoinLocalMembers(members, used);
-  const int first = members.front();
-  if (members.size() > 1 && first == rank_) ONEBIT_TRY(fallback_->place.Serve(RegroupTime(used)));
-  return JoinMembers(
-      members, fallback_->places[static_cast<size_t>(first)], options,
-      {{"the ranks that remain of the communicator (onebitCommShrink)", TextOf(members)}});
+  return JoinMembers(members, "shrink", options);
 }
 
-Result<std::unique_ptr<Comm>> Comm::JoinMembers(std::span<const int> members, const UniqueId& place,
-                                                const JoinOptions* options,
-                                                AgreedValues also_agreed) const {
-  JoinOptions joining = options == nullptr ? fallback_->options : *options;
-  joining.control.rank = PositionOf(members, rank_);
-  joining.control.ranks = static_cast<int>(members.size());
-  joining.control.connect_timeout = RegroupTime(joining.comm);
-  joining.control.is_place_reused = true;  // there may have been an attempt before this one
-  joining.control.place = fallback_->options.control.place;
-  joining.control.place_source = Format("rank {} of the former communicator", members.front());
-  joining.locate = [place] { return Result<UniqueId>(place); };
-  joining.is_location_final = true;
-  joining.transport = fallback_->options.transport;
-  joining.interfaces = fallback_->options.interfaces;
-  joining.also_agreed = std::move(also_agreed);
+Result<std::unique_ptr<Comm>> Comm::JoinMembers(std::span<const int> members,
+                                                std::string_view purpose,
+                                                const JoinOptions* options) const {
+  const CommOptions& used = options == nullptr ? options_ : options->comm;
+  if (local_group_ != nullptr) return JoinThreads(members, used);
   if (members.size() > 1) {
-    auto joined = Join(joining);
-    if (!joined.ok()) return Explained(joined.status(), members);
-    return joined;
+    return JoinProcesses(members, PurposeOf(purpose, members),
+                         options == nullptr ? fallback_->options : *options);
   }
   ONEBIT_ASSIGN_OR_RETURN(const Transport* local, Transport::Get("local"));
-  ONEBIT_ASSIGN_OR_RETURN(auto alone, CreateLocalGroup(*local, 1, joining.comm));
+  ONEBIT_ASSIGN_OR_RETURN(auto alone, CreateLocalGroup(*local, 1, used));
   return std::move(alone.front());
 }
 
-Result<std::unique_ptr<Comm>> Comm::JoinLocalMembers(std::span<const int> members,
-                                                     const CommOptions& options) const {
+Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
+                                                  std::string_view purpose,
+                                                  JoinOptions options) const {
+  const int first = members.front();
+  if (first == rank_) ONEBIT_TRY(fallback_->place.Serve(purpose, RegroupTime(options.comm)));
+  UniqueId place = fallback_->places[static_cast<size_t>(first)];
+  place.key = MixedKey(place.key, purpose);
+  options.control.rank = PositionOf(members, rank_);
+  options.control.ranks = static_cast<int>(members.size());
+  options.control.connect_timeout = RegroupTime(options.comm);
+  options.control.is_place_reused = true;  // there may have been an attempt before this one
+  options.control.place = fallback_->options.control.place;
+  options.control.place_source = Format("rank {} of the former communicator", first);
+  options.locate = [place] { return Result<UniqueId>(place); };
+  options.is_location_final = false;
+  options.transport = fallback_->options.transport;
+  options.interfaces = fallback_->options.interfaces;
+  auto joined = Join(options, StopOfThisCall());
+  if (joined.ok()) return joined;
+  if (joined.status().code() != Code::kNotAuthenticated) return Explained(joined.status(), members);
+  return Error(Code::kMismatch,
+               "rank {}: rank {} makes a communicator of other ranks than {}: all that remain must "
+               "exclude the same ({})",
+               rank_, first, TextOf(members), joined.status().text());
+}
+
+Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
+                                                const CommOptions& options) const {
+  ONEBIT_TRY(CheckOtherThreads(static_cast<int>(members.size())));
   const auto group = local_group_->Subgroup(members, rank_);
   std::unique_ptr<Comm> comm(new Comm(PositionOf(members, rank_), static_cast<int>(members.size()),
                                       group->id(), options, *transport_));
@@ -196,10 +193,19 @@ Result<std::unique_ptr<Comm>> Comm::JoinLocalMembers(std::span<const int> member
   if (endpoint.ok()) comm->endpoint_ = std::move(endpoint).value();
   FailureListener* listener = comm.get();
   comm->control_ = std::make_unique<LocalControl>(group, comm->rank_, listener);
+  comm->control_->SetStop(StopOfThisCall());
   Status status = endpoint.ok() ? comm->ConnectLocal() : endpoint.status();
   if (!status.ok()) return Explained(comm->Fail(std::move(status)), members);
+  comm->control_->SetStop({});
   Log(LogLevel::kInfo, "communicator {:08x}: ranks {} of {:08x}", comm->id_, TextOf(members), id_);
   return comm;
+}
+
+// An abort of this communicator ends what makes another one of it, too.
+StopCheck Comm::StopOfThisCall() const {
+  return [this, before = aborts_.load(std::memory_order_acquire)] {
+    return aborts_.load(std::memory_order_acquire) != before;
+  };
 }
 
 Status Comm::ConnectLocal() {

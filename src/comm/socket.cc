@@ -101,6 +101,14 @@ std::string SocketAddress::Text() const {
                              : Format("[{}]:{}", HostText(), port());
 }
 
+SocketAddress AnyAddress(int family, uint16_t port) {
+  sockaddr_in6 any = {};  // of either family: all of it is zero
+  any.sin6_family = static_cast<sa_family_t>(family);
+  SocketAddress address(reinterpret_cast<const sockaddr*>(&any));
+  address.set_port(port);
+  return address;
+}
+
 Result<std::vector<SocketAddress>> Resolve(const std::string& host, uint16_t port) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;

@@ -56,6 +56,9 @@ class SocketAddress {
   sockaddr_storage storage_ = {};
 };
 
+// Of every interface; any port.
+SocketAddress AnyAddress(int family, uint16_t port = 0);
+
 // Addresses of a host name or numeric address; an error that names the host if there are none.
 Result<std::vector<SocketAddress>> Resolve(const std::string& host, uint16_t port);
 

@@ -40,6 +40,7 @@ void Compressor::SetMask(const uint8_t* mask) {
 void Compressor::Commit() {
   generation_ = next();
   has_failed_call_ = false;
+  lacks_results_ = false;
   ++age_;
   ++epoch_;
 }
@@ -60,8 +61,7 @@ void Compressor::DiscardFailed() {
 void Compressor::Reset() {
   op_.reset();
   has_failed_call_ = false;
-  if (age_ == 0) return;
-  if (config_.kind == CodecKind::kEf) ++residual_resets_;
+  if (age_ != 0 && config_.kind == CodecKind::kEf) ++residual_resets_;
   ClearResiduals();
 }
 

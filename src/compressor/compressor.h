@@ -69,7 +69,12 @@ class Compressor {
   // For another communicator. What a call wrote that failed here counts if another rank committed
   // it: before anybody could, every rank had written its new generation.
   bool can_roll_forward() const { return has_failed_call_ && config_.is_transactional; }
-  void RollForward() { Commit(); }
+  void RollForward() {
+    Commit();
+    lacks_results_ = true;
+  }
+  // It rolled forward and has made no call since: the results of the last call are elsewhere.
+  bool lacks_results() const { return lacks_results_; }
   // A server residual of another length, zero, in as many generations as the present one.
   struct ServerResidual {
     size_t elements = 0;
@@ -122,6 +127,7 @@ class Compressor {
   uint64_t nonfinite_calls_ = 0;
   uint64_t residual_resets_ = 0;
   uint64_t lost_elements_ = 0;
+  bool lacks_results_ = false;
   bool has_failed_call_ = false;  // the last one; its generation may still be rolled forward to
 };
 

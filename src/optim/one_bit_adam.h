@@ -78,6 +78,7 @@ class OneBitAdam {
   Status PrepareStep(kernels::DataType type);
   Status Freeze();
   Status TakeState(onebitComm_t comm, int source, uint64_t newest);
+  Status RebindCompressor(onebitComm_t comm);
 
   // The parts of a step. A false result is the verdict "not finite".
   Result<double> AgreeOnNorm(const StepInput& input);
@@ -119,7 +120,8 @@ class OneBitAdam {
   double beta2_power_ = 1;
   double first_learning_rate_ = 0;
   uint64_t compressed_steps_ = 0;
-  bool is_torn_ = false;  // a rebind failed while it overwrote parameters, m and v
+  bool awaits_residual_ = false;  // took over a compressed step whose residuals are to follow
+  bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v
   uint64_t skipped_steps_ = 0;
   uint64_t bytes_sent_ = 0;
 };

@@ -4,6 +4,7 @@
 // results from one that did not, then its compressors are rebound.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <vector>
 
 #include "optim/api_status.h"
@@ -96,8 +97,7 @@ Result<int> OneBitAdam::Rebind(onebitComm_t comm) {
   if (compressor_ != nullptr) {
     // Masks are compared, and a rank may have come to this before or not.
     if (stage() == onebitStageCompressed) ONEBIT_TRY(Freeze());
-    int ignored = -1;  // of the residuals, which the rebind itself brings up to date
-    ONEBIT_TRY(FromApi(onebitCompressorRebind(compressor_, comm, &ignored)));
+    ONEBIT_TRY(RebindCompressor(comm));
   }
   int ignored = -1;
   ONEBIT_TRY(FromApi(onebitCompressorRebind(comm_watch_, comm, &ignored)));
@@ -119,9 +119,33 @@ Status OneBitAdam::TakeState(onebitComm_t comm, int source, uint64_t newest) {
     const bool is_bf16 = options_.parameter_copy_type == kernels::DataType::kBf16;
     ONEBIT_TRY(take(options_.parameter_copy, is_bf16 ? onebitBfloat16 : onebitFloat16));
   }
-  // The counters follow from the values, as they do after a step of its own.
-  if (step_ < newest) Commit(first_learning_rate_);
+  // The counters follow from the values, as they do after a step of its own. The rate is only for
+  // the warning of a missing warm-up, which is for those who made the step.
+  if (step_ < newest) {
+    awaits_residual_ = compressor_ != nullptr && stage() == onebitStageCompressed;
+    Commit(step_ == 0 ? 0 : std::numeric_limits<double>::infinity());
+  }
   is_torn_ = false;
+  return OkStatus();
+}
+
+// Who takes over a compressed step needs the residuals it left, too, and these are its own: the
+// rebind rolls forward to them, as long as a rank is there that committed the step.
+Status OneBitAdam::RebindCompressor(onebitComm_t comm) {
+  onebitCompressorStats_t stats{.size = sizeof(stats)};
+  ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
+  const uint64_t epoch_before = stats.epoch;
+  int ignored = -1;  // parameters were taken over before
+  ONEBIT_TRY(FromApi(onebitCompressorRebind(compressor_, comm, &ignored)));
+  ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
+  if (awaits_residual_ && stats.epoch == epoch_before) {
+    is_torn_ = true;
+    return Error(Code::kRemoteError,
+                 "rank {}: the only rank that had made the last step was lost before all had its "
+                 "residuals: load a checkpoint",
+                 rank_);
+  }
+  awaits_residual_ = false;
   return OkStatus();
 }
 

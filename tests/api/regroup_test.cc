@@ -237,6 +237,21 @@ TEST_P(RegroupTest, AnAttemptThatFailedCanBeRepeated) {
   }
 }
 
+TEST_P(RegroupTest, AbortEndsAShrinkThatWaits) {
+  const std::vector<UniqueComm> comms = MakeGroup(3);
+  std::jthread watchdog([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    onebitCommAbort(comms[1].get());
+  });
+  onebitComm_t comm = nullptr;
+  const int excluded = 2;
+  const Outcome outcome = CallHere([&] {  // rank 0 does not come
+    return onebitCommShrink(comms[1].get(), &excluded, 1, &comm, nullptr, ONEBIT_SHRINK_DEFAULT);
+  });
+  EXPECT_EQ(outcome.result, onebitAborted) << outcome.text;
+  EXPECT_LT(outcome.seconds, 3);
+}
+
 TEST_P(RegroupTest, ListsThatDifferFailOnAllRanks) {
   const std::vector<UniqueComm> comms = MakeGroup(4);
   onebitConfig_t config = ONEBIT_CONFIG_INIT;

@@ -196,6 +196,37 @@ TEST_F(OptimizerRebindTest, OptimizersOfDifferentTrainingsAreRefused) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
 }
 
+// An obstacle that goes away: another compressor of the new communicator has the id of one of the
+// optimizer's.
+TEST_F(OptimizerRebindTest, CanBeRepeatedOnTheSameCommunicator) {
+  StepUntil(8);
+  std::vector<UniqueComm> made(kRanks);
+  std::vector<UniqueCompressor> in_the_way(kRanks);
+  const auto rebind = [&](int rank) {
+    return onebitOptimizerRebind(trainers_[rank].optimizer.get(),
+                                 made[static_cast<size_t>(rank)].get(), &trainers_[rank].source);
+  };
+  const auto outcomes = group_.Call([&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    onebitComm_t comm = nullptr;
+    const onebitResult_t result = onebitCommSplit(group_.comm(rank), 0, 0, &comm, nullptr);
+    if (result != onebitSuccess) return result;
+    made[r].reset(comm);
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.tensorId = 1;
+    if (rank == 0) in_the_way[r] = NewCompressor(comm, 8, onebitFloat32, config);
+    return rebind(rank);
+  });
+  EXPECT_EQ(outcomes[0].result, onebitInvalidArgument) << outcomes[0].text;
+  EXPECT_EQ(outcomes[1].result, onebitRemoteError) << outcomes[1].text;
+  in_the_way.clear();
+  for (const Outcome& outcome : group_.Call(rebind)) {
+    EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+  }
+  StepUntil(kSteps);
+  EXPECT_TRUE(StateOf(trainers_[0]) == StraightTest().Run());
+}
+
 TEST_F(OptimizerRebindTest, ArgumentsAreChecked) {
   int source = -1;
   const onebitOptimizer_t optimizer = trainers_[0].optimizer.get();
