@@ -230,6 +230,28 @@ const uint8_t* AllReduceModel::MaskFrom(size_t element) const {
   return config_.mask.empty() ? nullptr : config_.mask.data() + element / 8;
 }
 
+AllReduceModel AllReduceModel::Rebound(std::span<const size_t> survivors,
+                                       bool has_every_rank_all_chunks) const {
+  AllReduceConfig config = config_;
+  config.ranks = survivors.size();
+  AllReduceModel rebound(std::move(config));
+  if (!config_.has_feedback) return rebound;
+  for (size_t rank = 0; rank < survivors.size(); ++rank) {
+    rebound.worker_[rank] = worker_[survivors[rank]];
+  }
+  if (!config_.has_server_residual) return rebound;
+  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+    const bool is_kept = has_every_rank_all_chunks ||
+                         std::find(survivors.begin(), survivors.end(), chunk) != survivors.end();
+    const ChunkRange range = Chunk(chunk);
+    if (!is_kept || range.size() == 0) continue;
+    std::memcpy(At(rebound.server_.data(), config_.residual_type, range.begin),
+                At(server_.data(), config_.residual_type, range.begin),
+                range.size() * BytesOf(config_.residual_type));
+  }
+  return rebound;
+}
+
 std::vector<float> AllReduceModel::worker_residual(size_t rank) const {
   if (worker_.empty()) return std::vector<float>(config_.count, 0.0f);
   return ResidualAsFloat(worker_[rank], config_.residual_type, config_.count);

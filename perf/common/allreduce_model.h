@@ -54,6 +54,11 @@ class AllReduceModel {
   // The mask of the calls to come. Residuals of elements that leave are dropped by the next one.
   void SetMask(std::vector<uint8_t> mask) { config_.mask = std::move(mask); }
 
+  // The same tensor on other ranks: rank i goes on with the worker residual of rank survivors[i] of
+  // this model. Server residuals go on but for the chunks of ranks that are no survivors, which are
+  // zero unless every rank had all chunks.
+  AllReduceModel Rebound(std::span<const size_t> survivors, bool has_every_rank_all_chunks) const;
+
   // Residuals as fp32, config.count elements; all zero in mode sign. The server residual is that of
   // all chunks in order.
   std::vector<float> worker_residual(size_t rank) const;

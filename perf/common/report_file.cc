@@ -16,12 +16,12 @@ using Json = nlohmann::ordered_json;
 
 }  // namespace
 
-ReportFile::ReportFile(const std::string& path) : path_(path) {
+ReportFile::ReportFile(const std::string& path, const std::string& flag) : path_(path) {
   for (int number = 0;; ++number) {
     file_.reset(std::fopen(path_.c_str(), "wx"));
     if (file_ != nullptr) return;
     if (errno != EEXIST) {
-      throw UsageError(fmt::format("-J: cannot create {}: {}", path_, ErrnoText()));
+      throw UsageError(fmt::format("{}: cannot create {}: {}", flag, path_, ErrnoText()));
     }
     path_ = fmt::format("{}.{}", path, number);
   }

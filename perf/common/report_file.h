@@ -15,7 +15,8 @@ namespace onebit::perf {
 // of a run, so that hours of work are not lost to a wrong path.
 class ReportFile {
  public:
-  explicit ReportFile(const std::string& path);  // throws UsageError
+  // `flag` is the option that names it. Throws UsageError.
+  explicit ReportFile(const std::string& path, const std::string& flag = "-J");
   const std::string& path() const { return path_; }
   void Write(const nlohmann::ordered_json& report);  // throws ToolError
 

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Declares the options to CLI11 and checks what it cannot.
+#include "perf/soak/options.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "perf/common/error.h"
+#include "perf/common/flag_kinds.h"
+
+namespace onebit::soak {
+namespace {
+
+constexpr int kDefaultThreads = 4;
+constexpr int kMaxThreads = 16;  // each has a buffer for every one
+constexpr size_t kMaxElements = size_t{1} << 28;
+constexpr double kMaxSeconds = 1e7;
+
+CLI::Validator Seconds() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double seconds = 0;
+        const bool is_fine = CLI::detail::lexical_cast(text, seconds) && std::isfinite(seconds) &&
+                             seconds > 0 && seconds <= kMaxSeconds;
+        return is_fine ? "" : fmt::format("{} is no time in seconds", text);
+      },
+      "");
+}
+
+CLI::Validator NoSign() {
+  return CLI::Validator(
+      [](std::string& text) { return text.starts_with('-') ? text + " is negative" : ""; }, "");
+}
+
+void AddOptions(CLI::App& app, SoakOptions* options) {
+  app.add_option("--seconds", options->seconds, "how long; a round that has begun is finished")
+      ->check(Seconds())
+      ->type_name("N");
+  app.add_option("--rounds", options->rounds, "how many rounds at most")
+      ->check(CLI::Range(uint64_t{1}, UINT64_MAX).description(""))
+      ->check(NoSign())
+      ->type_name("N");
+  app.add_option("--first-round", options->first_round, "number of the first round")
+      ->check(NoSign())
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--seed", options->seed, "what all random choices depend on")
+      ->check(NoSign())
+      ->type_name("N")
+      ->capture_default_str();
+  perf::AddCount(app, "-t,--threads", "ranks, each a thread of this process", 1, kMaxThreads,
+                 &options->ranks.threads);
+  app.add_option("--procs", options->ranks.procs, perf::kProcsHelp)
+      ->check(CLI::Range(1, perf::kMaxProcesses).description(""))
+      ->type_name("N");
+  app.add_option("--transport", options->ranks.transport, perf::kTransportHelp)->type_name("NAME");
+  perf::AddSize(app, "--max-elements", "elements of the largest tensor", "256K",
+                &options->max_elements);
+  app.add_option("--deadline", options->deadline_seconds,
+                 "seconds without progress until a collective fails")
+      ->check(Seconds())
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--json", options->json_path, "write a report to this file")->type_name("FILE");
+}
+
+}  // namespace
+
+std::optional<SoakOptions> ParseOptions(int argc, const char* const* argv,
+                                        std::optional<int> launched_rank) {
+  SoakOptions options;
+  options.ranks.threads = kDefaultThreads;
+  options.ranks.launched_rank = launched_rank;
+  CLI::App app(
+      "Makes and unmakes communicators and compressors at random, calls every collective on them, "
+      "and\nverifies every result against a scalar model. In the end memory and descriptors must "
+      "be what they were.",
+      "soak");
+  AddOptions(app, &options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    if (options.ranks.is_speaker()) std::fputs(app.help().c_str(), stdout);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw perf::UsageError(error.what());
+  }
+  if (options.seconds == 0 && options.rounds == 0) {
+    throw perf::UsageError("say how long: --seconds N, --rounds N, or both");
+  }
+  if (options.max_elements > kMaxElements) {
+    throw perf::UsageError(fmt::format("--max-elements: more than {}", kMaxElements));
+  }
+  options.ranks.is_threads_given = app.count("--threads") > 0;
+  const char* set_transport = std::getenv("ONEBIT_TRANSPORT");
+  const std::string problem = perf::ProblemWith(options.ranks, set_transport);
+  if (!problem.empty()) throw perf::UsageError(problem);
+  options.transport = perf::TransportOf(options.ranks, set_transport);
+  return options;
+}
+
+std::string RepeatCommand(const SoakOptions& options, int ranks, uint64_t round) {
+  return fmt::format("soak --seed {} --first-round {} --rounds 1 {} {} --max-elements {}",
+                     options.seed, round, options.ranks.is_one_rank() ? "--procs" : "-t", ranks,
+                     options.max_elements);
+}
+
+}  // namespace onebit::soak

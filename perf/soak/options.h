@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What a soak does, and how the command line says it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "perf/common/launcher.h"
+#include "perf/common/procs.h"
+
+namespace onebit::soak {
+
+struct SoakOptions {
+  double seconds = 0;        // 0: until all rounds are done
+  uint64_t rounds = 0;       // 0: until the time is over
+  uint64_t first_round = 0;  // every round begins with nothing, so it can be repeated alone
+  uint64_t seed = 1;
+  perf::RankSource ranks;
+  std::string transport = "local";   // in use, given or not
+  size_t max_elements = 256 * 1024;  // of a tensor
+  double deadline_seconds = 60;      // without progress, for a collective
+  std::string json_path;             // empty: none
+};
+
+// Reads the command line of a process that a launcher has, or has not, made a rank. Prints help to
+// stdout and returns no value when asked for it; throws UsageError when it is wrong.
+std::optional<SoakOptions> ParseOptions(int argc, const char* const* argv,
+                                        std::optional<int> launched_rank = perf::LaunchedRank());
+
+// The command that repeats one round of such a run on so many ranks.
+std::string RepeatCommand(const SoakOptions& options, int ranks, uint64_t round);
+
+}  // namespace onebit::soak

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One rank's part in a round: it carries out the plan, and verifies every result.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "onebit/onebit.h"
+#include "perf/common/allreduce_model.h"
+#include "perf/common/handles.h"
+#include "perf/common/rank_exchange.h"
+#include "perf/soak/live_comms.h"
+#include "perf/soak/plan.h"
+#include "perf/soak/watchdog.h"
+#include "perf/soak/workspace.h"
+
+namespace onebit::soak {
+
+// For tests of the soak itself; may be empty. Called on the threads of the ranks.
+struct SoakHooks {
+  // After each call with data, before its result is verified.
+  std::function<void(int rank, const Action& action, std::span<std::byte> result)> after_call;
+};
+
+// What the communicators of a rank have counted.
+struct Traffic {
+  uint64_t logical_bytes = 0;
+  uint64_t wire_bytes = 0;
+};
+
+// What a rank works with in all rounds.
+struct RankPlace {
+  int rank = 0;
+  onebitComm_t base = nullptr;
+  bool asks_for_usage = true;  // of memory and descriptors, for all ranks of this process
+  LiveComms& comms;
+  Workspace& workspace;
+  Watchdog& watchdog;
+  const SoakHooks& hooks;
+};
+
+class RankRound {
+ public:
+  // All are borrowed.
+  RankRound(const RankPlace& place, const Plan& plan, uint64_t round);
+
+  // Throws ToolError whose text says which action of which round it was.
+  void Run();
+
+  // Of the communicators that were made and destroyed.
+  const Traffic& traffic() const { return traffic_; }
+
+ private:
+  struct Tensor {
+    perf::CompressorHandle compressor;  // null: this rank does not hold it
+    std::optional<kernels::reference::AllReduceModel> model;
+    Members holders;
+  };
+  // What ranks compare after a call.
+  struct Verdict {
+    perf::BytesHash result;
+    uint64_t epoch = 0;
+    uint64_t nonfinite_calls = 0;
+  };
+
+  void Execute(const Action& action);
+  void Regroup(const Action& action);
+  void Adopt(onebitComm_t comm, const Action& action);
+  void DestroyGroup(const Action& action);
+  void CreateTensor(const Action& action);
+  void Rebind(const Action& action);
+  void AllReduce(const Action& action);
+  void Broadcast(const Action& action);
+  // Fills the inputs of all members and returns them.
+  std::vector<const void*> FillInputs(const Action& action);
+  std::byte* PrepareResult(const Action& action, const void* input, const std::byte** send);
+  void Verify(const Action& action, const std::byte* result, const void* expected);
+
+  onebitComm_t CommOf(const Action& action) { return comms_[static_cast<size_t>(action.group)]; }
+  Tensor& TensorOf(const Action& action) { return tensors_[static_cast<size_t>(action.tensor)]; }
+  const Members& MembersOf(const Action& action) const {
+    return plan_.groups[static_cast<size_t>(action.group)];
+  }
+  bool IsMember(const Action& action) const;
+  size_t RankIn(const Members& members) const;
+
+  const RankPlace& place_;
+  const Plan& plan_;
+  const uint64_t round_;
+  std::vector<onebitComm_t> comms_;  // by group; null: not a member, or not there
+  std::vector<Tensor> tensors_;
+  Traffic traffic_;
+};
+
+}  // namespace onebit::soak

@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// All ranks do the rounds that rank 0 orders, because clocks differ.
+#include "perf/soak/soak.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "perf/common/comm_stats.h"
+#include "perf/common/error.h"
+#include "perf/common/rank_exchange.h"
+#include "perf/common/rank_pool.h"
+
+namespace onebit::soak {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kDeadlineVariable[] = "ONEBIT_COLLECTIVE_TIMEOUT_MS";
+constexpr double kWarmUpShare = 0.2;  // of the run
+constexpr uint64_t kMinWarmUpRounds = 3;
+constexpr uint64_t kMiB = 1 << 20;
+constexpr int kWatchdogShare = 3;  // its patience, in deadlines of a collective
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What rank 0 says before every round.
+struct Order {
+  uint64_t has_round = 0;
+  uint64_t is_warmed_up = 0;  // for the first time
+};
+
+class RankSoak {
+ public:
+  RankSoak(const SoakOptions& options, const RankPlace& place, int ranks, const OnRound& on_round)
+      : options_(options), place_(place), on_round_(on_round) {
+    result_.ranks = ranks;
+  }
+
+  SoakResult Run() && {
+    RankFigures figures{.pid = getpid()};
+    figures.start = UsageAtRest();
+    start_ = Clock::now();
+    uint64_t round = options_.first_round;
+    while (true) {
+      const Order order = AgreeOnOrder();
+      if (order.is_warmed_up != 0) {
+        result_.was_warmed_up = true;
+        figures.warmed_up = UsageAtRest();
+      }
+      if (order.has_round == 0) break;
+      RunRound(round++, &figures);
+    }
+    figures.end = UsageWhenSettled(figures);
+    const onebitCommStats_t stats = perf::StatsOf(place_.base);
+    figures.logical_bytes += stats.logical_bytes;
+    figures.wire_bytes += stats.bytes_sent;
+    result_.by_rank = perf::GatherRecords(place_.base, figures);
+    result_.seconds = SecondsSince(start_);
+    return std::move(result_);
+  }
+
+ private:
+  Order AgreeOnOrder() {
+    Order order;
+    if (place_.rank == 0) {
+      if (on_round_) on_round_(result_.rounds, result_);
+      order.has_round = HasRound() ? 1 : 0;
+      order.is_warmed_up = order.has_round != 0 && !result_.was_warmed_up && IsWarm() ? 1 : 0;
+    }
+    perf::BroadcastBytes(place_.base, std::as_writable_bytes(std::span(&order, 1)), 0);
+    return order;
+  }
+
+  bool HasRound() const {
+    const bool has_time = options_.seconds == 0 || SecondsSince(start_) < options_.seconds;
+    return has_time && (options_.rounds == 0 || result_.rounds < options_.rounds);
+  }
+
+  bool IsWarm() const {
+    if (result_.rounds < kMinWarmUpRounds) return false;
+    if (options_.seconds > 0 && SecondsSince(start_) >= kWarmUpShare * options_.seconds) {
+      return true;
+    }
+    return options_.rounds > 0 && static_cast<double>(result_.rounds) >=
+                                      kWarmUpShare * static_cast<double>(options_.rounds);
+  }
+
+  void RunRound(uint64_t number, RankFigures* figures) {
+    const Plan plan = MakePlan({.ranks = result_.ranks, .max_elements = options_.max_elements},
+                               options_.seed, number);
+    RankRound round(place_, plan, number);
+    try {
+      round.Run();
+    } catch (const perf::ToolError& error) {
+      throw perf::ToolError(fmt::format("{}\nrepeat it with: {}", error.what(),
+                                        RepeatCommand(options_, result_.ranks, number)),
+                            error.is_consequence());
+    }
+    figures->logical_bytes += round.traffic().logical_bytes;
+    figures->wire_bytes += round.traffic().wire_bytes;
+    ++result_.rounds;
+    result_.communicators += plan.groups.size() - 1;
+    result_.compressors += plan.tensors.size();
+    for (const Action& action : plan.actions) {
+      ++result_.actions[static_cast<size_t>(action.kind)];
+    }
+  }
+
+  // While no rank, which may be a thread of this process, is doing anything. One of a process asks.
+  perf::ProcessUsage UsageAtRest() {
+    Barrier();
+    const perf::ProcessUsage usage =
+        place_.asks_for_usage ? perf::UsageNow() : perf::ProcessUsage();
+    Barrier();
+    return usage;
+  }
+
+  // Connections are closed by threads that nobody waits for.
+  perf::ProcessUsage UsageWhenSettled(const RankFigures& figures) {
+    constexpr auto kPatience = std::chrono::seconds(3);
+    const Clock::time_point deadline = Clock::now() + kPatience;
+    Barrier();
+    perf::ProcessUsage usage = place_.asks_for_usage ? perf::UsageNow() : perf::ProcessUsage();
+    while (result_.was_warmed_up && usage.descriptors > figures.warmed_up.descriptors &&
+           Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      usage = perf::UsageNow();
+    }
+    Barrier();
+    return usage;
+  }
+
+  void Barrier() { perf::Check(onebitBarrier(place_.base, nullptr), "onebitBarrier"); }
+
+  const SoakOptions& options_;
+  const RankPlace& place_;
+  const OnRound& on_round_;
+  Clock::time_point start_;
+  SoakResult result_;
+};
+
+// The communicators of the local ranks, the first of them being rank `first` of all.
+std::vector<onebitComm_t> MakeBase(const SoakOptions& options) {
+  if (options.ranks.is_one_rank()) {
+    onebitComm_t comm = nullptr;
+    perf::Check(perf::JoinProcesses(options.transport, &comm), "onebitCommInitEnv");
+    return {comm};
+  }
+  std::vector<onebitComm_t> comms(static_cast<size_t>(options.ranks.threads));
+  perf::Check(onebitCommInitAll(comms.data(), options.ranks.threads, nullptr), "onebitCommInitAll");
+  return comms;
+}
+
+}  // namespace
+
+SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks, const OnRound& on_round) {
+  const auto deadline_ms = static_cast<int64_t>(std::ceil(options.deadline_seconds * 1000));
+  // Before the library reads its settings; where it is set already it is left.
+  setenv(kDeadlineVariable, std::to_string(deadline_ms).c_str(), 0);
+  Watchdog watchdog("soak", std::chrono::milliseconds(kWatchdogShare * deadline_ms));
+
+  LiveComms comms;
+  const std::vector<onebitComm_t> base = MakeBase(options);
+  for (onebitComm_t comm : base) comms.Add(comm);
+  const int first = perf::RankOf(base[0]);
+  const int ranks = perf::CountOf(base[0]);
+  SoakResult result;
+  perf::RankPool pool(first, static_cast<int>(base.size()), [&comms] { comms.AbortAll(); });
+  pool.Run([&](int rank) {
+    Workspace workspace(ranks, options.max_elements);
+    const RankPlace place{.rank = rank,
+                          .base = base[static_cast<size_t>(rank - first)],
+                          .asks_for_usage = rank == first,
+                          .comms = comms,
+                          .workspace = workspace,
+                          .watchdog = watchdog,
+                          .hooks = hooks};
+    SoakResult mine = RankSoak(options, place, ranks, on_round).Run();
+    perf::Check(onebitCommFinalize(place.base), "onebitCommFinalize");
+    if (rank == first) result = std::move(mine);
+  });
+  return result;
+}
+
+uint64_t ResidentLimit(uint64_t warmed_up_bytes) {
+  return warmed_up_bytes + warmed_up_bytes / 10 + 16 * kMiB;
+}
+
+std::string ProblemWithGrowth(const SoakResult& result) {
+  if (!result.was_warmed_up) return "";
+  for (size_t rank = 0; rank < result.by_rank.size(); ++rank) {
+    const RankFigures& figures = result.by_rank[rank];
+    if (figures.end.descriptors > figures.warmed_up.descriptors) {
+      return fmt::format("rank {} has {} descriptors open in the end, and had {} after warm-up",
+                         rank, figures.end.descriptors, figures.warmed_up.descriptors);
+    }
+    const uint64_t limit = ResidentLimit(figures.warmed_up.resident_bytes);
+    if (figures.end.resident_bytes > limit) {
+      return fmt::format(
+          "rank {} holds {:.1f} MiB in the end, more than the {:.1f} MiB that are allowed after "
+          "{:.1f} MiB when it was warmed up",
+          rank, static_cast<double>(figures.end.resident_bytes) / kMiB,
+          static_cast<double>(limit) / kMiB,
+          static_cast<double>(figures.warmed_up.resident_bytes) / kMiB);
+    }
+  }
+  return "";
+}
+
+}  // namespace onebit::soak

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A thread that sleeps until the deadline, which every note moves.
+#include "perf/soak/watchdog.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "perf/common/error.h"
+
+namespace onebit::soak {
+
+Watchdog::Watchdog(std::string tool, std::chrono::milliseconds patience)
+    : tool_(std::move(tool)),
+      patience_(patience),
+      deadline_(std::chrono::steady_clock::now() + patience),
+      last_("start"),
+      thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
+
+void Watchdog::Note(std::string what) {
+  const std::lock_guard lock(mutex_);
+  deadline_ = std::chrono::steady_clock::now() + patience_;
+  last_ = std::move(what);
+}
+
+void Watchdog::Watch(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    if (std::chrono::steady_clock::now() >= deadline_) {
+      fmt::print(stderr, "{}: nothing has happened for {} s after {}\n", tool_,
+                 static_cast<double>(patience_.count()) / 1000, last_);
+      std::fflush(stderr);
+      // Threads are stuck, so that nothing can be cleared up.
+      std::_Exit(perf::kExitFailed);
+    }
+    // Only a request to stop ends this before its time.
+    changed_.wait_until(lock, stop, deadline_, [] { return false; });
+  }
+}
+
+}  // namespace onebit::soak

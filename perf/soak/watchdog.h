@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Ends the process when its ranks hang where the library's own deadlines do not reach.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace onebit::soak {
+
+class Watchdog {
+ public:
+  // `patience`: without a call of Note. Then prints what was noted last and ends the process with
+  // status 1.
+  Watchdog(std::string tool, std::chrono::milliseconds patience);
+
+  // Something goes on, on any rank. Any thread.
+  void Note(std::string what);
+
+ private:
+  void Watch(const std::stop_token& stop);
+
+  const std::string tool_;
+  const std::chrono::milliseconds patience_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable_any changed_;
+  std::chrono::steady_clock::time_point deadline_;
+  std::string last_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+}  // namespace onebit::soak
