@@ -54,18 +54,18 @@ class Planner {
     if (choice < 10) {
       if (live_groups_.size() < kMaxLiveGroups) Split(group);
     } else if (choice < 14) {
-      if (limits_.has_shrink && live_groups_.size() < kMaxLiveGroups) Shrink(group);
+      if (live_groups_.size() < kMaxLiveGroups) Shrink(group);
     } else if (choice < 22) {
       if (group != 0) DestroyGroup(group);
-    } else if (choice < 38) {
+    } else if (choice < 42) {
       if (live_tensors_.size() < kMaxLiveTensors) CreateTensor(group);
-    } else if (choice < 50) {
-      Rebind();
     } else if (choice < 52) {
+      Rebind();
+    } else if (choice < 54) {
       if (const int tensor = TensorOf(group); tensor >= 0) {
         Add({.kind = ActionKind::kReset, .group = group, .tensor = tensor});
       }
-    } else if (choice < 54) {
+    } else if (choice < 56) {
       if (!live_tensors_.empty()) DestroyTensor(AnyTensor());
     } else if (choice < 84) {
       for (uint64_t left = 1 + draws_.Below(kMaxSeries); left > 0; --left) Compressed(group);

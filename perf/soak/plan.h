@@ -83,7 +83,6 @@ struct Plan {
 struct PlanLimits {
   int ranks = 4;
   size_t max_elements = 1 << 18;  // of a tensor
-  bool has_shrink = false;
   bool has_rebind = false;
   int choices = 40;  // a choice is one action, or a few calls
 };

@@ -9,7 +9,7 @@
 
 namespace onebit::soak {
 
-// All collective over `comm`, with ONEBIT_* errors as ToolError. Null where `color` is kNoColor.
+// Collective over `comm`; both throw ToolError. Null where `color` is kNoColor.
 onebitComm_t Split(onebitComm_t comm, int color, int key);
 
 // Collective over the ranks that are not excluded.

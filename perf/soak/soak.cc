@@ -24,7 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr char kDeadlineVariable[] = "ONEBIT_COLLECTIVE_TIMEOUT_MS";
+constexpr std::array kDeadlineVariables = {"ONEBIT_COLLECTIVE_TIMEOUT_MS",
+                                           "ONEBIT_CONNECT_TIMEOUT_MS"};
 constexpr double kWarmUpShare = 0.2;  // of the run
 constexpr uint64_t kMinWarmUpRounds = 3;
 constexpr uint64_t kMiB = 1 << 20;
@@ -167,7 +168,9 @@ std::vector<onebitComm_t> MakeBase(const SoakOptions& options) {
 SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks, const OnRound& on_round) {
   const auto deadline_ms = static_cast<int64_t>(std::ceil(options.deadline_seconds * 1000));
   // Before the library reads its settings; where it is set already it is left.
-  setenv(kDeadlineVariable, std::to_string(deadline_ms).c_str(), 0);
+  for (const char* variable : kDeadlineVariables) {
+    setenv(variable, std::to_string(deadline_ms).c_str(), 0);
+  }
   Watchdog watchdog("soak", std::chrono::milliseconds(kWatchdogShare * deadline_ms));
 
   LiveComms comms;

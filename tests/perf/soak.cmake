@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+# Tests of the soak, and a soak of half a minute over each transport.
+
+add_executable(soak_plan_test soak_plan_test.cc)
+add_executable(soak_run_test soak_run_test.cc)
+foreach(target soak_plan_test soak_run_test)
+  onebit_configure_target(${target})
+  target_link_libraries(${target} PRIVATE onebit_soak GTest::gmock GTest::gtest_main)
+endforeach()
+gtest_discover_tests(soak_plan_test PROPERTIES LABELS fast)
+gtest_discover_tests(soak_run_test PROPERTIES LABELS ranks TIMEOUT 120)
+
+set(soak_ways local)
+set(soak_ranks_local -t 4)
+if(TARGET onebit_transport_ucx)
+  list(APPEND soak_ways ucx)
+  set(soak_ranks_ucx --procs 4)
+endif()
+set(soak_tests perf.soak_tool)
+add_test(NAME perf.soak_tool
+  COMMAND ${python} ${CMAKE_CURRENT_SOURCE_DIR}/soak_tool_test.py $<TARGET_FILE:soak> ${soak_ways})
+foreach(way IN LISTS soak_ways)
+  add_test(NAME perf.soak_${way}
+    COMMAND soak --seconds 30 --seed 1 ${soak_ranks_${way}} --deadline 30)
+  list(APPEND soak_tests perf.soak_${way})
+endforeach()
+set_tests_properties(${soak_tests} PROPERTIES LABELS ranks RESOURCE_LOCK machine TIMEOUT 150)
