@@ -66,6 +66,10 @@ std::vector<float> ResidualAsFloat(std::span<const std::byte> values, DataType t
   return result;
 }
 
+bool IsAmong(std::span<const size_t> ranks, size_t rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
 }  // namespace
 
 ChunkRange ChunkOf(size_t count, size_t ranks, size_t alignment, size_t rank) {
@@ -240,16 +244,28 @@ AllReduceModel AllReduceModel::Rebound(std::span<const size_t> survivors,
     rebound.worker_[rank] = worker_[survivors[rank]];
   }
   if (!config_.has_server_residual) return rebound;
+  const DataType type = config_.residual_type;
+  const float factor =
+      config_.is_sum ? static_cast<float>(config_.ranks) / static_cast<float>(survivors.size())
+                     : 1.0f;
   for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
-    const bool is_kept = has_every_rank_all_chunks ||
-                         std::find(survivors.begin(), survivors.end(), chunk) != survivors.end();
+    if (!has_every_rank_all_chunks && !IsAmong(survivors, chunk)) continue;
     const ChunkRange range = Chunk(chunk);
-    if (!is_kept || range.size() == 0) continue;
-    std::memcpy(At(rebound.server_.data(), config_.residual_type, range.begin),
-                At(server_.data(), config_.residual_type, range.begin),
-                range.size() * BytesOf(config_.residual_type));
+    for (size_t i = range.begin; i < range.end; ++i) {
+      StoreElement(LoadElement(server_.data(), type, i) * factor, type, i, rebound.server_.data());
+    }
   }
   return rebound;
+}
+
+size_t AllReduceModel::LostElements(std::span<const size_t> survivors,
+                                    bool has_every_rank_all_chunks) const {
+  if (server_.empty() || has_every_rank_all_chunks) return 0;
+  size_t lost = 0;
+  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+    if (!IsAmong(survivors, chunk)) lost += Chunk(chunk).size();
+  }
+  return lost;
 }
 
 std::vector<float> AllReduceModel::worker_residual(size_t rank) const {

@@ -56,8 +56,11 @@ class AllReduceModel {
 
   // The same tensor on other ranks: rank i goes on with the worker residual of rank survivors[i] of
   // this model. Server residuals go on but for the chunks of ranks that are no survivors, which are
-  // zero unless every rank had all chunks.
+  // zero unless every rank had all chunks. Of a sum they grow as the number of ranks shrinks.
   AllReduceModel Rebound(std::span<const size_t> survivors, bool has_every_rank_all_chunks) const;
+
+  // Elements whose server residual Rebound sets to zero.
+  size_t LostElements(std::span<const size_t> survivors, bool has_every_rank_all_chunks) const;
 
   // Residuals as fp32, config.count elements; all zero in mode sign. The server residual is that of
   // all chunks in order.

@@ -154,12 +154,12 @@ class Planner {
   }
 
   void Rebind() {
-    if (!limits_.has_rebind) return;
     std::vector<std::pair<int, int>> choices;
     for (const int tensor : live_tensors_) {
-      if (homes_[static_cast<size_t>(tensor)] != kDetached) continue;
+      const int home = homes_[static_cast<size_t>(tensor)];
+      if (home != kDetached && draws_.Chance(0.7)) continue;  // those are many
       for (const int group : live_groups_) {
-        if (HoldAll(tensor, group)) choices.emplace_back(tensor, group);
+        if (group != home && HoldAll(tensor, group)) choices.emplace_back(tensor, group);
       }
     }
     if (choices.empty()) return;

@@ -39,7 +39,7 @@ enum class ActionKind {
   kShrink,         // of a group, into a new one without some of its members
   kDestroyGroup,   // its tensors become detached
   kCreateTensor,   // on a group
-  kRebind,         // of a detached tensor, to a group of ranks that hold it
+  kRebind,         // of a tensor, detached or not, to another group of ranks that hold it
   kReset,          // of a tensor's residuals
   kDestroyTensor,  // attached or detached
   kDense,          // allreduce without a compressor
@@ -83,8 +83,7 @@ struct Plan {
 struct PlanLimits {
   int ranks = 4;
   size_t max_elements = 1 << 18;  // of a tensor
-  bool has_rebind = false;
-  int choices = 40;  // a choice is one action, or a few calls
+  int choices = 40;               // a choice is one action, or a few calls
 };
 inline constexpr size_t kMaxShift = 15;
 

@@ -104,6 +104,7 @@ void RankRound::Execute(const Action& action) {
       if (!IsMember(action)) return;
       Check(onebitCompressorReset(TensorOf(action).compressor.get()), "onebitCompressorReset");
       TensorOf(action).model->Reset();
+      TensorOf(action).has_residuals = false;
       return;
     case ActionKind::kDestroyTensor:
       TensorOf(action) = Tensor();
@@ -195,8 +196,32 @@ void RankRound::CreateTensor(const Action& action) {
   tensor.model.emplace(ModelOf(spec, tensor.holders.size()));
 }
 
-void RankRound::Rebind(const Action&) {
-  throw perf::ToolError("compressors cannot be rebound yet");
+void RankRound::Rebind(const Action& action) {
+  Tensor& tensor = TensorOf(action);
+  const Members& members = MembersOf(action);
+  std::vector<size_t> survivors;
+  for (const int member : members) {
+    const auto former = std::find(tensor.holders.begin(), tensor.holders.end(), member);
+    survivors.push_back(static_cast<size_t>(former - tensor.holders.begin()));
+  }
+  const onebitCompressorStats_t before = StatsOf(tensor.compressor.get());
+  const bool is_replicated = before.exchanges == 1;
+  int source = -1;
+  Check(onebitCompressorRebind(tensor.compressor.get(), CommOf(action), &source),
+        "onebitCompressorRebind");
+  const onebitCompressorStats_t after = StatsOf(tensor.compressor.get());
+  if (source < 0 || source >= static_cast<int>(members.size()) || after.epoch != before.epoch) {
+    throw perf::ToolError(fmt::format("source {} of {} ranks, and {} commits after {}", source,
+                                      members.size(), after.epoch, before.epoch));
+  }
+  const size_t expected =
+      tensor.has_residuals ? tensor.model->LostElements(survivors, is_replicated) : 0;
+  if (after.lost_elements - before.lost_elements != expected) {
+    throw perf::ToolError(fmt::format("{} elements were lost, not {}",
+                                      after.lost_elements - before.lost_elements, expected));
+  }
+  tensor.model.emplace(tensor.model->Rebound(survivors, is_replicated));
+  tensor.holders = members;
 }
 
 std::vector<const void*> RankRound::FillInputs(const Action& action) {
@@ -232,7 +257,11 @@ void RankRound::AllReduce(const Action& action) {
   void* expected = place_.workspace.expected.data();
   const bool is_compressed = action.kind == ActionKind::kCompressed;
   if (is_compressed) {
-    TensorOf(action).model->Run(inputs, expected);
+    Tensor& tensor = TensorOf(action);
+    const bool is_finite = tensor.model->Run(inputs, expected);
+    const bool is_reset =
+        !is_finite && !plan_.tensors[static_cast<size_t>(action.tensor)].is_transactional;
+    tensor.has_residuals = is_finite || (tensor.has_residuals && !is_reset);
   } else {
     kernels::reference::DenseAllReduce(inputs, action.count, KernelType(action.type),
                                        action.op == onebitSum, expected);

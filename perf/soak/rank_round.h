@@ -59,6 +59,7 @@ class RankRound {
     perf::CompressorHandle compressor;  // null: this rank does not hold it
     std::optional<kernels::reference::AllReduceModel> model;
     Members holders;
+    bool has_residuals = false;  // a call has committed since they were zero
   };
   // What ranks compare after a call.
   struct Verdict {

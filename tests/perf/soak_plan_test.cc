@@ -46,7 +46,8 @@ class World {
         HomeOf(action) = action.group;
         return;
       case ActionKind::kRebind:
-        EXPECT_EQ(HomeOf(action), kDetached);
+        EXPECT_NE(HomeOf(action), kNone);
+        EXPECT_NE(HomeOf(action), action.group);
         HomeOf(action) = action.group;
         return;
       case ActionKind::kDestroyTensor:
