@@ -148,9 +148,10 @@ typedef struct {
   uint64_t compressed_steps; /* of these, in the compressed stage */
   uint64_t skipped;          /* steps that were skipped */
   uint64_t frozen_at;        /* T_w: the step whose v was frozen; 0 before the freeze */
-  uint64_t bytes_sent;  /* by this rank in steps that returned success, skipped ones included */
-  uint64_t state_bytes; /* memory held for m, v, masks, scratch and residuals */
-  int32_t stage;        /* onebitStage_t of the next step */
+  uint64_t bytes_sent;    /* by this rank in steps that returned success, skipped ones included */
+  uint64_t state_bytes;   /* memory held for m, v, masks, scratch and residuals */
+  int32_t stage;          /* onebitStage_t of the next step */
+  uint64_t lost_elements; /* as onebitCompressorStats_t has it, of all compressors */
 } onebitOptimizerStats_t;
 
 /* ----------------------------------------------------------------------------------- functions */

@@ -347,12 +347,14 @@ void OneBitAdam::GetStats(onebitOptimizerStats_t* stats) const {
   stats->frozen_at = frozen_at_;
   stats->bytes_sent = bytes_sent_;
   stats->stage = stage();
+  stats->lost_elements = 0;
   stats->state_bytes =
       m_.size() + v_.size() + momentum_scratch_.size() + dense_scratch_.size() + frozen_.bytes();
   onebitCompressorStats_t compressor_stats{.size = sizeof(compressor_stats)};
   if (compressor_ != nullptr &&
       onebitCompressorGetStats(compressor_, &compressor_stats) == onebitSuccess) {
     stats->state_bytes += compressor_stats.residual_bytes;
+    stats->lost_elements = compressor_stats.lost_elements;
   }
 }
 
