@@ -107,7 +107,7 @@ void StartRank(const LaunchOptions& options, int rank, const std::string& rendez
                   .standard_output = output.number(),
                   .standard_error = error.number(),
                   .announcement = guard.groups()});
-  supervisor->Add(child);
+  supervisor->Add(child, rank == options.expendable_rank);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct LaunchOptions {
   std::vector<std::string> arguments;           // argv, its first element included
   bool is_output_tagged = false;                // "[rank] " before each line of output
   double grace_seconds = kDefaultGraceSeconds;  // for the others, once one has failed
+  std::optional<int> expendable_rank;           // may be killed: that is no failure of the job
 };
 
 // Every process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and, unless it is set already

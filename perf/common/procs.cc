@@ -72,12 +72,14 @@ std::string TransportOf(const RankSource& source, const char* set_transport) {
   return set_transport != nullptr ? set_transport : kOfProcesses;
 }
 
-int LaunchSelf(std::string_view tool, int procs, int argc, const char* const* argv) {
+int LaunchSelf(std::string_view tool, int procs, int argc, const char* const* argv,
+               std::optional<int> expendable_rank) {
   LaunchOptions options;
   options.tool = tool;
   options.processes = procs;
   options.program = "/proc/self/exe";  // argv[0] may be relative, or a name that PATH finds
   options.arguments = WithoutProcs(argc, argv);
+  options.expendable_rank = expendable_rank;
   return Launch(options);
 }
 

@@ -38,8 +38,9 @@ std::string ProblemWith(const RankSource& source, const char* set_transport);
 std::string TransportOf(const RankSource& source, const char* set_transport);
 
 // Does what --procs says: starts this program again, as that many ranks, with the same arguments
-// but this one. Returns their exit status.
-int LaunchSelf(std::string_view tool, int procs, int argc, const char* const* argv);
+// but this one. Returns their exit status; that `expendable_rank` is killed is no failure.
+int LaunchSelf(std::string_view tool, int procs, int argc, const char* const* argv,
+               std::optional<int> expendable_rank = std::nullopt);
 
 // Joins the other processes. The handle is the caller's. `transport` is TransportOf's.
 onebitResult_t JoinProcesses(const std::string& transport, onebitComm_t* comm);

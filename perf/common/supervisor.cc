@@ -178,6 +178,7 @@ void Supervisor::CollectEnded() {
     }
     child.has_ended = true;
     const bool was_signal = info.si_code != CLD_EXITED;
+    if (was_signal && info.si_status == SIGKILL && child.may_be_killed) continue;
     if (was_signal || info.si_status != 0) NoteFailure({rank, was_signal, info.si_status});
   }
 }

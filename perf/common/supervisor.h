@@ -44,8 +44,8 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // The next rank.
-  void Add(pid_t child) { children_.push_back({child}); }
+  // The next rank. One that may be killed is no failure when SIGKILL ends it.
+  void Add(pid_t child, bool may_be_killed = false) { children_.push_back({child, may_be_killed}); }
   // What comes from the rank goes to standard output or error, each line with its tag in front.
   void RelayOutput(Descriptor from, std::string tag);
   void RelayError(Descriptor from, std::string tag);
@@ -70,6 +70,7 @@ class Supervisor {
 
   struct Child {
     pid_t pid = 0;
+    bool may_be_killed = false;
     bool has_ended = false;
   };
 
