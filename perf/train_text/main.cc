@@ -5,14 +5,15 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <memory>
+#include <optional>
 #include <stdexcept>
-#include <type_traits>
+#include <string>
 
 #include <fmt/core.h>
 
 #include "onebit/onebit.h"
 #include "perf/common/error.h"
+#include "perf/common/handles.h"
 #include "perf/common/procs.h"
 #include "perf/common/rank_exchange.h"
 #include "perf/train_text/options.h"
@@ -24,14 +25,10 @@
 namespace onebit::train {
 namespace {
 
-struct CommCloser {
-  void operator()(onebitComm_t comm) const { onebitCommDestroy(comm); }
-};
-using Comm = std::unique_ptr<std::remove_pointer_t<onebitComm_t>, CommCloser>;
-
 /** The run itself; `comm` is null where all ranks are threads of this process. */
-TrainResult Run(const TrainOptions& options, const Corpus& corpus, onebitComm_t comm) {
-  ProgressLine progress(options.source.is_speaker());
+TrainResult Run(const TrainOptions& options, const Corpus& corpus, perf::CommHandle& comm) {
+  // Of processes only the first is told of steps, whichever that is.
+  ProgressLine progress(true);
   TrainHooks hooks;
   hooks.on_step = [&](int steps_done, const StepRecord& step) {
     progress.Update(steps_done, options.steps, step.loss);
@@ -41,7 +38,7 @@ TrainResult Run(const TrainOptions& options, const Corpus& corpus, onebitComm_t 
 }
 
 int RunTool(TrainOptions options) {
-  Comm comm;
+  perf::CommHandle comm;
   // Processes are joined before anything can fail in one of them: the others would wait for it.
   if (options.source.is_one_rank()) {
     onebitComm_t joined = nullptr;
@@ -49,7 +46,11 @@ int RunTool(TrainOptions options) {
     comm.reset(joined);
     options.ranks = perf::CountOf(joined);
   }
-  const bool is_speaker = options.source.is_speaker();
+  bool is_speaker = options.source.is_speaker();
+  if (const std::string problem = ProblemWithLoss(options, options.ranks); !problem.empty()) {
+    if (is_speaker) fmt::print(stderr, "{}\n", problem);
+    return kUsageErrorStatus;
+  }
   std::ofstream json;
   if (is_speaker && !options.json_path.empty()) {
     // Before the run: nobody wants to learn after it that the result cannot be written.
@@ -63,10 +64,12 @@ int RunTool(TrainOptions options) {
   if (is_speaker) fmt::print("{}", DescribeRun(options, corpus));
   std::fflush(stdout);
 
-  const TrainResult result = Run(options, corpus, comm.get());
+  const TrainResult result = Run(options, corpus, comm);
+  if (comm != nullptr) is_speaker = perf::RankOf(comm.get()) == 0;  // the former one may be gone
   if (!is_speaker) return 0;
   fmt::print("{}", Summarize(options, result));
-  if (json.is_open()) {
+  if (!options.json_path.empty()) {
+    if (!json.is_open()) json.open(options.json_path);
     json << ToJson(options, corpus, result);
     json.close();
     if (!json) throw std::runtime_error(fmt::format("{}: writing failed", options.json_path));
@@ -82,7 +85,11 @@ int main(int argc, char** argv) {
   if (parsed.exit_status) return *parsed.exit_status;
   const onebit::perf::RankSource& source = parsed.options.source;
   try {
-    if (source.procs > 0) return onebit::perf::LaunchSelf("train_text", source.procs, argc, argv);
+    if (source.procs > 0) {
+      const std::optional<onebit::train::Loss>& loss = parsed.options.survive;
+      return onebit::perf::LaunchSelf("train_text", source.procs, argc, argv,
+                                      loss ? std::optional(loss->rank) : std::nullopt);
+    }
     return onebit::train::RunTool(parsed.options);
   } catch (const onebit::perf::ToolError& error) {
     if (source.is_speaker() || !error.is_consequence()) {

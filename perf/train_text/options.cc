@@ -23,6 +23,7 @@ constexpr int kMaxBatch = 1 << 16;
 constexpr int kMaxHidden = 1 << 16;
 constexpr int kBlockMultiple = 64;
 constexpr double kHalfLossScale = 1024;
+constexpr char kSurvivingTransport[] = "ucx";
 constexpr int64_t kFreezeShare = 5;  // freeze after 1/5 of the steps
 
 template <typename Enum>
@@ -127,6 +128,18 @@ CLI::Validator NoSign() {
       [](std::string& text) { return text.starts_with('-') ? text + " is negative" : ""; }, "");
 }
 
+Loss ParseLoss(const std::string& text) {
+  Loss loss;
+  const size_t at = text.find('@');
+  if (at == std::string::npos || !CLI::detail::lexical_cast(text.substr(0, at), loss.rank) ||
+      !CLI::detail::lexical_cast(text.substr(at + 1), loss.step) || loss.rank < 0 ||
+      loss.step < 1) {
+    throw CLI::ValidationError("--survive",
+                               text + " is not RANK@STEP, as 2@250 for rank 2 in step 250");
+  }
+  return loss;
+}
+
 void AddRunOptions(CLI::App& app, TrainOptions& options) {
   app.add_option("-t,--threads", options.ranks, "Ranks, each a thread of this process")
       ->check(CLI::Range(1, kMaxRanks))
@@ -162,6 +175,11 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
                  "time it takes is not counted")
       ->check(Percent())
       ->type_name("PERCENT");
+  app.add_option_function<std::string>(
+         "--survive", [&options](const std::string& text) { options.survive = ParseLoss(text); },
+         "This rank kills itself in this step, and the others go on without it; for processes over "
+         "ucx")
+      ->type_name("RANK@STEP");
   app.add_flag("--check-replicas", options.check_replicas,
                "Compare the parameters of all ranks after every step, not only at the end");
 }
@@ -238,6 +256,17 @@ void SetSource(const CLI::App& app, TrainOptions& options) {
   const std::string problem = perf::ProblemWith(options.source, set_transport);
   if (!problem.empty()) throw CLI::ParseError(problem, kUsageErrorStatus);
   options.transport = perf::TransportOf(options.source, set_transport);
+  if (!options.survive) return;
+  if (options.transport != kSurvivingTransport) {
+    throw CLI::ValidationError(
+        "--survive", options.transport == "local"
+                         ? "threads die together: make ranks processes with --procs N"
+                         : options.transport + " cannot go on without a rank: use --transport " +
+                               kSurvivingTransport);
+  }
+  if (options.source.procs == 0) return;  // the number of ranks is known when they have joined
+  const std::string loss_problem = ProblemWithLoss(options, options.source.procs);
+  if (!loss_problem.empty()) throw CLI::ParseError(loss_problem, kUsageErrorStatus);
 }
 
 void CheckCombination(const CLI::App& app, const TrainOptions& options) {
@@ -263,6 +292,19 @@ int64_t TrainOptions::freeze_step() const {
 
 double TrainOptions::gradient_scale() const {
   return loss_scale.value_or(gradient_type == onebitFloat16 ? kHalfLossScale : 1.0);
+}
+
+std::string ProblemWithLoss(const TrainOptions& options, int ranks) {
+  if (!options.survive) return "";
+  const Loss& loss = *options.survive;
+  if (ranks < 2) return "--survive: with one rank nobody is left";
+  if (loss.rank >= ranks) {
+    return fmt::format("--survive: there is no rank {} among {}", loss.rank, ranks);
+  }
+  if (loss.step > options.steps) {
+    return fmt::format("--survive: there is no step {} in {} steps", loss.step, options.steps);
+  }
+  return "";
 }
 
 const char* OptimizerName(OptimizerKind optimizer) { return NameOf(kOptimizers, optimizer); }

@@ -18,6 +18,12 @@ namespace onebit::train {
 
 enum class OptimizerKind { kAdam, kOneBitAdam };
 
+/** A rank that is to die in the middle of a step, so that the others have to go on without it. */
+struct Loss {
+  int rank = 0;
+  int step = 1;  // the first is 1
+};
+
 struct TrainOptions {
   // The run.
   int ranks = 4;
@@ -56,10 +62,15 @@ struct TrainOptions {
   bool check_replicas = false;
   double evaluate_every_percent = 0;  // of the steps; 0: only at the end
 
+  std::optional<Loss> survive;  // ranks are processes then
+
   /** The step after which the variance is frozen: the option, or its default. */
   int64_t freeze_step() const;
   double gradient_scale() const;
 };
+
+/** What is wrong with the rank and the step of options.survive, "" if nothing is. */
+std::string ProblemWithLoss(const TrainOptions& options, int ranks);
 
 /** Names as on the command line. */
 const char* OptimizerName(OptimizerKind optimizer);

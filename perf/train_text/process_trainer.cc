@@ -30,35 +30,55 @@ void RequireSameText(const Corpus& corpus, onebitComm_t comm) {
   }
 }
 
-bool WasStoppedByOthers(onebitComm_t comm) {
+onebitResult_t AsyncErrorOf(onebitComm_t comm) {
   onebitResult_t result = onebitSuccess;
   onebitCommGetAsyncError(comm, &result);
-  return result == onebitRemoteError;
+  return result;
+}
+
+/** Whether the run may go on without a rank: one is gone, and it is the one that was to go. */
+bool CanResume(const TrainOptions& options, const RankWorker& worker, onebitComm_t comm) {
+  const onebitResult_t error = AsyncErrorOf(comm);
+  const bool was_lost = error == onebitPeerLost || error == onebitRemoteError;
+  return options.survive && !worker.survival() && was_lost &&
+         worker.current_step() + 1 >= options.survive->step - 1;
+}
+
+/** All steps, if need be in two parts. */
+void RunWorker(const TrainOptions& options, perf::CommHandle& comm, RankWorker& worker) {
+  try {
+    worker.Run();
+    return;
+  } catch (const std::exception&) {
+    if (!CanResume(options, worker, comm.get())) throw;
+  }
+  comm = worker.Resume();  // and destroys the former one
+  worker.Run();
 }
 
 }  // namespace
 
 TrainResult TrainAsProcess(const TrainOptions& options, const Corpus& corpus,
-                           const TrainHooks& hooks, onebitComm_t comm) {
-  const int rank = perf::RankOf(comm);
+                           const TrainHooks& hooks, perf::CommHandle& comm) {
+  const int rank = perf::RankOf(comm.get());
   SharedRun shared(options, corpus, hooks);
   std::optional<RankWorker> worker;
   try {
-    RequireSameText(corpus, comm);
-    worker.emplace(shared, comm, rank);
-    worker->Run();
-    const std::vector<RankSummary> ranks = perf::GatherRecords(comm, SummaryOf(*worker));
+    RequireSameText(corpus, comm.get());
+    worker.emplace(shared, comm.get(), rank);
+    RunWorker(options, comm, *worker);
+    const std::vector<RankSummary> ranks = perf::GatherRecords(comm.get(), SummaryOf(*worker));
     CheckReplicas(shared, ranks);
     TrainResult result = JoinResults(shared, *worker, ranks);
     worker.reset();
-    perf::Check(onebitCommFinalize(comm), "onebitCommFinalize");
+    perf::Check(onebitCommFinalize(comm.get()), "onebitCommFinalize");
     return result;
   } catch (const perf::ToolError&) {
     throw;
   } catch (const std::exception& error) {
     const std::string when = worker ? fmt::format("step {}", worker->current_step() + 1) : "set-up";
     throw perf::ToolError(fmt::format("rank {}, {}: {}", rank, when, error.what()),
-                          WasStoppedByOthers(comm));
+                          AsyncErrorOf(comm.get()) == onebitRemoteError);
   }
 }
 

@@ -7,6 +7,8 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <numeric>
+#include <thread>
 
 #include <fmt/core.h>
 
@@ -14,27 +16,21 @@
 #include "perf/common/rank_exchange.h"
 #include "perf/train_text/evaluation_schedule.h"
 #include "perf/train_text/lr_schedule.h"
+#include "perf/train_text/victim.h"
 
 namespace onebit::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /** At most this many positions of the held-out text, spread evenly: a twentieth of a default run.
  */
 constexpr size_t kMaxHeldoutPositions = size_t{1} << 15;
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void Check(onebitResult_t result, const char* call) {
   if (result != onebitSuccess) throw OnebitError(result, call);
-}
-
-/** What collectives have taken so far. */
-double CallSeconds(onebitComm_t comm) {
-  return static_cast<double>(perf::StatsOf(comm).call_ns) * 1e-9;
 }
 
 /** Multiplies whole words: a comparison of replicas must not cost more than the step it checks. */
@@ -42,6 +38,13 @@ uint64_t HashWords(std::span<const float> values) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const float value : values) hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3;
   return hash;
+}
+
+void AddStats(const onebitCommStats_t& more, onebitCommStats_t* sum) {
+  sum->codec_ns += more.codec_ns;
+  sum->call_ns += more.call_ns;
+  sum->bytes_sent += more.bytes_sent;
+  sum->messages_sent += more.messages_sent;
 }
 
 }  // namespace
@@ -54,7 +57,10 @@ SharedRun::SharedRun(const TrainOptions& run_options, const Corpus& run_corpus,
     : options(run_options),
       corpus(run_corpus),
       hooks(run_hooks),
-      are_ranks_processes(run_options.source.is_one_rank()) {
+      are_ranks_processes(run_options.source.is_one_rank()),
+      members(static_cast<size_t>(run_options.ranks)),
+      steps_of_rank(members.size(), run_options.steps) {
+  std::iota(members.begin(), members.end(), 0);
   const size_t per_rank_and_step =
       static_cast<size_t>(options.steps) * static_cast<size_t>(options.ranks);
   losses.resize(per_rank_and_step);
@@ -72,11 +78,11 @@ SharedRun::SharedRun(const TrainOptions& run_options, const Corpus& run_corpus,
 
 double SharedRun::MeanLoss(int step) const {
   double sum = 0;
-  for (int rank = 0; rank < options.ranks; ++rank) {
+  for (const int rank : members) {
     sum += losses[static_cast<size_t>(step) * static_cast<size_t>(options.ranks) +
                   static_cast<size_t>(rank)];
   }
-  return sum / options.ranks;
+  return sum / static_cast<double>(members.size());
 }
 
 double SharedRun::HeldoutLoss() const {
@@ -89,6 +95,7 @@ RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
     : shared_(shared),
       comm_(comm),
       rank_(rank),
+      place_(static_cast<size_t>(rank)),
       model_(shared.options.shape, std::max(shared.options.batch, kEvaluationBatch)),
       parameters_(model_.layout().parameter_count()),
       gradient_(parameters_.size(), shared.options.gradient_type, shared.options.gradient_scale()),
@@ -135,36 +142,71 @@ void RankWorker::CreateOptimizer() {
 }
 
 void RankWorker::Run() {
-  if (shared_.are_ranks_processes) exchange_seconds_ = CallSeconds(comm_);  // before the first step
+  if (!survival_) {
+    if (shared_.are_ranks_processes) exchange_seconds_ = CallSeconds();  // before the first step
+    step_end_ = start_ = Clock::now();
+  }
   const TrainOptions& options = shared_.options;
-  const EvaluationSchedule evaluations{options.evaluate_every_percent, options.steps};
-  Clock::time_point start = Clock::now();  // or the end of the last evaluation
-  for (int step = 0; step < options.steps && !has_diverged_; ++step) {
+  EvaluateIfDue();  // what an evaluation was interrupted in
+  for (int step = done_.kept; step < options.steps && !has_diverged_; ++step) {
     current_step_ = step;
     if (shared_.hooks.before_step) shared_.hooks.before_step(rank_, step);
     RunStep(step);
-    if (rank_ == 0 && shared_.hooks.on_step) shared_.hooks.on_step(step + 1, steps_.back());
-    if (has_diverged_ || !evaluations.IsDue(step + 1)) continue;
-    seconds_.total += SecondsSince(start);
-    Evaluate();
-    evaluations_.push_back({step + 1, seconds_.total, shared_.HeldoutLoss()});
-    start = Clock::now();
+    if (place_ == 0 && shared_.hooks.on_step) shared_.hooks.on_step(step + 1, steps_.back());
+    EvaluateIfDue();
   }
-  seconds_.total += SecondsSince(start);
+  seconds_.total += SecondsSince(start_);
   ReadStats();
   if (!has_diverged_ && evaluations_.empty()) Evaluate();  // else the last step was evaluated
 }
 
+void RankWorker::EvaluateIfDue() {
+  const EvaluationSchedule schedule{shared_.options.evaluate_every_percent, shared_.options.steps};
+  const int steps = done_.recorded;
+  if (has_diverged_ || steps == done_.evaluated || !schedule.IsDue(steps)) return;
+  const double before = seconds_.total;
+  seconds_.total += SecondsSince(start_);
+  try {
+    Evaluate();
+  } catch (...) {
+    seconds_.total = before;  // it goes on from start_
+    throw;
+  }
+  evaluations_.push_back({steps, seconds_.total, shared_.HeldoutLoss()});
+  done_.evaluated = steps;
+  start_ = Clock::now();
+}
+
+// Counts what it lives for as an exchange, also when that fails.
+class RankWorker::ExchangeTimer {
+ public:
+  explicit ExchangeTimer(RankWorker& worker) : worker_(worker), before_(worker.CallSeconds()) {}
+  ~ExchangeTimer() { worker_.exchange_seconds_ += worker_.CallSeconds() - before_; }
+  ExchangeTimer(const ExchangeTimer&) = delete;
+  ExchangeTimer& operator=(const ExchangeTimer&) = delete;
+
+ private:
+  RankWorker& worker_;
+  const double before_;
+};
+
 void RankWorker::Evaluate() {
   EvaluateShare();
-  const double before = CallSeconds(comm_);
+  const ExchangeTimer timer(*this);
   if (shared_.are_ranks_processes) {
     ExchangeShares();
   } else {
     // All shares are there, and remain until all ranks have entered the next step's collective.
     Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
   }
-  exchange_seconds_ += CallSeconds(comm_) - before;
+}
+
+double RankWorker::CallSeconds() const {
+  return static_cast<double>(former_.call_ns + perf::StatsOf(comm_).call_ns) * 1e-9;
+}
+
+size_t RankWorker::FirstSlot(int step) const {
+  return static_cast<size_t>(step) * static_cast<size_t>(shared_.options.ranks);
 }
 
 void RankWorker::DrawBatch(int step) {
@@ -177,44 +219,135 @@ void RankWorker::DrawBatch(int step) {
 }
 
 void RankWorker::RunStep(int step) {
-  const TrainOptions& options = shared_.options;
-  const size_t first_slot = static_cast<size_t>(step) * static_cast<size_t>(options.ranks);
-  const size_t slot = first_slot + static_cast<size_t>(rank_);
   const Clock::time_point start = Clock::now();
   DrawBatch(step);
-  shared_.losses[slot] =
+  shared_.losses[FirstSlot(step) + static_cast<size_t>(rank_)] =
       model_.MeanLossAndGradient(parameters_, shared_.corpus.bytes, positions_, gradient_.values());
   void* gradient = gradient_.Converted();
   seconds_.compute += SecondsSince(start);
+  Update(step, gradient);
+  Record(step);
+}
 
-  const LrSchedule schedule{options.lr, options.warmup_steps, options.steps};
-  StepRecord record;
-  record.lr = schedule.Rate(step);
+void RankWorker::Update(int step, void* gradient) {
+  const TrainOptions& options = shared_.options;
+  const std::optional<Loss>& loss = options.survive;
+  const bool is_victim = loss && loss->rank == rank_ && loss->step == step + 1;
+  std::jthread end;
+  if (is_victim) end = DieInNextCollective(comm_);
   onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
-  const Clock::time_point step_start = Clock::now();
-  Check(
-      onebitOptimizerStep(optimizer_.get(), gradient, options.gradient_type, record.lr,
-                          1.0 / options.gradient_scale(), options.max_grad_norm, &result, nullptr),
-      "onebitOptimizerStep");
-  seconds_.optimizer += SecondsSince(step_start);
+  call_start_ = Clock::now();
+  const onebitResult_t status =
+      onebitOptimizerStep(optimizer_.get(), gradient, options.gradient_type, RateOf(step),
+                          1.0 / options.gradient_scale(), options.max_grad_norm, &result, nullptr);
+  if (is_victim) Die();  // nothing was sent, or all of it too soon
+  seconds_.optimizer += SecondsSince(call_start_);
+  Check(status, "onebitOptimizerStep");
+  done_.kept = step + 1;
+  done_.bytes_sent = result.bytes_sent;
+  done_.stage = static_cast<onebitStage_t>(result.stage);
+  done_.is_skipped = result.skipped != 0;
+}
 
-  if (options.check_replicas) shared_.replica_hashes[slot] = HashWords(parameters_);
+double RankWorker::RateOf(int step) const {
+  const TrainOptions& options = shared_.options;
+  return LrSchedule{options.lr, options.warmup_steps, options.steps}.Rate(step);
+}
+
+void RankWorker::Record(int step) {
+  if (shared_.options.check_replicas) {
+    shared_.replica_hashes[FirstSlot(step) + static_cast<size_t>(rank_)] = HashWords(parameters_);
+  }
   // A rank leaves the step's collective only after all ranks have entered it, so the losses of all
   // threads are there; those of processes are sent. All ranks come to the same verdict.
-  if (shared_.are_ranks_processes) ExchangeStep(first_slot);
+  call_start_ = Clock::now();
+  if (shared_.are_ranks_processes) ExchangeStep(step);
+  StepRecord record;
+  record.lr = RateOf(step);
   record.loss = shared_.MeanLoss(step);
-  record.bytes_sent = result.bytes_sent;
-  record.stage = static_cast<onebitStage_t>(result.stage);
-  record.is_skipped = result.skipped != 0;
+  record.bytes_sent = done_.bytes_sent;
+  record.stage = done_.stage;
+  record.is_skipped = done_.is_skipped;
   steps_.push_back(record);
+  done_.recorded = step + 1;
   has_diverged_ = !(record.loss <= kDivergedLoss);  // true for NaN
+  const Clock::time_point now = Clock::now();
+  if (is_first_after_loss_) {
+    survival_->lost_seconds = std::chrono::duration<double>(now - step_end_).count();
+    is_first_after_loss_ = false;
+  }
+  step_end_ = now;
+}
+
+perf::CommHandle RankWorker::Resume() {
+  Survival survival{.loss = *shared_.options.survive,
+                    .detection_seconds = SecondsSince(call_start_)};
+  Clock::time_point start = Clock::now();
+  onebitComm_t next = nullptr;
+  Check(onebitCommShrink(comm_, nullptr, 0, &next, nullptr, ONEBIT_SHRINK_ABORT),
+        "onebitCommShrink");
+  perf::CommHandle owner(next);
+  survival.shrink_seconds = SecondsSince(start);
+
+  start = Clock::now();
+  int source = 0;
+  Check(onebitOptimizerRebind(optimizer_.get(), next, &source), "onebitOptimizerRebind");
+  survival.rebind_seconds = SecondsSince(start);
+  survival.lost_elements = OptimizerStats().lost_elements;
+
+  AddStats(perf::StatsOf(comm_), &former_);
+  comm_ = next;
+  place_ = static_cast<size_t>(perf::RankOf(next));
+  shared_.members = perf::GatherRecords(next, rank_);
+  survival.ranks_after = perf::CountOf(next);
+  survival_ = survival;
+  TakeUp(source);
+  survival_->resumed_at = done_.kept + 1;
+  exchange_seconds_ += static_cast<double>(perf::StatsOf(comm_).call_ns) * 1e-9;
+  return owner;
+}
+
+// All have the parameters of `source` now, and so the steps it has kept. What some have recorded
+// and others have not is recorded again, by all that are left.
+void RankWorker::TakeUp(int source) {
+  const std::vector<StepsDone> all = perf::GatherRecords(comm_, done_);
+  int recorded = done_.recorded;
+  int evaluated = done_.evaluated;
+  for (const StepsDone& rank : all) {
+    recorded = std::min(recorded, rank.recorded);
+    evaluated = std::min(evaluated, rank.evaluated);
+  }
+  StepsDone newest = all[static_cast<size_t>(source)];
+  const int kept = newest.kept;
+  newest.recorded = recorded;
+  newest.evaluated = evaluated;
+  done_ = newest;
+  steps_.resize(static_cast<size_t>(recorded));
+  while (!evaluations_.empty() && evaluations_.back().step > evaluated) evaluations_.pop_back();
+
+  std::vector<int>& steps_of_rank = shared_.steps_of_rank;
+  for (size_t rank = 0; rank < steps_of_rank.size(); ++rank) {
+    const bool is_left = std::find(shared_.members.begin(), shared_.members.end(),
+                                   static_cast<int>(rank)) != shared_.members.end();
+    if (!is_left) steps_of_rank[rank] = recorded;
+  }
+  const Clock::time_point last_end = step_end_;
+  for (int step = recorded; step < kept; ++step) Record(step);
+  step_end_ = last_end;
+  is_first_after_loss_ = true;
+}
+
+onebitOptimizerStats_t RankWorker::OptimizerStats() const {
+  onebitOptimizerStats_t stats{};
+  stats.size = sizeof(stats);
+  Check(onebitOptimizerGetStats(optimizer_.get(), &stats), "onebitOptimizerGetStats");
+  return stats;
 }
 
 void RankWorker::ReadStats() {
-  optimizer_stats_ = {};
-  optimizer_stats_.size = sizeof(optimizer_stats_);
-  Check(onebitOptimizerGetStats(optimizer_.get(), &optimizer_stats_), "onebitOptimizerGetStats");
-  const onebitCommStats_t stats = perf::StatsOf(comm_);
+  optimizer_stats_ = OptimizerStats();
+  onebitCommStats_t stats = perf::StatsOf(comm_);
+  AddStats(former_, &stats);
   const double call_seconds = static_cast<double>(stats.call_ns) * 1e-9 - exchange_seconds_;
   seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
   seconds_.wire = call_seconds - seconds_.codec;
@@ -223,8 +356,8 @@ void RankWorker::ReadStats() {
 
 void RankWorker::EvaluateShare() {
   // Every batch has a sum of its own, so that the total does not depend on the number of ranks.
-  for (size_t batch = static_cast<size_t>(rank_); batch < shared_.heldout_sums.size();
-       batch += static_cast<size_t>(shared_.options.ranks)) {
+  for (size_t batch = place_; batch < shared_.heldout_sums.size();
+       batch += shared_.members.size()) {
     const std::span<const size_t> positions(shared_.heldout_positions);
     const size_t first = batch * kEvaluationBatch;
     const size_t count = std::min<size_t>(kEvaluationBatch, positions.size() - first);
@@ -233,25 +366,26 @@ void RankWorker::EvaluateShare() {
   }
 }
 
-void RankWorker::ExchangeStep(size_t first_slot) {
+void RankWorker::ExchangeStep(int step) {
   struct Found {
     double loss;
     uint64_t replica_hash;
   };
+  const size_t first_slot = FirstSlot(step);
   const size_t slot = first_slot + static_cast<size_t>(rank_);
   const bool has_hashes = !shared_.replica_hashes.empty();
-  const double before = CallSeconds(comm_);
+  const ExchangeTimer timer(*this);
   const std::vector<Found> all = perf::GatherRecords(
       comm_, Found{shared_.losses[slot], has_hashes ? shared_.replica_hashes[slot] : 0});
-  exchange_seconds_ += CallSeconds(comm_) - before;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    shared_.losses[first_slot + rank] = all[rank].loss;
-    if (has_hashes) shared_.replica_hashes[first_slot + rank] = all[rank].replica_hash;
+  for (size_t place = 0; place < all.size(); ++place) {
+    const auto rank = static_cast<size_t>(shared_.members[place]);
+    shared_.losses[first_slot + rank] = all[place].loss;
+    if (has_hashes) shared_.replica_hashes[first_slot + rank] = all[place].replica_hash;
   }
 }
 
 void RankWorker::ExchangeShares() {
-  const auto ranks = static_cast<size_t>(shared_.options.ranks);
+  const size_t ranks = shared_.members.size();
   for (size_t owner = 0; owner < ranks; ++owner) {
     std::vector<double> sums = shared_.heldout_sums;
     perf::BroadcastBytes(comm_, std::as_writable_bytes(std::span(sums)), static_cast<int>(owner));
@@ -259,6 +393,11 @@ void RankWorker::ExchangeShares() {
       shared_.heldout_sums[batch] = sums[batch];
     }
   }
+}
+
+perf::SentTotal RankWorker::sent() const {
+  const perf::SentTotal now = perf::SentBy(comm_);
+  return {former_.bytes_sent + now.bytes, former_.messages_sent + now.messages};
 }
 
 uint64_t RankWorker::parameter_hash() const { return HashWords(parameters_); }

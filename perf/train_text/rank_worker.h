@@ -3,9 +3,11 @@
 // One rank of a run: its replica of the parameters, its batches, its optimizer.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "onebit/onebit.h"
 #include "onebit/optim.h"
 #include "perf/common/comm_stats.h"
+#include "perf/common/handles.h"
 #include "perf/train_text/gradient_buffer.h"
 #include "perf/train_text/model.h"
 #include "perf/train_text/options.h"
@@ -46,29 +49,52 @@ struct SharedRun {
   const Corpus& corpus;
   const TrainHooks& hooks;
   const bool are_ranks_processes;
-  std::vector<double> losses;            // [step][rank]
-  std::vector<uint64_t> replica_hashes;  // [step][rank], with --check-replicas
+  // The ranks of the communicator in use, by the numbers they had at the start.
+  std::vector<int> members;
+  std::vector<int> steps_of_rank;        // [rank]: of the first so many its slots count
+  std::vector<double> losses;            // [step][rank], of ranks as at the start
+  std::vector<uint64_t> replica_hashes;  // likewise, with --check-replicas
   std::vector<size_t> heldout_positions;
   std::vector<double> heldout_sums;  // one per batch of heldout_positions
 
   SharedRun(const TrainOptions& run_options, const Corpus& run_corpus, const TrainHooks& run_hooks);
 
-  /** Mean over the ranks, in rank order; valid on every rank once the step's collectives returned.
-   */
+  /** Mean over the members, in rank order; valid on every rank once the step's collectives
+   * returned. */
   double MeanLoss(int step) const;
 
   /** Nats per byte, from the sums of all batches. */
   double HeldoutLoss() const;
 };
 
-/** Driven by one thread, its rank's. All functions throw OnebitError or what hooks throw. */
+/** What of a worker's steps others may lack. It travels between processes as it is. */
+struct StepsDone {
+  int kept = 0;             // steps whose update this rank has
+  int recorded = 0;         // steps whose losses it has from all
+  int evaluated = 0;        // steps after which the held-out text was evaluated last
+  uint64_t bytes_sent = 0;  // in the last one that was kept
+  onebitStage_t stage = onebitStageDense;
+  bool is_skipped = false;
+};
+
+/** Driven by one thread, its rank's. All functions throw OnebitError, perf::ToolError or what hooks
+ * throw. */
 class RankWorker {
  public:
   /** `comm` is borrowed and outlives the worker. */
   RankWorker(SharedRun& shared, onebitComm_t comm, int rank);
 
-  /** All steps, then and now the held-out text, of which this rank evaluates its share. */
+  /**
+   * All steps, then and now the held-out text, of which this rank evaluates its share. After an
+   * error, and once Resume has returned, it goes on.
+   */
   void Run();
+
+  /**
+   * Goes on after the loss of a rank: makes a communicator of the ranks that remain, gives all the
+   * state of the one that is furthest, and tells what it took. The caller destroys the former one.
+   */
+  perf::CommHandle Resume();
 
   // Results, valid after Run.
   const std::vector<StepRecord>& steps() const { return steps_; }
@@ -78,12 +104,17 @@ class RankWorker {
   std::span<const float> parameters() const { return parameters_; }
   uint64_t parameter_hash() const;
   const PhaseSeconds& seconds() const { return seconds_; }
-  perf::SentTotal sent() const { return perf::SentBy(comm_); }
+  /** Over all communicators. */
+  perf::SentTotal sent() const;
   const onebitOptimizerStats_t& optimizer_stats() const { return optimizer_stats_; }
   /** The step that is running, or the last one. */
   int current_step() const { return current_step_; }
+  const std::optional<Survival>& survival() const { return survival_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  class ExchangeTimer;
+
   struct OptimizerDeleter {
     void operator()(onebitOptimizer_t optimizer) const { onebitOptimizerDestroy(optimizer); }
   };
@@ -91,15 +122,25 @@ class RankWorker {
   void CreateOptimizer();
   void DrawBatch(int step);
   void RunStep(int step);
+  double RateOf(int step) const;
+  void Update(int step, void* gradient);
+  void Record(int step);
+  void EvaluateIfDue();
+  void TakeUp(int source);
+  double CallSeconds() const;
+  size_t FirstSlot(int step) const;
+  onebitOptimizerStats_t OptimizerStats() const;
   void ReadStats();
   void Evaluate();
   void EvaluateShare();
-  void ExchangeStep(size_t first_slot);
+  void ExchangeStep(int step);
   void ExchangeShares();
 
   SharedRun& shared_;
   onebitComm_t comm_;
-  int rank_;
+  const int rank_;              // at the start: what batches and slots go by
+  size_t place_;                // now: its number in comm_
+  onebitCommStats_t former_{};  // of communicators that were given up
   ByteModel<float> model_;
   AlignedVector<float> parameters_;
   GradientBuffer gradient_;
@@ -108,6 +149,12 @@ class RankWorker {
   std::unique_ptr<onebitOptimizer_s, OptimizerDeleter> optimizer_;
 
   int current_step_ = 0;
+  StepsDone done_;
+  Clock::time_point call_start_;  // of the step's first collective
+  Clock::time_point step_end_;    // of the last step that was recorded
+  std::optional<Survival> survival_;
+  bool is_first_after_loss_ = false;  // the next step to be recorded
+  Clock::time_point start_;           // or the end of the last evaluation
   bool has_diverged_ = false;
   std::vector<StepRecord> steps_;
   std::vector<Evaluation> evaluations_;

@@ -89,6 +89,30 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
   return config;
 }
 
+std::string DescribeSurvival(const Survival& survival) {
+  return fmt::format(
+      "survived       the loss of rank {} in step {}: {} ranks went on at step {}, {} residuals "
+      "lost\n"
+      "               {:.3f} s from the last step to the next: detected in {:.3f}, shrunk in "
+      "{:.3f}, "
+      "rebound in {:.3f}\n",
+      survival.loss.rank, survival.loss.step, survival.ranks_after, survival.resumed_at,
+      survival.lost_elements, survival.lost_seconds, survival.detection_seconds,
+      survival.shrink_seconds, survival.rebind_seconds);
+}
+
+nlohmann::ordered_json SurvivalJson(const Survival& survival) {
+  return {{"rank", survival.loss.rank},
+          {"step", survival.loss.step},
+          {"resumed_at", survival.resumed_at},
+          {"detection_seconds", survival.detection_seconds},
+          {"shrink_seconds", survival.shrink_seconds},
+          {"rebind_seconds", survival.rebind_seconds},
+          {"lost_seconds", survival.lost_seconds},
+          {"lost_elements", survival.lost_elements},
+          {"ranks_after", survival.ranks_after}};
+}
+
 }  // namespace
 
 std::string DescribeRun(const TrainOptions& options, const Corpus& corpus) {
@@ -133,6 +157,7 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
     text +=
         fmt::format("skipped        {} steps whose gradients overflowed\n", result.skipped_steps);
   }
+  if (result.survival) text += DescribeSurvival(*result.survival);
   const PhaseSeconds& seconds = result.seconds;
   text += fmt::format(
       "bytes sent     {} per rank\n"
@@ -183,6 +208,7 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
   if (result.frozen_at) json["frozen_at"] = *result.frozen_at;
   json["heldout_positions"] = result.heldout_positions;
   json["skipped_steps"] = result.skipped_steps;
+  if (result.survival) json["survival"] = SurvivalJson(*result.survival);
   json["bytes_sent_per_rank"] = TotalBytes(result);
   json["bytes_sent_by_rank"] = result.bytes_sent_by_rank;
   json["seconds"] = {{"compute", result.seconds.compute},

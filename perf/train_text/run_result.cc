@@ -15,18 +15,20 @@ RankSummary SummaryOf(const RankWorker& worker) {
 }
 
 void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks) {
+  const size_t slots = shared.steps_of_rank.size();  // of a step
+  const auto first = static_cast<size_t>(shared.members[0]);
   for (size_t i = 0; i < shared.replica_hashes.size(); ++i) {
-    if (shared.replica_hashes[i] != shared.replica_hashes[i / ranks.size() * ranks.size()]) {
-      throw TrainError(
-          fmt::format("parameters of rank {} differ from those of rank 0 after step {}",
-                      i % ranks.size(), i / ranks.size() + 1));
-    }
+    const size_t step = i / slots;
+    const size_t rank = i % slots;
+    if (static_cast<int>(step) >= shared.steps_of_rank[rank]) continue;
+    if (shared.replica_hashes[i] == shared.replica_hashes[step * slots + first]) continue;
+    throw TrainError(fmt::format("parameters of rank {} differ from those of rank {} after step {}",
+                                 rank, first, step + 1));
   }
-  for (size_t rank = 1; rank < ranks.size(); ++rank) {
-    if (ranks[rank].parameters != ranks[0].parameters) {
-      throw TrainError(
-          fmt::format("parameters of rank {} differ from those of rank 0 at the end", rank));
-    }
+  for (size_t place = 1; place < ranks.size(); ++place) {
+    if (ranks[place].parameters == ranks[0].parameters) continue;
+    throw TrainError(fmt::format("parameters of rank {} differ from those of rank {} at the end",
+                                 shared.members[place], first));
   }
 }
 
@@ -37,6 +39,7 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
   result.evaluations = worker.evaluations();
   result.parameter_count = worker.parameters().size();
   result.parameter_hash = worker.parameter_hash();
+  result.survival = worker.survival();
   result.skipped_steps = worker.optimizer_stats().skipped;
   if (const uint64_t step = worker.optimizer_stats().frozen_at; step > 0) result.frozen_at = step;
   if (worker.has_diverged()) {

@@ -23,7 +23,7 @@ struct RankSummary {
 
 RankSummary SummaryOf(const RankWorker& worker);
 
-/** Throws TrainError where the parameters of a rank differ from those of rank 0. */
+/** Throws TrainError where the parameters of a rank differ from those of the first one. */
 void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks);
 
 /** `worker` is any rank's: they are all of the same opinion. Sums are taken in rank order. */

@@ -45,6 +45,18 @@ struct PhaseSeconds {
   double total = 0;
 };
 
+/** How a run went on without a rank, in seconds of the clock of the rank that reports. */
+struct Survival {
+  Loss loss;
+  int resumed_at = 0;            // the step after those that any rank has kept; the first is 1
+  double detection_seconds = 0;  // from the start of the call that failed to its error
+  double shrink_seconds = 0;
+  double rebind_seconds = 0;
+  double lost_seconds = 0;     // from the end of the last step before to the end of the first after
+  uint64_t lost_elements = 0;  // of residuals
+  int ranks_after = 0;
+};
+
 struct TrainResult {
   std::vector<StepRecord> steps;        // ends with the step that diverged, if one did
   std::vector<Evaluation> evaluations;  // with --eval-every, until the run diverged
@@ -57,6 +69,8 @@ struct TrainResult {
   std::vector<perf::SentTotal> sent_by_rank;  // with what ranks tell each other besides
   std::optional<uint64_t> frozen_at;          // the step whose variance was kept
   uint64_t skipped_steps = 0;
+  std::optional<Survival>
+      survival;  // with --survive; ranks in by_rank vectors are the remaining ones
   PhaseSeconds seconds;
 };
 

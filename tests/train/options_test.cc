@@ -175,6 +175,27 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{{"--loss-scale", "0"}, "--loss-scale"}));
 
 INSTANTIATE_TEST_SUITE_P(
+    Survival, BadUsageTest,
+    testing::Values(BadUsage{{"--survive", "2", "--procs", "4"}, "2 is not RANK@STEP"},
+                    BadUsage{{"--survive", "a@2", "--procs", "4"}, "a@2 is not RANK@STEP"},
+                    BadUsage{{"--survive", "-1@2", "--procs", "4"}, "-1@2 is not RANK@STEP"},
+                    BadUsage{{"--survive", "1@0", "--procs", "4"}, "1@0 is not RANK@STEP"},
+                    BadUsage{{"--survive", "4@1", "--procs", "4"}, "no rank 4 among 4"},
+                    BadUsage{{"--survive", "1@501", "--procs", "4"}, "no step 501 in 500"},
+                    BadUsage{{"--survive", "0@1", "--procs", "1"}, "nobody is left"},
+                    BadUsage{{"--survive", "1@1"}, "threads die together"},
+                    BadUsage{{"--survive", "1@1", "--procs", "2", "--transport", "mpi"},
+                             "mpi cannot go on without a rank"}));
+
+TEST(OptionsTest, SurviveNamesRankAndStep) {
+  const TrainOptions options = MustParse({"--survive", "2@250", "--procs", "4"});
+  ASSERT_TRUE(options.survive.has_value());
+  EXPECT_EQ(options.survive->rank, 2);
+  EXPECT_EQ(options.survive->step, 250);
+  EXPECT_FALSE(MustParse({"--procs", "4"}).survive.has_value());
+}
+
+INSTANTIATE_TEST_SUITE_P(
     OptionsWithoutEffect, BadUsageTest,
     testing::Values(BadUsage{{"--optimizer", "adam", "--mode", "ef"}, "--mode: has no effect"},
                     BadUsage{{"--optimizer", "adam", "--freeze", "auto"}, "--freeze"},
