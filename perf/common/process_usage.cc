@@ -41,7 +41,10 @@ uint64_t OpenDescriptors() {
 
 ProcessUsage UsageNow() {
   malloc_trim(0);
-  return {.resident_bytes = ResidentBytes(), .descriptors = OpenDescriptors()};
+  const struct mallinfo2 heap = mallinfo2();
+  return {.resident_bytes = ResidentBytes(),
+          .heap_bytes = heap.uordblks + heap.hblkhd,
+          .descriptors = OpenDescriptors()};
 }
 
 }  // namespace onebit::perf

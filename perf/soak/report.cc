@@ -34,8 +34,10 @@ Json RankJson(const SoakResult& result, size_t rank) {
                {"wire_bytes", figures.wire_bytes}};
   if (!HasUsage(figures)) return json;
   json["rss_start"] = figures.start.resident_bytes;
+  json["heap_start"] = figures.start.heap_bytes;
   json["rss_warmed_up"] = nullptr;
   json["rss_end"] = figures.end.resident_bytes;
+  json["heap_end"] = figures.end.heap_bytes;
   json["rss_growth"] = nullptr;
   json["descriptors_start"] = figures.start.descriptors;
   json["descriptors_warmed_up"] = nullptr;
@@ -43,6 +45,7 @@ Json RankJson(const SoakResult& result, size_t rank) {
   if (!result.was_warmed_up) return json;
   json["rss_warmed_up"] = figures.warmed_up.resident_bytes;
   json["rss_growth"] = GrowthOf(figures);
+  json["heap_warmed_up"] = figures.warmed_up.heap_bytes;
   json["descriptors_warmed_up"] = figures.warmed_up.descriptors;
   return json;
 }
@@ -67,13 +70,15 @@ std::string Summarize(const SoakOptions& options, const SoakResult& result) {
     const RankFigures& figures = result.by_rank[rank];
     if (!HasUsage(figures)) continue;
     text += fmt::format(
-        "rank {:<9} {:.1f} MiB resident at the start, {}{:.1f} in the end; {} descriptors at the "
-        "start, {}{} in the end\n",
+        "rank {:<9} {:.1f} MiB resident at the start, {}{:.1f} in the end, {:.1f} of them in use; "
+        "{} "
+        "descriptors at the start, {}{} in the end\n",
         rank, InMiB(figures.start.resident_bytes),
-        result.was_warmed_up
-            ? fmt::format("{:.1f} warmed up, ", InMiB(figures.warmed_up.resident_bytes))
-            : "",
-        InMiB(figures.end.resident_bytes), figures.start.descriptors,
+        result.was_warmed_up ? fmt::format("{:.1f} warmed up ({:.1f} in use), ",
+                                           InMiB(figures.warmed_up.resident_bytes),
+                                           InMiB(figures.warmed_up.heap_bytes))
+                             : "",
+        InMiB(figures.end.resident_bytes), InMiB(figures.end.heap_bytes), figures.start.descriptors,
         result.was_warmed_up ? fmt::format("{} warmed up, ", figures.warmed_up.descriptors) : "",
         figures.end.descriptors);
   }
