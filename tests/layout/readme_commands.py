@@ -54,6 +54,10 @@ COMMANDS = {
     "build/release/perf/train_text --procs 4 --optimizer onebit-adam --steps 500":
         RunProcesses("{build}/perf/train_text --procs 4 --optimizer onebit-adam --steps 5 --batch 4 "
                      "--hidden 16,16"),
+    "build/release/perf/train_text --procs 4 --steps 500 --survive 2@250":
+        RunProcesses("{build}/perf/train_text --procs 4 --steps 8 --batch 4 --hidden 16,16 --survive 2@4"),
+    "build/release/perf/soak --procs 4 --seconds 60":
+        RunProcesses("{build}/perf/soak --procs 4 --seconds 2 --max-elements 4K"),
     "./perf/compare": RunProcesses(
         "rm -f {build}/readme.json && ./perf/compare --build {build} --links shm --hosts 2 --sizes 1K "
         "--systems onebit-dense,onebit-ef --repetitions 1 --output {build}/readme.json"),
