@@ -163,6 +163,17 @@ std::vector<onebitComm_t> MakeBase(const SoakOptions& options) {
   return comms;
 }
 
+// "" if `end` is within the limit.
+std::string Growth(const char* what, uint64_t warmed_up, uint64_t end, uint64_t limit) {
+  if (end <= limit) return "";
+  const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
+  return fmt::format(
+      "{:.1f} MiB {} in the end, more than the {:.1f} MiB that are allowed after {:.1f} MiB when "
+      "it "
+      "was warmed up",
+      mib(end), what, mib(limit), mib(warmed_up));
+}
+
 }  // namespace
 
 SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks, const OnRound& on_round) {
@@ -196,27 +207,28 @@ SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks, const OnR
   return result;
 }
 
+uint64_t HeapLimit(uint64_t warmed_up_bytes) {
+  return warmed_up_bytes + warmed_up_bytes / 10 + 4 * kMiB;
+}
+
 uint64_t ResidentLimit(uint64_t warmed_up_bytes) {
-  return warmed_up_bytes + warmed_up_bytes / 10 + 16 * kMiB;
+  return warmed_up_bytes + warmed_up_bytes / 10 + 32 * kMiB;
 }
 
 std::string ProblemWithGrowth(const SoakResult& result) {
   if (!result.was_warmed_up) return "";
   for (size_t rank = 0; rank < result.by_rank.size(); ++rank) {
-    const RankFigures& figures = result.by_rank[rank];
-    if (figures.end.descriptors > figures.warmed_up.descriptors) {
+    const perf::ProcessUsage& before = result.by_rank[rank].warmed_up;
+    const perf::ProcessUsage& end = result.by_rank[rank].end;
+    if (end.descriptors > before.descriptors) {
       return fmt::format("rank {} has {} descriptors open in the end, and had {} after warm-up",
-                         rank, figures.end.descriptors, figures.warmed_up.descriptors);
+                         rank, end.descriptors, before.descriptors);
     }
-    const uint64_t limit = ResidentLimit(figures.warmed_up.resident_bytes);
-    if (figures.end.resident_bytes > limit) {
-      return fmt::format(
-          "rank {} holds {:.1f} MiB in the end, more than the {:.1f} MiB that are allowed after "
-          "{:.1f} MiB when it was warmed up",
-          rank, static_cast<double>(figures.end.resident_bytes) / kMiB,
-          static_cast<double>(limit) / kMiB,
-          static_cast<double>(figures.warmed_up.resident_bytes) / kMiB);
-    }
+    const std::string grown =
+        Growth("in use", before.heap_bytes, end.heap_bytes, HeapLimit(before.heap_bytes)) +
+        Growth("resident", before.resident_bytes, end.resident_bytes,
+               ResidentLimit(before.resident_bytes));
+    if (!grown.empty()) return fmt::format("rank {} has {}", rank, grown);
   }
   return "";
 }

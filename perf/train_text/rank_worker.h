@@ -150,6 +150,7 @@ class RankWorker {
 
   int current_step_ = 0;
   StepsDone done_;
+  double update_seconds_ = 0;     // of the last step
   Clock::time_point call_start_;  // of the step's first collective
   Clock::time_point step_end_;    // of the last step that was recorded
   std::optional<Survival> survival_;

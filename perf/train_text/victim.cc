@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Watches the counters of a communicator, which any thread may read.
+// A signal that nobody can hold back.
 #include "perf/train_text/victim.h"
 
 #include <unistd.h>
@@ -9,8 +9,6 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "perf/common/comm_stats.h"
-
 namespace onebit::train {
 
 void Die() {
@@ -18,13 +16,10 @@ void Die() {
   std::abort();  // it does not come to this
 }
 
-std::jthread DieInNextCollective(onebitComm_t comm) {
-  const uint64_t messages = perf::SentBy(comm).messages;
-  return std::jthread([comm, messages](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      if (perf::SentBy(comm).messages > messages) Die();
-      std::this_thread::sleep_for(std::chrono::microseconds(10));
-    }
+std::jthread DieIn(double seconds) {
+  return std::jthread([seconds] {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    Die();
   });
 }
 

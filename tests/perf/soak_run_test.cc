@@ -2,15 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A soak over threads finds what is wrong, and says where.
 #include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "perf/common/error.h"
 #include "perf/soak/soak.h"
+#include "perf/soak/watchdog.h"
 
 namespace onebit::soak {
 namespace {
@@ -71,19 +76,42 @@ TEST(SoakTest, AByteBehindTheResultIsFound) {
   EXPECT_THAT(error, HasSubstr("memory behind the result was written to"));
 }
 
+TEST(SoakWatchdogDeathTest, EndsAProcessThatHangs) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto hang = [] {
+    Watchdog watchdog("soak", std::chrono::milliseconds(200));
+    watchdog.Note("rank 2, round 17");
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+  };
+  EXPECT_EXIT(hang(), testing::ExitedWithCode(1),
+              "nothing has happened for 0.2 s after rank 2, round 17");
+}
+
+TEST(SoakWatchdogDeathTest, LeavesAProcessThatDoesNot) {
+  Watchdog watchdog("soak", std::chrono::milliseconds(2000));
+  for (int i = 0; i < 30; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    watchdog.Note("something");
+  }
+}
+
 TEST(SoakTest, GrowthBeyondTheLimitIsAProblem) {
   constexpr uint64_t kMiB = 1 << 20;
   SoakResult result;
   result.was_warmed_up = true;
   RankFigures figures;
-  figures.warmed_up = {.resident_bytes = 100 * kMiB, .descriptors = 20};
-  figures.end = {.resident_bytes = 126 * kMiB, .descriptors = 20};
+  figures.warmed_up = {.resident_bytes = 100 * kMiB, .heap_bytes = 50 * kMiB, .descriptors = 20};
+  figures.end = {.resident_bytes = 142 * kMiB, .heap_bytes = 59 * kMiB, .descriptors = 20};
   result.by_rank = {figures, figures};
   EXPECT_EQ(ProblemWithGrowth(result), "");
 
-  result.by_rank[1].end.resident_bytes += 1;
-  EXPECT_THAT(ProblemWithGrowth(result), HasSubstr("rank 1 holds 126.0 MiB"));
-  result.by_rank[1].end = {.resident_bytes = kMiB, .descriptors = 21};
+  perf::ProcessUsage& end = result.by_rank[1].end;
+  end.resident_bytes += 1;
+  EXPECT_THAT(ProblemWithGrowth(result), HasSubstr("rank 1 has 142.0 MiB resident"));
+  end = figures.end;
+  end.heap_bytes += 1;
+  EXPECT_THAT(ProblemWithGrowth(result), HasSubstr("rank 1 has 59.0 MiB in use"));
+  end = {.resident_bytes = kMiB, .heap_bytes = kMiB, .descriptors = 21};
   EXPECT_THAT(ProblemWithGrowth(result), HasSubstr("rank 1 has 21 descriptors"));
 }
 

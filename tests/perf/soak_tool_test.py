@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The soak as a tool: its report, its usage, a round alone.
+"""The soak as a tool: its report, its usage, a round alone, and a rank that dies.
 
     soak_tool_test.py SOAK local [ucx]     over threads, and over processes
 """
@@ -8,9 +8,11 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "ONEBIT_")
 SMALL = ["--max-elements", "4K", "--seed", "3", "--deadline", "20"]
@@ -26,10 +28,13 @@ WRONG = {
 }
 
 
+def clean() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+
+
 def run(*command: str) -> subprocess.CompletedProcess:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
     return subprocess.run(command, capture_output=True, text=True, timeout=100,
-                          stdin=subprocess.DEVNULL, env=environment)
+                          stdin=subprocess.DEVNULL, env=clean())
 
 
 def report(folder: str, *command: str) -> dict:
@@ -48,6 +53,28 @@ def check(first: dict, rounds: int, ranks: int) -> None:
     assert first["calls"]["compressed"] > 0 and first["other_actions"]["split"] >= rounds, first
     assert len(first["ranks"]) == ranks and first["ranks"][0]["rss_end"] > 0, first
     assert first["wire_bytes"] == sum(rank["wire_bytes"] for rank in first["ranks"]) > 0, first
+
+
+def pid_of_rank(parent: int, rank: int) -> int:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for child in pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if f"RANK={rank}".encode() in pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                return int(child)
+        time.sleep(0.01)
+    raise AssertionError(f"rank {rank} did not start")
+
+
+def check_killed(soak: str) -> None:
+    """A rank dies in the middle of a round: nobody waits for it."""
+    job = subprocess.Popen([soak, *SMALL, "--procs", "3", "--seconds", "90"], env=clean(), text=True,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    pid = pid_of_rank(job.pid, 1)
+    time.sleep(1)
+    os.kill(pid, signal.SIGKILL)
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 128 + signal.SIGKILL, (job.returncode, errors)
+    assert "round " in errors and "repeat it with: soak --seed 3" in errors, errors
 
 
 def counts(report: dict) -> tuple:
@@ -70,6 +97,8 @@ def main() -> None:
             last = report(folder, soak, *SMALL, *ranks, "--rounds", "1", "--first-round", "3")
             for kind, calls in long["calls"].items():
                 assert calls == first["calls"][kind] + last["calls"][kind], (kind, long, first, last)
+        if "ucx" in sys.argv[2:]:
+            check_killed(soak)
         assert all(of_way == of_ways[0] for of_way in of_ways), of_ways
 
 
