@@ -177,7 +177,8 @@ void RankWorker::EvaluateIfDue() {
   start_ = Clock::now();
 }
 
-// Counts what it lives for as an exchange, also when that fails.
+// Counts what it lives for as an exchange, also when that fails. Counters can be read for as long as
+// there is a handle.
 class RankWorker::ExchangeTimer {
  public:
   explicit ExchangeTimer(RankWorker& worker) : worker_(worker), before_(worker.CallSeconds()) {}

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of the soak, and a soak of half a minute over each transport.
 
-add_executable(soak_plan_test soak_plan_test.cc)
+add_executable(soak_parts_test soak_model_test.cc soak_plan_test.cc)
 add_executable(soak_run_test soak_run_test.cc)
-foreach(target soak_plan_test soak_run_test)
+foreach(target soak_parts_test soak_run_test)
   onebit_configure_target(${target})
   target_link_libraries(${target} PRIVATE onebit_soak GTest::gmock GTest::gtest_main)
 endforeach()
-gtest_discover_tests(soak_plan_test PROPERTIES LABELS fast)
+gtest_discover_tests(soak_parts_test PROPERTIES LABELS fast)
 gtest_discover_tests(soak_run_test PROPERTIES LABELS ranks TIMEOUT 120)
 
 set(soak_ways local)
