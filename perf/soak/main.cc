@@ -34,7 +34,7 @@ int RunTool(const SoakOptions& options) {
   std::string error;
   try {
     result = RunSoak(options, {}, show);
-    error = ProblemWithGrowth(result);
+    error = ProblemWithGrowth(result, options.is_memory_limited);
   } catch (const perf::ToolError& failure) {
     if (report) report->Write(ToJson(options, result, failure.what()));
     throw;

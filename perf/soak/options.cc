@@ -66,6 +66,9 @@ void AddOptions(CLI::App& app, SoakOptions* options) {
       ->check(Seconds())
       ->type_name("N")
       ->capture_default_str();
+  app.add_flag_callback(
+      "--allow-growth", [options] { options->is_memory_limited = false; },
+      "report how memory grows, but do not fail: sanitizers keep what is freed");
   app.add_option("--json", options->json_path, "write a report to this file")->type_name("FILE");
 }
 

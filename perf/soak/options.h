@@ -22,6 +22,7 @@ struct SoakOptions {
   std::string transport = "local";   // in use, given or not
   size_t max_elements = 256 * 1024;  // of a tensor
   double deadline_seconds = 60;      // without progress, for a collective
+  bool is_memory_limited = true;     // growth of it is a failure
   std::string json_path;             // empty: none
 };
 

@@ -215,7 +215,7 @@ uint64_t ResidentLimit(uint64_t warmed_up_bytes) {
   return warmed_up_bytes + warmed_up_bytes / 10 + 32 * kMiB;
 }
 
-std::string ProblemWithGrowth(const SoakResult& result) {
+std::string ProblemWithGrowth(const SoakResult& result, bool is_memory_limited) {
   if (!result.was_warmed_up) return "";
   for (size_t rank = 0; rank < result.by_rank.size(); ++rank) {
     const perf::ProcessUsage& before = result.by_rank[rank].warmed_up;
@@ -224,6 +224,7 @@ std::string ProblemWithGrowth(const SoakResult& result) {
       return fmt::format("rank {} has {} descriptors open in the end, and had {} after warm-up",
                          rank, end.descriptors, before.descriptors);
     }
+    if (!is_memory_limited) continue;
     const std::string grown =
         Growth("in use", before.heap_bytes, end.heap_bytes, HeapLimit(before.heap_bytes)) +
         Growth("resident", before.resident_bytes, end.resident_bytes,

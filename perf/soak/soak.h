@@ -48,8 +48,8 @@ using OnRound = std::function<void(uint64_t rounds_done, const SoakResult& so_fa
 SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks = {},
                    const OnRound& on_round = {});
 
-// What grew more than it may, "" if nothing did.
-std::string ProblemWithGrowth(const SoakResult& result);
+// What grew more than it may, "" if nothing did. Descriptors never may.
+std::string ProblemWithGrowth(const SoakResult& result, bool is_memory_limited = true);
 
 // The most that may be held in the end, after so much was when the run was warmed up: a tenth more,
 // and 4 MiB of what malloc has given out, where a leak shows; 32 MiB of what is resident, because
