@@ -29,10 +29,6 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void Check(onebitResult_t result, const char* call) {
-  if (result != onebitSuccess) throw OnebitError(result, call);
-}
-
 /** Multiplies whole words: a comparison of replicas must not cost more than the step it checks. */
 uint64_t HashWords(std::span<const float> values) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -40,14 +36,11 @@ uint64_t HashWords(std::span<const float> values) {
   return hash;
 }
 
-void AddStats(const onebitCommStats_t& more, onebitCommStats_t* sum) {
-  sum->codec_ns += more.codec_ns;
-  sum->call_ns += more.call_ns;
-  sum->bytes_sent += more.bytes_sent;
-  sum->messages_sent += more.messages_sent;
-}
-
 }  // namespace
+
+void Check(onebitResult_t result, const char* call) {
+  if (result != onebitSuccess) throw OnebitError(result, call);
+}
 
 OnebitError::OnebitError(onebitResult_t result, const char* call)
     : std::runtime_error(fmt::format("{}: {}", call, onebit::Explain(result))) {}
@@ -177,8 +170,8 @@ void RankWorker::EvaluateIfDue() {
   start_ = Clock::now();
 }
 
-// Counts what it lives for as an exchange, also when that fails. Counters can be read for as long as
-// there is a handle.
+// Counts what it lives for as an exchange, also when that fails. Counters can be read for as long
+// as there is a handle.
 class RankWorker::ExchangeTimer {
  public:
   explicit ExchangeTimer(RankWorker& worker) : worker_(worker), before_(worker.CallSeconds()) {}
@@ -282,64 +275,6 @@ void RankWorker::Record(int step) {
   step_end_ = now;
 }
 
-perf::CommHandle RankWorker::Resume() {
-  Survival survival{.loss = *shared_.options.survive,
-                    .detection_seconds = SecondsSince(call_start_)};
-  Clock::time_point start = Clock::now();
-  onebitComm_t next = nullptr;
-  Check(onebitCommShrink(comm_, nullptr, 0, &next, nullptr, ONEBIT_SHRINK_ABORT),
-        "onebitCommShrink");
-  perf::CommHandle owner(next);
-  survival.shrink_seconds = SecondsSince(start);
-
-  start = Clock::now();
-  int source = 0;
-  Check(onebitOptimizerRebind(optimizer_.get(), next, &source), "onebitOptimizerRebind");
-  survival.rebind_seconds = SecondsSince(start);
-  survival.lost_elements = OptimizerStats().lost_elements;
-
-  AddStats(perf::StatsOf(comm_), &former_);
-  comm_ = next;
-  place_ = static_cast<size_t>(perf::RankOf(next));
-  shared_.members = perf::GatherRecords(next, rank_);
-  survival.ranks_after = perf::CountOf(next);
-  survival_ = survival;
-  TakeUp(source);
-  survival_->resumed_at = done_.kept + 1;
-  exchange_seconds_ += static_cast<double>(perf::StatsOf(comm_).call_ns) * 1e-9;
-  return owner;
-}
-
-// All have the parameters of `source` now, and so the steps it has kept. What some have recorded
-// and others have not is recorded again, by all that are left.
-void RankWorker::TakeUp(int source) {
-  const std::vector<StepsDone> all = perf::GatherRecords(comm_, done_);
-  int recorded = done_.recorded;
-  int evaluated = done_.evaluated;
-  for (const StepsDone& rank : all) {
-    recorded = std::min(recorded, rank.recorded);
-    evaluated = std::min(evaluated, rank.evaluated);
-  }
-  StepsDone newest = all[static_cast<size_t>(source)];
-  const int kept = newest.kept;
-  newest.recorded = recorded;
-  newest.evaluated = evaluated;
-  done_ = newest;
-  steps_.resize(static_cast<size_t>(recorded));
-  while (!evaluations_.empty() && evaluations_.back().step > evaluated) evaluations_.pop_back();
-
-  std::vector<int>& steps_of_rank = shared_.steps_of_rank;
-  for (size_t rank = 0; rank < steps_of_rank.size(); ++rank) {
-    const bool is_left = std::find(shared_.members.begin(), shared_.members.end(),
-                                   static_cast<int>(rank)) != shared_.members.end();
-    if (!is_left) steps_of_rank[rank] = recorded;
-  }
-  const Clock::time_point last_end = step_end_;
-  for (int step = recorded; step < kept; ++step) Record(step);
-  step_end_ = last_end;
-  is_first_after_loss_ = true;
-}
-
 onebitOptimizerStats_t RankWorker::OptimizerStats() const {
   onebitOptimizerStats_t stats{};
   stats.size = sizeof(stats);
@@ -350,7 +285,8 @@ onebitOptimizerStats_t RankWorker::OptimizerStats() const {
 void RankWorker::ReadStats() {
   optimizer_stats_ = OptimizerStats();
   onebitCommStats_t stats = perf::StatsOf(comm_);
-  AddStats(former_, &stats);
+  stats.call_ns += former_.call_ns;
+  stats.codec_ns += former_.codec_ns;
   const double call_seconds = static_cast<double>(stats.call_ns) * 1e-9 - exchange_seconds_;
   seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
   seconds_.wire = call_seconds - seconds_.codec;

@@ -40,6 +40,9 @@ class OnebitError : public std::runtime_error {
   OnebitError(onebitResult_t result, const char* call);
 };
 
+/** Throws OnebitError when `result` is an error of `call`. */
+void Check(onebitResult_t result, const char* call);
+
 /**
  * What all ranks of a run share. Each element of the vectors is written by one rank only. Where the
  * others are processes, each has its own, and the ranks send each other what they have written.

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// How a worker goes on with another communicator.
+#include <algorithm>
+#include <chrono>
+
+#include "perf/common/rank_exchange.h"
+#include "perf/train_text/rank_worker.h"
+
+namespace onebit::train {
+namespace {
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void AddStats(const onebitCommStats_t& more, onebitCommStats_t* sum) {
+  sum->codec_ns += more.codec_ns;
+  sum->call_ns += more.call_ns;
+  sum->bytes_sent += more.bytes_sent;
+  sum->messages_sent += more.messages_sent;
+}
+
+}  // namespace
+
+perf::CommHandle RankWorker::Resume() {
+  Survival survival{.loss = *shared_.options.survive,
+                    .detection_seconds = SecondsSince(call_start_)};
+  Clock::time_point start = Clock::now();
+  onebitComm_t next = nullptr;
+  Check(onebitCommShrink(comm_, nullptr, 0, &next, nullptr, ONEBIT_SHRINK_ABORT),
+        "onebitCommShrink");
+  perf::CommHandle owner(next);
+  survival.shrink_seconds = SecondsSince(start);
+
+  start = Clock::now();
+  int source = 0;
+  Check(onebitOptimizerRebind(optimizer_.get(), next, &source), "onebitOptimizerRebind");
+  survival.rebind_seconds = SecondsSince(start);
+  survival.lost_elements = OptimizerStats().lost_elements;
+
+  AddStats(perf::StatsOf(comm_), &former_);
+  comm_ = next;
+  place_ = static_cast<size_t>(perf::RankOf(next));
+  shared_.members = perf::GatherRecords(next, rank_);
+  survival.ranks_after = perf::CountOf(next);
+  survival_ = survival;
+  TakeUp(source);
+  survival_->resumed_at = done_.kept + 1;
+  exchange_seconds_ += static_cast<double>(perf::StatsOf(comm_).call_ns) * 1e-9;
+  return owner;
+}
+
+// All have the parameters of `source` now, and so the steps it has kept. What some have recorded
+// and others have not is recorded again, by all that are left.
+void RankWorker::TakeUp(int source) {
+  const std::vector<StepsDone> all = perf::GatherRecords(comm_, done_);
+  int recorded = done_.recorded;
+  int evaluated = done_.evaluated;
+  for (const StepsDone& rank : all) {
+    recorded = std::min(recorded, rank.recorded);
+    evaluated = std::min(evaluated, rank.evaluated);
+  }
+  StepsDone newest = all[static_cast<size_t>(source)];
+  const int kept = newest.kept;
+  newest.recorded = recorded;
+  newest.evaluated = evaluated;
+  done_ = newest;
+  steps_.resize(static_cast<size_t>(recorded));
+  while (!evaluations_.empty() && evaluations_.back().step > evaluated) evaluations_.pop_back();
+
+  std::vector<int>& steps_of_rank = shared_.steps_of_rank;
+  for (size_t rank = 0; rank < steps_of_rank.size(); ++rank) {
+    const bool is_left = std::find(shared_.members.begin(), shared_.members.end(),
+                                   static_cast<int>(rank)) != shared_.members.end();
+    if (!is_left) steps_of_rank[rank] = recorded;
+  }
+  const Clock::time_point last_end = step_end_;
+  for (int step = recorded; step < kept; ++step) Record(step);
+  step_end_ = last_end;
+  is_first_after_loss_ = true;
+}
+
+}  // namespace onebit::train
