@@ -71,6 +71,12 @@ typedef struct {
   size_t eagerBytes;   /* payloads up to this travel with their header; agreed between ranks */
   const onebitTransportSetting* settings;
   size_t settingCount;
+  /* Nonzero: after a rank was lost the others can make a new communicator. 0: a process that has
+   * lost a peer can make none that lives, because the layer below cannot do without the dead one.
+   */
+  int survivesLoss;
+  /* Nonzero: dense allreduces of fp32 are to be done by `iallreduce`; agreed between ranks. */
+  int nativeDense;
 } onebitTransportProperties;
 
 /* What a new endpoint is part of. */
@@ -85,6 +91,9 @@ typedef struct {
    * caller may hold. */
   void (*peerError)(void* argument, int peer, onebitResult_t result, const char* text);
   void* peerErrorArgument;
+  /* Of `adopt`, on every rank, with the same ranks; NULL on every rank: none. The endpoint shares
+   * it and need not outlive its release. */
+  void* group;
 } onebitTransportCommInfo;
 
 /* A pending send or receive. Owned by the transport; dead once `test` reported onebitTransportDone
@@ -181,6 +190,28 @@ typedef struct onebitTransport {
    * At most `capacity` bytes, the final 0 included. For the thread that uses the endpoint, from the
    * return of `connect` on, also after errors and abort. */
   onebitResult_t (*describePeer)(void* comm, int peer, char* text, size_t capacity);
+
+  /* The members from here on are optional: NULL, or beyond `structSize`, means that the transport
+   * has no such thing. */
+
+  /* Makes a group of the ranks of a communicator of the layer below: that which `native` points to,
+   * `nativeBytes` long, in a form that the transport documents; NULL: the one of all processes that
+   * were started together. All its ranks call this at about the same time; it may wait for them, up
+   * to its timeout. The native communicator stays the application's, and nothing that the transport
+   * does later can be taken for traffic on it. Sets *group, *rank and *nranks. */
+  onebitResult_t (*adopt)(void* context, const void* native, size_t nativeBytes, uint64_t timeoutMs,
+                          void** group, int* rank, int* nranks);
+  /* Gives `count` bytes of the group's rank 0 to all its ranks, each of which calls it, before any
+   * endpoint of the group is opened. onebitTimeout: not all came in time. */
+  onebitResult_t (*broadcast)(void* group, void* bytes, size_t count, uint64_t timeoutMs);
+  /* Ends the caller's use of a group. */
+  onebitResult_t (*release)(void* group);
+  /* Starts an allreduce of the layer below's own: `count` elements of `datatype`, sum or average,
+   * from `send` to `recv`, which may be the same. Every rank starts the same ones in the same
+   * order. The request is for test and cancel. What it sends is in no counter. */
+  onebitResult_t (*iallreduce)(void* comm, const void* send, void* recv, size_t count,
+                               onebitDataType_t datatype, onebitRedOp_t op,
+                               onebitTransportRequest* request);
 } onebitTransport;
 
 /* Type of the function a plugin exports as ONEBIT_TRANSPORT_SYMBOL. */

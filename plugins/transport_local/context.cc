@@ -12,6 +12,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "plugins/transport_local/endpoint.h"
+
 namespace onebit::local {
 namespace {
 
@@ -51,14 +53,15 @@ constexpr onebitTransportSetting kSettings[] = {
 
 }  // namespace
 
-onebitTransportProperties DefaultProperties() {
+onebitTransportProperties Context::Properties(const Context* context) {
   return {.structSize = sizeof(onebitTransportProperties),
           .name = "local",
           .hasHostFace = 1,
           .addressBytes = sizeof(Address),
-          .eagerBytes = kDefaultEagerBytes,
+          .eagerBytes = context == nullptr ? kDefaultEagerBytes : context->eager_bytes_,
           .settings = kSettings,
-          .settingCount = std::size(kSettings)};
+          .settingCount = std::size(kSettings),
+          .survivesLoss = 1};
 }
 
 Context::Context(const onebitTransportHost& host)
@@ -76,6 +79,12 @@ onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<
     return onebitInvalidUsage;
   }
   *context = std::move(created);
+  return onebitSuccess;
+}
+
+onebitResult_t Context::Open(const onebitTransportCommInfo& info,
+                             std::unique_ptr<Endpoint>* endpoint) {
+  *endpoint = std::make_unique<Endpoint>(this, info);
   return onebitSuccess;
 }
 

@@ -15,6 +15,8 @@
 
 namespace onebit::local {
 
+class Endpoint;
+
 // What a rank tells the others about its endpoint.
 struct Address {
   uint64_t magic;
@@ -23,14 +25,15 @@ struct Address {
   uint64_t inbox_number;
 };
 
-// Properties with the defaults of all settings; what is known before init.
-onebitTransportProperties DefaultProperties();
-
 // Made by init, ended by finalize. Any thread; the lock is taken by open, connect and close only.
 class Context {
  public:
   // Reads the settings; onebitInvalidUsage if one does not parse.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
+  // Null: before init, with the defaults of all settings.
+  static onebitTransportProperties Properties(const Context* context);
+  // Throws std::bad_alloc.
+  onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<Endpoint>* endpoint);
 
   size_t eager_bytes() const { return eager_bytes_; }
   uint64_t (*clock() const)() { return host_.nowNs; }

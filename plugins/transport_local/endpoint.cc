@@ -40,7 +40,14 @@ Endpoint::~Endpoint() {
   context_->Unregister(address_);
 }
 
-onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* address_bytes) {
+onebitResult_t Endpoint::GetAddress(void* address, size_t* bytes) const {
+  std::memcpy(address, &address_, sizeof address_);
+  *bytes = sizeof address_;
+  return onebitSuccess;
+}
+
+onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* address_bytes,
+                                 uint64_t /*timeout_ms*/) {
   if (is_connected()) return onebitInvalidUsage;
   std::vector<Peer> peers(static_cast<size_t>(nranks_));
   for (int rank = 0; rank < nranks_; ++rank) {

@@ -13,7 +13,7 @@
 
 #include "plugins/transport_local/context.h"
 #include "plugins/transport_local/inbox.h"
-#include "plugins/transport_local/request_pool.h"
+#include "plugins/transport_local/request.h"
 
 namespace onebit::local {
 
@@ -30,6 +30,8 @@ namespace onebit::local {
 // One thread at a time, except Abort.
 class Endpoint {
  public:
+  using Request = local::Request;
+
   // Throws std::bad_alloc.
   Endpoint(Context* context, const onebitTransportCommInfo& info);
   // Close: cancels what is pending, tells the peers. Never waits for them, except for the rest of a
@@ -38,10 +40,11 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  const Address& address() const { return address_; }
-
-  // Throws std::bad_alloc.
-  onebitResult_t Connect(const void* const* addresses, const size_t* address_bytes);
+  onebitResult_t GetAddress(void* address, size_t* bytes) const;
+  // All ranks are in this process and have opened already, so there is nothing to wait for. Throws
+  // std::bad_alloc.
+  onebitResult_t Connect(const void* const* addresses, const size_t* address_bytes,
+                         uint64_t timeout_ms);
 
   onebitResult_t Send(int peer, const void* header, size_t header_bytes, const void* payload,
                       size_t payload_bytes, Request** request);

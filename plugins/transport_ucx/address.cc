@@ -18,7 +18,8 @@ constexpr uint64_t kMagic = 0x6f6e656269745532;  // "onebitU2"
 constexpr size_t kChecked = offsetof(AddressHead, comm_id);
 
 uint64_t ChecksumOf(const void* address, size_t bytes) {
-  return HashOf(static_cast<const std::byte*>(address) + kChecked, bytes - kChecked, kMagic);
+  return plugin::HashOf(static_cast<const std::byte*>(address) + kChecked, bytes - kChecked,
+                        kMagic);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plugins/transport_ucx/host_identity.h"
+#include "plugins/common/host_identity.h"
 
 namespace onebit::ucx {
 
@@ -15,7 +15,7 @@ struct AddressHead {
   uint64_t magic;
   uint64_t checksum;  // of all that follows this member, UCX's address included
   uint64_t comm_id;
-  HostIdentity host;
+  plugin::HostIdentity host;
   uint64_t machine;
   uint32_t rank;
   uint32_t nranks;

@@ -3,31 +3,16 @@
 // Configuration of UCX.
 #include "plugins/transport_ucx/context.h"
 
-#include <sched.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 #include <string>
+#include <utility>
 
 #include "plugins/transport_ucx/devices.h"
+#include "plugins/transport_ucx/ucx_carrier.h"
 #include "plugins/transport_ucx/ucx_process.h"
 #include "plugins/transport_ucx/worker.h"
 
 namespace onebit::ucx {
 namespace {
-
-constexpr uint64_t kSpinNs = 20'000;
-
-uint32_t CountCores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
-    return static_cast<uint32_t>(CPU_COUNT(&cores));
-  }
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than cpu_set_t has room for
-  return online > 0 ? static_cast<uint32_t>(online) : 1;
-}
 
 // ucp_config_modify takes any name: those that are not UCP's own are kept and tried on each lower
 // layer's table when it is opened. That table knows TX_SEG_SIZE by its bare name (TCP_TX_SEG_SIZE
@@ -61,26 +46,42 @@ void Modify(ucp_config_t* config, const Options& options) {
 }  // namespace
 
 Context::Context(const onebitTransportHost& host)
-    : host_(host),
-      identity_(IdentityOfThisHost()),
-      machine_(IdentityOfThisMachine()),
-      cores_(CountCores()) {}
+    : BaseContext(host, "ucx"),
+      identity_(plugin::IdentityOfThisHost()),
+      machine_(plugin::IdentityOfThisMachine()) {}
 
 Context::~Context() {
-  const LogScope scope(host_);
+  const LogScope scope(host());
   if (ucp_ != nullptr) ucp_cleanup(ucp_);
 }
 
 onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
   std::unique_ptr<Context> created(new Context(host));
-  onebitResult_t result = ReadOptions(created->host_, &created->options_);
+  onebitResult_t result = ReadOptions(host, &created->options_);
   if (result == onebitSuccess) result = created->Start();
   if (result == onebitSuccess) *context = std::move(created);
   return result;
 }
 
+onebitTransportProperties Context::Properties(const Context* context) {
+  onebitTransportProperties properties = DefaultProperties();
+  if (context != nullptr) properties.eagerBytes = context->options_.eager_bytes;
+  return properties;
+}
+
+onebitResult_t Context::Open(const onebitTransportCommInfo& info,
+                             std::unique_ptr<plugin::Endpoint>* endpoint) {
+  std::unique_ptr<plugin::Carrier> carrier;
+  const onebitResult_t result = UcxCarrier::Create(this, info, &carrier);
+  if (result != onebitSuccess) return result;
+  const plugin::Endpoint::Limits limits{.eager_bytes = options_.eager_bytes,
+                                        .early_bytes = options_.early_bytes};
+  *endpoint = std::make_unique<plugin::Endpoint>(this, info, limits, std::move(carrier));
+  return onebitSuccess;
+}
+
 onebitResult_t Context::Start() {
-  const LogScope scope(host_);
+  const LogScope scope(host());
   if (!HasDescriptorsForUcx()) return NoDescriptors();
   const auto devices = NetworkDevices();
   const bool is_set = !options_.net_devices.empty();
@@ -89,14 +90,14 @@ onebitResult_t Context::Start() {
       !unknown.empty()) {
     std::string all;
     for (const auto& device : devices) all += " " + device;
-    Warn("ucx: there is no network device \"%s\" (%s); there are:%s", unknown.c_str(),
+    Warn("there is no network device \"%s\" (%s); there are:%s", unknown.c_str(),
          is_set ? "ONEBIT_UCX_NET_DEVICES" : "ONEBIT_SOCKET_IFNAME", all.c_str());
     return onebitInvalidUsage;
   }
   if (!is_set) options_.net_devices = UsableDevices(options_.interfaces, devices);
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
-    Warn("ucx: its configuration cannot be read: %s", LogScope::LastError().c_str());
+    Warn("its configuration cannot be read: %s", LogScope::LastError().c_str());
     return onebitSystemError;
   }
   Modify(config, options_);
@@ -109,32 +110,18 @@ onebitResult_t Context::Start() {
   const ucs_status_t status = ucp_init(&params, config, &ucp_);
   ucp_config_release(config);
   if (status == UCS_OK) return onebitSuccess;
-  Warn("ucx: cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", options_.tls.c_str(),
+  Warn("cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", options_.tls.c_str(),
        ucs_status_string(status), LogScope::LastError().c_str());
   return status == UCS_ERR_NO_DEVICE ? onebitInvalidUsage : onebitSystemError;
 }
 
 onebitResult_t Context::NoDescriptors() const {
-  Warn("ucx: this process has too few file descriptors left for UCX: raise ulimit -n");
+  Warn("this process has too few file descriptors left for UCX: raise ulimit -n");
   return onebitSystemError;
 }
 
 bool Context::can_share_memory() const {
   return options_.shared_memory && AllowsSharedMemory(options_.tls);
-}
-
-uint64_t Context::spin_ns(uint32_t ranks_here) const {
-  const uint32_t endpoints = open_endpoints_.load(std::memory_order_relaxed);
-  return std::max(endpoints, ranks_here) > cores_ ? 0 : kSpinNs;
-}
-
-void Context::Warn(const char* format, ...) const {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  host_.log(onebitLogWarn, text);
 }
 
 }  // namespace onebit::ucx

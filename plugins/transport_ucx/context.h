@@ -6,43 +6,34 @@
 #include <onebit/transport.h>
 #include <ucp/api/ucp.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 
-#include "plugins/transport_ucx/host_identity.h"
+#include "plugins/common/base_context.h"
+#include "plugins/common/endpoint.h"
+#include "plugins/common/host_identity.h"
 #include "plugins/transport_ucx/settings.h"
 
 namespace onebit::ucx {
 
 // Made by init, ended by finalize. Any thread.
-class Context {
+class Context : public plugin::BaseContext {
  public:
   // Reads the settings and starts UCX. Logs why not.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
   ~Context();
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
+
+  // Null: before init, with the defaults of all settings.
+  static onebitTransportProperties Properties(const Context* context);
+  // Throws std::bad_alloc.
+  onebitResult_t Open(const onebitTransportCommInfo& info,
+                      std::unique_ptr<plugin::Endpoint>* endpoint);
 
   ucp_context_h ucp() const { return ucp_; }
-  const onebitTransportHost& host() const { return host_; }
   const Options& options() const { return options_; }
-  const HostIdentity& identity() const { return identity_; }
+  const plugin::HostIdentity& identity() const { return identity_; }
   uint64_t machine() const { return machine_; }
   bool can_share_memory() const;
-
-  // Time to poll before sleeping; 0 when `ranks_here`, those of a communicator on this machine, or
-  // the endpoints of this process, are more than cores: a rank that polls keeps the core from the
-  // rank it waits for.
-  uint64_t spin_ns(uint32_t ranks_here) const;
-
-  // Counts open endpoints.
-  void AddEndpoint() { open_endpoints_.fetch_add(1, std::memory_order_relaxed); }
-  void RemoveEndpoint() { open_endpoints_.fetch_sub(1, std::memory_order_relaxed); }
-  bool is_idle() const { return open_endpoints_.load(std::memory_order_relaxed) == 0; }
-
-  // Writes one line to the library's log, as a warning.
-  [[gnu::format(printf, 2, 3)]] void Warn(const char* format, ...) const;
   // Says that the process has too few descriptors for UCX, and returns the error for it.
   onebitResult_t NoDescriptors() const;
 
@@ -50,14 +41,10 @@ class Context {
   explicit Context(const onebitTransportHost& host);
   onebitResult_t Start();
 
-  const onebitTransportHost host_;
-  const HostIdentity identity_;
+  const plugin::HostIdentity identity_;
   const uint64_t machine_;
-  const uint32_t cores_;
   Options options_;
   ucp_context_h ucp_ = nullptr;
-  // relaxed everywhere: a number for a rule of thumb, nothing is published through it.
-  std::atomic<uint32_t> open_endpoints_{0};
 };
 
 }  // namespace onebit::ucx

@@ -9,15 +9,11 @@
 #include <iterator>
 #include <string_view>
 
-#include "plugins/transport_ucx/wire.h"
-
 namespace onebit::ucx {
 namespace {
 
 constexpr size_t kMostEagerBytes = 32768;
 constexpr size_t kMostEarlyBytes = 1048576;
-// For early payloads of all peers of one endpoint; touched when first used.
-constexpr size_t kMostEarlyMemory = 64u << 20;
 
 bool ParseBytes(std::string_view text, size_t most, size_t* bytes) {
   const char* end = text.data() + text.size();
@@ -124,10 +120,6 @@ onebitResult_t ReadOptions(const onebitTransportHost& host, Options* options) {
   return onebitSuccess;
 }
 
-size_t EarlyBytes(const Options& options, size_t ranks) {
-  return std::min(options.early_bytes, kMostEarlyMemory / kWindow / ranks);
-}
-
 bool AllowsSharedMemory(const std::string& tls) {
   const bool is_exclusion = tls.starts_with('^');
   bool is_named = false;
@@ -151,7 +143,8 @@ onebitTransportProperties DefaultProperties() {
           .addressBytes = kMostAddressBytes,
           .eagerBytes = Options().eager_bytes,
           .settings = kRows,
-          .settingCount = std::size(kRows)};
+          .settingCount = std::size(kRows),
+          .survivesLoss = 1};
 }
 
 }  // namespace onebit::ucx

@@ -18,7 +18,7 @@ struct Options {
   // With headers a whole window of such payloads is about 40 KiB, which the systems of both ends
   // take at once: then no message that counts as sent stays with UCX until its sender calls again.
   size_t eager_bytes = 1152;
-  // In effect what EarlyBytes allows for the number of ranks.
+  // In effect what plugin::EarlyBytes allows for the number of ranks.
   size_t early_bytes = 1u << 20;
   std::string tls = "all";
   std::string net_devices;  // empty: UsableDevices of `interfaces`
@@ -28,10 +28,6 @@ struct Options {
 
 // Reads the settings by the host. onebitInvalidUsage, and a line in the log, if one does not parse.
 onebitResult_t ReadOptions(const onebitTransportHost& host, Options* options);
-
-// Payloads up to this size set out before the receiver has asked for them: the setting, or less in
-// a communicator of many ranks, because each keeps a window of them for every other.
-size_t EarlyBytes(const Options& options, size_t ranks);
 
 // Whether this list of UCX transports lets two processes of a host share memory.
 bool AllowsSharedMemory(const std::string& tls);

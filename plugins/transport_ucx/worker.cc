@@ -9,9 +9,11 @@
 #include <sstream>
 
 #include "plugins/transport_ucx/ucx_process.h"
-#include "plugins/transport_ucx/wire.h"
 
 namespace onebit::ucx {
+
+using plugin::Sent;
+
 namespace {
 
 void OnSent(void* request, ucs_status_t /*status*/, void* user_data) {
@@ -24,13 +26,13 @@ void OnSent(void* request, ucs_status_t /*status*/, void* user_data) {
 
 // Called inside progress, where UCX must not be called: looked at afterwards.
 void OnLoss(void* argument, ucp_ep_h /*endpoint*/, ucs_status_t status) {
-  auto* link = static_cast<Link*>(argument);
-  link->status = status;
+  auto* link = static_cast<UcxLink*>(argument);
+  link->loss = ucs_status_string(status);
   *link->has_losses = true;
 }
 
-Sent Fail(Link* link, ucs_status_ptr_t sent) {
-  link->status = UCS_PTR_IS_ERR(sent) ? UCS_PTR_STATUS(sent) : UCS_ERR_IO_ERROR;
+Sent Fail(UcxLink* link, ucs_status_ptr_t sent) {
+  link->loss = ucs_status_string(UCS_PTR_IS_ERR(sent) ? UCS_PTR_STATUS(sent) : UCS_ERR_IO_ERROR);
   *link->has_losses = true;
   return Sent::kFailed;
 }
@@ -60,7 +62,7 @@ onebitResult_t Worker::Create(const Context& context, Arrival arrival, void* arg
   }
   if (status == UCS_OK) status = ucp_worker_get_efd(created->worker_, &created->wake_fd_);
   if (status != UCS_OK) {
-    context.Warn("ucx: cannot make a worker: %s (%s)", ucs_status_string(status),
+    context.Warn("cannot make a worker: %s (%s)", ucs_status_string(status),
                  LogScope::LastError().c_str());
     return status == UCS_ERR_NO_MEMORY ? onebitOutOfMemory : onebitSystemError;
   }
@@ -91,7 +93,7 @@ std::string Worker::Address() const {
   return copy;
 }
 
-ucs_status_t Worker::Connect(const void* address, Link* link) {
+ucs_status_t Worker::Connect(const void* address, UcxLink* link) {
   // Shared memory knows no error mode PEER: UCX would silently take TCP instead. In mode NONE the
   // death of a peer is not seen, and the library's control channel has to tell it.
   const ucp_ep_params_t params{
@@ -103,7 +105,7 @@ ucs_status_t Worker::Connect(const void* address, Link* link) {
   return ucp_ep_create(worker_, &params, &link->endpoint);
 }
 
-Sent Worker::Send(Link* link, const void* header, size_t header_bytes, const void* payload,
+Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const void* payload,
                   size_t payload_bytes, SlotPool* pool, uint32_t most_in_flight) {
   // With FORCE_IMM_CMPL UCX sends now or not at all, and keeps no pointer. In UCX 1.13 that works
   // for what it calls short: over TCP anything up to a segment, over shared memory 93 bytes.
@@ -140,7 +142,7 @@ Sent Worker::Send(Link* link, const void* header, size_t header_bytes, const voi
   return Sent::kYes;
 }
 
-std::string Worker::Route(const Link& link) {
+std::string Worker::Route(const UcxLink& link) {
   // UCX 1.13 tells the transports of an endpoint in words only. The lane that carries active
   // messages looks like "lane[0]:  0:tcp/lo.0 md[0]   -> md[0]/tcp/sysdev[255] am am_bw#0".
   char* text = nullptr;
@@ -180,7 +182,7 @@ bool Worker::is_flushed() const {
   return flush_ == nullptr || ucp_request_check_status(flush_) != UCS_INPROGRESS;
 }
 
-void Worker::CloseByForce(Link* link) {
+void Worker::CloseByForce(UcxLink* link) {
   // In mode NONE UCX refuses force, and without force it may wait for the peer. Such a link goes
   // with the worker.
   if (link->endpoint == nullptr || link->shares_memory) return;

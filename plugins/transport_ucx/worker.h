@@ -10,10 +10,14 @@
 #include <memory>
 #include <string>
 
+#include "plugins/common/carrier.h"
 #include "plugins/transport_ucx/context.h"
 #include "plugins/transport_ucx/slot_pool.h"
 
 namespace onebit::ucx {
+
+// The one active message id in use.
+inline constexpr unsigned kActiveMessage = 1;
 
 // Largest active message that UCX sends in one piece, as this transport configures it.
 inline constexpr size_t kNetworkSegmentBytes = 65536;
@@ -25,17 +29,13 @@ inline constexpr size_t kSharedPieceBytes = kSharedSegmentBytes - 256;
 inline constexpr uint32_t kMostSmallInFlight = 40;
 inline constexpr uint32_t kMostPiecesInFlight = 4;
 
-// The way to one peer.
-struct Link {
+// The way to one peer. `loss` is set while UCX makes progress, when it finds that the peer cannot
+// be reached any more.
+struct UcxLink : plugin::Link {
   ucp_ep_h endpoint = nullptr;
   bool shares_memory = false;  // else UCX watches the peer (error mode PEER)
-  uint32_t in_flight = 0;      // slots that UCX has not sent yet
-  // Set while UCX makes progress, when it finds that the peer cannot be reached any more.
-  ucs_status_t status = UCS_OK;
-  bool* has_losses = nullptr;  // of the endpoint: some link has a bad status
+  bool* has_losses = nullptr;  // of the carrier: some link is lost
 };
-
-enum class Sent { kYes, kNoRoom, kFailed };
 
 // One thread at a time.
 class Worker {
@@ -54,14 +54,15 @@ class Worker {
   // UCX's address, in memory of its own.
   std::string Address() const;
   // `link` must stay where it is.
-  ucs_status_t Connect(const void* address, Link* link);
+  ucs_status_t Connect(const void* address, UcxLink* link);
   // In words: "shared memory", "tcp over eth0".
-  static std::string Route(const Link& link);
+  static std::string Route(const UcxLink& link);
 
   // Sends header and payload. Where UCX can send at once it does so from the memory given, else
   // from a copy in a slot of `pool`, at most `most_in_flight` of them on this link.
-  static Sent Send(Link* link, const void* header, size_t header_bytes, const void* payload,
-                   size_t payload_bytes, SlotPool* pool, uint32_t most_in_flight);
+  static plugin::Sent Send(UcxLink* link, const void* header, size_t header_bytes,
+                           const void* payload, size_t payload_bytes, SlotPool* pool,
+                           uint32_t most_in_flight);
 
   // Moves messages on. False if there was nothing to do.
   bool Progress() { return ucp_worker_progress(worker_) != 0; }
@@ -74,7 +75,7 @@ class Worker {
   void StartFlush();
   bool is_flushed() const;
   // Gives up the way to a peer at once, where UCX allows that.
-  static void CloseByForce(Link* link);
+  static void CloseByForce(UcxLink* link);
 
  private:
   Worker() = default;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include "base/log.h"
@@ -51,7 +52,7 @@ void ForwardPeerError(void* argument, int peer, onebitResult_t result, const cha
 
 Status CheckVersion(const onebitTransport& functions) {
   if (functions.abiVersion != ONEBIT_TRANSPORT_ABI_VERSION ||
-      functions.structSize < sizeof(onebitTransport)) {
+      functions.structSize < offsetof(onebitTransport, adopt)) {
     return Error(Code::kInvalidUsage, "transport has ABI version {}, this library speaks {}",
                  functions.abiVersion, ONEBIT_TRANSPORT_ABI_VERSION);
   }

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plugins/transport_ucx/endpoint.h"
+#include "plugins/common/endpoint.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 onebitResult_t Endpoint::Receive(int rank, void* header, Request** request) {
   return WithTurn([&]() -> onebitResult_t {
@@ -40,7 +40,7 @@ void Endpoint::MatchPosted(int source) {
     place.state = PlaceState::kTaken;
     place.taker = request;
     ++from.received;
-  } else if (from.link.status != UCS_OK || (from.has_bye && from.received >= from.bye_number)) {
+  } else if (from.link->is_lost() || (from.has_bye && from.received >= from.bye_number)) {
     request->state = RequestState::kFailed;
     ReportDeparture(source);
   } else {
@@ -98,7 +98,7 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
 // Ends a receive whose header had come: from now on nothing refers to the user's memory.
 void Endpoint::EndReceive(Request* request, RequestState outcome) {
   Peer& from = peer(request->peer);
-  if (request->payload_bytes > context_->options().eager_bytes) {
+  if (request->payload_bytes > eager_bytes_) {
     from.untold_bytes += request->payload_bytes;
     from.awaited = std::max(from.awaited, request->number + 1);  // they may end in any order
   }
@@ -114,7 +114,7 @@ void Endpoint::ReleasePlace(Peer& from, Place& place) {
   while (from.released < from.received && from.place(from.released).state == PlaceState::kFree) {
     ++from.released;
   }
-  TellReleased(static_cast<int>(&from - peers_.data()));
+  TellReleased(RankOf(from));
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A ring.
-#include "plugins/transport_ucx/control_queue.h"
+#include "plugins/common/control_queue.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 bool ControlQueue::Push(const Control& control) {
   if (count_ == ring_.size()) return false;
@@ -16,4 +16,4 @@ void ControlQueue::Pop() {
   --count_;
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -3,9 +3,9 @@
 // Payloads on their way to one peer, one after the other.
 #pragma once
 
-#include "plugins/transport_ucx/request_pool.h"
+#include "plugins/common/message_request.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 // Early payloads, and others once they are accepted. The first is there first, while the rest still
 // travels.
@@ -22,4 +22,4 @@ class Stream {
   Request* last_ = nullptr;
 };
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Identity from the boot, the host's name, the namespaces and the user.
-#include "plugins/transport_ucx/host_identity.h"
+#include "plugins/common/host_identity.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 namespace {
 
 // Of the running kernel.
@@ -53,4 +53,4 @@ HostIdentity IdentityOfThisHost() {
   return {{HashOf(all.data(), all.size(), 1), HashOf(all.data(), all.size(), 2)}};
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "plugins/transport_ucx/stream.h"
+#include "plugins/common/stream.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 void Stream::Append(Request* request) {
   request->next = nullptr;
@@ -17,4 +17,4 @@ void Stream::Remove(Request* request) {
   if (last_ == request) last_ = before;
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstdint>
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
-// An abort has to tell the peers, and UCX allows one thread at a time only. So whoever works on the
+// An abort has to tell the peers, and a carrier allows one thread at a time only. So whoever works on the
 // endpoint holds the turn. An abort marks the endpoint; if the turn is free it takes it and tells
 // the peers, else the holder finds the mark when it gives the turn back, and tells them. Marking
 // and taking are changes of one word, so exactly one of the two sees the other.
@@ -35,4 +35,4 @@ class Turn {
   std::atomic<uint32_t> state_{0};
 };
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -9,15 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
-#include "plugins/transport_ucx/control_queue.h"
-#include "plugins/transport_ucx/request_pool.h"
-#include "plugins/transport_ucx/stream.h"
-#include "plugins/transport_ucx/wire.h"
-#include "plugins/transport_ucx/worker.h"
+#include "plugins/common/carrier.h"
+#include "plugins/common/control_queue.h"
+#include "plugins/common/message_request.h"
+#include "plugins/common/stream.h"
+#include "plugins/common/wire.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 // A place of the window for a message from the peer.
 enum class PlaceState : uint32_t {
@@ -40,8 +39,7 @@ struct Place {
 };
 
 struct Peer {
-  Link link;
-  std::string route;
+  Link* link = nullptr;  // the carrier's
   ControlQueue controls;
   bool is_flushing = false;  // listed among those whose controls wait
 
@@ -51,7 +49,7 @@ struct Peer {
   bool was_aborted = false;  // the latter
   uint64_t bye_number = 0;   // messages it had sent by then
   bool is_reported = false;  // peerError was called
-  bool is_gone() const { return has_bye || link.status != UCS_OK; }
+  bool is_gone() const { return has_bye || link->is_lost(); }
 
   // `released` was told.
   void HasBeenTold(uint64_t now_known) {
@@ -80,4 +78,4 @@ struct Peer {
   Place& place(uint64_t number) { return places[number % kWindow]; }
 };
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plugins/transport_ucx/wire.h"
+#include "plugins/common/wire.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 struct Control {
   WireType type;
@@ -36,4 +36,4 @@ class ControlQueue {
   size_t count_ = 0;
 };
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -1,11 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Abort and close: telling the peers, without waiting for them.
-#include <unistd.h>
+#include "plugins/common/endpoint.h"
 
-#include "plugins/transport_ucx/endpoint.h"
-
-namespace onebit::ucx {
+namespace onebit::plugin {
 namespace {
 
 constexpr uint64_t kNsPerMs = 1'000'000;
@@ -16,27 +14,22 @@ constexpr uint64_t kAbortNs = 2 * kNsPerMs;
 }  // namespace
 
 Endpoint::~Endpoint() {
-  const LogScope scope(context_->host());
   if (is_connected_) {
     turn_.Take();
     const bool is_orderly = !turn_.is_aborted();
     SayBye(!is_orderly);
     DriveUntilSent(is_orderly ? kCloseNs : kAbortNs);
   }
-  for (Peer& to : peers_) Worker::CloseByForce(&to.link);
-  // Sends that end with the worker give their slots back, so it goes before the pools.
   is_mute_ = true;
-  worker_.reset();
-  if (abort_fd_ >= 0) close(abort_fd_);
+  carrier_->Close();
   context_->RemoveEndpoint();
 }
 
 onebitResult_t Endpoint::Abort() {
   if (!turn_.MarkAborted()) return onebitSuccess;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(abort_fd_, &one, sizeof one);  // ends a wait
-  if (!turn_.TryTake()) return onebitSuccess;  // whoever has it finds the mark
-  const LogScope scope(context_->host());
+  carrier_->Interrupt();
+  // Whoever has the turn finds the mark, or the owner when it comes next.
+  if (!carrier_->CanTellOfAbort() || !turn_.TryTake()) return onebitSuccess;
   GiveTurn();
   return onebitSuccess;
 }
@@ -67,7 +60,7 @@ void Endpoint::SayBye(bool is_abort) {
 
 bool Endpoint::HasPendingSends() const {
   for (const Peer& to : peers_) {
-    if (!to.is_gone() && (to.link.in_flight != 0 || !to.controls.is_empty())) return true;
+    if (!to.is_gone() && (to.link->in_flight != 0 || !to.controls.is_empty())) return true;
   }
   return false;
 }
@@ -76,16 +69,15 @@ void Endpoint::DriveUntilSent(uint64_t timeout_ns) {
   const uint64_t start = Now();
   bool is_flushing = false;
   while (Now() - start < timeout_ns) {
-    const bool has_moved = worker_->Progress();
+    const bool has_moved = carrier_->Progress();
     FlushAllControls();
     if (!HasPendingSends()) {
-      // UCX calls a send done when it has copied it. Flushing it gets it to the system.
-      if (is_flushing && worker_->is_flushed()) return;
-      if (!is_flushing) worker_->StartFlush();
+      if (is_flushing && carrier_->is_flushed()) return;
+      if (!is_flushing) carrier_->StartFlush();
       is_flushing = true;
     }
-    if (!has_moved) Sleep(timeout_ns < kCloseNs ? 20'000 : 100'000);
+    if (!has_moved) carrier_->Sleep(timeout_ns < kCloseNs ? 20'000 : 100'000);
   }
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -3,32 +3,14 @@
 // The requests of one endpoint: a fixed number, recycled, never allocated after connect.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 
-#include "plugins/transport_local/slot.h"
+namespace onebit::plugin {
 
-namespace onebit::local {
-
-enum class RequestState : uint32_t {
-  kUnused,
-  kOffered,  // send: the receiver has not taken the payload yet
-  kPosted,   // receive: no message yet
-  kHeader,   // receive: the header is with the caller, the payload not yet
-  kDone,
-  kFailed,  // the peer is gone or gave this message up
-  kSent,    // the shared request of all sends that were done at once; never ends
-};
-
-struct Request {
-  RequestState state;
-  int peer;
-  Slot* slot;    // of the message; null while posted, done or failed
-  void* header;  // receive: where the caller wants the header
-  Request* next_unused;
-};
-
-// One thread at a time.
+// Request has members `state`, `peer` and `next`; State::kUnused marks one that nobody has. One
+// thread at a time.
+template <typename Request, typename State>
 class RequestPool {
  public:
   // Throws std::bad_alloc. Requests are touched when first used.
@@ -36,10 +18,10 @@ class RequestPool {
       : requests_(std::make_unique_for_overwrite<Request[]>(capacity)), capacity_(capacity) {}
 
   // Null when all requests are in use.
-  Request* Take(RequestState state, int peer) {
+  Request* Take(State state, int peer) {
     Request* request = unused_;
     if (request != nullptr) {
-      unused_ = request->next_unused;
+      unused_ = request->next;
     } else if (touched_ < capacity_) {
       request = &requests_[touched_++];
     } else {
@@ -50,14 +32,14 @@ class RequestPool {
   }
 
   void Return(Request* request) {
-    *request = {.state = RequestState::kUnused, .next_unused = unused_};
+    *request = {.state = State::kUnused, .next = unused_};
     unused_ = request;
   }
 
   template <typename Visitor>
   void ForEachInUse(Visitor visit) {
     for (size_t i = 0; i < touched_; ++i) {
-      if (requests_[i].state != RequestState::kUnused) visit(&requests_[i]);
+      if (requests_[i].state != State::kUnused) visit(&requests_[i]);
     }
   }
 
@@ -68,4 +50,4 @@ class RequestPool {
   Request* unused_ = nullptr;
 };
 
-}  // namespace onebit::local
+}  // namespace onebit::plugin

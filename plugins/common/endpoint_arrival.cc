@@ -3,28 +3,27 @@
 // What peers send. Called inside progress; whatever does not fit our books is dropped.
 #include <cstring>
 
-#include "plugins/transport_ucx/endpoint.h"
+#include "plugins/common/endpoint.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
-void Endpoint::OnArrival(void* argument, const void* header, size_t header_bytes,
-                         const void* payload, size_t payload_bytes) {
-  auto* endpoint = static_cast<Endpoint*>(argument);
-  if (endpoint->is_mute_) return;
+void Endpoint::OnFrame(const void* header, size_t header_bytes, const void* payload,
+                       size_t payload_bytes) {
+  if (is_mute_) return;
   const auto* bytes = static_cast<const std::byte*>(header);
   const char* problem = "it is too short";
   WireHeader wire{};
   if (header_bytes >= sizeof wire) {
     std::memcpy(&wire, bytes, sizeof wire);
-    problem = endpoint->Arrive(wire, bytes + sizeof wire, header_bytes - sizeof wire,
-                               static_cast<const std::byte*>(payload), payload_bytes);
+    problem = Arrive(wire, bytes + sizeof wire, header_bytes - sizeof wire,
+                     static_cast<const std::byte*>(payload), payload_bytes);
   }
-  if (problem == nullptr || endpoint->has_warned_) return;
-  endpoint->has_warned_ = true;
-  endpoint->context_->Warn(
-      "ucx: rank %d drops a message that says it is from rank %u: %s; further "
+  if (problem == nullptr || has_warned_) return;
+  has_warned_ = true;
+  context_->Warn(
+      "rank %d drops a message that says it is from rank %u: %s; further "
       "ones are dropped without a word",
-      endpoint->rank_, wire.source, problem);
+      rank_, wire.source, problem);
 }
 
 const char* Endpoint::Arrive(const WireHeader& wire, const std::byte* header, size_t header_bytes,
@@ -74,7 +73,7 @@ const char* Endpoint::ArriveByType(Peer& from, const WireHeader& wire, const std
 const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const std::byte* header,
                                     const std::byte* payload, size_t payload_bytes) {
   Peer& from = peer(source);
-  const size_t eager_bytes = context_->options().eager_bytes;
+  const size_t eager_bytes = eager_bytes_;
   if (wire.number < from.received || wire.number >= from.released + kWindow) {
     return "its number is out of order";
   }
@@ -187,4 +186,4 @@ void Endpoint::ArriveWithdrawal(Peer& from, const WireHeader& wire) {
   }
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

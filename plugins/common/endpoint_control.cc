@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Control messages, and the end of peers.
 #include <cstdio>
+#include <span>
 
-#include "plugins/transport_ucx/endpoint.h"
+#include "plugins/common/endpoint.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 namespace {
 
 constexpr uint64_t kFewPlaces = kWindow / 4;
@@ -30,7 +31,7 @@ void Endpoint::Tell(int rank, WireType type, uint64_t number, uint64_t value) {
   Peer& to = peer(rank);
   if (to.is_gone() || is_mute_) return;
   if (!to.controls.Push({type, number, value})) {
-    to.link.status = UCS_ERR_EXCEEDS_LIMIT;  // it broke the protocol: treat it as lost
+    to.link->loss = "it does not keep to the protocol";
     has_losses_ = true;
     return;
   }
@@ -42,8 +43,8 @@ void Endpoint::FlushControls(int rank) {
   while (!to.controls.is_empty()) {
     const Control& control = to.controls.front();
     const WireHeader wire = Wire(to, control.type, control.number, control.value);
-    const Sent sent = Worker::Send(&to.link, &wire, sizeof wire, nullptr, 0, small_slots_.get(),
-                                   kMostSmallInFlight);
+    const Sent sent =
+        carrier_->Send(rank, FrameKind::kShort, std::as_bytes(std::span(&wire, 1)), {});
     if (sent == Sent::kNoRoom) {
       if (!to.is_flushing) flushing_.push_back(rank);
       to.is_flushing = true;
@@ -103,6 +104,7 @@ void Endpoint::TellReleasedWhenIdle() {
 
 // Fails what needs a peer that has ended or was lost.
 void Endpoint::SettleDepartures() {
+  if (carrier_->TakeLosses()) has_losses_ = true;
   if (!has_losses_) return;
   has_losses_ = false;
   for (int rank = 0; rank < nranks_; ++rank) {
@@ -139,9 +141,9 @@ void Endpoint::ReportDeparture(int rank) {
                   gone.was_aborted ? "aborted" : "closed");
   } else {
     std::snprintf(text, sizeof text, "rank %d, reached by %s, is lost: %s", rank,
-                  gone.route.c_str(), ucs_status_string(gone.link.status));
+                  gone.link->route.c_str(), gone.link->loss);
   }
   peer_error_(peer_error_argument_, rank, gone.has_bye ? onebitRemoteError : onebitPeerLost, text);
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -3,18 +3,15 @@
 // The sending half of an endpoint.
 #include <algorithm>
 #include <cstring>
+#include <span>
 
-#include "plugins/transport_ucx/endpoint.h"
+#include "plugins/common/endpoint.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 namespace {
 
 // Pieces sent of one payload before another one, and what arrives, gets its turn.
 constexpr int kPiecesPerTurn = 8;
-
-size_t PieceBytes(const Peer& to) {
-  return to.link.shares_memory ? kSharedPieceBytes : kNetworkPieceBytes;
-}
 
 }  // namespace
 
@@ -32,7 +29,7 @@ onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
     onebitResult_t result = onebitInProgress;
     if (!to.is_gone() && to.controls.is_empty() && to.sent < to.released_by_it + kWindow &&
         to.offers[to.sent % kWindow] == nullptr &&
-        (to.link.shares_memory || to.pending_bytes < kMostPendingBytes)) {
+        (!to.link->is_paced || to.pending_bytes < kMostPendingBytes)) {
       WireHeader wire = Wire(to, WireType::kMessage, to.sent, payload_bytes);
       wire.header_bytes = static_cast<uint16_t>(header_bytes);
       result = StartSend(to, wire, header, payload, payload_bytes, request);
@@ -42,22 +39,24 @@ onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
       return to.has_bye ? onebitRemoteError : onebitPeerLost;
     }
     if (result == onebitInProgress) lacks_room_ = true;
-    // Over shared memory UCX attaches to a segment of the receiver's when it makes progress, and
-    // keeps the first message that lies there so long. A caller need not come back soon.
-    if (to.link.in_flight != 0) worker_->Progress();
+    // What the carrier could not send at once may wait for nothing but progress, and a caller need
+    // not come back soon. (Over shared memory UCX attaches to a segment of the receiver's when it
+    // makes progress, and keeps the first message that lies there so long.)
+    if (to.link->in_flight != 0) carrier_->Progress();
     return result;
   });
 }
 
 onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void* header,
                                    const void* payload, size_t payload_bytes, Request** request) {
-  const bool is_eager = payload_bytes <= context_->options().eager_bytes;
+  const bool is_eager = payload_bytes <= eager_bytes_;
+  const auto* bytes = static_cast<const std::byte*>(payload);
   Request* sending = &sent_;
   if (!is_eager) {
-    sending = requests_->Take(RequestState::kOffered, static_cast<int>(&to - peers_.data()));
+    sending = requests_->Take(RequestState::kOffered, RankOf(to));
     if (sending == nullptr) return onebitInProgress;
     sending->number = to.sent;
-    sending->payload = static_cast<const std::byte*>(payload);
+    sending->payload = bytes;
     sending->payload_bytes = payload_bytes;
   }
   std::byte head[kMostHeaderBytes];
@@ -67,14 +66,14 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
   Sent sent = Sent::kNoRoom;
   const bool is_early = !is_eager && payload_bytes <= early_bytes_;
   if (is_early && to.stream.is_empty()) {
-    sending->moved_bytes = std::min(PieceBytes(to), payload_bytes);
-    sent = Worker::Send(&to.link, head, head_bytes, payload, sending->moved_bytes,
-                        large_slots_.get(), kMostPiecesInFlight);
+    sending->moved_bytes = std::min(to.link->piece_bytes, payload_bytes);
+    sent = carrier_->Send(RankOf(to), FrameKind::kPiece, {head, head_bytes},
+                          {bytes, sending->moved_bytes});
     if (sent != Sent::kYes) sending->moved_bytes = 0;
   }
   if (sent == Sent::kNoRoom) {
-    sent = Worker::Send(&to.link, head, head_bytes, payload, is_eager ? payload_bytes : 0,
-                        small_slots_.get(), kMostSmallInFlight);
+    sent = carrier_->Send(RankOf(to), FrameKind::kShort, {head, head_bytes},
+                          {bytes, is_eager ? payload_bytes : 0});
   }
   if (sent != Sent::kYes) {
     if (!is_eager) requests_->Return(sending);
@@ -112,19 +111,18 @@ bool Endpoint::PumpStream(Peer& to) {
   if (to.is_gone()) return false;  // SettleDepartures ends it
   // A drop that waits must come before the release that follows it.
   if (!to.controls.is_empty()) return false;
-  const size_t piece_bytes = PieceBytes(to);
+  const size_t piece_bytes = to.link->piece_bytes;
   bool has_sent = false;
   for (int i = 0; i < kPiecesPerTurn && !to.stream.is_empty(); ++i) {
     Request* request = to.stream.first();
     const size_t bytes = std::min(piece_bytes, request->payload_bytes - request->moved_bytes);
     const bool is_last = bytes == request->payload_bytes - request->moved_bytes;
     const WireHeader wire = Wire(to, WireType::kData, request->number, request->moved_bytes);
-    // Before the last piece goes: UCX delivers to this rank itself inside the send, answer
-    // included.
+    // Before the last piece goes: a carrier may deliver to this rank itself inside the send,
+    // answer included.
     if (is_last) request->state = RequestState::kLeaving;
-    const Sent sent =
-        Worker::Send(&to.link, &wire, sizeof wire, request->payload + request->moved_bytes, bytes,
-                     large_slots_.get(), kMostPiecesInFlight);
+    const Sent sent = carrier_->Send(RankOf(to), FrameKind::kPiece, std::as_bytes(std::span(&wire, 1)),
+                                     {request->payload + request->moved_bytes, bytes});
     if (sent != Sent::kYes) {
       if (is_last) request->state = RequestState::kStreaming;
       return has_sent;
@@ -164,4 +162,4 @@ void Endpoint::EndOffer(Request* request, RequestState outcome) {
   ++news_;
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What travels between two endpoints: one kind of UCX active message, with this header.
+// What travels between two endpoints: frames, each with this header.
 #pragma once
 
 #include <onebit/transport.h>
@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 // Messages a rank may send to a peer before the peer has released the first of them. The peer keeps
 // a slot for each, so whatever arrives finds its place and memory is bounded.
@@ -19,26 +19,24 @@ inline constexpr uint64_t kWindow = 32;
 // slowest, and the queues of switches do not overflow.
 inline constexpr uint64_t kMostPendingBytes = 2u << 20;
 
-// The one active message id in use.
-inline constexpr unsigned kActiveMessage = 1;
-
 // A message goes like this. The sender gives it the next number of the pair and sends kMessage with
 // the user's header; a payload up to eagerBytes comes along, and the send is done. A larger one
 // stays: the receiver answers kAccept once it has memory for it, or kDrop if it does not want it;
-// the sender then sends kData pieces, each small enough that UCX sends it in one go. The sender may
+// the sender then sends kData pieces, each small enough that the carrier sends it in one go. The sender may
 // say kWithdraw meanwhile. Every header says how many messages its sender has released.
 //
 // A payload of medium size (EarlyBytes) does not wait for the answer: it begins in the message
 // itself and its pieces follow at once; they lie in memory of the place until the receiver takes
 // them. A receiver that is not scheduled just then holds up nothing but itself.
 //
-// The send of a payload that is not eager is done when the receiver has released its place. What
-// UCX calls sent may lie in a buffer of its TCP transport, because the socket was full, and goes on
-// only when the sender makes progress; a rank whose sends are all done need not do that for a long
-// time. (A flush would tell as well, but in a trial ucp_ep_flush_nbx of UCX 1.13 never ended at
+// The send of a payload that is not eager is done when the receiver has released its place. What a
+// carrier calls sent may lie in a buffer of its own, because a socket was full, and goes on only
+// when the sender makes progress; a rank whose sends are all done need not do that for a long time.
+// (Of UCX a flush would tell as well, but in a trial ucp_ep_flush_nbx of UCX 1.13 never ended at
 // once in error mode PEER, and the transport hung at times.)
 //
-// UCX's own rendezvous is not used: neither end could take its buffer back from it in bounded time.
+// A rendezvous of the carrier's own is not used: neither end could take its buffer back from it in
+// bounded time.
 enum class WireType : uint16_t {
   kHello = 1,     // sent by connect, once
   kMessage = 2,   // value: bytes of the payload
@@ -50,7 +48,7 @@ enum class WireType : uint16_t {
   kBye = 8,       // number: messages sent in all; value: 1 after an abort
 };
 
-// The same on all hosts: UCX joins little-endian hosts only with little-endian ones.
+// The same on all hosts: little-endian ones are joined only with their like.
 struct WireHeader {
   uint32_t magic;
   WireType type;
@@ -69,4 +67,4 @@ inline constexpr uint32_t kWireMagic = 0x32554e4f;  // "ONU2"
 // Header and user's header.
 inline constexpr size_t kMostHeaderBytes = sizeof(WireHeader) + ONEBIT_TRANSPORT_HEADER_BYTES;
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 // Equal for two processes that can share memory, and different for two that should not even if they
 // could: containers and network namespaces of one machine count as hosts of their own.
@@ -22,4 +22,4 @@ uint64_t IdentityOfThisMachine();
 // 64 bits of a text or of memory, well mixed; not for secrets.
 uint64_t HashOf(const void* bytes, uint64_t byte_count, uint64_t seed);
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Turn on one atomic word.
-#include "plugins/transport_ucx/turn.h"
+#include "plugins/common/turn.h"
 
 #include <thread>
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 // acquire on taking, release on giving: as with a lock, a holder sees what the one before it did.
 bool Turn::TryTake() {
@@ -36,4 +36,4 @@ bool Turn::MarkAborted() {
   return (state_.fetch_or(kAborted, std::memory_order_acq_rel) & kAborted) == 0;
 }
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

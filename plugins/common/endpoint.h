@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Endpoint: one rank's end of one communicator.
+// Endpoint: one rank's end of one communicator, over whatever carries frames.
 #pragma once
 
 #include <onebit/transport.h>
@@ -11,39 +11,48 @@
 #include <memory>
 #include <vector>
 
-#include "plugins/transport_ucx/context.h"
-#include "plugins/transport_ucx/peer.h"
-#include "plugins/transport_ucx/request_pool.h"
-#include "plugins/transport_ucx/slot_pool.h"
-#include "plugins/transport_ucx/turn.h"
-#include "plugins/transport_ucx/ucx_process.h"
-#include "plugins/transport_ucx/wire.h"
-#include "plugins/transport_ucx/worker.h"
+#include "plugins/common/base_context.h"
+#include "plugins/common/carrier.h"
+#include "plugins/common/message_request.h"
+#include "plugins/common/peer.h"
+#include "plugins/common/turn.h"
+#include "plugins/common/wire.h"
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
-// The protocol stands in wire.h. UCX never refers to memory of the user: what it cannot send at
-// once goes from a staging slot, and what arrives is copied in a callback. So cancel is a matter of
-// our own books, and takes no time whatever the peer does.
+// The protocol stands in wire.h. The carrier never refers to memory of the user after a call: what
+// it cannot send at once goes from a staging slot, and what arrives is copied in a callback. So
+// cancel is a matter of our own books, and takes no time whatever the peer does.
 //
 // When a peer closes or aborts its endpoint it says so. What it had sent before can still be
 // received, except payloads it had not handed over; whatever else needs it fails with
-// onebitRemoteError. If UCX finds the peer lost, it is onebitPeerLost. The first such failure per
+// onebitRemoteError. If the carrier finds the peer lost, it is onebitPeerLost. The first such failure per
 // peer calls peerError, from inside Test, Progress, Receive, Send or Wait. A peer that ends while
 // nothing is expected of it is not reported: communicators end one rank after the other.
 //
 // One thread at a time, except Abort. The public functions take the turn; the private ones hold it.
-class Endpoint {
+class Endpoint final : private FrameSink {
  public:
-  // Throws std::bad_alloc, as Connect does.
-  static onebitResult_t Create(Context* context, const onebitTransportCommInfo& info,
-                               std::unique_ptr<Endpoint>* endpoint);
+  using Request = plugin::Request;
+
+  // Payloads up to these sizes travel with their header, and set out before they are asked for; the
+  // latter is cut to what EarlyBytes allows for the number of ranks. Equal on all ranks.
+  struct Limits {
+    size_t eager_bytes;
+    size_t early_bytes;
+  };
+
+  // Connect throws std::bad_alloc.
+  Endpoint(BaseContext* context, const onebitTransportCommInfo& info, const Limits& limits,
+           std::unique_ptr<Carrier> carrier);
   // Close: tells the peers, and gives what was sent at most 100 ms to get out.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  onebitResult_t GetAddress(void* address, size_t* bytes) const;
+  onebitResult_t GetAddress(void* address, size_t* bytes) const {
+    return carrier_->GetAddress(address, bytes);
+  }
   onebitResult_t Connect(const void* const* addresses, const size_t* address_bytes,
                          uint64_t timeout_ms);
 
@@ -61,30 +70,26 @@ class Endpoint {
   onebitResult_t DescribePeer(int peer, char* text, size_t capacity) const;
 
  private:
-  Endpoint(Context* context, const onebitTransportCommInfo& info);
-
   // Runs `body` with the turn, unless the endpoint was aborted.
   template <typename Body>
   onebitResult_t WithTurn(Body body) {
     turn_.Take();
-    const LogScope scope(context_->host());
-    const onebitResult_t result = turn_.is_aborted() ? onebitAborted : body();
+    onebitResult_t result = turn_.is_aborted() ? onebitAborted : carrier_->CheckThread();
+    if (result == onebitSuccess) result = body();
     GiveTurn();
     return result;
   }
   void GiveTurn();
   onebitResult_t CheckPeer(int peer) const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
+  int RankOf(const Peer& peer) const { return static_cast<int>(&peer - peers_.data()); }
   std::byte* PlaceMemory(Peer& from, uint64_t number) const {
     return &from.place_memory[number % kWindow * place_bytes_];
   }
 
   // endpoint_connect.cc
-  struct Plan;
-  onebitResult_t ReadAddresses(const void* const* addresses, const size_t* address_bytes,
-                               Plan* plan);
-  onebitResult_t MakeLinks(const void* const* addresses, const Plan& plan);
-  onebitResult_t Meet(const Plan& plan, uint64_t timeout_ms);
+  void MakePeers();
+  onebitResult_t Meet(uint64_t start, uint64_t timeout_ns);
 
   // endpoint_send.cc
   onebitResult_t StartSend(Peer& to, const WireHeader& wire, const void* header,
@@ -102,8 +107,8 @@ class Endpoint {
   void EndReceive(Request* request, RequestState outcome);
 
   // endpoint_arrival.cc
-  static void OnArrival(void* argument, const void* header, size_t header_bytes,
-                        const void* payload, size_t payload_bytes);
+  void OnFrame(const void* header, size_t header_bytes, const void* payload,
+               size_t payload_bytes) override;
   // Null, or what is wrong with it.
   const char* Arrive(const WireHeader& wire, const std::byte* header, size_t header_bytes,
                      const std::byte* payload, size_t payload_bytes);
@@ -131,16 +136,15 @@ class Endpoint {
 
   // endpoint_wait.cc
   bool Drive();
-  void Sleep(uint64_t timeout_ns);
 
   // endpoint_close.cc
   void SayBye(bool is_abort);
   bool HasPendingSends() const;
   void DriveUntilSent(uint64_t timeout_ns);
 
-  uint64_t Now() const { return context_->host().nowNs(); }
+  uint64_t Now() const { return context_->Now(); }
 
-  Context* const context_;
+  BaseContext* const context_;
   const int rank_;
   const int nranks_;
   const uint64_t comm_id_;
@@ -148,18 +152,16 @@ class Endpoint {
   void* const peer_error_argument_;
 
   Turn turn_;
-  int abort_fd_ = -1;  // readable from the first abort on
 
   // Guarded by the turn.
-  std::unique_ptr<Worker> worker_;
+  const std::unique_ptr<Carrier> carrier_;
   std::vector<Peer> peers_;  // empty until connect begins, then fixed
   bool is_connected_ = false;
   uint64_t spin_ns_ = 0;
-  size_t early_bytes_ = 0;  // payloads up to this set out without being asked for
+  const size_t eager_bytes_;
+  const size_t early_bytes_;  // payloads up to this set out without being asked for
   size_t place_bytes_ = 0;  // memory of a place: for an eager or early payload
-  std::unique_ptr<RequestPool> requests_;
-  std::unique_ptr<SlotPool> small_slots_;  // messages and controls
-  std::unique_ptr<SlotPool> large_slots_;  // pieces of payloads
+  std::unique_ptr<MessageRequests> requests_;
   Request sent_{.state = RequestState::kSent};
   std::vector<int> streaming_;  // peers whose stream is not empty; capacity reserved
   std::vector<int> flushing_;   // peers whose controls wait; capacity reserved
@@ -168,7 +170,7 @@ class Endpoint {
   bool lacks_room_ = false;     // isend said onebitInProgress
   bool is_mute_ = false;        // what arrives is dropped: the endpoint ends
   bool has_said_bye_ = false;
-  bool has_warned_ = false;  // of an active message that is not ours
+  bool has_warned_ = false;  // of a frame that is not ours
 
   // News so far, and the news when Wait last returned. Counting from the last return, not from the
   // last look, makes Wait return once too often rather than miss news when the caller tests before
@@ -182,4 +184,4 @@ class Endpoint {
   std::atomic<uint64_t> messages_sent_{0};
 };
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin
