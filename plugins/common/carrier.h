@@ -40,6 +40,8 @@ class FrameSink {
   // The memory is the carrier's, until it returns.
   virtual void OnFrame(const void* header, size_t header_bytes, const void* payload,
                        size_t payload_bytes) = 0;
+  // Something else than a frame has come that a caller may wait for.
+  virtual void OnNews() = 0;
 
  protected:
   ~FrameSink() = default;

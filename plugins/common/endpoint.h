@@ -26,12 +26,12 @@ namespace onebit::plugin {
 //
 // When a peer closes or aborts its endpoint it says so. What it had sent before can still be
 // received, except payloads it had not handed over; whatever else needs it fails with
-// onebitRemoteError. If the carrier finds the peer lost, it is onebitPeerLost. The first such failure per
-// peer calls peerError, from inside Test, Progress, Receive, Send or Wait. A peer that ends while
-// nothing is expected of it is not reported: communicators end one rank after the other.
+// onebitRemoteError. If the carrier finds the peer lost, it is onebitPeerLost. The first such
+// failure per peer calls peerError, from inside Test, Progress, Receive, Send or Wait. A peer that
+// ends while nothing is expected of it is not reported: communicators end one rank after the other.
 //
 // One thread at a time, except Abort. The public functions take the turn; the private ones hold it.
-class Endpoint final : private FrameSink {
+class Endpoint : private FrameSink {
  public:
   using Request = plugin::Request;
 
@@ -69,7 +69,9 @@ class Endpoint final : private FrameSink {
   void GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) const;
   onebitResult_t DescribePeer(int peer, char* text, size_t capacity) const;
 
- private:
+ protected:
+  // For a transport that can do more than carry messages.
+  bool is_connected() const { return is_connected_; }
   // Runs `body` with the turn, unless the endpoint was aborted.
   template <typename Body>
   onebitResult_t WithTurn(Body body) {
@@ -79,6 +81,14 @@ class Endpoint final : private FrameSink {
     GiveTurn();
     return result;
   }
+  template <typename Body>
+  void HoldTurn(Body body) {
+    turn_.Take();
+    body();
+    GiveTurn();
+  }
+
+ private:
   void GiveTurn();
   onebitResult_t CheckPeer(int peer) const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
@@ -107,6 +117,7 @@ class Endpoint final : private FrameSink {
   void EndReceive(Request* request, RequestState outcome);
 
   // endpoint_arrival.cc
+  void OnNews() override { ++news_; }
   void OnFrame(const void* header, size_t header_bytes, const void* payload,
                size_t payload_bytes) override;
   // Null, or what is wrong with it.
@@ -160,7 +171,7 @@ class Endpoint final : private FrameSink {
   uint64_t spin_ns_ = 0;
   const size_t eager_bytes_;
   const size_t early_bytes_;  // payloads up to this set out without being asked for
-  size_t place_bytes_ = 0;  // memory of a place: for an eager or early payload
+  size_t place_bytes_ = 0;    // memory of a place: for an eager or early payload
   std::unique_ptr<MessageRequests> requests_;
   Request sent_{.state = RequestState::kSent};
   std::vector<int> streaming_;  // peers whose stream is not empty; capacity reserved

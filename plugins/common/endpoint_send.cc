@@ -121,8 +121,9 @@ bool Endpoint::PumpStream(Peer& to) {
     // Before the last piece goes: a carrier may deliver to this rank itself inside the send,
     // answer included.
     if (is_last) request->state = RequestState::kLeaving;
-    const Sent sent = carrier_->Send(RankOf(to), FrameKind::kPiece, std::as_bytes(std::span(&wire, 1)),
-                                     {request->payload + request->moved_bytes, bytes});
+    const Sent sent =
+        carrier_->Send(RankOf(to), FrameKind::kPiece, std::as_bytes(std::span(&wire, 1)),
+                       {request->payload + request->moved_bytes, bytes});
     if (sent != Sent::kYes) {
       if (is_last) request->state = RequestState::kStreaming;
       return has_sent;

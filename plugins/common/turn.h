@@ -8,10 +8,10 @@
 
 namespace onebit::plugin {
 
-// An abort has to tell the peers, and a carrier allows one thread at a time only. So whoever works on the
-// endpoint holds the turn. An abort marks the endpoint; if the turn is free it takes it and tells
-// the peers, else the holder finds the mark when it gives the turn back, and tells them. Marking
-// and taking are changes of one word, so exactly one of the two sees the other.
+// An abort has to tell the peers, and a carrier allows one thread at a time only. So whoever works
+// on the endpoint holds the turn. An abort marks the endpoint; if the turn is free it takes it and
+// tells the peers, else the holder finds the mark when it gives the turn back, and tells them.
+// Marking and taking are changes of one word, so exactly one of the two sees the other.
 class Turn {
  public:
   // Owner. Waits for an abort that is telling the peers, which takes a bounded time.

@@ -22,8 +22,8 @@ inline constexpr uint64_t kMostPendingBytes = 2u << 20;
 // A message goes like this. The sender gives it the next number of the pair and sends kMessage with
 // the user's header; a payload up to eagerBytes comes along, and the send is done. A larger one
 // stays: the receiver answers kAccept once it has memory for it, or kDrop if it does not want it;
-// the sender then sends kData pieces, each small enough that the carrier sends it in one go. The sender may
-// say kWithdraw meanwhile. Every header says how many messages its sender has released.
+// the sender then sends kData pieces, each small enough that the carrier sends it in one go. The
+// sender may say kWithdraw meanwhile. Every header says how many messages its sender has released.
 //
 // A payload of medium size (EarlyBytes) does not wait for the answer: it begins in the message
 // itself and its pieces follow at once; they lie in memory of the place until the receiver takes

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "plugins/common/carrier.h"
+#include "plugins/common/slot_pool.h"
 #include "plugins/transport_ucx/address.h"
 #include "plugins/transport_ucx/context.h"
-#include "plugins/transport_ucx/slot_pool.h"
 #include "plugins/transport_ucx/worker.h"
 
 namespace onebit::ucx {

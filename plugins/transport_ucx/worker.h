@@ -11,10 +11,12 @@
 #include <string>
 
 #include "plugins/common/carrier.h"
+#include "plugins/common/slot_pool.h"
 #include "plugins/transport_ucx/context.h"
-#include "plugins/transport_ucx/slot_pool.h"
 
 namespace onebit::ucx {
+
+using plugin::SlotPool;
 
 // The one active message id in use.
 inline constexpr unsigned kActiveMessage = 1;

@@ -10,17 +10,15 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "transport/transport.h"
+#include "transport/variants.h"
 
 namespace onebit {
 namespace {
 
-constexpr std::string_view kPrefix = "libonebit-transport-";
-constexpr std::string_view kSuffix = ".so";
 constexpr size_t kLongestName = 32;
-
-std::string FileOf(std::string_view name) { return Format("{}{}{}", kPrefix, name, kSuffix); }
 
 // The folder of libonebit.so, or of the program that holds this code; empty if it is not known.
 std::string FolderOfThisCode() {
@@ -41,14 +39,14 @@ std::string LastDlError() {
   return text == nullptr ? "no reason given" : text;
 }
 
-Status NotFound(std::string_view name, std::span<const std::string> folders,
+Status NotFound(std::string_view name, std::string_view file, std::span<const std::string> folders,
                 std::string_view reason) {
   std::string places;
   for (const std::string& folder : folders) AppendFormat(&places, "{}, ", folder);
   return Error(Code::kInvalidArgument,
                "there is no transport \"{}\": {} is not in {}the system's library path ({}); "
                "install it, or name its folder in ONEBIT_PLUGIN_PATH",
-               name, FileOf(name), places, reason);
+               name, file, places, reason);
 }
 
 Result<const onebitTransport*> Check(void* handle, std::string_view name, std::string_view path) {
@@ -101,11 +99,8 @@ std::vector<std::string> FindPlugins(std::span<const std::string> folders) {
     std::error_code error;
     for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
          entry.increment(error)) {
-      const std::string file = entry->path().filename().string();
-      if (!file.starts_with(kPrefix) || !file.ends_with(kSuffix)) continue;
-      const std::string name =
-          file.substr(kPrefix.size(), file.size() - kPrefix.size() - kSuffix.size());
-      if (IsTransportName(name)) names.insert(name);
+      auto name = TransportOfFile(entry->path().filename().string());
+      if (name) names.insert(std::move(*name));
     }
   }
   return {names.begin(), names.end()};
@@ -117,7 +112,7 @@ Result<const onebitTransport*> OpenPlugin(std::string_view name,
     return Error(Code::kInvalidArgument,
                  "there is no transport \"{}\": a name is lower-case letters and digits", name);
   }
-  const std::string file = FileOf(name);
+  ONEBIT_ASSIGN_OR_RETURN(const std::string file, PluginFile(name));
   for (const std::string& folder : folders) {
     const std::string path = folder + "/" + file;
     if (access(path.c_str(), F_OK) != 0) continue;
@@ -132,7 +127,7 @@ Result<const onebitTransport*> OpenPlugin(std::string_view name,
     return Check(handle, name, path);
   }
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return NotFound(name, folders, LastDlError());
+  if (handle == nullptr) return NotFound(name, file, folders, LastDlError());
   return Check(handle, name, file);
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "transport/loader.h"
 #include "transport/transport.h"
+#include "transport/variants.h"
 
 namespace onebit {
 namespace {
@@ -79,6 +80,10 @@ Result<SettingsTable> ReadProcessSettings() {
 Result<SettingsTable> ReadListedSettings(const Settings& settings) {
   const std::vector<std::string> folders = PluginFolders(settings.plugin_path);
   for (const std::string& name : FindPlugins(folders)) {
+    if (const auto file = PluginFile(name); !file.ok()) {
+      LogLine(LogLevel::kInfo, Format("{}; its settings are not listed", file.status().text()));
+      continue;
+    }
     const auto opened = Transport::Open(name, folders);
     if (!opened.ok()) LogLine(LogLevel::kWarn, opened.status().text());
   }

@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Staging memory of one endpoint: what UCX has not sent yet lies here, never in the user's memory.
+// Staging memory of one endpoint: what a carrier has not sent yet lies here, never in the user's
+// memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
-namespace onebit::ucx {
+namespace onebit::plugin {
 
 // A fixed number of slots, recycled; the one used last is used next, so few are touched. One thread
 // at a time.
@@ -53,4 +54,4 @@ class SlotPool {
   Slot* unused_ = nullptr;
 };
 
-}  // namespace onebit::ucx
+}  // namespace onebit::plugin

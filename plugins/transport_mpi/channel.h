@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Channel: frames between the ranks of an MPI communicator of our own.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plugins/common/carrier.h"
+#include "plugins/common/slot_pool.h"
+#include "plugins/transport_mpi/native_allreduce.h"
+
+namespace onebit::mpi {
+
+// MPI knows memory of this class only: a send cannot be cancelled, and a receive not once it has
+// begun. A frame is copied into a slot before it is sent and out of a buffer after it was received.
+// For each rank there are always kReceives buffers of the largest size posted, so no message is
+// larger than a receive it can match (Open MPI 4.1 writes past the end then).
+//
+// What a peer may send unasked is bounded by its window (wire.h). Pieces go by MPI_Issend, which is
+// done when the receiver has a buffer for it: then no rank collects in the memory of MPI what
+// another one sends faster than it takes it.
+//
+// An MPI communicator can be freed only when no frame can arrive any more, or one that comes late
+// might be taken for one of the next communicator. So a channel ends in two steps: StartEnd tells
+// the peers that nothing follows, and TryEnd, called now and then, frees it when all have said so.
+//
+// One thread at a time.
+class Channel {
+ public:
+  struct Shape {
+    int ranks;
+    size_t short_bytes;  // of header and payload
+    size_t piece_bytes;  // of a payload
+  };
+
+  // Owns `comm`, whatever becomes of it. Throws std::bad_alloc.
+  Channel(MPI_Comm comm, const Shape& shape);
+  ~Channel() = default;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  // Of payloads in a frame, for a communicator of so many ranks.
+  static size_t PieceBytes(int ranks);
+
+  // Posts the receives. MPI's code.
+  int Start();
+
+  plugin::Link* link(int rank) { return &links_[static_cast<size_t>(rank)]; }
+  bool TakeLosses() { return std::exchange(has_losses_, false); }
+  NativeAllreduce& native() { return native_; }
+  MPI_Comm comm() const { return comm_; }
+
+  plugin::Sent Send(int rank, plugin::FrameKind kind, std::span<const std::byte> header,
+                    std::span<const std::byte> payload);
+  // Frames that have arrived go to `sink`; null: they are dropped. False if nothing has moved.
+  bool Progress(plugin::FrameSink* sink);
+
+  void StartEnd();
+  // True: it is over, and the communicator is freed.
+  bool TryEnd();
+
+ private:
+  using Slot = plugin::SlotPool::Slot;
+  // A frame MPI has not sent yet; its request is in sends_ at the same place.
+  struct Sending {
+    Slot* slot;
+    int rank;
+  };
+
+  std::byte* Buffer(size_t rank, size_t index) {
+    return &receive_memory_[(rank * kReceives + index) * frame_bytes_];
+  }
+  int Post(size_t rank, size_t index, MPI_Request* request);
+  bool ProgressSends();
+  bool ProgressReceives(plugin::FrameSink* sink);
+  void Receive(size_t rank, const MPI_Status& status, plugin::FrameSink* sink);
+  void CancelReceives(size_t rank);
+  void Lose(size_t rank, int code);
+  void LoseAll(int code);
+
+  static constexpr size_t kReceives = 4;
+
+  MPI_Comm comm_;
+  const size_t ranks_;
+  const size_t frame_bytes_;
+  std::vector<plugin::Link> links_;
+  std::vector<std::string> losses_;  // texts of links that are lost
+  bool has_losses_ = false;
+
+  plugin::SlotPool short_slots_;
+  plugin::SlotPool piece_slots_;
+  std::vector<MPI_Request> sends_;  // capacity reserved, as of the next one
+  std::vector<Sending> sendings_;
+
+  // Receives of a rank are matched in the order they were posted, so only the oldest is looked at:
+  // heads_[rank], into buffer head_indices_[rank]. The others are in receives_, by buffer.
+  std::unique_ptr<std::byte[]> receive_memory_;
+  std::vector<MPI_Request> heads_;
+  std::vector<size_t> head_indices_;
+  std::vector<MPI_Request> receives_;
+
+  // Of MPI_Testsome.
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+
+  NativeAllreduce native_;
+  bool is_ending_ = false;
+  std::vector<bool> has_last_;              // by rank: nothing comes any more
+  std::vector<MPI_Request> last_messages_;  // of StartEnd, by rank
+};
+
+}  // namespace onebit::mpi

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The end of a channel.
+#include "plugins/transport_mpi/channel.h"
+#include "plugins/transport_mpi/tags.h"
+
+namespace onebit::mpi {
+
+void Channel::StartEnd() {
+  if (is_ending_) return;
+  is_ending_ = true;
+  for (size_t rank = 0; rank < ranks_; ++rank) {
+    if (links_[rank].is_lost()) continue;
+    const int code = MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>(rank), kLastTag, comm_,
+                               &last_messages_[rank]);
+    if (code != MPI_SUCCESS) Lose(rank, code);
+  }
+}
+
+bool Channel::TryEnd() {
+  if (!is_ending_) return false;
+  Progress(nullptr);
+  if (!sends_.empty() || native_.is_in_mpi()) return false;
+  for (size_t rank = 0; rank < ranks_; ++rank) {
+    if (!has_last_[rank]) return false;
+  }
+  int are_told = 0;
+  int are_cancelled = 0;
+  MPI_Testall(static_cast<int>(ranks_), last_messages_.data(), &are_told, MPI_STATUSES_IGNORE);
+  MPI_Testall(static_cast<int>(receives_.size()), receives_.data(), &are_cancelled,
+              MPI_STATUSES_IGNORE);
+  if (are_told == 0 || are_cancelled == 0) return false;
+  // Local in Open MPI and MPICH, whatever the standard allows.
+  MPI_Comm_free(&comm_);
+  return true;
+}
+
+// Nothing can match them any more, so MPI gives all of them back.
+void Channel::CancelReceives(size_t rank) {
+  for (size_t index = 0; index < kReceives; ++index) {
+    MPI_Request& request = receives_[rank * kReceives + index];
+    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+  }
+}
+
+}  // namespace onebit::mpi

@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Context: what the endpoints of a process share.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <memory>
+
+#include "plugins/common/base_context.h"
+#include "plugins/transport_mpi/settings.h"
+
+namespace onebit::mpi {
+
+class MpiEndpoint;
+
+// Made by init, ended by finalize. Any thread.
+class Context : public plugin::BaseContext {
+ public:
+  // Reads the settings and starts MPI. Logs why not.
+  static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
+  // Null: before init, with the defaults of all settings.
+  static onebitTransportProperties Properties(const Context* context);
+  // Throws std::bad_alloc.
+  onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<MpiEndpoint>* endpoint);
+
+  const Options& options() const { return options_; }
+  uint64_t machine() const { return machine_; }
+
+ private:
+  explicit Context(const onebitTransportHost& host);
+
+  const uint64_t machine_;
+  Options options_;
+};
+
+}  // namespace onebit::mpi

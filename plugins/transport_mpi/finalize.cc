@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The end of MPI. It must not hang: what others still owe us is waited for, but not for ever.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "plugins/transport_mpi/channel.h"
+#include "plugins/transport_mpi/mpi_process.h"
+
+namespace onebit::mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+// Peers say good-bye within the time they take to close their communicators.
+constexpr uint64_t kEndNs = 2'000'000'000;
+// MPI_Finalize of MPICH 4.0 over TCP may wait for a rank that has ended already.
+constexpr seconds kFinalizeTime{5};
+
+}  // namespace
+
+// MPI_Finalize deletes the attributes of MPI_COMM_SELF before it does anything else, so this is
+// called whoever calls it.
+void MpiProcess::HookFinalize() {
+  int key = MPI_KEYVAL_INVALID;
+  if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, OnFinalize, &key, nullptr) != MPI_SUCCESS) {
+    return;
+  }
+  MPI_Comm_set_attr(MPI_COMM_SELF, key, this);
+}
+
+int MpiProcess::OnFinalize(MPI_Comm /*comm*/, int /*key*/, void* value, void* /*extra*/) {
+  static_cast<MpiProcess*>(value)->EndParked(kEndNs);
+  return MPI_SUCCESS;
+}
+
+bool MpiProcess::EndParked(uint64_t timeout_ns) {
+  const auto deadline = Clock::now() + nanoseconds(timeout_ns);
+  while (true) {
+    PollParked();
+    {
+      const std::lock_guard lock(mutex_);
+      if (parked_.empty()) return true;
+    }
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+// Only of a MPI that was started here. After an error, or with a communicator that was never
+// destroyed, nobody knows whether the others come to MPI_Finalize, so this rank does not wait for
+// them there; the launcher then says that it was not called.
+void MpiProcess::AtExit(int status, void* argument) {
+  auto* const process = static_cast<MpiProcess*>(argument);
+  if (process->owner_pid_ != getpid()) return;
+  int is_finalized = 0;
+  MPI_Finalized(&is_finalized);
+  if (is_finalized != 0 || !process->IsUsableHere()) return;
+  if (process->is_broken_.load(std::memory_order_relaxed) ||
+      process->open_channels_.load(std::memory_order_relaxed) != 0 || !process->EndParked(kEndNs)) {
+    return;
+  }
+  std::thread([status] {
+    std::this_thread::sleep_for(kFinalizeTime);
+    std::fflush(nullptr);
+    _exit(status);
+  }).detach();
+  MPI_Finalize();
+}
+
+}  // namespace onebit::mpi

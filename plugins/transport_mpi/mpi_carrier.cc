@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Frames, and a sleep that MPI has no event for.
+#include "plugins/transport_mpi/mpi_carrier.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "plugins/transport_mpi/mpi_process.h"
+
+namespace onebit::mpi {
+namespace {
+
+constexpr uint64_t kShortestPauseNs = 20'000;
+constexpr uint64_t kLongestPauseNs = 1'000'000;
+
+std::shared_ptr<Group> GroupOf(const onebitTransportCommInfo& info) {
+  return info.group == nullptr ? nullptr : *static_cast<std::shared_ptr<Group>*>(info.group);
+}
+
+}  // namespace
+
+MpiCarrier::MpiCarrier(Context* context, const onebitTransportCommInfo& info)
+    : context_(context),
+      rank_(info.rank),
+      nranks_(info.nranks),
+      comm_id_(info.commId),
+      group_(GroupOf(info)),
+      pause_ns_(kShortestPauseNs) {}
+
+// What MPI still has of this goes on without us.
+void MpiCarrier::Close() {
+  if (channel_ == nullptr) return;
+  MpiProcess& process = MpiProcess::Get();
+  if (process.IsUsableHere()) {
+    channel_->StartEnd();
+  } else {
+    process.SetBroken();
+  }
+  process.Park(std::move(channel_));
+  process.PollParked();
+}
+
+plugin::Sent MpiCarrier::Send(int rank, plugin::FrameKind kind, std::span<const std::byte> header,
+                              std::span<const std::byte> payload) {
+  if (!MpiProcess::Get().IsUsableHere()) return plugin::Sent::kNoRoom;
+  const plugin::Sent sent = channel_->Send(rank, kind, header, payload);
+  if (sent == plugin::Sent::kYes) pause_ns_ = kShortestPauseNs;
+  if (sent == plugin::Sent::kFailed) has_losses_ |= channel_->TakeLosses();
+  return sent;
+}
+
+bool MpiCarrier::Progress() {
+  if (!MpiProcess::Get().IsUsableHere()) return false;
+  const bool has_moved = channel_->Progress(sink_);
+  has_losses_ |= channel_->TakeLosses();
+  if (has_moved) pause_ns_ = kShortestPauseNs;
+  return has_moved;
+}
+
+// Ever longer while nothing comes.
+void MpiCarrier::Sleep(uint64_t timeout_ns) {
+  if (is_interrupted_.load(std::memory_order_relaxed)) return;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(timeout_ns, pause_ns_)));
+  pause_ns_ = std::min(pause_ns_ * 2, kLongestPauseNs);
+}
+
+onebitResult_t MpiCarrier::CheckThread() const { return MpiProcess::Get().CheckThread(*context_); }
+
+bool MpiCarrier::CanTellOfAbort() const {
+  return MpiProcess::Get().is_multiple() && MpiProcess::Get().IsUsableHere();
+}
+
+}  // namespace onebit::mpi

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The allreduce among the other requests.
+#include "plugins/transport_mpi/mpi_endpoint.h"
+
+#include <utility>
+
+#include "plugins/transport_mpi/mpi_process.h"
+
+namespace onebit::mpi {
+namespace {
+
+plugin::Endpoint::Limits LimitsOf(const Context& context) {
+  return {.eager_bytes = context.options().eager_bytes,
+          .early_bytes = context.options().early_bytes};
+}
+
+}  // namespace
+
+// The base class moves the carrier away, so its address is kept first.
+MpiEndpoint::MpiEndpoint(Context* context, const onebitTransportCommInfo& info,
+                         std::unique_ptr<MpiCarrier> carrier)
+    : MpiEndpoint(context, info, carrier.get(), std::move(carrier)) {}
+
+MpiEndpoint::MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiCarrier* carrier,
+                         std::unique_ptr<plugin::Carrier> owner)
+    : Endpoint(context, info, LimitsOf(*context), std::move(owner)),
+      context_(context),
+      nranks_(info.nranks),
+      carrier_(carrier) {}
+
+onebitResult_t MpiEndpoint::Allreduce(const void* send, void* recv, size_t count,
+                                      onebitDataType_t type, onebitRedOp_t op, Request** request) {
+  if (type != onebitFloat32 || (op != onebitSum && op != onebitAvg) ||
+      ((send == nullptr || recv == nullptr) && count != 0)) {
+    return onebitInvalidArgument;
+  }
+  return WithTurn([&] {
+    if (!is_connected() || !context_->options().native_dense) return onebitInvalidUsage;
+    NativeAllreduce& native = carrier_->channel().native();
+    const bool has_started =
+        native.Start({.comm = carrier_->channel().comm(),
+                      .send = static_cast<const float*>(send),
+                      .recv = static_cast<float*>(recv),
+                      .count = count,
+                      .divisor = op == onebitAvg ? static_cast<float>(nranks_) : 1.0f});
+    if (!has_started) return onebitInProgress;
+    *request = &native_request_;
+    return onebitSuccess;
+  });
+}
+
+onebitResult_t MpiEndpoint::Test(Request* request, onebitTransportState* state) {
+  if (request != &native_request_) return Endpoint::Test(request, state);
+  return WithTurn([&] {
+    const NativeAllreduce& native = carrier_->channel().native();
+    *state = native.is_running() ? onebitTransportPending : onebitTransportDone;
+    if (native.code() == MPI_SUCCESS) return onebitSuccess;
+    context_->Warn("MPI_Iallreduce failed: %s", ErrorText(native.code()).c_str());
+    return onebitSystemError;
+  });
+}
+
+onebitResult_t MpiEndpoint::Cancel(Request* request) {
+  if (request != &native_request_) return Endpoint::Cancel(request);
+  HoldTurn([&] { carrier_->channel().native().Cancel(); });
+  return onebitSuccess;
+}
+
+}  // namespace onebit::mpi

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// MpiEndpoint: an endpoint that has MPI's own allreduce, too.
+#pragma once
+
+#include <memory>
+
+#include "plugins/common/endpoint.h"
+#include "plugins/transport_mpi/mpi_carrier.h"
+
+namespace onebit::mpi {
+
+class MpiEndpoint final : public plugin::Endpoint {
+ public:
+  MpiEndpoint(Context* context, const onebitTransportCommInfo& info,
+              std::unique_ptr<MpiCarrier> carrier);
+
+  onebitResult_t Allreduce(const void* send, void* recv, size_t count, onebitDataType_t type,
+                           onebitRedOp_t op, Request** request);
+  onebitResult_t Test(Request* request, onebitTransportState* state);
+  onebitResult_t Cancel(Request* request);
+
+ private:
+  MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiCarrier* carrier,
+              std::unique_ptr<plugin::Carrier> owner);
+
+  const Context* const context_;
+  const int nranks_;
+  MpiCarrier* const carrier_;  // the endpoint's
+  Request native_request_{};   // of the allreduce; its address is all there is to it
+};
+
+}  // namespace onebit::mpi
