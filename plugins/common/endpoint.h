@@ -46,7 +46,7 @@ class Endpoint : private FrameSink {
   Endpoint(BaseContext* context, const onebitTransportCommInfo& info, const Limits& limits,
            std::unique_ptr<Carrier> carrier);
   // Close: tells the peers, and gives what was sent at most 100 ms to get out.
-  ~Endpoint();
+  virtual ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
