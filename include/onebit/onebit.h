@@ -283,7 +283,9 @@ ONEBIT_API onebitResult_t onebitCommInitRankConfig(onebitComm_t* comm, int nrank
  * ONEBIT_RENDEZVOUS (host:port, or the path of a file all ranks see), else MASTER_ADDR with
  * MASTER_PORT + 1, else the first host of the Slurm job, else, if all ranks are on one host, a file
  * named by the job. The secret: ONEBIT_SECRET or ONEBIT_SECRET_FILE; a rendezvous file holds one of
- * its own. A start beyond this host without a secret works, with one warning.
+ * its own. A start beyond this host without a secret works, with one warning. With transport `mpi`
+ * and no ONEBIT_RENDEZVOUS the ranks are those of MPI_COMM_WORLD, and MPI tells them where to meet:
+ * see onebitCommInitFrom.
  *
  * One communicator at a time: calling it again makes another one once all ranks have called it.
  *
@@ -294,6 +296,35 @@ ONEBIT_API onebitResult_t onebitCommInitRankConfig(onebitComm_t* comm, int nrank
  * Other errors and thread safety as for onebitCommInitRankConfig.
  */
 ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConfig_t* config);
+
+/**
+ * Makes a communicator of the ranks of one of another library, which carries the bytes, too.
+ *
+ * Collective on that communicator, in the order of its ranks. The library works on a duplicate, so
+ * `native` stays the caller's. Its rank 0 opens a port as onebitGetUniqueId does and broadcasts the
+ * 128 bytes over `native`, so no other meeting place is needed. With MPI use onebitCommInitMpi of
+ * onebit/mpi.h, which knows the types.
+ *
+ * @param comm        receives the handle; not NULL. Written only on success.
+ * @param transport   that of the other library: "mpi".
+ * @param native      points to the other library's handle, such as an MPI_Comm, which is read
+ * before the call returns; NULL: the communicator of all processes (MPI_COMM_WORLD), and then the
+ * other library is started if it is not running.
+ * @param nativeBytes size of that handle.
+ * @param config      NULL: all defaults. Its transport does not count.
+ * @return onebitInvalidArgument  NULL `comm` or `transport`, an unknown transport, or a `native`
+ * that cannot be used; the text says why.
+ * @return onebitInvalidUsage     the transport joins no communicator of another library, the other
+ *                                library is not in a state for it (the text says which), or
+ *                                ONEBIT_TRANSPORT names another transport.
+ * @return onebitTimeout          not all ranks came within ONEBIT_CONNECT_TIMEOUT_MS.
+ *
+ * Other errors as for onebitCommInitRankConfig. Thread safety: any thread that may call the other
+ * library.
+ */
+ONEBIT_API onebitResult_t onebitCommInitFrom(onebitComm_t* comm, const char* transport,
+                                             const void* native, size_t nativeBytes,
+                                             const onebitConfig_t* config);
 
 /** `color` of a rank that takes part in a split and wants no communicator. NCCL's value. */
 #define ONEBIT_SPLIT_NOCOLOR (-1)

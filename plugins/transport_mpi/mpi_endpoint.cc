@@ -3,8 +3,6 @@
 // The allreduce among the other requests.
 #include "plugins/transport_mpi/mpi_endpoint.h"
 
-#include <utility>
-
 #include "plugins/transport_mpi/mpi_process.h"
 
 namespace onebit::mpi {
@@ -17,14 +15,12 @@ plugin::Endpoint::Limits LimitsOf(const Context& context) {
 
 }  // namespace
 
-// The base class moves the carrier away, so its address is kept first.
 MpiEndpoint::MpiEndpoint(Context* context, const onebitTransportCommInfo& info,
                          std::unique_ptr<MpiCarrier> carrier)
-    : MpiEndpoint(context, info, carrier.get(), std::move(carrier)) {}
+    : MpiEndpoint(context, info, carrier.release()) {}
 
-MpiEndpoint::MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiCarrier* carrier,
-                         std::unique_ptr<plugin::Carrier> owner)
-    : Endpoint(context, info, LimitsOf(*context), std::move(owner)),
+MpiEndpoint::MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiCarrier* carrier)
+    : Endpoint(context, info, LimitsOf(*context), std::unique_ptr<plugin::Carrier>(carrier)),
       context_(context),
       nranks_(info.nranks),
       carrier_(carrier) {}

@@ -21,8 +21,8 @@ class MpiEndpoint final : public plugin::Endpoint {
   onebitResult_t Cancel(Request* request);
 
  private:
-  MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiCarrier* carrier,
-              std::unique_ptr<plugin::Carrier> owner);
+  // Takes the carrier over.
+  MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiCarrier* carrier);
 
   const Context* const context_;
   const int nranks_;

@@ -1,7 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of processes in the C API.
+#include <array>
 #include <cstring>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "api/comm_config.h"
@@ -49,12 +52,20 @@ Status CheckRank(int rank, int ranks) {
   return OkStatus();
 }
 
-Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebitComm_t* comm) {
-  // Before anything else: a name that is wrong must not end as a time-out.
+// Before a transport is started: a name that is wrong must not end as a time-out.
+Status UseInterfaces(const onebit::Settings& settings) {
   ONEBIT_ASSIGN_OR_RETURN(const std::string interfaces,
                           onebit::SelectedInterfaces(MeetingOptionsOf(settings)));
   onebit::Transport::UseInterfaces(interfaces);
-  if (options.control.ranks == 1) options.transport = "local";  // nothing is sent
+  return OkStatus();
+}
+
+Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebitComm_t* comm) {
+  ONEBIT_TRY(UseInterfaces(settings));
+  if (options.control.ranks == 1) {  // nothing is sent
+    options.transport = "local";
+    options.group = nullptr;
+  }
   options.interfaces = settings.socket_interfaces;
   ONEBIT_ASSIGN_OR_RETURN(auto joined, onebit::Comm::Join(options));
   *comm = new onebitComm_s(std::move(joined));
@@ -88,20 +99,78 @@ Status CheckSecrets(const onebit::SettingsTable& table) {
   return OkStatus();
 }
 
+Status MakeCommOfOne(const onebit::CommOptions& options, onebitComm_t* comm) {
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* local, onebit::Transport::Get("local"));
+  ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*local, 1, options));
+  *comm = new onebitComm_s(std::move(group.front()));
+  return OkStatus();
+}
+
+// Rank 0 opens the meeting point. If it cannot, the others hear that instead of waiting.
+onebit::Result<onebit::UniqueId> ShareMeetingPoint(const onebit::NativeGroup& group,
+                                                   const onebit::Settings& settings,
+                                                   uint64_t timeout_ms) {
+  std::array<char, onebit::kUniqueIdBytes> bytes{};
+  Status status;
+  if (group.rank() == 0) {
+    const auto made = onebit::OpenMeetingPoint(MeetingOptionsOf(settings));
+    status = made.status();
+    if (made.ok()) bytes = onebit::EncodeUniqueId(made.value());
+  }
+  ONEBIT_TRY(group.Broadcast(std::as_writable_bytes(std::span(bytes)), timeout_ms));
+  ONEBIT_TRY(status);
+  if (bytes == std::array<char, onebit::kUniqueIdBytes>{}) {
+    return Error(Code::kRemoteError, "rank {}: rank 0 could open no port for the ranks to meet",
+                 group.rank());
+  }
+  return onebit::DecodeUniqueId(bytes);
+}
+
+Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, size_t native_bytes,
+                const onebitConfig_t* config) {
+  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  if (transport == nullptr) return Error(Code::kInvalidArgument, "transport is NULL");
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
+  if (table->IsSet("ONEBIT_TRANSPORT") && table->settings.transport != transport) {
+    return Error(Code::kInvalidUsage,
+                 "environment variable ONEBIT_TRANSPORT is {}, but the communicator is made from "
+                 "one of {}: unset it",
+                 table->settings.transport, transport);
+  }
+  ONEBIT_ASSIGN_OR_RETURN(auto options, onebit::ParseCommConfig(config, *table, 0, 1));
+  options.transport = transport;
+  ONEBIT_TRY(UseInterfaces(table->settings));
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* started, onebit::Transport::Get(transport));
+  const auto timeout_ms = static_cast<uint64_t>(options.control.connect_timeout.count());
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::NativeGroup group,
+                          onebit::NativeGroup::Adopt(*started, native, native_bytes, timeout_ms));
+  if (group.ranks() == 1) return MakeCommOfOne(options.comm, comm);
+  options.control.rank = group.rank();
+  options.control.ranks = group.ranks();
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId place,
+                          ShareMeetingPoint(group, table->settings, timeout_ms));
+  options.locate = [place] { return onebit::Result<onebit::UniqueId>(place); };
+  options.group = &group;
+  return Join(std::move(options), table->settings, comm);
+}
+
+// MPI knows who the ranks are and can tell them where to meet.
+constexpr std::string_view kMpi = "mpi";
+
 Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
   if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
+  ONEBIT_ASSIGN_OR_RETURN(const auto given, onebit::ParseCommConfig(config, *table, 0, 1));
+  if (given.transport == kMpi && !table->IsSet("ONEBIT_RENDEZVOUS")) {
+    ONEBIT_TRY(CheckSecrets(*table));
+    return InitFrom(comm, given.transport.c_str(), nullptr, 0, config);
+  }
   ONEBIT_ASSIGN_OR_RETURN(const onebit::LaunchEnvironment launch,
                           onebit::ReadLaunchEnvironment(onebit::ProcessEnvironment()));
   ONEBIT_ASSIGN_OR_RETURN(auto options,
                           onebit::ParseCommConfig(config, *table, launch.rank, launch.ranks));
   ONEBIT_TRY(CheckSecrets(*table));
-  if (launch.ranks == 1) {
-    ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* local, onebit::Transport::Get("local"));
-    ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*local, 1, options.comm));
-    *comm = new onebitComm_s(std::move(group.front()));
-    return OkStatus();
-  }
+  if (launch.ranks == 1) return MakeCommOfOne(options.comm, comm);
   onebit::MeetingOptions meeting = MeetingOptionsOf(table->settings);
   meeting.connect_timeout = options.control.connect_timeout;
   options.control.is_place_reused = true;
@@ -132,6 +201,11 @@ onebitResult_t onebitCommInitRankConfig(onebitComm_t* comm, int nranks, onebitUn
 
 onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
   return Guard([&] { return InitEnv(comm, config); });
+}
+
+onebitResult_t onebitCommInitFrom(onebitComm_t* comm, const char* transport, const void* native,
+                                  size_t nativeBytes, const onebitConfig_t* config) {
+  return Guard([&] { return InitFrom(comm, transport, native, nativeBytes, config); });
 }
 
 onebitResult_t onebitCommFinalize(onebitComm_t comm) {

@@ -22,6 +22,10 @@ constexpr size_t DenseSegmentElements(size_t segment_elements) {
 // allreduce_one_exchange.cc
 Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks);
 
+// Headers from everyone to everyone, then the transport's own allreduce. Dense fp32 only.
+// allreduce_native.cc
+Plan PlanAllReduceNative(const PlanKey& key, uint32_t rank, uint32_t ranks);
+
 // The root's buffer to all; every other pair exchanges a header, so that ranks whose calls differ
 // find out. broadcast.cc
 Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks);

@@ -112,7 +112,9 @@ Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor*
     }
     return Run(plan, descriptor, buffers, compressor);
   }
-  const auto plan = PlanFor(DenseKey(buffers.count, buffers.type));
+  PlanKey key = DenseKey(buffers.count, buffers.type);
+  key.is_native = comm_.has_native_dense() && buffers.type == kernels::DataType::kF32;
+  const auto plan = PlanFor(key);
   CallDescriptor descriptor = DescriptorOf(plan->key);
   descriptor.op = op;
   return Run(*plan, descriptor, buffers, nullptr);

@@ -94,6 +94,7 @@ void HostExecutor::Start(const Call& call) {
   for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &sends_}) queue->Clear();
   sending_.clear();
   receiving_.clear();
+  native_ = {.step = kNoStep};
   for (uint32_t peer = 0; peer < plan_->ranks; ++peer) {
     Inbound& inbound = inbound_[peer];
     inbound.request = nullptr;
@@ -161,6 +162,9 @@ void HostExecutor::MakeReady(uint32_t step) {
       break;
     case StepKind::kSend:
       sends_.Push(step);
+      break;
+    case StepKind::kNative:
+      native_.step = step;
       break;
     case StepKind::kReceive:
       break;
@@ -230,7 +234,29 @@ Status HostExecutor::Poll(bool* has_moved) {
   ONEBIT_TRY(endpoint_.Progress());
   ONEBIT_TRY(StartSends(has_moved));
   ONEBIT_TRY(PollReceives(has_moved));
-  return PollSends(has_moved);
+  ONEBIT_TRY(PollSends(has_moved));
+  return native_.step == kNoStep ? OkStatus() : PollNative(has_moved);
+}
+
+// There is at most one in a plan.
+Status HostExecutor::PollNative(bool* has_moved) {
+  if (native_.request == nullptr) {
+    const onebitRedOp_t op = call_->descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
+    ONEBIT_ASSIGN_OR_RETURN(
+        const bool has_started,
+        endpoint_.AllReduce(call_->input, call_->output, plan_->key.count, op, &native_.request));
+    if (!has_started) return OkStatus();
+    *has_moved = true;
+  }
+  const auto state = endpoint_.Test(native_.request);
+  if (state.ok() ? state.value() != RequestState::kDone : !IsDead(state.status())) {
+    return state.status();
+  }
+  native_.request = nullptr;
+  ONEBIT_TRY(state.status());
+  *has_moved = true;
+  Finish(std::exchange(native_.step, kNoStep), false);
+  return OkStatus();
 }
 
 Status HostExecutor::StartSends(bool* has_moved) {
@@ -418,6 +444,8 @@ void HostExecutor::CancelAll() {
     if (inbound.request != nullptr) endpoint_.Cancel(inbound.request);
     inbound.request = nullptr;
   }
+  if (native_.request != nullptr) endpoint_.Cancel(native_.request);
+  native_.request = nullptr;
   sending_.clear();
   receiving_.clear();
 }

@@ -86,6 +86,7 @@ class HostExecutor {
   Status Accept(uint32_t peer);
   Status CompleteReceive(uint32_t step);
   Status StartSends(bool* has_moved);
+  Status PollNative(bool* has_moved);
   // Gives ready steps to the compute threads and takes them back.
   bool ShareSteps();
   bool ComputeOne();
@@ -112,7 +113,8 @@ class HostExecutor {
   StepQueue reduces_, compressions_, decodings_, sends_;
   std::vector<InFlight> sending_;
   std::vector<InFlight> receiving_;
-  std::vector<Inbound> inbound_;  // by peer
+  std::vector<Inbound> inbound_;         // by peer
+  InFlight native_ = {.step = kNoStep};  // the transport's own allreduce, once it may start
   size_t steps_left_ = 0;
   bool is_finite_ = true;
   uint64_t codec_ns_ = 0;

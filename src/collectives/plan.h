@@ -30,6 +30,7 @@ enum class StepKind : uint8_t {
   kSend,      // region -> peer
   kReceive,   // peer -> region
   kCopy,      // input -> output
+  kNative,    // input of all ranks -> output, by the transport
 };
 
 inline constexpr uint32_t kAllChunks = UINT32_MAX;
@@ -63,6 +64,7 @@ struct PlanKey {
   Collective collective = Collective::kBarrier;
   CodecKind codec = CodecKind::kDense;
   bool is_one_exchange = false;
+  bool is_native = false;  // by the transport's own allreduce
   kernels::DataType type = kernels::DataType::kF32;
   uint32_t block = 0;
   uint16_t chunk_alignment = 64;

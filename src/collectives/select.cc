@@ -35,6 +35,7 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
     case Collective::kBroadcast:
       return PlanBroadcast(key, rank, ranks);
     case Collective::kAllReduce:
+      if (key.is_native) return PlanAllReduceNative(key, rank, ranks);
       if (key.is_one_exchange) return PlanAllReduceOneExchange(key, rank, ranks);
       return PlanAllReduceSra(key, rank, ranks, segment_elements);
   }

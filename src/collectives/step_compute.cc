@@ -115,6 +115,7 @@ bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
       return true;
     case StepKind::kSend:
     case StepKind::kReceive:
+    case StepKind::kNative:
       break;
   }
   return true;  // messages are the executor's

@@ -52,6 +52,8 @@ struct JoinOptions {
   std::string transport;          // by name
   std::string interfaces;         // ONEBIT_SOCKET_IFNAME
   CommOptions comm;
+  // Of exactly these ranks, for the time of the call; null: none.
+  const NativeGroup* group = nullptr;
 };
 
 struct ComputePlace {
@@ -117,6 +119,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   uint32_t id() const { return id_; }
   const CommOptions& options() const { return options_; }
   std::string_view transport_name() const { return transport_->properties().name; }
+  // Whether dense allreduces of fp32 are the transport's own.
+  bool has_native_dense() const { return transport_->properties().nativeDense != 0; }
   // Threads that may compute beside the calling one, and where.
   ComputePlace FindComputePlace() const;
   Endpoint& endpoint() { return endpoint_; }

@@ -61,6 +61,8 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
       {"the version of onebit", Format("{}.{}.{}", ONEBIT_MAJOR, ONEBIT_MINOR, ONEBIT_PATCH)},
       {"ONEBIT_TRANSPORT", transport.properties().name},
       {"the eager limit of the transport", Format("{}", transport.properties().eagerBytes)},
+      {"the transport's own dense allreduce",
+       transport.properties().nativeDense != 0 ? "on" : "off"},
       {"ONEBIT_HEARTBEAT_MS", Format("{}", options.control.heartbeat.count())},
       {"ONEBIT_LOSS_TIMEOUT_MS", Format("{}", options.control.loss_timeout.count())},
   };
@@ -175,9 +177,11 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
   comm->fallback_ = Fallback{.options = options,
                              .place = std::move(spare).value(),
                              .places = std::move(found.value().spares)};
+  comm->fallback_->options.group = nullptr;
   comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
   auto endpoint = Endpoint::Open(
-      *transport.value(), {.rank = rank, .nranks = ranks, .comm_id = id, .sink = comm.get()});
+      *transport.value(),
+      {.rank = rank, .nranks = ranks, .comm_id = id, .sink = comm.get(), .group = options.group});
   if (!endpoint.ok()) return fail(endpoint.status());
   comm->endpoint_ = std::move(endpoint).value();
   if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);

@@ -50,6 +50,11 @@ void ForwardPeerError(void* argument, int peer, onebitResult_t result, const cha
   static_cast<PeerErrorSink*>(argument)->OnPeerError(peer, static_cast<Code>(result), text);
 }
 
+// Whether the plugin was compiled with all members up to `end` of the table.
+bool HasMembers(const onebitTransport& functions, size_t end) {
+  return functions.structSize >= end;
+}
+
 Status CheckVersion(const onebitTransport& functions) {
   if (functions.abiVersion != ONEBIT_TRANSPORT_ABI_VERSION ||
       functions.structSize < offsetof(onebitTransport, adopt)) {
@@ -93,6 +98,47 @@ Result<onebitTransportProperties> Transport::PropertiesOf(const onebitTransport*
   return properties;
 }
 
+Result<NativeGroup> NativeGroup::Adopt(const Transport& transport, const void* native,
+                                       size_t native_bytes, uint64_t timeout_ms) {
+  const onebitTransport& functions = transport.functions();
+  const char* const name = transport.properties().name;
+  if (!HasMembers(functions, offsetof(onebitTransport, iallreduce)) || functions.adopt == nullptr ||
+      functions.broadcast == nullptr || functions.release == nullptr) {
+    return Error(Code::kInvalidUsage, "transport {} cannot join a communicator of another library",
+                 name);
+  }
+  NativeGroup group;
+  complaint.clear();
+  const auto result = functions.adopt(transport.context(), native, native_bytes, timeout_ms,
+                                      &group.handle_, &group.rank_, &group.ranks_);
+  if (result != onebitSuccess) {
+    return Explained(static_cast<Code>(result),
+                     Format("transport {} failed to join the communicator", name));
+  }
+  group.transport_ = &transport;
+  return group;
+}
+
+NativeGroup::NativeGroup(NativeGroup&& other) noexcept
+    : transport_(other.transport_),
+      handle_(std::exchange(other.handle_, nullptr)),
+      rank_(other.rank_),
+      ranks_(other.ranks_) {}
+
+NativeGroup::~NativeGroup() {
+  if (handle_ != nullptr) static_cast<void>(transport_->functions().release(handle_));
+}
+
+Status NativeGroup::Broadcast(std::span<std::byte> bytes, uint64_t timeout_ms) const {
+  complaint.clear();
+  const auto result =
+      transport_->functions().broadcast(handle_, bytes.data(), bytes.size(), timeout_ms);
+  if (result == onebitSuccess) return OkStatus();
+  return Explained(static_cast<Code>(result), Format("rank {} of {}: transport {} failed to share "
+                                                     "the place where the ranks meet",
+                                                     rank_, ranks_, transport_->properties().name));
+}
+
 Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
   Endpoint endpoint;
   endpoint.functions_ = &transport.functions();
@@ -105,6 +151,7 @@ Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
       .commId = info.comm_id,
       .peerError = ForwardPeerError,
       .peerErrorArgument = info.sink,
+      .group = info.group == nullptr ? nullptr : info.group->handle(),
   };
   void* comm = nullptr;
   complaint.clear();
@@ -199,6 +246,19 @@ Result<RequestState> Endpoint::Test(onebitTransportRequest request) {
 void Endpoint::Cancel(onebitTransportRequest request) {
   // What fails here fails while giving up: the error that led here is the one that counts.
   static_cast<void>(functions_->cancel(comm_, request));
+}
+
+Result<bool> Endpoint::AllReduce(const void* input, void* output, size_t count, onebitRedOp_t op,
+                                 onebitTransportRequest* request) {
+  if (!HasMembers(*functions_, sizeof(onebitTransport)) || functions_->iallreduce == nullptr) {
+    return Error(Code::kInternalError, "transport {} says that it has an allreduce, and has none",
+                 name_);
+  }
+  const auto result =
+      functions_->iallreduce(comm_, input, output, count, onebitFloat32, op, request);
+  if (result == onebitInProgress) return false;
+  ONEBIT_TRY(Check(result, "start its own allreduce"));
+  return true;
 }
 
 Status Endpoint::Progress() { return Check(functions_->progress(comm_), "progress"); }

@@ -48,6 +48,32 @@ class Transport {
   void* context_ = nullptr;
 };
 
+// Ranks of a communicator of the layer below, such as MPI's. Released at the end.
+class NativeGroup {
+ public:
+  // Collective on it. `native` null: the one of all processes. kInvalidUsage: the transport knows
+  // no communicators but its own.
+  static Result<NativeGroup> Adopt(const Transport& transport, const void* native,
+                                   size_t native_bytes, uint64_t timeout_ms);
+  NativeGroup(NativeGroup&& other) noexcept;
+  NativeGroup& operator=(NativeGroup&&) = delete;
+  ~NativeGroup();
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  void* handle() const { return handle_; }
+  // Gives the bytes of rank 0 to all. Collective.
+  Status Broadcast(std::span<std::byte> bytes, uint64_t timeout_ms) const;
+
+ private:
+  NativeGroup() = default;
+
+  const Transport* transport_ = nullptr;
+  void* handle_ = nullptr;
+  int rank_ = 0;
+  int ranks_ = 1;
+};
+
 // Receives what a transport learns about a peer, from any thread.
 class PeerErrorSink {
  public:
@@ -66,7 +92,8 @@ class Endpoint {
     int rank = 0;
     int nranks = 1;
     uint64_t comm_id = 0;
-    PeerErrorSink* sink = nullptr;  // must outlive the endpoint
+    PeerErrorSink* sink = nullptr;       // must outlive the endpoint
+    const NativeGroup* group = nullptr;  // of the same ranks; null: none
   };
 
   static Result<Endpoint> Open(const Transport& transport, const Info& info);
@@ -92,6 +119,10 @@ class Endpoint {
   // cancelled.
   Result<RequestState> Test(onebitTransportRequest request);
   void Cancel(onebitTransportRequest request);
+  // The layer below's own allreduce of fp32, where the properties say nativeDense: a request for
+  // Test and Cancel. False: no room, as with Send.
+  Result<bool> AllReduce(const void* input, void* output, size_t count, onebitRedOp_t op,
+                         onebitTransportRequest* request);
   Status Progress();
   Status Wait(uint64_t timeout_ms);
   void Abort();

@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The transport's own allreduce. It has no headers to compare, so they go first, from everyone to
+// everyone: ranks that make different calls find out, and no rank starts what not all start.
+#include "collectives/algorithms.h"
+#include "collectives/plan_builder.h"
+
+namespace onebit {
+
+Plan PlanAllReduceNative(const PlanKey& key, uint32_t rank, uint32_t ranks) {
+  PlanBuilder builder(key, rank, ranks, Partition(0, 1, kernels::kBlockMultiple, 1, 0));
+  const uint32_t native = builder.Add({.kind = StepKind::kNative, .elements = {0, key.count}});
+  for (uint32_t k = 1; k < ranks; ++k) {
+    const uint32_t peer = (rank + k) % ranks;
+    builder.Add({.kind = StepKind::kSend, .peer = peer});
+    builder.AddDependency(native, builder.Add({.kind = StepKind::kReceive, .peer = peer}));
+  }
+  return std::move(builder).Build();
+}
+
+}  // namespace onebit
