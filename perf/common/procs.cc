@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kOfThreads[] = "local";
 constexpr char kOfProcesses[] = "ucx";
+constexpr char kOfMpi[] = "mpi";
 
 // argv without --procs, which CLI11 takes as two words or as one.
 std::vector<std::string> WithoutProcs(int argc, const char* const* argv) {
@@ -45,6 +46,16 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
     return fmt::format(
         "-t {} makes ranks of threads, but with {} every process is one rank: leave out -t",
         source.threads, who);
+  }
+  if (source.procs > 0 && TransportOf(source, set_transport) == kOfMpi) {
+    return fmt::format(
+        "--procs starts processes that MPI knows nothing of: for transport mpi start this program "
+        "with mpirun -np {}, and leave out --procs",
+        source.procs);
+  }
+  if (!has_processes && source.transport == kOfMpi) {
+    return "--transport mpi connects processes that a launcher of MPI has started, and none has "
+           "started this one: use mpirun -np N";
   }
   if (has_processes && source.transport == kOfThreads) {
     return fmt::format(

@@ -28,7 +28,7 @@ struct RankSource {
 // Help texts, the same everywhere.
 inline constexpr char kProcsHelp[] = "ranks, each a process that is started on this host";
 inline constexpr char kTransportHelp[] =
-    "what carries the bytes: local for threads, ucx (the default) for processes";
+    "what carries the bytes: local for threads, ucx (the default) or mpi for processes";
 
 // What is wrong with the flags together, and what would be right; empty if nothing is.
 // `set_transport` is the value of ONEBIT_TRANSPORT, null if it is not set.

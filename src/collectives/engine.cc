@@ -157,6 +157,11 @@ Status Engine::Run(const Plan& plan, CallDescriptor descriptor, const Buffers& b
   // Before the call is numbered: without memory nothing was sent, and the call can be made again.
   ONEBIT_TRY(ReservePackets(plan));
   ONEBIT_TRY(executor_.StartThreads(plan));
+  // A transport may refuse the calling thread: as long as nothing was sent, that breaks nothing.
+  if (Status refusal = plan.ranks > 1 ? comm_.endpoint().Progress() : OkStatus();
+      refusal.code() == Code::kInvalidUsage) {
+    return refusal;
+  }
   const auto begin = Clock::now();
   descriptor.sequence = comm_.NextSequence();
   Status status = RunNumbered(plan, descriptor, buffers, compressor);

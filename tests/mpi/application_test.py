@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that use MPI and onebit side by side: application_test.py ABI APPLICATION_RANK [CHECK]."""
+
+import re
+import sys
+import time
+
+import launch
+
+MPI = {"ONEBIT_TRANSPORT": "mpi"}
+CHECKS = {
+    "traffic": (4, {}), "traffic_single": (4, {}), "main_thread": (2, {}), "any_thread": (3, {}),
+    "finalized": (2, {}), "library": (3, MPI), "splits": (4, MPI), "splits_serialized": (4, MPI),
+    "native": (3, MPI | {"ONEBIT_MPI_NATIVE_DENSE": "1"}),
+}
+
+
+def kill_a_rank(abi: str, program: str):
+    """The launcher ends the others, or they come to an error within their deadline."""
+    begin = time.monotonic()
+    done = launch.run(abi, 3, [program, "killed"], 40, ONEBIT_COLLECTIVE_TIMEOUT_MS="2000",
+                      ONEBIT_HEARTBEAT_MS="200", ONEBIT_LOSS_TIMEOUT_MS="1500", **MPI)
+    assert done.returncode != 0, done
+    for text in re.findall(r"survivor: (.*)", done.stderr):
+        assert "rank 1" in text, text
+    print(f"a killed rank: over after {time.monotonic() - begin:.1f} s", flush=True)
+
+
+def main() -> int:
+    abi, program, *only = sys.argv[1:]
+    if only == ["large"]:
+        launch.succeed(abi, 2, [program, "large"], 250, **MPI)
+        return 0
+    for check, (ranks, variables) in CHECKS.items():
+        begin = time.monotonic()
+        launch.succeed(abi, ranks, [program, check], **variables)
+        print(f"{check}: {time.monotonic() - begin:.1f} s", flush=True)
+    kill_a_rank(abi, program)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One rank of the conformance program on transport `mpi`: conformance_rank PLUGIN
+// [SETTING=VALUE...]. Started by a launcher of the MPI it is compiled for. Its ranks meet by MPI,
+// too, so that what they say there is traffic of an application beside that of the transport.
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/transports/conformance.h"
+
+namespace onebit {
+namespace {
+
+using conformance::Expect;
+
+std::map<std::string, std::string>& Settings() {
+  static std::map<std::string, std::string> settings;
+  return settings;
+}
+
+const char* Setting(const char* name) {
+  const auto found = Settings().find(name);
+  return found == Settings().end() ? nullptr : found->second.c_str();
+}
+
+void Log(int level, const char* text) {
+  if (level <= onebitLogWarn) std::fprintf(stderr, "%s\n", text);
+}
+
+uint64_t NowNs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
+}
+
+// Waits without taking the processor from the other ranks.
+void Await(MPI_Request* request) {
+  for (int is_done = 0; is_done == 0;) {
+    MPI_Test(request, &is_done, MPI_STATUS_IGNORE);
+    if (is_done == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+class MpiMeeting : public conformance::Meeting {
+ public:
+  MpiMeeting() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &nranks_);
+  }
+  int rank() const override { return rank_; }
+  int nranks() const override { return nranks_; }
+
+  std::vector<std::string> Exchange(const std::string& mine) override {
+    constexpr size_t kMost = 4096;
+    Expect(mine.size() + sizeof(size_t) <= kMost, "a text is too long");
+    std::vector<char> own(kMost);
+    const size_t size = mine.size();
+    std::memcpy(own.data(), &size, sizeof size);
+    std::memcpy(own.data() + sizeof size, mine.data(), size);
+    std::vector<char> all(kMost * static_cast<size_t>(nranks_));
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallgather(own.data(), kMost, MPI_CHAR, all.data(), kMost, MPI_CHAR, MPI_COMM_WORLD,
+                   &request);
+    Await(&request);
+    std::vector<std::string> texts;
+    for (int rank = 0; rank < nranks_; ++rank) {
+      const char* const at = &all[kMost * static_cast<size_t>(rank)];
+      size_t bytes = 0;
+      std::memcpy(&bytes, at, sizeof bytes);
+      texts.emplace_back(at + sizeof bytes, bytes);
+    }
+    return texts;
+  }
+
+ private:
+  int rank_ = 0;
+  int nranks_ = 1;
+};
+
+const onebitTransport* OpenTransport(const char* path) {
+  void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  Expect(handle != nullptr, path, " cannot be opened");
+  const auto get =
+      reinterpret_cast<onebitTransportGetFunction>(dlsym(handle, ONEBIT_TRANSPORT_SYMBOL));
+  Expect(get != nullptr, path, " is no transport");
+  return get();
+}
+
+void RunChecks(const char* path) {
+  const onebitTransportHost host{.structSize = sizeof(onebitTransportHost),
+                                 .log = Log,
+                                 .setting = Setting,
+                                 .nowNs = NowNs,
+                                 .interfaces = ""};
+  const onebitTransport* const transport = OpenTransport(path);
+  void* context = nullptr;
+  Expect(transport->init(&host, &context) == onebitSuccess, "init failed");
+  const conformance::Subject subject{.transport = transport,
+                                     .context = context,
+                                     .run_ranks = nullptr,
+                                     .delivers_after_close = true,
+                                     .open_close_rounds = 20,
+                                     .seed = 20240611};
+  MpiMeeting meeting;
+  for (const conformance::Check& check : conformance::AllChecks()) {
+    if (meeting.nranks() < check.min_ranks) continue;
+    if (meeting.rank() == 0) std::printf("%s\n", check.name);
+    std::fflush(stdout);
+    try {
+      check.run(subject, meeting);
+    } catch (const conformance::Failure& failure) {
+      throw conformance::Failure(std::string(check.name).append(": ").append(failure.what()));
+    }
+    meeting.Barrier();
+  }
+  Expect(transport->finalize(context) == onebitSuccess, "finalize failed");
+}
+
+}  // namespace
+}  // namespace onebit
+
+int main(int argc, char** argv) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string text = argv[i];
+    onebit::Settings()[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  }
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  try {
+    onebit::RunChecks(argv[1]);
+  } catch (const onebit::conformance::Failure& failure) {
+    std::fprintf(stderr, "%s\n", failure.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,25 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The conformance program on transport mpi: conformance_test.py ABI CONFORMANCE_RANK PLUGIN."""
+
+import sys
+
+import launch
+
+# Ranks, and settings that take other ways through the protocol: no payload with its header, and
+# none before it was asked for.
+CASES = [(1, []), (2, []), (4, []), (3, ["ONEBIT_MPI_EAGER_BYTES=0"]),
+         (3, ["ONEBIT_MPI_EARLY_BYTES=0"])]
+
+
+def main() -> int:
+    abi, program, plugin = sys.argv[1:]
+    for ranks, settings in CASES:
+        checks = launch.succeed(abi, ranks, [program, plugin, *settings]).splitlines()
+        assert checks, "no check was run"
+        print(f"{ranks} ranks {settings}: {len(checks)} checks", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
