@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kShortestPauseNs = 20'000;
 constexpr uint64_t kLongestPauseNs = 1'000'000;
+constexpr int kShortSleeps = 50;
 
 std::shared_ptr<Group> GroupOf(const onebitTransportCommInfo& info) {
   return info.group == nullptr ? nullptr : *static_cast<std::shared_ptr<Group>*>(info.group);
@@ -47,7 +48,7 @@ plugin::Sent MpiCarrier::Send(int rank, plugin::FrameKind kind, std::span<const 
                               std::span<const std::byte> payload) {
   if (!MpiProcess::Get().IsUsableHere()) return plugin::Sent::kNoRoom;
   const plugin::Sent sent = channel_->Send(rank, kind, header, payload);
-  if (sent == plugin::Sent::kYes) pause_ns_ = kShortestPauseNs;
+  if (sent == plugin::Sent::kYes) HasMoved();
   if (sent == plugin::Sent::kFailed) has_losses_ |= channel_->TakeLosses();
   return sent;
 }
@@ -56,15 +57,21 @@ bool MpiCarrier::Progress() {
   if (!MpiProcess::Get().IsUsableHere()) return false;
   const bool has_moved = channel_->Progress(sink_);
   has_losses_ |= channel_->TakeLosses();
-  if (has_moved) pause_ns_ = kShortestPauseNs;
+  if (has_moved) HasMoved();
   return has_moved;
 }
 
-// Ever longer while nothing comes.
+// Ever longer while nothing comes, but not soon: a frame that MPI moves in parts needs the progress
+// of both ends several times before either sees that something has moved.
 void MpiCarrier::Sleep(uint64_t timeout_ns) {
   if (is_interrupted_.load(std::memory_order_relaxed)) return;
   std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(timeout_ns, pause_ns_)));
-  pause_ns_ = std::min(pause_ns_ * 2, kLongestPauseNs);
+  if (++idle_sleeps_ > kShortSleeps) pause_ns_ = std::min(pause_ns_ * 2, kLongestPauseNs);
+}
+
+void MpiCarrier::HasMoved() {
+  pause_ns_ = kShortestPauseNs;
+  idle_sleeps_ = 0;
 }
 
 onebitResult_t MpiCarrier::CheckThread() const { return MpiProcess::Get().CheckThread(*context_); }

@@ -39,6 +39,7 @@ class MpiCarrier final : public plugin::Carrier {
   Channel& channel() { return *channel_; }
 
  private:
+  void HasMoved();
   onebitResult_t ReadAddresses(const void* const* addresses, const size_t* address_bytes,
                                std::vector<Address>* all) const;
   onebitResult_t CheckPlaces(const std::vector<Address>& all) const;
@@ -53,6 +54,7 @@ class MpiCarrier final : public plugin::Carrier {
   std::unique_ptr<Channel> channel_;
   uint32_t ranks_here_ = 0;
   uint64_t pause_ns_ = 0;  // of the next sleep
+  int idle_sleeps_ = 0;    // since a frame moved
   // relaxed: says to look, publishes nothing.
   std::atomic<bool> is_interrupted_{false};
 };
