@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -14,6 +15,7 @@
 
 #include "transport/settings.h"
 #include "transport/transport.h"
+#include "transport/variants.h"
 
 namespace onebit {
 namespace {
@@ -84,6 +86,37 @@ TEST(LoaderTest, FileThatIsNoLibraryIsNotPassedOver) {
   std::filesystem::remove_all(folder);
 }
 
+// No MPI is in this process, and main has taken the variables of launchers out of the environment.
+TEST(LoaderTest, VariantsAreChosenByTheLauncher) {
+  const auto undecided = PluginFile("mpi");
+  ASSERT_FALSE(undecided.ok());
+  EXPECT_EQ(undecided.status().code(), Code::kInvalidUsage);
+  EXPECT_THAT(undecided.status().text(),
+              AllOf(HasSubstr("libonebit-transport-mpi-openmpi.so"),
+                    HasSubstr("libonebit-transport-mpi-mpich.so"), HasSubstr("mpirun")));
+  for (const auto& [variable, file] :
+       {std::pair{"PMI_RANK", "libonebit-transport-mpi-mpich.so"},
+        std::pair{"OMPI_COMM_WORLD_RANK", "libonebit-transport-mpi-openmpi.so"}}) {
+    setenv(variable, "0", 1);
+    const auto chosen = PluginFile("mpi");
+    unsetenv(variable);
+    ASSERT_TRUE(chosen.ok()) << chosen.status().text();
+    EXPECT_EQ(chosen.value(), file);
+  }
+  EXPECT_EQ(PluginFile("ucx").value(), "libonebit-transport-ucx.so");
+}
+
+TEST(LoaderTest, VariantsAreListedOnce) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "onebit_variants_test";
+  std::filesystem::create_directory(folder);
+  for (const std::string stem : {"mpi-openmpi", "mpi-mpich", "mpi-other", "ucx-openmpi"}) {
+    std::ofstream(folder / ("libonebit-transport-" + stem + ".so")) << "not an ELF file\n";
+  }
+  const std::vector<std::string> folders = {folder.string()};
+  EXPECT_EQ(FindPlugins(folders), std::vector<std::string>{"mpi"});
+  std::filesystem::remove_all(folder);
+}
+
 TEST(LoaderTest, FindsNamesWithoutOpening) {
   EXPECT_EQ(FindPlugins(kFolders),
             (std::vector<std::string>{"carrier", "disguised", "empty", "future"}));
@@ -119,6 +152,10 @@ TEST(LoaderTest, ListsWhatIsFound) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_SIZE",
+                           "PMI_RANK", "MPI_LOCALNRANKS"}) {
+    unsetenv(name);
+  }
   setenv("ONEBIT_PLUGIN_PATH",
          (std::string(":/nonexistent:") + ONEBIT_PLUGIN_DOUBLES "/second").c_str(), 1);
   setenv("ONEBIT_CARRIER_SPEED", "quick", 1);
