@@ -301,6 +301,23 @@ TEST(SelectTest, ASettingWins) {
   EXPECT_FALSE(UsesOneExchange(100'001, 4, more));
 }
 
+TEST(PlanTest, NativeAllReduceStartsWhenEveryHeaderHasCome) {
+  const PlanKey key{.collective = Collective::kAllReduce, .is_native = true, .count = 1000};
+  for (uint32_t ranks = 2; ranks <= 5; ++ranks) {
+    const Plan plan = SelectPlan(key, 1, ranks, 64);
+    size_t receives = 0;
+    for (const Step& step : plan.steps) {
+      if (step.kind == StepKind::kNative) {
+        EXPECT_EQ(step.dependency_count, ranks - 1);
+      }
+      if (step.kind == StepKind::kReceive) ++receives;
+      EXPECT_EQ(step.region.bytes, 0u) << "the transport carries the values";
+    }
+    EXPECT_EQ(receives, ranks - 1);
+    EXPECT_EQ(plan.wire_bytes, (ranks - 1) * kHeaderBytes);
+  }
+}
+
 // The figure the library is measured by: at most 1.01 bits for each of 2 (n-1)/n when chunks are
 // long.
 TEST(PlanTest, WireBytesStayWithinOnePercentOfOneBit) {

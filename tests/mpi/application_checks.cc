@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of MPI of every kind, its allreduce, and ranks that die.
 #include <csignal>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -119,6 +118,7 @@ void NativeDense() {
 void Killed() {
   const onebitComm_t comm = CommOfEnvironment();
   CheckAllReduce(comm);
+  MPI_Barrier(MPI_COMM_WORLD);  // what MPI counts as sent may still be with its sender
   if (WorldRank() == 1) raise(SIGKILL);
   std::vector<float> values(100'000, 1);
   onebitResult_t result = onebitSuccess;

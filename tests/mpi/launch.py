@@ -33,9 +33,9 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def run(abi: str, ranks: int, command: list[str], seconds: float = 60,
-        **variables: str) -> subprocess.CompletedProcess:
+        flags: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess:
     """Output and status of the job. One that does not end in time is an error, and is ended."""
-    whole = [*launcher(abi), "-np", str(ranks), *command]
+    whole = [*launcher(abi), *flags, "-np", str(ranks), *command]
     process = subprocess.Popen(whole, env=environment(**variables), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                errors="replace", start_new_session=True)
