@@ -59,8 +59,14 @@ void BesideTraffic() {
                received.front() == 1000 * i + previous && received.back() == received.front(),
            "the application's message is another one");
   }
+  MPI_Comm_free(&half);  // ours is a duplicate
+  onebitComm_t turned = nullptr;
+  Check(onebitCommSplit(comm, 0, -rank, &turned, nullptr), "onebitCommSplit");
+  Expect(RankOf(turned) == ranks - 1 - rank, "the split has another order");
+  CheckAllReduce(turned);
+  CheckAllReduce(comm);
+  Check(onebitCommDestroy(turned), "onebitCommDestroy");
   Check(onebitCommDestroy(comm), "onebitCommDestroy");
-  MPI_Comm_free(&half);
 }
 
 // MPI is started by the library, and ended by it.
