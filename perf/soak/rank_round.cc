@@ -138,9 +138,6 @@ void RankRound::Regroup(const Action& action) {
     Adopt(Split(CommOf(action), action.colors[me], action.keys[me]), action);
     return;
   }
-  // Who is left out of this one may be early for the next of the same communicator, where it would
-  // meet the others of this one.
-  Check(onebitBarrier(CommOf(action), nullptr), "onebitBarrier");
   const auto& excluded = action.excluded;
   if (std::find(excluded.begin(), excluded.end(), static_cast<int>(me)) != excluded.end()) return;
   Adopt(Shrink(CommOf(action), excluded), action);

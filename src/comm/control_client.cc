@@ -198,12 +198,11 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
                server_.Text());
 }
 
-std::optional<int> ControlClient::SetServerRank(std::span<const std::string> places) {
+void ControlClient::SetServerRank(std::span<const std::string> places) {
   std::lock_guard lock(ControlLoop::Get().mutex());
   const auto found = std::find(places.begin(), places.end(), server_place_);
   server_rank_.reset();
   if (found != places.end()) server_rank_ = static_cast<int>(found - places.begin());
-  return server_rank_;
 }
 
 void ControlClient::SetListener(FailureListener* listener) {

@@ -57,8 +57,8 @@ class ControlClient final : public Control, private LoopItem {
   bool is_server_here() const { return server_place_ == options_.place; }
 
   // Which rank is lost if the server is: the first whose place ("host:pid") is the server's, if it
-  // is one of them. Returns it.
-  std::optional<int> SetServerRank(std::span<const std::string> places);
+  // is one of them.
+  void SetServerRank(std::span<const std::string> places);
   // Who hears of failures; null: nobody, and no call to the former one is going on any more.
   void SetListener(FailureListener* listener);
 

@@ -96,10 +96,10 @@ Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& tran
     placements.push_back(std::move(one.placement));
     values.push_back(std::move(one.values));
   }
-  const std::optional<int> server_rank = control->SetServerRank(places);
-  if (server_rank) {
-    // Its own idea of its address may be one that only it reaches.
-    SocketAddress& address = found.spares[static_cast<size_t>(*server_rank)].address;
+  control->SetServerRank(places);
+  for (UniqueId& spare_place : found.spares) {
+    SocketAddress& address = spare_place.address;
+    if (!address.is_any()) continue;
     const uint16_t port = address.port();
     address = control->server();
     address.set_port(port);
@@ -111,7 +111,7 @@ Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& tran
 }
 
 // Where the others reach this process: as it reaches the server of the control channel. The process
-// that has the server is reached by whatever address they use for that.
+// that has the server is reached by the address that they use for that, which it may not know.
 SocketAddress SpareAddress(const ControlClient& control) {
   return control.is_server_here() ? AnyAddress(control.server().family()) : control.local_address();
 }

@@ -134,6 +134,13 @@ Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!std::ranges::binary_search(excluded, rank)) members.push_back(rank);
   }
+  if (members.size() > 1 && is_stopped() && !transport_->properties().survivesLoss) {
+    return Error(
+        Code::kInvalidUsage,
+        "rank {}: transport {} cannot make another communicator once one has failed: start "
+        "the job again from a checkpoint",
+        rank_, transport_name());
+  }
   return JoinMembers(members, "shrink", options);
 }
 
@@ -167,6 +174,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
   options.locate = [place] { return Result<UniqueId>(place); };
   options.is_location_final = false;
   options.transport = fallback_->options.transport;
+  options.group = nullptr;  // that of this communicator, if there was one
   options.interfaces = fallback_->options.interfaces;
   auto joined = Join(options, StopOfThisCall());
   if (joined.ok()) return joined;

@@ -86,6 +86,13 @@ bool SocketAddress::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(storage_).sin6_addr);
 }
 
+bool SocketAddress::is_any() const {
+  if (family() == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(storage_).sin_addr.s_addr == htonl(INADDR_ANY);
+  }
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(storage_).sin6_addr);
+}
+
 std::string SocketAddress::HostText() const {
   char text[INET6_ADDRSTRLEN] = "?";
   const void* address =

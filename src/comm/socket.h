@@ -49,6 +49,7 @@ class SocketAddress {
   uint16_t port() const;
   void set_port(uint16_t port);
   bool is_loopback() const;
+  bool is_any() const;  // of every interface
   std::string HostText() const;
   std::string Text() const;  // "10.0.0.1:4711", "[::1]:4711"
 

@@ -150,7 +150,8 @@ TEST(ControlMessageTest, WhetherItIsALossIsZeroOrOne) {
 
 TEST(ControlMessageTest, AnErrorStaysAnErrorWhateverItsCode) {
   for (const uint32_t code : {0u, 7u, 9u, 99u, 107u, 0xffff'ffffu}) {
-    const Bytes bytes = ByteWriter().Integer(uint8_t{3}).Integer(code).Text("why").Take();
+    const Bytes bytes =
+        ByteWriter().Integer(uint8_t{3}).Integer(UINT32_MAX).Integer(code).Text("why").Take();
     const auto report = DecodeRankMessage(bytes);
     ASSERT_TRUE(report.ok()) << code;
     EXPECT_EQ(std::get<Report>(report.value()).cause.code(), Code::kInternalError) << code;
