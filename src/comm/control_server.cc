@@ -160,7 +160,7 @@ void ControlServer::OnStranger(std::list<Stranger>::iterator stranger) {
   const Status status = Advance(*stranger, &is_proved);
   if (!status.ok()) {
     // Who speaks the protocol is rather a rank with another secret than a scan: worth one warning.
-    const bool is_rank = stranger->answer.has_value();
+    const bool is_rank = stranger->answer.has_value() && !options_.has_visitors;
     Log(is_rank && !has_warned_ ? LogLevel::kWarn : LogLevel::kInfo,
         "control port: turned a connection away: {}{}", status.text(),
         is_rank ? " (a rank whose ONEBIT_SECRET differs from rank 0's?)" : "");

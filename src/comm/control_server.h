@@ -27,6 +27,7 @@ class ControlServer final : private LoopItem, private StarLinks {
     SocketAddress address;  // port 0: any
     JobKey key;
     std::string place;                // "host:pid" of this process
+    bool has_visitors = false;        // who goes away again, or has another key, is no surprise
     std::function<void()> on_closed;  // called once, by the loop, when no rank can join any more
     // For a stranger to prove itself and say which rank it is.
     std::chrono::milliseconds handshake_timeout{5000};

@@ -189,6 +189,7 @@ Status SpareMeetingPoint::Serve(std::string_view purpose,
   return ControlServer::StartAt(std::move(listener), {.address = id_.address,
                                                       .key = MixedKey(id_.key, purpose),
                                                       .place = PlaceOfThisProcess(),
+                                                      .has_visitors = true,
                                                       .patience = patience + kGrace});
 }
 
