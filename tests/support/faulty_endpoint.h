@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// One rank's endpoint of a transport with faults: what becomes of its messages.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "onebit/transport.h"
+#include "tests/support/fault_switch.h"
+
+namespace onebit::testing {
+
+// Used by its rank's thread. What it does not touch goes to the endpoint inside.
+class FaultyEndpoint {
+ public:
+  FaultyEndpoint(FaultSwitch* faults, const onebitTransport* inner,
+                 const onebitTransportCommInfo& info)
+      : faults_(*faults),
+        functions_(*inner),
+        info_(info),
+        posted_(static_cast<size_t>(info.nranks), nullptr) {}
+
+  const onebitTransport& functions() const { return functions_; }
+  void* inner = nullptr;
+
+  onebitResult_t Send(int peer, const void* header, size_t header_bytes, const void* payload,
+                      size_t payload_bytes, onebitTransportRequest* request);
+  onebitResult_t Receive(int peer, void* header, size_t capacity, onebitTransportRequest* request);
+  onebitResult_t Test(onebitTransportRequest request, onebitTransportState* state);
+  onebitResult_t Cancel(onebitTransportRequest request);
+  onebitResult_t Progress();
+  onebitResult_t Wait(uint64_t timeout_ms);
+
+ private:
+  // Arguments of isend, to be damaged.
+  struct Message {
+    std::array<std::byte, ONEBIT_TRANSPORT_HEADER_BYTES> header;
+    size_t header_bytes;
+    const void* payload;
+    size_t payload_bytes;
+  };
+  // A message that the next one to the same peer overtakes.
+  struct Held {
+    int peer;
+    Message message;
+    bool is_overtaken = false;
+  };
+
+  onebitResult_t Forward(int peer, const Message& message, onebitTransportRequest* request);
+  onebitResult_t Strike(int peer, Message message, onebitTransportRequest* request);
+  onebitResult_t SendTwice(int peer, const Message& message, onebitTransportRequest* request);
+  onebitResult_t ReleaseHeld();
+  // Takes the payload of the struck message, which is the caller's, into copy_.
+  void CopyPayload(Message* message);
+  void TellLoss();
+  bool is_silent() const { return faults_.silent_rank() == info_.rank; }
+  // Of a message that nobody carries; done at once.
+  onebitTransportRequest LostRequest() {
+    return reinterpret_cast<onebitTransportRequest>(&lost_request_);
+  }
+
+  FaultSwitch& faults_;
+  const onebitTransport& functions_;
+  const onebitTransportCommInfo info_;
+  std::byte lost_request_{};
+  std::vector<std::byte> copy_;  // must live until its request is done, so as long as the endpoint
+  std::optional<Held> held_;
+  FaultSwitch::Clock::time_point delayed_until_{};
+  bool has_sent_duplicate_ = false;
+  std::vector<onebitTransportRequest> posted_;  // by peer: the receive whose header has not come
+  bool has_told_loss_ = false;
+};
+
+}  // namespace onebit::testing

@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Faults around the plugin `ucx` of this build, FAULTY_INNER_FILE.
+#include <dlfcn.h>
+
+#include "tests/support/faulty_plugin.h"
+
+namespace onebit::testing {
+
+const onebitTransport* InnerTransport() {
+  void* handle = dlopen(FAULTY_INNER_FILE, RTLD_NOW | RTLD_LOCAL);  // for ever
+  if (handle == nullptr) return nullptr;
+  const auto get =
+      reinterpret_cast<onebitTransportGetFunction>(dlsym(handle, ONEBIT_TRANSPORT_SYMBOL));
+  return get == nullptr ? nullptr : get();
+}
+
+}  // namespace onebit::testing
