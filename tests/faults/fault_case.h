@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A fault, the call that meets it, and what is to be seen of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onebit/onebit.h"
+#include "tests/support/fault.h"
+
+namespace onebit::testing {
+
+inline constexpr int kCaseRanks = 3;
+// Rank 1 is struck: it neither holds the control channel nor is it the last one.
+inline constexpr int kStruckRank = 1;
+
+// What kind of call it is.
+struct CallKind {
+  const char* name;
+  std::optional<onebitMode_t> mode;  // none: dense
+  bool is_one_exchange = false;
+};
+inline constexpr CallKind kCallKinds[] = {
+    {.name = "dense", .mode = std::nullopt},
+    {.name = "sign", .mode = onebitModeSign},
+    {.name = "sign, one exchange", .mode = onebitModeSign, .is_one_exchange = true},
+    {.name = "ef", .mode = onebitModeEf},
+    {.name = "ef, one exchange", .mode = onebitModeEf, .is_one_exchange = true},
+};
+
+// How large its messages are. Of the shortest tensor the struck rank serves nothing.
+enum class MessageSize { kHeaderOnly, kEager, kLarge };
+inline constexpr MessageSize kMessageSizes[] = {MessageSize::kHeaderOnly, MessageSize::kEager,
+                                                MessageSize::kLarge};
+std::string_view NameOf(MessageSize size);
+size_t CountOf(const CallKind& kind, MessageSize size);
+
+// Which message of the struck rank.
+struct Place {
+  const char* name;
+  int exchange;
+  uint64_t message;  // of the exchange
+};
+inline constexpr Place kPlaces[] = {{"first of exchange 1", 1, 0},
+                                    {"last of exchange 1", 1, kCaseRanks - 2},
+                                    {"first of exchange 2", 2, 0},
+                                    {"last of exchange 2", 2, kCaseRanks - 2}};
+
+struct FaultCase {
+  std::string transport;  // "local" or "ucx"
+  CallKind call;
+  MessageSize size;
+  Place place;
+  Fault::Kind kind;
+
+  std::string Text() const;
+  // Whether there is such a case: one exchange has no second one, and some messages no payload.
+  bool exists() const;
+  Fault fault() const;
+};
+
+// What a fault of this case must come to.
+struct Expectation {
+  // What every error says of the cause, in one of these ways; empty: there is no error.
+  std::vector<std::string_view> causes;
+  bool may_be_harmless = false;  // then every call may succeed, too
+  bool is_unseen = false;        // the damage gets into the output
+  uint64_t timeout_ms = 20'000;  // of a collective without progress
+};
+Expectation ExpectationOf(const FaultCase& one);
+
+// Faults of messages, each a row of the table.
+inline constexpr Fault::Kind kMessageFaults[] = {
+    Fault::Kind::kDelay,      Fault::Kind::kReorder,     Fault::Kind::kDuplicate,
+    Fault::Kind::kDrop,       Fault::Kind::kFlipHeader,  Fault::Kind::kSetVersion,
+    Fault::Kind::kCutPayload, Fault::Kind::kFlipPayload, Fault::Kind::kRefuse,
+    Fault::Kind::kPeerError,  Fault::Kind::kDisconnect};
+
+// All cases of a transport.
+std::vector<FaultCase> AllCases(const std::string& transport);
+
+}  // namespace onebit::testing

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are threads of this process and have joined as processes do, over a transport with
+// faults.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "onebit/onebit.h"
+#include "onebit/onebit.hpp"
+#include "tests/faults/fault_case.h"
+#include "tests/support/fault_switch.h"
+#include "tests/support/residuals.h"
+
+namespace onebit::testing {
+
+// The calls that a rank made until one failed, or as many as it was to make.
+struct CallsOfRank {
+  std::vector<std::vector<float>> outputs;  // of the calls that succeeded
+  onebitResult_t result = onebitSuccess;    // of the last call
+  std::string text;                         // its error
+  std::chrono::steady_clock::time_point end;
+};
+
+class FaultGroup {
+ public:
+  // Plugins with faults must be in ONEBIT_PLUGIN_PATH.
+  FaultGroup(const std::string& transport, const CallKind& kind, size_t count, uint64_t timeout_ms);
+
+  FaultSwitch& faults() { return *faults_; }
+  // The next calls, on every rank. Inputs depend on rank and number of the call only.
+  std::vector<CallsOfRank> Call(int calls);
+
+  onebitComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)].get(); }
+  onebitCompressor_t compressor(int rank) const {
+    return kind_.mode ? compressors_[static_cast<size_t>(rank)].get() : nullptr;
+  }
+  uint64_t epoch(int rank) const;
+
+  static std::vector<float> InputOf(int rank, int call, size_t count);
+
+ private:
+  void Join(const std::string& transport, uint64_t timeout_ms);
+
+  const CallKind kind_;
+  const size_t count_;
+  FaultSwitch* faults_;
+  std::vector<onebit::UniqueCompressor> compressors_;  // may outlive the communicators
+  std::vector<onebit::UniqueComm> comms_;
+  int calls_ = 0;
+};
+
+// What ranks hold and get without a fault.
+struct Reference {
+  std::vector<std::vector<float>> outputs;        // by call
+  std::vector<std::vector<Residuals>> residuals;  // by epoch and rank
+};
+const Reference& ReferenceOf(const CallKind& kind, MessageSize size);
+
+}  // namespace onebit::testing

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Runs every fault in every kind of call at every place, and prints a line of JSON for each:
+// fault_matrix TRANSPORT [PART_OF_CASE]. The exit status is 1 if anything was not as it must be.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "base/format.h"
+#include "tests/faults/fault_run.h"
+
+namespace {
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c == '\n' ? ' ' : c;
+  }
+  return quoted + '"';
+}
+
+std::string Member(const char* name, const std::string& text) {
+  return onebit::Format("\"{}\": {}, ", name, Quoted(text));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace onebit::testing;  // NOLINT: the program is a front end of it
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: fault_matrix TRANSPORT [PART_OF_CASE]\n");
+    return 2;
+  }
+  setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
+  setenv("ONEBIT_DEBUG", "NONE", 0);  // the errors are looked at, not the log
+  const std::string part = argc > 2 ? argv[2] : "";
+  int failures = 0;
+  for (const FaultCase& one : AllCases(argv[1])) {
+    if (one.Text().find(part) == std::string::npos) continue;
+    const FaultReport report = RunFaultCase(one);
+    std::string line = "{";
+    line += Member("fault", std::string(NameOf(one.kind)));
+    line += Member("call", one.call.name);
+    line += Member("size", std::string(NameOf(one.size)));
+    line += Member("place", one.place.name);
+    line += Member("named", report.named);
+    line += Member("residuals", report.residuals);
+    line += Member("recovered", report.recovered);
+    line += "\"detection_ms\": ";
+    line += report.detection_ms ? onebit::Format("{:.2f}", *report.detection_ms) : "null";
+    line += ", \"violations\": [";
+    for (size_t i = 0; i < report.violations.size(); ++i) {
+      line += (i == 0 ? "" : ", ") + Quoted(report.violations[i]);
+    }
+    std::puts((line + "]}").c_str());
+    std::fflush(stdout);
+    if (!report.violations.empty()) ++failures;
+  }
+  return failures == 0 ? 0 : 1;
+}
