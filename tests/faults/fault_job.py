@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Processes over `ucx` of which one is killed or stopped at a chosen message."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "processes"))
+
+import job  # pylint: disable=wrong-import-position
+
+RANKS = 4
+CALLS = 5
+STRUCK_CALL = 1  # the second one
+COUNT = 20_000
+LOSS_SECONDS = 0.5
+HEARTBEAT_SECONDS = 0.1
+# Until all survivors must know. The silence counts from the last sign of life; the rest is for busy
+# cores.
+LIMIT_SECONDS = LOSS_SECONDS + 1.0
+PEER_ERRORS = {6, 102}  # onebitRemoteError, onebitPeerLost
+PEERS = RANKS - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Where in the struck call; `message` is of the exchange, in this call."""
+    name: str
+    exchange: int
+    message: int
+    is_after: bool = False
+
+    def words(self) -> str:
+        message = STRUCK_CALL * PEERS + self.message
+        return f"exchange={self.exchange} message={message} after={int(self.is_after)}"
+
+
+PHASES = {
+    1: (Phase("before its first message", 1, 0),
+        Phase("in exchange 1", 1, 1),
+        Phase("after its last message", 1, PEERS - 1, True)),
+    2: (Phase("before its first message", 1, 0),
+        Phase("in exchange 1", 1, 1),
+        Phase("between the exchanges", 1, PEERS - 1, True),
+        Phase("in exchange 2", 2, 1),
+        Phase("after its last message", 2, PEERS - 1, True)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    mode: str  # dense, sign, ef
+    exchanges: int
+    victim: int
+    how: signal.Signals
+    phase: Phase
+
+    def __str__(self):
+        return (f"{self.how.name} of rank {self.victim} {self.phase.name}, {self.mode}, "
+                f"{self.exchanges} exchange(s)")
+
+
+def all_cases() -> list[Case]:
+    return [Case(mode, exchanges, victim, how, phase)
+            for how in (signal.SIGKILL, signal.SIGSTOP)
+            for mode, exchanges in (("dense", 2), ("sign", 2), ("sign", 1), ("ef", 2), ("ef", 1))
+            for victim in (0, 2)
+            for phase in PHASES[exchanges]]
+
+
+class Programs:
+    """What was built: the rank, and where its plugins are."""
+
+    def __init__(self, rank: str, plugin_path: str):
+        self.rank = rank
+        os.environ["ONEBIT_PLUGIN_PATH"] = plugin_path
+        self._references: dict[tuple[str, int], list[dict]] = {}
+
+    def start(self, mode: str, exchanges: int, fault: str) -> job.Job:
+        return job.Job([[self.rank, str(CALLS), str(COUNT), mode]] * RANKS,
+                       ONEBIT_TRANSPORT="faultyucx",
+                       ONEBIT_FAULTYUCX_FAULT=fault,
+                       ONEBIT_ONE_EXCHANGE_ELEMENTS=str(COUNT if exchanges == 1 else 0),
+                       ONEBIT_DEBUG="NONE",
+                       ONEBIT_LOSS_TIMEOUT_MS=str(int(1000 * LOSS_SECONDS)),
+                       ONEBIT_HEARTBEAT_MS=str(int(1000 * HEARTBEAT_SECONDS)))
+
+    def reference(self, mode: str, exchanges: int) -> list[dict]:
+        """By rank: residuals by epoch and outputs by call, as they are without a fault."""
+        key = (mode, exchanges)
+        if key not in self._references:
+            with self.start(mode, exchanges, "none") as running:
+                found = []
+                for rank in running.ranks:
+                    result, _, text = rank.ended(20)
+                    assert result == 0, f"without a fault: {text}"
+                    found.append(calls_of(rank))
+            self._references[key] = found
+        return self._references[key]
+
+
+def calls_of(rank: job.Rank) -> dict:
+    """Hashes of residuals by epoch, and of outputs by call, of the calls that succeeded."""
+    residuals, outputs = {}, {}
+    for line in rank.lines:
+        match = re.fullmatch(r"call (\d+) (\d+) (\w+) (\w+)", line)
+        if match:
+            residuals[int(match[2])] = match[3]
+            outputs[int(match[1])] = match[4]
+    return {"residuals": residuals, "outputs": outputs}
+
+
+def wait_for_strike(victim: job.Rank, how: signal.Signals) -> float:
+    """When the victim was seen to be dead or stopped."""
+    deadline = time.monotonic() + 20
+    state = os.WEXITED if how == signal.SIGKILL else os.WSTOPPED
+    while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, victim.process.pid, state | os.WNOWAIT | os.WNOHANG):
+            return time.monotonic()
+        time.sleep(0.002)
+    raise AssertionError(f"the fault did not strike; it said {victim.lines}")
+
+
+def check_survivors(case: Case, running: job.Job, since: float, reference: list[dict]) -> float:
+    """Until the last of them knew."""
+    slowest, epochs = 0.0, []
+    for number, rank in enumerate(running.ranks):
+        if number == case.victim:
+            continue
+        result, when, text = rank.ended(LIMIT_SECONDS + 10)
+        what = f"{case}, rank {number}: {text}"
+        assert result in PEER_ERRORS, what
+        assert f"rank {case.victim} is gone" in text, what
+        assert when - since < LIMIT_SECONDS, f"{what}: after {when - since:.2f} s"
+        slowest = max(slowest, when - since)
+        calls = calls_of(rank)
+        for call, output in calls["outputs"].items():
+            assert output == reference[number]["outputs"][call], f"{what}: output of call {call}"
+        match = re.fullmatch(r"state (\d+) (\w+)", rank.wait_for("state", 5))
+        epoch = int(match[1])
+        assert epoch == len(calls["outputs"]), f"{what}: epoch {epoch}, {rank.lines}"
+        assert case.mode == "dense" or match[2] == reference[number]["residuals"][epoch], \
+            f"{what}: residuals are of no generation"
+        epochs.append(epoch)
+        assert rank.process.wait(5) == 0, what
+    assert max(epochs) - min(epochs) <= 1, f"{case}: epochs {epochs}"
+    assert STRUCK_CALL <= min(epochs) and max(epochs) <= STRUCK_CALL + 1, f"{case}: epochs {epochs}"
+    return slowest
+
+
+def check(programs: Programs, case: Case) -> float:
+    """Runs a case; returns in how many seconds all survivors knew."""
+    reference = programs.reference(case.mode, case.exchanges)
+    kind = "kill" if case.how == signal.SIGKILL else "stop"
+    fault = f"{kind} rank={case.victim} {case.phase.words()}"
+    with programs.start(case.mode, case.exchanges, fault) as running:
+        victim = running.ranks[case.victim]
+        since = wait_for_strike(victim, case.how)
+        seconds = check_survivors(case, running, since, reference)
+        if case.how == signal.SIGSTOP:
+            # It goes on, and finds that it was given up.
+            running.hurt(case.victim, signal.SIGCONT)
+            result, _, text = victim.ended(5)
+            assert result in PEER_ERRORS and re.search("silent for|stopped for", text), \
+                f"{case}: the stopped rank says {result}: {text}"
+            assert victim.process.wait(5) == 0, f"{case}: {text}"
+        return seconds
