@@ -72,15 +72,19 @@ Result<HostExecutor::Outcome> HostExecutor::Run(const Call& call) {
     threads_.Drop();
     // The group hears the cause before peers can see what follows from it, such as a payload that
     // is not taken.
-    Status failure(Code::kOutOfMemory, "out of memory");
-    try {
-      failure = comm_.Fail(std::move(status), situation);
-    } catch (const std::bad_alloc&) {
-    }
+    const Status failure = FailComm(std::move(status), situation);
     CancelAll();
     return failure;
   }
   return Outcome{.is_finite = is_finite_, .codec_ns = codec_ns_};
+}
+
+Status HostExecutor::FailComm(Status cause, const std::string& situation) {
+  try {
+    return comm_.Fail(std::move(cause), situation);
+  } catch (const std::bad_alloc&) {
+    return comm_.FailWithoutMemory();
+  }
 }
 
 void HostExecutor::Start(const Call& call) {

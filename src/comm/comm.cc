@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 
 #include <chrono>
+#include <new>
 #include <thread>
 
 #if __has_include(<sys/single_threaded.h>)
@@ -200,6 +201,21 @@ Status Comm::Fail(Status cause, const std::string& situation) {
   Log(is_ours && failure.code() != Code::kAborted ? LogLevel::kWarn : LogLevel::kInfo, "{}",
       failure.text());
   return failure;
+}
+
+Status Comm::FailWithoutMemory() noexcept {
+  constexpr const char* kText = "out of memory";  // so short that a Status with it needs none
+  try {
+    return Fail({Code::kOutOfMemory, kText});  // there may be enough for this
+  } catch (const std::bad_alloc&) {
+  }
+  endpoint_.Abort();
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (failure_.ok()) failure_ = {Code::kOutOfMemory, kText};
+  }
+  is_stopped_.store(true, std::memory_order_release);
+  return {Code::kOutOfMemory, kText};
 }
 
 Failure Comm::OwnCause(Status cause, const std::string& situation) {

@@ -151,6 +151,9 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // is the error that remains and is returned: the root cause, not what followed from it.
   // `situation` tells what this rank was doing; `cause` tells it already.
   Status Fail(Status cause, const std::string& situation = {});
+  // For a rank that finds no memory for Fail: if there is none at all, the transport tells the
+  // peers that this rank has ended.
+  Status FailWithoutMemory() noexcept;
   // The error that put it out of use; ok if none. FindFailure also looks for the cause of a stop
   // from outside that no call has noticed yet.
   Status failure() const;

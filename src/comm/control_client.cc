@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <new>
 #include <thread>
 
 #include "base/log.h"
@@ -149,11 +150,16 @@ ControlClient::~ControlClient() {
   std::unique_lock lock(loop.mutex());
   listener_ = nullptr;
   if (channel_ != nullptr) {
-    Send(Leave{});
+    bool is_told = true;
+    try {
+      Send(Leave{});
+    } catch (const std::bad_alloc&) {
+      is_told = false;  // then the end of the connection says it
+    }
     // Until the star has closed the connection: closed from here it might be reset before the word
     // is heard. And where the star lives in this process it must have told the others that it may
     // end, before the process does.
-    if (!first_failure_ || server_place_ == options_.place) {
+    if (is_told && (!first_failure_ || server_place_ == options_.place)) {
       changed_.wait_for(lock, kFarewell, [this] { return channel_ == nullptr; });
     }
   }
