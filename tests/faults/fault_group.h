@@ -30,6 +30,8 @@ class FaultGroup {
   FaultGroup(const std::string& transport, const CallKind& kind, size_t count, uint64_t timeout_ms);
 
   FaultSwitch& faults() { return *faults_; }
+  const CallKind& kind() const { return kind_; }
+  size_t count() const { return count_; }
   // The next calls, on every rank. Inputs depend on rank and number of the call only.
   std::vector<CallsOfRank> Call(int calls);
 

@@ -13,6 +13,7 @@
 
 #include "base/format.h"
 #include "tests/faults/fault_group.h"
+#include "tests/faults/fault_recovery.h"
 
 namespace onebit::testing {
 namespace {
@@ -67,7 +68,11 @@ class Run {
     CheckErrors();
     CheckOutputs();
     CheckResiduals();
-    if (has_failed()) CheckRefusals();
+    report_.recovered = "not needed";
+    if (has_failed()) {
+      CheckRefusals();
+      Recover();
+    }
     return std::move(report_);
   }
 
@@ -161,6 +166,27 @@ class Run {
       if (!IsCauseNamed(calls.text)) Violation("the refusal names no cause", calls.text);
       const std::chrono::duration<double, std::milli> passed = calls.end - begin;
       if (passed.count() > kSoonMs) Violation("the refusal comes late", calls.text);
+    }
+  }
+
+  // All go on, but for a rank that is cut off.
+  void Recover() {
+    report_.recovered = "no";
+    group_.faults().Arm({});
+    std::vector<int> members;
+    for (int rank = 0; rank < kCaseRanks; ++rank) {
+      if (rank != kStruckRank || !CutsOff(case_.kind)) members.push_back(rank);
+    }
+    Recovery recovery(&group_, &reference_, members);
+    // The transport told the loss of the one, the application finds out about the other.
+    const bool is_told = case_.kind == Fault::Kind::kDisconnect;
+    const auto is_well = [&](const Violations& violations) {
+      for (const std::string& violation : violations) Violation("recovery", violation);
+      return violations.empty();
+    };
+    if (is_well(recovery.Shrink(is_told)) && is_well(recovery.Rebind()) &&
+        is_well(recovery.CheckState()) && is_well(recovery.CallAndCheck())) {
+      report_.recovered = members.size() == kCaseRanks ? "yes" : "yes, without the rank";
     }
   }
 

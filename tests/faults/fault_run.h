@@ -20,7 +20,7 @@ struct FaultReport {
   std::optional<double> detection_ms;
   std::string named;                    // by the errors: "sender", "an end"; "nobody" without one
   std::string residuals;                // "whole", "none" in dense calls
-  std::string recovered;                // "yes", "not needed"
+  std::string recovered;                // "yes", "yes, without the rank", "not needed"
   std::vector<std::string> violations;  // of what must hold; empty: all is well
 };
 
