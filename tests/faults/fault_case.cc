@@ -88,7 +88,7 @@ Expectation ExpectationOf(const FaultCase& one) {
     case Fault::Kind::kRefuse:
       return {.causes = {"failed to send to"}};
     case Fault::Kind::kPeerError:
-      return {.causes = {"its connection was cut", "failed to send to"}};
+      return {.causes = {"its connection was cut"}};
     case Fault::Kind::kKill:
     case Fault::Kind::kStop:
       return {.causes = {"is gone"}};  // of a process, which these are not

@@ -21,6 +21,7 @@ namespace {
 constexpr uint32_t kSeed = 7401;
 // One message per chunk, so that places are where they are said to be.
 constexpr uint64_t kSegmentElements = 4'000'000;
+constexpr uint64_t kRegroupTimeoutMs = 10'000;
 constexpr std::chrono::milliseconds kConnectTimeout{20'000};
 
 UniqueId NewId() {
@@ -72,6 +73,7 @@ void FaultGroup::Join(const std::string& transport, uint64_t timeout_ms) {
         options.locate = [&id] { return Result<UniqueId>(id); };
         options.transport = transport;
         options.comm.timeout_ms = timeout_ms;
+        options.comm.regroup_timeout_ms = kRegroupTimeoutMs;
         options.comm.segment_elements = kSegmentElements;
         options.comm.one_exchange_elements = kind_.is_one_exchange ? SIZE_MAX : 0;
         joined[static_cast<size_t>(rank)] = Comm::Join(options);

@@ -18,6 +18,7 @@ RANKS = 4
 CALLS = 5
 STRUCK_CALL = 1  # the second one
 COUNT = 20_000
+ALIGNMENT = 64  # of the default configuration
 LOSS_SECONDS = 0.5
 HEARTBEAT_SECONDS = 0.1
 # Until all survivors must know. The silence counts from the last sign of life; the rest is for busy
@@ -81,8 +82,8 @@ class Programs:
         os.environ["ONEBIT_PLUGIN_PATH"] = plugin_path
         self._references: dict[tuple[str, int], list[dict]] = {}
 
-    def start(self, mode: str, exchanges: int, fault: str) -> job.Job:
-        return job.Job([[self.rank, str(CALLS), str(COUNT), mode]] * RANKS,
+    def start(self, mode: str, exchanges: int, fault: str, victim: int = -1) -> job.Job:
+        return job.Job([[self.rank, str(CALLS), str(COUNT), mode, str(victim)]] * RANKS,
                        ONEBIT_TRANSPORT="faultyucx",
                        ONEBIT_FAULTYUCX_FAULT=fault,
                        ONEBIT_ONE_EXCHANGE_ELEMENTS=str(COUNT if exchanges == 1 else 0),
@@ -106,13 +107,14 @@ class Programs:
 
 def calls_of(rank: job.Rank) -> dict:
     """Hashes of residuals by epoch, and of outputs by call, of the calls that succeeded."""
-    residuals, outputs = {}, {}
+    workers, servers, outputs = {}, {}, {}
     for line in rank.lines:
-        match = re.fullmatch(r"call (\d+) (\d+) (\w+) (\w+)", line)
+        match = re.fullmatch(r"call (\d+) (\d+) (\w+) (\w+) (\w+)", line)
         if match:
-            residuals[int(match[2])] = match[3]
-            outputs[int(match[1])] = match[4]
-    return {"residuals": residuals, "outputs": outputs}
+            workers[int(match[2])] = match[3]
+            servers[int(match[2])] = match[4]
+            outputs[int(match[1])] = match[5]
+    return {"workers": workers, "servers": servers, "outputs": outputs}
 
 
 def wait_for_strike(victim: job.Rank, how: signal.Signals) -> float:
@@ -126,8 +128,8 @@ def wait_for_strike(victim: job.Rank, how: signal.Signals) -> float:
     raise AssertionError(f"the fault did not strike; it said {victim.lines}")
 
 
-def check_survivors(case: Case, running: job.Job, since: float, reference: list[dict]) -> float:
-    """Until the last of them knew."""
+def check_errors(case: Case, running: job.Job, since: float, reference: list[dict]) -> tuple:
+    """Until the last survivor knew, and the highest epoch."""
     slowest, epochs = 0.0, []
     for number, rank in enumerate(running.ranks):
         if number == case.victim:
@@ -138,19 +140,52 @@ def check_survivors(case: Case, running: job.Job, since: float, reference: list[
         assert f"rank {case.victim} is gone" in text, what
         assert when - since < LIMIT_SECONDS, f"{what}: after {when - since:.2f} s"
         slowest = max(slowest, when - since)
-        calls = calls_of(rank)
-        for call, output in calls["outputs"].items():
-            assert output == reference[number]["outputs"][call], f"{what}: output of call {call}"
-        match = re.fullmatch(r"state (\d+) (\w+)", rank.wait_for("state", 5))
+        calls = sum(line.startswith("call") and " 10" not in line[:9] for line in rank.lines)
+        outputs = calls_of(rank)["outputs"]
+        for call in range(1, calls + 1):
+            assert outputs[call] == reference[number]["outputs"][call], f"{what}: call {call}"
+        match = re.fullmatch(r"state (\d+) (\w+) (\w+)", rank.wait_for("state", 5))
         epoch = int(match[1])
-        assert epoch == len(calls["outputs"]), f"{what}: epoch {epoch}, {rank.lines}"
-        assert case.mode == "dense" or match[2] == reference[number]["residuals"][epoch], \
+        assert epoch == calls, f"{what}: epoch {epoch}, {rank.lines}"
+        assert case.mode == "dense" or (match[2], match[3]) == (
+            reference[number]["workers"][epoch], reference[number]["servers"][epoch]), \
             f"{what}: residuals are of no generation"
         epochs.append(epoch)
-        assert rank.process.wait(5) == 0, what
     assert max(epochs) - min(epochs) <= 1, f"{case}: epochs {epochs}"
     assert STRUCK_CALL <= min(epochs) and max(epochs) <= STRUCK_CALL + 1, f"{case}: epochs {epochs}"
-    return slowest
+    return slowest, max(epochs)
+
+
+def lost_elements(case: Case) -> int:
+    """What the victim served: its chunk, if the server residuals are not the same on all ranks."""
+    if case.mode != "ef" or case.exchanges == 1:
+        return 0
+    chunk = -(-COUNT // (RANKS * ALIGNMENT)) * ALIGNMENT
+    return min(chunk, COUNT - case.victim * chunk)
+
+
+def check_recovery(case: Case, running: job.Job, epoch: int, reference: list[dict]):
+    """The survivors are a group of their own and lack nothing but what has died."""
+    outputs = []
+    for number, rank in enumerate(running.ranks):
+        if number == case.victim:
+            continue
+        what = f"{case}, rank {number}"
+        end = rank.wait_for("done", 20)
+        assert end == "done 0 ok", f"{what}: recovery: {end}"
+        match = re.fullmatch(r"recovered (\d+) (\d+) (\d+) (\d+) (\w+) \w+",
+                             rank.wait_for("recovered", 5))
+        new_rank = number - (number > case.victim)
+        assert (int(match[1]), int(match[2])) == (new_rank, RANKS - 1), f"{what}: {match[0]}"
+        calls = calls_of(rank)
+        if case.mode != "dense":
+            assert int(match[3]) == lost_elements(case), f"{what}: {match[0]}"
+            assert int(match[4]) == epoch, f"{what}: {match[0]}"
+            assert match[5] == reference[number]["workers"][epoch], f"{what}: worker residual"
+            assert epoch + 3 in calls["workers"], f"{what}: {rank.lines}"
+        outputs.append([calls["outputs"][call] for call in (101, 102, 103)])
+        assert rank.process.wait(10) == 0, what
+    assert all(one == outputs[0] for one in outputs), f"{case}: outputs differ: {outputs}"
 
 
 def check(programs: Programs, case: Case) -> float:
@@ -158,10 +193,11 @@ def check(programs: Programs, case: Case) -> float:
     reference = programs.reference(case.mode, case.exchanges)
     kind = "kill" if case.how == signal.SIGKILL else "stop"
     fault = f"{kind} rank={case.victim} {case.phase.words()}"
-    with programs.start(case.mode, case.exchanges, fault) as running:
+    with programs.start(case.mode, case.exchanges, fault, case.victim) as running:
         victim = running.ranks[case.victim]
         since = wait_for_strike(victim, case.how)
-        seconds = check_survivors(case, running, since, reference)
+        seconds, epoch = check_errors(case, running, since, reference)
+        check_recovery(case, running, epoch, reference)
         if case.how == signal.SIGSTOP:
             # It goes on, and finds that it was given up.
             running.hurt(case.victim, signal.SIGCONT)

@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank that is a process and may be hit by a fault: fault_rank CALLS COUNT dense|sign|ef
+// A rank that is a process and may be hit by a fault: fault_rank CALLS COUNT dense|sign|ef LEAVER
 //
 // Joins by its launch variables, says "ready" and makes the calls until one fails. After each that
-// succeeds it says "call NUMBER EPOCH RESIDUALS OUTPUT", the last two being hashes. In the end it
-// says "state EPOCH RESIDUALS" and "ended RESULT SECONDS TEXT", SECONDS being the monotonic clock
-// when the last call returned.
+// succeeds it says "call NUMBER EPOCH WORKER SERVER OUTPUT", the last three being hashes. After an
+// error it says "state EPOCH WORKER SERVER" and "ended RESULT SECONDS TEXT", SECONDS being the
+// monotonic clock when the last call returned. Then, but for rank LEAVER, it shrinks the
+// communicator, rebinds the compressor, says "recovered RANK RANKS LOST EPOCH WORKER SERVER", LOST
+// being the lost elements, and makes three more calls, which are numbered from 101.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +27,8 @@ namespace {
 using onebit::Format;
 
 constexpr uint32_t kSeed = 9137;
+constexpr int kCallsAfter = 3;
+constexpr int kFirstCallAfter = 100;
 
 void Say(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
@@ -51,6 +55,8 @@ class Rank {
     if (made != onebitSuccess) Say("no compressor: " + onebit::Explain(made));
   }
 
+  int number() const { return rank_; }
+
   onebitResult_t Call() {
     std::mt19937 random(kSeed + static_cast<uint32_t>(100 * calls_ + rank_));
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -65,17 +71,45 @@ class Rank {
     return result;
   }
 
-  // Epoch and hash of the residuals; dense calls have neither, so they count themselves.
+  // Epoch and hashes of the residuals; dense calls have neither, so they count themselves.
   std::string State() const {
-    if (compressor_ == nullptr) return Format("{} 0", calls_);
-    onebitCompressorStats_t stats = {.size = sizeof(stats)};
-    onebitCompressorGetStats(compressor_.get(), &stats);
+    if (compressor_ == nullptr) return Format("{} 0 0", calls_ % kFirstCallAfter);
     const auto residuals = onebit::testing::ResidualsOf(compressor_.get());
-    return Format("{} {:016x}", stats.epoch, HashOf(residuals.server, HashOf(residuals.worker)));
+    return Format("{} {:016x} {:016x}", StatsOf().epoch, HashOf(residuals.worker),
+                  HashOf(residuals.server));
+  }
+
+  // Goes on with the ranks that are left; `successor` receives their communicator.
+  onebitResult_t Recover(onebit::UniqueComm* successor) {
+    onebitComm_t newcomm = nullptr;
+    onebitResult_t result =
+        onebitCommShrink(comm_, nullptr, 0, &newcomm, nullptr, ONEBIT_SHRINK_DEFAULT);
+    successor->reset(newcomm);
+    int source = 0;
+    if (result == onebitSuccess && compressor_ != nullptr) {
+      result = onebitCompressorRebind(compressor_.get(), newcomm, &source);
+    }
+    if (result != onebitSuccess) return result;
+    comm_ = newcomm;
+    int rank = 0;
+    int ranks = 0;
+    onebitCommUserRank(comm_, &rank);
+    onebitCommCount(comm_, &ranks);
+    const uint64_t lost = compressor_ == nullptr ? 0 : StatsOf().lost_elements;
+    Say(Format("recovered {} {} {} {}", rank, ranks, lost, State()));
+    calls_ = kFirstCallAfter;
+    for (int i = 0; i < kCallsAfter && result == onebitSuccess; ++i) result = Call();
+    return result;
   }
 
  private:
-  const onebitComm_t comm_;
+  onebitCompressorStats_t StatsOf() const {
+    onebitCompressorStats_t stats = {.size = sizeof(stats)};
+    onebitCompressorGetStats(compressor_.get(), &stats);
+    return stats;
+  }
+
+  onebitComm_t comm_;
   const size_t count_;
   int rank_ = 0;
   int calls_ = 0;
@@ -85,8 +119,8 @@ class Rank {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: fault_rank CALLS COUNT dense|sign|ef\n");
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: fault_rank CALLS COUNT dense|sign|ef LEAVER\n");
     return 2;
   }
   onebitComm_t comm = nullptr;
@@ -95,6 +129,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   const onebit::UniqueComm owner(comm);
+  onebit::UniqueComm successor;
   Rank rank(comm, static_cast<size_t>(std::atol(argv[2])), argv[3]);
   Say("ready");
   onebitResult_t result = onebitSuccess;
@@ -105,5 +140,9 @@ int main(int argc, char** argv) {
   const std::string text = result == onebitSuccess ? "ok" : onebitGetLastError(comm);
   Say("state " + rank.State());
   Say(Format("ended {} {:.3f} {}", static_cast<int>(result), now.count(), text));
+  if (result == onebitSuccess || rank.number() == std::atoi(argv[4])) return 0;
+  result = rank.Recover(&successor);
+  Say(Format("done {} {}", static_cast<int>(result),
+             result == onebitSuccess ? "ok" : onebitGetLastError(nullptr)));
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 namespace onebit::testing {
 namespace {
@@ -25,6 +26,7 @@ onebitResult_t FaultyEndpoint::Send(int peer, const void* header, size_t header_
     return onebitSuccess;
   }
   if (peer == faults_.silent_rank() && faults_.fault().kind == Fault::Kind::kPeerError) {
+    TellLoss();
     return onebitPeerLost;
   }
   Message message{{}, header_bytes, payload, payload_bytes};
@@ -169,7 +171,11 @@ onebitResult_t FaultyEndpoint::Cancel(onebitTransportRequest request) {
 
 onebitResult_t FaultyEndpoint::Progress() {
   if (held_ && held_->is_overtaken) static_cast<void>(ReleaseHeld());
-  TellLoss();
+  const int lost = faults_.silent_rank();
+  if (lost >= 0 && lost != info_.rank && faults_.fault().kind == Fault::Kind::kPeerError &&
+      posted_[static_cast<size_t>(lost)] != nullptr) {
+    TellLoss();
+  }
   return functions_.progress(inner);
 }
 
@@ -179,14 +185,9 @@ onebitResult_t FaultyEndpoint::Wait(uint64_t timeout_ms) {
 }
 
 void FaultyEndpoint::TellLoss() {
-  const int lost = faults_.silent_rank();
-  if (lost < 0 || lost == info_.rank || has_told_loss_ ||
-      faults_.fault().kind != Fault::Kind::kPeerError ||
-      posted_[static_cast<size_t>(lost)] == nullptr) {
-    return;
-  }
-  has_told_loss_ = true;
-  info_.peerError(info_.peerErrorArgument, lost, onebitPeerLost, "its connection was cut");
+  if (std::exchange(has_told_loss_, true)) return;
+  info_.peerError(info_.peerErrorArgument, faults_.silent_rank(), onebitPeerLost,
+                  "its connection was cut");
 }
 
 }  // namespace onebit::testing

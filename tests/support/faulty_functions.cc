@@ -3,6 +3,7 @@
 #include "tests/support/faulty_functions.h"
 
 #include <memory>
+#include <utility>
 
 #include "tests/support/faulty_endpoint.h"
 
@@ -19,7 +20,9 @@ onebitResult_t Finalize(void* context) {
 
 onebitResult_t Open(void* context, const onebitTransportCommInfo* info, void** comm) {
   FaultyContext& owner = AsContext(context);
-  auto endpoint = std::make_unique<FaultyEndpoint>(&owner.faults, owner.inner, *info);
+  const bool is_spared = owner.is_for_first_comm && std::exchange(owner.has_opened, true);
+  auto endpoint = std::make_unique<FaultyEndpoint>(is_spared ? &owner.no_faults : &owner.faults,
+                                                   owner.inner, *info);
   const onebitResult_t result = owner.inner->open(owner.inner_context, info, &endpoint->inner);
   if (result == onebitSuccess) *comm = endpoint.release();
   return result;

@@ -12,6 +12,10 @@ namespace onebit::testing {
 // look inside.
 struct FaultyContext {
   FaultSwitch faults;
+  // Of one process with several communicators, one after the other: the fault strikes the first.
+  bool is_for_first_comm = false;
+  FaultSwitch no_faults;  // of the others
+  bool has_opened = false;
   const onebitTransport* inner;
   void* inner_context = nullptr;
 };

@@ -28,8 +28,11 @@ onebitResult_t Init(const onebitTransportHost* host, void** context) {
   const auto fault = ParseFault(text == nullptr ? kSetting.defaultValue : text);
   if (!fault) return onebitInvalidUsage;
   const onebitResult_t result = StartFaulty(Inner(), host, context);
-  if (result == onebitSuccess) static_cast<FaultyContext*>(*context)->faults.Arm(*fault);
-  return result;
+  if (result != onebitSuccess) return result;
+  auto* faulty = static_cast<FaultyContext*>(*context);
+  faulty->faults.Arm(*fault);
+  faulty->is_for_first_comm = fault->kind != Fault::Kind::kNone;
+  return onebitSuccess;
 }
 
 // Settings of the transport inside are declared by that transport.
