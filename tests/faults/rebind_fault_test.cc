@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A fault while survivors rebind: it fails with an error, nothing is lost, and the next shrink and
+// rebind work.
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/faults/fault_recovery.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr uint64_t kTimeoutMs = 400;
+constexpr uint64_t kMostMessages = 200;
+constexpr CallKind kTwoExchanges{.name = "ef", .mode = onebitModeEf};
+constexpr CallKind kOneExchange{
+    .name = "ef, one exchange", .mode = onebitModeEf, .is_one_exchange = true};
+
+struct Parameter {
+  std::string name;
+  std::string transport;
+  CallKind call;
+  Fault::Kind fault;
+};
+
+class RebindFaultTest : public ::testing::TestWithParam<Parameter> {
+ protected:
+  // A group of which rank 2 is not to remain: a rebind with the same ranks would have little to
+  // send. Ends with all three having made one call and the first two a communicator of their own.
+  void Start() {
+    const Parameter& parameter = GetParam();
+    group_.emplace(parameter.transport, parameter.call,
+                   CountOf(parameter.call, MessageSize::kEager), kTimeoutMs);
+    for (const CallsOfRank& calls : group_->Call(1)) ASSERT_EQ(calls.result, onebitSuccess);
+    recovery_.emplace(&*group_, &ReferenceOf(parameter.call, MessageSize::kEager),
+                      std::vector<int>{0, 1});
+    ExpectNone(recovery_->Shrink(true));
+  }
+
+  static void ExpectNone(const Violations& violations) {
+    for (const std::string& violation : violations) ADD_FAILURE() << violation;
+  }
+
+  std::optional<FaultGroup> group_;
+  std::optional<Recovery> recovery_;
+};
+
+TEST_P(RebindFaultTest, FailsAndIsRepeatedWithoutLoss) {
+  uint64_t message = 0;
+  for (; message < kMostMessages; ++message) {
+    SCOPED_TRACE(::testing::Message() << "message " << message << " of the rebind");
+    Start();
+    group_->faults().Arm({.kind = GetParam().fault, .rank = 1, .message = message, .bit = 200});
+    const Violations failures = recovery_->Rebind();
+    const bool has_struck = group_->faults().has_struck();
+    group_->faults().Arm({});
+    if (!has_struck) {
+      ExpectNone(failures);
+      break;
+    }
+    EXPECT_FALSE(failures.empty());
+    ExpectNone(recovery_->Shrink(true));
+    ExpectNone(recovery_->Rebind());
+    ExpectNone(recovery_->CheckState());
+    ExpectNone(recovery_->CallAndCheck());
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(message, 0u);
+  EXPECT_LT(message, kMostMessages);
+}
+
+std::vector<Parameter> Parameters() {
+  std::vector<Parameter> parameters;
+  const auto add = [&](const char* name, const char* transport, const CallKind& call) {
+    parameters.push_back(
+        {std::string(name) + "Corrupt", transport, call, Fault::Kind::kFlipHeader});
+    parameters.push_back({std::string(name) + "Lost", transport, call, Fault::Kind::kDrop});
+    parameters.push_back({std::string(name) + "Refused", transport, call, Fault::Kind::kRefuse});
+  };
+  add("LocalTwoExchanges", "local", kTwoExchanges);
+  add("LocalOneExchange", "local", kOneExchange);
+#if defined(FAULTS_HAVE_UCX)
+  add("UcxTwoExchanges", "ucx", kTwoExchanges);
+#endif
+  return parameters;
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, RebindFaultTest, ::testing::ValuesIn(Parameters()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace onebit::testing
+
+int main(int argc, char** argv) {
+  setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
+  setenv("ONEBIT_DEBUG", "NONE", 0);  // the errors are looked at, not the log
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
