@@ -72,7 +72,9 @@ Expectation ExpectationOf(const FaultCase& one) {
       return {.causes = {"twice or unasked", "call number"}};
     case Fault::Kind::kDrop:
       // The last message to a rank: the next call's comes first.
-      return {.causes = {"no progress for", "call number"}, .timeout_ms = kShortTimeoutMs};
+      return {.causes = {"no progress for", "call number"},
+              .is_sender_named = false,
+              .timeout_ms = kShortTimeoutMs};
     case Fault::Kind::kDisconnect:
       return {.causes = {"no progress for"}, .timeout_ms = kShortTimeoutMs};
     case Fault::Kind::kFlipHeader:

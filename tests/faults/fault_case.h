@@ -67,6 +67,8 @@ struct FaultCase {
 struct Expectation {
   // What every error says of the cause, in one of these ways; empty: there is no error.
   std::vector<std::string_view> causes;
+  // Whether every error names the struck rank; else it may be the receiver of its message.
+  bool is_sender_named = true;
   bool may_be_harmless = false;  // then every call may succeed, too
   bool is_unseen = false;        // the damage gets into the output
   uint64_t timeout_ms = 20'000;  // of a collective without progress

@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
     line += Member("call", one.call.name);
     line += Member("size", std::string(NameOf(one.size)));
     line += Member("place", one.place.name);
+    line += Member("outcome", report.outcome);
     line += Member("named", report.named);
     line += Member("residuals", report.residuals);
     line += Member("recovered", report.recovered);

@@ -101,14 +101,14 @@ class Run {
     const FaultSwitch& faults = group_.faults();
     const std::string sender = Format("rank {}", kStruckRank);
     const std::string receiver = Format("rank {}", faults.struck_peer());
-    report_.named = "sender";
+    report_.named = expectation_.is_sender_named ? "the rank" : "an end of the message";
     double slowest_ms = 0;
     for (const CallsOfRank& calls : calls_) {
       if (calls.result == onebitSuccess) continue;
       if (!IsCauseNamed(calls.text)) Violation("the cause is not named", calls.text);
-      if (!Contains(calls.text, sender)) report_.named = "an end";
-      if (!Contains(calls.text, sender) && !Contains(calls.text, receiver)) {
-        Violation("no end of the message is named", calls.text);
+      if (!Contains(calls.text, sender) &&
+          (expectation_.is_sender_named || !Contains(calls.text, receiver))) {
+        Violation("who it was is not named", calls.text);
       }
       const std::chrono::duration<double, std::milli> passed = calls.end - faults.struck_at();
       slowest_ms = std::max(slowest_ms, passed.count());
@@ -127,6 +127,7 @@ class Run {
         is_damaged |= !HasSameBytes(calls.outputs[i], reference_.outputs[kCallsBefore + i]);
       }
     }
+    report_.outcome = is_damaged ? "wrong output" : has_failed() ? "error" : "success";
     if (is_damaged != expectation_.is_unseen) {
       Violation(is_damaged ? "a call succeeded with a wrong output" : "no output shows the damage",
                 "");

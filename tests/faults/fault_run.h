@@ -18,9 +18,10 @@ inline constexpr int kCaseCalls = kCallsBefore + 2;
 struct FaultReport {
   // From the fault to the error of the rank that heard of it last; none if there was no error.
   std::optional<double> detection_ms;
-  std::string named;                    // by the errors: "sender", "an end"; "nobody" without one
-  std::string residuals;                // "whole", "none" in dense calls
-  std::string recovered;                // "yes", "yes, without the rank", "not needed"
+  std::string outcome;  // "error", "success", "wrong output"
+  std::string named;    // by the errors: "the rank", "an end of the message"; "nobody" without one
+  std::string residuals;  // "whole"; "none" in dense calls
+  std::string recovered;  // "yes", "yes, without the rank", "not needed"; "no" with a violation
   std::vector<std::string> violations;  // of what must hold; empty: all is well
 };
 
