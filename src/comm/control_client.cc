@@ -270,6 +270,19 @@ Clock::time_point ControlClient::OnTimer(Clock::time_point now) {
                   : std::min(next_heartbeat_, last_heard_ + options_.loss_timeout);
 }
 
+void ControlClient::OnOutOfMemory() {
+  if (channel_ != nullptr) {
+    ControlLoop::Get().Unwatch(channel_->socket().get());
+    channel_.reset();
+  }
+  if (!first_failure_ && !may_end_) {
+    first_failure_.emplace(Failure{
+        .rank = options_.rank, .is_loss = false, .cause = {Code::kOutOfMemory, "out of memory"}});
+    if (listener_ != nullptr) listener_->OnRemoteFailure();
+  }
+  changed_.notify_all();
+}
+
 Status ControlClient::OnMessage(StarMessage message) {
   if (auto* joined = std::get_if<Joined>(&message)) {
     comm_id_ = joined->comm_id;

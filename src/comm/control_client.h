@@ -78,6 +78,7 @@ class ControlClient final : public Control, private LoopItem {
   void OnEvent(int fd, uint32_t events) override;
   std::chrono::steady_clock::time_point OnTimer(std::chrono::steady_clock::time_point now) override;
   void OnStall(std::chrono::steady_clock::time_point now) override { last_heard_ = now; }
+  void OnOutOfMemory() override;
   bool is_over() const override { return false; }
   void Retire() override {}
   Status OnMessage(StarMessage message);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -126,10 +127,7 @@ void ControlLoop::Run() {
   while (true) {
     RetireItems();
     if (items_.empty()) break;
-    Clock::time_point next = Clock::time_point::max();
-    const Clock::time_point now = Clock::now();
-    for (size_t i = 0; i < items_.size(); ++i) next = std::min(next, items_[i]->OnTimer(now));
-
+    const Clock::time_point next = RunTimers();
     const int timeout_ms = TimeoutUntil(next);
     lock.unlock();
     epoll_event events[64];
@@ -145,6 +143,22 @@ void ControlLoop::Run() {
   is_running_ = false;
 }
 
+// Returns when the next one is due.
+Clock::time_point ControlLoop::RunTimers() {
+  Clock::time_point next = Clock::time_point::max();
+  const Clock::time_point now = Clock::now();
+  for (size_t i = 0; i < items_.size(); ++i) {
+    LoopItem* item = items_[i];
+    try {
+      next = std::min(next, item->OnTimer(now));
+    } catch (const std::bad_alloc&) {
+      item->OnOutOfMemory();
+      next = now;
+    }
+  }
+  return next;
+}
+
 void ControlLoop::Dispatch(uint64_t token, uint32_t events) {
   const int fd = static_cast<int>(token & 0xffff'ffff);
   if (fd == wake_.get()) {
@@ -154,7 +168,12 @@ void ControlLoop::Dispatch(uint64_t token, uint32_t events) {
   }
   const auto found = watched_.find(fd);
   if (found == watched_.end() || found->second.generation != token >> 32) return;
-  found->second.item->OnEvent(fd, events);
+  LoopItem* item = found->second.item;
+  try {
+    item->OnEvent(fd, events);
+  } catch (const std::bad_alloc&) {
+    item->OnOutOfMemory();
+  }
 }
 
 void ControlLoop::RetireItems() {

@@ -25,6 +25,9 @@ class LoopItem {
       std::chrono::steady_clock::time_point now) = 0;
   // The process was stopped for a while: time passed without a chance to listen.
   virtual void OnStall(std::chrono::steady_clock::time_point now) = 0;
+  // One of the above found no memory. The item ends what it serves, for which it needs none: others
+  // see the end of its connections.
+  virtual void OnOutOfMemory() = 0;
   // Whether the item is done. Then the thread forgets it and calls Retire, with which it may end.
   virtual bool is_over() const = 0;
   virtual void Retire() = 0;
@@ -57,6 +60,7 @@ class ControlLoop {
   ControlLoop() = default;
   Status Start();
   void Run();
+  std::chrono::steady_clock::time_point RunTimers();
   void Dispatch(uint64_t token, uint32_t events);
   void RetireItems();
 

@@ -92,6 +92,14 @@ Clock::time_point ControlServer::OnTimer(Clock::time_point now) {
   return next;
 }
 
+void ControlServer::OnOutOfMemory() {
+  for (const auto& [fd, link] : link_of_fd_) ControlLoop::Get().Unwatch(fd);
+  link_of_fd_.clear();
+  links_.clear();
+  newcomers_.clear();
+  is_retired_ = true;
+}
+
 std::vector<ControlServer*>& ControlServer::Live() {
   static auto* live = new std::vector<ControlServer*>;  // never destroyed, like the loop
   return *live;

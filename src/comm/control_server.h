@@ -65,6 +65,7 @@ class ControlServer final : private LoopItem, private StarLinks {
   void OnEvent(int fd, uint32_t events) override;
   Clock::time_point OnTimer(Clock::time_point now) override;
   void OnStall(Clock::time_point now) override { star_.OnStall(now); }
+  void OnOutOfMemory() override;
   bool is_over() const override;
   void Retire() override;
   void Send(uint64_t link, const StarMessage& message) override;
