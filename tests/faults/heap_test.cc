@@ -24,6 +24,8 @@ using ::testing::HasSubstr;
 constexpr double kSoonSeconds = 5;
 constexpr int kRank = kStruckRank;  // the one that has no memory
 constexpr uint64_t kMostAllocations = 5000;
+// Of tests where many an allocation costs a time-out.
+constexpr uint64_t kStride = 17;
 constexpr CallKind kEf{.name = "ef", .mode = onebitModeEf};
 
 struct Failing {
@@ -180,7 +182,38 @@ TEST_P(HeapOfARankTest, JoinFailsOnAllRanksAndWorksNext) {
         }
         return outcomes.failing.has_struck;
       },
-      5);
+      kStride);
+  JoinGroup(kCaseRanks, config);
+}
+
+// The thread of the control channel, which here serves all ranks and rank 0's server.
+TEST_P(HeapOfARankTest, ControlThreadWithoutMemoryEndsTheGroup) {
+  onebitConfig_t config = LocalConfig();
+  const std::string transport = GetParam().transport;
+  config.transport = transport.c_str();
+  config.connectTimeoutMs = 600;
+  ForEachAllocation(
+      [&](uint64_t before) {
+        std::vector<JoinCall> calls;
+        for (int rank = 0; rank < kCaseRanks; ++rank) {
+          calls.push_back({.rank = rank, .nranks = kCaseRanks, .config = config});
+        }
+        const onebitUniqueId id = NewUniqueId();
+        const FailingAllocationsOf failing("onebit-control", before, shortage());
+        std::vector<UniqueComm> made;
+        for (Joined& joined : JoinRanks(id, calls)) {
+          EXPECT_LT(joined.outcome.seconds, kSoonSeconds) << before;
+          made.push_back(std::move(joined.comm));
+        }
+        for (const Outcome& outcome :
+             CallAll(made, [](onebitComm_t comm) { return onebitBarrier(comm, nullptr); })) {
+          EXPECT_LT(outcome.seconds, kSoonSeconds) << before << ": " << outcome.text;
+        }
+        made.clear();
+        return failing.has_struck();
+      },
+      kStride);
+  config.connectTimeoutMs = 20'000;
   JoinGroup(kCaseRanks, config);
 }
 

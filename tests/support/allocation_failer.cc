@@ -3,8 +3,11 @@
 // Replaces operator new and, on glibc without sanitizers, aligned_alloc and calloc.
 #include "tests/support/allocation_failer.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "tests/support/sanitizers.h"
@@ -24,7 +27,28 @@ struct Plan {
 constinit thread_local Plan plan;
 constinit std::atomic<int64_t> live = 0;
 
+// Of threads by name. Set while `is_armed` of it is false.
+struct NamedPlan {
+  std::atomic<bool> is_armed = false;
+  std::atomic<bool> has_struck = false;
+  std::atomic<int64_t> before = 0;
+  bool is_lasting = false;
+  const char* name = "";
+};
+constinit NamedPlan named;
+
+bool IsNamed() {
+  char name[16] = "";
+  return pthread_getname_np(pthread_self(), name, sizeof name) == 0 &&
+         std::strcmp(name, named.name) == 0;
+}
+
 bool IsToFail() {
+  if (named.is_armed && IsNamed()) {
+    const int64_t before = named.before--;
+    if (before == 0) named.has_struck = true;
+    return before == 0 || (before < 0 && named.is_lasting);
+  }
   if (!plan.is_armed) return false;
   if (plan.has_struck) return plan.is_lasting;
   if (plan.before-- != 0) return false;
@@ -73,6 +97,19 @@ FailingAllocations::~FailingAllocations() { plan.is_armed = false; }
 
 bool FailingAllocations::has_struck() const { return plan.has_struck; }
 
+FailingAllocationsOf::FailingAllocationsOf(const char* thread_name, uint64_t before,
+                                           Shortage shortage) {
+  named.name = thread_name;
+  named.before = static_cast<int64_t>(before);
+  named.is_lasting = shortage == Shortage::kFromThenOn;
+  named.has_struck = false;
+  named.is_armed = true;
+}
+
+FailingAllocationsOf::~FailingAllocationsOf() { named.is_armed = false; }
+
+bool FailingAllocationsOf::has_struck() const { return named.has_struck; }
+
 int64_t LiveAllocations() { return live; }
 
 }  // namespace onebit::testing
@@ -95,7 +132,8 @@ extern "C" {
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   return IsToFail() ? nullptr : __libc_memalign(alignment, bytes);
 }
-// Small ones are glibc's own, which ends the process without them: destructors of thread_local data.
+// Small ones are glibc's own, which ends the process without them: destructors of thread_local
+// data.
 void* calloc(std::size_t count, std::size_t bytes) {
   return count * bytes >= kLeastOwn && IsToFail() ? nullptr : __libc_calloc(count, bytes);
 }

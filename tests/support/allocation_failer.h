@@ -23,6 +23,17 @@ class FailingAllocations {
   bool has_struck() const;
 };
 
+// The same for all threads of the process that have this name. One at a time.
+class FailingAllocationsOf {
+ public:
+  FailingAllocationsOf(const char* thread_name, uint64_t before, Shortage shortage);
+  ~FailingAllocationsOf();
+  FailingAllocationsOf(const FailingAllocationsOf&) = delete;
+  FailingAllocationsOf& operator=(const FailingAllocationsOf&) = delete;
+
+  bool has_struck() const;
+};
+
 // What operator new has given and operator delete has not got back, in all threads.
 int64_t LiveAllocations();
 
