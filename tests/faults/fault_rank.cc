@@ -3,11 +3,12 @@
 // A rank that is a process and may be hit by a fault: fault_rank CALLS COUNT dense|sign|ef LEAVER
 //
 // Joins by its launch variables, says "ready" and makes the calls until one fails. After each that
-// succeeds it says "call NUMBER EPOCH WORKER SERVER OUTPUT", the last three being hashes. After an
-// error it says "state EPOCH WORKER SERVER" and "ended RESULT SECONDS TEXT", SECONDS being the
-// monotonic clock when the last call returned. Then, but for rank LEAVER, it shrinks the
-// communicator, rebinds the compressor, says "recovered RANK RANKS LOST EPOCH WORKER SERVER", LOST
-// being the lost elements, and makes three more calls, which are numbered from 101.
+// succeeds, and before the first as number 0, it says "call NUMBER EPOCH WORKER SERVER OUTPUT", the
+// last three being hashes. After an error it says "state EPOCH WORKER SERVER" and "ended RESULT
+// SECONDS TEXT", SECONDS being the monotonic clock when the last call returned. Then, but for rank
+// LEAVER, it shrinks the communicator, rebinds the compressor, says "recovered RANK RANKS LOST
+// EPOCH WORKER SERVER", LOST being the lost elements, and makes three more calls, which are
+// numbered from 101.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -55,6 +56,9 @@ class Rank {
     if (made != onebitSuccess) Say("no compressor: " + onebit::Explain(made));
   }
 
+  // Before the first call.
+  void SayStart() const { Say(Format("call 0 {} 0", State())); }
+
   int number() const { return rank_; }
 
   onebitResult_t Call() {
@@ -79,18 +83,14 @@ class Rank {
                   HashOf(residuals.server));
   }
 
-  // Goes on with the ranks that are left; `successor` receives their communicator.
-  onebitResult_t Recover(onebit::UniqueComm* successor) {
-    onebitComm_t newcomm = nullptr;
-    onebitResult_t result =
-        onebitCommShrink(comm_, nullptr, 0, &newcomm, nullptr, ONEBIT_SHRINK_DEFAULT);
-    successor->reset(newcomm);
-    int source = 0;
-    if (result == onebitSuccess && compressor_ != nullptr) {
-      result = onebitCompressorRebind(compressor_.get(), newcomm, &source);
+  // Goes on with the ranks that are left, also if one is lost meanwhile.
+  onebitResult_t Recover() {
+    onebitResult_t result = Regroup();
+    if (result != onebitSuccess && !successors_.empty()) {
+      Say(Format("again after {}: {}", static_cast<int>(result), onebitGetLastError(nullptr)));
+      result = Regroup();
     }
     if (result != onebitSuccess) return result;
-    comm_ = newcomm;
     int rank = 0;
     int ranks = 0;
     onebitCommUserRank(comm_, &rank);
@@ -103,6 +103,19 @@ class Rank {
   }
 
  private:
+  // A communicator of those that are left, and the compressor taken there.
+  onebitResult_t Regroup() {
+    onebitComm_t newcomm = nullptr;
+    const onebitResult_t result =
+        onebitCommShrink(comm_, nullptr, 0, &newcomm, nullptr, ONEBIT_SHRINK_DEFAULT);
+    if (result != onebitSuccess) return result;
+    successors_.emplace_back(newcomm);
+    comm_ = newcomm;
+    int source = 0;
+    return compressor_ == nullptr ? onebitSuccess
+                                  : onebitCompressorRebind(compressor_.get(), newcomm, &source);
+  }
+
   onebitCompressorStats_t StatsOf() const {
     onebitCompressorStats_t stats = {.size = sizeof(stats)};
     onebitCompressorGetStats(compressor_.get(), &stats);
@@ -113,7 +126,8 @@ class Rank {
   const size_t count_;
   int rank_ = 0;
   int calls_ = 0;
-  onebit::UniqueCompressor compressor_;
+  onebit::UniqueCompressor compressor_;  // may outlive its communicators
+  std::vector<onebit::UniqueComm> successors_;
 };
 
 }  // namespace
@@ -129,9 +143,9 @@ int main(int argc, char** argv) {
     return 1;
   }
   const onebit::UniqueComm owner(comm);
-  onebit::UniqueComm successor;
   Rank rank(comm, static_cast<size_t>(std::atol(argv[2])), argv[3]);
   Say("ready");
+  rank.SayStart();
   onebitResult_t result = onebitSuccess;
   for (int call = 0; call < std::atoi(argv[1]) && result == onebitSuccess; ++call) {
     result = rank.Call();
@@ -141,7 +155,7 @@ int main(int argc, char** argv) {
   Say("state " + rank.State());
   Say(Format("ended {} {:.3f} {}", static_cast<int>(result), now.count(), text));
   if (result == onebitSuccess || rank.number() == std::atoi(argv[4])) return 0;
-  result = rank.Recover(&successor);
+  result = rank.Recover();
   Say(Format("done {} {}", static_cast<int>(result),
              result == onebitSuccess ? "ok" : onebitGetLastError(nullptr)));
   return 0;

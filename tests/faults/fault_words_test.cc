@@ -16,11 +16,12 @@ TEST(FaultWordsTest, SayEveryMember) {
   EXPECT_EQ(kill->exchange, 1);
   EXPECT_EQ(kill->message, 5u);
   EXPECT_TRUE(kill->is_after);
-  const auto delay = ParseFault("delay delay_ms=30 bit=7");
+  const auto delay = ParseFault("delay delay_ms=30 bit=7 comm=1");
   ASSERT_TRUE(delay.has_value());
   EXPECT_EQ(delay->kind, Fault::Kind::kDelay);
   EXPECT_EQ(delay->delay_ms, 30u);
   EXPECT_EQ(delay->bit, 7u);
+  EXPECT_EQ(delay->comm, 1);
 }
 
 TEST(FaultWordsTest, RefuseWhatIsNoFault) {

@@ -3,7 +3,7 @@
 """Kills and stops one of 4 processes at a chosen message: kill_test.py FAULT_RANK PLUGIN_PATH [all]
 
 Survivors must name the victim in time and hold whole residuals. Without "all" every phase has its
-turn once for each signal.
+turn once for each signal. Then another one dies while the survivors rebind.
 """
 
 import sys
@@ -23,6 +23,10 @@ def main() -> int:
     for case in cases:
         seconds = fault_job.check(programs, case)
         print(f"{case}: all survivors know after {seconds:.2f} s", flush=True)
+    for exchanges in (1, 2):
+        for words in ("message=0", "message=1", "message=3 after=1"):
+            fault_job.check_rebind(programs, exchanges, words)
+            print(f"killed in a rebind ({words}), {exchanges} exchange(s): the others go on", flush=True)
     return 0
 
 

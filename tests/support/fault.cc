@@ -58,6 +58,8 @@ bool SetMember(std::string_view word, Fault* fault) {
     fault->bit = value;
   } else if (name == "delay_ms") {
     fault->delay_ms = value;
+  } else if (name == "comm") {
+    fault->comm = static_cast<int>(value);
   } else if (name == "after") {
     fault->is_after = value != 0;
   } else {

@@ -35,6 +35,7 @@ struct Fault {
   size_t bit = 0;
   uint64_t delay_ms = 0;
   int exchange = 0;       // messages of this exchange (1 or 2) count; 0: of any
+  int comm = 0;           // of a setting: of the communicators that the process has had
   bool is_after = false;  // strikes when the message has been handed over: kKill and kStop
 };
 
@@ -49,7 +50,7 @@ bool CutsOff(Fault::Kind kind);
 
 // "kill rank=2 exchange=1 message=5 after=1": the words of a setting. Kinds are called
 // flip-header, flip-payload, version, cut, duplicate, reorder, drop, delay, refuse, disconnect,
-// peer-error, kill and stop; further words are bit and delay_ms. Nothing if it is no fault.
+// peer-error, kill and stop; further words are bit, delay_ms and comm. Nothing if it is no fault.
 std::optional<Fault> ParseFault(std::string_view text);
 
 }  // namespace onebit::testing

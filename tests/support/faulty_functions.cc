@@ -3,7 +3,6 @@
 #include "tests/support/faulty_functions.h"
 
 #include <memory>
-#include <utility>
 
 #include "tests/support/faulty_endpoint.h"
 
@@ -20,7 +19,8 @@ onebitResult_t Finalize(void* context) {
 
 onebitResult_t Open(void* context, const onebitTransportCommInfo* info, void** comm) {
   FaultyContext& owner = AsContext(context);
-  const bool is_spared = owner.is_for_first_comm && std::exchange(owner.has_opened, true);
+  const int comm_number = owner.comms++;
+  const bool is_spared = owner.only_comm && *owner.only_comm != comm_number;
   auto endpoint = std::make_unique<FaultyEndpoint>(is_spared ? &owner.no_faults : &owner.faults,
                                                    owner.inner, *info);
   const onebitResult_t result = owner.inner->open(owner.inner_context, info, &endpoint->inner);

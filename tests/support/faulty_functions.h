@@ -3,6 +3,9 @@
 // The transport ABI of a transport with faults around another one.
 #pragma once
 
+#include <atomic>
+#include <optional>
+
 #include "onebit/transport.h"
 #include "tests/support/fault_switch.h"
 
@@ -12,10 +15,10 @@ namespace onebit::testing {
 // look inside.
 struct FaultyContext {
   FaultSwitch faults;
-  // Of one process with several communicators, one after the other: the fault strikes the first.
-  bool is_for_first_comm = false;
+  // Where ranks are processes, whose communicators follow each other: which one the fault is for.
+  std::optional<int> only_comm;
   FaultSwitch no_faults;  // of the others
-  bool has_opened = false;
+  std::atomic<int> comms = 0;
   const onebitTransport* inner;
   void* inner_context = nullptr;
 };

@@ -31,7 +31,7 @@ onebitResult_t Init(const onebitTransportHost* host, void** context) {
   if (result != onebitSuccess) return result;
   auto* faulty = static_cast<FaultyContext*>(*context);
   faulty->faults.Arm(*fault);
-  faulty->is_for_first_comm = fault->kind != Fault::Kind::kNone;
+  if (fault->kind != Fault::Kind::kNone) faulty->only_comm = fault->comm;
   return onebitSuccess;
 }
 
