@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Heap memory that ends while communicators are made: an error that says so, peers that name the
+// rank, and another attempt that works.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/api/join_ranks.h"
+#include "tests/faults/heap_case.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+// Where many an allocation costs a time-out.
+constexpr uint64_t kStride = 17;
+// As long the others wait for a rank that fails before it can say so.
+constexpr int32_t kConnectTimeoutMs = 600;
+
+TEST(HeapInitAllTest, FailsCleanlyAndWorksNext) {
+  for (const Shortage shortage : {Shortage::kOnce, Shortage::kFromThenOn}) {
+    const auto sweep = [shortage] {
+      return ForEachAllocation([shortage](uint64_t before) {
+        onebitComm_t comms[3] = {};
+        const PoorCall poor =
+            CallWithout(before, shortage, [&] { return onebitCommInitAll(comms, 3, nullptr); });
+        if (poor.has_struck) {
+          EXPECT_EQ(poor.result, onebitOutOfMemory) << before << ": " << poor.text;
+          EXPECT_EQ(comms[0], nullptr);
+          EXPECT_EQ(onebitCommInitAll(comms, 3, nullptr), onebitSuccess) << before;
+        }
+        for (onebitComm_t comm : comms) onebitCommDestroy(comm);
+        return poor.has_struck;
+      });
+    };
+    EXPECT_GT(sweep(), 0u);
+    const int64_t live = LiveAllocations();
+    EXPECT_GT(sweep(), 0u);
+    EXPECT_EQ(LiveAllocations(), live);
+  }
+}
+
+class HeapJoinTest : public ::testing::TestWithParam<HeapParameter> {
+ protected:
+  HeapJoinTest() {
+    config_.transport = GetParam().transport.c_str();
+    config_.connectTimeoutMs = kConnectTimeoutMs;
+  }
+
+  static void ExpectSoon(const std::vector<Outcome>& outcomes, uint64_t before) {
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_LT(outcome.seconds, kSoonSeconds) << before << ": " << outcome.text;
+    }
+  }
+  void ExpectNextWorks() {
+    config_.connectTimeoutMs = 20'000;
+    JoinGroup(kCaseRanks, config_);  // throws
+  }
+
+  onebitConfig_t config_ = LocalConfig();
+};
+
+TEST_P(HeapJoinTest, FailsOnAllRanksAndWorksNext) {
+  const auto body = [&](uint64_t before) {
+    const onebitUniqueId id = NewUniqueId();
+    std::vector<onebitComm_t> comms(kCaseRanks);
+    const PoorGroupCall joins = CallAllWithout(before, GetParam().shortage, [&](int rank) {
+      return onebitCommInitRankConfig(&comms[static_cast<size_t>(rank)], kCaseRanks, id, rank,
+                                      &config_);
+    });
+    std::vector<UniqueComm> made;
+    for (onebitComm_t comm : comms) made.emplace_back(comm);
+    if (joins.poor.has_struck) {
+      // What the memory was for may only have been late, and then another rank is the first to
+      // fail.
+      EXPECT_THAT(joins.poor.result, AnyOf(onebitOutOfMemory, onebitSuccess, onebitRemoteError))
+          << joins.poor.text;
+    }
+    ExpectSoon(joins.all, before);
+    for (int rank = 0; rank < kCaseRanks; ++rank) {
+      const Outcome& outcome = joins.all[static_cast<size_t>(rank)];
+      if (rank == kPoorRank || outcome.result == onebitSuccess) continue;
+      EXPECT_THAT(outcome.text, AnyOf(HasSubstr("rank " + std::to_string(kPoorRank)),
+                                      HasSubstr("ranks " + std::to_string(kPoorRank))))
+          << before;
+    }
+    // Who was in before the other failed hears of it.
+    if (joins.poor.result != onebitSuccess) {
+      ExpectSoon(CallAll(made, [](onebitComm_t comm) { return onebitBarrier(comm, nullptr); }),
+                 before);
+    }
+    return joins.poor.has_struck;
+  };
+  EXPECT_GT(ForEachAllocation(body, kStride), 0u);
+  ExpectNextWorks();
+}
+
+// The thread of the control channel, which here serves all ranks and rank 0's server.
+TEST_P(HeapJoinTest, ControlThreadWithoutMemoryEndsTheGroup) {
+  const auto body = [&](uint64_t before) {
+    std::vector<JoinCall> calls;
+    for (int rank = 0; rank < kCaseRanks; ++rank) {
+      calls.push_back({.rank = rank, .nranks = kCaseRanks, .config = config_});
+    }
+    const onebitUniqueId id = NewUniqueId();
+    const FailingAllocationsOf failing("onebit-control", before, GetParam().shortage);
+    std::vector<UniqueComm> made;
+    std::vector<Outcome> outcomes;
+    for (Joined& joined : JoinRanks(id, calls)) {
+      outcomes.push_back(joined.outcome);
+      made.push_back(std::move(joined.comm));
+    }
+    ExpectSoon(outcomes, before);
+    ExpectSoon(CallAll(made, [](onebitComm_t comm) { return onebitBarrier(comm, nullptr); }),
+               before);
+    made.clear();
+    return failing.has_struck();
+  };
+  EXPECT_GT(ForEachAllocation(body, kStride), 0u);
+  ExpectNextWorks();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shortages, HeapJoinTest, ::testing::ValuesIn(HeapParameters()),
+                         [](const auto& info) { return NameOf(info.param); });
+
+}  // namespace
+}  // namespace onebit::testing
