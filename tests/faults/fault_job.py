@@ -121,14 +121,14 @@ def calls_of(rank: job.Rank) -> dict:
 
 
 def wait_for_strike(victim: job.Rank, how: signal.Signals) -> float:
-    """When the victim was seen to be dead or stopped."""
-    deadline = time.monotonic() + 20
+    """When the victim was about to be killed or stopped, once it is."""
+    since = float(victim.wait_for("struck", 20).split()[1])
+    deadline = time.monotonic() + 5
     state = os.WEXITED if how == signal.SIGKILL else os.WSTOPPED
-    while time.monotonic() < deadline:
-        if os.waitid(os.P_PID, victim.process.pid, state | os.WNOWAIT | os.WNOHANG):
-            return time.monotonic()
+    while not os.waitid(os.P_PID, victim.process.pid, state | os.WNOWAIT | os.WNOHANG):
+        assert time.monotonic() < deadline, "the victim lives"
         time.sleep(0.002)
-    raise AssertionError(f"the fault did not strike; it said {victim.lines}")
+    return since
 
 
 def check_errors(case: Case, running: job.Job, since: float, reference: list[dict]) -> tuple:

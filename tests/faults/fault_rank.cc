@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
   const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
   const std::string text = result == onebitSuccess ? "ok" : onebitGetLastError(comm);
   Say("state " + rank.State());
-  Say(Format("ended {} {:.3f} {}", static_cast<int>(result), now.count(), text));
+  Say(Format("ended {} {:.6f} {}", static_cast<int>(result), now.count(), text));
   if (result == onebitSuccess || rank.number() == std::atoi(argv[4])) return 0;
   result = rank.Recover();
   Say(Format("done {} {}", static_cast<int>(result),

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/faulty_endpoint.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +16,12 @@ namespace {
 constexpr size_t kVersionOffset = 4;  // FORMAT.md, section 3
 // A loss that is to be told wakes nobody up, so whoever may be told looks often.
 constexpr uint64_t kLookMs = 2;
+
+// Tells whoever watches the process when it was struck, by the monotonic clock.
+void SayStruck() {
+  const std::chrono::duration<double> now = FaultSwitch::Clock::now().time_since_epoch();
+  dprintf(STDOUT_FILENO, "struck %.6f\n", now.count());
+}
 
 void FlipBit(std::byte* bytes, size_t bit) { bytes[bit / 8] ^= std::byte{1} << (bit % 8); }
 
@@ -100,9 +109,11 @@ onebitResult_t FaultyEndpoint::Strike(int peer, Message message, onebitTransport
       faults_.Strike(peer);
       return onebitSystemError;
     case Fault::Kind::kKill:
+      SayStruck();
       return static_cast<onebitResult_t>(std::raise(SIGKILL));
     case Fault::Kind::kStop:
       faults_.Strike(peer);
+      SayStruck();
       std::raise(SIGSTOP);
       if (fault.is_after) return onebitSuccess;
       break;
