@@ -114,12 +114,20 @@ int64_t LiveAllocations() { return live; }
 
 }  // namespace onebit::testing
 
-// The other forms of operator new and delete call these.
+// The other forms of operator new and delete call these, but for those without exceptions:
+// sanitizers have their own.
 void* operator new(std::size_t bytes) {
   return AllocateOrThrow(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return AllocateOrThrow(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 void operator delete(void* memory) noexcept { Free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { Free(memory); }
