@@ -11,6 +11,7 @@
 
 #include "tests/faults/fault_group.h"
 #include "tests/faults/heap_case.h"
+#include "tests/support/sanitizers.h"
 
 namespace onebit::testing {
 namespace {
@@ -143,6 +144,13 @@ INSTANTIATE_TEST_SUITE_P(Shortages, HeapTest, ::testing::ValuesIn(HeapParameters
 
 }  // namespace
 }  // namespace onebit::testing
+
+#if ONEBIT_HAS_SANITIZER
+// UCX 1.13 forgets what it has of a shared-memory endpoint that it cannot make, because the peer
+// has ended before.
+extern "C" [[gnu::visibility("default")]] const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() { return "leak:libuct.so\n"; }
+#endif
 
 int main(int argc, char** argv) {
   setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
