@@ -140,7 +140,8 @@ typedef struct onebitTransport {
   /* Starts to send a message. The header is copied; the payload stays untouched by the caller until
    * the request is done. payload may be NULL when payloadBytes is 0. Sends that are done at once
    * may share one request. onebitInProgress: no room now; make progress, test what is pending and
-   * try again. *request is then not set. onebitRemoteError, onebitPeerLost: the peer is gone. */
+   * try again. *request is then not set. onebitRemoteError, onebitPeerLost: the peer is gone, and
+   * peerError was called. */
   onebitResult_t (*isend)(void* comm, int peer, const void* header, size_t headerBytes,
                           const void* payload, size_t payloadBytes,
                           onebitTransportRequest* request);

@@ -64,7 +64,7 @@ onebitResult_t Worker::Create(const Context& context, Arrival arrival, void* arg
   if (status != UCS_OK) {
     context.Warn("cannot make a worker: %s (%s)", ucs_status_string(status),
                  LogScope::LastError().c_str());
-    return status == UCS_ERR_NO_MEMORY ? onebitOutOfMemory : onebitSystemError;
+    return ResultOf(status);
   }
   *worker = std::move(created);
   return onebitSuccess;

@@ -31,6 +31,11 @@ inline constexpr size_t kSharedPieceBytes = kSharedSegmentBytes - 256;
 inline constexpr uint32_t kMostSmallInFlight = 40;
 inline constexpr uint32_t kMostPiecesInFlight = 4;
 
+// What the library is told of an error of UCX.
+inline onebitResult_t ResultOf(ucs_status_t status) {
+  return status == UCS_ERR_NO_MEMORY ? onebitOutOfMemory : onebitSystemError;
+}
+
 // The way to one peer. `loss` is set while UCX makes progress, when it finds that the peer cannot
 // be reached any more.
 struct UcxLink : plugin::Link {

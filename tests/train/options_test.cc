@@ -185,7 +185,16 @@ INSTANTIATE_TEST_SUITE_P(
                     BadUsage{{"--survive", "0@1", "--procs", "1"}, "nobody is left"},
                     BadUsage{{"--survive", "1@1"}, "threads die together"},
                     BadUsage{{"--survive", "1@1", "--procs", "2", "--transport", "mpi"},
-                             "mpi cannot go on without a rank"}));
+                             "mpirun -np 2"}));
+
+TEST(OptionsTest, RanksOfMpiCannotSurviveALoss) {
+  const char* const arguments[] = {"train_text", "--survive", "1@1", "--transport", "mpi"};
+  testing::internal::CaptureStderr();
+  const ParsedOptions parsed = ParseOptions(5, arguments, 0);  // as mpirun starts it
+  EXPECT_EQ(parsed.exit_status, 2);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("mpi cannot go on without a rank"),
+            std::string::npos);
+}
 
 TEST(OptionsTest, SurviveNamesRankAndStep) {
   const TrainOptions options = MustParse({"--survive", "2@250", "--procs", "4"});
