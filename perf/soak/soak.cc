@@ -211,8 +211,9 @@ uint64_t HeapLimit(uint64_t warmed_up_bytes) {
   return warmed_up_bytes + warmed_up_bytes / 10 + 4 * kMiB;
 }
 
-uint64_t ResidentLimit(uint64_t warmed_up_bytes) {
-  return warmed_up_bytes + warmed_up_bytes / 10 + 32 * kMiB;
+uint64_t ResidentLimit(const perf::ProcessUsage& warmed_up) {
+  const uint64_t bytes = std::max(warmed_up.resident_bytes, warmed_up.heap_bytes);
+  return bytes + bytes / 10 + 32 * kMiB;
 }
 
 std::string ProblemWithGrowth(const SoakResult& result, bool is_memory_limited) {
@@ -227,8 +228,7 @@ std::string ProblemWithGrowth(const SoakResult& result, bool is_memory_limited) 
     if (!is_memory_limited) continue;
     const std::string grown =
         Growth("in use", before.heap_bytes, end.heap_bytes, HeapLimit(before.heap_bytes)) +
-        Growth("resident", before.resident_bytes, end.resident_bytes,
-               ResidentLimit(before.resident_bytes));
+        Growth("resident", before.resident_bytes, end.resident_bytes, ResidentLimit(before));
     if (!grown.empty()) return fmt::format("rank {} has {}", rank, grown);
   }
   return "";

@@ -51,10 +51,11 @@ SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks = {},
 // What grew more than it may, "" if nothing did. Descriptors never may.
 std::string ProblemWithGrowth(const SoakResult& result, bool is_memory_limited = true);
 
-// The most that may be held in the end, after so much was when the run was warmed up: a tenth more,
-// and 4 MiB of what malloc has given out, where a leak shows; 32 MiB of what is resident, because
-// pages of buffers that UCX has reserved from the start become resident when they are first used.
+// The most that may be held in the end, after so much was when the run was warmed up: a tenth more
+// and 4 MiB of what malloc has given out, where a leak shows. What is resident may come up to what
+// malloc had given out then, because pages of buffers that UCX has from the start become resident
+// when they are first used; a tenth and 32 MiB beyond that are for what does not come from malloc.
 uint64_t HeapLimit(uint64_t warmed_up_bytes);
-uint64_t ResidentLimit(uint64_t warmed_up_bytes);
+uint64_t ResidentLimit(const perf::ProcessUsage& warmed_up);
 
 }  // namespace onebit::soak
