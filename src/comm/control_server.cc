@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "base/log.h"
 
@@ -152,20 +153,38 @@ void ControlServer::Accept() {
       return;
     }
     if (strangers_.size() == kMaxStrangers) DropStranger(strangers_.begin());
-    const int fd = socket.get();
-    strangers_.push_back({.socket = std::move(socket),
-                          .deadline = Clock::now() + options_.handshake_timeout,
-                          .received = {},
-                          .answer = {}});
-    const auto stranger = std::prev(strangers_.end());
-    stranger_of_fd_[fd] = stranger;
-    if (!ControlLoop::Get().Watch(this, fd, EPOLLIN).ok()) DropStranger(stranger);
+    try {
+      Welcome(std::move(socket));
+    } catch (const std::bad_alloc&) {
+      // As in OnStranger.
+    }
   }
+}
+
+void ControlServer::Welcome(Descriptor socket) {
+  const int fd = socket.get();
+  strangers_.push_back({.socket = std::move(socket),
+                        .deadline = Clock::now() + options_.handshake_timeout,
+                        .received = {},
+                        .answer = {}});
+  const auto stranger = std::prev(strangers_.end());
+  try {
+    stranger_of_fd_[fd] = stranger;
+    if (ControlLoop::Get().Watch(this, fd, EPOLLIN).ok()) return;
+  } catch (const std::bad_alloc&) {
+  }
+  DropStranger(stranger);
 }
 
 void ControlServer::OnStranger(std::list<Stranger>::iterator stranger) {
   bool is_proved = false;
-  const Status status = Advance(*stranger, &is_proved);
+  Status status;
+  try {
+    status = Advance(*stranger, &is_proved);
+  } catch (const std::bad_alloc&) {
+    // A stranger must not end the group by what it makes us need. A rank comes again.
+    return DropStranger(stranger);
+  }
   if (!status.ok()) {
     // Who speaks the protocol is rather a rank with another secret than a scan: worth one warning.
     const bool is_rank = stranger->answer.has_value() && !options_.has_visitors;

@@ -72,6 +72,7 @@ class ControlServer final : private LoopItem, private StarLinks {
   void Close(uint64_t link) override;
 
   void Accept();
+  void Welcome(Descriptor socket);
   void OnStranger(std::list<Stranger>::iterator stranger);
   // Takes what has come of a hello or proof; true when all of it is there.
   Result<bool> ReadExactly(Stranger& stranger, size_t size);

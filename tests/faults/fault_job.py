@@ -23,7 +23,7 @@ LOSS_SECONDS = 0.5
 HEARTBEAT_SECONDS = 0.1
 # Until all survivors must know. The silence counts from the last sign of life; the rest is for busy
 # cores.
-LIMIT_SECONDS = LOSS_SECONDS + 1.0
+LIMIT_SECONDS = LOSS_SECONDS + 4.0
 PEER_ERRORS = {6, 102}  # onebitRemoteError, onebitPeerLost
 PEERS = RANKS - 1
 FIRST_CALL_AFTER = 101  # of those after a recovery
@@ -79,8 +79,9 @@ def all_cases() -> list[Case]:
 class Programs:
     """What was built: the rank, and where its plugins are."""
 
-    def __init__(self, rank: str, plugin_path: str):
+    def __init__(self, rank: str, plugin_path: str, **variables: str):
         self.rank = rank
+        self.variables = variables  # of the environment, for every rank
         os.environ["ONEBIT_PLUGIN_PATH"] = plugin_path
         self._references: dict[tuple[str, int], list[dict]] = {}
 
@@ -92,7 +93,7 @@ class Programs:
                        ONEBIT_ONE_EXCHANGE_ELEMENTS=str(COUNT if exchanges == 1 else 0),
                        ONEBIT_DEBUG="NONE",
                        ONEBIT_LOSS_TIMEOUT_MS=str(int(1000 * LOSS_SECONDS)),
-                       ONEBIT_HEARTBEAT_MS=str(int(1000 * HEARTBEAT_SECONDS)))
+                       ONEBIT_HEARTBEAT_MS=str(int(1000 * HEARTBEAT_SECONDS)), **self.variables)
 
     def reference(self, mode: str, exchanges: int) -> list[dict]:
         """By rank: residuals by epoch and outputs by call, as they are without a fault."""

@@ -70,7 +70,7 @@ def run_matrix(program: str, name: str, rows: Rows) -> list[str]:
     return violations
 
 
-def run_kills(programs: fault_job.Programs, rows: Rows) -> list[str]:
+def run_kills(programs: fault_job.Programs, transport: str, rows: Rows) -> list[str]:
     """What was not as it must be."""
     violations = []
     for case in fault_job.all_cases():
@@ -80,7 +80,7 @@ def run_kills(programs: fault_job.Programs, rows: Rows) -> list[str]:
             violations.append(str(error))
             continue
         name = "SIGKILL" if case.how == signal.SIGKILL else "SIGSTOP"
-        rows.add(name, case.mode, "ucx",
+        rows.add(name, case.mode, transport,
                  {"detection_ms": 1000 * seconds, "outcome": "error", "named": "the rank",
                   "residuals": "none" if case.mode == "dense" else "whole",
                   "recovered": "yes, without the rank"})
@@ -119,12 +119,14 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    programs = fault_job.Programs(arguments.rank, arguments.plugins)
+    programs = {name: fault_job.Programs(arguments.rank, arguments.plugins, **variables)
+                for name, (transport, variables) in TRANSPORTS.items() if transport == "ucx"}
     rows, violations = Rows(), []
     for _ in range(arguments.repeat):
         for name in TRANSPORTS:
             violations += run_matrix(arguments.matrix, name, rows)
-        violations += run_kills(programs, rows)
+        for name, program in programs.items():
+            violations += run_kills(program, name, rows)
     table = markdown(rows.cells())
     pathlib.Path(arguments.folder, "faults.md").write_text(table, encoding="utf-8")
     before, old, after = parts_of_readme()
