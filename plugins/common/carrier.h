@@ -62,13 +62,15 @@ class Carrier {
   // Writes what the others need to know, at most addressBytes of the properties. Throws
   // std::bad_alloc, as Open does.
   virtual onebitResult_t GetAddress(void* address, size_t* bytes) = 0;
-  // Opens the ways to all ranks and allocates whatever frames need. Logs why not.
+  // Opens the ways to all ranks and allocates whatever frames need. Called once at most. Logs why
+  // not.
   virtual onebitResult_t Open(const void* const* addresses, const size_t* address_bytes,
                               uint64_t timeout_ns, const std::function<bool()>& is_aborted) = 0;
-  // Gives everything up, without waiting for anybody. Nothing but the destructor follows.
+  // Gives everything up, without waiting for anybody, also without Open or after one that failed.
+  // Nothing but the destructor follows.
   virtual void Close() = 0;
 
-  // After Open.
+  // From here to StartFlush, and is_flushed: only after an Open that succeeded.
   virtual Link* link(int rank) = 0;
   // Ranks on this machine, this one included: they share its processors.
   virtual uint32_t ranks_here() const = 0;
@@ -80,7 +82,8 @@ class Carrier {
   virtual bool Progress() = 0;
   // Returns when there may be something to do, after an interrupt, or when the time is over.
   virtual void Sleep(uint64_t timeout_ns) = 0;
-  // Any thread. Ends the sleep that is going on, and those to come.
+  // Any thread, also before Open and while it goes on. Ends the sleep that is going on, and those
+  // to come.
   virtual void Interrupt() = 0;
   // Whether some link has been lost since it was asked last.
   bool TakeLosses() { return std::exchange(has_losses_, false); }
@@ -89,9 +92,10 @@ class Carrier {
   virtual void StartFlush() {}
   virtual bool is_flushed() const { return true; }
 
-  // onebitInvalidUsage, and a line in the log, if the calling thread may not use the carrier.
+  // At any time: onebitInvalidUsage, and a line in the log, if the calling thread may not use the
+  // carrier.
   virtual onebitResult_t CheckThread() const { return onebitSuccess; }
-  // Whether a thread that is not the owner's may send, between two calls of the owner.
+  // At any time: whether a thread that is not the owner's may send, between two calls of the owner.
   virtual bool CanTellOfAbort() const { return true; }
 
  protected:

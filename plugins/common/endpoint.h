@@ -75,20 +75,29 @@ class Endpoint : private FrameSink {
   // Runs `body` with the turn, unless the endpoint was aborted.
   template <typename Body>
   onebitResult_t WithTurn(Body body) {
-    turn_.Take();
-    onebitResult_t result = turn_.is_aborted() ? onebitAborted : carrier_->CheckThread();
-    if (result == onebitSuccess) result = body();
-    GiveTurn();
-    return result;
+    const TurnHolder holder(this);
+    const onebitResult_t result = turn_.is_aborted() ? onebitAborted : carrier_->CheckThread();
+    return result == onebitSuccess ? body() : result;
   }
   template <typename Body>
   void HoldTurn(Body body) {
-    turn_.Take();
+    const TurnHolder holder(this);
     body();
-    GiveTurn();
   }
 
  private:
+  // Gives the turn back whatever happens, or the next one to take it would wait for ever.
+  class TurnHolder {
+   public:
+    explicit TurnHolder(Endpoint* endpoint) : endpoint_(endpoint) { endpoint_->turn_.Take(); }
+    ~TurnHolder() { endpoint_->GiveTurn(); }
+    TurnHolder(const TurnHolder&) = delete;
+    TurnHolder& operator=(const TurnHolder&) = delete;
+
+   private:
+    Endpoint* const endpoint_;
+  };
+
   void GiveTurn();
   onebitResult_t CheckPeer(int peer) const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
@@ -167,6 +176,7 @@ class Endpoint : private FrameSink {
   // Guarded by the turn.
   const std::unique_ptr<Carrier> carrier_;
   std::vector<Peer> peers_;  // empty until connect begins, then fixed
+  bool has_begun_ = false;   // connect was called with the right to
   bool is_connected_ = false;
   uint64_t spin_ns_ = 0;
   const size_t eager_bytes_;

@@ -34,12 +34,14 @@ onebitResult_t Endpoint::Abort() {
   return onebitSuccess;
 }
 
-// Called with the turn. Tells the peers of an abort that has come meanwhile.
+// Called with the turn. Tells the peers of an abort that has come meanwhile, if there are any:
+// before connect, or after one that failed, the carrier may have no way to send and nothing to
+// drive.
 void Endpoint::GiveTurn() {
   if (turn_.Give()) return;
   if (!has_said_bye_) {
     SayBye(true);
-    DriveUntilSent(kAbortNs);
+    if (is_connected_) DriveUntilSent(kAbortNs);
   }
   turn_.GiveAborted();
 }

@@ -21,22 +21,19 @@ constexpr size_t kRequestsPerPeer = 3 * kWindow;
 
 onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* address_bytes,
                                  uint64_t timeout_ms) {
-  if (!peers_.empty()) return onebitInvalidUsage;
-  turn_.Take();
-  const uint64_t start = Now();
-  const uint64_t timeout_ns = std::min<uint64_t>(timeout_ms, 86'400'000) * kNsPerMs;
-  onebitResult_t result = carrier_->CheckThread();
-  if (result == onebitSuccess) {
-    result =
+  if (has_begun_) return onebitInvalidUsage;
+  return WithTurn([&] {  // which is given back if there is no memory, too
+    has_begun_ = true;
+    const uint64_t start = Now();
+    const uint64_t timeout_ns = std::min<uint64_t>(timeout_ms, 86'400'000) * kNsPerMs;
+    onebitResult_t result =
         carrier_->Open(addresses, address_bytes, timeout_ns, [this] { return turn_.is_aborted(); });
-  }
-  if (result == onebitSuccess) {
+    if (result != onebitSuccess) return result;
     MakePeers();
     result = Meet(start, timeout_ns);
-  }
-  is_connected_ = result == onebitSuccess;
-  GiveTurn();
-  return result;
+    is_connected_ = result == onebitSuccess;
+    return result;
+  });
 }
 
 // Everything that messages need is allocated here.

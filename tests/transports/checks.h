@@ -37,6 +37,11 @@ void CancelOfReceive(const Subject& subject, Meeting& meeting);
 void CloseTakesSendsBack(const Subject& subject, Meeting& meeting);
 void AbortWhileReceiving(const Subject& subject, Meeting& meeting);
 
+// checks_start.cc
+void AbortBeforeConnect(const Subject& subject, Meeting& meeting);
+void AbortAfterFailedConnect(const Subject& subject, Meeting& meeting);
+void AbortDuringConnect(const Subject& subject, Meeting& meeting);
+
 // checks_end.cc
 void AbortedCallsFail(const Subject& subject, Meeting& meeting);
 void PeersNoticeAbort(const Subject& subject, Meeting& meeting);

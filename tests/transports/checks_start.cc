@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Checks of endpoints that are aborted before they are connected.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/transports/checks.h"
+#include "tests/transports/endpoint.h"
+
+namespace onebit::conformance {
+namespace {
+
+constexpr uint64_t kConnectMs = 500;
+
+// An endpoint that has its address and those of the others, and is not connected.
+class UnconnectedEndpoint {
+ public:
+  UnconnectedEndpoint(const Subject& subject, Meeting& meeting) : api_(*subject.transport) {
+    const onebitTransportCommInfo info{
+        .structSize = sizeof info, .rank = meeting.rank(), .nranks = meeting.nranks(), .commId = 1};
+    Expect(api_.open(subject.context, &info, &comm_) == onebitSuccess, "open failed");
+    std::string address(GetProperties(subject).addressBytes, '\0');
+    size_t bytes = 0;
+    Expect(api_.getAddress(comm_, address.data(), &bytes) == onebitSuccess, "getAddress failed");
+    address.resize(bytes);
+    addresses_ = meeting.Exchange(address);
+  }
+  ~UnconnectedEndpoint() { api_.close(comm_); }
+  UnconnectedEndpoint(const UnconnectedEndpoint&) = delete;
+  UnconnectedEndpoint& operator=(const UnconnectedEndpoint&) = delete;
+
+  // The address of the last rank is cut to `most_bytes`.
+  onebitResult_t Connect(size_t most_bytes = SIZE_MAX) {
+    std::vector<const void*> addresses;
+    std::vector<size_t> bytes;
+    for (const std::string& address : addresses_) {
+      addresses.push_back(address.data());
+      bytes.push_back(address.size());
+    }
+    bytes.back() = std::min(bytes.back(), most_bytes);
+    return api_.connect(comm_, addresses.data(), bytes.data(), kConnectMs);
+  }
+  void Abort() { Expect(api_.abort(comm_) == onebitSuccess, "abort failed"); }
+  void ExpectEveryCallFails() {
+    onebitTransportRequest request = nullptr;
+    Expect(api_.isend(comm_, 0, "h", 1, nullptr, 0, &request) != onebitSuccess, "isend succeeded");
+    Expect(api_.wait(comm_, 1) != onebitSuccess, "wait succeeded");
+  }
+
+ private:
+  const onebitTransport& api_;
+  void* comm_ = nullptr;
+  std::vector<std::string> addresses_;
+};
+
+}  // namespace
+
+void AbortBeforeConnect(const Subject& subject, Meeting& meeting) {
+  UnconnectedEndpoint endpoint(subject, meeting);
+  endpoint.Abort();
+  Expect(endpoint.Connect() == onebitAborted, "connect did not say that there was an abort");
+  endpoint.ExpectEveryCallFails();
+  meeting.Barrier();
+}
+
+void AbortAfterFailedConnect(const Subject& subject, Meeting& meeting) {
+  UnconnectedEndpoint endpoint(subject, meeting);
+  const onebitResult_t result = endpoint.Connect(1);
+  Expect(result == onebitInvalidArgument, "connect with half an address returned ", result);
+  endpoint.Abort();
+  endpoint.ExpectEveryCallFails();
+  meeting.Barrier();
+}
+
+// Rank 0 waits for the others in vain, until a thread aborts it. A transport that waits for nobody
+// there has nothing to abort. The others come when it is gone, and wait in vain, too.
+void AbortDuringConnect(const Subject& subject, Meeting& meeting) {
+  UnconnectedEndpoint endpoint(subject, meeting);
+  if (meeting.rank() == 0) {
+    std::jthread other([&endpoint] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      endpoint.Abort();
+    });
+    const Clock::time_point start = Clock::now();
+    const onebitResult_t result = endpoint.Connect();
+    Expect(result == onebitAborted || result == onebitSuccess, "connect returned ", result);
+    Expect(SecondsSince(start) < 5.0, "connect took ", SecondsSince(start), " s");
+    other.join();
+    endpoint.ExpectEveryCallFails();
+  }
+  meeting.Barrier();
+  if (meeting.rank() != 0) {
+    const Clock::time_point start = Clock::now();
+    static_cast<void>(endpoint.Connect());
+    Expect(SecondsSince(start) < 10.0, "connect took ", SecondsSince(start), " s");
+    endpoint.Abort();
+    endpoint.ExpectEveryCallFails();
+  }
+  meeting.Barrier();
+}
+
+}  // namespace onebit::conformance
