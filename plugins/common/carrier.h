@@ -92,6 +92,10 @@ class Carrier {
   virtual void StartFlush() {}
   virtual bool is_flushed() const { return true; }
 
+  // At any time. From here on nothing of a caller's memory is read or written, by what goes beside
+  // the frames of a carrier.
+  virtual void ForgetCallers() {}
+
   // At any time: onebitInvalidUsage, and a line in the log, if the calling thread may not use the
   // carrier.
   virtual onebitResult_t CheckThread() const { return onebitSuccess; }

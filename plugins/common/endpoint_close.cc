@@ -58,6 +58,7 @@ void Endpoint::SayBye(bool is_abort) {
   }
   has_said_bye_ = true;
   is_mute_ = true;
+  carrier_->ForgetCallers();
 }
 
 bool Endpoint::HasPendingSends() const {

@@ -101,14 +101,19 @@ Sent Channel::Send(int rank, FrameKind kind, std::span<const std::byte> header,
   }
   const int count = static_cast<int>(sizeof head + header.size() + payload.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  int code = is_piece ? MPI_Issend(bytes, count, MPI_BYTE, rank, kFrameTag, comm_, &request)
-                      : MPI_Isend(bytes, count, MPI_BYTE, rank, kFrameTag, comm_, &request);
-  int is_sent = 0;
-  if (code == MPI_SUCCESS && !is_piece) code = MPI_Test(&request, &is_sent, MPI_STATUS_IGNORE);
+  const int code = is_piece ? MPI_Issend(bytes, count, MPI_BYTE, rank, kFrameTag, comm_, &request)
+                            : MPI_Isend(bytes, count, MPI_BYTE, rank, kFrameTag, comm_, &request);
   if (code != MPI_SUCCESS) {
     pool.Return(slot);
     Lose(static_cast<size_t>(rank), code);
     return Sent::kFailed;
+  }
+  int is_sent = 0;
+  if (!is_piece) {
+    if (const int error = MPI_Test(&request, &is_sent, MPI_STATUS_IGNORE); error != MPI_SUCCESS) {
+      Lose(static_cast<size_t>(rank), error);  // the slot stays out of the pool: MPI may read it
+      return Sent::kFailed;
+    }
   }
   if (is_sent != 0) {
     pool.Return(slot);
@@ -202,9 +207,10 @@ void Channel::Receive(size_t rank, const MPI_Status& status, plugin::FrameSink* 
   }
   if (sink != nullptr) {
     int received = 0;
-    MPI_Get_count(&status, MPI_BYTE, &received);
+    const bool is_counted =
+        MPI_Get_count(&status, MPI_BYTE, &received) == MPI_SUCCESS && received != MPI_UNDEFINED;
     const std::byte* const bytes = Buffer(rank, index);
-    const auto count = static_cast<size_t>(received);
+    const auto count = static_cast<size_t>(is_counted ? received : 0);  // 0: no frame, and told so
     FrameHead head{};
     if (count >= sizeof head) std::memcpy(&head, bytes, sizeof head);
     if (count < sizeof head || head.header_bytes > count - sizeof head) {

@@ -9,6 +9,7 @@ namespace onebit::mpi {
 void Channel::StartEnd() {
   if (is_ending_) return;
   is_ending_ = true;
+  native_.Cancel();
   for (size_t rank = 0; rank < ranks_; ++rank) {
     if (links_[rank].is_lost()) continue;
     const int code = MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>(rank), kLastTag, comm_,
@@ -26,10 +27,14 @@ bool Channel::TryEnd() {
   }
   int are_told = 0;
   int are_cancelled = 0;
-  MPI_Testall(static_cast<int>(ranks_), last_messages_.data(), &are_told, MPI_STATUSES_IGNORE);
-  MPI_Testall(static_cast<int>(receives_.size()), receives_.data(), &are_cancelled,
-              MPI_STATUSES_IGNORE);
-  if (are_told == 0 || are_cancelled == 0) return false;
+  int code =
+      MPI_Testall(static_cast<int>(ranks_), last_messages_.data(), &are_told, MPI_STATUSES_IGNORE);
+  if (code == MPI_SUCCESS) {
+    code = MPI_Testall(static_cast<int>(receives_.size()), receives_.data(), &are_cancelled,
+                       MPI_STATUSES_IGNORE);
+  }
+  if (code != MPI_SUCCESS) LoseAll(code);
+  if (code != MPI_SUCCESS || are_told == 0 || are_cancelled == 0) return false;
   // Local in Open MPI and MPICH, whatever the standard allows.
   MPI_Comm_free(&comm_);
   return true;
@@ -39,7 +44,8 @@ bool Channel::TryEnd() {
 void Channel::CancelReceives(size_t rank) {
   for (size_t index = 0; index < kReceives; ++index) {
     MPI_Request& request = receives_[rank * kReceives + index];
-    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+    if (request == MPI_REQUEST_NULL) continue;
+    if (const int code = MPI_Cancel(&request); code != MPI_SUCCESS) Lose(rank, code);
   }
 }
 

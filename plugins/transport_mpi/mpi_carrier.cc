@@ -15,6 +15,8 @@ namespace {
 
 constexpr uint64_t kShortestPauseNs = 20'000;
 constexpr uint64_t kLongestPauseNs = 1'000'000;
+// Each step of a collective of MPI takes progress of this rank.
+constexpr uint64_t kLongestPauseInCollectiveNs = 100'000;
 constexpr int kShortSleeps = 50;
 
 std::shared_ptr<Group> GroupOf(const onebitTransportCommInfo& info) {
@@ -34,6 +36,7 @@ MpiCarrier::MpiCarrier(Context* context, const onebitTransportCommInfo& info)
 // What MPI still has of this goes on without us.
 void MpiCarrier::Close() {
   if (channel_ == nullptr) return;
+  ForgetCallers();
   MpiProcess& process = MpiProcess::Get();
   if (process.IsUsableHere()) {
     channel_->StartEnd();
@@ -65,7 +68,10 @@ bool MpiCarrier::Progress() {
 // of both ends several times before either sees that something has moved.
 void MpiCarrier::Sleep(uint64_t timeout_ns) {
   if (is_interrupted_.load(std::memory_order_relaxed)) return;
-  std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(timeout_ns, pause_ns_)));
+  const uint64_t longest_ns =
+      channel_->native().is_in_mpi() ? kLongestPauseInCollectiveNs : kLongestPauseNs;
+  const uint64_t pause_ns = std::min({timeout_ns, pause_ns_, longest_ns});
+  std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
   if (++idle_sleeps_ > kShortSleeps) pause_ns_ = std::min(pause_ns_ * 2, kLongestPauseNs);
 }
 
@@ -78,6 +84,10 @@ onebitResult_t MpiCarrier::CheckThread() const { return MpiProcess::Get().CheckT
 
 bool MpiCarrier::CanTellOfAbort() const {
   return MpiProcess::Get().is_multiple() && MpiProcess::Get().IsUsableHere();
+}
+
+void MpiCarrier::ForgetCallers() {
+  if (channel_ != nullptr) channel_->native().Cancel();
 }
 
 }  // namespace onebit::mpi

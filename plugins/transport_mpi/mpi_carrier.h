@@ -34,6 +34,7 @@ class MpiCarrier final : public plugin::Carrier {
   void Interrupt() override { is_interrupted_.store(true, std::memory_order_relaxed); }
   onebitResult_t CheckThread() const override;
   bool CanTellOfAbort() const override;
+  void ForgetCallers() override;
 
   // After Open.
   Channel& channel() { return *channel_; }

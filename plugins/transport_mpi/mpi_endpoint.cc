@@ -46,6 +46,18 @@ onebitResult_t MpiEndpoint::Allreduce(const void* send, void* recv, size_t count
   });
 }
 
+onebitResult_t MpiEndpoint::Probe(const Request& request, size_t* header_bytes,
+                                  size_t* payload_bytes) {
+  if (&request != &native_request_) {
+    return Endpoint::Probe(request, header_bytes, payload_bytes);
+  }
+  return WithTurn([&] {
+    *header_bytes = 0;
+    *payload_bytes = carrier_->channel().native().finished() * sizeof(float);
+    return onebitSuccess;
+  });
+}
+
 onebitResult_t MpiEndpoint::Test(Request* request, onebitTransportState* state) {
   if (request != &native_request_) return Endpoint::Test(request, state);
   return WithTurn([&] {

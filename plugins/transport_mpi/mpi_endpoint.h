@@ -17,6 +17,7 @@ class MpiEndpoint final : public plugin::Endpoint {
 
   onebitResult_t Allreduce(const void* send, void* recv, size_t count, onebitDataType_t type,
                            onebitRedOp_t op, Request** request);
+  onebitResult_t Probe(const Request& request, size_t* header_bytes, size_t* payload_bytes);
   onebitResult_t Test(Request* request, onebitTransportState* state);
   onebitResult_t Cancel(Request* request);
 

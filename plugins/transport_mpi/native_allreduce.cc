@@ -28,7 +28,7 @@ bool NativeAllreduce::Start(const Job& job) {
   job_ = job;
   started_ = finished_ = oldest_ = 0;
   code_ = MPI_SUCCESS;
-  is_running_ = true;
+  is_running_ = job.count != 0;
   for (Piece& piece : pieces_) {
     if (const int code = StartPiece(&piece); code != MPI_SUCCESS) Fail(code);
   }
@@ -53,7 +53,6 @@ void NativeAllreduce::Fail(int code) {
 }
 
 bool NativeAllreduce::Progress() {
-  if (!is_running_ && !is_in_mpi()) return false;
   while (is_in_mpi()) {
     Piece& piece = pieces_[oldest_];
     int is_done = 0;
@@ -71,14 +70,14 @@ bool NativeAllreduce::Progress() {
     float* const out = job_.recv + piece.first;
     for (size_t i = 0; i < piece.count; ++i) out[i] = sum[i] / job_.divisor;
     finished_ += piece.count;
-    if (const int code = StartPiece(&piece); code != MPI_SUCCESS) {
+    if (finished_ == job_.count) {
+      is_running_ = false;
+    } else if (const int code = StartPiece(&piece); code != MPI_SUCCESS) {
       Fail(code);
-      return true;
     }
+    return true;
   }
-  if (!is_running_ || finished_ != job_.count) return false;
-  is_running_ = false;
-  return true;
+  return false;
 }
 
 }  // namespace onebit::mpi

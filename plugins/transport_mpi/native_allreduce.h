@@ -27,9 +27,11 @@ class NativeAllreduce {
   };
   // False: the one before has not ended, or is still in MPI.
   bool Start(const Job& job);
-  // True if the allreduce has ended now.
+  // Ends one piece at most. True if it has and is not cancelled, or if the allreduce has failed.
   bool Progress();
   bool is_running() const { return is_running_; }
+  // Of the one that was started last: elements that have their results.
+  size_t finished() const { return finished_; }
   // Of the last one that ended: MPI's code.
   int code() const { return code_; }
   // Ends it: the caller's memory is not touched again.

@@ -250,12 +250,17 @@ Status HostExecutor::PollNative(bool* has_moved) {
         const bool has_started,
         endpoint_.AllReduce(call_->input, call_->output, plan_->key.count, op, &native_.request));
     if (!has_started) return OkStatus();
+    native_bytes_ = 0;
     *has_moved = true;
   }
   const auto state = endpoint_.Test(native_.request);
-  if (state.ok() ? state.value() != RequestState::kDone : !IsDead(state.status())) {
-    return state.status();
+  if (state.ok() && state.value() != RequestState::kDone) {
+    // A part that has come is progress to the deadline.
+    ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize done, endpoint_.Probe(native_.request));
+    *has_moved |= done.payload_bytes != std::exchange(native_bytes_, done.payload_bytes);
+    return OkStatus();
   }
+  if (!state.ok() && !IsDead(state.status())) return state.status();
   native_.request = nullptr;
   ONEBIT_TRY(state.status());
   *has_moved = true;

@@ -116,6 +116,7 @@ class HostExecutor {
   std::vector<InFlight> receiving_;
   std::vector<Inbound> inbound_;         // by peer
   InFlight native_ = {.step = kNoStep};  // the transport's own allreduce, once it may start
+  size_t native_bytes_ = 0;              // of its result, seen so far
   size_t steps_left_ = 0;
   bool is_finite_ = true;
   uint64_t codec_ns_ = 0;

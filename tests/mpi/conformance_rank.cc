@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/mpi/native_checks.h"
 #include "tests/transports/conformance.h"
 
 namespace onebit {
@@ -109,7 +110,9 @@ void RunChecks(const char* path) {
                                      .open_close_rounds = 20,
                                      .seed = 20240611};
   MpiMeeting meeting;
-  for (const conformance::Check& check : conformance::AllChecks()) {
+  const bool is_native = Setting("ONEBIT_MPI_NATIVE_DENSE") != nullptr;
+  for (const conformance::Check& check :
+       is_native ? conformance::NativeChecks() : conformance::AllChecks()) {
     if (meeting.nranks() < check.min_ranks) continue;
     if (meeting.rank() == 0) std::printf("%s\n", check.name);
     std::fflush(stdout);

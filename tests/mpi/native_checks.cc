@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The transport's own allreduce: that it moves, and that it lets go of its caller's memory.
+#include "tests/mpi/native_checks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/transports/endpoint.h"
+
+namespace onebit::conformance {
+namespace {
+
+constexpr size_t kCount = 3'000'001;
+// More parts than two looks at the endpoint can move.
+constexpr size_t kLongCount = 10'000'001;
+
+onebitTransportRequest Start(Endpoint* endpoint, const std::vector<float>& in,
+                             std::vector<float>* out) {
+  onebitTransportRequest request = nullptr;
+  endpoint->Check(endpoint->api().iallreduce(endpoint->comm(), in.data(), out->data(), in.size(),
+                                             onebitFloat32, onebitSum, &request),
+                  "iallreduce");
+  return request;
+}
+
+size_t BytesDone(Endpoint* endpoint, onebitTransportRequest request) {
+  size_t header_bytes = 0;
+  size_t payload_bytes = 0;
+  endpoint->Check(endpoint->api().probe(endpoint->comm(), request, &header_bytes, &payload_bytes),
+                  "probe");
+  return payload_bytes;
+}
+
+// What is done grows, has its results, and wait tells of each part.
+void NativeMovesInParts(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  const std::vector<float> in(kLongCount, 1);
+  std::vector<float> out(kLongCount, -1);
+  const auto request = Start(&endpoint, in, &out);
+  size_t seen = 0;
+  int parts = 0;
+  endpoint.Until("the allreduce", [&] {
+    if (endpoint.Test(request) == onebitTransportDone) return true;
+    const size_t bytes = BytesDone(&endpoint, request);
+    Expect(bytes >= seen && bytes % sizeof(float) == 0 && bytes < kLongCount * sizeof(float),
+           "of the result ", bytes, " bytes are done after ", seen);
+    if (bytes != seen) ++parts;
+    for (size_t i = seen / sizeof(float); i < bytes / sizeof(float); ++i) {
+      Expect(out[i] == static_cast<float>(endpoint.nranks()), "a result is wrong");
+    }
+    seen = bytes;
+    return false;
+  });
+  Expect(parts >= 1, "an allreduce of many parts showed none");
+  meeting.Barrier();
+}
+
+// Rank 0 gives the allreduce up before the others come to it, and its memory is its own again.
+template <typename GiveUp>
+void ExpectMemoryIsLeftAlone(const Subject& subject, Meeting& meeting, GiveUp give_up) {
+  Endpoint endpoint(subject, meeting);
+  std::vector<float> in(kCount, 1);
+  std::vector<float> out(kCount, -1);
+  if (endpoint.rank() == 0) {
+    Start(&endpoint, in, &out);
+    endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
+    give_up(&endpoint);
+    std::fill(out.begin(), out.end(), -2.0f);
+  }
+  meeting.Barrier();
+  if (endpoint.rank() != 0) {
+    Start(&endpoint, in, &out);
+    for (int i = 0; i < 20; ++i) {
+      endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
+      endpoint.Check(endpoint.api().wait(endpoint.comm(), 5), "wait");
+    }
+  }
+  meeting.Barrier();
+  // Opening another one moves on what is left of the first.
+  Endpoint second(subject, meeting, 2);
+  endpoint.Close();
+  Expect(
+      endpoint.rank() != 0 || std::all_of(out.begin(), out.end(), [](float v) { return v == -2; }),
+      "memory was written after its allreduce had been given up");
+  meeting.Barrier();
+}
+
+void NativeStopsOnCancel(const Subject& subject, Meeting& meeting) {
+  Endpoint endpoint(subject, meeting);
+  std::vector<float> in(kCount, 1);
+  std::vector<float> out(kCount, -1);
+  const auto request = Start(&endpoint, in, &out);
+  endpoint.Cancel(request);
+  std::fill(out.begin(), out.end(), -2.0f);
+  meeting.Barrier();
+  for (int i = 0; i < 20; ++i) {
+    endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
+    endpoint.Check(endpoint.api().wait(endpoint.comm(), 5), "wait");
+  }
+  Expect(std::all_of(out.begin(), out.end(), [](float v) { return v == -2; }),
+         "memory was written after cancel");
+  meeting.Barrier();
+}
+
+void NativeStopsOnAbort(const Subject& subject, Meeting& meeting) {
+  ExpectMemoryIsLeftAlone(subject, meeting, [](Endpoint* endpoint) {
+    endpoint->Check(endpoint->api().abort(endpoint->comm()), "abort");
+  });
+}
+
+void NativeStopsOnClose(const Subject& subject, Meeting& meeting) {
+  ExpectMemoryIsLeftAlone(subject, meeting, [](Endpoint* endpoint) { endpoint->Close(); });
+}
+
+constexpr Check kChecks[] = {
+    {"NativeMovesInParts", 2, NativeMovesInParts},
+    {"NativeStopsOnCancel", 2, NativeStopsOnCancel},
+    {"NativeStopsOnAbort", 2, NativeStopsOnAbort},
+    {"NativeStopsOnClose", 2, NativeStopsOnClose},
+};
+
+}  // namespace
+
+std::span<const Check> NativeChecks() { return kChecks; }
+
+}  // namespace onebit::conformance
