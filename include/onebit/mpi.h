@@ -26,13 +26,22 @@ extern "C" {
  * MPI_THREAD_MULTIPLE any, MPI_THREAD_SERIALIZED one at a time with all other calls of MPI, less
  * only the thread that initialised MPI.
  *
+ * Below MPI_THREAD_MULTIPLE calls that make a communicator of parts of MPI_COMM_WORLD, which are
+ * onebitCommInitRank, onebitCommInitEnv, onebitCommSplit and onebitCommShrink, do so by
+ * MPI_Comm_create_group, which waits for its ranks without an end: their time-outs and
+ * onebitCommAbort do not reach into it. This call has no such exception.
+ *
+ * While this call lasts the error handler of `native` is MPI_ERRORS_RETURN, so that errors of MPI
+ * come back as results; then it is what it was before.
+ *
  * @param comm   receives the handle; not NULL. Written only on success.
  * @param native an intracommunicator.
  * @param config NULL: all defaults. Its transport does not count.
  * @return onebitInvalidArgument  `comm` is NULL, or `native` is MPI_COMM_NULL or an
  *                                intercommunicator.
  * @return onebitInvalidUsage     MPI is not running, the launcher was another MPI's, the thread
- * level does not allow the call, or ONEBIT_TRANSPORT names another one.
+ *                                level does not allow the call, or ONEBIT_TRANSPORT names another
+ *                                transport.
  * @return as onebitCommInitRankConfig for the rest.
  *
  * Thread safety: any thread that MPI's thread level allows.

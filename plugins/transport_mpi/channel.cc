@@ -34,9 +34,11 @@ struct FrameHead {
 
 }  // namespace
 
-size_t Channel::PieceBytes(int ranks) {
-  return std::clamp(kMostReceiveMemory / kReceives / static_cast<size_t>(ranks), kLeastPieceBytes,
-                    kMostPieceBytes);
+Channel::Shape Channel::ShapeOf(int ranks, const Options& options) {
+  return {.ranks = ranks,
+          .short_bytes = plugin::kMostHeaderBytes + options.eager_bytes,
+          .piece_bytes = std::clamp(kMostReceiveMemory / kReceives / static_cast<size_t>(ranks),
+                                    kLeastPieceBytes, kMostPieceBytes)};
 }
 
 Channel::Channel(MPI_Comm comm, const Shape& shape)

@@ -15,6 +15,7 @@
 #include "plugins/common/carrier.h"
 #include "plugins/common/slot_pool.h"
 #include "plugins/transport_mpi/native_allreduce.h"
+#include "plugins/transport_mpi/settings.h"
 
 namespace onebit::mpi {
 
@@ -40,14 +41,15 @@ class Channel {
     size_t piece_bytes;  // of a payload
   };
 
-  // Owns `comm`, whatever becomes of it. Throws std::bad_alloc.
+  // Owns `comm`. Throws std::bad_alloc, and then `comm` is left to MPI: peers may send on it, and
+  // what would take that has no memory.
   Channel(MPI_Comm comm, const Shape& shape);
   ~Channel() = default;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // Of payloads in a frame, for a communicator of so many ranks.
-  static size_t PieceBytes(int ranks);
+  // The same on all ranks, because their options are.
+  static Shape ShapeOf(int ranks, const Options& options);
 
   // Posts the receives. MPI's code.
   int Start();

@@ -7,9 +7,11 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "plugins/transport_mpi/errors_return.h"
 #include "plugins/transport_mpi/mpi_process.h"
 
 namespace onebit::mpi {
@@ -20,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 int Create(const std::vector<int>& world_ranks, int tag, MPI_Comm* comm) {
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Group group = MPI_GROUP_NULL;
+  const ErrorsReturn errors_return(MPI_COMM_WORLD);
   int code = MPI_Comm_group(MPI_COMM_WORLD, &world);
   if (code != MPI_SUCCESS) return code;
   code = MPI_Group_incl(world, static_cast<int>(world_ranks.size()), world_ranks.data(), &group);
@@ -40,6 +43,25 @@ struct Work {
   MPI_Comm comm = MPI_COMM_NULL;
 };
 
+// False: the system gives no thread. What the thread makes after the time is
+// over stays as it is, because peers may send on it.
+bool StartThread(const std::shared_ptr<Work>& work, std::vector<int> world_ranks, int tag) {
+  try {
+    std::thread([work, ranks = std::move(world_ranks), tag] {
+      MPI_Comm created = MPI_COMM_NULL;
+      const int code = Create(ranks, tag, &created);
+      const std::lock_guard lock(work->mutex);
+      work->code = code;
+      work->comm = created;
+      work->is_done = true;
+      work->changed.notify_all();
+    }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 onebitResult_t CreateComm(const plugin::BaseContext& context, std::vector<int> world_ranks, int tag,
@@ -50,15 +72,10 @@ onebitResult_t CreateComm(const plugin::BaseContext& context, std::vector<int> w
     work->code = Create(world_ranks, tag, &work->comm);
   } else {
     const auto deadline = Clock::now() + std::chrono::nanoseconds(timeout_ns);
-    std::thread([work, ranks = std::move(world_ranks), tag] {
-      MPI_Comm created = MPI_COMM_NULL;
-      const int code = Create(ranks, tag, &created);
-      const std::lock_guard lock(work->mutex);
-      work->code = code;
-      work->comm = created;
-      work->is_done = true;
-      work->changed.notify_all();
-    }).detach();
+    if (!StartThread(work, std::move(world_ranks), tag)) {
+      context.Warn("the system gives no thread for MPI_Comm_create_group");
+      return onebitSystemError;
+    }
     std::unique_lock lock(work->mutex);
     while (!work->is_done) {
       work->changed.wait_for(lock, std::chrono::milliseconds(10));

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <thread>
 
+#include "plugins/transport_mpi/errors_return.h"
 #include "plugins/transport_mpi/mpi_process.h"
+#include "plugins/transport_mpi/unused_comm.h"
 
 namespace onebit::mpi {
 namespace {
@@ -44,10 +46,11 @@ onebitResult_t Await(const plugin::BaseContext& context, const char* what, MPI_R
 }  // namespace
 
 Group::~Group() {
-  if (comm != MPI_COMM_NULL && MpiProcess::Get().IsUsableHere()) MPI_Comm_free(&comm);
+  if (comm == MPI_COMM_NULL) return;
+  EndUnused(comm, ranks, *context);
 }
 
-onebitResult_t Adopt(const plugin::BaseContext& context, const void* native, size_t native_bytes,
+onebitResult_t Adopt(const Context& context, const void* native, size_t native_bytes,
                      uint64_t timeout_ms, std::shared_ptr<Group>* group) {
   const onebitResult_t check = MpiProcess::Get().CheckThread(context);
   if (check != onebitSuccess) return check;
@@ -65,8 +68,12 @@ onebitResult_t Adopt(const plugin::BaseContext& context, const void* native, siz
     context.Warn("the communicator is MPI_COMM_NULL");
     return onebitInvalidArgument;
   }
+  const ErrorsReturn errors_return(given);
   int is_inter = 0;
-  MPI_Comm_test_inter(given, &is_inter);
+  if (const int code = MPI_Comm_test_inter(given, &is_inter); code != MPI_SUCCESS) {
+    context.Warn("MPI_Comm_test_inter failed: %s", ErrorText(code).c_str());
+    return onebitInvalidArgument;
+  }
   if (is_inter != 0) {
     context.Warn("the communicator is an intercommunicator, whose ranks are two groups");
     return onebitInvalidArgument;
@@ -87,9 +94,15 @@ onebitResult_t Adopt(const plugin::BaseContext& context, const void* native, siz
   }
   adopted->context = &context;
   adopted->comm = *duplicate;
-  MPI_Comm_set_errhandler(adopted->comm, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(adopted->comm, &adopted->rank);
-  MPI_Comm_size(adopted->comm, &adopted->ranks);
+  int asked = MPI_Comm_set_errhandler(adopted->comm, MPI_ERRORS_RETURN);
+  if (asked == MPI_SUCCESS) asked = MPI_Comm_rank(adopted->comm, &adopted->rank);
+  if (asked == MPI_SUCCESS) asked = MPI_Comm_size(adopted->comm, &adopted->ranks);
+  if (asked != MPI_SUCCESS) {
+    adopted->comm = MPI_COMM_NULL;  // what cannot be asked for its ranks cannot be ended
+    MpiProcess::Get().SetBroken();
+    context.Warn("a duplicate of the communicator cannot be used: %s", ErrorText(asked).c_str());
+    return onebitSystemError;
+  }
   *group = std::move(adopted);
   return onebitSuccess;
 }

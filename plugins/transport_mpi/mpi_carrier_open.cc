@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 
-#include "plugins/common/wire.h"
 #include "plugins/transport_mpi/create_comm.h"
 #include "plugins/transport_mpi/launcher.h"
 #include "plugins/transport_mpi/mpi_carrier.h"
@@ -50,12 +50,18 @@ onebitResult_t MpiCarrier::Open(const void* const* addresses, const size_t* addr
   MPI_Comm comm = MPI_COMM_NULL;
   if (result == onebitSuccess) result = MakeComm(all, timeout_ns, is_aborted, &comm);
   if (result != onebitSuccess) return result;
-  const Channel::Shape shape{
-      .ranks = nranks_,
-      .short_bytes = plugin::kMostHeaderBytes + context_->options().eager_bytes,
-      .piece_bytes = Channel::PieceBytes(nranks_)};
-  channel_ = std::make_unique<Channel>(comm, shape);
+  try {
+    channel_ = std::make_unique<Channel>(comm, Channel::ShapeOf(nranks_, context_->options()));
+  } catch (const std::bad_alloc&) {
+    process.SetBroken();
+    throw;
+  }
   process.AddChannel();
+  // First of all: a channel that listens can be ended, whatever fails from here on.
+  if (const int code = channel_->Start(); code != MPI_SUCCESS) {
+    context_->Warn("rank %d: MPI_Irecv failed: %s", rank_, ErrorText(code).c_str());
+    return onebitSystemError;
+  }
   ranks_here_ = 0;
   for (int rank = 0; rank < nranks_; ++rank) {
     const Address& address = all[static_cast<size_t>(rank)];
@@ -67,10 +73,6 @@ onebitResult_t MpiCarrier::Open(const void* const* addresses, const size_t* addr
     link.route = kMpiName;
   }
   if (context_->options().native_dense) channel_->native().Reserve();
-  if (const int code = channel_->Start(); code != MPI_SUCCESS) {
-    context_->Warn("rank %d: MPI_Irecv failed: %s", rank_, ErrorText(code).c_str());
-    return onebitSystemError;
-  }
   return onebitSuccess;
 }
 
@@ -94,9 +96,8 @@ onebitResult_t MpiCarrier::ReadAddresses(const void* const* addresses, const siz
     }
     if (address.eager_bytes != options.eager_bytes || address.early_bytes != options.early_bytes) {
       context_->Warn(
-          "rank %d has ONEBIT_MPI_EAGER_BYTES=%zu and ONEBIT_MPI_EARLY_BYTES=%zu, rank %d on %s "
-          "has "
-          "%u and %u: they must be equal",
+          "rank %d has ONEBIT_MPI_EAGER_BYTES=%zu and ONEBIT_MPI_EARLY_BYTES=%zu, "
+          "rank %d on %s has %u and %u: they must be equal",
           rank_, options.eager_bytes, options.early_bytes, rank, address.host_name,
           address.eager_bytes, address.early_bytes);
       return onebitInvalidUsage;
@@ -112,17 +113,17 @@ onebitResult_t MpiCarrier::CheckPlaces(const std::vector<Address>& all) const {
   std::vector<int> rank_of(mine.world_size, -1);
   for (const Address& other : all) {
     const int rank = static_cast<int>(other.rank);
-    if (other.library != mine.library) {
-      context_->Warn("rank %d on %s runs another MPI than rank %d, which has %s", rank,
-                     other.host_name, rank_, kMpiName);
-      return onebitInvalidUsage;
-    }
     if ((other.has_group != 0) != (mine.has_group != 0)) {
       context_->Warn("rank %d and rank %d come from different calls: one has an MPI_Comm", rank,
                      rank_);
       return onebitInvalidUsage;
     }
-    if (mine.has_group != 0) continue;  // MPI has joined them already
+    if (mine.has_group != 0) continue;  // MPI has joined them already, and knows whom it can join
+    if (other.library != mine.library) {
+      context_->Warn("rank %d on %s runs another MPI than rank %d, which has %s", rank,
+                     other.host_name, rank_, kMpiName);
+      return onebitInvalidUsage;
+    }
     if (other.job != mine.job || other.world_size != mine.world_size ||
         other.world_rank >= mine.world_size) {
       context_->Warn("rank %d on %s and rank %d were started by different jobs of MPI", rank,

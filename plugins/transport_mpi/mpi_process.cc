@@ -56,9 +56,13 @@ onebitResult_t MpiProcess::Start(const plugin::BaseContext& context) {
     const onebitResult_t result = Init(context);
     if (result != onebitSuccess) return result;
   }
-  MPI_Query_thread(&thread_level_);
-  MPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
-  MPI_Comm_size(MPI_COMM_WORLD, &world_size_);
+  int code = MPI_Query_thread(&thread_level_);
+  if (code == MPI_SUCCESS) code = MPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
+  if (code == MPI_SUCCESS) code = MPI_Comm_size(MPI_COMM_WORLD, &world_size_);
+  if (code != MPI_SUCCESS) {
+    context.Warn("MPI does not tell its thread level and ranks: %s", ErrorText(code).c_str());
+    return onebitSystemError;
+  }
   if (const std::string problem = WrongLauncher(world_size_); !problem.empty()) {
     context.Warn("%s", problem.c_str());
     return onebitInvalidUsage;
@@ -83,6 +87,9 @@ onebitResult_t MpiProcess::Init(const plugin::BaseContext& context) {
     context.Warn("MPI_Init_thread failed: %s", ErrorText(code).c_str());
     return onebitSystemError;
   }
+  // Nobody else has set a handler. An application's is left alone: see errors_return.h.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   on_exit(AtExit, this);
   return onebitSuccess;
 }
