@@ -3,9 +3,11 @@
 // The end of MPI. It must not hang: what others still owe us is waited for, but not for ever.
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 #include <thread>
 
 #include "plugins/transport_mpi/channel.h"
@@ -46,6 +48,23 @@ void AwaitWorld() {
     if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
     if (is_done == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
+}
+
+// relaxed: publishes nothing. Read by a thread that may outlive everything else.
+std::atomic<bool> has_finalized{false};
+
+// Ends the process after this time, unless MPI_Finalize has returned: exit handlers that come after
+// it have all the time they want. False: the system gives no thread.
+bool LeavesAfter(seconds time, int status) {
+  try {
+    std::thread([time, status] {
+      std::this_thread::sleep_for(time);
+      if (!has_finalized.load(std::memory_order_relaxed)) _exit(status);
+    }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -95,12 +114,10 @@ void MpiProcess::AtExit(int status, void* argument) {
     AwaitWorld();
     return;
   }
-  std::thread([status] {
-    std::this_thread::sleep_for(kFinalizeTime);
-    std::fflush(nullptr);
-    _exit(status);
-  }).detach();
+  std::fflush(nullptr);                             // as exit would later, if it comes to that
+  if (!LeavesAfter(kFinalizeTime, status)) return;  // rather without MPI_Finalize than for ever
   MPI_Finalize();
+  has_finalized.store(true, std::memory_order_relaxed);
 }
 
 }  // namespace onebit::mpi
