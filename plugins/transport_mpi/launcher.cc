@@ -25,7 +25,8 @@ constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE",
                                "FLUX_JOB_ID",
                                "PALS_RANKID",
                                "ALPS_APP_PE"};
-constexpr std::array kSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"};
+// Of launchers of MPI. (WORLD_SIZE is torchrun's, which starts no ranks of MPI.)
+constexpr std::array kSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
 constexpr std::array kJobs = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
                               "SLURM_JOB_ID", "SLURM_STEP_ID"};
 
@@ -47,18 +48,17 @@ bool HasLauncher() {
 }
 
 std::string WrongLauncher(int world_size) {
+  // Without its own launcher each process is a job of one rank. Where there are more, MPI knows.
+  if (world_size != 1) return "";
   for (const char* name : kSizes) {
     const char* text = std::getenv(name);
-    if (text == nullptr || std::atoi(text) == world_size) continue;
+    if (text == nullptr || std::atoi(text) <= 1) continue;
     return std::string(name)
         .append(" is ")
         .append(text)
         .append(", but ")
         .append(kMpiName)
-        .append(" sees ")
-        .append(std::to_string(world_size))
-        .append(world_size == 1 ? " rank" : " ranks")
-        .append(": the launcher of another MPI has started this program; use that of ")
+        .append(" sees 1 rank: the launcher of another MPI has started this program; use that of ")
         .append(kMpiName)
         .append(" (")
         .append(kLauncherName)

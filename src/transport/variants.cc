@@ -70,11 +70,23 @@ const Variant* TheOneWith(std::string_view transport, Sign has_sign) {
 Status Undecided(std::string_view transport) {
   std::string files;
   std::string launchers;
+  std::string found;  // variables of launchers
   for (const Variant& variant : kVariants) {
     if (variant.transport != transport) continue;
     const bool is_first = files.empty();
     AppendFormat(&files, "{}{} (for {})", is_first ? "" : " or ", FileOf(variant), variant.library);
     AppendFormat(&launchers, "{}{}", is_first ? "" : " or ", variant.launcher);
+    for (const char* name : variant.variables) {
+      if (std::getenv(name) == nullptr) continue;
+      AppendFormat(&found, "{}{} of {}", found.empty() ? "" : ", ", name, variant.launcher);
+    }
+  }
+  if (!found.empty()) {
+    return Error(Code::kInvalidUsage,
+                 "transport {} is {}, and the environment has variables of both launchers ({}): "
+                 "unset those of the one that has not started the program, or link it with one of "
+                 "these libraries",
+                 transport, files, found);
   }
   return Error(Code::kInvalidUsage,
                "transport {} is {}, and nothing tells which: start the program with {}, or link it "

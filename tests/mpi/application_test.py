@@ -14,8 +14,8 @@ CHECKS = {
     "finalized": (2, {}), "library": (3, MPI), "splits": (4, MPI), "splits_serialized": (4, MPI),
     "native": (3, MPI | {"ONEBIT_MPI_NATIVE_DENSE": "1"}),
 }
-# With recovery Open MPI leaves the others alone; MPICH's launcher itself breaks then.
-KILL_FLAGS = {"openmpi": [(), ("--enable-recovery",)], "mpich": [()]}
+# With these the launcher leaves the others alone.
+KILL_FLAGS = {"openmpi": [(), ("--enable-recovery",)], "mpich": [(), ("-disable-auto-cleanup",)]}
 
 
 def kill_a_rank(abi: str, program: str):
@@ -33,6 +33,17 @@ def kill_a_rank(abi: str, program: str):
         print(f"a killed rank {flags}: over after {time.monotonic() - begin:.1f} s", flush=True)
 
 
+def disagree(abi: str, program: str):
+    """Ranks with different settings say so, all of them, and end."""
+    launcher, *flags = launch.launcher(abi)
+    parts = [["-np", str(ranks), *launch.setting(abi, "ONEBIT_MPI_EARLY_BYTES", value), program,
+              "library"] for ranks, value in ((1, "4096"), (2, "8192"))]
+    done = launch.start([launcher, *flags, *parts[0], ":", *parts[1]], 40, **MPI)
+    assert done.returncode != 0, done
+    assert "must be equal" in done.stderr, done.stderr
+    assert "ignal" not in done.stderr, done.stderr  # that a rank was ended by
+
+
 def main() -> int:
     abi, program, *only = sys.argv[1:]
     if only == ["large"]:
@@ -42,6 +53,7 @@ def main() -> int:
         begin = time.monotonic()
         launch.succeed(abi, ranks, [program, check], **variables)
         print(f"{check}: {time.monotonic() - begin:.1f} s", flush=True)
+    disagree(abi, program)
     kill_a_rank(abi, program)
     return 0
 

@@ -35,7 +35,16 @@ def environment(**variables: str) -> dict[str, str]:
 def run(abi: str, ranks: int, command: list[str], seconds: float = 60,
         flags: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess:
     """Output and status of the job. One that does not end in time is an error, and is ended."""
-    whole = [*launcher(abi), *flags, "-np", str(ranks), *command]
+    return start([*launcher(abi), *flags, "-np", str(ranks), *command], seconds, **variables)
+
+
+def setting(abi: str, name: str, value: str) -> list[str]:
+    """Flags that give a variable to the ranks of one part of a job."""
+    return ["-x", f"{name}={value}"] if abi == "openmpi" else ["-env", name, value]
+
+
+def start(whole: list[str], seconds: float, **variables: str) -> subprocess.CompletedProcess:
+    """As run, for a launcher with all its arguments."""
     process = subprocess.Popen(whole, env=environment(**variables), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                errors="replace", start_new_session=True)

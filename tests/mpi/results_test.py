@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""A program that links no MPI: which plugin it gets, and that its results are those of local and ucx,
+byte for byte: results_test.py RANK_RESULTS [ucx]."""
+
+import subprocess
+import sys
+
+import launch
+
+sys.path.append(f"{sys.path[0]}/../processes")
+import job  # noqa: E402  (of tests/processes)
+
+MPI = {"ONEBIT_TRANSPORT": "mpi"}
+# One of each launcher.
+SIGNS = {"PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "0"}
+
+
+def refuse_to_guess(program: str, names: list[str], **variables: str):
+    done = subprocess.run([program], env=launch.environment(**MPI, **variables),
+                          capture_output=True, text=True, timeout=20)
+    assert done.returncode != 0
+    for name in names:
+        assert name in done.stderr, (name, done.stderr)
+
+
+def over_ucx(program: str, ranks: int) -> list[str]:
+    with job.Job([[program]] * ranks) as running:
+        for rank in running.ranks:
+            assert rank.process.wait(60) == 0, rank.lines
+            rank.finish()
+        return running.ranks[0].lines
+
+
+def main() -> int:
+    program, *others = sys.argv[1:]
+    files = [f"libonebit-transport-mpi-{abi}.so" for abi in launch.LAUNCHERS]
+    refuse_to_guess(program, [*files, "mpirun"])
+    refuse_to_guess(program, [*files, "both launchers", *SIGNS], **SIGNS)
+    for ranks in (1, 2, 3, 4):
+        threads = subprocess.run([program, str(ranks)], check=True, capture_output=True, text=True)
+        expected = threads.stdout.splitlines()
+        assert expected
+        for abi in launch.LAUNCHERS:
+            assert launch.succeed(abi, ranks, [program], **MPI).splitlines() == expected, abi
+        if "ucx" in others:
+            assert over_ucx(program, ranks) == expected, "ucx"
+        print(f"{ranks} ranks: {len(expected)} kinds of calls give the same bytes over local, "
+              f"{', '.join([*launch.LAUNCHERS, *others])}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
