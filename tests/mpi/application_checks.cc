@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of MPI of every kind, its allreduce, and ranks that die.
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/mpi/application_rank.h"
@@ -75,6 +77,15 @@ void StartedByTheLibrary() {
   const onebitComm_t comm = CommOfEnvironment();
   CheckAllReduce(comm);
   Check(onebitCommDestroy(comm), "onebitCommDestroy");
+}
+
+// An exit handler of the application that comes after MPI_Finalize, and takes longer than that may.
+void LateExit() {
+  std::atexit([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5500));
+    std::puts("late");
+  });
+  StartedByTheLibrary();
 }
 
 // Communicators one after the other and side by side, of the whole job and of parts.
@@ -169,6 +180,7 @@ constexpr ApplicationCheck kChecks[] = {
     {"any_thread", MPI_THREAD_MULTIPLE, RunOnAnyThread},
     {"finalized", -1, RunAfterFinalize},
     {"library", -1, StartedByTheLibrary},
+    {"late_exit", -1, LateExit},
     {"splits", -1, Splits},
     {"splits_serialized", MPI_THREAD_SERIALIZED, Splits},
     {"native", -1, NativeDense},

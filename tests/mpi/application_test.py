@@ -61,6 +61,8 @@ def main() -> int:
         begin = time.monotonic()
         launch.succeed(abi, ranks, [program, check], **variables)
         print(f"{check}: {time.monotonic() - begin:.1f} s", flush=True)
+    output = launch.succeed(abi, 1, [program, "late_exit"], **MPI)
+    assert "late" in output, "an exit handler was cut off"
     disagree(abi, program)
     kill_a_rank(abi, program)
     return 0
