@@ -15,28 +15,36 @@ CHECKS = {
     "finalized": (2, {}), "library": (3, MPI), "splits": (4, MPI), "splits_serialized": (4, MPI),
     "native": (3, MPI | {"ONEBIT_MPI_NATIVE_DENSE": "1"}),
 }
-# With these the launcher leaves the others alone, and so many must live on at least: that of MPICH
-# breaks when the first survivor has ended, and ends the others.
-KILL_FLAGS = {"openmpi": [((), 0), (("--enable-recovery",), 2)],
-              "mpich": [((), 0), (("-disable-auto-cleanup",), 1)]}
+# With these the launcher leaves the others alone, and so many must live on. That of MPICH breaks soon
+# after, and often ends them before they have said anything: then it is tried again.
+KILL_FLAGS = {"openmpi": [((), 0, 1), (("--enable-recovery",), 2, 1)],
+              "mpich": [((), 0, 1), (("-disable-auto-cleanup",), 1, 12)]}
+
+
+def survivors(abi: str, program: str, flags: tuple[str, ...]) -> list[str]:
+    """The errors of ranks that the launcher has not ended before."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = launch.run(abi, 3, [program, "killed"], 40, flags, SURVIVORS_FOLDER=folder,
+                          ONEBIT_COLLECTIVE_TIMEOUT_MS="2000", ONEBIT_HEARTBEAT_MS="200",
+                          ONEBIT_LOSS_TIMEOUT_MS="1500", **MPI)
+        texts = [file.read_text() for file in pathlib.Path(folder).iterdir()]
+    assert done.returncode != 0 or flags, done
+    return [text for text in texts if text]  # one may have been ended before it had written
 
 
 def kill_a_rank(abi: str, program: str):
     """The launcher ends the others, or they come to an error within their deadline."""
-    for flags, least in KILL_FLAGS[abi]:
-        begin = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            done = launch.run(abi, 3, [program, "killed"], 40, flags, SURVIVORS_FOLDER=folder,
-                              ONEBIT_COLLECTIVE_TIMEOUT_MS="2000", ONEBIT_HEARTBEAT_MS="200",
-                              ONEBIT_LOSS_TIMEOUT_MS="1500", **MPI)
-            files = [file.read_text() for file in pathlib.Path(folder).iterdir()]
-        texts = [text for text in files if text]  # one may have been ended before it had written
-        assert done.returncode != 0 or flags, done
-        assert len(texts) >= least, (texts, done)
-        for text in texts:
-            assert "rank 1" in text, text
-        seconds = time.monotonic() - begin
-        assert seconds < 20, seconds
+    for flags, least, most_tries in KILL_FLAGS[abi]:
+        for _ in range(most_tries):
+            begin = time.monotonic()
+            texts = survivors(abi, program, flags)
+            seconds = time.monotonic() - begin
+            assert seconds < 20, seconds
+            for text in texts:
+                assert "rank 1" in text, text
+            if len(texts) >= least:
+                break
+        assert len(texts) >= least, texts
         print(f"a killed rank {flags}: {len(texts)} survivors, over after {seconds:.1f} s",
               flush=True)
 
