@@ -37,7 +37,8 @@ void RunOnMainThreadOnly() {
   Check(onebitCommDestroy(comm), "onebitCommDestroy");
 }
 
-// MPI_THREAD_MULTIPLE: communicators of their own on two threads.
+// MPI_THREAD_MULTIPLE: communicators of their own on two threads. What the application has to
+// handle its errors stays.
 void RunOnAnyThread() {
   MPI_Comm second = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &second);
@@ -50,6 +51,12 @@ void RunOnAnyThread() {
   std::thread thread(use, second);
   use(MPI_COMM_WORLD);
   thread.join();
+  for (const MPI_Comm comm : {MPI_COMM_WORLD, second}) {
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    MPI_Comm_get_errhandler(comm, &handler);
+    Expect(handler == MPI_ERRORS_ARE_FATAL, "the error handler is another one");
+    MPI_Errhandler_free(&handler);
+  }
   MPI_Comm_free(&second);
 }
 
