@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Prints what the library is, which transports it has, and every setting with value and source.
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -51,6 +54,23 @@ std::vector<std::string> Transports() {
 // An empty text can be seen.
 const char* Shown(const char* text) { return *text == '\0' ? "(empty)" : text; }
 
+// Transports whose settings could not be asked for: which of its plugins would be used is known
+// only where a launcher has started the program.
+std::vector<std::string> TransportsWithoutSettings(const std::vector<onebitSetting_t>& settings) {
+  std::vector<std::string> names;
+  for (const std::string& name : Transports()) {
+    std::string prefix = "ONEBIT_";
+    for (const char c : name)
+      prefix += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    prefix += '_';
+    const bool has_one = std::any_of(settings.begin(), settings.end(), [&](const auto& setting) {
+      return std::string_view(setting.name).starts_with(prefix);
+    });
+    if (!has_one) names.push_back(name);
+  }
+  return names;
+}
+
 void PrintText(const std::string& version, const std::vector<onebitSetting_t>& settings) {
   fmt::print("onebit {}\ntransports: {}\n\nsettings (environment variables)\n", version,
              fmt::join(Transports(), ", "));
@@ -58,6 +78,10 @@ void PrintText(const std::string& version, const std::vector<onebitSetting_t>& s
     fmt::print("  {}={}\n      {}\n      {}; default {}; value from {}\n", setting.name,
                setting.value, setting.help, setting.type, Shown(setting.defaultValue),
                setting.source);
+  }
+  for (const std::string& name : TransportsWithoutSettings(settings)) {
+    fmt::print("  settings of transport {} are shown under its launcher: mpirun -n 1 onebit_info\n",
+               name);
   }
 }
 

@@ -21,10 +21,10 @@ extern "C" {
  * Makes a communicator of the ranks of `native`, in their order.
  *
  * Collective on `native`. The library works on a duplicate: `native` stays the caller's, who may
- * use it for messages at the same time and free it afterwards. MPI has been initialised; destroy
- * the communicator before MPI_Finalize. Which threads may make calls is up to MPI's thread level:
- * MPI_THREAD_MULTIPLE any, MPI_THREAD_SERIALIZED one at a time with all other calls of MPI, less
- * only the thread that initialised MPI.
+ * use it for messages at the same time and free it afterwards. Call MPI_Init_thread before, and
+ * destroy the communicator before MPI_Finalize. Which threads may make calls is up to MPI's thread
+ * level: MPI_THREAD_MULTIPLE any, MPI_THREAD_SERIALIZED one at a time with all other calls of MPI,
+ * less only the thread that initialised MPI.
  *
  * Below MPI_THREAD_MULTIPLE calls that make a communicator of parts of MPI_COMM_WORLD, which are
  * onebitCommInitRank, onebitCommInitEnv, onebitCommSplit and onebitCommShrink, do so by

@@ -345,9 +345,10 @@ ONEBIT_API onebitResult_t onebitCommInitFrom(onebitComm_t* comm, const char* tra
  * @return onebitInvalidArgument  NULL `comm` or `newcomm`, a member of `config` out of range, or
  *                                the color of some rank is below ONEBIT_SPLIT_NOCOLOR (told on all
  *                                ranks).
- * @return onebitMismatch         a rank made another call, or settings of the new ranks differ.
- * @return onebitTimeout          a rank did not come within ONEBIT_CONNECT_TIMEOUT_MS; `comm` is
- *                                out of use then.
+ * @return onebitMismatch         a rank rebinds a compressor meanwhile, or settings of the new
+ * ranks differ.
+ * @return onebitTimeout          a rank did not come within ONEBIT_CONNECT_TIMEOUT_MS, e.g. because
+ *                                it is in a collective; `comm` is out of use then.
  *
  * Other errors are those of onebitCommInitRank and of a communicator that has failed. Thread
  * safety: one thread at a time per `comm`. Mirrors ncclCommSplit.
@@ -381,7 +382,8 @@ ONEBIT_API onebitResult_t onebitCommSplit(onebitComm_t comm, int color, int key,
  *                          ONEBIT_SHRINK_ABORT ends it.
  * @param excludeRanksList  ranks that do not take part, equal on all that do; any order. May be
  *                          NULL with a count of 0: then the rank is excluded whose loss put `comm`
- *                          out of use, if that is why it failed, else none.
+ *                          out of use, if that is why it failed, else none. A rank that left by
+ *                          onebitCommDestroy, and a second one that was lost, must be named.
  * @param excludeRanksCount entries of the list.
  * @param newcomm           receives the handle; not NULL. Written only on success.
  * @param config            as for onebitCommSplit.

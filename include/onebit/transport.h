@@ -209,9 +209,9 @@ typedef struct onebitTransport {
   onebitResult_t (*release)(void* group);
   /* Starts an allreduce of the layer below's own: `count` elements of `datatype`, sum or average,
    * from `send` to `recv`, which may be the same. Every rank starts the same ones in the same
-   * order. The request is for test and cancel, and while it is pending for probe, whose payloadBytes
-   * are those of `recv` that are done: so a caller sees that it moves. What it sends is in no
-   * counter. */
+   * order. The request is for test and cancel, and while it is pending for probe, whose
+   * payloadBytes are those of `recv` that are done: so a caller sees that it moves. What it sends
+   * is in no counter. */
   onebitResult_t (*iallreduce)(void* comm, const void* send, void* recv, size_t count,
                                onebitDataType_t datatype, onebitRedOp_t op,
                                onebitTransportRequest* request);

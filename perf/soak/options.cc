@@ -108,9 +108,13 @@ std::optional<SoakOptions> ParseOptions(int argc, const char* const* argv,
 }
 
 std::string RepeatCommand(const SoakOptions& options, int ranks, uint64_t round) {
-  return fmt::format("soak --seed {} --first-round {} --rounds 1 {} {} --max-elements {}",
-                     options.seed, round, options.ranks.is_one_rank() ? "--procs" : "-t", ranks,
-                     options.max_elements);
+  const std::string what =
+      fmt::format("soak --seed {} --first-round {} --rounds 1 --max-elements {}", options.seed,
+                  round, options.max_elements);
+  if (!options.ranks.is_one_rank()) return fmt::format("{} -t {}", what, ranks);
+  if (options.transport == "mpi")
+    return fmt::format("mpirun -np {} {} --transport mpi", ranks, what);
+  return fmt::format("{} --procs {} --transport {}", what, ranks, options.transport);
 }
 
 }  // namespace onebit::soak

@@ -70,11 +70,10 @@ std::string Summarize(const SoakOptions& options, const SoakResult& result) {
     const RankFigures& figures = result.by_rank[rank];
     if (!HasUsage(figures)) continue;
     text += fmt::format(
-        "rank {:<9} {:.1f} MiB resident at the start, {}{:.1f} in the end, {:.1f} of them in use; "
-        "{} "
+        "rank {:<9} {:.1f} MiB resident at the start, {}{:.1f} in the end, of malloc {:.1f}; {} "
         "descriptors at the start, {}{} in the end\n",
         rank, InMiB(figures.start.resident_bytes),
-        result.was_warmed_up ? fmt::format("{:.1f} warmed up ({:.1f} in use), ",
+        result.was_warmed_up ? fmt::format("{:.1f} warmed up (of malloc {:.1f}), ",
                                            InMiB(figures.warmed_up.resident_bytes),
                                            InMiB(figures.warmed_up.heap_bytes))
                              : "",

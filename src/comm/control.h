@@ -69,6 +69,8 @@ class Control {
   virtual ~Control() = default;
   // Who may call off this rank's gathers; for the thread that gathers.
   void SetStop(StopCheck stop) { stop_ = std::move(stop); }
+  // All have come: from now on ranks are known by the numbers they have here.
+  virtual void EndJoining() { SetStop({}); }
   // Tells the group that this rank failed, or that it sees the loss of another. Only the first
   // report of the group counts: returns that of the group, or this one if the group cannot be heard
   // in time.

@@ -218,6 +218,12 @@ void ControlClient::SetListener(FailureListener* listener) {
   if (listener_ != nullptr && first_failure_) listener_->OnRemoteFailure();
 }
 
+void ControlClient::EndJoining() {
+  std::lock_guard lock(ControlLoop::Get().mutex());
+  Control::EndJoining();
+  has_joined_ = true;
+}
+
 Failure ControlClient::Report(const Failure& failure) {
   if (owner_pid_ != getpid()) return failure;
   std::unique_lock lock(ControlLoop::Get().mutex());
@@ -359,8 +365,13 @@ void ControlClient::SetFailure(Failure failure) {
 
 std::string ControlClient::MissingText() const {
   if (!missing_ || missing_->missing == 0) return "no answer";
-  std::string text = missing_->missing == 1 ? "rank" : "ranks";
-  for (const uint32_t rank : missing_->some_missing) AppendFormat(&text, " {}", rank);
+  const std::vector<int> known_as = has_joined_ ? std::vector<int>() : options_.known_as;
+  std::string text = known_as.empty() ? "" : "former ";
+  text += missing_->missing == 1 ? "rank" : "ranks";
+  for (const uint32_t rank : missing_->some_missing) {
+    const bool is_renamed = rank < known_as.size();
+    AppendFormat(&text, " {}", is_renamed ? known_as[rank] : static_cast<int>(rank));
+  }
   if (missing_->some_missing.size() < missing_->missing) text += " ...";
   AppendFormat(&text, " missing ({} of {})", missing_->missing, options_.ranks);
   return text;

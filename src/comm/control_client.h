@@ -36,6 +36,8 @@ class ControlClient final : public Control, private LoopItem {
     // Where the server is there may have been another one, of a start that failed.
     bool is_place_reused = false;
     std::string place_source;  // where the server's address is from, for texts; may be empty
+    // What people know the ranks by until EndJoining, where they had other numbers before.
+    std::vector<int> known_as;
   };
   // Says where the server is; asked before each attempt.
   using Locate = std::function<Result<UniqueId>()>;
@@ -62,6 +64,7 @@ class ControlClient final : public Control, private LoopItem {
   // Who hears of failures; null: nobody, and no call to the former one is going on any more.
   void SetListener(FailureListener* listener);
 
+  void EndJoining() override;
   Failure Report(const Failure& failure) override;
   std::optional<Failure> first_failure() const override;
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
@@ -106,6 +109,7 @@ class ControlClient final : public Control, private LoopItem {
   uint64_t gather_number_ = 0;
   std::optional<std::vector<Bytes>> gathered_;
   std::optional<StarAlive> missing_;
+  bool has_joined_ = false;
   std::optional<Failure> first_failure_;
   std::chrono::steady_clock::time_point last_heard_;
   std::chrono::steady_clock::time_point next_heartbeat_;

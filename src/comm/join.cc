@@ -185,7 +185,7 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
   if (!endpoint.ok()) return fail(endpoint.status());
   comm->endpoint_ = std::move(endpoint).value();
   if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);
-  control->SetStop({});
+  control->EndJoining();
   Log(LogLevel::kInfo, "communicator {:08x}: rank {} of {}, transport {}, control channel at {}",
       comm->id_, rank, ranks, transport.value()->properties().name, control->server().Text());
   return comm;

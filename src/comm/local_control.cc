@@ -9,14 +9,20 @@
 
 namespace onebit {
 
-LocalGroup::LocalGroup(int ranks)
+LocalGroup::LocalGroup(int ranks, std::vector<int> known_as)
     : id_(std::random_device()()),
+      known_as_(std::move(known_as)),
       listeners_(static_cast<size_t>(ranks)),
       contents_(static_cast<size_t>(ranks)) {}
 
 void LocalGroup::Join(int rank, FailureListener* listener) {
   std::lock_guard lock(mutex_);
   listeners_[static_cast<size_t>(rank)] = listener;
+}
+
+void LocalGroup::EndJoining() {
+  std::lock_guard lock(mutex_);
+  known_as_.clear();
 }
 
 void LocalGroup::Leave(int rank) { Join(rank, nullptr); }
@@ -64,10 +70,11 @@ Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byt
 Status LocalGroup::GatherFailure(int rank, std::string_view what) const {
   std::string missing;
   for (size_t r = 0; r < contents_.size(); ++r) {
-    if (!contents_[r]) AppendFormat(&missing, " {}", r);
+    if (contents_[r]) continue;
+    AppendFormat(&missing, " {}", r < known_as_.size() ? known_as_[r] : static_cast<int>(r));
   }
-  return Error(Code::kTimeout, "rank {} of {}: {}: missing:{}", rank, contents_.size(), what,
-               missing);
+  return Error(Code::kTimeout, "rank {} of {}: {}: {}ranks{} missing", rank, contents_.size(), what,
+               known_as_.empty() ? "" : "former ", missing);
 }
 
 std::shared_ptr<LocalGroup> LocalGroup::Subgroup(std::span<const int> members, int rank) {
@@ -81,9 +88,11 @@ std::shared_ptr<LocalGroup> LocalGroup::Subgroup(std::span<const int> members, i
     std::erase_if(pending_, [&](const Pending& pending) {
       return std::ranges::equal(pending.members, members);
     });
-    pending_.push_back({.members = {members.begin(), members.end()},
-                        .awaited = {members.begin(), members.end()},
-                        .group = std::make_shared<LocalGroup>(static_cast<int>(members.size()))});
+    pending_.push_back(
+        {.members = {members.begin(), members.end()},
+         .awaited = {members.begin(), members.end()},
+         .group = std::make_shared<LocalGroup>(static_cast<int>(members.size()),
+                                               std::vector<int>(members.begin(), members.end()))});
     found = std::prev(pending_.end());
   }
   std::shared_ptr<LocalGroup> group = found->group;

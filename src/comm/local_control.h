@@ -17,12 +17,15 @@ namespace onebit {
 // ranks, and when they gather.
 class LocalGroup {
  public:
-  explicit LocalGroup(int ranks);
+  // `known_as`: what people know the ranks by until EndJoining, where they had other numbers
+  // before.
+  explicit LocalGroup(int ranks, std::vector<int> known_as = {});
 
   // Random, of the communicator.
   uint32_t id() const { return id_; }
 
   void Join(int rank, FailureListener* listener);
+  void EndJoining();
   void Leave(int rank);  // the listener is not called any more when this returns
   Failure Report(const Failure& failure);
   std::optional<Failure> first_failure() const;
@@ -48,6 +51,7 @@ class LocalGroup {
   const uint32_t id_;
   mutable std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_;
+  std::vector<int> known_as_;
   std::vector<FailureListener*> listeners_;
   std::optional<Failure> first_failure_;
   std::vector<std::optional<Bytes>> contents_;          // of the gather under way, by rank
@@ -66,6 +70,10 @@ class LocalControl final : public Control {
   LocalControl(const LocalControl&) = delete;
   LocalControl& operator=(const LocalControl&) = delete;
 
+  void EndJoining() override {
+    Control::EndJoining();
+    group_->EndJoining();
+  }
   Failure Report(const Failure& failure) override { return group_->Report(failure); }
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,

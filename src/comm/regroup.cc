@@ -97,10 +97,9 @@ LocalIntroduction DecodeLocal(const Bytes& bytes) {
   return introduction;
 }
 
-// Ranks of a communicator that did not come to be are numbered as they would have been.
 Status Explained(const Status& status, std::span<const int> members) {
-  return Error(status.code(), "{} (new ranks 0, 1, ... would be ranks {} of the communicator)",
-               status.text(), TextOf(members));
+  return Error(status.code(), "{} (making a communicator of the former ranks {})", status.text(),
+               TextOf(members));
 }
 
 milliseconds RegroupTime(const CommOptions& options) {
@@ -170,6 +169,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
   options.control.connect_timeout = RegroupTime(options.comm);
   options.control.is_place_reused = true;  // there may have been an attempt before this one
   options.control.place = fallback_->options.control.place;
+  options.control.known_as.assign(members.begin(), members.end());
   options.control.place_source = Format("rank {} of the former communicator", first);
   options.locate = [place] { return Result<UniqueId>(place); };
   options.is_location_final = false;
@@ -181,8 +181,8 @@ Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
   if (joined.status().code() != Code::kNotAuthenticated) return Explained(joined.status(), members);
   return Error(Code::kMismatch,
                "rank {}: rank {} makes a communicator of other ranks than {}: all that remain must "
-               "exclude the same ({})",
-               rank_, first, TextOf(members), joined.status().text());
+               "exclude the same",
+               rank_, first, TextOf(members));
 }
 
 Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
@@ -204,7 +204,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
   comm->control_->SetStop(StopOfThisCall());
   Status status = endpoint.ok() ? comm->ConnectLocal() : endpoint.status();
   if (!status.ok()) return Explained(comm->Fail(std::move(status)), members);
-  comm->control_->SetStop({});
+  comm->control_->EndJoining();
   Log(LogLevel::kInfo, "communicator {:08x}: ranks {} of {:08x}", comm->id_, TextOf(members), id_);
   return comm;
 }

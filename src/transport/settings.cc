@@ -41,7 +41,7 @@ Status OpenPluginsOf(std::span<const char* const> environment,
   const std::vector<std::string> folders = PluginFolders(TextOf(environment, "ONEBIT_PLUGIN_PATH"));
   for (const std::string& variable : UnknownVariables(environment, declared)) {
     const std::string name = PluginOf(variable);
-    if (name.empty()) continue;
+    if (name.empty() || !PluginFile(name).ok()) continue;
     const auto opened = Transport::Open(name, folders);
     if (opened.ok() || opened.status().code() == Code::kInvalidArgument) continue;
     return Error(opened.status().code(), "environment variable {}: {}", variable,
@@ -50,8 +50,28 @@ Status OpenPluginsOf(std::span<const char* const> environment,
   return OkStatus();
 }
 
+// Variables of plugins of which this process cannot tell which one it would need, so that it has no
+// use for them either. They cannot be checked, and are no reason to refuse another transport.
+void AppendUnchecked(std::span<const char* const> environment,
+                     std::vector<DeclaredSetting>* declared) {
+  const std::vector<std::string> plugins =
+      FindPlugins(PluginFolders(TextOf(environment, "ONEBIT_PLUGIN_PATH")));
+  for (const std::string& variable : UnknownVariables(environment, *declared)) {
+    const std::string name = PluginOf(variable);
+    if (std::ranges::count(plugins, name) == 0 || PluginFile(name).ok()) continue;
+    // Rows have static storage, and tables are read once.
+    const auto* kept = new std::string(variable);
+    declared->push_back({.name = kept->c_str(),
+                         .type = "not checked",
+                         .default_value = "",
+                         .help = "Of a transport that cannot be used in this process.",
+                         .accepts = nullptr});
+  }
+}
+
 Result<SettingsTable> ReadTable(std::span<const char* const> environment) {
-  ONEBIT_ASSIGN_OR_RETURN(const auto declared, DeclaredSettings(Transport::Known()));
+  ONEBIT_ASSIGN_OR_RETURN(auto declared, DeclaredSettings(Transport::Known()));
+  AppendUnchecked(environment, &declared);
   return ReadSettings(environment, declared);
 }
 

@@ -223,7 +223,7 @@ TEST_P(RegroupTest, AnAttemptThatFailedCanBeRepeated) {
   for (const Outcome& failure : failures) {
     EXPECT_TRUE(failure.result == onebitTimeout || failure.result == onebitRemoteError);
     EXPECT_THAT(failure.text, HasSubstr("missing"));
-    EXPECT_THAT(failure.text, HasSubstr("would be ranks 1 2 3 of the communicator"));
+    EXPECT_THAT(failure.text, HasSubstr("making a communicator of the former ranks 1 2 3"));
   }
   // Rank 3 does not come; then it does, and the ranks want each other again.
   for (const auto& list : {second_list, first_list}) {
