@@ -249,17 +249,23 @@ void Comm::Abort() {
 void Comm::OnPeerError(int peer, Code code, const char* text) {
   {
     std::lock_guard lock(failure_mutex_);
-    if (!peer_error_ && code == Code::kPeerLost) {
-      peer_error_ = Failure{
-          .rank = peer, .is_loss = true, .cause = Error(code, "{} (seen by rank {})", text, rank_)};
-    } else if (!peer_error_) {
-      peer_error_ = Failure{
-          .rank = rank_,
-          .is_loss = false,
-          .cause = Error(Code::kRemoteError, "rank {}: rank {} is gone: {}", rank_, peer, text)};
-    }
+    if (!peer_error_) peer_error_ = PeerFailure(peer, code, text);
   }
   is_stopped_.store(true, std::memory_order_release);
+}
+
+// Called through a transport, which must not be thrown through: without memory it has no text.
+Failure Comm::PeerFailure(int peer, Code code, const char* text) const noexcept {
+  const bool is_loss = code == Code::kPeerLost;
+  Failure failure{.rank = is_loss ? peer : rank_, .is_loss = is_loss, .cause = {}};
+  try {
+    failure.cause =
+        is_loss ? Error(code, "{} (seen by rank {})", text, rank_)
+                : Error(Code::kRemoteError, "rank {}: rank {} is gone: {}", rank_, peer, text);
+  } catch (const std::bad_alloc&) {
+    failure.cause = Status(is_loss ? code : Code::kRemoteError, "");
+  }
+  return failure;
 }
 
 void Comm::OnRemoteFailure() {

@@ -187,6 +187,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   Status ConnectLocal();
   StopCheck StopOfThisCall() const;
   void OnPeerError(int peer, Code code, const char* text) override;
+  Failure PeerFailure(int peer, Code code, const char* text) const noexcept;
   void OnRemoteFailure() override;
   // Of a failure that this rank is the first to see.
   Failure OwnCause(Status cause, const std::string& situation);

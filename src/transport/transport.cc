@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -19,9 +20,14 @@ namespace {
 // for which the ABI has no text.
 thread_local std::string complaint;  // NOLINT: calls of the ABI say nothing of who made them
 
-void TakeLine(int level, const char* text) {
-  if (level <= static_cast<int>(LogLevel::kWarn)) complaint = text;
-  LogLine(static_cast<LogLevel>(level), text);
+// Services for code that may be C, or called by C: they throw nothing. A line for which there is no
+// memory is lost.
+void TakeLine(int level, const char* text) noexcept {
+  try {
+    if (level <= static_cast<int>(LogLevel::kWarn)) complaint = text;
+    LogLine(static_cast<LogLevel>(level), text);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 uint64_t NowNs() {
@@ -46,7 +52,7 @@ Status Explained(Code code, std::string text) {
   return {code, std::move(text)};
 }
 
-void ForwardPeerError(void* argument, int peer, onebitResult_t result, const char* text) {
+void ForwardPeerError(void* argument, int peer, onebitResult_t result, const char* text) noexcept {
   static_cast<PeerErrorSink*>(argument)->OnPeerError(peer, static_cast<Code>(result), text);
 }
 

@@ -77,6 +77,7 @@ class NativeGroup {
 // Receives what a transport learns about a peer, from any thread.
 class PeerErrorSink {
  public:
+  // Throws nothing: a transport calls it.
   virtual void OnPeerError(int peer, Code code, const char* text) = 0;
 
  protected:
