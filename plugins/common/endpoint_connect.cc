@@ -28,6 +28,7 @@ onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* add
     const uint64_t timeout_ns = std::min<uint64_t>(timeout_ms, 86'400'000) * kNsPerMs;
     onebitResult_t result =
         carrier_->Open(addresses, address_bytes, timeout_ns, [this] { return turn_.is_aborted(); });
+    if (result == onebitInvalidArgument) has_begun_ = false;  // addresses that lead nowhere
     if (result != onebitSuccess) return result;
     MakePeers();
     result = Meet(start, timeout_ns);
