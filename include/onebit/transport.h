@@ -163,7 +163,8 @@ typedef struct onebitTransport {
                            size_t payloadBytes);
   /* State of a request. An error means that this request failed and is dead; only onebitAborted is
    * about the endpoint, and the buffers are still the transport's until cancel or close. Does not
-   * progress. */
+   * progress. Once all requests of a rank are done, its peers need no progress of it to end theirs:
+   * it may stay away for any time. */
   onebitResult_t (*test)(void* comm, onebitTransportRequest request, onebitTransportState* state);
   /* Ends a request whatever its state: when cancel returns, the transport will not touch the
    * buffers of this request again. A cancelled message may or may not have reached the peer, so

@@ -19,11 +19,15 @@ struct Link {
   size_t piece_bytes = 0;  // of a payload that one frame carries
   // Whether only so many bytes may be on their way to this rank: over a network that is shared.
   bool is_paced = false;
-  uint32_t in_flight = 0;      // frames that the carrier has taken and not sent yet
+  // Frames that the carrier could not send at once: those it took, and those of them that it has
+  // sent since. They go in the order they were taken, but for some that overtake smaller ones.
+  uint64_t taken = 0;
+  uint64_t sent = 0;
   const char* loss = nullptr;  // why the rank cannot be reached any more; null: it can
   std::string host;            // where the rank is, for texts
   std::string route;           // in words: "shared memory", "tcp over eth0"
 
+  uint64_t in_flight() const { return taken - sent; }
   bool is_lost() const { return loss != nullptr; }
 };
 

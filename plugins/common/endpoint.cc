@@ -31,6 +31,13 @@ onebitResult_t Endpoint::CheckPeer(int peer) const {
 onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
   return WithTurn([&] {
     switch (request->state) {
+      case RequestState::kStaged: {
+        Peer& to = peer(request->peer);
+        if (to.is_gone() || to.link->sent >= request->frame) break;
+        Watch(to, request->frame);
+        *state = onebitTransportPending;
+        return onebitSuccess;
+      }
       case RequestState::kOffered:
       case RequestState::kStreaming:
       case RequestState::kLeaving:
@@ -41,12 +48,16 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
       case RequestState::kHeader:
         *state = onebitTransportHeader;
         return onebitSuccess;
-      case RequestState::kDone:
+      case RequestState::kDone: {
+        Peer& from = peer(request->peer);
         // A caller that expects no more of this rank need not come back soon.
-        if (peer(request->peer).posted == nullptr) TellReleasedNow(request->peer);
-        requests_->Return(request);
-        *state = onebitTransportDone;
+        if (from.posted != nullptr) break;
+        TellReleasedNow(request->peer);
+        if (from.HasItsAnswers()) break;
+        Watch(from, from.answer_frame);
+        *state = onebitTransportPending;
         return onebitSuccess;
+      }
       case RequestState::kSent:
         *state = onebitTransportDone;
         return onebitSuccess;
@@ -58,9 +69,11 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
         return is_lost ? onebitPeerLost : onebitRemoteError;
       }
       case RequestState::kUnused:
-        break;
+        return onebitInvalidUsage;
     }
-    return onebitInvalidUsage;
+    requests_->Return(request);
+    *state = onebitTransportDone;
+    return onebitSuccess;
   });
 }
 
@@ -78,6 +91,7 @@ onebitResult_t Endpoint::Cancel(Request* request) {
       break;
     case RequestState::kPosted:
       other.posted = nullptr;
+      TellReleasedNow(request->peer);
       break;
     case RequestState::kHeader:
     case RequestState::kReceiving:
@@ -86,6 +100,7 @@ onebitResult_t Endpoint::Cancel(Request* request) {
       }
       EndReceive(request, RequestState::kFailed);
       break;
+    case RequestState::kStaged:
     case RequestState::kDone:
     case RequestState::kFailed:
     case RequestState::kUnused:

@@ -155,6 +155,8 @@ class Endpoint : private FrameSink {
   void ReportDeparture(int rank);
 
   // endpoint_wait.cc
+  void Watch(Peer& to, uint64_t frame);
+  void TellOfWatchedFrames();
   bool Drive();
 
   // endpoint_close.cc
@@ -189,6 +191,7 @@ class Endpoint : private FrameSink {
   bool has_losses_ = false;     // some link or some life has changed for the worse
   bool has_untold_ = false;     // places were released, and the peer might need to know
   bool lacks_room_ = false;     // isend said onebitInProgress
+  bool has_watches_ = false;    // of frames that lie with the carrier
   bool is_mute_ = false;        // what arrives is dropped: the endpoint ends
   bool has_said_bye_ = false;
   bool has_warned_ = false;  // of a frame that is not ours

@@ -63,7 +63,7 @@ void Endpoint::SayBye(bool is_abort) {
 
 bool Endpoint::HasPendingSends() const {
   for (const Peer& to : peers_) {
-    if (!to.is_gone() && (to.link->in_flight != 0 || !to.controls.is_empty())) return true;
+    if (!to.is_gone() && (to.link->in_flight() != 0 || !to.controls.is_empty())) return true;
   }
   return false;
 }

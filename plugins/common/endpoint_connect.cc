@@ -75,7 +75,7 @@ onebitResult_t Endpoint::Meet(uint64_t start, uint64_t timeout_ns) {
                        link.host.c_str(), link.route.c_str(), link.loss);
         return onebitPeerLost;
       }
-      if (other.has_hello && link.in_flight == 0) continue;
+      if (other.has_hello && link.in_flight() == 0) continue;
       char text[192];
       std::snprintf(text, sizeof text, " %d (on %s, by %s)", rank, link.host.c_str(),
                     link.route.c_str());

@@ -42,7 +42,7 @@ onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
     // What the carrier could not send at once may wait for nothing but progress, and a caller need
     // not come back soon. (Over shared memory UCX attaches to a segment of the receiver's when it
     // makes progress, and keeps the first message that lies there so long.)
-    if (to.link->in_flight != 0) carrier_->Progress();
+    if (to.link->in_flight() != 0) carrier_->Progress();
     return result;
   });
 }
@@ -51,14 +51,13 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
                                    const void* payload, size_t payload_bytes, Request** request) {
   const bool is_eager = payload_bytes <= eager_bytes_;
   const auto* bytes = static_cast<const std::byte*>(payload);
-  Request* sending = &sent_;
-  if (!is_eager) {
-    sending = requests_->Take(RequestState::kOffered, RankOf(to));
-    if (sending == nullptr) return onebitInProgress;
-    sending->number = to.sent;
-    sending->payload = bytes;
-    sending->payload_bytes = payload_bytes;
-  }
+  Request* sending =
+      requests_->Take(is_eager ? RequestState::kStaged : RequestState::kOffered, RankOf(to));
+  if (sending == nullptr) return onebitInProgress;
+  sending->number = to.sent;
+  sending->payload = bytes;
+  sending->payload_bytes = payload_bytes;
+  const uint64_t taken = to.link->taken;
   std::byte head[kMostHeaderBytes];
   std::memcpy(head, &wire, sizeof wire);
   if (wire.header_bytes != 0) std::memcpy(head + sizeof wire, header, wire.header_bytes);
@@ -76,7 +75,7 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
                           {bytes, is_eager ? payload_bytes : 0});
   }
   if (sent != Sent::kYes) {
-    if (!is_eager) requests_->Return(sending);
+    requests_->Return(sending);
     return onebitInProgress;
   }
   if (!is_eager) {
@@ -89,7 +88,12 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
                     std::memory_order_relaxed);
   messages_sent_.store(messages_sent_.load(std::memory_order_relaxed) + 1,
                        std::memory_order_relaxed);
-  if (is_early && sending->moved_bytes == payload_bytes) {
+  if (is_eager && to.link->taken == taken) {
+    requests_->Return(sending);
+    sending = &sent_;
+  } else if (is_eager) {
+    sending->frame = to.link->taken;
+  } else if (is_early && sending->moved_bytes == payload_bytes) {
     sending->state = RequestState::kLeaving;
   } else if (is_early) {
     StartStreaming(sending);

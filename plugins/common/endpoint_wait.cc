@@ -22,6 +22,26 @@ onebitResult_t Endpoint::Progress() {
   });
 }
 
+// A test said pending for the sake of a frame that the carrier has not sent.
+void Endpoint::Watch(Peer& to, uint64_t frame) {
+  to.watched_frame = std::min(to.watched_frame, frame);
+  has_watches_ = true;
+}
+
+void Endpoint::TellOfWatchedFrames() {
+  if (!has_watches_) return;
+  has_watches_ = false;
+  for (Peer& to : peers_) {
+    if (to.watched_frame == Peer::kNoFrame) continue;
+    if (to.link->sent >= to.watched_frame || to.is_gone()) {
+      to.watched_frame = Peer::kNoFrame;
+      ++news_;
+    } else {
+      has_watches_ = true;
+    }
+  }
+}
+
 // Moves everything on. False if there was nothing to do.
 bool Endpoint::Drive() {
   bool has_moved = false;
@@ -32,6 +52,7 @@ bool Endpoint::Drive() {
   if (!flushing_.empty()) FlushAllControls();
   if (!streaming_.empty()) has_moved |= PumpStreams();
   SettleDepartures();
+  TellOfWatchedFrames();
   if (!has_moved) TellReleasedWhenIdle();
   return has_moved;
 }

@@ -12,6 +12,7 @@ namespace onebit::plugin {
 
 enum class RequestState : uint32_t {
   kUnused,
+  kStaged,     // send: eager, and with the carrier, which could not send it at once
   kOffered,    // send: the receiver has not answered yet
   kStreaming,  // send: the receiver has memory, pieces are on their way
   kLeaving,    // send: the carrier has all pieces, the receiver does not have them yet
@@ -27,6 +28,7 @@ struct Request {
   RequestState state;
   int peer;
   uint64_t number;           // of the message; none while posted
+  uint64_t frame;            // send, staged: it is out when the link has sent so many
   void* header;              // receive: where the caller wants the header
   const std::byte* payload;  // send: the caller's payload
   std::byte* target;         // receive: the caller's memory, once accepted

@@ -5,6 +5,7 @@
 
 #include <onebit/transport.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -53,9 +54,18 @@ struct Peer {
 
   // `released` was told.
   void HasBeenTold(uint64_t now_known) {
+    if (told < awaited) answer_frame = link->taken;
     told = now_known;
     untold_bytes = 0;
   }
+
+  // The peer's sends wait for nothing more of this rank: it was told of what is released, and the
+  // carrier has sent that. Else it may lie with the carrier until this rank makes progress again.
+  bool HasItsAnswers() const {
+    return is_gone() || (told >= std::min(awaited, released) && link->sent >= answer_frame);
+  }
+  static constexpr uint64_t kNoFrame = UINT64_MAX;
+  uint64_t watched_frame = kNoFrame;  // a caller waits until the link has sent so many
 
   // Messages to it.
   uint64_t sent = 0;
@@ -73,7 +83,8 @@ struct Peer {
   uint64_t told = 0;                          // `released` as the peer knows it
   uint64_t untold_bytes = 0;                  // of payloads released since
   uint64_t awaited = 0;                       // a send of the peer ends when it is told of this
-  Request* posted = nullptr;                  // the receive that waits for a header
+  uint64_t answer_frame = 0;  // frames that had been taken when it was last told of such
+  Request* posted = nullptr;  // the receive that waits for a header
 
   Place& place(uint64_t number) { return places[number % kWindow]; }
 };

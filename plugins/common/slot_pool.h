@@ -17,7 +17,7 @@ class SlotPool {
   struct Slot {
     Slot* next;
     SlotPool* pool;
-    uint32_t* in_flight;  // counter of the link it travels on
+    uint64_t* sent;  // counter of the link it travels on
     std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
   };
 

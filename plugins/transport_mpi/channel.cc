@@ -88,7 +88,7 @@ Sent Channel::Send(int rank, FrameKind kind, std::span<const std::byte> header,
   plugin::Link& link = *this->link(rank);
   if (link.is_lost() || is_ending_) return Sent::kFailed;
   const bool is_piece = kind == FrameKind::kPiece;
-  if (link.in_flight >= (is_piece ? kMostPiecesInFlight : kMostShortInFlight)) {
+  if (link.in_flight() >= (is_piece ? kMostPiecesInFlight : kMostShortInFlight)) {
     return Sent::kNoRoom;
   }
   plugin::SlotPool& pool = is_piece ? piece_slots_ : short_slots_;
@@ -121,8 +121,8 @@ Sent Channel::Send(int rank, FrameKind kind, std::span<const std::byte> header,
     pool.Return(slot);
     return Sent::kYes;
   }
-  slot->in_flight = &link.in_flight;
-  ++link.in_flight;
+  slot->sent = &link.sent;
+  ++link.taken;
   sends_.push_back(request);
   sendings_.push_back({slot, rank});
   return Sent::kYes;
@@ -154,7 +154,7 @@ bool Channel::ProgressSends() {
         code == MPI_ERR_IN_STATUS && error != MPI_SUCCESS && error != MPI_ERR_PENDING) {
       Lose(static_cast<size_t>(sent.rank), error);
     }
-    --*sent.slot->in_flight;
+    ++*sent.slot->sent;
     sent.slot->pool->Return(sent.slot);
   }
   size_t kept = 0;

@@ -19,7 +19,7 @@ namespace {
 void OnSent(void* request, ucs_status_t /*status*/, void* user_data) {
   // A failure is told by the error handler of the link as well.
   auto* slot = static_cast<SlotPool::Slot*>(user_data);
-  --*slot->in_flight;
+  ++*slot->sent;
   slot->pool->Return(slot);
   ucp_request_free(request);
 }
@@ -120,13 +120,13 @@ Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const 
     if (!UCS_PTR_IS_ERR(sent) || UCS_PTR_STATUS(sent) != UCS_ERR_NO_RESOURCE)
       return Fail(link, sent);
   }
-  if (link->in_flight >= most_in_flight) return Sent::kNoRoom;
+  if (link->in_flight() >= most_in_flight) return Sent::kNoRoom;
   SlotPool::Slot* slot = pool->Take();
   if (slot == nullptr) return Sent::kNoRoom;
   std::byte* staged = slot->bytes();
   std::memcpy(staged, header, header_bytes);
   if (payload_bytes != 0) std::memcpy(staged + header_bytes, payload, payload_bytes);
-  slot->in_flight = &link->in_flight;
+  slot->sent = &link->sent;
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = OnSent;
@@ -138,7 +138,7 @@ Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const 
     pool->Return(slot);
     return sent == nullptr ? Sent::kYes : Fail(link, sent);
   }
-  ++link->in_flight;
+  ++link->taken;
   return Sent::kYes;
 }
 

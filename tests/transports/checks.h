@@ -17,6 +17,7 @@ void HeadersRunAhead(const Subject& subject, Meeting& meeting);
 // checks_load.cc
 void FullThenRoom(const Subject& subject, Meeting& meeting);
 void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting);
+void SendsDoneNeedNoProgress(const Subject& subject, Meeting& meeting);
 void StormOfRandomSizes(const Subject& subject, Meeting& meeting);
 void TwoCommunicators(const Subject& subject, Meeting& meeting);
 void CountersTellBytes(const Subject& subject, Meeting& meeting);

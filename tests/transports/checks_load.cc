@@ -3,8 +3,10 @@
 // Checks with many messages: full rings, random load, counters, and what is left behind.
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/transports/checks.h"
@@ -94,6 +96,30 @@ void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting) {
     } else if (endpoint.rank() == 1) {
       for (size_t i = 0; i < kHalf; ++i) static_cast<void>(endpoint.Receive(0));
     }
+  }
+  meeting.Barrier();
+}
+
+// A rank whose sends are done need make no progress for them to arrive, however full the ways to
+// their receiver were when they set out.
+void SendsDoneNeedNoProgress(const Subject& subject, Meeting& meeting) {
+  constexpr int kMessages = 30;  // fewer than any window: none is refused for long
+  Endpoint endpoint(subject, meeting);
+  const std::vector<char> payload(endpoint.eager_bytes(), 'x');
+  if (endpoint.rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others run ahead
+    for (int i = 0; i < kMessages; ++i) {
+      for (int sender = 1; sender < endpoint.nranks(); ++sender) {
+        Expect(endpoint.Receive(sender).header == Text(i), "message ", i, " of rank ", sender,
+               " is out of order");
+      }
+    }
+  } else {
+    std::vector<onebitTransportRequest> requests;
+    for (int i = 0; i < kMessages; ++i) {
+      requests.push_back(endpoint.Isend(0, Text(i), payload.data(), payload.size()));
+    }
+    for (onebitTransportRequest request : requests) endpoint.Await(request, onebitTransportDone);
   }
   meeting.Barrier();
 }

@@ -16,6 +16,7 @@ constexpr Check kChecks[] = {
     {"HeadersRunAhead", 1, HeadersRunAhead},
     {"FullThenRoom", 2, FullThenRoom},
     {"FullRingForgetsNoSend", 2, FullRingForgetsNoSend},
+    {"SendsDoneNeedNoProgress", 2, SendsDoneNeedNoProgress},
     {"StormOfRandomSizes", 1, StormOfRandomSizes},
     {"TwoCommunicators", 1, TwoCommunicators},
     {"CountersTellBytes", 1, CountersTellBytes},
