@@ -90,7 +90,7 @@ typedef enum { onebitSum = 0, onebitAvg = 4 } onebitRedOp_t;
 
 typedef struct onebitComm_s* onebitComm_t;
 typedef struct onebitCompressor_s* onebitCompressor_t;
-/** Orders work: a CUDA stream, or NULL with host memory, which makes the call block. */
+/** Orders calls: one of onebitStreamCreate, or NULL, which makes a call block. */
 typedef struct CUstream_st* onebitStream_t;
 
 /** "Take the default" for integer members of config structures. */
@@ -681,14 +681,17 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
  * @param op         onebitSum or onebitAvg. A compressor's first call fixes it until Reset.
  * @param compressor mode and residuals of this tensor; NULL sends full precision.
  * @param comm       all its ranks make this call.
- * @param stream     NULL: host memory, and the call blocks until the result is there.
+ * @param stream     NULL: the call blocks until the result is there. Otherwise it returns once it
+ *                   is queued; the buffers are the stream's until it is done, and errors other than
+ *                   onebitInvalidArgument are told by onebitStreamSynchronize.
  * @return onebitInvalidArgument  NULL buffer with count > 0, unknown type or op, count or type that
  *                                differ from the compressor's, partly overlapping buffers, or a
- *                                stream that is not NULL. Nothing was sent; comm stays usable.
+ *                                stream that is not alive. Nothing was sent; comm stays usable.
  * @return onebitInvalidUsage     the compressor belongs to another communicator, was used with
  *                                another op, comm has failed before, or comm is of
  *                                onebitCommInitAll and this is the only thread of the process, so
- *                                that nobody can make the other ranks' calls. Nothing was sent.
+ *                                that nobody can make the other ranks' calls, or calls of comm or
+ *                                of the compressor are pending on another stream. Nothing was sent.
  * @return onebitDetached         the compressor's communicator was destroyed.
  * @return onebitMismatch         the ranks' calls differ; the text shows both sides.
  * @return onebitCorrupt          a packet from the named peer arrived damaged.
@@ -720,6 +723,83 @@ ONEBIT_API onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, 
 
 /** Returns when all ranks have called it. Errors and thread safety as for onebitAllReduce. */
 ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream);
+
+/* ------------------------------------------------------------------------------------ streams */
+
+/**
+ * Makes a stream for host memory: a thread that makes the calls it is given one after the other,
+ * so that they go on while the caller computes.
+ *
+ * Calls with one communicator have to come in the same order on all ranks, so at any time they are
+ * pending on one stream only, and none blocks meanwhile: anything else is onebitInvalidUsage. Up to
+ * 1024 calls may be pending; one more waits for room. What needs an idle handle, such as
+ * onebitCompressorReset, is onebitInvalidUsage while calls with it are pending.
+ *
+ * With the transport mpi the calls come from a thread of the library: it needs MPI_THREAD_MULTIPLE.
+ *
+ * @param stream receives the handle; not NULL. Written only on success.
+ * @return onebitInvalidArgument  `stream` is NULL.
+ * @return onebitSystemError      no thread could be started, or 1024 streams are alive.
+ * @return onebitOutOfMemory      not enough memory (about 150 KiB).
+ *
+ * Thread safety: any thread. Mirrors cudaStreamCreate.
+ */
+ONEBIT_API onebitResult_t onebitStreamCreate(onebitStream_t* stream);
+
+/**
+ * Waits for all calls on a stream, as long as each may take, and frees it.
+ *
+ * @param stream NULL is allowed and does nothing.
+ * @return onebitInvalidArgument  it is no stream that is alive.
+ * @return onebitInvalidUsage     called by a function of onebitStreamLaunchHostFunc on this stream.
+ * @return what onebitStreamSynchronize would have returned; the stream is gone all the same.
+ *
+ * Thread safety: one thread; no other thread may use `stream` any more.
+ */
+ONEBIT_API onebitResult_t onebitStreamDestroy(onebitStream_t stream);
+
+/**
+ * Waits until all calls on a stream are done.
+ *
+ * @return the first error of a call since the last time this was called, with its text; a call
+ *         that fails ends those behind it only as far as it puts their communicator out of use.
+ *         onebitCommAbort, from another thread, ends a call that is going on.
+ * @return onebitInvalidArgument  it is no stream that is alive.
+ * @return onebitInvalidUsage     called by a function of onebitStreamLaunchHostFunc on this stream.
+ *
+ * Thread safety: one thread at a time per stream, for this and for giving it calls. Mirrors
+ * cudaStreamSynchronize.
+ */
+ONEBIT_API onebitResult_t onebitStreamSynchronize(onebitStream_t stream);
+
+/**
+ * Whether all calls on a stream are done. Does not wait.
+ *
+ * @return onebitInProgress  not yet; not an error.
+ * @return onebitSuccess, or the error that onebitStreamSynchronize is going to return.
+ * @return onebitInvalidArgument  it is no stream that is alive.
+ *
+ * Thread safety as for onebitStreamSynchronize. Mirrors cudaStreamQuery.
+ */
+ONEBIT_API onebitResult_t onebitStreamQuery(onebitStream_t stream);
+
+/** What a stream calls in its turn. A result other than onebitSuccess is an error of the stream. */
+typedef onebitResult_t (*onebitHostFunc_t)(void* argument);
+
+/**
+ * Queues a function of the caller's behind the calls on a stream: to use their results, such as
+ * to update the parameters whose gradients they reduce. It runs on the stream's thread, where calls
+ * that block have their place in the order, too. It is not called if a call before it has failed
+ * since the last onebitStreamSynchronize, so that it never works on what was not made.
+ *
+ * @param function not NULL; must not throw.
+ * @param argument passed on; must be valid until the function has run.
+ * @return onebitInvalidArgument  `function` is NULL, or `stream` is no stream that is alive.
+ *
+ * Thread safety as for onebitStreamSynchronize. Mirrors cudaLaunchHostFunc.
+ */
+ONEBIT_API onebitResult_t onebitStreamLaunchHostFunc(onebitStream_t stream,
+                                                     onebitHostFunc_t function, void* argument);
 
 /* ----------------------------------------------------------------------------------- settings */
 

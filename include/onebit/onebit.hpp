@@ -21,6 +21,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "onebit/onebit.h"
 
@@ -39,6 +40,20 @@ struct CompressorDeleter {
 };
 /// Owns a compressor. It may outlive its communicator.
 using UniqueCompressor = std::unique_ptr<onebitCompressor_s, CompressorDeleter>;
+
+struct StreamDeleter {
+  void operator()(onebitStream_t stream) const noexcept { onebitStreamDestroy(stream); }
+};
+/// Owns a stream. Its end waits for the calls that are pending.
+using UniqueStream = std::unique_ptr<std::remove_pointer_t<onebitStream_t>, StreamDeleter>;
+
+/// onebitStreamCreate; `stream` is written only on success.
+[[nodiscard]] inline onebitResult_t MakeStream(UniqueStream& stream) noexcept {
+  onebitStream_t handle = nullptr;
+  const onebitResult_t result = onebitStreamCreate(&handle);
+  if (result == onebitSuccess) stream.reset(handle);
+  return result;
+}
 
 /// onebitCommInitAll with one rank per element of `comms`, which is written only on success.
 [[nodiscard]] inline onebitResult_t MakeComms(std::span<UniqueComm> comms) noexcept {

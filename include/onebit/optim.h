@@ -228,7 +228,8 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * @param grad_scale    multiplies gradients first, e.g. 1 / loss scale; > 0, finite.
  * @param max_grad_norm clips to this norm; 0: no clipping; INFINITY: measures the norm only.
  * @param result        NULL, or receives what was done. Written only on success.
- * @param stream        NULL: host memory, and the call blocks.
+ * @param stream        NULL: the call blocks. To have a step on a stream, behind calls that are
+ *                      there, make it from a function of onebitStreamLaunchHostFunc.
  * @return onebitInvalidArgument  NULL optimizer or gradients, unknown type, a number out of range,
  *                                a result with a wrong size, or a stream that is not NULL. Nothing
  *                                was sent and nothing changed.

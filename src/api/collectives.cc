@@ -4,12 +4,14 @@
 #include <functional>
 
 #include "api/handles.h"
+#include "api/stream.h"
 
 using onebit::Code;
 using onebit::CompressorUse;
 using onebit::Engine;
 using onebit::Error;
 using onebit::Guard;
+using onebit::MakeCall;
 using onebit::OkStatus;
 using onebit::ReduceOp;
 using onebit::Result;
@@ -28,13 +30,8 @@ struct Arguments {
   bool is_sender = true;  // sendbuff is read
 };
 
-Status CheckComm(onebitComm_t comm, onebitStream_t stream) {
-  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
-  if (stream != nullptr) {
-    return Error(Code::kInvalidArgument,
-                 "stream is not NULL: this build works on host memory, where a call blocks");
-  }
-  return OkStatus();
+Status CheckComm(onebitComm_t comm) {
+  return comm != nullptr ? OkStatus() : Error(Code::kInvalidArgument, "comm is NULL");
 }
 
 // Equal is in place; anything else that shares bytes would be overwritten while it is read.
@@ -45,7 +42,7 @@ bool PartlyOverlap(const void* a, const void* b, size_t bytes) {
 }
 
 Result<Engine::Buffers> CheckBuffers(const Arguments& arguments) {
-  ONEBIT_TRY(CheckComm(arguments.comm, arguments.stream));
+  ONEBIT_TRY(CheckComm(arguments.comm));
   const auto type = onebit::TypeOf(arguments.datatype);
   if (!type) {
     return Error(Code::kInvalidArgument,
@@ -90,7 +87,7 @@ Result<ReduceOp> CheckOp(onebitRedOp_t op) {
 }
 
 Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& buffers,
-                       ReduceOp op, onebitComm_t comm) {
+                       onebitComm_t comm) {
   const onebit::Compressor& compressor = handle.planned.compressor;
   const auto& config = compressor.config();
   const onebitComm_t owner = handle.id.comm();
@@ -110,26 +107,34 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
                  buffers.count, onebit::NameOf(buffers.type), config.tensor_id, config.count,
                  onebit::NameOf(config.type));
   }
-  if (compressor.op().has_value() && *compressor.op() != op) {
-    return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} was used with another op; onebitCompressorReset first",
-                 config.tensor_id);
-  }
   return OkStatus();
+}
+
+// When the call is made: those before it may be on a stream yet.
+Status CheckRecordedOp(const onebit::Compressor& compressor, ReduceOp op) {
+  if (!compressor.op().has_value() || *compressor.op() == op) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "compressor of tensor {} was used with another op; onebitCompressorReset first",
+               compressor.config().tensor_id);
 }
 
 Status AllReduce(const Arguments& arguments, onebitRedOp_t op, onebitCompressor_t compressor) {
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   ONEBIT_ASSIGN_OR_RETURN(const ReduceOp reduce_op, CheckOp(op));
-  if (compressor == nullptr) return arguments.comm->engine.AllReduce(buffers, reduce_op, nullptr);
-  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
-  ONEBIT_TRY(CheckCompressor(*compressor, buffers, reduce_op, arguments.comm));
-  return arguments.comm->engine.AllReduce(buffers, reduce_op, &compressor->planned);
+  const onebitComm_t comm = arguments.comm;
+  if (compressor != nullptr) ONEBIT_TRY(CheckCompressor(*compressor, buffers, comm));
+  return MakeCall({comm, compressor, arguments.stream}, [=]() -> Status {
+    if (compressor == nullptr) return comm->engine.AllReduce(buffers, reduce_op, nullptr);
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    ONEBIT_TRY(CheckRecordedOp(compressor->planned.compressor, reduce_op));
+    return comm->engine.AllReduce(buffers, reduce_op, &compressor->planned);
+  });
 }
 
 Status Broadcast(Arguments arguments, int root) {
-  ONEBIT_TRY(CheckComm(arguments.comm, arguments.stream));
-  const onebit::Comm& comm = *arguments.comm->comm;
+  ONEBIT_TRY(CheckComm(arguments.comm));
+  const onebitComm_t handle = arguments.comm;
+  const onebit::Comm& comm = *handle->comm;
   if (root < 0 || root >= comm.ranks()) {
     return Error(Code::kInvalidArgument, "root is {}, but ranks are 0 to {}", root,
                  comm.ranks() - 1);
@@ -137,7 +142,8 @@ Status Broadcast(Arguments arguments, int root) {
   arguments.is_sender = comm.rank() == root;
   if (!arguments.is_sender) arguments.sendbuff = nullptr;  // not even looked at
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
-  return arguments.comm->engine.Broadcast(buffers, static_cast<uint32_t>(root));
+  return MakeCall({.comm = handle, .stream = arguments.stream},
+                  [=] { return handle->engine.Broadcast(buffers, static_cast<uint32_t>(root)); });
 }
 
 }  // namespace
@@ -161,7 +167,7 @@ onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t coun
 
 onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream) {
   return Guard([&]() -> Status {
-    ONEBIT_TRY(CheckComm(comm, stream));
-    return comm->engine.Barrier();
+    ONEBIT_TRY(CheckComm(comm));
+    return MakeCall({.comm = comm, .stream = stream}, [comm] { return comm->engine.Barrier(); });
   });
 }

@@ -5,6 +5,7 @@
 
 #include "api/comm_config.h"
 #include "api/handles.h"
+#include "api/stream.h"
 #include "base/log.h"
 #include "transport/settings.h"
 #include "transport/transport.h"
@@ -70,6 +71,7 @@ onebitResult_t onebitCommDestroy(onebitComm_t comm) {
                    "onebitCommAbort ends it",
                    comm->comm->rank());
     }
+    ONEBIT_TRY(onebit::EndPendingBeforeDestroy(comm));
     comm->link->comm.store(nullptr, std::memory_order_release);
     delete comm;
     return OkStatus();

@@ -9,6 +9,7 @@
 
 #include "api/comm_config.h"
 #include "api/handles.h"
+#include "api/stream.h"
 #include "comm/launch_environment.h"
 #include "comm/meeting_point.h"
 #include "transport/settings.h"
@@ -211,6 +212,7 @@ onebitResult_t onebitCommInitFrom(onebitComm_t* comm, const char* transport, con
 onebitResult_t onebitCommFinalize(onebitComm_t comm) {
   return Guard([&]() -> Status {
     if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+    ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
     ONEBIT_TRY(comm->engine.Barrier());
     comm->comm->Finalize();
     return OkStatus();

@@ -7,6 +7,7 @@
 
 #include "api/comm_config.h"
 #include "api/handles.h"
+#include "api/stream.h"
 #include "transport/settings.h"
 
 using onebit::Code;
@@ -50,6 +51,7 @@ Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
   ONEBIT_ASSIGN_OR_RETURN(const auto options, OptionsOf(config, *comm->comm));
   ONEBIT_TRY(comm->comm->Enter());
   const onebit::CommUse use(*comm->comm);
+  ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
   ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Split(color, key, PointerTo(options)));
   *newcomm = HandleOf(std::move(made));
   return OkStatus();

@@ -3,8 +3,10 @@
 // Compressors of the C API.
 #include "api/compressor_config.h"
 #include "api/handles.h"
+#include "api/stream.h"
 #include "collectives/rebind.h"
 
+using onebit::CheckNonePending;
 using onebit::Code;
 using onebit::CompressorUse;
 using onebit::Error;
@@ -45,6 +47,7 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
               const onebitCompressorConfig_t* config) {
   if (handle == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
   if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
   ONEBIT_ASSIGN_OR_RETURN(
@@ -62,6 +65,8 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
   if (comm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
   if (source == nullptr) return Error(Code::kInvalidArgument, "source is NULL");
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+  ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse in_use, CompressorUse::Begin(compressor));
   ONEBIT_TRY(comm->comm->Enter());
   const onebit::CommUse use(*comm->comm);
@@ -93,6 +98,7 @@ onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor, onebitComm
 onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
   return Guard([&]() -> Status {
     if (compressor == nullptr) return OkStatus();
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     if (compressor->is_in_use.load(std::memory_order_acquire)) {
       return Error(Code::kInvalidUsage, "a call is using this compressor");
     }
@@ -104,6 +110,7 @@ onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
 onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
   return Guard([&]() -> Status {
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     compressor->planned.compressor.Reset();
     compressor->planned.prepared.reset();
@@ -119,6 +126,7 @@ onebitResult_t onebitCompressorRebind(onebitCompressor_t compressor, onebitComm_
 onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint8_t* mask) {
   return Guard([&]() -> Status {
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     compressor->planned.compressor.SetMask(mask);
     return OkStatus();
@@ -130,6 +138,7 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
   return Guard([&]() -> Status {
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     const onebit::Compressor& state = compressor->planned.compressor;
     const onebit::Plan& plan = *compressor->planned.plan;
     const onebitCompressorStats_t ours = {

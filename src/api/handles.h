@@ -48,6 +48,14 @@ class TensorIdUse {
   uint32_t id_;
 };
 
+class HostStream;
+
+// Calls on a stream that are not done.
+struct PendingCalls {
+  std::atomic<uint32_t> count{0};
+  std::atomic<HostStream*> stream{nullptr};  // meaningful while there are any
+};
+
 }  // namespace onebit
 
 struct onebitComm_s {
@@ -56,12 +64,14 @@ struct onebitComm_s {
   std::unique_ptr<onebit::Comm> comm;
   onebit::Engine engine;
   std::shared_ptr<onebit::CommLink> link = std::make_shared<onebit::CommLink>(this);
+  onebit::PendingCalls pending;
 };
 
 struct onebitCompressor_s {
   onebit::PlannedCompressor planned;
   onebit::TensorIdUse id;
   std::atomic<bool> is_in_use{false};
+  onebit::PendingCalls pending = {};
 };
 
 namespace onebit {

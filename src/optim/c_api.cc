@@ -116,7 +116,8 @@ Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datat
   ONEBIT_TRY(use.status());
   OneBitAdam& adam = *optimizer->adam;
   if (stream != nullptr) {
-    return Error(Code::kInvalidArgument, "stream must be NULL: this build knows host memory only");
+    return Error(Code::kInvalidArgument, "stream must be NULL: on a stream, make this call from a function that is "
+                 "queued by onebitStreamLaunchHostFunc");
   }
   if (result != nullptr) ONEBIT_TRY(CheckSize(result, "result"));
   ONEBIT_ASSIGN_OR_RETURN(const StepInput input, ReadStep(adam, gradients, datatype, learning_rate,

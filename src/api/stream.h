@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Streams of the C API: which handles are alive, and calls that are made on one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "api/handles.h"
+#include "device/host_stream.h"
+
+namespace onebit {
+
+// The stream of a handle, without looking into what is no handle of ours.
+Result<HostStream*> FindStream(onebitStream_t handle);
+
+// Says why a handle with pending calls cannot be used otherwise; `what` names its kind.
+Status CheckNonePending(const PendingCalls& pending, const char* what);
+
+// Before a communicator goes: calls that are pending end it, or refuse its end if it is in order.
+Status EndPendingBeforeDestroy(onebitComm_t comm);
+
+// What a call works on. compressor null: none.
+struct CallTarget {
+  onebitComm_t comm = nullptr;
+  onebitCompressor_t compressor = nullptr;
+  onebitStream_t stream = nullptr;
+};
+
+// Counts a call on a stream for what it works on, or says why its order would be undefined.
+Status BeginPending(const CallTarget& target, HostStream* stream);
+void EndPending(const CallTarget& target);
+// Ends a pending call with the scope, whatever happens in it.
+class PendingCall {
+ public:
+  explicit PendingCall(const CallTarget& target) : target_(target) {}
+  ~PendingCall() { EndPending(target_); }
+  PendingCall(const PendingCall&) = delete;
+  PendingCall& operator=(const PendingCall&) = delete;
+
+ private:
+  const CallTarget& target_;
+};
+
+// Whether a call that blocks has a place in the order of calls.
+Status CheckNonePending(const CallTarget& target);
+
+// Makes the call: at once, or on the stream in its turn. `body` returns a Status and is copied.
+template <typename Body>
+Status MakeCall(const CallTarget& target, Body body) {
+  if (target.stream == nullptr) {
+    ONEBIT_TRY(CheckNonePending(target));
+    return body();
+  }
+  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(target.stream));
+  ONEBIT_TRY(BeginPending(target, stream));
+  Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [target, body] {
+    const PendingCall call(target);
+    return body();
+  });
+  if (!status.ok()) EndPending(target);
+  return status;
+}
+
+}  // namespace onebit

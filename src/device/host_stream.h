@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A stream on host memory: a thread that does what it is given, in order.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "base/status.h"
+
+namespace onebit {
+
+// Given work by one thread at a time. Giving it allocates nothing and takes no lock, but waits when
+// kMostTasks are queued.
+class HostStream {
+ public:
+  static constexpr size_t kMostTasks = 1024;
+  static constexpr size_t kTaskBytes = 104;
+
+  static Result<std::unique_ptr<HostStream>> Create();
+  // Waits until all is done.
+  ~HostStream();
+  HostStream(const HostStream&) = delete;
+  HostStream& operator=(const HostStream&) = delete;
+
+  // The stream whose thread this is; null in all others.
+  static HostStream* Current();
+
+  // What a failure of the tasks before it means for a task.
+  enum class AfterFailure {
+    kRun,   // nothing: peers wait for it all the same
+    kSkip,  // it is not done: it would use what was not made
+  };
+
+  // Queues `body`, which returns a Status. Called by the stream's own thread it fails if the queue
+  // is full, as nobody else could empty it.
+  template <typename Body>
+  Status Enqueue(AfterFailure rule, Body body) {
+    static_assert(sizeof(Body) <= kTaskBytes && alignof(Body) <= alignof(std::max_align_t));
+    static_assert(std::is_trivially_copyable_v<Body> && std::is_trivially_destructible_v<Body>);
+    ONEBIT_TRY(WaitForRoom());
+    Task& task = tasks_[given_.load(std::memory_order_relaxed) % kMostTasks];
+    new (task.body) Body(std::move(body));
+    task.rule = rule;
+    task.run = [](std::byte* stored) -> Status { return (*reinterpret_cast<Body*>(stored))(); };
+    Publish();
+    return OkStatus();
+  }
+
+  // Waits until all is done; the first error since the last time it was asked.
+  Status Synchronize();
+  // Whether all is done. Leaves the error for Synchronize.
+  bool is_idle() const {
+    return done_.load(std::memory_order_acquire) == given_.load(std::memory_order_relaxed);
+  }
+  // Of an idle stream.
+  const Status& failure() const { return failure_; }
+
+ private:
+  struct Task {
+    Status (*run)(std::byte* body);
+    AfterFailure rule;
+    alignas(std::max_align_t) std::byte body[kTaskBytes];
+  };
+
+  HostStream() = default;
+  Status WaitForRoom();
+  void Publish();
+  void WaitUntilDone(uint64_t count);
+  void Run();
+  void RunTask(Task& task) noexcept;
+
+  std::array<Task, kMostTasks> tasks_;
+  // Tasks so far: given to it, taken out of the queue when they were done.
+  std::atomic<uint64_t> given_{0};
+  std::atomic<uint64_t> done_{0};
+  std::atomic<bool> is_ending_{false};
+  Status failure_;  // the thread's until all is done, then the giver's
+  pid_t owner_pid_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace onebit
