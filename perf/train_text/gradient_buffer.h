@@ -28,22 +28,25 @@ class GradientBuffer {
   /** Where the model writes. */
   std::span<float> values() { return values_; }
 
-  /** `values` scaled and in the buffer's type; valid until the next call. */
-  void* Converted() {
+  /** `values` scaled and in the buffer's type; valid until the values are written again. */
+  void* Converted() { return Converted(0, values_.size()); }
+
+  /** The same of `count` values from `begin` on. */
+  void* Converted(size_t begin, size_t count) {
     using Eigen::Index;
-    Eigen::Map<Eigen::ArrayXf> values(values_.data(), static_cast<Index>(values_.size()));
+    Eigen::Map<Eigen::ArrayXf> values(values_.data() + begin, static_cast<Index>(count));
     if (loss_scale_ != 1) values *= loss_scale_;
     switch (type_) {
       case onebitFloat32:
-        return values_.data();
+        return values.data();
       case onebitFloat16:
-        Eigen::Map<Eigen::Array<Eigen::half, Eigen::Dynamic, 1>>(half_.data(), values.size()) =
-            values.cast<Eigen::half>();
-        return half_.data();
+        Eigen::Map<Eigen::Array<Eigen::half, Eigen::Dynamic, 1>>(
+            half_.data() + begin, values.size()) = values.cast<Eigen::half>();
+        return half_.data() + begin;
       case onebitBfloat16:
         Eigen::Map<Eigen::Array<Eigen::bfloat16, Eigen::Dynamic, 1>>(
-            bfloat16_.data(), values.size()) = values.cast<Eigen::bfloat16>();
-        return bfloat16_.data();
+            bfloat16_.data() + begin, values.size()) = values.cast<Eigen::bfloat16>();
+        return bfloat16_.data() + begin;
     }
     return nullptr;
   }

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,14 @@ struct ModelLayout {
     }
   }
 
+  /** What has its gradient at a time: embedding and first layer, second layer, third. */
+  static constexpr size_t kLayers = 3;
+  std::span<const Tensor> LayerTensors(size_t layer) const {
+    constexpr std::array<Index, kLayers + 1> kFirst = {kEmbedding, kWeight2, kWeight3,
+                                                       kTensorCount};
+    return std::span(tensors).subspan(kFirst[layer], kFirst[layer + 1] - kFirst[layer]);
+  }
+
   size_t parameter_count() const { return tensors.back().offset + tensors.back().count(); }
 };
 
@@ -94,10 +103,13 @@ class ByteModel {
 
   /**
    * The same, divided by the number of positions, which is not 0; overwrites all of `gradient` with
-   * the gradient of that mean.
+   * the gradient of that mean. Calls `on_layer`, if there is one, for the last layer first, when
+   * its gradient is there and its parameters are not needed any more.
    */
+  using OnLayer = std::function<void(size_t layer)>;
   double MeanLossAndGradient(std::span<const Scalar> parameters, std::span<const uint8_t> text,
-                             std::span<const size_t> positions, std::span<Scalar> gradient);
+                             std::span<const size_t> positions, std::span<Scalar> gradient,
+                             const OnLayer& on_layer = {});
 
  private:
   using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
@@ -161,7 +173,7 @@ template <typename Scalar>
 double ByteModel<Scalar>::MeanLossAndGradient(std::span<const Scalar> parameters,
                                               std::span<const uint8_t> text,
                                               std::span<const size_t> positions,
-                                              std::span<Scalar> gradient) {
+                                              std::span<Scalar> gradient, const OnLayer& on_layer) {
   const double loss_sum = Forward(parameters, text, positions);
   const auto batch = static_cast<Eigen::Index>(positions.size());
   const auto input = input_.leftCols(batch);
@@ -179,11 +191,13 @@ double ByteModel<Scalar>::MeanLossAndGradient(std::span<const Scalar> parameters
   View(gradient, ModelLayout::kWeight3).noalias() = logits * hidden2.transpose();
   View(gradient, ModelLayout::kBias3) = logits.rowwise().sum();
   gradient2.noalias() = View(parameters, ModelLayout::kWeight3).transpose() * logits;
+  if (on_layer) on_layer(2);
   gradient2.array() *= (hidden2.array() > Scalar(0)).template cast<Scalar>();
 
   View(gradient, ModelLayout::kWeight2).noalias() = gradient2 * hidden1.transpose();
   View(gradient, ModelLayout::kBias2) = gradient2.rowwise().sum();
   gradient1.noalias() = View(parameters, ModelLayout::kWeight2).transpose() * gradient2;
+  if (on_layer) on_layer(1);
   gradient1.array() *= (hidden1.array() > Scalar(0)).template cast<Scalar>();
 
   View(gradient, ModelLayout::kWeight1).noalias() = gradient1 * input.transpose();
@@ -200,6 +214,7 @@ double ByteModel<Scalar>::MeanLossAndGradient(std::span<const Scalar> parameters
           input_gradient.col(b).segment(c * shape_.embedding, shape_.embedding);
     }
   }
+  if (on_layer) on_layer(0);
   return loss_sum / static_cast<double>(batch);
 }
 

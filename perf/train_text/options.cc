@@ -217,6 +217,13 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
       ->capture_default_str();
 }
 
+void AddOverlapOption(CLI::App& app, TrainOptions& options) {
+  app.add_flag(
+      "--overlap", options.is_overlapped,
+      "Step each layer as soon as its gradient is there, on a stream, while the gradients\n"
+      "of the layers before it are computed");
+}
+
 void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
   AddChoice(app, "--grad-type", kGradientTypes, options.gradient_type, "Type of gradients");
   app.add_option("--loss-scale", options.loss_scale,
@@ -277,6 +284,13 @@ void CheckCombination(const CLI::App& app, const TrainOptions& options) {
                    "--no-server-residual"},
                   "with --optimizer adam, which does not compress");
   }
+  if (options.is_overlapped) {
+    const char* const reason = "with --overlap, where layers are optimized one by one";
+    RequireUnused(app, {"--max-grad-norm", "--survive"}, reason);
+    if (options.freeze == ONEBIT_FREEZE_AUTOMATIC) {
+      throw CLI::ValidationError("--freeze", fmt::format("auto has no common step {}", reason));
+    }
+  }
   if (options.mode == onebitModeSign) {
     RequireUnused(app, {"--residual", "--no-server-residual"},
                   "with --mode sign, which has no residuals");
@@ -327,6 +341,7 @@ ParsedOptions ParseOptions(int argc, const char* const* argv, std::optional<int>
   AddRunOptions(app, parsed.options);
   AddOptimizerOptions(app, parsed.options);
   AddCompressionOptions(app, parsed.options);
+  AddOverlapOption(app, parsed.options);
   try {
     app.parse(argc, argv);
     CheckCombination(app, parsed.options);

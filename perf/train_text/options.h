@@ -46,6 +46,7 @@ struct TrainOptions {
   std::optional<int64_t>
       freeze;  // ONEBIT_FREEZE_AUTOMATIC or a step; default: a fifth of the steps
   double variance_floor = 0.01;
+  bool is_overlapped = false;  // one optimizer per layer, which begins before the other gradients
 
   // What crosses the network.
   onebitDataType_t gradient_type = onebitFloat32;

@@ -38,13 +38,6 @@ uint64_t HashWords(std::span<const float> values) {
 
 }  // namespace
 
-void Check(onebitResult_t result, const char* call) {
-  if (result != onebitSuccess) throw OnebitError(result, call);
-}
-
-OnebitError::OnebitError(onebitResult_t result, const char* call)
-    : std::runtime_error(fmt::format("{}: {}", call, onebit::Explain(result))) {}
-
 SharedRun::SharedRun(const TrainOptions& run_options, const Corpus& run_corpus,
                      const TrainHooks& run_hooks)
     : options(run_options),
@@ -93,45 +86,11 @@ RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
       parameters_(model_.layout().parameter_count()),
       gradient_(parameters_.size(), shared.options.gradient_type, shared.options.gradient_scale()),
       positions_(static_cast<size_t>(shared.options.batch)),
-      batch_random_(shared.options.seed, RandomStream::kBatches, static_cast<uint64_t>(rank)) {
+      batch_random_(shared.options.seed, RandomStream::kBatches, static_cast<uint64_t>(rank)),
+      optimizers_(shared.options, comm, model_.layout(), parameters_) {
   steps_.reserve(static_cast<size_t>(shared.options.steps));
   // Every rank computes the same initial parameters; a broadcast is not needed.
   model_.Initialize(shared.options.seed, parameters_);
-  CreateOptimizer();
-}
-
-void RankWorker::CreateOptimizer() {
-  const TrainOptions& options = shared_.options;
-  onebitCompressorConfig_t compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  compressor.mode = options.mode;
-  compressor.scaleRule = options.scale_rule;
-  compressor.block = options.block;
-  compressor.residualType = options.residual_type;
-  compressor.serverResidual = options.server_residual ? 1 : 0;
-
-  std::vector<onebitSegment_t> segments;
-  for (const Tensor& tensor : model_.layout().tensors) {
-    onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
-    segment.offset = tensor.offset;
-    segment.count = tensor.count();
-    segments.push_back(segment);
-  }
-
-  onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
-  config.beta1 = options.beta1;
-  config.beta2 = options.beta2;
-  config.weightDecay = options.weight_decay;
-  config.varianceFloor = options.variance_floor;
-  config.freezeStep = options.freeze_step();
-  config.lrWarmupSteps = options.warmup_steps;
-  config.compressor = &compressor;
-  config.segments = segments.data();
-  config.segmentCount = segments.size();
-
-  onebitOptimizer_t optimizer = nullptr;
-  Check(onebitOptimizerCreate(&optimizer, comm_, parameters_.size(), parameters_.data(), &config),
-        "onebitOptimizerCreate");
-  optimizer_.reset(optimizer);
 }
 
 void RankWorker::Run() {
@@ -213,36 +172,52 @@ void RankWorker::DrawBatch(int step) {
 }
 
 void RankWorker::RunStep(int step) {
+  const TrainOptions& options = shared_.options;
   const Clock::time_point start = Clock::now();
   DrawBatch(step);
-  shared_.losses[FirstSlot(step) + static_cast<size_t>(rank_)] =
-      model_.MeanLossAndGradient(parameters_, shared_.corpus.bytes, positions_, gradient_.values());
-  void* gradient = gradient_.Converted();
-  seconds_.compute += SecondsSince(start);
-  Update(step, gradient);
-  Record(step);
-}
-
-void RankWorker::Update(int step, void* gradient) {
-  const TrainOptions& options = shared_.options;
-  const std::optional<Loss>& loss = options.survive;
-  const bool is_victim = loss && loss->rank == rank_ && loss->step == step + 1;
-  std::jthread end;
-  // The last step is the best guess of when half of this one is done.
-  if (is_victim) end = DieIn(update_seconds_ / 2);
+  call_start_ = start;
+  ByteModel<float>::OnLayer on_layer;
+  if (options.is_overlapped) {
+    on_layer = [this, rate = RateOf(step)](size_t layer) {
+      const std::span<const Tensor> tensors = model_.layout().LayerTensors(layer);
+      const size_t begin = tensors.front().offset;
+      const size_t end = tensors.back().offset + tensors.back().count();
+      optimizers_.Start(layer, gradient_.Converted(begin, end - begin), rate);
+    };
+  }
+  shared_.losses[FirstSlot(step) + static_cast<size_t>(rank_)] = model_.MeanLossAndGradient(
+      parameters_, shared_.corpus.bytes, positions_, gradient_.values(), on_layer);
   onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
-  call_start_ = Clock::now();
-  const onebitResult_t status =
-      onebitOptimizerStep(optimizer_.get(), gradient, options.gradient_type, RateOf(step),
-                          1.0 / options.gradient_scale(), options.max_grad_norm, &result, nullptr);
-  if (is_victim) Die();  // it was sooner done than guessed
-  update_seconds_ = SecondsSince(call_start_);
-  seconds_.optimizer += update_seconds_;
-  Check(status, "onebitOptimizerStep");
+  if (options.is_overlapped) {
+    const Clock::time_point end = Clock::now();
+    seconds_.compute += std::chrono::duration<double>(end - start).count();
+    Check(optimizers_.Finish(&result), "onebitOptimizerStep");
+    seconds_.exposed += SecondsSince(end);
+  } else {
+    Check(Update(step, start, &result), "onebitOptimizerStep");
+  }
   done_.kept = step + 1;
   done_.bytes_sent = result.bytes_sent;
   done_.stage = static_cast<onebitStage_t>(result.stage);
   done_.is_skipped = result.skipped != 0;
+  Record(step);
+}
+
+// The step of all parameters, once the gradient of all is there.
+onebitResult_t RankWorker::Update(int step, Clock::time_point start, onebitStepResult_t* result) {
+  void* gradient = gradient_.Converted();
+  seconds_.compute += SecondsSince(start);
+  const std::optional<Loss>& loss = shared_.options.survive;
+  const bool is_victim = loss && loss->rank == rank_ && loss->step == step + 1;
+  std::jthread end;
+  // The last step is the best guess of when half of this one is done.
+  if (is_victim) end = DieIn(update_seconds_ / 2);
+  call_start_ = Clock::now();
+  const onebitResult_t status = optimizers_.Step(gradient, RateOf(step), result);
+  if (is_victim) Die();  // it was sooner done than guessed
+  update_seconds_ = SecondsSince(call_start_);
+  seconds_.optimizer += update_seconds_;
+  return status;
 }
 
 double RankWorker::RateOf(int step) const {
@@ -275,22 +250,15 @@ void RankWorker::Record(int step) {
   step_end_ = now;
 }
 
-onebitOptimizerStats_t RankWorker::OptimizerStats() const {
-  onebitOptimizerStats_t stats{};
-  stats.size = sizeof(stats);
-  Check(onebitOptimizerGetStats(optimizer_.get(), &stats), "onebitOptimizerGetStats");
-  return stats;
-}
-
 void RankWorker::ReadStats() {
-  optimizer_stats_ = OptimizerStats();
+  optimizer_stats_ = optimizers_.Stats();
   onebitCommStats_t stats = perf::StatsOf(comm_);
   stats.call_ns += former_.call_ns;
   stats.codec_ns += former_.codec_ns;
   const double call_seconds = static_cast<double>(stats.call_ns) * 1e-9 - exchange_seconds_;
   seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
   seconds_.wire = call_seconds - seconds_.codec;
-  seconds_.optimizer -= call_seconds;
+  seconds_.optimizer += optimizers_.started_seconds() - call_seconds;
 }
 
 void RankWorker::EvaluateShare() {

@@ -6,10 +6,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <vector>
 
 #include <Eigen/Core>
@@ -20,6 +18,8 @@
 #include "perf/common/handles.h"
 #include "perf/train_text/gradient_buffer.h"
 #include "perf/train_text/model.h"
+#include "perf/train_text/onebit_error.h"
+#include "perf/train_text/optimizers.h"
 #include "perf/train_text/options.h"
 #include "perf/train_text/text_corpus.h"
 #include "perf/train_text/trainer.h"
@@ -32,16 +32,6 @@ inline constexpr int kEvaluationBatch = 512;
 /** Memory aligned for vectors, so that every run splits loops into vectors alike. */
 template <typename T>
 using AlignedVector = std::vector<T, Eigen::aligned_allocator<T>>;
-
-/** A call of the library failed. */
-class OnebitError : public std::runtime_error {
- public:
-  /** Call it on the thread of the failed call: its text is kept per thread. */
-  OnebitError(onebitResult_t result, const char* call);
-};
-
-/** Throws OnebitError when `result` is an error of `call`. */
-void Check(onebitResult_t result, const char* call);
 
 /**
  * What all ranks of a run share. Each element of the vectors is written by one rank only. Where the
@@ -118,21 +108,15 @@ class RankWorker {
   using Clock = std::chrono::steady_clock;
   class ExchangeTimer;
 
-  struct OptimizerDeleter {
-    void operator()(onebitOptimizer_t optimizer) const { onebitOptimizerDestroy(optimizer); }
-  };
-
-  void CreateOptimizer();
   void DrawBatch(int step);
   void RunStep(int step);
   double RateOf(int step) const;
-  void Update(int step, void* gradient);
+  onebitResult_t Update(int step, Clock::time_point start, onebitStepResult_t* result);
   void Record(int step);
   void EvaluateIfDue();
   void TakeUp(int source);
   double CallSeconds() const;
   size_t FirstSlot(int step) const;
-  onebitOptimizerStats_t OptimizerStats() const;
   void ReadStats();
   void Evaluate();
   void EvaluateShare();
@@ -149,7 +133,7 @@ class RankWorker {
   GradientBuffer gradient_;
   std::vector<size_t> positions_;
   CounterRandom batch_random_;
-  std::unique_ptr<onebitOptimizer_s, OptimizerDeleter> optimizer_;
+  Optimizers optimizers_;
 
   int current_step_ = 0;
   StepsDone done_;

@@ -34,10 +34,9 @@ perf::CommHandle RankWorker::Resume() {
   survival.shrink_seconds = SecondsSince(start);
 
   start = Clock::now();
-  int source = 0;
-  Check(onebitOptimizerRebind(optimizer_.get(), next, &source), "onebitOptimizerRebind");
+  const int source = optimizers_.Rebind(next);
   survival.rebind_seconds = SecondsSince(start);
-  survival.lost_elements = OptimizerStats().lost_elements;
+  survival.lost_elements = optimizers_.Stats().lost_elements;
 
   AddStats(perf::StatsOf(comm_), &former_);
   comm_ = next;

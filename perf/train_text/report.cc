@@ -165,6 +165,12 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
       "rest\n",
       TotalBytes(result), seconds.total, seconds.compute, seconds.optimizer, seconds.codec,
       seconds.wire);
+  if (options.is_overlapped) {
+    const double steps = seconds.optimizer + seconds.codec + seconds.wire;
+    text += fmt::format(
+        "overlap        {:.2f} of {:.2f} s of optimizer, codec and wire went on during compute\n",
+        steps - seconds.exposed, steps);
+  }
   return text + perf::SentText(result.sent_by_rank);
 }
 
@@ -216,6 +222,7 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
                      {"codec", result.seconds.codec},
                      {"wire", result.seconds.wire},
                      {"total", result.seconds.total}};
+  if (options.is_overlapped) json["seconds"]["exposed"] = result.seconds.exposed;
   return json.dump(2) + "\n";
 }
 

@@ -56,6 +56,7 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
     result.seconds.optimizer += share * rank.seconds.optimizer;
     result.seconds.codec += share * rank.seconds.codec;
     result.seconds.wire += share * rank.seconds.wire;
+    result.seconds.exposed += share * rank.seconds.exposed;
     result.seconds.total += share * rank.seconds.total;
   }
   return result;

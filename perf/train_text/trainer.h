@@ -42,6 +42,7 @@ struct PhaseSeconds {
   double optimizer = 0;  // parameter updates, outside collectives
   double codec = 0;      // compression, reduction and decoding inside collectives
   double wire = 0;       // the rest of collectives: sending, receiving, waiting for other ranks
+  double exposed = 0;    // with --overlap: what steps took of the training loop's time
   double total = 0;
 };
 

@@ -113,6 +113,8 @@ TEST(OptionsTest, ReadsEveryOption) {
   EXPECT_EQ(options.residual_type, onebitBfloat16);
   EXPECT_EQ(options.gradient_scale(), 8);
   EXPECT_TRUE(options.check_replicas);
+  EXPECT_FALSE(options.is_overlapped);
+  EXPECT_TRUE(MustParse({"--overlap"}).is_overlapped);
 }
 
 TEST(OptionsTest, FreezesAfterAFifthOfTheStepsButNotBeforeTheFirst) {
@@ -211,7 +213,10 @@ INSTANTIATE_TEST_SUITE_P(
                     BadUsage{{"--no-server-residual", "--optimizer", "adam"}, "does not compress"},
                     BadUsage{{"--optimizer", "adam", "--variance-floor", "0"}, "--variance-floor"},
                     BadUsage{{"--mode", "sign", "--residual", "float"}, "no residuals"},
-                    BadUsage{{"--mode", "sign", "--no-server-residual"}, "no residuals"}));
+                    BadUsage{{"--mode", "sign", "--no-server-residual"}, "no residuals"},
+                    BadUsage{{"--overlap", "--max-grad-norm", "1"},
+                             "--max-grad-norm: has no effect"},
+                    BadUsage{{"--overlap", "--freeze", "auto"}, "no common step"}));
 
 }  // namespace
 }  // namespace onebit::train

@@ -147,6 +147,23 @@ TEST(TrainerTest, LearnsInBothStages) {
   EXPECT_LT(*result.heldout_loss, result.steps[19].loss - 1);
 }
 
+TEST(TrainerTest, OverlappedAdamTakesTheVerySameSteps) {
+  const Corpus corpus = SmallCorpus();
+  for (const onebitDataType_t type : {onebitFloat32, onebitFloat16}) {
+    TrainOptions options = SmallOptions(3);
+    options.optimizer = OptimizerKind::kAdam;
+    options.gradient_type = type;
+    const TrainResult whole = Train(options, corpus);
+    options.is_overlapped = true;
+    const TrainResult layers = Train(options, corpus);
+    EXPECT_EQ(Losses(layers), Losses(whole));
+    EXPECT_EQ(layers.parameter_hash, whole.parameter_hash);
+    EXPECT_EQ(layers.heldout_loss, whole.heldout_loss);
+    EXPECT_GT(layers.seconds.exposed, 0);
+    EXPECT_EQ(whole.seconds.exposed, 0);
+  }
+}
+
 TEST(TrainerTest, EvaluationsAlongTheWayChangeNothing) {
   const Corpus corpus = SmallCorpus();
   TrainOptions options = SmallOptions(3);
@@ -230,6 +247,7 @@ INSTANTIATE_TEST_SUITE_P(
                   o.mode = onebitModeSign;
                   o.scale_rule = onebitScaleL1;
                 }},
+        Variant{3, "overlap", [](TrainOptions& o) { o.is_overlapped = true; }},
         Variant{2, "l1", [](TrainOptions& o) { o.scale_rule = onebitScaleL1; }},
         Variant{2, "tensor", [](TrainOptions& o) { o.block = ONEBIT_BLOCK_TENSOR; }},
         Variant{2, "bf16_residual", [](TrainOptions& o) { o.residual_type = onebitBfloat16; }},

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/train_text/optimizers.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "perf/train_text/onebit_error.h"
+
+namespace onebit::train {
+
+Optimizers::Optimizers(const TrainOptions& options, onebitComm_t comm, const ModelLayout& layout,
+                       std::span<float> parameters) {
+  if (!options.is_overlapped) {
+    AddPart(options, comm, layout.tensors, parameters);
+    return;
+  }
+  parts_.reserve(ModelLayout::kLayers);
+  for (size_t layer = 0; layer < ModelLayout::kLayers; ++layer) {
+    AddPart(options, comm, layout.LayerTensors(layer), parameters);
+  }
+  Check(MakeStream(stream_), "onebitStreamCreate");
+}
+
+void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
+                         std::span<const Tensor> tensors, std::span<float> parameters) {
+  onebitCompressorConfig_t compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  compressor.mode = options.mode;
+  compressor.scaleRule = options.scale_rule;
+  compressor.block = options.block;
+  compressor.residualType = options.residual_type;
+  compressor.serverResidual = options.server_residual ? 1 : 0;
+
+  const size_t begin = tensors.front().offset;
+  const size_t end = tensors.back().offset + tensors.back().count();
+  std::vector<onebitSegment_t> segments;
+  for (const Tensor& tensor : tensors) {
+    onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
+    segment.offset = tensor.offset - begin;
+    segment.count = tensor.count();
+    segments.push_back(segment);
+  }
+
+  onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
+  config.beta1 = options.beta1;
+  config.beta2 = options.beta2;
+  config.weightDecay = options.weight_decay;
+  config.varianceFloor = options.variance_floor;
+  config.freezeStep = options.freeze_step();
+  config.lrWarmupSteps = options.warmup_steps;
+  config.compressor = &compressor;
+  config.segments = segments.data();
+  config.segmentCount = segments.size();
+
+  onebitOptimizer_t optimizer = nullptr;
+  Check(onebitOptimizerCreate(&optimizer, comm, end - begin, parameters.data() + begin, &config),
+        "onebitOptimizerCreate");
+  Part& part = parts_.emplace_back();
+  part.options = &options;
+  part.optimizer.reset(optimizer);
+}
+
+onebitResult_t Optimizers::Part::Step() {
+  return onebitOptimizerStep(optimizer.get(), gradients, options->gradient_type, rate,
+                             1.0 / options->gradient_scale(), options->max_grad_norm, &result,
+                             nullptr);
+}
+
+onebitResult_t Optimizers::Part::StepOnStream(void* part) {
+  using Clock = std::chrono::steady_clock;
+  auto& self = *static_cast<Part*>(part);
+  const Clock::time_point start = Clock::now();
+  const onebitResult_t result = self.Step();
+  self.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  return result;
+}
+
+onebitResult_t Optimizers::Step(void* gradients, double rate, onebitStepResult_t* result) {
+  Part& part = parts_.front();
+  part.gradients = gradients;
+  part.rate = rate;
+  const onebitResult_t status = part.Step();
+  *result = part.result;
+  return status;
+}
+
+void Optimizers::Start(size_t layer, void* gradients, double rate) {
+  Part& part = parts_[layer];
+  part.gradients = gradients;
+  part.rate = rate;
+  Check(onebitStreamLaunchHostFunc(stream_.get(), Part::StepOnStream, &part),
+        "onebitStreamLaunchHostFunc");
+}
+
+onebitResult_t Optimizers::Finish(onebitStepResult_t* result) {
+  const onebitResult_t status = onebitStreamSynchronize(stream_.get());
+  if (status != onebitSuccess) return status;
+  *result = parts_.front().result;
+  for (const Part& part : std::span(parts_).subspan(1)) {
+    result->bytes_sent += part.result.bytes_sent;
+    result->skipped = std::max(result->skipped, part.result.skipped);
+  }
+  return status;
+}
+
+double Optimizers::started_seconds() const {
+  double seconds = 0;
+  for (const Part& part : parts_) seconds += part.seconds;
+  return seconds;
+}
+
+onebitOptimizerStats_t Optimizers::Stats() const {
+  onebitOptimizerStats_t sum{};
+  for (const Part& part : parts_) {
+    onebitOptimizerStats_t stats{};
+    stats.size = sizeof(stats);
+    Check(onebitOptimizerGetStats(part.optimizer.get(), &stats), "onebitOptimizerGetStats");
+    if (&part == &parts_.front()) {
+      sum = stats;
+      continue;
+    }
+    sum.skipped = std::max(sum.skipped, stats.skipped);
+    sum.bytes_sent += stats.bytes_sent;
+    sum.state_bytes += stats.state_bytes;
+    sum.lost_elements += stats.lost_elements;
+  }
+  return sum;
+}
+
+int Optimizers::Rebind(onebitComm_t comm) {
+  int source = 0;
+  Check(onebitOptimizerRebind(parts_.front().optimizer.get(), comm, &source),
+        "onebitOptimizerRebind");
+  return source;
+}
+
+}  // namespace onebit::train
