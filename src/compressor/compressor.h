@@ -42,6 +42,10 @@ class Compressor {
     return config_.kind == CodecKind::kEf && config_.has_server_residual;
   }
 
+  // Lengths of the residuals; 0 when the mode has none.
+  size_t worker_elements() const { return config_.kind == CodecKind::kEf ? config_.count : 0; }
+  size_t server_elements() const { return has_server_residual() ? config_.server_elements : 0; }
+
   // Residual of element `element` (server: relative to the served range) as a call reads and writes
   // it; null when the mode has none.
   const std::byte* worker_in(size_t element) const { return At(worker_[generation_], element); }
@@ -90,6 +94,12 @@ class Compressor {
     age_ = commits_since_zero;
     op_ = op;
     has_failed_call_ = false;
+  }
+  // Residuals of another time were written where a call writes its new ones: they are in force.
+  void Adopt(uint64_t epoch, uint64_t commits_since_zero, std::optional<ReduceOp> op) {
+    generation_ = next();
+    lacks_results_ = false;
+    Resume(epoch, commits_since_zero, op);
   }
 
   // The op of the first call binds the later ones: residuals of a sum and of a mean differ by n.

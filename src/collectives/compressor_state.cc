@@ -1,0 +1,336 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What a compressor still owes is the mean over ranks of the worker residuals plus the server
+// residual of the whole tensor (telescoping identity); a sum owes n times that. The state of one
+// rank has its residuals as they are. The state of all ranks has those two vectors only:
+//
+//   Ebar = (e_0 + ... + e_{n-1}) / n      S = the server residuals, in the order of the tensor
+//
+// A job of n' ranks gives Ebar to each of its workers and every server its part of S, so the mean
+// of the workers is Ebar again. A sum would then owe n' times what is in the state instead of n
+// times: there both are multiplied by n/n'.
+#include "collectives/compressor_state.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <new>
+
+#include "compressor/state_identity.h"
+#include "kernels/reference/elements.h"
+
+namespace onebit {
+namespace {
+
+using kernels::DataType;
+
+// A sum of fixed size at a time, so that memory does not grow with the tensor.
+constexpr size_t kPieceElements = size_t{1} << 20;
+constexpr std::string_view kWhat = "exporting the state of a compressor";
+
+StateIdentity IdentityOf(const PlannedCompressor& planned, StateKind kind) {
+  const Compressor::Config& config = planned.compressor.config();
+  const bool is_global = kind == StateKind::kGlobal;
+  return {
+      .count = config.count,
+      .epoch = planned.compressor.epoch(),
+      .commits_since_zero = planned.compressor.commits_since_zero(),
+      .block = config.block,
+      .ranks = planned.plan->ranks,
+      .rank = is_global ? 0 : planned.plan->rank,
+      .chunk_alignment = config.chunk_alignment,
+      .collective = planned.plan->key.collective,
+      .mode = config.kind,
+      .type = config.type,
+      .rule = config.rule,
+      .residual_type = is_global ? DataType::kF32 : config.residual_type,
+      .has_server_residual = planned.compressor.has_server_residual(),
+      .is_one_exchange = planned.plan->key.is_one_exchange,
+      .op = planned.compressor.op(),
+  };
+}
+
+// Sections of a state; the mode decides how many there are.
+class Sections {
+ public:
+  Sections(const PlannedCompressor& planned, StateKind kind) {
+    const Compressor& state = planned.compressor;
+    Add(SectionTag::kIdentity, kIdentityBytes);
+    const bool is_global = kind == StateKind::kGlobal;
+    const size_t element_bytes =
+        kernels::BytesOf(is_global ? DataType::kF32 : state.config().residual_type);
+    if (state.worker_in(0) != nullptr) {
+      Add(SectionTag::kWorker, state.worker_elements() * element_bytes);
+    }
+    if (state.server_in(0) != nullptr) {
+      const size_t elements = is_global ? state.config().count : state.server_elements();
+      Add(SectionTag::kServer, elements * element_bytes);
+    }
+  }
+  operator std::span<const StateSection>() const {  // NOLINT: it is one
+    return std::span(sections_).first(count_);
+  }
+
+ private:
+  void Add(SectionTag tag, size_t bytes) { sections_[count_++] = {tag, bytes}; }
+
+  std::array<StateSection, 3> sections_ = {};
+  size_t count_ = 0;
+};
+
+void WriteIdentity(const StateIdentity& identity, const StateWriter& writer) {
+  const auto bytes = EncodeIdentity(identity);
+  std::memcpy(writer.section(SectionTag::kIdentity).data(), bytes.data(), bytes.size());
+}
+
+// One export of all ranks, on one rank.
+class GlobalExport {
+ public:
+  GlobalExport(Comm& comm, Engine& engine, const PlannedCompressor& planned)
+      : comm_(comm), engine_(engine), planned_(planned) {}
+
+  Status Run(std::byte* blob) {
+    const Status obstacle = Reserve();
+    const Bytes mine = Account(obstacle);
+    const auto deadline = std::chrono::steady_clock::now() +
+                          std::chrono::milliseconds(comm_.options().regroup_timeout_ms);
+    ONEBIT_ASSIGN_OR_RETURN(const auto accounts, comm_.Gather(mine, deadline, kWhat));
+    // From here on the others would wait for a rank that gives up.
+    try {
+      if (!obstacle.ok()) return obstacle;
+      // What the accounts say every rank finds for itself: the communicator stays in order.
+      ONEBIT_TRY(Agree(accounts));
+      return Write(blob);
+    } catch (const std::bad_alloc&) {
+      return comm_.FailWithoutMemory();
+    }
+  }
+
+ private:
+  const Compressor& state() const { return planned_.compressor; }
+
+  Status Reserve() {
+    if (state().worker_in(0) == nullptr) return OkStatus();
+    const size_t most = std::min(state().config().count, kPieceElements);
+    ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * sizeof(float), "an export"));
+    ONEBIT_TRY(engine_.ReserveSum(most, DataType::kF32));
+    return engine_.ReserveSum(state().config().count % kPieceElements, DataType::kF32);
+  }
+
+  Bytes Account(const Status& obstacle) const {
+    ByteWriter account;
+    account.Text(obstacle.text());
+    Append(ValuesHere(), &account);
+    return account.Take();
+  }
+
+  Status Agree(const std::vector<Bytes>& accounts) const {
+    std::vector<AgreedValues> values;
+    for (size_t rank = 0; rank < accounts.size(); ++rank) {
+      ByteReader reader(accounts[rank]);
+      const std::string other = reader.Text();
+      values.push_back(ReadAgreed(&reader));
+      if (!reader.is_complete()) {
+        return Error(Code::kCorrupt, "what rank {} says of its compressor makes no sense", rank);
+      }
+      if (other.empty()) continue;
+      return Error(Code::kRemoteError, "rank {}: rank {} cannot export its compressor: {}",
+                   comm_.rank(), rank, other);
+    }
+    return CompareAgreed(values);
+  }
+
+  AgreedValues ValuesHere() const {
+    const auto number = [](uint64_t value) { return Format("{}", value); };
+    const Compressor::Config& config = state().config();
+    return {
+        {"the tensorId of the compressor", number(config.tensor_id)},
+        {"the count of the compressor", number(config.count)},
+        {"the mode of the compressor", config.kind == CodecKind::kEf ? "ef" : "sign"},
+        {"the serverResidual of the compressor", number(config.has_server_residual ? 1 : 0)},
+        {"exchanges of the compressor", planned_.plan->key.is_one_exchange ? "1" : "2"},
+        {"the epoch of the compressor", number(state().epoch())},
+        {"calls since the residuals were zero", number(state().commits_since_zero())},
+        {"the op of the compressor",
+         state().op() ? (*state().op() == ReduceOp::kSum ? "sum" : "avg") : "none"},
+    };
+  }
+
+  Status Write(std::byte* blob) {
+    StateWriter writer(StateKind::kGlobal, Sections(planned_, StateKind::kGlobal), blob);
+    WriteIdentity(IdentityOf(planned_, StateKind::kGlobal), writer);
+    if (state().worker_in(0) != nullptr) {
+      const ElementRange all = {0, state().config().count};
+      ONEBIT_TRY(Sum(state().worker_in(0), all, static_cast<float>(comm_.ranks()),
+                     writer.section(SectionTag::kWorker)));
+    }
+    if (state().server_in(0) != nullptr) {
+      // Replicas are equal: that of rank 0 is as good as any.
+      const bool is_replica = planned_.plan->key.is_one_exchange && comm_.rank() != 0;
+      const ElementRange mine = is_replica ? ElementRange{} : planned_.ServedRange();
+      ONEBIT_TRY(Sum(state().server_in(0), mine, 1, writer.section(SectionTag::kServer)));
+    }
+    if (!is_finite_) {  // on every rank alike
+      return Error(
+          Code::kInvalidUsage,
+          "rank {}: compressor of tensor {}: the residuals are too large for their mean to "
+          "be finite; onebitCompressorReset",
+          comm_.rank(), state().config().tensor_id);
+    }
+    writer.Seal();
+    return OkStatus();
+  }
+
+  // The sum over ranks of residuals, each of the range that its rank has, divided by `divisor`.
+  Status Sum(const std::byte* residual, ElementRange range, float divisor,
+             std::span<std::byte> section) {
+    auto* const values = reinterpret_cast<float*>(piece_.data());
+    const size_t count = state().config().count;
+    for (size_t begin = 0; begin < count; begin += kPieceElements) {
+      const ElementRange piece = {begin, std::min(kPieceElements, count - begin)};
+      std::fill_n(values, piece.count, 0.0f);
+      for (size_t i = std::max(piece.begin, range.begin); i < std::min(piece.end(), range.end());
+           ++i) {
+        values[i - begin] = kernels::reference::LoadElement(
+            residual, state().config().residual_type, i - range.begin);
+      }
+      if (Status status = engine_.Sum(values, piece.count, DataType::kF32); !status.ok()) {
+        return comm_.Fail(std::move(status));
+      }
+      for (size_t i = 0; i < piece.count; ++i) {
+        values[i] /= divisor;
+        is_finite_ &= std::isfinite(values[i]);
+      }
+      std::memcpy(section.data() + begin * sizeof(float), values, piece.count * sizeof(float));
+    }
+    return OkStatus();
+  }
+
+  Comm& comm_;
+  Engine& engine_;
+  const PlannedCompressor& planned_;
+  AlignedBuffer piece_;
+  bool is_finite_ = true;
+};
+
+// Residuals of a state on their way into a compressor.
+struct Incoming {
+  std::span<const std::byte> bytes;  // of any alignment
+  DataType type = DataType::kF32;
+  float factor = 1;
+  DataType target_type = DataType::kF32;
+
+  size_t elements() const { return bytes.size() / kernels::BytesOf(type); }
+  // As the compressor will hold it.
+  float Value(size_t i) const {
+    const std::byte* at = bytes.data() + i * kernels::BytesOf(type);
+    alignas(float) std::array<std::byte, sizeof(float)> element;
+    std::memcpy(element.data(), at, kernels::BytesOf(type));
+    const float value = kernels::reference::LoadElement(element.data(), type, 0) * factor;
+    return kernels::reference::RoundTo(target_type, value);
+  }
+  bool IsFinite() const {
+    for (size_t i = 0; i < elements(); ++i) {
+      if (!std::isfinite(Value(i))) return false;
+    }
+    return true;
+  }
+  void Write(std::byte* residual) const {
+    if (bytes.empty()) return;
+    if (type == target_type && factor == 1) {  // the very bits
+      std::memcpy(residual, bytes.data(), bytes.size());
+      return;
+    }
+    for (size_t i = 0; i < elements(); ++i) {
+      kernels::reference::StoreElement(Value(i), target_type, i, residual);
+    }
+  }
+};
+
+// The residuals must be those that the identity speaks of.
+Status CheckSections(const StateReader& reader, const StateIdentity& identity,
+                     const StateIdentity& here, std::span<const StateSection> expected) {
+  bool is_expected =
+      identity.residual_type == here.residual_type && reader.section_count() == expected.size();
+  for (const StateSection& one : expected) {
+    const auto section = reader.section(one.tag);
+    is_expected &= section.has_value() && section->size() == one.bytes;
+  }
+  if (is_expected) return OkStatus();
+  return Error(Code::kCorrupt, "the state is damaged: its residuals do not fit its identity");
+}
+
+}  // namespace
+
+size_t StateBytesOf(const PlannedCompressor& compressor, StateKind kind) {
+  return StateBytes(Sections(compressor, kind));
+}
+
+void ExportRankState(const PlannedCompressor& compressor, std::byte* blob) {
+  StateWriter writer(StateKind::kRank, Sections(compressor, StateKind::kRank), blob);
+  WriteIdentity(IdentityOf(compressor, StateKind::kRank), writer);
+  const auto copy = [&](const std::byte* residual, SectionTag tag) {
+    const std::span<std::byte> section = writer.section(tag);
+    if (!section.empty()) std::memcpy(section.data(), residual, section.size());
+  };
+  copy(compressor.compressor.worker_in(0), SectionTag::kWorker);
+  copy(compressor.compressor.server_in(0), SectionTag::kServer);
+  writer.Seal();
+}
+
+Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
+                         std::byte* blob) {
+  return GlobalExport(comm, engine, compressor).Run(blob);
+}
+
+Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compressor) {
+  ONEBIT_ASSIGN_OR_RETURN(const StateReader reader, StateReader::Open(blob));
+  const auto identity_bytes = reader.section(SectionTag::kIdentity);
+  ONEBIT_ASSIGN_OR_RETURN(const StateIdentity identity,
+                          DecodeIdentity(identity_bytes.value_or(std::span<const std::byte>())));
+  const bool is_global = reader.kind() == StateKind::kGlobal;
+  Compressor& state = compressor->compressor;
+  const StateIdentity here = IdentityOf(*compressor, reader.kind());
+  const std::string difference = is_global ? DescribeDifferenceOfTensor(identity, here)
+                                           : DescribeDifferenceOfRank(identity, here);
+  if (!difference.empty()) {
+    return Error(Code::kMismatch,
+                 "compressor of tensor {}: the state is of another compressor: {}{}",
+                 state.config().tensor_id, difference,
+                 is_global ? "" : "; only onebitStateGlobal goes over to other ranks or settings");
+  }
+  ONEBIT_TRY(CheckSections(reader, identity, here, Sections(*compressor, reader.kind())));
+
+  const DataType target_type = state.config().residual_type;
+  Incoming worker = {.target_type = target_type};
+  worker.bytes = reader.section(SectionTag::kWorker).value_or(worker.bytes);
+  Incoming server = {.target_type = target_type};
+  server.bytes = reader.section(SectionTag::kServer).value_or(server.bytes);
+  worker.type = server.type = identity.residual_type;
+  if (is_global) {
+    const ElementRange served = compressor->ServedRange();
+    if (!server.bytes.empty()) {
+      server.bytes =
+          server.bytes.subspan(served.begin * sizeof(float), served.count * sizeof(float));
+    }
+    if (identity.op == ReduceOp::kSum) {
+      worker.factor = static_cast<float>(identity.ranks) / static_cast<float>(here.ranks);
+      server.factor = worker.factor;
+    }
+  }
+  if (!worker.IsFinite() || !server.IsFinite()) {
+    return Error(Code::kCorrupt,
+                 "compressor of tensor {}: a residual of the state is not finite as the compressor "
+                 "would hold it",
+                 state.config().tensor_id);
+  }
+  worker.Write(state.worker_out(0));
+  server.Write(state.server_out(0));
+  state.Adopt(identity.epoch, identity.commits_since_zero, identity.op);
+  compressor->prepared.reset();  // it belonged to what was before
+  return OkStatus();
+}
+
+}  // namespace onebit

@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Saves what a compressor remembers, and loads it: one rank's share exactly, or that of all ranks
+// for any number of them. STATE.md has the bytes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "collectives/engine.h"
+#include "collectives/planned_compressor.h"
+#include "comm/comm.h"
+#include "compressor/state_blob.h"
+
+namespace onebit {
+
+// Length of the compressor's state of this kind.
+size_t StateBytesOf(const PlannedCompressor& compressor, StateKind kind);
+
+// Local. `blob` has StateBytesOf(compressor, StateKind::kRank) bytes.
+void ExportRankState(const PlannedCompressor& compressor, std::byte* blob);
+
+// Collective on `comm`, whose engine is `engine`, for a thread that has entered it: the same bytes
+// on every rank. After an error the content of `blob` is undefined.
+Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
+                         std::byte* blob);
+
+// Local. After an error the compressor is what it was.
+Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compressor);
+
+}  // namespace onebit

@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compressor/state_identity.h"
+
+#include <cstring>
+
+#include "base/format.h"
+
+namespace onebit {
+namespace {
+
+// Offsets of STATE.md.
+enum Offset : size_t {
+  kAtCount = 0,
+  kAtEpoch = 8,
+  kAtCommits = 16,
+  kAtBlock = 24,
+  kAtRanks = 28,
+  kAtRank = 32,
+  kAtAlignment = 36,
+  kAtCollective = 38,
+  kAtMode = 39,
+  kAtType = 40,
+  kAtRule = 41,
+  kAtResidualType = 42,
+  kAtFlags = 43,
+  kAtOp = 44,
+  kAtZeros = 45,
+};
+enum Flag : uint8_t { kServerResidual = 1, kOneExchange = 2, kKnownFlags = 3 };
+constexpr uint8_t kNoOp = 0xff;
+
+template <typename T>
+void Put(std::byte* bytes, Offset offset, T value) {
+  std::memcpy(bytes + offset, &value, sizeof(value));
+}
+template <typename T>
+T Get(std::span<const std::byte> bytes, Offset offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+template <typename Enum>
+void PutEnum(std::byte* bytes, Offset offset, Enum value) {
+  Put(bytes, offset, static_cast<uint8_t>(value));
+}
+// False if it is none of `values`.
+template <typename Enum>
+bool GetEnum(std::span<const std::byte> bytes, Offset offset, std::initializer_list<Enum> values,
+             Enum* result) {
+  const auto byte = Get<uint8_t>(bytes, offset);
+  for (const Enum value : values) {
+    if (static_cast<uint8_t>(value) != byte) continue;
+    *result = value;
+    return true;
+  }
+  return false;
+}
+
+const char* NameOfMode(CodecKind mode) { return mode == CodecKind::kEf ? "ef" : "sign"; }
+const char* NameOfRule(kernels::ScaleRule rule) {
+  return rule == kernels::ScaleRule::kL2 ? "l2" : "l1";
+}
+
+// Collects what differs.
+class Differences {
+ public:
+  template <typename T>
+  Differences& Compare(const char* name, const T& state, const T& here) {
+    if (state == here) return *this;
+    if (!text_.empty()) text_.append("; ");
+    AppendFormat(&text_, "{} {} in the state, {} here", name, state, here);
+    return *this;
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+Differences DifferencesOfTensor(const StateIdentity& state, const StateIdentity& here) {
+  Differences differences;
+  differences
+      .Compare<std::string_view>("collective", NameOf(state.collective), NameOf(here.collective))
+      .Compare("count", state.count, here.count)
+      .Compare<std::string_view>("mode", NameOfMode(state.mode), NameOfMode(here.mode))
+      .Compare("serverResidual", int{state.has_server_residual}, int{here.has_server_residual});
+  return differences;
+}
+
+}  // namespace
+
+std::array<std::byte, kIdentityBytes> EncodeIdentity(const StateIdentity& identity) {
+  std::array<std::byte, kIdentityBytes> array = {};
+  std::byte* bytes = array.data();
+  Put(bytes, kAtCount, identity.count);
+  Put(bytes, kAtEpoch, identity.epoch);
+  Put(bytes, kAtCommits, identity.commits_since_zero);
+  Put(bytes, kAtBlock, identity.block);
+  Put(bytes, kAtRanks, identity.ranks);
+  Put(bytes, kAtRank, identity.rank);
+  Put(bytes, kAtAlignment, identity.chunk_alignment);
+  PutEnum(bytes, kAtCollective, identity.collective);
+  PutEnum(bytes, kAtMode, identity.mode);
+  PutEnum(bytes, kAtType, identity.type);
+  PutEnum(bytes, kAtRule, identity.rule);
+  PutEnum(bytes, kAtResidualType, identity.residual_type);
+  const int flags = (identity.has_server_residual ? kServerResidual : 0) |
+                    (identity.is_one_exchange ? kOneExchange : 0);
+  Put(bytes, kAtFlags, static_cast<uint8_t>(flags));
+  Put(bytes, kAtOp, identity.op ? static_cast<uint8_t>(*identity.op) : kNoOp);
+  return array;
+}
+
+Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
+  using kernels::DataType;
+  using kernels::ScaleRule;
+  if (bytes.size() != kIdentityBytes) {
+    return Error(Code::kCorrupt, "the state is damaged: its identity has {} bytes instead of {}",
+                 bytes.size(), kIdentityBytes);
+  }
+  StateIdentity identity = {
+      .count = Get<uint64_t>(bytes, kAtCount),
+      .epoch = Get<uint64_t>(bytes, kAtEpoch),
+      .commits_since_zero = Get<uint64_t>(bytes, kAtCommits),
+      .block = Get<uint32_t>(bytes, kAtBlock),
+      .ranks = Get<uint32_t>(bytes, kAtRanks),
+      .rank = Get<uint32_t>(bytes, kAtRank),
+      .chunk_alignment = Get<uint16_t>(bytes, kAtAlignment),
+      .op = {},
+  };
+  const auto flags = Get<uint8_t>(bytes, kAtFlags);
+  identity.has_server_residual = (flags & kServerResidual) != 0;
+  identity.is_one_exchange = (flags & kOneExchange) != 0;
+  bool is_known = flags <= kKnownFlags && identity.ranks > 0 && identity.rank < identity.ranks;
+  for (size_t i = kAtZeros; i < kIdentityBytes; ++i) is_known &= bytes[i] == std::byte{0};
+  is_known &= GetEnum(bytes, kAtCollective, {Collective::kAllReduce}, &identity.collective);
+  is_known &= GetEnum(bytes, kAtMode, {CodecKind::kSign, CodecKind::kEf}, &identity.mode);
+  is_known &=
+      GetEnum(bytes, kAtType, {DataType::kF32, DataType::kF16, DataType::kBf16}, &identity.type);
+  is_known &= GetEnum(bytes, kAtRule, {ScaleRule::kL2, ScaleRule::kL1}, &identity.rule);
+  is_known &=
+      GetEnum(bytes, kAtResidualType, {DataType::kF32, DataType::kBf16}, &identity.residual_type);
+  if (Get<uint8_t>(bytes, kAtOp) != kNoOp) {
+    is_known &= GetEnum(bytes, kAtOp, {ReduceOp::kSum, ReduceOp::kAvg}, &identity.op.emplace());
+  }
+  if (!is_known) return Error(Code::kCorrupt, "the state is damaged: its identity makes no sense");
+  return identity;
+}
+
+std::string DescribeDifferenceOfTensor(const StateIdentity& state, const StateIdentity& here) {
+  return DifferencesOfTensor(state, here).Take();
+}
+
+std::string DescribeDifferenceOfRank(const StateIdentity& state, const StateIdentity& here) {
+  return DifferencesOfTensor(state, here)
+      .Compare("ranks", state.ranks, here.ranks)
+      .Compare("rank", state.rank, here.rank)
+      .Compare<std::string_view>("datatype", NameOf(state.type), NameOf(here.type))
+      .Compare<std::string_view>("scaleRule", NameOfRule(state.rule), NameOfRule(here.rule))
+      .Compare("block", state.block, here.block)
+      .Compare<std::string_view>("residualType", NameOf(state.residual_type),
+                                 NameOf(here.residual_type))
+      .Compare("chunkAlignment", state.chunk_alignment, here.chunk_alignment)
+      .Compare("exchanges", state.is_one_exchange ? 1 : 2, here.is_one_exchange ? 1 : 2)
+      .Take();
+}
+
+}  // namespace onebit

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The identity section of a compressor's state (STATE.md): what the compressor was, and where in
+// its life.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "codec/message_header.h"
+#include "kernels/kernels.h"
+
+namespace onebit {
+
+inline constexpr size_t kIdentityBytes = 48;
+
+struct StateIdentity {
+  uint64_t count = 0;
+  uint64_t epoch = 0;
+  uint64_t commits_since_zero = 0;
+  uint32_t block = 0;
+  uint32_t ranks = 1;
+  uint32_t rank = 0;  // of a state of all ranks: 0
+  uint16_t chunk_alignment = 0;
+  Collective collective = Collective::kAllReduce;
+  CodecKind mode = CodecKind::kEf;
+  kernels::DataType type = kernels::DataType::kF32;
+  kernels::ScaleRule rule = kernels::ScaleRule::kL2;
+  kernels::DataType residual_type = kernels::DataType::kF32;  // of the residuals in the state
+  bool has_server_residual = false;
+  bool is_one_exchange = false;
+  std::optional<ReduceOp> op;
+};
+
+std::array<std::byte, kIdentityBytes> EncodeIdentity(const StateIdentity& identity);
+
+// kCorrupt for whatever EncodeIdentity does not write.
+Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes);
+
+// What must be equal for a state to be loaded: into the compressor it was saved from, or one of the
+// same tensor. "count 100 in the state, 200 here; ..."; "" if nothing differs.
+std::string DescribeDifferenceOfRank(const StateIdentity& state, const StateIdentity& here);
+std::string DescribeDifferenceOfTensor(const StateIdentity& state, const StateIdentity& here);
+
+}  // namespace onebit
