@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // States of compressors in the C API.
 #include "api/handles.h"
+#include "api/stream.h"
 #include "collectives/compressor_state.h"
 
 using onebit::Code;
@@ -35,6 +36,7 @@ Status ExportGlobal(const onebitCompressor_s& compressor, std::byte* blob) {
                  "one by onebitCompressorRebind, or export onebitStateRank",
                  compressor.planned.compressor.config().tensor_id);
   }
+  ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
   ONEBIT_TRY(comm->comm->Enter());
   const onebit::CommUse use(*comm->comm);
   return onebit::ExportGlobalState(*comm->comm, comm->engine, compressor.planned, blob);
@@ -45,6 +47,7 @@ Status Export(onebitCompressor_t compressor, onebitStateKind_t api_kind, void* b
   if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
   if (bytes == nullptr) return Error(Code::kInvalidArgument, "bytes is NULL");
   ONEBIT_ASSIGN_OR_RETURN(const StateKind kind, KindOf(api_kind));
+  ONEBIT_TRY(onebit::CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   const size_t needed = onebit::StateBytesOf(compressor->planned, kind);
   const size_t room = buffer == nullptr ? needed : *bytes;
@@ -73,6 +76,7 @@ onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, const void*
   return Guard([&]() -> Status {
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
     if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
+    ONEBIT_TRY(onebit::CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
     return onebit::ImportState({static_cast<const std::byte*>(blob), bytes}, &compressor->planned);
   });
