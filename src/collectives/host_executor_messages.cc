@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The messages of a run: sends that may start, headers that arrive and are held against the call,
+// payloads, and the end of all that is outstanding after an error.
+#include <algorithm>
+#include <utility>
+
+#include "collectives/host_executor.h"
+
+namespace onebit {
+namespace {
+
+// Whether the transport has let go of a request whose test failed. That of an aborted endpoint
+// still holds its buffers until it is cancelled.
+bool IsDead(const Status& status) { return status.code() != Code::kAborted; }
+
+}  // namespace
+
+Status HostExecutor::Poll(bool* has_moved) {
+  if (plan_->ranks == 1) return OkStatus();
+  ONEBIT_TRY(endpoint_.Progress());
+  ONEBIT_TRY(StartSends(has_moved));
+  ONEBIT_TRY(PollReceives(has_moved));
+  ONEBIT_TRY(PollSends(has_moved));
+  return native_.step == kNoStep ? OkStatus() : PollNative(has_moved);
+}
+
+// There is at most one in a plan.
+Status HostExecutor::PollNative(bool* has_moved) {
+  if (native_.request == nullptr) {
+    const onebitRedOp_t op = call_->descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
+    ONEBIT_ASSIGN_OR_RETURN(
+        const bool has_started,
+        endpoint_.AllReduce(call_->input, call_->output, plan_->key.count, op, &native_.request));
+    if (!has_started) return OkStatus();
+    native_bytes_ = 0;
+    *has_moved = true;
+  }
+  const auto state = endpoint_.Test(native_.request);
+  if (state.ok() && state.value() != RequestState::kDone) {
+    // A part that has come is progress to the deadline.
+    ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize done, endpoint_.Probe(native_.request));
+    *has_moved |= done.payload_bytes != std::exchange(native_bytes_, done.payload_bytes);
+    return OkStatus();
+  }
+  if (!state.ok() && !IsDead(state.status())) return state.status();
+  native_.request = nullptr;
+  ONEBIT_TRY(state.status());
+  *has_moved = true;
+  Finish(std::exchange(native_.step, kNoStep), false);
+  return OkStatus();
+}
+
+Status HostExecutor::StartSends(bool* has_moved) {
+  while (!sends_.empty()) {
+    const uint32_t index = sends_.front();
+    const Step& step = plan_->steps[index];
+    MessageHeader header = {
+        .call = call_->descriptor,
+        .exchange = step.exchange,
+        .is_nonfinite = nonfinite_[index] != 0,
+        .has_payload_checksum = step.packet != kNoPacket,
+        .segment = step.segment,
+        .segment_count = static_cast<uint16_t>(plan_->segments()),
+    };
+    if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
+    HeaderBytes bytes;
+    EncodeHeader(header, &bytes);
+    onebitTransportRequest request = nullptr;
+    ONEBIT_ASSIGN_OR_RETURN(
+        const bool has_started,
+        endpoint_.Send(static_cast<int>(step.peer), bytes,
+                       {call_->Read(step.region), step.region.bytes}, &request));
+    if (!has_started) return OkStatus();  // no room now; later sends keep their order behind it
+    sends_.Pop();
+    sending_.push_back({request, index});
+    *has_moved = true;
+  }
+  return OkStatus();
+}
+
+Status HostExecutor::PollSends(bool* has_moved) {
+  for (size_t i = 0; i < sending_.size();) {
+    const InFlight message = sending_[i];
+    const auto state = endpoint_.Test(message.request);
+    if (state.ok() ? state.value() != RequestState::kDone : !IsDead(state.status())) {
+      ONEBIT_TRY(state.status());
+      ++i;
+      continue;
+    }
+    sending_[i] = sending_.back();
+    sending_.pop_back();
+    ONEBIT_TRY(state.status());
+    *has_moved = true;
+    messages_[message.step] = MessageState::kDone;
+    Finish(message.step, false);
+  }
+  return OkStatus();
+}
+
+Status HostExecutor::PollReceives(bool* has_moved) {
+  for (uint32_t peer = 0; peer < plan_->ranks; ++peer) ONEBIT_TRY(PollHeader(peer, has_moved));
+  for (size_t i = 0; i < receiving_.size();) {
+    const InFlight message = receiving_[i];
+    const auto state = endpoint_.Test(message.request);
+    if (state.ok() ? state.value() != RequestState::kDone : !IsDead(state.status())) {
+      ONEBIT_TRY(state.status());
+      ++i;
+      continue;
+    }
+    receiving_[i] = receiving_.back();
+    receiving_.pop_back();
+    ONEBIT_TRY(state.status());
+    *has_moved = true;
+    ONEBIT_TRY(CompleteReceive(message.step));
+  }
+  return OkStatus();
+}
+
+// Moves the next messages of one peer on: post, check the header, take the payload when its step
+// may run. The next one is posted at once: its header may be here already.
+Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
+  Inbound& inbound = inbound_[peer];
+  while (true) {
+    if (inbound.request == nullptr) {
+      if (inbound.left == 0) return OkStatus();
+      ONEBIT_ASSIGN_OR_RETURN(
+          const bool is_posted,
+          endpoint_.Receive(static_cast<int>(peer), inbound.header, &inbound.request));
+      if (!is_posted) return OkStatus();
+      --inbound.left;
+    }
+    if (inbound.step == kNoStep) {
+      const auto state = endpoint_.Test(inbound.request);
+      if (!state.ok()) {
+        if (IsDead(state.status())) inbound.request = nullptr;
+        return state.status();
+      }
+      if (state.value() == RequestState::kPending) return OkStatus();
+      *has_moved = true;
+      ONEBIT_TRY(CheckHeader(peer));
+    }
+    if (waiting_for_[inbound.step] != 0) return OkStatus();
+    *has_moved = true;
+    ONEBIT_TRY(Accept(peer));
+  }
+}
+
+Status HostExecutor::CheckHeader(uint32_t peer) {
+  Inbound& inbound = inbound_[peer];
+  ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize size, endpoint_.Probe(inbound.request));
+  auto decoded = DecodeHeader(
+      std::span(inbound.header).first(std::min(size.header_bytes, inbound.header.size())));
+  if (!decoded.ok()) {
+    return Error(decoded.status().code(), "message from rank {}: {}", peer,
+                 decoded.status().text());
+  }
+  const MessageHeader& header = inbound.decoded = decoded.value();
+  if (header.call != call_->descriptor) {
+    return Error(Code::kMismatch,
+                 "rank {} made a different call ({}): {}; make the same calls in the same order on "
+                 "all ranks",
+                 peer, Describe(header.call), DescribeDifference(call_->descriptor, header.call));
+  }
+  if (header.segment_count != plan_->segments()) {
+    return Error(Code::kMismatch,
+                 "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
+                 peer, header.segment_count, plan_->segments());
+  }
+  if (const bool is_dense = call_->compressor == nullptr;
+      header.has_payload_checksum == is_dense || (header.is_nonfinite && is_dense)) {
+    return Error(Code::kCorrupt, "rank {} sent flags that do not fit a {} call", peer,
+                 is_dense ? "dense" : "compressed");
+  }
+  inbound.step = plan_->ReceiveStep(header.exchange, peer, header.segment);
+  if (inbound.step == kNoStep || messages_[inbound.step] != MessageState::kPending) {
+    return Error(Code::kCorrupt, "rank {} sent segment {} of exchange {} twice or unasked", peer,
+                 header.segment, header.exchange);
+  }
+  messages_[inbound.step] = MessageState::kArrived;
+  if (const Step& step = plan_->steps[inbound.step]; size.payload_bytes != step.region.bytes) {
+    return Error(Code::kCorrupt,
+                 "rank {} sent {} payload bytes for segment {} of exchange {}, not {}", peer,
+                 size.payload_bytes, header.segment, header.exchange, step.region.bytes);
+  }
+  return OkStatus();
+}
+
+Status HostExecutor::Accept(uint32_t peer) {
+  Inbound& inbound = inbound_[peer];
+  const Step& step = plan_->steps[inbound.step];
+  ONEBIT_TRY(endpoint_.Accept(inbound.request, {call_->Write(step.region), step.region.bytes}));
+  nonfinite_[inbound.step] = inbound.decoded.is_nonfinite ? 1 : 0;
+  expected_[inbound.step] = inbound.decoded.payload_checksum;
+  receiving_.push_back({inbound.request, inbound.step});
+  inbound.request = nullptr;
+  inbound.step = kNoStep;
+  return OkStatus();
+}
+
+Status HostExecutor::CompleteReceive(uint32_t index) {
+  const Step& step = plan_->steps[index];
+  const bool is_nonfinite = nonfinite_[index] != 0;
+  if (call_->compressor != nullptr) {
+    const std::span packet(call_->Read(step.region), step.region.bytes);
+    if (Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
+        !status.ok()) {
+      return Error(status.code(), "packet from rank {}, segment {} of exchange {}: {}", step.peer,
+                   step.segment, step.exchange, status.text());
+    }
+  }
+  messages_[index] = MessageState::kDone;
+  Finish(index, is_nonfinite);
+  return OkStatus();
+}
+
+void HostExecutor::CancelAll() {
+  for (const InFlight& message : sending_) endpoint_.Cancel(message.request);
+  for (const InFlight& message : receiving_) endpoint_.Cancel(message.request);
+  for (Inbound& inbound : inbound_) {
+    if (inbound.request != nullptr) endpoint_.Cancel(inbound.request);
+    inbound.request = nullptr;
+  }
+  if (native_.request != nullptr) endpoint_.Cancel(native_.request);
+  native_.request = nullptr;
+  sending_.clear();
+  receiving_.clear();
+}
+
+}  // namespace onebit
