@@ -2,12 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of the C API: argument checks, then the engine.
 #include <functional>
+#include <optional>
+#include <utility>
 
+#include "api/group.h"
 #include "api/handles.h"
 #include "api/stream.h"
 
+using onebit::BeginUse;
+using onebit::CallTarget;
 using onebit::Code;
-using onebit::CompressorUse;
 using onebit::Engine;
 using onebit::Error;
 using onebit::Guard;
@@ -118,16 +122,39 @@ Status CheckRecordedOp(const onebit::Compressor& compressor, ReduceOp op) {
                compressor.config().tensor_id);
 }
 
+// Makes the call: at once, on a stream, or at the end of the group that the thread is in. `make`
+// gives the request when it is the call's turn, or says why it cannot be made.
+template <typename Make>
+Status Submit(const CallTarget& target, Make make) {
+  if (onebit::IsInsideGroup()) {
+    onebit::Group& group = onebit::Group::OfThisThread();
+    ONEBIT_TRY(group.CheckTarget(target));
+    ONEBIT_ASSIGN_OR_RETURN(auto use, BeginUse(target.compressor));
+    ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make());
+    return group.Add(target, request, std::move(use));
+  }
+  return MakeCall(target, [target, make]() -> Status {
+    ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(target.compressor));
+    ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make());
+    return target.comm->engine.Call(request);
+  });
+}
+
+// In a group the end of it returns the error, too.
+template <typename Body>
+onebitResult_t GuardCall(Body&& body) {
+  return Guard([&] { return onebit::Group::Watch(body); });
+}
+
 Status AllReduce(const Arguments& arguments, onebitRedOp_t op, onebitCompressor_t compressor) {
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   ONEBIT_ASSIGN_OR_RETURN(const ReduceOp reduce_op, CheckOp(op));
   const onebitComm_t comm = arguments.comm;
   if (compressor != nullptr) ONEBIT_TRY(CheckCompressor(*compressor, buffers, comm));
-  return MakeCall({comm, compressor, arguments.stream}, [=]() -> Status {
-    if (compressor == nullptr) return comm->engine.AllReduce(buffers, reduce_op, nullptr);
-    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  return Submit({comm, compressor, arguments.stream}, [=]() -> Result<Engine::Request> {
+    if (compressor == nullptr) return comm->engine.AllReduceRequest(buffers, reduce_op, nullptr);
     ONEBIT_TRY(CheckRecordedOp(compressor->planned.compressor, reduce_op));
-    return comm->engine.AllReduce(buffers, reduce_op, &compressor->planned);
+    return comm->engine.AllReduceRequest(buffers, reduce_op, &compressor->planned);
   });
 }
 
@@ -142,8 +169,9 @@ Status Broadcast(Arguments arguments, int root) {
   arguments.is_sender = comm.rank() == root;
   if (!arguments.is_sender) arguments.sendbuff = nullptr;  // not even looked at
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
-  return MakeCall({.comm = handle, .stream = arguments.stream},
-                  [=] { return handle->engine.Broadcast(buffers, static_cast<uint32_t>(root)); });
+  return Submit({.comm = handle, .stream = arguments.stream}, [=]() -> Result<Engine::Request> {
+    return handle->engine.BroadcastRequest(buffers, static_cast<uint32_t>(root));
+  });
 }
 
 }  // namespace
@@ -152,7 +180,7 @@ onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, size_t coun
                                onebitDataType_t datatype, onebitRedOp_t op,
                                onebitCompressor_t compressor, onebitComm_t comm,
                                onebitStream_t stream) {
-  return Guard([&] {
+  return GuardCall([&] {
     return AllReduce({sendbuff, recvbuff, count, datatype, comm, stream}, op, compressor);
   });
 }
@@ -160,14 +188,23 @@ onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, size_t coun
 onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                                onebitDataType_t datatype, int root, onebitComm_t comm,
                                onebitStream_t stream) {
-  return Guard([&] {
+  return GuardCall([&] {
     return Broadcast({sendbuff, recvbuff, count, datatype, comm, stream}, root);
   });
 }
 
 onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream) {
-  return Guard([&]() -> Status {
+  return GuardCall([&]() -> Status {
     ONEBIT_TRY(CheckComm(comm));
-    return MakeCall({.comm = comm, .stream = stream}, [comm] { return comm->engine.Barrier(); });
+    return Submit({.comm = comm, .stream = stream},
+                  [comm]() -> Result<Engine::Request> { return comm->engine.BarrierRequest(); });
   });
+}
+
+onebitResult_t onebitGroupStart(void) {
+  return Guard([] { return onebit::Group::OfThisThread().Start(); });
+}
+
+onebitResult_t onebitGroupEnd(void) {
+  return Guard([] { return onebit::Group::OfThisThread().End(); });
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "api/comm_config.h"
+#include "api/group.h"
 #include "api/handles.h"
 #include "api/stream.h"
 #include "base/log.h"
@@ -72,6 +73,12 @@ onebitResult_t onebitCommDestroy(onebitComm_t comm) {
                    comm->comm->rank());
     }
     ONEBIT_TRY(onebit::EndPendingBeforeDestroy(comm));
+    if (onebit::Group::OfThisThread().Has(comm)) {
+      return Error(Code::kInvalidUsage,
+                   "rank {}: the group that this thread is in has calls on this communicator; "
+                   "onebitGroupEnd first",
+                   comm->comm->rank());
+    }
     comm->link->comm.store(nullptr, std::memory_order_release);
     delete comm;
     return OkStatus();

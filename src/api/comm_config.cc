@@ -35,6 +35,7 @@ CommOptions CommOptionsOf(const Settings& settings) {
       .timeout_ms = settings.collective_timeout_ms,
       .one_exchange_elements = settings.one_exchange_elements,
       .segment_elements = settings.segment_elements,
+      .group_elements = settings.group_elements,
       .compute_threads = settings.compute_threads,
       .regroup_timeout_ms = settings.connect_timeout_ms,
   };

@@ -41,6 +41,12 @@ Result<CompressorUse> CompressorUse::Begin(onebitCompressor_t compressor) {
   return CompressorUse(compressor);
 }
 
+Result<std::optional<CompressorUse>> onebit::BeginUse(onebitCompressor_t compressor) {
+  if (compressor == nullptr) return std::optional<CompressorUse>();
+  ONEBIT_ASSIGN_OR_RETURN(CompressorUse use, CompressorUse::Begin(compressor));
+  return std::optional<CompressorUse>(std::move(use));
+}
+
 namespace {
 
 Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebitDataType_t type,

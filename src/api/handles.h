@@ -102,6 +102,9 @@ class CompressorUse {
   onebitCompressor_t handle_;
 };
 
+// The same if there is one.
+Result<std::optional<CompressorUse>> BeginUse(onebitCompressor_t compressor);
+
 // Copies a stats structure into the caller's, which may be that of an older or newer header.
 Status CopyStats(const void* ours, size_t our_size, void* theirs);
 

@@ -119,6 +119,10 @@ constexpr std::array kRows = {
         "Compressed tensors up to this size use one exchange instead of two; auto: 65536 for 2 "
         "ranks, 8192 for 4, 2340 for 8; equal on all ranks.",
         ParseAutoOrInteger<&Settings::one_exchange_elements, 1'048'576>},
+    Row{"ONEBIT_GROUP_ELEMENTS", "elements, 0 to 1073741824", "1048576",
+        "Calls of a group up to this size travel together, up to four times as much in a message; "
+        "0: none does; equal on all ranks.",
+        ParseInteger<&Settings::group_elements, 0, 1'073'741'824>},
     Row{"ONEBIT_PLUGIN_PATH", "folders, with colons between them", "",
         "Where transports are looked for before the library's own folder.",
         ParseText<&Settings::plugin_path>},

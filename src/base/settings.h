@@ -32,6 +32,7 @@ struct Settings {
   uint64_t collective_timeout_ms = 0;
   std::optional<uint64_t> one_exchange_elements;  // none: auto
   uint64_t segment_elements = 0;
+  uint64_t group_elements = 0;
   std::optional<uint64_t> compute_threads;  // none: auto
 };
 

@@ -65,13 +65,17 @@ T Get(const std::byte* bytes, Offset offset) {
   return value;
 }
 
-// Both sums over the header with the check itself as zero, folded into one word.
+// Both sums of a byte string, folded into one word.
+uint32_t Fold(kernels::Checksum checksum) {
+  return checksum.sum ^ std::rotl(checksum.weighted, 16);
+}
+
+// Of the header with the check itself as zero.
 uint32_t HeaderCheck(const std::byte* bytes) {
   HeaderBytes copy;
   std::memcpy(copy.data(), bytes, kHeaderBytes);
   Put<uint32_t>(copy.data(), kAtHeaderCheck, 0);
-  const auto checksum = kernels::cpu::ChecksumOf(copy.data(), copy.size());
-  return checksum.sum ^ std::rotl(checksum.weighted, 16);
+  return Fold(kernels::cpu::ChecksumOf(copy.data(), copy.size()));
 }
 
 uint8_t WireType(DataType type) { return static_cast<uint8_t>(type); }
@@ -132,6 +136,8 @@ const char* NameOf(Collective collective) {
       return "broadcast";
     case Collective::kAllReduce:
       return "allreduce";
+    case Collective::kGroup:
+      return "group";
   }
   return "?";
 }
@@ -170,6 +176,21 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint32_t>(out, kAtHeaderCheck, HeaderCheck(out));
 }
 
+uint32_t DigestOf(const CallDescriptor& call, uint16_t segment_count) {
+  MessageHeader alone;
+  alone.call = call;
+  alone.call.comm_id = 0;
+  alone.call.sequence = 0;
+  alone.segment_count = segment_count;
+  HeaderBytes bytes;
+  EncodeHeader(alone, &bytes);
+  return Get<uint32_t>(bytes.data(), kAtHeaderCheck) & ~kGroupNonfinite;
+}
+
+uint32_t GroupDigest(std::span<const uint32_t> digests) {
+  return Fold(kernels::cpu::ChecksumOf(digests.data(), digests.size_bytes()));
+}
+
 Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
   if (bytes.size() != kHeaderBytes) {
     return Error(Code::kCorrupt, "header has {} bytes, not {}", bytes.size(), kHeaderBytes);
@@ -189,9 +210,9 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
   const auto flags = Get<uint8_t>(in, kAtFlags);
   const auto parameters = Get<uint8_t>(in, kAtParameters);
   const auto exchange = Get<uint8_t>(in, kAtExchange);
-  const auto collective =
-      OneOf(Get<uint8_t>(in, kAtCollective),
-            {Collective::kBarrier, Collective::kBroadcast, Collective::kAllReduce});
+  const auto collective = OneOf(
+      Get<uint8_t>(in, kAtCollective),
+      {Collective::kBarrier, Collective::kBroadcast, Collective::kAllReduce, Collective::kGroup});
   const auto type =
       OneOf(Get<uint8_t>(in, kAtType), {DataType::kF32, DataType::kF16, DataType::kBf16});
   const auto op = OneOf(Get<uint8_t>(in, kAtOp), {ReduceOp::kSum, ReduceOp::kAvg});
@@ -245,6 +266,11 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   add("call number", here.sequence, there.sequence);
   add("collective", string_view(NameOf(here.collective)), string_view(NameOf(there.collective)));
   if (here.collective != there.collective) return text;  // what else differs follows from it
+  if (here.collective == Collective::kGroup) {
+    add("calls in the group", here.count, there.count);
+    if (here.count == there.count) add("digest of its calls", here.mask_digest, there.mask_digest);
+    return text;
+  }
   add("count", here.count, there.count);
   add("type", string_view(NameOf(here.type)), string_view(NameOf(there.type)));
   add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
@@ -270,6 +296,7 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
 std::string Describe(const CallDescriptor& call) {
   std::string text = Format("{} {}", NameOf(call.collective), call.sequence);
   if (call.collective == Collective::kBarrier) return text;
+  if (call.collective == Collective::kGroup) return text + Format(" of {} calls", call.count);
   AppendFormat(&text, " of {} {}", call.count, NameOf(call.type));
   if (call.collective == Collective::kBroadcast) {
     return text + Format(" from rank {}", call.tensor_id);

@@ -17,7 +17,7 @@ namespace onebit {
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr uint8_t kFormatVersion = 1;
 
-enum class Collective : uint8_t { kBarrier = 0, kBroadcast = 1, kAllReduce = 2 };
+enum class Collective : uint8_t { kBarrier = 0, kBroadcast = 1, kAllReduce = 2, kGroup = 7 };
 enum class CodecKind : uint8_t { kDense = 0, kSign = 1, kEf = 2 };
 enum class ReduceOp : uint8_t { kSum = 0, kAvg = 4 };
 
@@ -26,7 +26,7 @@ struct CallDescriptor {
   uint32_t comm_id = 0;
   uint64_t sequence = 0;  // calls on this communicator before this one
   Collective collective = Collective::kBarrier;
-  uint64_t count = 0;      // elements
+  uint64_t count = 0;      // elements; of a group: calls in it
   uint32_t tensor_id = 0;  // compressed calls; the root in a broadcast
   kernels::DataType type = kernels::DataType::kF32;
   ReduceOp op = ReduceOp::kSum;
@@ -41,7 +41,7 @@ struct CallDescriptor {
   bool is_replica_bf16 = false;
   bool is_replica_transactional = false;
   uint8_t replica_age = 0;
-  uint32_t mask_digest = 0;  // 0: no mask
+  uint32_t mask_digest = 0;  // 0: no mask; of a group: GroupDigest
 
   friend bool operator==(const CallDescriptor&, const CallDescriptor&) = default;
 };
@@ -71,6 +71,16 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
 
 // "allreduce 17 of 1024 float32, avg, ef block 4096 l2, tensor 3"
 std::string Describe(const CallDescriptor& call);
+
+// Groups (FORMAT.md, "Groups"). A payload begins with a table of one word per call: its digest, of
+// which bit 0 is clear, and in bit 0 whether a value of it is not finite.
+inline constexpr uint32_t kGroupNonfinite = 1;
+
+// Of a call in a group: of what its headers would say if it were alone, but for communicator and
+// call number.
+uint32_t DigestOf(const CallDescriptor& call, uint16_t segment_count);
+// Of the table of all calls without their flags: what the headers of the group carry.
+uint32_t GroupDigest(std::span<const uint32_t> digests);
 
 const char* NameOf(kernels::DataType type);
 const char* NameOf(Collective collective);

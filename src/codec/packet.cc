@@ -12,20 +12,16 @@ bool IsScale(uint32_t pattern) { return pattern < 0x7f80'0000u; }
 
 }  // namespace
 
-Status CheckPacket(std::span<const std::byte> packet, PacketShape shape, bool is_nonfinite,
-                   kernels::Checksum expected) {
-  if (packet.size() != shape.bytes()) {
-    return Error(Code::kCorrupt, "payload has {} bytes, {} were expected", packet.size(),
-                 shape.bytes());
-  }
-  if (const auto actual = kernels::cpu::ChecksumOf(packet.data(), packet.size());
-      actual != expected) {
-    return Error(Code::kCorrupt,
-                 "payload of {} bytes has checksum {:08x}:{:08x}, its header says {:08x}:{:08x}: "
-                 "damaged on the way",
-                 packet.size(), actual.sum, actual.weighted, expected.sum, expected.weighted);
-  }
-  if (is_nonfinite) return OkStatus();
+Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected) {
+  const auto actual = kernels::cpu::ChecksumOf(payload.data(), payload.size());
+  if (actual == expected) return OkStatus();
+  return Error(Code::kCorrupt,
+               "payload of {} bytes has checksum {:08x}:{:08x}, its header says {:08x}:{:08x}: "
+               "damaged on the way",
+               payload.size(), actual.sum, actual.weighted, expected.sum, expected.weighted);
+}
+
+Status CheckForm(std::span<const std::byte> packet, PacketShape shape) {
   for (size_t i = 0; i < shape.scale_count; ++i) {
     uint32_t pattern;
     std::memcpy(&pattern, packet.data() + i * sizeof(float), sizeof(pattern));
@@ -42,6 +38,16 @@ Status CheckPacket(std::span<const std::byte> packet, PacketShape shape, bool is
     }
   }
   return OkStatus();
+}
+
+Status CheckPacket(std::span<const std::byte> packet, PacketShape shape, bool is_nonfinite,
+                   kernels::Checksum expected) {
+  if (packet.size() != shape.bytes()) {
+    return Error(Code::kCorrupt, "payload has {} bytes, {} were expected", packet.size(),
+                 shape.bytes());
+  }
+  ONEBIT_TRY(CheckChecksum(packet, expected));
+  return is_nonfinite ? OkStatus() : CheckForm(packet, shape);
 }
 
 }  // namespace onebit

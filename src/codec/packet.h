@@ -39,8 +39,14 @@ inline PacketView ViewOf(std::byte* packet, PacketShape shape) {
           reinterpret_cast<uint8_t*>(packet + shape.scale_bytes())};
 }
 
-// Checks what a received packet claims: its checksum, scales that are finite and not negative,
-// unused bits that are 0. A packet flagged non-finite is checked for its checksum only.
+Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected);
+
+// Checks what a packet that came whole claims: scales that are finite and not negative, unused bits
+// that are 0.
+Status CheckForm(std::span<const std::byte> packet, PacketShape shape);
+
+// Checks a received packet: its size, its checksum and its form. One that is flagged non-finite is
+// checked for its checksum only.
 Status CheckPacket(std::span<const std::byte> packet, PacketShape shape, bool is_nonfinite,
                    kernels::Checksum expected);
 

@@ -126,8 +126,9 @@ void ComputeThreads::Run(StepCompute* compute) {
     uint64_t number = 0;
     if (Claim(&number)) {
       const Task task = tasks_[number & mask_];
+      const Step& step = batch_->plan->steps[task.step];
       const bool is_finite =
-          compute->Run(*call_, call_->plan->steps[task.step], task.is_nonfinite, checksums_);
+          compute->Run(batch_->calls[step.call], step, task.is_nonfinite, checksums_);
       idle_since = Clock::now();
       Finish({task.step, is_finite});
     } else if (Clock::now() - idle_since < kSpin) {

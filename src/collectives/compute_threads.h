@@ -42,9 +42,9 @@ class ComputeThreads {
   uint32_t outstanding() const { return static_cast<uint32_t>(given_.load(kOwn) - taken_); }
   bool has_room() const { return size() != 0 && outstanding() <= size(); }
 
-  // `call` and `checksums` stay valid until everything given out was taken back.
-  void Begin(const Call& call, kernels::Checksum* checksums) {
-    call_ = &call;
+  // `batch` and `checksums` stay valid until everything given out was taken back.
+  void Begin(const Batch& batch, kernels::Checksum* checksums) {
+    batch_ = &batch;
     checksums_ = checksums;
   }
   void Give(uint32_t step, bool is_nonfinite);
@@ -79,7 +79,7 @@ class ComputeThreads {
   ProcessorSet processors_;
   std::vector<StepCompute> computes_;  // one per thread
 
-  const Call* call_ = nullptr;
+  const Batch* batch_ = nullptr;
   kernels::Checksum* checksums_ = nullptr;
   // Rings; a number is never used twice, so a thread that was held up cannot take an old one for
   // a new one. The counters only grow.

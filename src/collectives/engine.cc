@@ -87,57 +87,68 @@ Status Engine::ReserveSum(size_t count, kernels::DataType type) {
 }
 
 Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
-  const auto plan = PlanFor(DenseKey(count, type));
-  CallDescriptor descriptor = DescriptorOf(plan->key);
+  const PlanKey key = DenseKey(count, type);
+  CallDescriptor descriptor = DescriptorOf(key);
   descriptor.op = ReduceOp::kSum;
-  return Run(*plan, descriptor, {values, values, count, type}, nullptr);
+  return Run({key, descriptor, {values, values, count, type}});
 }
 
-Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor) {
-  ONEBIT_TRY(comm_.Enter());
-  const CommUse use(comm_);
+Engine::Request Engine::AllReduceRequest(const Buffers& buffers, ReduceOp op,
+                                         PlannedCompressor* compressor) const {
+  PlanKey key;
+  if (compressor != nullptr) {
+    key = compressor->plan->key;
+  } else {
+    key = DenseKey(buffers.count, buffers.type);
+    key.is_native = comm_.has_native_dense() && buffers.type == kernels::DataType::kF32;
+  }
+  CallDescriptor descriptor = DescriptorOf(key);
+  descriptor.op = op;
   if (compressor != nullptr) {
     const Compressor& state = compressor->compressor;
-    const Plan& plan = *compressor->plan;
-    CallDescriptor descriptor = DescriptorOf(plan.key);
-    descriptor.op = op;
     descriptor.tensor_id = state.config().tensor_id;
     descriptor.rule = state.config().rule;
     descriptor.has_server_residual = state.config().has_server_residual;
     descriptor.mask_digest = state.mask_digest();
-    if (plan.key.is_one_exchange && state.server_in(0) != nullptr) {
+    if (key.is_one_exchange && state.server_in(0) != nullptr) {
       descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
       descriptor.is_replica_transactional = state.config().is_transactional;
       descriptor.replica_age = state.age();
     }
-    return Run(plan, descriptor, buffers, compressor);
   }
-  PlanKey key = DenseKey(buffers.count, buffers.type);
-  key.is_native = comm_.has_native_dense() && buffers.type == kernels::DataType::kF32;
-  const auto plan = PlanFor(key);
-  CallDescriptor descriptor = DescriptorOf(plan->key);
-  descriptor.op = op;
-  return Run(*plan, descriptor, buffers, nullptr);
+  return {key, descriptor, buffers, compressor};
+}
+
+Engine::Request Engine::BroadcastRequest(const Buffers& buffers, uint32_t root) const {
+  const PlanKey key = {.collective = Collective::kBroadcast,
+                       .type = buffers.type,
+                       .root = root,
+                       .count = buffers.count};
+  CallDescriptor descriptor = DescriptorOf(key);
+  descriptor.tensor_id = root;
+  return {key, descriptor, buffers};
+}
+
+Engine::Request Engine::BarrierRequest() const {
+  const PlanKey key = {.collective = Collective::kBarrier};
+  return {key, DescriptorOf(key), {}};
+}
+
+Status Engine::Call(const Request& request) {
+  ONEBIT_TRY(comm_.Enter());
+  const CommUse use(comm_);
+  return Run(request);
+}
+
+Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor) {
+  return Call(AllReduceRequest(buffers, op, compressor));
 }
 
 Status Engine::Broadcast(const Buffers& buffers, uint32_t root) {
-  ONEBIT_TRY(comm_.Enter());
-  const CommUse use(comm_);
-  const auto plan = PlanFor({.collective = Collective::kBroadcast,
-                             .type = buffers.type,
-                             .root = root,
-                             .count = buffers.count});
-  CallDescriptor descriptor = DescriptorOf(plan->key);
-  descriptor.tensor_id = root;
-  return Run(*plan, descriptor, buffers, nullptr);
+  return Call(BroadcastRequest(buffers, root));
 }
 
-Status Engine::Barrier() {
-  ONEBIT_TRY(comm_.Enter());
-  const CommUse use(comm_);
-  const auto plan = PlanFor({.collective = Collective::kBarrier});
-  return Run(*plan, DescriptorOf(plan->key), {}, nullptr);
-}
+Status Engine::Barrier() { return Call(BarrierRequest()); }
 
 CallDescriptor Engine::DescriptorOf(const PlanKey& key) const {
   return {
@@ -152,69 +163,101 @@ CallDescriptor Engine::DescriptorOf(const PlanKey& key) const {
   };
 }
 
-Status Engine::Run(const Plan& plan, CallDescriptor descriptor, const Buffers& buffers,
-                   PlannedCompressor* compressor) {
+Status Engine::CheckThread() {
+  const Status refusal = comm_.ranks() > 1 ? comm_.endpoint().Progress() : OkStatus();
+  return refusal.code() == Code::kInvalidUsage ? refusal : OkStatus();
+}
+
+Status Engine::Run(const Request& request) {
+  const auto plan = PlanFor(request);
   // Before the call is numbered: without memory nothing was sent, and the call can be made again.
-  ONEBIT_TRY(ReservePackets(plan));
-  ONEBIT_TRY(executor_.StartThreads(plan));
-  // A transport may refuse the calling thread: as long as nothing was sent, that breaks nothing.
-  if (Status refusal = plan.ranks > 1 ? comm_.endpoint().Progress() : OkStatus();
-      refusal.code() == Code::kInvalidUsage) {
-    return refusal;
-  }
+  ONEBIT_TRY(ReservePackets(*plan));
+  ONEBIT_TRY(executor_.StartThreads(plan->key.count));
+  ONEBIT_TRY(CheckThread());
   const auto begin = Clock::now();
-  descriptor.sequence = comm_.NextSequence();
-  Status status = RunNumbered(plan, descriptor, buffers, compressor);
+  Status status = RunNumbered(*plan, request);
+  CountMessages();
   CommCounters& counters = comm_.counters();
-  const Endpoint::Counters sent = comm_.endpoint().counters();
-  counters.bytes_sent.store(sent.bytes_sent, std::memory_order_relaxed);
-  counters.messages_sent.store(sent.messages_sent, std::memory_order_relaxed);
   Add(counters.call_ns,
       static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count()));
   if (status.ok()) {
-    Add(compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
-    Add(counters.logical_bytes, buffers.count * kernels::BytesOf(buffers.type));
+    CountCall(request);
   } else {
     Add(counters.failed_calls, 1);
   }
   return status;
 }
 
-Status Engine::RunNumbered(const Plan& plan, const CallDescriptor& descriptor,
-                           const Buffers& buffers, PlannedCompressor* compressor) {
-  Compressor* state = compressor == nullptr ? nullptr : &compressor->compressor;
-  const Call call = {
-      .plan = &plan,
-      .descriptor = descriptor,
-      .input = static_cast<const std::byte*>(buffers.input),
-      .output = static_cast<std::byte*>(buffers.output),
-      .packets = packets_.data(),
-      .compressor = state,
-  };
-  auto outcome = executor_.Run(call);
-  if (!outcome.ok()) {
-    if (state != nullptr) state->DiscardFailed();
-    return outcome.status();
+void Engine::CountMessages() {
+  CommCounters& counters = comm_.counters();
+  const Endpoint::Counters sent = comm_.endpoint().counters();
+  counters.bytes_sent.store(sent.bytes_sent, std::memory_order_relaxed);
+  counters.messages_sent.store(sent.messages_sent, std::memory_order_relaxed);
+}
+
+void Engine::CountCall(const Request& request) {
+  CommCounters& counters = comm_.counters();
+  Add(request.compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
+  Add(counters.logical_bytes, request.buffers.count * kernels::BytesOf(request.buffers.type));
+}
+
+Status Engine::RunNumbered(const Plan& plan, const Request& request) {
+  onebit::Call call = CallOf(request, plan, packets_.data());
+  call.descriptor.sequence = comm_.NextSequence();
+  const Status status = executor_.Run({.plan = &plan,
+                                       .descriptor = call.descriptor,
+                                       .calls = {&call, 1},
+                                       .packets = packets_.data(),
+                                       .digests = {}});
+  if (!status.ok()) {
+    if (request.compressor != nullptr) request.compressor->compressor.DiscardFailed();
+    return status;
   }
-  Add(comm_.counters().codec_ns, outcome.value().codec_ns);
-  if (!outcome.value().is_finite) {
+  Add(comm_.counters().codec_ns, executor_.codec_ns());
+  Settle(request, call.descriptor.sequence, executor_.is_finite(0));
+  return OkStatus();
+}
+
+onebit::Call Engine::CallOf(const Request& request, const Plan& plan, std::byte* packets) const {
+  return {
+      .plan = &plan,
+      .descriptor = request.descriptor,
+      .input = static_cast<const std::byte*>(request.buffers.input),
+      .output = static_cast<std::byte*>(request.buffers.output),
+      .packets = packets,
+      .compressor = request.compressor == nullptr ? nullptr : &request.compressor->compressor,
+  };
+}
+
+void Engine::Settle(const Request& request, uint64_t sequence, bool is_finite) {
+  if (request.compressor == nullptr) return;
+  Compressor& state = request.compressor->compressor;
+  if (!is_finite) {
+    const Buffers& buffers = request.buffers;
     Add(comm_.counters().nonfinite_calls, 1);
     FillNan(buffers.output, buffers.count, buffers.type);
-    state->DiscardNonfinite();
-    if (state->nonfinite_calls() == 1) TellNonfinite(comm_.rank(), descriptor);
-  } else if (state != nullptr) {
-    state->set_op(descriptor.op);
-    // For one rank the result is the input: there is nothing to commit.
-    if (plan.ranks > 1) state->Commit();
-    compressor->prepared.reset();  // it went its own way
+    state.DiscardNonfinite();
+    if (state.nonfinite_calls() == 1) {
+      CallDescriptor descriptor = request.descriptor;
+      descriptor.sequence = sequence;
+      TellNonfinite(comm_.rank(), descriptor);
+    }
+    return;
   }
-  return OkStatus();
+  state.set_op(request.descriptor.op);
+  // For one rank the result is the input: there is nothing to commit.
+  if (comm_.ranks() > 1) state.Commit();
+  request.compressor->prepared.reset();  // it went its own way
 }
 
 Status Engine::ReservePackets(const Plan& plan) {
   if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(packets_, AlignedBuffer::Create(plan.packet_space_bytes, "packet space"));
   return OkStatus();
+}
+
+std::shared_ptr<const Plan> Engine::PlanFor(const Request& request) {
+  return request.compressor != nullptr ? request.compressor->plan : PlanFor(request.key);
 }
 
 std::shared_ptr<const Plan> Engine::PlanFor(const PlanKey& key) {

@@ -3,10 +3,13 @@
 // Runs collectives on one communicator: picks the plan, lends it packet space, commits its result.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "collectives/group_plan.h"
 #include "collectives/host_executor.h"
 #include "collectives/plan.h"
 #include "collectives/planned_compressor.h"
@@ -42,10 +45,32 @@ class Engine {
     size_t count = 0;
     kernels::DataType type = kernels::DataType::kF32;
   };
+  // One call, checked: all that it needs to run, now or at the end of a group.
+  struct Request {
+    PlanKey key;
+    CallDescriptor descriptor;  // but for its number
+    Buffers buffers;
+    PlannedCompressor* compressor = nullptr;  // null: dense
+  };
+  Request AllReduceRequest(const Buffers& buffers, ReduceOp op,
+                           PlannedCompressor* compressor) const;
+  Request BroadcastRequest(const Buffers& buffers, uint32_t root) const;
+  Request BarrierRequest() const;
+  Status Call(const Request& request);
   // compressor null: dense.
   Status AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor);
   Status Broadcast(const Buffers& buffers, uint32_t root);
   Status Barrier();
+
+  // The calls of a group (group_run.h), for a thread that has entered the communicator. Prepare
+  // takes all memory that they need; after an error of it nothing was sent and nothing changed.
+  // Then Go until has_ended, and Finish, which commits all compressors or, after an error, none;
+  // Wait, at most so long, when nothing has moved.
+  Status PrepareGroup(std::span<const Request> requests);
+  Status GoGroup(bool* has_moved);
+  bool has_group_ended() const { return next_batch_ == batches_.size() && !is_batch_running_; }
+  Status WaitGroup(uint64_t timeout_ms) { return executor_.Wait(timeout_ms); }
+  void FinishGroup(bool has_succeeded);
 
  private:
   struct CachedPlan {
@@ -53,21 +78,56 @@ class Engine {
     uint64_t last_use = 0;
   };
   static constexpr size_t kMaxCachedPlans = 64;
+  struct CachedGroupPlan {
+    std::vector<PlanKey> keys;
+    std::shared_ptr<const GroupPlan> plan;
+    uint64_t last_use = 0;
+  };
+  static constexpr size_t kMaxCachedGroupPlans = 64;
+  // Calls of a group that run together.
+  struct GroupBatch {
+    GroupCut cut;                            // of the group's requests
+    std::shared_ptr<const Plan> plan;        // of a call alone, else null
+    std::shared_ptr<const GroupPlan> group;  // of several calls, else null
+    uint64_t sequence = 0;                   // once it was started
+  };
 
   std::shared_ptr<const Plan> PlanFor(const PlanKey& key);
+  std::shared_ptr<const Plan> PlanFor(const Request& request);
+  std::shared_ptr<const GroupPlan> GroupPlanFor(GroupCut cut);
+  Status PrepareBatch(GroupCut cut);
+  void StartBatch(GroupBatch* batch);
   Status ReservePackets(const Plan& plan);
+  // Fails if the transport refuses the calling thread: as long as nothing was sent, that breaks
+  // nothing.
+  Status CheckThread();
   CallDescriptor DescriptorOf(const PlanKey& key) const;
   // Between Enter and Exit. Run counts the call; RunNumbered does it.
-  Status Run(const Plan& plan, CallDescriptor descriptor, const Buffers& buffers,
-             PlannedCompressor* compressor);
-  Status RunNumbered(const Plan& plan, const CallDescriptor& descriptor, const Buffers& buffers,
-                     PlannedCompressor* compressor);
+  Status Run(const Request& request);
+  Status RunNumbered(const Plan& plan, const Request& request);
+  onebit::Call CallOf(const Request& request, const Plan& plan, std::byte* packets) const;
+  // What a call that ended leaves behind, in its output and its compressor.
+  void Settle(const Request& request, uint64_t sequence, bool is_finite);
+  void CountCall(const Request& request);
+  void CountMessages();
 
   Comm& comm_;
   HostExecutor executor_;
   AlignedBuffer packets_;          // of the largest plan so far; calls take turns
   std::vector<CachedPlan> plans_;  // the least recently used one makes room
   uint64_t uses_ = 0;
+
+  // Of the group in progress, or room for the next one.
+  std::span<const Request> requests_;
+  std::vector<PlanKey> keys_;        // by request
+  std::vector<uint8_t> are_finite_;  // by request
+  std::vector<GroupBatch> batches_;  // of the requests, in their order
+  std::vector<onebit::Call> calls_;  // of the batch that runs
+  std::vector<uint32_t> digests_;    // likewise
+  size_t next_batch_ = 0;
+  bool is_batch_running_ = false;
+  std::chrono::steady_clock::time_point group_begin_;
+  std::vector<CachedGroupPlan> group_plans_;  // the least recently used one makes room
 };
 
 }  // namespace onebit

@@ -32,7 +32,7 @@ HostExecutor::HostExecutor(Comm& comm)
       compute_(static_cast<uint32_t>(comm.ranks())),
       inbound_(static_cast<size_t>(comm.ranks())) {}
 
-void HostExecutor::Reserve(const Plan& plan) {
+void HostExecutor::Reserve(const Plan& plan, size_t calls) {
   const size_t steps = plan.steps.size();
   threads_.Reserve(steps);
   if (steps > waiting_for_.size()) {
@@ -41,19 +41,21 @@ void HostExecutor::Reserve(const Plan& plan) {
     expected_.resize(steps);
     sending_.reserve(steps);
     receiving_.reserve(steps);
-    for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &sends_}) {
+    for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
       queue->Reserve(steps);
     }
     waiting_for_.resize(steps);  // last: its size says that all the others have it
   }
   if (plan.packet_count > checksums_.size()) checksums_.resize(plan.packet_count);
+  if (calls > are_finite_.size()) are_finite_.resize(calls);
 }
 
-Status HostExecutor::StartThreads(const Plan& plan) {
-  if (has_threads_ || plan.ranks == 1 || plan.key.count < kWorthSharing) return OkStatus();
+Status HostExecutor::StartThreads(size_t elements) {
+  if (has_threads_ || comm_.ranks() == 1 || elements < kWorthSharing) return OkStatus();
   has_threads_ = true;  // also if it fails: once is enough
   const ComputePlace place = comm_.FindComputePlace();
-  Status status = threads_.Start(place.threads, plan.ranks, place.processors);
+  Status status =
+      threads_.Start(place.threads, static_cast<uint32_t>(comm_.ranks()), place.processors);
   threads_.Reserve(waiting_for_.size());
   comm_.counters().compute_threads.store(threads_.size(), std::memory_order_relaxed);
   if (status.ok() || comm_.options().compute_threads.has_value()) return status;
@@ -61,18 +63,37 @@ Status HostExecutor::StartThreads(const Plan& plan) {
   return OkStatus();
 }
 
-Result<HostExecutor::Outcome> HostExecutor::Run(const Call& call) {
-  Start(call);
+Status HostExecutor::Run(const Batch& batch) {
+  Start(batch);
+  return Attempt([this]() -> Status {
+    while (!is_done()) {
+      bool has_moved = false;
+      ONEBIT_TRY(Advance(&has_moved));
+      if (!has_moved) ONEBIT_TRY(WaitForEvents(kWaitSliceMs));
+    }
+    return OkStatus();
+  });
+}
+
+Status HostExecutor::Go(bool* has_moved) {
+  return Attempt([&] { return Advance(has_moved); });
+}
+
+Status HostExecutor::Wait(uint64_t timeout_ms) {
+  return Attempt([&] { return WaitForEvents(timeout_ms); });
+}
+
+template <typename Body>
+Status HostExecutor::Attempt(Body body) {
   std::string situation;
-  if (Status status = LoopWithoutThrowing(&situation); !status.ok()) {
-    threads_.Drop();
-    // The group hears the cause before peers can see what follows from it, such as a payload that
-    // is not taken.
-    const Status failure = FailComm(std::move(status), situation);
-    CancelAll();
-    return failure;
-  }
-  return Outcome{.is_finite = is_finite_, .codec_ns = codec_ns_};
+  Status status = WithoutThrowing(body, &situation);
+  if (status.ok()) return status;
+  threads_.Drop();
+  // The group hears the cause before peers can see what follows from it, such as a payload that
+  // is not taken.
+  Status failure = FailComm(std::move(status), situation);
+  CancelAll();
+  return failure;
 }
 
 Status HostExecutor::FailComm(Status cause, const std::string& situation) {
@@ -83,15 +104,18 @@ Status HostExecutor::FailComm(Status cause, const std::string& situation) {
   }
 }
 
-void HostExecutor::Start(const Call& call) {
-  call_ = &call;
-  plan_ = call.plan;
+void HostExecutor::Start(const Batch& batch) {
+  batch_ = batch;
+  plan_ = batch.plan;
   steps_left_ = plan_->steps.size();
-  is_finite_ = true;
+  std::fill_n(are_finite_.begin(), batch.calls.size(), uint8_t{1});
   codec_ns_ = 0;
-  threads_.Begin(call, checksums_.data());
+  threads_.Begin(batch_, checksums_.data());
   begin_ = last_progress_ = Clock::now();
-  for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &sends_}) queue->Clear();
+  for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
+    queue->Clear();
+  }
+  if (batch_.is_group()) FillTables();
   sending_.clear();
   receiving_.clear();
   native_ = {.step = kNoStep};
@@ -112,11 +136,12 @@ void HostExecutor::Start(const Call& call) {
 }
 
 // The text of an error may find no memory. Requests on the caller's buffers must not outlive it.
-Status HostExecutor::LoopWithoutThrowing(std::string* situation) {
+template <typename Body>
+Status HostExecutor::WithoutThrowing(Body body, std::string* situation) {
   try {
-    const Status status = Loop();
+    const Status status = body();
     if (status.ok()) return status;
-    const std::string call = Describe(call_->descriptor);
+    const std::string call = Describe(batch_.descriptor);
     const std::string progress = Progress();
     *situation = Format("in {}, {}", call, progress);
     return Error(status.code(), "rank {}: {}: {} ({})", comm_.rank(), call, status.text(),
@@ -126,24 +151,26 @@ Status HostExecutor::LoopWithoutThrowing(std::string* situation) {
   }
 }
 
-Status HostExecutor::Loop() {
-  while (steps_left_ != 0) {
-    if (comm_.is_stopped()) return Error(Code::kAborted, "stopped");
-    bool has_moved = false;
-    ONEBIT_TRY(Poll(&has_moved));
-    has_moved = ShareSteps() || has_moved;
-    has_moved = ComputeOne() || has_moved;
-    // While others compute there is no event to wait for that would tell of their end.
-    if (has_moved || threads_.outstanding() != 0) {
-      last_progress_ = Clock::now();
-      if (!has_moved) std::this_thread::yield();  // they may need this core after all
-      continue;
-    }
-    if (steps_left_ == 0) break;
-    ONEBIT_TRY(Deadline());
-    ONEBIT_TRY(endpoint_.Wait(std::min(kWaitSliceMs, comm_.options().timeout_ms)));
+Status HostExecutor::Advance(bool* has_moved) {
+  if (comm_.is_stopped()) return Error(Code::kAborted, "stopped");
+  bool has_worked = false;
+  ONEBIT_TRY(Poll(&has_worked));
+  has_worked = ShareSteps() || has_worked;
+  ONEBIT_ASSIGN_OR_RETURN(const bool has_copied, CopyAll());
+  has_worked = has_copied || ComputeOne() || has_worked;
+  // While others compute there is no event to wait for that would tell of their end.
+  if (has_worked || threads_.outstanding() != 0) {
+    last_progress_ = Clock::now();
+    if (!has_worked) std::this_thread::yield();  // they may need this core after all
+    *has_moved = true;
   }
   return OkStatus();
+}
+
+Status HostExecutor::WaitForEvents(uint64_t timeout_ms) {
+  if (is_done()) return OkStatus();
+  ONEBIT_TRY(Deadline());
+  return endpoint_.Wait(std::min(timeout_ms, comm_.options().timeout_ms));
 }
 
 // Messages have no queue of their own for "allowed": receives look at waiting_for_ when they
@@ -160,7 +187,12 @@ void HostExecutor::MakeReady(uint32_t step) {
     case StepKind::kCopy:
       decodings_.Push(step);
       break;
+    case StepKind::kPack:
+    case StepKind::kUnpack:
+      copies_.Push(step);
+      break;
     case StepKind::kSend:
+      if (plan_->steps[step].call == kAllCalls) Seal(plan_->steps[step]);
       sends_.Push(step);
       break;
     case StepKind::kNative:
@@ -176,7 +208,7 @@ void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
   const Step& done = plan_->steps[step];
   if (is_nonfinite) {
     nonfinite_[step] = 1;
-    is_finite_ = false;
+    are_finite_[done.call] = 0;
   }
   --steps_left_;
   for (uint32_t i = 0; i < done.successor_count; ++i) {
@@ -221,9 +253,10 @@ bool HostExecutor::ComputeOne() {
   StepQueue* queue = MostUrgent();
   if (queue == nullptr) return false;
   const uint32_t step = queue->Pop();
+  const Step& computed = plan_->steps[step];
   const auto begin = Clock::now();
   const bool is_finite =
-      compute_.Run(*call_, plan_->steps[step], nonfinite_[step] != 0, checksums_.data());
+      compute_.Run(batch_.calls[computed.call], computed, nonfinite_[step] != 0, checksums_.data());
   codec_ns_ += Nanoseconds(Clock::now() - begin);
   Finish(step, !is_finite);
   return true;

@@ -34,27 +34,37 @@ class StepQueue {
   size_t tail_ = 0;
 };
 
+// Whether the transport has let go of a request whose test failed. That of an aborted endpoint
+// still holds its buffers until it is cancelled.
+inline bool IsDead(const Status& status) { return status.code() != Code::kAborted; }
+
 // Owned by a communicator's engine, used by the thread in the call. Run allocates nothing and takes
 // no lock; Reserve does.
 class HostExecutor {
  public:
   explicit HostExecutor(Comm& comm);
 
-  // Makes room for plans as large as this one.
-  void Reserve(const Plan& plan);
+  // Makes room for batches as large as one of this plan and so many calls.
+  void Reserve(const Plan& plan, size_t calls = 1);
 
-  // Starts the threads that help with this plan, the first time it is worth it. For a thread that
-  // has entered the communicator. Fails if the system does not give the threads that were asked
-  // for.
-  Status StartThreads(const Plan& plan);
+  // Starts the threads that help with calls of so many elements, the first time it is worth it. For
+  // a thread that has entered the communicator. Fails if the system does not give the threads that
+  // were asked for.
+  Status StartThreads(size_t elements);
 
-  struct Outcome {
-    bool is_finite = true;
-    uint64_t codec_ns = 0;  // of the caller
-  };
-  // Runs the call to its end. After an error no request is outstanding and the communicator has
-  // failed.
-  Result<Outcome> Run(const Call& call);
+  // Runs a batch to its end. After an error, here and below, no request is outstanding and the
+  // communicator has failed.
+  Status Run(const Batch& batch);
+  // The same by hand, for a thread that runs several executors in turns: Start, then Go until
+  // is_done, and Wait, at most so long, when no executor has moved.
+  void Start(const Batch& batch);
+  bool is_done() const { return steps_left_ == 0; }
+  Status Go(bool* has_moved);
+  Status Wait(uint64_t timeout_ms);
+
+  // Of the last run, which succeeded.
+  bool is_finite(size_t call) const { return are_finite_[call] != 0; }
+  uint64_t codec_ns() const { return codec_ns_; }  // of the caller
 
  private:
   // A message on its way.
@@ -71,10 +81,15 @@ class HostExecutor {
     MessageHeader decoded;
   };
 
+  // `body` is what may fail; an error puts the communicator out of use.
+  template <typename Body>
+  Status Attempt(Body body);
   // After an error `situation` tells where in the call it was.
-  Status LoopWithoutThrowing(std::string* situation);
-  Status Loop();
-  void Start(const Call& call);
+  template <typename Body>
+  Status WithoutThrowing(Body body, std::string* situation);
+  // One round of everything that can go on.
+  Status Advance(bool* has_moved);
+  Status WaitForEvents(uint64_t timeout_ms);
   void Finish(uint32_t step, bool is_nonfinite);
   void MakeReady(uint32_t step);
 
@@ -85,6 +100,19 @@ class HostExecutor {
   Status CheckHeader(uint32_t peer);
   Status Accept(uint32_t peer);
   Status CompleteReceive(uint32_t step);
+  // Of groups. host_executor_groups.cc
+  void FillTables();
+  void Seal(const Step& send);
+  // Everything that can be copied now; whether there was any.
+  Result<bool> CopyAll();
+  void Pack(uint32_t step);
+  Status Unpack(uint32_t step);
+  Status CheckGroupMessage(const Step& receive, kernels::Checksum expected) const;
+  // kMismatch, with the first call of a peer's table that this rank's is not; ok if there is none.
+  Status CompareTable(uint32_t peer, std::span<const std::byte> table) const;
+  // The same for a peer whose header says that there is one: gets its table first, if it can be had
+  // soon.
+  Status CompareCalls(uint32_t peer, size_t payload_bytes);
   Status StartSends(bool* has_moved);
   Status PollNative(bool* has_moved);
   // Gives ready steps to the compute threads and takes them back.
@@ -104,21 +132,21 @@ class HostExecutor {
   bool has_threads_ = false;  // were started, if there are any to spare
 
   // Of the run in progress; sized by Reserve.
-  const Call* call_ = nullptr;
+  Batch batch_;
   const Plan* plan_ = nullptr;
   std::vector<uint32_t> waiting_for_;         // by step: dependencies not yet done
   std::vector<uint8_t> nonfinite_;            // by step: flag of what it depends on, then its own
   std::vector<MessageState> messages_;        // by step
   std::vector<kernels::Checksum> checksums_;  // by packet
   std::vector<kernels::Checksum> expected_;   // by receive step: what its header promised
-  StepQueue reduces_, compressions_, decodings_, sends_;
+  StepQueue reduces_, compressions_, decodings_, copies_, sends_;
   std::vector<InFlight> sending_;
   std::vector<InFlight> receiving_;
   std::vector<Inbound> inbound_;         // by peer
   InFlight native_ = {.step = kNoStep};  // the transport's own allreduce, once it may start
   size_t native_bytes_ = 0;              // of its result, seen so far
   size_t steps_left_ = 0;
-  bool is_finite_ = true;
+  std::vector<uint8_t> are_finite_;  // by call
   uint64_t codec_ns_ = 0;
   std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_progress_;

@@ -8,14 +8,6 @@
 #include "collectives/host_executor.h"
 
 namespace onebit {
-namespace {
-
-// Whether the transport has let go of a request whose test failed. That of an aborted endpoint
-// still holds its buffers until it is cancelled.
-bool IsDead(const Status& status) { return status.code() != Code::kAborted; }
-
-}  // namespace
-
 Status HostExecutor::Poll(bool* has_moved) {
   if (plan_->ranks == 1) return OkStatus();
   ONEBIT_TRY(endpoint_.Progress());
@@ -28,10 +20,10 @@ Status HostExecutor::Poll(bool* has_moved) {
 // There is at most one in a plan.
 Status HostExecutor::PollNative(bool* has_moved) {
   if (native_.request == nullptr) {
-    const onebitRedOp_t op = call_->descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
-    ONEBIT_ASSIGN_OR_RETURN(
-        const bool has_started,
-        endpoint_.AllReduce(call_->input, call_->output, plan_->key.count, op, &native_.request));
+    const onebitRedOp_t op = batch_.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
+    ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
+                            endpoint_.AllReduce(batch_.calls[0].input, batch_.calls[0].output,
+                                                plan_->key.count, op, &native_.request));
     if (!has_started) return OkStatus();
     native_bytes_ = 0;
     *has_moved = true;
@@ -56,7 +48,7 @@ Status HostExecutor::StartSends(bool* has_moved) {
     const uint32_t index = sends_.front();
     const Step& step = plan_->steps[index];
     MessageHeader header = {
-        .call = call_->descriptor,
+        .call = batch_.descriptor,
         .exchange = step.exchange,
         .is_nonfinite = nonfinite_[index] != 0,
         .has_payload_checksum = step.packet != kNoPacket,
@@ -67,10 +59,9 @@ Status HostExecutor::StartSends(bool* has_moved) {
     HeaderBytes bytes;
     EncodeHeader(header, &bytes);
     onebitTransportRequest request = nullptr;
-    ONEBIT_ASSIGN_OR_RETURN(
-        const bool has_started,
-        endpoint_.Send(static_cast<int>(step.peer), bytes,
-                       {call_->Read(step.region), step.region.bytes}, &request));
+    ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
+                            endpoint_.Send(static_cast<int>(step.peer), bytes,
+                                           {batch_.Read(step), step.region.bytes}, &request));
     if (!has_started) return OkStatus();  // no room now; later sends keep their order behind it
     sends_.Pop();
     sending_.push_back({request, index});
@@ -156,21 +147,25 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  decoded.status().text());
   }
   const MessageHeader& header = inbound.decoded = decoded.value();
-  if (header.call != call_->descriptor) {
+  if (header.call != batch_.descriptor) {
+    if (batch_.is_group()) ONEBIT_TRY(CompareCalls(peer, size.payload_bytes));
     return Error(Code::kMismatch,
                  "rank {} made a different call ({}): {}; make the same calls in the same order on "
                  "all ranks",
-                 peer, Describe(header.call), DescribeDifference(call_->descriptor, header.call));
+                 peer, Describe(header.call), DescribeDifference(batch_.descriptor, header.call));
   }
   if (header.segment_count != plan_->segments()) {
     return Error(Code::kMismatch,
                  "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
                  peer, header.segment_count, plan_->segments());
   }
-  if (const bool is_dense = call_->compressor == nullptr;
-      header.has_payload_checksum == is_dense || (header.is_nonfinite && is_dense)) {
+  const bool is_compressed = !batch_.is_group() && batch_.calls[0].compressor != nullptr;
+  if (header.has_payload_checksum != (is_compressed || batch_.is_group()) ||
+      (header.is_nonfinite && !is_compressed)) {
     return Error(Code::kCorrupt, "rank {} sent flags that do not fit a {} call", peer,
-                 is_dense ? "dense" : "compressed");
+                 is_compressed       ? "compressed"
+                 : batch_.is_group() ? "group's"
+                                     : "dense");
   }
   inbound.step = plan_->ReceiveStep(header.exchange, peer, header.segment);
   if (inbound.step == kNoStep || messages_[inbound.step] != MessageState::kPending) {
@@ -189,7 +184,7 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
 Status HostExecutor::Accept(uint32_t peer) {
   Inbound& inbound = inbound_[peer];
   const Step& step = plan_->steps[inbound.step];
-  ONEBIT_TRY(endpoint_.Accept(inbound.request, {call_->Write(step.region), step.region.bytes}));
+  ONEBIT_TRY(endpoint_.Accept(inbound.request, {batch_.Write(step), step.region.bytes}));
   nonfinite_[inbound.step] = inbound.decoded.is_nonfinite ? 1 : 0;
   expected_[inbound.step] = inbound.decoded.payload_checksum;
   receiving_.push_back({inbound.request, inbound.step});
@@ -201,8 +196,10 @@ Status HostExecutor::Accept(uint32_t peer) {
 Status HostExecutor::CompleteReceive(uint32_t index) {
   const Step& step = plan_->steps[index];
   const bool is_nonfinite = nonfinite_[index] != 0;
-  if (call_->compressor != nullptr) {
-    const std::span packet(call_->Read(step.region), step.region.bytes);
+  if (batch_.is_group()) {
+    ONEBIT_TRY(CheckGroupMessage(step, expected_[index]));
+  } else if (batch_.calls[0].compressor != nullptr) {
+    const std::span packet(batch_.Read(step), step.region.bytes);
     if (Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
         !status.ok()) {
       return Error(status.code(), "packet from rank {}, segment {} of exchange {}: {}", step.peer,

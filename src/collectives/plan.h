@@ -31,11 +31,15 @@ enum class StepKind : uint8_t {
   kReceive,   // peer -> region
   kCopy,      // input -> output
   kNative,    // input of all ranks -> output, by the transport
+  // Of a group (group_plan.h), in place of the send and receive steps of its calls:
+  kPack,    // region -> its place in a message of the group
+  kUnpack,  // its place in a message of the group -> region
 };
 
 inline constexpr uint32_t kAllChunks = UINT32_MAX;
 inline constexpr uint32_t kNoStep = UINT32_MAX;
 inline constexpr uint32_t kNoPacket = UINT32_MAX;
+inline constexpr uint32_t kAllCalls = UINT32_MAX;
 
 struct Step {
   StepKind kind = StepKind::kCopy;
@@ -51,9 +55,12 @@ struct Step {
   // Reduce: the piece of peer r is at sources + r * stride of the packet space, this rank's own
   // packet at own_source (in dense plans its own piece is read from the input).
   // Compress of all chunks into one packet each: the packet of chunk j is at sources + j * stride.
+  // Pack and unpack: the piece is at sources of the group's packet space, the word of the call in
+  // the message's table at own_source.
   size_t sources = 0;
   size_t stride = 0;
   size_t own_source = 0;
+  uint32_t call = 0;              // of a group: whose step, or kAllCalls: the group's own message
   uint32_t dependency_count = 0;  // steps that must be done first
   uint32_t first_successor = 0;   // in Plan::successors
   uint32_t successor_count = 0;

@@ -28,6 +28,8 @@ class PlanBuilder {
   Plan Build() &&;
 
   const Plan& plan() const { return plan_; }
+  // A step that was added, to complete it.
+  Step& step(uint32_t index) { return plan_.steps[index]; }
 
  private:
   Plan plan_;

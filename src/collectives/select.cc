@@ -31,6 +31,7 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
   if (ranks == 1) return PlanCopy(key);
   switch (key.collective) {
     case Collective::kBarrier:
+    case Collective::kGroup:  // MergePlans
       break;
     case Collective::kBroadcast:
       return PlanBroadcast(key, rank, ranks);

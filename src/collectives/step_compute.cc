@@ -116,6 +116,8 @@ bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
     case StepKind::kSend:
     case StepKind::kReceive:
     case StepKind::kNative:
+    case StepKind::kPack:
+    case StepKind::kUnpack:
       break;
   }
   return true;  // messages are the executor's

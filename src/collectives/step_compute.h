@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "collectives/plan.h"
@@ -22,6 +23,25 @@ struct Call {
 
   const std::byte* Read(const Region& region) const;
   std::byte* Write(const Region& region) const;
+};
+
+// What an executor runs at a time: one call, or several of a group in common messages.
+struct Batch {
+  const Plan* plan = nullptr;         // of the call, or that of a GroupPlan
+  CallDescriptor descriptor;          // of the messages
+  std::span<const Call> calls;        // by Step::call
+  std::byte* packets = nullptr;       // plan->packet_space_bytes, of all calls and messages
+  std::span<const uint32_t> digests;  // by call, see DigestOf; none: one call, alone
+
+  bool is_group() const { return !digests.empty(); }
+  const std::byte* Read(const Step& step) const {
+    return step.call == kAllCalls ? packets + step.region.offset
+                                  : calls[step.call].Read(step.region);
+  }
+  std::byte* Write(const Step& step) const {
+    return step.call == kAllCalls ? packets + step.region.offset
+                                  : calls[step.call].Write(step.region);
+  }
 };
 
 // Runs compress, reduce, decode and copy steps. Owned by an executor, used by its thread.

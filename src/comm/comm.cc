@@ -34,6 +34,7 @@ AgreedValues AgreedOptions(const CommOptions& options) {
       {"ONEBIT_ONE_EXCHANGE_ELEMENTS", options.one_exchange_elements.has_value()
                                            ? Format("{}", *options.one_exchange_elements)
                                            : "auto"},
+      {"ONEBIT_GROUP_ELEMENTS", Format("{}", options.group_elements)},
       {"ONEBIT_SEGMENT_ELEMENTS", Format("{}", options.segment_elements)},
   };
 }
@@ -114,10 +115,8 @@ Status Comm::Acquire() {
   return OkStatus();
 }
 
-Status Comm::Enter() {
-  ONEBIT_TRY(Acquire());
+Status Comm::CheckUsable() {
   if (is_stopped()) {
-    Exit();
     const Status cause = Fail(OkStatus());
     return {cause.code(),
             Format("{} (the communicator is out of use: destroy it, or shrink it first "
@@ -125,15 +124,18 @@ Status Comm::Enter() {
                    cause.text())};
   }
   if (is_finalized_.load(std::memory_order_acquire)) {
-    Exit();
     return Error(Code::kInvalidUsage,
                  "rank {}: the communicator was finalized: only onebitCommDestroy is left", rank_);
   }
-  if (Status status = CheckOtherThreads(ranks_); !status.ok()) {
-    Exit();
-    return status;
-  }
   return OkStatus();
+}
+
+Status Comm::Enter(int ranks_here) {
+  ONEBIT_TRY(Acquire());
+  Status status = CheckUsable();
+  if (status.ok()) status = CheckOtherThreads(ranks_ - ranks_here + 1);
+  if (!status.ok()) Exit();
+  return status;
 }
 
 Status Comm::CheckOtherThreads(int ranks) const {

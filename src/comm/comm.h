@@ -32,6 +32,8 @@ struct CommOptions {
   // Compressed tensors up to this size use one exchange; nullopt: as suits the number of ranks.
   std::optional<uint64_t> one_exchange_elements = 0;
   uint64_t segment_elements = 262'144;
+  // Calls of a group up to this size travel together.
+  uint64_t group_elements = 1'048'576;
   // Threads that compute beside the caller; nullopt: as many as cores are to spare.
   std::optional<uint64_t> compute_threads = 0;
   uint64_t regroup_timeout_ms = 60'000;  // for all ranks to come to a Split or Shrink
@@ -132,7 +134,11 @@ class Comm final : private PeerErrorSink, private FailureListener {
   void Exit();
   // Acquire for a collective: fails, too, when the communicator has failed, and when the call could
   // never end because no thread is left to make the other ranks' calls.
-  Status Enter();
+  // `ranks_here`: the ranks of this communicator whose calls the thread is making at once.
+  Status Enter(int ranks_here = 1);
+  // Fails when no collective may begin, because the communicator has failed or was finalized. For
+  // any thread.
+  Status CheckUsable();
   // No collective may begin any more.
   void Finalize() { is_finalized_.store(true, std::memory_order_release); }
   bool is_in_call() const { return is_in_call_.load(std::memory_order_acquire); }

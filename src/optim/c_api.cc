@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/group_depth.h"
 #include "base/guard.h"
 #include "base/status.h"
 #include "kernels/types.h"
@@ -108,12 +109,20 @@ Result<StepInput> ReadStep(const OneBitAdam& adam, void* gradients, onebitDataTy
   return input;
 }
 
+// Both need the results of their collectives at once.
+Status CheckNoGroup(const char* function) {
+  if (!IsInsideGroup()) return OkStatus();
+  return Error(Code::kInvalidUsage, "{} was called inside a group: call onebitGroupEnd first",
+               function);
+}
+
 Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datatype,
             double learning_rate, double grad_scale, double max_grad_norm,
             onebitStepResult_t* result, onebitStream_t stream) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerStep"));
   OneBitAdam& adam = *optimizer->adam;
   if (stream != nullptr) {
     return Error(Code::kInvalidArgument, "stream must be NULL: on a stream, make this call from a function that is "
@@ -141,6 +150,7 @@ Status Rebind(onebitOptimizer_t optimizer, onebitComm_t newcomm, int* source) {
   ONEBIT_TRY(CheckNotNull(source, "source"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerRebind"));
   ONEBIT_ASSIGN_OR_RETURN(*source, optimizer->adam->Rebind(newcomm));
   return OkStatus();
 }

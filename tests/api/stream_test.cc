@@ -266,6 +266,49 @@ TEST_F(StreamTest, OpIsCheckedWhenItIsTheCallsTurn) {
   }
 }
 
+TEST_F(StreamTest, GroupGoesOnAStreamAsAWhole) {
+  const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  std::vector<UniqueCompressor> compressors;
+  std::vector<std::vector<float>> dense;
+  std::vector<std::vector<float>> compressed;
+  for (int rank = 0; rank < 2; ++rank) {
+    compressors.push_back(NewCompressor(group_.comm(rank), kCount, onebitFloat32, config));
+    dense.push_back(Input(rank, 0));
+    compressed.push_back(Input(rank, 1));
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto i = static_cast<size_t>(rank);
+    ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+    ASSERT_EQ(Reduce(rank, &dense[i]), onebitSuccess);
+    ASSERT_EQ(Reduce(rank, &compressed[i], compressors[i].get()), onebitSuccess);
+    ASSERT_EQ(onebitGroupEnd(), onebitSuccess);
+    if (rank == 0) {
+      EXPECT_EQ(onebitStreamQuery(stream(0)), onebitInProgress);
+      EXPECT_EQ(onebitCompressorReset(compressors[0].get()), onebitInvalidUsage);
+      EXPECT_EQ(onebitBarrier(group_.comm(0), nullptr), onebitInvalidUsage);
+    }
+  }
+  SynchronizeAll();
+  EXPECT_EQ(dense[0], dense[1]);
+  EXPECT_EQ(dense[0][3], (Input(0, 0)[3] + Input(1, 0)[3]) / 2);
+  EXPECT_EQ(compressed[0], compressed[1]);
+  EXPECT_EQ(StatsOf(compressors[0].get()).epoch, 1u);
+  EXPECT_EQ(onebitCompressorReset(compressors[0].get()), onebitSuccess);
+}
+
+TEST_F(StreamTest, GroupHasOneStream) {
+  std::vector<float> values = Input(0, 0);
+  ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+  ASSERT_EQ(Reduce(0, &values), onebitSuccess);
+  EXPECT_EQ(onebitBarrier(group_.comm(0), nullptr), onebitInvalidUsage);
+  EXPECT_NE(LastError().find("different streams"), std::string::npos) << LastError();
+  EXPECT_EQ(onebitGroupEnd(), onebitInvalidUsage);  // nothing was sent
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(onebitBarrier(group_.comm(rank), stream(rank)), onebitSuccess);
+  }
+  SynchronizeAll();
+}
+
 TEST_F(StreamTest, FullQueueWaitsForRoomButNotForItself) {
   std::atomic<int> done = 0;
   Gate gate;

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "api/group.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace onebit {
+
+Group& Group::OfThisThread() {
+  thread_local Group group;  // NOLINT: NCCL's groups are those of a thread
+  return group;
+}
+
+Status Group::Start() {
+  ++GroupDepth();
+  return OkStatus();
+}
+
+Status Group::End() {
+  if (GroupDepth() == 0) {
+    return Error(Code::kInvalidUsage,
+                 "onebitGroupEnd without onebitGroupStart: this thread is in no group");
+  }
+  if (--GroupDepth() != 0) return OkStatus();
+  struct Clearing {
+    Group& group;
+    ~Clearing() { group.Clear(); }
+  } const clearing{*this};
+  if (!error_.ok()) return error_;
+  return stream_ == nullptr ? Run() : Enqueue();
+}
+
+Status Group::Run() {
+  if (used_parts_ == 0) return OkStatus();
+  members_.clear();
+  for (size_t i = 0; i < used_parts_; ++i) {
+    const Part& part = parts_[i];
+    members_.push_back(
+        {.comm = part.comm->comm.get(), .engine = &part.comm->engine, .requests = part.requests});
+  }
+  return RunGroup(members_);
+}
+
+// The calls of a group that a stream makes, with what they hold until then.
+struct Group::Queued {
+  Group group;
+  std::vector<CallTarget> targets;  // one per communicator
+
+  ~Queued() {
+    group.Clear();
+    for (const CallTarget& target : targets) EndPending(target);
+  }
+};
+
+Status Group::Enqueue() {
+  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(stream_));
+  auto queued = std::make_unique<Queued>();
+  queued->targets.reserve(used_parts_);
+  for (size_t i = 0; i < used_parts_; ++i) {
+    const CallTarget target{.comm = parts_[i].comm};
+    ONEBIT_TRY(BeginPending(target, stream));
+    queued->targets.push_back(target);
+  }
+  std::swap(queued->group.parts_, parts_);
+  queued->group.used_parts_ = std::exchange(used_parts_, 0);
+  Queued* const raw = queued.release();
+  Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [raw] {
+    const std::unique_ptr<Queued> owned(raw);
+    return owned->group.Run();
+  });
+  if (!status.ok()) delete raw;
+  return status;
+}
+
+void Group::Clear() {
+  for (size_t i = 0; i < used_parts_; ++i) {
+    parts_[i].comm = nullptr;
+    parts_[i].requests.clear();
+    parts_[i].uses.clear();
+  }
+  used_parts_ = 0;
+  members_.clear();
+  stream_ = nullptr;
+  error_ = OkStatus();
+}
+
+Status Group::CheckTarget(const CallTarget& target) const {
+  if (used_parts_ != 0 && target.stream != stream_) {
+    return Error(Code::kInvalidUsage,
+                 "the calls of a group have different streams: give all of them the same one");
+  }
+  if (target.stream != nullptr) ONEBIT_TRY(FindStream(target.stream).status());
+  if (target.stream == nullptr) ONEBIT_TRY(CheckNonePending(target.comm->pending, "communicator"));
+  if (target.compressor == nullptr) return OkStatus();
+  ONEBIT_TRY(CheckNotUsed(target.compressor));
+  return CheckNonePending(target.compressor->pending, "compressor");
+}
+
+Status Group::Add(const CallTarget& target, const Engine::Request& request,
+                  std::optional<CompressorUse> use) {
+  ONEBIT_TRY(target.comm->comm->CheckUsable());
+  Part& part = PartOf(target.comm);
+  if (use.has_value()) part.uses.push_back(*std::move(use));
+  part.requests.push_back(request);
+  stream_ = target.stream;
+  return OkStatus();
+}
+
+Group::Part& Group::PartOf(onebitComm_t comm) {
+  for (size_t i = 0; i < used_parts_; ++i) {
+    if (parts_[i].comm == comm) return parts_[i];
+  }
+  if (used_parts_ == parts_.size()) parts_.emplace_back();
+  Part& part = parts_[used_parts_++];
+  part.comm = comm;
+  return part;
+}
+
+bool Group::Has(onebitComm_t comm) const {
+  return std::any_of(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(used_parts_),
+                     [comm](const Part& part) { return part.comm == comm; });
+}
+
+Status Group::CheckNotUsed(onebitCompressor_t compressor) const {
+  if (!compressor->is_in_use.load(std::memory_order_acquire)) return OkStatus();
+  for (size_t i = 0; i < used_parts_; ++i) {
+    for (const Engine::Request& request : parts_[i].requests) {
+      if (request.compressor != &compressor->planned) continue;
+      return Error(
+          Code::kInvalidUsage,
+          "the compressor of tensor {} has a call in this group already: each tensor needs "
+          "a compressor of its own",
+          compressor->planned.compressor.config().tensor_id);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace onebit

@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "base/group_depth.h"
+
+namespace onebit {
+
+int& GroupDepth() {
+  thread_local int depth = 0;  // NOLINT: NCCL's groups are those of a thread
+  return depth;
+}
+
+}  // namespace onebit

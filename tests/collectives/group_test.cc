@@ -1,0 +1,312 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Groups: the results of the same calls one by one, in few messages; all or none of the calls after
+// an error; and who is told what when calls differ.
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/collectives/group_case.h"
+
+namespace onebit::testing {
+namespace {
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Some compressed calls take one exchange; segments, alone and in batches.
+constexpr CommOptions kMixed{
+    .timeout_ms = 20'000, .one_exchange_elements = 2000, .segment_elements = 2000};
+constexpr CommOptions kSmallBatches{.timeout_ms = 20'000,
+                                    .one_exchange_elements = 2000,
+                                    .segment_elements = 2000,
+                                    .group_elements = 3500};
+constexpr CommOptions kThreads{.timeout_ms = 20'000, .compute_threads = 2};
+
+class GroupResultsTest : public ::testing::TestWithParam<int> {
+ protected:
+  // Both ways, three times in a row.
+  void ExpectSameResults(const std::vector<GroupCall>& calls, const CommOptions& options,
+                         const std::function<void(GroupRank&, int rank, int round)>& change = {}) {
+    CommGroup alone(GetParam(), options);
+    CommGroup together(GetParam(), options);
+    auto alone_ranks = RanksOf(alone, calls);
+    auto together_ranks = RanksOf(together, calls);
+    for (int round = 0; round < 3; ++round) {
+      SCOPED_TRACE(::testing::Message() << "round " << round);
+      for (int rank = 0; rank < GetParam(); ++rank) {
+        for (GroupRank* one : {&alone_ranks[Index(rank)], &together_ranks[Index(rank)]}) {
+          one->Fill(static_cast<uint32_t>(100 * round + rank));
+          if (change) change(*one, rank, round);
+        }
+      }
+      alone.Run([&](int rank) { EXPECT_EQ(alone_ranks[Index(rank)].CallAll(), onebitSuccess); });
+      together.Run([&](int rank) {
+        EXPECT_EQ(together_ranks[Index(rank)].CallGroup(), onebitSuccess)
+            << onebitGetLastError(nullptr);
+      });
+      for (int rank = 0; rank < GetParam(); ++rank) {
+        SCOPED_TRACE(::testing::Message() << "rank " << rank);
+        together_ranks[Index(rank)].ExpectSameAs(alone_ranks[Index(rank)]);
+      }
+    }
+    const onebitCommStats_t one_by_one = StatsOf(alone.comm(0));
+    const onebitCommStats_t grouped = StatsOf(together.comm(0));
+    EXPECT_EQ(grouped.dense_calls, one_by_one.dense_calls);
+    EXPECT_EQ(grouped.compressed_calls, one_by_one.compressed_calls);
+    EXPECT_EQ(grouped.nonfinite_calls, one_by_one.nonfinite_calls);
+    EXPECT_EQ(grouped.logical_bytes, one_by_one.logical_bytes);
+    EXPECT_LE(grouped.messages_sent, one_by_one.messages_sent);
+  }
+  static size_t Index(int rank) { return static_cast<size_t>(rank); }
+};
+
+TEST_P(GroupResultsTest, AreThoseOfTheCallsOneByOne) {
+  std::mt19937 random(5);
+  for (int mix = 0; mix < 4; ++mix) {
+    SCOPED_TRACE(::testing::Message() << "mix " << mix);
+    ExpectSameResults(RandomCalls(25, GetParam(), random), kMixed);
+  }
+}
+
+TEST_P(GroupResultsTest, AreThoseOfTheCallsOneByOneInSeveralBatches) {
+  std::mt19937 random(6);
+  ExpectSameResults(RandomCalls(40, GetParam(), random), kSmallBatches);
+}
+
+TEST_P(GroupResultsTest, AreThoseOfTheCallsOneByOneWithComputeThreads) {
+  ExpectSameResults({Ef(60'000), Dense(50'000), Ef(20'000), Ef(100)}, kThreads);
+}
+
+TEST_P(GroupResultsTest, ANanIsThatOfItsCallAlone) {
+  std::vector<GroupCall> calls = {Ef(3000), Dense(10), Ef(5000), Ef(100), Ef(70)};
+  calls[2].config->transactional = 0;
+  ExpectSameResults(calls, kMixed, [](GroupRank& one, int rank, int round) {
+    if (rank == 0 && round == 1) {
+      one.SetInput(0, 2999, std::numeric_limits<float>::quiet_NaN());
+      one.SetInput(3, 99, std::numeric_limits<float>::infinity());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GroupResultsTest, ::testing::Values(1, 2, 3, 4, 5));
+
+TEST(GroupTest, SendsOneMessageToEachPeerInEachExchange) {
+  std::vector<GroupCall> calls(50, Ef(4000));  // two exchanges
+  calls.push_back(Dense(100));
+  CommGroup group(3);
+  auto ranks = RanksOf(group, calls);
+  group.Run(
+      [&](int rank) { EXPECT_EQ(ranks[static_cast<size_t>(rank)].CallGroup(), onebitSuccess); });
+  EXPECT_EQ(StatsOf(group.comm(0)).messages_sent, 4u);
+}
+
+TEST(GroupTest, LargeCallsAndGroupsOfOneTravelAsEver) {
+  constexpr CommOptions kSmall{.timeout_ms = 20'000, .group_elements = 4000};
+  for (const CommOptions& options : {kPatient, kSmall}) {
+    CommGroup alone(2, options), together(2, options);
+    auto alone_ranks = RanksOf(alone, {Dense(5000), Dense(5001)});
+    auto together_ranks = RanksOf(together, {Dense(5000), Dense(5001)});
+    alone.Run([&](int r) { alone_ranks[static_cast<size_t>(r)].CallAll(); });
+    together.Run([&](int r) {
+      GroupRank& rank = together_ranks[static_cast<size_t>(r)];
+      if (options.group_elements < 5000) {
+        EXPECT_EQ(rank.CallGroup(), onebitSuccess);
+        return;
+      }
+      for (size_t call = 0; call < 2; ++call) {
+        onebitGroupStart();
+        EXPECT_EQ(rank.Call(call), onebitSuccess);
+        EXPECT_EQ(onebitGroupEnd(), onebitSuccess);
+      }
+    });
+    EXPECT_EQ(StatsOf(together.comm(0)).messages_sent, StatsOf(alone.comm(0)).messages_sent);
+    EXPECT_EQ(StatsOf(together.comm(0)).bytes_sent, StatsOf(alone.comm(0)).bytes_sent);
+  }
+}
+
+TEST(GroupTest, OnlyTheOutermostEndMakesTheCalls) {
+  CommGroup group(2);
+  auto ranks = RanksOf(group, {Dense(10), Dense(20)});
+  group.Run([&](int r) {
+    GroupRank& rank = ranks[static_cast<size_t>(r)];
+    EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+    EXPECT_EQ(rank.Call(0), onebitSuccess);
+    EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+    EXPECT_EQ(rank.Call(1), onebitSuccess);
+    EXPECT_EQ(onebitGroupEnd(), onebitSuccess);
+    EXPECT_EQ(StatsOf(group.comm(r)).messages_sent, 0u);
+    EXPECT_EQ(onebitGroupEnd(), onebitSuccess);
+    EXPECT_EQ(StatsOf(group.comm(r)).dense_calls, 2u);
+  });
+}
+
+TEST(GroupTest, MayBeEmpty) {
+  EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+  EXPECT_EQ(onebitGroupEnd(), onebitSuccess);
+}
+
+TEST(GroupTest, EndWithoutStartIsInvalidUsage) {
+  EXPECT_EQ(onebitGroupEnd(), onebitInvalidUsage);
+  EXPECT_TRUE(Contains(onebitGetLastError(nullptr), "onebitGroupStart"));
+}
+
+TEST(GroupTest, AnErrorOfACallIsTheGroupsAndNothingIsSent) {
+  CommGroup group(2);
+  auto ranks = RanksOf(group, {Ef(100), Dense(10)});
+  group.Run([&](int r) {
+    GroupRank& rank = ranks[static_cast<size_t>(r)];
+    rank.Fill(1);
+    onebitGroupStart();
+    EXPECT_EQ(rank.Call(0), onebitSuccess);
+    EXPECT_EQ(onebitAllReduce(nullptr, nullptr, 10, onebitFloat32, onebitSum, nullptr,
+                              group.comm(r), nullptr),
+              onebitInvalidArgument);
+    const std::string text = onebitGetLastError(nullptr);
+    EXPECT_EQ(rank.Call(1), onebitSuccess);
+    EXPECT_EQ(onebitGroupEnd(), onebitInvalidArgument);
+    EXPECT_EQ(onebitGetLastError(nullptr), text);
+    EXPECT_EQ(StatsOf(group.comm(r)).messages_sent, 0u);
+    EXPECT_EQ(StatsOf(rank.compressor(0)).epoch, 0u);
+    EXPECT_EQ(rank.CallGroup(), onebitSuccess) << "the next group has nothing of it";
+  });
+  EXPECT_EQ(StatsOf(group.comm(0)).compressed_calls, 1u);
+}
+
+TEST(GroupTest, ACompressorHasOneCallInAGroup) {
+  CommGroup group(1);
+  auto ranks = RanksOf(group, {Ef(100)});
+  onebitGroupStart();
+  EXPECT_EQ(ranks[0].Call(0), onebitSuccess);
+  EXPECT_EQ(ranks[0].Call(0), onebitInvalidUsage);
+  EXPECT_TRUE(Contains(onebitGetLastError(nullptr), "in this group already"));
+  EXPECT_EQ(onebitCompressorReset(ranks[0].compressor(0)), onebitInvalidUsage);
+  EXPECT_EQ(onebitGroupEnd(), onebitInvalidUsage);
+  EXPECT_EQ(onebitCompressorReset(ranks[0].compressor(0)), onebitSuccess);
+}
+
+TEST(GroupTest, ACommunicatorWithCallsInAGroupIsNotDestroyed) {
+  CommGroup group(1);
+  auto ranks = RanksOf(group, {Dense(100)});
+  onebitGroupStart();
+  EXPECT_EQ(ranks[0].Call(0), onebitSuccess);
+  EXPECT_EQ(group.Destroy(0), onebitInvalidUsage);
+  EXPECT_EQ(onebitGroupEnd(), onebitSuccess);
+}
+
+// One thread makes the calls of all ranks, and of a second communicator of theirs.
+class OneThreadTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(OneThreadTest, MakesTheCallsOfAllRanks) {
+  const int n = GetParam();
+  std::mt19937 random(9);
+  const std::vector<GroupCall> calls = RandomCalls(12, n, random);
+  CommGroup alone(n, kMixed), first(n, kMixed), second(n, kSmallBatches);
+  auto alone_ranks = RanksOf(alone, calls);
+  auto first_ranks = RanksOf(first, calls);
+  auto second_ranks = RanksOf(second, calls);
+  for (int round = 0; round < 3; ++round) {
+    for (size_t r = 0; r < first_ranks.size(); ++r) {
+      for (GroupRank* rank : {&alone_ranks[r], &first_ranks[r], &second_ranks[r]}) {
+        rank->Fill(static_cast<uint32_t>(10 * round) + static_cast<uint32_t>(r));
+      }
+    }
+    alone.Run([&](int r) { alone_ranks[static_cast<size_t>(r)].CallAll(); });
+    onebitGroupStart();
+    for (size_t call = 0; call < calls.size(); ++call) {
+      for (auto* ranks : {&first_ranks, &second_ranks}) {
+        for (GroupRank& rank : *ranks) ASSERT_EQ(rank.Call(call), onebitSuccess);
+      }
+    }
+    ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+    for (size_t r = 0; r < first_ranks.size(); ++r) {
+      first_ranks[r].ExpectSameAs(alone_ranks[r]);
+      second_ranks[r].ExpectSameAs(alone_ranks[r]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OneThreadTest, ::testing::Values(1, 2, 3, 4));
+
+TEST(OneThreadTest, FindsWhereItsRanksDiffer) {
+  CommGroup group(3);
+  std::vector<std::vector<float>> values(3, std::vector<float>(20));
+  onebitGroupStart();
+  for (int rank = 0; rank < 3; ++rank) {
+    for (size_t count : {size_t{10}, size_t{rank == 2 ? 11u : 12u}}) {
+      float* data = values[static_cast<size_t>(rank)].data();
+      EXPECT_EQ(onebitAllReduce(data, data, count, onebitFloat32, onebitSum, nullptr,
+                                group.comm(rank), nullptr),
+                onebitSuccess);
+    }
+  }
+  EXPECT_EQ(onebitGroupEnd(), onebitMismatch);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(onebitBarrier(group.comm(rank), nullptr), onebitMismatch);
+  }
+}
+
+struct Difference {
+  const char* name;
+  std::vector<GroupCall> calls;
+  std::vector<GroupCall> odd_calls;
+  const char* text;
+};
+std::ostream& operator<<(std::ostream& out, const Difference& d) { return out << d.name; }
+
+class GroupMismatchTest : public ::testing::TestWithParam<Difference> {};
+
+TEST_P(GroupMismatchTest, IsAnErrorOfEveryRankAndChangesNoResidual) {
+  const Difference& d = GetParam();
+  for (const auto& [n, odd] : {std::pair(2, 0), std::pair(2, 1), std::pair(4, 2)}) {
+    SCOPED_TRACE(::testing::Message() << "rank " << odd << " of " << n << " differs");
+    CommGroup group(n);
+    std::vector<GroupRank> ranks;
+    for (int r = 0; r < n; ++r) {
+      ranks.emplace_back(group.comm(r), r == odd ? d.odd_calls : d.calls);
+      ranks.back().Fill(static_cast<uint32_t>(r));
+    }
+    const auto outcomes =
+        group.Call([&](int r) { return ranks[static_cast<size_t>(r)].CallGroup(); });
+    for (int r = 0; r < n; ++r) {
+      const Outcome& outcome = outcomes[static_cast<size_t>(r)];
+      EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
+      EXPECT_LT(outcome.seconds, 8) << "not by running into the deadline";
+      EXPECT_TRUE(Contains(outcome.text, d.text)) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "rank " + std::to_string(odd))) << outcome.text;
+      const GroupRank& rank = ranks[static_cast<size_t>(r)];
+      EXPECT_EQ(rank.Epochs(), std::vector<uint64_t>(rank.size()));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, GroupMismatchTest,
+    ::testing::Values(Difference{"Order",
+                                 {Ef(100), Dense(50), Dense(60)},
+                                 {Ef(100), Dense(60), Dense(50)},
+                                 "a different call as number 2 of 3 in the group"},
+                      Difference{"Count",
+                                 {Ef(100), Dense(50), Dense(60)},
+                                 {Ef(100), Dense(50), Dense(61)},
+                                 "a different call as number 3 of 3 in the group"},
+                      Difference{"Mode",
+                                 {Ef(100), Dense(50)},
+                                 {Dense(100), Dense(50)},
+                                 "a different call as number 1 of 2 in the group"},
+                      Difference{"Length",
+                                 {Ef(100), Dense(50)},
+                                 {Ef(100), Dense(50), Dense(50)},
+                                 "calls in the group"},
+                      Difference{"OneCall", {Ef(100), Dense(50)}, {Ef(100)}, "collective"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace onebit::testing
