@@ -92,31 +92,37 @@ class GlobalExport {
       : comm_(comm), engine_(engine), planned_(planned) {}
 
   Status Run(std::byte* blob) {
-    const Status obstacle = Reserve();
-    const Bytes mine = Account(obstacle);
-    const auto deadline = std::chrono::steady_clock::now() +
-                          std::chrono::milliseconds(comm_.options().regroup_timeout_ms);
-    ONEBIT_ASSIGN_OR_RETURN(const auto accounts, comm_.Gather(mine, deadline, kWhat));
-    // From here on the others would wait for a rank that gives up.
     try {
-      if (!obstacle.ok()) return obstacle;
-      // What the accounts say every rank finds for itself: the communicator stays in order.
-      ONEBIT_TRY(Agree(accounts));
-      return Write(blob);
+      return Export(blob, Reserve());
     } catch (const std::bad_alloc&) {
-      return comm_.FailWithoutMemory();
+      return comm_.FailWithoutMemory();  // the others may be waiting already
     }
   }
 
  private:
   const Compressor& state() const { return planned_.compressor; }
 
+  Status Export(std::byte* blob, const Status& obstacle) {
+    const auto deadline = std::chrono::steady_clock::now() +
+                          std::chrono::milliseconds(comm_.options().regroup_timeout_ms);
+    ONEBIT_ASSIGN_OR_RETURN(const auto accounts, comm_.Gather(Account(obstacle), deadline, kWhat));
+    if (!obstacle.ok()) return obstacle;
+    // What the accounts say every rank finds for itself: the communicator stays in order.
+    ONEBIT_TRY(Agree(accounts));
+    return Write(blob);
+  }
+
+  // What the tensor's size makes large. An error is an obstacle that the others are told.
   Status Reserve() {
     if (state().worker_in(0) == nullptr) return OkStatus();
     const size_t most = std::min(state().config().count, kPieceElements);
-    ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * sizeof(float), "an export"));
-    ONEBIT_TRY(engine_.ReserveSum(most, DataType::kF32));
-    return engine_.ReserveSum(state().config().count % kPieceElements, DataType::kF32);
+    try {
+      ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * sizeof(float), "an export"));
+      ONEBIT_TRY(engine_.ReserveSum(most, DataType::kF32));
+      return engine_.ReserveSum(state().config().count % kPieceElements, DataType::kF32);
+    } catch (const std::bad_alloc&) {
+      return {Code::kOutOfMemory, "out of memory"};
+    }
   }
 
   Bytes Account(const Status& obstacle) const {

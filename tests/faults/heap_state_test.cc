@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Heap memory that ends while a state is saved or loaded: an error that says so on the rank, peers
+// that wait for nobody, and no residual that is touched.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/faults/fault_group.h"
+#include "tests/faults/heap_case.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Blob = std::vector<std::byte>;
+
+constexpr CallKind kEf{.name = "ef", .mode = onebitModeEf};
+constexpr uint64_t kPatientMs = 20'000;
+
+class HeapStateTest : public ::testing::TestWithParam<HeapParameter> {
+ protected:
+  // One call has been made.
+  static FaultGroup NewGroup() {
+    FaultGroup group(GetParam().transport, kEf, CountOf(kEf, MessageSize::kEager), kPatientMs);
+    for (const CallsOfRank& calls : group.Call(1)) EXPECT_EQ(calls.result, onebitSuccess);
+    return group;
+  }
+  static Blob RoomFor(const FaultGroup& group, onebitStateKind_t kind) {
+    size_t bytes = 0;
+    EXPECT_EQ(onebitCompressorExport(group.compressor(kPoorRank), kind, nullptr, &bytes),
+              onebitSuccess);
+    return Blob(bytes);
+  }
+};
+
+// An error on the rank, and on the others if they need it, that names the rank; nobody waits for
+// it. If it came before anything was sent, the communicator goes on.
+TEST_P(HeapStateTest, GlobalExportFailsAtOnce) {
+  uint64_t repeated = 0;
+  const auto body = [&](uint64_t before) {
+    const FaultGroup group = NewGroup();
+    std::vector<Blob> states(kCaseRanks, RoomFor(group, onebitStateGlobal));
+    const auto call = [&](int rank) {
+      Blob& state = states[static_cast<size_t>(rank)];
+      size_t bytes = state.size();
+      return onebitCompressorExport(group.compressor(rank), onebitStateGlobal, state.data(),
+                                    &bytes);
+    };
+    const PoorGroupCall calls = CallAllWithout(before, GetParam().shortage, call);
+    EXPECT_EQ(calls.poor.result == onebitSuccess, !calls.poor.has_struck) << before;
+    bool are_comms_in_order = calls.poor.has_struck;
+    for (int rank = 0; rank < kCaseRanks; ++rank) {
+      const Outcome& outcome = calls.all[static_cast<size_t>(rank)];
+      EXPECT_LT(outcome.seconds, kSoonSeconds) << before << ": " << outcome.text;
+      onebitResult_t state = onebitSuccess;
+      onebitCommGetAsyncError(group.comm(rank), &state);
+      are_comms_in_order &= state == onebitSuccess && outcome.result != onebitSuccess;
+      if (outcome.result == onebitSuccess || rank == kPoorRank) continue;
+      EXPECT_THAT(outcome.text, HasSubstr("rank " + std::to_string(kPoorRank))) << before;
+    }
+    if (are_comms_in_order) {
+      ++repeated;
+      const PoorGroupCall again = CallAllWithout(UINT64_MAX, GetParam().shortage, call);
+      for (const Outcome& outcome : again.all) {
+        EXPECT_EQ(outcome.result, onebitSuccess) << before << ": " << outcome.text;
+      }
+      EXPECT_EQ(states[0], states[kPoorRank]) << before;
+    }
+    const auto& expected = ReferenceOf(kEf, MessageSize::kEager).residuals[1];
+    for (int rank = 0; rank < kCaseRanks; ++rank) {
+      EXPECT_TRUE(ResidualsOf(group.compressor(rank)) == expected[static_cast<size_t>(rank)]);
+    }
+    return calls.poor.has_struck;
+  };
+  EXPECT_GT(ForEachAllocation(body), 0u);
+  EXPECT_GT(repeated, 0u);
+}
+
+TEST_P(HeapStateTest, StateOfOneRankNeedsNone) {
+  const FaultGroup group = NewGroup();
+  Blob state = RoomFor(group, onebitStateRank);
+  size_t bytes = state.size();
+  const PoorCall poor = CallWithout(0, GetParam().shortage, [&] {
+    return onebitCompressorExport(group.compressor(kPoorRank), onebitStateRank, state.data(),
+                                  &bytes);
+  });
+  EXPECT_EQ(poor.result, onebitSuccess);
+  EXPECT_FALSE(poor.has_struck);
+  const PoorCall load = CallWithout(0, GetParam().shortage, [&] {
+    return onebitCompressorImport(group.compressor(kPoorRank), state.data(), bytes);
+  });
+  EXPECT_EQ(load.result, onebitSuccess);
+  EXPECT_FALSE(load.has_struck);
+}
+
+// Whoever has no memory to tell the others anything lets them wait until the time-out, as the
+// control channel has no other way to them: only shortages that end are looked at.
+std::vector<HeapParameter> PassingShortages() {
+  std::vector<HeapParameter> parameters = HeapParameters();
+  std::erase_if(parameters, [](const auto& one) { return one.shortage != Shortage::kOnce; });
+  return parameters;
+}
+INSTANTIATE_TEST_SUITE_P(Shortages, HeapStateTest, ::testing::ValuesIn(PassingShortages()),
+                         [](const auto& info) { return NameOf(info.param); });
+
+}  // namespace
+}  // namespace onebit::testing

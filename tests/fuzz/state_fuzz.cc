@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A state of arbitrary bytes: either it is refused and the compressor is what it was, or it is
+// taken, its residuals are finite, and what is then saved is taken again.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/digest.h"
+#include "collectives/algorithms.h"
+#include "collectives/compressor_state.h"
+#include "kernels/reference/elements.h"
+
+namespace {
+
+using namespace onebit;
+
+using Blob = std::vector<std::byte>;
+
+constexpr size_t kHeadBytes = 40;
+constexpr size_t kRowBytes = 24;
+
+// Rank 1 of 3 of a tensor, without a communicator.
+PlannedCompressor NewCompressor(uint8_t options) {
+  Compressor::Config config = {.kind = (options & 1) != 0 ? CodecKind::kSign : CodecKind::kEf,
+                               .count = 20,
+                               .block = 64,
+                               .is_transactional = (options & 2) == 0,
+                               .chunk_alignment = 8,
+                               .has_server_residual = (options & 4) == 0};
+  if ((options & 8) != 0) config.residual_type = kernels::DataType::kBf16;
+  const bool is_one_exchange = (options & 16) != 0;
+  const PlanKey key = {.collective = Collective::kAllReduce,
+                       .codec = config.kind,
+                       .is_one_exchange = is_one_exchange,
+                       .block = config.block,
+                       .chunk_alignment = config.chunk_alignment,
+                       .count = config.count};
+  config.server_elements = is_one_exchange ? config.count : ChunksOf(key, 3).Chunk(1).count;
+  return {.compressor = Compressor::Create(config).value(),
+          .plan = std::make_shared<const Plan>(SelectPlan(key, 1, 3, 0))};
+}
+
+template <typename T>
+T Get(const Blob& blob, size_t offset) {
+  T value;
+  std::memcpy(&value, blob.data() + offset, sizeof(value));
+  return value;
+}
+void Put(Blob* blob, size_t offset, uint64_t value) {
+  std::memcpy(blob->data() + offset, &value, sizeof(value));
+}
+
+// Makes every checksum right that has a place, so that what is behind them is reached.
+void FixChecks(Blob* blob) {
+  if (blob->size() < kHeadBytes) return;
+  const size_t header_bytes = Get<uint32_t>(*blob, 24);
+  if (header_bytes < kHeadBytes || header_bytes > blob->size()) return;
+  size_t begin = header_bytes;
+  for (size_t row = kHeadBytes; row + kRowBytes <= header_bytes; row += kRowBytes) {
+    const auto bytes = Get<uint64_t>(*blob, row + 8);
+    if (bytes > blob->size() - begin) break;
+    const size_t padded = (bytes + 7) / 8 * 8;
+    if (padded > blob->size() - begin) break;
+    Put(blob, row + 16,
+        DigestOf(std::span(*blob).subspan(begin, padded), Get<uint32_t>(*blob, row)));
+    begin += padded;
+  }
+  const std::span<const std::byte> header = std::span(*blob).first(header_bytes);
+  Put(blob, 32, DigestOf(header.subspan(kHeadBytes), DigestOf(header.first(32), 0)));
+}
+
+Blob StateOf(const PlannedCompressor& planned) {
+  Blob blob(StateBytesOf(planned, StateKind::kRank));
+  ExportRankState(planned, blob.data());
+  return blob;
+}
+
+void ExpectFinite(const std::byte* residual, size_t elements, kernels::DataType type) {
+  for (size_t i = 0; i < elements; ++i) {
+    if (!std::isfinite(kernels::reference::LoadElement(residual, type, i))) std::abort();
+  }
+}
+
+}  // namespace
+
+// Byte 0: what the compressor is; 1: bit 0 right checksums; rest: the state.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  PlannedCompressor planned = NewCompressor(data[0]);
+  const auto bytes = std::as_bytes(std::span(data + 2, size - 2));
+  Blob blob(bytes.begin(), bytes.end());
+  if ((data[1] & 1) != 0) FixChecks(&blob);
+  const Blob before = StateOf(planned);
+  if (const Status status = ImportState(blob, &planned); !status.ok()) {
+    const bool is_foreseen = status.code() == Code::kCorrupt || status.code() == Code::kMismatch ||
+                             status.code() == Code::kInvalidArgument;
+    if (!is_foreseen || status.text().empty() || StateOf(planned) != before) std::abort();
+    return 0;
+  }
+  const Compressor& state = planned.compressor;
+  const kernels::DataType type = state.config().residual_type;
+  ExpectFinite(state.worker_in(0), state.worker_elements(), type);
+  ExpectFinite(state.server_in(0), state.server_elements(), type);
+  const Blob after = StateOf(planned);
+  PlannedCompressor again = NewCompressor(data[0]);
+  if (!ImportState(after, &again).ok() || StateOf(again) != after) std::abort();
+  return 0;
+}
