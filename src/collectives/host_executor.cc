@@ -24,6 +24,9 @@ constexpr uint64_t kWaitSliceMs = 100;
 // Elements of a step below which handing it to another thread costs more than it saves.
 constexpr size_t kWorthSharing = 16'384;
 
+// Computing that may pass before messages are looked at again.
+constexpr uint64_t kPollNs = 20'000;
+
 }  // namespace
 
 HostExecutor::HostExecutor(Comm& comm)
@@ -157,7 +160,7 @@ Status HostExecutor::Advance(bool* has_moved) {
   ONEBIT_TRY(Poll(&has_worked));
   has_worked = ShareSteps() || has_worked;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_copied, CopyAll());
-  has_worked = has_copied || ComputeOne() || has_worked;
+  has_worked = has_copied || ComputeSome() || has_worked;
   // While others compute there is no event to wait for that would tell of their end.
   if (has_worked || threads_.outstanding() != 0) {
     last_progress_ = Clock::now();
@@ -249,17 +252,22 @@ bool HostExecutor::ShareSteps() {
   return has_moved;
 }
 
-bool HostExecutor::ComputeOne() {
+// Steps of small tensors are shorter than a look at the messages.
+bool HostExecutor::ComputeSome() {
   StepQueue* queue = MostUrgent();
   if (queue == nullptr) return false;
-  const uint32_t step = queue->Pop();
+  const uint64_t end_ns = codec_ns_ + kPollNs;
+  for (; queue != nullptr && codec_ns_ < end_ns; queue = MostUrgent()) Compute(queue->Pop());
+  return true;
+}
+
+void HostExecutor::Compute(uint32_t step) {
   const Step& computed = plan_->steps[step];
   const auto begin = Clock::now();
   const bool is_finite =
       compute_.Run(batch_.calls[computed.call], computed, nonfinite_[step] != 0, checksums_.data());
   codec_ns_ += Nanoseconds(Clock::now() - begin);
   Finish(step, !is_finite);
-  return true;
 }
 
 Status HostExecutor::Deadline() const {

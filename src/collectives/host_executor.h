@@ -117,7 +117,8 @@ class HostExecutor {
   Status PollNative(bool* has_moved);
   // Gives ready steps to the compute threads and takes them back.
   bool ShareSteps();
-  bool ComputeOne();
+  bool ComputeSome();
+  void Compute(uint32_t step);
   StepQueue* MostUrgent();
   size_t ReadySteps() const;
   void CancelAll();

@@ -105,6 +105,67 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.call.rule = static_cast<kernels::ScaleRule>(2); }));
 }
 
+TEST(GroupDigestTest, TellsCallsApartButNotWhereAndWhenTheyAreMade) {
+  const CallDescriptor call = Sample().call;
+  const auto digest = [&](auto change) {
+    CallDescriptor other = call;
+    change(other);
+    return DigestOf(other, 1);
+  };
+  const uint32_t own = DigestOf(call, 1);
+  EXPECT_EQ(own & kGroupNonfinite, 0u);
+  EXPECT_EQ(digest([](auto& c) { c.comm_id = 1; }), own);
+  EXPECT_EQ(digest([](auto& c) { c.sequence = 1; }), own);
+  EXPECT_NE(digest([](auto& c) { c.count += 1; }), own);
+  EXPECT_NE(digest([](auto& c) { c.count += 8; }), own);
+  EXPECT_NE(digest([](auto& c) { c.tensor_id = 78; }), own);
+  EXPECT_NE(digest([](auto& c) { c.op = ReduceOp::kSum; }), own);
+  EXPECT_NE(digest([](auto& c) { c.replica_age = 1; }), own);
+  EXPECT_NE(digest([](auto& c) { c.mask_digest = 0; }), own);
+  EXPECT_NE(DigestOf(call, 2), own);
+}
+
+// The bytes of FORMAT.md, section 11: a dense fp32 sum of 3 elements, one segment.
+TEST(GroupDigestTest, IsTheHeaderCheckOfTheCallAlone) {
+  const CallDescriptor call = {
+      .collective = Collective::kAllReduce, .count = 3, .chunk_alignment = 64};
+  uint32_t words[16] = {};
+  words[0] = 0x5449'4231;   // "1BIT"
+  words[1] = 1 | 1 << 8;    // version 1, exchange 1
+  words[6] = 3;             // count
+  words[11] = 2;            // allreduce, fp32, sum, dense
+  words[12] = 64;           // chunk alignment
+  words[13] = 0 | 1 << 16;  // segment 0 of 1
+  uint32_t sum = 0, weighted = 0;
+  for (uint32_t i = 0; i < 16; ++i) {
+    sum += words[i];
+    weighted += (i + 1) * words[i];
+  }
+  const uint32_t check = sum ^ (weighted << 16 | weighted >> 16);
+  EXPECT_EQ(DigestOf(call, 1), check & ~1u);
+}
+
+TEST(GroupDigestTest, OfATableDependsOnTheOrderOfCalls) {
+  const uint32_t one[] = {10, 20, 30}, other[] = {20, 10, 30};
+  EXPECT_NE(GroupDigest(one), GroupDigest(other));
+  EXPECT_EQ(GroupDigest(one), 60u ^ ((1 * 10 + 2 * 20 + 3 * 30) << 16));
+}
+
+TEST(MessageHeaderTest, DescribesGroups) {
+  const CallDescriptor here = {.sequence = 7, .collective = Collective::kGroup, .count = 3};
+  CallDescriptor there = here;
+  EXPECT_EQ(Describe(here), "group 7 of 3 calls");
+  there.mask_digest = 1;
+  EXPECT_EQ(DescribeDifference(here, there), "digest of its calls 0 here, 1 there");
+  there.count = 4;
+  EXPECT_EQ(DescribeDifference(here, there), "calls in the group 3 here, 4 there");
+  MessageHeader header = Sample();
+  header.call = here;
+  const auto decoded = DecodeHeader(Encoded(header));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().text();
+  EXPECT_EQ(decoded.value().call, here);
+}
+
 TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
   const CallDescriptor here = Sample().call;
   const auto difference = [&](auto change) {

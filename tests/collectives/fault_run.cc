@@ -30,7 +30,8 @@ FaultRun::FaultRun(const FaultSubject& subject, uint64_t timeout_ms)
       group_(kFaultRanks,
              {.timeout_ms = timeout_ms,
               .one_exchange_elements = subject.one_exchange_elements,
-              .segment_elements = subject.segment_elements},
+              .segment_elements = subject.segment_elements,
+              .group_elements = subject.group_elements},
              &transport_.transport()) {
   for (int rank = 0; rank < kFaultRanks && subject.mode; ++rank) {
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
@@ -50,13 +51,28 @@ std::vector<Outcome> FaultRun::Call(int calls) {
   return group_.Call([&](int rank) {
     onebitResult_t result = onebitSuccess;
     for (int call = first_call; call < calls_ && result == onebitSuccess; ++call) {
-      std::vector<float> values = InputOf(rank, call, subject_.count);
-      result =
-          onebitAllReduce(values.data(), values.data(), subject_.count, onebitFloat32, onebitAvg,
-                          subject_.mode ? compressor(rank) : nullptr, group_.comm(rank), nullptr);
+      result = CallOnce(rank, call);
     }
     return result;
   });
+}
+
+onebitResult_t FaultRun::CallOnce(int rank, int call) {
+  std::vector<float> values = InputOf(rank, call, subject_.count);
+  const auto reduce = [&] {
+    return onebitAllReduce(values.data(), values.data(), subject_.count, onebitFloat32, onebitAvg,
+                           subject_.mode ? compressor(rank) : nullptr, group_.comm(rank), nullptr);
+  };
+  if (subject_.group_calls == 0) return reduce();
+  std::vector<std::vector<float>> others(static_cast<size_t>(subject_.group_calls),
+                                         std::vector<float>(40));
+  onebitGroupStart();
+  reduce();
+  for (auto& other : others) {
+    onebitAllReduce(other.data(), other.data(), other.size(), onebitFloat32, onebitSum, nullptr,
+                    group_.comm(rank), nullptr);
+  }
+  return onebitGroupEnd();
 }
 
 Generations GenerationsOf(const FaultSubject& subject) {

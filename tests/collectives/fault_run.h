@@ -23,6 +23,8 @@ struct FaultSubject {
   uint64_t one_exchange_elements = 0;
   uint64_t segment_elements = 262'144;
   bool is_transactional = true;
+  int group_calls = 0;  // so many small dense ones are made with it in one group; 0: it is alone
+  uint64_t group_elements = 1'048'576;
 };
 std::ostream& operator<<(std::ostream& out, const FaultSubject& subject);
 
@@ -46,6 +48,7 @@ class FaultRun {
   CommGroup& group() { return group_; }
 
  private:
+  onebitResult_t CallOnce(int rank, int call);
   onebitCompressor_t compressor(int rank) const {
     return compressors_[static_cast<size_t>(rank)].get();
   }

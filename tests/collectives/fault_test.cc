@@ -28,6 +28,14 @@ const FaultSubject kEfSegments{
     .name = "EfSegments", .mode = onebitModeEf, .count = 3072, .segment_elements = 64};
 // Packets beyond the eager limit of `local`.
 const FaultSubject kEfLarge{.name = "EfLarge", .mode = onebitModeEf, .count = 100'000};
+const FaultSubject kEfGroup{.name = "EfGroup", .mode = onebitModeEf, .group_calls = 2};
+const FaultSubject kEfOneExchangeGroup{.name = "EfOneExchangeGroup",
+                                       .mode = onebitModeEf,
+                                       .one_exchange_elements = 1'000'000,
+                                       .group_calls = 2};
+// The tensor is alone, and ends before the others begin.
+const FaultSubject kEfBatches{
+    .name = "EfBatches", .mode = onebitModeEf, .group_calls = 2, .group_elements = 64};
 const FaultSubject kEfNotTransactional{
     .name = "EfNotTransactional", .mode = onebitModeEf, .is_transactional = false};
 
@@ -242,7 +250,8 @@ TEST_P(FaultTest, RefusedMessageIsTheSendersError) {
 
 INSTANTIATE_TEST_SUITE_P(Subjects, FaultTest,
                          ::testing::Values(kDense, kDenseLarge, kSign, kEf, kEfOneExchange,
-                                           kEfSegments, kEfLarge),
+                                           kEfSegments, kEfLarge, kEfGroup, kEfOneExchangeGroup,
+                                           kEfBatches),
                          [](const auto& info) { return info.param.name; });
 
 // Every bit of a header, once.

@@ -155,5 +155,43 @@ TEST(SteadyMixTest, CollectivesInTurnAllocateNothingAndTakeNoLock) {
   });
 }
 
+// A group that is made again finds its merged plan, also where it has more tensors than the engine
+// keeps plans.
+TEST(SteadyGroupTest, RepeatedGroupsAllocateNothingAndTakeNoLock) {
+  constexpr CommOptions kBatches{.timeout_ms = 20'000, .group_elements = 3000};
+  constexpr size_t kTensors = 100;
+  CommGroup group(3, kBatches);
+  group.Run([&](int rank) {
+    const onebitComm_t comm = group.comm(rank);
+    const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    std::vector<UniqueCompressor> compressors;
+    std::vector<std::vector<float>> values;
+    for (size_t i = 0; i < kTensors; ++i) {
+      values.emplace_back(40 * i, 0.5f);
+      compressors.push_back(i % 2 == 0
+                                ? UniqueCompressor()
+                                : NewCompressor(comm, values[i].size(), onebitFloat32, config));
+    }
+    uint64_t allocations = 0, locks = 0;
+    for (int step = 1; step <= 10; ++step) {
+      if (step == 3) {
+        allocations = AllocationsOfThisThread();
+        locks = LocksOfThisThread();
+      }
+      onebitGroupStart();
+      for (size_t i = 0; i < kTensors; ++i) {
+        onebitAllReduce(values[i].data(), values[i].data(), values[i].size(), onebitFloat32,
+                        onebitAvg, compressors[i].get(), comm, nullptr);
+      }
+      onebitBarrier(comm, nullptr);
+      onebitGroupEnd();
+    }
+    EXPECT_EQ(AllocationsOfThisThread(), allocations);
+    EXPECT_EQ(LocksOfThisThread(), locks);
+    EXPECT_EQ(StatsOf(comm).failed_calls, 0u);
+    EXPECT_EQ(StatsOf(comm).compressed_calls, 10 * kTensors / 2);
+  });
+}
+
 }  // namespace
 }  // namespace onebit::testing

@@ -55,5 +55,12 @@ TEST_F(CommOptionsTest, SegmentLengthsThatDifferAreNamedWithBothRanks) {
                  "ONEBIT_SEGMENT_ELEMENTS differs between ranks: rank 0 has 64, rank 1 has 640");
 }
 
+TEST_F(CommOptionsTest, GroupLimitsThatDifferAreNamedWithBothRanks) {
+  CommOptions odd = kOptions;
+  odd.group_elements = 0;
+  ExpectMismatch({kOptions, odd},
+                 "ONEBIT_GROUP_ELEMENTS differs between ranks: rank 0 has 1048576, rank 1 has 0");
+}
+
 }  // namespace
 }  // namespace onebit

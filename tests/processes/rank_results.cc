@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,6 +99,43 @@ void ExpectEqual(onebitComm_t comm, uint64_t hash) {
   if (first != hash) Die("ranks differ");
 }
 
+// The calls of all kinds and sizes but the largest, one by one or as a group.
+uint64_t RunAll(onebitComm_t comm, int rank, bool is_group) {
+  struct Tensor {
+    Kind kind;
+    std::vector<uint8_t> in, out;
+    onebit::UniqueCompressor compressor;
+  };
+  std::vector<Tensor> tensors;
+  for (const Kind& kind : kKinds) {
+    for (const size_t count : std::span(kCounts).first(4)) {
+      Tensor& tensor = tensors.emplace_back();
+      tensor.kind = kind;
+      tensor.in.resize(count * kind.element_bytes);
+      tensor.out.resize(tensor.in.size());
+      if (kind.mode < 0) continue;
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.mode = kind.mode;
+      Check(onebit::MakeCompressor(tensor.compressor, comm, count, kind.type, &config), "create");
+    }
+  }
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (int call = 0; call < kCalls; ++call) {
+    if (is_group) Check(onebitGroupStart(), "group start");
+    uint64_t seed = static_cast<uint64_t>(1000 * call + rank + 1);
+    for (Tensor& tensor : tensors) {
+      Fill(&tensor.in, tensor.kind, seed += 100'000);
+      Check(onebitAllReduce(tensor.in.data(), tensor.out.data(),
+                            tensor.in.size() / tensor.kind.element_bytes, tensor.kind.type,
+                            onebitAvg, tensor.compressor.get(), comm, nullptr),
+            "allreduce");
+    }
+    if (is_group) Check(onebitGroupEnd(), "group end");
+    for (const Tensor& tensor : tensors) hash = HashOf(tensor.out, hash);
+  }
+  return hash;
+}
+
 void RunRank(onebitComm_t comm) {
   int rank = 0;
   onebitCommUserRank(comm, &rank);
@@ -110,6 +148,10 @@ void RunRank(onebitComm_t comm) {
       }
     }
   }
+  const uint64_t hash = RunAll(comm, rank, true);
+  ExpectEqual(comm, hash);
+  if (hash != RunAll(comm, rank, false)) Die("a group's results are not those of its calls");
+  if (rank == 0) std::printf("group: %016llx\n", static_cast<unsigned long long>(hash));
   Check(onebitCommFinalize(comm), "finalize");
 }
 
