@@ -44,6 +44,9 @@ struct CompressInput {
   const uint8_t* mask = nullptr;
   size_t count = 0;
   ScaleRule rule = ScaleRule::kL2;
+  // What scales are rounded to before they are stored and residuals are formed: the output's type
+  // where they go to an output without another compression.
+  DataType scale_type = DataType::kF32;
 };
 
 // Input of the server side: the packets of all ranks for one piece, in rank order.
@@ -69,6 +72,18 @@ struct ReduceInput {
 // (products and quotients in fp32). t is stored as fp32, and decoding is +-t without arithmetic, so
 // whatever rounding to the output type loses is in the residual.
 
+// A packet that says by how much values differ from what every rank holds of them. What is held is
+// kept negated, so that it is the residual of CompressInput: z = x + held is what is missing.
+struct DeltaInput {
+  const uint8_t* bits = nullptr;
+  const float* scales = nullptr;
+  const float* held_in = nullptr;  // count elements
+  float* held_out = nullptr;       // the same; may equal held_in
+  const uint8_t* mask = nullptr;
+  size_t count = 0;
+  DataType output_type = DataType::kF32;
+};
+
 // Sum of a tensor whose scale covers more than one call. Starts zeroed; each call adds its
 // kTensorSumBlock-element block sums in index order, in fp64.
 struct TensorSum {
@@ -86,7 +101,7 @@ struct Checksum {
 #define ONEBIT_KERNELS_DECLARE                                                                   \
   /* Worker, block scales: writes BlockCount(count, block) scales, the bits and residual_out.    \
      Reads input and residual once, writes the residual and count/8 bytes. Returns whether every \
-     z was finite; if not, the outputs are unspecified (but in bounds). */                       \
+     z and scale was finite; if not, the outputs are unspecified (but in bounds). */             \
   bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_t* bits);      \
   /* Worker, tensor scale, first pass: bits, and the sum. */                                     \
   void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum);                    \
@@ -103,12 +118,16 @@ struct Checksum {
   void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum);                        \
   /* Server, tensor scale: second pass with t = OutputScale(...). */                             \
   void ReduceResidual(const ReduceInput& in, float t);                                           \
-  /* Mean of the packets of all ranks without compressing again: output[i] = y_i in fp32         \
-     (times ranks when is_sum; residual pointers must be null, output_type is ignored).          \
-     block == 0: one scale per packet. */                                                        \
-  void DecodeAverage(const ReduceInput& in, size_t block, float* output);                        \
-  /* output[i] = bit ? -t : t, t the scale of its block (block == 0: scales[0]), which is exact  \
-     in output_type. */                                                                          \
+  /* Mean of the packets of all ranks without compressing again: output[i] = y_i in fp32, times  \
+     ranks when is_sum, rounded once to output_type (residual pointers must be null). block ==   \
+     0: one scale per packet. Returns whether every output is finite. */                         \
+  bool DecodeAverage(const ReduceInput& in, size_t block, void* output);                         \
+  /* held_out = held_in - (bit ? -t : t), 0 outside the mask; output = 0 - held_out, rounded     \
+     once to output_type. block == 0: one scale. Reads and writes what is held once, writes the  \
+     output. Returns whether every output is finite. */                                          \
+  bool AddDelta(const DeltaInput& in, size_t block, void* output);                               \
+  /* output[i] = bit ? -t : t, t the scale of its block (block == 0: scales[0]) rounded to       \
+     output_type. */                                                                             \
   void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block,              \
               const uint8_t* mask, DataType output_type, void* output);                          \
   /* Sum of `ranks` buffers in rank order in fp32, divided by `ranks` in fp32 if is_average,     \

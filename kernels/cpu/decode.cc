@@ -28,41 +28,127 @@ HWY_INLINE size_t TileCount(size_t begin, size_t count, size_t block) {
   return std::min(kTile, end - begin);
 }
 
+// Stores the first `count` lanes.
+template <DataType kType>
+HWY_INLINE void StoreFirst(VF value, size_t count, ElementOf<kType>* output) {
+  alignas(64) ElementOf<kType> last[kLanes];
+  StoreF32As<kType>(value, last, 0);
+  memcpy(output, last, count * sizeof(last[0]));
+}
+
 // output = sum * factor, 0 where masked.
+template <DataType kType>
 HWY_INLINE void FinishTile(const float* sum, const uint8_t* mask, float factor, size_t count,
-                           float* output) {
+                           ElementOf<kType>* output, LargestMagnitude<kType>& largest) {
   for (size_t i = 0; i < count; i += kLanes) {
     VF value = hn::Mul(hn::Load(kF32, sum + i), hn::Set(kF32, factor));
     if (mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(mask, i), value);
     if (i + kLanes <= count) {
-      hn::StoreU(value, kF32, output + i);
+      largest.Add(value);
+      StoreF32As<kType>(value, output, i);
     } else {
-      alignas(64) float last[kLanes];
-      hn::Store(value, kF32, last);
-      memcpy(output + i, last, (count - i) * sizeof(float));
+      // Behind the sums of a piece is what an earlier tile has left.
+      value = hn::IfThenElseZero(hn::FirstN(kF32, count - i), value);
+      largest.Add(value);
+      StoreFirst<kType>(value, count - i, output + i);
     }
   }
 }
 
-// Sums of packets as fp32. Without mask and factor whole vectors go straight to the output.
-void DecodeSum(const Packets& packets, size_t block, const uint8_t* mask, float factor,
-               float* output) {
-  const bool is_streamed = ShouldStream(output, packets.count * sizeof(float));
+// Whether no rounding on the way can bring a sum of these scales out of range.
+HWY_INLINE bool IsFarFromInfinity(const Packets& packets, size_t scale_index) {
+  double sum = 0;
+  for (size_t rank = 0; rank < packets.ranks; ++rank) sum += packets.scales[rank][scale_index];
+  return sum / packets.divisor < 0x1p127;
+}
+
+// Sums of packets. Without mask and factor whole vectors of fp32 go straight to the output.
+template <DataType kType>
+bool DecodeSum(const Packets& packets, size_t block, const uint8_t* mask, float factor,
+               ElementOf<kType>* output) {
+  const bool is_streamed =
+      kType == DataType::kF32 && ShouldStream(output, packets.count * sizeof(float));
   alignas(64) float sum[kTile];
   TileBits mask_bits;
+  LargestMagnitude<kType> largest;
   size_t count;
   for (size_t begin = 0; begin < packets.count; begin += count) {
     count = TileCount(begin, packets.count, block);
     const size_t scale_index = block == 0 ? 0 : begin / block;
-    if (mask == nullptr && factor == 1 && count % kLanes == 0) {
-      SumPackets(packets, begin, count, scale_index, sum, {output + begin, is_streamed});
-      continue;
+    if constexpr (kType == DataType::kF32) {
+      if (mask == nullptr && factor == 1 && count % kLanes == 0 &&
+          IsFarFromInfinity(packets, scale_index)) {
+        SumPackets(packets, begin, count, scale_index, sum, {output + begin, is_streamed});
+        continue;
+      }
     }
     SumPackets(packets, begin, count, scale_index, sum, {sum, false});
     if (mask != nullptr) CopyBitsPadded(mask + begin / 8, count, mask_bits.bytes);
-    FinishTile(sum, mask == nullptr ? nullptr : mask_bits.bytes, factor, count, output + begin);
+    FinishTile<kType>(sum, mask == nullptr ? nullptr : mask_bits.bytes, factor, count,
+                      output + begin, largest);
   }
   if (is_streamed) hwy::FlushStream();
+  return largest.IsFinite();
+}
+
+// Part of a piece under one scale; `bits` and `mask` are padded.
+struct DeltaTile {
+  const uint8_t* bits;
+  const uint8_t* mask;
+  const float* held_in;
+  float* held_out;
+  size_t count;
+  float scale;
+};
+
+HWY_INLINE VF HeldAfter(VF held, const DeltaTile& tile, size_t i) {
+  const VF plus = hn::Set(kF32, tile.scale);
+  held = hn::Sub(held, hn::IfThenElse(MaskOfBits(tile.bits, i), hn::Neg(plus), plus));
+  return tile.mask == nullptr ? held : hn::IfThenElseZero(MaskOfBits(tile.mask, i), held);
+}
+
+template <DataType kType>
+HWY_INLINE void AddTile(const DeltaTile& tile, ElementOf<kType>* output,
+                        LargestMagnitude<kType>& largest) {
+  size_t i = 0;
+  for (; i + kLanes <= tile.count; i += kLanes) {
+    const VF held = HeldAfter(hn::LoadU(kF32, tile.held_in + i), tile, i);
+    const VF value = hn::Sub(hn::Zero(kF32), held);
+    hn::StoreU(held, kF32, tile.held_out + i);
+    StoreF32As<kType>(value, output, i);
+    largest.Add(value);
+  }
+  if (i == tile.count) return;
+  const size_t left = tile.count - i;
+  alignas(64) float last[kLanes] = {};
+  memcpy(last, tile.held_in + i, left * sizeof(float));
+  const VF held =
+      hn::IfThenElseZero(hn::FirstN(kF32, left), HeldAfter(hn::Load(kF32, last), tile, i));
+  const VF value = hn::Sub(hn::Zero(kF32), held);
+  StoreFirst<DataType::kF32>(held, left, tile.held_out + i);
+  StoreFirst<kType>(value, left, output + i);
+  largest.Add(value);
+}
+
+template <DataType kType>
+bool AddDeltaAs(const DeltaInput& in, size_t block, ElementOf<kType>* output) {
+  TileBits bits;
+  TileBits mask;
+  LargestMagnitude<kType> largest;
+  size_t count;
+  for (size_t begin = 0; begin < in.count; begin += count) {
+    count = TileCount(begin, in.count, block);
+    CopyBitsPadded(in.bits + begin / 8, count, bits.bytes);
+    if (in.mask != nullptr) CopyBitsPadded(in.mask + begin / 8, count, mask.bytes);
+    const DeltaTile tile = {bits.bytes,
+                            in.mask == nullptr ? nullptr : mask.bytes,
+                            in.held_in + begin,
+                            in.held_out + begin,
+                            count,
+                            in.scales[block == 0 ? 0 : begin / block]};
+    AddTile<kType>(tile, output + begin, largest);
+  }
+  return largest.IsFinite();
 }
 
 using D16 = hn::ScalableTag<uint16_t>;
@@ -125,15 +211,39 @@ void Decode16(const uint8_t* bits, const float* scales, size_t piece_count, size
 
 }  // namespace
 
-void DecodeAverage(const ReduceInput& in, size_t block, float* output) {
-  DecodeSum(PacketsOf(in), block, in.mask, in.is_sum ? static_cast<float>(in.ranks) : 1, output);
+bool DecodeAverage(const ReduceInput& in, size_t block, void* output) {
+  const float factor = in.is_sum ? static_cast<float>(in.ranks) : 1;
+  switch (in.output_type) {
+    case DataType::kF32:
+      return DecodeSum<DataType::kF32>(PacketsOf(in), block, in.mask, factor,
+                                       static_cast<float*>(output));
+    case DataType::kF16:
+      return DecodeSum<DataType::kF16>(PacketsOf(in), block, in.mask, factor,
+                                       static_cast<uint16_t*>(output));
+    case DataType::kBf16:
+      return DecodeSum<DataType::kBf16>(PacketsOf(in), block, in.mask, factor,
+                                        static_cast<uint16_t*>(output));
+  }
+  return false;
+}
+
+bool AddDelta(const DeltaInput& in, size_t block, void* output) {
+  switch (in.output_type) {
+    case DataType::kF32:
+      return AddDeltaAs<DataType::kF32>(in, block, static_cast<float*>(output));
+    case DataType::kF16:
+      return AddDeltaAs<DataType::kF16>(in, block, static_cast<uint16_t*>(output));
+    case DataType::kBf16:
+      return AddDeltaAs<DataType::kBf16>(in, block, static_cast<uint16_t*>(output));
+  }
+  return false;
 }
 
 void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block,
             const uint8_t* mask, DataType output_type, void* output) {
   if (output_type == DataType::kF32) {
     const Packets one = {&bits, &scales, 1, count, 1};
-    DecodeSum(one, block, mask, 1, static_cast<float*>(output));
+    DecodeSum<DataType::kF32>(one, block, mask, 1, static_cast<float*>(output));
   } else {
     Decode16(bits, scales, count, block, mask, output_type, static_cast<uint16_t*>(output));
   }
@@ -147,11 +257,17 @@ HWY_AFTER_NAMESPACE();
 namespace onebit::kernels::cpu {
 
 HWY_EXPORT(DecodeAverage);
+HWY_EXPORT(AddDelta);
 HWY_EXPORT(Decode);
 
-void DecodeAverage(const ReduceInput& in, size_t block, float* output) {
+bool DecodeAverage(const ReduceInput& in, size_t block, void* output) {
   const DefaultFpScope fp;
-  HWY_DYNAMIC_DISPATCH(DecodeAverage)(in, block, output);
+  return HWY_DYNAMIC_DISPATCH(DecodeAverage)(in, block, output);
+}
+
+bool AddDelta(const DeltaInput& in, size_t block, void* output) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(AddDelta)(in, block, output);
 }
 
 void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block,

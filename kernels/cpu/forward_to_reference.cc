@@ -26,8 +26,11 @@ void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum) {
   reference::ReduceSigns(in, bits, sum);
 }
 void ReduceResidual(const ReduceInput& in, float t) { reference::ReduceResidual(in, t); }
-void DecodeAverage(const ReduceInput& in, size_t block, float* output) {
-  reference::DecodeAverage(in, block, output);
+bool DecodeAverage(const ReduceInput& in, size_t block, void* output) {
+  return reference::DecodeAverage(in, block, output);
+}
+bool AddDelta(const DeltaInput& in, size_t block, void* output) {
+  return reference::AddDelta(in, block, output);
 }
 void Decode(const uint8_t* bits, const float* scales, size_t count, size_t block,
             const uint8_t* mask, DataType output_type, void* output) {

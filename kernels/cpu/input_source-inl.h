@@ -33,7 +33,7 @@ struct InputSource {
             .count = count};
   }
 
-  float SentScale(float a) const { return a; }
+  float SentScale(float a) const { return RoundTo(in.scale_type, a); }
   float LostScale(float t) const { return t; }
 
   static TileSweeps Choose(const CompressInput& in) {

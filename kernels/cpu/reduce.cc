@@ -42,16 +42,7 @@ struct PacketSource {
   float LostScale(float t) const { return in.is_sum ? t / static_cast<float>(in.ranks) : t; }
 
   static float RoundedScale(float a, size_t ranks, bool is_sum, DataType output_type) {
-    const VF t = hn::Set(kF32, is_sum ? static_cast<float>(ranks) * a : a);
-    switch (output_type) {
-      case DataType::kF32:
-        return hn::GetLane(t);
-      case DataType::kF16:
-        return hn::GetLane(F32FromF16(hn::TruncateTo(kU16, F16BitsOf(t))));
-      case DataType::kBf16:
-        return hn::GetLane(F32FromBf16(hn::TruncateTo(kU16, Bf16BitsOf(t))));
-    }
-    return 0;
+    return RoundTo(output_type, is_sum ? static_cast<float>(ranks) * a : a);
   }
 };
 

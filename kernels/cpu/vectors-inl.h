@@ -140,6 +140,48 @@ HWY_INLINE void StoreF32As(VF value, void* array, size_t i) {
   }
 }
 
+// `value` as it is after it was stored as `type`.
+inline float RoundTo(DataType type, float value) {
+  const VF wide = hn::Set(kF32, value);
+  switch (type) {
+    case DataType::kF32:
+      return value;
+    case DataType::kF16:
+      return hn::GetLane(F32FromF16(hn::TruncateTo(kU16, F16BitsOf(wide))));
+    case DataType::kBf16:
+      return hn::GetLane(F32FromBf16(hn::TruncateTo(kU16, Bf16BitsOf(wide))));
+  }
+  return 0;
+}
+
+// Finds out whether values are finite once they are rounded to a type: their magnitudes have the
+// order of their bits, NaN being above infinity.
+template <DataType kType>
+class LargestMagnitude {
+ public:
+  // Written out: generated ones are not compiled for the target.
+  HWY_INLINE LargestMagnitude() : largest_(hn::Zero(kI32)) {}
+  HWY_INLINE void Add(VF value) {
+    const auto magnitude = hn::And(hn::BitCast(kI32, value), hn::Set(kI32, 0x7FFFFFFF));
+    largest_ = hn::Max(largest_, magnitude);
+  }
+  bool IsFinite() const {
+    alignas(64) int32_t lanes[kLanes];
+    hn::Store(largest_, kI32, lanes);
+    // The least magnitude that rounds to infinity.
+    constexpr int32_t kInfinite = kType == DataType::kF32   ? 0x7F800000
+                                  : kType == DataType::kF16 ? 0x477FF000
+                                                            : 0x7F7F8000;
+    for (const int32_t lane : lanes) {
+      if (lane >= kInfinite) return false;
+    }
+    return true;
+  }
+
+ private:
+  hn::Vec<DI32> largest_;
+};
+
 // ---- Packed bits
 
 // Bytes that Highway may touch beyond the bits that count.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worker side: numbers to signs, scales and residuals.
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/kernels.h"
 #include "kernels/reference/block_sum.h"
@@ -51,11 +52,11 @@ bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_
       const size_t end = std::min(in.count, begin + block);
       TensorSum sum;
       AddBlock(in, begin, end, &sum);
-      const float scale = ScaleOfSum(sum.sum, sum.element_count, in.rule);
+      const float scale = RoundTo(in.scale_type, ScaleOfSum(sum.sum, sum.element_count, in.rule));
       scales[begin / block] = scale;
       WriteSigns(in, begin, end, bits);
       WriteResidual(in, begin, end, scale);
-      is_finite = is_finite && sum.is_finite;
+      is_finite = is_finite && sum.is_finite && std::isfinite(scale);
     }
     return is_finite;
   });

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Signs and scales back to numbers, without compressing again.
+#include <cmath>
+
 #include "kernels/kernels.h"
 #include "kernels/reference/average.h"
 #include "kernels/reference/elements.h"
@@ -8,16 +10,34 @@
 
 namespace onebit::kernels::reference {
 
-void DecodeAverage(const ReduceInput& in, size_t block, float* output) {
-  InDefaultFpEnvironment([&] {
+bool DecodeAverage(const ReduceInput& in, size_t block, void* output) {
+  return InDefaultFpEnvironment([&] {
+    bool is_finite = true;
     for (size_t i = 0; i < in.count; ++i) {
-      if (!TakesPart(in.mask, i)) {
-        output[i] = 0;
-        continue;
+      float value = 0;
+      if (TakesPart(in.mask, i)) {
+        const float mean = MeanOfPackets(in, block, i);
+        value = in.is_sum ? mean * static_cast<float>(in.ranks) : mean;
       }
-      const float mean = MeanOfPackets(in, block, i);
-      output[i] = in.is_sum ? mean * static_cast<float>(in.ranks) : mean;
+      StoreElement(value, in.output_type, i, output);
+      is_finite = is_finite && std::isfinite(RoundTo(in.output_type, value));
     }
+    return is_finite;
+  });
+}
+
+bool AddDelta(const DeltaInput& in, size_t block, void* output) {
+  return InDefaultFpEnvironment([&] {
+    bool is_finite = true;
+    for (size_t i = 0; i < in.count; ++i) {
+      const float t = in.scales[block == 0 ? 0 : i / block];
+      const float held = in.held_in[i] - (BitAt(in.bits, i) ? -t : t);
+      in.held_out[i] = TakesPart(in.mask, i) ? held : 0;
+      const float value = 0 - in.held_out[i];
+      StoreElement(value, in.output_type, i, output);
+      is_finite = is_finite && std::isfinite(RoundTo(in.output_type, value));
+    }
+    return is_finite;
   });
 }
 

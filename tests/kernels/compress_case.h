@@ -24,12 +24,14 @@ struct CompressCase {
   Bytes input;
   Bytes residual;
   std::optional<Bytes> mask;
+  DataType scale_type = DataType::kF32;  // of block scales
 
   std::string Name() const {
     return "count " + std::to_string(count) + " block " + std::to_string(block) + " input type " +
            std::to_string(static_cast<int>(input_type)) + " residual type " +
            (residual_type ? std::to_string(static_cast<int>(*residual_type)) : "none") +
-           (mask ? " masked" : "") + (rule == ScaleRule::kL2 ? " l2" : " l1");
+           (mask ? " masked" : "") + " scale type " + std::to_string(static_cast<int>(scale_type)) +
+           (rule == ScaleRule::kL2 ? " l2" : " l1");
   }
 };
 
@@ -83,6 +85,7 @@ class CompressRunner {
     in.input_type = c.input_type;
     in.count = c.count;
     in.rule = c.rule;
+    in.scale_type = c.scale_type;
     if (has_residual) {
       in.residual_type = *c.residual_type;
       in.residual_in = residual_in_.Place(c.residual, edge);

@@ -3,6 +3,7 @@
 // Worker side: every instruction set against the scalar oracle, byte for byte.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/kernels.h"
@@ -189,6 +190,36 @@ TEST_P(CompressTest, AllMaskedGivesZeros) {
   EXPECT_EQ(result.scales, (std::vector<float>{0, 0}));
   EXPECT_EQ(result.bits, Bytes(BitBytes(100), 0));
   EXPECT_EQ(result.residual, Bytes(400, 0));
+}
+
+// Residuals are of the rounded scale, and a scale that its type cannot hold is not finite.
+TEST_P(CompressTest, ScalesAreRoundedToTheirType) {
+  int overflows = 0;
+  for (const DataType scale_type : {DataType::kF16, DataType::kBf16}) {
+    ForAllKinds(
+        [&](DataType input, std::optional<DataType> residual, bool is_masked, ScaleRule rule) {
+          for (const Numbers numbers : kAllNumbers) {
+            for (const size_t count : {1, 64, 500}) {
+              CompressCase c =
+                  RandomCase(input, residual, is_masked, rule, count, 64, numbers, random_);
+              c.scale_type = scale_type;
+              ExpectSame(c, Edge::kHigh);
+              const CompressResult result = runner_.Run(kReferenceCompress, c, Edge::kHigh, false);
+              c.scale_type = DataType::kF32;
+              const CompressResult exact = runner_.Run(kReferenceCompress, c, Edge::kHigh, false);
+              bool fits = exact.is_finite;
+              for (size_t i = 0; i < exact.scales.size(); ++i) {
+                const float rounded = reference::OutputScale(exact.scales[i], 1, false, scale_type);
+                EXPECT_TRUE(SameBytes(&rounded, &result.scales[i], sizeof(float)));
+                fits = fits && std::isfinite(rounded);
+              }
+              EXPECT_EQ(result.is_finite, fits);
+              overflows += exact.is_finite && !fits ? 1 : 0;
+            }
+          }
+        });
+  }
+  EXPECT_GT(overflows, 0) << "no case is too large for its type";
 }
 
 ONEBIT_TEST_EACH_TARGET(CompressTest);
