@@ -493,7 +493,13 @@ typedef enum {
 } onebitScaleRule_t;
 
 /** Collective a compressor is for. */
-typedef enum { onebitCollectiveAllReduce = 0 } onebitCollective_t;
+typedef enum {
+  onebitCollectiveAllReduce = 0,
+  onebitCollectiveReduceScatter = 1,
+  onebitCollectiveAllGather = 2,
+  onebitCollectiveAllToAll = 3,
+  onebitCollectiveAllToAllv = 4
+} onebitCollective_t;
 
 /** `block` of a config: one scale per tensor and rank, as in the papers. */
 #define ONEBIT_BLOCK_TENSOR 0
@@ -791,6 +797,25 @@ ONEBIT_API onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, 
                                           onebitDataType_t datatype, onebitRedOp_t op,
                                           onebitCompressor_t compressor, onebitComm_t comm,
                                           onebitStream_t stream);
+
+ONEBIT_API onebitResult_t onebitReduceScatter(const void* sendbuff, void* recvbuff,
+                                              size_t recvcount, onebitDataType_t datatype,
+                                              onebitRedOp_t op, onebitCompressor_t compressor,
+                                              onebitComm_t comm, onebitStream_t stream);
+
+ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                          onebitDataType_t datatype, onebitCompressor_t compressor,
+                                          onebitComm_t comm, onebitStream_t stream);
+
+ONEBIT_API onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, size_t count,
+                                         onebitDataType_t datatype, onebitCompressor_t compressor,
+                                         onebitComm_t comm, onebitStream_t stream);
+
+ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* sendcounts,
+                                          const size_t* sdispls, void* recvbuff,
+                                          const size_t* recvcounts, const size_t* rdispls,
+                                          onebitDataType_t datatype, onebitCompressor_t compressor,
+                                          onebitComm_t comm, onebitStream_t stream);
 
 /**
  * Copies `count` elements from rank `root` to all.

@@ -1,22 +1,27 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of the C API: argument checks, then the engine.
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
 
 #include "api/group.h"
 #include "api/handles.h"
+#include "api/pair_checks.h"
 #include "api/stream.h"
 
 using onebit::BeginUse;
 using onebit::CallTarget;
 using onebit::Code;
+using onebit::Collective;
 using onebit::Engine;
 using onebit::Error;
 using onebit::Guard;
 using onebit::MakeCall;
 using onebit::OkStatus;
+using onebit::PairCounts;
+using onebit::PlannedCompressor;
 using onebit::ReduceOp;
 using onebit::Result;
 using onebit::Status;
@@ -32,29 +37,72 @@ struct Arguments {
   onebitComm_t comm;
   onebitStream_t stream;
   bool is_sender = true;  // sendbuff is read
+  // One of the buffers may have a part of `count` elements for every rank, so many in all.
+  size_t send_parts = 1;
+  size_t receive_parts = 1;
+  bool can_be_in_place = true;
 };
 
 Status CheckComm(onebitComm_t comm) {
   return comm != nullptr ? OkStatus() : Error(Code::kInvalidArgument, "comm is NULL");
 }
 
-// Equal is in place; anything else that shares bytes would be overwritten while it is read.
-bool PartlyOverlap(const void* a, const void* b, size_t bytes) {
+bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
   const auto begin_a = reinterpret_cast<uintptr_t>(a);
   const auto begin_b = reinterpret_cast<uintptr_t>(b);
-  return a != b && begin_a < begin_b + bytes && begin_b < begin_a + bytes;
+  return begin_a < begin_b + b_bytes && begin_b < begin_a + a_bytes;
+}
+
+// In place, the smaller buffer is this rank's part of the larger one. Anything else that shares
+// bytes would be overwritten while it is read.
+Status CheckOverlap(const Arguments& arguments, size_t part_bytes) {
+  const size_t send_bytes = part_bytes * arguments.send_parts;
+  const size_t receive_bytes = part_bytes * arguments.receive_parts;
+  if (!Overlap(arguments.sendbuff, send_bytes, arguments.recvbuff, receive_bytes)) {
+    return OkStatus();
+  }
+  if (!arguments.can_be_in_place) {
+    return Error(Code::kInvalidArgument,
+                 "sendbuff and recvbuff overlap: an all-to-all cannot work in place, use two "
+                 "buffers");
+  }
+  const auto rank = static_cast<size_t>(arguments.comm->comm->rank());
+  const size_t sent_from = arguments.receive_parts > 1 ? rank * part_bytes : 0;
+  const size_t received_from = arguments.send_parts > 1 ? rank * part_bytes : 0;
+  if (reinterpret_cast<uintptr_t>(arguments.sendbuff) + received_from ==
+      reinterpret_cast<uintptr_t>(arguments.recvbuff) + sent_from) {
+    return OkStatus();
+  }
+  if (arguments.send_parts == 1 && arguments.receive_parts == 1) {
+    return Error(Code::kInvalidArgument,
+                 "sendbuff and recvbuff overlap without being equal: use one buffer, or two");
+  }
+  return Error(Code::kInvalidArgument,
+               "sendbuff and recvbuff overlap, but the smaller one is not part {} of the other, "
+               "this rank's: use its address, or two buffers",
+               rank);
+}
+
+Result<onebit::kernels::DataType> CheckType(onebitDataType_t datatype) {
+  const auto type = onebit::TypeOf(datatype);
+  if (type) return *type;
+  return Error(Code::kInvalidArgument,
+               "datatype {} is unknown: onebitFloat32, onebitFloat16 or onebitBfloat16",
+               static_cast<int>(datatype));
+}
+
+Status CheckAlignment(const void* buffer, size_t element_bytes) {
+  if (reinterpret_cast<uintptr_t>(buffer) % element_bytes == 0) return OkStatus();
+  return Error(Code::kInvalidArgument, "buffer {} is not aligned to its element of {} bytes",
+               buffer, element_bytes);
 }
 
 Result<Engine::Buffers> CheckBuffers(const Arguments& arguments) {
   ONEBIT_TRY(CheckComm(arguments.comm));
-  const auto type = onebit::TypeOf(arguments.datatype);
-  if (!type) {
-    return Error(Code::kInvalidArgument,
-                 "datatype {} is unknown: onebitFloat32, onebitFloat16 or onebitBfloat16",
-                 static_cast<int>(arguments.datatype));
-  }
-  const size_t element_bytes = onebit::kernels::BytesOf(*type);
-  if (arguments.count > SIZE_MAX / 2 / element_bytes) {
+  ONEBIT_ASSIGN_OR_RETURN(const auto type, CheckType(arguments.datatype));
+  const size_t element_bytes = onebit::kernels::BytesOf(type);
+  const size_t parts = std::max(arguments.send_parts, arguments.receive_parts);
+  if (arguments.count > SIZE_MAX / 2 / element_bytes / parts) {
     return Error(Code::kInvalidArgument, "count is {}: more than memory can hold", arguments.count);
   }
   if (arguments.count > 0) {
@@ -64,19 +112,13 @@ Result<Engine::Buffers> CheckBuffers(const Arguments& arguments) {
     if (arguments.recvbuff == nullptr) {
       return Error(Code::kInvalidArgument, "recvbuff is NULL, but count is {}", arguments.count);
     }
-    if (arguments.is_sender &&
-        PartlyOverlap(arguments.sendbuff, arguments.recvbuff, arguments.count * element_bytes)) {
-      return Error(Code::kInvalidArgument,
-                   "sendbuff and recvbuff overlap without being equal: use one buffer, or two");
+    if (arguments.is_sender) {
+      ONEBIT_TRY(CheckOverlap(arguments, arguments.count * element_bytes));
     }
-    for (const void* buffer : {arguments.sendbuff, static_cast<const void*>(arguments.recvbuff)}) {
-      if (reinterpret_cast<uintptr_t>(buffer) % element_bytes != 0) {
-        return Error(Code::kInvalidArgument, "buffer {} is not aligned to its element of {} bytes",
-                     buffer, element_bytes);
-      }
-    }
+    ONEBIT_TRY(CheckAlignment(arguments.sendbuff, element_bytes));
+    ONEBIT_TRY(CheckAlignment(arguments.recvbuff, element_bytes));
   }
-  return Engine::Buffers{arguments.sendbuff, arguments.recvbuff, arguments.count, *type};
+  return Engine::Buffers{arguments.sendbuff, arguments.recvbuff, arguments.count, type};
 }
 
 Result<ReduceOp> CheckOp(onebitRedOp_t op) {
@@ -91,7 +133,7 @@ Result<ReduceOp> CheckOp(onebitRedOp_t op) {
 }
 
 Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& buffers,
-                       onebitComm_t comm) {
+                       Collective collective, onebitComm_t comm) {
   const onebit::Compressor& compressor = handle.planned.compressor;
   const auto& config = compressor.config();
   const onebitComm_t owner = handle.id.comm();
@@ -105,6 +147,12 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
     return Error(Code::kInvalidUsage, "compressor of tensor {} belongs to another communicator",
                  config.tensor_id);
   }
+  if (collective != config.collective) {
+    return Error(Code::kInvalidArgument,
+                 "call is {}, but the compressor of tensor {} was created for {}; set `collective` "
+                 "in its config",
+                 onebit::NameOf(collective), config.tensor_id, onebit::NameOf(config.collective));
+  }
   if (buffers.count != config.count || buffers.type != config.type) {
     return Error(Code::kInvalidArgument,
                  "call has {} {}, but the compressor of tensor {} was created for {} {}",
@@ -114,12 +162,18 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
   return OkStatus();
 }
 
-// When the call is made: those before it may be on a stream yet.
-Status CheckRecordedOp(const onebit::Compressor& compressor, ReduceOp op) {
+// When the call is made: those before it may be on a stream yet. Ok without a compressor.
+Status CheckRecordedOp(onebitCompressor_t handle, ReduceOp op) {
+  if (handle == nullptr) return OkStatus();
+  const onebit::Compressor& compressor = handle->planned.compressor;
   if (!compressor.op().has_value() || *compressor.op() == op) return OkStatus();
   return Error(Code::kInvalidUsage,
                "compressor of tensor {} was used with another op; onebitCompressorReset first",
                compressor.config().tensor_id);
+}
+
+PlannedCompressor* PlannedOf(onebitCompressor_t compressor) {
+  return compressor == nullptr ? nullptr : &compressor->planned;
 }
 
 // Makes the call: at once, on a stream, or at the end of the group that the thread is in. `make`
@@ -150,11 +204,12 @@ Status AllReduce(const Arguments& arguments, onebitRedOp_t op, onebitCompressor_
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   ONEBIT_ASSIGN_OR_RETURN(const ReduceOp reduce_op, CheckOp(op));
   const onebitComm_t comm = arguments.comm;
-  if (compressor != nullptr) ONEBIT_TRY(CheckCompressor(*compressor, buffers, comm));
+  if (compressor != nullptr) {
+    ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllReduce, comm));
+  }
   return Submit({comm, compressor, arguments.stream}, [=]() -> Result<Engine::Request> {
-    if (compressor == nullptr) return comm->engine.AllReduceRequest(buffers, reduce_op, nullptr);
-    ONEBIT_TRY(CheckRecordedOp(compressor->planned.compressor, reduce_op));
-    return comm->engine.AllReduceRequest(buffers, reduce_op, &compressor->planned);
+    ONEBIT_TRY(CheckRecordedOp(compressor, reduce_op));
+    return comm->engine.AllReduceRequest(buffers, reduce_op, PlannedOf(compressor));
   });
 }
 
@@ -172,6 +227,39 @@ Status Broadcast(Arguments arguments, int root) {
   return Submit({.comm = handle, .stream = arguments.stream}, [=]() -> Result<Engine::Request> {
     return handle->engine.BroadcastRequest(buffers, static_cast<uint32_t>(root));
   });
+}
+
+size_t RanksOf(onebitComm_t comm) {
+  return comm == nullptr ? 1 : static_cast<size_t>(comm->comm->ranks());
+}
+
+// Calls of the collectives whose tensor is one part per rank.
+Status MakeChunksCall(Collective collective, const Arguments& arguments, ReduceOp op,
+                      onebitCompressor_t compressor) {
+  ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
+  const onebitComm_t comm = arguments.comm;
+  if (compressor != nullptr) ONEBIT_TRY(CheckCompressor(*compressor, buffers, collective, comm));
+  return Submit({comm, compressor, arguments.stream}, [=]() -> Result<Engine::Request> {
+    if (onebit::HasOp(collective)) ONEBIT_TRY(CheckRecordedOp(compressor, op));
+    return comm->engine.ChunksRequest(collective, buffers, op, PlannedOf(compressor));
+  });
+}
+
+Status ReduceScatter(Arguments arguments, onebitRedOp_t op, onebitCompressor_t compressor) {
+  arguments.send_parts = RanksOf(arguments.comm);
+  ONEBIT_ASSIGN_OR_RETURN(const ReduceOp reduce_op, CheckOp(op));
+  return MakeChunksCall(Collective::kReduceScatter, arguments, reduce_op, compressor);
+}
+
+Status AllGather(Arguments arguments, onebitCompressor_t compressor) {
+  arguments.receive_parts = RanksOf(arguments.comm);
+  return MakeChunksCall(Collective::kAllGather, arguments, {}, compressor);
+}
+
+Status AllToAll(Arguments arguments, onebitCompressor_t compressor) {
+  arguments.send_parts = arguments.receive_parts = RanksOf(arguments.comm);
+  arguments.can_be_in_place = false;
+  return MakeChunksCall(Collective::kAllToAll, arguments, {}, compressor);
 }
 
 }  // namespace
@@ -201,10 +289,47 @@ onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream) {
   });
 }
 
-onebitResult_t onebitGroupStart(void) {
-  return Guard([] { return onebit::Group::OfThisThread().Start(); });
+onebitResult_t onebitReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                   onebitDataType_t datatype, onebitRedOp_t op,
+                                   onebitCompressor_t compressor, onebitComm_t comm,
+                                   onebitStream_t stream) {
+  return GuardCall([&] {
+    return ReduceScatter({sendbuff, recvbuff, recvcount, datatype, comm, stream}, op, compressor);
+  });
 }
 
-onebitResult_t onebitGroupEnd(void) {
-  return Guard([] { return onebit::Group::OfThisThread().End(); });
+onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                               onebitDataType_t datatype, onebitCompressor_t compressor,
+                               onebitComm_t comm, onebitStream_t stream) {
+  return GuardCall([&] {
+    return AllGather({sendbuff, recvbuff, sendcount, datatype, comm, stream}, compressor);
+  });
+}
+
+onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, size_t count,
+                              onebitDataType_t datatype, onebitCompressor_t compressor,
+                              onebitComm_t comm, onebitStream_t stream) {
+  return GuardCall([&] {
+    return AllToAll({sendbuff, recvbuff, count, datatype, comm, stream}, compressor);
+  });
+}
+
+onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* sendcounts,
+                               const size_t* sdispls, void* recvbuff, const size_t* recvcounts,
+                               const size_t* rdispls, onebitDataType_t datatype,
+                               onebitCompressor_t compressor, onebitComm_t comm,
+                               onebitStream_t stream) {
+  return GuardCall([&]() -> Status {
+    ONEBIT_TRY(CheckComm(comm));
+    ONEBIT_ASSIGN_OR_RETURN(const auto type, CheckType(datatype));
+    const PairCounts pairs{sendcounts, sdispls, recvcounts, rdispls};
+    const Engine::Buffers buffers{sendbuff, recvbuff, 0, type};
+    ONEBIT_TRY(onebit::CheckPairs(*comm->comm, buffers, pairs));
+    if (compressor != nullptr) {
+      ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllToAllv, comm));
+    }
+    return Submit({comm, compressor, stream}, [=]() -> Result<Engine::Request> {
+      return comm->engine.AllToAllvRequest(buffers, pairs, PlannedOf(compressor));
+    });
+  });
 }

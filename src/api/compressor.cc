@@ -134,7 +134,11 @@ onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
-    compressor->planned.compressor.SetMask(mask);
+    onebit::Compressor& state = compressor->planned.compressor;
+    if (mask != nullptr && state.config().collective == onebit::Collective::kAllToAllv) {
+      return Error(Code::kInvalidUsage, "mask is not NULL, but an all-to-all-v has none");
+    }
+    state.SetMask(mask);
     return OkStatus();
   });
 }
@@ -155,7 +159,7 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
         .residual_bytes = state.residual_bytes(),
         .exchanges = plan.ranks == 1            ? 0u
                      : plan.key.is_one_exchange ? 1u
-                                                : 2u,
+                                                : 2u,  // the second one may be verdicts
         .segments = plan.segments(),
         .wire_bytes = plan.wire_bytes,
         .is_detached = compressor->id.comm() == nullptr ? uint64_t{1} : 0,

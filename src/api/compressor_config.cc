@@ -3,6 +3,8 @@
 // Configurations of compressors: defaults, ranges, and what to say of members outside them.
 #include "api/compressor_config.h"
 
+#include <optional>
+
 #include "api/handles.h"
 #include "base/config_head.h"
 
@@ -19,6 +21,58 @@ int32_t Or(int32_t value, int32_t fallback) { return value == ONEBIT_UNDEF_INT ?
 Status Refuse(const char* member, int64_t value, const char* allowed) {
   return Error(Code::kInvalidArgument, "compressor config: {} is {}, but may be {}", member, value,
                allowed);
+}
+
+// What only some collectives have.
+Status CheckCollective(const onebitCompressorConfig_t& config, Collective collective, int32_t mode,
+                       int32_t residual_type, size_t count) {
+  if (collective != Collective::kAllReduce) {
+    if (config.chunkAlignment != ONEBIT_UNDEF_INT) {
+      return Refuse("chunkAlignment", config.chunkAlignment,
+                    "left undefined but for an allreduce: parts have the call's count");
+    }
+    if (config.serverResidual != ONEBIT_UNDEF_INT) {
+      return Refuse("serverResidual", config.serverResidual,
+                    "left undefined but for an allreduce: nothing is compressed twice");
+    }
+  }
+  if (collective == Collective::kAllGather && mode == onebitModeEf &&
+      residual_type != onebitFloat32) {
+    return Refuse("residualType", residual_type,
+                  "onebitFloat32 for an all-gather, whose output is what the residual holds");
+  }
+  if (collective != Collective::kAllToAllv) return OkStatus();
+  if (mode != onebitModeSign) {
+    return Refuse("mode", mode,
+                  "onebitModeSign for an all-to-all-v: counts change from call to call, so nothing "
+                  "can be fed back");
+  }
+  if (count != 0) {
+    return Error(
+        Code::kInvalidArgument,
+        "count is {}, but a compressor for an all-to-all-v has 0: every call tells its own", count);
+  }
+  if (config.mask != nullptr) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: mask is not NULL, but an all-to-all-v has none");
+  }
+  return OkStatus();
+}
+
+std::optional<Collective> CollectiveOf(int32_t collective) {
+  switch (collective) {
+    case onebitCollectiveAllReduce:
+      return Collective::kAllReduce;
+    case onebitCollectiveReduceScatter:
+      return Collective::kReduceScatter;
+    case onebitCollectiveAllGather:
+      return Collective::kAllGather;
+    case onebitCollectiveAllToAll:
+      return Collective::kAllToAll;
+    case onebitCollectiveAllToAllv:
+      return Collective::kAllToAllv;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -44,9 +98,11 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   if (mode != onebitModeSign && mode != onebitModeEf) {
     return Refuse("mode", mode, "onebitModeSign or onebitModeEf");
   }
-  if (const int32_t collective = Or(config->collective, onebitCollectiveAllReduce);
-      collective != onebitCollectiveAllReduce) {
-    return Refuse("collective", collective, "onebitCollectiveAllReduce");
+  const int32_t number = Or(config->collective, onebitCollectiveAllReduce);
+  const auto collective = CollectiveOf(number);
+  if (!collective) {
+    return Refuse("collective", number,
+                  "onebitCollectiveAllReduce, ReduceScatter, AllGather, AllToAll or AllToAllv");
   }
   const int32_t rule = Or(config->scaleRule, onebitScaleL2);
   if (rule != onebitScaleL2 && rule != onebitScaleL1) {
@@ -72,6 +128,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   if (server_residual != 0 && server_residual != 1) {
     return Refuse("serverResidual", server_residual, "0 or 1");
   }
+  ONEBIT_TRY(CheckCollective(*config, *collective, mode, residual, count));
   if (config->tensorId > UINT32_MAX) {
     return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
   }
@@ -88,6 +145,7 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
       .has_server_residual = server_residual == 1,
       .tensor_id =
           config->tensorId < 0 ? default_tensor_id : static_cast<uint32_t>(config->tensorId),
+      .collective = *collective,
   };
 }
 

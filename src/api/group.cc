@@ -138,3 +138,11 @@ Status Group::CheckNotUsed(onebitCompressor_t compressor) const {
 }
 
 }  // namespace onebit
+
+onebitResult_t onebitGroupStart(void) {
+  return onebit::Guard([] { return onebit::Group::OfThisThread().Start(); });
+}
+
+onebitResult_t onebitGroupEnd(void) {
+  return onebit::Guard([] { return onebit::Group::OfThisThread().End(); });
+}

@@ -136,6 +136,14 @@ const char* NameOf(Collective collective) {
       return "broadcast";
     case Collective::kAllReduce:
       return "allreduce";
+    case Collective::kReduceScatter:
+      return "reduce-scatter";
+    case Collective::kAllGather:
+      return "all-gather";
+    case Collective::kAllToAll:
+      return "all-to-all";
+    case Collective::kAllToAllv:
+      return "all-to-all-v";
     case Collective::kGroup:
       return "group";
   }
@@ -210,9 +218,11 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
   const auto flags = Get<uint8_t>(in, kAtFlags);
   const auto parameters = Get<uint8_t>(in, kAtParameters);
   const auto exchange = Get<uint8_t>(in, kAtExchange);
-  const auto collective = OneOf(
-      Get<uint8_t>(in, kAtCollective),
-      {Collective::kBarrier, Collective::kBroadcast, Collective::kAllReduce, Collective::kGroup});
+  const auto collective =
+      OneOf(Get<uint8_t>(in, kAtCollective),
+            {Collective::kBarrier, Collective::kBroadcast, Collective::kAllReduce,
+             Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll,
+             Collective::kAllToAllv, Collective::kGroup});
   const auto type =
       OneOf(Get<uint8_t>(in, kAtType), {DataType::kF32, DataType::kF16, DataType::kBf16});
   const auto op = OneOf(Get<uint8_t>(in, kAtOp), {ReduceOp::kSum, ReduceOp::kAvg});
@@ -288,7 +298,10 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   };
   add("residual type", type_of(here), type_of(there));
   add("transactional", here.is_replica_transactional, there.is_replica_transactional);
-  add("age of the server residual (calls since it was zero)", here.replica_age, there.replica_age);
+  add(here.collective == Collective::kAllGather
+          ? "age of what ranks hold of each other (calls since it was zero)"
+          : "age of the server residual (calls since it was zero)",
+      here.replica_age, there.replica_age);
   add("mask digest", here.mask_digest, there.mask_digest);
   return text;
 }
@@ -301,7 +314,8 @@ std::string Describe(const CallDescriptor& call) {
   if (call.collective == Collective::kBroadcast) {
     return text + Format(" from rank {}", call.tensor_id);
   }
-  AppendFormat(&text, ", {}, {}", NameOf(call.op), NameOf(call.codec));
+  if (HasOp(call.collective)) AppendFormat(&text, ", {}", NameOf(call.op));
+  AppendFormat(&text, ", {}", NameOf(call.codec));
   if (call.codec != CodecKind::kDense) {
     AppendFormat(&text, " block {} {}, tensor {}", BlockText(call.block), NameOf(call.rule),
                  call.tensor_id);

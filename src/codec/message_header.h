@@ -17,7 +17,16 @@ namespace onebit {
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr uint8_t kFormatVersion = 1;
 
-enum class Collective : uint8_t { kBarrier = 0, kBroadcast = 1, kAllReduce = 2, kGroup = 7 };
+enum class Collective : uint8_t {
+  kBarrier = 0,
+  kBroadcast = 1,
+  kAllReduce = 2,
+  kReduceScatter = 3,
+  kAllGather = 4,
+  kAllToAll = 5,
+  kAllToAllv = 6,
+  kGroup = 7,
+};
 enum class CodecKind : uint8_t { kDense = 0, kSign = 1, kEf = 2 };
 enum class ReduceOp : uint8_t { kSum = 0, kAvg = 4 };
 
@@ -26,7 +35,10 @@ struct CallDescriptor {
   uint32_t comm_id = 0;
   uint64_t sequence = 0;  // calls on this communicator before this one
   Collective collective = Collective::kBarrier;
-  uint64_t count = 0;      // elements; of a group: calls in it
+  // Elements, as the collective's call counts them: of the tensor, or of each rank's part. In an
+  // all-to-all-v of this one message, 0 where the call as a whole is meant. Of a group: calls in
+  // it.
+  uint64_t count = 0;
   uint32_t tensor_id = 0;  // compressed calls; the root in a broadcast
   kernels::DataType type = kernels::DataType::kF32;
   ReduceOp op = ReduceOp::kSum;
@@ -36,8 +48,9 @@ struct CallDescriptor {
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;
-  // With one exchange every rank keeps a replica of the server residual, and replicas that differ
-  // would make results differ. What decides that they do not; all zero with two exchanges.
+  // With one exchange every rank keeps a replica of the server residual, in an all-gather of what
+  // all ranks hold of each other, and replicas that differ would make results differ. What decides
+  // that they do not; all zero elsewhere.
   bool is_replica_bf16 = false;
   bool is_replica_transactional = false;
   uint8_t replica_age = 0;
@@ -84,5 +97,10 @@ uint32_t GroupDigest(std::span<const uint32_t> digests);
 
 const char* NameOf(kernels::DataType type);
 const char* NameOf(Collective collective);
+
+// Whether the collective reduces, and so has an op.
+constexpr bool HasOp(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+}
 
 }  // namespace onebit

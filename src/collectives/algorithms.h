@@ -26,6 +26,28 @@ Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks)
 // allreduce_native.cc
 Plan PlanAllReduceNative(const PlanKey& key, uint32_t rank, uint32_t ranks);
 
+// Scatter and reduce; compressed without compressing again. reduce_scatter.cc
+Plan PlanReduceScatter(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+
+// Everybody's chunk to everybody; with error feedback as the difference from what all hold of it.
+// all_gather.cc
+Plan PlanAllGather(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+
+// A chunk for every rank to it. all_to_all.cc
+Plan PlanAllToAll(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
+
+// The same with other counts for every pair, which a plan takes on before each call. Their sizes
+// alone change, so this allocates nothing. all_to_all_v.cc
+Plan PlanAllToAllv(const PlanKey& key, uint32_t rank, uint32_t ranks);
+// By peer, in elements: how many, and where in the buffer they begin.
+struct PairCounts {
+  const size_t* send_counts = nullptr;
+  const size_t* send_begins = nullptr;
+  const size_t* receive_counts = nullptr;
+  const size_t* receive_begins = nullptr;
+};
+void ResizeAllToAllv(const PairCounts& pairs, Plan* plan);
+
 // The root's buffer to all; every other pair exchanges a header, so that ranks whose calls differ
 // find out. broadcast.cc
 Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks);

@@ -28,7 +28,9 @@ Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks) {
     builder.Add(MessageStep(StepKind::kReceive, peer, received));
   }
   if (is_root) {
-    builder.Add({.kind = StepKind::kCopy, .elements = all});
+    builder.Add({.kind = StepKind::kCopy,
+                 .elements = all,
+                 .region = DenseRegion(Space::kInput, all, key.type)});
   }
   return std::move(builder).Build();
 }
@@ -45,7 +47,10 @@ Plan PlanBarrier(const PlanKey& key, uint32_t rank, uint32_t ranks) {
 
 Plan PlanCopy(const PlanKey& key) {
   PlanBuilder builder(key, 0, 1, Partition(key.count, 1, kernels::kBlockMultiple, 1, 0));
-  builder.Add({.kind = StepKind::kCopy, .elements = {0, key.count}});
+  const ElementRange all{0, key.count};
+  builder.Add({.kind = StepKind::kCopy,
+               .elements = all,
+               .region = DenseRegion(Space::kInput, all, key.type)});
   return std::move(builder).Build();
 }
 

@@ -7,20 +7,20 @@
 #include <new>
 
 #include "base/log.h"
-#include "collectives/algorithms.h"
 
 namespace onebit {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kMaxElements = SIZE_MAX / 2 / sizeof(float);  // so that no size overflows
+
 template <typename T>
-void Fill(void* output, size_t count, T value) {
-  std::fill_n(static_cast<T*>(output), count, value);
+void Fill(std::byte* output, size_t count, T value) {
+  std::fill_n(reinterpret_cast<T*>(output), count, value);
 }
 
-// What a call with a non-finite value returns: quiet NaNs, so that a loss scaler notices.
-void FillNan(void* output, size_t count, kernels::DataType type) {
+void FillNan(std::byte* output, size_t count, kernels::DataType type) {
   switch (type) {
     case kernels::DataType::kF32:
       return Fill<uint32_t>(output, count, 0x7fc0'0000u);
@@ -31,18 +31,29 @@ void FillNan(void* output, size_t count, kernels::DataType type) {
   }
 }
 
+// What a call with a non-finite value returns: quiet NaNs, so that a loss scaler notices.
+void FillNan(const onebit::Call& call) {
+  for (const Step& step : call.plan->steps) {
+    const bool is_average = step.kind == StepKind::kReduce && step.packet == kNoPacket;
+    if (step.kind != StepKind::kDecode && step.kind != StepKind::kCopy && !is_average) continue;
+    if (step.elements.count == 0) continue;
+    FillNan(call.OutputAt(step.elements.begin), step.elements.count, call.plan->key.type);
+  }
+}
+
 void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
   counter.fetch_add(amount, std::memory_order_relaxed);
 }
 
 PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
+  const bool has_alignment = config.collective == Collective::kAllReduce;
   return {
-      .collective = Collective::kAllReduce,
+      .collective = config.collective,
       .codec = config.kind,
       .is_one_exchange = is_one_exchange,
       .type = config.type,
       .block = config.block,
-      .chunk_alignment = config.chunk_alignment,
+      .chunk_alignment = has_alignment ? config.chunk_alignment : uint16_t{0},
       .count = config.count,
   };
 }
@@ -65,17 +76,40 @@ void TellNonfinite(int rank, const CallDescriptor& call) noexcept {
 }  // namespace
 
 Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
+  const bool has_chunks =
+      config.collective != Collective::kAllReduce && config.collective != Collective::kAllToAllv;
+  config.chunks = has_chunks ? static_cast<size_t>(comm_.ranks()) : 1;
+  if (config.count > kMaxElements / config.chunks) {
+    return Error(Code::kInvalidArgument,
+                 "count is {} for each of {} ranks: more than memory can "
+                 "hold",
+                 config.count, config.chunks);
+  }
   ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
   config.server_elements = binding.server_elements;
   ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
-  return PlannedCompressor{std::move(compressor), std::move(binding.plan), comm_.id()};
+  PlannedCompressor planned{std::move(compressor), std::move(binding.plan), comm_.id()};
+  if (config.collective == Collective::kAllToAllv) {
+    planned.sized_plan = std::make_shared<Plan>(*planned.plan);  // the others' sizes are theirs
+    planned.plan = planned.sized_plan;
+  }
+  if (config.collective == Collective::kAllGather && config.kind == CodecKind::kEf) {
+    PlanKey key = planned.plan->key;
+    key.has_drift_check = planned.plan->ranks > 1;
+    planned.check_plan = PlanFor(key);
+    ONEBIT_TRY(ReservePackets(*planned.check_plan));
+  }
+  return planned;
 }
 
 Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& config) {
   const auto ranks = static_cast<uint32_t>(comm_.ranks());
-  const bool is_one_exchange = UsesOneExchange(config.count, ranks, comm_.options());
+  const bool is_all_reduce = config.collective == Collective::kAllReduce;
+  const bool is_one_exchange =
+      is_all_reduce && UsesOneExchange(config.count, ranks, comm_.options());
   auto plan = PlanFor(KeyOf(config, is_one_exchange));
   ONEBIT_TRY(ReservePackets(*plan));
+  if (!is_all_reduce) return NewBinding{std::move(plan), 0};
   const size_t served =
       is_one_exchange ? config.count
                       : ChunksOf(plan->key, ranks).Chunk(static_cast<size_t>(comm_.rank())).count;
@@ -93,30 +127,21 @@ Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
   return Run({key, descriptor, {values, values, count, type}});
 }
 
+Engine::Request Engine::CompressedRequest(const Buffers& buffers, ReduceOp op,
+                                          PlannedCompressor* compressor) const {
+  CallDescriptor descriptor = DescriptorOf(*compressor);
+  descriptor.op = op;
+  return {compressor->plan->key, descriptor, buffers, compressor, {}};
+}
+
 Engine::Request Engine::AllReduceRequest(const Buffers& buffers, ReduceOp op,
                                          PlannedCompressor* compressor) const {
-  PlanKey key;
-  if (compressor != nullptr) {
-    key = compressor->plan->key;
-  } else {
-    key = DenseKey(buffers.count, buffers.type);
-    key.is_native = comm_.has_native_dense() && buffers.type == kernels::DataType::kF32;
-  }
+  if (compressor != nullptr) return CompressedRequest(buffers, op, compressor);
+  PlanKey key = DenseKey(buffers.count, buffers.type);
+  key.is_native = comm_.has_native_dense() && buffers.type == kernels::DataType::kF32;
   CallDescriptor descriptor = DescriptorOf(key);
   descriptor.op = op;
-  if (compressor != nullptr) {
-    const Compressor& state = compressor->compressor;
-    descriptor.tensor_id = state.config().tensor_id;
-    descriptor.rule = state.config().rule;
-    descriptor.has_server_residual = state.config().has_server_residual;
-    descriptor.mask_digest = state.mask_digest();
-    if (key.is_one_exchange && state.server_in(0) != nullptr) {
-      descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
-      descriptor.is_replica_transactional = state.config().is_transactional;
-      descriptor.replica_age = state.age();
-    }
-  }
-  return {key, descriptor, buffers, compressor};
+  return {key, descriptor, buffers, nullptr, {}};
 }
 
 Engine::Request Engine::BroadcastRequest(const Buffers& buffers, uint32_t root) const {
@@ -163,6 +188,25 @@ CallDescriptor Engine::DescriptorOf(const PlanKey& key) const {
   };
 }
 
+CallDescriptor Engine::DescriptorOf(const PlannedCompressor& compressor) const {
+  const Compressor& state = compressor.compressor;
+  const PlanKey& key = compressor.plan->key;
+  CallDescriptor descriptor = DescriptorOf(key);
+  descriptor.tensor_id = state.config().tensor_id;
+  descriptor.rule = state.config().rule;
+  descriptor.has_server_residual =
+      state.config().has_server_residual && key.collective == Collective::kAllReduce;
+  descriptor.mask_digest = state.mask_digest();
+  const bool has_replica =
+      key.collective == Collective::kAllGather || (key.is_one_exchange && state.server_in(0));
+  if (has_replica && key.codec == CodecKind::kEf) {
+    descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
+    descriptor.is_replica_transactional = state.config().is_transactional;
+    descriptor.replica_age = state.age();
+  }
+  return descriptor;
+}
+
 Status Engine::CheckThread() {
   const Status refusal = comm_.ranks() > 1 ? comm_.endpoint().Progress() : OkStatus();
   return refusal.code() == Code::kInvalidUsage ? refusal : OkStatus();
@@ -172,7 +216,7 @@ Status Engine::Run(const Request& request) {
   const auto plan = PlanFor(request);
   // Before the call is numbered: without memory nothing was sent, and the call can be made again.
   ONEBIT_TRY(ReservePackets(*plan));
-  ONEBIT_TRY(executor_.StartThreads(plan->key.count));
+  ONEBIT_TRY(executor_.StartThreads(plan->tensor_elements));
   ONEBIT_TRY(CheckThread());
   const auto begin = Clock::now();
   Status status = RunNumbered(*plan, request);
@@ -181,7 +225,7 @@ Status Engine::Run(const Request& request) {
   Add(counters.call_ns,
       static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count()));
   if (status.ok()) {
-    CountCall(request);
+    CountCall(request, *plan);
   } else {
     Add(counters.failed_calls, 1);
   }
@@ -195,10 +239,10 @@ void Engine::CountMessages() {
   counters.messages_sent.store(sent.messages_sent, std::memory_order_relaxed);
 }
 
-void Engine::CountCall(const Request& request) {
+void Engine::CountCall(const Request& request, const Plan& plan) {
   CommCounters& counters = comm_.counters();
   Add(request.compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
-  Add(counters.logical_bytes, request.buffers.count * kernels::BytesOf(request.buffers.type));
+  Add(counters.logical_bytes, plan.tensor_elements * kernels::BytesOf(request.buffers.type));
 }
 
 Status Engine::RunNumbered(const Plan& plan, const Request& request) {
@@ -214,7 +258,11 @@ Status Engine::RunNumbered(const Plan& plan, const Request& request) {
     return status;
   }
   Add(comm_.counters().codec_ns, executor_.codec_ns());
-  Settle(request, call.descriptor.sequence, executor_.is_finite(0));
+  if (Status drift = executor_.is_finite(0) ? CheckHeld(call) : OkStatus(); !drift.ok()) {
+    request.compressor->compressor.DiscardFailed();
+    return drift;
+  }
+  Settle(request, call, executor_.is_finite(0));
   return OkStatus();
 }
 
@@ -229,22 +277,17 @@ onebit::Call Engine::CallOf(const Request& request, const Plan& plan, std::byte*
   };
 }
 
-void Engine::Settle(const Request& request, uint64_t sequence, bool is_finite) {
+void Engine::Settle(const Request& request, const onebit::Call& call, bool is_finite) {
   if (request.compressor == nullptr) return;
   Compressor& state = request.compressor->compressor;
   if (!is_finite) {
-    const Buffers& buffers = request.buffers;
     Add(comm_.counters().nonfinite_calls, 1);
-    FillNan(buffers.output, buffers.count, buffers.type);
+    FillNan(call);
     state.DiscardNonfinite();
-    if (state.nonfinite_calls() == 1) {
-      CallDescriptor descriptor = request.descriptor;
-      descriptor.sequence = sequence;
-      TellNonfinite(comm_.rank(), descriptor);
-    }
+    if (state.nonfinite_calls() == 1) TellNonfinite(comm_.rank(), call.descriptor);
     return;
   }
-  state.set_op(request.descriptor.op);
+  if (HasOp(call.descriptor.collective)) state.set_op(call.descriptor.op);
   // For one rank the result is the input: there is nothing to commit.
   if (comm_.ranks() > 1) state.Commit();
   request.compressor->prepared.reset();  // it went its own way
@@ -257,7 +300,9 @@ Status Engine::ReservePackets(const Plan& plan) {
 }
 
 std::shared_ptr<const Plan> Engine::PlanFor(const Request& request) {
-  return request.compressor != nullptr ? request.compressor->plan : PlanFor(request.key);
+  if (request.key.collective == Collective::kAllToAllv) return PairPlanFor(request);
+  if (request.compressor == nullptr) return PlanFor(request.key);
+  return request.key.has_drift_check ? request.compressor->check_plan : request.compressor->plan;
 }
 
 std::shared_ptr<const Plan> Engine::PlanFor(const PlanKey& key) {

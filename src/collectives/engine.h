@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "collectives/algorithms.h"
 #include "collectives/group_plan.h"
 #include "collectives/host_executor.h"
 #include "collectives/plan.h"
@@ -51,10 +52,18 @@ class Engine {
     CallDescriptor descriptor;  // but for its number
     Buffers buffers;
     PlannedCompressor* compressor = nullptr;  // null: dense
+    PairCounts pairs;                         // of an all-to-all-v
   };
   Request AllReduceRequest(const Buffers& buffers, ReduceOp op,
                            PlannedCompressor* compressor) const;
   Request BroadcastRequest(const Buffers& buffers, uint32_t root) const;
+  // engine_chunks.cc. Reduce-scatter, all-gather and all-to-all: `count` is that of each rank's
+  // part; the larger buffer has one for each. An op where the collective has one.
+  Request ChunksRequest(Collective collective, const Buffers& buffers, ReduceOp op,
+                        PlannedCompressor* compressor) const;
+  // `count` is 0, the buffers begin where `pairs` counts from; its lists outlive the call.
+  Request AllToAllvRequest(const Buffers& buffers, const PairCounts& pairs,
+                           PlannedCompressor* compressor) const;
   Request BarrierRequest() const;
   Status Call(const Request& request);
   // compressor null: dense.
@@ -102,13 +111,21 @@ class Engine {
   // nothing.
   Status CheckThread();
   CallDescriptor DescriptorOf(const PlanKey& key) const;
+  // Of a call that uses `compressor`.
+  CallDescriptor DescriptorOf(const PlannedCompressor& compressor) const;
+  // Of a call that uses `compressor`.
+  Request CompressedRequest(const Buffers& buffers, ReduceOp op,
+                            PlannedCompressor* compressor) const;
+  std::shared_ptr<const Plan> PairPlanFor(const Request& request);
+  // Whether all ranks hold the same of each other, if the call was to find out.
+  Status CheckHeld(const onebit::Call& call);
   // Between Enter and Exit. Run counts the call; RunNumbered does it.
   Status Run(const Request& request);
   Status RunNumbered(const Plan& plan, const Request& request);
   onebit::Call CallOf(const Request& request, const Plan& plan, std::byte* packets) const;
   // What a call that ended leaves behind, in its output and its compressor.
-  void Settle(const Request& request, uint64_t sequence, bool is_finite);
-  void CountCall(const Request& request);
+  void Settle(const Request& request, const onebit::Call& call, bool is_finite);
+  void CountCall(const Request& request, const Plan& plan);
   void CountMessages();
 
   Comm& comm_;
@@ -116,6 +133,8 @@ class Engine {
   AlignedBuffer packets_;          // of the largest plan so far; calls take turns
   std::vector<CachedPlan> plans_;  // the least recently used one makes room
   uint64_t uses_ = 0;
+
+  std::shared_ptr<Plan> dense_pairs_;  // of all-to-all-v, once there was one
 
   // Of the group in progress, or room for the next one.
   std::span<const Request> requests_;

@@ -29,7 +29,7 @@ Status Engine::PrepareGroup(std::span<const Request> requests) {
   size_t most_elements = 0;
   for (const Request& request : requests) {
     keys_.push_back(request.key);
-    most_elements = std::max(most_elements, request.key.count);
+    most_elements = std::max(most_elements, PlanFor(request)->tensor_elements);
   }
   // One rank sends nothing that could travel together.
   const uint64_t group_elements = comm_.ranks() == 1 ? 0 : comm_.options().group_elements;
@@ -87,6 +87,7 @@ void Engine::StartBatch(GroupBatch* started) {
   started->sequence = comm_.NextSequence();
   const GroupBatch& batch = *started;
   const auto requests = requests_.subspan(batch.cut.begin, batch.cut.count);
+  if (batch.plan != nullptr) static_cast<void>(PlanFor(requests[0]));  // with its own counts again
   for (size_t i = 0; i < requests.size(); ++i) {
     const Plan& plan = batch.plan != nullptr ? *batch.plan : *batch.group->calls[i];
     const size_t offset = batch.plan != nullptr ? 0 : batch.group->packets[i];
@@ -120,7 +121,10 @@ Status Engine::GoGroup(bool* has_moved) {
   *has_moved = true;
   is_batch_running_ = false;
   const GroupCut& cut = batches_[next_batch_ - 1].cut;
-  for (size_t i = 0; i < cut.count; ++i) are_finite_[cut.begin + i] = executor_.is_finite(i);
+  for (size_t i = 0; i < cut.count; ++i) {
+    are_finite_[cut.begin + i] = executor_.is_finite(i);
+    if (executor_.is_finite(i)) ONEBIT_TRY(CheckHeld(calls_[i]));
+  }
   Add(comm_.counters().codec_ns, executor_.codec_ns());
   return OkStatus();
 }
@@ -135,8 +139,11 @@ void Engine::FinishGroup(bool has_succeeded) {
     for (size_t i = batch.cut.begin; i < batch.cut.begin + batch.cut.count; ++i) {
       const Request& request = requests_[i];
       if (has_succeeded) {
-        Settle(request, batch.sequence, are_finite_[i] != 0);
-        CountCall(request);
+        const auto plan = PlanFor(request);
+        onebit::Call call = CallOf(request, *plan, nullptr);  // its packets are gone
+        call.descriptor.sequence = batch.sequence;
+        Settle(request, call, are_finite_[i] != 0);
+        CountCall(request, *plan);
       } else if (index < next_batch_ && request.compressor != nullptr) {
         request.compressor->compressor.DiscardFailed();  // others had written nothing yet
       }

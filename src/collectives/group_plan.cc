@@ -129,7 +129,8 @@ GroupCut FirstCut(std::span<const PlanKey> keys, uint64_t group_elements) {
   GroupCut cut;
   uint64_t elements = 0;
   const auto is_alone = [&](const PlanKey& key) {
-    return group_elements == 0 || key.is_native || key.count > group_elements;
+    return group_elements == 0 || key.is_native || key.collective == Collective::kAllToAllv ||
+           key.count > group_elements;
   };
   while (cut.count < std::min(keys.size(), kMostCalls)) {
     const PlanKey& key = keys[cut.count];

@@ -181,6 +181,7 @@ Status HostExecutor::WaitForEvents(uint64_t timeout_ms) {
 void HostExecutor::MakeReady(uint32_t step) {
   switch (plan_->steps[step].kind) {
     case StepKind::kReduce:
+    case StepKind::kVerdict:
       reduces_.Push(step);
       break;
     case StepKind::kCompress:

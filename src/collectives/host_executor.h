@@ -97,6 +97,8 @@ class HostExecutor {
   Status PollSends(bool* has_moved);
   Status PollReceives(bool* has_moved);
   Status PollHeader(uint32_t peer, bool* has_moved);
+  CallDescriptor CallOf(const Step& message) const;
+  CallDescriptor CallFrom(uint32_t peer) const;
   Status CheckHeader(uint32_t peer);
   Status Accept(uint32_t peer);
   Status CompleteReceive(uint32_t step);

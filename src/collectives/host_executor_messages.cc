@@ -48,7 +48,7 @@ Status HostExecutor::StartSends(bool* has_moved) {
     const uint32_t index = sends_.front();
     const Step& step = plan_->steps[index];
     MessageHeader header = {
-        .call = batch_.descriptor,
+        .call = CallOf(step),
         .exchange = step.exchange,
         .is_nonfinite = nonfinite_[index] != 0,
         .has_payload_checksum = step.packet != kNoPacket,
@@ -137,6 +137,18 @@ Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
   }
 }
 
+// Messages of an all-to-all-v tell their own counts, the others that of the call.
+CallDescriptor HostExecutor::CallOf(const Step& message) const {
+  CallDescriptor call = batch_.descriptor;
+  if (call.collective == Collective::kAllToAllv) call.count = message.elements.count;
+  return call;
+}
+
+CallDescriptor HostExecutor::CallFrom(uint32_t peer) const {
+  const uint32_t first = plan_->ReceiveStep(1, peer, 0);
+  return first == kNoStep ? batch_.descriptor : CallOf(plan_->steps[first]);
+}
+
 Status HostExecutor::CheckHeader(uint32_t peer) {
   Inbound& inbound = inbound_[peer];
   ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize size, endpoint_.Probe(inbound.request));
@@ -147,12 +159,13 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  decoded.status().text());
   }
   const MessageHeader& header = inbound.decoded = decoded.value();
-  if (header.call != batch_.descriptor) {
+  const CallDescriptor call = CallFrom(peer);
+  if (header.call != call) {
     if (batch_.is_group()) ONEBIT_TRY(CompareCalls(peer, size.payload_bytes));
     return Error(Code::kMismatch,
                  "rank {} made a different call ({}): {}; make the same calls in the same order on "
                  "all ranks",
-                 peer, Describe(header.call), DescribeDifference(batch_.descriptor, header.call));
+                 peer, Describe(header.call), DescribeDifference(call, header.call));
   }
   if (header.segment_count != plan_->segments()) {
     return Error(Code::kMismatch,

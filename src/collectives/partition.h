@@ -29,16 +29,22 @@ class Partition {
       : element_count_(element_count) {
     const size_t unit = ranks * alignment;
     chunk_ = (element_count + unit - 1) / unit * alignment;
-    segment_ = chunk_;
-    if (segment_elements != 0 && chunk_ > segment_elements) {
-      const size_t wished = (chunk_ + segment_elements - 1) / segment_elements;
-      const size_t pieces = std::min(wished, kMaxSegments);
-      segment_ = ((chunk_ + pieces - 1) / pieces + block - 1) / block * block;
-      segments_ = (chunk_ + segment_ - 1) / segment_;
-    }
+    CutSegments(block, segment_elements);
+  }
+
+  // Chunks of exactly `chunk_elements`, of which all exist: boundaries are those of the call's
+  // count, wherever they fall.
+  static Partition OfChunks(size_t chunk_elements, size_t ranks, size_t block,
+                            size_t segment_elements) {
+    Partition partition(0, 1, 1, 1, 0);
+    partition.element_count_ = chunk_elements * ranks;
+    partition.chunk_ = chunk_elements;
+    partition.CutSegments(block, segment_elements);
+    return partition;
   }
 
   size_t chunk_elements() const { return chunk_; }
+  size_t element_count() const { return element_count_; }
   size_t segments() const { return segments_; }
 
   // Elements of chunk `chunk` that exist; pads are in no range.
@@ -50,6 +56,15 @@ class Partition {
   }
 
  private:
+  void CutSegments(size_t block, size_t segment_elements) {
+    segment_ = chunk_;
+    if (segment_elements == 0 || chunk_ <= segment_elements) return;
+    const size_t wished = (chunk_ + segment_elements - 1) / segment_elements;
+    const size_t pieces = std::min(wished, kMaxSegments);
+    segment_ = ((chunk_ + pieces - 1) / pieces + block - 1) / block * block;
+    segments_ = (chunk_ + segment_ - 1) / segment_;
+  }
+
   ElementRange Clip(size_t begin, size_t length) const {
     begin = std::min(begin, element_count_);
     return {begin, std::min(length, element_count_ - begin)};

@@ -25,11 +25,12 @@ struct Region {
 
 enum class StepKind : uint8_t {
   kCompress,  // elements of the input -> packet
-  kReduce,    // packets (or dense pieces) of all ranks -> packet (or dense piece)
+  kReduce,    // packets (or dense pieces) of all ranks -> packet (or piece of the output)
   kDecode,    // packet -> elements of the output
+  kVerdict,   // whether all this rank computed is finite -> packet that says no more than that
   kSend,      // region -> peer
   kReceive,   // peer -> region
-  kCopy,      // input -> output
+  kCopy,      // region of the input -> elements of the output
   kNative,    // input of all ranks -> output, by the transport
   // Of a group (group_plan.h), in place of the send and receive steps of its calls:
   kPack,    // region -> its place in a message of the group
@@ -57,6 +58,7 @@ struct Step {
   // Compress of all chunks into one packet each: the packet of chunk j is at sources + j * stride.
   // Pack and unpack: the piece is at sources of the group's packet space, the word of the call in
   // the message's table at own_source.
+  // Compress of an all-gather with feedback: at sources is room for a residual nobody keeps.
   size_t sources = 0;
   size_t stride = 0;
   size_t own_source = 0;
@@ -76,7 +78,8 @@ struct PlanKey {
   uint32_t block = 0;
   uint16_t chunk_alignment = 64;
   uint32_t root = 0;
-  size_t count = 0;
+  size_t count = 0;              // as in the header; 0 in an all-to-all-v
+  bool has_drift_check = false;  // an all-gather that compares what ranks hold of each other
 
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 };
@@ -86,6 +89,14 @@ struct Plan {
   uint32_t ranks = 1;
   uint32_t rank = 0;
   Partition partition{0, 1, 8, 1, 0};
+  size_t tensor_elements = 0;  // of the larger of the two buffers
+  // Elements of the tensor at which the caller's buffers begin: where one of them is a single
+  // chunk, that of this rank.
+  size_t input_begin = 0;
+  size_t output_begin = 0;
+  // What workers' scales are rounded to. If they go to an output as they are it is the output's
+  // type, so that the residual knows of all that is lost.
+  kernels::DataType scale_type = kernels::DataType::kF32;
   size_t packet_space_bytes = 0;
   uint32_t packet_count = 0;
   uint64_t wire_bytes = 0;         // this rank sends, headers included
@@ -93,6 +104,10 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<uint32_t> successors;
   std::vector<uint32_t> receive_steps;  // see ReceiveStep
+
+  bool has_verdict() const {
+    return key.codec != CodecKind::kDense && key.collective != Collective::kAllReduce;
+  }
 
   uint32_t segments() const { return static_cast<uint32_t>(partition.segments()); }
 

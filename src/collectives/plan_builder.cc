@@ -12,6 +12,7 @@ PlanBuilder::PlanBuilder(const PlanKey& key, uint32_t rank, uint32_t ranks,
   plan_.rank = rank;
   plan_.ranks = ranks;
   plan_.partition = partition;
+  plan_.tensor_elements = key.count;
 }
 
 uint32_t PlanBuilder::Add(const Step& step, std::initializer_list<uint32_t> after) {

@@ -30,6 +30,8 @@ class PlanBuilder {
   const Plan& plan() const { return plan_; }
   // A step that was added, to complete it.
   Step& step(uint32_t index) { return plan_.steps[index]; }
+  // For what is no step and no dependency.
+  Plan& plan() { return plan_; }
 
  private:
   Plan plan_;

@@ -28,6 +28,10 @@ struct PlannedCompressor {
   Compressor compressor;
   std::shared_ptr<const Plan> plan;
   uint32_t comm_id = 0;
+  // All-gather with error feedback: the plan of a call that compares what ranks hold.
+  std::shared_ptr<const Plan> check_plan = {};
+  // All-to-all-v: `plan`, which takes on the sizes of each call.
+  std::shared_ptr<Plan> sized_plan = {};
   // A rebind that this rank does not know to have succeeded, because the last word of it failed.
   // Other ranks may have gone over; then the next rebind begins from there.
   std::optional<PreparedRebind> prepared = {};

@@ -213,6 +213,14 @@ class Rebinding {
 
   // What the tensor's size makes large.
   Status Reserve(PreparedRebind* next) {
+    // Their residuals are those of chunks of ranks, and there is another number of ranks now.
+    if (const Collective collective = compressor().config().collective;
+        collective != Collective::kAllReduce) {
+      return Error(Code::kInvalidUsage,
+                   "compressor of tensor {} is for {}: only one for allreduce can be rebound; make "
+                   "a new one",
+                   compressor().config().tensor_id, NameOf(collective));
+    }
     ONEBIT_ASSIGN_OR_RETURN(Engine::NewBinding binding,
                             engine_.PlanCompressor(compressor().config()));
     next->comm_id = comm_.id();

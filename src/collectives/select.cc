@@ -28,6 +28,7 @@ bool UsesOneExchange(size_t count, uint32_t ranks, const CommOptions& options) {
 
 Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
   if (key.collective == Collective::kBarrier) return PlanBarrier(key, rank, ranks);
+  if (key.collective == Collective::kAllToAllv) return PlanAllToAllv(key, rank, ranks);
   if (ranks == 1) return PlanCopy(key);
   switch (key.collective) {
     case Collective::kBarrier:
@@ -39,6 +40,14 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
       if (key.is_native) return PlanAllReduceNative(key, rank, ranks);
       if (key.is_one_exchange) return PlanAllReduceOneExchange(key, rank, ranks);
       return PlanAllReduceSra(key, rank, ranks, segment_elements);
+    case Collective::kReduceScatter:
+      return PlanReduceScatter(key, rank, ranks, segment_elements);
+    case Collective::kAllGather:
+      return PlanAllGather(key, rank, ranks, segment_elements);
+    case Collective::kAllToAll:
+      return PlanAllToAll(key, rank, ranks, segment_elements);
+    case Collective::kAllToAllv:
+      break;
   }
   return PlanCopy(key);  // unreachable: every collective has returned
 }

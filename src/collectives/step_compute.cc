@@ -11,21 +11,6 @@ using kernels::CompressInput;
 using kernels::ReduceInput;
 using kernels::TensorSum;
 
-CompressInput InputOf(const Call& call, ElementRange elements) {
-  const Compressor& compressor = *call.compressor;
-  const Compressor::Config& config = compressor.config();
-  return {
-      .input = call.input + elements.begin * kernels::BytesOf(config.type),
-      .input_type = config.type,
-      .residual_in = compressor.worker_in(elements.begin),
-      .residual_out = compressor.worker_out(elements.begin),
-      .residual_type = config.residual_type,
-      .mask = compressor.mask(elements.begin),
-      .count = elements.count,
-      .rule = config.rule,
-  };
-}
-
 kernels::Checksum ChecksumOf(const Call& call, const Region& region) {
   return kernels::cpu::ChecksumOf(call.Read(region), region.bytes);
 }
@@ -35,39 +20,23 @@ void ClearPacket(const Call& call, const Region& region) {
   if (region.bytes != 0) std::memset(call.Write(region), 0, region.bytes);
 }
 
-// Copies the elements in the mask and writes 0 for the others. Whether all copied are finite: those
-// that are not have all bits of `exponent` set.
-template <typename Word>
-bool CopyWords(const std::byte* input, std::byte* output, const uint8_t* mask, size_t count,
-               Word exponent) {
-  bool is_finite = true;
-  for (size_t i = 0; i < count; ++i) {
-    Word word = 0;
-    if (mask == nullptr || (mask[i / 8] >> (i % 8) & 1) != 0) {
-      std::memcpy(&word, input + i * sizeof(Word), sizeof(Word));
-    }
-    is_finite = is_finite && (word & exponent) != exponent;
-    std::memcpy(output + i * sizeof(Word), &word, sizeof(Word));
-  }
-  return is_finite;
-}
-
-// The compressed call of one rank: nothing is sent, so nothing is lost, but the mask and the rule
-// for non-finite values hold as for many ranks.
-bool CopyChecked(const Call& call, size_t count) {
-  const uint8_t* mask = call.compressor->mask(0);
-  switch (call.plan->key.type) {
-    case kernels::DataType::kF32:
-      return CopyWords<uint32_t>(call.input, call.output, mask, count, 0x7f80'0000u);
-    case kernels::DataType::kF16:
-      return CopyWords<uint16_t>(call.input, call.output, mask, count, 0x7c00u);
-    case kernels::DataType::kBf16:
-      return CopyWords<uint16_t>(call.input, call.output, mask, count, 0x7f80u);
-  }
-  return false;
-}
-
 }  // namespace
+
+CompressInput InputOf(const Call& call, ElementRange elements) {
+  const Compressor& compressor = *call.compressor;
+  const Compressor::Config& config = compressor.config();
+  return {
+      .input = call.InputAt(elements.begin),
+      .input_type = config.type,
+      .residual_in = compressor.worker_in(elements.begin),
+      .residual_out = compressor.worker_out(elements.begin),
+      .residual_type = config.residual_type,
+      .mask = compressor.mask(elements.begin),
+      .count = elements.count,
+      .rule = config.rule,
+      .scale_type = call.plan->scale_type,
+  };
+}
 
 const std::byte* Call::Read(const Region& region) const {
   switch (region.space) {
@@ -98,21 +67,20 @@ bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
         ReduceDense(call, step);
         return true;
       }
+      if (step.packet == kNoPacket) return !is_nonfinite && Average(call, step);
       const bool is_finite = !is_nonfinite && Reduce(call, step);
       if (!is_finite) ClearPacket(call, step.region);
       checksums[step.packet] = ChecksumOf(call, step.region);
       return is_finite;
     }
     case StepKind::kDecode:
-      if (!is_nonfinite) Decode(call, step);
+      return !is_nonfinite && Decode(call, step);
+    case StepKind::kVerdict:
+      MakeVerdict(call, step, is_nonfinite);
+      checksums[step.packet] = ChecksumOf(call, step.region);
       return !is_nonfinite;
     case StepKind::kCopy:
-      if (call.compressor != nullptr) return CopyChecked(call, step.elements.count);
-      if (call.output != call.input && step.elements.count != 0) {
-        std::memcpy(call.output, call.input,
-                    step.elements.count * kernels::BytesOf(call.plan->key.type));
-      }
-      return true;
+      return Copy(call, step);
     case StepKind::kSend:
     case StepKind::kReceive:
     case StepKind::kNative:
@@ -124,15 +92,12 @@ bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
 }
 
 bool StepCompute::Compress(const Call& call, const Step& step, kernels::Checksum* checksums) {
-  const uint32_t block = call.plan->key.block;
   if (step.chunk == kAllChunks && step.stride != 0) return CompressTensor(call, step, checksums);
   bool is_finite;
   if (step.chunk == kAllChunks) {
     is_finite = CompressWhole(call, step);
   } else {
-    const PacketView packet = ViewOf(call.Write(step.region), step.shape);
-    is_finite = kernels::cpu::CompressBlocks(InputOf(call, step.elements), block, packet.scales,
-                                             packet.bits);
+    is_finite = CompressPiece(call, step);
   }
   if (!is_finite) ClearPacket(call, step.region);
   checksums[step.packet] = ChecksumOf(call, step.region);
@@ -229,12 +194,7 @@ bool StepCompute::ReduceChunk(const Call& call, const Step& step, ElementRange e
   const Compressor::Config& config = compressor.config();
   PacketShape source_shape = step.shape;
   if (step.chunk == kAllChunks && plan.key.block == 0) source_shape.scale_count = 1;
-  for (uint32_t r = 0; r < plan.ranks; ++r) {
-    const size_t offset = r == plan.rank ? step.own_source : step.sources + r * step.stride;
-    const PacketView source = ViewOf(call.packets + offset, source_shape);
-    scales_[r] = source.scales + scale_offset;
-    bits_[r] = source.bits + bit_offset;
-  }
+  FindPieces(call, step, source_shape, scale_offset, bit_offset);
   const size_t served = plan.key.is_one_exchange
                             ? elements.begin
                             : elements.begin - plan.partition.Chunk(plan.rank).begin;
@@ -265,36 +225,57 @@ bool StepCompute::ReduceChunk(const Call& call, const Step& step, ElementRange e
   return true;
 }
 
+void StepCompute::FindPieces(const Call& call, const Step& step, PacketShape shape,
+                             size_t scale_offset, size_t bit_offset) {
+  const Plan& plan = *call.plan;
+  for (uint32_t r = 0; r < plan.ranks; ++r) {
+    const size_t offset = r == plan.rank ? step.own_source : step.sources + r * step.stride;
+    const PacketView source = ViewOf(call.packets + offset, shape);
+    scales_[r] = source.scales + scale_offset;
+    bits_[r] = source.bits + bit_offset;
+  }
+}
+
 void StepCompute::ReduceDense(const Call& call, const Step& step) {
   if (step.elements.count == 0) return;
   const Plan& plan = *call.plan;
   for (uint32_t r = 0; r < plan.ranks; ++r) {
     pieces_[r] = call.packets + step.sources + r * step.stride;
   }
-  pieces_[plan.rank] = call.Read(DenseRegion(Space::kInput, step.elements, plan.key.type));
+  pieces_[plan.rank] = call.InputAt(step.elements.begin);
   kernels::cpu::DenseReduce(pieces_.data(), plan.ranks, step.elements.count, plan.key.type,
                             call.descriptor.op == ReduceOp::kAvg, call.Write(step.region));
 }
 
-void StepCompute::Decode(const Call& call, const Step& step) {
+bool StepCompute::Decode(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
+  if (plan.key.collective == Collective::kAllGather && plan.key.codec == CodecKind::kEf) {
+    return AddDelta(call, step);
+  }
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
-  const auto decode = [&](ElementRange elements, const float* scales, const uint8_t* bits) {
+  const auto decode = [&](ElementRange elements, size_t mask_begin, const float* scales,
+                          const uint8_t* bits) {
     if (elements.count == 0) return;
     kernels::cpu::Decode(bits, scales, elements.count, plan.key.block,
-                         call.compressor->mask(elements.begin), plan.key.type,
-                         call.output + elements.begin * kernels::BytesOf(plan.key.type));
+                         call.compressor->mask(mask_begin), plan.key.type,
+                         call.OutputAt(elements.begin));
   };
   if (step.chunk != kAllChunks) {
-    decode(step.elements, packet.scales, packet.bits);
-    return;
+    size_t mask_begin = step.elements.begin;
+    if (plan.key.collective == Collective::kAllToAll) {
+      // The mask is that of what is sent: the peer's chunk for this rank.
+      mask_begin += plan.partition.Chunk(plan.rank).begin - plan.partition.Chunk(step.chunk).begin;
+    }
+    decode(step.elements, mask_begin, packet.scales, packet.bits);
+    return true;
   }
   size_t scale = 0;
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
-    decode(elements, packet.scales + scale, packet.bits + elements.begin / 8);
+    decode(elements, elements.begin, packet.scales + scale, packet.bits + elements.begin / 8);
     scale += ShapeOf(elements.count, plan.key.block).scale_count;
   }
+  return true;
 }
 
 }  // namespace onebit

@@ -23,6 +23,13 @@ struct Call {
 
   const std::byte* Read(const Region& region) const;
   std::byte* Write(const Region& region) const;
+  // An element of the tensor in the caller's buffers.
+  const std::byte* InputAt(size_t element) const {
+    return input + (element - plan->input_begin) * kernels::BytesOf(plan->key.type);
+  }
+  std::byte* OutputAt(size_t element) const {
+    return output + (element - plan->output_begin) * kernels::BytesOf(plan->key.type);
+  }
 };
 
 // What an executor runs at a time: one call, or several of a group in common messages.
@@ -44,7 +51,14 @@ struct Batch {
   }
 };
 
-// Runs compress, reduce, decode and copy steps. Owned by an executor, used by its thread.
+// Checksum of what this rank holds of the elements of `chunk` after the call, in an all-gather with
+// error feedback.
+kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk);
+
+// The input of a compress step.
+kernels::CompressInput InputOf(const Call& call, ElementRange elements);
+
+// Runs all steps but messages. Owned by an executor, used by its thread.
 class StepCompute {
  public:
   explicit StepCompute(uint32_t ranks) : bits_(ranks), scales_(ranks), pieces_(ranks) {}
@@ -58,11 +72,19 @@ class StepCompute {
   bool Compress(const Call& call, const Step& step, kernels::Checksum* checksums);
   bool CompressTensor(const Call& call, const Step& step, kernels::Checksum* checksums);
   bool CompressWhole(const Call& call, const Step& step);
+  bool CompressPiece(const Call& call, const Step& step);
   bool Reduce(const Call& call, const Step& step);
   bool ReduceChunk(const Call& call, const Step& step, ElementRange elements, size_t scale_offset,
                    size_t bit_offset, PacketView packet);
+  // Fills bits_ and scales_ with the pieces of all ranks, from so many scales and bytes of bits on.
+  void FindPieces(const Call& call, const Step& step, PacketShape shape, size_t scale_offset,
+                  size_t bit_offset);
+  bool Average(const Call& call, const Step& step);
   void ReduceDense(const Call& call, const Step& step);
-  void Decode(const Call& call, const Step& step);
+  bool Decode(const Call& call, const Step& step);
+  bool AddDelta(const Call& call, const Step& step);
+  bool Copy(const Call& call, const Step& step);
+  void MakeVerdict(const Call& call, const Step& step, bool is_nonfinite);
 
   // Pointers to the pieces of all ranks, filled anew for each reduce step.
   std::vector<const uint8_t*> bits_;

@@ -11,7 +11,8 @@ Result<Compressor> Compressor::Create(const Config& config) {
   compressor.config_ = config;
   if (config.kind != CodecKind::kEf) return compressor;
   // Buffers are never empty, so that a null pointer always means "this mode has none".
-  const size_t bytes = std::max<size_t>(config.count, 1) * kernels::BytesOf(config.residual_type);
+  const size_t bytes =
+      std::max<size_t>(config.elements(), 1) * kernels::BytesOf(config.residual_type);
   for (int generation = 0; generation < (config.is_transactional ? 2 : 1); ++generation) {
     ONEBIT_ASSIGN_OR_RETURN(compressor.worker_[generation],
                             AlignedBuffer::Create(bytes, "a worker residual"));
@@ -28,13 +29,30 @@ void Compressor::SetMask(const uint8_t* mask) {
     mask_digest_ = 0;
     return;
   }
-  mask_.assign(mask, mask + kernels::BitBytes(config_.count));
-  if (const size_t used = config_.count % 8; used != 0) {
-    mask_.back() &= static_cast<uint8_t>((1u << used) - 1);
+  std::vector<uint8_t> packed(mask, mask + kernels::BitBytes(config_.elements()));
+  if (const size_t used = config_.elements() % 8; used != 0) {
+    packed.back() &= static_cast<uint8_t>((1u << used) - 1);
   }
-  const auto checksum = kernels::cpu::ChecksumOf(mask_.data(), mask_.size());
+  const auto checksum = kernels::cpu::ChecksumOf(packed.data(), packed.size());
   const uint32_t digest = checksum.sum ^ std::rotl(checksum.weighted, 16);
+  mask_ = AlignChunks(std::move(packed));
   mask_digest_ = digest == 0 ? 1 : digest;
+}
+
+// Chunks whose length is no multiple of 8 begin within a byte; kernels want them at one.
+std::vector<uint8_t> Compressor::AlignChunks(std::vector<uint8_t> packed) const {
+  const size_t length = config_.count;
+  if (config_.chunks == 1 || length % 8 == 0) return packed;
+  const size_t stride = kernels::BitBytes(length);
+  std::vector<uint8_t> aligned(config_.chunks * stride);
+  for (size_t chunk = 0; chunk < config_.chunks; ++chunk) {
+    for (size_t i = 0; i < length; ++i) {
+      const size_t from = chunk * length + i;
+      const unsigned bit = packed[from / 8] >> (from % 8) & 1u;
+      aligned[chunk * stride + i / 8] |= static_cast<uint8_t>(bit << (i % 8));
+    }
+  }
+  return aligned;
 }
 
 void Compressor::Commit() {

@@ -15,14 +15,15 @@
 namespace onebit {
 
 // The residuals of one tensor: the worker's, one per element, and the server's, one per element
-// that this rank serves. A transactional compressor holds two generations of each: a call reads one
-// and writes the other, and Commit flips between them as the call's last act, so that until then
-// nothing of the old generation is touched. Used by one thread at a time.
+// that this rank serves. In an all-gather the worker's are what all ranks hold of each element,
+// negated: then z = x + e is what they lack. A transactional compressor holds two generations of
+// each: a call reads one and writes the other, and Commit flips between them as the call's last
+// act, so that until then nothing of the old generation is touched. Used by one thread at a time.
 class Compressor {
  public:
   struct Config {
     CodecKind kind = CodecKind::kEf;
-    size_t count = 0;
+    size_t count = 0;  // as the calls count
     kernels::DataType type = kernels::DataType::kF32;
     kernels::ScaleRule rule = kernels::ScaleRule::kL2;
     uint32_t block = 4096;  // 0: tensor
@@ -33,13 +34,20 @@ class Compressor {
     uint32_t tensor_id = 0;
     // Elements of the server residual, decided by the collective: this rank's chunk, or all.
     size_t server_elements = 0;
+    Collective collective = Collective::kAllReduce;
+    // Chunks of `count` elements that make up the tensor: one per rank, but 1 in an allreduce.
+    size_t chunks = 1;
+
+    // Elements of the tensor: of the worker residual and of the mask.
+    size_t elements() const { return count * chunks; }
   };
 
   static Result<Compressor> Create(const Config& config);
 
   const Config& config() const { return config_; }
   bool has_server_residual() const {
-    return config_.kind == CodecKind::kEf && config_.has_server_residual;
+    return config_.kind == CodecKind::kEf && config_.has_server_residual &&
+           config_.collective == Collective::kAllReduce;
   }
 
   // Lengths of the residuals; 0 when the mode has none.
@@ -53,12 +61,17 @@ class Compressor {
   const std::byte* server_in(size_t element) const { return At(server_[generation_], element); }
   std::byte* server_out(size_t element) const { return At(server_[next()], element); }
 
-  // Packed bits from `element` (a multiple of 8) on, or null: all elements take part.
+  // Packed bits from `element` on, which is a multiple of 8 from the beginning of its chunk; or
+  // null: all elements take part.
   const uint8_t* mask(size_t element) const {
-    return mask_.empty() ? nullptr : mask_.data() + element / 8;
+    if (mask_.empty()) return nullptr;
+    if (config_.chunks == 1) return mask_.data() + element / 8;
+    const size_t chunk = element / config_.count;
+    return mask_.data() + chunk * kernels::BitBytes(config_.count) + element % config_.count / 8;
   }
   // Tells masks apart in message headers; 0 without one.
   uint32_t mask_digest() const { return mask_digest_; }
+  // `mask` has a bit for every element of the tensor, chunks being as close as their elements.
   void SetMask(const uint8_t* mask);
 
   // Success of a call with finite values: its new residuals become the current ones.
@@ -124,11 +137,12 @@ class Compressor {
                               : buffer.data() + element * kernels::BytesOf(config_.residual_type);
   }
   void ClearResiduals();
+  std::vector<uint8_t> AlignChunks(std::vector<uint8_t> packed) const;
 
   Config config_;
   AlignedBuffer worker_[2];  // the second is empty when not transactional
   AlignedBuffer server_[2];
-  std::vector<uint8_t> mask_;
+  std::vector<uint8_t> mask_;  // every chunk begins at a byte
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
   uint64_t age_ = 0;  // commits since the residuals were zero

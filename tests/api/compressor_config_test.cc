@@ -100,7 +100,9 @@ TEST_F(CompressorConfigTest, MembersOutOfRangeAreNamed) {
     ExpectRefused([&](auto& c) { c.transactional = value; }, "transactional", text);
     ExpectRefused([&](auto& c) { c.serverResidual = value; }, "serverResidual", text);
   }
-  ExpectRefused([](auto& c) { c.collective = 1; }, "collective", "1");
+  for (const int value : {-1, 5}) {
+    ExpectRefused([&](auto& c) { c.collective = value; }, "collective", std::to_string(value));
+  }
   for (const int value : {-64, 1, 8, 63, 65, (1 << 30) + 64}) {
     ExpectRefused([&](auto& c) { c.block = value; }, "block", std::to_string(value));
   }
@@ -110,6 +112,62 @@ TEST_F(CompressorConfigTest, MembersOutOfRangeAreNamed) {
   }
   ExpectRefused([](auto& c) { c.residualType = onebitFloat16; }, "residualType", "6");
   ExpectRefused([](auto& c) { c.tensorId = int64_t{1} << 32; }, "tensorId", "4294967296");
+}
+
+TEST_F(CompressorConfigTest, MembersThatACollectiveHasNotAreRefused) {
+  for (const onebitCollective_t collective :
+       {onebitCollectiveReduceScatter, onebitCollectiveAllGather, onebitCollectiveAllToAll}) {
+    ExpectRefused(
+        [&](auto& c) {
+          c.collective = collective;
+          c.chunkAlignment = 8;
+        },
+        "chunkAlignment", "8");
+    ExpectRefused(
+        [&](auto& c) {
+          c.collective = collective;
+          c.serverResidual = 1;
+        },
+        "serverResidual", "1");
+    EXPECT_EQ(Create([&](auto& c) { c.collective = collective; }), onebitSuccess);
+    EXPECT_EQ(config().chunks, 2u);
+    EXPECT_FALSE(compressor_->planned.compressor.has_server_residual());
+  }
+  const auto gather = [](auto& c) {
+    c.collective = onebitCollectiveAllGather;
+    c.residualType = onebitBfloat16;
+  };
+  ExpectRefused(gather, "residualType", "9");
+  EXPECT_EQ(Create([&](auto& c) {
+              gather(c);
+              c.mode = onebitModeSign;
+            }),
+            onebitSuccess);
+}
+
+TEST_F(CompressorConfigTest, AllToAllvTakesSignsWithoutCountAndMask) {
+  const auto pairs = [](auto& c) {
+    c.collective = onebitCollectiveAllToAllv;
+    c.mode = onebitModeSign;
+  };
+  EXPECT_EQ(Create(pairs, 0), onebitSuccess);
+  const uint8_t mask = 1;
+  EXPECT_EQ(onebitCompressorSetMask(compressor_.get(), &mask), onebitInvalidUsage);
+  EXPECT_EQ(onebitCompressorSetMask(compressor_.get(), nullptr), onebitSuccess);
+  ExpectRefused(
+      [&](auto& c) {
+        pairs(c);
+        c.mode = onebitModeEf;
+      },
+      "mode", "1");
+  EXPECT_EQ(Create(pairs, 1), onebitInvalidArgument);
+  EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("count is 1"), std::string::npos);
+  const auto masked = [&](auto& c) {
+    pairs(c);
+    c.mask = &mask;
+  };
+  EXPECT_EQ(Create(masked, 0), onebitInvalidArgument);
+  EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("mask"), std::string::npos);
 }
 
 TEST_F(CompressorConfigTest, UnknownElementTypeIsRefused) {
@@ -126,6 +184,10 @@ TEST_F(CompressorConfigTest, CountsThatNoMemoryHoldsAreRefused) {
     EXPECT_NE(std::string(onebitGetLastError(nullptr)).find(std::to_string(count)),
               std::string::npos);
   }
+  // One part per rank: what fits once need not fit twice.
+  const auto scatter = [](auto& c) { c.collective = onebitCollectiveReduceScatter; };
+  EXPECT_EQ(Create(scatter, SIZE_MAX / 8), onebitInvalidArgument);
+  EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("each of 2 ranks"), std::string::npos);
 #if !ONEBIT_HAS_SANITIZER  // which take a request for so much memory as an error of their own
   for (const size_t count : {SIZE_MAX / 8, SIZE_MAX / 64}) {
     EXPECT_EQ(Create([](auto&) {}, count), onebitOutOfMemory) << count;

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// All-gather, segment by segment:
+//
+//   compress              my chunk                                  (dense: nothing)
+//   exchange 1            send that packet to all; receive every other chunk's packet
+//   decode                write each chunk, my own too, to the output
+//   exchange 2            verdicts                                  (dense: none)
+//
+// With error feedback a packet is what changed: every rank holds the same value of every element,
+// the packet says how the element's owner differs from it, and all ranks, the owner too, add the
+// decoded packet to what they hold. The output is what they hold then. What one call loses is in
+// the next difference.
+#include "collectives/algorithms.h"
+#include "collectives/chunk_planner.h"
+
+namespace onebit {
+namespace {
+
+void AddDenseSegment(ChunkPlanner& planner, uint32_t segment) {
+  for (uint32_t k = 1; k < planner.ranks(); ++k) {
+    const uint32_t peer = planner.Peer(k);
+    Step send = planner.StepOf(StepKind::kSend, planner.rank(), segment);
+    send.peer = peer;
+    send.region = planner.InputRegion(send);
+    planner.builder().Add(send);
+    Step receive = planner.StepOf(StepKind::kReceive, peer, segment);
+    receive.peer = peer;
+    receive.region = planner.OutputRegion(receive);
+    planner.builder().Add(receive);
+  }
+}
+
+void AddSegment(ChunkPlanner& planner, uint32_t segment) {
+  PlanBuilder& builder = planner.builder();
+  const uint32_t rank = planner.rank();
+  Step compress = planner.StepOf(StepKind::kCompress, rank, segment);
+  compress.region = builder.Reserve(compress.shape.bytes());
+  compress.packet = builder.NewPackets();
+  if (planner.key().codec == CodecKind::kEf && planner.key().block != 0) {
+    compress.sources = builder.Reserve(compress.elements.count * sizeof(float)).offset;
+  }
+  const uint32_t compressed = planner.Compute(compress);
+
+  // In place, the output of my chunk is the input of its compression.
+  Step own = planner.StepOf(StepKind::kDecode, rank, segment);
+  own.peer = rank;
+  own.region = compress.region;
+  planner.Compute(own, {compressed});
+  for (uint32_t k = 1; k < planner.ranks(); ++k) {
+    const uint32_t peer = planner.Peer(k);
+    Step send = planner.StepOf(StepKind::kSend, rank, segment);
+    send.peer = peer;
+    send.region = compress.region;
+    send.packet = compress.packet;
+    builder.Add(send, {compressed});
+    Step receive = planner.StepOf(StepKind::kReceive, peer, segment);
+    receive.peer = peer;
+    receive.region = builder.Reserve(receive.shape.bytes());
+    Step decode = planner.StepOf(StepKind::kDecode, peer, segment);
+    decode.peer = peer;
+    decode.region = receive.region;
+    planner.Compute(decode, {builder.Add(receive)});
+  }
+}
+
+}  // namespace
+
+Plan PlanAllGather(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
+  ChunkPlanner planner(key, rank, ranks, segment_elements);
+  planner.plan().input_begin = rank * key.count;
+  // What ranks hold is fp32 whatever the output's type.
+  if (key.codec == CodecKind::kSign) planner.plan().scale_type = key.type;
+  for (uint32_t segment = 0; segment < planner.segments(); ++segment) {
+    planner.is_dense() ? AddDenseSegment(planner, segment) : AddSegment(planner, segment);
+  }
+  if (planner.is_dense()) planner.AddOwnCopy();
+  return std::move(planner).Build();
+}
+
+}  // namespace onebit

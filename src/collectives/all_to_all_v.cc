@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// All-to-all with counts of its own for every pair: the steps of all_to_all.cc, one message per
+// pair. Counts change from call to call, what is done with them does not, so a plan is built once
+// and takes on the sizes of each call.
+#include <algorithm>
+
+#include "collectives/algorithms.h"
+#include "collectives/chunk_planner.h"
+
+namespace onebit {
+namespace {
+
+Step MessageStep(StepKind kind, uint32_t peer) {
+  return {.kind = kind, .chunk = peer, .peer = peer};
+}
+
+// Hands out the packet space of a plan anew.
+class PacketSpace {
+ public:
+  Region Take(size_t bytes) {
+    const Region region{Space::kPackets, bytes_, bytes};
+    bytes_ += RoundUp(bytes, kCacheLine);
+    return region;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_ = 0;
+};
+
+// What a step of a pair reads, sends or writes. The steps of a packet follow each other, first who
+// makes it: `packet` is that of the step before.
+void ResizeStep(const Plan& plan, const PairCounts& pairs, PacketSpace& space, Region& packet,
+                Step& step) {
+  const bool is_dense = plan.key.codec == CodecKind::kDense;
+  const ElementRange sent{pairs.send_begins[step.peer], pairs.send_counts[step.peer]};
+  const ElementRange received{pairs.receive_begins[step.peer], pairs.receive_counts[step.peer]};
+  const bool is_outgoing = step.kind == StepKind::kCompress || step.kind == StepKind::kSend;
+  step.elements = is_outgoing ? sent : received;
+  if (step.exchange == 2 || step.kind == StepKind::kVerdict) return;
+  if (step.kind == StepKind::kCopy) {
+    step.region = DenseRegion(Space::kInput, sent, plan.key.type);
+  } else if (is_dense) {
+    step.region =
+        DenseRegion(is_outgoing ? Space::kInput : Space::kOutput, step.elements, plan.key.type);
+  } else {
+    step.shape = ShapeOf(step.elements.count, plan.key.block);
+    const bool is_first = step.kind == StepKind::kCompress || step.kind == StepKind::kReceive;
+    if (is_first) packet = space.Take(step.shape.bytes());
+    step.region = packet;
+  }
+}
+
+}  // namespace
+
+Plan PlanAllToAllv(const PlanKey& key, uint32_t rank, uint32_t ranks) {
+  const bool is_dense = key.codec == CodecKind::kDense;
+  PlanBuilder builder(key, rank, ranks, Partition(0, 1, kernels::kBlockMultiple, 1, 0));
+  builder.plan().scale_type = key.type;
+  std::vector<uint32_t> computing;
+  for (uint32_t k = 1; k < ranks; ++k) {
+    const uint32_t peer = (rank + k) % ranks;
+    Step send = MessageStep(StepKind::kSend, peer);
+    if (is_dense) {
+      builder.Add(send);
+      builder.Add(MessageStep(StepKind::kReceive, peer));
+      continue;
+    }
+    Step compress = MessageStep(StepKind::kCompress, peer);
+    compress.packet = send.packet = builder.NewPackets();
+    computing.push_back(builder.Add(compress));
+    builder.Add(send, {computing.back()});
+    const uint32_t received = builder.Add(MessageStep(StepKind::kReceive, peer));
+    computing.push_back(builder.Add(MessageStep(StepKind::kDecode, peer), {received}));
+  }
+  computing.push_back(builder.Add(MessageStep(StepKind::kCopy, rank)));
+  if (!is_dense && ranks > 1) {
+    Step verdict = MessageStep(StepKind::kVerdict, rank);
+    verdict.exchange = 2;
+    ExchangeVerdicts(&builder, verdict, computing);
+  }
+  return std::move(builder).Build();
+}
+
+void ResizeAllToAllv(const PairCounts& pairs, Plan* plan) {
+  PacketSpace space;
+  Region packet;
+  size_t sent_elements = 0;
+  size_t received_elements = 0;
+  for (uint32_t peer = 0; peer < plan->ranks; ++peer) {
+    sent_elements += pairs.send_counts[peer];
+    received_elements += pairs.receive_counts[peer];
+  }
+  plan->tensor_elements = std::max(sent_elements, received_elements);
+  plan->wire_bytes = 0;
+  for (Step& step : plan->steps) {
+    ResizeStep(*plan, pairs, space, packet, step);
+    if (step.kind == StepKind::kSend) plan->wire_bytes += kHeaderBytes + step.region.bytes;
+  }
+  plan->packet_space_bytes = space.bytes();
+}
+
+}  // namespace onebit

@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The steps of collectives whose packets go one way: pieces of their own, averages and differences
+// straight to the output, copies, verdicts.
+#include <cstring>
+
+#include "collectives/step_compute.h"
+
+namespace onebit {
+namespace {
+
+using kernels::CompressInput;
+using kernels::TensorSum;
+
+// Copies the elements in the mask and writes 0 for the others. Whether all copied are finite: those
+// that are not have all bits of `exponent` set.
+template <typename Word>
+bool CopyWords(const std::byte* input, std::byte* output, const uint8_t* mask, size_t count,
+               Word exponent) {
+  bool is_finite = true;
+  for (size_t i = 0; i < count; ++i) {
+    Word word = 0;
+    if (mask == nullptr || (mask[i / 8] >> (i % 8) & 1) != 0) {
+      std::memcpy(&word, input + i * sizeof(Word), sizeof(Word));
+    }
+    is_finite = is_finite && (word & exponent) != exponent;
+    std::memcpy(output + i * sizeof(Word), &word, sizeof(Word));
+  }
+  return is_finite;
+}
+
+float* AsFloats(std::byte* residual) { return reinterpret_cast<float*>(residual); }
+const float* AsFloats(const std::byte* residual) {
+  return reinterpret_cast<const float*>(residual);
+}
+
+bool IsDelta(const Plan& plan) {
+  return plan.key.collective == Collective::kAllGather && plan.key.codec == CodecKind::kEf;
+}
+
+}  // namespace
+
+kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk) {
+  const ElementRange elements = call.plan->partition.Chunk(chunk);
+  return kernels::cpu::ChecksumOf(call.compressor->worker_out(elements.begin),
+                                  elements.count * sizeof(float));
+}
+
+// One packet with scales of its own.
+bool StepCompute::CompressPiece(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  const PacketView packet = ViewOf(call.Write(step.region), step.shape);
+  CompressInput in = InputOf(call, step.elements);
+  if (plan.key.block != 0) {
+    // A residual must go somewhere; what is held changes when the packet is decoded.
+    if (IsDelta(plan)) in.residual_out = call.packets + step.sources;
+    return kernels::cpu::CompressBlocks(in, plan.key.block, packet.scales, packet.bits);
+  }
+  if (step.elements.count == 0) return true;
+  TensorSum sum;
+  kernels::cpu::CompressSigns(in, packet.bits, &sum);
+  if (!sum.is_finite) return false;
+  const float scale =
+      kernels::cpu::OutputScale(kernels::cpu::ScaleOf(sum, in.rule), 1, false, in.scale_type);
+  packet.scales[0] = scale;
+  if (!(scale <= 3.40282347e38f)) return false;  // does not fit the output type
+  if (in.residual_out != nullptr && !IsDelta(plan)) kernels::cpu::CompressResidual(in, scale);
+  return true;
+}
+
+bool StepCompute::Average(const Call& call, const Step& step) {
+  if (step.elements.count == 0) return true;
+  FindPieces(call, step, step.shape, 0, 0);
+  const kernels::ReduceInput in = {
+      .bits = bits_.data(),
+      .scales = scales_.data(),
+      .ranks = call.plan->ranks,
+      .mask = call.compressor->mask(step.elements.begin),
+      .count = step.elements.count,
+      .output_type = call.plan->key.type,
+      .is_sum = call.descriptor.op == ReduceOp::kSum,
+  };
+  return kernels::cpu::DecodeAverage(in, call.plan->key.block, call.Write(step.region));
+}
+
+bool StepCompute::AddDelta(const Call& call, const Step& step) {
+  if (step.elements.count == 0) return true;
+  const size_t begin = step.elements.begin;
+  const PacketView packet = ViewOf(call.Write(step.region), step.shape);
+  const kernels::DeltaInput in = {
+      .bits = packet.bits,
+      .scales = packet.scales,
+      .held_in = AsFloats(call.compressor->worker_in(begin)),
+      .held_out = AsFloats(call.compressor->worker_out(begin)),
+      .mask = call.compressor->mask(begin),
+      .count = step.elements.count,
+      .output_type = call.plan->key.type,
+  };
+  return kernels::cpu::AddDelta(in, call.plan->key.block, call.OutputAt(begin));
+}
+
+// Compressed calls look at what they copy: the mask and the rule for values that are not finite
+// hold as for what is sent.
+bool StepCompute::Copy(const Call& call, const Step& step) {
+  const kernels::DataType type = call.plan->key.type;
+  const size_t count = step.elements.count;
+  if (count == 0) return true;
+  const std::byte* from = call.Read(step.region);
+  std::byte* to = call.OutputAt(step.elements.begin);
+  if (call.compressor == nullptr) {
+    if (to != from) std::memcpy(to, from, count * kernels::BytesOf(type));
+    return true;
+  }
+  const uint8_t* mask = call.compressor->mask(step.elements.begin);
+  switch (type) {
+    case kernels::DataType::kF32:
+      return CopyWords<uint32_t>(from, to, mask, count, 0x7f80'0000u);
+    case kernels::DataType::kF16:
+      return CopyWords<uint16_t>(from, to, mask, count, 0x7c00u);
+    case kernels::DataType::kBf16:
+      return CopyWords<uint16_t>(from, to, mask, count, 0x7f80u);
+  }
+  return false;
+}
+
+void StepCompute::MakeVerdict(const Call& call, const Step& step, bool is_nonfinite) {
+  if (step.region.bytes == 0) return;
+  kernels::Checksum held;
+  if (!is_nonfinite) held = HeldChecksum(call, step.chunk);
+  std::memcpy(call.Write(step.region), &held, sizeof(held));
+}
+
+}  // namespace onebit

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Scalar model of compressed reduce-scatter, all-gather and all-to-all over simulated ranks. Built
+// on kernels::reference only; knows no transport, segment or plan.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <random>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "onebit/onebit.h"
+#include "tests/support/chunk_calls.h"
+#include "tests/support/tensor.h"
+
+namespace onebit::testing {
+
+struct ChunkCase {
+  onebitCollective_t collective = onebitCollectiveReduceScatter;
+  size_t ranks = 1;
+  size_t count = 0;  // as the call counts
+  kernels::DataType type = kernels::DataType::kF32;
+  bool is_sum = false;
+  bool has_feedback = true;
+  kernels::ScaleRule rule = kernels::ScaleRule::kL2;
+  uint32_t block = 4096;
+  kernels::DataType residual_type = kernels::DataType::kF32;
+  bool is_transactional = true;
+  std::vector<uint8_t> mask;  // of ranks * count elements
+  bool is_in_place = false;
+  size_t offset_elements = 0;
+
+  size_t elements() const { return ranks * count; }
+  size_t send_count() const { return count * SendParts(collective, ranks); }
+  size_t receive_count() const { return count * ReceiveParts(collective, ranks); }
+  // Points into this case: valid while it lives.
+  onebitCompressorConfig_t config() const;
+};
+std::ostream& operator<<(std::ostream& out, const ChunkCase& c);
+
+// Every option at random but the collective, ranks and count.
+ChunkCase RandomChunkCase(onebitCollective_t collective, size_t ranks, size_t count,
+                          std::mt19937& random);
+
+// Inputs of all ranks.
+std::vector<Tensor> RandomInputs(const ChunkCase& c, std::mt19937& random);
+
+class ChunkModel {
+ public:
+  explicit ChunkModel(const ChunkCase& c);
+
+  // One call: what every rank receives.
+  std::vector<Tensor> Run(const std::vector<Tensor>& inputs);
+
+  // As fp32, of all elements of the tensor. Of an all-gather what all ranks hold, negated.
+  std::vector<float> residual(size_t rank) const;
+
+ private:
+  struct Packet {
+    std::vector<float> scales;
+    std::vector<uint8_t> bits;
+  };
+
+  kernels::CompressInput InputOf(size_t rank, size_t chunk, const Tensor& input);
+  Packet Compress(size_t rank, size_t chunk, const Tensor& input);
+  std::vector<Packet> CompressTensor(size_t rank, const Tensor& input);
+  void ReduceScatter(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs);
+  void AllGather(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs);
+  void AllToAll(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs);
+  const uint8_t* MaskOf(size_t chunk) const {
+    return masks_.empty() ? nullptr : masks_[chunk].data();
+  }
+  std::byte* ElementAt(Tensor& tensor, size_t i) const {
+    return tensor.data() + i * kernels::BytesOf(case_.type);
+  }
+
+  const ChunkCase case_;
+  std::vector<std::vector<uint8_t>> masks_;        // by chunk
+  std::vector<std::vector<std::byte>> residuals_;  // by rank
+};
+
+}  // namespace onebit::testing

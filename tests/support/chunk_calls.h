@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Collectives whose tensor is one part per rank, by their number, so that one test serves them all.
+#pragma once
+
+#include <cstddef>
+#include <ostream>
+
+#include "onebit/onebit.h"
+
+namespace onebit::testing {
+
+inline constexpr onebitCollective_t kChunkCollectives[] = {
+    onebitCollectiveReduceScatter, onebitCollectiveAllGather, onebitCollectiveAllToAll};
+
+inline const char* TextOf(onebitCollective_t collective) {
+  switch (collective) {
+    case onebitCollectiveAllReduce:
+      return "AllReduce";
+    case onebitCollectiveReduceScatter:
+      return "ReduceScatter";
+    case onebitCollectiveAllGather:
+      return "AllGather";
+    case onebitCollectiveAllToAll:
+      return "AllToAll";
+    case onebitCollectiveAllToAllv:
+      return "AllToAllv";
+  }
+  return "?";
+}
+
+// Parts of `count` elements in a buffer of a call on `ranks` ranks.
+inline size_t SendParts(onebitCollective_t collective, size_t ranks) {
+  return collective == onebitCollectiveReduceScatter || collective == onebitCollectiveAllToAll
+             ? ranks
+             : 1;
+}
+inline size_t ReceiveParts(onebitCollective_t collective, size_t ranks) {
+  return collective == onebitCollectiveAllGather || collective == onebitCollectiveAllToAll ? ranks
+                                                                                           : 1;
+}
+
+struct ChunkCall {
+  const void* send = nullptr;
+  void* receive = nullptr;
+  size_t count = 0;
+  onebitDataType_t type = onebitFloat32;
+  onebitRedOp_t op = onebitAvg;  // where there is one
+  onebitCompressor_t compressor = nullptr;
+};
+
+// Any collective with one count.
+inline onebitResult_t MakeCall(onebitCollective_t collective, const ChunkCall& call,
+                               onebitComm_t comm) {
+  switch (collective) {
+    case onebitCollectiveAllReduce:
+      return onebitAllReduce(call.send, call.receive, call.count, call.type, call.op,
+                             call.compressor, comm, nullptr);
+    case onebitCollectiveReduceScatter:
+      return onebitReduceScatter(call.send, call.receive, call.count, call.type, call.op,
+                                 call.compressor, comm, nullptr);
+    case onebitCollectiveAllGather:
+      return onebitAllGather(call.send, call.receive, call.count, call.type, call.compressor, comm,
+                             nullptr);
+    case onebitCollectiveAllToAll:
+      return onebitAllToAll(call.send, call.receive, call.count, call.type, call.compressor, comm,
+                            nullptr);
+    case onebitCollectiveAllToAllv:
+      break;
+  }
+  return onebitInvalidArgument;
+}
+
+}  // namespace onebit::testing
