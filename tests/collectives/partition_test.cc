@@ -111,5 +111,25 @@ TEST(PartitionTest, SegmentIsAboutAsLongAsAskedFor) {
   EXPECT_EQ(partition.Segment(0, 6).count, 25'024u - 6 * 3584u);
 }
 
+TEST(PartitionTest, PartsHaveExactlyTheirCount) {
+  for (const size_t count : {0, 1, 7, 64, 1000}) {
+    for (const size_t ranks : {1, 2, 5}) {
+      const Partition partition = Partition::OfChunks(count, ranks, 64, 100);
+      EXPECT_EQ(partition.element_count(), count * ranks);
+      EXPECT_EQ(partition.segments(), count == 1000 ? 8u : 1u);  // 100 elements, up to 128
+      for (size_t chunk = 0; chunk < ranks; ++chunk) {
+        EXPECT_EQ(partition.Chunk(chunk).begin, chunk * count);
+        EXPECT_EQ(partition.Chunk(chunk).count, count);
+        size_t next = chunk * count;
+        for (size_t segment = 0; segment < partition.segments(); ++segment) {
+          EXPECT_EQ(partition.Segment(chunk, segment).begin, next);
+          next = partition.Segment(chunk, segment).end();
+        }
+        EXPECT_EQ(next, (chunk + 1) * count);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace onebit

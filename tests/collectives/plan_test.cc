@@ -1,77 +1,20 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Plans of all ranks of a call, looked at together: nothing is sent that nobody receives, nothing
-// waits for itself, and bytes are what the format says.
+// waits for itself.
 #include "collectives/plan.h"
 
-#include <array>
-#include <functional>
+#include <algorithm>
 #include <map>
-#include <ostream>
 #include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "collectives/algorithms.h"
+#include "tests/collectives/plan_shapes.h"
 
 namespace onebit {
 namespace {
-
-constexpr size_t kCounts[] = {0, 1, 7, 8, 9, 63, 64, 65, 1000, 4097, 20'001};
-
-struct Shape {
-  PlanKey key;
-  uint32_t ranks;
-  size_t segment_elements;
-};
-
-std::ostream& operator<<(std::ostream& out, const Shape& shape) {
-  return out << NameOf(shape.key.collective) << " codec " << static_cast<int>(shape.key.codec)
-             << (shape.key.is_one_exchange ? " one exchange" : "") << " of " << shape.key.count
-             << " " << NameOf(shape.key.type) << ", block " << shape.key.block << ", "
-             << shape.ranks << " ranks, segments of " << shape.segment_elements;
-}
-
-using Plans = std::vector<Plan>;  // of all ranks
-
-// Calls `check` with the plans of every kind of call on 1 to 9 ranks.
-void ForEachShape(const std::function<void(const Shape&, const Plans&)>& check) {
-  const auto run = [&](const PlanKey& key, uint32_t ranks, size_t segment_elements) {
-    if (::testing::Test::HasFailure()) return;
-    const Shape shape{key, ranks, segment_elements};
-    SCOPED_TRACE(::testing::Message() << shape);
-    Plans plans;
-    for (uint32_t r = 0; r < ranks; ++r) {
-      plans.push_back(SelectPlan(key, r, ranks, segment_elements));
-    }
-    check(shape, plans);
-  };
-  for (uint32_t ranks = 1; ranks <= 9; ++ranks) {
-    run({.collective = Collective::kBarrier}, ranks, 64);
-    for (const size_t count : kCounts) {
-      for (const uint32_t root : {0u, ranks - 1}) {
-        run({.collective = Collective::kBroadcast, .root = root, .count = count}, ranks, 64);
-      }
-      for (const size_t segment_elements : {64, 1000, 262'144}) {
-        PlanKey key{.collective = Collective::kAllReduce, .count = count};
-        key.type = kernels::DataType::kBf16;
-        run(key, ranks, segment_elements);
-        for (const uint32_t block : {0u, 64u, 4096u}) {
-          for (const uint16_t alignment : std::array<uint16_t, 2>{8, 64}) {
-            key.codec = CodecKind::kEf;
-            key.block = block;
-            key.chunk_alignment = alignment;
-            for (const bool is_one_exchange : {false, true}) {
-              key.is_one_exchange = is_one_exchange && ranks > 1;
-              run(key, ranks, segment_elements);
-            }
-          }
-        }
-      }
-    }
-  }
-}
 
 // Exchange, peer, segment, payload bytes.
 using Message = std::tuple<int, uint32_t, int, size_t>;
@@ -80,7 +23,11 @@ std::vector<Message> MessagesOf(const Plan& plan, StepKind kind, uint32_t peer) 
   std::vector<Message> messages;
   for (const Step& step : plan.steps) {
     if (step.kind != kind || step.peer != peer) continue;
-    messages.emplace_back(step.exchange, step.chunk, step.segment, step.region.bytes);
+    // What is sent to a rank's chunk comes from that of the sender.
+    const bool is_between = plan.key.collective == Collective::kAllToAll ||
+                            plan.key.collective == Collective::kAllToAllv;
+    messages.emplace_back(step.exchange, is_between ? 0 : step.chunk, step.segment,
+                          step.region.bytes);
   }
   std::sort(messages.begin(), messages.end());
   return messages;
@@ -149,7 +96,7 @@ TEST(PlanTest, DependenciesHaveNoCycle) {
 
 TEST(PlanTest, RegionsLieInsideTheirSpaces) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
-    const size_t buffer_bytes = shape.key.count * kernels::BytesOf(shape.key.type);
+    const size_t element_bytes = kernels::BytesOf(shape.key.type);
     for (const Plan& plan : plans) {
       for (const Step& step : plan.steps) {
         const size_t end = step.region.offset + step.region.bytes;
@@ -158,8 +105,10 @@ TEST(PlanTest, RegionsLieInsideTheirSpaces) {
             EXPECT_EQ(step.region.bytes, 0u);
             break;
           case Space::kInput:
+            EXPECT_LE(end, InputElements(plan) * element_bytes);
+            break;
           case Space::kOutput:
-            EXPECT_LE(end, buffer_bytes);
+            EXPECT_LE(end, OutputElements(plan) * element_bytes);
             break;
           case Space::kPackets:
             EXPECT_LE(end, plan.packet_space_bytes);
@@ -177,7 +126,7 @@ TEST(PlanTest, PacketsAreWrittenOnce) {
       std::map<size_t, size_t> written;  // offset -> end
       for (const Step& step : plan.steps) {
         const bool is_writer = step.kind == StepKind::kCompress || step.kind == StepKind::kReduce ||
-                               step.kind == StepKind::kReceive;
+                               step.kind == StepKind::kReceive || step.kind == StepKind::kVerdict;
         if (!is_writer || step.region.space != Space::kPackets || step.region.bytes == 0) continue;
         EXPECT_TRUE(
             written.emplace(step.region.offset, step.region.offset + step.region.bytes).second);
@@ -191,90 +140,58 @@ TEST(PlanTest, PacketsAreWrittenOnce) {
   });
 }
 
-TEST(PlanTest, EveryElementIsDecodedOnce) {
+TEST(PlanTest, EveryElementOfTheOutputIsWrittenOnce) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
-    if (shape.key.codec != CodecKind::kEf || shape.ranks == 1) return;
+    const size_t element_bytes = kernels::BytesOf(shape.key.type);
     for (const Plan& plan : plans) {
-      std::vector<int> decoded(shape.key.count, 0);
+      std::vector<int> written(OutputElements(plan), 0);
       for (const Step& step : plan.steps) {
-        if (step.kind != StepKind::kDecode) continue;
-        for (size_t i = step.elements.begin; i < step.elements.end(); ++i) ++decoded[i];
+        size_t begin = step.region.offset / element_bytes;
+        if (step.kind == StepKind::kDecode || step.kind == StepKind::kCopy) {
+          begin = step.elements.begin - plan.output_begin;
+        } else if (step.region.space != Space::kOutput || step.kind == StepKind::kSend) {
+          continue;
+        }
+        ASSERT_LE(begin + step.elements.count, written.size());
+        const bool is_broadcast = shape.key.collective == Collective::kBroadcast;
+        const size_t count = is_broadcast ? shape.key.count : step.elements.count;
+        for (size_t i = begin; i < begin + count; ++i) ++written[i];
       }
-      EXPECT_EQ(decoded, std::vector<int>(shape.key.count, 1));
+      std::vector<int> expected(written.size(), 1);
+      if (shape.key.collective == Collective::kAllToAllv) {
+        const Pairs pairs(plan.rank, plan.ranks);
+        const PairCounts counts = pairs.counts();
+        expected.assign(expected.size(), 0);
+        for (uint32_t peer = 0; peer < plan.ranks; ++peer) {
+          for (size_t i = 0; i < counts.receive_counts[peer]; ++i) {
+            ++expected[counts.receive_begins[peer] + i];
+          }
+        }
+      }
+      EXPECT_EQ(written, expected) << "rank " << plan.rank;
     }
   });
 }
 
-// The arithmetic of FORMAT.md, section 2 and 4, written down a second time.
-struct WireFormula {
-  size_t count, ranks, alignment, block, segment_elements;
-  bool has_segments = true;
-
-  static size_t DivideUp(size_t a, size_t b) { return (a + b - 1) / b; }
-  size_t chunk() const { return alignment * DivideUp(count, ranks * alignment); }
-  size_t segment() const {
-    if (!has_segments || chunk() <= segment_elements) return chunk();
-    const size_t pieces = std::min<size_t>(64, DivideUp(chunk(), segment_elements));
-    return block * DivideUp(DivideUp(chunk(), pieces), block);
-  }
-  size_t segments() const { return chunk() == 0 ? 1 : DivideUp(chunk(), segment()); }
-  size_t Elements(size_t j, size_t s) const {
-    const size_t begin = std::min(count, j * chunk() + s * segment());
-    const size_t end = std::min({count, (j + 1) * chunk(), j * chunk() + (s + 1) * segment()});
-    return end > begin ? end - begin : 0;
-  }
-  // All segments of chunk j to one peer.
-  size_t ChunkBytes(size_t j, const std::function<size_t(size_t)>& payload_bytes) const {
-    size_t bytes = 0;
-    for (size_t s = 0; s < segments(); ++s) bytes += 64 + payload_bytes(Elements(j, s));
-    return bytes;
-  }
-  size_t RankBytes(size_t rank, const std::function<size_t(size_t)>& payload_bytes) const {
-    size_t bytes = 0;
-    for (size_t peer = 0; peer < ranks; ++peer) {
-      if (peer == rank) continue;
-      bytes += ChunkBytes(peer, payload_bytes) + ChunkBytes(rank, payload_bytes);
-    }
-    return bytes;
-  }
-};
-
-TEST(PlanTest, WireBytesOfTwoExchangesAreTheFormula) {
+// Whatever a rank tells of its call, it tells when it has computed all of it.
+TEST(PlanTest, VerdictsWaitForEverythingThatIsComputed) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
-    const PlanKey& key = shape.key;
-    if (key.collective != Collective::kAllReduce || key.is_one_exchange) return;
-    const bool is_dense = key.codec == CodecKind::kDense;
-    const WireFormula formula{key.count,
-                              shape.ranks,
-                              key.chunk_alignment,
-                              is_dense ? 64 : key.block,
-                              is_dense ? shape.segment_elements / 4 : shape.segment_elements,
-                              is_dense || key.block != 0};
     for (const Plan& plan : plans) {
-      const size_t expected = formula.RankBytes(plan.rank, [&](size_t elements) -> size_t {
-        if (is_dense) return elements * kernels::BytesOf(key.type);
-        if (elements == 0) return 0;
-        const size_t scales = key.block == 0 ? 1 : WireFormula::DivideUp(elements, key.block);
-        return 4 * scales + WireFormula::DivideUp(elements, 8);
-      });
-      EXPECT_EQ(plan.wire_bytes, shape.ranks == 1 ? 0 : expected) << "rank " << plan.rank;
-    }
-  });
-}
-
-TEST(PlanTest, WireBytesOfOneExchangeAreTheFormula) {
-  ForEachShape([](const Shape& shape, const Plans& plans) {
-    const PlanKey& key = shape.key;
-    if (!key.is_one_exchange) return;
-    const WireFormula formula{key.count, shape.ranks, key.chunk_alignment, key.block, 0, false};
-    size_t scales = key.block == 0 && key.count != 0 ? 1 : 0;
-    for (size_t j = 0; j < shape.ranks && key.block != 0; ++j) {
-      scales += WireFormula::DivideUp(formula.Elements(j, 0), key.block);
-    }
-    const size_t packet = 64 + 4 * scales + WireFormula::DivideUp(key.count, 8);
-    for (const Plan& plan : plans) {
-      EXPECT_EQ(plan.wire_bytes, (shape.ranks - 1) * packet);
-      EXPECT_EQ(plan.messages_per_peer, 1u);
+      size_t verdicts = 0;
+      size_t computing = 0;
+      for (const Step& step : plan.steps) {
+        const bool computes = step.kind == StepKind::kCompress || step.kind == StepKind::kReduce ||
+                              step.kind == StepKind::kDecode || step.kind == StepKind::kCopy;
+        computing += computes ? 1 : 0;
+      }
+      for (uint32_t i = 0; i < plan.steps.size(); ++i) {
+        const Step& step = plan.steps[i];
+        if (step.kind != StepKind::kVerdict) continue;
+        ++verdicts;
+        EXPECT_EQ(step.dependency_count, computing);
+        EXPECT_EQ(step.successor_count, shape.ranks - 1) << "sends alone";
+      }
+      EXPECT_EQ(verdicts, plan.has_verdict() && shape.ranks > 1 ? 1u : 0u);
     }
   });
 }
@@ -315,21 +232,6 @@ TEST(PlanTest, NativeAllReduceStartsWhenEveryHeaderHasCome) {
     }
     EXPECT_EQ(receives, ranks - 1);
     EXPECT_EQ(plan.wire_bytes, (ranks - 1) * kHeaderBytes);
-  }
-}
-
-// The figure the library is measured by: at most 1.01 bits for each of 2 (n-1)/n when chunks are
-// long.
-TEST(PlanTest, WireBytesStayWithinOnePercentOfOneBit) {
-  for (const uint32_t ranks : {2u, 4u, 8u}) {
-    const size_t count = size_t{ranks} * 65536 * 4;
-    const PlanKey key{.collective = Collective::kAllReduce,
-                      .codec = CodecKind::kEf,
-                      .block = 4096,
-                      .count = count};
-    const Plan plan = SelectPlan(key, 0, ranks, 262'144);
-    const double ideal_bits = 2.0 * (ranks - 1) / ranks * static_cast<double>(count);
-    EXPECT_LE(static_cast<double>(plan.wire_bytes) * 8, 1.01 * ideal_bits) << ranks << " ranks";
   }
 }
 
