@@ -24,4 +24,7 @@ constexpr Bandwidth BandwidthOf(size_t bytes, double seconds, double bus_factor)
 // also the bus factor.
 constexpr double AllReduceFactor(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 
+// The same in a reduce-scatter, an all-gather and an all-to-all, of the larger buffer.
+constexpr double ChunksFactor(int ranks) { return (ranks - 1.0) / ranks; }
+
 }  // namespace onebit::perf

@@ -23,11 +23,12 @@ struct Case {
   int ranks = 1;
 };
 
-// Buffers of one rank.
+// Buffers of one rank. In place both are parts of one, which is as long as the longer of them.
 struct Shape {
   size_t send_elements = 0;
   size_t recv_elements = 0;
-  size_t in_place_send_offset = 0;  // elements into the receive buffer
+  size_t in_place_send_offset = 0;  // elements into the common buffer
+  size_t in_place_recv_offset = 0;
 };
 
 // Sums of squares over some of the elements: of what came out minus the exact result, and of the
@@ -69,6 +70,11 @@ class Collective {
   virtual const char* call() const = 0;       // name of the function it measures
   // What the compressor is for.
   virtual onebitCollective_t collective() const = 0;
+
+  virtual bool has_op() const { return true; }        // it reduces
+  virtual bool has_in_place() const { return true; }  // it can be called in place
+  // In how many messages a rank sends each peer its part of a dense call, if that is not cut.
+  virtual size_t dense_exchanges() const { return 2; }
 
   // The count argument whose message has at most `bytes` bytes.
   virtual size_t CountOf(size_t bytes, onebitDataType_t type, int ranks) const = 0;

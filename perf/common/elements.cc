@@ -53,8 +53,9 @@ std::string_view TypeName(onebitDataType_t type) {
   return "?";
 }
 
-std::string_view OpName(onebitRedOp_t op) {
-  switch (op) {
+std::string_view OpName(std::optional<onebitRedOp_t> op) {
+  if (!op) return "none";
+  switch (*op) {
     case onebitSum:
       return "sum";
     case onebitAvg:

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "kernels/types.h"
@@ -14,7 +15,7 @@ namespace onebit::perf {
 
 // Names of nccl-tests.
 std::string_view TypeName(onebitDataType_t type);
-std::string_view OpName(onebitRedOp_t op);
+std::string_view OpName(std::optional<onebitRedOp_t> op);  // "none"
 
 size_t ElementBytes(onebitDataType_t type);
 kernels::DataType KernelType(onebitDataType_t type);

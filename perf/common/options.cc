@@ -57,14 +57,16 @@ std::string ParseBlock(const std::string& text, int32_t* block) {
   return "";
 }
 
-void AddNcclOptions(CLI::App& app, Options& options) {
+void AddNcclOptions(CLI::App& app, bool has_op, Options& options) {
   AddSweepFlags(app, "passes that check results against the scalar reference; 0: none", &options);
   AddNames<onebitDataType_t>(
       app, "-d,--datatype", "element type",
       {{"half", onebitFloat16}, {"float", onebitFloat32}, {"bfloat16", onebitBfloat16}},
       &options.types);
-  AddNames<onebitRedOp_t>(app, "-o,--op", "reduction", {{"sum", onebitSum}, {"avg", onebitAvg}},
-                          &options.ops);
+  if (has_op) {
+    AddNames<onebitRedOp_t>(app, "-o,--op", "reduction", {{"sum", onebitSum}, {"avg", onebitAvg}},
+                            &options.ops);
+  }
   AddCount(app, "-t,--nthreads", "ranks, each a thread of this process", 1, kMaxRanks,
            &options.ranks.threads);
   app.add_option("--procs", options.ranks.procs, kProcsHelp)
@@ -114,13 +116,13 @@ std::string_view ModeName(Mode mode) {
 }
 
 std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
-                                    std::string_view description,
-                                    std::optional<int> launched_rank) {
+                                    std::string_view description, std::optional<int> launched_rank,
+                                    bool has_op) {
   Options options;
   options.ranks.launched_rank = launched_rank;
   CLI::App app{std::string(description), std::string(tool)};
   app.get_formatter()->column_width(38);
-  AddNcclOptions(app, options);
+  AddNcclOptions(app, has_op, options);
   AddCompressionOptions(app, options);
   try {
     app.parse(argc, argv);

@@ -33,9 +33,11 @@ struct Options : SweepFlags {
 };
 
 // Reads the command line of a process that a launcher has, or has not, made a rank. Prints help to
-// stdout and returns no value when asked for it; throws UsageError when it is wrong.
+// stdout and returns no value when asked for it; throws UsageError when it is wrong. Without
+// `has_op` there is no option for one.
 std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
                                     std::string_view description,
-                                    std::optional<int> launched_rank = LaunchedRank());
+                                    std::optional<int> launched_rank = LaunchedRank(),
+                                    bool has_op = true);
 
 }  // namespace onebit::perf

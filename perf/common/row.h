@@ -23,8 +23,8 @@ struct Row {
   size_t bytes = 0;
   size_t count = 0;
   onebitDataType_t type = onebitFloat32;
-  onebitRedOp_t op = onebitSum;
-  int iterations = 0;         // timed calls out of place
+  std::optional<onebitRedOp_t> op = onebitSum;  // none: it reduces nothing
+  int iterations = 0;                           // timed calls out of place
   int64_t untimed_calls = 0;  // other calls of the row in its mode; warm-up comes before rows
   Measurement out_of_place;
   Measurement in_place;

@@ -99,6 +99,10 @@ class Pass {
   size_t OutputBytes(int rank) const {
     return ShapeOf(rank).recv_elements * ElementBytes(row_.type);
   }
+  std::byte* Output(int rank) {
+    const size_t offset = is_in_place_ ? ShapeOf(rank).in_place_recv_offset : 0;
+    return ranks_.state(rank).recv.data() + offset * ElementBytes(row_.type);
+  }
   const void* Expected(int call, int rank) const {
     return reference_->Expected(static_cast<size_t>(call), rank);
   }
@@ -109,15 +113,17 @@ class Pass {
     const size_t element_bytes = ElementBytes(row_.type);
     const std::byte* send = state.send.data();
     // What an earlier call left must not pass for a result.
-    if (OutputBytes(rank) > 0) std::memset(state.recv.data(), 0xa5, OutputBytes(rank));
+    if (const size_t bytes = MessageBytes(shape, row_.type); bytes > 0) {
+      std::memset(state.recv.data(), 0xa5, bytes);
+    }
     if (is_in_place_) {
       std::byte* start = state.recv.data() + shape.in_place_send_offset * element_bytes;
       if (shape.send_elements > 0) std::memcpy(start, send, shape.send_elements * element_bytes);
       send = start;
     }
-    Check(collective_.Run(row_, send, state.recv.data(), state.compressor.get(), state.comm.get()),
+    Check(collective_.Run(row_, send, Output(rank), state.compressor.get(), state.comm.get()),
           collective_.call());
-    if (reference_ != nullptr) Compare(call, rank, state.recv.data());
+    if (reference_ != nullptr) Compare(call, rank, Output(rank));
   }
 
   void Compare(int call, int rank, const void* output) {
@@ -134,7 +140,7 @@ class Pass {
   // All processes take part. An output with the right hash is right; one that has not is fetched.
   void CompareRemote(int call) {
     const auto hashes = ranks_.GatherFromAll([&](int rank) {
-      return HashBytes({ranks_.state(rank).recv.data(), OutputBytes(rank)});
+      return HashBytes({Output(rank), OutputBytes(rank)});
     });
     std::vector<std::byte> is_wrong(hashes.size());
     for (int rank = 0; reference_ != nullptr && rank < ranks_.count(); ++rank) {
@@ -153,7 +159,7 @@ class Pass {
   void FetchAndCompare(int call, int rank) {
     const size_t bytes = OutputBytes(rank);
     Buffer copy(bytes);
-    if (ranks_.is_local(rank)) std::memcpy(copy.data(), ranks_.state(rank).recv.data(), bytes);
+    if (ranks_.is_local(rank)) std::memcpy(copy.data(), Output(rank), bytes);
     ranks_.Broadcast({copy.data(), bytes}, rank);
     if (reference_ != nullptr) Compare(call, rank, copy.data());
   }
@@ -165,8 +171,8 @@ class Pass {
     problem_ = fmt::format(
         "{} bytes, {}, call {} from fresh residuals: rank {} has {} wrong elements, the first is "
         "element {}: {} instead of {}",
-        row_.count * ElementBytes(row_.type), is_in_place_ ? "in place" : "out of place", call + 1,
-        rank, wrong.count, wrong.first, wrong.got, wrong.expected);
+        MessageBytes(ShapeOf(rank), row_.type), is_in_place_ ? "in place" : "out of place",
+        call + 1, rank, wrong.count, wrong.first, wrong.got, wrong.expected);
   }
 
   const Collective& collective_;
@@ -191,12 +197,17 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
     std::unique_ptr<Reference> reference;
     if (ranks.has_root()) reference = collective.MakeReference(row, options);
     for (bool is_in_place : {false, true}) {
+      if (is_in_place && !collective.has_in_place()) continue;
       Pass checked(collective, row, ranks, reference.get(), &inputs, is_in_place);
       checked.ResetCompressors();
       for (int call = 0; call < calls; ++call) {
         checked.Call(call, 1 + static_cast<uint64_t>(pass * calls + call));
       }
-      (is_in_place ? result.wrong_in_place : result.wrong_out_of_place) += checked.wrong();
+      if (is_in_place) {
+        result.wrong_in_place = result.wrong_in_place.value_or(0) + checked.wrong();
+      } else {
+        result.wrong_out_of_place += checked.wrong();
+      }
       if (result.problem.empty()) result.problem = checked.problem();
     }
     const uint64_t lost = reference == nullptr ? 0 : reference->CountLostElements();
@@ -204,7 +215,7 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
     if (lost > 0 && result.problem.empty()) {
       result.problem = fmt::format(
           "{} bytes: outputs and the model's residuals do not add up to the inputs in {} elements",
-          row.count * ElementBytes(row.type), lost);
+          MessageBytes(collective.ShapeOf(row, 0), row.type), lost);
     }
   }
   ranks.pool().Run([&](int rank) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "perf/common/collective.h"
@@ -13,8 +14,8 @@
 namespace onebit::perf {
 
 struct CheckResult {
-  uint64_t wrong_out_of_place = 0;  // elements, over all ranks and calls
-  uint64_t wrong_in_place = 0;
+  uint64_t wrong_out_of_place = 0;         // elements, over all ranks and calls
+  std::optional<uint64_t> wrong_in_place;  // no value: it cannot be called in place
   std::string problem;  // the first wrong element, in words; empty if there is none
 };
 

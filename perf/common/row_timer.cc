@@ -52,7 +52,8 @@ class RankTimer {
     const Shape shape = collective.ShapeOf(row, rank);
     const size_t element_bytes = ElementBytes(row.type);
     send_bytes_ = shape.send_elements * element_bytes;
-    in_place_offset_ = shape.in_place_send_offset * element_bytes;
+    in_place_send_ = shape.in_place_send_offset * element_bytes;
+    in_place_recv_ = shape.in_place_recv_offset * element_bytes;
     stride_ = MessageBytes(shape, row.type);
     slots_ = stride_ == 0 ? 1 : std::max<size_t>(1, ranks.buffer_bytes() / stride_);
   }
@@ -98,8 +99,8 @@ class RankTimer {
   }
 
   void CallInPlace(onebitCompressor_t compressor, int i) {
-    std::byte* recv = state_.recv.data() + OffsetOf(i);
-    Call(recv + in_place_offset_, recv, compressor);
+    std::byte* common = state_.recv.data() + OffsetOf(i);
+    Call(common + in_place_send_, common + in_place_recv_, compressor);
   }
 
   void Call(const void* send, void* recv, onebitCompressor_t compressor) {
@@ -112,7 +113,7 @@ class RankTimer {
   void Refill(onebitCompressor_t compressor, int calls) {
     const size_t used = std::min(static_cast<size_t>(calls), slots_);
     for (size_t slot = 0; slot < used && send_bytes_ > 0; ++slot) {
-      std::memcpy(state_.recv.data() + slot * stride_ + in_place_offset_,
+      std::memcpy(state_.recv.data() + slot * stride_ + in_place_send_,
                   state_.send.data() + slot * stride_, send_bytes_);
     }
     if (compressor != nullptr) Check(onebitCompressorReset(compressor), "onebitCompressorReset");
@@ -122,7 +123,8 @@ class RankTimer {
   const Case& row_;
   RankState& state_;
   size_t send_bytes_ = 0;
-  size_t in_place_offset_ = 0;
+  size_t in_place_send_ = 0;
+  size_t in_place_recv_ = 0;
   size_t stride_ = 0;
   size_t slots_ = 1;
   uint64_t calls_ = 0;

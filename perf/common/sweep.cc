@@ -112,7 +112,10 @@ class Sweep {
     row.bytes = MessageBytes(collective_.ShapeOf(row_case, 0), type);
     row.count = row_case.count;
     row.type = type;
-    row.op = op;
+    if (collective_.has_op())
+      row.op = op;
+    else
+      row.op.reset();
 
     progress_.Show(fmt::format("{}: {} bytes: timing", collective_.tool(), row.bytes));
     CreateCompressors(row_case);
@@ -155,14 +158,14 @@ class Sweep {
     }
   }
 
-  // How the library cut the row into messages: its compressor says so; a dense call has two
-  // exchanges with every peer, in as many segments as messages were counted.
+  // How the library cut the row into messages: its compressor says so; for a dense call it follows
+  // from the number of messages.
   WireFacts WireFactsOf(const Case& row_case, uint64_t messages) {
     if (row_case.ranks == 1) return {};
     onebitCompressor_t compressor = ranks_.state(ranks_.first()).compressor.get();
     if (compressor == nullptr) {
-      const uint64_t per_segment = 2 * static_cast<uint64_t>(row_case.ranks - 1);
-      return {2, messages / per_segment};
+      const size_t exchanges = collective_.dense_exchanges();
+      return {exchanges, messages / (exchanges * static_cast<size_t>(row_case.ranks - 1))};
     }
     onebitCompressorStats_t stats{};
     stats.size = sizeof(stats);
@@ -237,8 +240,10 @@ int RunSweepTool(int argc, const char* const* argv, const Collective& collective
   // All ranks of a job have the same command line; one of them complains.
   const bool is_speaker = LaunchedRank().value_or(0) == 0;
   try {
-    const std::optional<Options> options = ParseOptions(argc, argv, collective.tool(), description);
+    std::optional<Options> options = ParseOptions(argc, argv, collective.tool(), description,
+                                                  LaunchedRank(), collective.has_op());
     if (!options) return kExitOk;
+    if (!collective.has_in_place()) options->is_in_place_timed = false;
     if (options->ranks.procs > 0) {
       return LaunchSelf(collective.tool(), options->ranks.procs, argc, argv);
     }

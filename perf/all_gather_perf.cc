@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Sweep of onebitAllGather over message sizes, in the manner of nccl-tests.
+#include "perf/common/chunks_collective.h"
+#include "perf/common/chunks_reference.h"
+#include "perf/common/sweep.h"
+
+namespace onebit::perf {
+namespace {
+
+class AllGather : public ChunksCollective {
+ public:
+  std::string_view tool() const override { return "all_gather_perf"; }
+  const char* call() const override { return "onebitAllGather"; }
+  onebitCollective_t collective() const override { return onebitCollectiveAllGather; }
+  bool has_op() const override { return false; }
+
+  Shape ShapeOf(const Case& row, int rank) const override {
+    return {.send_elements = row.count,
+            .recv_elements = row.count * static_cast<size_t>(row.ranks),
+            .in_place_send_offset = row.count * static_cast<size_t>(rank)};
+  }
+
+  onebitResult_t Run(const Case& row, const void* send, void* recv, onebitCompressor_t compressor,
+                     onebitComm_t comm) const override {
+    return onebitAllGather(send, recv, row.count, row.type, compressor, comm, nullptr);
+  }
+
+  // Every rank looks at its neighbor's part of the result, which is the same on all.
+  ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,
+                    int rank) const override {
+    ErrorNorm norm;
+    const size_t owner = (static_cast<size_t>(rank) + 1) % inputs.size();
+    for (size_t i = 0; i < row.count; ++i) {
+      AddError(row, output, owner * row.count + i, inputs[owner].At(i), &norm);
+    }
+    return norm;
+  }
+
+  std::unique_ptr<Reference> MakeReference(const Case& row, const Options& options) const override {
+    return MakeAllGatherReference(row, options);
+  }
+};
+
+}  // namespace
+}  // namespace onebit::perf
+
+int main(int argc, char** argv) {
+  return onebit::perf::RunSweepTool(
+      argc, argv, onebit::perf::AllGather(),
+      "Time and check onebitAllGather over message sizes, dense or compressed.");
+}

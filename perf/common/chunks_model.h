@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Scalar models of the collectives whose buffers have one chunk per rank. They are built on
+// kernels::reference only and know no transport, plan or segment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/types.h"
+
+namespace onebit::kernels::reference {
+
+struct ChunksConfig {
+  size_t ranks = 1;
+  size_t count = 0;  // elements of a chunk
+  DataType type = DataType::kF32;
+  bool is_sum = false;       // of a reduce-scatter
+  bool has_feedback = true;  // mode ef; false: mode sign
+  ScaleRule rule = ScaleRule::kL2;
+  size_t block = 4096;  // elements per scale; 0: one for all that a rank compresses at a time
+
+  size_t elements() const { return ranks * count; }
+};
+
+// What one rank sends of one chunk.
+struct ChunkPacket {
+  std::vector<float> scales;
+  std::vector<uint8_t> bits;
+};
+
+// Compresses chunks of `config.count` elements, each with a residual of its own. Scales are rounded
+// to `scale_type`. With one scale for all it covers all chunks of a call.
+class ChunkCompressor {
+ public:
+  ChunkCompressor(const ChunksConfig& config, size_t chunks, DataType scale_type);
+
+  // `input` has the chunks one after the other. Returns a packet for each.
+  std::vector<ChunkPacket> Run(const void* input);
+  // fp32, of all chunks; zero in mode sign.
+  const std::vector<float>& residual() const { return residual_; }
+
+ private:
+  const ChunksConfig config_;
+  const size_t chunks_;
+  const DataType scale_type_;
+  std::vector<float> residual_;
+};
+
+// Results of one call of all ranks; outputs[r] is rank r's. With one rank outputs are inputs. All
+// inputs must be finite, and so must be what comes of them.
+class ReduceScatterModel {
+ public:
+  explicit ReduceScatterModel(const ChunksConfig& config);
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs);
+  const std::vector<float>& residual(size_t rank) const { return compressors_[rank].residual(); }
+
+ private:
+  const ChunksConfig config_;
+  std::vector<ChunkCompressor> compressors_;
+};
+
+// Chunk j of rank r's output is chunk r of rank j's input; its own is not compressed.
+class AllToAllModel {
+ public:
+  explicit AllToAllModel(const ChunksConfig& config);
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs);
+  // Of what `from` sends `to`.
+  std::span<const float> residual(size_t from, size_t to) const;
+
+ private:
+  const ChunksConfig config_;
+  std::vector<ChunkCompressor> compressors_;  // [from * ranks + to]
+};
+
+// With feedback packets say by how much inputs differ from what all ranks hold of them.
+class AllGatherModel {
+ public:
+  explicit AllGatherModel(const ChunksConfig& config);
+  void Run(std::span<const void* const> inputs, void* output);
+  // What every rank holds, in rank order; zero in mode sign.
+  std::vector<float> held() const;
+
+ private:
+  void RunDelta(size_t rank, const void* input, std::byte* output);
+
+  const ChunksConfig config_;
+  std::vector<float> negated_;  // what is held
+};
+
+}  // namespace onebit::kernels::reference

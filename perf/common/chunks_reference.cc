@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Dense calls by hand, compressed ones from the scalar models.
+#include "perf/common/chunks_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "perf/common/allreduce_model.h"
+#include "perf/common/chunks_model.h"
+#include "perf/common/elements.h"
+#include "perf/common/handles.h"
+
+namespace onebit::perf {
+namespace {
+
+namespace reference = kernels::reference;
+
+// Keeps what every rank must have received in each call.
+class ChunksReference : public Reference {
+ public:
+  ChunksReference(const Case& row, const Options& options)
+      : row_(row), ranks_(static_cast<size_t>(row.ranks)), is_dense_(!options.is_compressed()) {
+    config_.ranks = ranks_;
+    config_.count = row.count;
+    config_.type = KernelType(row.type);
+    config_.is_sum = row.op == onebitSum;
+    config_.has_feedback = options.mode == Mode::kEf;
+    config_.rule =
+        options.scale_rule == onebitScaleL1 ? kernels::ScaleRule::kL1 : kernels::ScaleRule::kL2;
+    config_.block = static_cast<size_t>(options.block);
+  }
+
+  void Advance(std::span<const void* const> inputs) override {
+    std::vector<Buffer> outputs;
+    std::vector<void*> pointers;
+    for (size_t rank = 0; rank < ranks_; ++rank) {
+      outputs.emplace_back(OutputElements() * ElementBytes(row_.type));
+      pointers.push_back(outputs.back().data());
+    }
+    if (is_dense_ && row_.count != 0) Exact(inputs, pointers);
+    if (!is_dense_) Compress(inputs, pointers);
+    expected_.push_back(std::move(outputs));
+  }
+  const void* Expected(size_t call, int rank) const override {
+    return expected_[call][static_cast<size_t>(rank)].data();
+  }
+
+  void Observe(std::span<const void* const>, const void*) override {}
+  uint64_t CountLostElements() override { return 0; }
+
+ protected:
+  virtual size_t OutputElements() const { return config_.elements(); }
+  virtual void Exact(std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
+  virtual void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
+
+  size_t chunk_bytes() const { return row_.count * ElementBytes(row_.type); }
+  const std::byte* ChunkOf(const void* buffer, size_t chunk) const {
+    return static_cast<const std::byte*>(buffer) + chunk * chunk_bytes();
+  }
+  std::byte* ChunkOf(void* buffer, size_t chunk) const {
+    return static_cast<std::byte*>(buffer) + chunk * chunk_bytes();
+  }
+  // Where inputs are neither in outputs nor in residuals. Rounding an output once to its type may
+  // lose up to `roundings` half units of it.
+  uint64_t CountDifferences(const std::vector<double>& inputs, const std::vector<double>& outputs,
+                            double roundings) const {
+    double largest = 0;
+    for (const double input : inputs) largest = std::max(largest, std::abs(input));
+    const double unit = row_.type == onebitFloat32   ? 0
+                        : row_.type == onebitFloat16 ? 0x1p-11
+                                                     : 0x1p-8;
+    const double tolerance = (1e-5 + roundings * unit) * largest;
+    uint64_t lost = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!(std::abs(outputs[i] - inputs[i]) <= tolerance)) ++lost;  // a NaN counts
+    }
+    return lost;
+  }
+
+  const Case row_;
+  const size_t ranks_;
+  const bool is_dense_;
+  reference::ChunksConfig config_;
+
+ private:
+  std::vector<std::vector<Buffer>> expected_;  // [call][rank]
+};
+
+// Over all calls: sum of outputs + mean of the residuals = sum of mean inputs, of rank 0's chunk. A
+// 16-bit output is rounded, which no residual has.
+class ReduceScatterReference : public ChunksReference {
+ public:
+  ReduceScatterReference(const Case& row, const Options& options)
+      : ChunksReference(row, options), model_(config_), inputs_(row.count), outputs_(row.count) {}
+
+  void Observe(std::span<const void* const> inputs, const void* output) override {
+    const double share = 1.0 / row_.ranks;
+    const double output_share = row_.op == onebitSum ? share : 1.0;
+    for (size_t i = 0; i < row_.count; ++i) {
+      for (const void* input : inputs) inputs_[i] += ElementAt(input, row_.type, i) * share;
+      outputs_[i] += ElementAt(output, row_.type, i) * output_share;
+    }
+    ++calls_;
+  }
+  uint64_t CountLostElements() override {
+    if (is_dense_ || !config_.has_feedback || ranks_ == 1) return 0;
+    for (size_t rank = 0; rank < ranks_; ++rank) {
+      for (size_t i = 0; i < row_.count; ++i) {
+        outputs_[i] += model_.residual(rank)[i] / row_.ranks;
+      }
+    }
+    return CountDifferences(inputs_, outputs_, 2.0 * calls_);
+  }
+
+ private:
+  size_t OutputElements() const override { return row_.count; }
+  void Exact(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    for (size_t chunk = 0; chunk < ranks_; ++chunk) {
+      std::vector<const void*> pieces;
+      for (const void* input : inputs) pieces.push_back(ChunkOf(input, chunk));
+      reference::DenseAllReduce(pieces, row_.count, config_.type, config_.is_sum, outputs[chunk]);
+    }
+  }
+  void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    model_.Run(inputs, outputs);
+  }
+
+  reference::ReduceScatterModel model_;
+  std::vector<double> inputs_;   // means, summed over calls
+  std::vector<double> outputs_;  // the same
+  int calls_ = 0;
+};
+
+// Over all calls: sum of outputs + residual = sum of inputs, of what goes to rank 0.
+class AllToAllReference : public ChunksReference {
+ public:
+  AllToAllReference(const Case& row, const Options& options)
+      : ChunksReference(row, options),
+        model_(config_),
+        inputs_(config_.elements()),
+        outputs_(config_.elements()) {}
+
+  void Observe(std::span<const void* const> inputs, const void* output) override {
+    for (size_t rank = 0; rank < ranks_; ++rank) {
+      for (size_t i = 0; i < row_.count; ++i) {
+        inputs_[rank * row_.count + i] += ElementAt(inputs[rank], row_.type, i);
+      }
+    }
+    for (size_t i = 0; i < outputs_.size(); ++i) outputs_[i] += ElementAt(output, row_.type, i);
+  }
+  uint64_t CountLostElements() override {
+    if (is_dense_ || !config_.has_feedback || ranks_ == 1) return 0;
+    for (size_t rank = 1; rank < ranks_; ++rank) {
+      for (size_t i = 0; i < row_.count; ++i) {
+        outputs_[rank * row_.count + i] += model_.residual(rank, 0)[i];
+      }
+    }
+    return CountDifferences(inputs_, outputs_, 0);
+  }
+
+ private:
+  void Exact(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    for (size_t from = 0; from < ranks_; ++from) {
+      for (size_t to = 0; to < ranks_; ++to) {
+        std::memcpy(ChunkOf(outputs[to], from), ChunkOf(inputs[from], to), chunk_bytes());
+      }
+    }
+  }
+  void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    model_.Run(inputs, outputs);
+  }
+
+  reference::AllToAllModel model_;
+  std::vector<double> inputs_;  // summed over calls
+  std::vector<double> outputs_;
+};
+
+// The output of every call is what all hold by then, rounded to its type.
+class AllGatherReference : public ChunksReference {
+ public:
+  AllGatherReference(const Case& row, const Options& options)
+      : ChunksReference(row, options), model_(config_) {}
+
+  void Observe(std::span<const void* const>, const void* output) override {
+    outputs_.resize(config_.elements());
+    for (size_t i = 0; i < outputs_.size(); ++i) outputs_[i] = ElementAt(output, row_.type, i);
+  }
+  uint64_t CountLostElements() override {
+    if (is_dense_ || !config_.has_feedback || ranks_ == 1) return 0;
+    const std::vector<float> held = model_.held();
+    return CountDifferences({held.begin(), held.end()}, outputs_, 1);
+  }
+
+ private:
+  void Exact(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    for (size_t from = 0; from < ranks_; ++from) {
+      for (size_t to = 0; to < ranks_; ++to) {
+        std::memcpy(ChunkOf(outputs[to], from), inputs[from], chunk_bytes());
+      }
+    }
+  }
+  void Compress(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    model_.Run(inputs, outputs[0]);
+    for (size_t rank = 1; rank < ranks_ && row_.count != 0; ++rank) {
+      std::memcpy(outputs[rank], outputs[0], ranks_ * chunk_bytes());
+    }
+  }
+
+  reference::AllGatherModel model_;
+  std::vector<double> outputs_;  // of the last call
+};
+
+}  // namespace
+
+std::unique_ptr<Reference> MakeReduceScatterReference(const Case& row, const Options& options) {
+  return std::make_unique<ReduceScatterReference>(row, options);
+}
+
+std::unique_ptr<Reference> MakeAllGatherReference(const Case& row, const Options& options) {
+  return std::make_unique<AllGatherReference>(row, options);
+}
+
+std::unique_ptr<Reference> MakeAllToAllReference(const Case& row, const Options& options) {
+  return std::make_unique<AllToAllReference>(row, options);
+}
+
+}  // namespace onebit::perf

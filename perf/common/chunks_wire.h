@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What a collective with one chunk per rank must put on the wire, by formula, apart from the
+// library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace onebit::perf {
+
+struct ChunksWire {
+  size_t count = 0;  // elements of a chunk
+  size_t ranks = 1;
+  size_t block = 4096;  // elements per scale; 0: one per message
+  size_t segments = 1;
+};
+
+// Bytes that every rank sends, headers included. A compressed call ends with a header from everyone
+// to everyone.
+uint64_t CompressedChunksBytes(const ChunksWire& wire);
+uint64_t DenseChunksBytes(const ChunksWire& wire, size_t element_bytes);
+
+}  // namespace onebit::perf

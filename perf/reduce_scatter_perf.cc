@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Sweep of onebitReduceScatter over message sizes, in the manner of nccl-tests.
+#include "perf/common/chunks_collective.h"
+#include "perf/common/chunks_reference.h"
+#include "perf/common/sweep.h"
+
+namespace onebit::perf {
+namespace {
+
+class ReduceScatter : public ChunksCollective {
+ public:
+  std::string_view tool() const override { return "reduce_scatter_perf"; }
+  const char* call() const override { return "onebitReduceScatter"; }
+  onebitCollective_t collective() const override { return onebitCollectiveReduceScatter; }
+
+  Shape ShapeOf(const Case& row, int rank) const override {
+    const size_t all = row.count * static_cast<size_t>(row.ranks);
+    return {.send_elements = all,
+            .recv_elements = row.count,
+            .in_place_recv_offset = row.count * static_cast<size_t>(rank)};
+  }
+
+  onebitResult_t Run(const Case& row, const void* send, void* recv, onebitCompressor_t compressor,
+                     onebitComm_t comm) const override {
+    return onebitReduceScatter(send, recv, row.count, row.type, row.op, compressor, comm, nullptr);
+  }
+
+  ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,
+                    int rank) const override {
+    ErrorNorm norm;
+    const size_t begin = row.count * static_cast<size_t>(rank);
+    for (size_t i = 0; i < row.count; ++i) {
+      double exact = 0;
+      for (const SeededInput& input : inputs) exact += input.At(begin + i);
+      if (row.op == onebitAvg) exact /= row.ranks;
+      AddError(row, output, i, exact, &norm);
+    }
+    return norm;
+  }
+
+  std::unique_ptr<Reference> MakeReference(const Case& row, const Options& options) const override {
+    return MakeReduceScatterReference(row, options);
+  }
+};
+
+}  // namespace
+}  // namespace onebit::perf
+
+int main(int argc, char** argv) {
+  return onebit::perf::RunSweepTool(
+      argc, argv, onebit::perf::ReduceScatter(),
+      "Time and check onebitReduceScatter over message sizes, dense or compressed.");
+}
