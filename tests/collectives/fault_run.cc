@@ -6,6 +6,8 @@
 #include <random>
 #include <stdexcept>
 
+#include "tests/support/chunk_calls.h"
+
 namespace onebit::testing {
 namespace {
 
@@ -38,7 +40,9 @@ FaultRun::FaultRun(const FaultSubject& subject, uint64_t timeout_ms)
     config.mode = *subject.mode;
     config.block = 64;
     config.transactional = subject.is_transactional ? 1 : 0;
-    compressors_.push_back(NewCompressor(group_.comm(rank), subject.count, onebitFloat32, config));
+    config.collective = subject.collective;
+    const size_t count = subject.collective == onebitCollectiveAllToAllv ? 0 : subject.count;
+    compressors_.push_back(NewCompressor(group_.comm(rank), count, onebitFloat32, config));
   }
   for (const Outcome& outcome : Call()) {
     if (outcome.result != onebitSuccess) throw std::runtime_error(outcome.text);
@@ -58,16 +62,24 @@ std::vector<Outcome> FaultRun::Call(int calls) {
 }
 
 onebitResult_t FaultRun::CallOnce(int rank, int call) {
-  std::vector<float> values = InputOf(rank, call, subject_.count);
-  const auto reduce = [&] {
-    return onebitAllReduce(values.data(), values.data(), subject_.count, onebitFloat32, onebitAvg,
-                           subject_.mode ? compressor(rank) : nullptr, group_.comm(rank), nullptr);
+  const onebitCollective_t collective = subject_.collective;
+  std::vector<float> values =
+      InputOf(rank, call, subject_.count * SendParts(collective, kFaultRanks));
+  std::vector<float> received(subject_.count * kFaultRanks);
+  const auto call_subject = [&] {
+    return MakeCall(
+        collective,
+        {.send = values.data(),
+         .receive = collective == onebitCollectiveAllReduce ? values.data() : received.data(),
+         .count = subject_.count,
+         .compressor = subject_.mode ? compressor(rank) : nullptr},
+        group_.comm(rank));
   };
-  if (subject_.group_calls == 0) return reduce();
+  if (subject_.group_calls == 0) return call_subject();
   std::vector<std::vector<float>> others(static_cast<size_t>(subject_.group_calls),
                                          std::vector<float>(40));
   onebitGroupStart();
-  reduce();
+  call_subject();
   for (auto& other : others) {
     onebitAllReduce(other.data(), other.data(), other.size(), onebitFloat32, onebitSum, nullptr,
                     group_.comm(rank), nullptr);

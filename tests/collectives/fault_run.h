@@ -25,10 +25,17 @@ struct FaultSubject {
   bool is_transactional = true;
   int group_calls = 0;  // so many small dense ones are made with it in one group; 0: it is alone
   uint64_t group_elements = 1'048'576;
+  onebitCollective_t collective = onebitCollectiveAllReduce;
+
+  // Messages at the end of a rank's call that have no payload.
+  uint64_t verdicts() const;
 };
 std::ostream& operator<<(std::ostream& out, const FaultSubject& subject);
 
 inline constexpr int kFaultRanks = 3;
+inline uint64_t FaultSubject::verdicts() const {
+  return mode && collective != onebitCollectiveAllReduce ? kFaultRanks - 1 : 0;
+}
 
 // A group on a transport of its own, one tensor, and inputs that depend on rank and call only. The
 // constructor makes the first call, without faults; the second is the one that tests look at.

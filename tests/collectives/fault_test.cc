@@ -38,6 +38,31 @@ const FaultSubject kEfBatches{
     .name = "EfBatches", .mode = onebitModeEf, .group_calls = 2, .group_elements = 64};
 const FaultSubject kEfNotTransactional{
     .name = "EfNotTransactional", .mode = onebitModeEf, .is_transactional = false};
+const FaultSubject kScatterDense{
+    .name = "ReduceScatterDense", .mode = {}, .collective = onebitCollectiveReduceScatter};
+const FaultSubject kScatterEf{
+    .name = "ReduceScatterEf", .mode = onebitModeEf, .collective = onebitCollectiveReduceScatter};
+const FaultSubject kScatterEfSegments{.name = "ReduceScatterEfSegments",
+                                      .mode = onebitModeEf,
+                                      .count = 1000,
+                                      .segment_elements = 256,
+                                      .collective = onebitCollectiveReduceScatter};
+const FaultSubject kScatterEfGroup{.name = "ReduceScatterEfGroup",
+                                   .mode = onebitModeEf,
+                                   .group_calls = 2,
+                                   .collective = onebitCollectiveReduceScatter};
+const FaultSubject kGatherEfGroup{.name = "AllGatherEfGroup",
+                                  .mode = onebitModeEf,
+                                  .group_calls = 2,
+                                  .collective = onebitCollectiveAllGather};
+const FaultSubject kGatherEf{
+    .name = "AllGatherEf", .mode = onebitModeEf, .collective = onebitCollectiveAllGather};
+const FaultSubject kGatherSign{
+    .name = "AllGatherSign", .mode = onebitModeSign, .collective = onebitCollectiveAllGather};
+const FaultSubject kToAllEf{
+    .name = "AllToAllEf", .mode = onebitModeEf, .collective = onebitCollectiveAllToAll};
+const FaultSubject kToAllvSign{
+    .name = "AllToAllvSign", .mode = onebitModeSign, .collective = onebitCollectiveAllToAllv};
 
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -57,8 +82,9 @@ class FaultTest : public ::testing::TestWithParam<FaultSubject> {
   }
 
   // Some of the messages of a call: all if there are few, else the first, last and some between.
-  std::vector<uint64_t> SomeMessages() const {
-    const uint64_t count = MessageCount();
+  std::vector<uint64_t> SomeMessages() const { return Some(MessageCount()); }
+  std::vector<uint64_t> SomePayloads() const { return Some(MessageCount() - subject().verdicts()); }
+  static std::vector<uint64_t> Some(uint64_t count) {
     std::vector<uint64_t> messages;
     for (uint64_t k = 0; k < count; k += 1 + count / 8) messages.push_back(k);
     if (messages.back() != count - 1) messages.push_back(count - 1);
@@ -148,7 +174,7 @@ TEST_P(FaultTest, OtherVersionIsAMismatch) {
 // Dense payloads carry no checksum: lower layers and the application's own numbers guard them.
 TEST_P(FaultTest, FlippedPayloadBitIsCorrupt) {
   if (!subject().mode) return;
-  for (const uint64_t message : SomeMessages()) {
+  for (const uint64_t message : SomePayloads()) {
     for (const size_t bit : {0, 31, 77, 100'003}) {
       ExpectReceiverNames({Fault::Kind::kFlipPayload, 0, message, bit}, onebitCorrupt,
                           "damaged on the way");
@@ -158,7 +184,7 @@ TEST_P(FaultTest, FlippedPayloadBitIsCorrupt) {
 }
 
 TEST_P(FaultTest, CutPayloadIsCorrupt) {
-  for (const uint64_t message : SomeMessages()) {
+  for (const uint64_t message : SomePayloads()) {
     ExpectReceiverNames({Fault::Kind::kCutPayload, 1, message}, onebitCorrupt, "payload bytes");
     if (HasFailure()) return;
   }
@@ -251,7 +277,9 @@ TEST_P(FaultTest, RefusedMessageIsTheSendersError) {
 INSTANTIATE_TEST_SUITE_P(Subjects, FaultTest,
                          ::testing::Values(kDense, kDenseLarge, kSign, kEf, kEfOneExchange,
                                            kEfSegments, kEfLarge, kEfGroup, kEfOneExchangeGroup,
-                                           kEfBatches),
+                                           kEfBatches, kScatterDense, kScatterEf,
+                                           kScatterEfSegments, kScatterEfGroup, kGatherEf,
+                                           kGatherSign, kGatherEfGroup, kToAllEf, kToAllvSign),
                          [](const auto& info) { return info.param.name; });
 
 // Every bit of a header, once.

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/allocation_counter.h"
+#include "tests/support/chunk_calls.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/lock_counter.h"
 
@@ -23,6 +24,7 @@ struct SteadyCase {
   size_t count;
   int32_t block = 4096;
   CommOptions options = kPatient;
+  onebitCollective_t collective = onebitCollectiveAllReduce;
 };
 std::ostream& operator<<(std::ostream& out, const SteadyCase& c) { return out << c.name; }
 
@@ -44,18 +46,24 @@ TEST_P(SteadyStateTest, StepsAllocateNothingAndTakeNoLock) {
       onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
       config.mode = *c.mode;
       config.block = c.block;
+      config.collective = c.collective;
       compressor = NewCompressor(group.comm(rank), c.count, onebitFloat32, config);
     }
-    std::vector<float> values(c.count, 0.5f);
-    const auto step = [&] {
-      return onebitAllReduce(values.data(), values.data(), c.count, onebitFloat32, onebitAvg,
-                             compressor.get(), group.comm(rank), nullptr);
-    };
+    std::vector<float> values(c.count * SendParts(c.collective, kRanks), 0.5f);
+    std::vector<float> received(c.count * ReceiveParts(c.collective, kRanks));
+    const bool is_in_place = c.collective == onebitCollectiveAllReduce;
+    const ChunkCall call = {.send = values.data(),
+                            .receive = is_in_place ? values.data() : received.data(),
+                            .count = c.count,
+                            .compressor = compressor.get()};
+    const auto step = [&] { return MakeCall(c.collective, call, group.comm(rank)); };
     for (int i = 1; i <= 2; ++i) ASSERT_EQ(step(), onebitSuccess);
     const uint64_t allocations = AllocationsOfThisThread();
     const uint64_t locks = LocksOfThisThread();
     onebitResult_t result = onebitSuccess;
-    for (int i = 3; i <= 10 && result == onebitSuccess; ++i) result = step();
+    // Every 16th all-gather does more.
+    const int last = c.collective == onebitCollectiveAllGather ? 18 : 10;
+    for (int i = 3; i <= last && result == onebitSuccess; ++i) result = step();
     used[static_cast<size_t>(rank)] = {AllocationsOfThisThread() - allocations,
                                        LocksOfThisThread() - locks};
     EXPECT_EQ(result, onebitSuccess);
@@ -72,20 +80,66 @@ constexpr CommOptions kThreads{
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, SteadyStateTest,
-    ::testing::Values(SteadyCase{"DenseSmall", std::nullopt, 100},
-                      SteadyCase{"DenseLarge", std::nullopt, 200'000},
-                      SteadyCase{.name = "DenseSegments",
-                                 .mode = std::nullopt,
-                                 .count = 100'000,
-                                 .options = kManySegments},
-                      SteadyCase{"Sign", onebitModeSign, 50'000},
-                      SteadyCase{"EfSmall", onebitModeEf, 100},
-                      SteadyCase{"EfLarge", onebitModeEf, 300'000},
-                      SteadyCase{"EfTensor", onebitModeEf, 50'000, ONEBIT_BLOCK_TENSOR},
-                      SteadyCase{"EfSegments", onebitModeEf, 100'000, 64, kManySegments},
-                      SteadyCase{"EfThreads", onebitModeEf, 300'000, 4096, kThreads},
-                      SteadyCase{"EfOneExchange", onebitModeEf, 5000, 4096, kPatientOneExchange}),
+    ::testing::Values(
+        SteadyCase{"DenseSmall", std::nullopt, 100},
+        SteadyCase{"DenseLarge", std::nullopt, 200'000},
+        SteadyCase{.name = "DenseSegments",
+                   .mode = std::nullopt,
+                   .count = 100'000,
+                   .options = kManySegments},
+        SteadyCase{"Sign", onebitModeSign, 50'000}, SteadyCase{"EfSmall", onebitModeEf, 100},
+        SteadyCase{"EfLarge", onebitModeEf, 300'000},
+        SteadyCase{"EfTensor", onebitModeEf, 50'000, ONEBIT_BLOCK_TENSOR},
+        SteadyCase{"EfSegments", onebitModeEf, 100'000, 64, kManySegments},
+        SteadyCase{"EfThreads", onebitModeEf, 300'000, 4096, kThreads},
+        SteadyCase{"EfOneExchange", onebitModeEf, 5000, 4096, kPatientOneExchange},
+        SteadyCase{"ReduceScatterDense", std::nullopt, 50'001, 4096, kManySegments,
+                   onebitCollectiveReduceScatter},
+        SteadyCase{"ReduceScatterEf", onebitModeEf, 50'001, 64, kThreads,
+                   onebitCollectiveReduceScatter},
+        SteadyCase{"AllGatherDense", std::nullopt, 1001, 4096, kPatient, onebitCollectiveAllGather},
+        SteadyCase{"AllGatherEf", onebitModeEf, 50'001, 4096, kThreads, onebitCollectiveAllGather},
+        SteadyCase{"AllToAllDense", std::nullopt, 1001, 4096, kPatient, onebitCollectiveAllToAll},
+        SteadyCase{"AllToAllEf", onebitModeEf, 50'001, 4096, kManySegments,
+                   onebitCollectiveAllToAll}),
     [](const auto& info) { return info.param.name; });
+
+// Other counts in every call, none larger than in the first.
+TEST(SteadyPairsTest, AllToAllvTakesOnItsCountsWithoutAllocating) {
+  constexpr size_t kRanks = 4;
+  constexpr size_t kMost = 3000;
+  CommGroup group(kRanks);
+  group.Run([&](int rank) {
+    const onebitComm_t comm = group.comm(rank);
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.collective = onebitCollectiveAllToAllv;
+    config.mode = onebitModeSign;
+    const UniqueCompressor compressor = NewCompressor(comm, 0, onebitFloat32, config);
+    std::vector<float> sent(kRanks * kMost, 0.5f), received(kRanks * kMost);
+    size_t send_counts[kRanks], receive_counts[kRanks];
+    const size_t begins[kRanks] = {0, kMost, 2 * kMost, 3 * kMost};
+    uint64_t allocations = 0, locks = 0;
+    const auto r = static_cast<size_t>(rank);
+    for (size_t step = 1; step <= 20; ++step) {
+      if (step == 3) {
+        allocations = AllocationsOfThisThread();
+        locks = LocksOfThisThread();
+      }
+      for (size_t peer = 0; peer < kRanks; ++peer) {
+        send_counts[peer] = step <= 2 ? kMost : (step * 331 + r * 17 + peer * 53) % kMost;
+        receive_counts[peer] = step <= 2 ? kMost : (step * 331 + peer * 17 + r * 53) % kMost;
+      }
+      for (const onebitCompressor_t codec : {onebitCompressor_t{}, compressor.get()}) {
+        onebitAllToAllv(sent.data(), send_counts, begins, received.data(), receive_counts, begins,
+                        onebitFloat32, codec, comm, nullptr);
+      }
+    }
+    EXPECT_EQ(AllocationsOfThisThread(), allocations);
+    EXPECT_EQ(LocksOfThisThread(), locks);
+    EXPECT_EQ(StatsOf(comm).compressed_calls, 20u);
+    EXPECT_EQ(StatsOf(comm).dense_calls, 20u);
+  });
+}
 
 // What threads beside the callers do counts, too.
 class SteadyThreadsTest : public ::testing::TestWithParam<bool> {};

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <ostream>
+#include <vector>
 
 #include "onebit/onebit.h"
 
@@ -31,13 +31,13 @@ inline const char* TextOf(onebitCollective_t collective) {
 
 // Parts of `count` elements in a buffer of a call on `ranks` ranks.
 inline size_t SendParts(onebitCollective_t collective, size_t ranks) {
-  return collective == onebitCollectiveReduceScatter || collective == onebitCollectiveAllToAll
-             ? ranks
-             : 1;
+  return collective == onebitCollectiveAllReduce || collective == onebitCollectiveAllGather ? 1
+                                                                                            : ranks;
 }
 inline size_t ReceiveParts(onebitCollective_t collective, size_t ranks) {
-  return collective == onebitCollectiveAllGather || collective == onebitCollectiveAllToAll ? ranks
-                                                                                           : 1;
+  return collective == onebitCollectiveAllReduce || collective == onebitCollectiveReduceScatter
+             ? 1
+             : ranks;
 }
 
 struct ChunkCall {
@@ -48,6 +48,19 @@ struct ChunkCall {
   onebitRedOp_t op = onebitAvg;  // where there is one
   onebitCompressor_t compressor = nullptr;
 };
+
+// All-to-all-v with the same count for every pair.
+inline onebitResult_t MakeEqualPairs(const ChunkCall& call, onebitComm_t comm) {
+  int ranks = 0;
+  if (const onebitResult_t result = onebitCommCount(comm, &ranks); result != onebitSuccess) {
+    return result;
+  }
+  const std::vector<size_t> counts(static_cast<size_t>(ranks), call.count);
+  std::vector<size_t> begins(counts.size());
+  for (size_t peer = 0; peer < counts.size(); ++peer) begins[peer] = peer * call.count;
+  return onebitAllToAllv(call.send, counts.data(), begins.data(), call.receive, counts.data(),
+                         begins.data(), call.type, call.compressor, comm, nullptr);
+}
 
 // Any collective with one count.
 inline onebitResult_t MakeCall(onebitCollective_t collective, const ChunkCall& call,
@@ -66,7 +79,7 @@ inline onebitResult_t MakeCall(onebitCollective_t collective, const ChunkCall& c
       return onebitAllToAll(call.send, call.receive, call.count, call.type, call.compressor, comm,
                             nullptr);
     case onebitCollectiveAllToAllv:
-      break;
+      return MakeEqualPairs(call, comm);
   }
   return onebitInvalidArgument;
 }
