@@ -34,12 +34,13 @@
 
 namespace onebit::kernels {
 
-// Input of the worker side. Sign mode has no residual: both pointers null.
+// Input of the worker side. Sign mode has no residual: both pointers null. With residual_out alone
+// null the residual is read, and what is lost is not kept.
 struct CompressInput {
   const void* input = nullptr;  // count elements of input_type
   DataType input_type = DataType::kF32;
   const void* residual_in = nullptr;        // count elements of residual_type, or null
-  void* residual_out = nullptr;             // the same; null exactly when residual_in is
+  void* residual_out = nullptr;             // the same; null when residual_in is
   DataType residual_type = DataType::kF32;  // kF32 or kBf16 (rounded to nearest even)
   const uint8_t* mask = nullptr;
   size_t count = 0;

@@ -134,11 +134,18 @@ bool IsStreamed(const In& in) {
   return ShouldStream(in.residual_out, in.count * BytesOf(in.residual_type));
 }
 
+// Null if residuals are not kept.
+template <class In>
+EmitTile EmitOf(const In& in, bool is_streamed) {
+  if (in.residual_out == nullptr) return nullptr;
+  return ChooseEmitTile(ResidualOf(in), in.mask != nullptr, is_streamed);
+}
+
 template <class Source>
 bool EncodeBlocks(const Source& source, size_t block, float* scales, uint8_t* bits) {
   const auto& in = source.in;
   const bool is_streamed = IsStreamed(in);
-  const EmitTile emit = ChooseEmitTile(ResidualOf(in), in.mask != nullptr, is_streamed);
+  const EmitTile emit = EmitOf(in, is_streamed);
   const bool can_swap = emit != nullptr && is_streamed && block <= kTile && block % kSumLanes == 0;
   TileScratch scratch;
   bool is_finite = true;
@@ -194,7 +201,7 @@ template <class Source>
 void EncodeResidual(const Source& source, float scale) {
   const auto& in = source.in;
   const bool is_streamed = IsStreamed(in);
-  const EmitTile emit = ChooseEmitTile(ResidualOf(in), in.mask != nullptr, is_streamed);
+  const EmitTile emit = EmitOf(in, is_streamed);
   if (emit == nullptr) return;
   TileScratch scratch;
   for (size_t begin = 0; begin < in.count; begin += kTile) {

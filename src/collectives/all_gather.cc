@@ -37,9 +37,6 @@ void AddSegment(ChunkPlanner& planner, uint32_t segment) {
   Step compress = planner.StepOf(StepKind::kCompress, rank, segment);
   compress.region = builder.Reserve(compress.shape.bytes());
   compress.packet = builder.NewPackets();
-  if (planner.key().codec == CodecKind::kEf && planner.key().block != 0) {
-    compress.sources = builder.Reserve(compress.elements.count * sizeof(float)).offset;
-  }
   const uint32_t compressed = planner.Compute(compress);
 
   // In place, the output of my chunk is the input of its compression.

@@ -58,7 +58,6 @@ struct Step {
   // Compress of all chunks into one packet each: the packet of chunk j is at sources + j * stride.
   // Pack and unpack: the piece is at sources of the group's packet space, the word of the call in
   // the message's table at own_source.
-  // Compress of an all-gather with feedback: at sources is room for a residual nobody keeps.
   size_t sources = 0;
   size_t stride = 0;
   size_t own_source = 0;

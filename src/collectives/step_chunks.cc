@@ -51,9 +51,8 @@ bool StepCompute::CompressPiece(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
   CompressInput in = InputOf(call, step.elements);
+  if (IsDelta(plan)) in.residual_out = nullptr;  // what is held changes when the packet is decoded
   if (plan.key.block != 0) {
-    // A residual must go somewhere; what is held changes when the packet is decoded.
-    if (IsDelta(plan)) in.residual_out = call.packets + step.sources;
     return kernels::cpu::CompressBlocks(in, plan.key.block, packet.scales, packet.bits);
   }
   if (step.elements.count == 0) return true;
@@ -64,7 +63,7 @@ bool StepCompute::CompressPiece(const Call& call, const Step& step) {
       kernels::cpu::OutputScale(kernels::cpu::ScaleOf(sum, in.rule), 1, false, in.scale_type);
   packet.scales[0] = scale;
   if (!(scale <= 3.40282347e38f)) return false;  // does not fit the output type
-  if (in.residual_out != nullptr && !IsDelta(plan)) kernels::cpu::CompressResidual(in, scale);
+  if (in.residual_out != nullptr) kernels::cpu::CompressResidual(in, scale);
   return true;
 }
 

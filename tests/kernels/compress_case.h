@@ -25,6 +25,7 @@ struct CompressCase {
   Bytes residual;
   std::optional<Bytes> mask;
   DataType scale_type = DataType::kF32;  // of block scales
+  bool is_residual_kept = true;
 
   std::string Name() const {
     return "count " + std::to_string(count) + " block " + std::to_string(block) + " input type " +
@@ -91,6 +92,7 @@ class CompressRunner {
       in.residual_in = residual_in_.Place(c.residual, edge);
       in.residual_out = is_in_place ? const_cast<void*>(in.residual_in)
                                     : residual_out_.Place(Bytes(c.residual.size(), 0xEE), edge);
+      if (!c.is_residual_kept) in.residual_out = nullptr;
     }
     if (c.mask) in.mask = mask_.Place(*c.mask, edge);
     CompressResult result;
@@ -108,7 +110,7 @@ class CompressRunner {
     }
     result.scales.assign(scales, scales + result.scales.size());
     result.bits.assign(bits, bits + BitBytes(c.count));
-    if (has_residual) {
+    if (has_residual && c.is_residual_kept) {
       const auto* residual = static_cast<const uint8_t*>(in.residual_out);
       result.residual.assign(residual, residual + c.residual.size());
     }

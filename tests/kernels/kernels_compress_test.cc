@@ -192,6 +192,24 @@ TEST_P(CompressTest, AllMaskedGivesZeros) {
   EXPECT_EQ(result.residual, Bytes(400, 0));
 }
 
+TEST_P(CompressTest, ResidualsNeedNotBeKept) {
+  ForAllKinds([&](DataType input, std::optional<DataType> residual, bool is_masked,
+                  ScaleRule rule) {
+    if (!residual) return;
+    for (const size_t count : {1, 64, 500, 9000}) {
+      for (const size_t block : {0, 64, 4096}) {
+        CompressCase c =
+            RandomCase(input, residual, is_masked, rule, count, block, Numbers::kOrdinary, random_);
+        CompressResult kept = runner_.Run(kReferenceCompress, c, Edge::kHigh, false);
+        c.is_residual_kept = false;
+        ExpectSame(c, Edge::kHigh);
+        kept.residual.clear();
+        EXPECT_TRUE(runner_.Run(kCpuCompress, c, Edge::kHigh, false) == kept) << c.Name();
+      }
+    }
+  });
+}
+
 // Residuals are of the rounded scale, and a scale that its type cannot hold is not finite.
 TEST_P(CompressTest, ScalesAreRoundedToTheirType) {
   int overflows = 0;
