@@ -27,7 +27,8 @@
  *   - Element types: onebitFloat32, onebitFloat16, onebitBfloat16. Sums and residuals are fp32.
  *   - `count` is in elements and may be 0. Buffers need the alignment of their element type, no
  *     other.
- *   - After a call every rank holds the same bytes in its output.
+ *   - After an allreduce, an all-gather or a broadcast every rank holds the same bytes in its
+ *     output.
  *   - Nothing waits for ever: a collective that makes no progress fails after the communicator's
  *     time-out. After an error the communicator refuses work and must be destroyed. Compressors
  *     keep their residuals, and the content of the output buffer is undefined.
@@ -188,7 +189,8 @@ typedef struct {
   uint64_t compressed_calls; /* collectives with one that returned success */
   uint64_t nonfinite_calls;  /* of these, the ones that met a NaN or an infinity */
   uint64_t failed_calls;     /* collectives that began and failed; refused ones are not counted */
-  uint64_t logical_bytes;    /* count * element size over all successful collectives */
+  uint64_t logical_bytes;    /* elements * element size of the larger buffer over all successful
+                                collectives */
   uint64_t bytes_sent;       /* headers and payloads handed to the transport, counted there */
   uint64_t messages_sent;
   uint64_t codec_ns;        /* the callers' time inside compression, reduction and decoding */
@@ -492,7 +494,7 @@ typedef enum {
       1 /* ||z||_1 / N: EF-SignSGD (Karimireddy et al. 2019), 0/1 Adam (Lu et al. 2023) */
 } onebitScaleRule_t;
 
-/** Collective a compressor is for. */
+/** Collective a compressor is for. Its `count` is what that collective's call takes. */
 typedef enum {
   onebitCollectiveAllReduce = 0,
   onebitCollectiveReduceScatter = 1,
@@ -516,23 +518,28 @@ typedef struct {
   size_t size;        /* sizeof(onebitCompressorConfig_t) */
   uint32_t magic;     /* ONEBIT_CONFIG_MAGIC */
   uint32_t version;   /* ONEBIT_VERSION_CODE */
-  int32_t mode;       /* onebitMode_t; default onebitModeEf */
+  int32_t mode;       /* onebitMode_t; default onebitModeEf, which an all-to-all-v has not */
   int32_t collective; /* onebitCollective_t; default onebitCollectiveAllReduce */
   int32_t scaleRule;  /* onebitScaleRule_t; default onebitScaleL2 */
   int32_t block; /* elements per scale, a multiple of 64, or ONEBIT_BLOCK_TENSOR; default 4096 */
-  int32_t residualType;   /* onebitFloat32 (default) or onebitBfloat16 */
+  int32_t residualType;   /* onebitFloat32 (default) or, but for an all-gather with
+                             onebitModeEf, onebitBfloat16 */
   int32_t transactional;  /* 1 (default): two generations, an error or a NaN loses nothing. 0: one;
                              then such a call resets the residuals, which the stats count */
   int32_t chunkAlignment; /* each rank's share is a multiple of this many elements, itself a
-                             multiple of 8; default 64 */
+                             multiple of 8; default 64. Of an allreduce only */
   int32_t serverResidual; /* 1 (default). 0: error feedback on the worker side only, for comparison
-                             with systems that do so; does not satisfy the telescoping identity */
+                             with systems that do so; does not satisfy the telescoping identity.
+                             Of an allreduce only */
   int64_t tensorId;       /* tells tensors apart in messages, so no two live compressors of a
                              communicator may share it; default (negative): the number of
                              compressors created on this communicator before */
   const uint8_t* mask;    /* NULL: all elements take part. Otherwise one bit per element, element i
                              being bit i mod 8 of byte i / 8; a clear bit takes the element out: its
-                             output is 0 and it is in no scale. Copied. Equal on all ranks */
+                             output is 0 and it is in no scale. Copied. Equal on all ranks. With
+                             a part for every rank, the bits of part r follow those of part r - 1
+                             at once: n * count bits, of sendbuff in a reduce-scatter and an
+                             all-to-all, of recvbuff in an all-gather. NULL for an all-to-all-v */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_CONFIG_MAGIC 0x0b17c0f6u
@@ -550,9 +557,12 @@ typedef struct {
   uint64_t nonfinite_calls; /* calls that met a NaN or an infinity and changed nothing */
   uint64_t residual_resets; /* residuals lost: non-transactional error or NaN, and Reset */
   uint64_t residual_bytes;  /* memory held for residuals */
-  uint32_t exchanges;       /* exchanges per call: 1 (small tensors) or 2 */
+  uint32_t exchanges;       /* exchanges per call: 1 (small tensors) or 2; but for an allreduce
+                               the second one is headers alone */
   uint32_t segments;        /* pieces of a chunk that travel on their own */
-  uint64_t wire_bytes;      /* bytes a call makes this rank send, headers included (exact) */
+  uint64_t wire_bytes;      /* bytes a call makes this rank send, headers included (exact; in an
+                               all-gather with onebitModeEf about every 16th call sends 8 more to
+                               each rank; of an all-to-all-v those of the last call) */
   uint64_t is_detached;     /* 1 while its communicator is destroyed and it is bound to no other */
   uint64_t lost_elements; /* of the server residual, whose rank was gone at a rebind: they are 0 */
 } onebitCompressorStats_t;
@@ -562,12 +572,15 @@ typedef struct {
  *
  * Memory for onebitModeEf and n ranks, per element: 4 bytes of worker and 4/n of server residual
  * (4 for small tensors that use one exchange), all twice when transactional; half of it with bf16
- * residuals. Local: sends nothing; but give all ranks their compressors in the same order, or set
- * tensorId.
+ * residuals. Reduce-scatter, all-gather and all-to-all: 4 bytes for each of n * count elements, no
+ * server residual. Local: sends nothing; but give all ranks their compressors in the same order, or
+ * set tensorId.
  *
  * @param compressor receives the handle; not NULL. Written only on success.
  * @param comm       its ranks take part in every call.
- * @param count      elements of the tensor; may be 0.
+ * @param count      elements, as the calls will count them: of the tensor, or of a reduce-scatter,
+ *                   all-gather or all-to-all of each rank's part; may be 0, and is for an
+ *                   all-to-all-v.
  * @param datatype   element type of the calls.
  * @param config     NULL: all defaults.
  * @return onebitInvalidArgument  NULL handle, unknown type, a config member out of range, or the
@@ -632,6 +645,8 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
  *                   hand them on. Not NULL.
  * @return onebitInvalidArgument  a NULL argument, or another compressor of `newcomm` has its
  *                                tensorId.
+ * @return onebitInvalidUsage     the compressor is not for an allreduce: residuals of parts belong
+ *                                to the ranks there were; make a new one.
  * @return onebitMismatch         the ranks' compressors differ, are not of the same communicator,
  *                                or have committed or reset different calls; the text shows both
  *                                sides. `newcomm` stays usable.
@@ -652,8 +667,9 @@ ONEBIT_API onebitResult_t onebitCompressorRebind(onebitCompressor_t compressor,
  *
  * @param mask as in the config; copied; NULL: all elements take part.
  * @return onebitInvalidArgument  `compressor` is NULL.
- * @return onebitInvalidUsage     a call is using it.
- * @return onebitOutOfMemory      not enough memory for the copy (count / 8 bytes).
+ * @return onebitInvalidUsage     a call is using it, or it is for an all-to-all-v and `mask` is not
+ *                                NULL.
+ * @return onebitOutOfMemory      not enough memory for the copy (a bit per element).
  *
  * Thread safety: one thread at a time per compressor.
  */
@@ -798,19 +814,114 @@ ONEBIT_API onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, 
                                           onebitCompressor_t compressor, onebitComm_t comm,
                                           onebitStream_t stream);
 
+/**
+ * Reduces n parts of `recvcount` elements over all ranks; rank r gets part r. With a compressor,
+ * sends one bit per element of the other ranks' parts.
+ *
+ * Dense: as onebitAllReduce. Compressed: each rank adds its residual, sends signs and scales of
+ * part r to rank r, and averages what it receives in rank order in fp32 (times n for onebitSum),
+ * rounded once to `datatype`. The mean is not compressed again, so there is no server residual:
+ * sum of outputs + mean of residuals = sum of mean inputs, up to the last rounding to a 16-bit
+ * type, which is not fed back. With one rank the result is the input, 0 outside the mask.
+ *
+ * A NaN or an infinity in any part on any rank, or an output that overflows its type, makes the
+ * whole output NaN on every rank and changes no residual, as in onebitAllReduce; ranks end the call
+ * by telling each other (64 bytes to each).
+ *
+ * @param sendbuff   n * recvcount elements. In place: recvbuff == sendbuff + rank * recvcount; no
+ *                   other overlap.
+ * @param recvbuff   recvcount elements. Undefined after an error.
+ * @param recvcount  elements of a part, wherever its boundaries fall; with a compressor, the count
+ *                   it was created with.
+ * @param op         onebitSum or onebitAvg. A compressor's first call fixes it until Reset.
+ * @param compressor of onebitCollectiveReduceScatter; NULL sends full precision.
+ * @return onebitInvalidArgument  also: the compressor is for another collective; the text names
+ *                                both.
+ *
+ * Other parameters, errors and thread safety as for onebitAllReduce. Mirrors ncclReduceScatter.
+ */
 ONEBIT_API onebitResult_t onebitReduceScatter(const void* sendbuff, void* recvbuff,
                                               size_t recvcount, onebitDataType_t datatype,
                                               onebitRedOp_t op, onebitCompressor_t compressor,
                                               onebitComm_t comm, onebitStream_t stream);
 
+/**
+ * Gathers `sendcount` elements of every rank on all; those of rank r are part r of recvbuff. With a
+ * compressor, sends one bit per element to each rank.
+ *
+ * Dense: copies. onebitModeSign: signs and scales of the input; the sender's own part is decoded,
+ * too, so that all ranks hold the same bytes. onebitModeEf: every rank holds an fp32 value of every
+ * element of every rank (zero at first), all the same; a rank sends signs and scales of the
+ * difference between its input and what is held of it, all add that to what they hold, and the
+ * output is what they hold then. Input that stays the same arrives within some calls; what one call
+ * loses is part of the next difference. Meant for tensors that change little from call to call.
+ *
+ * With onebitModeEf ranks compare what they hold, by a count of calls in every call and a checksum
+ * in about every 16th. A difference is onebitMismatch, and puts `comm` out of use: the compressor
+ * was reset on some ranks only, memory was damaged, or processors do not compute alike. Go on with
+ * a new communicator and new compressors on all ranks.
+ *
+ * A NaN or an infinity makes the whole output NaN on every rank, as in onebitReduceScatter.
+ *
+ * @param sendbuff   sendcount elements. In place: sendbuff == recvbuff + rank * sendcount; no other
+ *                   overlap.
+ * @param recvbuff   n * sendcount elements. Undefined after an error.
+ * @param sendcount  elements of a part; with a compressor, the count it was created with.
+ * @param compressor of onebitCollectiveAllGather; NULL sends full precision.
+ *
+ * Other parameters, errors and thread safety as for onebitReduceScatter. Mirrors ncclAllGather.
+ */
 ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                                           onebitDataType_t datatype, onebitCompressor_t compressor,
                                           onebitComm_t comm, onebitStream_t stream);
 
+/**
+ * Sends part j of sendbuff to rank j, for every j; what rank r sends becomes part r of recvbuff.
+ * With a compressor, sends one bit per element.
+ *
+ * Compressed: signs and scales for every destination, and the scale is rounded to `datatype` before
+ * it is sent. onebitModeEf keeps a residual for every destination: sum of outputs + residual = sum
+ * of inputs for every pair of ranks, in any type. That helps where a part means the same in every
+ * call (gradients), and does harm where it does not (tokens, activations): take onebitModeSign
+ * there. What a rank sends itself is copied as it is (0 outside the mask).
+ *
+ * A NaN or an infinity makes the whole output NaN on every rank, as in onebitReduceScatter.
+ *
+ * @param sendbuff   n * count elements; must not overlap recvbuff.
+ * @param recvbuff   n * count elements. Undefined after an error.
+ * @param count      elements for each pair of ranks; with a compressor, the count it was created
+ *                   with.
+ * @param compressor of onebitCollectiveAllToAll; NULL sends full precision.
+ *
+ * Other parameters, errors and thread safety as for onebitReduceScatter. Mirrors ncclAlltoAll.
+ */
 ONEBIT_API onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, size_t count,
                                          onebitDataType_t datatype, onebitCompressor_t compressor,
                                          onebitComm_t comm, onebitStream_t stream);
 
+/**
+ * Sends sendcounts[j] elements from sendbuff + sdispls[j] to rank j, for every j, and receives
+ * recvcounts[r] elements of rank r at recvbuff + rdispls[r]. All counts may differ between pairs
+ * and from call to call; what is kept of a call is its memory, so that calls that are not larger
+ * allocate nothing. With a compressor, sends one bit per element (onebitModeSign).
+ *
+ * Nothing else is written in recvbuff; its ranges must not overlap each other, which is not
+ * checked. A NaN or an infinity makes all ranges NaN on every rank, as in onebitReduceScatter.
+ *
+ * @param sendcounts n counts, in elements; read before the call returns, as are the other arrays.
+ * @param sdispls    n displacements, in elements.
+ * @param recvcounts recvcounts[r] must equal sendcounts[this rank] of rank r.
+ * @param rdispls    n displacements, in elements.
+ * @param compressor of onebitCollectiveAllToAllv and with a count of 0; NULL sends full precision.
+ * @return onebitInvalidArgument  a NULL array, a range that is NULL or not aligned, ranges sent and
+ *                                received that overlap, sendcounts[rank] != recvcounts[rank].
+ * @return onebitMismatch         a rank sends another count than this one expects of it; the text
+ *                                has both and names it. Without a compressor, a rank whose own
+ *                                counts agree may have been through before, and gets the error from
+ *                                its next call.
+ *
+ * Other parameters, errors and thread safety as for onebitAllToAll. Mirrors MPI_Alltoallv.
+ */
 ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* sendcounts,
                                           const size_t* sdispls, void* recvbuff,
                                           const size_t* recvcounts, const size_t* rdispls,
