@@ -15,8 +15,8 @@
  *   onebitAllReduce(gradients, gradients, count, onebitFloat32, onebitAvg, compressor, comms[r],
  *                   NULL);
  *
- * Sections: results, versions and log - communicators - compressors - collectives - groups -
- * settings.
+ * Sections: results, versions and log - communicators - compressors - collectives - settings.
+ * Groups of collectives are in group.h and streams in stream.h, which this header includes.
  *
  * Ranks that are processes, on one host or several, join by what their launcher told them:
  *
@@ -944,140 +944,6 @@ ONEBIT_API onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, 
 /** Returns when all ranks have called it. Errors and thread safety as for onebitAllReduce. */
 ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream);
 
-/* ------------------------------------------------------------------------------------ streams */
-
-/**
- * Makes a stream for host memory: a thread that makes the calls it is given one after the other,
- * so that they go on while the caller computes.
- *
- * Calls with one communicator have to come in the same order on all ranks, so at any time they are
- * pending on one stream only, and none blocks meanwhile: anything else is onebitInvalidUsage. Up to
- * 1024 calls may be pending; one more waits for room. What needs an idle handle, such as
- * onebitCompressorReset, is onebitInvalidUsage while calls with it are pending.
- *
- * With the transport mpi the calls come from a thread of the library: it needs MPI_THREAD_MULTIPLE.
- *
- * @param stream receives the handle; not NULL. Written only on success.
- * @return onebitInvalidArgument  `stream` is NULL.
- * @return onebitSystemError      no thread could be started, or 1024 streams are alive.
- * @return onebitOutOfMemory      not enough memory (about 200 KiB).
- *
- * Thread safety: any thread. Mirrors cudaStreamCreate.
- */
-ONEBIT_API onebitResult_t onebitStreamCreate(onebitStream_t* stream);
-
-/**
- * Waits for all calls on a stream, as long as each may take, and frees it.
- *
- * @param stream NULL is allowed and does nothing.
- * @return onebitInvalidArgument  it is no stream that is alive.
- * @return onebitInvalidUsage     called by a function of onebitStreamLaunchHostFunc on this stream.
- * @return what onebitStreamSynchronize would have returned; the stream is gone all the same.
- *
- * Thread safety: one thread; no other thread may use `stream` any more.
- */
-ONEBIT_API onebitResult_t onebitStreamDestroy(onebitStream_t stream);
-
-/**
- * Waits until all calls on a stream are done.
- *
- * @return the first error of a call since the last time this was called, with its text; a call
- *         that fails ends those behind it only as far as it puts their communicator out of use.
- *         onebitCommAbort, from another thread, ends a call that is going on.
- * @return onebitInvalidArgument  it is no stream that is alive.
- * @return onebitInvalidUsage     called by a function of onebitStreamLaunchHostFunc on this stream.
- *
- * Thread safety: one thread at a time per stream, for this and for giving it calls. Mirrors
- * cudaStreamSynchronize.
- */
-ONEBIT_API onebitResult_t onebitStreamSynchronize(onebitStream_t stream);
-
-/**
- * Whether all calls on a stream are done. Does not wait.
- *
- * @return onebitInProgress  not yet; not an error.
- * @return onebitSuccess, or the error that onebitStreamSynchronize is going to return.
- * @return onebitInvalidArgument  it is no stream that is alive.
- *
- * Thread safety as for onebitStreamSynchronize. Mirrors cudaStreamQuery.
- */
-ONEBIT_API onebitResult_t onebitStreamQuery(onebitStream_t stream);
-
-/** What a stream calls in its turn. A result other than onebitSuccess is an error of the stream. */
-typedef onebitResult_t (*onebitHostFunc_t)(void* argument);
-
-/**
- * Queues a function of the caller's behind the calls on a stream: to use their results, such as
- * to update the parameters whose gradients they reduce. It runs on the stream's thread, where calls
- * that block have their place in the order, too. It is not called if a call before it has failed
- * since the last onebitStreamSynchronize, so that it never works on what was not made.
- *
- * @param function not NULL; must not throw.
- * @param argument passed on; must be valid until the function has run.
- * @return onebitInvalidArgument  `function` is NULL, or `stream` is no stream that is alive.
- *
- * Thread safety as for onebitStreamSynchronize. Mirrors cudaLaunchHostFunc.
- */
-ONEBIT_API onebitResult_t onebitStreamLaunchHostFunc(onebitStream_t stream,
-                                                     onebitHostFunc_t function, void* argument);
-
-/* ------------------------------------------------------------------------------------- groups */
-
-/**
- * Begins a group: collectives of this thread are checked and kept until onebitGroupEnd, which makes
- * them all, in few messages. Many small tensors take little more time than one.
- *
- *   onebitGroupStart();
- *   for (int i = 0; i < tensors; ++i)
- *     onebitAllReduce(gradients[i], gradients[i], counts[i], onebitFloat32, onebitAvg,
- *                     compressors[i], comm, NULL);
- *   onebitResult_t result = onebitGroupEnd();
- *
- * Results, residuals and stats of compressors are those of the same calls one by one, to the byte.
- * In between
- *   - all ranks make the same calls in the same order, and have the same groups. A rank whose group
- *     differs is onebitMismatch on every rank; the text has the first call that differs.
- *   - buffers belong to the group: inputs are read and outputs written by onebitGroupEnd, in no
- *     order, so no call may use what another one writes.
- *   - a compressor has one call in a group, and no other call may use it.
- *   - all calls have the same stream, or none; on a stream the end of the group queues it.
- *   - calls on several communicators may be made, also on those of several ranks of this process
- *     (onebitCommInitAll): one thread can make the calls of all ranks.
- *   - functions other than collectives act at once. onebitOptimizerStep and onebitOptimizerRebind
- *     (optim.h), which need results, are onebitInvalidUsage, as is onebitCommDestroy of a
- *     communicator with calls in the group.
- *
- * Groups nest; only the outermost end makes the calls. Calls of up to ONEBIT_GROUP_ELEMENTS
- * elements travel together; larger ones, and dense ones that the transport itself reduces, go one
- * by one.
- *
- * @return onebitSuccess.
- *
- * Thread safety: any thread; each has its own groups.
- */
-ONEBIT_API onebitResult_t onebitGroupStart(void);
-
-/**
- * Ends a group. The outermost end makes its calls and returns when all are done.
- *
- * Either all calls on a communicator succeed, or none has happened: after an error none of their
- * compressors has new residuals (those that are not transactional lose them if their call had
- * begun), and the content of all output buffers is undefined. A value that is not finite makes the
- * output of its own call NaN, and is no error. With several communicators each ends for itself; the
- * first error is returned.
- *
- * @return onebitInvalidUsage  this thread is in no group, or another thread is inside a call on a
- *                             communicator of it, or the process has no other thread to make the
- *                             calls of ranks that have none in the group. Nothing was sent.
- * @return the error of the first call in the group that failed its checks; no call was made, and
- *         communicators stay usable. Other ranks may wait for this one, as for any call that it
- *         does not make.
- *
- * Other errors are those of onebitAllReduce. Thread safety: one thread at a time per communicator
- * and per compressor with calls in the group.
- */
-ONEBIT_API onebitResult_t onebitGroupEnd(void);
-
 /* ----------------------------------------------------------------------------------- settings */
 
 /** One environment variable the library understands. */
@@ -1120,5 +986,8 @@ ONEBIT_API onebitResult_t onebitGetTransport(int index, const char** name);
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#include "onebit/group.h"  /* IWYU pragma: export */
+#include "onebit/stream.h" /* IWYU pragma: export */
 
 #endif /* ONEBIT_H_ */

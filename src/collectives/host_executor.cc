@@ -113,7 +113,7 @@ void HostExecutor::Start(const Batch& batch) {
   steps_left_ = plan_->steps.size();
   std::fill_n(are_finite_.begin(), batch.calls.size(), uint8_t{1});
   codec_ns_ = 0;
-  threads_.Begin(batch_, checksums_.data());
+  threads_.Begin(batch_, packet_checksums());
   begin_ = last_progress_ = Clock::now();
   for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
     queue->Clear();
@@ -265,8 +265,8 @@ bool HostExecutor::ComputeSome() {
 void HostExecutor::Compute(uint32_t step) {
   const Step& computed = plan_->steps[step];
   const auto begin = Clock::now();
-  const bool is_finite =
-      compute_.Run(batch_.calls[computed.call], computed, nonfinite_[step] != 0, checksums_.data());
+  const bool is_finite = compute_.Run(batch_.calls[computed.call], computed, nonfinite_[step] != 0,
+                                      packet_checksums());
   codec_ns_ += Nanoseconds(Clock::now() - begin);
   Finish(step, !is_finite);
 }

@@ -103,6 +103,8 @@ class HostExecutor {
   Status Accept(uint32_t peer);
   Status CompleteReceive(uint32_t step);
   // Of groups. host_executor_groups.cc
+  // Of packets; in a group none, see Seal.
+  kernels::Checksum* packet_checksums() { return batch_.is_group() ? nullptr : checksums_.data(); }
   void FillTables();
   void Seal(const Step& send);
   // Everything that can be copied now; whether there was any.

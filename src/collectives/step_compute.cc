@@ -11,8 +11,11 @@ using kernels::CompressInput;
 using kernels::ReduceInput;
 using kernels::TensorSum;
 
-kernels::Checksum ChecksumOf(const Call& call, const Region& region) {
-  return kernels::cpu::ChecksumOf(call.Read(region), region.bytes);
+// In a group one checksum covers the whole message.
+void SetChecksum(const Call& call, const Region& region, uint32_t packet,
+                 kernels::Checksum* checksums) {
+  if (checksums == nullptr) return;
+  checksums[packet] = kernels::cpu::ChecksumOf(call.Read(region), region.bytes);
 }
 
 // Packets of values that are not finite carry zeros: the flag in the header says the rest.
@@ -70,14 +73,14 @@ bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
       if (step.packet == kNoPacket) return !is_nonfinite && Average(call, step);
       const bool is_finite = !is_nonfinite && Reduce(call, step);
       if (!is_finite) ClearPacket(call, step.region);
-      checksums[step.packet] = ChecksumOf(call, step.region);
+      SetChecksum(call, step.region, step.packet, checksums);
       return is_finite;
     }
     case StepKind::kDecode:
       return !is_nonfinite && Decode(call, step);
     case StepKind::kVerdict:
       MakeVerdict(call, step, is_nonfinite);
-      checksums[step.packet] = ChecksumOf(call, step.region);
+      SetChecksum(call, step.region, step.packet, checksums);
       return !is_nonfinite;
     case StepKind::kCopy:
       return Copy(call, step);
@@ -100,7 +103,7 @@ bool StepCompute::Compress(const Call& call, const Step& step, kernels::Checksum
     is_finite = CompressPiece(call, step);
   }
   if (!is_finite) ClearPacket(call, step.region);
-  checksums[step.packet] = ChecksumOf(call, step.region);
+  SetChecksum(call, step.region, step.packet, checksums);
   return is_finite;
 }
 
@@ -131,7 +134,7 @@ bool StepCompute::CompressTensor(const Call& call, const Step& step, kernels::Ch
         kernels::cpu::CompressResidual(InputOf(call, elements), scale);
       }
     }
-    checksums[step.packet + chunk] = ChecksumOf(call, region);
+    SetChecksum(call, region, step.packet + chunk, checksums);
   }
   return sum.is_finite;
 }

@@ -63,7 +63,8 @@ class StepCompute {
  public:
   explicit StepCompute(uint32_t ranks) : bits_(ranks), scales_(ranks), pieces_(ranks) {}
 
-  // Runs `step`. checksums[p] receives the checksum of every packet p the step makes. is_nonfinite:
+  // Runs `step`. checksums[p] receives the checksum of every packet p the step makes; null: they
+  // are not needed. is_nonfinite:
   // what the step depends on is not finite; it then makes an all-zero packet. Returns whether what
   // it made is finite.
   bool Run(const Call& call, const Step& step, bool is_nonfinite, kernels::Checksum* checksums);

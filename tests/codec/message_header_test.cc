@@ -125,7 +125,7 @@ TEST(GroupDigestTest, TellsCallsApartButNotWhereAndWhenTheyAreMade) {
   EXPECT_NE(DigestOf(call, 2), own);
 }
 
-// The bytes of FORMAT.md, section 11: a dense fp32 sum of 3 elements, one segment.
+// The bytes of FORMAT.md, section 14: a dense fp32 sum of 3 elements, one segment.
 TEST(GroupDigestTest, IsTheHeaderCheckOfTheCallAlone) {
   const CallDescriptor call = {
       .collective = Collective::kAllReduce, .count = 3, .chunk_alignment = 64};

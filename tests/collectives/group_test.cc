@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "onebit/optim.h"
 #include "tests/collectives/group_case.h"
 
 namespace onebit::testing {
@@ -199,6 +200,50 @@ TEST(GroupTest, ACommunicatorWithCallsInAGroupIsNotDestroyed) {
   EXPECT_EQ(ranks[0].Call(0), onebitSuccess);
   EXPECT_EQ(group.Destroy(0), onebitInvalidUsage);
   EXPECT_EQ(onebitGroupEnd(), onebitSuccess);
+}
+
+TEST(GroupTest, OptimizersStepOutsideGroups) {
+  CommGroup group(1);
+  std::vector<float> parameters(8), gradients(8);
+  onebitOptimizer_t optimizer = nullptr;
+  ASSERT_EQ(onebitOptimizerCreate(&optimizer, group.comm(0), 8, parameters.data(), nullptr),
+            onebitSuccess);
+  const auto step = [&] {
+    return onebitOptimizerStep(optimizer, gradients.data(), onebitFloat32, 0.1, 1, 0, nullptr,
+                               nullptr);
+  };
+  onebitGroupStart();
+  EXPECT_EQ(step(), onebitInvalidUsage);
+  EXPECT_TRUE(Contains(onebitGetLastError(nullptr), "onebitGroupEnd"));
+  EXPECT_EQ(onebitGroupEnd(), onebitSuccess);
+  EXPECT_EQ(step(), onebitSuccess);
+  EXPECT_EQ(onebitOptimizerDestroy(optimizer), onebitSuccess);
+}
+
+// One rank does not come; the end is an abort while the others are in the middle of their groups.
+TEST(GroupTest, AnAbortEndsItAndLeavesAllResidualsAsTheyWere) {
+  constexpr CommOptions kBatches{.timeout_ms = 20'000, .group_elements = 1000};
+  CommGroup group(3, kBatches);
+  const std::vector<GroupCall> calls = {Ef(900), Ef(5000), Ef(100), Dense(70), Ef(800)};
+  auto ranks = RanksOf(group, calls);
+  group.Run([&](int r) { EXPECT_EQ(ranks[static_cast<size_t>(r)].CallGroup(), onebitSuccess); });
+  std::vector<std::vector<Residuals>> before;
+  for (const GroupRank& rank : ranks) before.push_back(rank.AllResiduals());
+  const auto outcomes = group.Call([&](int r) {
+    GroupRank& rank = ranks[static_cast<size_t>(r)];
+    rank.Fill(static_cast<uint32_t>(50 + r));
+    if (r != 2) return rank.CallGroup();
+    // The first batch is one call, made alone.
+    EXPECT_EQ(rank.Call(0), onebitSuccess) << onebitGetLastError(nullptr);
+    return onebitCommAbort(group.comm(r));
+  });
+  for (int r = 0; r < 2; ++r) {
+    const auto rank = static_cast<size_t>(r);
+    EXPECT_NE(outcomes[rank].result, onebitSuccess);
+    EXPECT_LT(outcomes[rank].seconds, 8);
+    EXPECT_EQ(ranks[rank].AllResiduals(), before[rank]) << "rank " << r;
+    EXPECT_EQ(StatsOf(group.comm(r)).failed_calls, calls.size());
+  }
 }
 
 // One thread makes the calls of all ranks, and of a second communicator of theirs.

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""group_perf times groups against single calls, and says what is wrong: group_perf_test.py GROUP_PERF"""
+
+import subprocess
+import sys
+
+WRONG = {
+    (): "--procs",
+    ("--procs", "0"): "--procs",
+    ("--procs", "2", "--min-elements", "9", "--max-elements", "8"): "--min-elements is larger",
+    ("--procs", "2", "--transport", "local"): "--transport local connects the threads",
+    ("--procs", "2", "--tensors", "many"): "--tensors",
+}
+
+
+def run(*command: str) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def main() -> None:
+    tool = sys.argv[1]
+    for options, text in WRONG.items():
+        result = run(tool, *options)
+        assert result.returncode == 2, (options, result)
+        assert text in result.stderr and result.stdout == "", (options, result)
+
+    # To two peers; small compressed tensors take one exchange.
+    for mode, expected in ([], 2), (["--dense"], 4):
+        result = run(tool, "--procs", "3", "--tensors", "12", "--max-elements", "9000",
+                     "--repetitions", "3", "--warmup", "1", *mode)
+        assert result.returncode == 0, result
+        lines = result.stdout.splitlines()
+        assert lines[0].startswith("# 12 tensors of 1024 to 9000 fp32 elements"), lines
+        names = ("one by one", "group", "ratio")
+        assert [line[:12].strip() for line in lines[1:]] == list(names), lines
+        messages = [int(line[12:].split()[2]) for line in lines[1:3]]
+        assert messages == [12 * expected, expected], lines
+
+
+if __name__ == "__main__":
+    main()
