@@ -14,7 +14,7 @@ extern "C" {
 
 /**
  * Begins a group: collectives of this thread are checked and kept until onebitGroupEnd, which makes
- * them all, in few messages. Many small tensors take little more time than one.
+ * them all, in few messages: many small tensors wait for the network once.
  *
  *   onebitGroupStart();
  *   for (int i = 0; i < tensors; ++i)
@@ -38,7 +38,8 @@ extern "C" {
  *
  * Groups nest; only the outermost end makes the calls. Calls of up to ONEBIT_GROUP_ELEMENTS
  * elements travel together; larger ones, and dense ones that the transport itself reduces, go one
- * by one.
+ * by one. The communicator keeps memory for the packets of all calls that have travelled together,
+ * and what it planned for the last groups: a group that is made again allocates nothing.
  *
  * @return onebitSuccess.
  *

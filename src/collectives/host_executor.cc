@@ -25,7 +25,7 @@ constexpr uint64_t kWaitSliceMs = 100;
 constexpr size_t kWorthSharing = 16'384;
 
 // Computing that may pass before messages are looked at again.
-constexpr uint64_t kPollNs = 20'000;
+constexpr auto kPollInterval = std::chrono::microseconds(20);
 
 }  // namespace
 
@@ -257,18 +257,18 @@ bool HostExecutor::ShareSteps() {
 bool HostExecutor::ComputeSome() {
   StepQueue* queue = MostUrgent();
   if (queue == nullptr) return false;
-  const uint64_t end_ns = codec_ns_ + kPollNs;
-  for (; queue != nullptr && codec_ns_ < end_ns; queue = MostUrgent()) Compute(queue->Pop());
-  return true;
-}
-
-void HostExecutor::Compute(uint32_t step) {
-  const Step& computed = plan_->steps[step];
   const auto begin = Clock::now();
-  const bool is_finite = compute_.Run(batch_.calls[computed.call], computed, nonfinite_[step] != 0,
-                                      packet_checksums());
-  codec_ns_ += Nanoseconds(Clock::now() - begin);
-  Finish(step, !is_finite);
+  auto now = begin;
+  for (; queue != nullptr && now - begin < kPollInterval; queue = MostUrgent()) {
+    const uint32_t index = queue->Pop();
+    const Step& step = plan_->steps[index];
+    const bool is_finite =
+        compute_.Run(batch_.calls[step.call], step, nonfinite_[index] != 0, packet_checksums());
+    Finish(index, !is_finite);
+    now = Clock::now();
+  }
+  codec_ns_ += Nanoseconds(now - begin);
+  return true;
 }
 
 Status HostExecutor::Deadline() const {

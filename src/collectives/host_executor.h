@@ -122,7 +122,6 @@ class HostExecutor {
   // Gives ready steps to the compute threads and takes them back.
   bool ShareSteps();
   bool ComputeSome();
-  void Compute(uint32_t step);
   StepQueue* MostUrgent();
   size_t ReadySteps() const;
   void CancelAll();

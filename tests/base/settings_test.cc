@@ -55,18 +55,20 @@ TEST(SettingsTest, EmptyEnvironmentGivesDefaults) {
   EXPECT_EQ(settings.value().one_exchange_elements, std::nullopt);  // auto
   EXPECT_EQ(settings.value().compute_threads, std::nullopt);
   EXPECT_EQ(settings.value().segment_elements, 262'144u);
+  EXPECT_EQ(settings.value().group_elements, 1'048'576u);
 }
 
 TEST(SettingsTest, ValuesAreTaken) {
   auto settings = Parse({"ONEBIT_DEBUG=TRACE", "HOME=/", "ONEBIT_DEBUG_FILE=/tmp/a=b",
                          "ONEBIT_COLLECTIVE_TIMEOUT_MS=1", "ONEBIT_ONE_EXCHANGE_ELEMENTS=0",
-                         "ONEBIT_SEGMENT_ELEMENTS=1073741824"});
+                         "ONEBIT_SEGMENT_ELEMENTS=1073741824", "ONEBIT_GROUP_ELEMENTS=0"});
   ASSERT_TRUE(settings.ok()) << settings.status().text();
   EXPECT_EQ(settings.value().debug, LogLevel::kTrace);
   EXPECT_EQ(settings.value().debug_file, "/tmp/a=b");
   EXPECT_EQ(settings.value().collective_timeout_ms, 1u);
   EXPECT_EQ(settings.value().one_exchange_elements, 0u);
   EXPECT_EQ(settings.value().segment_elements, 1'073'741'824u);
+  EXPECT_EQ(settings.value().group_elements, 0u);
 }
 
 TEST(SettingsTest, EveryLevelHasAName) {
@@ -89,6 +91,7 @@ TEST(SettingsTest, NumbersThatDoNotParseAreRefusedWithWhatIsAllowed) {
                                      "\" is not milliseconds, 1 to 86400000");
   }
   ExpectRefused("ONEBIT_SEGMENT_ELEMENTS=63", "elements, 64 to 1073741824");
+  ExpectRefused("ONEBIT_GROUP_ELEMENTS=1073741825", "elements, 0 to 1073741824");
   ExpectRefused("ONEBIT_ONE_EXCHANGE_ELEMENTS=1048577", "auto, or elements, 0 to 1048576");
   ExpectRefused("ONEBIT_COMPUTE_THREADS=65", "auto, or threads, 0 to 64");
   ExpectRefused("ONEBIT_COMPUTE_THREADS=some", "auto, or threads, 0 to 64");

@@ -247,5 +247,33 @@ TEST(SteadyGroupTest, RepeatedGroupsAllocateNothingAndTakeNoLock) {
   });
 }
 
+TEST(SteadyGroupTest, OneThreadWithAllRanksAllocatesNothingAndTakesNoLock) {
+  constexpr size_t kCount = 5000;
+  CommGroup group(3);
+  const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  std::vector<UniqueCompressor> compressors;
+  std::vector<std::vector<float>> values(3, std::vector<float>(kCount, 0.5f));
+  for (int rank = 0; rank < 3; ++rank) {
+    compressors.push_back(NewCompressor(group.comm(rank), kCount, onebitFloat32, config));
+  }
+  uint64_t allocations = 0, locks = 0;
+  for (int step = 1; step <= 10; ++step) {
+    if (step == 3) {
+      allocations = AllocationsOfThisThread();
+      locks = LocksOfThisThread();
+    }
+    onebitGroupStart();
+    for (size_t rank = 0; rank < 3; ++rank) {
+      const onebitComm_t comm = group.comm(static_cast<int>(rank));
+      onebitAllReduce(values[rank].data(), values[rank].data(), kCount, onebitFloat32, onebitAvg,
+                      compressors[rank].get(), comm, nullptr);
+      onebitBarrier(comm, nullptr);
+    }
+    EXPECT_EQ(onebitGroupEnd(), onebitSuccess);
+  }
+  EXPECT_EQ(AllocationsOfThisThread(), allocations);
+  EXPECT_EQ(LocksOfThisThread(), locks);
+}
+
 }  // namespace
 }  // namespace onebit::testing
