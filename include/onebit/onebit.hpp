@@ -22,6 +22,8 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "onebit/onebit.h"
 
@@ -116,6 +118,29 @@ using UniqueStream = std::unique_ptr<std::remove_pointer_t<onebitStream_t>, Stre
   const onebitResult_t result = onebitCompressorCreate(&handle, comm, count, datatype, config);
   if (result == onebitSuccess) compressor.reset(handle);
   return result;
+}
+
+/// onebitCompressorExport into a vector of the state's length; `state` is written only on success.
+[[nodiscard]] inline onebitResult_t ExportState(std::vector<std::byte>& state,
+                                                onebitCompressor_t compressor,
+                                                onebitStateKind_t kind) noexcept {
+  std::size_t bytes = 0;
+  onebitResult_t result = onebitCompressorExport(compressor, kind, nullptr, &bytes);
+  if (result != onebitSuccess) return result;
+  try {
+    std::vector<std::byte> made(bytes);
+    result = onebitCompressorExport(compressor, kind, made.data(), &bytes);
+    if (result == onebitSuccess) state = std::move(made);
+    return result;
+  } catch (const std::bad_alloc&) {
+    return onebitOutOfMemory;
+  }
+}
+
+/// onebitCompressorImport.
+[[nodiscard]] inline onebitResult_t ImportState(onebitCompressor_t compressor,
+                                                std::span<const std::byte> state) noexcept {
+  return onebitCompressorImport(compressor, state.data(), state.size());
 }
 
 /// "name of the result: text of this thread's last error", for a log or an exception of your own.

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -93,6 +94,27 @@ TEST(OnebitHppTest, ExplainsAnError) {
   EXPECT_TRUE(text.starts_with(onebitGetErrorString(result))) << text;
   EXPECT_GT(text.size(), std::string(onebitGetErrorString(result)).size() + 2) << text;
   EXPECT_EQ(Explain(onebitSuccess), onebitGetErrorString(onebitSuccess));
+}
+
+TEST(OnebitHppTest, SavesAndLoadsStates) {
+  UniqueComm comm;
+  ASSERT_EQ(MakeComms({&comm, 1}), onebitSuccess);
+  UniqueCompressor compressor;
+  ASSERT_EQ(MakeCompressor(compressor, comm.get(), 100, onebitFloat32), onebitSuccess);
+  for (const auto kind : {onebitStateRank, onebitStateGlobal}) {
+    std::vector<std::byte> state;
+    ASSERT_EQ(ExportState(state, compressor.get(), kind), onebitSuccess);
+    EXPECT_GE(state.size(), 800u);
+    EXPECT_EQ(ImportState(compressor.get(), state), onebitSuccess);
+    state.pop_back();
+    EXPECT_EQ(ImportState(compressor.get(), state), onebitCorrupt);
+  }
+}
+
+TEST(OnebitHppTest, LeavesStateAloneOnFailure) {
+  std::vector<std::byte> state(3);
+  EXPECT_EQ(ExportState(state, nullptr, onebitStateRank), onebitInvalidArgument);
+  EXPECT_EQ(state.size(), 3u);
 }
 
 }  // namespace
