@@ -47,7 +47,8 @@ enum Parameter : uint8_t {
   kOneExchange = 2,
   kReplicaBf16 = 4,
   kReplicaTransactional = 8,
-  kKnownParameters = 15,
+  kSync = 128,
+  kKnownParameters = 15 | kSync,
 };
 
 static_assert(std::endian::native == std::endian::little,
@@ -172,11 +173,11 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint8_t>(out, kAtCodec, static_cast<uint8_t>(call.codec));
   Put<uint16_t>(out, kAtAlignment, call.chunk_alignment);
   Put<uint8_t>(out, kAtRule, static_cast<uint8_t>(call.rule));
-  Put<uint8_t>(out, kAtParameters,
-               (call.has_server_residual ? kServerResidual : 0) |
-                   (call.is_one_exchange ? kOneExchange : 0) |
-                   (call.is_replica_bf16 ? kReplicaBf16 : 0) |
-                   (call.is_replica_transactional ? kReplicaTransactional : 0));
+  Put<uint8_t>(
+      out, kAtParameters,
+      (call.has_server_residual ? kServerResidual : 0) | (call.is_one_exchange ? kOneExchange : 0) |
+          (call.is_replica_bf16 ? kReplicaBf16 : 0) |
+          (call.is_replica_transactional ? kReplicaTransactional : 0) | (call.is_sync ? kSync : 0));
   Put<uint16_t>(out, kAtSegment, header.segment);
   Put<uint16_t>(out, kAtSegmentCount, header.segment_count);
   Put<uint32_t>(out, kAtSum, header.payload_checksum.sum);
@@ -255,6 +256,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .is_replica_transactional = (parameters & kReplicaTransactional) != 0,
       .replica_age = Get<uint8_t>(in, kAtReplicaAge),
       .mask_digest = Get<uint32_t>(in, kAtMaskDigest),
+      .is_sync = (parameters & kSync) != 0,
   };
   header.exchange = exchange;
   header.is_nonfinite = (flags & kNonfinite) != 0;
@@ -302,7 +304,10 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
           ? "age of what ranks hold of each other (calls since it was zero)"
           : "age of the server residual (calls since it was zero)",
       here.replica_age, there.replica_age);
-  add("mask digest", here.mask_digest, there.mask_digest);
+  add("sync", here.is_sync, there.is_sync);
+  if (here.is_sync != there.is_sync) return text;
+  add(here.is_sync ? "weight sum (its bits, xor the mask digest)" : "mask digest", here.mask_digest,
+      there.mask_digest);
   return text;
 }
 

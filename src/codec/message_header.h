@@ -55,6 +55,8 @@ struct CallDescriptor {
   bool is_replica_transactional = false;
   uint8_t replica_age = 0;
   uint32_t mask_digest = 0;  // 0: no mask; of a group: GroupDigest
+  // A sync of src/sync. Its weight sum must be equal, too: its bits are in mask_digest, by xor.
+  bool is_sync = false;
 
   friend bool operator==(const CallDescriptor&, const CallDescriptor&) = default;
 };

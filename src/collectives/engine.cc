@@ -165,8 +165,14 @@ Status Engine::Call(const Request& request) {
   return Run(request);
 }
 
-Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor) {
-  return Call(AllReduceRequest(buffers, op, compressor));
+Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor,
+                         std::optional<uint32_t> sync_weight) {
+  Request request = AllReduceRequest(buffers, op, compressor);
+  if (sync_weight.has_value()) {
+    request.descriptor.is_sync = true;
+    request.descriptor.mask_digest ^= *sync_weight;
+  }
+  return Call(request);
 }
 
 Status Engine::Broadcast(const Buffers& buffers, uint32_t root) {

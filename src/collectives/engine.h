@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -66,8 +67,10 @@ class Engine {
                            PlannedCompressor* compressor) const;
   Request BarrierRequest() const;
   Status Call(const Request& request);
-  // compressor null: dense.
-  Status AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor);
+  // compressor null: dense. sync_weight: of a sync, the bits of its weight sum, which the ranks
+  // compare.
+  Status AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor,
+                   std::optional<uint32_t> sync_weight = std::nullopt);
   Status Broadcast(const Buffers& buffers, uint32_t root);
   Status Barrier();
 

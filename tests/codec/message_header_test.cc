@@ -23,7 +23,8 @@ MessageHeader Sample() {
                .chunk_alignment = 64,
                .has_server_residual = true,
                .is_one_exchange = true,
-               .mask_digest = 99},
+               .mask_digest = 99,
+               .is_sync = true},
       .exchange = 2,
       .is_nonfinite = true,
       .has_payload_checksum = true,
@@ -178,7 +179,14 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
   EXPECT_EQ(difference([](auto& c) { c.op = ReduceOp::kSum; }), "op avg here, sum there");
   EXPECT_EQ(difference([](auto& c) { c.codec = CodecKind::kDense; }), "mode ef here, dense there");
   EXPECT_EQ(difference([](auto& c) { c.tensor_id = 78; }), "tensor id 77 here, 78 there");
-  EXPECT_EQ(difference([](auto& c) { c.mask_digest = 0; }), "mask digest 99 here, 0 there");
+  EXPECT_EQ(difference([](auto& c) { c.mask_digest = 0; }),
+            "weight sum (its bits, xor the mask digest) 99 here, 0 there");
+  EXPECT_EQ(difference([](auto& c) { c.is_sync = false; }), "sync true here, false there");
+  CallDescriptor plain = here;
+  plain.is_sync = false;
+  CallDescriptor masked = plain;
+  masked.mask_digest = 0;
+  EXPECT_EQ(DescribeDifference(plain, masked), "mask digest 99 here, 0 there");
   EXPECT_EQ(difference([](auto& c) {
               c.count = 10;
               c.type = kernels::DataType::kF16;
