@@ -17,7 +17,8 @@
  *
  * Sections: results, versions and log - communicators - compressors - collectives - settings. This
  * file includes group.h, many collectives in few messages; state.h, what compressors remember, saved
- * and loaded; and stream.h, calls that go on while the caller computes.
+ * and loaded; stream.h, calls that go on while the caller computes; and sync.h, steps that send
+ * nothing.
  *
  * Ranks that are processes, on one host or several, join by what their launcher told them:
  *
@@ -909,5 +910,6 @@ ONEBIT_API onebitResult_t onebitGetTransport(int index, const char** name);
 #include "onebit/group.h"
 #include "onebit/state.h"
 #include "onebit/stream.h"
+#include "onebit/sync.h"
 
 #endif /* ONEBIT_H_ */

@@ -57,6 +57,12 @@ using UniqueStream = std::unique_ptr<std::remove_pointer_t<onebitStream_t>, Stre
   return result;
 }
 
+struct SyncDeleter {
+  void operator()(onebitSync_t sync) const noexcept { onebitSyncDestroy(sync); }
+};
+/// Owns a 1-bit sync. Destroy it before its compressor.
+using UniqueSync = std::unique_ptr<onebitSync_s, SyncDeleter>;
+
 /// onebitCommInitAll with one rank per element of `comms`, which is written only on success.
 [[nodiscard]] inline onebitResult_t MakeComms(std::span<UniqueComm> comms) noexcept {
   const std::unique_ptr<onebitComm_t[]> handles(new (std::nothrow) onebitComm_t[comms.size()]);
@@ -117,6 +123,16 @@ using UniqueStream = std::unique_ptr<std::remove_pointer_t<onebitStream_t>, Stre
   onebitCompressor_t handle = nullptr;
   const onebitResult_t result = onebitCompressorCreate(&handle, comm, count, datatype, config);
   if (result == onebitSuccess) compressor.reset(handle);
+  return result;
+}
+
+/// onebitSyncCreate; `sync` is written only on success.
+[[nodiscard]] inline onebitResult_t MakeSync(
+    UniqueSync& sync, onebitCompressor_t compressor,
+    const onebitSyncSchedule_t* schedule = nullptr) noexcept {
+  onebitSync_t handle = nullptr;
+  const onebitResult_t result = onebitSyncCreate(&handle, compressor, schedule);
+  if (result == onebitSuccess) sync.reset(handle);
   return result;
 }
 

@@ -148,8 +148,8 @@ Result<StateReader> StateReader::Open(std::span<const std::byte> blob) {
 Status StateReader::ReadTable(std::span<const std::byte> blob, size_t header_bytes) {
   const auto kind = Get<uint32_t>(blob.data(), kAtKind);
   section_count_ = Get<uint32_t>(blob.data(), kAtSectionCount);
-  if (kind != static_cast<uint32_t>(StateKind::kRank) &&
-      kind != static_cast<uint32_t>(StateKind::kGlobal)) {
+  if (kind < static_cast<uint32_t>(StateKind::kRank) ||
+      kind > static_cast<uint32_t>(StateKind::kSync)) {
     return Damaged("its kind is unknown");
   }
   kind_ = static_cast<StateKind>(kind);

@@ -16,8 +16,15 @@ namespace onebit {
 
 inline constexpr uint32_t kStateVersion = 1;
 
-enum class StateKind : uint32_t { kRank = 1, kGlobal = 2 };
-enum class SectionTag : uint32_t { kIdentity = 1, kWorker = 2, kServer = 3 };
+enum class StateKind : uint32_t { kRank = 1, kGlobal = 2, kSync = 3 };
+enum class SectionTag : uint32_t {
+  kIdentity = 1,
+  kWorker = 2,
+  kServer = 3,
+  kSync = 4,
+  kAccumulator = 5,
+  kCompressor = 6,  // a whole state of kind kRank
+};
 
 struct StateSection {
   SectionTag tag;

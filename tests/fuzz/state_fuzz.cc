@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A state of arbitrary bytes: either it is refused and the compressor is what it was, or it is
-// taken, its residuals are finite, and what is then saved is taken again.
+// taken, its residuals are finite, and what is then saved is taken again. The same for a sync.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +11,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/compressor_state.h"
 #include "kernels/reference/elements.h"
+#include "sync/one_bit_sync.h"
 
 namespace {
 
@@ -71,11 +72,28 @@ void FixChecks(Blob* blob) {
   Put(blob, 32, DigestOf(header.subspan(kHeadBytes), DigestOf(header.first(32), 0)));
 }
 
-Blob StateOf(const PlannedCompressor& planned) {
-  Blob blob(StateBytesOf(planned, StateKind::kRank));
-  ExportRankState(planned, blob.data());
-  return blob;
-}
+// A compressor, with a sync or without.
+struct Subject {
+  explicit Subject(uint8_t options) : planned(NewCompressor(options)) {
+    if ((options & 32) == 0) return;
+    sync = OneBitSync::Create(planned.compressor.config().count, {.warmup_steps = 3}).value();
+  }
+  Status Import(const Blob& blob) {
+    return sync ? sync->Import(blob, &planned) : ImportState(blob, &planned);
+  }
+  Blob State() const {
+    Blob blob(sync ? sync->StateBytes(planned) : StateBytesOf(planned, StateKind::kRank));
+    if (sync) {
+      sync->Export(planned, blob.data());
+    } else {
+      ExportRankState(planned, blob.data());
+    }
+    return blob;
+  }
+
+  PlannedCompressor planned;
+  std::optional<OneBitSync> sync;
+};
 
 void ExpectFinite(const std::byte* residual, size_t elements, kernels::DataType type) {
   for (size_t i = 0; i < elements; ++i) {
@@ -88,23 +106,23 @@ void ExpectFinite(const std::byte* residual, size_t elements, kernels::DataType 
 // Byte 0: what the compressor is; 1: bit 0 right checksums; rest: the state.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  PlannedCompressor planned = NewCompressor(data[0]);
+  Subject subject(data[0]);
   const auto bytes = std::as_bytes(std::span(data + 2, size - 2));
   Blob blob(bytes.begin(), bytes.end());
   if ((data[1] & 1) != 0) FixChecks(&blob);
-  const Blob before = StateOf(planned);
-  if (const Status status = ImportState(blob, &planned); !status.ok()) {
+  const Blob before = subject.State();
+  if (const Status status = subject.Import(blob); !status.ok()) {
     const bool is_foreseen = status.code() == Code::kCorrupt || status.code() == Code::kMismatch ||
                              status.code() == Code::kInvalidArgument;
-    if (!is_foreseen || status.text().empty() || StateOf(planned) != before) std::abort();
+    if (!is_foreseen || status.text().empty() || subject.State() != before) std::abort();
     return 0;
   }
-  const Compressor& state = planned.compressor;
+  const Compressor& state = subject.planned.compressor;
   const kernels::DataType type = state.config().residual_type;
   ExpectFinite(state.worker_in(0), state.worker_elements(), type);
   ExpectFinite(state.server_in(0), state.server_elements(), type);
-  const Blob after = StateOf(planned);
-  PlannedCompressor again = NewCompressor(data[0]);
-  if (!ImportState(after, &again).ok() || StateOf(again) != after) std::abort();
+  const Blob after = subject.State();
+  Subject again(data[0]);
+  if (!again.Import(after).ok() || again.State() != after) std::abort();
   return 0;
 }

@@ -111,6 +111,18 @@ TEST(OnebitHppTest, SavesAndLoadsStates) {
   }
 }
 
+TEST(OnebitHppTest, MakesASync) {
+  UniqueComm comm;
+  ASSERT_EQ(MakeComms({&comm, 1}), onebitSuccess);
+  UniqueCompressor compressor;
+  ASSERT_EQ(MakeCompressor(compressor, comm.get(), 100, onebitFloat32), onebitSuccess);
+  UniqueSync sync;
+  ASSERT_EQ(MakeSync(sync, compressor.get()), onebitSuccess);
+  const onebitSync_t before = sync.get();
+  EXPECT_EQ(MakeSync(sync, nullptr), onebitInvalidArgument);
+  EXPECT_EQ(sync.get(), before);
+}
+
 TEST(OnebitHppTest, LeavesStateAloneOnFailure) {
   std::vector<std::byte> state(3);
   EXPECT_EQ(ExportState(state, nullptr, onebitStateRank), onebitInvalidArgument);

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// 1-bit sync of the C API.
+#include <cstdint>
+
+#include "api/handles.h"
+#include "base/config_head.h"
+#include "sync/one_bit_sync.h"
+
+using onebit::Code;
+using onebit::CompressorUse;
+using onebit::Error;
+using onebit::Guard;
+using onebit::OkStatus;
+using onebit::OneBitSync;
+using onebit::Result;
+using onebit::Status;
+using onebit::SyncSchedule;
+
+// In use whenever its compressor is.
+struct onebitSync_s {
+  onebitCompressor_t compressor;
+  OneBitSync sync;
+};
+
+namespace {
+
+Status CheckAtLeast(const char* member, int64_t value, int64_t least) {
+  if (value >= least) return OkStatus();
+  return Error(Code::kInvalidArgument, "sync schedule: {} is {}, but may be {} or more", member,
+               value, least);
+}
+
+Result<SyncSchedule> ReadSchedule(const onebitSyncSchedule_t* schedule) {
+  const onebitSyncSchedule_t defaults = ONEBIT_SYNC_SCHEDULE_INIT;
+  if (schedule == nullptr) schedule = &defaults;
+  ONEBIT_TRY(onebit::CheckConfigHead("sync schedule", "ONEBIT_SYNC_SCHEDULE_INIT",
+                                     {schedule->size, schedule->magic, schedule->version},
+                                     {defaults.size, defaults.magic, defaults.version}));
+  ONEBIT_TRY(CheckAtLeast("warmupSteps", schedule->warmupSteps, 0));
+  ONEBIT_TRY(CheckAtLeast("baseInterval", schedule->baseInterval, 1));
+  ONEBIT_TRY(CheckAtLeast("doubleEvery", schedule->doubleEvery, 0));
+  ONEBIT_TRY(CheckAtLeast("maxInterval", schedule->maxInterval, schedule->baseInterval));
+  return SyncSchedule{.warmup_steps = static_cast<uint64_t>(schedule->warmupSteps),
+                      .base_interval = static_cast<uint64_t>(schedule->baseInterval),
+                      .double_every = static_cast<uint64_t>(schedule->doubleEvery),
+                      .max_interval = static_cast<uint64_t>(schedule->maxInterval)};
+}
+
+Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
+              const onebitSyncSchedule_t* api_schedule) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+  if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  ONEBIT_ASSIGN_OR_RETURN(const SyncSchedule schedule, ReadSchedule(api_schedule));
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  const onebit::Compressor& state = compressor->planned.compressor;
+  const auto collective = compressor->planned.plan->key.collective;
+  if (state.config().type != onebit::kernels::DataType::kF32 ||
+      collective != onebit::Collective::kAllReduce) {
+    return Error(Code::kInvalidArgument,
+                 "compressor of tensor {} is for {} of {}: a sync needs allreduce of float32",
+                 state.config().tensor_id, onebit::NameOf(collective),
+                 onebit::NameOf(state.config().type));
+  }
+  if (state.op() == onebit::ReduceOp::kSum) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
+                 state.config().tensor_id);
+  }
+  ONEBIT_ASSIGN_OR_RETURN(OneBitSync sync, OneBitSync::Create(state.config().count, schedule));
+  *handle = new onebitSync_s{compressor, std::move(sync)};
+  return OkStatus();
+}
+
+// Equal is in place; anything else that shares bytes would be overwritten while it is read.
+Status CheckBuffers(const float* x, const float* out, size_t count) {
+  if (count == 0) return OkStatus();
+  if (x == nullptr) return Error(Code::kInvalidArgument, "x is NULL");
+  if (out == nullptr) return Error(Code::kInvalidArgument, "out is NULL");
+  const auto x_address = reinterpret_cast<uintptr_t>(x);
+  const auto out_address = reinterpret_cast<uintptr_t>(out);
+  if (x_address % sizeof(float) != 0 || out_address % sizeof(float) != 0) {
+    return Error(Code::kInvalidArgument, "x or out is not aligned to its element of 4 bytes");
+  }
+  const size_t distance =
+      x_address < out_address ? out_address - x_address : x_address - out_address;
+  if (distance != 0 && distance < count * sizeof(float)) {
+    return Error(Code::kInvalidArgument,
+                 "x and out overlap without being equal: use one buffer, or two");
+  }
+  return OkStatus();
+}
+
+Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* did_sync,
+            float* weight_sum, onebitStream_t stream) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+  if (did_sync == nullptr) return Error(Code::kInvalidArgument, "didSync is NULL");
+  if (weight_sum == nullptr) return Error(Code::kInvalidArgument, "weightSum is NULL");
+  if (stream != nullptr) {
+    return Error(Code::kInvalidArgument,
+                 "stream is not NULL: this build works on host memory, where a call blocks");
+  }
+  ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
+  onebitCompressor_t compressor = handle->compressor;
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  const onebitComm_t comm = compressor->id.comm();
+  onebit::Engine* const engine = comm == nullptr ? nullptr : &comm->engine;
+  ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
+                          handle->sync.Step(engine, &compressor->planned, x, weight, out));
+  *did_sync = outcome.did_sync ? 1 : 0;
+  if (outcome.did_sync) *weight_sum = outcome.weight_sum;
+  return OkStatus();
+}
+
+Status Export(onebitSync_t handle, void* buffer, size_t* bytes) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+  if (bytes == nullptr) return Error(Code::kInvalidArgument, "bytes is NULL");
+  onebitCompressor_t compressor = handle->compressor;
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  handle->sync.SettleFailedSync(compressor->planned.compressor);
+  const size_t needed = handle->sync.StateBytes(compressor->planned);
+  const size_t room = buffer == nullptr ? needed : *bytes;
+  *bytes = needed;
+  if (room < needed) {
+    return Error(Code::kInvalidArgument, "the state of the sync takes {} bytes, but *bytes is {}",
+                 needed, room);
+  }
+  if (buffer != nullptr) {
+    handle->sync.Export(compressor->planned, static_cast<std::byte*>(buffer));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+onebitResult_t onebitSyncCreate(onebitSync_t* sync, onebitCompressor_t compressor,
+                                const onebitSyncSchedule_t* schedule) {
+  return Guard([&] { return Create(sync, compressor, schedule); });
+}
+
+onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
+  return Guard([&]() -> Status {
+    if (sync == nullptr) return OkStatus();
+    // Nobody begins with it any more while this holds the compressor.
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
+    delete sync;
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitSyncStep(onebitSync_t sync, const float* x, float weight, float* out,
+                              int* didSync, float* weightSum, onebitStream_t stream) {
+  return Guard([&] { return Step(sync, x, weight, out, didSync, weightSum, stream); });
+}
+
+onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* text) {
+  return Guard([&]() -> Status {
+    if (sync == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+    if (text == nullptr) return Error(Code::kInvalidArgument, "text is NULL");
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
+    sync->sync.SettleFailedSync(sync->compressor->planned.compressor);
+    sync->sync.Describe({text, steps});
+    text[steps] = '\0';
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitSyncExport(onebitSync_t sync, void* buffer, size_t* bytes) {
+  return Guard([&] { return Export(sync, buffer, bytes); });
+}
+
+onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t bytes) {
+  return Guard([&]() -> Status {
+    if (sync == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+    if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
+    return sync->sync.Import({static_cast<const std::byte*>(blob), bytes},
+                             &sync->compressor->planned);
+  });
+}

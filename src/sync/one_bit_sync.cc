@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "sync/one_bit_sync.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "collectives/compressor_state.h"
+#include "compressor/state_blob.h"
+
+namespace onebit {
+namespace {
+
+// Members of the sync section, at the offsets of STATE.md.
+struct SyncFields {
+  uint64_t count = 0;
+  uint64_t step = 0;
+  uint64_t last_sync = UINT64_MAX;  // UINT64_MAX: none yet
+  uint64_t warmup_steps = 0;
+  uint64_t base_interval = 0;
+  uint64_t double_every = 0;
+  uint64_t max_interval = 0;
+  float weight_sum = 0;
+  uint32_t zero = 0;
+};
+static_assert(sizeof(SyncFields) == 64);
+
+std::array<StateSection, 3> SectionsOf(size_t count, const PlannedCompressor& compressor) {
+  return {{{SectionTag::kSync, sizeof(SyncFields)},
+           {SectionTag::kAccumulator, count * sizeof(float)},
+           {SectionTag::kCompressor, StateBytesOf(compressor, StateKind::kRank)}}};
+}
+
+}  // namespace
+
+Result<OneBitSync> OneBitSync::Create(size_t count, const SyncSchedule& schedule) {
+  OneBitSync sync;
+  sync.schedule_ = schedule;
+  sync.count_ = count;
+  ONEBIT_ASSIGN_OR_RETURN(sync.accumulator_,
+                          AlignedBuffer::Create(count * sizeof(float), "the sum of a sync"));
+  return sync;
+}
+
+Result<OneBitSync::Outcome> OneBitSync::Step(Engine* engine, PlannedCompressor* compressor,
+                                             const float* x, float weight, float* out) {
+  SettleFailedSync(compressor->compressor);
+  auto* const sum = reinterpret_cast<float*>(accumulator_.data());
+  const float weight_sum = weight_sum_ + weight;
+  if (!std::isfinite(weight) || weight < 0 || !std::isfinite(weight_sum)) {
+    return Error(Code::kInvalidArgument,
+                 "weight of step {} is {}: finite and not negative, as its sum must be", step_,
+                 weight);
+  }
+  // Nobody could divide by a weight sum of zero: then the sync is due at the next step again.
+  if (!schedule_.IsSync(step_, last_sync_) || weight_sum == 0) {
+    for (size_t i = 0; i < count_; ++i) sum[i] += x[i];
+    weight_sum_ = weight_sum;
+    ++step_;
+    return Outcome{};
+  }
+  if (engine == nullptr) {
+    return Error(Code::kDetached,
+                 "sync of tensor {}: the communicator was destroyed; take the compressor over to "
+                 "another one by onebitCompressorRebind",
+                 compressor->compressor.config().tensor_id);
+  }
+  if (compressor->compressor.op() == ReduceOp::kSum) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
+                 compressor->compressor.config().tensor_id);
+  }
+  const uint64_t epoch = compressor->compressor.epoch();
+  // In `out`, so that an error leaves u as it is.
+  for (size_t i = 0; i < count_; ++i) out[i] = sum[i] + x[i];
+  const Status status =
+      engine->AllReduce({out, out, count_, kernels::DataType::kF32}, ReduceOp::kAvg, compressor,
+                        std::bit_cast<uint32_t>(weight_sum));
+  if (!status.ok()) {
+    failed_epoch_ = epoch;
+    return Error(status.code(), "{} (sync at step {}, weight sum here {})", status.text(), step_,
+                 weight_sum);
+  }
+  EndInterval();
+  return Outcome{.did_sync = true, .weight_sum = weight_sum};
+}
+
+void OneBitSync::EndInterval() {
+  accumulator_.Clear();
+  weight_sum_ = 0;
+  last_sync_ = step_++;
+  failed_epoch_.reset();
+}
+
+void OneBitSync::SettleFailedSync(const Compressor& compressor) {
+  if (failed_epoch_ && compressor.epoch() > *failed_epoch_) EndInterval();
+}
+
+void OneBitSync::Describe(std::span<char> steps) const {
+  std::optional<uint64_t> last_sync = last_sync_;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const bool is_sync = schedule_.IsSync(step_ + i, last_sync);
+    steps[i] = is_sync ? '1' : '.';
+    if (is_sync) last_sync = step_ + i;
+  }
+}
+
+size_t OneBitSync::StateBytes(const PlannedCompressor& compressor) const {
+  return onebit::StateBytes(SectionsOf(count_, compressor));
+}
+
+void OneBitSync::Export(const PlannedCompressor& compressor, std::byte* blob) const {
+  const auto sections = SectionsOf(count_, compressor);
+  StateWriter writer(StateKind::kSync, sections, blob);
+  const SyncFields fields = {.count = count_,
+                             .step = step_,
+                             .last_sync = last_sync_.value_or(UINT64_MAX),
+                             .warmup_steps = schedule_.warmup_steps,
+                             .base_interval = schedule_.base_interval,
+                             .double_every = schedule_.double_every,
+                             .max_interval = schedule_.max_interval,
+                             .weight_sum = weight_sum_};
+  std::memcpy(writer.section(SectionTag::kSync).data(), &fields, sizeof(fields));
+  const auto sum = writer.section(SectionTag::kAccumulator);
+  if (!sum.empty()) std::memcpy(sum.data(), accumulator_.data(), sum.size());
+  ExportRankState(compressor, writer.section(SectionTag::kCompressor).data());
+  writer.Seal();
+}
+
+Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* compressor) {
+  ONEBIT_ASSIGN_OR_RETURN(const StateReader reader, StateReader::Open(blob));
+  if (reader.kind() != StateKind::kSync) {
+    return Error(Code::kMismatch, "the state is that of a compressor: onebitCompressorImport");
+  }
+  const auto header = reader.section(SectionTag::kSync);
+  const auto sum = reader.section(SectionTag::kAccumulator);
+  const auto nested = reader.section(SectionTag::kCompressor);
+  SyncFields fields;
+  if (!header || !sum || !nested || reader.section_count() != 3 ||
+      header->size() != sizeof(fields)) {
+    return Error(Code::kCorrupt, "the state is damaged: it has not the sections of a sync");
+  }
+  std::memcpy(&fields, header->data(), sizeof(fields));
+  if (fields.count != count_) {
+    return Error(Code::kMismatch, "the state is of another sync: count {} in the state, {} here",
+                 fields.count, count_);
+  }
+  const SyncSchedule schedule = {.warmup_steps = fields.warmup_steps,
+                                 .base_interval = fields.base_interval,
+                                 .double_every = fields.double_every,
+                                 .max_interval = fields.max_interval};
+  if (schedule != schedule_) {
+    return Error(Code::kMismatch,
+                 "the state is of a sync with another schedule: warmupSteps {}, baseInterval {}, "
+                 "doubleEvery {}, maxInterval {} in the state; {}, {}, {}, {} here",
+                 schedule.warmup_steps, schedule.base_interval, schedule.double_every,
+                 schedule.max_interval, schedule_.warmup_steps, schedule_.base_interval,
+                 schedule_.double_every, schedule_.max_interval);
+  }
+  const bool has_synced = fields.last_sync != UINT64_MAX;
+  const bool is_valid = sum->size() == count_ * sizeof(float) && fields.zero == 0 &&
+                        std::isfinite(fields.weight_sum) && fields.weight_sum >= 0 &&
+                        (!has_synced || fields.last_sync < fields.step);
+  if (!is_valid) {
+    return Error(Code::kCorrupt, "the state is damaged: its sync makes no sense");
+  }
+  ONEBIT_TRY(ImportState(*nested, compressor));
+  if (!sum->empty()) std::memcpy(accumulator_.data(), sum->data(), sum->size());
+  weight_sum_ = fields.weight_sum;
+  step_ = fields.step;
+  last_sync_ = has_synced ? std::optional(fields.last_sync) : std::nullopt;
+  failed_epoch_.reset();
+  return OkStatus();
+}
+
+}  // namespace onebit
