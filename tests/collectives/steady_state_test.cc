@@ -275,5 +275,34 @@ TEST(SteadyGroupTest, OneThreadWithAllRanksAllocatesNothingAndTakesNoLock) {
   EXPECT_EQ(LocksOfThisThread(), locks);
 }
 
+TEST(SteadySyncTest, LocalStepsAndSyncsAllocateNothingAndTakeNoLock) {
+  CommGroup group(3);
+  group.Run([&](int rank) {
+    const onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    const UniqueCompressor compressor =
+        NewCompressor(group.comm(rank), 10'000, onebitFloat32, config);
+    onebitSyncSchedule_t schedule = ONEBIT_SYNC_SCHEDULE_INIT;
+    schedule.baseInterval = 2;
+    UniqueSync sync;
+    ASSERT_EQ(MakeSync(sync, compressor.get(), &schedule), onebitSuccess);
+    std::vector<float> values(10'000, 0.5f);
+    uint64_t allocations = 0, locks = 0;
+    int syncs = 0;
+    for (int step = 1; step <= 12; ++step) {
+      if (step == 5) {
+        allocations = AllocationsOfThisThread();
+        locks = LocksOfThisThread();
+      }
+      int did_sync = 0;
+      float weight_sum = 0;
+      onebitSyncStep(sync.get(), values.data(), 1, values.data(), &did_sync, &weight_sum, nullptr);
+      syncs += did_sync;
+    }
+    EXPECT_EQ(AllocationsOfThisThread(), allocations);
+    EXPECT_EQ(LocksOfThisThread(), locks);
+    EXPECT_EQ(syncs, 6);
+  });
+}
+
 }  // namespace
 }  // namespace onebit::testing
