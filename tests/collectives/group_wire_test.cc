@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of a group as FORMAT.md has them, written by hand: those that are right are taken,
 // and each way to be wrong is told.
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -22,10 +24,13 @@ constexpr uint32_t kBlock = 64;
 
 // A call of one rank needs another thread, which might be the peer.
 void KeepAnotherThread() {
-  static const auto* thread = new std::thread([] {
-    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-  });
-  static_cast<void>(thread);
+  static const bool is_running = [] {
+    std::thread([] {
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    }).detach();
+    return true;
+  }();
+  static_cast<void>(is_running);
 }
 
 const Transport& TheTransport() {
