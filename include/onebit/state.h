@@ -41,6 +41,10 @@ typedef enum {
  * allreduces of `count` floats do, in calls that the stats of the communicator count, and needs up
  * to 8 MiB of memory besides `buffer`.
  *
+ * Of a reduce-scatter it has the mean of the worker residuals, of an all-gather what all ranks hold;
+ * they are loaded where the parts of all ranks together have as many elements. The residuals of an
+ * all-to-all belong to pairs of ranks: of these there is onebitStateRank only.
+ *
  * src/compressor/STATE.md describes the bytes. Tensors, or their names, are not in them: which
  * state is of which tensor is the caller's to know.
  *
@@ -54,8 +58,9 @@ typedef enum {
  * @return onebitInvalidArgument  a NULL argument, an unknown kind, or *bytes is too small; it then
  *                                receives what is needed. Nothing was sent.
  * @return onebitInvalidUsage     a call is using the compressor, another thread is inside a call on
- *                                its communicator, which may also have failed before; or the mean
- *                                of residuals is not finite.
+ *                                its communicator, which may also have failed before; the mean of
+ *                                residuals is not finite; calls with it are pending on a stream; or
+ *                                onebitStateGlobal of an all-to-all.
  * @return onebitDetached         onebitStateGlobal: its communicator was destroyed.
  * @return onebitMismatch         onebitStateGlobal: the ranks' compressors differ, or have
  *                                committed or reset different calls; the text shows both sides. The

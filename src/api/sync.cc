@@ -4,9 +4,12 @@
 #include <cstdint>
 
 #include "api/handles.h"
+#include "api/stream.h"
 #include "base/config_head.h"
+#include "base/group_depth.h"
 #include "sync/one_bit_sync.h"
 
+using onebit::CheckNonePending;
 using onebit::Code;
 using onebit::CompressorUse;
 using onebit::Error;
@@ -96,26 +99,30 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
   if (did_sync == nullptr) return Error(Code::kInvalidArgument, "didSync is NULL");
   if (weight_sum == nullptr) return Error(Code::kInvalidArgument, "weightSum is NULL");
-  if (stream != nullptr) {
-    return Error(Code::kInvalidArgument,
-                 "stream is not NULL: this build works on host memory, where a call blocks");
+  if (onebit::IsInsideGroup()) {
+    return Error(Code::kInvalidUsage, "a sync cannot be part of a group: step it before or behind");
   }
   ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
-  onebitCompressor_t compressor = handle->compressor;
-  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  const onebitCompressor_t compressor = handle->compressor;
   const onebitComm_t comm = compressor->id.comm();
-  onebit::Engine* const engine = comm == nullptr ? nullptr : &comm->engine;
-  ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
-                          handle->sync.Step(engine, &compressor->planned, x, weight, out));
-  *did_sync = outcome.did_sync ? 1 : 0;
-  if (outcome.did_sync) *weight_sum = outcome.weight_sum;
-  return OkStatus();
+  const auto step = [=]() -> Status {
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    onebit::Engine* const engine = comm == nullptr ? nullptr : &comm->engine;
+    ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
+                            handle->sync.Step(engine, &compressor->planned, x, weight, out));
+    *did_sync = outcome.did_sync ? 1 : 0;
+    if (outcome.did_sync) *weight_sum = outcome.weight_sum;
+    return OkStatus();
+  };
+  if (comm == nullptr) return step();  // detached: a step that sends nothing is fine
+  return onebit::MakeCall({comm, compressor, stream}, step);
 }
 
 Status Export(onebitSync_t handle, void* buffer, size_t* bytes) {
   if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
   if (bytes == nullptr) return Error(Code::kInvalidArgument, "bytes is NULL");
   onebitCompressor_t compressor = handle->compressor;
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   handle->sync.SettleFailedSync(compressor->planned.compressor);
   const size_t needed = handle->sync.StateBytes(compressor->planned);

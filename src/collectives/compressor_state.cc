@@ -6,6 +6,9 @@
 //
 //   Ebar = (e_0 + ... + e_{n-1}) / n      S = the server residuals, in the order of the tensor
 //
+// A reduce-scatter has no server residual. In an all-gather every rank holds the same of all parts,
+// and that is its state; in an all-to-all residuals belong to pairs of ranks, and go nowhere else.
+//
 // A job of n' ranks gives Ebar to each of its workers and every server its part of S, so the mean
 // of the workers is Ebar again. A sum would then owe n' times what is in the state instead of n
 // times: there both are multiplied by n/n'.
@@ -34,7 +37,7 @@ StateIdentity IdentityOf(const PlannedCompressor& planned, StateKind kind) {
   const Compressor::Config& config = planned.compressor.config();
   const bool is_global = kind == StateKind::kGlobal;
   return {
-      .count = config.count,
+      .count = config.elements(),
       .epoch = planned.compressor.epoch(),
       .commits_since_zero = planned.compressor.commits_since_zero(),
       .block = config.block,
@@ -101,6 +104,10 @@ class GlobalExport {
 
  private:
   const Compressor& state() const { return planned_.compressor; }
+  // In an all-gather every rank keeps what all hold of each other.
+  bool is_replicated() const {
+    return state().config().collective == Collective::kAllGather && state().worker_in(0) != nullptr;
+  }
 
   Status Export(std::byte* blob, const Status& obstacle) {
     const auto deadline = std::chrono::steady_clock::now() +
@@ -115,11 +122,11 @@ class GlobalExport {
   // What the tensor's size makes large. An error is an obstacle that the others are told.
   Status Reserve() {
     if (state().worker_in(0) == nullptr) return OkStatus();
-    const size_t most = std::min(state().config().count, kPieceElements);
+    const size_t most = std::min(state().config().elements(), kPieceElements);
     try {
       ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * sizeof(float), "an export"));
       ONEBIT_TRY(engine_.ReserveSum(most, DataType::kF32));
-      return engine_.ReserveSum(state().config().count % kPieceElements, DataType::kF32);
+      return engine_.ReserveSum(state().config().elements() % kPieceElements, DataType::kF32);
     } catch (const std::bad_alloc&) {
       return {Code::kOutOfMemory, "out of memory"};
     }
@@ -151,9 +158,16 @@ class GlobalExport {
   AgreedValues ValuesHere() const {
     const auto number = [](uint64_t value) { return Format("{}", value); };
     const Compressor::Config& config = state().config();
+    kernels::Checksum held;
+    if (is_replicated()) {
+      held = kernels::cpu::ChecksumOf(state().worker_in(0), config.elements() * sizeof(float));
+    }
     return {
         {"the tensorId of the compressor", number(config.tensor_id)},
         {"the count of the compressor", number(config.count)},
+        {"the collective of the compressor", NameOf(config.collective)},
+        {"a checksum of what ranks hold of each other",
+         Format("{:08x}:{:08x}", held.sum, held.weighted)},
         {"the mode of the compressor", config.kind == CodecKind::kEf ? "ef" : "sign"},
         {"the serverResidual of the compressor", number(config.has_server_residual ? 1 : 0)},
         {"exchanges of the compressor", planned_.plan->key.is_one_exchange ? "1" : "2"},
@@ -167,8 +181,11 @@ class GlobalExport {
   Status Write(std::byte* blob) {
     StateWriter writer(StateKind::kGlobal, Sections(planned_, StateKind::kGlobal), blob);
     WriteIdentity(IdentityOf(planned_, StateKind::kGlobal), writer);
-    if (state().worker_in(0) != nullptr) {
-      const ElementRange all = {0, state().config().count};
+    if (is_replicated()) {  // what all hold is the same everywhere
+      const std::span<std::byte> section = writer.section(SectionTag::kWorker);
+      if (!section.empty()) std::memcpy(section.data(), state().worker_in(0), section.size());
+    } else if (state().worker_in(0) != nullptr) {
+      const ElementRange all = {0, state().config().elements()};
       ONEBIT_TRY(Sum(state().worker_in(0), all, static_cast<float>(comm_.ranks()),
                      writer.section(SectionTag::kWorker)));
     }
@@ -193,7 +210,7 @@ class GlobalExport {
   Status Sum(const std::byte* residual, ElementRange range, float divisor,
              std::span<std::byte> section) {
     auto* const values = reinterpret_cast<float*>(piece_.data());
-    const size_t count = state().config().count;
+    const size_t count = state().config().elements();
     for (size_t begin = 0; begin < count; begin += kPieceElements) {
       const ElementRange piece = {begin, std::min(kPieceElements, count - begin)};
       std::fill_n(values, piece.count, 0.0f);
@@ -288,6 +305,14 @@ void ExportRankState(const PlannedCompressor& compressor, std::byte* blob) {
 
 Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
                          std::byte* blob) {
+  const Compressor::Config& config = compressor.compressor.config();
+  if (config.collective == Collective::kAllToAll && config.kind == CodecKind::kEf) {
+    return Error(
+        Code::kInvalidUsage,
+        "compressor of tensor {}: the residuals of an all-to-all belong to pairs of ranks, "
+        "so that other ranks have no use for them: export onebitStateRank",
+        config.tensor_id);
+  }
   return GlobalExport(comm, engine, compressor).Run(blob);
 }
 
@@ -324,7 +349,7 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
       server.bytes =
           server.bytes.subspan(served.begin * sizeof(float), served.count * sizeof(float));
     }
-    if (identity.op == ReduceOp::kSum) {
+    if (identity.op == ReduceOp::kSum) {  // there is none in an all-gather
       worker.factor = static_cast<float>(identity.ranks) / static_cast<float>(here.ranks);
       server.factor = worker.factor;
     }

@@ -36,7 +36,7 @@ struct PlannedCompressor {
   // Other ranks may have gone over; then the next rebind begins from there.
   std::optional<PreparedRebind> prepared = {};
 
-  // Where this rank's part of the server residual lies in the tensor.
+  // Where this rank's part of the server residual lies in the tensor; empty if there is none.
   ElementRange ServedRange() const;
   void Apply(PreparedRebind prepared_rebind);
 };

@@ -36,6 +36,7 @@ constexpr std::string_view kLastWord = "ending the rebind of a compressor";
 constexpr uint8_t kNoOp = 0xff;
 
 ElementRange PlannedCompressor::ServedRange() const {
+  if (plan->key.collective != Collective::kAllReduce) return {};
   if (plan->key.is_one_exchange) return {0, plan->key.count};
   return ChunksOf(plan->key, plan->ranks).Chunk(plan->rank);
 }

@@ -51,7 +51,7 @@ class Compressor {
   }
 
   // Lengths of the residuals; 0 when the mode has none.
-  size_t worker_elements() const { return config_.kind == CodecKind::kEf ? config_.count : 0; }
+  size_t worker_elements() const { return config_.kind == CodecKind::kEf ? config_.elements() : 0; }
   size_t server_elements() const { return has_server_residual() ? config_.server_elements : 0; }
 
   // Residual of element `element` (server: relative to the served range) as a call reads and writes

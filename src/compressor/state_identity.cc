@@ -83,7 +83,7 @@ Differences DifferencesOfTensor(const StateIdentity& state, const StateIdentity&
   Differences differences;
   differences
       .Compare<std::string_view>("collective", NameOf(state.collective), NameOf(here.collective))
-      .Compare("count", state.count, here.count)
+      .Compare("elements", state.count, here.count)
       .Compare<std::string_view>("mode", NameOfMode(state.mode), NameOfMode(here.mode))
       .Compare("serverResidual", int{state.has_server_residual}, int{here.has_server_residual});
   return differences;
@@ -135,7 +135,10 @@ Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
   identity.is_one_exchange = (flags & kOneExchange) != 0;
   bool is_known = flags <= kKnownFlags && identity.ranks > 0 && identity.rank < identity.ranks;
   for (size_t i = kAtZeros; i < kIdentityBytes; ++i) is_known &= bytes[i] == std::byte{0};
-  is_known &= GetEnum(bytes, kAtCollective, {Collective::kAllReduce}, &identity.collective);
+  is_known &= GetEnum(bytes, kAtCollective,
+                      {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+                       Collective::kAllToAll, Collective::kAllToAllv},
+                      &identity.collective);
   is_known &= GetEnum(bytes, kAtMode, {CodecKind::kSign, CodecKind::kEf}, &identity.mode);
   is_known &=
       GetEnum(bytes, kAtType, {DataType::kF32, DataType::kF16, DataType::kBf16}, &identity.type);

@@ -20,7 +20,7 @@ namespace onebit {
 inline constexpr size_t kIdentityBytes = 48;
 
 struct StateIdentity {
-  uint64_t count = 0;
+  uint64_t count = 0;  // elements of the tensor: of all ranks' parts together
   uint64_t epoch = 0;
   uint64_t commits_since_zero = 0;
   uint32_t block = 0;

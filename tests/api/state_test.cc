@@ -187,7 +187,7 @@ TEST_F(StateTest, StatesOfOtherCompressorsAreRefusedByName) {
   const Blob rank_state = StateOf(compressor(0), onebitStateRank);
   const Blob global_state = GlobalState();
   const std::vector<Unfit> all = {
-      {"count", "count 10 in the state, 11 here", false, 11},
+      {"count", "elements 10 in the state, 11 here", false, 11},
       {"datatype", "datatype float32 in the state, float16 here", true, kCount, onebitFloat16},
       {"mode", "mode ef in the state, sign here", false, kCount, onebitFloat32,
        [](auto& config) { config.mode = onebitModeSign; }},
