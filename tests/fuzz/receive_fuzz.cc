@@ -13,26 +13,17 @@
 #include "codec/packet.h"
 #include "collectives/algorithms.h"
 #include "collectives/engine.h"
+#include "tests/fuzz/byte_input.h"
 #include "tests/support/scripted_transport.h"
 
 namespace {
 
 using namespace onebit;
+using onebit::testing::ChangePayload;
+using onebit::testing::DamageHeader;
+using onebit::testing::Input;
 using onebit::testing::ScriptedMessage;
 using onebit::testing::ScriptedTransport;
-
-// Reads a byte at a time; zeros after the end.
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  uint8_t Next() { return at_ < size_ ? data_[at_++] : 0; }
-  bool empty() const { return at_ >= size_; }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-  size_t at_ = 0;
-};
 
 struct Case {
   size_t count;
@@ -69,10 +60,7 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   }
   ScriptedMessage message;
   message.payload.resize((style & 2) != 0 ? input.Next() : bytes);
-  for (size_t changes = style >> 4; changes > 0 && !message.payload.empty(); --changes) {
-    const size_t at = (input.Next() | input.Next() << 8) % message.payload.size();
-    message.payload[at] = std::byte{input.Next()};
-  }
+  ChangePayload(input, style >> 4, &message);
   MessageHeader header = {
       .call = {.comm_id = comm_id,
                .collective = Collective::kAllReduce,
@@ -98,10 +86,7 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   HeaderBytes encoded;
   EncodeHeader(header, &encoded);
   message.header.assign(encoded.begin(), encoded.end());
-  if ((style & 8) != 0) {
-    message.header[input.Next() % kHeaderBytes] ^= std::byte{input.Next()};
-    message.header.resize(input.Next() % 4 == 0 ? input.Next() % 80 : kHeaderBytes);
-  }
+  if ((style & 8) != 0) DamageHeader(input, &message);
   return message;
 }
 
