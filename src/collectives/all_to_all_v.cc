@@ -29,13 +29,17 @@ class PacketSpace {
   size_t bytes_ = 0;
 };
 
+// A buffer of empty ranges alone may be null, which has no element to begin at.
+ElementRange RangeOf(size_t begin, size_t count) { return {count == 0 ? 0 : begin, count}; }
+
 // What a step of a pair reads, sends or writes. The steps of a packet follow each other, first who
 // makes it: `packet` is that of the step before.
 void ResizeStep(const Plan& plan, const PairCounts& pairs, PacketSpace& space, Region& packet,
                 Step& step) {
   const bool is_dense = plan.key.codec == CodecKind::kDense;
-  const ElementRange sent{pairs.send_begins[step.peer], pairs.send_counts[step.peer]};
-  const ElementRange received{pairs.receive_begins[step.peer], pairs.receive_counts[step.peer]};
+  const ElementRange sent = RangeOf(pairs.send_begins[step.peer], pairs.send_counts[step.peer]);
+  const ElementRange received =
+      RangeOf(pairs.receive_begins[step.peer], pairs.receive_counts[step.peer]);
   const bool is_outgoing = step.kind == StepKind::kCompress || step.kind == StepKind::kSend;
   step.elements = is_outgoing ? sent : received;
   if (step.exchange == 2 || step.kind == StepKind::kVerdict) return;

@@ -104,10 +104,6 @@ struct Plan {
   std::vector<uint32_t> successors;
   std::vector<uint32_t> receive_steps;  // see ReceiveStep
 
-  bool has_verdict() const {
-    return key.codec != CodecKind::kDense && key.collective != Collective::kAllReduce;
-  }
-
   uint32_t segments() const { return static_cast<uint32_t>(partition.segments()); }
 
   // The step that a message of `peer` belongs to; kNoStep if no such message is expected.

@@ -177,5 +177,21 @@ TEST(CompressorMaskTest, DigestTellsMasksApart) {
   EXPECT_EQ(compressor.mask(0), nullptr);
 }
 
+// The mask comes as bits of 15 elements in a row; kernels take a chunk's from a byte on.
+TEST(CompressorMaskTest, EveryChunkBeginsAtAByte) {
+  Compressor compressor = Make({.count = 5, .chunks = 3});
+  const std::array<uint8_t, 2> mask = {0b101'10011, 0b1'01100'01};
+  compressor.SetMask(mask.data());
+  EXPECT_EQ(*compressor.mask(0), 0b10011);
+  EXPECT_EQ(*compressor.mask(5), 0b01101);
+  EXPECT_EQ(*compressor.mask(10), 0b01100);
+  // The digest is that of the bits as they came, but for the one behind the last element.
+  const std::array<uint8_t, 2> same = {0b101'10011, 0b0'01100'01};
+  const uint32_t digest = compressor.mask_digest();
+  compressor.SetMask(same.data());
+  EXPECT_EQ(compressor.mask_digest(), digest);
+  EXPECT_NE(digest, 0u);
+}
+
 }  // namespace
 }  // namespace onebit
