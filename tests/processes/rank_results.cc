@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Prints one line per kind of allreduce with a hash of what came out, after several calls with
+// Prints one line per kind of collective with a hash of what came out, after several calls with
 // error feedback: rank_results [RANKS]. With RANKS the ranks are threads over transport local, else
-// this process is one rank of a job. Only rank 0 prints, once all ranks were found to have equal
-// results.
+// this process is one rank of a job. Only rank 0 prints: of an allreduce once all ranks were found
+// to have equal results, of other collectives a hash of what all ranks have.
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -92,6 +92,60 @@ uint64_t RunKind(onebitComm_t comm, int rank, const Kind& kind, size_t count) {
   return hash;
 }
 
+constexpr size_t kPartCounts[] = {1, 1001, 70'001};
+
+struct PartsKind {
+  const char* name;
+  onebitCollective_t collective;
+  bool sends_all, receives_all;  // a part for every rank
+};
+constexpr PartsKind kParts[] = {
+    {"reduce-scatter", onebitCollectiveReduceScatter, true, false},
+    {"all-gather", onebitCollectiveAllGather, false, true},
+    {"all-to-all", onebitCollectiveAllToAll, true, true},
+};
+
+uint64_t RunParts(onebitComm_t comm, int rank, const PartsKind& parts, const Kind& kind,
+                  size_t count) {
+  int ranks = 0;
+  onebitCommCount(comm, &ranks);
+  const size_t all = static_cast<size_t>(ranks) * count * kind.element_bytes;
+  std::vector<uint8_t> in(parts.sends_all ? all : count * kind.element_bytes);
+  std::vector<uint8_t> out(parts.receives_all ? all : count * kind.element_bytes);
+  onebit::UniqueCompressor compressor;
+  if (kind.mode >= 0) {
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.mode = kind.mode;
+    config.collective = parts.collective;
+    Check(onebit::MakeCompressor(compressor, comm, count, kind.type, &config), "create");
+  }
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (int call = 0; call < kCalls; ++call) {
+    Fill(&in, kind, static_cast<uint64_t>(1000 * call + rank + 1));
+    const auto c = compressor.get();
+    switch (parts.collective) {
+      case onebitCollectiveReduceScatter:
+        Check(onebitReduceScatter(in.data(), out.data(), count, kind.type, onebitAvg, c, comm,
+                                  nullptr),
+              parts.name);
+        break;
+      case onebitCollectiveAllGather:
+        Check(onebitAllGather(in.data(), out.data(), count, kind.type, c, comm, nullptr),
+              parts.name);
+        break;
+      default:
+        Check(onebitAllToAll(in.data(), out.data(), count, kind.type, c, comm, nullptr),
+              parts.name);
+    }
+    hash = HashOf(out, hash);
+  }
+  std::vector<uint8_t> hashes(static_cast<size_t>(ranks) * sizeof(hash));
+  Check(onebitAllGather(&hash, hashes.data(), sizeof(hash) / sizeof(float), onebitFloat32, nullptr,
+                        comm, nullptr),
+        "all-gather of hashes");
+  return HashOf(hashes, 0xcbf29ce484222325u);
+}
+
 // Rank 0's hash, which every rank compares with its own.
 void ExpectEqual(onebitComm_t comm, uint64_t hash) {
   uint64_t first = hash;
@@ -152,6 +206,16 @@ void RunRank(onebitComm_t comm) {
   ExpectEqual(comm, hash);
   if (hash != RunAll(comm, rank, false)) Die("a group's results are not those of its calls");
   if (rank == 0) std::printf("group: %016llx\n", static_cast<unsigned long long>(hash));
+  for (const PartsKind& parts : kParts) {
+    for (const Kind& kind : kKinds) {
+      for (const size_t count : kPartCounts) {
+        const uint64_t hash = RunParts(comm, rank, parts, kind, count);
+        if (rank != 0) continue;
+        std::printf("%s %s %zu: %016llx\n", parts.name, kind.name, count,
+                    static_cast<unsigned long long>(hash));
+      }
+    }
+  }
   Check(onebitCommFinalize(comm), "finalize");
 }
 
