@@ -81,7 +81,7 @@ ONEBIT_API onebitResult_t onebitCompressorExport(onebitCompressor_t compressor,
  * Replaces what `compressor` remembers by a state of onebitCompressorExport: residuals, epoch and
  * op. Local. Do it on all ranks between the same two calls: each its own onebitStateRank, or all
  * the same onebitStateGlobal. With one exchange the next call reports onebitMismatch if ranks have
- * loaded states of different epochs.
+ * loaded states of different steps.
  *
  * A onebitStateRank fits the same rank of as many ranks, with the same count, datatype, mode,
  * scaleRule, block, residualType, chunkAlignment, serverResidual and number of exchanges. A

@@ -218,6 +218,26 @@ TEST(StateIdentityTest, IsReadAsWritten) {
   EXPECT_FALSE(DecodeIdentity(EncodeIdentity(unused)).value().op.has_value());
 }
 
+TEST(StateIdentityTest, BytesAreThoseOfTheDocument) {
+  const uint8_t expected[kIdentityBytes] = {
+      0x41, 0x42, 0x0f, 0, 0,  0, 0, 0,  // count
+      77,   0,    0,    0, 0,  0, 0, 0,  // epoch
+      5,    0,    0,    0, 0,  0, 0, 0,  // age
+      0,    16,   0,    0, 7,  0, 0, 0,  // block, ranks
+      3,    0,    0,    0, 64, 0, 2, 2,  // rank, chunk alignment, collective, mode
+      1,    1,    2,    1, 4,  0, 0, 0,  // type, rule, residual type, flags, op
+  };
+  const auto bytes = EncodeIdentity(SomeIdentity());
+  EXPECT_EQ(std::memcmp(bytes.data(), expected, kIdentityBytes), 0);
+  StateIdentity other;
+  other.mode = CodecKind::kSign;
+  other.is_one_exchange = true;
+  const auto other_bytes = EncodeIdentity(other);
+  EXPECT_EQ(other_bytes[39], std::byte{1});
+  EXPECT_EQ(other_bytes[43], std::byte{2});
+  EXPECT_EQ(other_bytes[44], std::byte{255});
+}
+
 TEST(StateIdentityTest, WhatMakesNoSenseIsRefused) {
   const auto good = EncodeIdentity(SomeIdentity());
   EXPECT_FALSE(DecodeIdentity(std::span(good).first(47)).ok());

@@ -1,13 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// 1-bit sync: local steps send nothing, a sync averages what was added up, nothing is lost over
-// time, and a run continues from its state bit for bit.
+// 1-bit sync: local steps send nothing, a sync averages what was added up, and nothing is lost over
+// time.
+#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <functional>
 #include <limits>
-#include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,147 +12,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "api/handles.h"
-#include "tests/support/comm_group.h"
-#include "tests/support/faulty_transport.h"
 #include "tests/support/residuals.h"
+#include "tests/sync/sync_job.h"
 
 namespace onebit::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-using Blob = std::vector<std::byte>;
-
-constexpr uint32_t kSeed = 7601;
-constexpr size_t kCount = 500;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-onebitSyncSchedule_t Every(int64_t interval) {
-  onebitSyncSchedule_t schedule = ONEBIT_SYNC_SCHEDULE_INIT;
-  schedule.baseInterval = interval;
-  schedule.maxInterval = interval;
-  return schedule;
-}
-
-// What one rank has after a step.
-struct StepResult {
-  Outcome outcome;
-  int did_sync = -1;
-  float weight_sum = -1;
-  std::vector<float> out = std::vector<float>(kCount, 77.0f);
-};
-
-// The ranks of a communicator with one tensor and its sync.
-class SyncJob {
- public:
-  explicit SyncJob(int ranks, const onebitSyncSchedule_t& schedule, int first_step = 0,
-                   const Transport* transport = nullptr, bool is_one_exchange = false)
-      : step_(first_step) {
-    if (transport == nullptr) transport = Transport::Get("local").value();
-    auto group = Comm::CreateLocalGroup(
-        *transport, ranks,
-        {.timeout_ms = 20'000, .one_exchange_elements = is_one_exchange ? SIZE_MAX : size_t{0}});
-    for (auto& comm : group.value()) comms_.emplace_back(new onebitComm_s(std::move(comm)));
-    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.block = 64;
-    for (const UniqueComm& comm : comms_) {
-      compressors_.push_back(NewCompressor(comm.get(), kCount, onebitFloat32, config));
-      onebitSync_t sync = nullptr;
-      EXPECT_EQ(onebitSyncCreate(&sync, compressors_.back().get(), &schedule), onebitSuccess);
-      syncs_.emplace_back(sync);
-    }
-  }
-
-  int ranks() const { return static_cast<int>(syncs_.size()); }
-  onebitSync_t sync(int rank) const { return syncs_[static_cast<size_t>(rank)].get(); }
-  onebitComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)].get(); }
-  onebitCompressor_t compressor(int rank) const {
-    return compressors_[static_cast<size_t>(rank)].get();
-  }
-
-  static std::vector<float> InputOf(int step, int rank) {
-    std::mt19937 random(kSeed + static_cast<uint32_t>(100 * step + rank));
-    std::normal_distribution<float> normal;
-    std::vector<float> values(kCount);
-    for (float& value : values) value = normal(random);
-    return values;
-  }
-
-  // The next step of every rank, with weights of these ranks and inputs as `change` makes them.
-  using Change = std::function<void(int rank, std::vector<float>& x, float& weight)>;
-  std::vector<StepResult> Step(const Change& change = {}) {
-    std::vector<StepResult> results(syncs_.size());
-    const int number = step_++;
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      threads.emplace_back([&, rank] {
-        StepResult& mine = results[static_cast<size_t>(rank)];
-        std::vector<float> x = InputOf(number, rank);
-        float weight = 0.125f * static_cast<float>(1 + number % 3);
-        if (change) change(rank, x, weight);
-        mine.outcome = CallHere([&] {
-          return onebitSyncStep(sync(rank), x.data(), weight, mine.out.data(), &mine.did_sync,
-                                &mine.weight_sum, nullptr);
-        });
-      });
-    }
-    threads.clear();
-    return results;
-  }
-  // Expects success, and the same on every rank.
-  StepResult StepSucceeds(const Change& change = {}) {
-    auto results = Step(change);
-    for (const StepResult& result : results) {
-      EXPECT_EQ(result.outcome.result, onebitSuccess) << result.outcome.text;
-      EXPECT_EQ(result.did_sync, results[0].did_sync);
-      EXPECT_EQ(result.weight_sum, results[0].weight_sum);
-      EXPECT_EQ(std::memcmp(result.out.data(), results[0].out.data(), kCount * sizeof(float)), 0);
-    }
-    return results[0];
-  }
-  void RepeatsStep() { --step_; }
-
-  std::vector<Blob> Export() const {
-    std::vector<Blob> states;
-    for (const UniqueSync& sync : syncs_) {
-      size_t bytes = 0;
-      EXPECT_EQ(onebitSyncExport(sync.get(), nullptr, &bytes), onebitSuccess);
-      states.emplace_back(bytes);
-      EXPECT_EQ(onebitSyncExport(sync.get(), states.back().data(), &bytes), onebitSuccess);
-    }
-    return states;
-  }
-  Outcome Import(int rank, const Blob& state) const {
-    return CallHere([&] { return onebitSyncImport(sync(rank), state.data(), state.size()); });
-  }
-
-  // All ranks go over to a communicator of the same ranks.
-  void Rebind() {
-    std::vector<UniqueComm> made(comms_.size());
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      threads.emplace_back([&, rank] {
-        onebitComm_t handle = nullptr;
-        ASSERT_EQ(onebitCommShrink(comm(rank), nullptr, 0, &handle, nullptr, ONEBIT_SHRINK_DEFAULT),
-                  onebitSuccess)
-            << onebitGetLastError(nullptr);
-        made[static_cast<size_t>(rank)].reset(handle);
-        int source = -1;
-        ASSERT_EQ(onebitCompressorRebind(compressor(rank), handle, &source), onebitSuccess)
-            << onebitGetLastError(nullptr);
-      });
-    }
-    threads.clear();
-    comms_ = std::move(made);
-  }
-
- private:
-  std::vector<UniqueCompressor> compressors_;  // outlive the syncs
-  std::vector<UniqueComm> comms_;
-  std::vector<UniqueSync> syncs_;
-  int step_;
-};
 
 TEST(SyncTest, LocalStepsSendNothingAndLeaveTheOutputAlone) {
   SyncJob job(3, Every(4));
@@ -308,121 +173,6 @@ TEST(SyncTest, NonfiniteSumSpoilsItsIntervalOnly) {
         EXPECT_EQ(after.weight_sum, 2);
       }
     }
-  }
-}
-
-TEST(SyncStateTest, RunContinuesBitForBit) {
-  for (const int saved_at : {4, 5, 6}) {  // within an interval, and at its ends
-    SyncJob straight(3, Every(3));
-    SyncJob saved(3, Every(3));
-    for (int step = 0; step < saved_at; ++step) {
-      straight.StepSucceeds();
-      saved.StepSucceeds();
-    }
-    const auto states = saved.Export();
-    SyncJob resumed(3, Every(3), saved_at);
-    for (int rank = 0; rank < 3; ++rank) {
-      const Outcome outcome = resumed.Import(rank, states[static_cast<size_t>(rank)]);
-      ASSERT_EQ(outcome.result, onebitSuccess) << outcome.text;
-    }
-    EXPECT_EQ(resumed.Export(), states);
-    for (int step = 0; step < 7; ++step) {
-      const StepResult expected = straight.StepSucceeds();
-      const StepResult actual = resumed.StepSucceeds();
-      EXPECT_EQ(actual.did_sync, expected.did_sync);
-      EXPECT_EQ(actual.weight_sum, expected.weight_sum);
-      EXPECT_EQ(actual.out, expected.out);
-    }
-    EXPECT_EQ(resumed.Export(), straight.Export());
-  }
-}
-
-TEST(SyncStateTest, DamageAndOtherStatesAreRefusedAndNothingIsTouched) {
-  SyncJob job(2, Every(3));
-  for (int step = 0; step < 4; ++step) job.StepSucceeds();
-  const Blob good = job.Export()[0];
-  job.StepSucceeds();
-  const auto before = job.Export();
-  for (size_t byte = 0; byte < good.size(); ++byte) {
-    Blob blob = good;
-    blob[byte] ^= std::byte{0x10};
-    ASSERT_NE(job.Import(0, blob).result, onebitSuccess) << "byte " << byte;
-  }
-  for (size_t size = 1; size < good.size(); size += 3) {
-    const Blob blob(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
-    ASSERT_NE(job.Import(0, blob).result, onebitSuccess) << size << " bytes";
-  }
-  EXPECT_EQ(job.Import(1, good).result, onebitMismatch) << "that of another rank";
-  Outcome outcome = SyncJob(2, Every(2)).Import(0, good);
-  EXPECT_EQ(outcome.result, onebitMismatch);
-  EXPECT_THAT(outcome.text, HasSubstr("baseInterval 3"));
-  outcome =
-      CallHere([&] { return onebitCompressorImport(job.compressor(0), good.data(), good.size()); });
-  EXPECT_EQ(outcome.result, onebitMismatch);
-  EXPECT_THAT(outcome.text, HasSubstr("onebitSyncImport"));
-  size_t bytes = 0;
-  onebitCompressorExport(job.compressor(0), onebitStateRank, nullptr, &bytes);
-  Blob other(bytes);
-  onebitCompressorExport(job.compressor(0), onebitStateRank, other.data(), &bytes);
-  outcome = job.Import(0, other);
-  EXPECT_EQ(outcome.result, onebitMismatch);
-  EXPECT_THAT(outcome.text, HasSubstr("onebitCompressorImport"));
-  EXPECT_EQ(job.Export(), before);
-  EXPECT_EQ(job.Import(0, good).result, onebitSuccess);
-}
-
-// A sync that fails can be made again: on every rank, or on none if one has committed it.
-TEST(SyncFaultTest, FailedSyncIsRepeatedOrCountsEverywhere) {
-  int repeated = 0;
-  int rolled_forward = 0;
-  for (uint64_t message = 0; message < 100; ++message) {
-    SCOPED_TRACE(::testing::Message() << "message " << message);
-    FaultyTransport transport;
-    SyncJob straight(3, Every(2));
-    SyncJob job(3, Every(2), 0, &transport.transport());
-    for (int step = 0; step < 3; ++step) {
-      straight.StepSucceeds();
-      job.StepSucceeds();
-    }
-    const auto before = job.Export();
-    transport.Arm({.kind = Fault::Kind::kFlipHeader, .rank = 1, .message = message, .bit = 200});
-    const auto results = job.Step();
-    const bool has_struck = transport.has_struck();
-    transport.Arm({});
-    if (!has_struck) break;
-    straight.StepSucceeds();
-    int committed = 0;
-    for (size_t rank = 0; rank < 3; ++rank) {
-      if (results[rank].outcome.result == onebitSuccess) {
-        ++committed;
-      } else {
-        EXPECT_EQ(job.Export()[rank], before[rank]) << "an error changes nothing";
-      }
-    }
-    job.Rebind();
-    if (committed == 0) {
-      ++repeated;
-      job.RepeatsStep();
-      job.StepSucceeds();
-    } else {
-      ++rolled_forward;
-    }
-    EXPECT_EQ(job.Export(), straight.Export());
-    for (int step = 0; step < 4; ++step) {
-      EXPECT_EQ(job.StepSucceeds().out, straight.StepSucceeds().out);
-    }
-  }
-  EXPECT_GT(repeated, 0);
-  EXPECT_GT(rolled_forward, 0);
-}
-
-TEST(SyncFaultTest, LocalStepsNeedNoCommunicator) {
-  SyncJob job(2, Every(2));
-  onebitCommAbort(job.comm(0));
-  for (const StepResult& result : job.Step()) EXPECT_EQ(result.outcome.result, onebitSuccess);
-  for (const StepResult& result : job.Step()) {
-    EXPECT_NE(result.outcome.result, onebitSuccess);
-    EXPECT_THAT(result.outcome.text, HasSubstr("sync at step 1"));
   }
 }
 

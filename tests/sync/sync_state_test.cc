@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Syncs that are saved and loaded, and syncs that fail.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/faulty_transport.h"
+#include "tests/sync/sync_job.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SyncStateTest, RunContinuesBitForBit) {
+  for (const int saved_at : {4, 5, 6}) {  // within an interval, and at its ends
+    SyncJob straight(3, Every(3));
+    SyncJob saved(3, Every(3));
+    for (int step = 0; step < saved_at; ++step) {
+      straight.StepSucceeds();
+      saved.StepSucceeds();
+    }
+    const auto states = saved.Export();
+    SyncJob resumed(3, Every(3), saved_at);
+    for (int rank = 0; rank < 3; ++rank) {
+      const Outcome outcome = resumed.Import(rank, states[static_cast<size_t>(rank)]);
+      ASSERT_EQ(outcome.result, onebitSuccess) << outcome.text;
+    }
+    EXPECT_EQ(resumed.Export(), states);
+    for (int step = 0; step < 7; ++step) {
+      const StepResult expected = straight.StepSucceeds();
+      const StepResult actual = resumed.StepSucceeds();
+      EXPECT_EQ(actual.did_sync, expected.did_sync);
+      EXPECT_EQ(actual.weight_sum, expected.weight_sum);
+      EXPECT_EQ(actual.out, expected.out);
+    }
+    EXPECT_EQ(resumed.Export(), straight.Export());
+  }
+}
+
+TEST(SyncStateTest, DamageAndOtherStatesAreRefusedAndNothingIsTouched) {
+  SyncJob job(2, Every(3));
+  for (int step = 0; step < 4; ++step) job.StepSucceeds();
+  const Blob good = job.Export()[0];
+  job.StepSucceeds();
+  const auto before = job.Export();
+  for (size_t byte = 0; byte < good.size(); ++byte) {
+    Blob blob = good;
+    blob[byte] ^= std::byte{0x10};
+    ASSERT_NE(job.Import(0, blob).result, onebitSuccess) << "byte " << byte;
+  }
+  for (size_t size = 1; size < good.size(); size += 3) {
+    const Blob blob(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
+    ASSERT_NE(job.Import(0, blob).result, onebitSuccess) << size << " bytes";
+  }
+  EXPECT_EQ(job.Import(1, good).result, onebitMismatch) << "that of another rank";
+  Outcome outcome = SyncJob(2, Every(2)).Import(0, good);
+  EXPECT_EQ(outcome.result, onebitMismatch);
+  EXPECT_THAT(outcome.text, HasSubstr("baseInterval 3"));
+  outcome =
+      CallHere([&] { return onebitCompressorImport(job.compressor(0), good.data(), good.size()); });
+  EXPECT_EQ(outcome.result, onebitMismatch);
+  EXPECT_THAT(outcome.text, HasSubstr("onebitSyncImport"));
+  size_t bytes = 0;
+  onebitCompressorExport(job.compressor(0), onebitStateRank, nullptr, &bytes);
+  Blob other(bytes);
+  onebitCompressorExport(job.compressor(0), onebitStateRank, other.data(), &bytes);
+  outcome = job.Import(0, other);
+  EXPECT_EQ(outcome.result, onebitMismatch);
+  EXPECT_THAT(outcome.text, HasSubstr("onebitCompressorImport"));
+  EXPECT_EQ(job.Export(), before);
+  EXPECT_EQ(job.Import(0, good).result, onebitSuccess);
+}
+
+// A sync that fails can be made again: on every rank, or on none if one has committed it.
+TEST(SyncFaultTest, FailedSyncIsRepeatedOrCountsEverywhere) {
+  int repeated = 0;
+  int rolled_forward = 0;
+  for (uint64_t message = 0; message < 100; ++message) {
+    SCOPED_TRACE(::testing::Message() << "message " << message);
+    FaultyTransport transport;
+    SyncJob straight(3, Every(2));
+    SyncJob job(3, Every(2), 0, &transport.transport());
+    for (int step = 0; step < 3; ++step) {
+      straight.StepSucceeds();
+      job.StepSucceeds();
+    }
+    const auto before = job.Export();
+    transport.Arm({.kind = Fault::Kind::kFlipHeader, .rank = 1, .message = message, .bit = 200});
+    const auto results = job.Step();
+    const bool has_struck = transport.has_struck();
+    transport.Arm({});
+    if (!has_struck) break;
+    straight.StepSucceeds();
+    int committed = 0;
+    for (size_t rank = 0; rank < 3; ++rank) {
+      if (results[rank].outcome.result == onebitSuccess) {
+        ++committed;
+      } else {
+        EXPECT_EQ(job.Export()[rank], before[rank]) << "an error changes nothing";
+      }
+    }
+    job.Rebind();
+    if (committed == 0) {
+      ++repeated;
+      job.RepeatsStep();
+      job.StepSucceeds();
+    } else {
+      ++rolled_forward;
+    }
+    EXPECT_EQ(job.Export(), straight.Export());
+    for (int step = 0; step < 4; ++step) {
+      EXPECT_EQ(job.StepSucceeds().out, straight.StepSucceeds().out);
+    }
+  }
+  EXPECT_GT(repeated, 0);
+  EXPECT_GT(rolled_forward, 0);
+}
+
+TEST(SyncFaultTest, LocalStepsNeedNoCommunicator) {
+  SyncJob job(2, Every(2));
+  onebitCommAbort(job.comm(0));
+  for (const StepResult& result : job.Step()) EXPECT_EQ(result.outcome.result, onebitSuccess);
+  for (const StepResult& result : job.Step()) {
+    EXPECT_NE(result.outcome.result, onebitSuccess);
+    EXPECT_THAT(result.outcome.text, HasSubstr("sync at step 1"));
+  }
+}
+
+}  // namespace
+}  // namespace onebit::testing
