@@ -111,14 +111,12 @@ Status MakeCall(Engine& engine, const Case& c) {
     compressor = std::move(created).value();
   }
   PlannedCompressor* planned = compressor ? &*compressor : nullptr;
-  if (c.collective == Collective::kReduceScatter) {
-    return engine.ReduceScatter(buffers, ReduceOp::kSum, planned);
+  if (!is_pairs) {
+    return engine.Call(engine.ChunksRequest(c.collective, buffers, ReduceOp::kSum, planned));
   }
-  if (c.collective == Collective::kAllGather) return engine.AllGather(buffers, planned);
-  if (c.collective == Collective::kAllToAll) return engine.AllToAll(buffers, planned);
   const size_t counts[] = {c.count, c.count};
   const size_t begins[] = {0, c.count};
-  return engine.AllToAllv(buffers, {counts, begins, counts, begins}, planned);
+  return engine.Call(engine.AllToAllvRequest(buffers, {counts, begins, counts, begins}, planned));
 }
 
 }  // namespace
