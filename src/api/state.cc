@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // States of compressors in the C API.
+#include <cstring>
+
 #include "api/handles.h"
 #include "api/stream.h"
 #include "collectives/compressor_state.h"
@@ -16,16 +18,15 @@ using onebit::Status;
 
 namespace {
 
-Result<StateKind> KindOf(onebitStateKind_t kind) {
-  switch (kind) {
-    case onebitStateRank:
-      return StateKind::kRank;
-    case onebitStateGlobal:
-      return StateKind::kGlobal;
-  }
+// A caller in C may hand over any number, which C++ must not load as an enumeration.
+Result<StateKind> KindOf(const onebitStateKind_t& kind) {
+  int value;
+  static_assert(sizeof(value) == sizeof(kind));
+  std::memcpy(&value, &kind, sizeof(value));
+  if (value == onebitStateRank) return StateKind::kRank;
+  if (value == onebitStateGlobal) return StateKind::kGlobal;
   return Error(Code::kInvalidArgument,
-               "state kind {} is unknown: onebitStateRank or onebitStateGlobal",
-               static_cast<int>(kind));
+               "state kind {} is unknown: onebitStateRank or onebitStateGlobal", value);
 }
 
 Status ExportGlobal(const onebitCompressor_s& compressor, std::byte* blob) {
@@ -42,7 +43,7 @@ Status ExportGlobal(const onebitCompressor_s& compressor, std::byte* blob) {
   return onebit::ExportGlobalState(*comm->comm, comm->engine, compressor.planned, blob);
 }
 
-Status Export(onebitCompressor_t compressor, onebitStateKind_t api_kind, void* buffer,
+Status Export(onebitCompressor_t compressor, const onebitStateKind_t& api_kind, void* buffer,
               size_t* bytes) {
   if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
   if (bytes == nullptr) return Error(Code::kInvalidArgument, "bytes is NULL");
