@@ -15,10 +15,10 @@
  *   onebitAllReduce(gradients, gradients, count, onebitFloat32, onebitAvg, compressor, comms[r],
  *                   NULL);
  *
- * Sections: results, versions and log - communicators - compressors - collectives - settings. This
- * file includes group.h, many collectives in few messages; parts.h, collectives with a part for
- * every rank; state.h, what compressors remember, saved and loaded; stream.h, calls that go on while
- * the caller computes; and sync.h, steps that send nothing.
+ * Sections: results, versions and log - communicators - compressors - collectives. This file
+ * includes group.h, many collectives in few messages; parts.h, collectives with a part for every
+ * rank; setting.h, the settings there are; state.h, what compressors remember, saved and loaded;
+ * stream.h, calls that go on while the caller computes; and sync.h, steps that send nothing.
  *
  * Ranks that are processes, on one host or several, join by what their launcher told them:
  *
@@ -752,51 +752,13 @@ ONEBIT_API onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, 
 /** Returns when all ranks have called it. Errors and thread safety as for onebitAllReduce. */
 ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream);
 
-/* ----------------------------------------------------------------------------------- settings */
-
-/** One environment variable the library understands. */
-typedef struct {
-  const char* name; /* ONEBIT_... */
-  const char* type; /* what its value may be */
-  const char* defaultValue;
-  const char* help;   /* one sentence */
-  const char* value;  /* in force now */
-  const char* source; /* "default" or "environment" */
-} onebitSetting_t;
-
-/**
- * Row `index` of the settings table: the library's own, then those of its transports, plugins that
- * are found included, which are opened for that. `onebit_info` prints them all.
- *
- * @param setting receives texts with static storage.
- * @return onebitInvalidArgument  `setting` is NULL, or there is no such row: that ends an
- *                                enumeration.
- * @return onebitInvalidUsage     the environment holds an unknown ONEBIT_* variable or a bad value,
- *                                or the log file cannot be opened.
- *
- * Thread safety: any thread. Settings are read once, at first use.
- */
-ONEBIT_API onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting);
-
-/**
- * Name of transport `index`: those that are linked in, then those whose plugin is found, in
- * ONEBIT_PLUGIN_PATH or beside the library. Whether a plugin can be opened is not tried.
- *
- * @param name receives a text with static storage.
- * @return onebitInvalidArgument  `name` is NULL, or there is no such transport: that ends an
- *                                enumeration.
- * @return onebitInvalidUsage     as of onebitGetSetting.
- *
- * Thread safety: any thread. The folders are read once, at first use.
- */
-ONEBIT_API onebitResult_t onebitGetTransport(int index, const char** name);
-
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
 
 #include "onebit/group.h"
 #include "onebit/parts.h"
+#include "onebit/setting.h"
 #include "onebit/state.h"
 #include "onebit/stream.h"
 #include "onebit/sync.h"

@@ -41,9 +41,9 @@ typedef enum {
  * allreduces of `count` floats do, in calls that the stats of the communicator count, and needs up
  * to 8 MiB of memory besides `buffer`.
  *
- * Of a reduce-scatter it has the mean of the worker residuals, of an all-gather what all ranks hold;
- * they are loaded where the parts of all ranks together have as many elements. The residuals of an
- * all-to-all belong to pairs of ranks: of these there is onebitStateRank only.
+ * Of a reduce-scatter it has the mean of the worker residuals, of an all-gather what all ranks
+ * hold; they are loaded where the parts of all ranks together have as many elements. The residuals
+ * of an all-to-all belong to pairs of ranks: of these there is onebitStateRank only.
  *
  * src/compressor/STATE.md describes the bytes. Tensors, or their names, are not in them: which
  * state is of which tensor is the caller's to know.

@@ -101,10 +101,11 @@ ONEBIT_API onebitResult_t onebitSyncDestroy(onebitSync_t sync);
  * after an error.
  * @param didSync    receives 1 after a sync, else 0; not NULL.
  * @param weightSum  receives L after a sync, and is left alone otherwise; not NULL.
- * @param stream     NULL: host memory, and a sync blocks until the result is there.
+ * @param stream     NULL: a sync blocks until the result is there. Otherwise the step is queued; x,
+ *                   out, *didSync and *weightSum are the stream's until it is done.
  * @return onebitInvalidArgument  a NULL argument (buffers may be NULL if there are no elements), a
  *                                weight out of range, overlapping buffers, or a stream that is not
- *                                NULL.
+ *                                alive.
  * @return onebitMismatch         ranks differ in L, or make different calls; the text shows both
  *                                sides.
  * @return onebitDetached         a sync is due, and the compressor's communicator was destroyed.

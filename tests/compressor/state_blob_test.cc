@@ -259,7 +259,7 @@ TEST(StateIdentityTest, DifferencesAreNamed) {
             "ranks 7 in the state, 8 here; block 4096 in the state, 64 here; "
             "residualType bfloat16 in the state, float32 here");
   here.count = 1;
-  EXPECT_EQ(DescribeDifferenceOfTensor(state, here), "count 1000001 in the state, 1 here");
+  EXPECT_EQ(DescribeDifferenceOfTensor(state, here), "elements 1000001 in the state, 1 here");
 }
 
 }  // namespace
