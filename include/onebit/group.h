@@ -28,7 +28,7 @@ extern "C" {
  *     differs is onebitMismatch on every rank; the text has the first call that differs.
  *   - buffers belong to the group: inputs are read and outputs written by onebitGroupEnd, in no
  *     order, so no call may use what another one writes.
- *   - a compressor has one call in a group, and no other call may use it.
+ *   - a compressor has one call in a group, none pending on a stream, and no other call may use it.
  *   - all calls have the same stream, or none; on a stream the end of the group queues it.
  *   - calls on several communicators may be made, also on those of several ranks of this process
  *     (onebitCommInitAll): one thread can make the calls of all ranks.
@@ -37,9 +37,10 @@ extern "C" {
  *     communicator with calls in the group.
  *
  * Groups nest; only the outermost end makes the calls. Calls of up to ONEBIT_GROUP_ELEMENTS
- * elements travel together; larger ones, and dense ones that the transport itself reduces, go one
- * by one. The communicator keeps memory for the packets of all calls that have travelled together,
- * and what it planned for the last groups: a group that is made again allocates nothing.
+ * elements travel together; larger ones, onebitAllToAllv, and dense ones that the transport itself
+ * reduces go one by one. The communicator keeps memory for the packets of all calls that have
+ * travelled together, and what it planned for the last groups: a group that is made again allocates
+ * nothing.
  *
  * @return onebitSuccess.
  *

@@ -647,8 +647,6 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
  *                   hand them on. Not NULL.
  * @return onebitInvalidArgument  a NULL argument, or another compressor of `newcomm` has its
  *                                tensorId.
- * @return onebitInvalidUsage     it is of another collective than onebitAllReduce: its tensor has
- *                                other parts on other ranks.
  * @return onebitInvalidUsage     the compressor is not for an allreduce: residuals of parts belong
  *                                to the ranks there were; make a new one.
  * @return onebitMismatch         the ranks' compressors differ, are not of the same communicator,

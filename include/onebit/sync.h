@@ -98,7 +98,7 @@ ONEBIT_API onebitResult_t onebitSyncDestroy(onebitSync_t sync);
  *                   values.
  * @param weight     finite and not negative; equal on all ranks.
  * @param out        fp32, as many; equal to x or no overlap. Written by a sync only; undefined
- * after an error.
+ * after an error, so that a step can be made again only where x is another buffer.
  * @param didSync    receives 1 after a sync, else 0; not NULL.
  * @param weightSum  receives L after a sync, and is left alone otherwise; not NULL.
  * @param stream     NULL: a sync blocks until the result is there. Otherwise the step is queued; x,

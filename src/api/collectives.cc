@@ -3,6 +3,7 @@
 // Collectives of the C API: argument checks, then the engine.
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -21,6 +22,7 @@ using onebit::Guard;
 using onebit::MakeCall;
 using onebit::OkStatus;
 using onebit::PairCounts;
+using onebit::PairLists;
 using onebit::PlannedCompressor;
 using onebit::ReduceOp;
 using onebit::Result;
@@ -262,6 +264,41 @@ Status AllToAll(Arguments arguments, onebitCompressor_t compressor) {
   return MakeChunksCall(Collective::kAllToAll, arguments, {}, compressor);
 }
 
+// The caller's lists are read before the call returns; one that is made later has copies of them.
+Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
+                 onebitCompressor_t compressor) {
+  const onebitComm_t comm = arguments.comm;
+  ONEBIT_TRY(CheckComm(comm));
+  ONEBIT_ASSIGN_OR_RETURN(const auto type, CheckType(arguments.datatype));
+  const Engine::Buffers buffers{arguments.sendbuff, arguments.recvbuff, 0, type};
+  ONEBIT_TRY(onebit::CheckPairs(*comm->comm, buffers, pairs));
+  if (compressor != nullptr) {
+    ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllToAllv, comm));
+  }
+  const auto request_of = [=](const PairCounts& lists) {
+    return comm->engine.AllToAllvRequest(buffers, lists, PlannedOf(compressor));
+  };
+  const CallTarget target{comm, compressor, arguments.stream};
+  if (!onebit::IsInsideGroup() && arguments.stream == nullptr) {
+    return Submit(target, [=]() -> Result<Engine::Request> { return request_of(pairs); });
+  }
+  auto lists = std::make_unique<PairLists>(pairs, RanksOf(comm));
+  if (onebit::IsInsideGroup()) {
+    const PairCounts copies = lists->pairs();
+    ONEBIT_TRY(Submit(target, [=]() -> Result<Engine::Request> { return request_of(copies); }));
+    onebit::Group::OfThisThread().Keep(comm, std::move(lists));
+    return OkStatus();
+  }
+  PairLists* const owned = lists.get();
+  Status status = MakeCall(target, [=]() -> Status {
+    const std::unique_ptr<PairLists> copies(owned);
+    ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(compressor));
+    return comm->engine.Call(request_of(copies->pairs()));
+  });
+  if (status.ok()) static_cast<void>(lists.release());  // the stream's now
+  return status;
+}
+
 }  // namespace
 
 onebitResult_t onebitAllReduce(const void* sendbuff, void* recvbuff, size_t count,
@@ -320,16 +357,7 @@ onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* sendcounts,
                                onebitCompressor_t compressor, onebitComm_t comm,
                                onebitStream_t stream) {
   return GuardCall([&]() -> Status {
-    ONEBIT_TRY(CheckComm(comm));
-    ONEBIT_ASSIGN_OR_RETURN(const auto type, CheckType(datatype));
-    const PairCounts pairs{sendcounts, sdispls, recvcounts, rdispls};
-    const Engine::Buffers buffers{sendbuff, recvbuff, 0, type};
-    ONEBIT_TRY(onebit::CheckPairs(*comm->comm, buffers, pairs));
-    if (compressor != nullptr) {
-      ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllToAllv, comm));
-    }
-    return Submit({comm, compressor, stream}, [=]() -> Result<Engine::Request> {
-      return comm->engine.AllToAllvRequest(buffers, pairs, PlannedOf(compressor));
-    });
+    return AllToAllv({sendbuff, recvbuff, 0, datatype, comm, stream},
+                     {sendcounts, sdispls, recvcounts, rdispls}, compressor);
   });
 }

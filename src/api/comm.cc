@@ -66,13 +66,13 @@ onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const int* devices)
 onebitResult_t onebitCommDestroy(onebitComm_t comm) {
   return Guard([&]() -> Status {
     if (comm == nullptr) return OkStatus();
+    ONEBIT_TRY(onebit::AwaitPending(comm));  // before the next, as each of them is a call
     if (comm->comm->is_in_call()) {
       return Error(Code::kInvalidUsage,
                    "rank {}: another thread is inside a call on this communicator; "
                    "onebitCommAbort ends it",
                    comm->comm->rank());
     }
-    ONEBIT_TRY(onebit::EndPendingBeforeDestroy(comm));
     if (onebit::Group::OfThisThread().Has(comm)) {
       return Error(Code::kInvalidUsage,
                    "rank {}: the group that this thread is in has calls on this communicator; "

@@ -99,6 +99,7 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
                    comm->comm->rank(), comm->comm->failure().text());
     }
   }
+  ONEBIT_TRY(onebit::AwaitPending(comm));
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
   ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Shrink(excluded, PointerTo(options)));

@@ -67,16 +67,6 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   return OkStatus();
 }
 
-// A tensor that is one part for every rank has other parts on other ranks.
-Status CheckCanRebind(const onebit::Compressor::Config& config) {
-  if (config.collective == onebit::Collective::kAllReduce) return OkStatus();
-  return Error(Code::kInvalidUsage,
-               "compressor of tensor {}: the parts of its tensor ({}) are those of its ranks; "
-               "create one for "
-               "the new communicator, and load its state (onebitCompressorImport) if it has one",
-               config.tensor_id, onebit::NameOf(config.collective));
-}
-
 Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
   if (comm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
@@ -93,9 +83,7 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
     return OkStatus();
   }
   // The other ranks are told what keeps this one from it, or they would wait.
-  const Status obstacle = CheckCanRebind(compressor->planned.compressor.config());
-  auto use_of_id =
-      obstacle.ok() ? TensorIdUse::Begin(comm->link, id) : Result<TensorIdUse>(obstacle);
+  auto use_of_id = TensorIdUse::Begin(comm->link, id);
   ONEBIT_ASSIGN_OR_RETURN(
       const int newest,
       onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, use_of_id.status()));

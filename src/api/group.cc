@@ -45,7 +45,7 @@ Status Group::Run() {
 // The calls of a group that a stream makes, with what they hold until then.
 struct Group::Queued {
   Group group;
-  std::vector<CallTarget> targets;  // one per communicator
+  std::vector<CallTarget> targets;  // all communicators and compressors
 
   ~Queued() {
     group.Clear();
@@ -56,11 +56,18 @@ struct Group::Queued {
 Status Group::Enqueue() {
   ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(stream_));
   auto queued = std::make_unique<Queued>();
-  queued->targets.reserve(used_parts_);
-  for (size_t i = 0; i < used_parts_; ++i) {
-    const CallTarget target{.comm = parts_[i].comm};
+  const auto begin = [&](const CallTarget& target) -> Status {
+    queued->targets.reserve(queued->targets.size() + 1);  // what has begun must be ended
     ONEBIT_TRY(BeginPending(target, stream));
     queued->targets.push_back(target);
+    return OkStatus();
+  };
+  for (size_t i = 0; i < used_parts_; ++i) {
+    const Part& part = parts_[i];
+    ONEBIT_TRY(begin({.comm = part.comm}));
+    for (const onebitCompressor_t compressor : part.compressors) {
+      ONEBIT_TRY(begin({.comm = part.comm, .compressor = compressor}));
+    }
   }
   std::swap(queued->group.parts_, parts_);
   queued->group.used_parts_ = std::exchange(used_parts_, 0);
@@ -78,6 +85,8 @@ void Group::Clear() {
     parts_[i].comm = nullptr;
     parts_[i].requests.clear();
     parts_[i].uses.clear();
+    parts_[i].compressors.clear();
+    parts_[i].lists.clear();
   }
   used_parts_ = 0;
   members_.clear();
@@ -101,10 +110,17 @@ Status Group::Add(const CallTarget& target, const Engine::Request& request,
                   std::optional<CompressorUse> use) {
   ONEBIT_TRY(target.comm->comm->CheckUsable());
   Part& part = PartOf(target.comm);
-  if (use.has_value()) part.uses.push_back(*std::move(use));
+  if (use.has_value()) {
+    part.uses.push_back(*std::move(use));
+    part.compressors.push_back(target.compressor);
+  }
   part.requests.push_back(request);
   stream_ = target.stream;
   return OkStatus();
+}
+
+void Group::Keep(onebitComm_t comm, std::unique_ptr<PairLists> lists) {
+  PartOf(comm).lists.push_back(std::move(lists));
 }
 
 Group::Part& Group::PartOf(onebitComm_t comm) {

@@ -3,12 +3,14 @@
 // The group that a thread is in: calls between onebitGroupStart and onebitGroupEnd.
 #pragma once
 
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "api/handles.h"
+#include "api/pair_checks.h"
 #include "api/stream.h"
 #include "base/group_depth.h"
 #include "collectives/engine.h"
@@ -30,6 +32,8 @@ class Group {
   // ... and keeping it. `use` holds the compressor of the request.
   Status Add(const CallTarget& target, const Engine::Request& request,
              std::optional<CompressorUse> use);
+  // What the request that was added last refers to.
+  void Keep(onebitComm_t comm, std::unique_ptr<PairLists> lists);
   // Whether calls on the communicator wait for the end.
   bool Has(onebitComm_t comm) const;
 
@@ -54,6 +58,8 @@ class Group {
     onebitComm_t comm = nullptr;
     std::vector<Engine::Request> requests;
     std::vector<CompressorUse> uses;
+    std::vector<onebitCompressor_t> compressors;    // that these hold
+    std::vector<std::unique_ptr<PairLists>> lists;  // of requests that refer to them
   };
 
   // What a stream is given.

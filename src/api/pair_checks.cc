@@ -103,4 +103,17 @@ Status CheckPairs(const Comm& comm, const Engine::Buffers& buffers, const PairCo
   return OkStatus();
 }
 
+PairLists::PairLists(const PairCounts& pairs, size_t ranks) : ranks_(ranks) {
+  numbers_.reserve(4 * ranks);
+  for (const size_t* list :
+       {pairs.send_counts, pairs.send_begins, pairs.receive_counts, pairs.receive_begins}) {
+    numbers_.insert(numbers_.end(), list, list + ranks);
+  }
+}
+
+PairCounts PairLists::pairs() const {
+  const size_t* lists = numbers_.data();
+  return {lists, lists + ranks_, lists + 2 * ranks_, lists + 3 * ranks_};
+}
+
 }  // namespace onebit

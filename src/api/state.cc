@@ -50,6 +50,7 @@ Status Export(onebitCompressor_t compressor, const onebitStateKind_t& api_kind, 
   ONEBIT_ASSIGN_OR_RETURN(const StateKind kind, KindOf(api_kind));
   ONEBIT_TRY(onebit::CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  ONEBIT_TRY(onebit::CheckStateKind(compressor->planned, kind));
   const size_t needed = onebit::StateBytesOf(compressor->planned, kind);
   const size_t room = buffer == nullptr ? needed : *bytes;
   *bytes = needed;

@@ -92,7 +92,7 @@ Status CheckNonePending(const PendingCalls& pending, const char* what) {
                count, what);
 }
 
-Status EndPendingBeforeDestroy(onebitComm_t comm) {
+Status AwaitPending(onebitComm_t comm) {
   const PendingCalls& pending = comm->pending;
   const auto count = [&] { return pending.count.load(std::memory_order_acquire); };
   if (count() == 0) return OkStatus();
@@ -166,8 +166,9 @@ onebitResult_t onebitStreamLaunchHostFunc(onebitStream_t stream, onebitHostFunc_
     return found->Enqueue(HostStream::AfterFailure::kSkip, [function, argument]() -> Status {
       const onebitResult_t result = function(argument);
       if (result == onebitSuccess) return OkStatus();
-      const char* text = onebit::LastErrorText();
-      return {static_cast<Code>(result), *text != '\0' ? text : "a host function failed"};
+      return Error(static_cast<Code>(result),
+                   "a host function failed; the last error on its thread: {}",
+                   onebit::LastErrorText());
     });
   });
 }

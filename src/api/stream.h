@@ -17,8 +17,9 @@ Result<HostStream*> FindStream(onebitStream_t handle);
 // Says why a handle with pending calls cannot be used otherwise; `what` names its kind.
 Status CheckNonePending(const PendingCalls& pending, const char* what);
 
-// Before a communicator goes: calls that are pending end it, or refuse its end if it is in order.
-Status EndPendingBeforeDestroy(onebitComm_t comm);
+// Waits for the calls that are pending with a communicator that was stopped, as each fails when it
+// is its turn. With one in order they are an error.
+Status AwaitPending(onebitComm_t comm);
 
 // What a call works on. compressor null: none.
 struct CallTarget {

@@ -55,6 +55,7 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
   if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
   if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
   ONEBIT_ASSIGN_OR_RETURN(const SyncSchedule schedule, ReadSchedule(api_schedule));
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   const onebit::Compressor& state = compressor->planned.compressor;
   const auto collective = compressor->planned.plan->key.collective;
@@ -114,7 +115,12 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
     if (outcome.did_sync) *weight_sum = outcome.weight_sum;
     return OkStatus();
   };
-  if (comm == nullptr) return step();  // detached: a step that sends nothing is fine
+  if (comm == nullptr) {  // a step that sends nothing is fine all the same
+    if (stream == nullptr) return step();
+    return Error(Code::kDetached,
+                 "the communicator of the sync's compressor was destroyed: only steps without a "
+                 "stream are left, and of these only those that send nothing");
+  }
   return onebit::MakeCall({comm, compressor, stream}, step);
 }
 
@@ -149,6 +155,7 @@ onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
   return Guard([&]() -> Status {
     if (sync == nullptr) return OkStatus();
     // Nobody begins with it any more while this holds the compressor.
+    ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
     delete sync;
     return OkStatus();
@@ -164,6 +171,7 @@ onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* text) {
   return Guard([&]() -> Status {
     if (sync == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
     if (text == nullptr) return Error(Code::kInvalidArgument, "text is NULL");
+    ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
     sync->sync.SettleFailedSync(sync->compressor->planned.compressor);
     sync->sync.Describe({text, steps});
@@ -180,6 +188,7 @@ onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t byte
   return Guard([&]() -> Status {
     if (sync == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
     if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
+    ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
     return sync->sync.Import({static_cast<const std::byte*>(blob), bytes},
                              &sync->compressor->planned);

@@ -287,6 +287,19 @@ Status CheckSections(const StateReader& reader, const StateIdentity& identity,
 
 }  // namespace
 
+Status CheckStateKind(const PlannedCompressor& compressor, StateKind kind) {
+  const Compressor::Config& config = compressor.compressor.config();
+  if (kind == StateKind::kRank || config.collective != Collective::kAllToAll ||
+      config.kind != CodecKind::kEf) {
+    return OkStatus();
+  }
+  return Error(
+      Code::kInvalidUsage,
+      "compressor of tensor {}: the residuals of an all-to-all belong to pairs of ranks, so "
+      "that other ranks have no use for them: export onebitStateRank",
+      config.tensor_id);
+}
+
 size_t StateBytesOf(const PlannedCompressor& compressor, StateKind kind) {
   return StateBytes(Sections(compressor, kind));
 }
@@ -305,14 +318,6 @@ void ExportRankState(const PlannedCompressor& compressor, std::byte* blob) {
 
 Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
                          std::byte* blob) {
-  const Compressor::Config& config = compressor.compressor.config();
-  if (config.collective == Collective::kAllToAll && config.kind == CodecKind::kEf) {
-    return Error(
-        Code::kInvalidUsage,
-        "compressor of tensor {}: the residuals of an all-to-all belong to pairs of ranks, "
-        "so that other ranks have no use for them: export onebitStateRank",
-        config.tensor_id);
-  }
   return GlobalExport(comm, engine, compressor).Run(blob);
 }
 

@@ -14,6 +14,9 @@
 
 namespace onebit {
 
+// Whether there is such a state of the compressor.
+Status CheckStateKind(const PlannedCompressor& compressor, StateKind kind);
+
 // Length of the compressor's state of this kind.
 size_t StateBytesOf(const PlannedCompressor& compressor, StateKind kind);
 

@@ -108,6 +108,8 @@ class Engine {
   std::shared_ptr<const Plan> PlanFor(const Request& request);
   std::shared_ptr<const GroupPlan> GroupPlanFor(GroupCut cut);
   Status PrepareBatch(GroupCut cut);
+  static const Plan& PlanOf(const GroupBatch& batch, size_t call);
+  void TakeCounts(const GroupBatch& batch);
   void StartBatch(GroupBatch* batch);
   Status ReservePackets(const Plan& plan);
   // Fails if the transport refuses the calling thread: as long as nothing was sent, that breaks

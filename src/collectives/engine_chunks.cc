@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of an engine whose tensor is one chunk per rank.
 #include <cstring>
+#include <new>
 
 #include "collectives/engine.h"
 
@@ -77,14 +78,18 @@ Status Engine::CheckHeld(const onebit::Call& call) {
     std::memcpy(&there, call.Read(step.region), sizeof(there));
     const kernels::Checksum here = HeldChecksum(call, peer);
     if (here == there) continue;
-    return comm_.Fail(
-        Error(Code::kMismatch,
-              "rank {}: {}: this rank and rank {} hold different values of what rank "
-              "{} gathers (checksums {:08x}:{:08x} here, {:08x}:{:08x} there): memory "
-              "was damaged, or processors do not compute alike; what all ranks hold "
-              "must be reset, by a new communicator and new compressors on all",
-              plan.rank, Describe(call.descriptor), peer, peer, here.sum, here.weighted, there.sum,
-              there.weighted));
+    try {
+      return comm_.Fail(
+          Error(Code::kMismatch,
+                "rank {}: {}: this rank and rank {} hold different values of what rank "
+                "{} gathers (checksums {:08x}:{:08x} here, {:08x}:{:08x} there): memory "
+                "was damaged, or processors do not compute alike; what all ranks hold "
+                "must be reset, by a new communicator and new compressors on all",
+                plan.rank, Describe(call.descriptor), peer, peer, here.sum, here.weighted,
+                there.sum, there.weighted));
+    } catch (const std::bad_alloc&) {
+      return comm_.FailWithoutMemory();
+    }
   }
   return OkStatus();
 }

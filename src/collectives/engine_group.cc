@@ -26,18 +26,23 @@ Status Engine::PrepareGroup(std::span<const Request> requests) {
   group_begin_ = Clock::now();
   are_finite_.assign(requests.size(), 1);
   keys_.clear();
-  size_t most_elements = 0;
   for (const Request& request : requests) {
     keys_.push_back(request.key);
-    most_elements = std::max(most_elements, PlanFor(request)->tensor_elements);
   }
   // One rank sends nothing that could travel together.
   const uint64_t group_elements = comm_.ranks() == 1 ? 0 : comm_.options().group_elements;
   for (size_t begin = 0; begin < requests.size();) {
-    GroupCut cut = FirstCut(std::span(keys_).subspan(begin), group_elements);
+    GroupCut cut = FirstCut(std::span(keys_).subspan(begin), static_cast<size_t>(comm_.ranks()),
+                            group_elements);
     cut.begin = begin;
     ONEBIT_TRY(PrepareBatch(cut));
     begin += cut.count;
+  }
+  size_t most_elements = 0;
+  for (const GroupBatch& batch : batches_) {
+    for (size_t i = 0; i < batch.cut.count; ++i) {
+      most_elements = std::max(most_elements, PlanOf(batch, i).tensor_elements);
+    }
   }
   ONEBIT_TRY(executor_.StartThreads(most_elements));
   return CheckThread();
@@ -83,13 +88,25 @@ std::shared_ptr<const GroupPlan> Engine::GroupPlanFor(GroupCut cut) {
   return plan;
 }
 
+// Of a call of the batch.
+const Plan& Engine::PlanOf(const GroupBatch& batch, size_t call) {
+  return batch.plan != nullptr ? *batch.plan : *batch.group->calls[call];
+}
+
+// Calls of an all-to-all-v share a plan, which takes on the counts of each when it is its turn.
+// They are alone, and their plan is there: this takes no memory.
+void Engine::TakeCounts(const GroupBatch& batch) {
+  const Request& first = requests_[batch.cut.begin];
+  if (first.key.collective == Collective::kAllToAllv) static_cast<void>(PairPlanFor(first));
+}
+
 void Engine::StartBatch(GroupBatch* started) {
   started->sequence = comm_.NextSequence();
   const GroupBatch& batch = *started;
   const auto requests = requests_.subspan(batch.cut.begin, batch.cut.count);
-  if (batch.plan != nullptr) static_cast<void>(PlanFor(requests[0]));  // with its own counts again
+  TakeCounts(batch);
   for (size_t i = 0; i < requests.size(); ++i) {
-    const Plan& plan = batch.plan != nullptr ? *batch.plan : *batch.group->calls[i];
+    const Plan& plan = PlanOf(batch, i);
     const size_t offset = batch.plan != nullptr ? 0 : batch.group->packets[i];
     calls_[i] = CallOf(requests[i], plan, packets_.data() + offset);
     calls_[i].descriptor.sequence = batch.sequence;
@@ -136,14 +153,15 @@ void Engine::FinishGroup(bool has_succeeded) {
   CountMessages();
   for (size_t index = 0; index < batches_.size(); ++index) {
     const GroupBatch& batch = batches_[index];
+    TakeCounts(batch);
     for (size_t i = batch.cut.begin; i < batch.cut.begin + batch.cut.count; ++i) {
       const Request& request = requests_[i];
       if (has_succeeded) {
-        const auto plan = PlanFor(request);
-        onebit::Call call = CallOf(request, *plan, nullptr);  // its packets are gone
+        const Plan& plan = PlanOf(batch, i - batch.cut.begin);
+        onebit::Call call = CallOf(request, plan, nullptr);  // its packets are gone
         call.descriptor.sequence = batch.sequence;
         Settle(request, call, are_finite_[i] != 0);
-        CountCall(request, *plan);
+        CountCall(request, plan);
       } else if (index < next_batch_ && request.compressor != nullptr) {
         request.compressor->compressor.DiscardFailed();  // others had written nothing yet
       }

@@ -125,12 +125,18 @@ GroupPlan MergePlans(std::vector<std::shared_ptr<const Plan>> calls, uint32_t ra
   return group;
 }
 
-GroupCut FirstCut(std::span<const PlanKey> keys, uint64_t group_elements) {
+GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_elements) {
   GroupCut cut;
   uint64_t elements = 0;
+  const auto elements_of = [ranks](const PlanKey& key) {
+    const bool has_parts = key.collective == Collective::kReduceScatter ||
+                           key.collective == Collective::kAllGather ||
+                           key.collective == Collective::kAllToAll;
+    return has_parts ? key.count * ranks : key.count;
+  };
   const auto is_alone = [&](const PlanKey& key) {
     return group_elements == 0 || key.is_native || key.collective == Collective::kAllToAllv ||
-           key.count > group_elements;
+           elements_of(key) > group_elements;
   };
   while (cut.count < std::min(keys.size(), kMostCalls)) {
     const PlanKey& key = keys[cut.count];
@@ -138,9 +144,9 @@ GroupCut FirstCut(std::span<const PlanKey> keys, uint64_t group_elements) {
       cut.count = std::max<size_t>(cut.count, 1);
       break;
     }
-    elements += key.count;
-    ++cut.count;
+    elements += elements_of(key);
     if (elements > kCutsPerCall * group_elements) break;
+    ++cut.count;
   }
   return cut;
 }

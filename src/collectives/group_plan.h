@@ -32,8 +32,8 @@ struct GroupCut {
 };
 
 // The first cut of calls of which `keys` says what they are; the next one begins behind it. A call
-// of more than `group_elements` elements is alone, others are together until they have more than
-// four times as many. Pure, so that all ranks cut alike.
-GroupCut FirstCut(std::span<const PlanKey> keys, uint64_t group_elements);
+// of more than `group_elements` elements, in the parts of all ranks where it has such, is alone;
+// others are together while they have up to four times as many. Pure, so that all ranks cut alike.
+GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_elements);
 
 }  // namespace onebit

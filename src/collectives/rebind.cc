@@ -218,8 +218,8 @@ class Rebinding {
     if (const Collective collective = compressor().config().collective;
         collective != Collective::kAllReduce) {
       return Error(Code::kInvalidUsage,
-                   "compressor of tensor {} is for {}: only one for allreduce can be rebound; make "
-                   "a new one",
+                   "compressor of tensor {} is for {}, whose tensor has other parts on other "
+                   "ranks: make a new one there, and load its state if there is one",
                    compressor().config().tensor_id, NameOf(collective));
     }
     ONEBIT_ASSIGN_OR_RETURN(Engine::NewBinding binding,

@@ -21,7 +21,7 @@ Result<std::unique_ptr<HostStream>> HostStream::Create() {
   stream->owner_pid_ = getpid();
   try {
     const WithoutSignals blocked;
-    stream->thread_ = std::thread([raw = stream.get()] { raw->Run(); });
+    stream->thread_ = std::make_unique<std::thread>([raw = stream.get()] { raw->Run(); });
   } catch (const std::system_error& error) {
     return Error(Code::kSystemError, "cannot start the thread of a stream: {}", error.what());
   }
@@ -29,17 +29,17 @@ Result<std::unique_ptr<HostStream>> HostStream::Create() {
 }
 
 HostStream::~HostStream() {
-  if (!thread_.joinable()) return;
+  if (thread_ == nullptr) return;
   if (owner_pid_ != getpid()) {
-    thread_.detach();  // a forked child has no such thread
+    // A forked child has no such thread, and no way to say so but to leave the handle.
+    static_cast<void>(thread_.release());
     return;
   }
+  WaitUntilIdle();
+  // One task more that does nothing: the thread looks at is_ending_ when it is given.
   is_ending_.store(true, std::memory_order_release);
-  // One task more that does nothing: the thread looks at is_ending_ behind it.
-  WaitUntilDone(given_.load(std::memory_order_relaxed));
-  given_.fetch_add(1, std::memory_order_release);
-  given_.notify_one();
-  thread_.join();
+  Publish();
+  thread_->join();
 }
 
 HostStream* HostStream::Current() { return current_stream; }
@@ -73,8 +73,16 @@ Status HostStream::Synchronize() {
   if (Current() == this) {
     return Error(Code::kInvalidUsage, "a stream cannot wait for itself: called on its own thread");
   }
-  WaitUntilDone(given_.load(std::memory_order_relaxed));
+  if (owner_pid_ != getpid() && !is_idle()) {
+    return Error(Code::kInvalidUsage, "a forked child has no thread that would make these calls");
+  }
+  WaitUntilIdle();
   return std::exchange(failure_, OkStatus());
+}
+
+// A function on the stream may queue more, but only before it is done itself.
+void HostStream::WaitUntilIdle() {
+  while (!is_idle()) WaitUntilDone(given_.load(std::memory_order_acquire));
 }
 
 void HostStream::Run() {

@@ -60,7 +60,7 @@ class HostStream {
   Status Synchronize();
   // Whether all is done. Leaves the error for Synchronize.
   bool is_idle() const {
-    return done_.load(std::memory_order_acquire) == given_.load(std::memory_order_relaxed);
+    return done_.load(std::memory_order_acquire) == given_.load(std::memory_order_acquire);
   }
   // Of an idle stream.
   const Status& failure() const { return failure_; }
@@ -76,6 +76,7 @@ class HostStream {
   Status WaitForRoom();
   void Publish();
   void WaitUntilDone(uint64_t count);
+  void WaitUntilIdle();
   void Run();
   void RunTask(Task& task) noexcept;
 
@@ -86,7 +87,7 @@ class HostStream {
   std::atomic<bool> is_ending_{false};
   Status failure_;  // the thread's until all is done, then the giver's
   pid_t owner_pid_ = 0;
-  std::thread thread_;
+  std::unique_ptr<std::thread> thread_;
 };
 
 }  // namespace onebit

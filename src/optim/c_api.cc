@@ -125,7 +125,8 @@ Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datat
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerStep"));
   OneBitAdam& adam = *optimizer->adam;
   if (stream != nullptr) {
-    return Error(Code::kInvalidArgument, "stream must be NULL: on a stream, make this call from a function that is "
+    return Error(Code::kInvalidArgument,
+                 "stream must be NULL: on a stream, make this call from a function that is "
                  "queued by onebitStreamLaunchHostFunc");
   }
   if (result != nullptr) ONEBIT_TRY(CheckSize(result, "result"));

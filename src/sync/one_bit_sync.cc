@@ -167,6 +167,10 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
   if (!is_valid) {
     return Error(Code::kCorrupt, "the state is damaged: its sync makes no sense");
   }
+  ONEBIT_ASSIGN_OR_RETURN(const StateReader inner, StateReader::Open(*nested));
+  if (inner.kind() != StateKind::kRank) {
+    return Error(Code::kCorrupt, "the state is damaged: its compressor is not that of one rank");
+  }
   ONEBIT_TRY(ImportState(*nested, compressor));
   if (!sum->empty()) std::memcpy(accumulator_.data(), sum->data(), sum->size());
   weight_sum_ = fields.weight_sum;

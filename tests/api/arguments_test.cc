@@ -132,7 +132,8 @@ TEST_F(ArgumentsTest, BroadcastOfWrongArguments) {
   ExpectRefused(broadcast(values(), nullptr, 1, comm(), nullptr), "recvbuff is NULL");
   ExpectRefused(broadcast(values(), values() + 1, 0, comm(), nullptr), "overlap");
   ExpectRefused(broadcast(values(), values(), 0, nullptr, nullptr), "comm is NULL");
-  ExpectRefused(broadcast(values(), values(), 0, comm(), stream()), "stream is none of onebitStreamCreate");
+  ExpectRefused(broadcast(values(), values(), 0, comm(), stream()),
+                "stream is none of onebitStreamCreate");
   ExpectRefused(onebitBroadcast(values(), values(), kCount, static_cast<onebitDataType_t>(0), 0,
                                 comm(), nullptr),
                 "datatype 0 is unknown");

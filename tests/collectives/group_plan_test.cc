@@ -20,7 +20,7 @@ std::vector<size_t> Cut(const std::vector<size_t>& counts, uint64_t group_elemen
   for (const size_t count : counts) keys.push_back(DenseKey(count));
   std::vector<size_t> cuts;
   for (size_t begin = 0; begin < keys.size();) {
-    cuts.push_back(FirstCut(std::span(keys).subspan(begin), group_elements).count);
+    cuts.push_back(FirstCut(std::span(keys).subspan(begin), 4, group_elements).count);
     begin += cuts.back();
   }
   return cuts;
@@ -33,9 +33,9 @@ TEST(GroupCutTest, LargeCallsAreAlone) {
   EXPECT_EQ(Cut({101}, 100), (Cuts{1}));
 }
 
-TEST(GroupCutTest, ABatchEndsBehindFourTimesTheLimit) {
-  EXPECT_EQ(Cut({100, 100, 100, 100, 1, 1, 1}, 100), (Cuts{5, 2}));
-  EXPECT_EQ(Cut({100, 100, 100, 99, 1, 1, 1}, 100), (Cuts{6, 1}));
+TEST(GroupCutTest, ABatchHasUpToFourTimesTheLimit) {
+  EXPECT_EQ(Cut({100, 100, 100, 100, 1, 1, 1}, 100), (Cuts{4, 3}));
+  EXPECT_EQ(Cut({100, 100, 100, 99, 1, 1, 1}, 100), (Cuts{5, 2}));
 }
 
 TEST(GroupCutTest, WithoutALimitEveryCallIsAlone) { EXPECT_EQ(Cut({0, 1, 2}, 0), (Cuts{1, 1, 1})); }
@@ -43,8 +43,16 @@ TEST(GroupCutTest, WithoutALimitEveryCallIsAlone) { EXPECT_EQ(Cut({0, 1, 2}, 0),
 TEST(GroupCutTest, TheTransportsOwnAllReduceIsAlone) {
   std::vector<PlanKey> keys(3, DenseKey(10));
   keys[1].is_native = true;
-  EXPECT_EQ(FirstCut(keys, 100).count, 1u);
-  EXPECT_EQ(FirstCut(std::span(keys).subspan(1), 100).count, 1u);
+  EXPECT_EQ(FirstCut(keys, 4, 100).count, 1u);
+  EXPECT_EQ(FirstCut(std::span(keys).subspan(1), 4, 100).count, 1u);
+}
+
+TEST(GroupCutTest, PartsOfAllRanksCount) {
+  const PlanKey part = {.collective = Collective::kAllGather, .count = 30};
+  const std::vector<PlanKey> keys = {part, DenseKey(1), part};
+  EXPECT_EQ(FirstCut(keys, 4, 120).count, 3u);
+  EXPECT_EQ(FirstCut(keys, 4, 119).count, 1u);
+  EXPECT_EQ(FirstCut(keys, 5, 120).count, 1u);
 }
 
 TEST(GroupCutTest, ATableHasAnEnd) {

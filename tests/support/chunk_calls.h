@@ -47,6 +47,7 @@ struct ChunkCall {
   onebitDataType_t type = onebitFloat32;
   onebitRedOp_t op = onebitAvg;  // where there is one
   onebitCompressor_t compressor = nullptr;
+  onebitStream_t stream = nullptr;
 };
 
 // All-to-all-v with the same count for every pair.
@@ -68,16 +69,16 @@ inline onebitResult_t MakeCall(onebitCollective_t collective, const ChunkCall& c
   switch (collective) {
     case onebitCollectiveAllReduce:
       return onebitAllReduce(call.send, call.receive, call.count, call.type, call.op,
-                             call.compressor, comm, nullptr);
+                             call.compressor, comm, call.stream);
     case onebitCollectiveReduceScatter:
       return onebitReduceScatter(call.send, call.receive, call.count, call.type, call.op,
-                                 call.compressor, comm, nullptr);
+                                 call.compressor, comm, call.stream);
     case onebitCollectiveAllGather:
       return onebitAllGather(call.send, call.receive, call.count, call.type, call.compressor, comm,
-                             nullptr);
+                             call.stream);
     case onebitCollectiveAllToAll:
       return onebitAllToAll(call.send, call.receive, call.count, call.type, call.compressor, comm,
-                            nullptr);
+                            call.stream);
     case onebitCollectiveAllToAllv:
       return MakeEqualPairs(call, comm);
   }
