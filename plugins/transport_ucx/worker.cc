@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <sstream>
 
 #include "plugins/transport_ucx/ucx_process.h"
@@ -151,8 +152,8 @@ std::string Worker::Route(const UcxLink& link) {
   if (stream == nullptr) return "UCX";
   ucp_ep_print_info(link.endpoint, stream);
   std::fclose(stream);
+  const std::unique_ptr<char, decltype(&std::free)> owned(text, std::free);
   std::istringstream lines(text);
-  std::free(text);
   for (std::string line; std::getline(lines, line);) {
     if (line.find("lane[") == line.npos || (line + " ").find(" am ") == line.npos) continue;
     unsigned lane = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "collectives/plan_builder.h"
@@ -88,10 +89,10 @@ class GroupPlanner {
   Step MessageStep(StepKind kind, uint8_t exchange, uint32_t peer, std::vector<uint32_t>* pieces) {
     const auto place = [this](uint32_t index) {
       const Step& step = builder_.plan().steps[index];
-      return std::pair(step.call, step.segment);
+      return std::tuple(step.call, step.segment, index);
     };
-    std::stable_sort(pieces->begin(), pieces->end(),
-                     [&](uint32_t a, uint32_t b) { return place(a) < place(b); });
+    std::sort(pieces->begin(), pieces->end(),
+              [&](uint32_t a, uint32_t b) { return place(a) < place(b); });
     size_t bytes = table_bytes_;
     for (uint32_t index : *pieces) bytes += builder_.plan().steps[index].region.bytes;
     const Region message = builder_.Reserve(bytes);
