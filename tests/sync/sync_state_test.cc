@@ -76,9 +76,15 @@ TEST(SyncStateTest, DamageAndOtherStatesAreRefusedAndNothingIsTouched) {
 }
 
 // A sync that fails can be made again: on every rank, or on none if one has committed it.
-TEST(SyncFaultTest, FailedSyncIsRepeatedOrCountsEverywhere) {
+// How often ranks repeated a sync that a damaged message of it had ended, and how often they rolled
+// forward because one of them had committed it.
+struct Ends {
   int repeated = 0;
   int rolled_forward = 0;
+};
+
+// Damages every message of the sync in turn.
+void DamageEachMessage(Ends* ends) {
   for (uint64_t message = 0; message < 100; ++message) {
     SCOPED_TRACE(::testing::Message() << "message " << message);
     FaultyTransport transport;
@@ -105,19 +111,27 @@ TEST(SyncFaultTest, FailedSyncIsRepeatedOrCountsEverywhere) {
     }
     job.Rebind();
     if (committed == 0) {
-      ++repeated;
+      ++ends->repeated;
       job.RepeatsStep();
       job.StepSucceeds();
     } else {
-      ++rolled_forward;
+      ++ends->rolled_forward;
     }
     EXPECT_EQ(job.Export(), straight.Export());
     for (int step = 0; step < 4; ++step) {
       EXPECT_EQ(job.StepSucceeds().out, straight.StepSucceeds().out);
     }
   }
-  EXPECT_GT(repeated, 0);
-  EXPECT_GT(rolled_forward, 0);
+}
+
+TEST(SyncFaultTest, FailedSyncIsRepeatedOrCountsEverywhere) {
+  // Whether a rank is done when another one fails is a matter of timing.
+  Ends ends;
+  for (int tries = 0; tries < 50 && (ends.repeated == 0 || ends.rolled_forward == 0); ++tries) {
+    DamageEachMessage(&ends);
+  }
+  EXPECT_GT(ends.repeated, 0);
+  EXPECT_GT(ends.rolled_forward, 0);
 }
 
 TEST(SyncFaultTest, LocalStepsNeedNoCommunicator) {
