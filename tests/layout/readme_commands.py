@@ -59,7 +59,7 @@ COMMANDS = {
     "build/release/perf/reduce_scatter_perf --procs 4 -b 1M -e 16M -f 4 --mode ef -c 1":
         RunProcesses("{build}/perf/reduce_scatter_perf --procs 4 -b 1K -e 64K -f 8 --mode ef -c 1 -n 2"),
     "build/release/perf/group_perf --procs 4":
-        RunProcesses("{build}/perf/group_perf --procs 4 --tensors 20 --max-elements 1000"),
+        RunProcesses("{build}/perf/group_perf --procs 4 --tensors 20 --max-elements 2000"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/train_text --steps 40 --batch 256 --optimizer adam --transport ucx --overlap":
         RunOnLab("./perf/lab run --hosts 2 --rate 1gbit -- {build}/perf/train_text --steps 3 --batch 4 "
                  "--hidden 16,16 --optimizer adam --transport ucx --overlap"),
