@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of the C API: argument checks, then the engine.
 #include <algorithm>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "api/group.h"

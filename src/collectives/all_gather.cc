@@ -24,10 +24,7 @@ void AddDenseSegment(ChunkPlanner& planner, uint32_t segment) {
     send.peer = peer;
     send.region = planner.InputRegion(send);
     planner.builder().Add(send);
-    Step receive = planner.StepOf(StepKind::kReceive, peer, segment);
-    receive.peer = peer;
-    receive.region = planner.OutputRegion(receive);
-    planner.builder().Add(receive);
+    planner.AddPieceOf(peer, segment);
   }
 }
 
@@ -51,13 +48,7 @@ void AddSegment(ChunkPlanner& planner, uint32_t segment) {
     send.region = compress.region;
     send.packet = compress.packet;
     builder.Add(send, {compressed});
-    Step receive = planner.StepOf(StepKind::kReceive, peer, segment);
-    receive.peer = peer;
-    receive.region = builder.Reserve(receive.shape.bytes());
-    Step decode = planner.StepOf(StepKind::kDecode, peer, segment);
-    decode.peer = peer;
-    decode.region = receive.region;
-    planner.Compute(decode, {builder.Add(receive)});
+    planner.AddPieceOf(peer, segment);
   }
 }
 

@@ -18,24 +18,16 @@ void AddPeer(ChunkPlanner& planner, uint32_t peer, uint32_t segment) {
   PlanBuilder& builder = planner.builder();
   Step send = planner.StepOf(StepKind::kSend, peer, segment);
   send.peer = peer;
-  Step receive = planner.StepOf(StepKind::kReceive, peer, segment);
-  receive.peer = peer;
   if (planner.is_dense()) {
     send.region = planner.InputRegion(send);
     builder.Add(send);
-    receive.region = planner.OutputRegion(receive);
-    builder.Add(receive);
-    return;
+  } else {
+    Step compress = planner.StepOf(StepKind::kCompress, peer, segment);
+    compress.region = send.region = builder.Reserve(compress.shape.bytes());
+    compress.packet = send.packet = builder.NewPackets();
+    builder.Add(send, {planner.Compute(compress)});
   }
-  Step compress = planner.StepOf(StepKind::kCompress, peer, segment);
-  compress.region = send.region = builder.Reserve(compress.shape.bytes());
-  compress.packet = send.packet = builder.NewPackets();
-  builder.Add(send, {planner.Compute(compress)});
-  receive.region = builder.Reserve(receive.shape.bytes());
-  Step decode = planner.StepOf(StepKind::kDecode, peer, segment);
-  decode.peer = peer;
-  decode.region = receive.region;
-  planner.Compute(decode, {builder.Add(receive)});
+  planner.AddPieceOf(peer, segment);
 }
 
 }  // namespace

@@ -60,6 +60,21 @@ Region ChunkPlanner::OutputRegion(const Step& step) const {
   return DenseRegion(Space::kOutput, {begin, step.elements.count}, key_.type);
 }
 
+void ChunkPlanner::AddPieceOf(uint32_t peer, uint32_t segment) {
+  Step receive = StepOf(StepKind::kReceive, peer, segment);
+  receive.peer = peer;
+  if (is_dense()) {
+    receive.region = OutputRegion(receive);
+    builder_.Add(receive);
+    return;
+  }
+  receive.region = builder_.Reserve(receive.shape.bytes());
+  Step decode = StepOf(StepKind::kDecode, peer, segment);
+  decode.peer = peer;
+  decode.region = receive.region;
+  Compute(decode, {builder_.Add(receive)});
+}
+
 uint32_t ChunkPlanner::Compute(const Step& step, std::initializer_list<uint32_t> after) {
   computing_.push_back(builder_.Add(step, after));
   return computing_.back();

@@ -40,6 +40,9 @@ class ChunkPlanner {
 
   // Adds a step that computes: one that the verdict waits for.
   uint32_t Compute(const Step& step, std::initializer_list<uint32_t> after = {});
+  // The receive of what `peer` sends for its part of the output, and its decoding if it is a
+  // packet.
+  void AddPieceOf(uint32_t peer, uint32_t segment);
   // The own chunk from input to output, as it is.
   void AddOwnCopy();
   Plan Build() &&;

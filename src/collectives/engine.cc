@@ -175,10 +175,6 @@ Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor*
   return Call(request);
 }
 
-Status Engine::Broadcast(const Buffers& buffers, uint32_t root) {
-  return Call(BroadcastRequest(buffers, root));
-}
-
 Status Engine::Barrier() { return Call(BarrierRequest()); }
 
 CallDescriptor Engine::DescriptorOf(const PlanKey& key) const {

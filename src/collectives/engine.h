@@ -71,7 +71,6 @@ class Engine {
   // compare.
   Status AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor,
                    std::optional<uint32_t> sync_weight = std::nullopt);
-  Status Broadcast(const Buffers& buffers, uint32_t root);
   Status Barrier();
 
   // The calls of a group (group_run.h), for a thread that has entered the communicator. Prepare

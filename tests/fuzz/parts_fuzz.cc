@@ -3,17 +3,15 @@
 // Rank 0 of a reduce-scatter, all-gather or all-to-all of two ranks whose peer sends arbitrary
 // packets and verdicts: the call must end, within its deadline, with a result or an error that has
 // a text, and touch nothing out of bounds.
-#include <unistd.h>
-
 #include <cstdlib>
 #include <deque>
-#include <thread>
 #include <vector>
 
 #include "codec/packet.h"
 #include "collectives/algorithms.h"
 #include "collectives/engine.h"
 #include "tests/fuzz/byte_input.h"
+#include "tests/fuzz/scripted_start.h"
 
 namespace {
 
@@ -122,15 +120,7 @@ Status MakeCall(Engine& engine, const Case& c) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const Transport* transport = [] {
-    // A call for one of several ranks is refused in a process of a single thread.
-    std::thread([] {
-      for (;;) pause();
-    }).detach();
-    auto started = Transport::Start(ScriptedTransport::functions());
-    if (!started.ok()) std::abort();
-    return new Transport(std::move(started).value());
-  }();
+  static const Transport* const transport = onebit::testing::StartForFuzzer();
   Input input(data, size);
   const Case c = CaseOf(input.Next());
   CommOptions options{.timeout_ms = 1};

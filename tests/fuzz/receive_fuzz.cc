@@ -2,18 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank 0 of a two-rank allreduce whose peer sends arbitrary messages: the call must end, within its
 // deadline, with a result or an error that has a text, and touch nothing out of bounds.
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <thread>
 #include <vector>
 
 #include "codec/packet.h"
 #include "collectives/algorithms.h"
 #include "collectives/engine.h"
 #include "tests/fuzz/byte_input.h"
+#include "tests/fuzz/scripted_start.h"
 #include "tests/support/scripted_transport.h"
 
 namespace {
@@ -108,15 +106,7 @@ Case CaseOf(uint8_t byte) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const Transport* transport = [] {
-    // A call for one of several ranks is refused in a process of a single thread.
-    std::thread([] {
-      for (;;) pause();
-    }).detach();
-    auto started = Transport::Start(ScriptedTransport::functions());
-    if (!started.ok()) std::abort();
-    return new Transport(std::move(started).value());
-  }();
+  static const Transport* const transport = onebit::testing::StartForFuzzer();
   Input input(data, size);
   const Case c = CaseOf(input.Next());
   auto group = Comm::CreateLocalGroup(
