@@ -39,12 +39,19 @@ typedef struct onebitOptimizer_s* onebitOptimizer_t;
 /* ------------------------------------------------------------------------------ configuration */
 
 /** Update rule. */
-typedef enum { onebitAlgorithmOneBitAdam = 0 } onebitAlgorithm_t;
+typedef enum {
+  onebitAlgorithmOneBitAdam = 0,
+  onebitAlgorithmOneBitLamb = 1,
+  onebitAlgorithmZeroOneAdam = 2
+} onebitAlgorithm_t;
 
 /** What an optimizer step sends. */
 typedef enum {
-  onebitStageDense = 0,     /* full precision gradients; the variance is live */
-  onebitStageCompressed = 1 /* one-bit momentum; the variance of all but dense segments is frozen */
+  onebitStageDense = 0, /* full precision gradients; the variance is live */
+  onebitStageCompressed =
+      1,               /* one-bit momentum; the variance of all but dense segments is frozen */
+  onebitStageBoth = 2, /* 0/1 Adam: full precision gradients for the variance, and as 1 */
+  onebitStageLocal = 3 /* 0/1 Adam: nothing; the step is this rank's own */
 } onebitStage_t;
 
 /** Flags of a segment. */

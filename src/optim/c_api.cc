@@ -15,11 +15,12 @@
 #include "base/status.h"
 #include "kernels/types.h"
 #include "onebit/optim.h"
-#include "optim/one_bit_adam.h"
+#include "optim/create.h"
+#include "optim/optimizer.h"
 #include "optim/options.h"
 
 struct onebitOptimizer_s {
-  std::unique_ptr<onebit::optim::OneBitAdam> adam;
+  std::unique_ptr<onebit::optim::Optimizer> impl;
   std::atomic_flag is_in_use;
 };
 
@@ -71,8 +72,8 @@ Status Create(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count, flo
   ONEBIT_TRY(CheckNotNull(comm, "comm"));
   if (count != 0) ONEBIT_TRY(CheckNotNull(parameters, "parameters"));
   ONEBIT_TRY(CheckAligned(parameters, sizeof(float), "parameters"));
-  ONEBIT_ASSIGN_OR_RETURN(auto adam, OneBitAdam::Create(comm, count, parameters, config));
-  *optimizer = new onebitOptimizer_s{.adam = std::move(adam), .is_in_use = {}};
+  ONEBIT_ASSIGN_OR_RETURN(auto impl, CreateOptimizer(comm, count, parameters, config));
+  *optimizer = new onebitOptimizer_s{.impl = std::move(impl), .is_in_use = {}};
   return OkStatus();
 }
 
@@ -85,10 +86,10 @@ Status Destroy(onebitOptimizer_t optimizer) {
   return OkStatus();
 }
 
-Result<StepInput> ReadStep(const OneBitAdam& adam, void* gradients, onebitDataType_t datatype,
+Result<StepInput> ReadStep(const Optimizer& impl, void* gradients, onebitDataType_t datatype,
                            double learning_rate, double grad_scale, double max_grad_norm) {
   StepInput input{.gradients = gradients, .max_grad_norm = max_grad_norm};
-  if (adam.count() != 0) ONEBIT_TRY(CheckNotNull(gradients, "gradients"));
+  if (impl.count() != 0) ONEBIT_TRY(CheckNotNull(gradients, "gradients"));
   ONEBIT_ASSIGN_OR_RETURN(input.type, ReadDataType("datatype", datatype));
   ONEBIT_TRY(CheckAligned(gradients, kernels::BytesOf(input.type), "gradients"));
   const auto is_finite_f32 = [](double value) { return std::isfinite(static_cast<float>(value)); };
@@ -123,22 +124,22 @@ Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datat
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerStep"));
-  OneBitAdam& adam = *optimizer->adam;
+  Optimizer& impl = *optimizer->impl;
   if (stream != nullptr) {
     return Error(Code::kInvalidArgument,
                  "stream must be NULL: on a stream, make this call from a function that is "
                  "queued by onebitStreamLaunchHostFunc");
   }
   if (result != nullptr) ONEBIT_TRY(CheckSize(result, "result"));
-  ONEBIT_ASSIGN_OR_RETURN(const StepInput input, ReadStep(adam, gradients, datatype, learning_rate,
+  ONEBIT_ASSIGN_OR_RETURN(const StepInput input, ReadStep(impl, gradients, datatype, learning_rate,
                                                           grad_scale, max_grad_norm));
 
   StepOutcome outcome;
-  ONEBIT_TRY(adam.Step(input, &outcome));
+  ONEBIT_TRY(impl.Step(input, &outcome));
   if (result != nullptr) {
     result->skipped = outcome.is_skipped ? 1 : 0;
     result->stage = outcome.stage;
-    result->step = adam.step();
+    result->step = impl.step();
     result->grad_norm = outcome.grad_norm;
     result->bytes_sent = outcome.bytes_sent;
   }
@@ -152,7 +153,7 @@ Status Rebind(onebitOptimizer_t optimizer, onebitComm_t newcomm, int* source) {
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerRebind"));
-  ONEBIT_ASSIGN_OR_RETURN(*source, optimizer->adam->Rebind(newcomm));
+  ONEBIT_ASSIGN_OR_RETURN(*source, optimizer->impl->Rebind(newcomm));
   return OkStatus();
 }
 
@@ -162,7 +163,7 @@ Status GetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
   ONEBIT_TRY(CheckSize(stats, "stats"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
-  optimizer->adam->GetStats(stats);
+  optimizer->impl->GetStats(stats);
   return OkStatus();
 }
 
@@ -170,9 +171,9 @@ Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
-  const OneBitAdam& adam = *optimizer->adam;
-  if (m != nullptr) std::copy_n(adam.m(), adam.count(), m);
-  if (v != nullptr) std::copy_n(adam.v(), adam.count(), v);
+  const Optimizer& impl = *optimizer->impl;
+  if (m != nullptr) std::copy_n(impl.m(), impl.count(), m);
+  if (v != nullptr) std::copy_n(impl.v(), impl.count(), v);
   return OkStatus();
 }
 

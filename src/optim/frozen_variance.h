@@ -30,6 +30,8 @@ class FrozenVariance {
                 onebitCompressor_t compressor);
 
   bool is_ready() const { return is_ready_; }
+  // v was replaced: Freeze is to be called again.
+  void Forget() { is_ready_ = false; }
 
   // Of a compressed segment, by its index in the table.
   float floor(size_t segment_index) const { return floors_[segment_index]; }

@@ -115,6 +115,18 @@ Result<Options> ReadOptions(const onebitOptimizerConfig_t* config) {
   return options;
 }
 
+const char* NameOf(onebitAlgorithm_t algorithm) {
+  switch (algorithm) {
+    case onebitAlgorithmOneBitAdam:
+      return "1-bit adam";
+    case onebitAlgorithmOneBitLamb:
+      return "1-bit lamb";
+    case onebitAlgorithmZeroOneAdam:
+      return "0/1 adam";
+  }
+  return "optimizer";
+}
+
 Result<double> ReadReal(std::string_view member, double value, double fallback) {
   if (value == ONEBIT_UNDEF_REAL) return fallback;
   if (!(value >= 0) || value > std::numeric_limits<float>::max()) {

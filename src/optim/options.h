@@ -14,6 +14,7 @@ namespace onebit::optim {
 
 // Values in force. Members mean what those of onebitOptimizerConfig_t mean.
 struct Options {
+  onebitAlgorithm_t algorithm = onebitAlgorithmOneBitAdam;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -29,6 +30,9 @@ struct Options {
 // `config` null: all defaults. Does not look at the segments, and of the compressor only at what
 // the optimizer forbids.
 Result<Options> ReadOptions(const onebitOptimizerConfig_t* config);
+
+// For log lines.
+const char* NameOf(onebitAlgorithm_t algorithm);
 
 // `value`, or `fallback` if it is ONEBIT_UNDEF_REAL. An error that names `member` unless the result
 // is finite, also in fp32, and not negative.

@@ -24,17 +24,18 @@ AutomaticFreeze::AutomaticFreeze(double beta2, uint64_t lr_warmup_steps)
 
 bool AutomaticFreeze::Observe(double variance_sum) {
   const uint64_t window = history_.size();
-  ++step_;
-  power_ *= beta2_;
-  if (step_ > window) delayed_power_ *= beta2_;
+  FreezeProgress& now = progress_;
+  ++now.step;
+  now.power *= beta2_;
+  if (now.step > window) now.delayed_power *= beta2_;
 
-  double& slot = history_[step_ % window];
+  double& slot = history_[now.step % window];
   const double earlier_sum = slot;  // of step t - D
   slot = variance_sum;
-  if (step_ <= std::max(lr_warmup_steps_, window)) return false;
+  if (now.step <= std::max(lr_warmup_steps_, window)) return false;
 
   return HasSettled(variance_sum, earlier_sum) &&
-         HasSettled(variance_sum / (1.0 - power_), earlier_sum / (1.0 - delayed_power_));
+         HasSettled(variance_sum / (1.0 - now.power), earlier_sum / (1.0 - now.delayed_power));
 }
 
 FreezeRule FreezeRule::After(uint64_t step) {
@@ -50,8 +51,8 @@ FreezeRule FreezeRule::Automatic(double beta2, uint64_t lr_warmup_steps) {
 }
 
 bool FreezeRule::ShouldFreeze(double variance_sum) {
-  ++step_;
-  return automatic_ ? automatic_->Observe(variance_sum) : step_ >= fixed_step_;
+  if (automatic_) return automatic_->Observe(variance_sum);
+  return ++progress_.step >= fixed_step_;
 }
 
 }  // namespace onebit

@@ -8,9 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace onebit {
+
+// How far a rule has come, besides its history: for checkpoints.
+struct FreezeProgress {
+  uint64_t step = 0;         // t of the last step
+  double power = 1;          // beta2^t
+  double delayed_power = 1;  // beta2^(t-D), from t = D on
+};
 
 // The automatic rule of 1-bit Adam (Tang et al. 2021, section 6.1), on both the raw and the
 // bias-corrected variance. With D = round(1 / (1 - beta2)) and q = |v_t| / |v_{t-D}| in the 1-norm,
@@ -32,13 +40,14 @@ class AutomaticFreeze {
   // Takes |v_t|_1 of the next step t = 1, 2, ... and says whether the rule holds at t.
   bool Observe(double variance_sum);
 
+  FreezeProgress& progress() { return progress_; }
+  std::span<double> history() { return history_; }
+
  private:
   double beta2_;
   uint64_t lr_warmup_steps_;
-  uint64_t step_ = 0;
+  FreezeProgress progress_;
   std::vector<double> history_;  // |v_t|_1 at index t mod D
-  double power_ = 1;             // beta2^t
-  double delayed_power_ = 1;     // beta2^(t-D), from t = D on
 };
 
 // After which step the variance is frozen.
@@ -54,11 +63,15 @@ class FreezeRule {
   // Call once for each step t = 1, 2, ... until it returns true: v_t is then frozen, T_w = t.
   bool ShouldFreeze(double variance_sum);
 
+  // All there is to save, to be read and replaced; of a length that depends on beta2 only.
+  FreezeProgress& progress() { return automatic_ ? automatic_->progress() : progress_; }
+  std::span<double> history() { return automatic_ ? automatic_->history() : std::span<double>(); }
+
  private:
   FreezeRule() = default;
 
   uint64_t fixed_step_ = 0;
-  uint64_t step_ = 0;
+  FreezeProgress progress_;  // of a fixed step
   std::optional<AutomaticFreeze> automatic_;
 };
 

@@ -4,11 +4,12 @@
 // results from one that did not, then its compressors are rebound.
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "optim/api_status.h"
-#include "optim/one_bit_adam.h"
+#include "optim/elements.h"
+#include "optim/optimizer.h"
 
 namespace onebit::optim {
 namespace {
@@ -58,9 +59,19 @@ Result<std::vector<Standing>> Gather(onebitComm_t comm, int rank, const Standing
   return standings;
 }
 
+// As elements of 4 or of 2 bytes, which a broadcast copies as they are.
+Status BroadcastBytes(StateList::Bytes bytes, int source, onebitComm_t comm) {
+  const bool has_words = bytes.size() % sizeof(float) == 0 &&
+                         reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float) == 0;
+  const size_t count = bytes.size() / (has_words ? sizeof(float) : sizeof(uint16_t));
+  return FromApi(onebitBroadcast(bytes.data(), bytes.data(), count,
+                                 has_words ? onebitFloat32 : onebitBfloat16, source, comm,
+                                 nullptr));
+}
+
 }  // namespace
 
-Result<int> OneBitAdam::Rebind(onebitComm_t comm) {
+Result<int> Optimizer::Rebind(onebitComm_t comm) {
   int rank = 0;
   ONEBIT_TRY(FromApi(onebitCommUserRank(comm, &rank)));
   ONEBIT_ASSIGN_OR_RETURN(
@@ -86,17 +97,19 @@ Result<int> OneBitAdam::Rebind(onebitComm_t comm) {
   bool is_anyone_behind = false;
   for (size_t r = 0; r < standings.size(); ++r) {
     is_anyone_behind |= standings[r].is_torn || standings[r].step < newest;
-    if (standings[r].step <= newest && newest - standings[r].step <= 1) continue;
+    if (standings[r].step <= newest && newest - standings[r].step <= MaxLag()) continue;
     return Error(Code::kMismatch,
                  "rank {}: the optimizer of rank {} is at step {}, that of rank {} at {}: they are "
                  "not of the same training",
                  rank, source, newest, r, standings[r].step);
   }
-  if (is_anyone_behind) ONEBIT_TRY(TakeState(comm, source, newest));
+  if (is_anyone_behind) {
+    ONEBIT_TRY(TakeState(comm, source, rank == source, is_torn_ || step_ < newest));
+  }
   skipped_steps_ = most_skipped;
   if (compressor_ != nullptr) {
     // Masks are compared, and a rank may have come to this before or not.
-    if (stage() == onebitStageCompressed) ONEBIT_TRY(Freeze());
+    ONEBIT_TRY(PrepareCompressor());
     ONEBIT_TRY(RebindCompressor(comm));
   }
   int ignored = -1;
@@ -106,24 +119,33 @@ Result<int> OneBitAdam::Rebind(onebitComm_t comm) {
   return source;
 }
 
-Status OneBitAdam::TakeState(onebitComm_t comm, int source, uint64_t newest) {
-  const bool is_behind = is_torn_ || step_ < newest;
+Status Optimizer::TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind) {
+  StateList state;
+  ListState(&state);
+  size_t most_bytes = state.value_bytes();
+  for (const StateList::Bytes& local : state.local())
+    most_bytes = std::max(most_bytes, local.size());
+  // For values, which are replaced all at once, and for what ranks that are not behind have of
+  // their own.
+  ONEBIT_ASSIGN_OR_RETURN(AlignedBuffer received,
+                          AlignedBuffer::Create(RoundUp(most_bytes, sizeof(float)), "state"));
+  const uint64_t compressed_before = compressed_steps_;
   is_torn_ = is_behind;
-  const auto take = [&](void* values, onebitDataType_t type) {
-    return FromApi(onebitBroadcast(values, values, count_, type, source, comm, nullptr));
-  };
-  ONEBIT_TRY(take(parameters_, onebitFloat32));
-  ONEBIT_TRY(take(m_.data(), onebitFloat32));
-  ONEBIT_TRY(take(v_.data(), onebitFloat32));
-  if (options_.parameter_copy != nullptr) {
-    const bool is_bf16 = options_.parameter_copy_type == kernels::DataType::kBf16;
-    ONEBIT_TRY(take(options_.parameter_copy, is_bf16 ? onebitBfloat16 : onebitFloat16));
+  for (const StateList::Bytes& part : state.replicated()) {
+    ONEBIT_TRY(BroadcastBytes(part, source, comm));
   }
-  // The counters follow from the values, as they do after a step of its own. The rate is only for
-  // the warning of a missing warm-up, which is for those who made the step.
-  if (step_ < newest) {
-    awaits_residual_ = compressor_ != nullptr && stage() == onebitStageCompressed;
-    Commit(step_ == 0 ? 0 : std::numeric_limits<double>::infinity());
+  for (const StateList::Bytes& part : state.local()) {
+    const bool takes_part = is_source || is_behind;
+    const StateList::Bytes target =
+        takes_part ? part : StateList::Bytes(received.data(), part.size());
+    ONEBIT_TRY(BroadcastBytes(target, source, comm));
+  }
+  state.ReadValues(received.data());
+  ONEBIT_TRY(BroadcastBytes({received.data(), received.size()}, source, comm));
+  if (is_behind) {
+    state.WriteValues(received.data());
+    ForgetDerivedState();
+    awaits_residual_ |= compressor_ != nullptr && compressed_steps_ != compressed_before;
   }
   is_torn_ = false;
   return OkStatus();
@@ -131,7 +153,7 @@ Status OneBitAdam::TakeState(onebitComm_t comm, int source, uint64_t newest) {
 
 // Who takes over a compressed step needs the residuals it left, too, and these are its own: the
 // rebind rolls forward to them, as long as a rank is there that committed the step.
-Status OneBitAdam::RebindCompressor(onebitComm_t comm) {
+Status Optimizer::RebindCompressor(onebitComm_t comm) {
   onebitCompressorStats_t stats{.size = sizeof(stats)};
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
   const uint64_t epoch_before = stats.epoch;

@@ -1,0 +1,252 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/optimizer.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "kernels/optimizer.h"
+#include "optim/api_status.h"
+#include "optim/elements.h"
+#include "optim/quiet_log.h"
+
+namespace onebit::optim {
+namespace {
+
+using kernels::DataType;
+
+// Whether gradients whose squares have this sum leave every m and v finite: no square exceeds it.
+bool IsUsable(double sum_of_squares) {
+  return sum_of_squares <= std::numeric_limits<float>::max();  // false for NaN
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- life time
+
+Optimizer::Optimizer(onebitComm_t comm, size_t count, float* parameters, const Options& options,
+                     SegmentTable table)
+    : options_(options),
+      table_(std::move(table)),
+      comm_(comm),
+      count_(count),
+      parameters_(parameters) {}
+
+Optimizer::~Optimizer() {
+  onebitCompressorDestroy(compressor_);
+  onebitCompressorDestroy(comm_watch_);
+}
+
+Status Optimizer::AllocateMoments() {
+  ONEBIT_TRY(FromApi(onebitCommUserRank(comm_, &rank_)));
+  ONEBIT_ASSIGN_OR_RETURN(m_, AlignedBuffer::Create(count_ * sizeof(float), "momentum"));
+  ONEBIT_ASSIGN_OR_RETURN(v_, AlignedBuffer::Create(count_ * sizeof(float), "variance"));
+  return OkStatus();
+}
+
+Status Optimizer::CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config) {
+  return FromApi(onebitCompressorCreate(&compressor_, comm_, element_count, onebitFloat32, config));
+}
+
+Status Optimizer::WatchComm() {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = onebitModeSign;
+  return FromApi(onebitCompressorCreate(&comm_watch_, comm_, 0, onebitFloat32, &config));
+}
+
+// ------------------------------------------------------------------------------------------ step
+
+Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
+  if (is_torn_) {
+    return Error(Code::kInvalidUsage,
+                 "the optimizer's state was left half taken over by onebitOptimizerRebind: call it "
+                 "again, or load a checkpoint");
+  }
+  StepOutcome done{.stage = NextStage(input.learning_rate)};
+  if (done.stage == onebitStageLocal) {
+    ONEBIT_TRY(PrepareStep(input));
+    StepAlone(input, &done);
+    *outcome = done;
+    return OkStatus();
+  }
+
+  ONEBIT_TRY(CheckComm());
+  ONEBIT_TRY(PrepareStep(input));
+  const uint64_t bytes_before = BytesSent();
+  double scale = input.grad_scale;
+  bool is_usable = true;
+  if (input.max_grad_norm > 0) {
+    ONEBIT_ASSIGN_OR_RETURN(done.grad_norm, AgreeOnNorm(input));
+    is_usable = std::isfinite(done.grad_norm);
+    if (done.grad_norm > input.max_grad_norm) scale *= input.max_grad_norm / done.grad_norm;
+  }
+  if (is_usable) {
+    ONEBIT_ASSIGN_OR_RETURN(is_usable, Average(input, static_cast<float>(scale)));
+  }
+  if (is_usable) {
+    Commit(input, static_cast<float>(scale));
+    WarnWithoutWarmup(input.learning_rate);
+  } else {
+    ++skipped_steps_;
+    CommitSkipped();
+  }
+
+  done.is_skipped = !is_usable;
+  done.bytes_sent = BytesSent() - bytes_before;
+  bytes_sent_ += done.bytes_sent;
+  *outcome = done;
+  return OkStatus();
+}
+
+// A step that sends nothing cannot be agreed on. All ranks make it, so that they stay at the same
+// step; gradients that are not finite count as zeros on the rank that has them.
+void Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
+  const double scaled_sum = ScaledSumOfSquares(input);
+  double scale = input.grad_scale;
+  if (input.max_grad_norm > 0) {
+    outcome->grad_norm = std::sqrt(scaled_sum);
+    if (outcome->grad_norm > input.max_grad_norm) {
+      scale *= input.max_grad_norm / outcome->grad_norm;
+    }
+  }
+  if (!IsUsable(scaled_sum)) {
+    input.gradients = nullptr;
+    scale = 0;
+  }
+  Commit(input, static_cast<float>(scale));
+}
+
+Status Optimizer::CheckComm() const {
+  onebitCompressorStats_t stats{.size = sizeof(stats)};
+  ONEBIT_TRY(FromApi(onebitCompressorGetStats(comm_watch_, &stats)));
+  if (stats.is_detached == 0) return OkStatus();
+  return Error(Code::kDetached,
+               "the optimizer's communicator was destroyed: it can be taken over to another one by "
+               "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
+}
+
+double Optimizer::ScaledSumOfSquares(const StepInput& input) const {
+  return kernels::cpu::SumOfSquares(input.gradients, input.type, count_) * input.grad_scale *
+         input.grad_scale;
+}
+
+// sqrt(mean_r |g_r|^2) of scaled gradients, the same bytes on every rank; not finite if any is not.
+Result<double> Optimizer::AgreeOnNorm(const StepInput& input) {
+  const double scaled_sum = ScaledSumOfSquares(input);
+  float mean = IsUsable(scaled_sum) ? static_cast<float>(scaled_sum)
+                                    : std::numeric_limits<float>::infinity();
+  ONEBIT_TRY(
+      FromApi(onebitAllReduce(&mean, &mean, 1, onebitFloat32, onebitAvg, nullptr, comm_, nullptr)));
+  return std::sqrt(static_cast<double>(mean));
+}
+
+Result<bool> Optimizer::AverageDense(void* gradients, size_t count, DataType type, float scale) {
+  ONEBIT_TRY(FromApi(onebitAllReduce(gradients, gradients, count, ApiType(type), onebitAvg, nullptr,
+                                     comm_, nullptr)));
+  const double sum = kernels::cpu::SumOfSquares(gradients, type, count);
+  return IsUsable(sum * scale * scale);
+}
+
+Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
+  ONEBIT_TRY(FromApi(onebitAllReduce(values, values, count, onebitFloat32, onebitAvg, compressor_,
+                                     comm_, nullptr)));
+  onebitCompressorStats_t stats{.size = sizeof(stats)};
+  ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
+  const bool met_nonfinite = stats.nonfinite_calls != nonfinite_calls_;
+  nonfinite_calls_ = stats.nonfinite_calls;
+  return !met_nonfinite;
+}
+
+void Optimizer::PackDenseGradients(const StepInput& input, std::byte* out) const {
+  for (const Segment& segment : table_.segments()) {
+    if (!segment.is_dense || segment.count == 0) continue;
+    std::memcpy(ElementAt(out, input.type, segment.packed_offset),
+                ElementAt(input.gradients, input.type, segment.offset),
+                segment.count * kernels::BytesOf(input.type));
+  }
+}
+
+// ---------------------------------------------------------------------------------------- update
+
+double Optimizer::Correction(double beta_power) const {
+  return options_.has_bias_correction ? 1.0 / (1.0 - beta_power) : 1.0;
+}
+
+kernels::AdamUpdate Optimizer::UpdateOf(const Segment& segment, double learning_rate) const {
+  kernels::AdamUpdate update;
+  update.x = parameters_ + segment.offset;
+  update.m = Floats(m_) + segment.offset;
+  update.v = Floats(v_) + segment.offset;
+  update.count = segment.count;
+  update.lr = static_cast<float>(learning_rate * segment.lr_scale);
+  update.beta1 = static_cast<float>(options_.beta1);
+  update.one_minus_beta1 = static_cast<float>(1 - options_.beta1);
+  update.beta2 = static_cast<float>(options_.beta2);
+  update.one_minus_beta2 = static_cast<float>(1 - options_.beta2);
+  update.eps = static_cast<float>(options_.eps);
+  update.weight_decay = static_cast<float>(segment.weight_decay);
+  update.copy_type = options_.parameter_copy_type;
+  if (options_.parameter_copy != nullptr) {
+    update.copy = ElementAt(options_.parameter_copy, options_.parameter_copy_type, segment.offset);
+  }
+  return update;
+}
+
+// Without bias correction update t is (1 - b1^t) / sqrt(1 - b2^t) times that of AdamW: 3 to 7 times
+// at first with the usual betas. A trust ratio takes that out again.
+void Optimizer::WarnWithoutWarmup(double learning_rate) {
+  if (step_ == 1) first_learning_rate_ = learning_rate;
+  if (step_ != 2 || rank_ != 0 || options_.has_bias_correction || options_.lr_warmup_steps != 0 ||
+      options_.algorithm == onebitAlgorithmOneBitLamb || learning_rate > first_learning_rate_) {
+    return;
+  }
+  LogIfPossible(
+      LogLevel::kWarn,
+      "{}: no bias correction and no learning-rate warm-up: first steps are too large; raise the "
+      "rate over the first steps (and set lrWarmupSteps), or set biasCorrection = 1",
+      NameOf(options_.algorithm));
+}
+
+// ------------------------------------------------------------------------------ state and counters
+
+void Optimizer::ListState(StateList* list) {
+  list->AddReplicated(v_);
+  list->AddValue(step_);
+  list->AddValue(skipped_steps_);
+  list->AddValue(compressed_steps_);
+  list->AddValue(beta1_power_);
+  list->AddValue(beta2_power_);
+  list->AddValue(first_learning_rate_);
+}
+
+void Optimizer::ListParameters(StateList* list) const {
+  list->AddReplicated(std::span(parameters_, count_));
+  if (options_.parameter_copy == nullptr) return;
+  list->AddReplicated(StateList::Bytes(static_cast<std::byte*>(options_.parameter_copy),
+                                       count_ * kernels::BytesOf(options_.parameter_copy_type)));
+}
+
+uint64_t Optimizer::BytesSent() const {
+  onebitCommStats_t stats{.size = sizeof(stats)};
+  return onebitCommGetStats(comm_, &stats) == onebitSuccess ? stats.bytes_sent : 0;
+}
+
+void Optimizer::GetStats(onebitOptimizerStats_t* stats) const {
+  stats->step = step_;
+  stats->compressed_steps = compressed_steps_;
+  stats->skipped = skipped_steps_;
+  stats->bytes_sent = bytes_sent_;
+  stats->lost_elements = 0;
+  stats->state_bytes = m_.size() + v_.size();
+  onebitCompressorStats_t compressor_stats{.size = sizeof(compressor_stats)};
+  if (compressor_ != nullptr &&
+      onebitCompressorGetStats(compressor_, &compressor_stats) == onebitSuccess) {
+    stats->state_bytes += compressor_stats.residual_bytes;
+    stats->lost_elements = compressor_stats.lost_elements;
+  }
+  AddStats(stats);
+}
+
+}  // namespace onebit::optim

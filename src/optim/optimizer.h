@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What all optimizers share: how a step runs, what ranks agree on, how state is taken over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/aligned_buffer.h"
+#include "base/status.h"
+#include "kernels/optimizer.h"
+#include "kernels/types.h"
+#include "onebit/optim.h"
+#include "optim/options.h"
+#include "optim/segment_table.h"
+#include "optim/state_list.h"
+
+namespace onebit::optim {
+
+// Arguments of one step, checked.
+struct StepInput {
+  void* gradients = nullptr;  // null: zeros, in a step that sends nothing
+  kernels::DataType type = kernels::DataType::kF32;
+  double learning_rate = 0;
+  double grad_scale = 1;
+  double max_grad_norm = 0;  // 0: not measured
+};
+
+// What it did.
+struct StepOutcome {
+  bool is_skipped = false;
+  onebitStage_t stage = onebitStageDense;
+  double grad_norm = -1;
+  uint64_t bytes_sent = 0;
+};
+
+// A client of the public API and the kernels. A step has three parts, in this order, so that
+// nothing ever has to be undone:
+//   1. what can fail or be non-finite and is dense: the norm, then averages of gradients;
+//   2. the compressed average, which commits residuals;
+//   3. the update of m, v, x and counters, which cannot fail.
+// A verdict "not finite" after 1 or 2 is the same on every rank, since it is read from bytes that
+// are the same on every rank; the step then ends there.
+//
+// One thread at a time.
+class Optimizer {
+ public:
+  virtual ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Outputs are written only on success.
+  Status Step(const StepInput& input, StepOutcome* outcome);
+
+  // Goes over to another communicator, of ranks of the present one. Collective on it. Returns the
+  // rank whose state all have afterwards. rebind.cc
+  Result<int> Rebind(onebitComm_t comm);
+
+  // Fills everything but `size`.
+  void GetStats(onebitOptimizerStats_t* stats) const;
+
+  size_t count() const { return count_; }
+  uint64_t step() const { return step_; }
+  const float* m() const { return reinterpret_cast<const float*>(m_.data()); }
+  const float* v() const { return reinterpret_cast<const float*>(v_.data()); }
+
+ protected:
+  Optimizer(onebitComm_t comm, size_t count, float* parameters, const Options& options,
+            SegmentTable table);
+
+  // Moments and, unless nothing will ever be compressed, the compressor of `element_count`
+  // elements. The last to allocate: creating a compressor takes a number of the communicator, also
+  // on the other ranks.
+  Status AllocateMoments();
+  Status CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config);
+  Status WatchComm();
+
+  // ---- what an algorithm does
+
+  // What the next step sends, at this learning rate.
+  virtual onebitStage_t NextStage(double learning_rate) const = 0;
+  // Everything a step needs memory for, before anything is sent.
+  virtual Status PrepareStep(const StepInput& input) = 0;
+  // All averages of a step that sends something. A false result is the verdict "not finite".
+  virtual Result<bool> Average(const StepInput& input, float scale) = 0;
+  // The update of m, v, x and everything else, step_ included.
+  virtual void Commit(const StepInput& input, float scale) = 0;
+  // Instead of Commit, where the verdict was "not finite".
+  virtual void CommitSkipped() {}
+  // Settles what follows from state that was replaced: masks, floors.
+  virtual Status PrepareCompressor() { return OkStatus(); }
+  virtual void ForgetDerivedState() {}
+  // How many steps a rank may be behind when its communicator failed.
+  virtual uint64_t MaxLag() const { return 1; }
+  virtual void ListState(StateList* list);
+  virtual void AddStats(onebitOptimizerStats_t* stats) const = 0;
+
+  // ---- what it does that with
+
+  // Averages over ranks, in place. False if squares of scaled averages leave fp32.
+  Result<bool> AverageDense(void* gradients, size_t count, kernels::DataType type, float scale);
+  // Compressed. False if any rank had a value that is not finite.
+  Result<bool> AverageCompressed(float* values, size_t count);
+  // Dense segments' gradients, joined.
+  void PackDenseGradients(const StepInput& input, std::byte* out) const;
+  // x, m, v and what the configuration says of one segment.
+  kernels::AdamUpdate UpdateOf(const Segment& segment, double learning_rate) const;
+  double Correction(double beta_power) const;
+  // The parameters and their copy, where they are the same on all ranks after every step.
+  void ListParameters(StateList* list) const;
+
+  const Options options_;
+  const SegmentTable table_;
+  onebitComm_t comm_;
+  const size_t count_;
+  float* const parameters_;
+  int rank_ = 0;
+
+  AlignedBuffer m_, v_;
+  onebitCompressor_t compressor_ = nullptr;  // null when nothing will ever be compressed
+  uint64_t step_ = 0;                        // t
+  double beta1_power_ = 1;                   // beta1^t
+  double beta2_power_ = 1;
+  uint64_t compressed_steps_ = 0;
+
+ private:
+  void StepAlone(StepInput input, StepOutcome* outcome);
+  Status CheckComm() const;
+  double ScaledSumOfSquares(const StepInput& input) const;
+  Result<double> AgreeOnNorm(const StepInput& input);
+  Status TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind);
+  Status RebindCompressor(onebitComm_t comm);
+  uint64_t BytesSent() const;
+  void WarnWithoutWarmup(double learning_rate);
+
+  onebitCompressor_t comm_watch_ = nullptr;  // of no element: tells whether comm_ is still there
+  uint64_t nonfinite_calls_ = 0;             // of compressor_, as last seen
+  double first_learning_rate_ = 0;
+  bool awaits_residual_ = false;  // took over a compressed step whose residuals are to follow
+  bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v
+  uint64_t skipped_steps_ = 0;
+  uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace onebit::optim

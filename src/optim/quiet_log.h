@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Log lines of steps that are committed already: a line that cannot be written is no error of
+// theirs.
+#pragma once
+
+#include <new>
+#include <utility>
+
+#include "base/log.h"
+
+namespace onebit::optim {
+
+template <typename... Args>
+void LogIfPossible(LogLevel level, fmt::format_string<Args...> format, Args&&... args) noexcept {
+  try {
+    Log(level, format, std::forward<Args>(args)...);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+}  // namespace onebit::optim

@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/two_stage.h"
+
+#include <utility>
+
+#include "optim/adam_rule.h"
+#include "optim/api_status.h"
+#include "optim/elements.h"
+#include "optim/quiet_log.h"
+
+namespace onebit::optim {
+namespace {
+
+using kernels::DataType;
+
+FreezeRule MakeFreezeRule(const Options& options) {
+  if (options.freeze_step == ONEBIT_FREEZE_AUTOMATIC) {
+    return FreezeRule::Automatic(options.beta2, options.lr_warmup_steps);
+  }
+  return FreezeRule::After(static_cast<uint64_t>(options.freeze_step));
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- life time
+
+Result<std::unique_ptr<Optimizer>> TwoStage::Create(
+    onebitComm_t comm, size_t count, float* parameters, const Options& options, SegmentTable table,
+    const onebitCompressorConfig_t* compressor_config) {
+  std::unique_ptr<TwoStage> made(new TwoStage(comm, count, parameters, options, std::move(table)));
+  ONEBIT_TRY(made->Allocate(compressor_config));
+  return std::unique_ptr<Optimizer>(std::move(made));
+}
+
+TwoStage::TwoStage(onebitComm_t comm, size_t count, float* parameters, const Options& options,
+                   SegmentTable table)
+    : Optimizer(comm, count, parameters, options, std::move(table)),
+      rule_(std::make_unique<AdamRule>()),
+      freeze_rule_(MakeFreezeRule(options)),
+      frozen_(table_) {}
+
+Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
+  ONEBIT_TRY(AllocateMoments());
+  const bool has_compressed_stage =
+      options_.freeze_step != ONEBIT_FREEZE_NEVER && table_.compressed_count() != 0;
+  ONEBIT_TRY(rule_->Allocate(has_compressed_stage));
+  if (!has_compressed_stage) return WatchComm();
+  if (table_.dense_count() != 0) {
+    ONEBIT_ASSIGN_OR_RETURN(
+        dense_scratch_,
+        AlignedBuffer::Create(table_.dense_count() * sizeof(float), "dense gradients"));
+    ONEBIT_ASSIGN_OR_RETURN(
+        momentum_scratch_,
+        AlignedBuffer::Create(table_.compressed_count() * sizeof(float), "local momentum"));
+  }
+  ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
+  return WatchComm();
+}
+
+// ------------------------------------------------------------------------------------------ step
+
+onebitStage_t TwoStage::NextStage(double /*learning_rate*/) const {
+  return is_frozen() ? onebitStageCompressed : onebitStageDense;
+}
+
+Status TwoStage::PrepareStep(const StepInput& input) {
+  if (compressor_ == nullptr) return OkStatus();
+  if (input.type != DataType::kF32 && momentum_scratch_.size() == 0) {
+    ONEBIT_ASSIGN_OR_RETURN(
+        momentum_scratch_,
+        AlignedBuffer::Create(table_.compressed_count() * sizeof(float), "local momentum"));
+  }
+  return PrepareCompressor();
+}
+
+Status TwoStage::PrepareCompressor() {
+  if (!is_frozen() || frozen_.is_ready()) return OkStatus();
+  return frozen_.Freeze(v(), Correction(frozen_beta2_power_), options_.variance_floor, compressor_);
+}
+
+Result<bool> TwoStage::Average(const StepInput& input, float scale) {
+  if (!is_frozen()) return AverageDense(input.gradients, count_, input.type, scale);
+
+  if (table_.dense_count() != 0) {
+    PackDenseGradients(input, dense_scratch_.data());
+    ONEBIT_ASSIGN_OR_RETURN(
+        const bool is_usable,
+        AverageDense(dense_scratch_.data(), table_.dense_count(), input.type, scale));
+    if (!is_usable) return false;
+  }
+  return AverageMomentum(input, scale);
+}
+
+// Compressed segments' local momentum, joined: over the gradients themselves where they fit.
+float* TwoStage::MomentumBuffer(const StepInput& input) const {
+  const bool is_in_place = input.type == DataType::kF32 && table_.dense_count() == 0;
+  return is_in_place ? static_cast<float*>(input.gradients) : Floats(momentum_scratch_);
+}
+
+Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
+  float* momentum = MomentumBuffer(input);
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (segment.is_dense) continue;
+    const double k = rule_->MomentumScale(i);
+    kernels::cpu::LocalMomentum(
+        m() + segment.offset, ElementAt(input.gradients, input.type, segment.offset), input.type,
+        scale, static_cast<float>(options_.beta1 * k), static_cast<float>((1 - options_.beta1) * k),
+        frozen_.mask(segment), segment.count, momentum + segment.packed_offset);
+  }
+  return AverageCompressed(momentum, table_.compressed_count());
+}
+
+// ---------------------------------------------------------------------------------- update, commit
+
+void TwoStage::Update(const StepInput& input, float scale) {
+  const double fresh_correction = Correction(beta2_power_ * options_.beta2);
+  const auto m_correction = static_cast<float>(Correction(beta1_power_ * options_.beta1));
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    kernels::AdamUpdate update = UpdateOf(segment, input.learning_rate);
+    update.m_correction = m_correction;
+    if (is_frozen() && !segment.is_dense) {
+      update.input = MomentumBuffer(input) + segment.packed_offset;
+      update.input_scale = 1 / rule_->MomentumScale(i);
+      update.v_correction = static_cast<float>(Correction(frozen_beta2_power_));
+      update.floor = frozen_.floor(i);
+      update.mask = frozen_.mask(segment);
+      rule_->UpdateFrozen(i, update, fresh_correction);
+    } else {
+      update.input = is_frozen()
+                         ? ElementAt(dense_scratch_.data(), input.type, segment.packed_offset)
+                         : ElementAt(input.gradients, input.type, segment.offset);
+      update.input_type = input.type;
+      update.input_scale = scale;
+      update.v_correction = static_cast<float>(fresh_correction);
+      update.mask = table_.user_mask(segment);
+      rule_->UpdateDense(i, update);
+    }
+  }
+}
+
+void TwoStage::Commit(const StepInput& input, float scale) {
+  Update(input, scale);
+  ++step_;
+  beta1_power_ *= options_.beta1;
+  beta2_power_ *= options_.beta2;
+  if (is_frozen()) {
+    ++compressed_steps_;
+  } else if (compressor_ != nullptr) {
+    FreezeIfDue();
+  }
+}
+
+void TwoStage::FreezeIfDue() {
+  double variance_sum = 0;  // of what would be frozen
+  if (freeze_rule_.needs_variance_sum()) {
+    for (const Segment& segment : table_.segments()) {
+      if (segment.is_dense) continue;
+      variance_sum +=
+          kernels::cpu::SumOfMagnitudes(v() + segment.offset, DataType::kF32, segment.count);
+    }
+  }
+  if (!freeze_rule_.ShouldFreeze(variance_sum)) return;
+  frozen_at_ = step_;
+  frozen_beta2_power_ = beta2_power_;
+  rule_->Freeze(m(), v());
+  if (rank_ == 0) {
+    LogIfPossible(LogLevel::kInfo, "{}: variance frozen after step {}", NameOf(options_.algorithm),
+                  step_);
+  }
+}
+
+// ------------------------------------------------------------------------------ state and counters
+
+void TwoStage::ListState(StateList* list) {
+  Optimizer::ListState(list);
+  list->AddReplicated(m_);
+  ListParameters(list);
+  list->AddValue(frozen_at_);
+  list->AddValue(frozen_beta2_power_);
+  list->AddValue(freeze_rule_.progress());
+  list->AddReplicated(freeze_rule_.history());
+  rule_->ListState(list);
+}
+
+void TwoStage::AddStats(onebitOptimizerStats_t* stats) const {
+  stats->frozen_at = frozen_at_;
+  stats->stage = NextStage(0);
+  stats->state_bytes +=
+      momentum_scratch_.size() + dense_scratch_.size() + frozen_.bytes() + rule_->bytes();
+}
+
+}  // namespace onebit::optim

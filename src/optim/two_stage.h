@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers of two stages: dense steps until the variance is frozen, then one-bit momentum with
+// error feedback. 1-bit Adam (Tang et al. 2021, algorithm 1) and 1-bit LAMB (Li et al. 2021).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/aligned_buffer.h"
+#include "base/status.h"
+#include "optim/frozen_variance.h"
+#include "optim/optimizer.h"
+#include "optim/update_rule.h"
+#include "schedule/freeze_rule.h"
+
+namespace onebit::optim {
+
+class TwoStage final : public Optimizer {
+ public:
+  static Result<std::unique_ptr<Optimizer>> Create(
+      onebitComm_t comm, size_t count, float* parameters, const Options& options,
+      SegmentTable table, const onebitCompressorConfig_t* compressor_config);
+
+ private:
+  TwoStage(onebitComm_t comm, size_t count, float* parameters, const Options& options,
+           SegmentTable table);
+  Status Allocate(const onebitCompressorConfig_t* compressor_config);
+
+  onebitStage_t NextStage(double learning_rate) const override;
+  Status PrepareStep(const StepInput& input) override;
+  Result<bool> Average(const StepInput& input, float scale) override;
+  void Commit(const StepInput& input, float scale) override;
+  Status PrepareCompressor() override;
+  void ForgetDerivedState() override { frozen_.Forget(); }
+  void ListState(StateList* list) override;
+  void AddStats(onebitOptimizerStats_t* stats) const override;
+
+  bool is_frozen() const { return frozen_at_ != 0; }
+  Result<bool> AverageMomentum(const StepInput& input, float scale);
+  void Update(const StepInput& input, float scale);
+  void FreezeIfDue();
+  float* MomentumBuffer(const StepInput& input) const;
+
+  std::unique_ptr<UpdateRule> rule_;
+  // fp32; where compressed gradients cannot become momentum in place.
+  AlignedBuffer momentum_scratch_;
+  // Dense segments' gradients, joined, while the others are compressed.
+  AlignedBuffer dense_scratch_;
+
+  FreezeRule freeze_rule_;
+  FrozenVariance frozen_;
+  uint64_t frozen_at_ = 0;         // T_w; 0 before
+  double frozen_beta2_power_ = 0;  // beta2^T_w
+};
+
+}  // namespace onebit::optim

@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What the optimizers that freeze their variance differ in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/optimizer.h"
+#include "optim/state_list.h"
+
+namespace onebit::optim {
+
+// The part of an update that depends on the algorithm, one segment at a time. Segments go by their
+// index in the table. Nothing but Allocate can fail.
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  // State besides m and v; `has_compressed_stage` is false where it never comes to that.
+  virtual Status Allocate(bool /*has_compressed_stage*/) { return OkStatus(); }
+
+  // `update` is complete, its input the averaged gradient; v is live.
+  virtual void UpdateDense(size_t segment, const kernels::AdamUpdate& update) = 0;
+  // `update` is complete, its input the averaged momentum times MomentumScale; v is frozen.
+  // `fresh_correction` is what would correct a v that had gone on.
+  virtual void UpdateFrozen(size_t segment, const kernels::AdamUpdate& update,
+                            double fresh_correction) = 0;
+
+  // m and v, all elements, as the last dense step left them.
+  virtual void Freeze(const float* /*m*/, const float* /*v*/) {}
+  // Back to dense steps.
+  virtual void Rewarm() {}
+  // What a segment's momentum is multiplied with before it is compressed.
+  virtual float MomentumScale(size_t /*segment*/) const { return 1; }
+
+  virtual void ListState(StateList* /*list*/) {}
+  virtual size_t bytes() const { return 0; }
+};
+
+}  // namespace onebit::optim
