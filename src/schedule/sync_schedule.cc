@@ -6,14 +6,17 @@
 
 namespace onebit {
 
+uint64_t Doubled(uint64_t interval, uint64_t doublings, uint64_t limit) {
+  for (uint64_t i = 0; i < doublings && interval < limit; ++i) {
+    interval = interval > limit / 2 ? limit : 2 * interval;
+  }
+  return std::min(interval, limit);
+}
+
 uint64_t SyncSchedule::IntervalAt(uint64_t step) const {
   if (step < warmup_steps) return 1;
   const uint64_t doublings = double_every == 0 ? 0 : (step - warmup_steps) / double_every;
-  uint64_t interval = base_interval;
-  for (uint64_t i = 0; i < doublings && interval < max_interval; ++i) {
-    interval = interval > max_interval / 2 ? max_interval : 2 * interval;
-  }
-  return std::min(interval, max_interval);
+  return Doubled(base_interval, doublings, max_interval);
 }
 
 bool SyncSchedule::IsSync(uint64_t step, std::optional<uint64_t> last_sync) const {

@@ -9,6 +9,9 @@
 
 namespace onebit {
 
+// min(interval * 2^doublings, limit), which cannot overflow.
+uint64_t Doubled(uint64_t interval, uint64_t doublings, uint64_t limit);
+
 // The local-step rule of 0/1 Adam (Lu et al. 2023, section 4): every step of the warm-up, then at
 // intervals that double every so many steps up to a limit, counted from the last sync.
 struct SyncSchedule {

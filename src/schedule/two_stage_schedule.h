@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The steps of 1-bit Adam and 1-bit LAMB: full precision up to the freeze of the variance, one bit
+// per element after it. Pure: decides from replicated values only, so every rank decides alike
+// without a message.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "schedule/freeze_rule.h"
+#include "schedule/step_kind.h"
+#include "schedule/variant.h"
+
+namespace onebit {
+
+// Steps count from 1. With a freeze after step k the paper's variant makes k dense steps; DeepSpeed
+// swallows the first of them, and makes k - 1.
+//
+// One thread at a time.
+class TwoStageSchedule {
+ public:
+  TwoStageSchedule(Variant variant, FreezeRule rule) : variant_(variant), rule_(std::move(rule)) {}
+
+  bool needs_variance_sum() const { return frozen_at_ == 0 && rule_.needs_variance_sum(); }
+  uint64_t step() const { return step_; }            // steps made
+  uint64_t frozen_at() const { return frozen_at_; }  // the last dense step; 0 before the freeze
+
+  // What the next step sends.
+  StepKind Next() const;
+
+  // The next step was made, and left this |v|_1, which is looked at if needs_variance_sum().
+  void Commit(double variance_sum);
+
+ private:
+  Variant variant_;
+  FreezeRule rule_;
+  uint64_t step_ = 0;
+  uint64_t frozen_at_ = 0;
+};
+
+}  // namespace onebit
