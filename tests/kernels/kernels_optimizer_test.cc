@@ -14,6 +14,7 @@
 #include "kernels/optimizer.h"
 #include "tests/kernels/each_target.h"
 #include "tests/kernels/guarded_memory.h"
+#include "tests/kernels/optimizer_arrays.h"
 #include "tests/kernels/test_data.h"
 
 namespace onebit::kernels {
@@ -51,9 +52,7 @@ class OptimizerTest : public EachTarget {
                     .floor = random_() % 2 == 0 ? 0 : 0.2f};
     c.x = RandomElements(DataType::kF32, numbers, count, random_);
     c.m = RandomElements(DataType::kF32, numbers, count, random_);
-    c.v = RandomElements(DataType::kF32, numbers, count, random_);
-    auto* v = reinterpret_cast<float*>(c.v.data());
-    for (size_t i = 0; i < count; ++i) v[i] = std::abs(v[i]);
+    c.v = RandomVariance(numbers, count, random_);
     c.input = RandomElements(input_type, numbers, count, random_);
     if (random_() % 2 == 0) c.mask = RandomBits(count, random_);
     c.has_copy = random_() % 4 != 0;
@@ -72,12 +71,7 @@ class OptimizerTest : public EachTarget {
     uint8_t* copy = copy_.Place(Bytes(copy_bytes, 0xEE), edge);
     if (c.has_copy) update.copy = copy;
     step(update);
-    const auto bytes = [](const float* at, const Bytes& like) {
-      const auto* begin = reinterpret_cast<const uint8_t*>(at);
-      return Bytes(begin, begin + like.size());
-    };
-    return {bytes(update.x, c.x), bytes(update.m, c.m), bytes(update.v, c.v),
-            Bytes(copy, copy + copy_bytes)};
+    return {x_.Read(), m_.Read(), v_.Read(), copy_.Read(update.copy_type)};
   }
 
   void ExpectSameAdam(const AdamCase& c, Edge edge) {
@@ -87,9 +81,7 @@ class OptimizerTest : public EachTarget {
         << "frozen, count " << c.parameters.count;
   }
 
-  static constexpr size_t kCapacity = size_t{1} << 17;
-  GuardedMemory x_{kCapacity}, m_{kCapacity}, v_{kCapacity}, input_{kCapacity}, mask_{kCapacity},
-      copy_{kCapacity};
+  GuardedArray x_, m_, v_, input_, mask_, copy_;
   Random random_{9};
 };
 
@@ -188,9 +180,7 @@ TEST_P(OptimizerTest, FloorRaisesTheDenominator) {
 
 TEST_P(OptimizerTest, MomentumEqualsReference) {
   for (const DataType type : kAllTypes) {
-    std::vector<size_t> counts = ShortCounts();
-    for (const size_t count : CountsAround(4096)) counts.push_back(count);
-    for (const size_t count : counts) {
+    for (const size_t count : OptimizerCounts()) {
       const Bytes g = RandomElements(type, Numbers::kOrdinary, count, random_);
       const auto* m = reinterpret_cast<const float*>(m_.Place(
           RandomElements(DataType::kF32, Numbers::kOrdinary, count, random_), Edge::kHigh));
@@ -245,9 +235,7 @@ TEST_P(OptimizerTest, SumsOfNonfiniteAreNonfinite) {
 }
 
 TEST_P(OptimizerTest, MaskOfNonzeroEqualsReference) {
-  std::vector<size_t> counts = ShortCounts();
-  for (const size_t count : CountsAround(4096)) counts.push_back(count);
-  for (const size_t count : counts) {
+  for (const size_t count : OptimizerCounts()) {
     Bytes content = RandomElements(
         DataType::kF32, count % 2 == 0 ? Numbers::kSparse : Numbers::kDenormal, count, random_);
     auto* v = reinterpret_cast<float*>(input_.Place(content, Edge::kHigh));
