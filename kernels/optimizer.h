@@ -22,8 +22,10 @@ namespace onebit::kernels {
 struct AdamUpdate {
   float* x = nullptr;
   float* m = nullptr;
-  float* v = nullptr;           // read only in AdamFrozen
-  const void* input = nullptr;  // averaged gradient (dense) or averaged momentum (frozen)
+  float* v = nullptr;  // read only in AdamFrozen
+  // Averaged gradient (dense) or averaged momentum (frozen). In AdamFrozen it may be m itself: then
+  // the momentum that is there moves x.
+  const void* input = nullptr;
   DataType input_type = DataType::kF32;
   size_t count = 0;
   float lr = 0;

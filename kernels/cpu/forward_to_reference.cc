@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for the SIMD kernels in builds without Highway.
 #include "kernels/kernels.h"
+#include "kernels/lamb.h"
 #include "kernels/optimizer.h"
 
 namespace onebit::kernels::cpu {
@@ -57,5 +58,8 @@ double SumOfMagnitudes(const void* values, DataType type, size_t count) {
 size_t MaskOfNonzero(const float* v, size_t count, uint8_t* mask) {
   return reference::MaskOfNonzero(v, count, mask);
 }
+
+LambNorms LambDense(const LambUpdate& update) { return reference::LambDense(update); }
+LambNorms LambFrozen(const LambUpdate& update) { return reference::LambFrozen(update); }
 
 }  // namespace onebit::kernels::cpu

@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The parts that the formulas of all optimizers share, one element at a time.
+#pragma once
+
+#include <cmath>
+
+namespace onebit::kernels::reference {
+
+inline float NextMomentum(float beta1, float one_minus_beta1, float m, float g) {
+  const float kept = beta1 * m;
+  return kept + one_minus_beta1 * g;
+}
+
+inline float NextVariance(float beta2, float one_minus_beta2, float v, float g) {
+  const float kept = beta2 * v;
+  return kept + (one_minus_beta2 * g) * g;
+}
+
+inline float Denominator(float v, float correction, float floor, float eps) {
+  const float root = std::sqrt(v * correction);
+  return (root < floor ? floor : root) + eps;
+}
+
+}  // namespace onebit::kernels::reference
