@@ -4,6 +4,7 @@
 #include "kernels/kernels.h"
 #include "kernels/lamb.h"
 #include "kernels/optimizer.h"
+#include "kernels/zero_one.h"
 
 namespace onebit::kernels::cpu {
 
@@ -61,5 +62,15 @@ size_t MaskOfNonzero(const float* v, size_t count, uint8_t* mask) {
 
 LambNorms LambDense(const LambUpdate& update) { return reference::LambDense(update); }
 LambNorms LambFrozen(const LambUpdate& update) { return reference::LambFrozen(update); }
+
+void ZeroOneLocal(const ZeroOneUpdate& update) { reference::ZeroOneLocal(update); }
+void ZeroOneAccumulate(const ZeroOneUpdate& update, float* out) {
+  reference::ZeroOneAccumulate(update, out);
+}
+void ZeroOneSync(const ZeroOneUpdate& update) { reference::ZeroOneSync(update); }
+void RefreshVariance(const float* v, const void* input, DataType type, float input_scale,
+                     float beta2, float one_minus_beta2, size_t count, float* out) {
+  reference::RefreshVariance(v, input, type, input_scale, beta2, one_minus_beta2, count, out);
+}
 
 }  // namespace onebit::kernels::cpu
