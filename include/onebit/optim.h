@@ -94,6 +94,7 @@ typedef struct {
   uint32_t magic;         /* ONEBIT_CONFIG_MAGIC */
   uint32_t version;       /* ONEBIT_VERSION_CODE */
   int32_t algorithm;      /* onebitAlgorithm_t; default onebitAlgorithmOneBitAdam */
+  int32_t variant;        /* onebitVariant_t; default onebitVariantPaper */
   int32_t biasCorrection; /* 0 (default, as in the paper: use a learning-rate warm-up) or 1: m and v
                              are divided by 1 - beta^t as in AdamW. Frozen v keeps the divisor of
                              T_w; m keeps its own in both stages */
@@ -121,6 +122,24 @@ typedef struct {
      written by Create. */
   void* parameterCopy;
   int32_t parameterCopyType; /* onebitFloat16 or onebitBfloat16; needed when parameterCopy is set */
+
+  /* 1-bit LAMB only: of trust ratios c = |x| / |u|. */
+  double minCoeff;  /* least c of a dense step, >= 0; default 0.01 */
+  double maxCoeff;  /* greatest c of a dense step, >= minCoeff; default 10 */
+  double coeffBeta; /* decay of the moving average of c over dense steps, [0, 1); default 0.9 */
+  double factorMin; /* least factor on that average in compressed steps, > 0; default 0.5 */
+  double factorMax; /* greatest, >= factorMin; default 4 */
+  double factorThreshold; /* how much of itself the factor may change by in a step, [0, 1); default
+                             0.1 */
+
+  /* 0/1 Adam only: steps, as onebitPolicyConfig_t has them. */
+  int64_t varFreezeStep;          /* default: lrWarmupSteps, which must then be positive */
+  int64_t varUpdateScaler;        /* default 16 */
+  int64_t localStepScaler;        /* default 32678 */
+  int64_t localStepClipper;       /* default 16 */
+  int64_t localStepStart;         /* default: varFreezeStep */
+  int32_t rateTied;               /* 0 (default) or 1 */
+  int32_t denseStepFeedsMomentum; /* 0 (default) or 1 */
 } onebitOptimizerConfig_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_INIT                                                             \
@@ -152,7 +171,9 @@ typedef struct {
 typedef struct {
   size_t size;               /* sizeof(onebitOptimizerStats_t) as the caller was compiled; in */
   uint64_t step;             /* steps that were not skipped */
-  uint64_t compressed_steps; /* of these, in the compressed stage */
+  uint64_t dense_steps;      /* of these, with a full precision average */
+  uint64_t compressed_steps; /* of these, with a compressed average; may be the same */
+  uint64_t local_steps;      /* of these, that sent nothing */
   uint64_t skipped;          /* steps that were skipped */
   uint64_t frozen_at;        /* T_w: the step whose v was frozen; 0 before the freeze */
   uint64_t bytes_sent;    /* by this rank in steps that returned success, skipped ones included */

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "optim/two_stage.h"
+#include "optim/zero_one_adam.h"
 
 namespace onebit::optim {
 
@@ -17,6 +18,9 @@ Result<std::unique_ptr<Optimizer>> CreateOptimizer(onebitComm_t comm, size_t cou
                                                config == nullptr ? 0 : config->segmentCount, count,
                                                options.weight_decay));
   const onebitCompressorConfig_t* compressor = config == nullptr ? nullptr : config->compressor;
+  if (options.algorithm == onebitAlgorithmZeroOneAdam) {
+    return ZeroOneAdam::Create(comm, count, parameters, options, std::move(table), compressor);
+  }
   return TwoStage::Create(comm, count, parameters, options, std::move(table), compressor);
 }
 

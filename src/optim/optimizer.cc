@@ -87,6 +87,7 @@ Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
   }
   if (is_usable) {
     Commit(input, static_cast<float>(scale));
+    CountStep(done.stage);
     WarnWithoutWarmup(input.learning_rate);
   } else {
     ++skipped_steps_;
@@ -116,6 +117,14 @@ void Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
     scale = 0;
   }
   Commit(input, static_cast<float>(scale));
+  CountStep(onebitStageLocal);
+}
+
+void Optimizer::CountStep(onebitStage_t stage) {
+  ++step_;
+  if (stage == onebitStageDense || stage == onebitStageBoth) ++dense_steps_;
+  if (stage == onebitStageCompressed || stage == onebitStageBoth) ++compressed_steps_;
+  if (stage == onebitStageLocal) ++local_steps_;
 }
 
 Status Optimizer::CheckComm() const {
@@ -215,17 +224,22 @@ void Optimizer::ListState(StateList* list) {
   list->AddReplicated(v_);
   list->AddValue(step_);
   list->AddValue(skipped_steps_);
+  list->AddValue(dense_steps_);
   list->AddValue(compressed_steps_);
+  list->AddValue(local_steps_);
   list->AddValue(beta1_power_);
   list->AddValue(beta2_power_);
   list->AddValue(first_learning_rate_);
 }
 
-void Optimizer::ListParameters(StateList* list) const {
-  list->AddReplicated(std::span(parameters_, count_));
+void Optimizer::ListParameters(Ownership ownership, StateList* list) const {
+  const auto add = [&](StateList::Bytes bytes) {
+    ownership == Ownership::kLocal ? list->AddLocal(bytes) : list->AddReplicated(bytes);
+  };
+  add(std::as_writable_bytes(std::span(parameters_, count_)));
   if (options_.parameter_copy == nullptr) return;
-  list->AddReplicated(StateList::Bytes(static_cast<std::byte*>(options_.parameter_copy),
-                                       count_ * kernels::BytesOf(options_.parameter_copy_type)));
+  add({static_cast<std::byte*>(options_.parameter_copy),
+       count_ * kernels::BytesOf(options_.parameter_copy_type)});
 }
 
 uint64_t Optimizer::BytesSent() const {
@@ -235,7 +249,9 @@ uint64_t Optimizer::BytesSent() const {
 
 void Optimizer::GetStats(onebitOptimizerStats_t* stats) const {
   stats->step = step_;
+  stats->dense_steps = dense_steps_;
   stats->compressed_steps = compressed_steps_;
+  stats->local_steps = local_steps_;
   stats->skipped = skipped_steps_;
   stats->bytes_sent = bytes_sent_;
   stats->lost_elements = 0;

@@ -57,6 +57,9 @@ class Optimizer {
   // rank whose state all have afterwards. rebind.cc
   Result<int> Rebind(onebitComm_t comm);
 
+  // Makes ranks agree on all state, where a step does not. Collective.
+  virtual Status Sync() { return OkStatus(); }
+
   // Fills everything but `size`.
   void GetStats(onebitOptimizerStats_t* stats) const;
 
@@ -84,7 +87,7 @@ class Optimizer {
   virtual Status PrepareStep(const StepInput& input) = 0;
   // All averages of a step that sends something. A false result is the verdict "not finite".
   virtual Result<bool> Average(const StepInput& input, float scale) = 0;
-  // The update of m, v, x and everything else, step_ included.
+  // The update of m, v, x and everything else but the counters below.
   virtual void Commit(const StepInput& input, float scale) = 0;
   // Instead of Commit, where the verdict was "not finite".
   virtual void CommitSkipped() {}
@@ -94,10 +97,13 @@ class Optimizer {
   // How many steps a rank may be behind when its communicator failed.
   virtual uint64_t MaxLag() const { return 1; }
   virtual void ListState(StateList* list);
+  // Whether values that were replaced can be those of this optimizer.
+  virtual Status CheckState() const { return OkStatus(); }
   virtual void AddStats(onebitOptimizerStats_t* stats) const = 0;
 
   // ---- what it does that with
 
+  Status CheckComm() const;
   // Averages over ranks, in place. False if squares of scaled averages leave fp32.
   Result<bool> AverageDense(void* gradients, size_t count, kernels::DataType type, float scale);
   // Compressed. False if any rank had a value that is not finite.
@@ -107,8 +113,9 @@ class Optimizer {
   // x, m, v and what the configuration says of one segment.
   kernels::AdamUpdate UpdateOf(const Segment& segment, double learning_rate) const;
   double Correction(double beta_power) const;
-  // The parameters and their copy, where they are the same on all ranks after every step.
-  void ListParameters(StateList* list) const;
+  // The parameters and their copy.
+  enum class Ownership { kReplicated, kLocal };
+  void ListParameters(Ownership ownership, StateList* list) const;
 
   const Options options_;
   const SegmentTable table_;
@@ -119,14 +126,13 @@ class Optimizer {
 
   AlignedBuffer m_, v_;
   onebitCompressor_t compressor_ = nullptr;  // null when nothing will ever be compressed
-  uint64_t step_ = 0;                        // t
+  uint64_t step_ = 0;                        // t, of steps that have happened
   double beta1_power_ = 1;                   // beta1^t
   double beta2_power_ = 1;
-  uint64_t compressed_steps_ = 0;
 
  private:
   void StepAlone(StepInput input, StepOutcome* outcome);
-  Status CheckComm() const;
+  void CountStep(onebitStage_t stage);
   double ScaledSumOfSquares(const StepInput& input) const;
   Result<double> AgreeOnNorm(const StepInput& input);
   Status TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind);
@@ -139,7 +145,7 @@ class Optimizer {
   double first_learning_rate_ = 0;
   bool awaits_residual_ = false;  // took over a compressed step whose residuals are to follow
   bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v
-  uint64_t skipped_steps_ = 0;
+  uint64_t dense_steps_ = 0, compressed_steps_ = 0, local_steps_ = 0, skipped_steps_ = 0;
   uint64_t bytes_sent_ = 0;
 };
 

@@ -9,12 +9,25 @@
 #include "base/status.h"
 #include "kernels/types.h"
 #include "onebit/optim.h"
+#include "schedule/zero_one_schedule.h"
 
 namespace onebit::optim {
+
+// Of 1-bit LAMB: how far trust ratios go.
+struct LambOptions {
+  double min_coefficient = 0.01;
+  double max_coefficient = 10;
+  double beta = 0.9;  // of the moving average
+  double min_factor = 0.5;
+  double max_factor = 4;
+  double threshold = 0.1;
+  bool skips_ratio_one = false;
+};
 
 // Values in force. Members mean what those of onebitOptimizerConfig_t mean.
 struct Options {
   onebitAlgorithm_t algorithm = onebitAlgorithmOneBitAdam;
+  Variant variant = Variant::kPaper;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -23,6 +36,8 @@ struct Options {
   bool has_bias_correction = false;
   int64_t freeze_step = ONEBIT_FREEZE_AUTOMATIC;
   uint64_t lr_warmup_steps = 0;
+  LambOptions lamb;
+  ZeroOnePolicy zero_one;
   void* parameter_copy = nullptr;
   kernels::DataType parameter_copy_type = kernels::DataType::kF32;  // kF32 when there is no copy
 };

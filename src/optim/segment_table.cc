@@ -71,6 +71,7 @@ Status SegmentTable::Add(const onebitSegment_t& segment, size_t index,
   ONEBIT_ASSIGN_OR_RETURN(added.weight_decay, ReadReal(prefix + "weightDecay", segment.weightDecay,
                                                        default_weight_decay));
   added.is_dense = (segment.flags & onebitSegmentDense) != 0;
+  added.has_trust_ratio = (segment.flags & onebitSegmentNoTrustRatio) == 0;
   size_t& packed_count = added.is_dense ? dense_count_ : compressed_count_;
   added.packed_offset = packed_count;
   added.mask_offset = mask_bytes_;

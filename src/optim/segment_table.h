@@ -18,7 +18,8 @@ struct Segment {
   size_t count = 0;
   double lr_scale = 1;
   double weight_decay = 0;
-  bool is_dense = false;     // exact average and live v for ever
+  bool is_dense = false;  // exact average and live v for ever
+  bool has_trust_ratio = true;
   size_t packed_offset = 0;  // first element in the concatenation of all segments of its kind
   size_t mask_offset = 0;    // first byte in a mask buffer of mask_bytes()
 };

@@ -7,6 +7,7 @@
 #include "optim/adam_rule.h"
 #include "optim/api_status.h"
 #include "optim/elements.h"
+#include "optim/lamb_rule.h"
 #include "optim/quiet_log.h"
 
 namespace onebit::optim {
@@ -19,6 +20,13 @@ FreezeRule MakeFreezeRule(const Options& options) {
     return FreezeRule::Automatic(options.beta2, options.lr_warmup_steps);
   }
   return FreezeRule::After(static_cast<uint64_t>(options.freeze_step));
+}
+
+std::unique_ptr<UpdateRule> MakeRule(const Options& options, const SegmentTable& table) {
+  if (options.algorithm == onebitAlgorithmOneBitLamb) {
+    return std::make_unique<LambRule>(table, options.lamb);
+  }
+  return std::make_unique<AdamRule>();
 }
 
 }  // namespace
@@ -36,8 +44,8 @@ Result<std::unique_ptr<Optimizer>> TwoStage::Create(
 TwoStage::TwoStage(onebitComm_t comm, size_t count, float* parameters, const Options& options,
                    SegmentTable table)
     : Optimizer(comm, count, parameters, options, std::move(table)),
-      rule_(std::make_unique<AdamRule>()),
-      freeze_rule_(MakeFreezeRule(options)),
+      rule_(MakeRule(options, table_)),
+      schedule_(options.variant, MakeFreezeRule(options)),
       frozen_(table_) {}
 
 Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
@@ -61,7 +69,9 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
 // ------------------------------------------------------------------------------------------ step
 
 onebitStage_t TwoStage::NextStage(double /*learning_rate*/) const {
-  return is_frozen() ? onebitStageCompressed : onebitStageDense;
+  const StepKind kind = schedule_.Next();
+  if (SendsDense(kind)) return onebitStageDense;
+  return SendsCompressed(kind) ? onebitStageCompressed : onebitStageLocal;
 }
 
 Status TwoStage::PrepareStep(const StepInput& input) {
@@ -142,34 +152,32 @@ void TwoStage::Update(const StepInput& input, float scale) {
 }
 
 void TwoStage::Commit(const StepInput& input, float scale) {
+  if (schedule_.Next() == StepKind::kSwallowed) {
+    schedule_.Commit(0);
+    return;
+  }
   Update(input, scale);
-  ++step_;
   beta1_power_ *= options_.beta1;
   beta2_power_ *= options_.beta2;
-  if (is_frozen()) {
-    ++compressed_steps_;
-  } else if (compressor_ != nullptr) {
-    FreezeIfDue();
-  }
-}
-
-void TwoStage::FreezeIfDue() {
-  double variance_sum = 0;  // of what would be frozen
-  if (freeze_rule_.needs_variance_sum()) {
-    for (const Segment& segment : table_.segments()) {
-      if (segment.is_dense) continue;
-      variance_sum +=
-          kernels::cpu::SumOfMagnitudes(v() + segment.offset, DataType::kF32, segment.count);
-    }
-  }
-  if (!freeze_rule_.ShouldFreeze(variance_sum)) return;
-  frozen_at_ = step_;
+  if (is_frozen() || compressor_ == nullptr) return;  // nothing left to decide
+  schedule_.Commit(schedule_.needs_variance_sum() ? VarianceSum() : 0);
+  if (!is_frozen()) return;
   frozen_beta2_power_ = beta2_power_;
   rule_->Freeze(m(), v());
   if (rank_ == 0) {
     LogIfPossible(LogLevel::kInfo, "{}: variance frozen after step {}", NameOf(options_.algorithm),
-                  step_);
+                  schedule_.state().step);
   }
+}
+
+// |v|_1 of what would be frozen.
+double TwoStage::VarianceSum() const {
+  double sum = 0;
+  for (const Segment& segment : table_.segments()) {
+    if (segment.is_dense) continue;
+    sum += kernels::cpu::SumOfMagnitudes(v() + segment.offset, DataType::kF32, segment.count);
+  }
+  return sum;
 }
 
 // ------------------------------------------------------------------------------ state and counters
@@ -177,16 +185,16 @@ void TwoStage::FreezeIfDue() {
 void TwoStage::ListState(StateList* list) {
   Optimizer::ListState(list);
   list->AddReplicated(m_);
-  ListParameters(list);
-  list->AddValue(frozen_at_);
+  ListParameters(Ownership::kReplicated, list);
   list->AddValue(frozen_beta2_power_);
-  list->AddValue(freeze_rule_.progress());
-  list->AddReplicated(freeze_rule_.history());
+  list->AddValue(schedule_.state());
+  list->AddValue(schedule_.rule().progress());
+  list->AddReplicated(schedule_.rule().history());
   rule_->ListState(list);
 }
 
 void TwoStage::AddStats(onebitOptimizerStats_t* stats) const {
-  stats->frozen_at = frozen_at_;
+  stats->frozen_at = schedule_.state().frozen_at;
   stats->stage = NextStage(0);
   stats->state_bytes +=
       momentum_scratch_.size() + dense_scratch_.size() + frozen_.bytes() + rule_->bytes();

@@ -13,7 +13,7 @@
 #include "optim/frozen_variance.h"
 #include "optim/optimizer.h"
 #include "optim/update_rule.h"
-#include "schedule/freeze_rule.h"
+#include "schedule/two_stage_schedule.h"
 
 namespace onebit::optim {
 
@@ -37,10 +37,10 @@ class TwoStage final : public Optimizer {
   void ListState(StateList* list) override;
   void AddStats(onebitOptimizerStats_t* stats) const override;
 
-  bool is_frozen() const { return frozen_at_ != 0; }
+  bool is_frozen() const { return schedule_.is_frozen(); }
   Result<bool> AverageMomentum(const StepInput& input, float scale);
   void Update(const StepInput& input, float scale);
-  void FreezeIfDue();
+  double VarianceSum() const;
   float* MomentumBuffer(const StepInput& input) const;
 
   std::unique_ptr<UpdateRule> rule_;
@@ -49,9 +49,8 @@ class TwoStage final : public Optimizer {
   // Dense segments' gradients, joined, while the others are compressed.
   AlignedBuffer dense_scratch_;
 
-  FreezeRule freeze_rule_;
+  TwoStageSchedule schedule_;
   FrozenVariance frozen_;
-  uint64_t frozen_at_ = 0;         // T_w; 0 before
   double frozen_beta2_power_ = 0;  // beta2^T_w
 };
 

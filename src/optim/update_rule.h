@@ -5,12 +5,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/status.h"
 #include "kernels/optimizer.h"
 #include "optim/state_list.h"
 
 namespace onebit::optim {
+
+// What LAMB knows of a layer.
+struct TrustRatio {
+  double coefficient = 0;     // c of the last step; 0 before the first
+  double average = 0;         // moving average of c over the dense steps
+  double factor = 1;          // r of the last step
+  double momentum_scale = 1;  // k
+};
 
 // The part of an update that depends on the algorithm, one segment at a time. Segments go by their
 // index in the table. Nothing but Allocate can fail.
@@ -34,6 +43,9 @@ class UpdateRule {
   virtual void Rewarm() {}
   // What a segment's momentum is multiplied with before it is compressed.
   virtual float MomentumScale(size_t /*segment*/) const { return 1; }
+
+  // Nothing for rules that have no trust ratios.
+  virtual std::optional<TrustRatio> trust_ratio(size_t /*segment*/) const { return std::nullopt; }
 
   virtual void ListState(StateList* /*list*/) {}
   virtual size_t bytes() const { return 0; }

@@ -5,14 +5,19 @@
 namespace onebit {
 
 StepKind TwoStageSchedule::Next() const {
-  if (frozen_at_ != 0) return StepKind::kCompressed;
-  if (variant_ == Variant::kDeepSpeed && step_ == 0) return StepKind::kSwallowed;
+  if (is_frozen()) return StepKind::kCompressed;
+  if (variant_ == Variant::kDeepSpeed && state_.step == 0) return StepKind::kSwallowed;
   return StepKind::kDense;
 }
 
 void TwoStageSchedule::Commit(double variance_sum) {
-  ++step_;
-  if (frozen_at_ == 0 && rule_.ShouldFreeze(variance_sum)) frozen_at_ = step_;
+  ++state_.step;
+  if (!is_frozen() && rule_.ShouldFreeze(variance_sum)) state_.frozen_at = state_.step;
+}
+
+void TwoStageSchedule::Rewarm(FreezeRule rule) {
+  rule_ = std::move(rule);
+  state_.frozen_at = 0;
 }
 
 }  // namespace onebit

@@ -14,6 +14,12 @@
 
 namespace onebit {
 
+// Where a schedule is, besides its rule: for checkpoints.
+struct TwoStageState {
+  uint64_t step = 0;       // steps made
+  uint64_t frozen_at = 0;  // the last dense step; 0 before the freeze
+};
+
 // Steps count from 1. With a freeze after step k the paper's variant makes k dense steps; DeepSpeed
 // swallows the first of them, and makes k - 1.
 //
@@ -22,9 +28,8 @@ class TwoStageSchedule {
  public:
   TwoStageSchedule(Variant variant, FreezeRule rule) : variant_(variant), rule_(std::move(rule)) {}
 
-  bool needs_variance_sum() const { return frozen_at_ == 0 && rule_.needs_variance_sum(); }
-  uint64_t step() const { return step_; }            // steps made
-  uint64_t frozen_at() const { return frozen_at_; }  // the last dense step; 0 before the freeze
+  bool is_frozen() const { return state_.frozen_at != 0; }
+  bool needs_variance_sum() const { return !is_frozen() && rule_.needs_variance_sum(); }
 
   // What the next step sends.
   StepKind Next() const;
@@ -32,11 +37,17 @@ class TwoStageSchedule {
   // The next step was made, and left this |v|_1, which is looked at if needs_variance_sum().
   void Commit(double variance_sum);
 
+  // Back to dense steps, until another rule holds.
+  void Rewarm(FreezeRule rule);
+
+  TwoStageState& state() { return state_; }
+  const TwoStageState& state() const { return state_; }
+  FreezeRule& rule() { return rule_; }
+
  private:
   Variant variant_;
   FreezeRule rule_;
-  uint64_t step_ = 0;
-  uint64_t frozen_at_ = 0;
+  TwoStageState state_;
 };
 
 }  // namespace onebit

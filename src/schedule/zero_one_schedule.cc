@@ -38,6 +38,11 @@ bool IsDenseOfDeepSpeed(uint64_t s, uint64_t kappa) {
   return false;
 }
 
+// DeepSpeed freezes at the end of the first s behind this one.
+uint64_t LastBeforeFreeze(const ZeroOnePolicy& policy) {
+  return std::max<uint64_t>(policy.var_freeze_step, 1);  // s = 1 is swallowed
+}
+
 }  // namespace
 
 ZeroOneStep ZeroOneSchedule::Next(double learning_rate) const {
@@ -55,11 +60,20 @@ void ZeroOneSchedule::Commit(double learning_rate) {
   ++state_.step;
   state_.peak_rate = std::max(state_.peak_rate, learning_rate);
   if (ends_interval) {
-    state_.interval_start = state_.step;
-    state_.rate_sum = 0;
+    EndInterval();
   } else {
     state_.rate_sum += learning_rate;
   }
+}
+
+void ZeroOneSchedule::EndInterval() {
+  state_.interval_start = state_.step;
+  state_.rate_sum = 0;
+}
+
+bool ZeroOneSchedule::has_last_refresh_behind() const {
+  if (policy_.variant == Variant::kPaper) return state_.step >= policy_.var_freeze_step;
+  return state_.step > LastBeforeFreeze(policy_);
 }
 
 Status ZeroOneSchedule::SetState(const ZeroOneState& state) {
@@ -129,8 +143,7 @@ ZeroOneStep ZeroOneSchedule::NextOfDeepSpeed(double learning_rate) const {
   const uint64_t s = steps_made + 1;
   if (s == 1) return {.kind = StepKind::kSwallowed, .ends_interval = true};
 
-  // It freezes at the end of the first s > var_freeze_step that is not swallowed.
-  const uint64_t last_before_freeze = std::max<uint64_t>(policy_.var_freeze_step, 1);
+  const uint64_t last_before_freeze = LastBeforeFreeze(policy_);
   if (steps_made <= last_before_freeze) {
     const bool is_dense = IsDenseOfDeepSpeed(s, policy_.var_update_scaler);
     return {.kind = is_dense ? StepKind::kDense : StepKind::kCompressed,

@@ -81,8 +81,16 @@ class ZeroOneSchedule {
   // The next step was made.
   void Commit(double learning_rate);
 
+  // Besides a step: ranks agree on everything, or have forgotten what they did not agree on.
+  void EndInterval();
+
+  // Whether the variance stays as it is from here on.
+  bool has_last_refresh_behind() const;
+
   const ZeroOnePolicy& policy() const { return policy_; }
   const ZeroOneState& state() const { return state_; }
+  // For checkpoints, which read and replace it. SetState tells whether a state can be one.
+  ZeroOneState& mutable_state() { return state_; }
   // Goes on where a schedule of an equal policy was. An error if none can have been there; then
   // nothing has changed.
   Status SetState(const ZeroOneState& state);

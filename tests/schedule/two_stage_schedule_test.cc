@@ -35,12 +35,12 @@ TEST(TwoStageScheduleTest, AutomaticRuleAsksForTheVarianceUntilTheFreeze) {
   std::string kinds;
   for (const double sum : {1.0, 2.0, 4.0, 8.0, 8.0, 100.0}) {
     EXPECT_EQ(schedule.needs_variance_sum(), kinds.size() < 5) << kinds;
-    EXPECT_EQ(schedule.frozen_at(), kinds.size() < 5 ? 0u : 5u);
+    EXPECT_EQ(schedule.state().frozen_at, kinds.size() < 5 ? 0u : 5u);
     kinds.push_back(LetterOf(schedule.Next()));
     schedule.Commit(sum);
   }
   EXPECT_EQ(kinds, "FFFFF1");
-  EXPECT_EQ(schedule.step(), 6u);
+  EXPECT_EQ(schedule.state().step, 6u);
 }
 
 }  // namespace

@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/lamb_rule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "kernels/optimizer.h"
+#include "optim/elements.h"
+
+namespace onebit::optim {
+namespace {
+
+using kernels::AdamUpdate;
+using kernels::DataType;
+using kernels::LambNorms;
+using kernels::LambUpdate;
+
+// Everything but the variance of reconstructed gradients.
+LambUpdate LambUpdateOf(const AdamUpdate& update) {
+  return {.x = update.x,
+          .m = update.m,
+          .v = update.v,
+          .v_fresh = nullptr,
+          .input = update.input,
+          .input_type = update.input_type,
+          .count = update.count,
+          .beta1 = update.beta1,
+          .one_minus_beta1 = update.one_minus_beta1,
+          .beta2 = update.beta2,
+          .one_minus_beta2 = update.one_minus_beta2,
+          .eps = update.eps,
+          .weight_decay = update.weight_decay,
+          .input_scale = update.input_scale,
+          .m_correction = update.m_correction,
+          .v_correction = update.v_correction,
+          .floor = update.floor,
+          .mask = update.mask};
+}
+
+// x by `coefficient` times the Adam step of moments that are new already.
+void Move(AdamUpdate update, double coefficient) {
+  update.input = update.m;
+  update.input_type = DataType::kF32;
+  update.input_scale = 1;
+  update.lr *= static_cast<float>(coefficient);
+  kernels::cpu::AdamFrozen(update);
+}
+
+double RootMeanSquare(const float* values, size_t count) {
+  if (count == 0) return 0;
+  return std::sqrt(kernels::cpu::SumOfSquares(values, DataType::kF32, count) /
+                   static_cast<double>(count));
+}
+
+}  // namespace
+
+LambRule::LambRule(const SegmentTable& table, const LambOptions& lamb)
+    : table_(table), lamb_(lamb), layers_(table.segments().size()) {}
+
+Status LambRule::Allocate(bool has_compressed_stage) {
+  if (!has_compressed_stage) return OkStatus();
+  size_t count = 0;
+  for (const Segment& segment : table_.segments()) count += segment.count;
+  ONEBIT_ASSIGN_OR_RETURN(fresh_variance_,
+                          AlignedBuffer::Create(count * sizeof(float), "fresh variance"));
+  return OkStatus();
+}
+
+// --------------------------------------------------------------------------------- dense stage
+
+void LambRule::UpdateDense(size_t segment, const AdamUpdate& update) {
+  if (!table_.segments()[segment].has_trust_ratio) return kernels::cpu::AdamDense(update);
+  TrustRatio& layer = layers_[segment];
+  Measure(kernels::cpu::LambDense(LambUpdateOf(update)), &layer);
+  Move(update, layer.coefficient);
+}
+
+// A layer that is zero, or does not move, has no ratio: it moves as in Adam, and leaves the average
+// as it is. DeepSpeed takes any ratio of exactly 1 for such a layer's.
+void LambRule::Measure(const LambNorms& norms, TrustRatio* layer) const {
+  const double ratio = std::sqrt(norms.x_squared) / std::sqrt(norms.decayed_squared);
+  const bool is_defined = norms.x_squared > 0 && norms.decayed_squared > 0 && std::isfinite(ratio);
+  layer->coefficient =
+      is_defined ? std::clamp(ratio, lamb_.min_coefficient, lamb_.max_coefficient) : 1;
+  if (!is_defined || (lamb_.skips_ratio_one && layer->coefficient == 1)) return;
+  layer->average = lamb_.beta * layer->average + (1 - lamb_.beta) * layer->coefficient;
+}
+
+// ---------------------------------------------------------------------------- compressed stage
+
+void LambRule::Freeze(const float* m, const float* v) {
+  if (fresh_variance_.size() != 0) std::memcpy(fresh_variance_.data(), v, fresh_variance_.size());
+  // All layers get the same root mean square, so that blocks and servers that hold parts of several
+  // have one scale that fits all. Layers without momentum have nothing to be scaled by.
+  double sum = 0;
+  size_t summed = 0;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    layers_[i].factor = 1;
+    layers_[i].momentum_scale = 0;
+    if (segment.is_dense) continue;
+    const double scale = RootMeanSquare(m + segment.offset, segment.count);
+    if (!(scale > 0)) continue;
+    layers_[i].momentum_scale = scale;
+    sum += scale;
+    ++summed;
+  }
+  const double mean = sum / static_cast<double>(std::max<size_t>(summed, 1));
+  for (TrustRatio& layer : layers_) {
+    layer.momentum_scale = layer.momentum_scale > 0 ? mean / layer.momentum_scale : 1;
+  }
+}
+
+void LambRule::UpdateFrozen(size_t segment, const AdamUpdate& update, double fresh_correction) {
+  if (!table_.segments()[segment].has_trust_ratio) return kernels::cpu::AdamFrozen(update);
+  LambUpdate moments = LambUpdateOf(update);
+  moments.v_fresh = Floats(fresh_variance_) + table_.segments()[segment].offset;
+  moments.v_fresh_correction = static_cast<float>(fresh_correction);
+  TrustRatio& layer = layers_[segment];
+  layer.factor = Factor(kernels::cpu::LambFrozen(moments), update.weight_decay, layer.factor);
+  // A layer whose ratio could never be measured moves as in Adam.
+  layer.coefficient = (layer.average > 0 ? layer.average : 1) * layer.factor;
+  Move(update, layer.coefficient);
+}
+
+double LambRule::Factor(const LambNorms& norms, double weight_decay, double last) const {
+  if (!(norms.max_ratio > 0)) return last;  // no element takes part
+  double factor = norms.max_ratio;
+  if (weight_decay > 0 && norms.decayed_squared > 0) {
+    const double share =
+        std::min(1.0, std::sqrt(norms.update_squared) / std::sqrt(norms.decayed_squared));
+    factor = factor * share + (1 - share);
+  }
+  // First the range, then the rate of change.
+  factor = std::clamp(factor, lamb_.min_factor, lamb_.max_factor);
+  return std::clamp(factor, (1 - lamb_.threshold) * last, (1 + lamb_.threshold) * last);
+}
+
+void LambRule::Rewarm() { std::fill(layers_.begin(), layers_.end(), TrustRatio()); }
+
+// ------------------------------------------------------------------------------------------ state
+
+void LambRule::ListState(StateList* list) {
+  list->AddReplicated(fresh_variance_);
+  list->AddReplicated(std::span(layers_));
+}
+
+size_t LambRule::bytes() const {
+  return fresh_variance_.size() + layers_.size() * sizeof(TrustRatio);
+}
+
+}  // namespace onebit::optim

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The update of 1-bit LAMB (Li et al. 2021, algorithm 1): each layer moves by a trust ratio times
+// its Adam step. With the variance frozen that ratio cannot be measured as LAMB does; it is its
+// moving average from before, times a factor that follows a variance of reconstructed gradients.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "kernels/lamb.h"
+#include "optim/options.h"
+#include "optim/segment_table.h"
+#include "optim/update_rule.h"
+
+namespace onebit::optim {
+
+class LambRule final : public UpdateRule {
+ public:
+  // `table` must outlive the rule, `lamb` is copied.
+  LambRule(const SegmentTable& table, const LambOptions& lamb);
+
+  Status Allocate(bool has_compressed_stage) override;
+  void UpdateDense(size_t segment, const kernels::AdamUpdate& update) override;
+  void UpdateFrozen(size_t segment, const kernels::AdamUpdate& update,
+                    double fresh_correction) override;
+  void Freeze(const float* m, const float* v) override;
+  void Rewarm() override;
+  float MomentumScale(size_t segment) const override {
+    return static_cast<float>(layers_[segment].momentum_scale);
+  }
+  std::optional<TrustRatio> trust_ratio(size_t segment) const override { return layers_[segment]; }
+  void ListState(StateList* list) override;
+  size_t bytes() const override;
+
+ private:
+  void Measure(const kernels::LambNorms& norms, TrustRatio* layer) const;
+  double Factor(const kernels::LambNorms& norms, double weight_decay, double last) const;
+
+  const SegmentTable& table_;
+  const LambOptions lamb_;
+  std::vector<TrustRatio> layers_;  // one per segment
+  AlignedBuffer fresh_variance_;    // as v would be, of reconstructed gradients
+};
+
+}  // namespace onebit::optim

@@ -1,0 +1,363 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/zero_one_adam.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/optimizer.h"
+#include "optim/api_status.h"
+#include "optim/elements.h"
+
+namespace onebit::optim {
+namespace {
+
+using kernels::DataType;
+using kernels::ZeroOneUpdate;
+
+Status AllocateFloats(size_t count, const char* purpose, AlignedBuffer* buffer) {
+  if (buffer->size() != 0) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(*buffer, AlignedBuffer::Create(count * sizeof(float), purpose));
+  return OkStatus();
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- life time
+
+Result<std::unique_ptr<Optimizer>> ZeroOneAdam::Create(
+    onebitComm_t comm, size_t count, float* parameters, const Options& options, SegmentTable table,
+    const onebitCompressorConfig_t* compressor_config) {
+  std::unique_ptr<ZeroOneAdam> made(
+      new ZeroOneAdam(comm, count, parameters, options, std::move(table)));
+  ONEBIT_TRY(made->Allocate(compressor_config));
+  return std::unique_ptr<Optimizer>(std::move(made));
+}
+
+ZeroOneAdam::ZeroOneAdam(onebitComm_t comm, size_t count, float* parameters, const Options& options,
+                         SegmentTable table)
+    : Optimizer(comm, count, parameters, options, std::move(table)),
+      schedule_(options.zero_one),
+      variance_(table_) {}
+
+Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
+  ONEBIT_TRY(AllocateMoments());
+  ONEBIT_TRY(AllocateFloats(count_, "sum of local steps", &u_));
+  ONEBIT_TRY(AllocateFloats(count_, "parameters of the last sync", &x_sync_));
+  ONEBIT_TRY(AllocateFloats(2 * table_.dense_count(), "dense segments", &dense_scratch_));
+  if (table_.dense_count() != 0) {
+    ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
+  }
+  if (count_ != 0) std::memcpy(x_sync_.data(), parameters_, x_sync_.size());
+  ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
+  return WatchComm();
+}
+
+// ------------------------------------------------------------------------------------------ step
+
+onebitStage_t ZeroOneAdam::NextStage(double learning_rate) const {
+  const StepKind kind = schedule_.Next(learning_rate).kind;
+  if (SendsDense(kind)) return SendsCompressed(kind) ? onebitStageBoth : onebitStageDense;
+  return SendsCompressed(kind) ? onebitStageCompressed : onebitStageLocal;
+}
+
+Status ZeroOneAdam::PrepareStep(const StepInput& input) {
+  plan_ = schedule_.Next(input.learning_rate);
+  if (plan_.kind == StepKind::kSwallowed) return OkStatus();
+  if (plan_.refreshes_variance) ONEBIT_TRY(AllocateFloats(count_, "next variance", &next_v_));
+  if (input.type != DataType::kF32) {
+    ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
+    if (plan_.refreshes_variance) ONEBIT_TRY(AllocateFloats(count_, "gradients", &gradient_copy_));
+  }
+  if (plan_.resets_residuals) ONEBIT_TRY(FromApi(onebitCompressorReset(compressor_)));
+  return PrepareCompressor();
+}
+
+Status ZeroOneAdam::PrepareCompressor() {
+  if (have_masks_of_v_) return OkStatus();
+  ONEBIT_TRY(SettleMasks(v()));
+  have_masks_of_v_ = true;
+  return OkStatus();
+}
+
+Status ZeroOneAdam::SettleMasks(const float* v) {
+  return variance_.Freeze(v, 1, options_.variance_floor, compressor_);
+}
+
+Result<bool> ZeroOneAdam::Average(const StepInput& input, float scale) {
+  if (plan_.refreshes_variance) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, RefreshVariance(input, scale));
+    if (!is_usable) return false;
+  }
+  if (plan_.compresses_gradient) return AverageGradient(input, scale);
+  if (plan_.syncs) return AverageSums(input, scale);
+  return true;
+}
+
+// The variance behind this step, beside the one before it: the step may still fail. Masks follow
+// at once, as what is compressed next must not have elements that v says are dead.
+Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
+  void* gradients = input.gradients;
+  if (!plan_.feeds_momentum) {  // this rank's own are needed still
+    gradients = input.type == DataType::kF32 ? next_v_.data() : gradient_copy_.data();
+    if (count_ != 0) {
+      std::memcpy(gradients, input.gradients, count_ * kernels::BytesOf(input.type));
+    }
+  }
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDense(gradients, count_, input.type, scale));
+  if (!is_usable) return false;
+  kernels::cpu::RefreshVariance(v(), gradients, input.type, scale,
+                                static_cast<float>(options_.beta2),
+                                static_cast<float>(1 - options_.beta2), count_, Floats(next_v_));
+  have_masks_of_v_ = false;  // until this step has happened
+  ONEBIT_TRY(SettleMasks(Floats(next_v_)));
+  return true;
+}
+
+float* ZeroOneAdam::Contributions(const StepInput& input) const {
+  const bool is_in_place = input.type == DataType::kF32 && table_.dense_count() == 0;
+  return is_in_place ? static_cast<float*>(input.gradients) : Floats(contributions_);
+}
+
+// DeepSpeed's one-bit average before its freeze.
+Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, float scale) {
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (segment.is_dense) continue;
+    kernels::cpu::LocalMomentum(m() + segment.offset,
+                                ElementAt(input.gradients, input.type, segment.offset), input.type,
+                                scale, 0, 1, variance_.mask(segment), segment.count,
+                                Contributions(input) + segment.packed_offset);
+  }
+  if (table_.dense_count() != 0) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDenseSegments(input, scale));
+    if (!is_usable) return false;
+  }
+  return AverageCompressed(Contributions(input), table_.compressed_count());
+}
+
+Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, float scale) {
+  if (table_.dense_count() != 0) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDenseSegments(input, scale));
+    if (!is_usable) return false;
+  }
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (segment.is_dense) continue;
+    kernels::cpu::ZeroOneAccumulate(StepOf(i, input, scale),
+                                    Contributions(input) + segment.packed_offset);
+  }
+  return AverageCompressed(Contributions(input), table_.compressed_count());
+}
+
+// Of dense segments, the gradient of this step, for their variance, and the sums. Where ranks
+// agreed before this step, the sums follow from the gradient.
+Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, float scale) {
+  const size_t count = table_.dense_count();
+  const bool has_gradient = !plan_.refreshes_variance;  // else its average has gone into next_v_
+  PackDenseGradients(input, dense_scratch_.data());
+  const auto sum_up = [&] {
+    for (size_t i = 0; i < table_.segments().size(); ++i) {
+      const Segment& segment = table_.segments()[i];
+      if (!segment.is_dense) continue;
+      ZeroOneUpdate update = StepOf(i, input, scale);
+      update.input = ElementAt(dense_scratch_.data(), input.type, segment.packed_offset);
+      kernels::cpu::ZeroOneAccumulate(update, DenseSums() + segment.packed_offset);
+    }
+  };
+  const bool follows = has_gradient && !is_interval_open();
+  if (!follows) sum_up();
+  if (has_gradient) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_usable,
+                            AverageDense(dense_scratch_.data(), count, input.type, scale));
+    if (!is_usable) return false;
+  }
+  if (!plan_.syncs) return true;
+  if (follows) {
+    sum_up();
+    return true;
+  }
+  return AverageDense(DenseSums(), count, DataType::kF32, 1);
+}
+
+// -------------------------------------------------------------------------------------- update
+
+ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float scale) const {
+  const Segment& segment = table_.segments()[index];
+  const kernels::AdamUpdate adam = UpdateOf(segment, input.learning_rate);
+  ZeroOneUpdate update;
+  update.x = adam.x;
+  update.m = adam.m;
+  update.u = Floats(u_) + segment.offset;
+  update.x_sync = Floats(x_sync_) + segment.offset;
+  update.v = adam.v;
+  update.count = segment.count;
+  update.lr = static_cast<float>(input.learning_rate);
+  update.lr_scale = static_cast<float>(segment.lr_scale);
+  update.beta1 = adam.beta1;
+  update.one_minus_beta1 = adam.one_minus_beta1;
+  update.eps = adam.eps;
+  update.lr_sum = static_cast<float>(schedule_.state().rate_sum + input.learning_rate);
+  update.mask = segment.is_dense ? table_.user_mask(segment) : variance_.mask(segment);
+  update.floor = segment.is_dense ? 0 : variance_.floor(index);
+  update.copy = adam.copy;
+  update.copy_type = adam.copy_type;
+  // DeepSpeed decays what a local step finds, and takes that into the momentum.
+  const bool decays_locally = options_.variant == Variant::kDeepSpeed &&
+                              (plan_.kind == StepKind::kSync || plan_.kind == StepKind::kLocal);
+  (decays_locally ? update.local_decay : update.weight_decay) = adam.weight_decay;
+  if (input.gradients != nullptr) {
+    update.input = ElementAt(input.gradients, input.type, segment.offset);
+    update.input_type = input.type;
+    update.input_scale = scale;
+  }
+  return update;
+}
+
+void ZeroOneAdam::Commit(const StepInput& input, float scale) {
+  if (plan_.refreshes_variance) {
+    std::swap(v_, next_v_);
+    have_masks_of_v_ = true;
+  }
+  if (plan_.syncs) {
+    TakeMeans(input, scale);
+  } else if (plan_.kind != StepKind::kSwallowed) {
+    MoveAlone(input, scale);
+    if (plan_.ends_interval) KeepAsSynced();
+  }
+  schedule_.Commit(input.learning_rate);
+  if (schedule_.has_last_refresh_behind()) {
+    next_v_ = AlignedBuffer();
+    gradient_copy_ = AlignedBuffer();
+  }
+}
+
+// Of a dense segment, from the average of this step's gradient; others have next_v_.
+void ZeroOneAdam::RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale) {
+  if (!segment.is_dense || plan_.refreshes_variance) return;
+  float* v = Floats(v_) + segment.offset;
+  kernels::cpu::RefreshVariance(
+      v, ElementAt(dense_scratch_.data(), input.type, segment.packed_offset), input.type, scale,
+      static_cast<float>(options_.beta2), static_cast<float>(1 - options_.beta2), segment.count, v);
+}
+
+// m, x and x_sync from the means over the ranks.
+void ZeroOneAdam::TakeMeans(const StepInput& input, float scale) {
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (input.gradients != nullptr) RefreshDenseSegment(segment, input, scale);
+    ZeroOneUpdate update = StepOf(i, input, scale);
+    update.input = (segment.is_dense ? DenseSums() : Contributions(input)) + segment.packed_offset;
+    kernels::cpu::ZeroOneSync(update);
+  }
+}
+
+// A step as Adam makes it: of this rank alone, or on an average that all ranks have.
+void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    ZeroOneUpdate update = StepOf(i, input, scale);
+    if (plan_.compresses_gradient && segment.is_dense) {
+      RefreshDenseSegment(segment, input, scale);
+      update.input = ElementAt(dense_scratch_.data(), input.type, segment.packed_offset);
+    } else if (plan_.compresses_gradient) {
+      update.input = Contributions(input) + segment.packed_offset;
+      update.input_type = DataType::kF32;
+      update.input_scale = 1;
+    }
+    kernels::cpu::ZeroOneLocal(update);
+  }
+}
+
+// -------------------------------------------------------------------------------------- intervals
+
+// Ranks agree on x and m.
+void ZeroOneAdam::KeepAsSynced() {
+  if (count_ != 0) std::memcpy(x_sync_.data(), parameters_, x_sync_.size());
+  u_.Clear();
+}
+
+// All ranks forget what they have added up since they agreed, and go back there. Residuals belong
+// to what was sent, and stay.
+void ZeroOneAdam::CommitSkipped() {
+  if (!is_interval_open()) return;
+  u_.Clear();
+  schedule_.EndInterval();
+  // A step of no length, which writes the copy of the parameters, too.
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    ZeroOneUpdate update = StepOf(i, StepInput(), 1);
+    update.beta1 = 1;
+    update.local_decay = 0;
+    kernels::cpu::ZeroOneLocal(update);
+  }
+}
+
+Status ZeroOneAdam::Sync() {
+  if (!is_interval_open()) return OkStatus();
+  ONEBIT_TRY(CheckComm());
+  ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
+  ONEBIT_TRY(PrepareCompressor());
+  const StepInput none{.type = DataType::kF16};  // so that contributions are not in gradients
+  plan_ = {};
+  bool is_usable = schedule_.state().rate_sum > 0;
+  if (is_usable) {
+    for (const Segment& segment : table_.segments()) {
+      float* out = segment.is_dense ? DenseSums() : Contributions(none);
+      std::copy_n(Floats(u_) + segment.offset, segment.count, out + segment.packed_offset);
+    }
+    if (table_.dense_count() != 0) {
+      ONEBIT_ASSIGN_OR_RETURN(is_usable,
+                              AverageDense(DenseSums(), table_.dense_count(), DataType::kF32, 1));
+    }
+  }
+  if (is_usable) {
+    ONEBIT_ASSIGN_OR_RETURN(is_usable,
+                            AverageCompressed(Contributions(none), table_.compressed_count()));
+  }
+  if (is_usable) {
+    TakeMeans(none, 1);
+    schedule_.EndInterval();
+    return OkStatus();
+  }
+  // Without sums there is nothing to form momenta from, and ranks have different ones.
+  ONEBIT_ASSIGN_OR_RETURN(AlignedBuffer momenta, AlignedBuffer::Create(m_.size(), "momenta"));
+  if (count_ != 0) std::memcpy(momenta.data(), m_.data(), m_.size());
+  ONEBIT_ASSIGN_OR_RETURN(const bool are_finite,
+                          AverageDense(momenta.data(), count_, DataType::kF32, 1));
+  if (are_finite) {
+    m_ = std::move(momenta);
+  } else {
+    m_.Clear();
+  }
+  CommitSkipped();
+  return OkStatus();
+}
+
+bool ZeroOneAdam::is_interval_open() const {
+  return schedule_.state().interval_start < schedule_.state().step;
+}
+
+// ------------------------------------------------------------------------------ state and counters
+
+void ZeroOneAdam::ListState(StateList* list) {
+  Optimizer::ListState(list);
+  list->AddReplicated(x_sync_);
+  list->AddLocal(m_);
+  list->AddLocal(u_);
+  ListParameters(Ownership::kLocal, list);
+  list->AddValue(schedule_.mutable_state());
+}
+
+Status ZeroOneAdam::CheckState() const {
+  return ZeroOneSchedule(schedule_.policy()).SetState(schedule_.state());
+}
+
+void ZeroOneAdam::AddStats(onebitOptimizerStats_t* stats) const {
+  stats->frozen_at = schedule_.has_last_refresh_behind() ? options_.zero_one.var_freeze_step : 0;
+  stats->stage = NextStage(0);
+  stats->state_bytes += u_.size() + x_sync_.size() + next_v_.size() + contributions_.size() +
+                        gradient_copy_.size() + dense_scratch_.size() + variance_.bytes();
+}
+
+}  // namespace onebit::optim

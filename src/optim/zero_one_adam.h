@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// 0/1 Adam (Lu et al. 2023, algorithm 1): ranks step on their own, and average the sums of their
+// steps every so often, at one bit per element with error feedback. The variance is refreshed from
+// dense averages at steps that become rarer, and then no more.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/aligned_buffer.h"
+#include "base/status.h"
+#include "kernels/zero_one.h"
+#include "optim/elements.h"
+#include "optim/frozen_variance.h"
+#include "optim/optimizer.h"
+#include "schedule/zero_one_schedule.h"
+
+namespace onebit::optim {
+
+// Between two syncs x, m and u are this rank's own; x_sync and v are always the same on all ranks.
+// A sync forms x from x_sync, rather than taking back what the rank had added to it, so that ranks
+// agree to the bit after it.
+//
+// Dense segments are averaged exactly at every sync, u and gradient, and refresh their variance
+// then.
+class ZeroOneAdam final : public Optimizer {
+ public:
+  static Result<std::unique_ptr<Optimizer>> Create(
+      onebitComm_t comm, size_t count, float* parameters, const Options& options,
+      SegmentTable table, const onebitCompressorConfig_t* compressor_config);
+
+  Status Sync() override;
+
+ private:
+  ZeroOneAdam(onebitComm_t comm, size_t count, float* parameters, const Options& options,
+              SegmentTable table);
+  Status Allocate(const onebitCompressorConfig_t* compressor_config);
+
+  onebitStage_t NextStage(double learning_rate) const override;
+  Status PrepareStep(const StepInput& input) override;
+  Result<bool> Average(const StepInput& input, float scale) override;
+  void Commit(const StepInput& input, float scale) override;
+  void CommitSkipped() override;
+  Status PrepareCompressor() override;
+  void ForgetDerivedState() override { have_masks_of_v_ = false; }
+  uint64_t MaxLag() const override { return options_.zero_one.local_step_clipper; }
+  void ListState(StateList* list) override;
+  Status CheckState() const override;
+  void AddStats(onebitOptimizerStats_t* stats) const override;
+
+  // The parts of Average. A false result is the verdict "not finite".
+  Result<bool> RefreshVariance(const StepInput& input, float scale);
+  Result<bool> AverageGradient(const StepInput& input, float scale);
+  Result<bool> AverageSums(const StepInput& input, float scale);
+  Result<bool> AverageDenseSegments(const StepInput& input, float scale);
+
+  Status SettleMasks(const float* v);
+  kernels::ZeroOneUpdate StepOf(size_t segment, const StepInput& input, float scale) const;
+  void RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale);
+  void TakeMeans(const StepInput& input, float scale);
+  void MoveAlone(const StepInput& input, float scale);
+  void KeepAsSynced();
+  // Where compressed segments' contributions are, joined: over the gradients where they fit.
+  float* Contributions(const StepInput& input) const;
+  float* DenseSums() const { return Floats(dense_scratch_) + table_.dense_count(); }
+  bool is_interval_open() const;
+
+  ZeroOneSchedule schedule_;
+  ZeroOneStep plan_;         // of the step that is running
+  FrozenVariance variance_;  // masks and floors, of v_ or, during a step, of next_v_
+  bool have_masks_of_v_ = false;
+
+  AlignedBuffer u_, x_sync_;
+  AlignedBuffer next_v_;  // v behind this step; until the variance is frozen
+  // fp32 contributions of compressed segments, where they do not fit over the gradients.
+  AlignedBuffer contributions_;
+  // Gradients of half precision, while their average is formed.
+  AlignedBuffer gradient_copy_;
+  // Of dense segments, joined: gradients, then sums.
+  AlignedBuffer dense_scratch_;
+};
+
+}  // namespace onebit::optim
