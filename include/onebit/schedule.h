@@ -1,0 +1,188 @@
+/* SPDX-FileCopyrightText: The onebit authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Step policies: what every step of an optimizer sends, and why, without running it. Part of
+ * optim.h, which includes it.
+ *
+ *   onebitPolicyConfig_t config = ONEBIT_POLICY_CONFIG_INIT;
+ *   config.algorithm = onebitAlgorithmZeroOneAdam;
+ *   config.varFreezeStep = 12500;
+ *   onebitPolicy_t policy;
+ *   onebitPolicyCreate(&policy, &config);
+ *   for (...) {
+ *     onebitStepPlan_t plan = ONEBIT_STEP_PLAN_INIT;
+ *     onebitPolicyNext(policy, lr, &plan);                    // plan.kind: 'B', '1', '.', ...
+ *     onebitPolicyCommit(policy, lr, 0);
+ *   }
+ *
+ * What a step sends depends on nothing but its number, the policy, the learning rates so far and
+ * the variance, which all ranks have in common. So they never need to ask each other.
+ */
+#ifndef ONEBIT_SCHEDULE_H_
+#define ONEBIT_SCHEDULE_H_
+
+#include "onebit/onebit.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct onebitPolicy_s* onebitPolicy_t;
+
+/** "Take the default" for floating-point members of config structures. */
+#define ONEBIT_UNDEF_REAL (-1.0)
+/** "Take the default" for members of config structures that are steps. */
+#define ONEBIT_UNDEF_STEP INT64_MIN
+
+/** `freezeStep`: freeze when the variance has become stationary. */
+#define ONEBIT_FREEZE_AUTOMATIC (-1)
+/** `freezeStep`: never freeze nor compress, which is plain data-parallel Adam or LAMB. */
+#define ONEBIT_FREEZE_NEVER INT64_MAX
+
+/** Update rule. */
+typedef enum {
+  onebitAlgorithmOneBitAdam = 0, /* Tang et al. 2021 */
+  onebitAlgorithmOneBitLamb = 1, /* Li et al. 2021 */
+  onebitAlgorithmZeroOneAdam = 2 /* Lu et al. 2023 */
+} onebitAlgorithm_t;
+
+/** Whose reading of an update rule. */
+typedef enum {
+  onebitVariantPaper = 0,
+  /* What DeepSpeed computes, to compare with runs of it: it swallows the first step, and 0/1 Adam
+     compresses the gradient, not the model update, up to its freeze. */
+  onebitVariantDeepSpeed = 1
+} onebitVariant_t;
+
+/**
+ * Which steps are dense, compressed or local. Start from ONEBIT_POLICY_CONFIG_INIT and set what
+ * differs; members left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the
+ * default given here. A member that the algorithm or the variant has no use for must be left. Equal
+ * on all ranks.
+ */
+typedef struct {
+  size_t size;       /* sizeof(onebitPolicyConfig_t) */
+  uint32_t magic;    /* ONEBIT_CONFIG_MAGIC */
+  uint32_t version;  /* ONEBIT_VERSION_CODE */
+  int32_t algorithm; /* onebitAlgorithm_t; default onebitAlgorithmOneBitAdam */
+  int32_t variant;   /* onebitVariant_t; default onebitVariantPaper */
+
+  /* --- 1-bit Adam and 1-bit LAMB: dense steps, then compressed ones. Steps count from 1. */
+  double beta2;       /* decay of the variance, for the automatic freeze; [0, 1), default 0.999 */
+  int64_t freezeStep; /* the last dense step, >= 1; or ONEBIT_FREEZE_AUTOMATIC (default): the first
+                         t > max(lrWarmupSteps, D), D = 1/(1 - beta2), at which the sums of the
+                         variance at t and t - D, raw and bias-corrected, are within 4 % of each
+                         other; or ONEBIT_FREEZE_NEVER. DeepSpeed: must be set, >= 2 as step 1 is
+                         swallowed, and has no automatic freeze */
+  int64_t lrWarmupSteps; /* steps over which the caller raises the learning rate, >= 0; default 0 */
+
+  /* --- 0/1 Adam: refreshes of the variance, and syncs with local steps in between. The paper's
+     variant counts steps from 0, DeepSpeed's from 1. */
+  int64_t varFreezeStep;    /* no refresh at this step or later (DeepSpeed: later), >= 1; default
+                               lrWarmupSteps, and then these must be set */
+  int64_t varUpdateScaler;  /* refreshes after which the steps between them double, >= 1; default 16
+                             */
+  int64_t localStepScaler;  /* steps after which the interval between syncs doubles, >= 1; default
+                               32678, as published */
+  int64_t localStepClipper; /* longest interval between syncs, in steps, >= 1; default 16 */
+  int64_t localStepStart;   /* Paper: every step before it is a sync, and intervals begin to double.
+                               At least varFreezeStep, the default */
+  int32_t rateTied; /* Paper: 1 ties the interval to the learning rate: the largest power of two up
+                       to peak rate / present rate, and not beyond localStepClipper. 0 (default):
+                       doubles by localStepScaler */
+  int32_t denseStepFeedsMomentum; /* Paper: 1 lets the momentum have the dense average of a refresh,
+                                     which then needs no compressed one; 0 (default): both.
+                                     DeepSpeed always does the former */
+} onebitPolicyConfig_t;
+
+#define ONEBIT_POLICY_CONFIG_INIT                                                             \
+  {                                                                                           \
+    sizeof(onebitPolicyConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,            \
+        ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,           \
+        ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT                                 \
+  }
+
+/** What a step does besides sending. */
+typedef enum {
+  onebitStepRefreshesVariance = 1,  /* by the dense average of the gradient */
+  onebitStepFeedsMomentum = 2,      /* the momentum takes that average, not this rank's gradient */
+  onebitStepCompressesGradient = 4, /* the compressed average is that of the gradient */
+  onebitStepSyncs = 8,              /* it is that of the model updates since the last sync */
+  onebitStepEndsInterval = 16,      /* ranks agree on everything behind it */
+  onebitStepResetsResiduals = 32    /* before it: another quantity is compressed from now on */
+} onebitStepFlags_t;
+
+/** One step. Start from ONEBIT_STEP_PLAN_INIT. */
+typedef struct {
+  size_t size;    /* sizeof(onebitStepPlan_t) as the caller was compiled; in */
+  uint64_t step;  /* its number */
+  uint32_t flags; /* sum of onebitStepFlags_t. A compressed average of neither the gradient nor
+                     model updates is that of the momentum */
+  int32_t dense;  /* 1: a full precision average, 16 or 32 bits per element as the gradient has */
+  int32_t compressed; /* 1: a compressed average, one bit per element */
+  char kind; /* 'B' dense and compressed, 'F' dense, '1' compressed, 'u' the same for a sync
+                after DeepSpeed's freeze, '.' nothing, 'i' DeepSpeed's swallowed step */
+} onebitStepPlan_t;
+
+#define ONEBIT_STEP_PLAN_INIT \
+  { sizeof(onebitStepPlan_t), 0, 0, 0, 0, 0 }
+
+/**
+ * Makes a policy that is at its first step. Local.
+ *
+ * @param policy receives the handle; not NULL. Written only on success.
+ * @param config NULL: all defaults. Copied.
+ * @return onebitInvalidArgument  a NULL handle, or a config member that is out of range or that the
+ *                                algorithm or variant has no use for; the text names it.
+ * @return onebitOutOfMemory      not enough memory for the history of the automatic freeze, 8 bytes
+ *                                for each of 1/(1 - beta2) steps.
+ *
+ * Thread safety: any thread.
+ */
+ONEBIT_API onebitResult_t onebitPolicyCreate(onebitPolicy_t* policy,
+                                             const onebitPolicyConfig_t* config);
+
+/**
+ * Frees a policy.
+ *
+ * @param policy NULL is allowed and does nothing.
+ *
+ * Thread safety: one thread; no other thread may use `policy` any more.
+ */
+ONEBIT_API onebitResult_t onebitPolicyDestroy(onebitPolicy_t policy);
+
+/**
+ * What the next step does if it is made with this learning rate. Changes nothing.
+ *
+ * A sync needs a mean that is weighted by learning rates: if those since the last sync, this one
+ * included, sum to 0, a sync that is due waits.
+ *
+ * @param learning_rate >= 0, finite in fp32. Only 0/1 Adam looks at it.
+ * @param plan          `size` must be set; written only on success.
+ * @return onebitInvalidArgument  an argument is NULL or out of range.
+ *
+ * Thread safety: one thread at a time per policy.
+ */
+ONEBIT_API onebitResult_t onebitPolicyNext(onebitPolicy_t policy, double learning_rate,
+                                           onebitStepPlan_t* plan);
+
+/**
+ * Goes on to the step after the next: that was made, with this learning rate. A step that was
+ * skipped, e.g. for an overflow, is not committed.
+ *
+ * @param learning_rate as for onebitPolicyNext.
+ * @param variance_sum  the sum of |v| behind the step, finite and not negative. Looked at only by
+ *                      an automatic freeze that has not happened yet.
+ * @return onebitInvalidArgument  `policy` is NULL, or a number is out of range; nothing changed.
+ *
+ * Thread safety: one thread at a time per policy.
+ */
+ONEBIT_API onebitResult_t onebitPolicyCommit(onebitPolicy_t policy, double learning_rate,
+                                             double variance_sum);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEBIT_SCHEDULE_H_ */
