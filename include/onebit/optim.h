@@ -26,6 +26,7 @@
 #define ONEBIT_OPTIM_H_
 
 #include "onebit/onebit.h"
+#include "onebit/schedule.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,17 +34,7 @@ extern "C" {
 
 typedef struct onebitOptimizer_s* onebitOptimizer_t;
 
-/** "Take the default" for floating-point members of config structures. */
-#define ONEBIT_UNDEF_REAL (-1.0)
-
 /* ------------------------------------------------------------------------------ configuration */
-
-/** Update rule. */
-typedef enum {
-  onebitAlgorithmOneBitAdam = 0,
-  onebitAlgorithmOneBitLamb = 1,
-  onebitAlgorithmZeroOneAdam = 2
-} onebitAlgorithm_t;
 
 /** What an optimizer step sends. */
 typedef enum {
@@ -78,11 +69,6 @@ typedef struct {
 
 #define ONEBIT_SEGMENT_INIT \
   { sizeof(onebitSegment_t), 0, 0, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, 0, NULL }
-
-/** `freezeStep`: freeze when the variance has become stationary. */
-#define ONEBIT_FREEZE_AUTOMATIC (-1)
-/** `freezeStep`: never freeze nor compress, which is plain data-parallel Adam. */
-#define ONEBIT_FREEZE_NEVER INT64_MAX
 
 /**
  * Parameters of an optimizer. Start from ONEBIT_OPTIMIZER_CONFIG_INIT and set what differs; members
@@ -145,9 +131,12 @@ typedef struct {
 #define ONEBIT_OPTIMIZER_CONFIG_INIT                                                             \
   {                                                                                              \
     sizeof(onebitOptimizerConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,               \
-        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_FREEZE_AUTOMATIC, 0, NULL, NULL, 0, NULL,   \
-        ONEBIT_UNDEF_INT                                                                         \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,                \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP,              \
+        ONEBIT_UNDEF_STEP, NULL, NULL, 0, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL,             \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_REAL,              \
+        ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,              \
+        ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT                 \
   }
 
 /* ------------------------------------------------------------------------------------- results */

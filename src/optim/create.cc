@@ -18,7 +18,7 @@ Result<std::unique_ptr<Optimizer>> CreateOptimizer(onebitComm_t comm, size_t cou
                                                config == nullptr ? 0 : config->segmentCount, count,
                                                options.weight_decay));
   const onebitCompressorConfig_t* compressor = config == nullptr ? nullptr : config->compressor;
-  if (options.algorithm == onebitAlgorithmZeroOneAdam) {
+  if (options.policy.algorithm == onebitAlgorithmZeroOneAdam) {
     return ZeroOneAdam::Create(comm, count, parameters, options, std::move(table), compressor);
   }
   return TwoStage::Create(comm, count, parameters, options, std::move(table), compressor);

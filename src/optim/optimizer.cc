@@ -207,15 +207,17 @@ kernels::AdamUpdate Optimizer::UpdateOf(const Segment& segment, double learning_
 // at first with the usual betas. A trust ratio takes that out again.
 void Optimizer::WarnWithoutWarmup(double learning_rate) {
   if (step_ == 1) first_learning_rate_ = learning_rate;
-  if (step_ != 2 || rank_ != 0 || options_.has_bias_correction || options_.lr_warmup_steps != 0 ||
-      options_.algorithm == onebitAlgorithmOneBitLamb || learning_rate > first_learning_rate_) {
+  if (step_ != 2 || rank_ != 0 || options_.has_bias_correction ||
+      options_.policy.lr_warmup_steps != 0 ||
+      options_.policy.algorithm == onebitAlgorithmOneBitLamb ||
+      learning_rate > first_learning_rate_) {
     return;
   }
   LogIfPossible(
       LogLevel::kWarn,
       "{}: no bias correction and no learning-rate warm-up: first steps are too large; raise the "
       "rate over the first steps (and set lrWarmupSteps), or set biasCorrection = 1",
-      NameOf(options_.algorithm));
+      NameOf(options_.policy.algorithm));
 }
 
 // ------------------------------------------------------------------------------ state and counters

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/options.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "base/config_head.h"
-#include "schedule/freeze_rule.h"
 
 namespace onebit::optim {
 namespace {
@@ -20,37 +20,92 @@ Result<double> ReadDecay(std::string_view member, double value, double fallback)
 }
 
 Status CheckHead(const onebitOptimizerConfig_t& config) {
-  ONEBIT_TRY(CheckConfigHead("optimizer config", "ONEBIT_OPTIMIZER_CONFIG_INIT",
-                             {config.size, config.magic, config.version},
-                             {sizeof(config), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE}));
-  if (config.algorithm != ONEBIT_UNDEF_INT && config.algorithm != onebitAlgorithmOneBitAdam) {
-    return Error(Code::kInvalidArgument,
-                 "algorithm is {}, but must be onebitAlgorithmOneBitAdam ({})", config.algorithm,
-                 static_cast<int>(onebitAlgorithmOneBitAdam));
-  }
-  return OkStatus();
+  return CheckConfigHead("optimizer config", "ONEBIT_OPTIMIZER_CONFIG_INIT",
+                         {config.size, config.magic, config.version},
+                         {sizeof(config), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE});
 }
 
-Status ReadFreeze(const onebitOptimizerConfig_t& config, Options* options) {
-  if (config.lrWarmupSteps < 0) {
-    return Error(Code::kInvalidArgument, "lrWarmupSteps is {}, but must not be negative",
-                 config.lrWarmupSteps);
+// Checked where policies are: the members have the same names there.
+Result<PolicyOptions> ReadPolicy(const onebitOptimizerConfig_t& config) {
+  onebitPolicyConfig_t policy = ONEBIT_POLICY_CONFIG_INIT;
+  policy.algorithm = config.algorithm;
+  policy.variant = config.variant;
+  // All optimizers have a beta2, but of policies only those that may freeze automatically.
+  if (config.algorithm != onebitAlgorithmZeroOneAdam && config.variant != onebitVariantDeepSpeed) {
+    policy.beta2 = config.beta2;
   }
-  options->lr_warmup_steps = static_cast<uint64_t>(config.lrWarmupSteps);
-  options->freeze_step = config.freezeStep;
-  if (config.freezeStep == ONEBIT_FREEZE_AUTOMATIC) {
-    if (AutomaticFreeze::Window(options->beta2) > AutomaticFreeze::kMaxWindow) {
+  policy.freezeStep = config.freezeStep;
+  policy.lrWarmupSteps = config.lrWarmupSteps;
+  policy.varFreezeStep = config.varFreezeStep;
+  policy.varUpdateScaler = config.varUpdateScaler;
+  policy.localStepScaler = config.localStepScaler;
+  policy.localStepClipper = config.localStepClipper;
+  policy.localStepStart = config.localStepStart;
+  policy.rateTied = config.rateTied;
+  policy.denseStepFeedsMomentum = config.denseStepFeedsMomentum;
+  return ReadPolicyOptions(policy);
+}
+
+Result<LambOptions> ReadLamb(const onebitOptimizerConfig_t& config) {
+  LambOptions lamb;
+  struct Member {
+    const char* name;
+    double value;
+    double* option;
+  };
+  const std::array<Member, 6> members = {
+      {{"minCoeff", config.minCoeff, &lamb.min_coefficient},
+       {"maxCoeff", config.maxCoeff, &lamb.max_coefficient},
+       {"coeffBeta", config.coeffBeta, &lamb.beta},
+       {"factorMin", config.factorMin, &lamb.min_factor},
+       {"factorMax", config.factorMax, &lamb.max_factor},
+       {"factorThreshold", config.factorThreshold, &lamb.threshold}}};
+  for (const Member& member : members) {
+    if (member.value != ONEBIT_UNDEF_REAL && config.algorithm != onebitAlgorithmOneBitLamb) {
       return Error(Code::kInvalidArgument,
-                   "beta2 is {}, but the automatic freeze needs at most 1 - 1e-6: set freezeStep",
-                   options->beta2);
+                   "{} is {}, but only onebitAlgorithmOneBitLamb has a use for it", member.name,
+                   member.value);
     }
-  } else if (config.freezeStep < 1) {
-    return Error(Code::kInvalidArgument,
-                 "freezeStep is {}, but must be at least 1 (without dense steps there is no "
-                 "variance), ONEBIT_FREEZE_AUTOMATIC or ONEBIT_FREEZE_NEVER",
-                 config.freezeStep);
+    ONEBIT_ASSIGN_OR_RETURN(*member.option, ReadReal(member.name, member.value, *member.option));
   }
-  return OkStatus();
+  const auto check_order = [](const char* less, double least, const char* more, double most) {
+    if (least <= most) return OkStatus();
+    return Error(Code::kInvalidArgument, "{} is {}, but must not exceed {}, which is {}", less,
+                 least, more, most);
+  };
+  ONEBIT_TRY(check_order("minCoeff", lamb.min_coefficient, "maxCoeff", lamb.max_coefficient));
+  ONEBIT_TRY(check_order("factorMin", lamb.min_factor, "factorMax", lamb.max_factor));
+  if (lamb.min_factor == 0) {
+    return Error(Code::kInvalidArgument,
+                 "factorMin is 0, but must be positive: a factor of 0 could "
+                 "never rise again");
+  }
+  ONEBIT_ASSIGN_OR_RETURN(lamb.beta, ReadDecay("coeffBeta", lamb.beta, lamb.beta));
+  ONEBIT_ASSIGN_OR_RETURN(lamb.threshold,
+                          ReadDecay("factorThreshold", lamb.threshold, lamb.threshold));
+  lamb.skips_ratio_one = config.variant == onebitVariantDeepSpeed;
+  return lamb;
+}
+
+// 1 / (1 - beta^t) of the moments.
+Result<bool> ReadBiasCorrection(const onebitOptimizerConfig_t& config) {
+  if (config.biasCorrection == ONEBIT_UNDEF_INT) return false;
+  if (config.biasCorrection != 0 && config.biasCorrection != 1) {
+    return Error(Code::kInvalidArgument, "biasCorrection is {}, but must be 0 or 1",
+                 config.biasCorrection);
+  }
+  if (config.biasCorrection == 0) return false;
+  if (config.algorithm == onebitAlgorithmZeroOneAdam) {
+    return Error(Code::kInvalidArgument,
+                 "biasCorrection is 1, but 0/1 Adam has none: its momentum is a mean over an "
+                 "interval; raise the learning rate over the first steps instead");
+  }
+  if (config.variant == onebitVariantDeepSpeed) {
+    return Error(Code::kInvalidArgument,
+                 "biasCorrection is 1, but DeepSpeed ignores it: leave it, or take "
+                 "onebitVariantPaper");
+  }
+  return true;
 }
 
 Status ReadCopy(const onebitOptimizerConfig_t& config, Options* options) {
@@ -102,14 +157,9 @@ Result<Options> ReadOptions(const onebitOptimizerConfig_t* config) {
                           ReadReal("weightDecay", config->weightDecay, options.weight_decay));
   ONEBIT_ASSIGN_OR_RETURN(options.variance_floor,
                           ReadReal("varianceFloor", config->varianceFloor, options.variance_floor));
-  if (config->biasCorrection != ONEBIT_UNDEF_INT) {
-    if (config->biasCorrection != 0 && config->biasCorrection != 1) {
-      return Error(Code::kInvalidArgument, "biasCorrection is {}, but must be 0 or 1",
-                   config->biasCorrection);
-    }
-    options.has_bias_correction = config->biasCorrection == 1;
-  }
-  ONEBIT_TRY(ReadFreeze(*config, &options));
+  ONEBIT_ASSIGN_OR_RETURN(options.has_bias_correction, ReadBiasCorrection(*config));
+  ONEBIT_ASSIGN_OR_RETURN(options.policy, ReadPolicy(*config));
+  ONEBIT_ASSIGN_OR_RETURN(options.lamb, ReadLamb(*config));
   ONEBIT_TRY(ReadCopy(*config, &options));
   ONEBIT_TRY(CheckCompressor(config->compressor));
   return options;

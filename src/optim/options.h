@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "kernels/types.h"
 #include "onebit/optim.h"
-#include "schedule/zero_one_schedule.h"
+#include "schedule/policy_options.h"
 
 namespace onebit::optim {
 
@@ -26,18 +26,14 @@ struct LambOptions {
 
 // Values in force. Members mean what those of onebitOptimizerConfig_t mean.
 struct Options {
-  onebitAlgorithm_t algorithm = onebitAlgorithmOneBitAdam;
-  Variant variant = Variant::kPaper;
+  PolicyOptions policy;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
   double variance_floor = 0.01;
   bool has_bias_correction = false;
-  int64_t freeze_step = ONEBIT_FREEZE_AUTOMATIC;
-  uint64_t lr_warmup_steps = 0;
   LambOptions lamb;
-  ZeroOnePolicy zero_one;
   void* parameter_copy = nullptr;
   kernels::DataType parameter_copy_type = kernels::DataType::kF32;  // kF32 when there is no copy
 };

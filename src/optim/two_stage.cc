@@ -15,15 +15,8 @@ namespace {
 
 using kernels::DataType;
 
-FreezeRule MakeFreezeRule(const Options& options) {
-  if (options.freeze_step == ONEBIT_FREEZE_AUTOMATIC) {
-    return FreezeRule::Automatic(options.beta2, options.lr_warmup_steps);
-  }
-  return FreezeRule::After(static_cast<uint64_t>(options.freeze_step));
-}
-
 std::unique_ptr<UpdateRule> MakeRule(const Options& options, const SegmentTable& table) {
-  if (options.algorithm == onebitAlgorithmOneBitLamb) {
+  if (options.policy.algorithm == onebitAlgorithmOneBitLamb) {
     return std::make_unique<LambRule>(table, options.lamb);
   }
   return std::make_unique<AdamRule>();
@@ -45,13 +38,13 @@ TwoStage::TwoStage(onebitComm_t comm, size_t count, float* parameters, const Opt
                    SegmentTable table)
     : Optimizer(comm, count, parameters, options, std::move(table)),
       rule_(MakeRule(options, table_)),
-      schedule_(options.variant, MakeFreezeRule(options)),
+      schedule_(options.policy.variant, FreezeRuleOf(options.policy)),
       frozen_(table_) {}
 
 Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(AllocateMoments());
   const bool has_compressed_stage =
-      options_.freeze_step != ONEBIT_FREEZE_NEVER && table_.compressed_count() != 0;
+      options_.policy.freeze_step != ONEBIT_FREEZE_NEVER && table_.compressed_count() != 0;
   ONEBIT_TRY(rule_->Allocate(has_compressed_stage));
   if (!has_compressed_stage) return WatchComm();
   if (table_.dense_count() != 0) {
@@ -165,8 +158,8 @@ void TwoStage::Commit(const StepInput& input, float scale) {
   frozen_beta2_power_ = beta2_power_;
   rule_->Freeze(m(), v());
   if (rank_ == 0) {
-    LogIfPossible(LogLevel::kInfo, "{}: variance frozen after step {}", NameOf(options_.algorithm),
-                  schedule_.state().step);
+    LogIfPossible(LogLevel::kInfo, "{}: variance frozen after step {}",
+                  NameOf(options_.policy.algorithm), schedule_.state().step);
   }
 }
 

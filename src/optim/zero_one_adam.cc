@@ -38,7 +38,7 @@ Result<std::unique_ptr<Optimizer>> ZeroOneAdam::Create(
 ZeroOneAdam::ZeroOneAdam(onebitComm_t comm, size_t count, float* parameters, const Options& options,
                          SegmentTable table)
     : Optimizer(comm, count, parameters, options, std::move(table)),
-      schedule_(options.zero_one),
+      schedule_(options.policy.zero_one),
       variance_(table_) {}
 
 Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
@@ -204,7 +204,7 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
   update.copy = adam.copy;
   update.copy_type = adam.copy_type;
   // DeepSpeed decays what a local step finds, and takes that into the momentum.
-  const bool decays_locally = options_.variant == Variant::kDeepSpeed &&
+  const bool decays_locally = options_.policy.variant == Variant::kDeepSpeed &&
                               (plan_.kind == StepKind::kSync || plan_.kind == StepKind::kLocal);
   (decays_locally ? update.local_decay : update.weight_decay) = adam.weight_decay;
   if (input.gradients != nullptr) {
@@ -354,7 +354,8 @@ Status ZeroOneAdam::CheckState() const {
 }
 
 void ZeroOneAdam::AddStats(onebitOptimizerStats_t* stats) const {
-  stats->frozen_at = schedule_.has_last_refresh_behind() ? options_.zero_one.var_freeze_step : 0;
+  stats->frozen_at =
+      schedule_.has_last_refresh_behind() ? options_.policy.zero_one.var_freeze_step : 0;
   stats->stage = NextStage(0);
   stats->state_bytes += u_.size() + x_sync_.size() + next_v_.size() + contributions_.size() +
                         gradient_copy_.size() + dense_scratch_.size() + variance_.bytes();

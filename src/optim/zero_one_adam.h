@@ -45,7 +45,7 @@ class ZeroOneAdam final : public Optimizer {
   void CommitSkipped() override;
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { have_masks_of_v_ = false; }
-  uint64_t MaxLag() const override { return options_.zero_one.local_step_clipper; }
+  uint64_t MaxLag() const override { return options_.policy.zero_one.local_step_clipper; }
   void ListState(StateList* list) override;
   Status CheckState() const override;
   void AddStats(onebitOptimizerStats_t* stats) const override;

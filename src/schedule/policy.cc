@@ -18,7 +18,7 @@ struct NumberedStep {
 // Dense steps are those of Adam, and ranks agree after all steps.
 NumberedStep NextOf(const TwoStageSchedule& schedule, double) {
   const StepKind kind = schedule.Next();
-  return {.number = schedule.step() + 1,
+  return {.number = schedule.state().step + 1,
           .step = {.kind = kind,
                    .refreshes_variance = SendsDense(kind),
                    .feeds_momentum = SendsDense(kind),
