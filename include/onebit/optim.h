@@ -171,6 +171,19 @@ typedef struct {
   uint64_t lost_elements; /* as onebitCompressorStats_t has it, of all compressors */
 } onebitOptimizerStats_t;
 
+/** What 1-bit LAMB knows of a layer. Start from ONEBIT_TRUST_RATIO_INIT. */
+typedef struct {
+  size_t size;          /* sizeof(onebitTrustRatio_t) as the caller was compiled; in */
+  double coefficient;   /* c of the last step: the layer moved by c times its Adam step */
+  double average;       /* moving average of c over the dense steps */
+  double factor;        /* of the last compressed step: there c = average * factor */
+  double momentumScale; /* what the layer's momentum is multiplied with before it is compressed, so
+                           that all layers have the same root mean square at the freeze */
+} onebitTrustRatio_t;
+
+#define ONEBIT_TRUST_RATIO_INIT \
+  { sizeof(onebitTrustRatio_t), 0, 0, 1, 1 }
+
 /* ----------------------------------------------------------------------------------- functions */
 
 /**
@@ -305,7 +318,41 @@ ONEBIT_API onebitResult_t onebitOptimizerGetStats(onebitOptimizer_t optimizer,
                                                   onebitOptimizerStats_t* stats);
 
 /**
- * Copies the moments, in the order of the parameters. Local; they are the same on every rank.
+ * Trust ratios of a layer. Local; they are the same on every rank.
+ *
+ * @param segment index in the segment table; 0 where there is none.
+ * @param ratio   `size` must be set; members beyond the library's own size are left alone.
+ * @return onebitInvalidArgument  an argument is NULL, there is no such segment, or `size` is too
+ *                                small to be one of ours.
+ * @return onebitInvalidUsage     another call is using the optimizer, or its algorithm is not
+ *                                onebitAlgorithmOneBitLamb.
+ *
+ * Thread safety: one thread at a time per optimizer.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerGetTrustRatio(onebitOptimizer_t optimizer, size_t segment,
+                                                       onebitTrustRatio_t* ratio);
+
+/**
+ * Makes ranks agree on parameters and momentum where local steps have taken them apart: what a sync
+ * step of 0/1 Adam does, without a step. For an evaluation or a checkpoint in the middle of an
+ * interval; the next interval begins here. Nothing to do, and nothing sent, if ranks agree already,
+ * as they do after every step of the other algorithms. Collective.
+ *
+ * If what some rank has added up is not finite, all go back to the parameters of the last sync, and
+ * its momentum becomes the mean over the ranks.
+ *
+ * @return onebitInvalidArgument  `optimizer` is NULL.
+ * @return onebitInvalidUsage     another call is using the optimizer.
+ * @return onebitDetached         its communicator was destroyed.
+ * @return other errors of onebitAllReduce; then x, m and v are unchanged.
+ *
+ * Thread safety: one thread at a time per optimizer and per its communicator.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerSync(onebitOptimizer_t optimizer);
+
+/**
+ * Copies the moments, in the order of the parameters. Local. They are the same on every rank, but
+ * for m of 0/1 Adam between two syncs.
  *
  * @param m receives `count` floats, the momentum without bias correction; NULL: not wanted.
  * @param v receives `count` floats, the variance without bias correction; NULL: not wanted.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/group_depth.h"
@@ -110,7 +111,7 @@ Result<StepInput> ReadStep(const Optimizer& impl, void* gradients, onebitDataTyp
   return input;
 }
 
-// Both need the results of their collectives at once.
+// Calls that need the results of their collectives at once.
 Status CheckNoGroup(const char* function) {
   if (!IsInsideGroup()) return OkStatus();
   return Error(Code::kInvalidUsage, "{} was called inside a group: call onebitGroupEnd first",
@@ -167,6 +168,37 @@ Status GetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
   return OkStatus();
 }
 
+Status GetTrustRatio(onebitOptimizer_t optimizer, size_t segment, onebitTrustRatio_t* out) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(out, "ratio"));
+  ONEBIT_TRY(CheckSize(out, "ratio"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  const size_t segment_count = optimizer->impl->table().segments().size();
+  if (segment >= segment_count) {
+    return Error(Code::kInvalidArgument, "segment is {}, but there are {}", segment, segment_count);
+  }
+  const std::optional<TrustRatio> ratio = optimizer->impl->trust_ratio(segment);
+  if (!ratio) {
+    return Error(Code::kInvalidUsage,
+                 "only onebitAlgorithmOneBitLamb has trust ratios; this optimizer's algorithm is "
+                 "another");
+  }
+  out->coefficient = ratio->coefficient;
+  out->average = ratio->average;
+  out->factor = ratio->factor;
+  out->momentumScale = ratio->momentum_scale;
+  return OkStatus();
+}
+
+Status Sync(onebitOptimizer_t optimizer) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerSync"));
+  return optimizer->impl->Sync();
+}
+
 Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   const Use use(optimizer);
@@ -215,6 +247,15 @@ onebitResult_t onebitOptimizerRebind(onebitOptimizer_t optimizer, onebitComm_t n
 
 onebitResult_t onebitOptimizerGetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
   return Guard([&] { return onebit::optim::GetStats(optimizer, stats); });
+}
+
+onebitResult_t onebitOptimizerGetTrustRatio(onebitOptimizer_t optimizer, size_t segment,
+                                            onebitTrustRatio_t* ratio) {
+  return Guard([&] { return onebit::optim::GetTrustRatio(optimizer, segment, ratio); });
+}
+
+onebitResult_t onebitOptimizerSync(onebitOptimizer_t optimizer) {
+  return Guard([&] { return onebit::optim::Sync(optimizer); });
 }
 
 onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v) {

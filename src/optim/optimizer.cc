@@ -59,11 +59,7 @@ Status Optimizer::WatchComm() {
 // ------------------------------------------------------------------------------------------ step
 
 Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
-  if (is_torn_) {
-    return Error(Code::kInvalidUsage,
-                 "the optimizer's state was left half taken over by onebitOptimizerRebind: call it "
-                 "again, or load a checkpoint");
-  }
+  ONEBIT_TRY(CheckWhole());
   StepOutcome done{.stage = NextStage(input.learning_rate)};
   if (done.stage == onebitStageLocal) {
     ONEBIT_TRY(PrepareStep(input));
@@ -125,6 +121,21 @@ void Optimizer::CountStep(onebitStage_t stage) {
   if (stage == onebitStageDense || stage == onebitStageBoth) ++dense_steps_;
   if (stage == onebitStageCompressed || stage == onebitStageBoth) ++compressed_steps_;
   if (stage == onebitStageLocal) ++local_steps_;
+}
+
+Status Optimizer::Sync() {
+  ONEBIT_TRY(CheckWhole());
+  const uint64_t bytes_before = BytesSent();
+  ONEBIT_TRY(AgreeOnState());
+  bytes_sent_ += BytesSent() - bytes_before;
+  return OkStatus();
+}
+
+Status Optimizer::CheckWhole() const {
+  if (!is_torn_) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "the optimizer's state was left half taken over by onebitOptimizerRebind: call it "
+               "again, or load a checkpoint");
 }
 
 Status Optimizer::CheckComm() const {
@@ -216,8 +227,9 @@ void Optimizer::WarnWithoutWarmup(double learning_rate) {
   LogIfPossible(
       LogLevel::kWarn,
       "{}: no bias correction and no learning-rate warm-up: first steps are too large; raise the "
-      "rate over the first steps (and set lrWarmupSteps), or set biasCorrection = 1",
-      NameOf(options_.policy.algorithm));
+      "rate over the first steps (and set lrWarmupSteps){}",
+      NameOf(options_.policy.algorithm),
+      options_.policy.algorithm == onebitAlgorithmOneBitAdam ? ", or set biasCorrection = 1" : "");
 }
 
 // ------------------------------------------------------------------------------ state and counters

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/aligned_buffer.h"
 #include "base/status.h"
@@ -15,6 +16,7 @@
 #include "optim/options.h"
 #include "optim/segment_table.h"
 #include "optim/state_list.h"
+#include "optim/trust_ratio.h"
 
 namespace onebit::optim {
 
@@ -58,11 +60,15 @@ class Optimizer {
   Result<int> Rebind(onebitComm_t comm);
 
   // Makes ranks agree on all state, where a step does not. Collective.
-  virtual Status Sync() { return OkStatus(); }
+  Status Sync();
 
   // Fills everything but `size`.
   void GetStats(onebitOptimizerStats_t* stats) const;
 
+  // Nothing for algorithms that have no trust ratios.
+  virtual std::optional<TrustRatio> trust_ratio(size_t /*segment*/) const { return std::nullopt; }
+
+  const SegmentTable& table() const { return table_; }
   size_t count() const { return count_; }
   uint64_t step() const { return step_; }
   const float* m() const { return reinterpret_cast<const float*>(m_.data()); }
@@ -91,6 +97,8 @@ class Optimizer {
   virtual void Commit(const StepInput& input, float scale) = 0;
   // Instead of Commit, where the verdict was "not finite".
   virtual void CommitSkipped() {}
+  // What Sync does, where ranks may have come apart.
+  virtual Status AgreeOnState() { return OkStatus(); }
   // Settles what follows from state that was replaced: masks, floors.
   virtual Status PrepareCompressor() { return OkStatus(); }
   virtual void ForgetDerivedState() {}
@@ -133,6 +141,7 @@ class Optimizer {
  private:
   void StepAlone(StepInput input, StepOutcome* outcome);
   void CountStep(onebitStage_t stage);
+  Status CheckWhole() const;
   double ScaledSumOfSquares(const StepInput& input) const;
   Result<double> AgreeOnNorm(const StepInput& input);
   Status TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind);

@@ -23,6 +23,10 @@ class TwoStage final : public Optimizer {
       onebitComm_t comm, size_t count, float* parameters, const Options& options,
       SegmentTable table, const onebitCompressorConfig_t* compressor_config);
 
+  std::optional<TrustRatio> trust_ratio(size_t segment) const override {
+    return rule_->trust_ratio(segment);
+  }
+
  private:
   TwoStage(onebitComm_t comm, size_t count, float* parameters, const Options& options,
            SegmentTable table);

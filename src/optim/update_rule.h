@@ -10,16 +10,9 @@
 #include "base/status.h"
 #include "kernels/optimizer.h"
 #include "optim/state_list.h"
+#include "optim/trust_ratio.h"
 
 namespace onebit::optim {
-
-// What LAMB knows of a layer.
-struct TrustRatio {
-  double coefficient = 0;     // c of the last step; 0 before the first
-  double average = 0;         // moving average of c over the dense steps
-  double factor = 1;          // r of the last step
-  double momentum_scale = 1;  // k
-};
 
 // The part of an update that depends on the algorithm, one segment at a time. Segments go by their
 // index in the table. Nothing but Allocate can fail.

@@ -293,7 +293,7 @@ void ZeroOneAdam::CommitSkipped() {
   }
 }
 
-Status ZeroOneAdam::Sync() {
+Status ZeroOneAdam::AgreeOnState() {
   if (!is_interval_open()) return OkStatus();
   ONEBIT_TRY(CheckComm());
   ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));

@@ -31,8 +31,6 @@ class ZeroOneAdam final : public Optimizer {
       onebitComm_t comm, size_t count, float* parameters, const Options& options,
       SegmentTable table, const onebitCompressorConfig_t* compressor_config);
 
-  Status Sync() override;
-
  private:
   ZeroOneAdam(onebitComm_t comm, size_t count, float* parameters, const Options& options,
               SegmentTable table);
@@ -43,6 +41,7 @@ class ZeroOneAdam final : public Optimizer {
   Result<bool> Average(const StepInput& input, float scale) override;
   void Commit(const StepInput& input, float scale) override;
   void CommitSkipped() override;
+  Status AgreeOnState() override;
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { have_masks_of_v_ = false; }
   uint64_t MaxLag() const override { return options_.policy.zero_one.local_step_clipper; }

@@ -1,24 +1,18 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // 1-bit Adam against trajectories recorded from an independent float64 reference.
-#include <fstream>
 #include <sstream>
 #include <string>
 
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-
-#include "tests/optim/training.h"
+#include "tests/optim/recorded.h"
 
 namespace onebit::testing {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // absolute on x; fp32 against float64
 constexpr int64_t kFreezeStep = 12;
 
 const nlohmann::json& Oracle() {
-  static const nlohmann::json oracle =
-      nlohmann::json::parse(std::ifstream(ONEBIT_OPTIM_DATA "/one_bit_adam.json"));
+  static const nlohmann::json oracle = ReadRecorded("one_bit_adam.json");
   return oracle;
 }
 

@@ -76,6 +76,7 @@ struct Training {
   onebitDataType_t gradient_type = onebitFloat32;
   float loss_scale = 1;
   double max_grad_norm = 0;
+  size_t segment_count = 0;  // of which trust ratios are recorded
   // Changes the gradient of `rank` before call 0, 1, ...; null: nothing. A call that is skipped is
   // followed by another one for the same step.
   std::function<void(size_t call, int rank, std::vector<float>& gradient)> spoil;
@@ -83,9 +84,10 @@ struct Training {
 
 // What one rank saw.
 struct Record {
-  std::vector<std::vector<float>> x;        // before the first call and after each
-  std::vector<onebitStepResult_t> results;  // of each call
-  std::vector<float> m, v;                  // at the end
+  std::vector<std::vector<float>> x;                    // before the first call and after each
+  std::vector<onebitStepResult_t> results;              // of each call
+  std::vector<std::vector<onebitTrustRatio_t>> ratios;  // after each call, of each segment
+  std::vector<float> m, v;                              // at the end
   onebitOptimizerStats_t stats{};
 };
 
@@ -110,6 +112,12 @@ inline std::vector<Record> Train(const Training& training) {
       if (!result.skipped) ++step;
       record.x.push_back(x);
       record.results.push_back(result);
+      record.ratios.emplace_back();
+      for (size_t i = 0; i < training.segment_count; ++i) {
+        onebitTrustRatio_t ratio = ONEBIT_TRUST_RATIO_INIT;
+        Check(onebitOptimizerGetTrustRatio(optimizer.get(), i, &ratio));
+        record.ratios.back().push_back(ratio);
+      }
     }
     record.m.resize(x.size());
     record.v.resize(x.size());
