@@ -55,11 +55,13 @@ typedef struct {
  * Memory: 4 bytes per element for the sum u. Local: sends nothing.
  *
  * @param sync       receives the handle; not NULL. Written only on success.
- * @param compressor for onebitFloat32; not owned. It must outlive the sync, and serve nothing else.
+ * @param compressor for onebitFloat32; not owned. While it has a sync, it serves nothing else, and
+ *                   cannot be destroyed.
  * @param schedule   NULL: all defaults, a sync at every step. Copied.
  * @return onebitInvalidArgument  a NULL handle, a compressor of another datatype or collective, or
  * a member of `schedule` out of range; the text names it.
- * @return onebitInvalidUsage     the compressor was used with onebitSum, or a call is using it.
+ * @return onebitInvalidUsage     the compressor has a sync already, was used with onebitSum, or a
+ *                                call is using it.
  * @return onebitOutOfMemory      not enough memory for the sum.
  *
  * Thread safety: one thread at a time per compressor.
@@ -130,22 +132,28 @@ ONEBIT_API onebitResult_t onebitSyncStep(onebitSync_t sync, const float* x, floa
 ONEBIT_API onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* text);
 
 /**
- * Writes u, L, the step and the compressor's onebitStateRank into `buffer`. Local. With the states
- * of the same step on all ranks a run continues bit for bit as if it had not been interrupted.
+ * Writes u, L, the step and the compressor's state into `buffer`.
  *
- * Parameters, errors and thread safety are those of onebitCompressorExport with onebitStateRank.
- * To go on with another number of ranks, make a sync (a step at which one is due) and then export
- * the compressor with onebitStateGlobal.
+ * onebitStateRank is local. With the states of the same step on all ranks a run continues bit for
+ * bit as if it had not been interrupted.
+ *
+ * onebitStateGlobal is collective, between the same two steps on all ranks, and is the same on all.
+ * It has the mean of u over the ranks, and what the compressor's onebitStateGlobal has: any number
+ * of ranks that load it go on at the same step of the schedule, and owe as much. It sends about
+ * what three dense allreduces do, also where the last step was a local one. u must be finite.
+ *
+ * Parameters, errors and thread safety are those of onebitCompressorExport.
  */
-ONEBIT_API onebitResult_t onebitSyncExport(onebitSync_t sync, void* buffer, size_t* bytes);
+ONEBIT_API onebitResult_t onebitSyncExport(onebitSync_t sync, onebitStateKind_t kind, void* buffer,
+                                           size_t* bytes);
 
 /**
  * Replaces all that by a state of onebitSyncExport, in the sync and in its compressor.
  *
  * @return onebitMismatch  also: the state has another schedule, or is no state of a sync.
  *
- * Parameters, other errors and thread safety are those of onebitCompressorImport with a state of
- * one rank. After an error sync and compressor are what they were.
+ * Parameters, other errors and thread safety are those of onebitCompressorImport. After an error
+ * sync and compressor are what they were.
  */
 ONEBIT_API onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t bytes);
 

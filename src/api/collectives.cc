@@ -147,6 +147,11 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
     return Error(Code::kInvalidUsage, "compressor of tensor {} belongs to another communicator",
                  config.tensor_id);
   }
+  if (handle.has_sync) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} serves a sync, and only onebitSyncStep may use it",
+                 config.tensor_id);
+  }
   if (collective != config.collective) {
     return Error(Code::kInvalidArgument,
                  "call is {}, but the compressor of tensor {} was created for {}; set `collective` "

@@ -35,8 +35,10 @@ TensorIdUse::~TensorIdUse() {
 
 Result<CompressorUse> CompressorUse::Begin(onebitCompressor_t compressor) {
   if (compressor->is_in_use.exchange(true, std::memory_order_acquire)) {
-    return Error(Code::kInvalidUsage, "another thread is using this compressor (tensor id {})",
-                 compressor->planned.compressor.config().tensor_id);
+    return Error(
+        Code::kInvalidUsage,
+        "another call, or a group that has not ended, is using this compressor (tensor id {})",
+        compressor->planned.compressor.config().tensor_id);
   }
   return CompressorUse(compressor);
 }
@@ -107,6 +109,11 @@ onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     if (compressor->is_in_use.load(std::memory_order_acquire)) {
       return Error(Code::kInvalidUsage, "a call is using this compressor");
+    }
+    if (compressor->has_sync) {
+      return Error(Code::kInvalidUsage,
+                   "a sync has the compressor of tensor {}: onebitSyncDestroy first",
+                   compressor->planned.compressor.config().tensor_id);
     }
     delete compressor;
     return OkStatus();

@@ -71,6 +71,7 @@ struct onebitCompressor_s {
   onebit::PlannedCompressor planned;
   onebit::TensorIdUse id;
   std::atomic<bool> is_in_use{false};
+  std::atomic<bool> has_sync{false};  // which it serves alone; changed while in use
   onebit::PendingCalls pending = {};
 };
 

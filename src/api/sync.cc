@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "api/handles.h"
+#include "api/state_export.h"
 #include "api/stream.h"
 #include "base/config_head.h"
 #include "base/group_depth.h"
@@ -17,6 +18,7 @@ using onebit::Guard;
 using onebit::OkStatus;
 using onebit::OneBitSync;
 using onebit::Result;
+using onebit::StateKind;
 using onebit::Status;
 using onebit::SyncSchedule;
 
@@ -71,8 +73,13 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
                  "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
                  state.config().tensor_id);
   }
+  if (compressor->has_sync) {
+    return Error(Code::kInvalidUsage, "compressor of tensor {} has a sync already",
+                 state.config().tensor_id);
+  }
   ONEBIT_ASSIGN_OR_RETURN(OneBitSync sync, OneBitSync::Create(state.config().count, schedule));
   *handle = new onebitSync_s{compressor, std::move(sync)};
+  compressor->has_sync = true;
   return OkStatus();
 }
 
@@ -124,23 +131,24 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   return onebit::MakeCall({comm, compressor, stream}, step);
 }
 
-Status Export(onebitSync_t handle, void* buffer, size_t* bytes) {
+Status Export(onebitSync_t handle, const onebitStateKind_t& api_kind, void* buffer, size_t* bytes) {
   if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
   if (bytes == nullptr) return Error(Code::kInvalidArgument, "bytes is NULL");
-  onebitCompressor_t compressor = handle->compressor;
+  ONEBIT_ASSIGN_OR_RETURN(const StateKind kind, onebit::StateKindOf(api_kind));
+  const onebitCompressor_t compressor = handle->compressor;
   ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   handle->sync.SettleFailedSync(compressor->planned.compressor);
-  const size_t needed = handle->sync.StateBytes(compressor->planned);
-  const size_t room = buffer == nullptr ? needed : *bytes;
-  *bytes = needed;
-  if (room < needed) {
-    return Error(Code::kInvalidArgument, "the state of the sync takes {} bytes, but *bytes is {}",
-                 needed, room);
+  const size_t needed = handle->sync.StateBytes(compressor->planned, kind);
+  ONEBIT_TRY(onebit::CheckRoom("sync", needed, buffer, bytes));
+  if (buffer == nullptr) return OkStatus();
+  auto* const blob = static_cast<std::byte*>(buffer);
+  if (kind == StateKind::kGlobal) {
+    return onebit::ExportGlobally(*compressor, [&](onebit::Comm& comm, onebit::Engine& engine) {
+      return handle->sync.ExportGlobal(comm, engine, compressor->planned, blob);
+    });
   }
-  if (buffer != nullptr) {
-    handle->sync.Export(compressor->planned, static_cast<std::byte*>(buffer));
-  }
+  handle->sync.ExportRank(compressor->planned, blob);
   return OkStatus();
 }
 
@@ -157,6 +165,7 @@ onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
     // Nobody begins with it any more while this holds the compressor.
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
+    sync->compressor->has_sync = false;
     delete sync;
     return OkStatus();
   });
@@ -180,8 +189,9 @@ onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* text) {
   });
 }
 
-onebitResult_t onebitSyncExport(onebitSync_t sync, void* buffer, size_t* bytes) {
-  return Guard([&] { return Export(sync, buffer, bytes); });
+onebitResult_t onebitSyncExport(onebitSync_t sync, onebitStateKind_t kind, void* buffer,
+                                size_t* bytes) {
+  return Guard([&] { return Export(sync, kind, buffer, bytes); });
 }
 
 onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t bytes) {

@@ -91,8 +91,9 @@ void WriteIdentity(const StateIdentity& identity, const StateWriter& writer) {
 // One export of all ranks, on one rank.
 class GlobalExport {
  public:
-  GlobalExport(Comm& comm, Engine& engine, const PlannedCompressor& planned)
-      : comm_(comm), engine_(engine), planned_(planned) {}
+  GlobalExport(Comm& comm, Engine& engine, const PlannedCompressor& planned,
+               const StateCompanion* companion)
+      : comm_(comm), engine_(engine), planned_(planned), companion_(companion) {}
 
   Status Run(std::byte* blob) {
     try {
@@ -121,7 +122,7 @@ class GlobalExport {
 
   // What the tensor's size makes large. An error is an obstacle that the others are told.
   Status Reserve() {
-    if (state().worker_in(0) == nullptr) return OkStatus();
+    if (state().worker_in(0) == nullptr && companion_ == nullptr) return OkStatus();
     const size_t most = std::min(state().config().elements(), kPieceElements);
     try {
       ONEBIT_ASSIGN_OR_RETURN(piece_, AlignedBuffer::Create(most * sizeof(float), "an export"));
@@ -135,7 +136,11 @@ class GlobalExport {
   Bytes Account(const Status& obstacle) const {
     ByteWriter account;
     account.Text(obstacle.text());
-    Append(ValuesHere(), &account);
+    AgreedValues values = ValuesHere();
+    if (companion_ != nullptr) {
+      values.insert(values.end(), companion_->values.begin(), companion_->values.end());
+    }
+    Append(values, &account);
     return account.Take();
   }
 
@@ -181,34 +186,42 @@ class GlobalExport {
   Status Write(std::byte* blob) {
     StateWriter writer(StateKind::kGlobal, Sections(planned_, StateKind::kGlobal), blob);
     WriteIdentity(IdentityOf(planned_, StateKind::kGlobal), writer);
+    const DataType residual_type = state().config().residual_type;
     if (is_replicated()) {  // what all hold is the same everywhere
       const std::span<std::byte> section = writer.section(SectionTag::kWorker);
       if (!section.empty()) std::memcpy(section.data(), state().worker_in(0), section.size());
     } else if (state().worker_in(0) != nullptr) {
       const ElementRange all = {0, state().config().elements()};
-      ONEBIT_TRY(Sum(state().worker_in(0), all, static_cast<float>(comm_.ranks()),
-                     writer.section(SectionTag::kWorker)));
+      ONEBIT_TRY(Sum(state().worker_in(0), residual_type, all, static_cast<float>(comm_.ranks()),
+                     writer.section(SectionTag::kWorker).data()));
     }
     if (state().server_in(0) != nullptr) {
       // Replicas are equal: that of rank 0 is as good as any.
       const bool is_replica = planned_.plan->key.is_one_exchange && comm_.rank() != 0;
       const ElementRange mine = is_replica ? ElementRange{} : planned_.ServedRange();
-      ONEBIT_TRY(Sum(state().server_in(0), mine, 1, writer.section(SectionTag::kServer)));
+      ONEBIT_TRY(Sum(state().server_in(0), residual_type, mine, 1,
+                     writer.section(SectionTag::kServer).data()));
+    }
+    if (companion_ != nullptr) {
+      ONEBIT_TRY(Sum(reinterpret_cast<const std::byte*>(companion_->elements), DataType::kF32,
+                     {0, state().config().elements()}, static_cast<float>(comm_.ranks()),
+                     companion_->mean));
     }
     if (!is_finite_) {  // on every rank alike
       return Error(
           Code::kInvalidUsage,
-          "rank {}: compressor of tensor {}: the residuals are too large for their mean to "
-          "be finite; onebitCompressorReset",
-          comm_.rank(), state().config().tensor_id);
+          "rank {}: compressor of tensor {}: the residuals{} are too large for their mean to be "
+          "finite; onebitCompressorReset",
+          comm_.rank(), state().config().tensor_id,
+          companion_ == nullptr ? "" : ", or the sum of the sync,");
     }
     writer.Seal();
     return OkStatus();
   }
 
-  // The sum over ranks of residuals, each of the range that its rank has, divided by `divisor`.
-  Status Sum(const std::byte* residual, ElementRange range, float divisor,
-             std::span<std::byte> section) {
+  // The sum over ranks of elements, each of the range that its rank has, divided by `divisor`.
+  Status Sum(const std::byte* elements, DataType type, ElementRange range, float divisor,
+             std::byte* out) {
     auto* const values = reinterpret_cast<float*>(piece_.data());
     const size_t count = state().config().elements();
     for (size_t begin = 0; begin < count; begin += kPieceElements) {
@@ -216,8 +229,7 @@ class GlobalExport {
       std::fill_n(values, piece.count, 0.0f);
       for (size_t i = std::max(piece.begin, range.begin); i < std::min(piece.end(), range.end());
            ++i) {
-        values[i - begin] = kernels::reference::LoadElement(
-            residual, state().config().residual_type, i - range.begin);
+        values[i - begin] = kernels::reference::LoadElement(elements, type, i - range.begin);
       }
       if (Status status = engine_.Sum(values, piece.count, DataType::kF32); !status.ok()) {
         return comm_.Fail(std::move(status));
@@ -226,7 +238,7 @@ class GlobalExport {
         values[i] /= divisor;
         is_finite_ &= std::isfinite(values[i]);
       }
-      std::memcpy(section.data() + begin * sizeof(float), values, piece.count * sizeof(float));
+      std::memcpy(out + begin * sizeof(float), values, piece.count * sizeof(float));
     }
     return OkStatus();
   }
@@ -234,6 +246,7 @@ class GlobalExport {
   Comm& comm_;
   Engine& engine_;
   const PlannedCompressor& planned_;
+  const StateCompanion* const companion_;
   AlignedBuffer piece_;
   bool is_finite_ = true;
 };
@@ -317,8 +330,8 @@ void ExportRankState(const PlannedCompressor& compressor, std::byte* blob) {
 }
 
 Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
-                         std::byte* blob) {
-  return GlobalExport(comm, engine, compressor).Run(blob);
+                         std::byte* blob, const StateCompanion* companion) {
+  return GlobalExport(comm, engine, compressor, companion).Run(blob);
 }
 
 Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compressor) {

@@ -23,10 +23,17 @@ size_t StateBytesOf(const PlannedCompressor& compressor, StateKind kind);
 // Local. `blob` has StateBytesOf(compressor, StateKind::kRank) bytes.
 void ExportRankState(const PlannedCompressor& compressor, std::byte* blob);
 
+// Elements that belong to a compressor's state, of its tensor, and are averaged with it.
+struct StateCompanion {
+  AgreedValues values;              // must be equal on all ranks
+  const float* elements = nullptr;  // count of the compressor
+  std::byte* mean = nullptr;        // receives their mean over the ranks, of any alignment
+};
+
 // Collective on `comm`, whose engine is `engine`, for a thread that has entered it: the same bytes
-// on every rank. After an error the content of `blob` is undefined.
+// on every rank. After an error the content of `blob`, and of the companion's mean, is undefined.
 Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
-                         std::byte* blob);
+                         std::byte* blob, const StateCompanion* companion = nullptr);
 
 // Local. After an error the compressor is what it was.
 Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compressor);

@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "collectives/compressor_state.h"
-#include "compressor/state_blob.h"
 
 namespace onebit {
 namespace {
@@ -28,10 +27,11 @@ struct SyncFields {
 };
 static_assert(sizeof(SyncFields) == 64);
 
-std::array<StateSection, 3> SectionsOf(size_t count, const PlannedCompressor& compressor) {
+std::array<StateSection, 3> SectionsOf(size_t count, const PlannedCompressor& compressor,
+                                       StateKind compressor_kind) {
   return {{{SectionTag::kSync, sizeof(SyncFields)},
            {SectionTag::kAccumulator, count * sizeof(float)},
-           {SectionTag::kCompressor, StateBytesOf(compressor, StateKind::kRank)}}};
+           {SectionTag::kCompressor, StateBytesOf(compressor, compressor_kind)}}};
 }
 
 }  // namespace
@@ -108,13 +108,11 @@ void OneBitSync::Describe(std::span<char> steps) const {
   }
 }
 
-size_t OneBitSync::StateBytes(const PlannedCompressor& compressor) const {
-  return onebit::StateBytes(SectionsOf(count_, compressor));
+size_t OneBitSync::StateBytes(const PlannedCompressor& compressor, StateKind kind) const {
+  return onebit::StateBytes(SectionsOf(count_, compressor, kind));
 }
 
-void OneBitSync::Export(const PlannedCompressor& compressor, std::byte* blob) const {
-  const auto sections = SectionsOf(count_, compressor);
-  StateWriter writer(StateKind::kSync, sections, blob);
+void OneBitSync::WriteFields(std::span<std::byte> section) const {
   const SyncFields fields = {.count = count_,
                              .step = step_,
                              .last_sync = last_sync_.value_or(UINT64_MAX),
@@ -123,11 +121,36 @@ void OneBitSync::Export(const PlannedCompressor& compressor, std::byte* blob) co
                              .double_every = schedule_.double_every,
                              .max_interval = schedule_.max_interval,
                              .weight_sum = weight_sum_};
-  std::memcpy(writer.section(SectionTag::kSync).data(), &fields, sizeof(fields));
+  std::memcpy(section.data(), &fields, sizeof(fields));
+}
+
+void OneBitSync::ExportRank(const PlannedCompressor& compressor, std::byte* blob) const {
+  StateWriter writer(StateKind::kSync, SectionsOf(count_, compressor, StateKind::kRank), blob);
+  WriteFields(writer.section(SectionTag::kSync));
   const auto sum = writer.section(SectionTag::kAccumulator);
   if (!sum.empty()) std::memcpy(sum.data(), accumulator_.data(), sum.size());
   ExportRankState(compressor, writer.section(SectionTag::kCompressor).data());
   writer.Seal();
+}
+
+Status OneBitSync::ExportGlobal(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
+                                std::byte* blob) const {
+  StateWriter writer(StateKind::kSync, SectionsOf(count_, compressor, StateKind::kGlobal), blob);
+  WriteFields(writer.section(SectionTag::kSync));
+  // The mean of what ranks have added up is what each would have to add up for the same mean.
+  const StateCompanion companion = {
+      .values = {{"steps of the sync", Format("{}", step_)},
+                 {"the weight sum of the sync", Format("{}", weight_sum_)},
+                 {"the schedule of the sync",
+                  Format("warmupSteps {}, baseInterval {}, doubleEvery {}, maxInterval {}",
+                         schedule_.warmup_steps, schedule_.base_interval, schedule_.double_every,
+                         schedule_.max_interval)}},
+      .elements = reinterpret_cast<const float*>(accumulator_.data()),
+      .mean = writer.section(SectionTag::kAccumulator).data()};
+  ONEBIT_TRY(ExportGlobalState(comm, engine, compressor,
+                               writer.section(SectionTag::kCompressor).data(), &companion));
+  writer.Seal();
+  return OkStatus();
 }
 
 Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* compressor) {
@@ -168,8 +191,8 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
     return Error(Code::kCorrupt, "the state is damaged: its sync makes no sense");
   }
   ONEBIT_ASSIGN_OR_RETURN(const StateReader inner, StateReader::Open(*nested));
-  if (inner.kind() != StateKind::kRank) {
-    return Error(Code::kCorrupt, "the state is damaged: its compressor is not that of one rank");
+  if (inner.kind() == StateKind::kSync) {
+    return Error(Code::kCorrupt, "the state is damaged: its compressor is a sync");
   }
   ONEBIT_TRY(ImportState(*nested, compressor));
   if (!sum->empty()) std::memcpy(accumulator_.data(), sum->data(), sum->size());

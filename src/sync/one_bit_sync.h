@@ -11,6 +11,7 @@
 
 #include "base/aligned_buffer.h"
 #include "collectives/engine.h"
+#include "compressor/state_blob.h"
 #include "schedule/sync_schedule.h"
 
 namespace onebit {
@@ -41,13 +42,17 @@ class OneBitSync {
   void Describe(std::span<char> steps) const;
 
   // Everything, the compressor's state of this rank included, in one blob (STATE.md).
-  size_t StateBytes(const PlannedCompressor& compressor) const;
-  void Export(const PlannedCompressor& compressor, std::byte* blob) const;
+  size_t StateBytes(const PlannedCompressor& compressor, StateKind kind) const;
+  void ExportRank(const PlannedCompressor& compressor, std::byte* blob) const;
+  // As ExportGlobalState.
+  Status ExportGlobal(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
+                      std::byte* blob) const;
   // After an error both are what they were.
   Status Import(std::span<const std::byte> blob, PlannedCompressor* compressor);
 
  private:
   void EndInterval();
+  void WriteFields(std::span<std::byte> section) const;
 
   SyncSchedule schedule_;
   size_t count_ = 0;

@@ -82,9 +82,10 @@ struct Subject {
     return sync ? sync->Import(blob, &planned) : ImportState(blob, &planned);
   }
   Blob State() const {
-    Blob blob(sync ? sync->StateBytes(planned) : StateBytesOf(planned, StateKind::kRank));
+    Blob blob(sync ? sync->StateBytes(planned, StateKind::kRank)
+                   : StateBytesOf(planned, StateKind::kRank));
     if (sync) {
-      sync->Export(planned, blob.data());
+      sync->ExportRank(planned, blob.data());
     } else {
       ExportRankState(planned, blob.data());
     }

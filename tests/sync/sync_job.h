@@ -14,6 +14,7 @@
 
 #include "api/handles.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/residuals.h"
 
 namespace onebit::testing {
 
@@ -106,15 +107,37 @@ class SyncJob {
   }
   void RepeatsStep() { --step_; }
 
-  std::vector<Blob> Export() const {
-    std::vector<Blob> states;
-    for (const UniqueSync& sync : syncs_) {
-      size_t bytes = 0;
-      EXPECT_EQ(onebitSyncExport(sync.get(), nullptr, &bytes), onebitSuccess);
-      states.emplace_back(bytes);
-      EXPECT_EQ(onebitSyncExport(sync.get(), states.back().data(), &bytes), onebitSuccess);
+  std::vector<Blob> Export(onebitStateKind_t kind = onebitStateRank) const {
+    std::vector<Blob> states(syncs_.size());
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      threads.emplace_back([&, rank] {
+        Blob& state = states[static_cast<size_t>(rank)];
+        size_t bytes = 0;
+        EXPECT_EQ(onebitSyncExport(sync(rank), kind, nullptr, &bytes), onebitSuccess);
+        state.resize(bytes);
+        EXPECT_EQ(onebitSyncExport(sync(rank), kind, state.data(), &bytes), onebitSuccess)
+            << onebitGetLastError(nullptr);
+      });
     }
+    threads.clear();
     return states;
+  }
+  // Leaves the compressors to other calls.
+  void DestroySyncs() {
+    for (UniqueSync& sync : syncs_) sync.reset();
+  }
+  // What the results so far owe: residuals, without what is added up.
+  std::vector<double> Pending() const {
+    std::vector<double> pending(kCount);
+    for (int rank = 0; rank < ranks(); ++rank) {
+      const auto worker = WorkerResidualOf(compressor(rank));
+      const auto server = ServerResidualOf(compressor(rank));
+      const size_t begin = compressor(rank)->planned.ServedRange().begin;
+      for (size_t i = 0; i < kCount; ++i) pending[i] += double{worker[i]} / ranks();
+      for (size_t i = 0; i < server.size(); ++i) pending[begin + i] += server[i];
+    }
+    return pending;
   }
   Outcome Import(int rank, const Blob& state) const {
     return CallHere([&] { return onebitSyncImport(sync(rank), state.data(), state.size()); });

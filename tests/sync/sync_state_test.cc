@@ -41,6 +41,66 @@ TEST(SyncStateTest, RunContinuesBitForBit) {
   }
 }
 
+// The run of other ranks goes on at the same step, and pays what the run before owed.
+TEST(SyncStateTest, GoesOverToOtherRanks) {
+  for (const int ranks : {1, 3, 6}) {
+    for (const int saved_at : {4, 5, 6}) {
+      SCOPED_TRACE(::testing::Message() << ranks << " ranks, saved at " << saved_at);
+      SyncJob saved(4, Every(3));
+      std::vector<double> in(kCount), out(kCount);
+      const auto add = [&](SyncJob& job, int step) {
+        for (int rank = 0; rank < job.ranks(); ++rank) {
+          const auto x = SyncJob::InputOf(step, rank);
+          for (size_t i = 0; i < kCount; ++i) in[i] += double{x[i]} / job.ranks();
+        }
+        const StepResult result = job.StepSucceeds();
+        for (size_t i = 0; i < kCount && result.did_sync == 1; ++i) out[i] += result.out[i];
+      };
+      for (int step = 0; step < saved_at; ++step) add(saved, step);
+      const auto states = saved.Export(onebitStateGlobal);
+      for (const Blob& state : states) EXPECT_EQ(state, states[0]);
+      SyncJob resumed(ranks, Every(3), saved_at);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Outcome outcome = resumed.Import(rank, states[0]);
+        ASSERT_EQ(outcome.result, onebitSuccess) << outcome.text;
+      }
+      std::vector<char> expected(9), actual(9);
+      EXPECT_EQ(onebitSyncNext(saved.sync(0), 8, expected.data()), onebitSuccess);
+      EXPECT_EQ(onebitSyncNext(resumed.sync(0), 8, actual.data()), onebitSuccess);
+      EXPECT_EQ(actual, expected);
+      for (int step = saved_at; step < 30; ++step) add(resumed, step);
+      const std::vector<double> pending = resumed.Pending();
+      for (size_t i = 0; i < kCount; ++i) EXPECT_NEAR(out[i] + pending[i], in[i], 1e-4) << i;
+    }
+  }
+}
+
+TEST(SyncStateTest, GlobalStatesNeedTheSameStep) {
+  SyncJob job(2, Every(3));
+  std::vector<float> x(kCount), out(kCount);
+  int did_sync = 0;
+  float weight_sum = 0;
+  EXPECT_EQ(onebitSyncStep(job.sync(0), x.data(), 1, out.data(), &did_sync, &weight_sum, nullptr),
+            onebitSuccess);
+  std::vector<Outcome> outcomes(2);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      size_t bytes = 0;
+      onebitSyncExport(job.sync(rank), onebitStateGlobal, nullptr, &bytes);
+      Blob state(bytes);
+      outcomes[static_cast<size_t>(rank)] = CallHere([&] {
+        return onebitSyncExport(job.sync(rank), onebitStateGlobal, state.data(), &bytes);
+      });
+    });
+  }
+  threads.clear();
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, onebitMismatch);
+    EXPECT_THAT(outcome.text, HasSubstr("steps of the sync"));
+  }
+}
+
 TEST(SyncStateTest, DamageAndOtherStatesAreRefusedAndNothingIsTouched) {
   SyncJob job(2, Every(3));
   for (int step = 0; step < 4; ++step) job.StepSucceeds();

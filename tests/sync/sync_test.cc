@@ -12,7 +12,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/residuals.h"
 #include "tests/sync/sync_job.h"
 
 namespace onebit::testing {
@@ -49,6 +48,7 @@ TEST(SyncTest, LocalStepsSendNothingAndLeaveTheOutputAlone) {
 TEST(SyncTest, SyncIsTheAllReduceOfWhatWasAddedUp) {
   SyncJob job(3, Every(3));
   SyncJob plain(3, Every(1));  // its compressors only
+  plain.DestroySyncs();
   for (int interval = 0; interval < 3; ++interval) {
     std::vector<std::vector<float>> sums(3, std::vector<float>(kCount));
     float weight_sum = 0;
@@ -89,14 +89,8 @@ TEST(SyncTest, NothingIsLostOverTime) {
     for (size_t i = 0; i < kCount && result.did_sync == 1; ++i) out[i] += result.out[i];
   }
   double largest = 0;
-  for (int rank = 0; rank < 4; ++rank) {
-    const auto worker = WorkerResidualOf(job.compressor(rank));
-    const auto server = ServerResidualOf(job.compressor(rank));
-    const size_t begin = job.compressor(rank)->planned.ServedRange().begin;
-    for (size_t i = 0; i < kCount; ++i) out[i] += double{worker[i]} / 4;
-    for (size_t i = 0; i < server.size(); ++i) out[begin + i] += server[i];
-    for (const float value : worker) largest = std::max(largest, std::abs(double{value}));
-  }
+  const std::vector<double> pending = job.Pending();
+  for (size_t i = 0; i < kCount; ++i) out[i] += pending[i];
   for (const double value : in) largest = std::max(largest, std::abs(value));
   for (size_t i = 0; i < kCount; ++i) EXPECT_NEAR(out[i], in[i], 1e-5 * largest) << i;
 }
@@ -179,8 +173,10 @@ TEST(SyncTest, NonfiniteSumSpoilsItsIntervalOnly) {
 class SyncArgumentsTest : public ::testing::Test {
  protected:
   onebitResult_t Create(const onebitSyncSchedule_t& schedule) {
+    const UniqueCompressor free =
+        NewCompressor(job_.comm(0), 10, onebitFloat32, ONEBIT_COMPRESSOR_CONFIG_INIT);
     onebitSync_t sync = nullptr;
-    const onebitResult_t result = onebitSyncCreate(&sync, job_.compressor(0), &schedule);
+    const onebitResult_t result = onebitSyncCreate(&sync, free.get(), &schedule);
     onebitSyncDestroy(sync);
     return result;
   }
@@ -217,6 +213,18 @@ TEST_F(SyncArgumentsTest, CompressorsOfOtherCallsAreRefused) {
   EXPECT_EQ(onebitSyncDestroy(nullptr), onebitSuccess);
 }
 
+TEST_F(SyncArgumentsTest, CompressorsServeOneSyncAndNothingElse) {
+  onebitSync_t second = nullptr;
+  EXPECT_EQ(onebitSyncCreate(&second, job_.compressor(0), nullptr), onebitInvalidUsage);
+  EXPECT_EQ(second, nullptr);
+  std::vector<float> x(kCount);
+  EXPECT_EQ(onebitAllReduce(x.data(), x.data(), kCount, onebitFloat32, onebitAvg,
+                            job_.compressor(0), job_.comm(0), nullptr),
+            onebitInvalidUsage);
+  EXPECT_EQ(onebitCompressorDestroy(job_.compressor(0)), onebitInvalidUsage);
+  job_.StepSucceeds();
+}
+
 TEST_F(SyncArgumentsTest, StepsWithWrongArgumentsChangeNothing) {
   const auto before = job_.Export();
   std::vector<float> x(2 * kCount, 1.0f);
@@ -247,7 +255,7 @@ TEST_F(SyncArgumentsTest, StepsWithWrongArgumentsChangeNothing) {
   EXPECT_EQ(onebitSyncNext(nullptr, 1, text), onebitInvalidArgument);
   EXPECT_EQ(onebitSyncNext(job_.sync(0), 1, nullptr), onebitInvalidArgument);
   size_t bytes = 3;
-  EXPECT_EQ(onebitSyncExport(job_.sync(0), text, &bytes), onebitInvalidArgument);
+  EXPECT_EQ(onebitSyncExport(job_.sync(0), onebitStateRank, text, &bytes), onebitInvalidArgument);
   EXPECT_EQ(bytes, before[0].size());
   EXPECT_EQ(onebitSyncImport(job_.sync(0), nullptr, 3), onebitInvalidArgument);
 }
