@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What the papers and their authors' posts claim about volumes and speed-ups, and what the formulas
+// give for the settings that were published.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace onebit::schedule {
+
+enum class Unit { kFactor, kPercent, kGigabits };
+
+struct Claim {
+  std::string claim;
+  std::string inputs;
+  double computed = 0;
+  Unit unit = Unit::kFactor;
+  // From the smallest to the largest number that is claimed; none: `remark` is the verdict.
+  std::optional<double> least;
+  double most = 0;
+  std::string remark;
+};
+
+// Runs the schedules of 0/1 Adam over their whole length. Throws perf::ToolError.
+std::vector<Claim> ComputeClaims();
+
+// Whether the formula gives what is claimed: factors to 3 %, shares to half a percentage point,
+// which is what rounding in a paper explains.
+std::string VerdictOf(const Claim& claim);
+
+std::string ClaimsText(const std::vector<Claim>& claims);
+nlohmann::ordered_json ToJson(const std::vector<Claim>& claims);
+
+}  // namespace onebit::schedule

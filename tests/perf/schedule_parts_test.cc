@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What onebit_schedule computes: volumes, learning rates, and the verdicts on claims.
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "perf/common/error.h"
+#include "perf/onebit_schedule/claims.h"
+#include "perf/onebit_schedule/policy_run.h"
+#include "perf/onebit_schedule/rate_schedule.h"
+#include "perf/onebit_schedule/volume.h"
+
+namespace onebit::schedule {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+StepCounts Counts(const std::string& kinds) {
+  const std::map<char, onebitStepPlan_t> plans = {
+      {'i', {.dense = 0, .compressed = 0, .kind = 'i'}},
+      {'F', {.dense = 1, .compressed = 0, .kind = 'F'}},
+      {'B', {.dense = 1, .compressed = 1, .kind = 'B'}},
+      {'1', {.dense = 0, .compressed = 1, .kind = '1'}},
+      {'u', {.dense = 0, .compressed = 1, .kind = 'u'}},
+      {'.', {.dense = 0, .compressed = 0, .kind = '.'}}};
+  StepCounts counts;
+  for (const char kind : kinds) counts.Add(plans.at(kind));
+  return counts;
+}
+
+TEST(VolumeTest, BothAveragesOfAStepCost) {
+  const StepCounts counts = Counts("iFBB111uu...");
+  EXPECT_EQ(counts.steps(), 12u);
+  EXPECT_EQ(counts.of('B'), 2u);
+  EXPECT_EQ(counts.of('.'), 3u);
+  EXPECT_EQ(counts.rounds(), 8u) << "B is one round; i and . are none";
+  EXPECT_EQ(counts.dense(), 3u);
+  EXPECT_EQ(counts.compressed(), 7u);
+  EXPECT_EQ(TotalBits(counts, 16), 55u);
+  EXPECT_EQ(TotalBits(counts, 32), 103u);
+  EXPECT_DOUBLE_EQ(BitsPerStep(counts, 16), 55.0 / 12);
+  EXPECT_DOUBLE_EQ(RoundsSaved(counts), 4.0 / 12);
+}
+
+TEST(VolumeTest, SharesGiveWhatCountsGive) {
+  const StepCounts counts = Counts("FFF11111111111111111");  // 3 of 20
+  EXPECT_DOUBLE_EQ(BitsPerStep(0.15, 16), BitsPerStep(counts, 16));
+  EXPECT_NEAR(Reduction(BitsPerStep(0.15, 16), 16), 1 / (0.15 + 0.85 / 16), 1e-12);
+  EXPECT_DOUBLE_EQ(Reduction(BitsPerStep(1.0, 32), 32), 1);
+  EXPECT_DOUBLE_EQ(Reduction(BitsPerStep(0.0, 32), 32), 32);
+}
+
+TEST(VolumeTest, SpeedupsAreThoseOfAmdahl) {
+  EXPECT_DOUBLE_EQ(Speedup(0.25, 3), 2);
+  EXPECT_DOUBLE_EQ(Speedup(1, 100), 1);
+  EXPECT_DOUBLE_EQ(CompressedSpeedupFor(0.25, 2), 3);
+}
+
+TEST(RateScheduleTest, WarmsUpThenDecays) {
+  RateSchedule rates = {.peak = 8, .warmup_steps = 4, .total_steps = 12};
+  EXPECT_DOUBLE_EQ(rates.At(0), 2);
+  EXPECT_DOUBLE_EQ(rates.At(3), 8);
+  EXPECT_DOUBLE_EQ(rates.At(1000), 8);
+  rates.decay = Decay::kLinear;
+  EXPECT_DOUBLE_EQ(rates.At(4), 8);
+  EXPECT_DOUBLE_EQ(rates.At(8), 4);
+  EXPECT_EQ(rates.At(12), 0);
+  EXPECT_EQ(rates.At(1000), 0);
+  rates.decay = Decay::kCosine;
+  EXPECT_DOUBLE_EQ(rates.At(4), 8);
+  EXPECT_NEAR(rates.At(8), 4, 1e-12);
+  EXPECT_EQ(rates.At(12), 0);
+  rates.decay = Decay::kExponential;
+  rates.factor = 0.5;
+  rates.decay_steps = 3;
+  EXPECT_DOUBLE_EQ(rates.At(6), 8);
+  EXPECT_DOUBLE_EQ(rates.At(7), 4);
+  EXPECT_DOUBLE_EQ(rates.At(10), 2);
+}
+
+TEST(RateScheduleTest, DecayMayBeOverBeforeTheWarmUpIs) {
+  const RateSchedule rates = {
+      .peak = 1, .warmup_steps = 4, .decay = Decay::kLinear, .total_steps = 2};
+  EXPECT_DOUBLE_EQ(rates.At(3), 1);
+  EXPECT_EQ(rates.At(4), 0);
+}
+
+TEST(PolicyRunTest, StepsBeforeTheFirstAreMadeButNotCounted) {
+  onebitPolicyConfig_t config = ONEBIT_POLICY_CONFIG_INIT;
+  config.freezeStep = 4;
+  const Steps steps = RunSteps(config, {}, 3, 6);
+  EXPECT_EQ(steps.kinds, "FF11");
+  EXPECT_EQ(steps.counts.steps(), 4u);
+  EXPECT_EQ(RunSteps(config, {}, 1, 1).kinds, "F");
+  EXPECT_THAT([&] { RunSteps(config, {}, 0, 5); },
+              ThrowsMessage<perf::UsageError>(HasSubstr("counts its steps from 1")));
+}
+
+TEST(PolicyRunTest, RatesReachThePolicy) {
+  onebitPolicyConfig_t config = ONEBIT_POLICY_CONFIG_INIT;
+  config.algorithm = onebitAlgorithmZeroOneAdam;
+  config.varFreezeStep = 2;
+  config.rateTied = 1;
+  const RateSchedule rates = {.decay = Decay::kExponential, .factor = 0.5, .decay_steps = 4};
+  EXPECT_EQ(RunSteps(config, rates, 0, 15).kinds, "BB11.1.1...1....")
+      << "intervals 1, 2, 4 and 8, four steps each";
+}
+
+std::string VerdictOn(double claimed, double computed, Unit unit) {
+  return VerdictOf({.computed = computed, .unit = unit, .least = claimed, .most = claimed});
+}
+
+TEST(ClaimsTest, VerdictAllowsForRounding) {
+  EXPECT_EQ(VerdictOn(5, 4.86, Unit::kFactor), "agrees");
+  EXPECT_EQ(VerdictOn(5, 4.84, Unit::kFactor), "below the claim");
+  EXPECT_EQ(VerdictOn(5, 5.16, Unit::kFactor), "above the claim");
+  EXPECT_EQ(VerdictOn(54, 53.6, Unit::kPercent), "agrees");
+  EXPECT_EQ(VerdictOn(54, 53.4, Unit::kPercent), "below the claim");
+  EXPECT_EQ(VerdictOn(54, 54.6, Unit::kPercent), "above the claim");
+  Claim range = {.computed = 88.5, .unit = Unit::kPercent, .least = 87, .most = 90};
+  EXPECT_EQ(VerdictOf(range), "agrees");
+  range.computed = 91;
+  range.remark = "why";
+  EXPECT_EQ(VerdictOf(range), "above the claim: why");
+  range.least.reset();
+  EXPECT_EQ(VerdictOf(range), "why");
+}
+
+// Recomputed with a calculator from the settings; those of 0/1 Adam by counting: 45178 steps with a
+// sync each, then one in 2, 4, 8 and 16 for 32678 steps each, and 153 refreshes.
+TEST(ClaimsTest, FormulasGiveTheKnownNumbers) {
+  std::vector<double> computed;
+  for (const Claim& claim : ComputeClaims()) computed.push_back(claim.computed);
+  const std::vector<double> expected = {
+      4.92, 4.89, 4.90, 5.57, 3.37, 3.77, 96.9, 93.75, 4.57, 4.53,  // volumes of two stages
+      3.59, 2.70, 1.74, 3.27, 2.91, 4.38,                           // speed-ups
+      53.7, 51.1, 47.6,                                             // rounds
+      85.4, 91.3, 81.2, 88.5, 17.8, 27.0, 33.5, 31.7,  29.4,        // volumes of 0/1 Adam
+      4.57, 4.33, 3.78, 2.83};                                      // bandwidths
+  ASSERT_EQ(computed.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(computed[i], expected[i], expected[i] < 5.6 ? 0.005 : 0.051) << i;
+  }
+}
+
+}  // namespace
+}  // namespace onebit::schedule
