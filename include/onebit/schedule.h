@@ -61,11 +61,13 @@ typedef enum {
  * on all ranks.
  */
 typedef struct {
-  size_t size;       /* sizeof(onebitPolicyConfig_t) */
-  uint32_t magic;    /* ONEBIT_CONFIG_MAGIC */
-  uint32_t version;  /* ONEBIT_VERSION_CODE */
-  int32_t algorithm; /* onebitAlgorithm_t; default onebitAlgorithmOneBitAdam */
-  int32_t variant;   /* onebitVariant_t; default onebitVariantPaper */
+  size_t size;           /* sizeof(onebitPolicyConfig_t) */
+  uint32_t magic;        /* ONEBIT_CONFIG_MAGIC */
+  uint32_t version;      /* ONEBIT_VERSION_CODE */
+  int32_t algorithm;     /* onebitAlgorithm_t; default onebitAlgorithmOneBitAdam */
+  int32_t variant;       /* onebitVariant_t; default onebitVariantPaper */
+  int64_t lrWarmupSteps; /* steps over which the caller raises the learning rate, >= 0; default 0.
+                            The automatic freeze waits for their end */
 
   /* --- 1-bit Adam and 1-bit LAMB: dense steps, then compressed ones. Steps count from 1. */
   double beta2;       /* decay of the variance, for the automatic freeze; [0, 1), default 0.999 */
@@ -74,19 +76,17 @@ typedef struct {
                          variance at t and t - D, raw and bias-corrected, are within 4 % of each
                          other; or ONEBIT_FREEZE_NEVER. DeepSpeed: must be set, >= 2 as step 1 is
                          swallowed, and has no automatic freeze */
-  int64_t lrWarmupSteps; /* steps over which the caller raises the learning rate, >= 0; default 0 */
 
   /* --- 0/1 Adam: refreshes of the variance, and syncs with local steps in between. The paper's
      variant counts steps from 0, DeepSpeed's from 1. */
-  int64_t varFreezeStep;    /* no refresh at this step or later (DeepSpeed: later), >= 1; default
-                               lrWarmupSteps, and then these must be set */
-  int64_t varUpdateScaler;  /* refreshes after which the steps between them double, >= 1; default 16
-                             */
-  int64_t localStepScaler;  /* steps after which the interval between syncs doubles, >= 1; default
-                               32678, as published */
+  int64_t varFreezeStep;   /* the paper refreshes before this step only, DeepSpeed up to the step
+                              behind it; >= 1. Default: lrWarmupSteps, if these are not 0 */
+  int64_t varUpdateScaler; /* refreshes until the distance between them doubles, >= 1; default 16 */
+  int64_t localStepScaler; /* steps until the interval between syncs doubles, >= 1; default 32678,
+                              as published */
   int64_t localStepClipper; /* longest interval between syncs, in steps, >= 1; default 16 */
-  int64_t localStepStart;   /* Paper: every step before it is a sync, and intervals begin to double.
-                               At least varFreezeStep, the default */
+  int64_t localStepStart;   /* Paper: every step before it is a sync, and from it on the interval
+                               doubles; at least varFreezeStep, which is the default */
   int32_t rateTied; /* Paper: 1 ties the interval to the learning rate: the largest power of two up
                        to peak rate / present rate, and not beyond localStepClipper. 0 (default):
                        doubles by localStepScaler */
@@ -98,7 +98,7 @@ typedef struct {
 #define ONEBIT_POLICY_CONFIG_INIT                                                             \
   {                                                                                           \
     sizeof(onebitPolicyConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,            \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_REAL, ONEBIT_UNDEF_STEP,            \
         ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_STEP,           \
         ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT                                 \
   }

@@ -25,7 +25,7 @@ struct RateSchedule {
     if (step < warmup_steps) {
       return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
     }
-    const uint64_t decayed = step - warmup_steps;
+    const uint64_t decays = (step - warmup_steps) / decay_steps;  // of exponential
     switch (decay) {
       case Decay::kConstant:
         return peak;
@@ -34,7 +34,7 @@ struct RateSchedule {
       case Decay::kLinear:
         return peak * (1 - Progress(step));
       case Decay::kExponential:
-        return peak * std::pow(factor, static_cast<double>(decayed / decay_steps));
+        return peak * std::pow(factor, static_cast<double>(decays));
     }
     return peak;
   }
