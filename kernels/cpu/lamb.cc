@@ -64,6 +64,11 @@ HWY_INLINE void UpdateVectors(const LambUpdate& update, size_t count, size_t fir
   const MF is_inside = hn::FirstN(kF32, count);
   VF max_ratio = hn::Load(kF32, sums.max_ratio);
   for (size_t i = 0; i < count; i += kLanes) {
+    FetchAhead<DataType::kF32>(u.x, i);
+    FetchAhead<DataType::kF32>(u.m, i);
+    FetchAhead<DataType::kF32>(u.v, i);
+    if constexpr (!kDense) FetchAhead<DataType::kF32>(u.v_fresh, i);
+    FetchAhead<kInput>(u.input, i);
     const MF takes_part = u.mask == nullptr ? is_inside : MaskOfBits(u.mask, first + i);
     const VF scaled = hn::Mul(LoadF32<kInput>(u.input, i), hn::Set(kF32, u.input_scale));
     const VF old_m = hn::LoadU(kF32, u.m + i);

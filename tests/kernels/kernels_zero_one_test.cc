@@ -462,7 +462,6 @@ TEST_P(ZeroOneTest, FollowsTheAlgorithmInDoublePrecision) {
       for (size_t r = 0; r < kRanks; ++r) {
         for (size_t i = 0; i < kCount; ++i) {
           ASSERT_NEAR(x[r][i], xd[r][i], 1e-5 * (1 + std::abs(xd[r][i]))) << t;
-          // m and u of a synchronising step pass through the collective only.
           ASSERT_NEAR(m[r][i], md[r][i], 1e-5) << t;
           ASSERT_NEAR(u[r][i], ud[r][i], 1e-5) << t;
         }
