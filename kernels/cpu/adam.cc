@@ -9,9 +9,10 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "kernels/cpu/copy-inl.h"
 #include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/last_vector-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/optimizer.h"
@@ -63,53 +64,21 @@ HWY_INLINE void UpdateVectors(const AdamUpdate& u, size_t count, size_t first_bi
 // Updates a tile; the last, partial vector on copies.
 template <bool kDense, DataType kInput, bool kMasked>
 HWY_NOINLINE void UpdateTile(const AdamUpdate& u) {
-  using Input = ElementOf<kInput>;
   const size_t whole = u.count / kLanes * kLanes;
   UpdateVectors<kDense, kInput, kMasked>(u, whole, 0);
   const size_t left = u.count - whole;
   if (left == 0) return;
-  alignas(64) float x[kLanes] = {};
-  alignas(64) float m[kLanes] = {};
-  alignas(64) float v[kLanes] = {};
-  alignas(64) Input input[kLanes] = {};
-  memcpy(x, u.x + whole, left * sizeof(float));
-  memcpy(m, u.m + whole, left * sizeof(float));
-  memcpy(v, u.v + whole, left * sizeof(float));
-  memcpy(input, static_cast<const Input*>(u.input) + whole, left * sizeof(Input));
+  LastVector<float> x, m, v;
+  LastVector<ElementOf<kInput>> input;
   AdamUpdate last = u;
-  last.x = x;
-  last.m = m;
-  last.v = v;
-  last.input = input;
+  last.x = x.Take(u.x, whole, left);
+  last.m = m.Take(u.m, whole, left);
+  last.v = v.Take(u.v, whole, left);
+  last.input = input.Take(u.input, whole, left);
   UpdateVectors<kDense, kInput, kMasked>(last, kLanes, whole);
-  memcpy(u.x + whole, x, left * sizeof(float));
-  memcpy(u.m + whole, m, left * sizeof(float));
-  if constexpr (kDense) memcpy(u.v + whole, v, left * sizeof(float));
-}
-
-template <DataType kType>
-HWY_INLINE void CopyAs(const float* x, size_t count, void* copy) {
-  const size_t whole = count / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) StoreF32As<kType>(hn::LoadU(kF32, x + i), copy, i);
-  if (whole == count) return;
-  alignas(64) float last[kLanes] = {};
-  alignas(64) ElementOf<kType> last_copy[kLanes];
-  memcpy(last, x + whole, (count - whole) * sizeof(float));
-  StoreF32As<kType>(hn::Load(kF32, last), last_copy, 0);
-  memcpy(static_cast<ElementOf<kType>*>(copy) + whole, last_copy,
-         (count - whole) * sizeof(last_copy[0]));
-}
-
-// The tile's x is still in the first-level cache.
-HWY_INLINE void WriteCopy(const AdamUpdate& u) {
-  switch (u.copy_type) {
-    case DataType::kF32:
-      return CopyAs<DataType::kF32>(u.x, u.count, u.copy);
-    case DataType::kF16:
-      return CopyAs<DataType::kF16>(u.x, u.count, u.copy);
-    case DataType::kBf16:
-      return CopyAs<DataType::kBf16>(u.x, u.count, u.copy);
-  }
+  x.Return(u.x, whole, left);
+  m.Return(u.m, whole, left);
+  if constexpr (kDense) v.Return(u.v, whole, left);
 }
 
 template <bool kDense, DataType kInput>
@@ -130,8 +99,9 @@ void UpdateAs(const AdamUpdate& u) {
       UpdateTile<kDense, kInput, true>(tile);
     }
     if (u.copy == nullptr) continue;
-    tile.copy = static_cast<char*>(u.copy) + begin * BytesOf(u.copy_type);
-    WriteCopy(tile);
+    // The tile's x is still in the first-level cache.
+    WriteCopy(tile.x, tile.count, u.copy_type,
+              static_cast<char*>(u.copy) + begin * BytesOf(u.copy_type));
   }
 }
 

@@ -9,9 +9,10 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/last_vector-inl.h"
+#include "kernels/cpu/moments-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/optimizer.h"
@@ -34,8 +35,7 @@ struct MomentumInput {
 template <DataType kType>
 HWY_INLINE VF MomentumAt(const MomentumInput& in, size_t i) {
   const VF g = hn::Mul(LoadF32<kType>(in.g, i), hn::Set(kF32, in.g_scale));
-  const VF kept = hn::Mul(hn::Set(kF32, in.beta1), hn::LoadU(kF32, in.m + i));
-  return hn::Add(kept, hn::Mul(hn::Set(kF32, in.one_minus_beta1), g));
+  return NextMomentum(in.beta1, in.one_minus_beta1, hn::LoadU(kF32, in.m + i), g);
 }
 
 template <DataType kType>
@@ -47,18 +47,16 @@ HWY_NOINLINE void WriteTile(const MomentumInput& in, size_t count, float* out) {
     hn::StoreU(value, kF32, out + i);
   }
   if (whole == count) return;
-  using Element = ElementOf<kType>;
-  alignas(64) Element g[kLanes] = {};
-  alignas(64) float m[kLanes] = {};
-  memcpy(g, static_cast<const Element*>(in.g) + whole, (count - whole) * sizeof(Element));
-  memcpy(m, in.m + whole, (count - whole) * sizeof(float));
+  const size_t left = count - whole;
+  LastVector<ElementOf<kType>> g;
+  LastVector<float> m;
   MomentumInput last = in;
-  last.g = g;
-  last.m = m;
+  last.g = g.Take(in.g, whole, left);
+  last.m = m.Take(in.m, whole, left);
   VF value = MomentumAt<kType>(last, 0);
   if (in.mask != nullptr) value = hn::IfThenElseZero(MaskOfBits(in.mask, whole), value);
-  hn::Store(value, kF32, m);
-  memcpy(out + whole, m, (count - whole) * sizeof(float));
+  hn::Store(value, kF32, m.element);
+  m.Return(out, whole, left);
 }
 
 template <DataType kType>

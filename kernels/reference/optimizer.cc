@@ -4,11 +4,11 @@
 #include "kernels/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/reference/block_sum.h"
 #include "kernels/reference/elements.h"
 #include "kernels/reference/fp_env.h"
+#include "kernels/reference/moments.h"
 
 namespace onebit::kernels::reference {
 namespace {
@@ -17,8 +17,7 @@ namespace {
 void MoveParameter(const AdamUpdate& update, size_t i, bool takes_part) {
   float u = 0;
   if (takes_part) {
-    const float root = std::sqrt(update.v[i] * update.v_correction);
-    const float den = (root < update.floor ? update.floor : root) + update.eps;
+    const float den = Denominator(update.v[i], update.v_correction, update.floor, update.eps);
     u = (update.m[i] * update.m_correction) / den;
   }
   const float x = update.x[i];
@@ -46,10 +45,8 @@ void AdamDense(const AdamUpdate& update) {
       const bool takes_part = TakesPart(update.mask, i);
       if (takes_part) {
         const float g = LoadElement(update.input, update.input_type, i) * update.input_scale;
-        const float m = update.beta1 * update.m[i];
-        const float v = update.beta2 * update.v[i];
-        update.m[i] = m + update.one_minus_beta1 * g;
-        update.v[i] = v + (update.one_minus_beta2 * g) * g;
+        update.m[i] = NextMomentum(update.beta1, update.one_minus_beta1, update.m[i], g);
+        update.v[i] = NextVariance(update.beta2, update.one_minus_beta2, update.v[i], g);
       } else {
         update.m[i] = 0;
       }
@@ -74,8 +71,7 @@ void LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale
   InDefaultFpEnvironment([&] {
     for (size_t i = 0; i < count; ++i) {
       const float scaled = LoadElement(g, g_type, i) * g_scale;
-      const float kept = beta1 * m[i];
-      out[i] = TakesPart(mask, i) ? kept + one_minus_beta1 * scaled : 0;
+      out[i] = TakesPart(mask, i) ? NextMomentum(beta1, one_minus_beta1, m[i], scaled) : 0;
     }
   });
 }
