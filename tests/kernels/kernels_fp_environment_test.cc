@@ -7,7 +7,9 @@
 #include <cstring>
 
 #include "kernels/kernels.h"
+#include "kernels/lamb.h"
 #include "kernels/optimizer.h"
+#include "kernels/zero_one.h"
 #include "tests/kernels/compress_case.h"
 #include "tests/kernels/each_target.h"
 #include "tests/kernels/packet_case.h"
@@ -178,6 +180,81 @@ TEST_P(FpEnvironmentTest, OptimizerIsUnaffected) {
       cpu::MaskOfNonzero(reinterpret_cast<const float*>(g.data()), 100, mask.data());
       return mask;
     });
+  }
+}
+
+TEST_P(FpEnvironmentTest, LambIsUnaffected) {
+  for (const Numbers numbers : {Numbers::kDenormal, Numbers::kTiny, Numbers::kOrdinary}) {
+    const Bytes g = RandomElements(DataType::kF32, numbers, 100, random_);
+    for (const auto& step :
+         {cpu::LambDense, cpu::LambFrozen, reference::LambDense, reference::LambFrozen}) {
+      ExpectNoEffect([&] {
+        std::vector<float> x(100, 1e-39f), m(100, 1e-40f), v(100, 1e-41f), v_fresh(100, 1e-41f);
+        const LambNorms norms = step({.x = x.data(),
+                                      .m = m.data(),
+                                      .v = v.data(),
+                                      .v_fresh = v_fresh.data(),
+                                      .input = g.data(),
+                                      .count = 100,
+                                      .beta1 = 0.9f,
+                                      .one_minus_beta1 = 0.1f,
+                                      .beta2 = 0.99f,
+                                      .one_minus_beta2 = 0.01f,
+                                      .eps = 1e-8f,
+                                      .weight_decay = 0.01f});
+        return std::make_tuple(m, v, v_fresh, norms.x_squared, norms.update_squared,
+                               norms.decayed_squared, norms.max_ratio);
+      });
+    }
+  }
+}
+
+TEST_P(FpEnvironmentTest, ZeroOneIsUnaffected) {
+  for (const Numbers numbers : {Numbers::kDenormal, Numbers::kTiny, Numbers::kOrdinary}) {
+    const Bytes g = RandomElements(DataType::kF32, numbers, 100, random_);
+    for (const auto& step :
+         {cpu::ZeroOneLocal, cpu::ZeroOneSync, reference::ZeroOneLocal, reference::ZeroOneSync}) {
+      ExpectNoEffect([&] {
+        std::vector<float> x(100, 1e-39f), m(100, 1e-40f), u(100, 1e-39f), x_sync(100, 1e-39f);
+        const std::vector<float> v(100, 1e-41f);
+        step({.x = x.data(),
+              .m = m.data(),
+              .u = u.data(),
+              .x_sync = x_sync.data(),
+              .v = v.data(),
+              .input = g.data(),
+              .count = 100,
+              .lr = 0.1f,
+              .beta1 = 0.9f,
+              .one_minus_beta1 = 0.1f,
+              .eps = 1e-8f,
+              .weight_decay = 0.01f,
+              .lr_sum = 0.3f});
+        return std::make_tuple(x, m, u, x_sync);
+      });
+    }
+    for (const auto& accumulate : {cpu::ZeroOneAccumulate, reference::ZeroOneAccumulate}) {
+      ExpectNoEffect([&] {
+        std::vector<float> m(100, 1e-40f), u(100, 1e-39f), out(100);
+        accumulate({.m = m.data(),
+                    .u = u.data(),
+                    .input = g.data(),
+                    .count = 100,
+                    .lr = 0.1f,
+                    .beta1 = 0.9f,
+                    .one_minus_beta1 = 0.1f},
+                   out.data());
+        return out;
+      });
+    }
+    for (const auto& refresh : {cpu::RefreshVariance, reference::RefreshVariance}) {
+      ExpectNoEffect([&] {
+        const std::vector<float> v(100, 1e-41f);
+        std::vector<float> out(100);
+        refresh(v.data(), g.data(), DataType::kF32, 0.3f, 0.99f, 0.01f, 100, out.data());
+        return out;
+      });
+    }
   }
 }
 
