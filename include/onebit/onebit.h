@@ -102,7 +102,7 @@ typedef struct CUstream_st* onebitStream_t;
 #define ONEBIT_UNDEF_INT INT32_MIN
 
 /**
- * Name of a result, e.g. "mismatch between ranks". Never NULL; static storage.
+ * Name of a result, e.g. "remote error". Never NULL; static storage.
  * Thread safety: any thread.
  */
 ONEBIT_API const char* onebitGetErrorString(onebitResult_t result);
@@ -696,9 +696,10 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
  * (1-bit Adam, Tang et al. 2021, algorithm 1; src/codec/FORMAT.md has every detail). With one rank
  * the result is the input, 0 outside the mask, and residuals stay untouched.
  *
- * A NaN or an infinity in any rank's input, or an overflow on the way, makes the whole output NaN
- * on every rank and changes no residual; the call still returns onebitSuccess, as on a GPU stream
- * it could not return anything else. The stats count it.
+ * With a compressor, a NaN or an infinity in any rank's input, or an overflow on the way, makes the
+ * whole output NaN on every rank and changes no residual; the call still returns onebitSuccess, as
+ * on a GPU stream it could not return anything else. The stats count it. Without one, as in any
+ * sum, only the elements that meet it are not finite.
  *
  * @param sendbuff   count elements; equal to recvbuff for in place, no other overlap.
  * @param recvbuff   count elements. Undefined after an error.

@@ -31,9 +31,10 @@ extern "C" {
  * sum of outputs + mean of residuals = sum of mean inputs, up to the last rounding to a 16-bit
  * type, which is not fed back. With one rank the result is the input, 0 outside the mask.
  *
- * A NaN or an infinity in any part on any rank, or an output that overflows its type, makes the
- * whole output NaN on every rank and changes no residual, as in onebitAllReduce; ranks end the call
- * by telling each other (64 bytes to each).
+ * With a compressor, a NaN or an infinity in any part on any rank, or an output that overflows its
+ * type, makes the whole output NaN on every rank and changes no residual, as in onebitAllReduce;
+ * ranks end the call by telling each other (64 bytes to each). Without one only the elements that
+ * meet it are not finite, and ranks whose part has none of these do not hear of it.
  *
  * @param sendbuff   n * recvcount elements. In place: recvbuff == sendbuff + rank * recvcount; no
  *                   other overlap.
@@ -68,7 +69,8 @@ ONEBIT_API onebitResult_t onebitReduceScatter(const void* sendbuff, void* recvbu
  * was reset on some ranks only, memory was damaged, or processors do not compute alike. Go on with
  * a new communicator and new compressors on all ranks.
  *
- * A NaN or an infinity makes the whole output NaN on every rank, as in onebitReduceScatter.
+ * With a compressor, a NaN or an infinity makes the whole output NaN on every rank, and without one
+ * the elements that it is in, as in onebitReduceScatter.
  *
  * @param sendbuff   sendcount elements. In place: sendbuff == recvbuff + rank * sendcount; no other
  *                   overlap.
@@ -92,7 +94,8 @@ ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, 
  * call (gradients), and does harm where it does not (tokens, activations): take onebitModeSign
  * there. What a rank sends itself is copied as it is (0 outside the mask).
  *
- * A NaN or an infinity makes the whole output NaN on every rank, as in onebitReduceScatter.
+ * With a compressor, a NaN or an infinity makes the whole output NaN on every rank, and without one
+ * the elements that it is in, as in onebitReduceScatter.
  *
  * @param sendbuff   n * count elements; must not overlap recvbuff.
  * @param recvbuff   n * count elements. Undefined after an error.
@@ -113,7 +116,8 @@ ONEBIT_API onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, s
  * allocate nothing. With a compressor, sends one bit per element (onebitModeSign).
  *
  * Nothing else is written in recvbuff; its ranges must not overlap each other, which is not
- * checked. A NaN or an infinity makes all ranges NaN on every rank, as in onebitReduceScatter.
+ * checked. With a compressor, a NaN or an infinity makes all ranges NaN on every rank, as in
+ * onebitReduceScatter.
  *
  * @param sendcounts n counts, in elements; read before the call returns, as are the other arrays.
  * @param sdispls    n displacements, in elements.

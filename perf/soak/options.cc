@@ -80,9 +80,10 @@ std::optional<SoakOptions> ParseOptions(int argc, const char* const* argv,
   options.ranks.threads = kDefaultThreads;
   options.ranks.launched_rank = launched_rank;
   CLI::App app(
-      "Makes and unmakes communicators and compressors at random, calls every collective on them, "
-      "and\nverifies every result against a scalar model. In the end memory and descriptors must "
-      "be what they were.",
+      "Makes and unmakes communicators and compressors at random, allreduces, broadcasts and meets "
+      "on "
+      "them,\nand verifies every result against a scalar model. In the end memory and descriptors "
+      "must be what they were.",
       "soak");
   AddOptions(app, &options);
   try {

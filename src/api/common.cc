@@ -83,9 +83,9 @@ const char* onebitGetErrorString(onebitResult_t result) {
     case onebitTimeout:
       return "timed out";
     case onebitMismatch:
-      return "mismatch between ranks";
+      return "mismatch";
     case onebitCorrupt:
-      return "corrupt packet";
+      return "corrupt data";
     case onebitPeerLost:
       return "peer lost";
     case onebitNotAuthenticated:

@@ -283,7 +283,8 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
     if (here.count == there.count) add("digest of its calls", here.mask_digest, there.mask_digest);
     return text;
   }
-  add("count", here.count, there.count);
+  add(here.collective == Collective::kAllToAllV ? "recvcounts here, sendcounts there:" : "count",
+      here.count, there.count);
   add("type", string_view(NameOf(here.type)), string_view(NameOf(there.type)));
   add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
   add("mode", string_view(NameOf(here.codec)), string_view(NameOf(there.codec)));
@@ -306,8 +307,13 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
       here.replica_age, there.replica_age);
   add("sync", here.is_sync, there.is_sync);
   if (here.is_sync != there.is_sync) return text;
-  add(here.is_sync ? "weight sum (its bits, xor the mask digest)" : "mask digest", here.mask_digest,
-      there.mask_digest);
+  if (!here.is_sync) add("mask digest", here.mask_digest, there.mask_digest);
+  if (here.is_sync && here.mask_digest != there.mask_digest) {  // the two travel as one number
+    AppendFormat(&text,
+                 "{}the weight sum, or the mask: give onebitSyncStep equal weights, and "
+                 "onebitSyncCreate equal schedules",
+                 text.empty() ? "" : "; ");
+  }
   return text;
 }
 
@@ -315,7 +321,11 @@ std::string Describe(const CallDescriptor& call) {
   std::string text = Format("{} {}", NameOf(call.collective), call.sequence);
   if (call.collective == Collective::kBarrier) return text;
   if (call.collective == Collective::kGroup) return text + Format(" of {} calls", call.count);
-  AppendFormat(&text, " of {} {}", call.count, NameOf(call.type));
+  if (call.collective == Collective::kAllToAllV) {  // a count for each pair of ranks
+    AppendFormat(&text, " of {}", NameOf(call.type));
+  } else {
+    AppendFormat(&text, " of {} {}", call.count, NameOf(call.type));
+  }
   if (call.collective == Collective::kBroadcast) {
     return text + Format(" from rank {}", call.tensor_id);
   }

@@ -180,7 +180,8 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
   EXPECT_EQ(difference([](auto& c) { c.codec = CodecKind::kDense; }), "mode ef here, dense there");
   EXPECT_EQ(difference([](auto& c) { c.tensor_id = 78; }), "tensor id 77 here, 78 there");
   EXPECT_EQ(difference([](auto& c) { c.mask_digest = 0; }),
-            "weight sum (its bits, xor the mask digest) 99 here, 0 there");
+            "the weight sum, or the mask: give onebitSyncStep equal weights, and onebitSyncCreate equal "
+            "schedules");
   EXPECT_EQ(difference([](auto& c) { c.is_sync = false; }), "sync true here, false there");
   CallDescriptor plain = here;
   plain.is_sync = false;
