@@ -751,6 +751,12 @@ ONEBIT_API onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, 
 /** Returns when all ranks have called it. Errors and thread safety as for onebitAllReduce. */
 ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream);
 
+/** Whose residuals a saved state has: of compressors (state.h), syncs and optimizers. */
+typedef enum {
+  onebitStateRank = 0,  /* this rank's, bit for bit: for the same rank of as many ranks */
+  onebitStateGlobal = 1 /* what all ranks together still owe: for any number of ranks */
+} onebitStateKind_t;
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Optimizers over the compressed allreduce of onebit.h: 1-bit Adam.
+ * Optimizers over the compressed allreduce of onebit.h: 1-bit Adam, 1-bit LAMB and 0/1 Adam.
  *
  * An optimizer replaces gradient averaging and the parameter update together: the trainer hands
  * over its own rank's gradients, and every rank ends the step with the same parameters, byte for
- * byte.
+ * byte. (In 0/1 Adam that holds for the steps that synchronise.)
  *
  *   onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
  *   config.freezeStep = steps / 5;                          // or leave it: frozen automatically
@@ -21,6 +21,19 @@
  * 1-bit Adam (Tang et al. 2021, algorithm 1) has two stages. Up to step T_w it is Adam with dense
  * gradient averaging. Then the variance v is frozen, and what crosses the network is the momentum
  * m, at one bit per element with error feedback.
+ *
+ * 1-bit LAMB (Li et al. 2021, algorithm 1) does the same for LAMB, whose layers, the segments, move
+ * by a trust ratio c each. In the dense stage c = |x| / |u| is measured, and its moving average
+ * kept. In the compressed stage c is that average times a factor, which follows the variance of
+ * gradients that are reconstructed from the momentum. All layers' momenta are scaled to the same
+ * root mean square first, so that one call can carry them all.
+ *
+ * 0/1 Adam (Lu et al. 2023, algorithm 1) has no long dense stage: v is refreshed at steps that
+ * become rarer. Ranks step on their own, add up their steps, and average the sums at syncs, at one
+ * bit per element; the steps between send nothing. schedule.h says which steps are which.
+ *
+ * src/optim/DEEPSPEED.md maps the parameters of DeepSpeed's optimizers to members here, and says
+ * what differs.
  */
 #ifndef ONEBIT_OPTIM_H_
 #define ONEBIT_OPTIM_H_
@@ -50,7 +63,7 @@ typedef enum {
   /* Exact average and a live variance for ever, in both stages: plain Adam for this segment. For
      embeddings and biases whose gradients are sparse. */
   onebitSegmentDense = 1,
-  /* No layer-wise trust ratio. For algorithms that have one; 1-bit Adam does not. */
+  /* No trust ratio: c = 1 in both stages. For biases and norms. Only 1-bit LAMB has any. */
   onebitSegmentNoTrustRatio = 2
 } onebitSegmentFlags_t;
 
@@ -72,7 +85,8 @@ typedef struct {
 
 /**
  * Parameters of an optimizer. Start from ONEBIT_OPTIMIZER_CONFIG_INIT and set what differs; members
- * left at ONEBIT_UNDEF_INT or ONEBIT_UNDEF_REAL take the default given here. All members but
+ * left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the default given here. A
+ * member that the algorithm or the variant has no use for must be left. All members but
  * parameterCopy must be equal on all ranks.
  */
 typedef struct {
@@ -83,19 +97,21 @@ typedef struct {
   int32_t variant;        /* onebitVariant_t; default onebitVariantPaper */
   int32_t biasCorrection; /* 0 (default, as in the paper: use a learning-rate warm-up) or 1: m and v
                              are divided by 1 - beta^t as in AdamW. Frozen v keeps the divisor of
-                             T_w; m keeps its own in both stages */
+                             T_w; m keeps its own in both stages. Paper's variant, and not 0/1 Adam,
+                             whose momentum is a mean over an interval */
   double beta1;           /* decay of m, [0, 1); default 0.9 */
   double beta2;           /* decay of v, [0, 1); default 0.999 */
   double eps;             /* added to the denominator, > 0; default 1e-8 */
   double weightDecay;     /* decoupled, as in AdamW, in both stages; >= 0; default 0 */
-  double varianceFloor;   /* after the freeze sqrt(v) counts as at least this share of the root mean
-                             square of sqrt(v) over its segment, >= 0; default 0.01; 0: the paper.
+  double varianceFloor;   /* after the freeze (0/1 Adam: always) sqrt(v) counts as at least this
+                             share of the root mean square of sqrt(v) over its segment, >= 0;
+                             default 0.01; 0: the papers, and the default of DeepSpeed's variant.
                              Elements whose gradients almost vanished before the freeze share scales
                              with live ones afterwards and would be thrown far */
-  int64_t freezeStep;     /* T_w, the number of dense steps, >= 1; or ONEBIT_FREEZE_AUTOMATIC
-                             (default): the first step t > max(lrWarmupSteps, D), D = 1/(1 - beta2),
-                             at which the sums of v at t and t - D, raw and bias-corrected, are
-                             within 4 % of each other; or ONEBIT_FREEZE_NEVER */
+  /* Which steps are dense, compressed or local: as onebitPolicyConfig_t has them. */
+  int64_t freezeStep;    /* 1-bit Adam and 1-bit LAMB: T_w, the number of dense steps, >= 1; or
+                            ONEBIT_FREEZE_AUTOMATIC (default); or ONEBIT_FREEZE_NEVER. DeepSpeed's
+                            variant swallows the first of them, and has no automatic freeze */
   int64_t lrWarmupSteps; /* steps over which the caller raises the learning rate, >= 0; default 0 */
   /* How the momentum is compressed; NULL: all defaults. Copied. Its mask must be NULL: masks belong
      to segments. */
@@ -118,7 +134,7 @@ typedef struct {
   double factorThreshold; /* how much of itself the factor may change by in a step, [0, 1); default
                              0.1 */
 
-  /* 0/1 Adam only: steps, as onebitPolicyConfig_t has them. */
+  /* 0/1 Adam only: as onebitPolicyConfig_t has them. */
   int64_t varFreezeStep;          /* default: lrWarmupSteps, which must then be positive */
   int64_t varUpdateScaler;        /* default 16 */
   int64_t localStepScaler;        /* default 32678 */
@@ -146,10 +162,12 @@ typedef struct {
   size_t size;     /* sizeof(onebitStepResult_t) as the caller was compiled; in */
   int32_t skipped; /* 1: a gradient of some rank was not finite, or its square overflows fp32 (which
                       is seen in the dense stage or when the norm is measured); nothing was
-                      changed. The same on every rank */
+                      changed, but for local steps that 0/1 Adam takes back. The same on every
+                      rank */
   int32_t stage;   /* onebitStage_t of this step */
   uint64_t step;   /* steps that were not skipped so far, this one included: t of the formulas */
-  double grad_norm;    /* the common norm of max_grad_norm, before clipping; -1 if not measured */
+  double grad_norm;    /* the norm of max_grad_norm, before clipping, common unless the stage is
+                          onebitStageLocal; -1 if not measured */
   uint64_t bytes_sent; /* by this rank in this step, headers included */
 } onebitStepResult_t;
 
@@ -164,7 +182,7 @@ typedef struct {
   uint64_t compressed_steps; /* of these, with a compressed average; may be the same */
   uint64_t local_steps;      /* of these, that sent nothing */
   uint64_t skipped;          /* steps that were skipped */
-  uint64_t frozen_at;        /* T_w: the step whose v was frozen; 0 before the freeze */
+  uint64_t frozen_at;        /* T_w, or varFreezeStep: the step from which on v is kept; 0 before */
   uint64_t bytes_sent;    /* by this rank in steps that returned success, skipped ones included */
   uint64_t state_bytes;   /* memory held for m, v, masks, scratch and residuals */
   int32_t stage;          /* onebitStage_t of the next step */
@@ -191,7 +209,10 @@ typedef struct {
  *
  * Memory per element: 8 bytes of m and v, the compressor's residuals (onebitCompressorCreate)
  * unless freezeStep is ONEBIT_FREEZE_NEVER, 1/8 byte of masks, and 4 bytes of scratch if there are
- * dense segments or gradients that are not fp32. All compressed segments share one compressor.
+ * dense segments or gradients that are not fp32. 1-bit LAMB has 4 bytes more for the variance of
+ * reconstructed gradients, 0/1 Adam 8 for the sum of steps and the parameters of the last sync, and
+ * 4 (with 16-bit gradients 8) until its variance is frozen. All compressed segments share one
+ * compressor.
  *
  * Local: sends nothing. It creates compressors, so the rule of onebitCompressorCreate holds: all
  * ranks create in the same order, or set its tensorId.
@@ -224,14 +245,28 @@ ONEBIT_API onebitResult_t onebitOptimizerCreate(onebitOptimizer_t* optimizer, on
 ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
 
 /**
- * Averages gradients over all ranks and updates the parameters: one step of 1-bit Adam (Tang et al.
- * 2021, algorithm 1).
+ * Averages gradients over all ranks and updates the parameters: one step of the configured
+ * algorithm. With g = gradients * grad_scale * clip and t the number of this step:
  *
- * With g = gradients * grad_scale * clip and t the number of this step:
- *
+ * 1-bit Adam
  *   dense       m = b1 m + (1-b1) avg(g)          v = b2 v + (1-b2) avg(g)^2  d = sqrt(v)
  *   compressed  m = onebit_avg(b1 m + (1-b1) g)   v = v of step T_w           d = max(sqrt(v), f)
- *   both        x = x - lr (m / (d + eps) + weight_decay x)
+ *   both        x = x - lr u,                     u = m / (d + eps) + weight_decay x
+ *
+ * 1-bit LAMB, with the same m, v, d and u for each layer
+ *   both        x = x - lr c u
+ *   dense       c = clip(|x| / |u|, minCoeff, maxCoeff), 1 where x or u is 0; C is its average
+ *   compressed  c = C r, and r = max of (d + eps) / (sqrt(w) + eps) over the layer, made smaller by
+ *               the share of weight decay in u, then kept within factorMin and factorMax, then
+ *               within factorThreshold of the r before. w goes on as v would, with gradients
+ *               (m_t - b1 m_{t-1}) / (1-b1)
+ *
+ * 0/1 Adam, between two syncs on each rank by itself
+ *   local       m = b1 m + (1-b1) g    s = s + lr m    L = L + lr
+ *               x = x_sync - s / (d + eps) - weight_decay L x_sync,   d = max(sqrt(v), f)
+ *   sync        a = onebit_avg(s)      m = a / L       x as above from a; then x_sync = x, s = L =
+ * 0 refresh     v = b2 v + (1-b2) avg(g)^2, before anything else of its step dense segments are
+ * averaged exactly at every sync, s and g, and refresh their v then
  *
  * clip is min(1, max_grad_norm / norm), norm = sqrt(mean over ranks of |gradients * grad_scale|^2):
  * the same factor on every rank in both stages. This norm is larger than that of the mean gradient,
@@ -239,14 +274,19 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * when max_grad_norm is 0. The floor f is varianceFloor times the root mean square of sqrt(v) over
  * the segment.
  *
- * After the freeze, elements whose v is 0 are masked: they never saw a gradient, and one bit cannot
- * say 0.
+ * After the freeze, and in 0/1 Adam always, elements whose v is 0 are masked: they never saw a
+ * gradient, and one bit cannot say 0.
  *
  * A step either happens on every rank or on none. If a gradient of any rank is NaN or infinite, or
  * overflows on the way, the step is skipped: it returns onebitSuccess with `skipped` = 1, and m, v,
  * x, residuals and the step number stay as they were, bit for bit. (A compressor that is not
  * transactional resets its residuals then.) In the compressed stage what a masked element holds is
  * ignored, unless the norm is measured.
+ *
+ * A step that sends nothing cannot be agreed on. All ranks make it, in whatever state the
+ * communicator is; a rank whose gradient is not finite takes zeros instead, and clipping goes by
+ * the norm of its own gradient. A sync that meets a sum which is not finite is skipped: all ranks
+ * go back to x_sync, with s = L = 0.
  *
  * Every rank calls it every step, with equal datatype, learning_rate, grad_scale and max_grad_norm.
  *
@@ -270,8 +310,8 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * @return other errors of onebitAllReduce: m, v, x and the step number of this rank are unchanged;
  *         a rank that had already finished may be one step ahead.
  *
- * Thread safety: one thread at a time per optimizer and per its communicator. Apart
- * from the first two steps of each stage it allocates nothing.
+ * Thread safety: one thread at a time per optimizer and per its communicator. Apart from the first
+ * two steps of each stage, and those of 0/1 Adam that refresh a variance, it allocates nothing.
  */
 ONEBIT_API onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void* gradients,
                                               onebitDataType_t datatype, double learning_rate,

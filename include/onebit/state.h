@@ -20,12 +20,6 @@
 extern "C" {
 #endif
 
-/** Whose residuals a saved state has. */
-typedef enum {
-  onebitStateRank = 0,  /* this rank's, bit for bit: for the same rank of as many ranks */
-  onebitStateGlobal = 1 /* what all ranks together still owe: for any number of ranks */
-} onebitStateKind_t;
-
 /**
  * Writes what `compressor` remembers into `buffer`, for a checkpoint.
  *

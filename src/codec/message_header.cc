@@ -283,7 +283,7 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
     if (here.count == there.count) add("digest of its calls", here.mask_digest, there.mask_digest);
     return text;
   }
-  add(here.collective == Collective::kAllToAllV ? "recvcounts here, sendcounts there:" : "count",
+  add(here.collective == Collective::kAllToAllv ? "recvcounts here, sendcounts there:" : "count",
       here.count, there.count);
   add("type", string_view(NameOf(here.type)), string_view(NameOf(there.type)));
   add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
@@ -321,7 +321,7 @@ std::string Describe(const CallDescriptor& call) {
   std::string text = Format("{} {}", NameOf(call.collective), call.sequence);
   if (call.collective == Collective::kBarrier) return text;
   if (call.collective == Collective::kGroup) return text + Format(" of {} calls", call.count);
-  if (call.collective == Collective::kAllToAllV) {  // a count for each pair of ranks
+  if (call.collective == Collective::kAllToAllv) {  // a count for each pair of ranks
     AppendFormat(&text, " of {}", NameOf(call.type));
   } else {
     AppendFormat(&text, " of {} {}", call.count, NameOf(call.type));

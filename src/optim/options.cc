@@ -155,6 +155,7 @@ Result<Options> ReadOptions(const onebitOptimizerConfig_t* config) {
   }
   ONEBIT_ASSIGN_OR_RETURN(options.weight_decay,
                           ReadReal("weightDecay", config->weightDecay, options.weight_decay));
+  if (config->variant == onebitVariantDeepSpeed) options.variance_floor = 0;
   ONEBIT_ASSIGN_OR_RETURN(options.variance_floor,
                           ReadReal("varianceFloor", config->varianceFloor, options.variance_floor));
   ONEBIT_ASSIGN_OR_RETURN(options.has_bias_correction, ReadBiasCorrection(*config));

@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "src/transport": ["include/onebit", "src/base"],
     "src/device": ["kernels", "src/base"],
     "src/topology": ["src/base"],
-    "src/schedule": ["src/base"],
+    "src/schedule": ["include/onebit", "src/base"],
     "src/optim": ["include/onebit", "kernels", "src/schedule", "src/base"],
     "plugins": ["include/onebit"],
     "perf": ["include/onebit"],

@@ -103,6 +103,64 @@ TEST_F(OneBitAdamArgumentsTest, CreateChecksCompressor) {
   ExpectConfigInvalid("compressor->size", use);
 }
 
+TEST_F(OneBitAdamArgumentsTest, MembersThatNothingWouldUseAreErrors) {
+  const auto with = [](onebitAlgorithm_t algorithm, auto set) {
+    return [algorithm, set](onebitOptimizerConfig_t& config) {
+      config.algorithm = algorithm;
+      if (algorithm == onebitAlgorithmZeroOneAdam) config.varFreezeStep = 10;
+      set(config);
+    };
+  };
+  for (const onebitAlgorithm_t other : {onebitAlgorithmOneBitAdam, onebitAlgorithmZeroOneAdam}) {
+    ExpectConfigInvalid("minCoeff", with(other, [](auto& c) { c.minCoeff = 0.1; }));
+    ExpectConfigInvalid("maxCoeff", with(other, [](auto& c) { c.maxCoeff = 2; }));
+    ExpectConfigInvalid("coeffBeta", with(other, [](auto& c) { c.coeffBeta = 0.5; }));
+    ExpectConfigInvalid("factorMin", with(other, [](auto& c) { c.factorMin = 0.9; }));
+    ExpectConfigInvalid("factorMax", with(other, [](auto& c) { c.factorMax = 2; }));
+    ExpectConfigInvalid("factorThreshold", with(other, [](auto& c) { c.factorThreshold = 0.2; }));
+  }
+  for (const onebitAlgorithm_t other : {onebitAlgorithmOneBitAdam, onebitAlgorithmOneBitLamb}) {
+    ExpectConfigInvalid("varFreezeStep", with(other, [](auto& c) { c.varFreezeStep = 10; }));
+    ExpectConfigInvalid("varUpdateScaler", with(other, [](auto& c) { c.varUpdateScaler = 8; }));
+    ExpectConfigInvalid("localStepScaler", with(other, [](auto& c) { c.localStepScaler = 8; }));
+    ExpectConfigInvalid("localStepClipper", with(other, [](auto& c) { c.localStepClipper = 8; }));
+    ExpectConfigInvalid("localStepStart", with(other, [](auto& c) { c.localStepStart = 8; }));
+    ExpectConfigInvalid("rateTied", with(other, [](auto& c) { c.rateTied = 1; }));
+    ExpectConfigInvalid("denseStepFeedsMomentum",
+                        with(other, [](auto& c) { c.denseStepFeedsMomentum = 1; }));
+  }
+  const auto zero_one = [&](auto set) { return with(onebitAlgorithmZeroOneAdam, set); };
+  ExpectConfigInvalid("freezeStep", zero_one([](auto& c) { c.freezeStep = 10; }));
+  ExpectConfigInvalid("biasCorrection", zero_one([](auto& c) { c.biasCorrection = 1; }));
+  ExpectConfigInvalid("varFreezeStep",
+                      zero_one([](auto& c) { c.varFreezeStep = ONEBIT_UNDEF_STEP; }));
+  const auto deepspeed = [&](auto set) {
+    return [set](onebitOptimizerConfig_t& config) {
+      config.variant = onebitVariantDeepSpeed;
+      config.freezeStep = 10;
+      set(config);
+    };
+  };
+  ExpectConfigInvalid("biasCorrection", deepspeed([](auto& c) { c.biasCorrection = 1; }));
+  ExpectConfigInvalid("freezeStep", deepspeed([](auto& c) { c.freezeStep = ONEBIT_UNDEF_STEP; }));
+  ExpectConfigInvalid("lrWarmupSteps", deepspeed([](auto& c) { c.lrWarmupSteps = 5; }));
+}
+
+TEST_F(OneBitAdamArgumentsTest, CreateChecksTrustRatios) {
+  const auto lamb = [](auto set) {
+    return [set](onebitOptimizerConfig_t& config) {
+      config.algorithm = onebitAlgorithmOneBitLamb;
+      set(config);
+    };
+  };
+  ExpectConfigInvalid("minCoeff", lamb([](auto& c) { c.minCoeff = 11; }));
+  ExpectConfigInvalid("maxCoeff", lamb([](auto& c) { c.maxCoeff = kNan; }));
+  ExpectConfigInvalid("coeffBeta", lamb([](auto& c) { c.coeffBeta = 1; }));
+  ExpectConfigInvalid("factorMin", lamb([](auto& c) { c.factorMin = 0; }));
+  ExpectConfigInvalid("factorMin", lamb([](auto& c) { c.factorMax = 0.25; }));
+  ExpectConfigInvalid("factorThreshold", lamb([](auto& c) { c.factorThreshold = 1; }));
+}
+
 TEST_F(OneBitAdamArgumentsTest, CreateChecksSegments) {
   ExpectSegmentsInvalid("15 elements", {SegmentOf(0, 15)});
   ExpectSegmentsInvalid("17 elements", {SegmentOf(0, 17)});

@@ -89,6 +89,7 @@ struct Record {
   std::vector<std::vector<onebitTrustRatio_t>> ratios;  // after each call, of each segment
   std::vector<float> m, v;                              // at the end
   onebitOptimizerStats_t stats{};
+  uint64_t comm_bytes = 0;  // sent by the communicator in all calls
 };
 
 // Returns one record per rank.
@@ -123,6 +124,10 @@ inline std::vector<Record> Train(const Training& training) {
     record.v.resize(x.size());
     Check(onebitOptimizerGetState(optimizer.get(), record.m.data(), record.v.data()));
     record.stats = StatsOf(optimizer);
+    onebitCommStats_t comm_stats{};
+    comm_stats.size = sizeof(comm_stats);
+    Check(onebitCommGetStats(comm, &comm_stats));
+    record.comm_bytes = comm_stats.bytes_sent;
   });
   return records;
 }
