@@ -9,6 +9,7 @@
 #include "base/aligned_buffer.h"
 #include "optim/api_status.h"
 #include "optim/elements.h"
+#include "optim/gather_numbers.h"
 #include "optim/optimizer.h"
 
 namespace onebit::optim {
@@ -21,40 +22,13 @@ struct Standing {
   bool is_torn = false;
 };
 
-// A number as floats that add up exactly when all other ranks have zeros.
-constexpr size_t kDigits = 4;
-constexpr unsigned kDigitBits = 16;
-
-void WriteNumber(uint64_t number, float* digits) {
-  for (size_t i = 0; i < kDigits; ++i) {
-    digits[i] = static_cast<float>(number >> (i * kDigitBits) & 0xffff);
-  }
-}
-
-uint64_t ReadNumber(const float* digits) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < kDigits; ++i) {
-    number |= static_cast<uint64_t>(digits[i]) << (i * kDigitBits);
-  }
-  return number;
-}
-
 Result<std::vector<Standing>> Gather(onebitComm_t comm, int rank, const Standing& mine) {
-  int ranks = 0;
-  ONEBIT_TRY(FromApi(onebitCommCount(comm, &ranks)));
-  constexpr size_t kNumbers = 3;
-  constexpr size_t kWidth = kNumbers * kDigits;
-  std::vector<float> all(static_cast<size_t>(ranks) * kWidth, 0.0f);
-  float* own = &all[static_cast<size_t>(rank) * kWidth];
-  const std::array<uint64_t, kNumbers> numbers = {mine.step, mine.skipped_steps, mine.is_torn};
-  for (size_t i = 0; i < kNumbers; ++i) WriteNumber(numbers[i], own + i * kDigits);
-  ONEBIT_TRY(FromApi(onebitAllReduce(all.data(), all.data(), all.size(), onebitFloat32, onebitSum,
-                                     nullptr, comm, nullptr)));
+  const std::array<uint64_t, 3> numbers = {mine.step, mine.skipped_steps, mine.is_torn};
+  ONEBIT_ASSIGN_OR_RETURN(const RankNumbers all, GatherNumbers(comm, rank, numbers));
   std::vector<Standing> standings;
-  for (size_t begin = 0; begin < all.size(); begin += kWidth) {
-    standings.push_back({.step = ReadNumber(&all[begin]),
-                         .skipped_steps = ReadNumber(&all[begin + kDigits]),
-                         .is_torn = ReadNumber(&all[begin + 2 * kDigits]) != 0});
+  for (size_t r = 0; r < all.ranks(); ++r) {
+    standings.push_back(
+        {.step = all.At(r, 0), .skipped_steps = all.At(r, 1), .is_torn = all.At(r, 2) != 0});
   }
   return standings;
 }
@@ -144,6 +118,7 @@ Status Optimizer::TakeState(onebitComm_t comm, int source, bool is_source, bool 
   ONEBIT_TRY(BroadcastBytes({received.data(), received.size()}, source, comm));
   if (is_behind) {
     state.WriteValues(received.data());
+    WriteParameterCopy();
     ForgetDerivedState();
     awaits_residual_ |= compressor_ != nullptr && compressed_steps_ != compressed_before;
   }
