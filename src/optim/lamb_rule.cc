@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <span>
 
 #include "kernels/optimizer.h"
 #include "optim/elements.h"
@@ -145,7 +144,12 @@ void LambRule::Rewarm() { std::fill(layers_.begin(), layers_.end(), TrustRatio()
 
 void LambRule::ListState(StateList* list) {
   list->AddReplicated(fresh_variance_);
-  list->AddReplicated(std::span(layers_));
+  for (TrustRatio& layer : layers_) {
+    list->AddValue(layer.coefficient);
+    list->AddValue(layer.average);
+    list->AddValue(layer.factor);
+    list->AddValue(layer.momentum_scale);
+  }
 }
 
 size_t LambRule::bytes() const {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/optimizer.h"
+#include "kernels/reference/elements.h"
 #include "optim/api_status.h"
 #include "optim/elements.h"
 #include "optim/quiet_log.h"
@@ -246,14 +247,13 @@ void Optimizer::ListState(StateList* list) {
   list->AddValue(first_learning_rate_);
 }
 
-void Optimizer::ListParameters(Ownership ownership, StateList* list) const {
-  const auto add = [&](StateList::Bytes bytes) {
-    ownership == Ownership::kLocal ? list->AddLocal(bytes) : list->AddReplicated(bytes);
-  };
-  add(std::as_writable_bytes(std::span(parameters_, count_)));
+// Whoever replaces parameters does not replace their copy: it follows from them.
+void Optimizer::WriteParameterCopy() const {
   if (options_.parameter_copy == nullptr) return;
-  add({static_cast<std::byte*>(options_.parameter_copy),
-       count_ * kernels::BytesOf(options_.parameter_copy_type)});
+  for (size_t i = 0; i < count_; ++i) {
+    kernels::reference::StoreElement(parameters_[i], options_.parameter_copy_type, i,
+                                     options_.parameter_copy);
+  }
 }
 
 uint64_t Optimizer::BytesSent() const {

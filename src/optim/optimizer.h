@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "base/aligned_buffer.h"
 #include "base/status.h"
@@ -121,9 +122,7 @@ class Optimizer {
   // x, m, v and what the configuration says of one segment.
   kernels::AdamUpdate UpdateOf(const Segment& segment, double learning_rate) const;
   double Correction(double beta_power) const;
-  // The parameters and their copy.
-  enum class Ownership { kReplicated, kLocal };
-  void ListParameters(Ownership ownership, StateList* list) const;
+  std::span<float> parameters() const { return {parameters_, count_}; }
 
   const Options options_;
   const SegmentTable table_;
@@ -144,6 +143,7 @@ class Optimizer {
   Status CheckWhole() const;
   double ScaledSumOfSquares(const StepInput& input) const;
   Result<double> AgreeOnNorm(const StepInput& input);
+  void WriteParameterCopy() const;
   Status TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind);
   Status RebindCompressor(onebitComm_t comm);
   uint64_t BytesSent() const;

@@ -4,67 +4,101 @@
 // another rank. One list serves both, so that neither can forget a member that the other knows.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 
 namespace onebit::optim {
 
-// Addresses are of members of one optimizer, in an order that depends on its configuration only.
+// Addresses are of members of one optimizer, in an order that its configuration decides, and that
+// STATE.md tells. What follows from other members is not in the list.
 class StateList {
  public:
   using Bytes = std::span<std::byte>;
+  static constexpr size_t kValueBytes = 8;
 
   // Elements that are the same on all ranks after every step.
-  void AddReplicated(Bytes bytes) { replicated_.push_back(bytes); }
-  void AddReplicated(AlignedBuffer& buffer) { AddReplicated({buffer.data(), buffer.size()}); }
   template <typename T>
   void AddReplicated(std::span<T> elements) {
-    AddReplicated(std::as_writable_bytes(elements));
+    replicated_.push_back(std::as_writable_bytes(elements));
+  }
+  void AddReplicated(AlignedBuffer& buffer) {
+    AddReplicated(std::span(buffer.data(), buffer.size()));
   }
 
   // Elements that ranks have of their own between two syncs.
-  void AddLocal(Bytes bytes) { local_.push_back(bytes); }
-  void AddLocal(AlignedBuffer& buffer) { AddLocal({buffer.data(), buffer.size()}); }
+  template <typename T>
+  void AddLocal(std::span<T> elements) {
+    local_.push_back(std::as_writable_bytes(elements));
+  }
+  void AddLocal(AlignedBuffer& buffer) { AddLocal(std::span(buffer.data(), buffer.size())); }
 
   // Counters and other small members, the same on all ranks.
-  template <typename T>
-  void AddValue(T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    values_.push_back(std::as_writable_bytes(std::span(&value, 1)));
-  }
+  void AddValue(uint64_t& value) { values_.emplace_back(&value); }
+  void AddValue(double& value) { values_.emplace_back(&value); }
 
   const std::vector<Bytes>& replicated() const { return replicated_; }
   const std::vector<Bytes>& local() const { return local_; }
 
   // All values behind each other.
-  size_t value_bytes() const {
-    size_t bytes = 0;
-    for (const Bytes& value : values_) bytes += value.size();
-    return bytes;
-  }
+  size_t value_bytes() const { return values_.size() * kValueBytes; }
   void ReadValues(std::byte* out) const {
-    for (const Bytes& value : values_) {
-      std::memcpy(out, value.data(), value.size());
-      out += value.size();
+    for (const Value& value : values_) {
+      std::visit([&](auto* member) { std::memcpy(out, member, kValueBytes); }, value);
+      out += kValueBytes;
     }
   }
   void WriteValues(const std::byte* in) const {
-    for (const Bytes& value : values_) {
-      std::memcpy(value.data(), in, value.size());
-      in += value.size();
+    for (const Value& value : values_) {
+      std::visit([&](auto* member) { std::memcpy(member, in, kValueBytes); }, value);
+      in += kValueBytes;
     }
+  }
+  bool AreValuesFinite() const {
+    for (const Value& value : values_) {
+      const auto* real = std::get_if<double*>(&value);
+      if (real != nullptr && !std::isfinite(**real)) return false;
+    }
+    return true;
+  }
+
+  // All elements behind each other, those of this rank at the end.
+  size_t element_bytes() const {
+    size_t bytes = 0;
+    ForEachPart([&](Bytes part) { bytes += part.size(); });
+    return bytes;
+  }
+  void ReadElements(std::byte* out) const {
+    ForEachPart([&](Bytes part) {
+      if (!part.empty()) std::memcpy(out, part.data(), part.size());
+      out += part.size();
+    });
+  }
+  void WriteElements(const std::byte* in) const {
+    ForEachPart([&](Bytes part) {
+      if (!part.empty()) std::memcpy(part.data(), in, part.size());
+      in += part.size();
+    });
   }
 
  private:
+  using Value = std::variant<uint64_t*, double*>;
+
+  template <typename Body>
+  void ForEachPart(Body body) const {
+    for (const Bytes& part : replicated_) body(part);
+    for (const Bytes& part : local_) body(part);
+  }
+
   std::vector<Bytes> replicated_;
   std::vector<Bytes> local_;
-  std::vector<Bytes> values_;
+  std::vector<Value> values_;
 };
 
 }  // namespace onebit::optim

@@ -178,11 +178,15 @@ double TwoStage::VarianceSum() const {
 void TwoStage::ListState(StateList* list) {
   Optimizer::ListState(list);
   list->AddReplicated(m_);
-  ListParameters(Ownership::kReplicated, list);
-  list->AddValue(frozen_beta2_power_);
-  list->AddValue(schedule_.state());
-  list->AddValue(schedule_.rule().progress());
+  list->AddReplicated(parameters());
   list->AddReplicated(schedule_.rule().history());
+  list->AddValue(frozen_beta2_power_);
+  list->AddValue(schedule_.state().step);
+  list->AddValue(schedule_.state().frozen_at);
+  FreezeProgress& progress = schedule_.rule().progress();
+  list->AddValue(progress.step);
+  list->AddValue(progress.power);
+  list->AddValue(progress.delayed_power);
   rule_->ListState(list);
 }
 

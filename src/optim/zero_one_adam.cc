@@ -345,8 +345,12 @@ void ZeroOneAdam::ListState(StateList* list) {
   list->AddReplicated(x_sync_);
   list->AddLocal(m_);
   list->AddLocal(u_);
-  ListParameters(Ownership::kLocal, list);
-  list->AddValue(schedule_.mutable_state());
+  list->AddLocal(parameters());
+  ZeroOneState& state = schedule_.mutable_state();
+  list->AddValue(state.step);
+  list->AddValue(state.interval_start);
+  list->AddValue(state.rate_sum);
+  list->AddValue(state.peak_rate);
 }
 
 Status ZeroOneAdam::CheckState() const {
