@@ -403,6 +403,75 @@ ONEBIT_API onebitResult_t onebitOptimizerSync(onebitOptimizer_t optimizer);
  */
 ONEBIT_API onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v);
 
+/* ---------------------------------------------------------------------------------- checkpoints */
+
+/**
+ * Writes all of an optimizer into `buffer`, for a checkpoint: the fp32 parameters, which are its
+ * master weights, m, v, what else its algorithm keeps, counters, the progress of its schedule, and
+ * its compressor's residuals. Not in it: the learning rate and other arguments of
+ * onebitOptimizerStep, the low-precision copy of the parameters, which follows from them, and
+ * bytes_sent of the stats.
+ *
+ * onebitStateRank is local, forces nothing, and works when the communicator was destroyed, too. It
+ * is this rank's alone: with the states of the same step on all ranks training goes on bit for bit
+ * as if it had not been interrupted, also in the middle of an interval of 0/1 Adam. `step` and
+ * `skipped` of the stats tell whether it is the same step.
+ *
+ * onebitStateGlobal is collective over the optimizer's communicator: each rank calls it between the
+ * same two steps, and gets the same bytes, which are compared, so that one of them is enough for a
+ * checkpoint. It first makes the ranks agree, as onebitOptimizerSync does: in the middle of an
+ * interval that is a sync of its own, behind which training goes on otherwise than without it. Of
+ * the residuals it has the onebitStateGlobal of onebitCompressorExport.
+ *
+ * src/compressor/STATE.md describes the bytes.
+ *
+ * @param kind   whose state.
+ * @param buffer NULL: only *bytes is written, without any communication. Otherwise receives the
+ *               state; of any alignment. Undefined after an error.
+ * @param bytes  in: room in `buffer`, if it is not NULL. Receives the length of the state; not
+ *               NULL. 12 bytes per element for 1-bit Adam, 16 for 1-bit LAMB, 20 for 0/1 Adam, and
+ *               besides what onebitCompressorExport says of its kind.
+ * @return onebitInvalidArgument  a NULL argument, an unknown kind, or *bytes is too small; it then
+ *                                receives what is needed. Nothing was sent.
+ * @return onebitInvalidUsage     another call is using the optimizer; a group is open; a rebind was
+ *                                left half done; and what onebitCompressorExport says.
+ * @return onebitDetached         onebitStateGlobal: its communicator was destroyed.
+ * @return onebitMismatch         onebitStateGlobal: the ranks have made different steps, or differ
+ *                                in what should be the same on all of them.
+ * @return other errors of onebitOptimizerSync and onebitCompressorExport, for onebitStateGlobal.
+ *
+ * Thread safety: one thread at a time per optimizer and, for onebitStateGlobal, per communicator.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerExport(onebitOptimizer_t optimizer, onebitStateKind_t kind,
+                                                void* buffer, size_t* bytes);
+
+/**
+ * Replaces all of an optimizer by a state of onebitOptimizerExport, the parameters and their
+ * low-precision copy included. Local. Do it on all ranks between the same two steps: each its own
+ * onebitStateRank, or all the same onebitStateGlobal.
+ *
+ * The state fits an optimizer with the same algorithm, variant, count, segments (how many, their
+ * counts, and which are dense), beta2, and members that decide about steps: freezeStep and
+ * lrWarmupSteps, or those of 0/1 Adam. A onebitStateRank fits the same rank of as many ranks, with
+ * a compressor of the same settings; a onebitStateGlobal any number of ranks, with the same mode
+ * and serverResidual. Everything else may differ: beta1, eps, biasCorrection, varianceFloor, masks,
+ * learning rates, weight decay, and bounds of trust ratios are those of this optimizer.
+ *
+ * @param blob  `bytes` bytes, of any alignment; read only. Damage of any bit, and missing or
+ *              additional bytes, are found.
+ * @return onebitInvalidArgument  a NULL argument, or `blob` is no state.
+ * @return onebitCorrupt          the state is damaged or not complete, or a residual is too large
+ *                                for the residual type.
+ * @return onebitMismatch         the state is of another optimizer, no state of an optimizer, or of
+ *                                a later version of the library; the text names every difference.
+ * @return onebitInvalidUsage     another call is using the optimizer, or a group is open.
+ * @return onebitOutOfMemory      not enough memory.
+ *
+ * After an error the optimizer is what it was. Thread safety: one thread at a time per optimizer.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerImport(onebitOptimizer_t optimizer, const void* blob,
+                                                size_t bytes);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -69,6 +69,24 @@ size_t StateBytes(std::span<const StateSection> sections) {
   return bytes;
 }
 
+Status WrongKind(StateKind kind) {
+  const char* subject = "";
+  switch (kind) {
+    case StateKind::kRank:
+    case StateKind::kGlobal:
+      subject = "a compressor: onebitCompressorImport";
+      break;
+    case StateKind::kSync:
+      subject = "a sync: onebitSyncImport";
+      break;
+    case StateKind::kOptimizerRank:
+    case StateKind::kOptimizerGlobal:
+      subject = "an optimizer: onebitOptimizerImport";
+      break;
+  }
+  return Error(Code::kMismatch, "the state is that of {} loads it", subject);
+}
+
 StateWriter::StateWriter(StateKind kind, std::span<const StateSection> sections, std::byte* blob)
     : blob_(blob, StateBytes(sections)) {
   const size_t header_bytes = HeaderBytes(sections.size());
@@ -149,7 +167,7 @@ Status StateReader::ReadTable(std::span<const std::byte> blob, size_t header_byt
   const auto kind = Get<uint32_t>(blob.data(), kAtKind);
   section_count_ = Get<uint32_t>(blob.data(), kAtSectionCount);
   if (kind < static_cast<uint32_t>(StateKind::kRank) ||
-      kind > static_cast<uint32_t>(StateKind::kSync)) {
+      kind > static_cast<uint32_t>(StateKind::kOptimizerGlobal)) {
     return Damaged("its kind is unknown");
   }
   kind_ = static_cast<StateKind>(kind);

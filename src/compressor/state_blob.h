@@ -16,14 +16,23 @@ namespace onebit {
 
 inline constexpr uint32_t kStateVersion = 1;
 
-enum class StateKind : uint32_t { kRank = 1, kGlobal = 2, kSync = 3 };
+enum class StateKind : uint32_t {
+  kRank = 1,
+  kGlobal = 2,
+  kSync = 3,
+  kOptimizerRank = 4,
+  kOptimizerGlobal = 5,
+};
 enum class SectionTag : uint32_t {
   kIdentity = 1,
   kWorker = 2,
   kServer = 3,
   kSync = 4,
   kAccumulator = 5,
-  kCompressor = 6,  // a whole state of kind kRank
+  kCompressor = 6,  // a whole state of kind kRank, or kGlobal where it is in such a one
+  kOptimizer = 7,
+  kValues = 8,
+  kElements = 9,
 };
 
 struct StateSection {
@@ -32,6 +41,9 @@ struct StateSection {
 };
 
 size_t StateBytes(std::span<const StateSection> sections);
+
+// The error of whoever was given a state of this kind, and loads others.
+Status WrongKind(StateKind kind);
 
 class StateWriter {
  public:

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "base/format.h"
+#include "compressor/state_differences.h"
 
 namespace onebit {
 namespace {
@@ -62,22 +62,6 @@ const char* NameOfMode(CodecKind mode) { return mode == CodecKind::kEf ? "ef" : 
 const char* NameOfRule(kernels::ScaleRule rule) {
   return rule == kernels::ScaleRule::kL2 ? "l2" : "l1";
 }
-
-// Collects what differs.
-class Differences {
- public:
-  template <typename T>
-  Differences& Compare(const char* name, const T& state, const T& here) {
-    if (state == here) return *this;
-    if (!text_.empty()) text_.append("; ");
-    AppendFormat(&text_, "{} {} in the state, {} here", name, state, here);
-    return *this;
-  }
-  std::string Take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
 
 Differences DifferencesOfTensor(const StateIdentity& state, const StateIdentity& here) {
   Differences differences;

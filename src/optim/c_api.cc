@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -199,6 +200,46 @@ Status Sync(onebitOptimizer_t optimizer) {
   return optimizer->impl->Sync();
 }
 
+// A caller in C may hand over any number, which C++ must not load as an enumeration.
+Result<StateKind> ReadStateKind(const onebitStateKind_t& kind) {
+  int value;
+  static_assert(sizeof(value) == sizeof(kind));
+  std::memcpy(&value, &kind, sizeof(value));
+  if (value == onebitStateRank) return StateKind::kOptimizerRank;
+  if (value == onebitStateGlobal) return StateKind::kOptimizerGlobal;
+  return Error(Code::kInvalidArgument,
+               "state kind {} is unknown: onebitStateRank or onebitStateGlobal", value);
+}
+
+Status Export(onebitOptimizer_t optimizer, const onebitStateKind_t& api_kind, void* buffer,
+              size_t* bytes) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(bytes, "bytes"));
+  ONEBIT_ASSIGN_OR_RETURN(const StateKind kind, ReadStateKind(api_kind));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerExport"));
+  Optimizer& impl = *optimizer->impl;
+  ONEBIT_ASSIGN_OR_RETURN(const size_t needed, impl.StateBytes(kind));
+  const size_t room = buffer == nullptr ? needed : *bytes;
+  *bytes = needed;
+  if (room < needed) {
+    return Error(Code::kInvalidArgument,
+                 "the state of the optimizer takes {} bytes, but *bytes is {}", needed, room);
+  }
+  if (buffer == nullptr) return OkStatus();
+  return impl.Export(kind, {static_cast<std::byte*>(buffer), needed});
+}
+
+Status Import(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(blob, "blob"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerImport"));
+  return optimizer->impl->Import({static_cast<const std::byte*>(blob), bytes});
+}
+
 Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   const Use use(optimizer);
@@ -260,4 +301,13 @@ onebitResult_t onebitOptimizerSync(onebitOptimizer_t optimizer) {
 
 onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v) {
   return Guard([&] { return onebit::optim::GetState(optimizer, m, v); });
+}
+
+onebitResult_t onebitOptimizerExport(onebitOptimizer_t optimizer, onebitStateKind_t kind,
+                                     void* buffer, size_t* bytes) {
+  return Guard([&] { return onebit::optim::Export(optimizer, kind, buffer, bytes); });
+}
+
+onebitResult_t onebitOptimizerImport(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
+  return Guard([&] { return onebit::optim::Import(optimizer, blob, bytes); });
 }

@@ -152,6 +152,13 @@ void LambRule::ListState(StateList* list) {
   }
 }
 
+bool LambRule::IsStatePossible() const {
+  return std::all_of(layers_.begin(), layers_.end(), [](const TrustRatio& layer) {
+    return layer.coefficient >= 0 && layer.average >= 0 && layer.factor > 0 &&
+           layer.momentum_scale > 0;
+  });
+}
+
 size_t LambRule::bytes() const {
   return fresh_variance_.size() + layers_.size() * sizeof(TrustRatio);
 }

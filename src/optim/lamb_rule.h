@@ -32,6 +32,7 @@ class LambRule final : public UpdateRule {
   }
   std::optional<TrustRatio> trust_ratio(size_t segment) const override { return layers_[segment]; }
   void ListState(StateList* list) override;
+  bool IsStatePossible() const override;
   size_t bytes() const override;
 
  private:

@@ -42,6 +42,7 @@ Optimizer::~Optimizer() {
 
 Status Optimizer::AllocateMoments() {
   ONEBIT_TRY(FromApi(onebitCommUserRank(comm_, &rank_)));
+  ONEBIT_TRY(FromApi(onebitCommCount(comm_, &ranks_)));
   ONEBIT_ASSIGN_OR_RETURN(m_, AlignedBuffer::Create(count_ * sizeof(float), "momentum"));
   ONEBIT_ASSIGN_OR_RETURN(v_, AlignedBuffer::Create(count_ * sizeof(float), "variance"));
   return OkStatus();
@@ -126,6 +127,7 @@ void Optimizer::CountStep(onebitStage_t stage) {
 
 Status Optimizer::Sync() {
   ONEBIT_TRY(CheckWhole());
+  ONEBIT_TRY(CheckComm());
   const uint64_t bytes_before = BytesSent();
   ONEBIT_TRY(AgreeOnState());
   bytes_sent_ += BytesSent() - bytes_before;
@@ -133,7 +135,7 @@ Status Optimizer::Sync() {
 }
 
 Status Optimizer::CheckWhole() const {
-  if (!is_torn_) return OkStatus();
+  if (!is_torn_ && !awaits_residual_) return OkStatus();
   return Error(Code::kInvalidUsage,
                "the optimizer's state was left half taken over by onebitOptimizerRebind: call it "
                "again, or load a checkpoint");

@@ -8,13 +8,16 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/status.h"
+#include "compressor/state_blob.h"
 #include "kernels/optimizer.h"
 #include "kernels/types.h"
 #include "onebit/optim.h"
 #include "optim/options.h"
+#include "optim/saved_optimizer.h"
 #include "optim/segment_table.h"
 #include "optim/state_list.h"
 #include "optim/trust_ratio.h"
@@ -63,6 +66,14 @@ class Optimizer {
   // Makes ranks agree on all state, where a step does not. Collective.
   Status Sync();
 
+  // Of kind kOptimizerRank or kOptimizerGlobal. Exporting the latter is collective, makes ranks
+  // agree first, and gives all the same bytes. `blob` has StateBytes; its content is undefined
+  // after an error. checkpoint.cc
+  Result<size_t> StateBytes(StateKind kind);
+  Status Export(StateKind kind, std::span<std::byte> blob);
+  // Local. After an error the optimizer is what it was. checkpoint.cc
+  Status Import(std::span<const std::byte> blob);
+
   // Fills everything but `size`.
   void GetStats(onebitOptimizerStats_t* stats) const;
 
@@ -107,7 +118,12 @@ class Optimizer {
   virtual uint64_t MaxLag() const { return 1; }
   virtual void ListState(StateList* list);
   // Whether values that were replaced can be those of this optimizer.
-  virtual Status CheckState() const { return OkStatus(); }
+  virtual Status CheckState() const;
+  // What the last onebitOptimizerRewarm was told, or the configuration, where that matters.
+  virtual int64_t freeze_rule() const { return 0; }
+  // Takes the place of a state that differs in nothing that must be equal. After an error nothing
+  // has changed.
+  virtual Status Adopt(const SavedOptimizer& saved);
   virtual void AddStats(onebitOptimizerStats_t* stats) const = 0;
 
   // ---- what it does that with
@@ -130,6 +146,7 @@ class Optimizer {
   const size_t count_;
   float* const parameters_;
   int rank_ = 0;
+  int ranks_ = 0;
 
   AlignedBuffer m_, v_;
   onebitCompressor_t compressor_ = nullptr;  // null when nothing will ever be compressed
@@ -143,6 +160,11 @@ class Optimizer {
   Status CheckWhole() const;
   double ScaledSumOfSquares(const StepInput& input) const;
   Result<double> AgreeOnNorm(const StepInput& input);
+  Result<std::vector<StateSection>> StateSections(StateKind kind);
+  SavedHead HeadOfState(StateKind kind) const;
+  Status WriteState(StateKind kind, std::span<std::byte> blob);
+  Status CompareState(uint64_t digest) const;
+  Status AdoptCompressor(const SavedOptimizer& saved);
   void WriteParameterCopy() const;
   Status TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind);
   Status RebindCompressor(onebitComm_t comm);

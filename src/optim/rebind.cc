@@ -90,6 +90,7 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
   ONEBIT_TRY(FromApi(onebitCompressorRebind(comm_watch_, comm, &ignored)));
   comm_ = comm;
   rank_ = rank;
+  ranks_ = static_cast<int>(standings.size());
   return source;
 }
 

@@ -39,7 +39,8 @@ TwoStage::TwoStage(onebitComm_t comm, size_t count, float* parameters, const Opt
     : Optimizer(comm, count, parameters, options, std::move(table)),
       rule_(MakeRule(options, table_)),
       schedule_(options.policy.variant, FreezeRuleOf(options.policy)),
-      frozen_(table_) {}
+      frozen_(table_),
+      freeze_rule_(options.policy.freeze_step) {}
 
 Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(AllocateMoments());
@@ -188,6 +189,55 @@ void TwoStage::ListState(StateList* list) {
   list->AddValue(progress.power);
   list->AddValue(progress.delayed_power);
   rule_->ListState(list);
+}
+
+Status TwoStage::CheckState() const {
+  ONEBIT_TRY(Optimizer::CheckState());
+  const TwoStageState& state = schedule_.state();
+  const bool is_possible = state.frozen_at <= state.step &&
+                           (!is_frozen() || compressor_ != nullptr) && frozen_beta2_power_ >= 0 &&
+                           frozen_beta2_power_ < 1 && rule_->IsStatePossible();
+  if (is_possible) return OkStatus();
+  return Error(Code::kCorrupt, "the state is damaged: its stage makes no sense");
+}
+
+// What Rewarm was told decides how long the state is: its rule comes first.
+Status TwoStage::Adopt(const SavedOptimizer& saved) {
+  Result<FreezeRule> rule = MakeFreezeRule(saved.head.freeze_rule);
+  if (!rule.ok()) return {Code::kCorrupt, "the state is damaged: " + rule.status().text()};
+  TwoStageSchedule schedule(options_.policy.variant, std::move(rule).value());
+  std::swap(schedule_, schedule);
+  const Status status = Optimizer::Adopt(saved);
+  if (status.ok()) {
+    freeze_rule_ = saved.head.freeze_rule;
+  } else {
+    std::swap(schedule_, schedule);
+  }
+  return status;
+}
+
+// A dense stage of so many steps, or as ONEBIT_FREEZE_AUTOMATIC has it.
+Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
+  PolicyOptions policy = options_.policy;
+  policy.freeze_step = steps;
+  if (steps == ONEBIT_FREEZE_AUTOMATIC) {
+    if (policy.variant == Variant::kDeepSpeed) {
+      return Error(Code::kInvalidArgument,
+                   "steps is ONEBIT_FREEZE_AUTOMATIC, which DeepSpeed does not have: say how many");
+    }
+    if (AutomaticFreeze::Window(policy.beta2) > AutomaticFreeze::kMaxWindow) {
+      return Error(Code::kInvalidArgument,
+                   "steps is ONEBIT_FREEZE_AUTOMATIC, which needs a beta2 of at most 1 - 1e-6; "
+                   "here it is {}",
+                   policy.beta2);
+    }
+  } else if (steps < 1) {
+    return Error(Code::kInvalidArgument,
+                 "steps is {}, but must be at least 1, ONEBIT_FREEZE_AUTOMATIC or "
+                 "ONEBIT_FREEZE_NEVER",
+                 steps);
+  }
+  return FreezeRuleOf(policy);
 }
 
 void TwoStage::AddStats(onebitOptimizerStats_t* stats) const {

@@ -39,9 +39,13 @@ class TwoStage final : public Optimizer {
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { frozen_.Forget(); }
   void ListState(StateList* list) override;
+  Status CheckState() const override;
+  int64_t freeze_rule() const override { return freeze_rule_; }
+  Status Adopt(const SavedOptimizer& saved) override;
   void AddStats(onebitOptimizerStats_t* stats) const override;
 
   bool is_frozen() const { return schedule_.is_frozen(); }
+  Result<FreezeRule> MakeFreezeRule(int64_t steps) const;
   Result<bool> AverageMomentum(const StepInput& input, float scale);
   void Update(const StepInput& input, float scale);
   double VarianceSum() const;
@@ -55,6 +59,7 @@ class TwoStage final : public Optimizer {
 
   TwoStageSchedule schedule_;
   FrozenVariance frozen_;
+  int64_t freeze_rule_;  // of schedule_, as freezeStep has it
   double frozen_beta2_power_ = 0;  // beta2^T_w
 };
 

@@ -41,6 +41,8 @@ class UpdateRule {
   virtual std::optional<TrustRatio> trust_ratio(size_t /*segment*/) const { return std::nullopt; }
 
   virtual void ListState(StateList* /*list*/) {}
+  // Whether values that were replaced, all of them finite, can be those of this rule.
+  virtual bool IsStatePossible() const { return true; }
   virtual size_t bytes() const { return 0; }
 };
 

@@ -295,7 +295,6 @@ void ZeroOneAdam::CommitSkipped() {
 
 Status ZeroOneAdam::AgreeOnState() {
   if (!is_interval_open()) return OkStatus();
-  ONEBIT_TRY(CheckComm());
   ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
   ONEBIT_TRY(PrepareCompressor());
   const StepInput none{.type = DataType::kF16};  // so that contributions are not in gradients
@@ -354,6 +353,10 @@ void ZeroOneAdam::ListState(StateList* list) {
 }
 
 Status ZeroOneAdam::CheckState() const {
+  ONEBIT_TRY(Optimizer::CheckState());
+  if (schedule_.state().step > step()) {
+    return Error(Code::kCorrupt, "the state is damaged: its schedule is ahead of its steps");
+  }
   return ZeroOneSchedule(schedule_.policy()).SetState(schedule_.state());
 }
 

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The sections of an optimizer's state (src/compressor/STATE.md), and what must be equal for it to
+// be loaded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "compressor/state_blob.h"
+#include "optim/options.h"
+#include "optim/segment_table.h"
+
+namespace onebit::optim {
+
+// The head of the optimizer section, at the offsets of STATE.md. Of each algorithm the members that
+// shape its state; members of others are 0.
+struct SavedHead {
+  uint64_t count = 0;
+  uint64_t segments = 0;
+  uint32_t algorithm = 0;
+  uint32_t variant = 0;
+  uint32_t ranks = 1;
+  uint32_t rank = 0;  // of a state of all ranks: 0
+  double beta2 = 0;
+  int64_t freeze_step = 0;
+  uint64_t lr_warmup_steps = 0;
+  uint64_t var_freeze_step = 0;
+  uint64_t var_update_scaler = 0;
+  uint64_t local_step_scaler = 0;
+  uint64_t local_step_clipper = 0;
+  uint64_t local_step_start = 0;
+  uint32_t rate_tied = 0;
+  uint32_t dense_step_feeds_momentum = 0;
+  int64_t freeze_rule = 0;  // as freeze_step, but that of the last onebitOptimizerRewarm
+};
+static_assert(sizeof(SavedHead) == 112);
+
+// What the configuration says; ranks and rule are left to be set.
+SavedHead HeadOf(const Options& options, const SegmentTable& table, size_t count);
+
+// The section has the head and behind it the segments.
+size_t OptimizerSectionBytes(const SegmentTable& table);
+void WriteOptimizerSection(const SavedHead& head, const SegmentTable& table, std::byte* section);
+
+// A state whose checksums are right, by its sections.
+struct SavedOptimizer {
+  bool is_global = false;
+  SavedHead head;
+  std::span<const std::byte> segments;
+  std::span<const std::byte> values;
+  std::span<const std::byte> elements;
+  std::optional<std::span<const std::byte>> compressor;
+
+  // `blob` must outlive the result. Errors are those of StateReader::Open, and kMismatch for
+  // another kind of state.
+  static Result<SavedOptimizer> Read(std::span<const std::byte> blob);
+
+  // "" if a state of `head` and `table` can take its place: "count 100 in the state, 200 here;
+  // ...".
+  std::string DescribeDifference(const SavedHead& here, const SegmentTable& table) const;
+};
+
+}  // namespace onebit::optim
