@@ -39,7 +39,12 @@ class RunBy:
         self.script, self.text = script, text
 
 
+SCHEDULE = ("--steps 0:99 --algorithm zero-one-adam --var-freeze-step 40 --var-update-scaler 4 "
+            "--local-step-scaler 16 --local-step-clipper 8")
+
 COMMANDS = {
+    f"build/release/perf/onebit_schedule {SCHEDULE}": Run(f"{{build}}/perf/onebit_schedule {SCHEDULE}"),
+    "build/release/perf/onebit_schedule --volume": Run("{build}/perf/onebit_schedule --volume"),
     "./perf/quickstart": Run("./perf/quickstart --quick --no-install --build {build}"),
     "./tests/run": RunBy(".ci/run", "tests/run --no-install"),
     "cmake --preset release": RunBy("tests/setup.sh", 'cmake --preset "$preset"'),
