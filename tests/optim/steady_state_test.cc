@@ -24,7 +24,8 @@ struct Used {
 // The most that a step used on any rank after the first two steps of each stage.
 Used MostUsed(onebitOptimizerConfig_t config, onebitDataType_t type, bool has_nan) {
   constexpr uint64_t kFreezeStep = 8;
-  config.freezeStep = kFreezeStep;
+  const bool is_zero_one = config.algorithm == onebitAlgorithmZeroOneAdam;
+  (is_zero_one ? config.varFreezeStep : config.freezeStep) = kFreezeStep;
   const ToyProblem problem{.ranks = 2, .dimension = 300};
   Used used[2];
   RunRanks(2, [&](onebitComm_t comm, int rank) {
@@ -39,7 +40,10 @@ Used MostUsed(onebitOptimizerConfig_t config, onebitDataType_t type, bool has_na
           onebitOptimizerStep(optimizer.get(), bytes.data(), type, 0.01, 1, 10, nullptr, nullptr);
       const Used after = {AllocationsOfThisThread(), LocksOfThisThread()};
       Check(result);
-      const bool is_steady = (step > 2 && step <= kFreezeStep) || step > kFreezeStep + 2;
+      // Steps that refresh a variance settle masks.
+      const bool is_steady = is_zero_one
+                                 ? step > kFreezeStep + 2
+                                 : (step > 2 && step <= kFreezeStep) || step > kFreezeStep + 2;
       if (!is_steady) continue;
       Used& most = used[rank];
       most.allocations = std::max(most.allocations, after.allocations - before.allocations);
@@ -65,6 +69,18 @@ TEST(OneBitAdamSteadyStateTest, StepAllocatesNothingAndTakesNoLock) {
 
 TEST(OneBitAdamSteadyStateTest, SkippedStepAllocatesNothingAndTakesNoLock) {
   ExpectNothingUsed(DefaultOptimizer(), onebitFloat32, true);
+}
+
+TEST(OptimizerSteadyStateTest, OthersAllocateNothingAndTakeNoLock) {
+  onebitOptimizerConfig_t config = DefaultOptimizer();
+  config.algorithm = onebitAlgorithmOneBitLamb;
+  ExpectNothingUsed(config, onebitFloat32);
+  ExpectNothingUsed(config, onebitBfloat16, true);
+  config.algorithm = onebitAlgorithmZeroOneAdam;
+  config.localStepScaler = 4;
+  ExpectNothingUsed(config, onebitFloat32);
+  ExpectNothingUsed(config, onebitFloat16);
+  ExpectNothingUsed(config, onebitFloat32, true);
 }
 
 TEST(OneBitAdamSteadyStateTest, StepWithSegmentsAllocatesNothingAndTakesNoLock) {
