@@ -21,6 +21,26 @@ onebitStateKind_t CompressorKind(StateKind kind) {
 
 Status Damaged(const char* what) { return Error(Code::kCorrupt, "the state is damaged: {}", what); }
 
+// Values before they were replaced: put back, unless the new ones are kept.
+class FormerValues {
+ public:
+  explicit FormerValues(const StateList& list) : list_(list), bytes_(list.value_bytes()) {
+    list_.ReadValues(bytes_.data());
+  }
+  ~FormerValues() {
+    if (!is_replaced_) list_.WriteValues(bytes_.data());
+  }
+  FormerValues(const FormerValues&) = delete;
+  FormerValues& operator=(const FormerValues&) = delete;
+
+  void KeepNewOnes() { is_replaced_ = true; }
+
+ private:
+  const StateList& list_;
+  std::vector<std::byte> bytes_;
+  bool is_replaced_ = false;
+};
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------- save
@@ -125,15 +145,12 @@ Status Optimizer::Adopt(const SavedOptimizer& saved) {
       saved.compressor.has_value() != (compressor_ != nullptr)) {
     return Damaged("its sections do not fit what it is of");
   }
-  std::vector<std::byte> former(state.value_bytes());
-  state.ReadValues(former.data());
+  FormerValues former(state);
   state.WriteValues(saved.values.data());
-  Status status = state.AreValuesFinite() ? CheckState() : Damaged("a value is not finite");
-  if (status.ok()) status = AdoptCompressor(saved);
-  if (!status.ok()) {
-    state.WriteValues(former.data());
-    return status;
-  }
+  if (!state.AreValuesFinite()) return Damaged("a value is not finite");
+  ONEBIT_TRY(CheckState());
+  ONEBIT_TRY(AdoptCompressor(saved));
+  former.KeepNewOnes();
   state.WriteElements(saved.elements.data());
   WriteParameterCopy();
   ForgetDerivedState();

@@ -22,6 +22,24 @@ std::unique_ptr<UpdateRule> MakeRule(const Options& options, const SegmentTable&
   return std::make_unique<AdamRule>();
 }
 
+// Two schedules that have changed places: they change back, unless this is kept.
+class Exchange {
+ public:
+  Exchange(TwoStageSchedule& a, TwoStageSchedule& b) : a_(a), b_(b) { std::swap(a_, b_); }
+  ~Exchange() {
+    if (!is_kept_) std::swap(a_, b_);
+  }
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  void Keep() { is_kept_ = true; }
+
+ private:
+  TwoStageSchedule& a_;
+  TwoStageSchedule& b_;
+  bool is_kept_ = false;
+};
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------- life time
@@ -206,14 +224,11 @@ Status TwoStage::Adopt(const SavedOptimizer& saved) {
   Result<FreezeRule> rule = MakeFreezeRule(saved.head.freeze_rule);
   if (!rule.ok()) return {Code::kCorrupt, "the state is damaged: " + rule.status().text()};
   TwoStageSchedule schedule(options_.policy.variant, std::move(rule).value());
-  std::swap(schedule_, schedule);
-  const Status status = Optimizer::Adopt(saved);
-  if (status.ok()) {
-    freeze_rule_ = saved.head.freeze_rule;
-  } else {
-    std::swap(schedule_, schedule);
-  }
-  return status;
+  Exchange exchange(schedule_, schedule);
+  ONEBIT_TRY(Optimizer::Adopt(saved));
+  exchange.Keep();
+  freeze_rule_ = saved.head.freeze_rule;
+  return OkStatus();
 }
 
 // A dense stage of so many steps, or as ONEBIT_FREEZE_AUTOMATIC has it.
