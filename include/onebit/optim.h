@@ -403,6 +403,36 @@ ONEBIT_API onebitResult_t onebitOptimizerSync(onebitOptimizer_t optimizer);
  */
 ONEBIT_API onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v);
 
+/**
+ * Goes back to dense steps, behind which the variance is frozen anew: for trainings of two phases,
+ * e.g. with longer sequences or other data in the second. Parameters, momentum and step number go
+ * on; residuals are dropped. Local: do it on all ranks between the same two steps. Where ranks
+ * differ, the first step that some send dense and others compressed reports onebitMismatch.
+ *
+ * 1-bit Adam and 1-bit LAMB: v is live again, from the value it was frozen with, and so is its bias
+ * correction. `steps` further steps are dense. Moving averages of trust ratios begin anew at 0,
+ * factors and momentum scales at 1. It may be called before a freeze, too, and then replaces the
+ * rule for it.
+ *
+ * 0/1 Adam: the refreshes of v, from its present value, and the intervals of local steps begin anew
+ * as at step 0 of the configuration's policy; the step that DeepSpeed's policy drops is not dropped
+ * again. Not in the middle of an interval: call onebitOptimizerSync first.
+ *
+ * @param steps how many, >= 1; ONEBIT_FREEZE_NEVER; or ONEBIT_FREEZE_AUTOMATIC: the rule of
+ *              freezeStep, with lrWarmupSteps counted from here. Of 0/1 Adam always
+ *              ONEBIT_FREEZE_AUTOMATIC.
+ * @return onebitInvalidArgument  `optimizer` is NULL, or `steps` is out of range;
+ *                                ONEBIT_FREEZE_AUTOMATIC for onebitVariantDeepSpeed of 1-bit Adam
+ *                                and 1-bit LAMB, or with a beta2 above 1 - 1e-6.
+ * @return onebitInvalidUsage     another call is using the optimizer; a group is open; its
+ *                                freezeStep is ONEBIT_FREEZE_NEVER; an interval of 0/1 Adam has
+ *                                begun; or a rebind was left half done.
+ * @return onebitOutOfMemory      not enough memory.
+ *
+ * After an error the optimizer is what it was. Thread safety: one thread at a time per optimizer.
+ */
+ONEBIT_API onebitResult_t onebitOptimizerRewarm(onebitOptimizer_t optimizer, int64_t steps);
+
 /* ---------------------------------------------------------------------------------- checkpoints */
 
 /**

@@ -240,6 +240,14 @@ Status Import(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
   return optimizer->impl->Import({static_cast<const std::byte*>(blob), bytes});
 }
 
+Status Rewarm(onebitOptimizer_t optimizer, int64_t steps) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerRewarm"));
+  return optimizer->impl->Rewarm(steps);
+}
+
 Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   const Use use(optimizer);
@@ -310,4 +318,8 @@ onebitResult_t onebitOptimizerExport(onebitOptimizer_t optimizer, onebitStateKin
 
 onebitResult_t onebitOptimizerImport(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
   return Guard([&] { return onebit::optim::Import(optimizer, blob, bytes); });
+}
+
+onebitResult_t onebitOptimizerRewarm(onebitOptimizer_t optimizer, int64_t steps) {
+  return Guard([&] { return onebit::optim::Rewarm(optimizer, steps); });
 }

@@ -134,6 +134,16 @@ Status Optimizer::Sync() {
   return OkStatus();
 }
 
+Status Optimizer::Rewarm(int64_t steps) {
+  ONEBIT_TRY(CheckWhole());
+  ONEBIT_TRY(BeginWarmup(steps));
+  if (rank_ == 0) {
+    LogIfPossible(LogLevel::kInfo, "{}: back to full precision after step {}",
+                  NameOf(options_.policy.algorithm), step_);
+  }
+  return OkStatus();
+}
+
 Status Optimizer::CheckWhole() const {
   if (!is_torn_ && !awaits_residual_) return OkStatus();
   return Error(Code::kInvalidUsage,

@@ -66,6 +66,10 @@ class Optimizer {
   // Makes ranks agree on all state, where a step does not. Collective.
   Status Sync();
 
+  // Back to where the variance is refreshed by dense averages, as onebitOptimizerRewarm says.
+  // Local. After an error nothing has changed.
+  Status Rewarm(int64_t steps);
+
   // Of kind kOptimizerRank or kOptimizerGlobal. Exporting the latter is collective, makes ranks
   // agree first, and gives all the same bytes. `blob` has StateBytes; its content is undefined
   // after an error. checkpoint.cc
@@ -111,6 +115,8 @@ class Optimizer {
   virtual void CommitSkipped() {}
   // What Sync does, where ranks may have come apart.
   virtual Status AgreeOnState() { return OkStatus(); }
+  // What Rewarm does.
+  virtual Status BeginWarmup(int64_t steps) = 0;
   // Settles what follows from state that was replaced: masks, floors.
   virtual Status PrepareCompressor() { return OkStatus(); }
   virtual void ForgetDerivedState() {}

@@ -138,6 +138,7 @@ Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
 
 void TwoStage::Update(const StepInput& input, float scale) {
   const double fresh_correction = Correction(beta2_power_ * options_.beta2);
+  const double dense_correction = Correction(dense_beta2_power_ * options_.beta2);
   const auto m_correction = static_cast<float>(Correction(beta1_power_ * options_.beta1));
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
@@ -156,7 +157,8 @@ void TwoStage::Update(const StepInput& input, float scale) {
                          : ElementAt(input.gradients, input.type, segment.offset);
       update.input_type = input.type;
       update.input_scale = scale;
-      update.v_correction = static_cast<float>(fresh_correction);
+      update.v_correction =
+          static_cast<float>(segment.is_dense ? dense_correction : fresh_correction);
       update.mask = table_.user_mask(segment);
       rule_->UpdateDense(i, update);
     }
@@ -171,9 +173,11 @@ void TwoStage::Commit(const StepInput& input, float scale) {
   Update(input, scale);
   beta1_power_ *= options_.beta1;
   beta2_power_ *= options_.beta2;
-  if (is_frozen() || compressor_ == nullptr) return;  // nothing left to decide
+  dense_beta2_power_ *= options_.beta2;
+  if (compressor_ == nullptr) return;  // nothing will ever be frozen
+  const bool was_frozen = is_frozen();
   schedule_.Commit(schedule_.needs_variance_sum() ? VarianceSum() : 0);
-  if (!is_frozen()) return;
+  if (was_frozen || !is_frozen()) return;
   frozen_beta2_power_ = beta2_power_;
   rule_->Freeze(m(), v());
   if (rank_ == 0) {
@@ -192,42 +196,26 @@ double TwoStage::VarianceSum() const {
   return sum;
 }
 
-// ------------------------------------------------------------------------------ state and counters
+// ----------------------------------------------------------------------------------------- re-warm
 
-void TwoStage::ListState(StateList* list) {
-  Optimizer::ListState(list);
-  list->AddReplicated(m_);
-  list->AddReplicated(parameters());
-  list->AddReplicated(schedule_.rule().history());
-  list->AddValue(frozen_beta2_power_);
-  list->AddValue(schedule_.state().step);
-  list->AddValue(schedule_.state().frozen_at);
-  FreezeProgress& progress = schedule_.rule().progress();
-  list->AddValue(progress.step);
-  list->AddValue(progress.power);
-  list->AddValue(progress.delayed_power);
-  rule_->ListState(list);
-}
-
-Status TwoStage::CheckState() const {
-  ONEBIT_TRY(Optimizer::CheckState());
-  const TwoStageState& state = schedule_.state();
-  const bool is_possible = state.frozen_at <= state.step &&
-                           (!is_frozen() || compressor_ != nullptr) && frozen_beta2_power_ >= 0 &&
-                           frozen_beta2_power_ < 1 && rule_->IsStatePossible();
-  if (is_possible) return OkStatus();
-  return Error(Code::kCorrupt, "the state is damaged: its stage makes no sense");
-}
-
-// What Rewarm was told decides how long the state is: its rule comes first.
-Status TwoStage::Adopt(const SavedOptimizer& saved) {
-  Result<FreezeRule> rule = MakeFreezeRule(saved.head.freeze_rule);
-  if (!rule.ok()) return {Code::kCorrupt, "the state is damaged: " + rule.status().text()};
-  TwoStageSchedule schedule(options_.policy.variant, std::move(rule).value());
-  Exchange exchange(schedule_, schedule);
-  ONEBIT_TRY(Optimizer::Adopt(saved));
-  exchange.Keep();
-  freeze_rule_ = saved.head.freeze_rule;
+// v goes on from where it was frozen, and its bias with it. Residuals belong to momenta that were
+// not averaged as they are from here on.
+Status TwoStage::BeginWarmup(int64_t steps) {
+  if (options_.policy.freeze_step == ONEBIT_FREEZE_NEVER) {
+    return Error(
+        Code::kInvalidUsage,
+        "freezeStep is ONEBIT_FREEZE_NEVER: all steps are dense already, and the optimizer "
+        "was made without what it would need behind a freeze");
+  }
+  ONEBIT_ASSIGN_OR_RETURN(FreezeRule rule, MakeFreezeRule(steps));
+  if (compressor_ != nullptr) ONEBIT_TRY(FromApi(onebitCompressorReset(compressor_)));
+  if (is_frozen()) beta2_power_ = frozen_beta2_power_;
+  frozen_beta2_power_ = 0;
+  rule.progress() = {.power = beta2_power_, .delayed_power = beta2_power_};
+  schedule_.Rewarm(std::move(rule));
+  freeze_rule_ = steps;
+  frozen_.Forget();
+  rule_->Rewarm();
   return OkStatus();
 }
 
@@ -253,6 +241,47 @@ Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
                  steps);
   }
   return FreezeRuleOf(policy);
+}
+
+// ------------------------------------------------------------------------------ state and counters
+
+void TwoStage::ListState(StateList* list) {
+  Optimizer::ListState(list);
+  list->AddReplicated(m_);
+  list->AddReplicated(parameters());
+  list->AddReplicated(schedule_.rule().history());
+  list->AddValue(dense_beta2_power_);
+  list->AddValue(frozen_beta2_power_);
+  list->AddValue(schedule_.state().step);
+  list->AddValue(schedule_.state().frozen_at);
+  FreezeProgress& progress = schedule_.rule().progress();
+  list->AddValue(progress.step);
+  list->AddValue(progress.power);
+  list->AddValue(progress.delayed_power);
+  rule_->ListState(list);
+}
+
+Status TwoStage::CheckState() const {
+  ONEBIT_TRY(Optimizer::CheckState());
+  const TwoStageState& state = schedule_.state();
+  const bool is_possible = state.frozen_at <= state.step &&
+                           (!is_frozen() || compressor_ != nullptr) && dense_beta2_power_ >= 0 &&
+                           dense_beta2_power_ <= 1 && frozen_beta2_power_ >= 0 &&
+                           frozen_beta2_power_ < 1 && rule_->IsStatePossible();
+  if (is_possible) return OkStatus();
+  return Error(Code::kCorrupt, "the state is damaged: its stage makes no sense");
+}
+
+// What Rewarm was told decides how long the state is: its rule comes first.
+Status TwoStage::Adopt(const SavedOptimizer& saved) {
+  Result<FreezeRule> rule = MakeFreezeRule(saved.head.freeze_rule);
+  if (!rule.ok()) return {Code::kCorrupt, "the state is damaged: " + rule.status().text()};
+  TwoStageSchedule schedule(options_.policy.variant, std::move(rule).value());
+  Exchange exchange(schedule_, schedule);
+  ONEBIT_TRY(Optimizer::Adopt(saved));
+  exchange.Keep();
+  freeze_rule_ = saved.head.freeze_rule;
+  return OkStatus();
 }
 
 void TwoStage::AddStats(onebitOptimizerStats_t* stats) const {

@@ -36,6 +36,7 @@ class TwoStage final : public Optimizer {
   Status PrepareStep(const StepInput& input) override;
   Result<bool> Average(const StepInput& input, float scale) override;
   void Commit(const StepInput& input, float scale) override;
+  Status BeginWarmup(int64_t steps) override;
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { frozen_.Forget(); }
   void ListState(StateList* list) override;
@@ -60,7 +61,9 @@ class TwoStage final : public Optimizer {
   TwoStageSchedule schedule_;
   FrozenVariance frozen_;
   int64_t freeze_rule_;  // of schedule_, as freezeStep has it
-  double frozen_beta2_power_ = 0;  // beta2^T_w
+  // beta2_power_ is that of compressed segments' v, which does not grow older while it is frozen.
+  double dense_beta2_power_ = 1;   // of dense segments
+  double frozen_beta2_power_ = 0;  // beta2_power_ at the freeze
 };
 
 }  // namespace onebit::optim

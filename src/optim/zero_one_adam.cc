@@ -333,6 +333,26 @@ Status ZeroOneAdam::AgreeOnState() {
   return OkStatus();
 }
 
+// The first step of DeepSpeed's policy, which drops the gradient, is behind an optimizer that runs.
+Status ZeroOneAdam::BeginWarmup(int64_t steps) {
+  if (steps != ONEBIT_FREEZE_AUTOMATIC) {
+    return Error(Code::kInvalidArgument,
+                 "steps is {}, but must be ONEBIT_FREEZE_AUTOMATIC for 0/1 Adam: varFreezeStep "
+                 "says how long its variance is refreshed",
+                 steps);
+  }
+  if (is_interval_open()) {
+    return Error(Code::kInvalidUsage,
+                 "{} steps since the last sync have taken ranks apart: call onebitOptimizerSync "
+                 "on all of them first",
+                 schedule_.state().step - schedule_.state().interval_start);
+  }
+  ONEBIT_TRY(FromApi(onebitCompressorReset(compressor_)));
+  schedule_ = ZeroOneSchedule(schedule_.policy());
+  if (schedule_.Next(0).kind == StepKind::kSwallowed) schedule_.Commit(0);
+  return OkStatus();
+}
+
 bool ZeroOneAdam::is_interval_open() const {
   return schedule_.state().interval_start < schedule_.state().step;
 }
@@ -361,8 +381,10 @@ Status ZeroOneAdam::CheckState() const {
 }
 
 void ZeroOneAdam::AddStats(onebitOptimizerStats_t* stats) const {
-  stats->frozen_at =
-      schedule_.has_last_refresh_behind() ? options_.policy.zero_one.var_freeze_step : 0;
+  const uint64_t policy_began_at = step() - schedule_.state().step;
+  stats->frozen_at = schedule_.has_last_refresh_behind()
+                         ? policy_began_at + options_.policy.zero_one.var_freeze_step
+                         : 0;
   stats->stage = NextStage(0);
   stats->state_bytes += u_.size() + x_sync_.size() + next_v_.size() + contributions_.size() +
                         gradient_copy_.size() + dense_scratch_.size() + variance_.bytes();

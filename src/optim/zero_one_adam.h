@@ -42,6 +42,7 @@ class ZeroOneAdam final : public Optimizer {
   void Commit(const StepInput& input, float scale) override;
   void CommitSkipped() override;
   Status AgreeOnState() override;
+  Status BeginWarmup(int64_t steps) override;
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { have_masks_of_v_ = false; }
   uint64_t MaxLag() const override { return options_.policy.zero_one.local_step_clipper; }
