@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// C++ companion of onebit.h: handles that free themselves. There is no second API to learn; pass
-// handle.get() to the functions of onebit.h.
+// C++ companion of onebit.h and optim.h: handles that free themselves. There is no second API to
+// learn; pass handle.get() to their functions.
 //
 //   std::array<onebit::UniqueComm, 4> comms;
 //   onebitResult_t result = onebit::MakeComms(comms);
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "onebit/onebit.h"
+#include "onebit/optim.h"
 
 namespace onebit {
 
@@ -62,6 +63,12 @@ struct SyncDeleter {
 };
 /// Owns a 1-bit sync. Destroy it before its compressor.
 using UniqueSync = std::unique_ptr<onebitSync_s, SyncDeleter>;
+
+struct OptimizerDeleter {
+  void operator()(onebitOptimizer_t optimizer) const noexcept { onebitOptimizerDestroy(optimizer); }
+};
+/// Owns an optimizer. It may outlive its communicator, but not its parameters.
+using UniqueOptimizer = std::unique_ptr<onebitOptimizer_s, OptimizerDeleter>;
 
 /// onebitCommInitAll with one rank per element of `comms`, which is written only on success.
 [[nodiscard]] inline onebitResult_t MakeComms(std::span<UniqueComm> comms) noexcept {
@@ -136,16 +143,28 @@ using UniqueSync = std::unique_ptr<onebitSync_s, SyncDeleter>;
   return result;
 }
 
-/// onebitCompressorExport into a vector of the state's length; `state` is written only on success.
-[[nodiscard]] inline onebitResult_t ExportState(std::vector<std::byte>& state,
-                                                onebitCompressor_t compressor,
-                                                onebitStateKind_t kind) noexcept {
+/// onebitOptimizerCreate for `parameters`; `optimizer` is written only on success.
+[[nodiscard]] inline onebitResult_t MakeOptimizer(
+    UniqueOptimizer& optimizer, onebitComm_t comm, std::span<float> parameters,
+    const onebitOptimizerConfig_t* config = nullptr) noexcept {
+  onebitOptimizer_t handle = nullptr;
+  const onebitResult_t result =
+      onebitOptimizerCreate(&handle, comm, parameters.size(), parameters.data(), config);
+  if (result == onebitSuccess) optimizer.reset(handle);
+  return result;
+}
+
+namespace detail {
+
+// `write(buffer, bytes)` is an Export function, called for the length first.
+template <typename Write>
+[[nodiscard]] onebitResult_t ExportInto(std::vector<std::byte>& state, Write write) noexcept {
   std::size_t bytes = 0;
-  onebitResult_t result = onebitCompressorExport(compressor, kind, nullptr, &bytes);
+  onebitResult_t result = write(nullptr, &bytes);
   if (result != onebitSuccess) return result;
   try {
     std::vector<std::byte> made(bytes);
-    result = onebitCompressorExport(compressor, kind, made.data(), &bytes);
+    result = write(made.data(), &bytes);
     if (result == onebitSuccess) state = std::move(made);
     return result;
   } catch (const std::bad_alloc&) {
@@ -153,10 +172,36 @@ using UniqueSync = std::unique_ptr<onebitSync_s, SyncDeleter>;
   }
 }
 
+}  // namespace detail
+
+/// onebitCompressorExport into a vector of the state's length; `state` is written only on success.
+[[nodiscard]] inline onebitResult_t ExportState(std::vector<std::byte>& state,
+                                                onebitCompressor_t compressor,
+                                                onebitStateKind_t kind) noexcept {
+  return detail::ExportInto(state, [&](void* buffer, std::size_t* bytes) {
+    return onebitCompressorExport(compressor, kind, buffer, bytes);
+  });
+}
+
+/// onebitOptimizerExport, likewise.
+[[nodiscard]] inline onebitResult_t ExportState(std::vector<std::byte>& state,
+                                                onebitOptimizer_t optimizer,
+                                                onebitStateKind_t kind) noexcept {
+  return detail::ExportInto(state, [&](void* buffer, std::size_t* bytes) {
+    return onebitOptimizerExport(optimizer, kind, buffer, bytes);
+  });
+}
+
 /// onebitCompressorImport.
 [[nodiscard]] inline onebitResult_t ImportState(onebitCompressor_t compressor,
                                                 std::span<const std::byte> state) noexcept {
   return onebitCompressorImport(compressor, state.data(), state.size());
+}
+
+/// onebitOptimizerImport.
+[[nodiscard]] inline onebitResult_t ImportState(onebitOptimizer_t optimizer,
+                                                std::span<const std::byte> state) noexcept {
+  return onebitOptimizerImport(optimizer, state.data(), state.size());
 }
 
 /// "name of the result: text of this thread's last error", for a log or an exception of your own.

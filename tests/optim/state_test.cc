@@ -138,6 +138,21 @@ TEST(OptimizerStateCallsTest, WorkWithoutACommunicator) {
   EXPECT_EQ(onebitOptimizerSync(ranks[0]->get()), onebitDetached);
 }
 
+TEST(OptimizerStateCallsTest, CompanionHeaderDoesTheSame) {
+  std::vector<float> x(20, 0.5f);
+  RunRanks(1, [&](onebitComm_t comm, int) {
+    UniqueOptimizer optimizer;
+    Check(onebit::MakeOptimizer(optimizer, comm, x));
+    Blob state;
+    Check(ExportState(state, optimizer.get(), onebitStateGlobal));
+    x[3] = 0;
+    Check(ImportState(optimizer.get(), state));
+    EXPECT_EQ(x[3], 0.5f);
+    EXPECT_EQ(ExportState(state, onebitOptimizer_t{}, onebitStateRank), onebitInvalidArgument);
+    EXPECT_FALSE(state.empty());
+  });
+}
+
 TEST(OptimizerStateCallsTest, ArgumentsAreChecked) {
   RunRanks(1, [&](onebitComm_t comm, int rank) {
     const OptimizerRank optimizer(SubjectOf("adam", onebitAlgorithmOneBitAdam), comm, rank);
