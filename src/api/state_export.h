@@ -8,7 +8,7 @@
 
 #include "api/handles.h"
 #include "api/stream.h"
-#include "compressor/state_blob.h"
+#include "base/state_blob.h"
 #include "onebit/state.h"
 
 namespace onebit {

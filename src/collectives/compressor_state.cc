@@ -337,7 +337,7 @@ Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& co
 Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compressor) {
   ONEBIT_ASSIGN_OR_RETURN(const StateReader reader, StateReader::Open(blob));
   if (reader.kind() != StateKind::kRank && reader.kind() != StateKind::kGlobal) {
-    return Error(Code::kMismatch, "the state is that of a sync: onebitSyncImport");
+    return WrongKind(reader.kind());
   }
   const auto identity_bytes = reader.section(SectionTag::kIdentity);
   ONEBIT_ASSIGN_OR_RETURN(const StateIdentity identity,

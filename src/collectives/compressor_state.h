@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <span>
 
+#include "base/state_blob.h"
 #include "collectives/engine.h"
 #include "collectives/planned_compressor.h"
 #include "comm/comm.h"
-#include "compressor/state_blob.h"
 
 namespace onebit {
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "compressor/state_differences.h"
+#include "base/state_differences.h"
 
 namespace onebit {
 namespace {

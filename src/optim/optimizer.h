@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/state_blob.h"
 #include "base/status.h"
-#include "compressor/state_blob.h"
 #include "kernels/optimizer.h"
 #include "kernels/types.h"
 #include "onebit/optim.h"

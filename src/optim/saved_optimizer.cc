@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "compressor/state_differences.h"
+#include "base/state_differences.h"
 
 namespace onebit::optim {
 namespace {

@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
+#include "base/state_blob.h"
 #include "base/status.h"
-#include "compressor/state_blob.h"
 #include "optim/options.h"
 #include "optim/segment_table.h"
 

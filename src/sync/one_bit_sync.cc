@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/state_blob.h"
 #include "collectives/compressor_state.h"
 
 namespace onebit {
@@ -155,9 +156,7 @@ Status OneBitSync::ExportGlobal(Comm& comm, Engine& engine, const PlannedCompres
 
 Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* compressor) {
   ONEBIT_ASSIGN_OR_RETURN(const StateReader reader, StateReader::Open(blob));
-  if (reader.kind() != StateKind::kSync) {
-    return Error(Code::kMismatch, "the state is that of a compressor: onebitCompressorImport");
-  }
+  if (reader.kind() != StateKind::kSync) return WrongKind(reader.kind());
   const auto header = reader.section(SectionTag::kSync);
   const auto sum = reader.section(SectionTag::kAccumulator);
   const auto nested = reader.section(SectionTag::kCompressor);

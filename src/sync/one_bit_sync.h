@@ -10,8 +10,8 @@
 #include <span>
 
 #include "base/aligned_buffer.h"
+#include "base/state_blob.h"
 #include "collectives/engine.h"
-#include "compressor/state_blob.h"
 #include "schedule/sync_schedule.h"
 
 namespace onebit {

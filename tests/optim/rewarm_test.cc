@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "compressor/state_blob.h"
+#include "base/state_blob.h"
 #include "tests/optim/optimizer_job.h"
 
 namespace onebit::testing {

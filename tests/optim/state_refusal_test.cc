@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "base/digest.h"
-#include "compressor/state_blob.h"
+#include "base/state_blob.h"
 #include "tests/optim/optimizer_job.h"
 
 namespace onebit::testing {
@@ -195,8 +195,10 @@ TEST(OptimizerStateOfOthersTest, StatesOfSomethingElseAreRefusedWithAName) {
     Check(onebitSyncExport(sync.get(), of_sync.data(), &bytes));
     const Blob of_optimizer = StateOf(Adam());
     EXPECT_EQ(ImportState(compressor.get(), of_optimizer), onebitMismatch);
+    EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("onebitOptimizerImport"));
     EXPECT_EQ(onebitSyncImport(sync.get(), of_optimizer.data(), of_optimizer.size()),
               onebitMismatch);
+    EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("onebitOptimizerImport"));
   });
   ExpectRefused(Adam(), of_compressor, onebitMismatch, HasSubstr("onebitCompressorImport"));
   ExpectRefused(Adam(), of_sync, onebitMismatch, HasSubstr("onebitSyncImport"));

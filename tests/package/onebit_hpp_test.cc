@@ -125,7 +125,7 @@ TEST(OnebitHppTest, MakesASync) {
 
 TEST(OnebitHppTest, LeavesStateAloneOnFailure) {
   std::vector<std::byte> state(3);
-  EXPECT_EQ(ExportState(state, nullptr, onebitStateRank), onebitInvalidArgument);
+  EXPECT_EQ(ExportState(state, onebitCompressor_t{}, onebitStateRank), onebitInvalidArgument);
   EXPECT_EQ(state.size(), 3u);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A state in bytes: what was written is read, and nothing else is.
-#include "compressor/state_blob.h"
+#include "base/state_blob.h"
 
 #include <cstring>
 #include <vector>

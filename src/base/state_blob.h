@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A state in bytes (STATE.md): a head with a table of sections, then the sections, every bit of
-// them under a checksum. What the sections hold is the business of those who write them.
+// A state in bytes (src/compressor/STATE.md): a head with a table of sections, then the sections,
+// every bit of them under a checksum. What the sections hold is the business of those who write
+// them.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "compressor/state_blob.h"
+#include "base/state_blob.h"
 
 #include <algorithm>
 #include <cstring>
@@ -16,7 +16,7 @@ constexpr size_t kHeadBytes = 40;
 constexpr size_t kRowBytes = 24;
 constexpr size_t kAlignment = 8;  // of sections, from the beginning of the blob
 
-// Offsets of STATE.md, in the head and in a row of its table.
+// Offsets of src/compressor/STATE.md, in the head and in a row of its table.
 enum HeadOffset : size_t {
   kAtMagic = 0,
   kAtVersion = 8,
