@@ -38,6 +38,7 @@ struct Tensor {
   int cols;
 
   size_t count() const { return static_cast<size_t>(rows) * static_cast<size_t>(cols); }
+  bool is_bias() const { return name.starts_with("bias"); }
 };
 
 /** Tensors of a model, in the order of the flat buffer. */

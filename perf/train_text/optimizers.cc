@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "perf/train_text/onebit_error.h"
+#include "perf/train_text/optimizer_config.h"
 
 namespace onebit::train {
 
@@ -24,13 +25,7 @@ Optimizers::Optimizers(const TrainOptions& options, onebitComm_t comm, const Mod
 
 void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
                          std::span<const Tensor> tensors, std::span<float> parameters) {
-  onebitCompressorConfig_t compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  compressor.mode = options.mode;
-  compressor.scaleRule = options.scale_rule;
-  compressor.block = options.block;
-  compressor.residualType = options.residual_type;
-  compressor.serverResidual = options.server_residual ? 1 : 0;
-
+  const onebitCompressorConfig_t compressor = CompressorConfigOf(options);
   const size_t begin = tensors.front().offset;
   const size_t end = tensors.back().offset + tensors.back().count();
   std::vector<onebitSegment_t> segments;
@@ -38,16 +33,15 @@ void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
     onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
     segment.offset = tensor.offset - begin;
     segment.count = tensor.count();
+    // As usual: biases begin at 0, where neither a decay nor a ratio to their norm means anything.
+    if (tensor.is_bias()) {
+      segment.weightDecay = 0;
+      segment.flags = onebitSegmentNoTrustRatio;
+    }
     segments.push_back(segment);
   }
 
-  onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
-  config.beta1 = options.beta1;
-  config.beta2 = options.beta2;
-  config.weightDecay = options.weight_decay;
-  config.varianceFloor = options.variance_floor;
-  config.freezeStep = options.freeze_step();
-  config.lrWarmupSteps = options.warmup_steps;
+  onebitOptimizerConfig_t config = ConfigOf(options);
   config.compressor = &compressor;
   config.segments = segments.data();
   config.segmentCount = segments.size();
@@ -107,6 +101,12 @@ double Optimizers::started_seconds() const {
   double seconds = 0;
   for (const Part& part : parts_) seconds += part.seconds;
   return seconds;
+}
+
+void Optimizers::Sync() {
+  for (const Part& part : parts_) {
+    Check(onebitOptimizerSync(part.optimizer.get()), "onebitOptimizerSync");
+  }
 }
 
 onebitOptimizerStats_t Optimizers::Stats() const {

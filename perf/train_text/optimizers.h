@@ -34,6 +34,9 @@ class Optimizers {
   /** What the steps that Start began have taken, on the thread where they ran. */
   double started_seconds() const;
 
+  /** Makes ranks agree on the parameters where local steps have taken them apart; blocks. */
+  void Sync();
+
   /** Counters of all layers; step and stage of the first. */
   onebitOptimizerStats_t Stats() const;
   /** Without layers only. A rank of `comm` that has the results of the last step. */

@@ -16,7 +16,7 @@
 
 namespace onebit::train {
 
-enum class OptimizerKind { kAdam, kOneBitAdam };
+enum class OptimizerKind { kAdam, kOneBitAdam, kLamb, kOneBitLamb, kZeroOneAdam };
 
 /** A rank that is to die in the middle of a step, so that the others have to go on without it. */
 struct Loss {
@@ -43,9 +43,13 @@ struct TrainOptions {
   double beta2 = 0.99;
   double weight_decay = 0;
   double max_grad_norm = 0;  // 0: no clipping
-  std::optional<int64_t>
-      freeze;  // ONEBIT_FREEZE_AUTOMATIC or a step; default: a fifth of the steps
+  onebitVariant_t variant = onebitVariantPaper;
+  // ONEBIT_FREEZE_AUTOMATIC or a step; default: a fifth of the steps. Of two-stage optimizers.
+  std::optional<int64_t> freeze;
   double variance_floor = 0.01;
+  // Members that only LAMB or 0/1 Adam have, as optimizer_config.h lists them. The others are not
+  // looked at.
+  onebitOptimizerConfig_t rule = ONEBIT_OPTIMIZER_CONFIG_INIT;
   bool is_overlapped = false;  // one optimizer per layer, which begins before the other gradients
 
   // What crosses the network.
@@ -65,8 +69,6 @@ struct TrainOptions {
 
   std::optional<Loss> survive;  // ranks are processes then
 
-  /** The step after which the variance is frozen: the option, or its default. */
-  int64_t freeze_step() const;
   double gradient_scale() const;
 };
 
@@ -75,11 +77,13 @@ std::string ProblemWithLoss(const TrainOptions& options, int ranks);
 
 /** Names as on the command line. */
 const char* OptimizerName(OptimizerKind optimizer);
-const char* ModeName(const TrainOptions& options);  // "dense" for Adam
+const char* VariantName(onebitVariant_t variant);
+const char* ModeName(const TrainOptions& options);  // "dense" for Adam and LAMB
 const char* ScaleRuleName(onebitScaleRule_t rule);
 const char* TypeName(onebitDataType_t type);
 
 inline constexpr int kUsageErrorStatus = 2;
+inline constexpr int kMaxSteps = 10'000'000;
 
 /** Options, or the exit status with which to end at once: everything to say was printed. */
 struct ParsedOptions {

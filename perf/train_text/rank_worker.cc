@@ -16,6 +16,7 @@
 #include "perf/common/rank_exchange.h"
 #include "perf/train_text/evaluation_schedule.h"
 #include "perf/train_text/lr_schedule.h"
+#include "perf/train_text/sent_bytes.h"
 #include "perf/train_text/victim.h"
 
 namespace onebit::train {
@@ -34,6 +35,14 @@ uint64_t HashWords(std::span<const float> values) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const float value : values) hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3;
   return hash;
+}
+
+/** The same on every rank; a broadcast is not needed. To be had before the optimizer is made: that
+ * of 0/1 Adam remembers where it began. */
+AlignedVector<float> InitialParameters(const ByteModel<float>& model, uint64_t seed) {
+  AlignedVector<float> parameters(model.layout().parameter_count());
+  model.Initialize(seed, parameters);
+  return parameters;
 }
 
 }  // namespace
@@ -83,14 +92,12 @@ RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
       rank_(rank),
       place_(static_cast<size_t>(rank)),
       model_(shared.options.shape, std::max(shared.options.batch, kEvaluationBatch)),
-      parameters_(model_.layout().parameter_count()),
+      parameters_(InitialParameters(model_, shared.options.seed)),
       gradient_(parameters_.size(), shared.options.gradient_type, shared.options.gradient_scale()),
       positions_(static_cast<size_t>(shared.options.batch)),
       batch_random_(shared.options.seed, RandomStream::kBatches, static_cast<uint64_t>(rank)),
       optimizers_(shared.options, comm, model_.layout(), parameters_) {
   steps_.reserve(static_cast<size_t>(shared.options.steps));
-  // Every rank computes the same initial parameters; a broadcast is not needed.
-  model_.Initialize(shared.options.seed, parameters_);
 }
 
 void RankWorker::Run() {
@@ -99,17 +106,35 @@ void RankWorker::Run() {
     step_end_ = start_ = Clock::now();
   }
   const TrainOptions& options = shared_.options;
-  EvaluateIfDue();  // what an evaluation was interrupted in
+  EndStep();  // what it was interrupted in
   for (int step = done_.kept; step < options.steps && !has_diverged_; ++step) {
     current_step_ = step;
     if (shared_.hooks.before_step) shared_.hooks.before_step(rank_, step);
     RunStep(step);
     if (place_ == 0 && shared_.hooks.on_step) shared_.hooks.on_step(step + 1, steps_.back());
-    EvaluateIfDue();
+    EndStep();
   }
   seconds_.total += SecondsSince(start_);
   ReadStats();
   if (!has_diverged_ && evaluations_.empty()) Evaluate();  // else the last step was evaluated
+}
+
+void RankWorker::EndStep() {
+  if (has_diverged_ || done_.recorded == shared_.options.steps) AgreeOnParameters();
+  EvaluateIfDue();
+}
+
+// The run may end between two syncs. What it ends with is of one piece, and that is part of its
+// cost.
+void RankWorker::AgreeOnParameters() {
+  const Clock::time_point start = Clock::now();
+  call_start_ = start;
+  const perf::SentTotal before = sent();
+  optimizers_.Sync();
+  const perf::SentTotal after = sent();
+  final_sync_bytes_ += after.bytes - before.bytes;
+  messages_sent_ += after.messages - before.messages;
+  seconds_.optimizer += SecondsSince(start);
 }
 
 void RankWorker::EvaluateIfDue() {
@@ -212,11 +237,13 @@ onebitResult_t RankWorker::Update(int step, Clock::time_point start, onebitStepR
   std::jthread end;
   // The last step is the best guess of when half of this one is done.
   if (is_victim) end = DieIn(update_seconds_ / 2);
+  const uint64_t messages_before = sent().messages;
   call_start_ = Clock::now();
   const onebitResult_t status = optimizers_.Step(gradient, RateOf(step), result);
   if (is_victim) Die();  // it was sooner done than guessed
   update_seconds_ = SecondsSince(call_start_);
   seconds_.optimizer += update_seconds_;
+  messages_sent_ += sent().messages - messages_before;
   return status;
 }
 
@@ -227,12 +254,13 @@ double RankWorker::RateOf(int step) const {
 
 void RankWorker::Record(int step) {
   if (shared_.options.check_replicas) {
-    shared_.replica_hashes[FirstSlot(step) + static_cast<size_t>(rank_)] = HashWords(parameters_);
+    // A local step takes replicas apart, so there is nothing to compare.
+    const bool is_alone = done_.stage == onebitStageLocal;
+    shared_.replica_hashes[FirstSlot(step) + static_cast<size_t>(rank_)] =
+        is_alone ? 0 : HashWords(parameters_);
   }
-  // A rank leaves the step's collective only after all ranks have entered it, so the losses of all
-  // threads are there; those of processes are sent. All ranks come to the same verdict.
   call_start_ = Clock::now();
-  if (shared_.are_ranks_processes) ExchangeStep(step);
+  Meet(step);
   StepRecord record;
   record.lr = RateOf(step);
   record.loss = shared_.MeanLoss(step);
@@ -250,8 +278,21 @@ void RankWorker::Record(int step) {
   step_end_ = now;
 }
 
+// Makes the losses of all ranks known to all, so that they come to the same verdict. Those of
+// processes are sent. A thread leaves the step's collective only after all have entered it, and so
+// have written their losses; where a step has none, this stands in for it.
+void RankWorker::Meet(int step) {
+  if (shared_.are_ranks_processes) {
+    ExchangeStep(step);
+  } else if (done_.stage == onebitStageLocal) {
+    const ExchangeTimer timer(*this);
+    Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
+  }
+}
+
 void RankWorker::ReadStats() {
   optimizer_stats_ = optimizers_.Stats();
+  bytes_expected_ = BytesExpected();
   onebitCommStats_t stats = perf::StatsOf(comm_);
   stats.call_ns += former_.call_ns;
   stats.codec_ns += former_.codec_ns;
@@ -259,6 +300,19 @@ void RankWorker::ReadStats() {
   seconds_.codec = static_cast<double>(stats.codec_ns) * 1e-9;
   seconds_.wire = call_seconds - seconds_.codec;
   seconds_.optimizer += optimizers_.started_seconds() - call_seconds;
+}
+
+std::optional<uint64_t> RankWorker::BytesExpected() const {
+  const TrainOptions& options = shared_.options;
+  const bool are_steps_alike = !options.is_overlapped && options.max_grad_norm == 0 &&
+                               options.lr > 0 && !options.survive && optimizer_stats_.skipped == 0;
+  if (!are_steps_alike) return std::nullopt;
+  const StepCounts counts = CountSteps(steps_);
+  const uint64_t final_syncs = final_sync_bytes_ > 0 ? 1 : 0;
+  return ExpectedBytes(options, CompressedShape(options, comm_, parameters_.size()),
+                       {.dense = counts.dense,
+                        .compressed = counts.compressed + final_syncs,
+                        .messages = messages_sent_});
 }
 
 void RankWorker::EvaluateShare() {

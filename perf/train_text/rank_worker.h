@@ -79,7 +79,9 @@ class RankWorker {
 
   /**
    * All steps, then and now the held-out text, of which this rank evaluates its share. After an
-   * error, and once Resume has returned, it goes on.
+   * error, and once Resume has returned, it goes on. All ranks end with the same parameters;
+   * before that, between two syncs of 0/1 Adam, each evaluates its share with its own, and the
+   * loss is the mean over them.
    */
   void Run();
 
@@ -99,6 +101,8 @@ class RankWorker {
   const PhaseSeconds& seconds() const { return seconds_; }
   /** Over all communicators. */
   perf::SentTotal sent() const;
+  uint64_t final_sync_bytes() const { return final_sync_bytes_; }
+  const std::optional<uint64_t>& bytes_expected() const { return bytes_expected_; }
   const onebitOptimizerStats_t& optimizer_stats() const { return optimizer_stats_; }
   /** The step that is running, or the last one. */
   int current_step() const { return current_step_; }
@@ -113,11 +117,15 @@ class RankWorker {
   double RateOf(int step) const;
   onebitResult_t Update(int step, Clock::time_point start, onebitStepResult_t* result);
   void Record(int step);
+  void Meet(int step);
+  void EndStep();
+  void AgreeOnParameters();
   void EvaluateIfDue();
   void TakeUp(int source);
   double CallSeconds() const;
   size_t FirstSlot(int step) const;
   void ReadStats();
+  std::optional<uint64_t> BytesExpected() const;
   void Evaluate();
   void EvaluateShare();
   void ExchangeStep(int step);
@@ -148,6 +156,9 @@ class RankWorker {
   std::vector<Evaluation> evaluations_;
   PhaseSeconds seconds_;
   double exchange_seconds_ = 0;  // inside collectives that are not training
+  uint64_t messages_sent_ = 0;   // by those that are, but with --overlap
+  uint64_t final_sync_bytes_ = 0;
+  std::optional<uint64_t> bytes_expected_;
   onebitOptimizerStats_t optimizer_stats_{};
 };
 

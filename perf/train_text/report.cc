@@ -11,6 +11,9 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "perf/train_text/config_report.h"
+#include "perf/train_text/optimizer_config.h"
+
 namespace onebit::train {
 namespace {
 
@@ -24,70 +27,33 @@ double NowSeconds() {
 // 64-bit hashes do not fit into a number of JSON.
 std::string Hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
-const char* StageName(const StepRecord& step) {
-  return step.stage == onebitStageDense ? "dense" : "compressed";
-}
+/** What a step sent: in words, and as the characters that onebit_schedule prints. */
+struct StageText {
+  const char* name;
+  char kind;
+};
 
-std::string BlockName(int block) {
-  return block == ONEBIT_BLOCK_TENSOR ? "tensor" : std::to_string(block);
-}
-
-std::string FreezeName(int64_t freeze) {
-  return freeze == ONEBIT_FREEZE_AUTOMATIC ? "auto" : std::to_string(freeze);
-}
-
-std::string DescribeOptimizer(const TrainOptions& options) {
-  std::string text = OptimizerName(options.optimizer);
-  if (options.optimizer == OptimizerKind::kOneBitAdam) {
-    text += fmt::format(" {} {} block {}, freeze {}, variance floor {}", ModeName(options),
-                        ScaleRuleName(options.scale_rule), BlockName(options.block),
-                        FreezeName(options.freeze_step()), options.variance_floor);
-    if (options.residual_type != onebitFloat32) {
-      text += fmt::format(", {} residuals", TypeName(options.residual_type));
-    }
-    if (!options.server_residual) text += ", no server residual";
+StageText TextOf(const StepRecord& step) {
+  switch (step.stage) {
+    case onebitStageDense:
+      return {"dense", 'F'};
+    case onebitStageCompressed:
+      return {"compressed", '1'};
+    case onebitStageBoth:
+      return {"both", 'B'};
+    case onebitStageLocal:
+      return {"local", '.'};
   }
-  if (options.gradient_type != onebitFloat32) {
-    text += fmt::format(", {} gradients", TypeName(options.gradient_type));
-  }
+  return {"?", '?'};
+}
+
+std::string ScheduleText(const TrainResult& result) {
+  std::string text;
+  for (const StepRecord& step : result.steps) text += TextOf(step).kind;
   return text;
 }
 
 uint64_t TotalBytes(const TrainResult& result) { return result.bytes_sent_by_rank[0]; }
-
-nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
-  nlohmann::ordered_json config = {
-      {"batch", options.batch},
-      {"context", options.shape.context},
-      {"embedding", options.shape.embedding},
-      {"hidden", options.shape.hidden},
-      {"lr", options.lr},
-      {"warmup", options.warmup_steps},
-      {"beta1", options.beta1},
-      {"beta2", options.beta2},
-      {"weight_decay", options.weight_decay},
-      {"max_grad_norm", options.max_grad_norm},
-      {"grad_type", TypeName(options.gradient_type)},
-      {"loss_scale", options.gradient_scale()},
-  };
-  if (options.optimizer == OptimizerKind::kOneBitAdam) {
-    if (options.freeze_step() == ONEBIT_FREEZE_AUTOMATIC) {
-      config["freeze"] = "auto";
-    } else {
-      config["freeze"] = options.freeze_step();
-    }
-    config["variance_floor"] = options.variance_floor;
-    config["scale"] = ScaleRuleName(options.scale_rule);
-    if (options.block == ONEBIT_BLOCK_TENSOR) {
-      config["block"] = "tensor";
-    } else {
-      config["block"] = options.block;
-    }
-    config["residual"] = TypeName(options.residual_type);
-    config["server_residual"] = options.server_residual;
-  }
-  return config;
-}
 
 std::string DescribeSurvival(const Survival& survival) {
   return fmt::format(
@@ -137,7 +103,7 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
   for (size_t row = 1; row <= rows; ++row) {
     const size_t step = row * steps / rows;
     const StepRecord& record = result.steps[step - 1];
-    text += fmt::format("{:>8}  {:<10}  {:>8.4f}  {:>14}\n", step, StageName(record), record.loss,
+    text += fmt::format("{:>8}  {:<10}  {:>8.4f}  {:>14}\n", step, TextOf(record).name, record.loss,
                         record.bytes_sent);
   }
   text += "\n";
@@ -148,10 +114,10 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
     text += fmt::format("diverged at step {}: loss {:.4g}\n", *result.diverged_at,
                         result.steps.back().loss);
   }
-  if (options.optimizer == OptimizerKind::kOneBitAdam) {
+  if (Compresses(options.optimizer)) {
     text += result.frozen_at
                 ? fmt::format("variance       frozen after step {}\n", *result.frozen_at)
-                : "variance       never frozen; nothing was compressed\n";
+                : "variance       never frozen\n";
   }
   if (result.skipped_steps > 0) {
     text +=
@@ -159,12 +125,14 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
   }
   if (result.survival) text += DescribeSurvival(*result.survival);
   const PhaseSeconds& seconds = result.seconds;
+  const StepCounts counts = CountSteps(result.steps);
   text += fmt::format(
+      "rounds         {} of {} steps sent something: {} dense, {} compressed\n"
       "bytes sent     {} per rank\n"
       "seconds        {:.2f} = compute {:.2f} + optimizer {:.2f} + codec {:.2f} + wire {:.2f} + "
       "rest\n",
-      TotalBytes(result), seconds.total, seconds.compute, seconds.optimizer, seconds.codec,
-      seconds.wire);
+      counts.rounds, steps, counts.dense, counts.compressed, TotalBytes(result), seconds.total,
+      seconds.compute, seconds.optimizer, seconds.codec, seconds.wire);
   if (options.is_overlapped) {
     const double steps = seconds.optimizer + seconds.codec + seconds.wire;
     text += fmt::format(
@@ -196,7 +164,8 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
                              {"loss", step.loss},
                              {"bytes_sent", step.bytes_sent},
                              {"lr", step.lr},
-                             {"stage", StageName(step)},
+                             {"stage", TextOf(step).name},
+                             {"kind", std::string(1, TextOf(step).kind)},
                              {"skipped", step.is_skipped}});
   }
   json["evaluations"] = nlohmann::ordered_json::array();
@@ -215,7 +184,16 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
   json["heldout_positions"] = result.heldout_positions;
   json["skipped_steps"] = result.skipped_steps;
   if (result.survival) json["survival"] = SurvivalJson(*result.survival);
+  const StepCounts counts = CountSteps(result.steps);
+  json["schedule"] = ScheduleText(result);
+  json["rounds"] = counts.rounds;
+  json["dense_steps"] = counts.dense;
+  json["compressed_steps"] = counts.compressed;
+  json["local_steps"] = counts.local;
+  json["final_sync_bytes"] = result.final_sync_bytes;
   json["bytes_sent_per_rank"] = TotalBytes(result);
+  json["bytes_expected"] = nullptr;
+  if (result.bytes_expected) json["bytes_expected"] = *result.bytes_expected;
   json["bytes_sent_by_rank"] = result.bytes_sent_by_rank;
   json["seconds"] = {{"compute", result.seconds.compute},
                      {"optimizer", result.seconds.optimizer},

@@ -32,6 +32,18 @@ void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks) 
   }
 }
 
+StepCounts CountSteps(std::span<const StepRecord> steps) {
+  StepCounts counts;
+  for (const StepRecord& step : steps) {
+    const bool is_both = step.stage == onebitStageBoth;
+    if (step.stage != onebitStageLocal) ++counts.rounds;
+    if (is_both || step.stage == onebitStageDense) ++counts.dense;
+    if (is_both || step.stage == onebitStageCompressed) ++counts.compressed;
+    if (step.stage == onebitStageLocal) ++counts.local;
+  }
+  return counts;
+}
+
 TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
                         std::span<const RankSummary> ranks) {
   TrainResult result;
@@ -40,6 +52,8 @@ TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
   result.parameter_count = worker.parameters().size();
   result.parameter_hash = worker.parameter_hash();
   result.survival = worker.survival();
+  result.final_sync_bytes = worker.final_sync_bytes();
+  result.bytes_expected = worker.bytes_expected();
   result.skipped_steps = worker.optimizer_stats().skipped;
   if (const uint64_t step = worker.optimizer_stats().frozen_at; step > 0) result.frozen_at = step;
   if (worker.has_diverged()) {

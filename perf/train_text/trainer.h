@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -24,9 +25,9 @@ class TrainError : public std::runtime_error {
 struct StepRecord {
   double loss = 0;  // nats per byte before the update, mean over the batches of all ranks
   double lr = 0;
-  uint64_t bytes_sent = 0;  // by rank 0
-  onebitStage_t stage = onebitStageDense;
-  bool is_skipped = false;  // a gradient overflowed
+  uint64_t bytes_sent = 0;                 // by rank 0
+  onebitStage_t stage = onebitStageDense;  // what it sent, also where it was skipped
+  bool is_skipped = false;                 // a gradient overflowed
 };
 
 /** The held-out text after a step. */
@@ -66,14 +67,26 @@ struct TrainResult {
   size_t heldout_positions = 0;
   size_t parameter_count = 0;
   uint64_t parameter_hash = 0;                // FNV-1a of the final parameters
-  std::vector<uint64_t> bytes_sent_by_rank;   // in all steps
+  std::vector<uint64_t> bytes_sent_by_rank;   // in all steps and the sync behind them
   std::vector<perf::SentTotal> sent_by_rank;  // with what ranks tell each other besides
-  std::optional<uint64_t> frozen_at;          // the step whose variance was kept
+  uint64_t final_sync_bytes = 0;              // of these, by rank 0, in that sync
+  // What rank 0 must have sent, by formula; none where steps do not all send alike.
+  std::optional<uint64_t> bytes_expected;
+  std::optional<uint64_t> frozen_at;  // the step whose variance was kept
   uint64_t skipped_steps = 0;
   std::optional<Survival>
       survival;  // with --survive; ranks in by_rank vectors are the remaining ones
   PhaseSeconds seconds;
 };
+
+/** What steps sent. A step of 0/1 Adam may be both dense and compressed. */
+struct StepCounts {
+  uint64_t rounds = 0;  // something
+  uint64_t dense = 0;
+  uint64_t compressed = 0;
+  uint64_t local = 0;  // nothing
+};
+StepCounts CountSteps(std::span<const StepRecord> steps);
 
 /** Called on the threads of the ranks; must not call onebit. Either may be empty. */
 struct TrainHooks {

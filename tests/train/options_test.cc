@@ -34,7 +34,6 @@ TEST(OptionsTest, DefaultsAreThoseOfTheMeasuredRuns) {
   EXPECT_EQ(options.warmup_steps, 40);
   EXPECT_EQ(options.beta1, 0.9);
   EXPECT_EQ(options.beta2, 0.99);
-  EXPECT_EQ(options.freeze_step(), 100);
   EXPECT_EQ(options.variance_floor, 0.01);
   EXPECT_EQ(options.block, 4096);
   EXPECT_EQ(options.scale_rule, onebitScaleL2);
@@ -98,7 +97,7 @@ TEST(OptionsTest, ReadsEveryOption) {
   EXPECT_EQ(options.warmup_steps, 3);
   EXPECT_EQ(options.beta1, 0.8);
   EXPECT_EQ(options.beta2, 0.97);
-  EXPECT_EQ(options.freeze_step(), ONEBIT_FREEZE_AUTOMATIC);
+  EXPECT_EQ(options.freeze, ONEBIT_FREEZE_AUTOMATIC);
   EXPECT_EQ(options.seed, UINT64_MAX);
   EXPECT_EQ(options.scale_rule, onebitScaleL1);
   EXPECT_EQ(options.block, ONEBIT_BLOCK_TENSOR);
@@ -115,13 +114,6 @@ TEST(OptionsTest, ReadsEveryOption) {
   EXPECT_TRUE(options.check_replicas);
   EXPECT_FALSE(options.is_overlapped);
   EXPECT_TRUE(MustParse({"--overlap"}).is_overlapped);
-}
-
-TEST(OptionsTest, FreezesAfterAFifthOfTheStepsButNotBeforeTheFirst) {
-  EXPECT_EQ(MustParse({"--steps", "1500"}).freeze_step(), 300);
-  EXPECT_EQ(MustParse({"--steps", "3"}).freeze_step(), 1);
-  EXPECT_EQ(MustParse({"--freeze", "9"}).freeze_step(), 9);
-  EXPECT_EQ(MustParse({"--optimizer", "adam"}).freeze_step(), ONEBIT_FREEZE_NEVER);
 }
 
 TEST(OptionsTest, OnlyFp16GradientsAreScaledByDefault) {
@@ -171,7 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{{"--block", "layer"}, "neither a number nor tensor"},
         BadUsage{{"--hidden", "8"}, "--hidden"}, BadUsage{{"--hidden", "8,8,8"}, "--hidden"},
         BadUsage{{"--hidden", "0,8"}, "--hidden"}, BadUsage{{"--mode", "dense"}, "ef|sign"},
-        BadUsage{{"--scale", "max"}, "l2|l1"}, BadUsage{{"--optimizer", "sgd"}, "adam|onebit-adam"},
+        BadUsage{{"--scale", "max"}, "l2|l1"},
+        BadUsage{{"--optimizer", "sgd"}, "adam|onebit-adam|lamb|onebit-lamb|zero-one-adam"},
         BadUsage{{"--grad-type", "int8"}, "float|half|bfloat16"},
         BadUsage{{"--residual", "half"}, "float|bfloat16"},
         BadUsage{{"--loss-scale", "0"}, "--loss-scale"}));
@@ -216,7 +209,30 @@ INSTANTIATE_TEST_SUITE_P(
                     BadUsage{{"--mode", "sign", "--no-server-residual"}, "no residuals"},
                     BadUsage{{"--overlap", "--max-grad-norm", "1"},
                              "--max-grad-norm: has no effect"},
-                    BadUsage{{"--overlap", "--freeze", "auto"}, "no common step"}));
+                    BadUsage{{"--overlap", "--freeze", "auto"}, "no common step"},
+                    BadUsage{{"--optimizer", "lamb", "--variant", "paper"}, "does not compress"},
+                    BadUsage{{"--optimizer", "lamb", "--factor-max", "2"}, "does not compress"},
+                    BadUsage{{"--optimizer", "adam", "--max-coeff", "2"}, "LAMB's"},
+                    BadUsage{{"--coeff-beta", "0.5"}, "LAMB's"},
+                    BadUsage{{"--var-freeze-step", "5"}, "zero-one-adam's"},
+                    BadUsage{{"--rate-tied", "1"}, "zero-one-adam's"},
+                    BadUsage{{"--variant", "deepspeed", "--freeze", "auto"}, "no such thing"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    OptionsOfZeroOneAdam, BadUsageTest,
+    testing::Values(
+        BadUsage{{"--optimizer", "zero-one-adam", "--freeze", "9"}, "--var-freeze-step"},
+        BadUsage{{"--optimizer", "zero-one-adam", "--factor-min", "1"}, "LAMB's"},
+        BadUsage{{"--optimizer", "zero-one-adam", "--var-update-scaler", "0"},
+                 "--var-update-scaler"},
+        BadUsage{{"--optimizer", "zero-one-adam", "--rate-tied", "2"}, "--rate-tied"},
+        BadUsage{{"--optimizer", "zero-one-adam", "--rate-tied", "1", "--local-step-scaler", "9"},
+                 "the learning rate doubles the interval"},
+        BadUsage{{"--optimizer", "zero-one-adam", "--variant", "deepspeed", "--rate-tied", "0"},
+                 "--rate-tied: has no effect"},
+        BadUsage{
+            {"--optimizer", "zero-one-adam", "--variant", "deepspeed", "--local-step-start", "9"},
+            "no such thing"}));
 
 }  // namespace
 }  // namespace onebit::train

@@ -57,6 +57,8 @@ def main() -> None:
             check_same(threads, folder.report(tool, *SMALL, "--procs", ranks, "--check-replicas"))
             check_same(threads, folder.report(launcher, "-n", ranks, tool, *SMALL, "--transport", "ucx"))
         for options in (["--optimizer", "adam", "--eval-every", "20"], ["--grad-type", "half", "--mode", "sign"],
+                        ["--optimizer", "onebit-lamb"],
+                        ["--optimizer", "zero-one-adam", "--local-step-scaler", "4", "--eval-every", "10"],
                         ["--lr", "1e6", "--warmup", "0"]):  # the last one diverges
             check_same(folder.report(tool, *SMALL, "-t", "2", *options),
                        folder.report(tool, *SMALL, "--procs", "2", *options))

@@ -38,11 +38,14 @@ def check_report(report: dict, stdout: str) -> None:
     assert report["nranks"] == 2 and report["seed"] == 5, report
     assert [step["step"] for step in report["steps"]] == list(range(1, 21)), report
     assert all(0 < step["loss"] < 11 and step["bytes_sent"] > 0 for step in report["steps"]), report
+    assert report["schedule"] == 4 * "F" + 16 * "1" == "".join(step["kind"] for step in report["steps"])
+    assert (report["rounds"], report["dense_steps"], report["compressed_steps"]) == (20, 4, 16), report
     assert report["frozen_at"] == 4 and report["diverged_at"] is None, report
     assert [step["stage"] for step in report["steps"]] == 4 * ["dense"] + 16 * ["compressed"], report
     # From here on one bit per parameter, headers and scales.
     assert report["steps"][4]["bytes_sent"] < report["steps"][3]["bytes_sent"] / 20, report
-    assert report["bytes_sent_per_rank"] == sum(step["bytes_sent"] for step in report["steps"]), report
+    sent = sum(step["bytes_sent"] for step in report["steps"])
+    assert report["bytes_sent_per_rank"] == report["bytes_expected"] == sent, report
     assert 0 < report["heldout_loss"] < 5.6, report
     assert report["parameters"] == 8192 + 513 * 32 + 33 * 16 + 17 * 256, report
     seconds = report["seconds"]
@@ -66,6 +69,27 @@ def check_evaluations(report: dict, stdout: str, plain: dict) -> None:
     assert "#   rank 1 sent " in stdout, stdout
 
 
+def check_local_steps(report: dict, stdout: str) -> None:
+    """Of 0/1 Adam that syncs in every step up to the 11th, then in every fourth, and ends in between."""
+    schedule = report["schedule"]
+    assert schedule == 5 * "B" + 6 * "1" + "...1...1.", report
+    assert report["config"]["var_freeze_step"] == 5 and report["config"]["local_step_clipper"] == 4, report
+    assert "rate_tied" not in report["config"] and "freeze" not in report["config"], report
+    assert (report["rounds"], report["dense_steps"], report["compressed_steps"], report["local_steps"]) \
+        == (13, 5, 13, 7), report
+    assert "13 of 20 steps sent something: 5 dense, 13 compressed" in stdout, stdout
+    for step in report["steps"]:
+        assert (step["bytes_sent"] == 0) == (step["kind"] == "."), step
+    # The evaluations in the middle are made with parameters that differ, the last one is not.
+    sent = sum(step["bytes_sent"] for step in report["steps"])
+    sync = report["final_sync_bytes"]
+    assert sync == report["steps"][-2]["bytes_sent"] > 0, report
+    assert report["bytes_sent_per_rank"] == report["bytes_expected"] == sent + sync, report
+    evaluations = report["evaluations"]
+    assert [evaluation["step"] for evaluation in evaluations] == list(range(2, 21, 2)), report
+    assert evaluations[-1]["heldout_loss"] == report["heldout_loss"], report
+
+
 def check_diverged(report: dict, stdout: str) -> None:
     assert report["heldout_loss"] is None, report
     assert report["diverged_at"] == len(report["steps"]) <= 20, report
@@ -81,6 +105,8 @@ def check_errors(tool: str, folder: Folder) -> None:
     for percent in ("0", "101", "nan", "x"):
         wrong = run(tool, *text, "--eval-every", percent)
         assert wrong.returncode == 2 and "--eval-every" in wrong.stderr, wrong
+    unused = run(tool, *text, "--optimizer", "lamb", "--freeze", "5")
+    assert unused.returncode == 2 and "--freeze: has no effect" in unused.stderr, unused
     missing = run(tool, "--text", str(folder.path / "missing"))
     assert missing.returncode == 1 and "no such file" in missing.stderr, missing
     unknown = run(tool, *text, *SMALL, ONEBIT_NO_SUCH_SETTING="1")
@@ -99,6 +125,13 @@ def main() -> None:
         adam, _ = folder.report(tool, "--optimizer", "adam")
         assert adam["mode"] == "dense" and adam["frozen_at"] is None and adam["nranks"] == 4, adam
         assert adam["evaluations"] == [], adam
+        for optimizer in ("lamb", "onebit-lamb"):
+            lamb, _ = folder.report(tool, "--optimizer", optimizer, "--check-replicas")
+            assert lamb["optimizer"] == optimizer and lamb["heldout_loss"] < 5.6, lamb
+        check_local_steps(*folder.report(
+            tool, "-t", "3", "--optimizer", "zero-one-adam", "--lr", "1e-3", "--warmup", "4",
+            "--var-freeze-step", "5", "--local-step-start", "10", "--local-step-scaler", "1",
+            "--local-step-clipper", "4", "--eval-every", "10", "--check-replicas"))
         check_evaluations(*folder.report(tool, "-t", "2", "--seed", "5", "--eval-every", "25"), first)
         check_diverged(*folder.report(tool, "--lr", "1e6", "--warmup", "0"))
         check_errors(tool, folder)

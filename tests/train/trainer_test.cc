@@ -164,6 +164,23 @@ TEST(TrainerTest, OverlappedAdamTakesTheVerySameSteps) {
   }
 }
 
+TEST(TrainerTest, ZeroOneAdamThatRefreshesInEveryStepIsAdam) {
+  const Corpus corpus = SmallCorpus();
+  TrainOptions options = SmallOptions(3);
+  options.optimizer = OptimizerKind::kAdam;
+  const TrainResult adam = Train(options, corpus);
+  options.optimizer = OptimizerKind::kZeroOneAdam;
+  options.rule.varFreezeStep = options.rule.varUpdateScaler = options.steps;
+  options.rule.denseStepFeedsMomentum = 1;
+  options.variance_floor = 0;
+  const TrainResult zero_one = Train(options, corpus);
+  ASSERT_EQ(zero_one.steps.size(), adam.steps.size());
+  for (size_t i = 0; i < adam.steps.size(); ++i) {  // they round in another order
+    EXPECT_NEAR(zero_one.steps[i].loss, adam.steps[i].loss, 1e-3) << "step " << i + 1;
+  }
+  EXPECT_EQ(zero_one.bytes_sent_by_rank, adam.bytes_sent_by_rank);
+}
+
 TEST(TrainerTest, EvaluationsAlongTheWayChangeNothing) {
   const Corpus corpus = SmallCorpus();
   TrainOptions options = SmallOptions(3);
@@ -222,6 +239,17 @@ struct Variant {
   }
 };
 
+/** 0/1 Adam whose last interval is open when the steps are done: a sync in every fourth from step
+ * 11 on. */
+void LocalSteps(TrainOptions& options) {
+  options.optimizer = OptimizerKind::kZeroOneAdam;
+  options.lr = 1e-3;
+  options.steps = 30;
+  options.rule.varFreezeStep = 10;
+  options.rule.localStepScaler = 1;
+  options.rule.localStepClipper = 4;
+}
+
 class VariantTest : public testing::TestWithParam<Variant> {};
 
 TEST_P(VariantTest, KeepsReplicasEqualAndFinishes) {
@@ -240,6 +268,40 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{3, "three_ranks", [](TrainOptions&) {}},
         Variant{5, "five_ranks", [](TrainOptions&) {}},
         Variant{3, "adam", [](TrainOptions& o) { o.optimizer = OptimizerKind::kAdam; }},
+        Variant{3, "lamb", [](TrainOptions& o) { o.optimizer = OptimizerKind::kLamb; }},
+        Variant{3, "one_bit_lamb",
+                [](TrainOptions& o) { o.optimizer = OptimizerKind::kOneBitLamb; }},
+        Variant{3, "zero_one_adam", LocalSteps}, Variant{1, "zero_one_adam_alone", LocalSteps},
+        Variant{3, "deepspeed",
+                [](TrainOptions& o) {
+                  o.variant = onebitVariantDeepSpeed;
+                  o.lr = 1e-3;
+                }},
+        Variant{3, "deepspeed_zero_one_adam",
+                [](TrainOptions& o) {
+                  LocalSteps(o);
+                  o.variant = onebitVariantDeepSpeed;
+                }},
+        Variant{2, "deepspeed_lamb",
+                [](TrainOptions& o) {
+                  o.optimizer = OptimizerKind::kOneBitLamb;
+                  o.variant = onebitVariantDeepSpeed;
+                }},
+        Variant{2, "overlapped_lamb",
+                [](TrainOptions& o) {
+                  o.optimizer = OptimizerKind::kOneBitLamb;
+                  o.is_overlapped = true;
+                }},
+        Variant{2, "overlapped_zero_one_adam",
+                [](TrainOptions& o) {
+                  LocalSteps(o);
+                  o.is_overlapped = true;
+                }},
+        Variant{2, "clipped_zero_one_adam",
+                [](TrainOptions& o) {
+                  LocalSteps(o);
+                  o.max_grad_norm = 0.5;
+                }},
         Variant{2, "half", [](TrainOptions& o) { o.gradient_type = onebitFloat16; }},
         Variant{2, "bfloat16", [](TrainOptions& o) { o.gradient_type = onebitBfloat16; }},
         Variant{2, "sign_l1",
@@ -279,6 +341,22 @@ TEST_P(BytesTest, CompressedStepsSendExactlyWhatTheFormatSays) {
   }
 }
 
+TEST_P(BytesTest, EveryOptimizerSendsWhatTheFormulaSays) {
+  TrainOptions options = SmallOptions(std::get<0>(GetParam()));
+  options.shape.hidden.fill(std::get<1>(GetParam()));
+  for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kOneBitAdam,
+                                   OptimizerKind::kOneBitLamb, OptimizerKind::kZeroOneAdam}) {
+    for (const onebitDataType_t type : {onebitFloat32, onebitBfloat16}) {
+      if (kind == OptimizerKind::kZeroOneAdam) LocalSteps(options);
+      options.optimizer = kind;
+      options.gradient_type = type;
+      const TrainResult result = Train(options, SmallCorpus());
+      ASSERT_EQ(result.skipped_steps, 0U);
+      EXPECT_EQ(result.bytes_expected, result.bytes_sent_by_rank[0]) << OptimizerName(kind);
+    }
+  }
+}
+
 TEST_P(BytesTest, TheStepsOfARankAddUpToItsTotal) {
   TrainOptions options = SmallOptions(std::get<0>(GetParam()));
   options.shape.hidden.fill(std::get<1>(GetParam()));
@@ -304,6 +382,49 @@ TEST(TrainerTest, AdamSendsFullPrecisionInEveryStep) {
     EXPECT_NEAR(static_cast<double>(step.bytes_sent), static_cast<double>(payload),
                 2 * kHeaderBytes + sizeof(float) * kChunkAlignment);
   }
+}
+
+/** The kinds of steps as onebit_schedule prints them. */
+std::string Schedule(const TrainResult& result) {
+  std::string schedule;
+  for (const StepRecord& step : result.steps) {
+    schedule += std::string("F1B.")[static_cast<size_t>(step.stage)];
+  }
+  return schedule;
+}
+
+TEST(TrainerTest, ZeroOneAdamSendsWhatItsPolicySays) {
+  TrainOptions options = SmallOptions(3);
+  LocalSteps(options);
+  const TrainResult result = Train(options, SmallCorpus());
+  EXPECT_EQ(Schedule(result), "BBBBBBBBBB1...1...1...1...1...");
+  const StepCounts counts = CountSteps(result.steps);
+  EXPECT_EQ(counts.rounds, 15U);
+  EXPECT_EQ(counts.dense, 10U);
+  EXPECT_EQ(counts.compressed, 15U);
+  EXPECT_EQ(counts.local, 15U);
+  for (const StepRecord& step : result.steps) {
+    EXPECT_EQ(step.bytes_sent == 0, step.stage == onebitStageLocal);
+  }
+}
+
+TEST(TrainerTest, ARunThatEndsBetweenSyncsEndsWithOneMore) {
+  TrainOptions options = SmallOptions(3);
+  LocalSteps(options);
+  const TrainResult result = Train(options, SmallCorpus());  // throws if replicas differ
+  const StepRecord& last_sync = result.steps[26];
+  ASSERT_EQ(last_sync.stage, onebitStageCompressed);
+  EXPECT_EQ(result.final_sync_bytes, last_sync.bytes_sent);
+  options.steps = 27;
+  EXPECT_EQ(Train(options, SmallCorpus()).final_sync_bytes, 0U);
+}
+
+TEST(TrainerTest, ADivergedRunOfZeroOneAdamLeavesReplicasEqual) {
+  TrainOptions options = SmallOptions(3);
+  LocalSteps(options);
+  options.lr = 1e6;
+  const TrainResult result = Train(options, SmallCorpus());  // throws if replicas differ
+  EXPECT_TRUE(result.diverged_at.has_value());
 }
 
 TEST(TrainerTest, WithLearningRateZeroNothingDependsOnTheRanks) {

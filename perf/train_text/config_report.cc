@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/train_text/config_report.h"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "perf/train_text/optimizer_config.h"
+
+namespace onebit::train {
+namespace {
+
+std::string BlockName(int block) {
+  return block == ONEBIT_BLOCK_TENSOR ? "tensor" : std::to_string(block);
+}
+
+nlohmann::ordered_json NumberOr(int64_t number, int64_t word_value, const char* word) {
+  if (number == word_value) return word;
+  return number;
+}
+
+/** What is set of the members that only some optimizers have, by name. */
+nlohmann::ordered_json RuleJson(const onebitOptimizerConfig_t& rule) {
+  auto json = nlohmann::ordered_json::object();
+  if (rule.freezeStep != ONEBIT_UNDEF_STEP && rule.freezeStep != ONEBIT_FREEZE_NEVER) {
+    json["freeze"] = NumberOr(rule.freezeStep, ONEBIT_FREEZE_AUTOMATIC, "auto");
+  }
+  const auto add = [&](const auto& members, auto unset) {
+    for (const auto& member : members) {
+      const auto value = rule.*member.member;
+      if (value != unset) json[ReportName(member.flag)] = value;
+    }
+  };
+  add(kLambMembers, ONEBIT_UNDEF_REAL);
+  add(kCompressedLambMembers, ONEBIT_UNDEF_REAL);
+  add(kZeroOneMembers, ONEBIT_UNDEF_STEP);
+  if (rule.rateTied != ONEBIT_UNDEF_INT) json["rate_tied"] = rule.rateTied;
+  if (rule.denseStepFeedsMomentum == 1) json["dense_step_feeds_momentum"] = 1;
+  return json;
+}
+
+}  // namespace
+
+std::string DescribeOptimizer(const TrainOptions& options) {
+  std::string text = OptimizerName(options.optimizer);
+  if (Compresses(options.optimizer)) {
+    text += fmt::format(" ({}) {} {} block {}, variance floor {}", VariantName(options.variant),
+                        ModeName(options), ScaleRuleName(options.scale_rule),
+                        BlockName(options.block), options.variance_floor);
+    if (options.residual_type != onebitFloat32) {
+      text += fmt::format(", {} residuals", TypeName(options.residual_type));
+    }
+    if (!options.server_residual) text += ", no server residual";
+  }
+  const nlohmann::ordered_json rule = RuleJson(ConfigOf(options));
+  for (const auto& [name, value] : rule.items()) {
+    text +=
+        fmt::format(", {} {}", name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  if (options.gradient_type != onebitFloat32) {
+    text += fmt::format(", {} gradients", TypeName(options.gradient_type));
+  }
+  return text;
+}
+
+nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
+  nlohmann::ordered_json config = {
+      {"batch", options.batch},
+      {"context", options.shape.context},
+      {"embedding", options.shape.embedding},
+      {"hidden", options.shape.hidden},
+      {"lr", options.lr},
+      {"warmup", options.warmup_steps},
+      {"beta1", options.beta1},
+      {"beta2", options.beta2},
+      {"weight_decay", options.weight_decay},
+      {"max_grad_norm", options.max_grad_norm},
+      {"grad_type", TypeName(options.gradient_type)},
+      {"loss_scale", options.gradient_scale()},
+  };
+  if (Compresses(options.optimizer)) {
+    config["variant"] = VariantName(options.variant);
+    config["variance_floor"] = options.variance_floor;
+    config["scale"] = ScaleRuleName(options.scale_rule);
+    config["block"] = NumberOr(options.block, ONEBIT_BLOCK_TENSOR, "tensor");
+    config["residual"] = TypeName(options.residual_type);
+    config["server_residual"] = options.server_residual;
+  }
+  config.update(RuleJson(ConfigOf(options)));
+  return config;
+}
+
+}  // namespace onebit::train

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The library's configuration of an optimizer, from what the command line says.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "onebit/optim.h"
+#include "perf/train_text/options.h"
+
+namespace onebit::train {
+
+/** A member of the configuration that only some optimizers have, and its option. */
+template <typename T>
+struct RuleMember {
+  const char* flag;
+  T onebitOptimizerConfig_t::*member;
+  const char* help;
+};
+
+inline constexpr std::array<RuleMember<int64_t>, 5> kZeroOneMembers = {
+    {{"--var-freeze-step", &onebitOptimizerConfig_t::varFreezeStep,
+      "Step from which on the variance is not refreshed [a fifth of the steps]"},
+     {"--var-update-scaler", &onebitOptimizerConfig_t::varUpdateScaler,
+      "Refreshes after which the steps between them double [16]"},
+     {"--local-step-scaler", &onebitOptimizerConfig_t::localStepScaler,
+      "Steps after which the interval between syncs doubles; unties it from the rate [32678]"},
+     {"--local-step-clipper", &onebitOptimizerConfig_t::localStepClipper,
+      "Longest interval between syncs [16]"},
+     {"--local-step-start", &onebitOptimizerConfig_t::localStepStart,
+      "Step before which every step is a sync [--var-freeze-step]"}}};
+
+/** Of layers' ratios in all steps, then of the factor on their averages in compressed ones. */
+inline constexpr std::array<RuleMember<double>, 2> kLambMembers = {
+    {{"--min-coeff", &onebitOptimizerConfig_t::minCoeff, "Least trust ratio [0.01]"},
+     {"--max-coeff", &onebitOptimizerConfig_t::maxCoeff, "Greatest trust ratio [10]"}}};
+inline constexpr std::array<RuleMember<double>, 4> kCompressedLambMembers = {
+    {{"--coeff-beta", &onebitOptimizerConfig_t::coeffBeta,
+      "Decay of the average of trust ratios that is frozen [0.9]"},
+     {"--factor-min", &onebitOptimizerConfig_t::factorMin, "Least factor on that average [0.5]"},
+     {"--factor-max", &onebitOptimizerConfig_t::factorMax, "Greatest factor on it [4]"},
+     {"--factor-threshold", &onebitOptimizerConfig_t::factorThreshold,
+      "Share of itself that the factor may change by in a step [0.1]"}}};
+
+bool Compresses(OptimizerKind optimizer);
+bool IsLamb(OptimizerKind optimizer);
+
+/** The best of {1e-3, 2e-3, 3e-3} for Adam and of {5e-3, 1e-2, 2e-2} for LAMB, in runs of 500
+ * steps. At the best one of dense LAMB 1-bit LAMB diverges, unless --factor-max is 1. */
+double DefaultRate(OptimizerKind optimizer);
+
+/** Everything but segments and the compressor. */
+onebitOptimizerConfig_t ConfigOf(const TrainOptions& options);
+onebitCompressorConfig_t CompressorConfigOf(const TrainOptions& options);
+
+/** "--var-freeze-step" as reports write it, "var_freeze_step". */
+std::string ReportName(const char* flag);
+
+}  // namespace onebit::train

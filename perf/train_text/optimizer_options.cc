@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/train_text/optimizer_options.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "perf/train_text/optimizer_config.h"
+#include "perf/train_text/option_kinds.h"
+
+namespace onebit::train {
+namespace {
+
+constexpr int kBlockMultiple = 64;
+// Headings of the help.
+constexpr char kLambGroup[] = "LAMB";
+constexpr char kZeroOneGroup[] = "0/1 Adam";
+
+const Names<OptimizerKind> kOptimizers = {{"adam", OptimizerKind::kAdam},
+                                          {"onebit-adam", OptimizerKind::kOneBitAdam},
+                                          {"lamb", OptimizerKind::kLamb},
+                                          {"onebit-lamb", OptimizerKind::kOneBitLamb},
+                                          {"zero-one-adam", OptimizerKind::kZeroOneAdam}};
+const Names<onebitVariant_t> kVariants = {{"paper", onebitVariantPaper},
+                                          {"deepspeed", onebitVariantDeepSpeed}};
+const Names<onebitMode_t> kModes = {{"ef", onebitModeEf}, {"sign", onebitModeSign}};
+const Names<onebitScaleRule_t> kScaleRules = {{"l2", onebitScaleL2}, {"l1", onebitScaleL1}};
+const Names<onebitDataType_t> kGradientTypes = {
+    {"float", onebitFloat32}, {"half", onebitFloat16}, {"bfloat16", onebitBfloat16}};
+const Names<onebitDataType_t> kResidualTypes = {{"float", onebitFloat32},
+                                                {"bfloat16", onebitBfloat16}};
+
+void AddZeroOneOptions(CLI::App& app, onebitOptimizerConfig_t& rule) {
+  for (const RuleMember<int64_t>& member : kZeroOneMembers) {
+    app.add_option(member.flag, rule.*member.member, member.help)
+        ->check(CLI::Range(1, kMaxSteps))
+        ->type_name("N")
+        ->group(kZeroOneGroup);
+  }
+  app.add_option("--rate-tied", rule.rateTied,
+                 "1: the interval doubles when the rate halves [1, or 0 with --local-step-scaler]")
+      ->check(CLI::Range(0, 1))
+      ->type_name("0|1")
+      ->group(kZeroOneGroup);
+  app.add_flag_callback(
+         "--dense-step-feeds-momentum", [&rule] { rule.denseStepFeedsMomentum = 1; },
+         "A refresh of the variance is the step's average, too, and no sync")
+      ->group(kZeroOneGroup);
+}
+
+void AddLambOptions(CLI::App& app, onebitOptimizerConfig_t& rule) {
+  const auto add = [&](std::span<const RuleMember<double>> members) {
+    for (const RuleMember<double>& member : members) {
+      app.add_option(member.flag, rule.*member.member, member.help)
+          ->check(NotNegative())
+          ->type_name("X")
+          ->group(kLambGroup);
+    }
+  };
+  add(kLambMembers);
+  add(kCompressedLambMembers);
+}
+
+/** Flags of members, and others. */
+template <typename... Members>
+std::vector<const char*> Flags(std::vector<const char*> flags, const Members&... lists) {
+  const auto append = [&flags](const auto& members) {
+    for (const auto& member : members) flags.push_back(member.flag);
+  };
+  (append(lists), ...);
+  return flags;
+}
+
+void CheckRule(const CLI::App& app, const TrainOptions& options) {
+  const OptimizerKind kind = options.optimizer;
+  const std::string choice = fmt::format("with --optimizer {}", OptimizerName(kind));
+  if (!Compresses(kind)) {
+    RequireUnused(app,
+                  Flags({"--variant", "--freeze", "--variance-floor", "--mode", "--scale",
+                         "--block", "--residual", "--no-server-residual"},
+                        kCompressedLambMembers),
+                  choice + ", which does not compress");
+  }
+  if (!IsLamb(kind)) {
+    RequireUnused(app, Flags({}, kLambMembers, kCompressedLambMembers),
+                  choice + ": trust ratios are LAMB's");
+  }
+  if (kind == OptimizerKind::kZeroOneAdam) {
+    RequireUnused(app, {"--freeze"}, choice + ": it freezes by --var-freeze-step");
+  } else {
+    RequireUnused(app, Flags({"--rate-tied", "--dense-step-feeds-momentum"}, kZeroOneMembers),
+                  choice + ": it is zero-one-adam's");
+  }
+}
+
+void CheckVariant(const CLI::App& app, const TrainOptions& options) {
+  if (options.variant == onebitVariantDeepSpeed) {
+    const char* const reason = "with --variant deepspeed, which has no such thing";
+    RequireUnused(app, {"--local-step-start", "--rate-tied", "--dense-step-feeds-momentum"},
+                  reason);
+    if (options.freeze == ONEBIT_FREEZE_AUTOMATIC) {
+      throw CLI::ValidationError("--freeze", fmt::format("auto has no effect {}", reason));
+    }
+  }
+  if (options.rule.rateTied == 1) {
+    RequireUnused(app, {"--local-step-scaler"},
+                  "with --rate-tied 1, where the learning rate doubles the interval");
+  }
+}
+
+}  // namespace
+
+void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
+  AddChoice(app, "--optimizer", kOptimizers, options.optimizer, "Update rule");
+  AddChoice(app, "--variant", kVariants, options.variant, "Whose reading of it");
+  app.add_option("--lr", options.lr, "Highest learning rate [0.003; lamb 0.02, onebit-lamb 0.01]")
+      ->check(NotNegative());
+  app.add_option("--warmup", options.warmup_steps, "Steps of linear warm-up; then half a cosine")
+      ->check(CLI::Range(0, kMaxSteps))
+      ->capture_default_str();
+  app.add_option("--beta1", options.beta1, "Decay of the momentum")
+      ->check(Decay())
+      ->capture_default_str();
+  app.add_option("--beta2", options.beta2, "Decay of the variance")
+      ->check(Decay())
+      ->capture_default_str();
+  app.add_option("--weight-decay", options.weight_decay, "Decoupled weight decay")
+      ->check(NotNegative())
+      ->capture_default_str();
+  app.add_option("--max-grad-norm", options.max_grad_norm, "Clip gradients to this norm; 0: do not")
+      ->check(NotNegative())
+      ->capture_default_str();
+  AddIntegerOr<int64_t>(
+      app, "--freeze", "auto", ONEBIT_FREEZE_AUTOMATIC,
+      [&options](int64_t step, bool is_number) {
+        if (is_number && step < 1) throw CLI::ValidationError("--freeze", "not 1 or more");
+        options.freeze = step;
+      },
+      "Dense steps of two-stage optimizers; then the variance is frozen [a fifth of the steps]");
+  app.add_option("--variance-floor", options.variance_floor,
+                 "Least share of its layer's RMS that a frozen sqrt(v) counts as")
+      ->check(NotNegative())
+      ->capture_default_str();
+  AddLambOptions(app, options.rule);
+  AddZeroOneOptions(app, options.rule);
+}
+
+void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
+  AddChoice(app, "--grad-type", kGradientTypes, options.gradient_type, "Type of gradients");
+  app.add_option("--loss-scale", options.loss_scale,
+                 "Multiplies gradients while in --grad-type [1024 for half, else 1]")
+      ->check(NotNegative());
+  AddChoice(app, "--mode", kModes, options.mode, "Compression with or without error feedback");
+  AddChoice(app, "--scale", kScaleRules, options.scale_rule, "Scale of a block");
+  AddIntegerOr<int>(
+      app, "--block", "tensor", ONEBIT_BLOCK_TENSOR,
+      [&options](int block, bool is_number) {
+        if (is_number && (block < 1 || block % kBlockMultiple != 0)) {
+          throw CLI::ValidationError(
+              "--block", fmt::format("{} is not a multiple of {}", block, kBlockMultiple));
+        }
+        options.block = block;
+      },
+      fmt::format("Elements per scale [{}]", options.block));
+  AddChoice(app, "--residual", kResidualTypes, options.residual_type, "Type of residuals");
+  app.add_flag_callback(
+      "--no-server-residual", [&options] { options.server_residual = false; },
+      "Error feedback on the workers' side only");
+}
+
+void CompleteOptimizerOptions(const CLI::App& app, TrainOptions& options) {
+  if (options.loss_scale == 0.0) throw CLI::ValidationError("--loss-scale", "is 0");
+  CheckRule(app, options);
+  CheckVariant(app, options);
+  if (options.mode == onebitModeSign) {
+    RequireUnused(app, {"--residual", "--no-server-residual"},
+                  "with --mode sign, which has no residuals");
+  }
+  if (app.count("--lr") == 0) options.lr = DefaultRate(options.optimizer);
+}
+
+const char* OptimizerName(OptimizerKind optimizer) { return NameOf(kOptimizers, optimizer); }
+
+const char* VariantName(onebitVariant_t variant) { return NameOf(kVariants, variant); }
+
+const char* ModeName(const TrainOptions& options) {
+  return Compresses(options.optimizer) ? NameOf(kModes, options.mode) : "dense";
+}
+
+const char* ScaleRuleName(onebitScaleRule_t rule) { return NameOf(kScaleRules, rule); }
+
+const char* TypeName(onebitDataType_t type) { return NameOf(kGradientTypes, type); }
+
+}  // namespace onebit::train

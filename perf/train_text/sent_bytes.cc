@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/train_text/sent_bytes.h"
+
+#include "onebit/onebit.hpp"
+#include "perf/common/rank_exchange.h"
+#include "perf/train_text/onebit_error.h"
+#include "perf/train_text/optimizer_config.h"
+
+namespace onebit::train {
+
+perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, size_t count) {
+  const onebitCompressorConfig_t config = CompressorConfigOf(options);
+  UniqueCompressor compressor;
+  Check(MakeCompressor(compressor, comm, count, onebitFloat32, &config), "onebitCompressorCreate");
+  onebitCompressorStats_t stats{};
+  stats.size = sizeof(stats);
+  Check(onebitCompressorGetStats(compressor.get(), &stats), "onebitCompressorGetStats");
+
+  perf::WireShape shape;
+  shape.count = count;
+  shape.ranks = static_cast<size_t>(perf::CountOf(comm));
+  shape.block = static_cast<size_t>(options.block);  // ONEBIT_BLOCK_TENSOR is 0, too
+  shape.exchanges = stats.exchanges;
+  shape.segments = stats.segments;
+  return shape;
+}
+
+uint64_t ExpectedBytes(const TrainOptions& options, const perf::WireShape& compressed,
+                       const SentCalls& calls) {
+  if (compressed.ranks == 1) return 0;
+  const uint64_t per_segment = compressed.ranks - 1;
+  uint64_t bytes = calls.compressed * perf::CompressedWireBytes(compressed, 0);
+  if (calls.dense > 0) {
+    const uint64_t compressed_messages =
+        calls.compressed * compressed.exchanges * compressed.segments * per_segment;
+    perf::WireShape dense = compressed;
+    dense.segments = (calls.messages - compressed_messages) / (2 * per_segment * calls.dense);
+    const size_t element_bytes = options.gradient_type == onebitFloat32 ? 4 : 2;
+    bytes += calls.dense * perf::DenseWireBytes(dense, element_bytes, 0);
+  }
+  return bytes;
+}
+
+}  // namespace onebit::train
