@@ -127,7 +127,7 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
   app.add_option("--beta2", options.beta2, "Decay of the variance")
       ->check(Decay())
       ->capture_default_str();
-  app.add_option("--weight-decay", options.weight_decay, "Decoupled weight decay")
+  app.add_option("--weight-decay", options.weight_decay, "Decoupled weight decay, but of biases")
       ->check(NotNegative())
       ->capture_default_str();
   app.add_option("--max-grad-norm", options.max_grad_norm, "Clip gradients to this norm; 0: do not")

@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a study. All but results.json follow from it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+from convergence.charts import loss_against_bytes, loss_against_steps
+from convergence.readme import readme
+from convergence.results import Study
+from ethernet_lab.json_file import JsonFile
+
+RESULTS = "results.json"
+DERIVED = {"README.md": readme, "loss-steps.svg": loss_against_steps, "loss-bytes.svg": loss_against_bytes}
+
+
+def read_results(folder: pathlib.Path) -> Study:
+    """Raises OSError or Malformed."""
+    return Study(json.loads((folder / RESULTS).read_text(encoding="utf-8")))
+
+
+def differing(folder: pathlib.Path, study: Study) -> list[str]:
+    """Names of the files that are not what follows from the results."""
+    return [name for name, text_of in DERIVED.items()
+            if not (folder / name).is_file()
+            or (folder / name).read_text(encoding="utf-8") != text_of(study)]
+
+
+def write_all(folder: pathlib.Path, study: Study) -> None:
+    """Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with JsonFile(folder / RESULTS) as file:
+        file.write(study.results)
+    for name, text_of in DERIVED.items():
+        (folder / name).write_text(text_of(study), encoding="utf-8")

@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What results.json says, and what follows from it."""
+
+from __future__ import annotations
+
+import statistics
+
+# Optimizers, and the dense one that each is held against.
+OPTIMIZERS = {"adam": "adam", "onebit-adam": "adam", "zero-one-adam": "adam",
+              "lamb": "lamb", "onebit-lamb": "lamb"}
+CLOSE = 0.02  # of the dense one's loss
+DENSE_BITS, COMPRESSED_BITS = 32, 1  # of an element, in one exchange
+
+
+class Malformed(Exception):
+    """Results that contradict themselves."""
+
+
+def mean(values: list[float | None]) -> float | None:
+    """None where one of them is missing: a run diverged."""
+    return None if None in values else statistics.fmean(values)
+
+
+class Study:
+    """All runs, checked."""
+
+    def __init__(self, results: dict):
+        """Raises Malformed."""
+        if (results.get("format"), results.get("version")) != ("onebit-convergence", 1):
+            raise Malformed("these are no results of perf/convergence, version 1")
+        self.results = results
+        self.optimizers = list(dict.fromkeys(run["optimizer"] for run in results["runs"]))
+        self.seeds = list(dict.fromkeys(run["seed"] for run in results["runs"]))
+        for run in results["runs"]:
+            _check(run)
+
+    def runs(self, optimizer: str) -> list[dict]:
+        return [run for run in self.results["runs"] if run["optimizer"] == optimizer]
+
+    def compressed(self) -> list[str]:
+        """Those whose dense counterpart was trained, too."""
+        return [name for name in self.optimizers
+                if OPTIMIZERS[name] != name and OPTIMIZERS[name] in self.optimizers]
+
+    def losses(self, optimizer: str) -> list[float | None]:
+        return [run["heldout_loss"] for run in self.runs(optimizer)]
+
+    def mean_loss(self, optimizer: str) -> float | None:
+        return mean(self.losses(optimizer))
+
+    def mean_excess(self, optimizer: str) -> float | None:
+        """Of the mean loss over that of the dense counterpart, as a share of that."""
+        dense = OPTIMIZERS[optimizer]
+        if dense not in self.optimizers:
+            return None
+        loss, base = self.mean_loss(optimizer), self.mean_loss(dense)
+        return None if loss is None or base is None else loss / base - 1
+
+    def curve(self, optimizer: str) -> list[dict]:
+        """Evaluations, as means over the seeds that all of them have."""
+        return [{"step": at[0]["step"],
+                 "heldout_loss": statistics.fmean(one["heldout_loss"] for one in at),
+                 "bytes_sent": statistics.fmean(one["bytes_sent"] for one in at)}
+                for at in zip(*(run["evaluations"] for run in self.runs(optimizer)))]
+
+    def counted_bits(self, run: dict) -> float:
+        """Sent per element and step."""
+        return 8 * run["bytes_sent_per_rank"] / (self.results["parameters"] * len(run["schedule"]))
+
+    def formula_bits(self, run: dict) -> float:
+        """The same without headers and scales: the bits of an element in the rounds that there were, in
+        both exchanges of an allreduce."""
+        exchanges = 2 * (self.results["ranks"] - 1) / self.results["ranks"]
+        bits = DENSE_BITS * run["dense_steps"] + COMPRESSED_BITS * compressed_calls(run)
+        return exchanges * bits / len(run["schedule"])
+
+
+def compressed_calls(run: dict) -> int:
+    return run["compressed_steps"] + (1 if run["final_sync_bytes"] > 0 else 0)
+
+
+def _check(run: dict) -> None:
+    """That bytes are those of the formula, where steps of a kind all send the same, and that counts are those
+    of the steps."""
+    name = f"{run['optimizer']}, seed {run['seed']}"
+    if run["bytes_expected"] not in (None, run["bytes_sent_per_rank"]):
+        raise Malformed(f"{name}: rank 0 sent {run['bytes_sent_per_rank']} bytes, but by the formula it is "
+                        f"{run['bytes_expected']}")
+    schedule = run["schedule"]
+    counts = {"rounds": len(schedule) - schedule.count("."),
+              "dense_steps": schedule.count("F") + schedule.count("B"),
+              "compressed_steps": schedule.count("1") + schedule.count("B"),
+              "local_steps": schedule.count(".")}
+    for field, count in counts.items():
+        if run[field] != count:
+            raise Malformed(f"{name}: {field} is {run[field]}, but there are {count} in the schedule")
