@@ -14,7 +14,7 @@ import lab_case
 PERF = pathlib.Path(__file__).resolve().parents[2] / "perf"
 sys.path.insert(0, str(PERF))
 
-from time_to_loss_result import Run, table  # pylint: disable=wrong-import-position
+from time_to_loss_result import Run, published, table  # pylint: disable=wrong-import-position
 
 BUILD = ""
 SMALL = ["--hidden", "32,32", "--batch", "16", "--warmup", "4"]
@@ -24,7 +24,8 @@ def run_of(optimizer: str, losses: list, final: float | None) -> Run:
     evaluations = [{"step": 10 * i, "seconds": float(i), "heldout_loss": loss}
                    for i, loss in enumerate(losses, start=1)]
     training = {"evaluations": evaluations, "heldout_loss": final, "bytes_sent_per_rank": 7,
-                "diverged_at": None if final else 31, "seconds": {"total": 9.0}}
+                "diverged_at": None if final else 31, "seconds": {"total": 9.0}, "parameters": 930_000,
+                "rounds": 50}
     links = [{"sent_bytes": 1}, {"sent_bytes": 5_000_000}]
     return Run("1gbit", optimizer, training, {"links": links, "rate_bits_per_second": 10**9})
 
@@ -43,12 +44,26 @@ class ResultTest(unittest.TestCase):
         target = 2.0
         runs = [run_of("adam", [5.0, 4.0, 2.0], 1.96), run_of("onebit-adam", [1.9], 1.9)]
         text = table([run.as_json(target) for run in runs])
-        self.assertRegex(text, r"adam +1\.9600 +2\.0000 +30 +3\.00 s +1\.00x +9\.00 s +5\.0 MB")
-        self.assertRegex(text, r"onebit-adam +1\.9000 +2\.0000 +10 +1\.00 s +3\.00x")
+        self.assertRegex(text, r"adam +1\.9600 +2\.0000 +30 +3\.00 s +1\.00x +0\.33x +9\.00 s +50 +5\.0 MB")
+        self.assertRegex(text, r"onebit-adam +1\.9000 +2\.0000 +10 +1\.00 s +3\.00x +1\.00x +3\.3x dense")
         runs[1] = run_of("onebit-adam", [3.0, 2.1], None)
         text = table([run.as_json(target) for run in runs])
         self.assertRegex(text, r"onebit-adam +diverged at step 31 +2\.0000 +- +never reached +- ")
 
+    def test_speed_ups_are_within_a_family(self):
+        runs = [run_of("adam", [5.0, 4.0, 3.0, 2.0], 2.0).as_json(2.0),
+                run_of("onebit-adam", [5.0, 2.0], 2.0).as_json(2.0),
+                run_of("zero-one-adam", [2.0], 2.0).as_json(2.0),
+                run_of("lamb", [5.0, 4.0, 1.5], 1.5).as_json(1.5),
+                run_of("onebit-lamb", [5.0, 1.5], 1.5).as_json(1.5)]
+        text = table(runs)
+        self.assertRegex(text, r"zero-one-adam .* 1\.00 s +4\.00x +2\.00x +2x 1-bit Adam")
+        self.assertRegex(text, r"onebit-lamb .* 2\.00 s +1\.50x +- +2\.8x dense")
+
+    def test_published_figures_come_with_what_differs(self):
+        text = published([run_of("adam", [1.0], 1.0).as_json(2.0)], 2)
+        self.assertIn("0.93 million", text)
+        self.assertIn("share 2 cores", text)
 
     def test_allreduces_are_named(self):
         runs = [run_of(optimizer, [1.0], 1.0).as_json(2.0) for optimizer in ("adam", "onebit-adam")]
@@ -65,7 +80,7 @@ class ToolTest(lab_case.LabTestCase):
     def test_figures_are_those_of_the_runs(self):
         path = self.folder / "out.json"
         done = self.finish(self.start_tool(
-            "--hosts", "2", "--rates", "1gbit,200mbit", "--steps", "40", "--eval-every", "10",
+            "--hosts", "2", "--rates", "1gbit,200mbit", "--optimizers", "onebit-adam,adam", "--steps", "40", "--eval-every", "10",
             "--factor", "1.2", "--freeze", "10", "--json", str(path), "--", *SMALL))
         self.assertEqual(done.returncode, 0, done)
         report = json.loads(path.read_text())
@@ -88,6 +103,20 @@ class ToolTest(lab_case.LabTestCase):
             self.assertEqual(fast["final_loss"], slow["final_loss"])
         self.assertLess(results[1]["bytes_sent_per_rank"], results[0]["bytes_sent_per_rank"] / 2)
 
+    def test_every_optimizer_has_the_target_of_its_family(self):
+        path = self.folder / "out.json"
+        done = self.finish(self.start_tool("--hosts", "2", "--rates", "1gbit", "--steps", "20", "--eval-every", "50",
+                                           "--json", str(path), "--", *SMALL))
+        self.assertEqual(done.returncode, 0, done)
+        results = {result["optimizer"]: result for result in json.loads(path.read_text())["results"]}
+        self.assertEqual(list(results), ["adam", "onebit-adam", "zero-one-adam", "lamb", "onebit-lamb"])
+        for optimizer, result in results.items():
+            dense = results["lamb" if "lamb" in optimizer else "adam"]
+            self.assertEqual(result["target_loss"], 1.02 * dense["final_loss"])
+            self.assertEqual(result["rounds"], 20 if optimizer != "zero-one-adam" else result["rounds"])
+            self.assertIn(f"allreduce of {optimizer}: ", done.stdout)
+        self.assertLess(results["zero-one-adam"]["rounds"], 20)
+
     def test_a_failed_run_is_shown(self):
         older = self.folder / "older.json"
         older.write_text("{}")
@@ -99,10 +128,12 @@ class ToolTest(lab_case.LabTestCase):
         done = self.finish(self.start_tool("--hosts", "2", "--rates", "1gbit", "--steps", "20", "--",
                                            *SMALL, "--lr", "1e6"))
         self.assertEqual(done.returncode, 1, done)
-        self.assertIn("dense Adam diverged", done.stderr)
+        self.assertIn("adam diverged at step", done.stderr)
 
     def test_bad_usage_is_said(self):
         for arguments, text in ((["--factor", "0.5"], "1 ... 10"), (["--steps", "x"], "--steps"),
+                                (["--optimizers", "sgd"], "sgd is not one of"),
+                                (["--optimizers", "onebit-lamb,adam"], "onebit-lamb needs lamb"),
                                 (["--build", "/nonexistent"], "train_text is missing"),
                                 (["--json", "/nonexistent/x.json"], "/nonexistent/x.json")):
             with self.subTest(arguments=arguments):
