@@ -74,7 +74,8 @@ def _bytes_table(study: Study) -> list[str]:
         ratio = f"{dense[0]['bytes_sent_per_rank'] / run['bytes_sent_per_rank']:.2f}x" if dense else ""
         rows.append([name, str(run["rounds"]), str(run["dense_steps"]), str(compressed_calls(run)),
                      str(run["local_steps"]), f"{run['bytes_sent_per_rank']} B",
-                     "-" if run["bytes_expected"] is None else f"{run['bytes_expected']} B", ratio, f"{study.counted_bits(run):.3f}", f"{study.formula_bits(run):.3f}"])
+                     "-" if run["bytes_expected"] is None else f"{run['bytes_expected']} B", ratio,
+                     f"{study.counted_bits(run):.3f}", f"{study.formula_bits(run):.3f}"])
     return table(rows, 1)
 
 

@@ -13,6 +13,7 @@ import tempfile
 
 from comparison.machine import facts
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 EVALUATE_EVERY_PERCENT = 5
 # Of a report, for each run.
 KEPT = ("optimizer", "seed", "config", "heldout_loss", "diverged_at", "skipped_steps", "schedule", "rounds",
@@ -57,7 +58,7 @@ def train_all(options: argparse.Namespace) -> dict:
         for seed in options.seeds:
             print(f"training {optimizer}, seed {seed}", file=sys.stderr, flush=True)
             reports.append(train(options, optimizer, seed))
-    machine = facts(pathlib.Path("/"), options.build.resolve())
+    machine = facts(ROOT, options.build.resolve())
     first = reports[0]
     return {"format": "onebit-convergence", "version": 1,
             # All that losses may depend on: the model is compiled for the processor.

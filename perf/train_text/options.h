@@ -37,13 +37,13 @@ struct TrainOptions {
 
   // The optimizer.
   OptimizerKind optimizer = OptimizerKind::kOneBitAdam;
+  onebitVariant_t variant = onebitVariantPaper;
   double lr = 3e-3;
   int warmup_steps = 40;
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0;
   double max_grad_norm = 0;  // 0: no clipping
-  onebitVariant_t variant = onebitVariantPaper;
   // ONEBIT_FREEZE_AUTOMATIC or a step; default: a fifth of the steps. Of two-stage optimizers.
   std::optional<int64_t> freeze;
   double variance_floor = 0.01;

@@ -17,6 +17,7 @@
 
 #include "onebit/onebit.hpp"
 #include "perf/train_text/counter_random.h"
+#include "perf/train_text/optimizer_config.h"
 
 namespace onebit::train {
 namespace {
@@ -393,7 +394,49 @@ std::string Schedule(const TrainResult& result) {
   return schedule;
 }
 
-TEST(TrainerTest, ZeroOneAdamSendsWhatItsPolicySays) {
+/** The same as the library plans it, from learning rates alone. Here steps that differ in what they
+ * compress, and steps without effect, are told from others by what they send only. */
+std::string PlannedSchedule(const TrainOptions& options, const TrainResult& result) {
+  const onebitOptimizerConfig_t optimizer = ConfigOf(options);
+  onebitPolicyConfig_t config = ONEBIT_POLICY_CONFIG_INIT;
+  config.algorithm = optimizer.algorithm;
+  config.variant = optimizer.variant;
+  config.freezeStep = optimizer.freezeStep;
+  config.varFreezeStep = optimizer.varFreezeStep;
+  config.varUpdateScaler = optimizer.varUpdateScaler;
+  config.localStepScaler = optimizer.localStepScaler;
+  config.localStepClipper = optimizer.localStepClipper;
+  config.rateTied = optimizer.rateTied;
+  onebitPolicy_t policy = nullptr;
+  EXPECT_EQ(onebitPolicyCreate(&policy, &config), onebitSuccess) << onebitGetLastError(nullptr);
+  std::string schedule;
+  for (const StepRecord& step : result.steps) {
+    onebitStepPlan_t plan = ONEBIT_STEP_PLAN_INIT;
+    EXPECT_EQ(onebitPolicyNext(policy, step.lr, &plan), onebitSuccess);
+    EXPECT_EQ(onebitPolicyCommit(policy, step.lr, 0), onebitSuccess);
+    schedule += plan.kind == 'u' ? '1' : plan.kind == 'i' ? '.' : plan.kind;
+  }
+  onebitPolicyDestroy(policy);
+  return schedule;
+}
+
+TEST(TrainerTest, StepsAreThoseOfThePolicy) {
+  TrainOptions options = SmallOptions(2);
+  options.lr = 1e-3;
+  options.steps = 40;
+  for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kOneBitAdam,
+                                   OptimizerKind::kOneBitLamb, OptimizerKind::kZeroOneAdam}) {
+    for (const onebitVariant_t variant : {onebitVariantPaper, onebitVariantDeepSpeed}) {
+      options.optimizer = kind;
+      options.variant = Compresses(kind) ? variant : onebitVariantPaper;
+      const TrainResult result = Train(options, SmallCorpus());
+      ASSERT_EQ(result.steps.size(), 40U) << OptimizerName(kind);
+      EXPECT_EQ(Schedule(result), PlannedSchedule(options, result)) << OptimizerName(kind);
+    }
+  }
+}
+
+TEST(TrainerTest, ZeroOneAdamSendsNothingInLocalSteps) {
   TrainOptions options = SmallOptions(3);
   LocalSteps(options);
   const TrainResult result = Train(options, SmallCorpus());
@@ -467,7 +510,8 @@ TEST(TrainerTest, ADivergedRunEndsWithItsStepAndNoHeldoutLoss) {
 class FailureTest : public testing::TestWithParam<std::tuple<int, int>> {};
 
 TEST_P(FailureTest, OfOneRankStopsAllAndIsExplained) {
-  const auto [failing_rank, failing_step] = GetParam();
+  const int failing_rank = std::get<0>(GetParam());
+  const int failing_step = std::get<1>(GetParam());
   TrainHooks hooks;
   hooks.before_step = [=](int rank, int step) {
     if (rank == failing_rank && step == failing_step) throw std::runtime_error("the disk is full");
