@@ -190,9 +190,9 @@ TEST(OptimizerStateOfOthersTest, StatesOfSomethingElseAreRefusedWithAName) {
     Check(MakeSync(sync, compressor.get()));
     Check(ExportState(of_compressor, compressor.get(), onebitStateRank));
     size_t bytes = 0;
-    Check(onebitSyncExport(sync.get(), nullptr, &bytes));
+    Check(onebitSyncExport(sync.get(), onebitStateRank, nullptr, &bytes));
     of_sync.resize(bytes);
-    Check(onebitSyncExport(sync.get(), of_sync.data(), &bytes));
+    Check(onebitSyncExport(sync.get(), onebitStateRank, of_sync.data(), &bytes));
     const Blob of_optimizer = StateOf(Adam());
     EXPECT_EQ(ImportState(compressor.get(), of_optimizer), onebitMismatch);
     EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("onebitOptimizerImport"));
