@@ -183,6 +183,14 @@ template <typename Write>
   });
 }
 
+/// onebitSyncExport, likewise.
+[[nodiscard]] inline onebitResult_t ExportState(std::vector<std::byte>& state, onebitSync_t sync,
+                                                onebitStateKind_t kind) noexcept {
+  return detail::ExportInto(state, [&](void* buffer, std::size_t* bytes) {
+    return onebitSyncExport(sync, kind, buffer, bytes);
+  });
+}
+
 /// onebitOptimizerExport, likewise.
 [[nodiscard]] inline onebitResult_t ExportState(std::vector<std::byte>& state,
                                                 onebitOptimizer_t optimizer,
@@ -196,6 +204,12 @@ template <typename Write>
 [[nodiscard]] inline onebitResult_t ImportState(onebitCompressor_t compressor,
                                                 std::span<const std::byte> state) noexcept {
   return onebitCompressorImport(compressor, state.data(), state.size());
+}
+
+/// onebitSyncImport.
+[[nodiscard]] inline onebitResult_t ImportState(onebitSync_t sync,
+                                                std::span<const std::byte> state) noexcept {
+  return onebitSyncImport(sync, state.data(), state.size());
 }
 
 /// onebitOptimizerImport.

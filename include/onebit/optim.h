@@ -222,8 +222,9 @@ typedef struct {
  *                   before the optimizer was rebound.
  * @param count      parameters; may be 0.
  * @param parameters fp32, `count` elements, updated in place by every step. Owned by the caller,
- *                   must outlive the optimizer, and must hold the same bytes on every rank (see
- *                   onebitBroadcast). May be NULL if count is 0.
+ *                   must outlive the optimizer, and must hold their initial values, the same bytes
+ *                   on every rank, already (see onebitBroadcast): 0/1 Adam remembers where it
+ *                   began. May be NULL if count is 0.
  * @param config     NULL: all defaults.
  * @return onebitInvalidArgument  NULL handle, comm or parameters, or a config member out of range;
  *                                the text names the member and what it may be.

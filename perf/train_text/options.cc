@@ -66,11 +66,14 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
       ->type_name("A,B");
   app.add_option("--text", options.text_path, "File or directory to learn from")
       ->capture_default_str();
-  app.add_option("--json", options.json_path, "Write the results to this file")->type_name("FILE");
+  CLI::Option* const json =
+      app.add_option("--json", options.json_path, "Write the results to this file")
+          ->type_name("FILE");
   app.add_option("--eval-every", options.evaluate_every_percent,
                  "Evaluate the held-out text every so many percent of the steps, for --json; the\n"
                  "time it takes is not counted")
       ->check(Percent())
+      ->needs(json)
       ->type_name("PERCENT");
   app.add_option_function<std::string>(
          "--survive", [&options](const std::string& text) { options.survive = ParseLoss(text); },

@@ -137,7 +137,7 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
     const double steps = seconds.optimizer + seconds.codec + seconds.wire;
     text += fmt::format(
         "overlap        {:.2f} of {:.2f} s of optimizer, codec and wire went on during compute\n",
-        steps - seconds.exposed, steps);
+        std::max(0.0, steps - seconds.exposed), steps);
   }
   return text + perf::SentText(result.sent_by_rank);
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
 
 namespace onebit {
@@ -166,9 +167,11 @@ onebitResult_t onebitStreamLaunchHostFunc(onebitStream_t stream, onebitHostFunc_
     return found->Enqueue(HostStream::AfterFailure::kSkip, [function, argument]() -> Status {
       const onebitResult_t result = function(argument);
       if (result == onebitSuccess) return OkStatus();
-      return Error(static_cast<Code>(result),
-                   "a host function failed; the last error on its thread: {}",
-                   onebit::LastErrorText());
+      const std::string text = onebit::LastErrorText();
+      return Error(static_cast<Code>(result), "a host function failed; {}{}",
+                   text.empty() ? "it returned this result without a text"
+                                : "the last error on its thread: ",
+                   text);
     });
   });
 }

@@ -118,6 +118,9 @@ TEST(OnebitHppTest, MakesASync) {
   ASSERT_EQ(MakeCompressor(compressor, comm.get(), 100, onebitFloat32), onebitSuccess);
   UniqueSync sync;
   ASSERT_EQ(MakeSync(sync, compressor.get()), onebitSuccess);
+  std::vector<std::byte> state;
+  EXPECT_EQ(ExportState(state, sync.get(), onebitStateRank), onebitSuccess);
+  EXPECT_EQ(ImportState(sync.get(), state), onebitSuccess);
   const onebitSync_t before = sync.get();
   EXPECT_EQ(MakeSync(sync, nullptr), onebitInvalidArgument);
   EXPECT_EQ(sync.get(), before);
