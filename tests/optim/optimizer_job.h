@@ -42,6 +42,7 @@ inline OptimizerSubject SubjectOf(const std::string& name, onebitAlgorithm_t alg
   config.variant = variant;
   config.beta2 = 0.9;
   config.weightDecay = 0.01;
+  config.varianceFloor = 0.5;                                   // so high that it matters
   if (variant == onebitVariantPaper) config.lrWarmupSteps = 1;  // keeps the log quiet
   if (algorithm == onebitAlgorithmZeroOneAdam) {
     config.varFreezeStep = 5;
@@ -70,6 +71,11 @@ inline std::vector<OptimizerSubject> AllOptimizers() {
   OptimizerSubject never = SubjectOf("lamb_never", onebitAlgorithmOneBitLamb);
   never.config.freezeStep = ONEBIT_FREEZE_NEVER;
   all.push_back(never);
+  OptimizerSubject tied = SubjectOf("zero_one_rate_tied", onebitAlgorithmZeroOneAdam);
+  tied.config.localStepScaler = ONEBIT_UNDEF_STEP;
+  tied.config.rateTied = 1;
+  tied.config.denseStepFeedsMomentum = 1;
+  all.push_back(tied);
   OptimizerSubject empty = SubjectOf("zero_one_empty", onebitAlgorithmZeroOneAdam);
   empty.counts = {0};
   all.push_back(empty);
@@ -121,7 +127,7 @@ class OptimizerRank {
   // Call 1, 2, ...; throws unless it succeeds.
   onebitStepResult_t Step(uint64_t call) {
     onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
-    Check(TryStep(call, 0.05 / (1 + 0.1 * static_cast<double>(call)), &result));
+    Check(TryStep(call, 0.05 / (1 + 0.2 * static_cast<double>(call)), &result));
     return result;
   }
   void StepUntil(uint64_t first_call, uint64_t last_call) {

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/optim/optimizer_job.h"
@@ -56,7 +55,7 @@ class TornTraining {
   // From the checkpoint to the end; returns rank 0's state.
   Blob GoOnFromCheckpoint() {
     for (int rank = 0; rank < kRanks; ++rank) ranks_[rank]->Import(states_[rank]);
-    EXPECT_THAT(TornRanks(), ::testing::IsEmpty());
+    EXPECT_TRUE(TornRanks().empty());
     Shrink([&](int rank) { return first_[static_cast<size_t>(rank)].get(); }, &second_);
     for (const Outcome& outcome : Rebind(second_)) {
       EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
