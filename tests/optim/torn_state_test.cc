@@ -24,7 +24,8 @@ OptimizerSubject Subject() { return SubjectOf("adam", onebitAlgorithmOneBitAdam)
 class TornTraining {
  public:
   explicit TornTraining(const Fault& fault_of_rebind)
-      : group_(kRanks, {.timeout_ms = kTimeoutMs, .one_exchange_elements = 0}, &transport_.transport()) {
+      : group_(kRanks, {.timeout_ms = kTimeoutMs, .one_exchange_elements = 0},
+               &transport_.transport()) {
     group_.Run([&](int rank) {
       ranks_[rank] = std::make_unique<OptimizerRank>(Subject(), group_.comm(rank), rank);
       ranks_[rank]->StepUntil(1, kSavedAt);
