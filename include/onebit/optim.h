@@ -192,11 +192,13 @@ typedef struct {
 /** What 1-bit LAMB knows of a layer. Start from ONEBIT_TRUST_RATIO_INIT. */
 typedef struct {
   size_t size;          /* sizeof(onebitTrustRatio_t) as the caller was compiled; in */
-  double coefficient;   /* c of the last step: the layer moved by c times its Adam step */
+  double coefficient;   /* c of the last step: the layer moved by c times its Adam step. 0 before the
+                           first; 1 without a trust ratio */
   double average;       /* moving average of c over the dense steps */
   double factor;        /* of the last compressed step: there c = average * factor */
   double momentumScale; /* what the layer's momentum is multiplied with before it is compressed, so
-                           that all layers have the same root mean square at the freeze */
+                           that all layers have the same root mean square at the freeze; 1 for a
+                           layer whose momentum is less than a millionth of the others' */
 } onebitTrustRatio_t;
 
 #define ONEBIT_TRUST_RATIO_INIT \
@@ -265,9 +267,11 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * 0/1 Adam, between two syncs on each rank by itself
  *   local       m = b1 m + (1-b1) g    s = s + lr m    L = L + lr
  *               x = x_sync - s / (d + eps) - weight_decay L x_sync,   d = max(sqrt(v), f)
- *   sync        a = onebit_avg(s)      m = a / L       x as above from a; then x_sync = x, s = L =
- * 0 refresh     v = b2 v + (1-b2) avg(g)^2, before anything else of its step dense segments are
- * averaged exactly at every sync, s and g, and refresh their v then
+ *   sync        a = onebit_avg(s)   m = a / L   x as above, from a; x_sync = x, s = 0, L = 0
+ *   refresh     v = b2 v + (1-b2) avg(g)^2, before anything else of its step
+ *
+ * Its dense segments are averaged exactly at every sync, s and g, and refresh their v then. Which
+ * steps are which is told by schedule.h.
  *
  * clip is min(1, max_grad_norm / norm), norm = sqrt(mean over ranks of |gradients * grad_scale|^2):
  * the same factor on every rank in both stages. This norm is larger than that of the mean gradient,
@@ -287,7 +291,8 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * A step that sends nothing cannot be agreed on. All ranks make it, in whatever state the
  * communicator is; a rank whose gradient is not finite takes zeros instead, and clipping goes by
  * the norm of its own gradient. A sync that meets a sum which is not finite is skipped: all ranks
- * go back to x_sync, with s = L = 0.
+ * go back to x_sync, with s = 0 and L = 0, and m becomes the mean of theirs, for which it is
+ * averaged in full precision.
  *
  * Every rank calls it every step, with equal datatype, learning_rate, grad_scale and max_grad_norm.
  *
@@ -304,7 +309,8 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * @return onebitInvalidArgument  NULL optimizer or gradients, unknown type, a number out of range,
  *                                a result with a wrong size, or a stream that is not NULL. Nothing
  *                                was sent and nothing changed.
- * @return onebitInvalidUsage     another call is using the optimizer, or its communicator failed.
+ * @return onebitInvalidUsage     another call is using the optimizer, a group is open, its
+ *                                communicator failed, or a rebind was left half done.
  * @return onebitDetached         its communicator was destroyed.
  * @return onebitOutOfMemory      no memory for scratch at the first use of this gradient type, or
  *                                for masks at the first compressed step; nothing changed.
@@ -333,10 +339,11 @@ ONEBIT_API onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void*
  * @param source  receives the rank of `newcomm` whose state all ranks have now; not NULL. Written
  *                only on success.
  * @return onebitInvalidArgument  a NULL argument.
- * @return onebitInvalidUsage     another call is using the optimizer.
- * @return onebitMismatch         the ranks' optimizers are not of the same training.
+ * @return onebitInvalidUsage     another call is using the optimizer, or a group is open.
+ * @return onebitMismatch         the ranks' optimizers are not of the same training, or were
+ *                                re-warmed on some only.
  * @return onebitRemoteError      another rank failed; or the only rank that was ahead was lost
- * while the others took its state: then only a checkpoint helps.
+ *                                while the others took its state: then only a checkpoint helps.
  * @return other errors of onebitCompressorRebind and onebitBroadcast. Call it again, on the
  *         successor of `newcomm` if that has failed; until then steps are refused where state was
  *         half taken over.
@@ -383,9 +390,11 @@ ONEBIT_API onebitResult_t onebitOptimizerGetTrustRatio(onebitOptimizer_t optimiz
  * its momentum becomes the mean over the ranks.
  *
  * @return onebitInvalidArgument  `optimizer` is NULL.
- * @return onebitInvalidUsage     another call is using the optimizer.
+ * @return onebitInvalidUsage     another call is using the optimizer, a group is open, or a rebind
+ *                                was left half done.
  * @return onebitDetached         its communicator was destroyed.
- * @return other errors of onebitAllReduce; then x, m and v are unchanged.
+ * @return other errors of onebitAllReduce; then x, m and v of this rank are unchanged, and those of
+ *         a rank that had already finished are not: onebitOptimizerRebind makes them agree.
  *
  * Thread safety: one thread at a time per optimizer and per its communicator.
  */

@@ -59,7 +59,7 @@ typedef struct {
  *                   cannot be destroyed.
  * @param schedule   NULL: all defaults, a sync at every step. Copied.
  * @return onebitInvalidArgument  a NULL handle, a compressor of another datatype or collective, or
- * a member of `schedule` out of range; the text names it.
+ *                                a member of `schedule` out of range; the text names it.
  * @return onebitInvalidUsage     the compressor has a sync already, was used with onebitSum, or a
  *                                call is using it.
  * @return onebitOutOfMemory      not enough memory for the sum.
@@ -100,7 +100,8 @@ ONEBIT_API onebitResult_t onebitSyncDestroy(onebitSync_t sync);
  *                   values.
  * @param weight     finite and not negative; equal on all ranks.
  * @param out        fp32, as many; equal to x or no overlap. Written by a sync only; undefined
- * after an error, so that a step can be made again only where x is another buffer.
+ *                   after an error, so that a step can be made again only where x is another
+ *                   buffer.
  * @param didSync    receives 1 after a sync, else 0; not NULL.
  * @param weightSum  receives L after a sync, and is left alone otherwise; not NULL.
  * @param stream     NULL: a sync blocks until the result is there. Otherwise the step is queued; x,
@@ -140,9 +141,12 @@ ONEBIT_API onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* 
  * onebitStateGlobal is collective, between the same two steps on all ranks, and is the same on all.
  * It has the mean of u over the ranks, and what the compressor's onebitStateGlobal has: any number
  * of ranks that load it go on at the same step of the schedule, and owe as much. It sends about
- * what three dense allreduces do, also where the last step was a local one. u must be finite.
+ * what three dense allreduces do, also where the last step was a local one.
  *
- * Parameters, errors and thread safety are those of onebitCompressorExport.
+ * @return onebitInvalidUsage  onebitStateGlobal, also: the mean of u is not finite. Make steps up to
+ *                             the next sync, which drops such a u.
+ *
+ * Parameters, other errors and thread safety are those of onebitCompressorExport.
  */
 ONEBIT_API onebitResult_t onebitSyncExport(onebitSync_t sync, onebitStateKind_t kind, void* buffer,
                                            size_t* bytes);

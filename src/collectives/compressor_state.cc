@@ -202,21 +202,27 @@ class GlobalExport {
       ONEBIT_TRY(Sum(state().server_in(0), residual_type, mine, 1,
                      writer.section(SectionTag::kServer).data()));
     }
-    if (companion_ != nullptr) {
-      ONEBIT_TRY(Sum(reinterpret_cast<const std::byte*>(companion_->elements), DataType::kF32,
-                     {0, state().config().elements()}, static_cast<float>(comm_.ranks()),
-                     companion_->mean));
-    }
     if (!is_finite_) {  // on every rank alike
       return Error(
           Code::kInvalidUsage,
-          "rank {}: compressor of tensor {}: the residuals{} are too large for their mean to be "
+          "rank {}: compressor of tensor {}: the residuals are too large for their mean to be "
           "finite; onebitCompressorReset",
-          comm_.rank(), state().config().tensor_id,
-          companion_ == nullptr ? "" : ", or the sum of the sync,");
+          comm_.rank(), state().config().tensor_id);
     }
+    if (companion_ != nullptr) ONEBIT_TRY(WriteCompanion());
     writer.Seal();
     return OkStatus();
+  }
+
+  Status WriteCompanion() {
+    ONEBIT_TRY(Sum(reinterpret_cast<const std::byte*>(companion_->elements), DataType::kF32,
+                   {0, state().config().elements()}, static_cast<float>(comm_.ranks()),
+                   companion_->mean));
+    if (is_finite_) return OkStatus();
+    return Error(Code::kInvalidUsage,
+                 "rank {}: what a rank has added up in the sync of tensor {} is not finite: make "
+                 "steps up to the next sync, which drops it, and export then",
+                 comm_.rank(), state().config().tensor_id);
   }
 
   // The sum over ranks of elements, each of the range that its rank has, divided by `divisor`.

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -14,6 +13,7 @@
 
 #include "base/group_depth.h"
 #include "base/guard.h"
+#include "base/state_request.h"
 #include "base/status.h"
 #include "kernels/types.h"
 #include "onebit/optim.h"
@@ -200,33 +200,18 @@ Status Sync(onebitOptimizer_t optimizer) {
   return optimizer->impl->Sync();
 }
 
-// A caller in C may hand over any number, which C++ must not load as an enumeration.
-Result<StateKind> ReadStateKind(const onebitStateKind_t& kind) {
-  int value;
-  static_assert(sizeof(value) == sizeof(kind));
-  std::memcpy(&value, &kind, sizeof(value));
-  if (value == onebitStateRank) return StateKind::kOptimizerRank;
-  if (value == onebitStateGlobal) return StateKind::kOptimizerGlobal;
-  return Error(Code::kInvalidArgument,
-               "state kind {} is unknown: onebitStateRank or onebitStateGlobal", value);
-}
-
 Status Export(onebitOptimizer_t optimizer, const onebitStateKind_t& api_kind, void* buffer,
               size_t* bytes) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   ONEBIT_TRY(CheckNotNull(bytes, "bytes"));
-  ONEBIT_ASSIGN_OR_RETURN(const StateKind kind, ReadStateKind(api_kind));
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_global, IsGlobalKind(api_kind));
+  const StateKind kind = is_global ? StateKind::kOptimizerGlobal : StateKind::kOptimizerRank;
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerExport"));
   Optimizer& impl = *optimizer->impl;
   ONEBIT_ASSIGN_OR_RETURN(const size_t needed, impl.StateBytes(kind));
-  const size_t room = buffer == nullptr ? needed : *bytes;
-  *bytes = needed;
-  if (room < needed) {
-    return Error(Code::kInvalidArgument,
-                 "the state of the optimizer takes {} bytes, but *bytes is {}", needed, room);
-  }
+  ONEBIT_TRY(CheckRoom("optimizer", needed, buffer, bytes));
   if (buffer == nullptr) return OkStatus();
   return impl.Export(kind, {static_cast<std::byte*>(buffer), needed});
 }

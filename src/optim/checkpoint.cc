@@ -154,6 +154,7 @@ Status Optimizer::Adopt(const SavedOptimizer& saved) {
   state.WriteElements(saved.elements.data());
   WriteParameterCopy();
   ForgetDerivedState();
+  commits_ = residual_commits_ = 0;
   awaits_residual_ = false;
   is_torn_ = false;
   return OkStatus();

@@ -17,6 +17,10 @@ using kernels::DataType;
 using kernels::LambNorms;
 using kernels::LambUpdate;
 
+// A layer that got no gradient for long has next to no momentum. Made as large as the others' it
+// would drown them when its gradients come back, and overflow before that.
+constexpr double kMaxMomentumScale = 1 << 20;
+
 // Everything but the variance of reconstructed gradients.
 LambUpdate LambUpdateOf(const AdamUpdate& update) {
   return {.x = update.x,
@@ -71,8 +75,11 @@ Status LambRule::Allocate(bool has_compressed_stage) {
 // --------------------------------------------------------------------------------- dense stage
 
 void LambRule::UpdateDense(size_t segment, const AdamUpdate& update) {
-  if (!table_.segments()[segment].has_trust_ratio) return kernels::cpu::AdamDense(update);
   TrustRatio& layer = layers_[segment];
+  if (!table_.segments()[segment].has_trust_ratio) {
+    layer.coefficient = 1;
+    return kernels::cpu::AdamDense(update);
+  }
   Measure(kernels::cpu::LambDense(LambUpdateOf(update)), &layer);
   Move(update, layer.coefficient);
 }
@@ -109,12 +116,16 @@ void LambRule::Freeze(const float* m, const float* v) {
   }
   const double mean = sum / static_cast<double>(std::max<size_t>(summed, 1));
   for (TrustRatio& layer : layers_) {
-    layer.momentum_scale = layer.momentum_scale > 0 ? mean / layer.momentum_scale : 1;
+    const bool is_live = layer.momentum_scale * kMaxMomentumScale > mean;
+    layer.momentum_scale = is_live ? mean / layer.momentum_scale : 1;
   }
 }
 
 void LambRule::UpdateFrozen(size_t segment, const AdamUpdate& update, double fresh_correction) {
-  if (!table_.segments()[segment].has_trust_ratio) return kernels::cpu::AdamFrozen(update);
+  if (!table_.segments()[segment].has_trust_ratio) {
+    layers_[segment].coefficient = 1;
+    return kernels::cpu::AdamFrozen(update);
+  }
   LambUpdate moments = LambUpdateOf(update);
   moments.v_fresh = Floats(fresh_variance_) + table_.segments()[segment].offset;
   moments.v_fresh_correction = static_cast<float>(fresh_correction);
@@ -155,7 +166,9 @@ void LambRule::ListState(StateList* list) {
 bool LambRule::IsStatePossible() const {
   return std::all_of(layers_.begin(), layers_.end(), [](const TrustRatio& layer) {
     return layer.coefficient >= 0 && layer.average >= 0 && layer.factor > 0 &&
-           layer.momentum_scale > 0;
+           layer.momentum_scale > 0 &&
+           std::isfinite(1 / static_cast<float>(layer.momentum_scale)) &&
+           std::isfinite(static_cast<float>(layer.momentum_scale));
   });
 }
 

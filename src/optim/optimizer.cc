@@ -88,8 +88,9 @@ Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
     CountStep(done.stage);
     WarnWithoutWarmup(input.learning_rate);
   } else {
+    ONEBIT_ASSIGN_OR_RETURN(const bool has_changed, Skip(input));
     ++skipped_steps_;
-    CommitSkipped();
+    if (has_changed) CountCommit(onebitStageDense);
   }
 
   done.is_skipped = !is_usable;
@@ -123,13 +124,20 @@ void Optimizer::CountStep(onebitStage_t stage) {
   if (stage == onebitStageDense || stage == onebitStageBoth) ++dense_steps_;
   if (stage == onebitStageCompressed || stage == onebitStageBoth) ++compressed_steps_;
   if (stage == onebitStageLocal) ++local_steps_;
+  CountCommit(stage);
+}
+
+void Optimizer::CountCommit(onebitStage_t stage) {
+  if (stage != onebitStageLocal) ++commits_;
+  if (stage == onebitStageCompressed || stage == onebitStageBoth) ++residual_commits_;
 }
 
 Status Optimizer::Sync() {
   ONEBIT_TRY(CheckWhole());
   ONEBIT_TRY(CheckComm());
   const uint64_t bytes_before = BytesSent();
-  ONEBIT_TRY(AgreeOnState());
+  ONEBIT_ASSIGN_OR_RETURN(const onebitStage_t sent, AgreeOnState());
+  CountCommit(sent);
   bytes_sent_ += BytesSent() - bytes_before;
   return OkStatus();
 }

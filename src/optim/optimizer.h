@@ -111,17 +111,17 @@ class Optimizer {
   virtual Result<bool> Average(const StepInput& input, float scale) = 0;
   // The update of m, v, x and everything else but the counters below.
   virtual void Commit(const StepInput& input, float scale) = 0;
-  // Instead of Commit, where the verdict was "not finite".
-  virtual void CommitSkipped() {}
-  // What Sync does, where ranks may have come apart.
-  virtual Status AgreeOnState() { return OkStatus(); }
+  // Instead of Commit, where the verdict was "not finite". Returns whether anything changed: it may
+  // take collectives, and after an error nothing has.
+  virtual Result<bool> Skip(const StepInput& /*input*/) { return false; }
+  // What Sync does, where ranks may have come apart. Returns the stage of a step that sends as
+  // much, onebitStageLocal where there was nothing to do.
+  virtual Result<onebitStage_t> AgreeOnState() { return onebitStageLocal; }
   // What Rewarm does.
   virtual Status BeginWarmup(int64_t steps) = 0;
   // Settles what follows from state that was replaced: masks, floors.
   virtual Status PrepareCompressor() { return OkStatus(); }
   virtual void ForgetDerivedState() {}
-  // How many steps a rank may be behind when its communicator failed.
-  virtual uint64_t MaxLag() const { return 1; }
   virtual void ListState(StateList* list);
   // Whether values that were replaced can be those of this optimizer.
   virtual Status CheckState() const;
@@ -144,6 +144,8 @@ class Optimizer {
   // x, m, v and what the configuration says of one segment.
   kernels::AdamUpdate UpdateOf(const Segment& segment, double learning_rate) const;
   double Correction(double beta_power) const;
+  // The low-precision copy, from parameters that came from elsewhere than an update.
+  void WriteParameterCopy() const;
   std::span<float> parameters() const { return {parameters_, count_}; }
 
   const Options options_;
@@ -163,6 +165,7 @@ class Optimizer {
  private:
   void StepAlone(StepInput input, StepOutcome* outcome);
   void CountStep(onebitStage_t stage);
+  void CountCommit(onebitStage_t stage);
   Status CheckWhole() const;
   double ScaledSumOfSquares(const StepInput& input) const;
   Result<double> AgreeOnNorm(const StepInput& input);
@@ -171,7 +174,6 @@ class Optimizer {
   Status WriteState(StateKind kind, std::span<std::byte> blob);
   Status CompareState(uint64_t digest) const;
   Status AdoptCompressor(const SavedOptimizer& saved);
-  void WriteParameterCopy() const;
   Status TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind);
   Status RebindCompressor(onebitComm_t comm);
   uint64_t BytesSent() const;
@@ -183,6 +185,10 @@ class Optimizer {
   bool awaits_residual_ = false;  // took over a compressed step whose residuals are to follow
   bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v
   uint64_t dense_steps_ = 0, compressed_steps_ = 0, local_steps_ = 0, skipped_steps_ = 0;
+  // Since the beginning, or a checkpoint was loaded: steps, skips and syncs that changed what ranks
+  // have in common, and of those the ones that left residuals. Who has fewer than another rank has
+  // missed the last.
+  uint64_t commits_ = 0, residual_commits_ = 0;
   uint64_t bytes_sent_ = 0;
 };
 

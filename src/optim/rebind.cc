@@ -4,6 +4,7 @@
 // results from one that did not, then its compressors are rebound.
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -17,18 +18,32 @@ namespace {
 
 // What a rank tells of itself.
 struct Standing {
+  uint64_t commits = 0;
   uint64_t step = 0;
+  uint64_t residual_commits = 0;
   uint64_t skipped_steps = 0;
+  uint64_t freeze_rule = 0;
   bool is_torn = false;
+
+  // What they agreed on last comes first: a rank may have made steps of its own since then.
+  bool IsBehind(const Standing& other) const {
+    return std::tie(commits, step) < std::tie(other.commits, other.step);
+  }
 };
 
 Result<std::vector<Standing>> Gather(onebitComm_t comm, int rank, const Standing& mine) {
-  const std::array<uint64_t, 3> numbers = {mine.step, mine.skipped_steps, mine.is_torn};
+  const std::array<uint64_t, 6> numbers = {mine.commits,          mine.step,
+                                           mine.residual_commits, mine.skipped_steps,
+                                           mine.freeze_rule,      mine.is_torn};
   ONEBIT_ASSIGN_OR_RETURN(const RankNumbers all, GatherNumbers(comm, rank, numbers));
   std::vector<Standing> standings;
   for (size_t r = 0; r < all.ranks(); ++r) {
-    standings.push_back(
-        {.step = all.At(r, 0), .skipped_steps = all.At(r, 1), .is_torn = all.At(r, 2) != 0});
+    standings.push_back({.commits = all.At(r, 0),
+                         .step = all.At(r, 1),
+                         .residual_commits = all.At(r, 2),
+                         .skipped_steps = all.At(r, 3),
+                         .freeze_rule = all.At(r, 4),
+                         .is_torn = all.At(r, 5) != 0});
   }
   return standings;
 }
@@ -48,16 +63,20 @@ Status BroadcastBytes(StateList::Bytes bytes, int source, onebitComm_t comm) {
 Result<int> Optimizer::Rebind(onebitComm_t comm) {
   int rank = 0;
   ONEBIT_TRY(FromApi(onebitCommUserRank(comm, &rank)));
-  ONEBIT_ASSIGN_OR_RETURN(
-      const std::vector<Standing> standings,
-      Gather(comm, rank, {.step = step_, .skipped_steps = skipped_steps_, .is_torn = is_torn_}));
+  const Standing mine = {.commits = commits_,
+                         .step = step_,
+                         .residual_commits = residual_commits_,
+                         .skipped_steps = skipped_steps_,
+                         .freeze_rule = static_cast<uint64_t>(freeze_rule()),
+                         .is_torn = is_torn_};
+  ONEBIT_ASSIGN_OR_RETURN(const std::vector<Standing> standings, Gather(comm, rank, mine));
   // The first of the newest that have all of their state.
   int source = -1;
   uint64_t most_skipped = 0;
   for (size_t r = 0; r < standings.size(); ++r) {
     most_skipped = std::max(most_skipped, standings[r].skipped_steps);
     if (standings[r].is_torn) continue;
-    if (source < 0 || standings[r].step > standings[static_cast<size_t>(source)].step) {
+    if (source < 0 || standings[static_cast<size_t>(source)].IsBehind(standings[r])) {
       source = static_cast<int>(r);
     }
   }
@@ -67,18 +86,30 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
                  "from it: load a checkpoint",
                  rank);
   }
-  const uint64_t newest = standings[static_cast<size_t>(source)].step;
+  const Standing& newest = standings[static_cast<size_t>(source)];
   bool is_anyone_behind = false;
   for (size_t r = 0; r < standings.size(); ++r) {
-    is_anyone_behind |= standings[r].is_torn || standings[r].step < newest;
-    if (standings[r].step <= newest && newest - standings[r].step <= MaxLag()) continue;
+    const Standing& other = standings[r];
+    is_anyone_behind |= other.is_torn || other.IsBehind(newest);
+    if (other.freeze_rule != newest.freeze_rule) {
+      return Error(Code::kMismatch,
+                   "rank {}: onebitOptimizerRewarm was called on one of ranks {} and {} only: call "
+                   "it on all, and then this again",
+                   rank, source, r);
+    }
+    if (other.commits <= newest.commits && newest.commits - other.commits <= 1) continue;
     return Error(Code::kMismatch,
                  "rank {}: the optimizer of rank {} is at step {}, that of rank {} at {}: they are "
                  "not of the same training",
-                 rank, source, newest, r, standings[r].step);
+                 rank, source, newest.step, r, other.step);
   }
   if (is_anyone_behind) {
-    ONEBIT_TRY(TakeState(comm, source, rank == source, is_torn_ || step_ < newest));
+    const bool is_behind = is_torn_ || mine.IsBehind(newest);
+    ONEBIT_TRY(TakeState(comm, source, rank == source, is_behind));
+    awaits_residual_ |= compressor_ != nullptr && residual_commits_ != newest.residual_commits;
+    commits_ = newest.commits;
+    residual_commits_ = newest.residual_commits;
+    is_torn_ = false;
   }
   skipped_steps_ = most_skipped;
   if (compressor_ != nullptr) {
@@ -104,7 +135,6 @@ Status Optimizer::TakeState(onebitComm_t comm, int source, bool is_source, bool 
   // their own.
   ONEBIT_ASSIGN_OR_RETURN(AlignedBuffer received,
                           AlignedBuffer::Create(RoundUp(most_bytes, sizeof(float)), "state"));
-  const uint64_t compressed_before = compressed_steps_;
   is_torn_ = is_behind;
   for (const StateList::Bytes& part : state.replicated()) {
     ONEBIT_TRY(BroadcastBytes(part, source, comm));
@@ -121,9 +151,7 @@ Status Optimizer::TakeState(onebitComm_t comm, int source, bool is_source, bool 
     state.WriteValues(received.data());
     WriteParameterCopy();
     ForgetDerivedState();
-    awaits_residual_ |= compressor_ != nullptr && compressed_steps_ != compressed_before;
   }
-  is_torn_ = false;
   return OkStatus();
 }
 

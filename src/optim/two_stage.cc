@@ -234,6 +234,11 @@ Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
                    "here it is {}",
                    policy.beta2);
     }
+  } else if (steps == 1 && schedule_.Next() == StepKind::kSwallowed) {
+    return Error(
+        Code::kInvalidArgument,
+        "steps is 1, but must be at least 2: DeepSpeed swallows the first step, and without "
+        "dense steps there is no variance");
   } else if (steps < 1) {
     return Error(Code::kInvalidArgument,
                  "steps is {}, but must be at least 1, ONEBIT_FREEZE_AUTOMATIC or "

@@ -110,6 +110,7 @@ Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
   kernels::cpu::RefreshVariance(v(), gradients, input.type, scale,
                                 static_cast<float>(options_.beta2),
                                 static_cast<float>(1 - options_.beta2), count_, Floats(next_v_));
+  for (const Segment& segment : table_.segments()) ForgetMasked(segment, Floats(next_v_));
   have_masks_of_v_ = false;  // until this step has happened
   ONEBIT_TRY(SettleMasks(Floats(next_v_)));
   return true;
@@ -227,6 +228,7 @@ void ZeroOneAdam::Commit(const StepInput& input, float scale) {
     if (plan_.ends_interval) KeepAsSynced();
   }
   schedule_.Commit(input.learning_rate);
+  last_rate_ = input.learning_rate;
   if (schedule_.has_last_refresh_behind()) {
     next_v_ = AlignedBuffer();
     gradient_copy_ = AlignedBuffer();
@@ -240,6 +242,16 @@ void ZeroOneAdam::RefreshDenseSegment(const Segment& segment, const StepInput& i
   kernels::cpu::RefreshVariance(
       v, ElementAt(dense_scratch_.data(), input.type, segment.packed_offset), input.type, scale,
       static_cast<float>(options_.beta2), static_cast<float>(1 - options_.beta2), segment.count, v);
+  ForgetMasked(segment, Floats(v_));
+}
+
+// Elements that the caller has taken out have no variance, and no part in the floor.
+void ZeroOneAdam::ForgetMasked(const Segment& segment, float* v) const {
+  const uint8_t* mask = table_.user_mask(segment);
+  if (mask == nullptr) return;
+  for (size_t i = 0; i < segment.count; ++i) {
+    if ((mask[i / 8] >> (i % 8) & 1) == 0) v[segment.offset + i] = 0;
+  }
 }
 
 // m, x and x_sync from the means over the ranks.
@@ -278,28 +290,43 @@ void ZeroOneAdam::KeepAsSynced() {
   u_.Clear();
 }
 
-// All ranks forget what they have added up since they agreed, and go back there. Residuals belong
-// to what was sent, and stay.
-void ZeroOneAdam::CommitSkipped() {
-  if (!is_interval_open()) return;
-  u_.Clear();
-  schedule_.EndInterval();
-  // A step of no length, which writes the copy of the parameters, too.
-  for (size_t i = 0; i < table_.segments().size(); ++i) {
-    ZeroOneUpdate update = StepOf(i, StepInput(), 1);
-    update.beta1 = 1;
-    update.local_decay = 0;
-    kernels::cpu::ZeroOneLocal(update);
-  }
+Result<bool> ZeroOneAdam::Skip(const StepInput& input) {
+  if (!is_interval_open()) return false;
+  const bool fits = input.type == DataType::kF32;
+  ONEBIT_TRY(GoBackToLastSync(fits ? static_cast<float*>(input.gradients) : nullptr));
+  return true;
 }
 
-Status ZeroOneAdam::AgreeOnState() {
-  if (!is_interval_open()) return OkStatus();
+// All ranks forget what they have added up since they agreed, and go back there. Residuals belong
+// to what was sent, and stay. Momenta have come apart, too: all take their mean. `scratch` has room
+// for it, or is null.
+Status ZeroOneAdam::GoBackToLastSync(float* scratch) {
+  AlignedBuffer made;
+  if (scratch == nullptr) {
+    ONEBIT_TRY(AllocateFloats(count_, "momenta", &made));
+    scratch = Floats(made);
+  }
+  if (count_ != 0) std::memcpy(scratch, m_.data(), m_.size());
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_finite, AverageDense(scratch, count_, DataType::kF32, 1));
+  if (is_finite) {
+    if (count_ != 0) std::memcpy(m_.data(), scratch, m_.size());
+  } else {
+    m_.Clear();
+  }
+  if (count_ != 0) std::memcpy(parameters_, x_sync_.data(), x_sync_.size());
+  WriteParameterCopy();
+  u_.Clear();
+  schedule_.EndInterval();
+  return OkStatus();
+}
+
+Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
+  if (!is_interval_open()) return onebitStageLocal;
   ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
   ONEBIT_TRY(PrepareCompressor());
   const StepInput none{.type = DataType::kF16};  // so that contributions are not in gradients
   plan_ = {};
-  bool is_usable = schedule_.state().rate_sum > 0;
+  bool is_usable = schedule_.has_weight(0);
   if (is_usable) {
     for (const Segment& segment : table_.segments()) {
       float* out = segment.is_dense ? DenseSums() : Contributions(none);
@@ -314,26 +341,17 @@ Status ZeroOneAdam::AgreeOnState() {
     ONEBIT_ASSIGN_OR_RETURN(is_usable,
                             AverageCompressed(Contributions(none), table_.compressed_count()));
   }
-  if (is_usable) {
-    TakeMeans(none, 1);
-    schedule_.EndInterval();
-    return OkStatus();
+  if (!is_usable) {  // nothing to form momenta from
+    ONEBIT_TRY(GoBackToLastSync(nullptr));
+    return onebitStageDense;
   }
-  // Without sums there is nothing to form momenta from, and ranks have different ones.
-  ONEBIT_ASSIGN_OR_RETURN(AlignedBuffer momenta, AlignedBuffer::Create(m_.size(), "momenta"));
-  if (count_ != 0) std::memcpy(momenta.data(), m_.data(), m_.size());
-  ONEBIT_ASSIGN_OR_RETURN(const bool are_finite,
-                          AverageDense(momenta.data(), count_, DataType::kF32, 1));
-  if (are_finite) {
-    m_ = std::move(momenta);
-  } else {
-    m_.Clear();
-  }
-  CommitSkipped();
-  return OkStatus();
+  TakeMeans(none, 1);
+  schedule_.EndInterval();
+  return onebitStageCompressed;
 }
 
-// The first step of DeepSpeed's policy, which drops the gradient, is behind an optimizer that runs.
+// The first step of DeepSpeed's policy, which drops the gradient, is behind an optimizer that has
+// made steps.
 Status ZeroOneAdam::BeginWarmup(int64_t steps) {
   if (steps != ONEBIT_FREEZE_AUTOMATIC) {
     return Error(Code::kInvalidArgument,
@@ -349,7 +367,7 @@ Status ZeroOneAdam::BeginWarmup(int64_t steps) {
   }
   ONEBIT_TRY(FromApi(onebitCompressorReset(compressor_)));
   schedule_ = ZeroOneSchedule(schedule_.policy());
-  if (schedule_.Next(0).kind == StepKind::kSwallowed) schedule_.Commit(0);
+  if (step() > 0 && schedule_.Next(0).kind == StepKind::kSwallowed) schedule_.Commit(0);
   return OkStatus();
 }
 
@@ -385,7 +403,7 @@ void ZeroOneAdam::AddStats(onebitOptimizerStats_t* stats) const {
   stats->frozen_at = schedule_.has_last_refresh_behind()
                          ? policy_began_at + options_.policy.zero_one.var_freeze_step
                          : 0;
-  stats->stage = NextStage(0);
+  stats->stage = NextStage(last_rate_);
   stats->state_bytes += u_.size() + x_sync_.size() + next_v_.size() + contributions_.size() +
                         gradient_copy_.size() + dense_scratch_.size() + variance_.bytes();
 }

@@ -40,12 +40,11 @@ class ZeroOneAdam final : public Optimizer {
   Status PrepareStep(const StepInput& input) override;
   Result<bool> Average(const StepInput& input, float scale) override;
   void Commit(const StepInput& input, float scale) override;
-  void CommitSkipped() override;
-  Status AgreeOnState() override;
+  Result<bool> Skip(const StepInput& input) override;
+  Result<onebitStage_t> AgreeOnState() override;
   Status BeginWarmup(int64_t steps) override;
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { have_masks_of_v_ = false; }
-  uint64_t MaxLag() const override { return options_.policy.zero_one.local_step_clipper; }
   void ListState(StateList* list) override;
   Status CheckState() const override;
   void AddStats(onebitOptimizerStats_t* stats) const override;
@@ -59,9 +58,11 @@ class ZeroOneAdam final : public Optimizer {
   Status SettleMasks(const float* v);
   kernels::ZeroOneUpdate StepOf(size_t segment, const StepInput& input, float scale) const;
   void RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale);
+  void ForgetMasked(const Segment& segment, float* v) const;
   void TakeMeans(const StepInput& input, float scale);
   void MoveAlone(const StepInput& input, float scale);
   void KeepAsSynced();
+  Status GoBackToLastSync(float* scratch);
   // Where compressed segments' contributions are, joined: over the gradients where they fit.
   float* Contributions(const StepInput& input) const;
   float* DenseSums() const { return Floats(dense_scratch_) + table_.dense_count(); }
@@ -69,6 +70,7 @@ class ZeroOneAdam final : public Optimizer {
 
   ZeroOneSchedule schedule_;
   ZeroOneStep plan_;         // of the step that is running
+  double last_rate_ = 1;     // learning rate of the last step; only stats go by it
   FrozenVariance variance_;  // masks and floors, of v_ or, during a step, of next_v_
   bool have_masks_of_v_ = false;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "schedule/sync_schedule.h"
 
@@ -71,6 +72,11 @@ void ZeroOneSchedule::EndInterval() {
   state_.rate_sum = 0;
 }
 
+bool ZeroOneSchedule::has_weight(double learning_rate) const {
+  const double sum = state_.rate_sum + learning_rate;
+  return static_cast<float>(sum) >= std::numeric_limits<float>::min();
+}
+
 bool ZeroOneSchedule::has_last_refresh_behind() const {
   if (policy_.variant == Variant::kPaper) return state_.step >= policy_.var_freeze_step;
   return state_.step > LastBeforeFreeze(policy_);
@@ -104,7 +110,7 @@ ZeroOneStep ZeroOneSchedule::NextOfPaper(double learning_rate) const {
     step.ends_interval = true;
     return step;
   }
-  step.syncs = IsSyncOfPaper(learning_rate) && HasWeight(learning_rate);
+  step.syncs = IsSyncOfPaper(learning_rate) && has_weight(learning_rate);
   step.ends_interval = step.syncs;
   if (step.refreshes_variance) {
     step.kind = step.syncs ? StepKind::kDenseAndCompressed : StepKind::kDense;
@@ -155,7 +161,7 @@ ZeroOneStep ZeroOneSchedule::NextOfDeepSpeed(double learning_rate) const {
   const uint64_t frozen_steps = steps_made - last_before_freeze - 1;  // before this one
   const uint64_t interval =
       Doubled(1, frozen_steps / policy_.local_step_scaler, policy_.local_step_clipper);
-  const bool syncs = s % interval == 0 && HasWeight(learning_rate);
+  const bool syncs = s % interval == 0 && has_weight(learning_rate);
   return {.kind = syncs ? StepKind::kSync : StepKind::kLocal,
           .syncs = syncs,
           .ends_interval = syncs,

@@ -84,6 +84,10 @@ class ZeroOneSchedule {
   // Besides a step: ranks agree on everything, or have forgotten what they did not agree on.
   void EndInterval();
 
+  // Whether the rates of the interval, with one more of this size, have a sum that a mean can be
+  // divided by, in fp32.
+  bool has_weight(double learning_rate) const;
+
   // Whether the variance stays as it is from here on.
   bool has_last_refresh_behind() const;
 
@@ -100,7 +104,6 @@ class ZeroOneSchedule {
   ZeroOneStep NextOfDeepSpeed(double learning_rate) const;
   bool IsRefreshOfPaper() const;
   bool IsSyncOfPaper(double learning_rate) const;
-  bool HasWeight(double learning_rate) const { return state_.rate_sum + learning_rate > 0; }
 
   ZeroOnePolicy policy_;
   ZeroOneState state_;
