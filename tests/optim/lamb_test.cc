@@ -151,6 +151,23 @@ TEST_F(OneBitLambTest, ScalesMomentaToOneSize) {
   EXPECT_EQ(records[0].ratios[9][2].momentumScale, 1);
 }
 
+// Its momentum must neither overflow nor drown the others' when it is made as large as theirs.
+TEST_F(OneBitLambTest, ALayerWhoseMomentumDiedIsLeftAsItIs) {
+  Use({Layer(0, 45), Layer(45, 45)});
+  training_.config.beta1 =
+      0.6;  // down to the least number of fp32, which 0.6 times rounds to itself
+  training_.config.freezeStep = 260;
+  training_.calls = 270;
+  training_.spoil = [](size_t call, int, std::vector<float>& gradient) {
+    for (size_t i = 45; i < 90 && call > 2; ++i) gradient[i] = 0;
+  };
+  const std::vector<Record> records = Train(training_);
+  ExpectReplicasEqual(records);
+  EXPECT_EQ(records[0].stats.skipped, 0u);
+  EXPECT_NE(records[0].x[260], records[0].x.back());
+  EXPECT_EQ(records[0].ratios.back()[1].momentumScale, 1);
+}
+
 TEST_F(OneBitLambTest, OthersHaveNoTrustRatios) {
   training_.config.algorithm = onebitAlgorithmOneBitAdam;
   RunRanks(1, [&](onebitComm_t comm, int) {

@@ -271,6 +271,25 @@ TEST(RewarmTest, ArgumentsAreChecked) {
                                   comm, rank);
     EXPECT_EQ(onebitOptimizerRewarm(deepspeed.get(), ONEBIT_FREEZE_AUTOMATIC),
               onebitInvalidArgument);
+    // Its first step is swallowed, and would leave nothing to freeze.
+    EXPECT_EQ(onebitOptimizerRewarm(deepspeed.get(), 1), onebitInvalidArgument);
+    EXPECT_EQ(onebitOptimizerRewarm(deepspeed.get(), 2), onebitSuccess);
+  });
+}
+
+TEST(RewarmTest, BeforeTheFirstStepChangesNothing) {
+  RunRanks(2, [&](onebitComm_t comm, int rank) {
+    const OptimizerSubject subject =
+        SubjectOf("zero_one", onebitAlgorithmZeroOneAdam, onebitVariantDeepSpeed);
+    OptimizerRank plain(subject, comm, rank), rewarmed(subject, comm, rank);
+    Check(onebitOptimizerRewarm(rewarmed.get(), ONEBIT_FREEZE_AUTOMATIC));
+    for (uint64_t call = 1; call <= 20; ++call) {
+      EXPECT_EQ(rewarmed.Step(call).stage, plain.Step(call).stage) << call;
+    }
+    EXPECT_EQ(rewarmed.x(), plain.x());
+    const Blob state = rewarmed.Export();
+    EXPECT_EQ(state, plain.Export());
+    rewarmed.Import(state);
   });
 }
 

@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What ranks of 0/1 Adam agree on besides a step, and what becomes of it where only some of them
+// heard of it.
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/optim/optimizer_job.h"
+#include "tests/support/faulty_transport.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr int kRanks = 3;
+
+// Ranks of one training in the middle of an interval.
+class IntervalJob {
+ public:
+  IntervalJob(const OptimizerSubject& subject, const Transport* transport)
+      : group_(kRanks, kPatient, transport) {
+    group_.Run([&](int rank) {
+      ranks_[rank] = std::make_unique<OptimizerRank>(subject, group_.comm(rank), rank);
+    });
+    Step();  // DeepSpeed's first sends nothing
+    while (Step() != onebitStageLocal) {
+    }
+  }
+
+  // A step of all ranks, at a constant rate; returns its stage.
+  onebitStage_t Step() {
+    std::vector<onebitStepResult_t> results(kRanks, ONEBIT_STEP_RESULT_INIT);
+    ++call_;
+    for (const Outcome& outcome : group_.Call([&](int rank) {
+           return ranks_[rank]->TryStep(call_, 0.05, &results[static_cast<size_t>(rank)]);
+         })) {
+      EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+    }
+    for (const onebitStepResult_t& result : results) {
+      EXPECT_EQ(result.stage, results[0].stage);
+      EXPECT_EQ(result.step, results[0].step);
+      EXPECT_EQ(result.skipped, results[0].skipped);
+    }
+    return static_cast<onebitStage_t>(results[0].stage);
+  }
+  // The same with a gradient of rank 1 that is not finite; returns how many ranks succeeded.
+  int BadStep() {
+    ++call_;
+    return Succeeded(group_.Call([&](int rank) {
+      std::vector<float> gradient =
+          ranks_[rank]->problem().Gradient(ranks_[rank]->x(), rank, call_);
+      if (rank == 1) gradient[0] = std::numeric_limits<float>::infinity();
+      return onebitOptimizerStep(ranks_[rank]->get(), gradient.data(), onebitFloat32, 0.05, 1, 0,
+                                 nullptr, nullptr);
+    }));
+  }
+  int Sync() {
+    return Succeeded(group_.Call([&](int rank) { return onebitOptimizerSync(Get(rank)); }));
+  }
+
+  // All go over to a communicator of the same ranks.
+  void Rebind() {
+    for (const Outcome& outcome : group_.Call([&](int rank) {
+           onebitComm_t comm = nullptr;
+           Check(onebitCommShrink(group_.comm(rank), nullptr, 0, &comm, nullptr,
+                                  ONEBIT_SHRINK_DEFAULT));
+           made_[rank].reset(comm);
+           int source = -1;
+           return onebitOptimizerRebind(Get(rank), comm, &source);
+         })) {
+      EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+    }
+  }
+
+  // Of all ranks; onebitStateGlobal is an error unless ranks agree on everything.
+  std::vector<Blob> Export(onebitStateKind_t kind) {
+    std::vector<Blob> states(kRanks);
+    group_.Run([&](int rank) { states[static_cast<size_t>(rank)] = ranks_[rank]->Export(kind); });
+    return states;
+  }
+  std::vector<float> MomentumOf(int rank) {
+    std::vector<float> m(ranks_[rank]->x().size());
+    Check(onebitOptimizerGetState(Get(rank), m.data(), nullptr));
+    return m;
+  }
+  const std::vector<float>& x(int rank) { return ranks_[rank]->x(); }
+  onebitOptimizer_t Get(int rank) const { return ranks_[rank]->get(); }
+
+ private:
+  static int Succeeded(const std::vector<Outcome>& outcomes) {
+    int count = 0;
+    for (const Outcome& outcome : outcomes) count += outcome.result == onebitSuccess ? 1 : 0;
+    return count;
+  }
+
+  CommGroup group_;
+  UniqueComm made_[kRanks];
+  std::unique_ptr<OptimizerRank> ranks_[kRanks];
+  uint64_t call_ = 0;
+};
+
+class SyncFaultTest : public ::testing::TestWithParam<onebitVariant_t> {
+ protected:
+  OptimizerSubject Subject() const {
+    OptimizerSubject subject = SubjectOf("zero_one", onebitAlgorithmZeroOneAdam, GetParam());
+    subject.config.localStepScaler = 1;
+    subject.config.localStepClipper = 4;
+    return subject;
+  }
+  // The last step before a sync.
+  void StepToSync(IntervalJob& job) {
+    IntervalJob twin(Subject(), nullptr);
+    int steps = 0;
+    while (twin.Step() == onebitStageLocal) ++steps;
+    for (int i = 0; i < steps; ++i) EXPECT_EQ(job.Step(), onebitStageLocal);
+  }
+};
+
+TEST_P(SyncFaultTest, ASyncThatSomeRanksMissedIsTakenOver) {
+  IntervalJob straight(Subject(), nullptr);
+  EXPECT_EQ(straight.Sync(), kRanks);
+  const std::vector<Blob> expected = straight.Export(onebitStateRank);
+  int missed = 0;
+  bool has_struck = true;
+  for (uint64_t message = 0; has_struck; ++message) {
+    has_struck = false;
+    for (int sender = 0; sender < kRanks; ++sender) {
+      SCOPED_TRACE(::testing::Message() << "message " << message << " of rank " << sender);
+      FaultyTransport transport;
+      IntervalJob job(Subject(), &transport.transport());
+      transport.Arm(
+          {.kind = Fault::Kind::kFlipHeader, .rank = sender, .message = message, .bit = 100});
+      const int done = job.Sync();
+      const bool struck = transport.has_struck();
+      transport.Arm({});
+      has_struck |= struck;
+      if (!struck) continue;
+      missed += done > 0 && done < kRanks ? 1 : 0;
+      job.Rebind();
+      EXPECT_EQ(job.Sync(), kRanks);
+      EXPECT_EQ(job.Export(onebitStateRank), expected);
+    }
+    ASSERT_LT(message, 50u);
+  }
+  EXPECT_GT(missed, 0);
+}
+
+TEST_P(SyncFaultTest, ASkipThatSomeRanksMissedIsTakenOver) {
+  int missed = 0;
+  bool has_struck = true;
+  for (uint64_t message = 0; has_struck; ++message) {
+    has_struck = false;
+    for (int sender = 0; sender < kRanks; ++sender) {
+      SCOPED_TRACE(::testing::Message() << "message " << message << " of rank " << sender);
+      FaultyTransport transport;
+      IntervalJob job(Subject(), &transport.transport());
+      StepToSync(job);
+      transport.Arm(
+          {.kind = Fault::Kind::kFlipHeader, .rank = sender, .message = message, .bit = 100});
+      const int done = job.BadStep();
+      const bool struck = transport.has_struck();
+      transport.Arm({});
+      has_struck |= struck;
+      if (!struck) continue;
+      missed += done > 0 && done < kRanks ? 1 : 0;
+      job.Rebind();
+      if (done > 0) {
+        EXPECT_EQ(job.x(1), job.x(0));
+        EXPECT_EQ(job.MomentumOf(1), job.MomentumOf(0));
+      }
+      for (int i = 0; i < 7; ++i) job.Step();
+      job.Export(onebitStateGlobal);
+    }
+    ASSERT_LT(message, 50u);
+  }
+  EXPECT_GT(missed, 0);
+}
+
+// What follows a skip takes momenta for common: dense segments, a second phase, a state of all.
+TEST_P(SyncFaultTest, RanksAgreeBehindASkip) {
+  IntervalJob job(Subject(), nullptr);
+  StepToSync(job);
+  EXPECT_EQ(job.BadStep(), kRanks);
+  EXPECT_EQ(job.x(1), job.x(0));
+  EXPECT_EQ(job.MomentumOf(1), job.MomentumOf(0));
+  EXPECT_EQ(job.MomentumOf(2), job.MomentumOf(0));
+  job.Export(onebitStateGlobal);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(onebitOptimizerRewarm(job.Get(rank), ONEBIT_FREEZE_AUTOMATIC), onebitSuccess);
+  }
+  for (int i = 0; i < 20; ++i) {
+    if (job.Step() == onebitStageLocal) continue;
+    for (int rank = 1; rank < kRanks; ++rank) {
+      ASSERT_EQ(job.x(rank), job.x(0)) << "step " << i << ", rank " << rank;
+    }
+  }
+  job.Export(onebitStateGlobal);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, SyncFaultTest,
+                         ::testing::Values(onebitVariantPaper, onebitVariantDeepSpeed),
+                         [](const auto& info) {
+                           return info.param == onebitVariantPaper ? "Paper" : "DeepSpeed";
+                         });
+
+}  // namespace
+}  // namespace onebit::testing
