@@ -11,6 +11,10 @@
  *                       NULL);
  *
  * n is the number of ranks. Counts are NCCL's: of one part, and the larger buffer has n of them.
+ *
+ * Other ranks have other parts, so compressors of these collectives cannot go over to a
+ * communicator of fewer ranks (onebitCompressorRebind): make new ones there. What they owe is lost,
+ * unless a onebitStateGlobal of before the loss is loaded (state.h).
  */
 #ifndef ONEBIT_PARTS_H_
 #define ONEBIT_PARTS_H_

@@ -183,8 +183,17 @@ class Rebinding {
       : comm_(comm), engine_(engine), planned_(*planned) {}
 
   Result<int> Run(Status obstacle) {
+    try {
+      return Rebind(std::move(obstacle));
+    } catch (const std::bad_alloc&) {
+      return comm_.FailWithoutMemory();  // the others may be waiting already
+    }
+  }
+
+ private:
+  Result<int> Rebind(Status obstacle) {
     PreparedRebind next;
-    if (obstacle.ok()) obstacle = Reserve(&next);
+    if (obstacle.ok()) obstacle = ReserveIfThereIsMemory(&next);
     ONEBIT_TRY(Gather(obstacle));
     // What the accounts say every rank finds for itself: the communicator stays in order.
     ONEBIT_TRY(ChooseOrigin());
@@ -195,21 +204,25 @@ class Rebinding {
     return source_;
   }
 
- private:
   Compressor& compressor() { return planned_.compressor; }
   const Binding& origin(size_t rank) const { return origins_[rank]; }
 
   Status GoOver(PreparedRebind next) {
-    try {
-      if (compressor().has_server_residual()) ONEBIT_TRY(Recut(&next));
-    } catch (const std::bad_alloc&) {
-      return Error(Code::kOutOfMemory, "rank {}: no memory to rebind a compressor", comm_.rank());
-    }
+    if (compressor().has_server_residual()) ONEBIT_TRY(Recut(&next));
     // Another rank may go over although this one hears an error.
     planned_.prepared = std::move(next);
     ONEBIT_TRY(comm_.Gather({}, DeadlineOf(comm_), kLastWord).status());
     planned_.Apply(*std::exchange(planned_.prepared, std::nullopt));
     return OkStatus();
+  }
+
+  // Nothing was sent yet: the others are told, and the communicator stays in order.
+  Status ReserveIfThereIsMemory(PreparedRebind* next) {
+    try {
+      return Reserve(next);
+    } catch (const std::bad_alloc&) {
+      return {Code::kOutOfMemory, "out of memory"};
+    }
   }
 
   // What the tensor's size makes large.
