@@ -46,12 +46,10 @@ void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
   config.segments = segments.data();
   config.segmentCount = segments.size();
 
-  onebitOptimizer_t optimizer = nullptr;
-  Check(onebitOptimizerCreate(&optimizer, comm, end - begin, parameters.data() + begin, &config),
-        "onebitOptimizerCreate");
   Part& part = parts_.emplace_back();
   part.options = &options;
-  part.optimizer.reset(optimizer);
+  Check(MakeOptimizer(part.optimizer, comm, parameters.subspan(begin, end - begin), &config),
+        "onebitOptimizerCreate");
 }
 
 onebitResult_t Optimizers::Part::Step() {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -43,13 +42,10 @@ class Optimizers {
   int Rebind(onebitComm_t comm);
 
  private:
-  struct Deleter {
-    void operator()(onebitOptimizer_t optimizer) const { onebitOptimizerDestroy(optimizer); }
-  };
   /** One of them, and the step that was started. */
   struct Part {
     const TrainOptions* options = nullptr;
-    std::unique_ptr<onebitOptimizer_s, Deleter> optimizer;
+    UniqueOptimizer optimizer;
     void* gradients = nullptr;
     double rate = 0;
     onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
