@@ -13,6 +13,7 @@
 
 #include "perf/train_text/config_report.h"
 #include "perf/train_text/optimizer_config.h"
+#include "perf/train_text/step_kinds.h"
 
 namespace onebit::train {
 namespace {
@@ -27,30 +28,18 @@ double NowSeconds() {
 // 64-bit hashes do not fit into a number of JSON.
 std::string Hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
-/** What a step sent: in words, and as the characters that onebit_schedule prints. */
-struct StageText {
-  const char* name;
-  char kind;
-};
-
-StageText TextOf(const StepRecord& step) {
-  switch (step.stage) {
+const char* StageName(onebitStage_t stage) {
+  switch (stage) {
     case onebitStageDense:
-      return {"dense", 'F'};
+      return "dense";
     case onebitStageCompressed:
-      return {"compressed", '1'};
+      return "compressed";
     case onebitStageBoth:
-      return {"both", 'B'};
+      return "both";
     case onebitStageLocal:
-      return {"local", '.'};
+      return "local";
   }
-  return {"?", '?'};
-}
-
-std::string ScheduleText(const TrainResult& result) {
-  std::string text;
-  for (const StepRecord& step : result.steps) text += TextOf(step).kind;
-  return text;
+  return "?";
 }
 
 uint64_t TotalBytes(const TrainResult& result) { return result.bytes_sent_by_rank[0]; }
@@ -103,8 +92,8 @@ std::string Summarize(const TrainOptions& options, const TrainResult& result) {
   for (size_t row = 1; row <= rows; ++row) {
     const size_t step = row * steps / rows;
     const StepRecord& record = result.steps[step - 1];
-    text += fmt::format("{:>8}  {:<10}  {:>8.4f}  {:>14}\n", step, TextOf(record).name, record.loss,
-                        record.bytes_sent);
+    text += fmt::format("{:>8}  {:<10}  {:>8.4f}  {:>14}\n", step, StageName(record.stage),
+                        record.loss, record.bytes_sent);
   }
   text += "\n";
   if (result.heldout_loss) {
@@ -158,14 +147,15 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
   json["parameters"] = result.parameter_count;
   json["parameters_fnv1a"] = Hex(result.parameter_hash);
   json["steps"] = nlohmann::ordered_json::array();
+  const std::string kinds = StepKinds(options, result.steps);
   for (size_t i = 0; i < result.steps.size(); ++i) {
     const StepRecord& step = result.steps[i];
     json["steps"].push_back({{"step", i + 1},
                              {"loss", step.loss},
                              {"bytes_sent", step.bytes_sent},
                              {"lr", step.lr},
-                             {"stage", TextOf(step).name},
-                             {"kind", std::string(1, TextOf(step).kind)},
+                             {"stage", StageName(step.stage)},
+                             {"kind", std::string(1, kinds[i])},
                              {"skipped", step.is_skipped}});
   }
   json["evaluations"] = nlohmann::ordered_json::array();
@@ -185,7 +175,7 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
   json["skipped_steps"] = result.skipped_steps;
   if (result.survival) json["survival"] = SurvivalJson(*result.survival);
   const StepCounts counts = CountSteps(result.steps);
-  json["schedule"] = ScheduleText(result);
+  json["schedule"] = kinds;
   json["rounds"] = counts.rounds;
   json["dense_steps"] = counts.dense;
   json["compressed_steps"] = counts.compressed;

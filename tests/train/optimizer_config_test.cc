@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/train/policy_of.h"
+
 namespace onebit::train {
 namespace {
 
@@ -25,18 +27,7 @@ onebitOptimizerConfig_t ConfigFor(const Arguments& arguments) { return ConfigOf(
 
 // The library refuses members that the policy has no use for.
 bool IsPolicyAccepted(const onebitOptimizerConfig_t& config) {
-  onebitPolicyConfig_t policy = ONEBIT_POLICY_CONFIG_INIT;
-  policy.algorithm = config.algorithm;
-  policy.variant = config.variant;
-  policy.freezeStep = config.freezeStep;
-  policy.lrWarmupSteps = config.lrWarmupSteps;
-  policy.varFreezeStep = config.varFreezeStep;
-  policy.varUpdateScaler = config.varUpdateScaler;
-  policy.localStepScaler = config.localStepScaler;
-  policy.localStepClipper = config.localStepClipper;
-  policy.localStepStart = config.localStepStart;
-  policy.rateTied = config.rateTied;
-  policy.denseStepFeedsMomentum = config.denseStepFeedsMomentum;
+  const onebitPolicyConfig_t policy = PolicyOf(config);
   onebitPolicy_t made = nullptr;
   const bool is_accepted = onebitPolicyCreate(&made, &policy) == onebitSuccess;
   onebitPolicyDestroy(made);

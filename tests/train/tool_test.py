@@ -90,6 +90,12 @@ def check_local_steps(report: dict, stdout: str) -> None:
     assert evaluations[-1]["heldout_loss"] == report["heldout_loss"], report
 
 
+def check_deepspeed(report: dict, _: str) -> None:
+    """Its letters are those of onebit_schedule --variant deepspeed."""
+    assert report["schedule"] == "iFFF1F1uuuuuuuuuuuuu" == "".join(step["kind"] for step in report["steps"]), report
+    assert (report["rounds"], report["compressed_steps"], report["local_steps"]) == (19, 15, 1), report
+
+
 def check_diverged(report: dict, stdout: str) -> None:
     assert report["heldout_loss"] is None, report
     assert report["diverged_at"] == len(report["steps"]) <= 20, report
@@ -132,6 +138,9 @@ def main() -> None:
             tool, "-t", "3", "--optimizer", "zero-one-adam", "--lr", "1e-3", "--warmup", "4",
             "--var-freeze-step", "5", "--local-step-start", "10", "--local-step-scaler", "1",
             "--local-step-clipper", "4", "--eval-every", "10", "--check-replicas"))
+        check_deepspeed(*folder.report(
+            tool, "-t", "2", "--optimizer", "zero-one-adam", "--variant", "deepspeed", "--lr", "1e-3",
+            "--var-freeze-step", "6", "--var-update-scaler", "2"))
         check_evaluations(*folder.report(tool, "-t", "2", "--seed", "5", "--eval-every", "25"), first)
         check_diverged(*folder.report(tool, "--lr", "1e6", "--warmup", "0"))
         check_errors(tool, folder)
