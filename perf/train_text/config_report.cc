@@ -46,7 +46,7 @@ std::string DescribeOptimizer(const TrainOptions& options) {
   if (Compresses(options.optimizer)) {
     text += fmt::format(" ({}) {} {} block {}, variance floor {}", VariantName(options.variant),
                         ModeName(options), ScaleRuleName(options.scale_rule),
-                        BlockName(options.block), options.variance_floor);
+                        BlockName(options.block), VarianceFloorOf(options));
     if (options.residual_type != onebitFloat32) {
       text += fmt::format(", {} residuals", TypeName(options.residual_type));
     }
@@ -80,7 +80,7 @@ nlohmann::ordered_json ConfigJson(const TrainOptions& options) {
   };
   if (Compresses(options.optimizer)) {
     config["variant"] = VariantName(options.variant);
-    config["variance_floor"] = options.variance_floor;
+    config["variance_floor"] = VarianceFloorOf(options);
     config["scale"] = ScaleRuleName(options.scale_rule);
     config["block"] = NumberOr(options.block, ONEBIT_BLOCK_TENSOR, "tensor");
     config["residual"] = TypeName(options.residual_type);

@@ -62,6 +62,10 @@ double DefaultRate(OptimizerKind optimizer) {
   return 0;
 }
 
+double VarianceFloorOf(const TrainOptions& options) {
+  return options.variance_floor.value_or(options.variant == onebitVariantDeepSpeed ? 0 : 0.01);
+}
+
 onebitOptimizerConfig_t ConfigOf(const TrainOptions& options) {
   onebitOptimizerConfig_t config = options.rule;
   config.algorithm = AlgorithmOf(options.optimizer);
@@ -69,7 +73,7 @@ onebitOptimizerConfig_t ConfigOf(const TrainOptions& options) {
   config.beta1 = options.beta1;
   config.beta2 = options.beta2;
   config.weightDecay = options.weight_decay;
-  config.varianceFloor = options.variance_floor;
+  if (options.variance_floor) config.varianceFloor = *options.variance_floor;
   const bool is_two_stage = config.algorithm != onebitAlgorithmZeroOneAdam;
   // DeepSpeed's two stages do not depend on the warm-up: it must not be set.
   if (!is_two_stage || options.variant == onebitVariantPaper) {

@@ -51,6 +51,9 @@ bool IsLamb(OptimizerKind optimizer);
  * steps. At the best one of dense LAMB 1-bit LAMB diverges, unless --factor-max is 1. */
 double DefaultRate(OptimizerKind optimizer);
 
+/** The floor in effect: as given, or else the library's default, which it does not tell. */
+double VarianceFloorOf(const TrainOptions& options);
+
 /** Everything but segments and the compressor. */
 onebitOptimizerConfig_t ConfigOf(const TrainOptions& options);
 onebitCompressorConfig_t CompressorConfigOf(const TrainOptions& options);

@@ -140,10 +140,10 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
         options.freeze = step;
       },
       "Dense steps of two-stage optimizers; then the variance is frozen [a fifth of the steps]");
-  app.add_option("--variance-floor", options.variance_floor,
-                 "Least share of its layer's RMS that a frozen sqrt(v) counts as")
-      ->check(NotNegative())
-      ->capture_default_str();
+  app.add_option(
+         "--variance-floor", options.variance_floor,
+         "Least share of its layer's RMS that a frozen sqrt(v) counts as [0.01; deepspeed 0]")
+      ->check(NotNegative());
   AddLambOptions(app, options.rule);
   AddZeroOneOptions(app, options.rule);
 }

@@ -46,7 +46,7 @@ struct TrainOptions {
   double max_grad_norm = 0;  // 0: no clipping
   // ONEBIT_FREEZE_AUTOMATIC or a step; default: a fifth of the steps. Of two-stage optimizers.
   std::optional<int64_t> freeze;
-  double variance_floor = 0.01;
+  std::optional<double> variance_floor;  // default: VarianceFloorOf
   // Members that only LAMB or 0/1 Adam have, as optimizer_config.h lists them. The others are not
   // looked at.
   onebitOptimizerConfig_t rule = ONEBIT_OPTIMIZER_CONFIG_INIT;

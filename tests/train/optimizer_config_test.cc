@@ -124,6 +124,13 @@ TEST(OptimizerConfigTest, RatesSuitTheOptimizerUnlessGiven) {
   EXPECT_EQ(Parse({"--lr", "0.5", "--optimizer", "lamb"}).lr, 0.5);
 }
 
+TEST(OptimizerConfigTest, TheVarianceFloorIsTheLibrarysUnlessGiven) {
+  EXPECT_EQ(ConfigFor({}).varianceFloor, ONEBIT_UNDEF_REAL);
+  EXPECT_EQ(ConfigFor({"--variant", "deepspeed"}).varianceFloor, ONEBIT_UNDEF_REAL);
+  EXPECT_EQ(ConfigFor({"--variance-floor", "0"}).varianceFloor, 0);
+  EXPECT_EQ(ConfigFor({"--variant", "deepspeed", "--variance-floor", "0.5"}).varianceFloor, 0.5);
+}
+
 TEST(OptimizerConfigTest, ReportsNameOptionsWithoutDashes) {
   EXPECT_EQ(ReportName("--var-freeze-step"), "var_freeze_step");
 }

@@ -34,7 +34,7 @@ TEST(OptionsTest, DefaultsAreThoseOfTheMeasuredRuns) {
   EXPECT_EQ(options.warmup_steps, 40);
   EXPECT_EQ(options.beta1, 0.9);
   EXPECT_EQ(options.beta2, 0.99);
-  EXPECT_EQ(options.variance_floor, 0.01);
+  EXPECT_FALSE(options.variance_floor.has_value());
   EXPECT_EQ(options.block, 4096);
   EXPECT_EQ(options.scale_rule, onebitScaleL2);
   EXPECT_EQ(options.mode, onebitModeEf);

@@ -40,6 +40,7 @@ def check_report(report: dict, stdout: str) -> None:
     assert all(0 < step["loss"] < 11 and step["bytes_sent"] > 0 for step in report["steps"]), report
     assert report["schedule"] == 4 * "F" + 16 * "1" == "".join(step["kind"] for step in report["steps"])
     assert (report["rounds"], report["dense_steps"], report["compressed_steps"]) == (20, 4, 16), report
+    assert report["config"]["variance_floor"] == 0.01, report
     assert report["frozen_at"] == 4 and report["diverged_at"] is None, report
     assert [step["stage"] for step in report["steps"]] == 4 * ["dense"] + 16 * ["compressed"], report
     # From here on one bit per parameter, headers and scales.
@@ -90,9 +91,10 @@ def check_local_steps(report: dict, stdout: str) -> None:
     assert evaluations[-1]["heldout_loss"] == report["heldout_loss"], report
 
 
-def check_deepspeed(report: dict, _: str) -> None:
+def check_deepspeed(report: dict, stdout: str) -> None:
     """Its letters are those of onebit_schedule --variant deepspeed."""
     assert report["schedule"] == "iFFF1F1uuuuuuuuuuuuu" == "".join(step["kind"] for step in report["steps"]), report
+    assert report["config"]["variance_floor"] == 0 and "variance floor 0" in stdout, report
     assert (report["rounds"], report["compressed_steps"], report["local_steps"]) == (19, 15, 1), report
 
 

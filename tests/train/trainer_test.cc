@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "perf/train_text/optimizer_config.h"
 #include "tests/train/small_run.h"
 
 namespace onebit::train {
@@ -89,6 +90,22 @@ TEST(TrainerTest, ZeroOneAdamThatRefreshesInEveryStepIsAdam) {
     EXPECT_NEAR(zero_one.steps[i].loss, adam.steps[i].loss, 1e-3) << "step " << i + 1;
   }
   EXPECT_EQ(zero_one.bytes_sent_by_rank, adam.bytes_sent_by_rank);
+}
+
+// The library does not tell its default; what reports say of it must be what runs have.
+TEST(TrainerTest, AVarianceFloorThatIsNotGivenIsTheReportedOne) {
+  const Corpus corpus = SmallCorpus();
+  TrainOptions options = SmallOptions(2);
+  options.lr = 1e-3;
+  for (const onebitVariant_t variant : {onebitVariantPaper, onebitVariantDeepSpeed}) {
+    options.variant = variant;
+    options.variance_floor.reset();
+    const uint64_t unset = Train(options, corpus).parameter_hash;
+    options.variance_floor = VarianceFloorOf(options);
+    EXPECT_EQ(Train(options, corpus).parameter_hash, unset) << VariantName(variant);
+    options.variance_floor = *options.variance_floor + 0.1;
+    EXPECT_NE(Train(options, corpus).parameter_hash, unset) << VariantName(variant);
+  }
 }
 
 TEST(TrainerTest, EvaluationsAlongTheWayChangeNothing) {
