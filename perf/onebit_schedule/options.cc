@@ -142,7 +142,7 @@ void AddPolicyOptions(CLI::App& app, ScheduleOptions* options) {
 
 void AddRateOptions(CLI::App& app, ScheduleOptions* options) {
   RateSchedule& rates = options->rates;
-  app.add_option("--lr", rates.peak, "0/1 Adam: learning rate at its peak")
+  app.add_option("--lr", rates.peak, "0/1 Adam: learning rate at its peak; 0, or with --rate-tied")
       ->check(Rate())
       ->type_name("RATE")
       ->capture_default_str();
@@ -151,7 +151,7 @@ void AddRateOptions(CLI::App& app, ScheduleOptions* options) {
       ->type_name("N")
       ->capture_default_str();
   perf::AddParsed(app, "--lr-decay",
-                  "0/1 Adam: constant, cosine, linear, or times FACTOR every STEPS steps",
+                  "with --rate-tied: constant, cosine, linear, or times FACTOR every STEPS steps",
                   "constant|cosine|linear|exponential:FACTOR:STEPS", "constant",
                   [options](const std::string& text) {
                     options->decay = text;
@@ -170,7 +170,32 @@ std::string FirstGiven(const CLI::App& app, const std::vector<std::string>& flag
   return "";
 }
 
-// An option that would have no effect is an error.
+// Without --rate-tied only one thing about learning rates matters: a sync waits while they are 0.
+// For that --lr 0 is enough.
+void CheckRates(const CLI::App& app, const ScheduleOptions& options) {
+  if (options.policy.algorithm != onebitAlgorithmZeroOneAdam) {
+    const std::string flag = FirstGiven(app, kRateFlags);
+    if (!flag.empty()) {
+      throw perf::UsageError(flag + ": the steps of this method do not depend on learning rates");
+    }
+    return;
+  }
+  if (options.policy.rateTied == 1) return;
+  const std::string flag = FirstGiven(app, {"--lr-decay", "--total-steps"});
+  if (!flag.empty()) {
+    throw perf::UsageError(flag + " needs --rate-tied: else steps do not depend on the decay");
+  }
+  if (app.count("--lr") > 0 && options.rates.peak > 0) {
+    throw perf::UsageError("--lr needs --rate-tied: else it matters only whether it is 0");
+  }
+  if (app.count("--lr-warmup") > 0 && app.count("--var-freeze-step") > 0) {
+    throw perf::UsageError(
+        "--lr-warmup needs --rate-tied: else it only stands in for --var-freeze-step");
+  }
+}
+
+// An option that would have no effect is an error. (Those of learning rates are taken together:
+// with --rate-tied only their ratios and zeros count, but nobody has to give ratios.)
 void CheckTogether(const CLI::App& app, const ScheduleOptions& options) {
   if (!options.has_steps) {
     std::string flag = FirstGiven(app, kPolicyFlags);
@@ -182,11 +207,8 @@ void CheckTogether(const CLI::App& app, const ScheduleOptions& options) {
     }
     return;
   }
+  CheckRates(app, options);
   if (options.policy.algorithm != onebitAlgorithmZeroOneAdam) {
-    const std::string flag = FirstGiven(app, kRateFlags);
-    if (!flag.empty()) {
-      throw perf::UsageError(flag + ": the steps of this method do not depend on learning rates");
-    }
     const bool is_automatic = options.policy.freezeStep == ONEBIT_FREEZE_AUTOMATIC ||
                               (options.policy.freezeStep == ONEBIT_UNDEF_STEP &&
                                options.policy.variant != onebitVariantDeepSpeed);
