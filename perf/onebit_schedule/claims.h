@@ -19,9 +19,7 @@ struct Claim {
   std::string inputs;
   double computed = 0;
   Unit unit = Unit::kFactor;
-  // From the smallest to the largest number that is claimed; none: `remark` is the verdict.
-  std::optional<double> least;
-  double most = 0;
+  std::optional<double> claimed;  // none: `remark` is the verdict
   std::string remark;
 };
 

@@ -37,13 +37,11 @@ std::string ValueText(const Claim& claim) {
 }  // namespace
 
 std::string VerdictOf(const Claim& claim) {
-  if (!claim.least) return claim.remark;
-  const auto slack = [&](double claimed) {
-    return claim.unit == Unit::kPercent ? 0.5 : 0.03 * claimed;
-  };
+  if (!claim.claimed) return claim.remark;
+  const double slack = claim.unit == Unit::kPercent ? 0.5 : 0.03 * *claim.claimed;
   std::string verdict = "agrees";
-  if (claim.computed < *claim.least - slack(*claim.least)) verdict = "below the claim";
-  if (claim.computed > claim.most + slack(claim.most)) verdict = "above the claim";
+  if (claim.computed < *claim.claimed - slack) verdict = "below the claim";
+  if (claim.computed > *claim.claimed + slack) verdict = "above the claim";
   return claim.remark.empty() ? verdict : fmt::format("{}: {}", verdict, claim.remark);
 }
 
@@ -77,7 +75,7 @@ nlohmann::ordered_json ToJson(const std::vector<Claim>& claims) {
                 {"computed", claim.computed},
                 {"unit", NameOf(claim.unit)},
                 {"verdict", VerdictOf(claim)}};
-    if (claim.least) row["claimed"] = {*claim.least, claim.most};
+    if (claim.claimed) row["claimed"] = *claim.claimed;
     rows.push_back(std::move(row));
   }
   return {{"claims", std::move(rows)}};

@@ -58,10 +58,12 @@ the claim
 1-bit Adam, SQuAD: volume 3.4x less F 16, T_w/T 25 % 3.37x agrees
 1-bit LAMB: volume up to 4.6x less F 16, BERT-Large, 1000 of 5993 4.57x agrees
 0/1 Adam: 54 % fewer rounds than 1-bit Adam BERT-Large, 152000 + 10000 steps 53.7 % agrees
-0/1 Adam: volume 87 to 90 % less than 1-bit Adam BERT-Large, F 16, B 17: 0.478 against 3.269 bits \
-a step 85.4 % below the claim
-0/1 Adam: volume 87 to 90 % less than 1-bit Adam BERT-Base, F 32, B 33: 0.559 against 4.875 bits \
-a step 88.5 % agrees
+0/1 Adam (ICLR): volume up to 87 % less than 1-bit Adam BERT-Large, F 16, B 17: 0.478 against \
+3.269 bits a step 85.4 % below the claim
+0/1 Adam (ICLR): volume up to 87 % less than 1-bit Adam BERT-Base, F 32, B 33: 0.559 against \
+4.875 bits a step 88.5 % above the claim
+0/1 Adam (arXiv v1): volume up to 90 % less than 1-bit Adam BERT-Base, F 32, B 33: 0.559 against \
+4.875 bits a step 88.5 % below the claim
 0/1 Adam, BERT-Large: volume up to 26x less than Adam F 16, B 17, 152000 + 10000 steps 33.49x \
 above the claim
 """
@@ -160,7 +162,7 @@ def check_json(tool: Tool, folder: pathlib.Path) -> None:
     tool.output("--volume", "--json", str(path))
     claims = json.loads(path.read_text())["claims"]
     rounds = next(claim for claim in claims if "54 %" in claim["claim"])
-    assert rounds["claimed"] == [54, 54] and rounds["unit"] == "percent", rounds
+    assert rounds["claimed"] == 54 and rounds["unit"] == "percent", rounds
     assert 53.7 <= rounds["computed"] < 53.8 and rounds["verdict"] == "agrees", rounds
 
 
