@@ -7,43 +7,84 @@ from __future__ import annotations
 import shlex
 import textwrap
 
+from convergence.charts import MOST_LOSS
+from convergence.defaults import RATES_TRIED, STUDY, best_rate
 from convergence.results import CLOSE, OPTIMIZERS, Study, compressed_calls
+from convergence.training import EVALUATE_EVERY_PERCENT
 from reporting.markdown import table
 
 WIDTH = 105
+ZERO_ONE = "zero-one-adam"
 
 HEAD = """<!-- SPDX-FileCopyrightText: The onebit authors
      SPDX-License-Identifier: Apache-2.0 -->
 # Do compressed optimizers learn what dense ones do?
 
-Written by `perf/convergence/run`, which trains every optimizer of `train_text` with the same model, text,
+Written by `perf/convergence/run`, which trains optimizers of `train_text` with the same model, text,
 seeds and number of steps, and needs no network: ranks are threads. Run it again with
-
-```sh
-./perf/convergence/run
-```
-
-`./perf/convergence/run --check` compares this file and the charts with `results.json`.
 """
 
-READING = """A step of 0/1 Adam may be dense and 1-bit at once; "1-bit" has its last sync, too, which is no step.
-"sent" is what rank 0 handed to its transport in all steps and in the sync that ends a run of
-0/1 Adam, headers and scales included. It equals, to the byte, what follows from the kinds of the steps by the
-formulas of `perf/common/wire.h`; `run` fails otherwise. "formula" leaves headers and scales out: F bits for
-every dense round and 1 for every compressed one, in the two exchanges of an allreduce, 2(n-1)/n, over all
-steps; F is 32 here, as gradients are fp32. Published figures have F = 16, and so half of the dense share.
-"""
+CHECK = "`./perf/convergence/run --check` compares this file and the charts with `results.json`."
 
-RATES = ("Learning rates are the defaults of train_text: for Adam and for LAMB the best of three for the dense "
-         "optimizer; 1-bit LAMB diverges at dense LAMB's, unless --factor-max is 1, and has the one below.")
-
-CURVES = """![held-out loss against steps](loss-steps.svg)
+CHARTS = """![held-out loss against steps](loss-steps.svg)
 
 ![held-out loss against bytes sent by a rank](loss-bytes.svg)
-
-Means over the seeds, evaluated every 5 % of the steps. In the middle of an interval of 0/1 Adam each rank
-evaluates its share of the held-out text with its own parameters.
 """
+
+
+def _wrapped(*sentences: str) -> str:
+    """One paragraph; empty sentences are left out."""
+    return textwrap.fill(" ".join(filter(None, sentences)), WIDTH, break_on_hyphens=False,
+                         break_long_words=False)
+
+
+def _command(study: Study) -> str:
+    """With what is not a default, but --build and --out."""
+    options = []
+    for name, value in {"optimizers": study.optimizers, "seeds": study.seeds,
+                        "steps": study.results["steps"], "ranks": study.results["ranks"]}.items():
+        if value != STUDY[name]:
+            options += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    if study.results["training_options"]:
+        options += ["--", *study.results["training_options"]]
+    return shlex.join(["./perf/convergence/run", *options])
+
+
+def _setting(study: Study) -> str:
+    results, config = study.results, study.results["runs"][0]["config"]
+    extra = f", with {shlex.join(results['training_options'])}" if results["training_options"] else ""
+    return _wrapped(
+        f"{results['parameters']} parameters, {results['steps']} steps, {results['ranks']} ranks x batch "
+        f"{config['batch']}, beta2 {config['beta2']:g}, {config['warmup']} steps of learning-rate warm-up, "
+        f"then half a cosine{extra}; text of {results['text']['bytes']} bytes (FNV-1a "
+        f"{results['text']['fnv1a']}), of which {results['text']['heldout_bytes']} are held out. "
+        f"{results['machine']['cpu']}, {results['machine']['compiler']}.")
+
+
+def _tried(optimizer: str, default: float) -> str:
+    """The loss of each rate; how far the best one is from the default, and from the dense one's best."""
+    losses, dense = RATES_TRIED[optimizer], OPTIMIZERS[optimizer]
+    best, least = best_rate(optimizer)
+    verdict = f"least at {best:g}"
+    if best == default:
+        verdict += ", the default"
+    elif losses.get(default):
+        verdict += f", {1 - least / losses[default]:.1%} below the default"
+    if optimizer != dense:
+        verdict += f"; {least / best_rate(dense)[1] - 1:+.1%} against the least of {dense}"
+    figures = ", ".join(f"{_loss(loss)} at {rate:g}" for rate, loss in losses.items())
+    return textwrap.fill(f"* {optimizer}: {figures}; {verdict}.", WIDTH, subsequent_indent="  ",
+                         break_on_hyphens=False)
+
+
+def _rates(study: Study) -> list[str]:
+    """What is known of the rates of the table, if they are the defaults."""
+    if study.results["training_options"]:
+        return []
+    return [_wrapped(
+        "Learning rates are the defaults of `train_text`. Others were tried with seed 0, "
+        f"{STUDY['steps']} steps and {STUDY['ranks']} ranks. Held-out losses:"), "",
+        *(_tried(name, study.runs(name)[0]["config"]["lr"]) for name in study.optimizers), ""]
 
 
 def _loss(loss: float | None, run: dict | None = None) -> str:
@@ -54,14 +95,15 @@ def _loss(loss: float | None, run: dict | None = None) -> str:
 
 def _loss_table(study: Study) -> list[str]:
     rows = [["optimizer", "learning rate", *(f"seed {seed}" for seed in study.seeds), "mean",
-             "against dense"]]
+             "least to greatest", "against dense"]]
     for name in study.optimizers:
         runs = study.runs(name)
         excess = study.mean_excess(name)
         against = "" if name == OPTIMIZERS[name] or excess is None else f"{excess:+.2%}"
+        limits = study.loss_range(name)
         rows.append([name, f"{runs[0]['config']['lr']:g}",
                      *(_loss(run["heldout_loss"], run) for run in runs), _loss(study.mean_loss(name)),
-                     against])
+                     f"{limits[0]:.4f} to {limits[1]:.4f}" if limits else "", against])
     return table(rows, 1)
 
 
@@ -74,35 +116,63 @@ def _bytes_table(study: Study) -> list[str]:
         ratio = f"{dense[0]['bytes_sent_per_rank'] / run['bytes_sent_per_rank']:.2f}x" if dense else ""
         rows.append([name, str(run["rounds"]), str(run["dense_steps"]), str(compressed_calls(run)),
                      str(run["local_steps"]), f"{run['bytes_sent_per_rank']} B",
-                     "-" if run["bytes_expected"] is None else f"{run['bytes_expected']} B", ratio,
+                     "not checked" if run["bytes_expected"] is None else f"{run['bytes_expected']} B", ratio,
                      f"{study.counted_bits(run):.3f}", f"{study.formula_bits(run):.3f}"])
     return table(rows, 1)
 
 
-def _setting(study: Study) -> list[str]:
-    results, config = study.results, study.results["runs"][0]["config"]
-    extra = f", with {shlex.join(results['training_options'])}" if results["training_options"] else ""
-    return textwrap.wrap(
-        f"{results['parameters']} parameters, {results['steps']} steps, {results['ranks']} ranks x batch "
-        f"{config['batch']}, beta2 {config['beta2']:g}, {config['warmup']} steps of learning-rate warm-up, "
-        f"then half a cosine{extra}; text of {results['text']['bytes']} bytes (FNV-1a "
-        f"{results['text']['fnv1a']}), of which {results['text']['heldout_bytes']} are held out. "
-        f"{results['machine']['cpu']}, {results['machine']['compiler']}. {RATES}", WIDTH,
-        break_on_hyphens=False)
+def _reading(study: Study) -> str:
+    """What the columns of the table of bytes are."""
+    has_zero_one = ZERO_ONE in study.optimizers
+    is_all_checked = all(run["bytes_expected"] is not None for run in study.results["runs"])
+    bits = study.dense_bits()
+    return _wrapped(
+        'A step of 0/1 Adam may be dense and 1-bit at once; "1-bit" has its last sync, too, which is no step.'
+        if has_zero_one else "",
+        '"sent" is what rank 0 handed to its transport in all steps' +
+        (" and in the sync that ends a run of 0/1 Adam" if has_zero_one else "") +
+        ", headers and scales included.",
+        '"by formula" follows from the kinds of the steps by the formulas of `perf/common/wire.h`; `run` '
+        "fails where it is not what was sent, to the byte.",
+        "" if is_all_checked else "It is not checked where not all steps of a kind send the same, as when "
+        "gradients are clipped, steps were skipped, or layers are optimized one by one.",
+        '"formula" leaves headers and scales out: F bits for every dense round and 1 for every compressed '
+        "one, in the two exchanges of an allreduce, 2(n-1)/n, over all steps; "
+        f"F is {bits} here, the bits of a gradient's element.",
+        f"Published figures have F = 16{', too' if bits == 16 else ', and so half of the dense share'}.")
+
+
+def _curves(study: Study) -> str:
+    """What the charts show."""
+    return _wrapped(
+        f"Means over the seeds, evaluated every {EVALUATE_EVERY_PERCENT} % of the steps; points above "
+        f"{MOST_LOSS:g} nats per byte are left out.",
+        "In the middle of an interval of 0/1 Adam each rank evaluates its share of the held-out text with "
+        "its own parameters." if ZERO_ONE in study.optimizers else "")
 
 
 def _claims(study: Study) -> list[str]:
     lines = []
     for name in study.compressed():
-        excess = study.mean_excess(name)
-        holds = excess is not None and abs(excess) <= CLOSE
-        lines.append(f"* {name} {'is' if holds else 'is NOT'} within {CLOSE:.0%} of {OPTIMIZERS[name]}, in the "
-                     f"mean over {len(study.seeds)} seeds.")
+        dense, excess = OPTIMIZERS[name], study.mean_excess(name)
+        verdict = "is" if excess is not None and abs(excess) <= CLOSE else "is NOT"
+        lines.append(f"* {name} {verdict} within {CLOSE:.0%} of {dense}, in the mean over {len(study.seeds)} "
+                     f"seeds.{_overlap(study, name, dense)}")
     return lines
+
+
+def _overlap(study: Study, name: str, dense: str) -> str:
+    """The gap against the spread."""
+    limits = study.loss_range(name), study.loss_range(dense)
+    if None in limits:
+        return ""
+    is_apart = max(low for low, _ in limits) > min(high for _, high in limits)
+    return f" Their ranges {'do not ' if is_apart else ''}overlap."
 
 
 def readme(study: Study) -> str:
     return "\n".join([
-        HEAD, *_setting(study), "", "Held-out loss, nats per byte:", "", *_loss_table(study), "",
-        *_claims(study), "", f"Rounds and bytes of rank 0, seed {study.seeds[0]}:", "", *_bytes_table(study),
-        "", READING, CURVES])
+        HEAD, "```sh", _command(study), "```", "", CHECK, "", _setting(study), "", *_rates(study),
+        "Held-out loss, nats per byte:", "", *_loss_table(study), "", *_claims(study), "",
+        f"Rounds and bytes of rank 0, seed {study.seeds[0]}:", "", *_bytes_table(study), "",
+        _reading(study), "", CHARTS, _curves(study), ""])

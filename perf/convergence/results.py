@@ -10,7 +10,12 @@ import statistics
 OPTIMIZERS = {"adam": "adam", "onebit-adam": "adam", "zero-one-adam": "adam",
               "lamb": "lamb", "onebit-lamb": "lamb"}
 CLOSE = 0.02  # of the dense one's loss
-DENSE_BITS, COMPRESSED_BITS = 32, 1  # of an element, in one exchange
+# Of an element, in one exchange.
+DENSE_BITS = {"float": 32, "half": 16, "bfloat16": 16}
+COMPRESSED_BITS = 1
+
+# Of steps, as onebit_schedule prints them, by what they count as.
+KINDS = {"rounds": "FB1u", "dense_steps": "FB", "compressed_steps": "B1u", "local_steps": ".i"}
 
 
 class Malformed(Exception):
@@ -49,6 +54,11 @@ class Study:
     def mean_loss(self, optimizer: str) -> float | None:
         return mean(self.losses(optimizer))
 
+    def loss_range(self, optimizer: str) -> tuple[float, float] | None:
+        """Least and greatest over the seeds; None where a run diverged."""
+        losses = self.losses(optimizer)
+        return None if None in losses else (min(losses), max(losses))
+
     def mean_excess(self, optimizer: str) -> float | None:
         """Of the mean loss over that of the dense counterpart, as a share of that."""
         dense = OPTIMIZERS[optimizer]
@@ -64,6 +74,10 @@ class Study:
                  "bytes_sent": statistics.fmean(one["bytes_sent"] for one in at)}
                 for at in zip(*(run["evaluations"] for run in self.runs(optimizer)))]
 
+    def dense_bits(self) -> int:
+        """Of an element of the gradient, which has the same type in all runs."""
+        return DENSE_BITS[self.results["runs"][0]["config"]["grad_type"]]
+
     def counted_bits(self, run: dict) -> float:
         """Sent per element and step."""
         return 8 * run["bytes_sent_per_rank"] / (self.results["parameters"] * len(run["schedule"]))
@@ -72,7 +86,7 @@ class Study:
         """The same without headers and scales: the bits of an element in the rounds that there were, in
         both exchanges of an allreduce."""
         exchanges = 2 * (self.results["ranks"] - 1) / self.results["ranks"]
-        bits = DENSE_BITS * run["dense_steps"] + COMPRESSED_BITS * compressed_calls(run)
+        bits = self.dense_bits() * run["dense_steps"] + COMPRESSED_BITS * compressed_calls(run)
         return exchanges * bits / len(run["schedule"])
 
 
@@ -88,10 +102,7 @@ def _check(run: dict) -> None:
         raise Malformed(f"{name}: rank 0 sent {run['bytes_sent_per_rank']} bytes, but by the formula it is "
                         f"{run['bytes_expected']}")
     schedule = run["schedule"]
-    counts = {"rounds": len(schedule) - schedule.count("."),
-              "dense_steps": schedule.count("F") + schedule.count("B"),
-              "compressed_steps": schedule.count("1") + schedule.count("B"),
-              "local_steps": schedule.count(".")}
+    counts = {field: sum(schedule.count(kind) for kind in kinds) for field, kinds in KINDS.items()}
     for field, count in counts.items():
         if run[field] != count:
             raise Malformed(f"{name}: {field} is {run[field]}, but there are {count} in the schedule")

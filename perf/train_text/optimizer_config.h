@@ -47,8 +47,9 @@ inline constexpr std::array<RuleMember<double>, 4> kCompressedLambMembers = {
 bool Compresses(OptimizerKind optimizer);
 bool IsLamb(OptimizerKind optimizer);
 
-/** The best of {1e-3, 2e-3, 3e-3} for Adam and of {5e-3, 1e-2, 2e-2} for LAMB, in runs of 500
- * steps. At the best one of dense LAMB 1-bit LAMB diverges, unless --factor-max is 1. */
+/** The best of {1e-3, 2e-3, 3e-3} for Adam and of {5e-3, 1e-2, 2e-2, 3e-2} for LAMB, in runs of 500
+ * steps; perf/convergence has losses, and higher rates of Adam. At the best one of dense LAMB 1-bit
+ * LAMB diverges, unless --factor-max is 1. */
 double DefaultRate(OptimizerKind optimizer);
 
 /** The floor in effect: as given, or else the library's default, which it does not tell. */
