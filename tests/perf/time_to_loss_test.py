@@ -14,7 +14,7 @@ import lab_case
 PERF = pathlib.Path(__file__).resolve().parents[2] / "perf"
 sys.path.insert(0, str(PERF))
 
-from time_to_loss_result import Run, published, table  # pylint: disable=wrong-import-position
+from time_to_loss_result import Run, notes, table  # pylint: disable=wrong-import-position
 
 BUILD = ""
 SMALL = ["--hidden", "32,32", "--batch", "16", "--warmup", "4"]
@@ -60,10 +60,26 @@ class ResultTest(unittest.TestCase):
         self.assertRegex(text, r"zero-one-adam .* 1\.00 s +4\.00x +2\.00x +2x 1-bit Adam")
         self.assertRegex(text, r"onebit-lamb .* 2\.00 s +1\.50x +- +2\.8x dense")
 
+    def notes_on(self, *optimizers: str) -> str:
+        results = [run_of(optimizer, [1.0], 1.0).as_json(2.0) for optimizer in optimizers]
+        return " ".join(" ".join(notes(results, 2)).split())
+
     def test_published_figures_come_with_what_differs(self):
-        text = published([run_of("adam", [1.0], 1.0).as_json(2.0)], 2)
+        text = self.notes_on("adam", "onebit-adam")
         self.assertIn("0.93 million", text)
         self.assertIn("share 2 cores", text)
+        self.assertEqual(self.notes_on("adam", "lamb"), "")
+
+    def test_each_paper_has_its_cluster(self):
+        text = self.notes_on("adam", "onebit-adam")
+        self.assertIn("256 GPUs, Ethernet with an effective 4.1 Gbit/s", text)
+        self.assertNotIn("LAMB", text)
+        self.assertIn("128 GPUs, Ethernet with an effective 2.7 Gbit/s", self.notes_on("zero-one-adam"))
+        self.assertIn("bandwidth not known to us", self.notes_on("onebit-lamb"))
+
+    def test_losses_between_syncs_are_said_to_be_of_no_single_model(self):
+        self.assertIn("No single model has that loss", self.notes_on("adam", "zero-one-adam"))
+        self.assertNotIn("No single model", self.notes_on("adam", "onebit-adam"))
 
     def test_allreduces_are_named(self):
         runs = [run_of(optimizer, [1.0], 1.0).as_json(2.0) for optimizer in ("adam", "onebit-adam")]
@@ -134,6 +150,7 @@ class ToolTest(lab_case.LabTestCase):
         for arguments, text in ((["--factor", "0.5"], "1 ... 10"), (["--steps", "x"], "--steps"),
                                 (["--optimizers", "sgd"], "sgd is not one of"),
                                 (["--optimizers", "onebit-lamb,adam"], "onebit-lamb needs lamb"),
+                                (["--optimizers", "adam,zero-one-adam", "--freeze", "9"], "--freeze is for"),
                                 (["--build", "/nonexistent"], "train_text is missing"),
                                 (["--json", "/nonexistent/x.json"], "/nonexistent/x.json")):
             with self.subTest(arguments=arguments):
