@@ -55,12 +55,13 @@ typedef enum {
   onebitStageCompressed =
       1,               /* one-bit momentum; the variance of all but dense segments is frozen */
   onebitStageBoth = 2, /* 0/1 Adam: full precision gradients for the variance, and as 1 */
-  onebitStageLocal = 3 /* 0/1 Adam: nothing; the step is this rank's own */
+  onebitStageLocal = 3 /* nothing. 0/1 Adam: the step is this rank's own. DeepSpeed's variant: also
+                          the first step, which is swallowed, gradients and all */
 } onebitStage_t;
 
 /** Flags of a segment. */
 typedef enum {
-  /* Exact average and a live variance for ever, in both stages: plain Adam for this segment. For
+  /* Exact average and a live variance for ever, in both stages: plain Adam or LAMB. For
      embeddings and biases whose gradients are sparse. */
   onebitSegmentDense = 1,
   /* No trust ratio: c = 1 in both stages. For biases and norms. Only 1-bit LAMB has any. */
@@ -87,7 +88,9 @@ typedef struct {
  * Parameters of an optimizer. Start from ONEBIT_OPTIMIZER_CONFIG_INIT and set what differs; members
  * left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the default given here. A
  * member that the algorithm or the variant has no use for must be left. All members but
- * parameterCopy must be equal on all ranks.
+ * parameterCopy must be equal on all ranks. Ranks compare what shapes their calls, not rates,
+ * decays or parameters: where those differ, replicas come apart, which onebitOptimizerExport with
+ * onebitStateGlobal finds.
  */
 typedef struct {
   size_t size;            /* sizeof(onebitOptimizerConfig_t) */
@@ -128,7 +131,9 @@ typedef struct {
   /* 1-bit LAMB only: of trust ratios c = |x| / |u|. */
   double minCoeff;  /* least c of a dense step, >= 0; default 0.01 */
   double maxCoeff;  /* greatest c of a dense step, >= minCoeff; default 10 */
-  double coeffBeta; /* decay of the moving average of c over dense steps, [0, 1); default 0.9 */
+  double coeffBeta; /* decay of the moving average of c over dense steps, [0, 1); default 0.9. It
+                       begins at 0 and is not corrected: dense steps should be several times
+                       1 / (1 - coeffBeta), or layers move too little behind them */
   double factorMin; /* least factor on that average in compressed steps, > 0; default 0.5 */
   double factorMax; /* greatest, >= factorMin; default 4 */
   double factorThreshold; /* how much of itself the factor may change by in a step, [0, 1); default
@@ -183,19 +188,22 @@ typedef struct {
   uint64_t local_steps;      /* of these, that sent nothing */
   uint64_t skipped;          /* steps that were skipped */
   uint64_t frozen_at;        /* T_w, or varFreezeStep: the step from which on v is kept; 0 before */
-  uint64_t bytes_sent;    /* by this rank in steps that returned success, skipped ones included */
-  uint64_t state_bytes;   /* memory held for m, v, masks, scratch and residuals */
-  int32_t stage;          /* onebitStage_t of the next step */
-  uint64_t lost_elements; /* as onebitCompressorStats_t has it, of all compressors */
+  uint64_t bytes_sent;      /* by this rank in steps that returned success, skipped ones included */
+  uint64_t state_bytes;     /* memory held for m, v, masks, scratch and residuals */
+  int32_t stage;            /* onebitStage_t of the next step */
+  uint64_t lost_elements;   /* as onebitCompressorStats_t has it, of all compressors */
+  uint64_t local_overflows; /* of local_steps, those that found a gradient of this rank not finite
+                               and took zeros. `skipped` does not tell, so a loss scaler of 0/1 Adam
+                               looks here, on all ranks. Not in saved states */
 } onebitOptimizerStats_t;
 
 /** What 1-bit LAMB knows of a layer. Start from ONEBIT_TRUST_RATIO_INIT. */
 typedef struct {
-  size_t size;          /* sizeof(onebitTrustRatio_t) as the caller was compiled; in */
-  double coefficient;   /* c of the last step: the layer moved by c times its Adam step. 0 before the
-                           first; 1 without a trust ratio */
-  double average;       /* moving average of c over the dense steps */
-  double factor;        /* of the last compressed step: there c = average * factor */
+  size_t size;        /* sizeof(onebitTrustRatio_t) as the caller was compiled; in */
+  double coefficient; /* c of the last step: the layer moved by c times its Adam step. 0 before the
+                         first; 1 without a trust ratio */
+  double average;     /* moving average of c over the dense steps */
+  double factor;      /* of the last compressed step: there c = average * factor */
   double momentumScale; /* what the layer's momentum is multiplied with before it is compressed, so
                            that all layers have the same root mean square at the freeze; 1 for a
                            layer whose momentum is less than a millionth of the others' */

@@ -116,7 +116,7 @@ typedef enum {
 /** One step. Start from ONEBIT_STEP_PLAN_INIT. */
 typedef struct {
   size_t size;    /* sizeof(onebitStepPlan_t) as the caller was compiled; in */
-  uint64_t step;  /* its number */
+  uint64_t step;  /* its number, from where the config says; onebitStepResult_t counts from 1 */
   uint32_t flags; /* sum of onebitStepFlags_t. A compressed average of neither the gradient nor
                      model updates is that of the momentum */
   int32_t dense;  /* 1: a full precision average, 16 or 32 bits per element as the gradient has */
@@ -169,7 +169,7 @@ ONEBIT_API onebitResult_t onebitPolicyNext(onebitPolicy_t policy, double learnin
 
 /**
  * Goes on to the step after the next: that was made, with this learning rate. A step that was
- * skipped, e.g. for an overflow, is not committed.
+ * skipped, e.g. for an overflow, is not committed; onebitPolicyEndInterval takes its place.
  *
  * @param learning_rate as for onebitPolicyNext.
  * @param variance_sum  the sum of |v| behind the step, finite and not negative. Looked at only by
@@ -180,6 +180,20 @@ ONEBIT_API onebitResult_t onebitPolicyNext(onebitPolicy_t policy, double learnin
  */
 ONEBIT_API onebitResult_t onebitPolicyCommit(onebitPolicy_t policy, double learning_rate,
                                              double variance_sum);
+
+/**
+ * Ranks agree, or have gone back to where they did, besides a step: behind a step that was skipped,
+ * and behind onebitOptimizerSync. The interval of local steps begins anew. Nothing changes for
+ * 1-bit Adam and 1-bit LAMB, or where no interval was begun.
+ *
+ * Behind onebitOptimizerRewarm make a new policy; if that is DeepSpeed's and the optimizer had made
+ * steps before, commit its first step, which is not swallowed again.
+ *
+ * @return onebitInvalidArgument  `policy` is NULL.
+ *
+ * Thread safety: one thread at a time per policy.
+ */
+ONEBIT_API onebitResult_t onebitPolicyEndInterval(onebitPolicy_t policy);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -76,12 +76,16 @@ Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
   double scale = input.grad_scale;
   bool is_usable = true;
   if (input.max_grad_norm > 0) {
-    ONEBIT_ASSIGN_OR_RETURN(done.grad_norm, AgreeOnNorm(input));
+    const Result<double> norm = AgreeOnNorm(input);
+    if (!norm.ok()) return InStep(norm.status());
+    done.grad_norm = norm.value();
     is_usable = std::isfinite(done.grad_norm);
     if (done.grad_norm > input.max_grad_norm) scale *= input.max_grad_norm / done.grad_norm;
   }
   if (is_usable) {
-    ONEBIT_ASSIGN_OR_RETURN(is_usable, Average(input, static_cast<float>(scale)));
+    const Result<bool> averaged = Average(input, static_cast<float>(scale));
+    if (!averaged.ok()) return InStep(averaged.status());
+    is_usable = averaged.value();
   }
   if (is_usable) {
     Commit(input, static_cast<float>(scale));
@@ -100,6 +104,12 @@ Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
   return OkStatus();
 }
 
+// Errors of collectives know nothing of steps.
+Status Optimizer::InStep(const Status& status) const {
+  return Error(status.code(), "{}, step {}: {}", NameOf(options_.policy.algorithm), step_ + 1,
+               status.text());
+}
+
 // A step that sends nothing cannot be agreed on. All ranks make it, so that they stay at the same
 // step; gradients that are not finite count as zeros on the rank that has them.
 void Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
@@ -114,6 +124,7 @@ void Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
   if (!IsUsable(scaled_sum)) {
     input.gradients = nullptr;
     scale = 0;
+    ++local_overflows_;
   }
   Commit(input, static_cast<float>(scale));
   CountStep(onebitStageLocal);
@@ -288,6 +299,7 @@ void Optimizer::GetStats(onebitOptimizerStats_t* stats) const {
   stats->local_steps = local_steps_;
   stats->skipped = skipped_steps_;
   stats->bytes_sent = bytes_sent_;
+  stats->local_overflows = local_overflows_;
   stats->lost_elements = 0;
   stats->state_bytes = m_.size() + v_.size();
   onebitCompressorStats_t compressor_stats{.size = sizeof(compressor_stats)};

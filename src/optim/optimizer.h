@@ -164,6 +164,7 @@ class Optimizer {
 
  private:
   void StepAlone(StepInput input, StepOutcome* outcome);
+  Status InStep(const Status& status) const;
   void CountStep(onebitStage_t stage);
   void CountCommit(onebitStage_t stage);
   Status CheckWhole() const;
@@ -190,6 +191,7 @@ class Optimizer {
   // missed the last.
   uint64_t commits_ = 0, residual_commits_ = 0;
   uint64_t bytes_sent_ = 0;
+  uint64_t local_overflows_ = 0;
 };
 
 }  // namespace onebit::optim

@@ -110,9 +110,10 @@ Result<bool> ReadBiasCorrection(const onebitOptimizerConfig_t& config) {
 
 Status ReadCopy(const onebitOptimizerConfig_t& config, Options* options) {
   if (config.parameterCopy == nullptr) return OkStatus();
-  if (config.parameterCopyType == onebitFloat32) {
+  if (config.parameterCopyType == ONEBIT_UNDEF_INT || config.parameterCopyType == onebitFloat32) {
     return Error(Code::kInvalidArgument,
-                 "parameterCopyType is onebitFloat32, but must be onebitFloat16 or onebitBfloat16");
+                 "parameterCopyType {}, but must be onebitFloat16 or onebitBfloat16",
+                 config.parameterCopyType == onebitFloat32 ? "is onebitFloat32" : "was not set");
   }
   ONEBIT_ASSIGN_OR_RETURN(options->parameter_copy_type,
                           ReadDataType("parameterCopyType", config.parameterCopyType));

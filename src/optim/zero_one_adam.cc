@@ -400,9 +400,8 @@ Status ZeroOneAdam::CheckState() const {
 
 void ZeroOneAdam::AddStats(onebitOptimizerStats_t* stats) const {
   const uint64_t policy_began_at = step() - schedule_.state().step;
-  stats->frozen_at = schedule_.has_last_refresh_behind()
-                         ? policy_began_at + options_.policy.zero_one.var_freeze_step
-                         : 0;
+  stats->frozen_at =
+      schedule_.has_last_refresh_behind() ? policy_began_at + schedule_.last_live_step() : 0;
   stats->stage = NextStage(last_rate_);
   stats->state_bytes += u_.size() + x_sync_.size() + next_v_.size() + contributions_.size() +
                         gradient_copy_.size() + dense_scratch_.size() + variance_.bytes();

@@ -92,3 +92,11 @@ onebitResult_t onebitPolicyCommit(onebitPolicy_t policy, double learning_rate,
                                   double variance_sum) {
   return onebit::Guard([&] { return onebit::Commit(policy, learning_rate, variance_sum); });
 }
+
+onebitResult_t onebitPolicyEndInterval(onebitPolicy_t policy) {
+  return onebit::Guard([&]() -> onebit::Status {
+    ONEBIT_TRY(onebit::CheckNotNull(policy, "policy"));
+    policy->policy.EndInterval();
+    return onebit::OkStatus();
+  });
+}

@@ -68,4 +68,8 @@ void Policy::Commit(double learning_rate, double variance_sum) {
   }
 }
 
+void Policy::EndInterval() {
+  if (auto* zero_one = std::get_if<ZeroOneSchedule>(&schedule_)) zero_one->EndInterval();
+}
+
 }  // namespace onebit

@@ -23,6 +23,8 @@ class Policy {
   // Whether the next Commit looks at the sum.
   bool needs_variance_sum() const;
   void Commit(double learning_rate, double variance_sum);
+  // Besides a step.
+  void EndInterval();
 
  private:
   std::variant<TwoStageSchedule, ZeroOneSchedule> schedule_;

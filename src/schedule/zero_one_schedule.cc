@@ -77,9 +77,11 @@ bool ZeroOneSchedule::has_weight(double learning_rate) const {
   return static_cast<float>(sum) >= std::numeric_limits<float>::min();
 }
 
-bool ZeroOneSchedule::has_last_refresh_behind() const {
-  if (policy_.variant == Variant::kPaper) return state_.step >= policy_.var_freeze_step;
-  return state_.step > LastBeforeFreeze(policy_);
+bool ZeroOneSchedule::has_last_refresh_behind() const { return state_.step >= last_live_step(); }
+
+uint64_t ZeroOneSchedule::last_live_step() const {
+  return policy_.variant == Variant::kPaper ? policy_.var_freeze_step
+                                            : LastBeforeFreeze(policy_) + 1;
 }
 
 Status ZeroOneSchedule::SetState(const ZeroOneState& state) {

@@ -90,6 +90,8 @@ class ZeroOneSchedule {
 
   // Whether the variance stays as it is from here on.
   bool has_last_refresh_behind() const;
+  // How many steps are made before it does.
+  uint64_t last_live_step() const;
 
   const ZeroOnePolicy& policy() const { return policy_; }
   const ZeroOneState& state() const { return state_; }

@@ -188,7 +188,9 @@ TEST_P(OptimizerFamilyTest, BadGradientsAreSkippedOnAllRanksAlike) {
     ExpectFinite(records);
     ExpectReplicasEqualAfterSyncs(records);
     uint64_t skipped = 0;
+    uint64_t local = 0;
     for (size_t call = 0; call < training_.calls; ++call) {
+      local += call % 5 == 2 && IsLocal(records[0], call) ? 1 : 0;
       const bool is_bad = call % 5 == 2 && !IsLocal(records[0], call);
       skipped += is_bad ? 1 : 0;
       for (const Record& record : records) {
@@ -198,6 +200,8 @@ TEST_P(OptimizerFamilyTest, BadGradientsAreSkippedOnAllRanksAlike) {
     }
     EXPECT_EQ(records[0].stats.skipped, skipped);
     EXPECT_GT(skipped, 1u);
+    EXPECT_EQ(records[1].stats.local_overflows, local);
+    EXPECT_EQ(records[0].stats.local_overflows, 0u);
   }
 }
 

@@ -62,6 +62,20 @@ onebitPolicyConfig_t ZeroOne(onebitVariant_t variant, int64_t freeze, int64_t ka
   return config;
 }
 
+// A step that was skipped, or a sync besides a step, ends an interval without being a step.
+TEST_F(PolicyTest, IntervalsMayEndBesidesASync) {
+  const onebitPolicyConfig_t config = ZeroOne(onebitVariantPaper, 2, 1, 1, 4);
+  Create(config);
+  EXPECT_EQ(KindsOf(Steps(16)), "BB1...1...1...1.");
+  Create(config);
+  EXPECT_EQ(KindsOf(Steps(9)), "BB1...1..");
+  ASSERT_EQ(onebitPolicyEndInterval(policy_), onebitSuccess);
+  EXPECT_EQ(KindsOf(Steps(5)), "...1.");
+  EXPECT_EQ(onebitPolicyEndInterval(nullptr), onebitInvalidArgument);
+  Create(ONEBIT_POLICY_CONFIG_INIT);
+  EXPECT_EQ(onebitPolicyEndInterval(policy_), onebitSuccess);
+}
+
 TEST_F(PolicyTest, PaperVariantOfZeroOneAdamCountsFromZero) {
   Create(ZeroOne(onebitVariantPaper, 2, 1, 2, 2));
   const std::vector<onebitStepPlan_t> plans = Steps(6);
