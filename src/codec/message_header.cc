@@ -283,8 +283,12 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
     if (here.count == there.count) add("digest of its calls", here.mask_digest, there.mask_digest);
     return text;
   }
-  add(here.collective == Collective::kAllToAllv ? "recvcounts here, sendcounts there:" : "count",
-      here.count, there.count);
+  if (here.collective != Collective::kAllToAllv) {
+    add("count", here.count, there.count);
+  } else if (here.count != there.count) {
+    AppendFormat(&text, "{}recvcounts has {} here, sendcounts {} there", text.empty() ? "" : "; ",
+                 here.count, there.count);
+  }
   add("type", string_view(NameOf(here.type)), string_view(NameOf(there.type)));
   add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
   add("mode", string_view(NameOf(here.codec)), string_view(NameOf(there.codec)));

@@ -109,13 +109,15 @@ TEST(ChunkMismatchTest, CountsOfAPairThatDifferAreNamedWithThePeer) {
     });
     EXPECT_EQ(outcomes[0].result, onebitMismatch);
     EXPECT_TRUE(Contains(outcomes[0].text, "rank 2 made a different call")) << outcomes[0].text;
-    EXPECT_TRUE(Contains(outcomes[0].text, "count 70 here, 69 there")) << outcomes[0].text;
+    EXPECT_TRUE(Contains(outcomes[0].text, "recvcounts has 70 here, sendcounts 69 there"))
+        << outcomes[0].text;
     for (int rank = 1; rank < 3; ++rank) {
       // Without verdicts those whose own counts agree may be through before they hear of it.
       const Outcome& outcome = outcomes[static_cast<size_t>(rank)];
       if (!is_compressed && outcome.result == onebitSuccess) continue;
       EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
-      EXPECT_TRUE(Contains(outcome.text, "count 70 here, 69 there")) << outcome.text;
+      EXPECT_TRUE(Contains(outcome.text, "recvcounts has 70 here, sendcounts 69 there"))
+          << outcome.text;
     }
     const std::vector<Outcome> refusals =
         group.Call([&](int rank) { return onebitBarrier(group.comm(rank), nullptr); });
