@@ -46,7 +46,7 @@ FreezeRule FreezeRule::After(uint64_t step) {
 
 FreezeRule FreezeRule::Automatic(double beta2, uint64_t lr_warmup_steps) {
   FreezeRule rule;
-  rule.automatic_.emplace(beta2, lr_warmup_steps);
+  rule.automatic_ = std::make_unique<AutomaticFreeze>(beta2, lr_warmup_steps);
   return rule;
 }
 

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -58,7 +58,7 @@ class FreezeRule {
   static FreezeRule Automatic(double beta2, uint64_t lr_warmup_steps);
 
   // Whether ShouldFreeze looks at the sum; if not, the caller need not compute it.
-  bool needs_variance_sum() const { return automatic_.has_value(); }
+  bool needs_variance_sum() const { return automatic_ != nullptr; }
 
   // Call once for each step t = 1, 2, ... until it returns true: v_t is then frozen, T_w = t.
   bool ShouldFreeze(double variance_sum);
@@ -71,8 +71,8 @@ class FreezeRule {
   FreezeRule() = default;
 
   uint64_t fixed_step_ = 0;
-  FreezeProgress progress_;  // of a fixed step
-  std::optional<AutomaticFreeze> automatic_;
+  FreezeProgress progress_;                     // of a fixed step
+  std::unique_ptr<AutomaticFreeze> automatic_;  // null: a fixed step
 };
 
 }  // namespace onebit
