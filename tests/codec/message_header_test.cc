@@ -179,9 +179,10 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
   EXPECT_EQ(difference([](auto& c) { c.op = ReduceOp::kSum; }), "op avg here, sum there");
   EXPECT_EQ(difference([](auto& c) { c.codec = CodecKind::kDense; }), "mode ef here, dense there");
   EXPECT_EQ(difference([](auto& c) { c.tensor_id = 78; }), "tensor id 77 here, 78 there");
-  EXPECT_EQ(difference([](auto& c) { c.mask_digest = 0; }),
-            "the weight sum, or the mask: give onebitSyncStep equal weights, and onebitSyncCreate equal "
-            "schedules");
+  EXPECT_EQ(
+      difference([](auto& c) { c.mask_digest = 0; }),
+      "the weight sum, or the mask: give onebitSyncStep equal weights, and onebitSyncCreate equal "
+      "schedules");
   EXPECT_EQ(difference([](auto& c) { c.is_sync = false; }), "sync true here, false there");
   CallDescriptor plain = here;
   plain.is_sync = false;
