@@ -74,9 +74,8 @@ TEST(FreezeRuleTest, WindowIsRounded) {
 }
 
 TEST(FreezeRuleTest, FixedFreezesAfterItsStep) {
-  const FreezeRule rule = FreezeRule::After(12);
-  EXPECT_FALSE(rule.needs_variance_sum());
-  EXPECT_EQ(FirstFreeze(rule, [](uint64_t) { return 0.0; }), 12u);
+  EXPECT_FALSE(FreezeRule::After(12).needs_variance_sum());
+  EXPECT_EQ(FirstFreeze(FreezeRule::After(12), [](uint64_t) { return 0.0; }), 12u);
 }
 
 TEST(FreezeRuleTest, FixedStepBeyondTheEndNeverFreezes) {
