@@ -4,13 +4,12 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/reference/float_formats.h"
+#include "onebit/onebit.hpp"
 #include "onebit/optim.h"
 #include "tests/optim/toy_problem.h"
 #include "tests/support/run_ranks.h"
@@ -24,10 +23,7 @@ inline void Check(onebitResult_t result) {
                            onebitGetLastError(nullptr));
 }
 
-struct DestroyOptimizer {
-  void operator()(onebitOptimizer_t optimizer) const { onebitOptimizerDestroy(optimizer); }
-};
-using OptimizerHandle = std::unique_ptr<std::remove_pointer_t<onebitOptimizer_t>, DestroyOptimizer>;
+using OptimizerHandle = UniqueOptimizer;
 
 inline OptimizerHandle MakeOptimizer(onebitComm_t comm, std::vector<float>& x,
                                      const onebitOptimizerConfig_t& config) {
