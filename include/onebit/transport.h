@@ -12,8 +12,8 @@
  * plugin from start to end, and what can be done with one today; tests/transports holds the
  * conformance program it must pass.
  *
- * Version 1 is not frozen until two transports have used it. The stream face (device memory,
- * stream-ordered) will be appended; `structSize` tells which members exist.
+ * Version 1 is not frozen until two transports have used it. `structSize` tells which members
+ * exist.
  */
 #ifndef ONEBIT_TRANSPORT_H_
 #define ONEBIT_TRANSPORT_H_
@@ -75,8 +75,13 @@ typedef struct {
    * lost a peer can make none that lives, because the layer below cannot do without the dead one.
    */
   int survivesLoss;
-  /* Nonzero: dense allreduces of fp32 are to be done by `iallreduce`; agreed between ranks. */
+  /* Nonzero: dense allreduces of fp32 are to be done by `iallreduce`, or with a stream face by
+   * `allReduceOnStream`; agreed between ranks. */
   int nativeDense;
+  /* The stream members below are filled: messages go from device memory to device memory, in the
+   * order of a CUDA stream. A transport that has this face and no host face serves device memory
+   * alone. */
+  int hasStreamFace;
 } onebitTransportProperties;
 
 /* What a new endpoint is part of. */
@@ -216,6 +221,32 @@ typedef struct onebitTransport {
   onebitResult_t (*iallreduce)(void* comm, const void* send, void* recv, size_t count,
                                onebitDataType_t datatype, onebitRedOp_t op,
                                onebitTransportRequest* request);
+
+  /* The stream face. `stream` is a CUDA stream of the device that the endpoint was opened on, which
+   * is the current one of the calling thread in `open` and in all calls of this face; NULL is its
+   * legacy default stream. Buffers are memory of that device and stay untouched until the stream
+   * has passed. Messages have no header: sizes of a send and its receive must be equal, and between
+   * two ranks they match in their order. Everything may be captured into a CUDA graph. Nothing
+   * blocks, but that the first message to a peer may connect to it.
+   *
+   * Between groupBegin and groupEnd the calls of all ranks of a phase are gathered; they start
+   * together at groupEnd, so that sends and receives cannot wait for each other. Groups do not
+   * nest. After an error the endpoint is good for abort and close only. */
+  onebitResult_t (*groupBegin)(void* comm);
+  onebitResult_t (*sendOnStream)(void* comm, int peer, const void* buffer, size_t bytes,
+                                 onebitStream_t stream);
+  onebitResult_t (*recvOnStream)(void* comm, int peer, void* buffer, size_t bytes,
+                                 onebitStream_t stream);
+  onebitResult_t (*groupEnd)(void* comm);
+  /* The layer below's own allreduce of `count` elements; `send` may equal `recv`. Outside a group.
+   * What it sends is in no counter. */
+  onebitResult_t (*allReduceOnStream)(void* comm, const void* send, void* recv, size_t count,
+                                      onebitDataType_t datatype, onebitRedOp_t op,
+                                      onebitStream_t stream);
+  /* An error that came up after the calls had returned, such as that of a connection; onebitSuccess
+   * if there is none. Writes its text, at most `capacity` bytes, the final 0 included. From any
+   * thread, also beside the other calls of this face. */
+  onebitResult_t (*asyncError)(void* comm, char* text, size_t capacity);
 } onebitTransport;
 
 /* Type of the function a plugin exports as ONEBIT_TRANSPORT_SYMBOL. */

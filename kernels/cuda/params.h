@@ -1,0 +1,315 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What each CUDA kernel is given, by value, at its launch. Shared by the kernels, by the plugin
+// that launches them and by the executors that fill it in.
+//
+// All pointers are memory that the device can address: its own, or pinned host memory. Nothing here
+// is allocated or freed by a kernel. Rules of kernels.h hold, and results are equal to those of
+// `reference` to the bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "kernels/lamb.h"
+#include "kernels/optimizer.h"
+#include "kernels/types.h"
+#include "kernels/zero_one.h"
+
+namespace onebit::kernels::cuda {
+
+// Bits of the word that says how a call goes so far. Kernels only ever set them.
+enum Verdict : uint32_t {
+  kNonfinite = 1,  // a value of this rank, or of one that it heard of, is not finite
+  kFailed = 2,     // a message was not what it should be
+};
+
+// A residual of a tensor, or of the part of it that this rank serves.
+struct Residual {
+  // Both null: there is none. Equal: one generation, overwritten in place. The second null and the
+  // first not: it is read, and what is lost is not kept.
+  void* generations[2] = {nullptr, nullptr};
+  // Index (bit 0) of the generation that is read; the other one is written. Null: 0.
+  const uint32_t* current = nullptr;
+  DataType type = DataType::kF32;
+};
+
+// A run of elements that has a packet, or a part of one, of its own. Blocks begin at its first
+// element.
+struct Piece {
+  uint64_t count = 0;      // elements
+  uint64_t element = 0;    // of the caller's buffer, where it begins
+  uint64_t residual = 0;   // of the residual, likewise
+  uint64_t mask_byte = 0;  // of the mask, likewise: the piece's first bit is bit 0 of it
+  float* scales = nullptr;
+  uint8_t* bits = nullptr;
+  // Reduce and average: where scales and bits of this piece begin in the packet of every rank.
+  uint64_t source_scales = 0;  // bytes from the beginning of the packet; a multiple of 4
+  uint64_t source_bits = 0;    // likewise; any
+  // Tiles of the pieces before this one in the launch. A tile is what one warp does: a block; with
+  // a scale for the whole tensor kTensorSumBlock elements; where there is no scale to form,
+  // kTensorSumBlock elements too.
+  uint32_t first_tile = 0;
+};
+
+inline constexpr unsigned kMaxPieces = 32;
+
+struct PieceList {
+  uint32_t count = 0;
+  uint32_t tiles = 0;  // of all pieces
+  Piece pieces[kMaxPieces];
+};
+
+// The packets of all ranks of a reduction: that of rank r at sources + r * stride, this rank's own
+// at own_source.
+struct SourcePackets {
+  const std::byte* sources = nullptr;
+  uint64_t stride = 0;
+  const std::byte* own_source = nullptr;
+  uint32_t rank = 0;
+  uint32_t ranks = 1;
+};
+
+// Partial sums of a scale that covers more than a block.
+struct TileSum {
+  double sum = 0;
+  uint64_t element_count = 0;  // that take part
+};
+
+// kCompressBlocks: CompressBlocks of every piece, in one pass over memory for blocks of up to 4096
+//   elements. Not finite: sets kNonfinite in *verdict; packet and residual are then unspecified.
+// kCompressSigns: CompressSigns of every piece; tile_sums[tile] is what the tile adds to the sum.
+// kCompressResidual: CompressResidual of every piece, with the scale that lies in pieces[i].scales.
+struct CompressParams {
+  const void* input = nullptr;
+  DataType input_type = DataType::kF32;
+  DataType scale_type = DataType::kF32;
+  ScaleRule rule = ScaleRule::kL2;
+  uint32_t block = 0;
+  Residual residual;
+  const uint8_t* mask = nullptr;  // or null
+  uint32_t* verdict = nullptr;
+  TileSum* tile_sums = nullptr;  // [tiles], of kCompressSigns
+  PieceList list;
+};
+
+// kReduceBlocks, kReduceSigns, kReduceResidual: the same for ReduceInput. block == 0 stands for one
+//   scale per source packet.
+// kDecodeAverage: DecodeAverage of every piece into `output` (at pieces[i].element).
+struct ReduceParams {
+  SourcePackets packets;
+  DataType output_type = DataType::kF32;
+  ScaleRule rule = ScaleRule::kL2;
+  bool is_sum = false;
+  uint32_t block = 0;
+  Residual residual;
+  const uint8_t* mask = nullptr;
+  uint32_t* verdict = nullptr;
+  TileSum* tile_sums = nullptr;
+  void* output = nullptr;  // of kDecodeAverage
+  PieceList list;
+};
+
+// kFinishScale: adds tile sums in index order and writes the scale to pieces[i].scales of each
+// piece
+//   that has elements: one scale of all pieces, or with `is_per_piece` one of each. With ranks != 0
+//   it is OutputScale of it. Sets kNonfinite if the sum or the scale is not finite.
+struct FinishScaleParams {
+  const TileSum* tile_sums = nullptr;
+  ScaleRule rule = ScaleRule::kL2;
+  DataType output_type = DataType::kF32;
+  bool is_sum = false;
+  bool is_per_piece = false;
+  uint32_t ranks = 0;  // 0: of a worker
+  uint32_t* verdict = nullptr;
+  PieceList list;
+};
+
+// kDecode: Decode of every piece to `output` at pieces[i].element. block == 0: one scale.
+// kAddDelta: AddDelta of every piece; what is held is `held`, at pieces[i].residual.
+struct DecodeParams {
+  void* output = nullptr;
+  DataType output_type = DataType::kF32;
+  uint32_t block = 0;
+  const uint8_t* mask = nullptr;
+  Residual held;                // of kAddDelta; fp32
+  uint32_t* verdict = nullptr;  // of kAddDelta: kNonfinite if an output is not finite
+  PieceList list;
+};
+
+// kDenseReduce: DenseReduce. The elements of rank r are at sources + r * stride, this rank's own at
+// own_source.
+struct DenseReduceParams {
+  SourcePackets pieces;
+  void* output = nullptr;
+  DataType type = DataType::kF32;
+  bool is_average = false;
+  uint64_t count = 0;
+};
+
+// kChecksum: adds the checksum of each span to its *checksum, which the launch before zeroed or
+// somebody else did. Spans begin at multiples of 4 bytes.
+struct ByteSpan {
+  const std::byte* data = nullptr;
+  uint64_t bytes = 0;
+  Checksum* checksum = nullptr;
+};
+struct ChecksumParams {
+  uint32_t count = 0;
+  ByteSpan spans[kMaxPieces];
+};
+
+// Bytes of a message header, and the places in it that kernels know (FORMAT.md, "Header").
+inline constexpr unsigned kHeaderBytes = 64;
+
+// What is the same in all headers of one exchange of a call, and what only the device knows: how
+// often a captured graph was replayed, and what came out of the computation.
+struct HeaderTemplate {
+  alignas(8) uint8_t bytes[kHeaderBytes] = {};
+  // Null, or what is added to the sequence number in `bytes`.
+  const uint64_t* sequence = nullptr;
+  // Null, or the age that goes into the header: 0 for *age == 0, else 1 + (*age - 1) % 255.
+  const uint64_t* replica_age = nullptr;
+};
+
+// kSeal: writes headers[i] from the template, with checksums[i] if it is not null, and the flag of
+//   values that are not finite if *verdict has kNonfinite.
+struct SealParams {
+  HeaderTemplate header;
+  const uint32_t* verdict = nullptr;
+  uint32_t count = 0;
+  std::byte* headers[kMaxPieces] = {};
+  const Checksum* checksums[kMaxPieces] = {};
+};
+
+// What a kernel found wrong with a message. In pinned host memory; written once, `state` last.
+struct MessageFailure {
+  uint32_t state = 0;  // 0: none; 1: being written; 2: complete
+  uint32_t peer = 0;
+  uint32_t kind = 0;  // FailureKind
+  uint32_t unused = 0;
+  Checksum expected_checksum;  // as the header says
+  Checksum checksum;           // of the payload that came
+  uint8_t expected[kHeaderBytes] = {};
+  uint8_t received[kHeaderBytes] = {};
+};
+enum FailureKind : uint32_t {
+  kHeaderDiffers = 1,   // another call, or no header at all
+  kPayloadDiffers = 2,  // the checksum of the payload
+};
+
+// kCheck: compares headers[i], which peers[i] sent, with the template: all but the flags, the
+//   payload's checksum and the header's own check must be equal. The header's check must be right
+//   and *checksums[i], if it is not null, that of the header. Sets kFailed in *verdict and fills in
+//   *failure, the first time; sets kNonfinite if the header has the flag.
+struct CheckParams {
+  HeaderTemplate header;
+  uint32_t* verdict = nullptr;
+  MessageFailure* failure = nullptr;
+  uint32_t count = 0;
+  uint32_t peers[kMaxPieces] = {};
+  const std::byte* headers[kMaxPieces] = {};
+  const Checksum* checksums[kMaxPieces] = {};
+};
+
+// kFillIf: where *condition has one of the bits `mask`, fills `count` elements of each span.
+enum class FillValue : uint32_t { kZeroBytes, kNanF32, kNanF16, kNanBf16 };  // quiet NaNs, positive
+struct FillSpan {
+  void* data = nullptr;
+  uint64_t count = 0;  // elements; with kZeroBytes bytes
+};
+struct FillParams {
+  const uint32_t* condition = nullptr;  // null: always
+  uint32_t mask = 0;
+  FillValue value = FillValue::kZeroBytes;
+  uint32_t count = 0;
+  FillSpan spans[kMaxPieces];
+};
+
+// What a compressor on a device knows of its calls. In device memory.
+struct CompressorWords {
+  uint32_t current = 0;  // generation that the next call reads
+  uint32_t unused = 0;
+  uint64_t epoch = 0;
+  uint64_t age = 0;
+  uint64_t nonfinite_calls = 0;
+  uint64_t residual_resets = 0;
+};
+
+// kCommit: the end of a call. *verdict clear: the other generation becomes current (if there are
+//   two), epoch and age advance. kNonfinite alone: nonfinite_calls advances, and where there is one
+//   generation age becomes 0 and residual_resets advances (kFillIf has zeroed it). kFailed:
+//   nothing. In every case *sequence advances, if it is not null, and *verdict becomes 0. `words`
+//   may be null.
+struct CommitParams {
+  CompressorWords* words = nullptr;
+  bool has_two_generations = false;
+  uint64_t* sequence = nullptr;
+  uint32_t* verdict = nullptr;
+};
+
+// kSumOfSquares, kSumOfMagnitudes: tile_sums[i] of elements [i * kTensorSumBlock, ...); kFinishSum
+// adds them in index order to *sum.
+struct SumParams {
+  const void* values = nullptr;
+  DataType type = DataType::kF32;
+  uint64_t count = 0;
+  TileSum* tile_sums = nullptr;
+  double* sum = nullptr;
+};
+
+// kMaskOfNonzero: *set_bits is increased by the number of bits that are set.
+struct MaskParams {
+  const float* v = nullptr;
+  uint64_t count = 0;
+  uint8_t* mask = nullptr;
+  unsigned long long* set_bits = nullptr;
+};
+
+// kLocalMomentum.
+struct LocalMomentumParams {
+  const float* m = nullptr;
+  const void* g = nullptr;
+  DataType g_type = DataType::kF32;
+  float g_scale = 1;
+  float beta1 = 0;
+  float one_minus_beta1 = 0;
+  const uint8_t* mask = nullptr;
+  uint64_t count = 0;
+  float* out = nullptr;
+};
+
+// kRefreshVariance.
+struct RefreshVarianceParams {
+  const float* v = nullptr;
+  const void* input = nullptr;
+  DataType type = DataType::kF32;
+  float input_scale = 1;
+  float beta2 = 0;
+  float one_minus_beta2 = 0;
+  uint64_t count = 0;
+  float* out = nullptr;
+};
+
+// kZeroOneAccumulate.
+struct ZeroOneAccumulateParams {
+  ZeroOneUpdate update;
+  float* out = nullptr;
+};
+
+// kLambDense, kLambFrozen: the moments, and per tile of kTensorSumBlock elements what kFinishLamb
+// makes *norms of.
+struct LambTile {
+  double x_squared = 0;
+  double update_squared = 0;
+  double decayed_squared = 0;
+  float max_ratio = 0;
+};
+struct LambParams {
+  LambUpdate update;
+  LambTile* tiles = nullptr;  // [BlockCount(count, kTensorSumBlock)]
+  LambNorms* norms = nullptr;
+};
+
+}  // namespace onebit::kernels::cuda

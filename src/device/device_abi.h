@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What libonebit-cuda.so does for the library: memory, streams, events and kernels of CUDA devices.
+//
+// Private: library and plugin are built together, and `build` tells that they were. The plugin
+// links nothing of CUDA. It uses the driver (libcuda.so.1) that the program has loaded, finds its
+// functions by name, and works in the primary contexts, as the CUDA run time does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "onebit/onebit.h"
+
+namespace onebit {
+
+inline constexpr char kDeviceLibrary[] = "libonebit-cuda.so";
+inline constexpr char kDeviceSymbol[] = "onebitDeviceGet";
+
+// Changes with every change of this file or of kernels/cuda/params.h.
+inline constexpr uint32_t kDeviceAbiVersion = 1;
+
+// What a pointer points to.
+enum class MemoryKind : uint32_t {
+  kHost = 0,    // memory that CUDA does not know, or pinned host memory
+  kDevice = 1,  // memory of a device, or managed memory
+};
+
+struct DevicePointerInfo {
+  MemoryKind kind = MemoryKind::kHost;
+  int device = 0;  // of kDevice
+};
+
+struct DeviceInfo {
+  char name[128] = {};
+  char bus_id[32] = {};
+  int compute_major = 0;
+  int compute_minor = 0;
+  int multiprocessors = 0;
+  uint64_t memory_bytes = 0;
+};
+
+// Rules: functions return onebitSuccess or an error, of which LastError has the text, on the same
+// thread. They never exit, abort, throw or print. All are callable from any thread. Nothing
+// synchronises the host with a device but Synchronize; between Launch, Copy, Fill, events and
+// values and what they call nothing allocates. `stream` null is the legacy default stream of the
+// current device. During process exit, when the driver has gone, functions that free do nothing.
+struct DeviceFunctions {
+  size_t struct_size;
+  uint32_t abi_version;     // kDeviceAbiVersion
+  uint32_t kernel_count;    // kernels::cuda::kKernelCount
+  size_t kernel_param_sum;  // of kernels::cuda::kKernels[i].param_bytes: the same structs
+
+  const char* (*LastError)();
+
+  // Finds the driver that is loaded and its devices; the first call counts, later ones return what
+  // it returned. onebitUnhandledCudaError: there is no driver, it is too old, or no device.
+  onebitResult_t (*Start)(int* device_count);
+  onebitResult_t (*Describe)(int device, DeviceInfo* info);
+  // What the driver knows of a pointer. An unknown one is host memory.
+  onebitResult_t (*InspectPointer)(const void* pointer, DevicePointerInfo* info);
+  // The device whose context the calling thread uses; without one 0, which the CUDA run time would
+  // use.
+  onebitResult_t (*CurrentDevice)(int* device);
+
+  // Makes `device` the current one of the thread until Leave, which restores what was there. Nests.
+  // A current context of that device is left in place. Sets *token, for Leave alone.
+  onebitResult_t (*Enter)(int device, uintptr_t* token);
+  void (*Leave)(uintptr_t token);
+
+  // For the current device, after Enter. onebitOutOfMemory: there is not enough of it.
+  onebitResult_t (*Allocate)(size_t bytes, void** memory);
+  void (*Free)(void* memory);
+  // Pinned, zeroed; every device reads and writes it at the same address.
+  onebitResult_t (*AllocatePinned)(size_t bytes, void** memory);
+  void (*FreePinned)(void* memory);
+
+  // A stream that does not wait for the legacy default stream.
+  onebitResult_t (*CreateStream)(onebitStream_t* stream);
+  void (*DestroyStream)(onebitStream_t stream);
+  onebitResult_t (*CreateEvent)(void** event);
+  void (*DestroyEvent)(void* event);
+  onebitResult_t (*RecordEvent)(void* event, onebitStream_t stream);
+  onebitResult_t (*WaitEvent)(onebitStream_t stream, void* event);
+  // Whether all before the last record is done; true if there was none. An error of the device that
+  // happened before is returned here.
+  onebitResult_t (*QueryEvent)(void* event, int* is_done);
+  // Waits on the host, by polling, until `stream` is done or so long. onebitTimeout: it is not.
+  onebitResult_t (*Synchronize)(onebitStream_t stream, uint64_t timeout_ms);
+  // The stream goes on when *word - value, modulo 2^32 and taken as signed, is not negative. `word`
+  // is pinned memory that the host or a kernel writes. onebitUnhandledCudaError with a text if the
+  // device cannot do that.
+  onebitResult_t (*WaitValue)(onebitStream_t stream, const uint32_t* word, uint32_t value);
+  // Whether `stream` is being captured into a graph.
+  onebitResult_t (*IsCapturing)(onebitStream_t stream, int* is_capturing);
+
+  // Between any two of device memory, pinned and, if the stream is not captured, other host memory.
+  onebitResult_t (*Copy)(void* to, const void* from, size_t bytes, onebitStream_t stream);
+  onebitResult_t (*Fill)(void* memory, uint8_t value, size_t bytes, onebitStream_t stream);
+  // Launches kernel number `kernel` (kernels::cuda::Kernel) for the current device; `params` is
+  // copied. The number of CTAs is chosen from its work and from the device.
+  onebitResult_t (*Launch)(uint32_t kernel, const void* params, onebitStream_t stream);
+};
+
+// Type of the function the plugin exports as kDeviceSymbol.
+using DeviceGetFunction = const DeviceFunctions* (*)();
+
+}  // namespace onebit
