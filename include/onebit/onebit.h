@@ -505,6 +505,12 @@ typedef enum {
   onebitCollectiveAllToAllv = 4
 } onebitCollective_t;
 
+/** Where a compressor keeps its residuals, and its calls their buffers. */
+typedef enum {
+  onebitMemoryHost = 0,
+  onebitMemoryDevice = 1 /* of a CUDA device; needs libonebit-cuda.so */
+} onebitMemory_t;
+
 /** `block` of a config: one scale per tensor and rank, as in the papers. */
 #define ONEBIT_BLOCK_TENSOR 0
 
@@ -542,6 +548,9 @@ typedef struct {
                              a part for every rank, the bits of part r follow those of part r - 1
                              at once: n * count bits, of sendbuff in a reduce-scatter and an
                              all-to-all, of recvbuff in an all-gather. NULL for an all-to-all-v */
+  int32_t memory; /* onebitMemory_t: where residuals lie, and the buffers of all calls; default
+                     onebitMemoryHost */
+  int32_t device; /* CUDA device, of onebitMemoryDevice only; default: the current one */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_CONFIG_MAGIC 0x0b17c0f6u
@@ -549,7 +558,7 @@ typedef struct {
   {                                                                                               \
     sizeof(onebitCompressorConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
         ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL                                              \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT          \
   }
 
 /** What a compressor has done so far. */

@@ -23,6 +23,7 @@ namespace onebit::kernels::cuda {
   X(kDecodeAverage, ReduceParams)                \
   X(kDecode, DecodeParams)                       \
   X(kAddDelta, DecodeParams)                     \
+  X(kCopy, CopyParams)                           \
   X(kDenseReduce, DenseReduceParams)             \
   X(kChecksum, ChecksumParams)                   \
   X(kSeal, SealParams)                           \

@@ -27,12 +27,12 @@ enum Verdict : uint32_t {
 
 // A residual of a tensor, or of the part of it that this rank serves.
 struct Residual {
-  // Both null: there is none. Equal: one generation, overwritten in place. The second null and the
-  // first not: it is read, and what is lost is not kept.
+  // Both null: there is none. Equal: one generation, overwritten in place.
   void* generations[2] = {nullptr, nullptr};
   // Index (bit 0) of the generation that is read; the other one is written. Null: 0.
   const uint32_t* current = nullptr;
   DataType type = DataType::kF32;
+  bool is_kept = true;  // false: it is read, and what is lost is not written
 };
 
 // A run of elements that has a packet, or a part of one, of its own. Blocks begin at its first
@@ -135,6 +135,17 @@ struct DecodeParams {
   const uint8_t* mask = nullptr;
   Residual held;                // of kAddDelta; fp32
   uint32_t* verdict = nullptr;  // of kAddDelta: kNonfinite if an output is not finite
+  PieceList list;
+};
+
+// kCopy: output[i] = input[i] for every element of a piece, from pieces[i].element on in both, and
+// 0 outside the mask. Sets kNonfinite if a copied one is not finite. The buffers may be equal.
+struct CopyParams {
+  const void* input = nullptr;
+  void* output = nullptr;
+  DataType type = DataType::kF32;
+  const uint8_t* mask = nullptr;
+  uint32_t* verdict = nullptr;
   PieceList list;
 };
 

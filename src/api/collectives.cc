@@ -7,8 +7,9 @@
 
 #include "api/group.h"
 #include "api/handles.h"
+#include "api/make_call.h"
 #include "api/pair_checks.h"
-#include "api/stream.h"
+#include "api/place.h"
 
 using onebit::BeginUse;
 using onebit::CallTarget;
@@ -97,6 +98,13 @@ Status CheckAlignment(const void* buffer, size_t element_bytes) {
                buffer, element_bytes);
 }
 
+// Buffers without elements are not looked at.
+Result<onebit::MemoryPlace> PlaceOf(const Arguments& arguments) {
+  if (arguments.count == 0) return onebit::PlaceOfCall(arguments.stream, nullptr, nullptr);
+  return onebit::PlaceOfCall(arguments.stream, arguments.is_sender ? arguments.sendbuff : nullptr,
+                             arguments.recvbuff);
+}
+
 Result<Engine::Buffers> CheckBuffers(const Arguments& arguments) {
   ONEBIT_TRY(CheckComm(arguments.comm));
   ONEBIT_ASSIGN_OR_RETURN(const auto type, CheckType(arguments.datatype));
@@ -118,7 +126,8 @@ Result<Engine::Buffers> CheckBuffers(const Arguments& arguments) {
     ONEBIT_TRY(CheckAlignment(arguments.sendbuff, element_bytes));
     ONEBIT_TRY(CheckAlignment(arguments.recvbuff, element_bytes));
   }
-  return Engine::Buffers{arguments.sendbuff, arguments.recvbuff, arguments.count, type};
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::MemoryPlace place, PlaceOf(arguments));
+  return Engine::Buffers{arguments.sendbuff, arguments.recvbuff, arguments.count, type, place};
 }
 
 Result<ReduceOp> CheckOp(onebitRedOp_t op) {
@@ -164,6 +173,12 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
                  buffers.count, onebit::NameOf(buffers.type), config.tensor_id, config.count,
                  onebit::NameOf(config.type));
   }
+  if (buffers.place != config.place) {
+    return Error(Code::kInvalidArgument,
+                 "the buffers are {}, but the compressor of tensor {} was created for {}; set "
+                 "`memory` and `device` in its config",
+                 Describe(buffers.place), config.tensor_id, Describe(config.place));
+  }
   return OkStatus();
 }
 
@@ -185,18 +200,26 @@ PlannedCompressor* PlannedOf(onebitCompressor_t compressor) {
 // gives the request when it is the call's turn, or says why it cannot be made.
 template <typename Make>
 Status Submit(const CallTarget& target, Make make) {
+  const auto make_there = [target, make]() -> Result<Engine::Request> {
+    ONEBIT_ASSIGN_OR_RETURN(Engine::Request request, make());
+    request.buffers.place = target.place;
+    if (target.place.is_device()) request.buffers.stream = target.stream;
+    return request;
+  };
   if (onebit::IsInsideGroup()) {
     onebit::Group& group = onebit::Group::OfThisThread();
     ONEBIT_TRY(group.CheckTarget(target));
     ONEBIT_ASSIGN_OR_RETURN(auto use, BeginUse(target.compressor));
-    ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make());
+    ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make_there());
     return group.Add(target, request, std::move(use));
   }
-  return MakeCall(target, [target, make]() -> Status {
-    ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(target.compressor));
-    ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make());
-    return target.comm->engine.Call(request);
-  });
+  return MakeCall(
+      target,
+      [compressor = target.compressor, engine = &target.comm->engine, make_there]() -> Status {
+        ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(compressor));
+        ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make_there());
+        return engine->Call(request);
+      });
 }
 
 // In a group the end of it returns the error, too.
@@ -212,10 +235,11 @@ Status AllReduce(const Arguments& arguments, onebitRedOp_t op, onebitCompressor_
   if (compressor != nullptr) {
     ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllReduce, comm));
   }
-  return Submit({comm, compressor, arguments.stream}, [=]() -> Result<Engine::Request> {
-    ONEBIT_TRY(CheckRecordedOp(compressor, reduce_op));
-    return comm->engine.AllReduceRequest(buffers, reduce_op, PlannedOf(compressor));
-  });
+  return Submit({comm, compressor, arguments.stream, buffers.place},
+                [=]() -> Result<Engine::Request> {
+                  ONEBIT_TRY(CheckRecordedOp(compressor, reduce_op));
+                  return comm->engine.AllReduceRequest(buffers, reduce_op, PlannedOf(compressor));
+                });
 }
 
 Status Broadcast(Arguments arguments, int root) {
@@ -229,7 +253,8 @@ Status Broadcast(Arguments arguments, int root) {
   arguments.is_sender = comm.rank() == root;
   if (!arguments.is_sender) arguments.sendbuff = nullptr;  // not even looked at
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
-  return Submit({.comm = handle, .stream = arguments.stream}, [=]() -> Result<Engine::Request> {
+  const CallTarget target{.comm = handle, .stream = arguments.stream, .place = buffers.place};
+  return Submit(target, [=]() -> Result<Engine::Request> {
     return handle->engine.BroadcastRequest(buffers, static_cast<uint32_t>(root));
   });
 }
@@ -244,10 +269,11 @@ Status MakeChunksCall(Collective collective, const Arguments& arguments, ReduceO
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   const onebitComm_t comm = arguments.comm;
   if (compressor != nullptr) ONEBIT_TRY(CheckCompressor(*compressor, buffers, collective, comm));
-  return Submit({comm, compressor, arguments.stream}, [=]() -> Result<Engine::Request> {
-    if (onebit::HasOp(collective)) ONEBIT_TRY(CheckRecordedOp(compressor, op));
-    return comm->engine.ChunksRequest(collective, buffers, op, PlannedOf(compressor));
-  });
+  return Submit({comm, compressor, arguments.stream, buffers.place},
+                [=]() -> Result<Engine::Request> {
+                  if (onebit::HasOp(collective)) ONEBIT_TRY(CheckRecordedOp(compressor, op));
+                  return comm->engine.ChunksRequest(collective, buffers, op, PlannedOf(compressor));
+                });
 }
 
 Status ReduceScatter(Arguments arguments, onebitRedOp_t op, onebitCompressor_t compressor) {
@@ -273,7 +299,10 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
   const onebitComm_t comm = arguments.comm;
   ONEBIT_TRY(CheckComm(comm));
   ONEBIT_ASSIGN_OR_RETURN(const auto type, CheckType(arguments.datatype));
-  const Engine::Buffers buffers{arguments.sendbuff, arguments.recvbuff, 0, type};
+  ONEBIT_ASSIGN_OR_RETURN(
+      const auto place,
+      onebit::PlaceOfCall(arguments.stream, arguments.sendbuff, arguments.recvbuff));
+  const Engine::Buffers buffers{arguments.sendbuff, arguments.recvbuff, 0, type, place};
   ONEBIT_TRY(onebit::CheckPairs(*comm->comm, buffers, pairs));
   if (compressor != nullptr) {
     ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllToAllv, comm));
@@ -281,8 +310,8 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
   const auto request_of = [=](const PairCounts& lists) {
     return comm->engine.AllToAllvRequest(buffers, lists, PlannedOf(compressor));
   };
-  const CallTarget target{comm, compressor, arguments.stream};
-  if (!onebit::IsInsideGroup() && arguments.stream == nullptr) {
+  const CallTarget target{comm, compressor, arguments.stream, place};
+  if (!onebit::IsInsideGroup() && target.is_blocking()) {
     return Submit(target, [=]() -> Result<Engine::Request> { return request_of(pairs); });
   }
   auto lists = std::make_unique<PairLists>(pairs, RanksOf(comm));
@@ -293,12 +322,18 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
     return OkStatus();
   }
   PairLists* const owned = lists.get();
-  Status status = MakeCall(target, [=]() -> Status {
-    const std::unique_ptr<PairLists> copies(owned);
-    ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(compressor));
-    return comm->engine.Call(request_of(copies->pairs()));
-  });
-  if (status.ok()) static_cast<void>(lists.release());  // the stream's now
+  bool is_taken = false;
+  Status status = MakeCall(
+      target,
+      [=]() -> Status {
+        const std::unique_ptr<PairLists> copies(owned);
+        ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(compressor));
+        Engine::Request request = request_of(copies->pairs());
+        if (place.is_device()) request.buffers.stream = target.stream;
+        return comm->engine.Call(request);
+      },
+      &is_taken);
+  if (is_taken) static_cast<void>(lists.release());  // the call's now
   return status;
 }
 
@@ -324,7 +359,8 @@ onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t coun
 onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream) {
   return GuardCall([&]() -> Status {
     ONEBIT_TRY(CheckComm(comm));
-    return Submit({.comm = comm, .stream = stream},
+    ONEBIT_ASSIGN_OR_RETURN(const auto place, onebit::PlaceOfCall(stream, nullptr, nullptr));
+    return Submit({.comm = comm, .stream = stream, .place = place},
                   [comm]() -> Result<Engine::Request> { return comm->engine.BarrierRequest(); });
   });
 }

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "api/comm_config.h"
+#include "api/device_lane.h"
 #include "api/group.h"
 #include "api/handles.h"
+#include "api/place.h"
 #include "api/stream.h"
 #include "base/log.h"
 #include "transport/settings.h"
@@ -15,22 +17,43 @@ using onebit::Code;
 using onebit::Error;
 using onebit::Guard;
 using onebit::OkStatus;
+using onebit::Result;
 using onebit::Status;
+
+onebitComm_s::onebitComm_s(std::unique_ptr<onebit::Comm> c) : comm(std::move(c)), engine(*comm) {}
+
+onebitComm_s::~onebitComm_s() = default;
+
+Result<std::unique_ptr<onebitComm_s>> onebit::NewHandle(std::unique_ptr<Comm> comm,
+                                                        bool is_stream_ordered) {
+  auto handle = std::make_unique<onebitComm_s>(std::move(comm));
+  if (!is_stream_ordered) return handle;
+  ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
+  ONEBIT_ASSIGN_OR_RETURN(const int device, devices->Current());
+  ONEBIT_TRY(handle->engine.OrderByStreams(*devices, device));
+  return handle;
+}
 
 namespace {
 
 constexpr int kMaxLocalRanks = 1024;
+
+// Calls of the communicator are on memory of this device.
+Status BindDevice(onebitComm_s& comm, int device) {
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::Devices* const found, onebit::GetDevices());
+  if (device < 0 || device >= found->count()) {
+    return Error(Code::kInvalidArgument,
+                 "devices has {} for rank {}, but there are {} CUDA devices, from 0 on", device,
+                 comm.comm->rank(), found->count());
+  }
+  return comm.engine.UseDevice(*found, device);
+}
 
 Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
   if (comms == nullptr) return Error(Code::kInvalidArgument, "comms is NULL");
   if (ranks < 1 || ranks > kMaxLocalRanks) {
     return Error(Code::kInvalidArgument, "n is {}: one process can hold 1 to {} ranks", ranks,
                  kMaxLocalRanks);
-  }
-  if (devices != nullptr) {
-    return Error(Code::kInvalidArgument,
-                 "devices is not NULL, but this build has no device support: pass NULL for host "
-                 "memory");
   }
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
   // WARN is the default and means silence until something is wrong.
@@ -42,7 +65,12 @@ Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* transport, onebit::Transport::Get("local"));
   ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*transport, ranks, options));
   std::vector<std::unique_ptr<onebitComm_s>> handles;
-  for (auto& comm : group) handles.push_back(std::make_unique<onebitComm_s>(std::move(comm)));
+  for (auto& comm : group) {
+    const int rank = comm->rank();
+    ONEBIT_ASSIGN_OR_RETURN(auto handle, onebit::NewHandle(std::move(comm), false));
+    if (devices != nullptr) ONEBIT_TRY(BindDevice(*handle, devices[rank]));
+    handles.push_back(std::move(handle));
+  }
   for (size_t r = 0; r < handles.size(); ++r) comms[r] = handles[r].release();
   return OkStatus();
 }
@@ -94,8 +122,10 @@ onebitResult_t onebitCommAbort(onebitComm_t comm) {
 }
 
 onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result) {
-  return Tell(comm, result, "result",
-              [](onebit::Comm& c) { return static_cast<onebitResult_t>(c.FindFailure().code()); });
+  return Tell(comm, result, "result", [comm](onebit::Comm& c) {
+    static_cast<void>(comm->engine.CheckStream());  // what it finds is the failure
+    return static_cast<onebitResult_t>(c.FindFailure().code());
+  });
 }
 
 onebitResult_t onebitCommCount(onebitComm_t comm, int* count) {

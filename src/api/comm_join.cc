@@ -63,13 +63,17 @@ Status UseInterfaces(const onebit::Settings& settings) {
 
 Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebitComm_t* comm) {
   ONEBIT_TRY(UseInterfaces(settings));
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* const transport,
+                          onebit::Transport::Get(options.transport));
   if (options.control.ranks == 1) {  // nothing is sent
     options.transport = "local";
     options.group = nullptr;
   }
   options.interfaces = settings.socket_interfaces;
   ONEBIT_ASSIGN_OR_RETURN(auto joined, onebit::Comm::Join(options));
-  *comm = new onebitComm_s(std::move(joined));
+  ONEBIT_ASSIGN_OR_RETURN(auto handle,
+                          onebit::NewHandle(std::move(joined), transport->is_stream_ordered()));
+  *comm = handle.release();
   return OkStatus();
 }
 
@@ -103,7 +107,8 @@ Status CheckSecrets(const onebit::SettingsTable& table) {
 Status MakeCommOfOne(const onebit::CommOptions& options, onebitComm_t* comm) {
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* local, onebit::Transport::Get("local"));
   ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*local, 1, options));
-  *comm = new onebitComm_s(std::move(group.front()));
+  ONEBIT_ASSIGN_OR_RETURN(auto handle, onebit::NewHandle(std::move(group.front()), false));
+  *comm = handle.release();
   return OkStatus();
 }
 

@@ -40,8 +40,15 @@ const onebit::JoinOptions* PointerTo(const std::optional<onebit::JoinOptions>& o
   return options ? &*options : nullptr;
 }
 
-onebitComm_t HandleOf(std::unique_ptr<Comm> comm) {
-  return comm == nullptr ? nullptr : new onebitComm_s(std::move(comm));
+Status Hand(std::unique_ptr<Comm> made, const onebitComm_s& parent, onebitComm_t* handle) {
+  if (made == nullptr) {
+    *handle = nullptr;
+    return OkStatus();
+  }
+  ONEBIT_ASSIGN_OR_RETURN(auto owned,
+                          onebit::NewHandle(std::move(made), parent.engine.is_stream_ordered()));
+  *handle = owned.release();
+  return OkStatus();
 }
 
 Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
@@ -53,8 +60,7 @@ Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
   const onebit::CommUse use(*comm->comm);
   ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
   ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Split(color, key, PointerTo(options)));
-  *newcomm = HandleOf(std::move(made));
-  return OkStatus();
+  return Hand(std::move(made), *comm, newcomm);
 }
 
 Result<std::vector<int>> ReadExcluded(const Comm& comm, const int* list, int count) {
@@ -103,8 +109,7 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
   ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Shrink(excluded, PointerTo(options)));
-  *newcomm = HandleOf(std::move(made));
-  return OkStatus();
+  return Hand(std::move(made), *comm, newcomm);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // Compressors of the C API.
 #include "api/compressor_config.h"
 #include "api/handles.h"
+#include "api/stay_on_host.h"
 #include "api/stream.h"
 #include "collectives/rebind.h"
 
@@ -63,10 +64,21 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
       onebit::ParseCompressorConfig(config, count, type, comm->comm->next_tensor_id()));
   ONEBIT_ASSIGN_OR_RETURN(auto id, TensorIdUse::Begin(comm->link, parsed.tensor_id));
   ONEBIT_ASSIGN_OR_RETURN(auto planned, comm->engine.CreateCompressor(parsed));
-  if (config != nullptr && config->mask != nullptr) planned.compressor.SetMask(config->mask);
+  if (config != nullptr && config->mask != nullptr) {
+    ONEBIT_TRY(planned.compressor.SetMask(config->mask));
+  }
   *handle = new onebitCompressor_s{.planned = std::move(planned), .id = std::move(id)};
   comm->comm->CountTensor();
   return OkStatus();
+}
+
+// Residuals on a device are brought to the host and back; an obstacle is told to the other ranks.
+Result<int> RebindOnHost(onebitComm_t comm, onebitCompressor_t compressor, Status obstacle) {
+  onebit::StayOnHost stay(compressor);
+  if (obstacle.ok()) obstacle = stay.Begin();
+  auto source = onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, obstacle);
+  ONEBIT_TRY(stay.End());
+  return source;
 }
 
 Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
@@ -80,15 +92,12 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
   const onebit::CommUse use(*comm->comm);
   const uint32_t id = compressor->planned.compressor.config().tensor_id;
   if (compressor->id.comm() == comm) {  // a repeated call
-    ONEBIT_ASSIGN_OR_RETURN(
-        *source, onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, OkStatus()));
+    ONEBIT_ASSIGN_OR_RETURN(*source, RebindOnHost(comm, compressor, OkStatus()));
     return OkStatus();
   }
   // The other ranks are told what keeps this one from it, or they would wait.
   auto use_of_id = TensorIdUse::Begin(comm->link, id);
-  ONEBIT_ASSIGN_OR_RETURN(
-      const int newest,
-      onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, use_of_id.status()));
+  ONEBIT_ASSIGN_OR_RETURN(const int newest, RebindOnHost(comm, compressor, use_of_id.status()));
   compressor->id = std::move(use_of_id).value();
   comm->comm->SkipTensor(id);
   *source = newest;
@@ -125,9 +134,12 @@ onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
-    compressor->planned.compressor.Reset();
+    ONEBIT_TRY(onebit::AwaitStreams(*compressor));
+    onebit::Compressor& state = compressor->planned.compressor;
+    ONEBIT_TRY(state.Refresh());
+    state.Reset();
     compressor->planned.prepared.reset();
-    return OkStatus();
+    return state.Publish();
   });
 }
 
@@ -145,8 +157,7 @@ onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint
     if (mask != nullptr && state.config().collective == onebit::Collective::kAllToAllv) {
       return Error(Code::kInvalidUsage, "mask is not NULL, but an all-to-all-v has none");
     }
-    state.SetMask(mask);
-    return OkStatus();
+    return state.SetMask(mask);
   });
 }
 
@@ -156,7 +167,8 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
-    const onebit::Compressor& state = compressor->planned.compressor;
+    onebit::Compressor& state = compressor->planned.compressor;
+    ONEBIT_TRY(state.Refresh());
     const onebit::Plan& plan = *compressor->planned.plan;
     const onebitCompressorStats_t ours = {
         .size = sizeof(ours),

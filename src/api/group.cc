@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/group.h"
 
+#include "api/device_lane.h"
+
 #include <algorithm>
 #include <memory>
 
@@ -28,6 +30,7 @@ Status Group::End() {
     ~Clearing() { group.Clear(); }
   } const clearing{*this};
   if (!error_.ok()) return error_;
+  if (place_.is_device()) return EnqueueOnDevice();
   return stream_ == nullptr ? Run() : Enqueue();
 }
 
@@ -53,12 +56,11 @@ struct Group::Queued {
   }
 };
 
-Status Group::Enqueue() {
-  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(stream_));
+Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   auto queued = std::make_unique<Queued>();
   const auto begin = [&](const CallTarget& target) -> Status {
     queued->targets.reserve(queued->targets.size() + 1);  // what has begun must be ended
-    ONEBIT_TRY(BeginPending(target, stream));
+    ONEBIT_TRY(BeginPending(target, thread));
     queued->targets.push_back(target);
     return OkStatus();
   };
@@ -71,12 +73,47 @@ Status Group::Enqueue() {
   }
   std::swap(queued->group.parts_, parts_);
   queued->group.used_parts_ = std::exchange(used_parts_, 0);
+  return queued;
+}
+
+Status Group::Enqueue() {
+  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(stream_));
+  ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(stream));
   Queued* const raw = queued.release();
   Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [raw] {
     const std::unique_ptr<Queued> owned(raw);
     return owned->group.Run();
   });
   if (!status.ok()) delete raw;
+  return status;
+}
+
+// The thread of one of the communicators makes the calls of all.
+Status Group::EnqueueOnDevice() {
+  if (used_parts_ == 0) return OkStatus();
+  DeviceLane* first = nullptr;
+  const CallTarget target{.comm = parts_[0].comm, .stream = stream_, .place = place_};
+  for (size_t i = 0; i < used_parts_; ++i) {
+    ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(parts_[i].comm, place_));
+    if (first == nullptr) first = lane;
+  }
+  ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(&first->thread()));
+  bool is_queued = false;
+  Status status = first->Enqueue(
+      target,
+      [raw = queued.get()]() -> Status {
+        const std::unique_ptr<Queued> owned(raw);
+        return owned->group.RunOrFail();
+      },
+      &is_queued);
+  if (is_queued) static_cast<void>(queued.release());  // the thread's now
+  return status;
+}
+
+Status Group::RunOrFail() {
+  Status status = Run();
+  if (status.ok()) return status;
+  for (size_t i = 0; i < used_parts_; ++i) static_cast<void>(parts_[i].comm->comm->Fail(status));
   return status;
 }
 
@@ -91,6 +128,7 @@ void Group::Clear() {
   used_parts_ = 0;
   members_.clear();
   stream_ = nullptr;
+  place_ = {};
   error_ = OkStatus();
 }
 
@@ -99,8 +137,15 @@ Status Group::CheckTarget(const CallTarget& target) const {
     return Error(Code::kInvalidUsage,
                  "the calls of a group have different streams: give all of them the same one");
   }
-  if (target.stream != nullptr) ONEBIT_TRY(FindStream(target.stream).status());
-  if (target.stream == nullptr) ONEBIT_TRY(CheckNonePending(target.comm->pending, "communicator"));
+  if (used_parts_ != 0 && target.place != place_) {
+    return Error(Code::kInvalidUsage, "the calls of a group work on {} and on {}: make two groups",
+                 Describe(place_), Describe(target.place));
+  }
+  if (target.is_blocking()) {
+    ONEBIT_TRY(CheckNonePending(target.comm->pending, "communicator"));
+  } else if (!target.place.is_device()) {
+    ONEBIT_TRY(FindStream(target.stream).status());
+  }
   if (target.compressor == nullptr) return OkStatus();
   ONEBIT_TRY(CheckNotUsed(target.compressor));
   return CheckNonePending(target.compressor->pending, "compressor");
@@ -116,6 +161,7 @@ Status Group::Add(const CallTarget& target, const Engine::Request& request,
   }
   part.requests.push_back(request);
   stream_ = target.stream;
+  place_ = target.place;
   return OkStatus();
 }
 

@@ -69,7 +69,12 @@ class Group {
   Status CheckNotUsed(onebitCompressor_t compressor) const;
   Part& PartOf(onebitComm_t comm);
   Status Run();
+  // An error puts all communicators out of use.
+  Status RunOrFail();
   Status Enqueue();
+  Status EnqueueOnDevice();
+  // Holds what the queued calls need until they are over. After an error nothing is held.
+  Result<std::unique_ptr<Queued>> Queue(HostStream* thread);
   // Forgets the calls, but not the memory for them.
   void Clear();
   void Fail(const Status& status) {
@@ -80,6 +85,7 @@ class Group {
   size_t used_parts_ = 0;  // the first ones; the others are room
   std::vector<GroupMember> members_;
   onebitStream_t stream_ = nullptr;  // of all calls, once there is one
+  MemoryPlace place_;                // likewise
   Status error_;                     // the first one of a call in the group
 };
 

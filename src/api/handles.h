@@ -18,6 +18,8 @@
 
 namespace onebit {
 
+class DeviceLane;
+
 // What a communicator and its compressors share, because either may be destroyed first.
 struct CommLink {
   std::atomic<onebitComm_s*> comm;  // null once it is gone
@@ -59,12 +61,15 @@ struct PendingCalls {
 }  // namespace onebit
 
 struct onebitComm_s {
-  explicit onebitComm_s(std::unique_ptr<onebit::Comm> c) : comm(std::move(c)), engine(*comm) {}
+  explicit onebitComm_s(std::unique_ptr<onebit::Comm> c);
+  ~onebitComm_s();
 
   std::unique_ptr<onebit::Comm> comm;
   onebit::Engine engine;
   std::shared_ptr<onebit::CommLink> link = std::make_shared<onebit::CommLink>(this);
   onebit::PendingCalls pending;
+  // Once there was a call on device memory. Last: its thread makes calls on all the others.
+  std::unique_ptr<onebit::DeviceLane> lane;
 };
 
 struct onebitCompressor_s {
@@ -76,6 +81,10 @@ struct onebitCompressor_s {
 };
 
 namespace onebit {
+
+// The handle of a new communicator. Its calls are in the order of CUDA streams if its transport's
+// messages are, or if it has one rank and was to have such a transport.
+Result<std::unique_ptr<onebitComm_s>> NewHandle(std::unique_ptr<Comm> comm, bool is_stream_ordered);
 
 template <typename Body>
 onebitResult_t Guard(Body&& body) noexcept {

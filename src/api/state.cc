@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // States of compressors in the C API.
 #include "api/state_export.h"
+#include "api/stay_on_host.h"
 #include "collectives/compressor_state.h"
 
 using onebit::Code;
@@ -26,13 +27,18 @@ Status Export(onebitCompressor_t compressor, const onebitStateKind_t& api_kind, 
   ONEBIT_TRY(onebit::CheckRoom("compressor", needed, buffer, bytes));
   if (buffer == nullptr) return OkStatus();
   auto* const blob = static_cast<std::byte*>(buffer);
+  onebit::StayOnHost stay(compressor);
+  ONEBIT_TRY(stay.Begin());
+  Status status;
   if (kind == StateKind::kGlobal) {
-    return onebit::ExportGlobally(*compressor, [&](onebit::Comm& comm, onebit::Engine& engine) {
+    status = onebit::ExportGlobally(*compressor, [&](onebit::Comm& comm, onebit::Engine& engine) {
       return onebit::ExportGlobalState(comm, engine, compressor->planned, blob);
     });
+  } else {
+    onebit::ExportRankState(compressor->planned, blob);
   }
-  onebit::ExportRankState(compressor->planned, blob);
-  return OkStatus();
+  ONEBIT_TRY(stay.End());
+  return status;
 }
 
 }  // namespace
@@ -49,6 +55,11 @@ onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, const void*
     if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
     ONEBIT_TRY(onebit::CheckNonePending(compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
-    return onebit::ImportState({static_cast<const std::byte*>(blob), bytes}, &compressor->planned);
+    onebit::StayOnHost stay(compressor);
+    ONEBIT_TRY(stay.Begin());
+    Status status =
+        onebit::ImportState({static_cast<const std::byte*>(blob), bytes}, &compressor->planned);
+    ONEBIT_TRY(stay.End());
+    return status;
   });
 }

@@ -78,11 +78,13 @@ void EndPendingOf(PendingCalls& pending) { pending.count.fetch_sub(1, std::memor
 Result<HostStream*> FindStream(onebitStream_t handle) {
   auto* const stream = reinterpret_cast<HostStream*>(handle);
   if (stream == nullptr || FindPlace(stream) == nullptr) {
-    return Error(Code::kInvalidArgument,
-                 "stream is none of onebitStreamCreate that is alive; this build works on host "
-                 "memory, and knows no CUDA stream");
+    return Error(Code::kInvalidArgument, "stream is none of onebitStreamCreate that is alive");
   }
   return stream;
+}
+
+bool IsHostStream(onebitStream_t handle) {
+  return handle != nullptr && FindPlace(reinterpret_cast<HostStream*>(handle)) != nullptr;
 }
 
 Status CheckNonePending(const PendingCalls& pending, const char* what) {

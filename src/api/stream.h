@@ -13,6 +13,7 @@ namespace onebit {
 
 // The stream of a handle, without looking into what is no handle of ours.
 Result<HostStream*> FindStream(onebitStream_t handle);
+bool IsHostStream(onebitStream_t handle);
 
 // Says why a handle with pending calls cannot be used otherwise; `what` names its kind.
 Status CheckNonePending(const PendingCalls& pending, const char* what);
@@ -26,6 +27,9 @@ struct CallTarget {
   onebitComm_t comm = nullptr;
   onebitCompressor_t compressor = nullptr;
   onebitStream_t stream = nullptr;
+  MemoryPlace place = {};  // on a device `stream` is one of CUDA's, null being the default one
+
+  bool is_blocking() const { return stream == nullptr && !place.is_device(); }
 };
 
 // Counts a call on a stream for what it works on, or says why its order would be undefined.
@@ -46,11 +50,13 @@ class PendingCall {
 // Whether a call that blocks has a place in the order of calls.
 Status CheckNonePending(const CallTarget& target);
 
-// Makes the call: at once, or on the stream in its turn. `body` returns a Status and is copied.
+// Makes the call on host memory: at once, or on the stream in its turn. `body` returns a Status and
+// is copied. is_taken, if not null, tells whether it has run or will.
 template <typename Body>
-Status MakeCall(const CallTarget& target, Body body) {
-  if (target.stream == nullptr) {
+Status MakeHostCall(const CallTarget& target, Body body, bool* is_taken = nullptr) {
+  if (target.is_blocking()) {
     ONEBIT_TRY(CheckNonePending(target));
+    if (is_taken != nullptr) *is_taken = true;
     return body();
   }
   ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(target.stream));
@@ -59,8 +65,12 @@ Status MakeCall(const CallTarget& target, Body body) {
     const PendingCall call(target);
     return body();
   });
-  if (!status.ok()) EndPending(target);
-  return status;
+  if (!status.ok()) {
+    EndPending(target);
+    return status;
+  }
+  if (is_taken != nullptr) *is_taken = true;
+  return OkStatus();
 }
 
 }  // namespace onebit

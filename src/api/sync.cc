@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "api/handles.h"
+#include "api/place.h"
 #include "api/state_export.h"
 #include "api/stream.h"
 #include "base/config_head.h"
@@ -68,6 +69,11 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
                  state.config().tensor_id, onebit::NameOf(collective),
                  onebit::NameOf(state.config().type));
   }
+  if (state.config().place.is_device()) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} has its residuals in {}: a sync works on host memory",
+                 state.config().tensor_id, Describe(state.config().place));
+  }
   if (state.op() == onebit::ReduceOp::kSum) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
@@ -111,6 +117,7 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
     return Error(Code::kInvalidUsage, "a sync cannot be part of a group: step it before or behind");
   }
   ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
+  ONEBIT_TRY(onebit::CheckHostMemory(out, "a sync"));
   const onebitCompressor_t compressor = handle->compressor;
   const onebitComm_t comm = compressor->id.comm();
   const auto step = [=]() -> Status {
@@ -128,7 +135,7 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
                  "the communicator of the sync's compressor was destroyed: only steps without a "
                  "stream are left, and of these only those that send nothing");
   }
-  return onebit::MakeCall({comm, compressor, stream}, step);
+  return onebit::MakeHostCall({comm, compressor, stream}, step);
 }
 
 Status Export(onebitSync_t handle, const onebitStateKind_t& api_kind, void* buffer, size_t* bytes) {

@@ -18,7 +18,10 @@ Step MessageStep(StepKind kind, uint32_t peer) {
 // Hands out the packet space of a plan anew.
 class PacketSpace {
  public:
+  explicit PacketSpace(size_t header_room) : header_room_(header_room) {}
+
   Region Take(size_t bytes) {
+    bytes_ += header_room_;
     const Region region{Space::kPackets, bytes_, bytes};
     bytes_ += RoundUp(bytes, kCacheLine);
     return region;
@@ -26,6 +29,7 @@ class PacketSpace {
   size_t bytes() const { return bytes_; }
 
  private:
+  const size_t header_room_;
   size_t bytes_ = 0;
 };
 
@@ -88,7 +92,7 @@ Plan PlanAllToAllv(const PlanKey& key, uint32_t rank, uint32_t ranks) {
 }
 
 void ResizeAllToAllv(const PairCounts& pairs, Plan* plan) {
-  PacketSpace space;
+  PacketSpace space(plan->key.header_room);
   Region packet;
   size_t sent_elements = 0;
   size_t received_elements = 0;

@@ -26,10 +26,9 @@ Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks)
   PacketShape shape = mean_shape;
   if (key.block == 0) shape.scale_count = key.count == 0 ? 0 : 1;  // one worker scale per rank
 
-  const size_t stride = RoundUp(shape.bytes(), kCacheLine);
-  const size_t packets = builder.Reserve(stride * ranks).offset;
-  const auto packet_of = [&](uint32_t r) {
-    return Region{Space::kPackets, packets + r * stride, shape.bytes()};
+  const auto [packets, stride] = builder.ReservePerRank(shape.bytes());
+  const auto packet_of = [&, first = packets, step = stride](uint32_t r) {
+    return Region{Space::kPackets, first + r * step, shape.bytes()};
   };
 
   Step compress = {.kind = StepKind::kCompress, .chunk = kAllChunks, .elements = all};

@@ -9,6 +9,8 @@
 //   decode                write each chunk to the output            (dense: received in place)
 //
 // Segments of a chunk share nothing but their order on the wire, so the executor overlaps them.
+#include <tuple>
+
 #include "collectives/algorithms.h"
 #include "collectives/plan_builder.h"
 
@@ -76,8 +78,7 @@ class SraPlanner {
 
   // Packets of all chunks lie one stride apart, chunk 0 being the longest.
   void AddCompress() {
-    stride_ = RoundUp(PieceBytes(0), kCacheLine);
-    packets_ = builder_.Reserve(stride_ * ranks_).offset;
+    std::tie(packets_, stride_) = builder_.ReservePerRank(PieceBytes(0));
     first_packet_ = builder_.NewPackets(ranks_);
     if (key_.block == 0) {  // one scale for the tensor: its chunks are compressed together
       const Step compress = {.kind = StepKind::kCompress,
@@ -103,10 +104,8 @@ class SraPlanner {
   }
 
   void AddReduce() {
-    const size_t piece = RoundUp(PieceBytes(rank_), kCacheLine);
     Step reduce = StepOf(StepKind::kReduce, rank_);
-    reduce.sources = builder_.Reserve(piece * ranks_).offset;
-    reduce.stride = piece;
+    std::tie(reduce.sources, reduce.stride) = builder_.ReservePerRank(PieceBytes(rank_));
     if (is_dense_) {
       reduce.region = DenseRegion(Space::kOutput, reduce.elements, key_.type);
     } else {
@@ -121,7 +120,7 @@ class SraPlanner {
       const uint32_t peer = (rank_ + k) % ranks_;
       Step receive = StepOf(StepKind::kReceive, rank_);
       receive.peer = peer;
-      receive.region = {Space::kPackets, reduce.sources + peer * piece, PieceBytes(rank_)};
+      receive.region = {Space::kPackets, reduce.sources + peer * reduce.stride, PieceBytes(rank_)};
       builder_.AddDependency(reduce_, builder_.Add(receive));
     }
   }

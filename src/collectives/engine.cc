@@ -7,6 +7,8 @@
 #include <new>
 
 #include "base/log.h"
+#include "collectives/device_steps.h"
+#include "collectives/stream_executor.h"
 
 namespace onebit {
 namespace {
@@ -34,9 +36,7 @@ void FillNan(std::byte* output, size_t count, kernels::DataType type) {
 // What a call with a non-finite value returns: quiet NaNs, so that a loss scaler notices.
 void FillNan(const onebit::Call& call) {
   for (const Step& step : call.plan->steps) {
-    const bool is_average = step.kind == StepKind::kReduce && step.packet == kNoPacket;
-    if (step.kind != StepKind::kDecode && step.kind != StepKind::kCopy && !is_average) continue;
-    if (step.elements.count == 0) continue;
+    if (!WritesOutput(step) || step.elements.count == 0) continue;
     FillNan(call.OutputAt(step.elements.begin), step.elements.count, call.plan->key.type);
   }
 }
@@ -85,6 +85,9 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
                  "hold",
                  config.count, config.chunks);
   }
+  config.is_stream_ordered = stream_ != nullptr;
+  if (config.place.is_device() && stream_ == nullptr)
+    ONEBIT_TRY(UseDevice(*config.devices, config.place.device));
   ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
   config.server_elements = binding.server_elements;
   ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
@@ -93,7 +96,9 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
     planned.sized_plan = std::make_shared<Plan>(*planned.plan);  // the others' sizes are theirs
     planned.plan = planned.sized_plan;
   }
-  if (config.collective == Collective::kAllGather && config.kind == CodecKind::kEf) {
+  // On a stream nobody could look at the outcome.
+  if (config.collective == Collective::kAllGather && config.kind == CodecKind::kEf &&
+      stream_ == nullptr) {
     PlanKey key = planned.plan->key;
     key.has_drift_check = planned.plan->ranks > 1;
     planned.check_plan = PlanFor(key);
@@ -160,9 +165,10 @@ Engine::Request Engine::BarrierRequest() const {
 }
 
 Status Engine::Call(const Request& request) {
+  if (stream_ != nullptr) return CallOnStream(request);
   ONEBIT_TRY(comm_.Enter());
   const CommUse use(comm_);
-  return Run(request);
+  return IsStaged(request) ? RunStaged(request) : Run(request);
 }
 
 Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor,
@@ -199,9 +205,7 @@ CallDescriptor Engine::DescriptorOf(const PlannedCompressor& compressor) const {
   descriptor.has_server_residual =
       state.config().has_server_residual && key.collective == Collective::kAllReduce;
   descriptor.mask_digest = state.mask_digest();
-  const bool has_replica =
-      key.collective == Collective::kAllGather || (key.is_one_exchange && state.server_in(0));
-  if (has_replica && key.codec == CodecKind::kEf) {
+  if (HasReplica(key, state)) {
     descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
     descriptor.is_replica_transactional = state.config().is_transactional;
     descriptor.replica_age = state.age();
@@ -254,7 +258,8 @@ Status Engine::RunNumbered(const Plan& plan, const Request& request) {
                                        .descriptor = call.descriptor,
                                        .calls = {&call, 1},
                                        .packets = packets_.data(),
-                                       .digests = {}});
+                                       .digests = {},
+                                       .device = device_steps()});
   if (!status.ok()) {
     if (request.compressor != nullptr) request.compressor->compressor.DiscardFailed();
     return status;
@@ -264,8 +269,7 @@ Status Engine::RunNumbered(const Plan& plan, const Request& request) {
     request.compressor->compressor.DiscardFailed();
     return drift;
   }
-  Settle(request, call, executor_.is_finite(0));
-  return OkStatus();
+  return Settle(request, call, executor_.is_finite(0));
 }
 
 onebit::Call Engine::CallOf(const Request& request, const Plan& plan, std::byte* packets) const {
@@ -279,25 +283,37 @@ onebit::Call Engine::CallOf(const Request& request, const Plan& plan, std::byte*
   };
 }
 
-void Engine::Settle(const Request& request, const onebit::Call& call, bool is_finite) {
-  if (request.compressor == nullptr) return;
+Status Engine::Settle(const Request& request, const onebit::Call& call, bool is_finite) {
+  if (request.compressor == nullptr) return OkStatus();
   Compressor& state = request.compressor->compressor;
   if (!is_finite) {
     Add(comm_.counters().nonfinite_calls, 1);
-    FillNan(call);
     state.DiscardNonfinite();
     if (state.nonfinite_calls() == 1) TellNonfinite(comm_.rank(), call.descriptor);
-    return;
+    if (state.config().place.is_device()) return FillNanOnDevice(call);
+    FillNan(call);
+    return OkStatus();
   }
   if (HasOp(call.descriptor.collective)) state.set_op(call.descriptor.op);
   // For one rank the result is the input: there is nothing to commit.
   if (comm_.ranks() > 1) state.Commit();
   request.compressor->prepared.reset();  // it went its own way
+  return OkStatus();
 }
 
 Status Engine::ReservePackets(const Plan& plan) {
-  if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
-  ONEBIT_ASSIGN_OR_RETURN(packets_, AlignedBuffer::Create(plan.packet_space_bytes, "packet space"));
+  if (stream_ != nullptr) {
+    const Plan* const plans[] = {&plan};
+    return stream_->Reserve(plans, nullptr);
+  }
+  ONEBIT_TRY(ReserveForDevice(plan));
+  const size_t bytes = plan.packet_space_bytes;
+  if (bytes <= packets_.size()) return OkStatus();
+  const DeviceSteps* const device = device_steps();
+  ONEBIT_ASSIGN_OR_RETURN(packets_, device == nullptr
+                                        ? Memory::Create({}, nullptr, bytes, "packet space")
+                                        : Memory::CreatePinned(device->devices(), device->device(),
+                                                               bytes, "packet space"));
   return OkStatus();
 }
 
@@ -308,6 +324,18 @@ std::shared_ptr<const Plan> Engine::PlanFor(const Request& request) {
 }
 
 std::shared_ptr<const Plan> Engine::PlanFor(const PlanKey& key) {
+  if (stream_ != nullptr) return StreamPlanFor(key);
+  return CachedPlanFor(key);
+}
+
+// Messages have their headers in front, and are in one piece: the wire is as busy, and kernels few.
+std::shared_ptr<const Plan> Engine::StreamPlanFor(PlanKey key) {
+  if (key.codec != CodecKind::kDense) key.header_room = kHeaderBytes;
+  return CachedPlanFor(key);
+}
+
+std::shared_ptr<const Plan> Engine::CachedPlanFor(const PlanKey& key) {
+  const size_t segment_elements = stream_ == nullptr ? comm_.options().segment_elements : 0;
   for (CachedPlan& cached : plans_) {
     if (cached.plan->key == key) {
       cached.last_use = ++uses_;
@@ -316,7 +344,7 @@ std::shared_ptr<const Plan> Engine::PlanFor(const PlanKey& key) {
   }
   auto plan = std::make_shared<const Plan>(SelectPlan(key, static_cast<uint32_t>(comm_.rank()),
                                                       static_cast<uint32_t>(comm_.ranks()),
-                                                      comm_.options().segment_elements));
+                                                      segment_elements));
   executor_.Reserve(*plan);
   if (plans_.size() == kMaxCachedPlans) {
     const auto oldest =

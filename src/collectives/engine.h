@@ -9,22 +9,40 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "collectives/algorithms.h"
 #include "collectives/group_plan.h"
 #include "collectives/host_executor.h"
 #include "collectives/plan.h"
 #include "collectives/planned_compressor.h"
 #include "comm/comm.h"
+#include "device/memory.h"
 
 namespace onebit {
+
+struct DeviceSide;
+class StreamExecutor;
+class StreamWatch;
 
 // The collectives enter the communicator themselves; for what else there is the caller acquires or
 // enters it.
 class Engine {
  public:
   // `comm` must outlive the engine.
-  explicit Engine(Comm& comm) : comm_(comm), executor_(comm) {}
+  explicit Engine(Comm& comm);
+  ~Engine();
+
+  // Lets calls work on the memory of a device; the first one counts, another one is an error.
+  Status UseDevice(const Devices& devices, int device);
+  // Over a transport whose messages are in the order of streams, before anything else: calls are
+  // enqueued on the streams of this device, or block if their buffers are in host memory.
+  Status OrderByStreams(const Devices& devices, int device);
+  bool is_stream_ordered() const;
+  int stream_device() const;
+  // An error that came up after stream-ordered calls had returned puts the communicator out of use.
+  // From any thread.
+  Status CheckStream();
+  // Waits until all stream-ordered calls are done.
+  Status AwaitStream();
 
   // Completes `config` (server_elements) and makes a compressor for this communicator.
   Result<PlannedCompressor> CreateCompressor(Compressor::Config config);
@@ -46,6 +64,8 @@ class Engine {
     void* output = nullptr;
     size_t count = 0;
     kernels::DataType type = kernels::DataType::kF32;
+    MemoryPlace place = {};           // of both; if on a device, the one of UseDevice
+    onebitStream_t stream = nullptr;  // of CUDA; of a place on a device
   };
   // One call, checked: all that it needs to run, now or at the end of a group.
   struct Request {
@@ -83,6 +103,15 @@ class Engine {
   Status WaitGroup(uint64_t timeout_ms) { return executor_.Wait(timeout_ms); }
   void FinishGroup(bool has_succeeded);
 
+  // Stream-ordered calls, for a thread that has entered the communicators: those of one, and those
+  // of several, where each is prepared before all are enqueued.
+  Status RunOnStream(std::span<const Request> requests);
+  Status PrepareStream(std::span<const Request> requests);
+  static Status EnqueueAll(std::span<Engine* const> engines);
+
+  // Whether a call goes through host memory: dense, on the memory of a device.
+  static bool IsStaged(const Request& request);
+
  private:
   struct CachedPlan {
     std::shared_ptr<const Plan> plan;
@@ -104,6 +133,8 @@ class Engine {
   };
 
   std::shared_ptr<const Plan> PlanFor(const PlanKey& key);
+  std::shared_ptr<const Plan> StreamPlanFor(PlanKey key);
+  std::shared_ptr<const Plan> CachedPlanFor(const PlanKey& key);
   std::shared_ptr<const Plan> PlanFor(const Request& request);
   std::shared_ptr<const GroupPlan> GroupPlanFor(GroupCut cut);
   Status PrepareBatch(GroupCut cut);
@@ -111,6 +142,23 @@ class Engine {
   void TakeCounts(const GroupBatch& batch);
   void StartBatch(GroupBatch* batch);
   Status ReservePackets(const Plan& plan);
+  // engine_device.cc
+  DeviceSteps* device_steps() const;
+  Status ReserveForDevice(const Plan& plan);
+  Status RunStaged(const Request& request);
+  Result<std::span<const Request>> StageGroup(std::span<const Request> requests);
+  Status UnstageGroup();
+  Status FillNanOnDevice(const onebit::Call& call);
+  // engine_stream.cc
+  Status CallOnStream(const Request& request);
+  Status RunFromHost(std::span<const Request> requests);
+  Status CheckPlace(const Request& request) const;
+  static Status EnqueuePhases(std::span<Engine* const> engines);
+  static Status ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exchange);
+  void EndOnStream(bool has_succeeded);
+  Status AwaitCall();
+  Status CheckDeadline();
+  void LookAfterStream() noexcept;
   // Fails if the transport refuses the calling thread: as long as nothing was sent, that breaks
   // nothing.
   Status CheckThread();
@@ -123,34 +171,41 @@ class Engine {
   std::shared_ptr<const Plan> PairPlanFor(const Request& request);
   // Whether all ranks hold the same of each other, if the call was to find out.
   Status CheckHeld(const onebit::Call& call);
+  Result<kernels::Checksum> HeldBy(const onebit::Call& call, uint32_t chunk);
   // Between Enter and Exit. Run counts the call; RunNumbered does it.
   Status Run(const Request& request);
   Status RunNumbered(const Plan& plan, const Request& request);
   onebit::Call CallOf(const Request& request, const Plan& plan, std::byte* packets) const;
   // What a call that ended leaves behind, in its output and its compressor.
-  void Settle(const Request& request, const onebit::Call& call, bool is_finite);
+  Status Settle(const Request& request, const onebit::Call& call, bool is_finite);
   void CountCall(const Request& request, const Plan& plan);
   void CountMessages();
 
   Comm& comm_;
   HostExecutor executor_;
-  AlignedBuffer packets_;          // of the largest plan so far; calls take turns
+  std::unique_ptr<StreamExecutor> stream_;                 // of stream-ordered calls
+  std::vector<std::shared_ptr<const Plan>> stream_plans_;  // by request of the batch
+  std::vector<const Plan*> plans_in_batch_;                // the same
+  std::unique_ptr<DeviceSide> device_;                     // once a call worked on one
+  Memory packets_;  // of the largest plan so far; calls take turns. Pinned if there is a device
   std::vector<CachedPlan> plans_;  // the least recently used one makes room
   uint64_t uses_ = 0;
 
   std::shared_ptr<Plan> dense_pairs_;  // of all-to-all-v, once there was one
 
   // Of the group in progress, or room for the next one.
-  std::span<const Request> requests_;
-  std::vector<PlanKey> keys_;        // by request
-  std::vector<uint8_t> are_finite_;  // by request
-  std::vector<GroupBatch> batches_;  // of the requests, in their order
-  std::vector<onebit::Call> calls_;  // of the batch that runs
-  std::vector<uint32_t> digests_;    // likewise
+  std::span<const Request> originals_;  // as they were given
+  std::span<const Request> requests_;   // the same, or with buffers to which they were brought
+  std::vector<PlanKey> keys_;           // by request
+  std::vector<uint8_t> are_finite_;     // by request
+  std::vector<GroupBatch> batches_;     // of the requests, in their order
+  std::vector<onebit::Call> calls_;     // of the batch that runs
+  std::vector<uint32_t> digests_;       // likewise
   size_t next_batch_ = 0;
   bool is_batch_running_ = false;
   std::chrono::steady_clock::time_point group_begin_;
   std::vector<CachedGroupPlan> group_plans_;  // the least recently used one makes room
+  std::unique_ptr<StreamWatch> watch_;        // last: it calls back, so it goes first
 };
 
 }  // namespace onebit

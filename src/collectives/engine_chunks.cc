@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "collectives/device_steps.h"
 #include "collectives/engine.h"
 
 namespace onebit {
@@ -66,6 +67,11 @@ std::shared_ptr<const Plan> Engine::PairPlanFor(const Request& request) {
   return plan;
 }
 
+Result<kernels::Checksum> Engine::HeldBy(const onebit::Call& call, uint32_t chunk) {
+  return call.is_on_device() ? device_steps()->HeldChecksum(call, chunk)
+                             : HeldChecksum(call, chunk);
+}
+
 // Every rank's verdict carries the checksum of what it holds of itself; this rank holds the same,
 // or its outputs are wrong from some call on.
 Status Engine::CheckHeld(const onebit::Call& call) {
@@ -76,7 +82,7 @@ Status Engine::CheckHeld(const onebit::Call& call) {
     kernels::Checksum there;
     const Step& step = plan.steps[plan.ReceiveStep(2, peer, 0)];
     std::memcpy(&there, call.Read(step.region), sizeof(there));
-    const kernels::Checksum here = HeldChecksum(call, peer);
+    ONEBIT_ASSIGN_OR_RETURN(const kernels::Checksum here, HeldBy(call, peer));
     if (here == there) continue;
     try {
       return comm_.Fail(

@@ -19,7 +19,7 @@ void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
 }  // namespace
 
 Status Engine::PrepareGroup(std::span<const Request> requests) {
-  requests_ = requests;
+  ONEBIT_ASSIGN_OR_RETURN(requests_, StageGroup(requests));
   batches_.clear();
   next_batch_ = 0;
   is_batch_running_ = false;
@@ -116,7 +116,8 @@ void Engine::StartBatch(GroupBatch* started) {
                .descriptor = calls_[0].descriptor,
                .calls = std::span(calls_).first(requests.size()),
                .packets = packets_.data(),
-               .digests = {}};
+               .digests = {},
+               .device = device_steps()};
   if (batch.plan == nullptr) {
     run.plan = &batch.group->plan;
     run.digests = std::span(digests_).first(requests.size());
@@ -143,7 +144,7 @@ Status Engine::GoGroup(bool* has_moved) {
     if (executor_.is_finite(i)) ONEBIT_TRY(CheckHeld(calls_[i]));
   }
   Add(comm_.counters().codec_ns, executor_.codec_ns());
-  return OkStatus();
+  return has_group_ended() ? UnstageGroup() : OkStatus();
 }
 
 // Until the last batch is over another rank may still fail: then no call of the group has happened,
@@ -160,7 +161,9 @@ void Engine::FinishGroup(bool has_succeeded) {
         const Plan& plan = PlanOf(batch, i - batch.cut.begin);
         onebit::Call call = CallOf(request, plan, nullptr);  // its packets are gone
         call.descriptor.sequence = batch.sequence;
-        Settle(request, call, are_finite_[i] != 0);
+        if (Status status = Settle(request, call, are_finite_[i] != 0); !status.ok()) {
+          static_cast<void>(comm_.Fail(std::move(status)));
+        }
         CountCall(request, plan);
       } else if (index < next_batch_ && request.compressor != nullptr) {
         request.compressor->compressor.DiscardFailed();  // others had written nothing yet
@@ -172,7 +175,7 @@ void Engine::FinishGroup(bool has_succeeded) {
       static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - group_begin_).count()));
   batches_.clear();
   next_batch_ = 0;
-  requests_ = {};
+  requests_ = originals_ = {};
 }
 
 }  // namespace onebit

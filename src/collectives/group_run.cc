@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 namespace onebit {
 namespace {
@@ -29,7 +30,10 @@ class Entrance {
         return other.comm->id() == member.comm->id();
       };
       const auto ranks_here = std::count_if(members_.begin(), members_.end(), is_of_same_group);
-      ONEBIT_TRY(member.comm->Enter(static_cast<int>(ranks_here)));
+      // Nothing blocks on a stream: other ranks need no thread of their own.
+      const bool is_enqueued = member.engine->is_stream_ordered();
+      ONEBIT_TRY(
+          member.comm->Enter(is_enqueued ? member.comm->ranks() : static_cast<int>(ranks_here)));
       ++entered_;
     }
     return OkStatus();
@@ -52,9 +56,32 @@ void WaitFor(GroupMember* member, uint64_t timeout_ms) {
   }
 }
 
+// Calls that are enqueued on streams: all are under way when this returns.
+Status EnqueueGroup(std::span<GroupMember> members) {
+  std::vector<Engine*> engines;
+  for (const GroupMember& member : members) {
+    if (!member.engine->is_stream_ordered()) {
+      return Error(Code::kInvalidUsage,
+                   "the calls of a group are on communicators of transports that differ: make one "
+                   "group for nccl and one for the others");
+    }
+    engines.push_back(member.engine);
+  }
+  Entrance entrance(members);
+  ONEBIT_TRY(entrance.Enter());
+  if (members.size() == 1) return members[0].engine->RunOnStream(members[0].requests);
+  for (const GroupMember& member : members) {
+    ONEBIT_TRY(member.engine->PrepareStream(member.requests));
+  }
+  return Engine::EnqueueAll(engines);
+}
+
 }  // namespace
 
 Status RunGroup(std::span<GroupMember> members) {
+  const bool is_stream_ordered = std::ranges::any_of(
+      members, [](const GroupMember& member) { return member.engine->is_stream_ordered(); });
+  if (is_stream_ordered) return EnqueueGroup(members);
   Entrance entrance(members);
   ONEBIT_TRY(entrance.Enter());
   for (GroupMember& member : members) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "collectives/device_steps.h"
 
 namespace onebit {
 namespace {
@@ -92,6 +93,7 @@ Status HostExecutor::Attempt(Body body) {
   Status status = WithoutThrowing(body, &situation);
   if (status.ok()) return status;
   threads_.Drop();
+  if (batch_.device != nullptr) batch_.device->Drop();
   // The group hears the cause before peers can see what follows from it, such as a payload that
   // is not taken.
   Status failure = FailComm(std::move(status), situation);
@@ -159,12 +161,19 @@ Status HostExecutor::Advance(bool* has_moved) {
   bool has_worked = false;
   ONEBIT_TRY(Poll(&has_worked));
   has_worked = ShareSteps() || has_worked;
+  ONEBIT_ASSIGN_OR_RETURN(const bool has_shared, ShareWithDevice());
+  has_worked |= has_shared;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_copied, CopyAll());
   has_worked = has_copied || ComputeSome() || has_worked;
   // While others compute there is no event to wait for that would tell of their end.
   if (has_worked || threads_.outstanding() != 0) {
     last_progress_ = Clock::now();
     if (!has_worked) std::this_thread::yield();  // they may need this core after all
+    *has_moved = true;
+  } else if (batch_.device != nullptr && batch_.device->outstanding() != 0) {
+    // Nor of the device's; and a device that hangs is no progress.
+    ONEBIT_TRY(Deadline());
+    std::this_thread::yield();
     *has_moved = true;
   }
   return OkStatus();
@@ -245,6 +254,7 @@ bool HostExecutor::ShareSteps() {
   // One is left for the caller, who would have nothing to do but wait for it.
   while (threads_.has_room() && ReadySteps() > 1) {
     StepQueue* queue = MostUrgent();
+    if (IsOnDevice(queue->front())) break;
     if (plan_->steps[queue->front()].elements.count < kWorthSharing) break;
     const uint32_t step = queue->Pop();
     threads_.Give(step, nonfinite_[step] != 0);
@@ -253,13 +263,56 @@ bool HostExecutor::ShareSteps() {
   return has_moved;
 }
 
+bool HostExecutor::IsOnDevice(uint32_t step) const {
+  return batch_.device != nullptr && batch_.calls[plan_->steps[step].call].is_on_device();
+}
+
+Result<bool> HostExecutor::ShareWithDevice() {
+  if (batch_.device == nullptr) return false;
+  bool has_moved = false;
+  for (DeviceSteps::Done done;; has_moved = true) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_done, batch_.device->Take(&done));
+    if (!is_done) break;
+    const Step& step = plan_->steps[done.step];
+    FinishPackets(batch_.calls[step.call], step, done.is_finite, packet_checksums());
+    Finish(done.step, !done.is_finite);
+  }
+  for (StepQueue* queue = MostUrgent();
+       queue != nullptr && IsOnDevice(queue->front()) && batch_.device->has_room();
+       queue = MostUrgent(), has_moved = true) {
+    ONEBIT_TRY(GiveToDevice(queue->Pop()));
+  }
+  return has_moved;
+}
+
+// Packets are the host's, so that it writes those that no kernel makes.
+Status HostExecutor::GiveToDevice(uint32_t index) {
+  const Step& step = plan_->steps[index];
+  const Call& call = batch_.calls[step.call];
+  const bool is_nonfinite = nonfinite_[index] != 0;
+  if (step.kind == StepKind::kVerdict) {
+    kernels::Checksum held;
+    if (!is_nonfinite && step.region.bytes != 0) {
+      ONEBIT_ASSIGN_OR_RETURN(held, batch_.device->HeldChecksum(call, step.chunk));
+    }
+    WriteVerdict(call, step, held, packet_checksums());
+  } else if (!is_nonfinite) {
+    return batch_.device->Give(call, index);
+  } else {
+    FinishPackets(call, step, false, packet_checksums());
+  }
+  Finish(index, is_nonfinite);
+  return OkStatus();
+}
+
 // Steps of small tensors are shorter than a look at the messages.
 bool HostExecutor::ComputeSome() {
   StepQueue* queue = MostUrgent();
-  if (queue == nullptr) return false;
+  if (queue == nullptr || IsOnDevice(queue->front())) return false;
   const auto begin = Clock::now();
   auto now = begin;
   for (; queue != nullptr && now - begin < kPollInterval; queue = MostUrgent()) {
+    if (IsOnDevice(queue->front())) break;
     const uint32_t index = queue->Pop();
     const Step& step = plan_->steps[index];
     const bool is_finite =

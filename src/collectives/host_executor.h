@@ -121,6 +121,10 @@ class HostExecutor {
   Status PollNative(bool* has_moved);
   // Gives ready steps to the compute threads and takes them back.
   bool ShareSteps();
+  // The same with the device.
+  Result<bool> ShareWithDevice();
+  Status GiveToDevice(uint32_t step);
+  bool IsOnDevice(uint32_t step) const;
   bool ComputeSome();
   StepQueue* MostUrgent();
   size_t ReadySteps() const;

@@ -79,6 +79,9 @@ struct PlanKey {
   uint32_t root = 0;
   size_t count = 0;              // as in the header; 0 in an all-to-all-v
   bool has_drift_check = false;  // an all-gather that compares what ranks hold of each other
+  // Bytes in front of every region of the packet space that is sent or received: for its header,
+  // where the transport has none.
+  uint32_t header_room = 0;
 
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 };

@@ -27,9 +27,17 @@ uint32_t PlanBuilder::Add(const Step& step, std::initializer_list<uint32_t> afte
 void PlanBuilder::AddDependency(uint32_t step, uint32_t after) { edges_.emplace_back(after, step); }
 
 Region PlanBuilder::Reserve(size_t bytes) {
+  plan_.packet_space_bytes += plan_.key.header_room;
   const Region region{Space::kPackets, plan_.packet_space_bytes, bytes};
   plan_.packet_space_bytes += RoundUp(bytes, kCacheLine);
   return region;
+}
+
+std::pair<size_t, size_t> PlanBuilder::ReservePerRank(size_t bytes) {
+  const size_t stride = RoundUp(bytes, kCacheLine) + plan_.key.header_room;
+  const size_t first = Reserve(0).offset;
+  plan_.packet_space_bytes += stride * plan_.ranks;
+  return {first, stride};
 }
 
 uint32_t PlanBuilder::NewPackets(uint32_t count) {

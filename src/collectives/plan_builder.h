@@ -21,8 +21,11 @@ class PlanBuilder {
   // Makes `step` wait for `after` too.
   void AddDependency(uint32_t step, uint32_t after);
 
-  // Room for a packet or dense piece in the packet space, on a cache line.
+  // Room for a packet or dense piece in the packet space, on a cache line, behind the key's header
+  // room.
   Region Reserve(size_t bytes);
+  // Room for one per rank: where that of rank 0 is, and the stride from each to the next.
+  std::pair<size_t, size_t> ReservePerRank(size_t bytes);
   uint32_t NewPackets(uint32_t count = 1);
 
   Plan Build() &&;

@@ -24,6 +24,13 @@ struct PreparedRebind {
   std::optional<ReduceOp> op;
 };
 
+// Whether every rank keeps the same of the compressor's residuals, which calls of this key compare.
+inline bool HasReplica(const PlanKey& key, const Compressor& compressor) {
+  if (key.codec != CodecKind::kEf) return false;
+  return key.collective == Collective::kAllGather ||
+         (key.is_one_exchange && compressor.server_in(0) != nullptr);
+}
+
 struct PlannedCompressor {
   Compressor compressor;
   std::shared_ptr<const Plan> plan;

@@ -8,6 +8,8 @@
 //   exchange 2            verdicts                                  (dense: none)
 //
 // The mean is not compressed again, so there is no server residual.
+#include <tuple>
+
 #include "collectives/algorithms.h"
 #include "collectives/chunk_planner.h"
 
@@ -33,8 +35,8 @@ class ReduceScatterPlanner {
  private:
   // Packets of all chunks lie one stride apart.
   void AddCompress() {
-    stride_ = RoundUp(planner_.PieceBytes(0, segment_), kCacheLine);
-    packets_ = planner_.builder().Reserve(stride_ * planner_.ranks()).offset;
+    std::tie(packets_, stride_) =
+        planner_.builder().ReservePerRank(planner_.PieceBytes(0, segment_));
     first_packet_ = planner_.builder().NewPackets(planner_.ranks());
     if (planner_.key().block ==
         0) {  // one scale for the tensor: its chunks are compressed together
@@ -81,18 +83,16 @@ class ReduceScatterPlanner {
   void AddReduce() {
     const uint32_t rank = planner_.rank();
     const size_t bytes = planner_.PieceBytes(rank, segment_);
-    const size_t stride = RoundUp(bytes, kCacheLine);
     Step reduce = planner_.StepOf(StepKind::kReduce, rank, segment_);
     reduce.region = planner_.OutputRegion(reduce);
-    reduce.sources = planner_.builder().Reserve(stride * planner_.ranks()).offset;
-    reduce.stride = stride;
+    std::tie(reduce.sources, reduce.stride) = planner_.builder().ReservePerRank(bytes);
     if (!planner_.is_dense()) reduce.own_source = PacketRegion(rank).offset;
     const uint32_t reduced = planner_.Compute(reduce, {compress_[rank]});
     for (uint32_t k = 1; k < planner_.ranks(); ++k) {
       const uint32_t peer = planner_.Peer(k);
       Step receive = planner_.StepOf(StepKind::kReceive, rank, segment_);
       receive.peer = peer;
-      receive.region = {Space::kPackets, reduce.sources + peer * stride, bytes};
+      receive.region = {Space::kPackets, reduce.sources + peer * reduce.stride, bytes};
       planner_.builder().AddDependency(reduced, planner_.builder().Add(receive));
     }
   }

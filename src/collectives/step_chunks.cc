@@ -122,11 +122,4 @@ bool StepCompute::Copy(const Call& call, const Step& step) {
   return false;
 }
 
-void StepCompute::MakeVerdict(const Call& call, const Step& step, bool is_nonfinite) {
-  if (step.region.bytes == 0) return;
-  kernels::Checksum held;
-  if (!is_nonfinite) held = HeldChecksum(call, step.chunk);
-  std::memcpy(call.Write(step.region), &held, sizeof(held));
-}
-
 }  // namespace onebit

@@ -18,6 +18,12 @@ void SetChecksum(const Call& call, const Region& region, uint32_t packet,
   checksums[packet] = kernels::cpu::ChecksumOf(call.Read(region), region.bytes);
 }
 
+// With one scale for the tensor: the packet of each chunk.
+Region ChunkPacket(const Call& call, const Step& step, uint32_t chunk) {
+  const size_t count = call.plan->partition.Chunk(chunk).count;
+  return {Space::kPackets, step.sources + chunk * step.stride, ShapeOf(count, 0).bytes()};
+}
+
 // Packets of values that are not finite carry zeros: the flag in the header says the rest.
 void ClearPacket(const Call& call, const Region& region) {
   if (region.bytes != 0) std::memset(call.Write(region), 0, region.bytes);
@@ -61,29 +67,32 @@ std::byte* Call::Write(const Region& region) const {
 
 bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
                       kernels::Checksum* checksums) {
+  if (step.kind == StepKind::kVerdict) {
+    kernels::Checksum held;
+    if (!is_nonfinite && step.region.bytes != 0) held = HeldChecksum(call, step.chunk);
+    WriteVerdict(call, step, held, checksums);
+    return !is_nonfinite;
+  }
+  const bool is_finite = !is_nonfinite && Compute(call, step);
+  FinishPackets(call, step, is_finite, checksums);
+  return is_finite;
+}
+
+bool StepCompute::Compute(const Call& call, const Step& step) {
   switch (step.kind) {
-    case StepKind::kCompress: {
-      return Compress(call, step, checksums);
-    }
-    case StepKind::kReduce: {
+    case StepKind::kCompress:
+      return Compress(call, step);
+    case StepKind::kReduce:
       if (call.compressor == nullptr) {
         ReduceDense(call, step);
         return true;
       }
-      if (step.packet == kNoPacket) return !is_nonfinite && Average(call, step);
-      const bool is_finite = !is_nonfinite && Reduce(call, step);
-      if (!is_finite) ClearPacket(call, step.region);
-      SetChecksum(call, step.region, step.packet, checksums);
-      return is_finite;
-    }
+      return step.packet == kNoPacket ? Average(call, step) : Reduce(call, step);
     case StepKind::kDecode:
-      return !is_nonfinite && Decode(call, step);
-    case StepKind::kVerdict:
-      MakeVerdict(call, step, is_nonfinite);
-      SetChecksum(call, step.region, step.packet, checksums);
-      return !is_nonfinite;
+      return Decode(call, step);
     case StepKind::kCopy:
       return Copy(call, step);
+    case StepKind::kVerdict:
     case StepKind::kSend:
     case StepKind::kReceive:
     case StepKind::kNative:
@@ -94,49 +103,57 @@ bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
   return true;  // messages are the executor's
 }
 
-bool StepCompute::Compress(const Call& call, const Step& step, kernels::Checksum* checksums) {
-  if (step.chunk == kAllChunks && step.stride != 0) return CompressTensor(call, step, checksums);
-  bool is_finite;
-  if (step.chunk == kAllChunks) {
-    is_finite = CompressWhole(call, step);
+void FinishPackets(const Call& call, const Step& step, bool is_finite,
+                   kernels::Checksum* checksums) {
+  const bool makes_packets = step.kind == StepKind::kCompress ||
+                             (step.kind == StepKind::kReduce && step.packet != kNoPacket);
+  if (call.compressor == nullptr || !makes_packets) return;
+  const auto finish = [&](const Region& region, uint32_t packet) {
+    if (!is_finite) ClearPacket(call, region);
+    SetChecksum(call, region, packet, checksums);
+  };
+  if (step.kind == StepKind::kCompress && step.chunk == kAllChunks && step.stride != 0) {
+    for (uint32_t chunk = 0; chunk < call.plan->ranks; ++chunk) {
+      finish(ChunkPacket(call, step, chunk), step.packet + chunk);
+    }
   } else {
-    is_finite = CompressPiece(call, step);
+    finish(step.region, step.packet);
   }
-  if (!is_finite) ClearPacket(call, step.region);
+}
+
+void WriteVerdict(const Call& call, const Step& step, kernels::Checksum held,
+                  kernels::Checksum* checksums) {
+  if (step.region.bytes != 0) std::memcpy(call.Write(step.region), &held, sizeof(held));
   SetChecksum(call, step.region, step.packet, checksums);
-  return is_finite;
+}
+
+bool StepCompute::Compress(const Call& call, const Step& step) {
+  if (step.chunk != kAllChunks) return CompressPiece(call, step);
+  return step.stride == 0 ? CompressWhole(call, step) : CompressTensor(call, step);
 }
 
 // One scale for the tensor, one packet per chunk: the sum runs over all chunks before any residual
 // can be formed.
-bool StepCompute::CompressTensor(const Call& call, const Step& step, kernels::Checksum* checksums) {
+bool StepCompute::CompressTensor(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
-  const auto packet_of = [&](uint32_t chunk) {
-    const size_t count = plan.partition.Chunk(chunk).count;
-    return Region{Space::kPackets, step.sources + chunk * step.stride, ShapeOf(count, 0).bytes()};
-  };
+  const auto packet_of = [&](uint32_t chunk) { return ChunkPacket(call, step, chunk); };
   TensorSum sum;
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
     const PacketView packet = ViewOf(call.Write(packet_of(chunk)), ShapeOf(elements.count, 0));
     kernels::cpu::CompressSigns(InputOf(call, elements), packet.bits, &sum);
   }
-  const float scale =
-      sum.is_finite ? kernels::cpu::ScaleOf(sum, call.compressor->config().rule) : 0;
+  if (!sum.is_finite) return false;
+  const float scale = kernels::cpu::ScaleOf(sum, call.compressor->config().rule);
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
-    const Region region = packet_of(chunk);
-    if (!sum.is_finite) {
-      ClearPacket(call, region);
-    } else if (elements.count != 0) {
-      *ViewOf(call.Write(region), ShapeOf(elements.count, 0)).scales = scale;
-      if (call.compressor->config().kind == CodecKind::kEf) {
-        kernels::cpu::CompressResidual(InputOf(call, elements), scale);
-      }
+    if (elements.count == 0) continue;
+    *ViewOf(call.Write(packet_of(chunk)), ShapeOf(elements.count, 0)).scales = scale;
+    if (call.compressor->config().kind == CodecKind::kEf) {
+      kernels::cpu::CompressResidual(InputOf(call, elements), scale);
     }
-    SetChecksum(call, region, step.packet + chunk, checksums);
   }
-  return sum.is_finite;
+  return true;
 }
 
 // All chunks into one packet: the scales of chunk 0, 1, ..., then the bits of the tensor.

@@ -12,6 +12,8 @@
 
 namespace onebit {
 
+class DeviceSteps;
+
 // One call: a plan bound to buffers. Borrowed for the duration of the call.
 struct Call {
   const Plan* plan = nullptr;
@@ -21,6 +23,10 @@ struct Call {
   std::byte* packets = nullptr;      // plan->packet_space_bytes
   Compressor* compressor = nullptr;  // null: dense
 
+  // Whether its steps run on a device: dense calls never do.
+  bool is_on_device() const {
+    return compressor != nullptr && compressor->config().place.is_device();
+  }
   const std::byte* Read(const Region& region) const;
   std::byte* Write(const Region& region) const;
   // An element of the tensor in the caller's buffers.
@@ -39,6 +45,7 @@ struct Batch {
   std::span<const Call> calls;        // by Step::call
   std::byte* packets = nullptr;       // plan->packet_space_bytes, of all calls and messages
   std::span<const uint32_t> digests;  // by call, see DigestOf; none: one call, alone
+  DeviceSteps* device = nullptr;      // of calls that are on one
 
   bool is_group() const { return !digests.empty(); }
   const std::byte* Read(const Step& step) const {
@@ -51,9 +58,24 @@ struct Batch {
   }
 };
 
+// Whether a computing step of a compressed call writes to the caller's output.
+inline bool WritesOutput(const Step& step) {
+  const bool is_average = step.kind == StepKind::kReduce && step.packet == kNoPacket;
+  return step.kind == StepKind::kDecode || step.kind == StepKind::kCopy || is_average;
+}
+
 // Checksum of what this rank holds of the elements of `chunk` after the call, in an all-gather with
 // error feedback.
 kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk);
+
+// What becomes of the packets that a compress or reduce step has made, or would have made: zeros if
+// values are not finite, and a checksum for each. checksums: as for StepCompute::Run.
+void FinishPackets(const Call& call, const Step& step, bool is_finite,
+                   kernels::Checksum* checksums);
+
+// Writes the packet of a verdict step.
+void WriteVerdict(const Call& call, const Step& step, kernels::Checksum held,
+                  kernels::Checksum* checksums);
 
 // The input of a compress step.
 kernels::CompressInput InputOf(const Call& call, ElementRange elements);
@@ -70,8 +92,9 @@ class StepCompute {
   bool Run(const Call& call, const Step& step, bool is_nonfinite, kernels::Checksum* checksums);
 
  private:
-  bool Compress(const Call& call, const Step& step, kernels::Checksum* checksums);
-  bool CompressTensor(const Call& call, const Step& step, kernels::Checksum* checksums);
+  bool Compute(const Call& call, const Step& step);
+  bool Compress(const Call& call, const Step& step);
+  bool CompressTensor(const Call& call, const Step& step);
   bool CompressWhole(const Call& call, const Step& step);
   bool CompressPiece(const Call& call, const Step& step);
   bool Reduce(const Call& call, const Step& step);
@@ -85,7 +108,6 @@ class StepCompute {
   bool Decode(const Call& call, const Step& step);
   bool AddDelta(const Call& call, const Step& step);
   bool Copy(const Call& call, const Step& step);
-  void MakeVerdict(const Call& call, const Step& step, bool is_nonfinite);
 
   // Pointers to the pieces of all ranks, filled anew for each reduce step.
   std::vector<const uint8_t*> bits_;

@@ -123,6 +123,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   std::string_view transport_name() const { return transport_->properties().name; }
   // Whether dense allreduces of fp32 are the transport's own.
   bool has_native_dense() const { return transport_->properties().nativeDense != 0; }
+  bool is_stream_ordered() const { return transport_->is_stream_ordered(); }
   // Threads that may compute beside the calling one, and where.
   ComputePlace FindComputePlace() const;
   Endpoint& endpoint() { return endpoint_; }

@@ -2,20 +2,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compressor/compressor.h"
 
+#include <algorithm>
 #include <bit>
+#include <cstring>
+#include <iterator>
+
+#include "base/log.h"
 
 namespace onebit {
 
 Result<Compressor> Compressor::Create(const Config& config) {
   Compressor compressor;
   compressor.config_ = config;
+  if (config.is_stream_ordered) {
+    ONEBIT_ASSIGN_OR_RETURN(
+        compressor.words_,
+        compressor.NewMemory(sizeof(kernels::cuda::CompressorWords), "a compressor's counters"));
+  }
   if (config.kind != CodecKind::kEf) return compressor;
   // Buffers are never empty, so that a null pointer always means "this mode has none".
   const size_t bytes =
       std::max<size_t>(config.elements(), 1) * kernels::BytesOf(config.residual_type);
   for (int generation = 0; generation < (config.is_transactional ? 2 : 1); ++generation) {
     ONEBIT_ASSIGN_OR_RETURN(compressor.worker_[generation],
-                            AlignedBuffer::Create(bytes, "a worker residual"));
+                            compressor.NewMemory(bytes, "a worker residual"));
   }
   ONEBIT_ASSIGN_OR_RETURN(ServerResidual server,
                           compressor.NewServerResidual(config.server_elements));
@@ -23,11 +33,11 @@ Result<Compressor> Compressor::Create(const Config& config) {
   return compressor;
 }
 
-void Compressor::SetMask(const uint8_t* mask) {
+Status Compressor::SetMask(const uint8_t* mask) {
   if (mask == nullptr) {
-    mask_.clear();
+    mask_ = Memory();
     mask_digest_ = 0;
-    return;
+    return OkStatus();
   }
   std::vector<uint8_t> packed(mask, mask + kernels::BitBytes(config_.elements()));
   if (const size_t used = config_.elements() % 8; used != 0) {
@@ -35,8 +45,80 @@ void Compressor::SetMask(const uint8_t* mask) {
   }
   const auto checksum = kernels::cpu::ChecksumOf(packed.data(), packed.size());
   const uint32_t digest = checksum.sum ^ std::rotl(checksum.weighted, 16);
-  mask_ = AlignChunks(std::move(packed));
+  packed = AlignChunks(std::move(packed));
+  // Never empty, so that a null pointer always means "no mask".
+  ONEBIT_ASSIGN_OR_RETURN(Memory memory, NewMemory(std::max<size_t>(packed.size(), 1), "a mask"));
+  if (config_.place.is_device()) {
+    ONEBIT_TRY(CopyNow(*config_.devices, config_.place.device, memory.data(), packed.data(),
+                       packed.size()));
+  } else if (!packed.empty()) {
+    std::memcpy(memory.data(), packed.data(), packed.size());
+  }
+  mask_ = std::move(memory);
   mask_digest_ = digest == 0 ? 1 : digest;
+  return OkStatus();
+}
+
+Status Compressor::MoveTo(const MemoryPlace& place) {
+  if (place == config_.place) return OkStatus();
+  if (config_.place.is_device()) ONEBIT_TRY(Refresh());
+  Memory* const all[] = {&worker_[0], &worker_[1], &server_[0], &server_[1], &mask_};
+  Memory moved[std::size(all)];
+  for (size_t i = 0; i < std::size(all); ++i) {
+    ONEBIT_ASSIGN_OR_RETURN(moved[i], all[i]->CopyTo(place, config_.devices, "a residual"));
+  }
+  for (size_t i = 0; i < std::size(all); ++i) *all[i] = std::move(moved[i]);
+  config_.place = place;
+  return place.is_device() ? Publish() : OkStatus();
+}
+
+Status Compressor::Refresh() {
+  if (words_.size() == 0) return OkStatus();
+  kernels::cuda::CompressorWords words;
+  ONEBIT_TRY(
+      CopyNow(*config_.devices, words_.place().device, &words, words_.data(), sizeof(words)));
+  generation_ = static_cast<int>(words.current & 1u);
+  epoch_ = words.epoch;
+  age_ = words.age;
+  nonfinite_calls_ = words.nonfinite_calls;
+  residual_resets_ = words.residual_resets;
+  return OkStatus();
+}
+
+Status Compressor::Publish() {
+  if (words_.size() == 0) return OkStatus();
+  const kernels::cuda::CompressorWords words = {.current = static_cast<uint32_t>(generation_),
+                                                .epoch = epoch_,
+                                                .age = age_,
+                                                .nonfinite_calls = nonfinite_calls_,
+                                                .residual_resets = residual_resets_};
+  return CopyNow(*config_.devices, words_.place().device, words_.data(), &words, sizeof(words));
+}
+
+kernels::cuda::CommitParams Compressor::CommitOnDevice() const {
+  return {.words = words(),
+          .has_two_generations = config_.kind == CodecKind::kEf && config_.is_transactional};
+}
+
+kernels::cuda::FillParams Compressor::ResetOnDevice(const uint32_t* verdict) const {
+  kernels::cuda::FillParams fill = {.condition = verdict, .mask = ~0u, .count = 0, .spans = {}};
+  if (config_.is_transactional) return fill;
+  for (const Memory* residual : {&worker_[0], &server_[0]}) {
+    if (residual->size() != 0) fill.spans[fill.count++] = {residual->data(), residual->size()};
+  }
+  return fill;
+}
+
+kernels::cuda::Residual Compressor::ResidualOf(const Memory (&generations)[2]) const {
+  if (config_.is_stream_ordered) {
+    const Memory& second = generations[config_.is_transactional ? 1 : 0];
+    return {.generations = {generations[0].data(), second.data()},
+            .current = &words()->current,
+            .type = config_.residual_type};
+  }
+  return {.generations = {generations[generation_].data(), generations[next()].data()},
+          .current = nullptr,
+          .type = config_.residual_type};
 }
 
 // Chunks whose length is no multiple of 8 begin within a byte; kernels want them at one.
@@ -84,8 +166,13 @@ void Compressor::Reset() {
 }
 
 void Compressor::ClearResiduals() {
-  worker_[generation_].Clear();
-  server_[generation_].Clear();
+  for (Memory* residual : {&worker_[generation_], &server_[generation_]}) {
+    // A device that cannot fill memory fails every call after this one, too.
+    if (Status status = residual->Clear(); !status.ok()) {
+      Log(LogLevel::kWarn, "residuals of tensor {} cannot be reset: {}", config_.tensor_id,
+          status.text());
+    }
+  }
   age_ = 0;
 }
 
@@ -95,7 +182,7 @@ Result<Compressor::ServerResidual> Compressor::NewServerResidual(size_t elements
   const size_t bytes = std::max<size_t>(elements, 1) * kernels::BytesOf(config_.residual_type);
   for (int generation = 0; generation < (config_.is_transactional ? 2 : 1); ++generation) {
     ONEBIT_ASSIGN_OR_RETURN(residual.generations[generation],
-                            AlignedBuffer::Create(bytes, "a server residual"));
+                            NewMemory(bytes, "a server residual"));
   }
   return residual;
 }

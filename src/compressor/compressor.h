@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/status.h"
 #include "codec/message_header.h"
+#include "device/memory.h"
 #include "kernels/kernels.h"
 
 namespace onebit {
@@ -37,6 +37,10 @@ class Compressor {
     Collective collective = Collective::kAllReduce;
     // Chunks of `count` elements that make up the tensor: one per rank, but 1 in an allreduce.
     size_t chunks = 1;
+    MemoryPlace place;                 // of residuals and mask, and of what calls work on
+    const Devices* devices = nullptr;  // of a place on a device
+    // Calls are enqueued on streams: what they change besides residuals is on the device, too.
+    bool is_stream_ordered = false;
 
     // Elements of the tensor: of the worker residual and of the mask.
     size_t elements() const { return count * chunks; }
@@ -61,18 +65,39 @@ class Compressor {
   const std::byte* server_in(size_t element) const { return At(server_[generation_], element); }
   std::byte* server_out(size_t element) const { return At(server_[next()], element); }
 
+  // The residuals as kernels take them, from their first element on.
+  kernels::cuda::Residual worker() const { return ResidualOf(worker_); }
+  kernels::cuda::Residual server() const { return ResidualOf(server_); }
+
   // Packed bits from `element` on, which is a multiple of 8 from the beginning of its chunk; or
   // null: all elements take part.
   const uint8_t* mask(size_t element) const {
-    if (mask_.empty()) return nullptr;
-    if (config_.chunks == 1) return mask_.data() + element / 8;
+    return mask_.size() == 0 ? nullptr : mask_base() + MaskByte(element);
+  }
+  const uint8_t* mask_base() const { return reinterpret_cast<const uint8_t*>(mask_.data()); }
+  // Where in the mask the bit of an element is the lowest one.
+  size_t MaskByte(size_t element) const {
+    if (config_.chunks == 1) return element / 8;
     const size_t chunk = element / config_.count;
-    return mask_.data() + chunk * kernels::BitBytes(config_.count) + element % config_.count / 8;
+    return chunk * kernels::BitBytes(config_.count) + element % config_.count / 8;
   }
   // Tells masks apart in message headers; 0 without one.
   uint32_t mask_digest() const { return mask_digest_; }
   // `mask` has a bit for every element of the tensor, chunks being as close as their elements.
-  void SetMask(const uint8_t* mask);
+  Status SetMask(const uint8_t* mask);
+
+  // Takes residuals and mask to another place, and with stream-ordered calls what only the device
+  // knows of them. Everything enqueued must be done. After an error they are where they were.
+  Status MoveTo(const MemoryPlace& place);
+
+  // With stream-ordered calls: what their kernels need, and what the host can learn of them.
+  kernels::cuda::CommitParams CommitOnDevice() const;
+  // Zeroes the residuals if *verdict is not clear, and they have one generation only.
+  kernels::cuda::FillParams ResetOnDevice(const uint32_t* verdict) const;
+  const uint64_t* age_on_device() const { return &words()->age; }
+  // Brings the host's counters up to date, or tells the device of those that the host changed.
+  Status Refresh();
+  Status Publish();
 
   // Success of a call with finite values: its new residuals become the current ones.
   void Commit();
@@ -95,7 +120,7 @@ class Compressor {
   // A server residual of another length, zero, in as many generations as the present one.
   struct ServerResidual {
     size_t elements = 0;
-    AlignedBuffer generations[2];
+    Memory generations[2];
   };
   Result<ServerResidual> NewServerResidual(size_t elements) const;
   // The current generation becomes that of `residual` with index 0. `lost_elements` of the former
@@ -132,17 +157,25 @@ class Compressor {
 
  private:
   int next() const { return config_.is_transactional ? generation_ ^ 1 : generation_; }
-  std::byte* At(const AlignedBuffer& buffer, size_t element) const {
-    return buffer.size() == 0 ? nullptr
-                              : buffer.data() + element * kernels::BytesOf(config_.residual_type);
+  std::byte* At(const Memory& memory, size_t element) const {
+    return memory.size() == 0 ? nullptr
+                              : memory.data() + element * kernels::BytesOf(config_.residual_type);
+  }
+  kernels::cuda::Residual ResidualOf(const Memory (&generations)[2]) const;
+  kernels::cuda::CompressorWords* words() const {
+    return reinterpret_cast<kernels::cuda::CompressorWords*>(words_.data());
+  }
+  Result<Memory> NewMemory(size_t bytes, const char* purpose) const {
+    return Memory::Create(config_.place, config_.devices, bytes, purpose);
   }
   void ClearResiduals();
   std::vector<uint8_t> AlignChunks(std::vector<uint8_t> packed) const;
 
   Config config_;
-  AlignedBuffer worker_[2];  // the second is empty when not transactional
-  AlignedBuffer server_[2];
-  std::vector<uint8_t> mask_;  // every chunk begins at a byte
+  Memory worker_[2];  // the second is empty when not transactional
+  Memory server_[2];
+  Memory mask_;   // every chunk begins at a byte
+  Memory words_;  // of the device, with stream-ordered calls
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
   uint64_t age_ = 0;  // commits since the residuals were zero

@@ -24,7 +24,7 @@ namespace onebit {
 class HostStream {
  public:
   static constexpr size_t kMostTasks = 1024;
-  static constexpr size_t kTaskBytes = 168;
+  static constexpr size_t kTaskBytes = 208;
 
   static Result<std::unique_ptr<HostStream>> Create();
   // Waits until all is done.

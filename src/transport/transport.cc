@@ -70,6 +70,25 @@ Status CheckVersion(const onebitTransport& functions) {
   return OkStatus();
 }
 
+// A face that the properties promise must be there.
+Status CheckFaces(const onebitTransport& functions, const onebitTransportProperties& properties) {
+  const bool has_stream_members =
+      HasMembers(functions, sizeof(onebitTransport)) && functions.groupBegin != nullptr &&
+      functions.groupEnd != nullptr && functions.sendOnStream != nullptr &&
+      functions.recvOnStream != nullptr && functions.asyncError != nullptr &&
+      (properties.nativeDense == 0 || functions.allReduceOnStream != nullptr);
+  if (properties.hasStreamFace != 0 ? has_stream_members : properties.hasHostFace != 0) {
+    return OkStatus();
+  }
+  if (properties.hasStreamFace == 0) {
+    return Error(Code::kInvalidUsage, "transport {} has neither a host face nor a stream face",
+                 properties.name);
+  }
+  return Error(Code::kInvalidUsage,
+               "transport {} says that it has a stream face, and lacks members of it",
+               properties.name);
+}
+
 }  // namespace
 
 Result<Transport> Transport::Start(const onebitTransport* functions) {
@@ -82,6 +101,7 @@ Result<Transport> Transport::Start(const onebitTransport* functions) {
                      Format("transport failed to start (result {})", static_cast<int>(result)));
   }
   ONEBIT_ASSIGN_OR_RETURN(transport.properties_, PropertiesOf(functions, transport.context_));
+  ONEBIT_TRY(CheckFaces(*functions, transport.properties_));
   return transport;
 }
 
@@ -256,7 +276,8 @@ void Endpoint::Cancel(onebitTransportRequest request) {
 
 Result<bool> Endpoint::AllReduce(const void* input, void* output, size_t count, onebitRedOp_t op,
                                  onebitTransportRequest* request) {
-  if (!HasMembers(*functions_, sizeof(onebitTransport)) || functions_->iallreduce == nullptr) {
+  if (!HasMembers(*functions_, offsetof(onebitTransport, groupBegin)) ||
+      functions_->iallreduce == nullptr) {
     return Error(Code::kInternalError, "transport {} says that it has an allreduce, and has none",
                  name_);
   }
@@ -265,6 +286,32 @@ Result<bool> Endpoint::AllReduce(const void* input, void* output, size_t count, 
   if (result == onebitInProgress) return false;
   ONEBIT_TRY(Check(result, "start its own allreduce"));
   return true;
+}
+
+Status Endpoint::BeginGroup() { return Check(functions_->groupBegin(comm_), "begin a group"); }
+
+Status Endpoint::EndGroup() { return Check(functions_->groupEnd(comm_), "start a group"); }
+
+Status Endpoint::SendOnStream(int peer, const void* buffer, size_t bytes, onebitStream_t stream) {
+  return Check(functions_->sendOnStream(comm_, peer, buffer, bytes, stream), "send to", peer);
+}
+
+Status Endpoint::ReceiveOnStream(int peer, void* buffer, size_t bytes, onebitStream_t stream) {
+  return Check(functions_->recvOnStream(comm_, peer, buffer, bytes, stream), "receive from", peer);
+}
+
+Status Endpoint::AllReduceOnStream(const void* input, void* output, size_t count,
+                                   onebitDataType_t type, onebitRedOp_t op, onebitStream_t stream) {
+  return Check(functions_->allReduceOnStream(comm_, input, output, count, type, op, stream),
+               "start its own allreduce");
+}
+
+Status Endpoint::AsyncError() const {
+  char text[512] = "";
+  const auto result = functions_->asyncError(comm_, text, sizeof text);
+  if (result == onebitSuccess) return OkStatus();
+  return Error(static_cast<Code>(result), "transport {}: {}", name_,
+               *text == '\0' ? "it failed without a text" : text);
 }
 
 Status Endpoint::Progress() { return Check(functions_->progress(comm_), "progress"); }

@@ -40,6 +40,10 @@ class Transport {
 
   const onebitTransport& functions() const { return *functions_; }
   const onebitTransportProperties& properties() const { return properties_; }
+  // Whether calls are enqueued on CUDA streams, and work on device memory alone.
+  bool is_stream_ordered() const {
+    return properties_.hasHostFace == 0 && properties_.hasStreamFace != 0;
+  }
   void* context() const { return context_; }
 
  private:
@@ -126,6 +130,17 @@ class Endpoint {
                          onebitTransportRequest* request);
   Status Progress();
   Status Wait(uint64_t timeout_ms);
+
+  // The stream face, where the transport has one; `stream` is one of the endpoint's device.
+  Status BeginGroup();
+  Status EndGroup();
+  Status SendOnStream(int peer, const void* buffer, size_t bytes, onebitStream_t stream);
+  Status ReceiveOnStream(int peer, void* buffer, size_t bytes, onebitStream_t stream);
+  Status AllReduceOnStream(const void* input, void* output, size_t count, onebitDataType_t type,
+                           onebitRedOp_t op, onebitStream_t stream);
+  // What has failed since the calls returned; from any thread.
+  Status AsyncError() const;
+
   void Abort();
   void Close();
 

@@ -147,7 +147,7 @@ TEST(CompressorMaskTest, IsCopiedAndUnusedBitsAreCleared) {
   Compressor compressor = Make(ConfigOf(true));
   std::array<uint8_t, 13> mask;
   mask.fill(0xff);
-  compressor.SetMask(mask.data());
+  ASSERT_TRUE(compressor.SetMask(mask.data()).ok());
   mask.fill(0);
   EXPECT_EQ(*compressor.mask(0), 0xff);
   EXPECT_EQ(*compressor.mask(96), 0x0f) << "100 elements use 4 bits of the last byte";
@@ -157,22 +157,22 @@ TEST(CompressorMaskTest, DigestTellsMasksApart) {
   Compressor compressor = Make(ConfigOf(true));
   EXPECT_EQ(compressor.mask_digest(), 0u);
   std::array<uint8_t, 13> mask = {};
-  compressor.SetMask(mask.data());
+  ASSERT_TRUE(compressor.SetMask(mask.data()).ok());
   const uint32_t none = compressor.mask_digest();
   EXPECT_NE(none, 0u) << "a mask of zeros is a mask";
   mask[0] = 1;
-  compressor.SetMask(mask.data());
+  ASSERT_TRUE(compressor.SetMask(mask.data()).ok());
   const uint32_t first = compressor.mask_digest();
   mask[0] = 0;
   mask[4] = 1;  // the same sum of words
-  compressor.SetMask(mask.data());
+  ASSERT_TRUE(compressor.SetMask(mask.data()).ok());
   EXPECT_NE(compressor.mask_digest(), first);
   EXPECT_NE(first, none);
   mask[12] |= 0xf0;  // unused bits
   const uint32_t before = compressor.mask_digest();
-  compressor.SetMask(mask.data());
+  ASSERT_TRUE(compressor.SetMask(mask.data()).ok());
   EXPECT_EQ(compressor.mask_digest(), before);
-  compressor.SetMask(nullptr);
+  ASSERT_TRUE(compressor.SetMask(nullptr).ok());
   EXPECT_EQ(compressor.mask_digest(), 0u);
   EXPECT_EQ(compressor.mask(0), nullptr);
 }
@@ -181,14 +181,14 @@ TEST(CompressorMaskTest, DigestTellsMasksApart) {
 TEST(CompressorMaskTest, EveryChunkBeginsAtAByte) {
   Compressor compressor = Make({.count = 5, .chunks = 3});
   const std::array<uint8_t, 2> mask = {0b101'10011, 0b1'01100'01};
-  compressor.SetMask(mask.data());
+  ASSERT_TRUE(compressor.SetMask(mask.data()).ok());
   EXPECT_EQ(*compressor.mask(0), 0b10011);
   EXPECT_EQ(*compressor.mask(5), 0b01101);
   EXPECT_EQ(*compressor.mask(10), 0b01100);
   // The digest is that of the bits as they came, but for the one behind the last element.
   const std::array<uint8_t, 2> same = {0b101'10011, 0b0'01100'01};
   const uint32_t digest = compressor.mask_digest();
-  compressor.SetMask(same.data());
+  ASSERT_TRUE(compressor.SetMask(same.data()).ok());
   EXPECT_EQ(compressor.mask_digest(), digest);
   EXPECT_NE(digest, 0u);
 }

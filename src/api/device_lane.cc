@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "api/device_lane.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "api/place.h"
+#include "base/log.h"
+
+namespace onebit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Looks at what is awaited often while it may come at once, and then less and less.
+class Patience {
+ public:
+  void Pause() {
+    if (Clock::now() - begin_ < std::chrono::microseconds(20)) {
+      std::this_thread::yield();
+      return;
+    }
+    std::this_thread::sleep_for(pause_);
+    pause_ = std::min(pause_ * 2, std::chrono::microseconds(200));
+  }
+
+ private:
+  const Clock::time_point begin_ = Clock::now();
+  std::chrono::microseconds pause_{5};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceLane>> DeviceLane::Create(const Devices& devices, int device) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
+  std::unique_ptr<DeviceLane> lane(new DeviceLane(devices, device));
+  ONEBIT_ASSIGN_OR_RETURN(lane->word_,
+                          Memory::CreatePinned(devices, device, sizeof(uint32_t), "a ticket"));
+  // A device that cannot wait for the host says so now, when nothing depends on it yet.
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceStream trial, DeviceStream::Create(devices));
+  ONEBIT_TRY(devices.WaitValue(trial.get(), lane->word(), 0));
+  for (uint32_t i = 0; i < kMostCalls; ++i) {
+    ONEBIT_ASSIGN_OR_RETURN(DeviceEvent event, DeviceEvent::Create(devices));
+    lane->events_.push_back(std::move(event));
+  }
+  ONEBIT_ASSIGN_OR_RETURN(lane->thread_, HostStream::Create());
+  return lane;
+}
+
+// The event of a ticket is free once the call that had it before is over.
+Status DeviceLane::Mark(const CallTarget& target, uint32_t ticket) {
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(target.stream));
+  if (is_capturing) {
+    return Error(Code::kInvalidUsage,
+                 "stream is being captured, but transport {} moves host memory, which a graph "
+                 "cannot replay: use transport nccl",
+                 target.comm->comm->transport_name());
+  }
+  const auto has_room = [&] {
+    const uint32_t released = std::atomic_ref(*word()).load(std::memory_order_acquire);
+    return ticket - released <= kMostCalls;
+  };
+  for (Patience patience; !has_room();) patience.Pause();
+  return devices_.Record(events_[ticket % kMostCalls].get(), target.stream);
+}
+
+// However long the work before it takes: a rank that is late is only late.
+Status DeviceLane::AwaitPlace(const CallTarget& target, uint32_t ticket) {
+  for (Patience patience;;) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_there,
+                            devices_.IsDone(events_[ticket % kMostCalls].get()));
+    if (is_there) return OkStatus();
+    ONEBIT_TRY(target.comm->comm->FindFailure());
+    patience.Pause();
+  }
+}
+
+void DeviceLane::Release(uint32_t ticket) {
+  std::atomic_ref(*word()).store(ticket, std::memory_order_release);
+}
+
+// Nobody waits for the result of such a call: its communicator has to tell.
+Status DeviceLane::Fail(const CallTarget& target, Status status) {
+  if (status.ok()) return status;
+  Comm& comm = *target.comm->comm;
+  const bool is_new = comm.failure().ok();
+  Status told = comm.Fail(std::move(status));
+  if (is_new) Log(LogLevel::kWarn, "{}", told.text());
+  return told;
+}
+
+Result<DeviceLane*> LaneOf(onebitComm_t comm, const MemoryPlace& place) {
+  if (comm->lane == nullptr) {
+    ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
+    ONEBIT_TRY(comm->engine.UseDevice(*devices, place.device));
+    ONEBIT_ASSIGN_OR_RETURN(comm->lane, DeviceLane::Create(*devices, place.device));
+  }
+  if (comm->lane->device() == place.device) return comm->lane.get();
+  return Error(Code::kInvalidUsage,
+               "rank {}: the buffers are {}, but this communicator works on device {}: one "
+               "communicator has one device",
+               comm->comm->rank(), Describe(place), comm->lane->device());
+}
+
+}  // namespace onebit

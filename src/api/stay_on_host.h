@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Residuals in host memory for as long as something works on them that knows no device.
+#pragma once
+
+#include "api/handles.h"
+#include "compressor/compressor.h"
+
+namespace onebit {
+
+// Waits until no stream-ordered call of the compressor's communicator is under way.
+inline Status AwaitStreams(const onebitCompressor_s& compressor) {
+  const onebitComm_t comm = compressor.id.comm();
+  return comm == nullptr ? OkStatus() : comm->engine.AwaitStream();
+}
+
+class StayOnHost {
+ public:
+  explicit StayOnHost(onebitCompressor_t handle)
+      : handle_(*handle),
+        compressor_(handle->planned.compressor),
+        home_(compressor_.config().place) {}
+
+  // Waits for the device, like End.
+  Status Begin() {
+    ONEBIT_TRY(AwaitStreams(handle_));
+    return compressor_.MoveTo(MemoryPlace{});
+  }
+  // Without the memory for it they stay, which every later call tells.
+  Status End() { return compressor_.MoveTo(home_); }
+
+ private:
+  const onebitCompressor_s& handle_;
+  Compressor& compressor_;
+  const MemoryPlace home_;
+};
+
+}  // namespace onebit

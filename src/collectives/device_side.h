@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What an engine has once its calls work on the memory of a device: compressed calls there, step by
+// step, dense ones in host memory to which they are brought.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/dense_staging.h"
+#include "collectives/device_steps.h"
+
+namespace onebit {
+
+struct DeviceSide {
+  explicit DeviceSide(std::unique_ptr<DeviceSteps> device_steps)
+      : steps(std::move(device_steps)), staging(*steps) {}
+
+  std::unique_ptr<DeviceSteps> steps;
+  DenseStaging staging;
+  // The requests of a group, or a single one, with host buffers where they are staged.
+  std::vector<Engine::Request> staged;
+};
+
+}  // namespace onebit

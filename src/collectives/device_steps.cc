@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/device_steps.h"
+
+#include <atomic>
+#include <cstring>
+
+namespace onebit {
+namespace {
+
+// A kernel of a step takes milliseconds.
+constexpr uint64_t kPatienceMs = 60'000;
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceSteps>> DeviceSteps::Create(const Devices& devices, int device) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
+  std::unique_ptr<DeviceSteps> steps(new DeviceSteps(devices, device));
+  ONEBIT_ASSIGN_OR_RETURN(steps->stream_, DeviceStream::Create(devices));
+  for (uint32_t i = 0; i < kMostOutstanding; ++i) {
+    ONEBIT_ASSIGN_OR_RETURN(DeviceEvent event, DeviceEvent::Create(devices));
+    steps->events_.push_back(std::move(event));
+  }
+  steps->steps_.resize(kMostOutstanding);
+  const MemoryPlace place{MemoryKind::kDevice, device};
+  ONEBIT_ASSIGN_OR_RETURN(
+      steps->verdicts_,
+      Memory::CreatePinned(devices, device, kMostOutstanding * sizeof(uint32_t), "verdicts"));
+  ONEBIT_ASSIGN_OR_RETURN(steps->checksum_,
+                          Memory::Create(place, &devices, sizeof(kernels::Checksum), "checksums"));
+  ONEBIT_ASSIGN_OR_RETURN(
+      steps->checksum_copy_,
+      Memory::CreatePinned(devices, device, sizeof(kernels::Checksum), "checksums"));
+  return steps;
+}
+
+// The stream may still be at work on memory that goes away.
+DeviceSteps::~DeviceSteps() {
+  const auto scope = DeviceScope::Enter(devices_, device_);
+  if (scope.ok() && stream_.get() != nullptr) static_cast<void>(Synchronize());
+}
+
+Status DeviceSteps::Reserve(const Plan& plan) {
+  ONEBIT_TRY(CheckDevicePlan(plan));
+  const size_t bytes = TileSumsFor(plan) * sizeof(kernels::cuda::TileSum);
+  if (bytes <= tile_sums_.size()) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(
+      tile_sums_, Memory::Create({MemoryKind::kDevice, device_}, &devices_, bytes, "partial sums"));
+  return OkStatus();
+}
+
+KernelQueue DeviceSteps::queue() const {
+  return {.devices = &devices_,
+          .stream = stream_.get(),
+          .tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data())};
+}
+
+Status DeviceSteps::Give(const Call& call, uint32_t step) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
+  const uint64_t place = given_ % kMostOutstanding;
+  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + place;
+  std::atomic_ref(*verdict).store(0, std::memory_order_release);
+  ONEBIT_TRY(EnqueueStep(queue(), call, call.plan->steps[step], verdict));
+  ONEBIT_TRY(devices_.Record(events_[place].get(), stream_.get()));
+  steps_[place] = step;
+  ++given_;
+  return OkStatus();
+}
+
+Result<bool> DeviceSteps::Take(Done* done) {
+  if (given_ == taken_) return false;
+  const uint64_t place = taken_ % kMostOutstanding;
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices_.IsDone(events_[place].get()));
+  if (!is_done) return false;
+  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + place;
+  *done = {steps_[place], std::atomic_ref(*verdict).load(std::memory_order_acquire) == 0};
+  ++taken_;
+  return true;
+}
+
+void DeviceSteps::Drop() {
+  static_cast<void>(Synchronize());  // an error has led here, and is being told
+  taken_ = given_;
+}
+
+Result<kernels::Checksum> DeviceSteps::HeldChecksum(const Call& call, uint32_t chunk) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
+  auto* const checksum = reinterpret_cast<kernels::Checksum*>(checksum_.data());
+  ONEBIT_TRY(devices_.Fill(checksum, 0, sizeof(*checksum), stream_.get()));
+  ONEBIT_TRY(EnqueueHeldChecksum(queue(), call, chunk, checksum));
+  ONEBIT_TRY(devices_.Copy(checksum_copy_.data(), checksum, sizeof(*checksum), stream_.get()));
+  ONEBIT_TRY(Synchronize());
+  kernels::Checksum result;
+  std::memcpy(&result, checksum_copy_.data(), sizeof(result));
+  return result;
+}
+
+Status DeviceSteps::FillNan(const Call& call) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
+  return EnqueueNan(queue(), call, nullptr);
+}
+
+Status DeviceSteps::Synchronize() { return devices_.Synchronize(stream_.get(), kPatienceMs); }
+
+}  // namespace onebit

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls of an engine on the memory of a device, over a transport that moves host memory.
+#include <algorithm>
+
+#include "collectives/device_side.h"
+#include "collectives/engine.h"
+#include "collectives/stream_executor.h"
+#include "collectives/stream_watch.h"
+
+namespace onebit {
+
+Engine::Engine(Comm& comm) : comm_(comm), executor_(comm) {}
+
+Engine::~Engine() = default;
+
+Status Engine::UseDevice(const Devices& devices, int device) {
+  if (device_ != nullptr) {
+    if (device_->steps->device() == device) return OkStatus();
+    return Error(Code::kInvalidUsage,
+                 "rank {}: buffers are memory of CUDA device {}, but this communicator works on "
+                 "device {}: one communicator has one device",
+                 comm_.rank(), device, device_->steps->device());
+  }
+  ONEBIT_ASSIGN_OR_RETURN(auto steps, DeviceSteps::Create(devices, device));
+  device_ = std::make_unique<DeviceSide>(std::move(steps));
+  packets_ = Memory();  // from now on kernels must reach them
+  return OkStatus();
+}
+
+DeviceSteps* Engine::device_steps() const {
+  return device_ == nullptr ? nullptr : device_->steps.get();
+}
+
+Status Engine::ReserveForDevice(const Plan& plan) {
+  return device_ == nullptr ? OkStatus() : device_->steps->Reserve(plan);
+}
+
+Status Engine::RunStaged(const Request& request) {
+  const int rank = comm_.rank();
+  const int ranks = comm_.ranks();
+  ONEBIT_TRY(device_->staging.Reserve({&request, 1}, rank, ranks));
+  device_->staged.assign(1, request);
+  ONEBIT_TRY(device_->staging.BringIn(device_->staged, rank, ranks));
+  ONEBIT_TRY(Run(device_->staged[0]));
+  return device_->staging.BringOut({&request, 1}, device_->staged, rank, ranks);
+}
+
+Result<std::span<const Engine::Request>> Engine::StageGroup(std::span<const Request> requests) {
+  originals_ = requests;
+  const bool has_staged = std::any_of(requests.begin(), requests.end(), IsStaged);
+  if (!has_staged) return requests;
+  ONEBIT_TRY(device_->staging.Reserve(requests, comm_.rank(), comm_.ranks()));
+  device_->staged.assign(requests.begin(), requests.end());
+  ONEBIT_TRY(device_->staging.BringIn(device_->staged, comm_.rank(), comm_.ranks()));
+  return std::span<const Request>(device_->staged);
+}
+
+Status Engine::UnstageGroup() {
+  if (originals_.data() == requests_.data()) return OkStatus();
+  return device_->staging.BringOut(originals_, requests_, comm_.rank(), comm_.ranks());
+}
+
+bool Engine::IsStaged(const Request& request) {
+  return request.compressor == nullptr && request.buffers.place.is_device();
+}
+
+Status Engine::FillNanOnDevice(const onebit::Call& call) {
+  ONEBIT_TRY(device_->steps->FillNan(call));
+  return device_->steps->Synchronize();
+}
+
+}  // namespace onebit

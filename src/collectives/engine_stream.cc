@@ -1,0 +1,261 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls of an engine over a transport whose messages are in the order of CUDA streams.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "collectives/dense_staging.h"
+#include "collectives/engine.h"
+#include "collectives/stream_executor.h"
+#include "collectives/stream_watch.h"
+
+namespace onebit {
+namespace {
+
+void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool Engine::is_stream_ordered() const { return stream_ != nullptr; }
+
+Status Engine::OrderByStreams(const Devices& devices, int device) {
+  ONEBIT_ASSIGN_OR_RETURN(stream_, StreamExecutor::Create(comm_, devices, device));
+  if (comm_.ranks() == 1) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(watch_, StreamWatch::Start([this] { LookAfterStream(); }));
+  return OkStatus();
+}
+
+// What nobody waits for must be found all the same: errors of the device, of the transport, of
+// another rank, and calls that do not end.
+void Engine::LookAfterStream() noexcept {
+  try {
+    if (comm_.is_stopped() || !CheckStream().ok()) return;
+    static_cast<void>(CheckDeadline());
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(comm_.FailWithoutMemory());
+  }
+}
+
+Status Engine::CheckDeadline() {
+  const std::chrono::milliseconds timeout(comm_.options().timeout_ms);
+  const auto age = stream_->Age();
+  if (!age.ok()) return comm_.Fail(age.status());
+  if (age.value() < timeout) return OkStatus();
+  return comm_.Fail(Error(Code::kTimeout,
+                          "rank {}: a call on a stream has not ended for {:.1f} s "
+                          "(ONEBIT_COLLECTIVE_TIMEOUT_MS); does every rank make it?",
+                          comm_.rank(), std::chrono::duration<double>(age.value()).count()));
+}
+
+int Engine::stream_device() const { return stream_->device(); }
+
+// The device tells what went wrong with calls that have returned long ago.
+Status Engine::CheckStream() {
+  if (stream_ == nullptr || comm_.is_stopped()) return OkStatus();
+  if (Status status = stream_->FindFailure(); !status.ok()) return comm_.Fail(std::move(status));
+  if (comm_.ranks() == 1) return OkStatus();
+  if (Status status = comm_.endpoint().AsyncError(); !status.ok()) {
+    return comm_.Fail(std::move(status));
+  }
+  return OkStatus();
+}
+
+Status Engine::AwaitStream() { return stream_ == nullptr ? OkStatus() : stream_->AwaitAll(); }
+
+Status Engine::CallOnStream(const Request& request) {
+  ONEBIT_TRY(comm_.Enter(comm_.ranks()));  // nothing blocks: a thread may make the calls of all
+  const CommUse use(comm_);
+  return RunOnStream({&request, 1});
+}
+
+Status Engine::RunOnStream(std::span<const Request> requests) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
+                          DeviceScope::Enter(stream_->devices(), stream_->device()));
+  const bool is_on_host = std::any_of(requests.begin(), requests.end(), [](const Request& request) {
+    return !request.buffers.place.is_device();
+  });
+  if (is_on_host) return RunFromHost(requests);
+  ONEBIT_TRY(PrepareStream(requests));
+  Engine* const self = this;
+  return EnqueueAll({&self, 1});
+}
+
+Status Engine::CheckPlace(const Request& request) const {
+  const MemoryPlace& place = request.buffers.place;
+  if (place.is_device() && place.device == stream_->device()) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "rank {}: the buffers are {}, but this communicator works on device {}",
+               comm_.rank(), Describe(request.buffers.place), stream_->device());
+}
+
+// The calls of this rank in the batch, ready to be enqueued; nothing was.
+Status Engine::PrepareStream(std::span<const Request> requests) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
+                          DeviceScope::Enter(stream_->devices(), stream_->device()));
+  ONEBIT_TRY(CheckStream());
+  for (const Request& request : requests) ONEBIT_TRY(CheckPlace(request));
+  requests_ = requests;
+  stream_plans_.clear();
+  plans_in_batch_.clear();
+  for (const Request& request : requests) {
+    if (request.key.collective == Collective::kAllToAllv && requests.size() > 1) {
+      return Error(Code::kInvalidUsage,
+                   "rank {}: an all-to-all-v on a CUDA stream cannot be part of a group: call it "
+                   "before or behind",
+                   comm_.rank());
+    }
+    stream_plans_.push_back(PlanFor(request));
+    plans_in_batch_.push_back(stream_plans_.back().get());
+  }
+  ONEBIT_TRY(stream_->Reserve(plans_in_batch_, requests[0].buffers.stream));
+  calls_.clear();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    calls_.push_back(CallOf(requests[i], *stream_plans_[i], nullptr));
+  }
+  return OkStatus();
+}
+
+// Phase by phase, and in each all communicators that the thread drives: their ranks may wait for
+// each other.
+Status Engine::EnqueueAll(std::span<Engine* const> engines) {
+  for (Engine* engine : engines) {
+    for (size_t i = 0; i < engine->calls_.size(); ++i) {
+      engine->calls_[i].descriptor.sequence = engine->comm_.NextSequence();
+    }
+  }
+  Status status = EnqueuePhases(engines);
+  for (Engine* engine : engines) {
+    engine->EndOnStream(status.ok());
+    // Other ranks wait for what was not enqueued.
+    if (!status.ok()) static_cast<void>(engine->comm_.Fail(status));
+  }
+  return status;
+}
+
+Status Engine::EnqueuePhases(std::span<Engine* const> engines) {
+  const auto for_each = [&](auto body) -> Status {
+    for (Engine* engine : engines) {
+      ONEBIT_ASSIGN_OR_RETURN(
+          const DeviceScope scope,
+          DeviceScope::Enter(engine->stream_->devices(), engine->stream_->device()));
+      ONEBIT_TRY(body(*engine->stream_, engine->comm_));
+    }
+    return OkStatus();
+  };
+  size_t begun = 0;
+  ONEBIT_TRY(for_each([&](StreamExecutor& stream, Comm&) {
+    Engine& engine = *engines[begun++];
+    return stream.Begin(engine.calls_, engine.requests_[0].buffers.stream);
+  }));
+  for (uint32_t exchange = 1; exchange <= StreamOrder::kExchanges; ++exchange) {
+    ONEBIT_TRY(
+        for_each([&](StreamExecutor& stream, Comm&) { return stream.Compute(exchange - 1); }));
+    ONEBIT_TRY(
+        for_each([&](StreamExecutor& stream, Comm&) { return stream.PrepareMessages(exchange); }));
+    ONEBIT_TRY(ExchangeOnStreams(engines, exchange));
+    ONEBIT_TRY(for_each([&](StreamExecutor& stream, Comm&) { return stream.Check(exchange); }));
+  }
+  return for_each([](StreamExecutor& stream, Comm&) -> Status {
+    ONEBIT_TRY(stream.Compute(StreamOrder::kExchanges));
+    return stream.End();
+  });
+}
+
+// A group that was begun is ended, whatever happens in it: it belongs to the thread.
+Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exchange) {
+  Status status;
+  size_t begun = 0;
+  for (; begun < engines.size() && status.ok(); ++begun) {
+    Engine& engine = *engines[begun];
+    if (engine.comm_.ranks() == 1) continue;
+    status = engine.comm_.endpoint().BeginGroup();
+    if (status.ok()) status = engine.stream_->PostMessages(exchange);
+  }
+  for (size_t i = 0; i < begun; ++i) {
+    Engine& engine = *engines[i];
+    if (engine.comm_.ranks() == 1) continue;
+    Status ended = engine.comm_.endpoint().EndGroup();
+    if (status.ok()) status = std::move(ended);
+  }
+  return status;
+}
+
+void Engine::EndOnStream(bool has_succeeded) {
+  CommCounters& counters = comm_.counters();
+  if (comm_.ranks() > 1) CountMessages();
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const Request& request = requests_[i];
+    if (!has_succeeded) continue;
+    CountCall(request, *stream_plans_[i]);
+    if (request.compressor != nullptr && HasOp(request.key.collective)) {
+      request.compressor->compressor.set_op(request.descriptor.op);
+    }
+    if (request.compressor != nullptr) request.compressor->prepared.reset();
+  }
+  if (!has_succeeded) Add(counters.failed_calls, requests_.size());
+  requests_ = {};
+}
+
+// Buffers in host memory make a call that blocks: they are brought to the device and back.
+Status Engine::RunFromHost(std::span<const Request> requests) {
+  for (const Request& request : requests) {
+    if (request.buffers.place.is_device() || request.buffers.stream != nullptr) {
+      return Error(Code::kInvalidUsage,
+                   "rank {}: the calls of a group work on host memory and on memory of a device: "
+                   "make two groups",
+                   comm_.rank());
+    }
+    if (request.compressor != nullptr && request.buffers.count != 0) {
+      return Error(Code::kInvalidUsage,
+                   "rank {}: transport {} compresses memory of CUDA devices only, and the buffers "
+                   "are host memory",
+                   comm_.rank(), comm_.transport_name());
+    }
+  }
+  const Devices& devices = stream_->devices();
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create(devices));
+  std::vector<Request> staged(requests.begin(), requests.end());
+  std::vector<Memory> buffers;
+  const MemoryPlace place{MemoryKind::kDevice, stream_->device()};
+  for (Request& request : staged) {
+    const BufferBytes bytes = BytesOf(request, comm_.rank(), comm_.ranks());
+    ONEBIT_ASSIGN_OR_RETURN(Memory input, Memory::Create(place, &devices, bytes.input, "a call"));
+    ONEBIT_ASSIGN_OR_RETURN(Memory output, Memory::Create(place, &devices, bytes.output, "a call"));
+    ONEBIT_TRY(devices.Copy(input.data(), request.buffers.input, bytes.input, stream.get()));
+    if (request.key.collective == Collective::kAllToAllv) {  // it leaves gaps as they are
+      ONEBIT_TRY(devices.Copy(output.data(), request.buffers.output, bytes.output, stream.get()));
+    }
+    request.buffers.input = input.data();
+    request.buffers.output = output.data();
+    request.buffers.place = place;
+    request.buffers.stream = stream.get();
+    buffers.push_back(std::move(input));
+    buffers.push_back(std::move(output));
+  }
+  ONEBIT_TRY(PrepareStream(staged));
+  Engine* const self = this;
+  ONEBIT_TRY(EnqueueAll({&self, 1}));
+  ONEBIT_TRY(AwaitCall());
+  for (size_t i = 0; i < staged.size(); ++i) {
+    ONEBIT_TRY(devices.Copy(requests[i].buffers.output, staged[i].buffers.output,
+                            BytesOf(requests[i], comm_.rank(), comm_.ranks()).output,
+                            stream.get()));
+  }
+  return devices.Synchronize(stream.get(), comm_.options().timeout_ms);
+}
+
+// Until the call is done, or has failed by what the device, the transport or the group say.
+Status Engine::AwaitCall() {
+  while (true) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_done, stream_->IsIdle());
+    ONEBIT_TRY(CheckStream());
+    if (is_done) return OkStatus();
+    ONEBIT_TRY(comm_.FindFailure());  // the watch looks at the clock
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+}  // namespace onebit

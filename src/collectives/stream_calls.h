@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Which stream-ordered calls are under way, for a deadline.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "device/devices.h"
+
+namespace onebit {
+
+// One thread adds calls, another one looks at them. Calls beyond the room are not seen: those
+// before them are.
+class StreamCalls {
+ public:
+  static constexpr uint32_t kMostCalls = 64;
+  using Clock = std::chrono::steady_clock;
+
+  // For the current device.
+  Status Create(const Devices& devices);
+
+  // Behind the last operation of a call on its stream.
+  Status Add(const Devices& devices, onebitStream_t stream);
+  // How long the oldest call has been under way without another one ending; zero if there is none.
+  Result<Clock::duration> Age(const Devices& devices);
+
+ private:
+  std::array<DeviceEvent, kMostCalls> events_;
+  std::array<Clock::time_point, kMostCalls> begins_;
+  std::atomic<uint32_t> added_{0};
+  std::atomic<uint32_t> ended_{0};
+  Clock::time_point last_end_;  // the looking thread's
+};
+
+}  // namespace onebit

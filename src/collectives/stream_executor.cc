@@ -1,0 +1,373 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/stream_executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "collectives/planned_compressor.h"
+
+namespace onebit {
+namespace {
+
+using kernels::cuda::ByteSpan;
+using kernels::cuda::Kernel;
+using kernels::cuda::kMaxPieces;
+using kernels::cuda::MessageFailure;
+
+static_assert(kernels::cuda::kHeaderBytes == kHeaderBytes);
+
+bool IsCompressed(const Call& call) { return call.compressor != nullptr; }
+
+// Dense messages have no header: a barrier is nothing but messages, so one is sent there all the
+// same.
+bool HasHeader(const Call& call) {
+  return IsCompressed(call) || call.plan->key.collective == Collective::kBarrier;
+}
+
+size_t Aligned(size_t bytes) { return RoundUp(bytes, kCacheLine); }
+
+}  // namespace
+
+Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const Devices& devices,
+                                                               int device) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
+  std::unique_ptr<StreamExecutor> executor(new StreamExecutor(comm, devices, device));
+  const MemoryPlace place{MemoryKind::kDevice, device};
+  ONEBIT_ASSIGN_OR_RETURN(executor->words_,
+                          Memory::Create(place, &devices, sizeof(uint64_t), "a call number"));
+  ONEBIT_ASSIGN_OR_RETURN(
+      executor->failure_,
+      Memory::CreatePinned(devices, device, sizeof(MessageFailure), "an account of a failure"));
+  ONEBIT_ASSIGN_OR_RETURN(executor->last_, DeviceEvent::Create(devices));
+  ONEBIT_TRY(executor->under_way_.Create(devices));
+  return executor;
+}
+
+StreamExecutor::~StreamExecutor() { static_cast<void>(AwaitAll()); }
+
+size_t StreamExecutor::SpaceFor(const Plan& plan) {
+  return Aligned(sizeof(uint32_t)) +
+         Aligned((plan.packet_count + plan.steps.size()) * sizeof(kernels::Checksum)) +
+         plan.steps.size() * kHeaderBytes + Aligned(plan.packet_space_bytes);
+}
+
+StreamExecutor::Space StreamExecutor::PlaceCall(Call* call, std::byte* memory) const {
+  const Plan& plan = *call->plan;
+  Space space;
+  space.verdict = reinterpret_cast<uint32_t*>(memory);
+  memory += Aligned(sizeof(uint32_t));
+  space.sent = reinterpret_cast<kernels::Checksum*>(memory);
+  space.received = space.sent + plan.packet_count;
+  const size_t checksums = (plan.packet_count + plan.steps.size()) * sizeof(kernels::Checksum);
+  space.sum_bytes = Aligned(sizeof(uint32_t)) + checksums;
+  memory += Aligned(checksums);
+  space.bare_headers = memory;
+  call->packets = memory + plan.steps.size() * kHeaderBytes;
+  return space;
+}
+
+Status StreamExecutor::Reserve(std::span<const Plan* const> plans, onebitStream_t stream) {
+  size_t bytes = 0;
+  size_t tile_sums = 0;
+  for (const Plan* plan : plans) {
+    ONEBIT_TRY(CheckDevicePlan(*plan));
+    bytes += SpaceFor(*plan);
+    tile_sums = std::max(tile_sums, TileSumsFor(*plan) * sizeof(kernels::cuda::TileSum));
+  }
+  if (orders_.size() < plans.size()) orders_.resize(plans.size());
+  for (size_t i = 0; i < plans.size(); ++i) orders_[i].Reserve(*plans[i]);
+  spaces_.reserve(plans.size());
+  if (bytes <= space_.size() && tile_sums <= tile_sums_.size()) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream));
+  if (is_capturing) {
+    return Error(Code::kInvalidUsage,
+                 "rank {}: this call needs more memory than those before it, and none can be "
+                 "allocated while its stream is captured: make such a call once before the capture",
+                 comm_.rank());
+  }
+  ONEBIT_TRY(AwaitAll());
+  const MemoryPlace place{MemoryKind::kDevice, device_};
+  if (bytes > space_.size()) {
+    space_ = Memory();
+    ONEBIT_ASSIGN_OR_RETURN(space_, Memory::Create(place, &devices_, bytes, "packet space"));
+  }
+  if (tile_sums > tile_sums_.size()) {
+    ONEBIT_ASSIGN_OR_RETURN(tile_sums_,
+                            Memory::Create(place, &devices_, tile_sums, "partial sums"));
+  }
+  return OkStatus();
+}
+
+KernelQueue StreamExecutor::queue() const {
+  return {.devices = &devices_,
+          .stream = stream_,
+          .tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data())};
+}
+
+Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
+  calls_ = calls;
+  stream_ = stream;
+  spaces_.clear();
+  std::byte* memory = space_.data();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    orders_[i].Arrange(*calls[i].plan);
+    spaces_.push_back(PlaceCall(&calls[i], memory));
+    memory += SpaceFor(*calls[i].plan);
+    if (!IsCompressed(calls[i])) continue;
+    ONEBIT_TRY(devices_.Fill(spaces_[i].verdict, 0, spaces_[i].sum_bytes, stream));
+  }
+  return OkStatus();
+}
+
+Status StreamExecutor::Compute(uint32_t phase) {
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    Call& call = calls_[i];
+    for (const uint32_t index : orders_[i].compute[phase]) {
+      const Step& step = call.plan->steps[index];
+      if (step.kind == StepKind::kNative) {
+        const onebitRedOp_t op = call.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
+        ONEBIT_TRY(comm_.endpoint().AllReduceOnStream(call.input, call.output, call.plan->key.count,
+                                                      onebitFloat32, op, stream_));
+        continue;
+      }
+      ONEBIT_TRY(EnqueueStep(queue(), call, step, spaces_[i].verdict));
+    }
+  }
+  return OkStatus();
+}
+
+// The number of a call is that of the first of the batch plus its place in it, of compressed ones.
+kernels::cuda::HeaderTemplate StreamExecutor::TemplateOf(size_t index, const Step& message) const {
+  const Call& call = calls_[index];
+  MessageHeader header = {.call = call.descriptor,
+                          .exchange = message.exchange,
+                          .has_payload_checksum = true,
+                          .segment = message.segment,
+                          .segment_count = static_cast<uint16_t>(call.plan->segments())};
+  header.call.sequence = static_cast<uint64_t>(
+      std::count_if(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(index),
+                    [](const Call& other) { return IsCompressed(other); }));
+  if (header.call.collective == Collective::kAllToAllv) header.call.count = message.elements.count;
+  header.call.replica_age = 0;
+  HeaderBytes bytes;
+  EncodeHeader(header, &bytes);
+  kernels::cuda::HeaderTemplate result;
+  std::memcpy(result.bytes, bytes.data(), bytes.size());
+  result.sequence = reinterpret_cast<const uint64_t*>(words_.data());
+  if (IsCompressed(call) && HasReplica(call.plan->key, *call.compressor)) {
+    result.replica_age = call.compressor->age_on_device();
+  }
+  return result;
+}
+
+std::byte* StreamExecutor::HeaderOf(size_t index, uint32_t step) const {
+  const Region& region = calls_[index].plan->steps[step].region;
+  if (region.bytes == 0) return spaces_[index].bare_headers + step * kHeaderBytes;
+  return calls_[index].packets + region.offset - kHeaderBytes;
+}
+
+Status StreamExecutor::AddChecksums(std::span<const ByteSpan> spans) {
+  while (!spans.empty()) {
+    const auto some = spans.first(std::min<size_t>(spans.size(), kMaxPieces));
+    kernels::cuda::ChecksumParams params;
+    params.count = static_cast<uint32_t>(some.size());
+    std::copy(some.begin(), some.end(), params.spans);
+    ONEBIT_TRY(devices_.Launch(Kernel::kChecksum, &params, stream_));
+    spans = spans.subspan(some.size());
+  }
+  return OkStatus();
+}
+
+Status StreamExecutor::PrepareMessages(uint32_t exchange) {
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (IsCompressed(calls_[i])) ONEBIT_TRY(SealCall(i, exchange));
+  }
+  return OkStatus();
+}
+
+// Checksums of the packets, then their headers. A packet that goes to all peers has one.
+Status StreamExecutor::SealCall(size_t index, uint32_t exchange) {
+  const Plan& plan = *calls_[index].plan;
+  const std::vector<uint32_t>& sends = orders_[index].sends[exchange - 1];
+  for (size_t begin = 0; begin < sends.size();) {
+    kernels::cuda::ChecksumParams sums;
+    kernels::cuda::SealParams seal;
+    seal.header = TemplateOf(index, plan.steps[sends[begin]]);
+    seal.verdict = spaces_[index].verdict;
+    size_t end = begin;
+    for (; end < sends.size() && seal.count < kMaxPieces; ++end) {
+      const Step& send = plan.steps[sends[end]];
+      const bool has_own_count = plan.key.collective == Collective::kAllToAllv;
+      if (has_own_count && end > begin) break;  // headers differ
+      std::byte* const header = HeaderOf(index, sends[end]);
+      if (end > begin && header == HeaderOf(index, sends[end - 1])) continue;
+      seal.headers[seal.count] = header;
+      if (send.region.bytes != 0) {
+        kernels::Checksum* const sum = &spaces_[index].sent[send.packet];
+        sums.spans[sums.count++] = {
+            .data = header + kHeaderBytes, .bytes = send.region.bytes, .checksum = sum};
+        seal.checksums[seal.count] = sum;
+      }
+      ++seal.count;
+    }
+    ONEBIT_TRY(AddChecksums(std::span(sums.spans).first(sums.count)));
+    ONEBIT_TRY(devices_.Launch(Kernel::kSeal, &seal, stream_));
+    begin = end;
+  }
+  return OkStatus();
+}
+
+Status StreamExecutor::PostMessages(uint32_t exchange) {
+  Endpoint& endpoint = comm_.endpoint();
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const Call& call = calls_[i];
+    const bool has_header = HasHeader(call);
+    for (const uint32_t index : orders_[i].sends[exchange - 1]) {
+      const Step& step = call.plan->steps[index];
+      const auto peer = static_cast<int>(step.peer);
+      if (has_header) {
+        ONEBIT_TRY(endpoint.SendOnStream(peer, HeaderOf(i, index), kHeaderBytes + step.region.bytes,
+                                         stream_));
+      } else if (step.region.bytes != 0) {
+        ONEBIT_TRY(endpoint.SendOnStream(peer, call.Read(step.region), step.region.bytes, stream_));
+      }
+    }
+    for (const uint32_t index : orders_[i].receives[exchange - 1]) {
+      const Step& step = call.plan->steps[index];
+      const auto peer = static_cast<int>(step.peer);
+      if (has_header) {
+        ONEBIT_TRY(endpoint.ReceiveOnStream(peer, HeaderOf(i, index),
+                                            kHeaderBytes + step.region.bytes, stream_));
+      } else if (step.region.bytes != 0) {
+        ONEBIT_TRY(
+            endpoint.ReceiveOnStream(peer, call.Write(step.region), step.region.bytes, stream_));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+Status StreamExecutor::Check(uint32_t exchange) {
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (IsCompressed(calls_[i])) ONEBIT_TRY(CheckCall(i, exchange));
+  }
+  return OkStatus();
+}
+
+Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
+  const Plan& plan = *calls_[index].plan;
+  const std::vector<uint32_t>& receives = orders_[index].receives[exchange - 1];
+  for (size_t begin = 0; begin < receives.size();) {
+    kernels::cuda::ChecksumParams sums;
+    kernels::cuda::CheckParams check;
+    check.header = TemplateOf(index, plan.steps[receives[begin]]);
+    check.verdict = spaces_[index].verdict;
+    check.failure = reinterpret_cast<MessageFailure*>(failure_.data());
+    size_t end = begin;
+    for (; end < receives.size() && check.count < kMaxPieces; ++end) {
+      const Step& receive = plan.steps[receives[end]];
+      if (plan.key.collective == Collective::kAllToAllv && end > begin) break;  // headers differ
+      std::byte* const header = HeaderOf(index, receives[end]);
+      kernels::Checksum* const sum = &spaces_[index].received[receives[end]];
+      if (receive.region.bytes != 0) {
+        sums.spans[sums.count++] = {
+            .data = header + kHeaderBytes, .bytes = receive.region.bytes, .checksum = sum};
+      }
+      check.peers[check.count] = receive.peer;
+      check.headers[check.count] = header;
+      check.checksums[check.count] = sum;  // zero for an empty payload
+      ++check.count;
+    }
+    ONEBIT_TRY(AddChecksums(std::span(sums.spans).first(sums.count)));
+    ONEBIT_TRY(devices_.Launch(Kernel::kCheck, &check, stream_));
+    begin = end;
+  }
+  return OkStatus();
+}
+
+Status StreamExecutor::End() {
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (IsCompressed(calls_[i])) ONEBIT_TRY(EndCall(i));
+  }
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream_));
+  if (is_capturing) return OkStatus();
+  has_last_ = true;
+  ONEBIT_TRY(devices_.Record(last_.get(), stream_));
+  return under_way_.Add(devices_, stream_);
+}
+
+Result<StreamCalls::Clock::duration> StreamExecutor::Age() {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
+  return under_way_.Age(devices_);
+}
+
+Status StreamExecutor::EndCall(size_t index) {
+  const Call& call = calls_[index];
+  uint32_t* const verdict = spaces_[index].verdict;
+  ONEBIT_TRY(EnqueueNan(queue(), call, verdict));
+  const kernels::cuda::FillParams reset = call.compressor->ResetOnDevice(verdict);
+  if (reset.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kFillIf, &reset, stream_));
+  kernels::cuda::CommitParams commit = call.compressor->CommitOnDevice();
+  // For one rank the result is the input: there is nothing to commit.
+  if (call.plan->ranks == 1) commit.words = nullptr;
+  commit.sequence = reinterpret_cast<uint64_t*>(words_.data());
+  commit.verdict = verdict;
+  return devices_.Launch(Kernel::kCommit, &commit, stream_);
+}
+
+Status StreamExecutor::FindFailure() const {
+  const auto* const failure = reinterpret_cast<const MessageFailure*>(failure_.data());
+  uint32_t& state = const_cast<uint32_t&>(failure->state);
+  if (std::atomic_ref(state).load(std::memory_order_acquire) != 2) return OkStatus();
+  const auto header_of = [](const uint8_t* bytes) {
+    return DecodeHeader(std::as_bytes(std::span(bytes, kHeaderBytes)));
+  };
+  const auto expected = header_of(failure->expected);
+  const std::string call =
+      expected.ok() ? onebit::Describe(expected.value().call) : std::string("a call");
+  const auto received = header_of(failure->received);
+  if (!received.ok()) {
+    return Error(received.status().code(), "rank {}: {}: message from rank {}: {}", comm_.rank(),
+                 call, failure->peer, received.status().text());
+  }
+  if (failure->kind == kernels::cuda::kPayloadDiffers) {
+    return Error(Code::kCorrupt,
+                 "rank {}: {}: message from rank {} was damaged on its way: the checksum of its "
+                 "payload is {:08x}:{:08x}, and should be {:08x}:{:08x}",
+                 comm_.rank(), call, failure->peer, failure->checksum.sum,
+                 failure->checksum.weighted, failure->expected_checksum.sum,
+                 failure->expected_checksum.weighted);
+  }
+  const std::string difference =
+      expected.ok() ? DescribeDifference(expected.value().call, received.value().call) : "";
+  return Error(Code::kMismatch, "rank {}: {}: rank {} makes another call: {}", comm_.rank(), call,
+               failure->peer, difference.empty() ? "of another exchange" : difference);
+}
+
+// Not for ever: a message that never comes would be waited for, too.
+Status StreamExecutor::AwaitAll() {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto timeout = std::chrono::milliseconds(comm_.options().timeout_ms);
+  while (true) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_idle, IsIdle());
+    if (is_idle) return OkStatus();
+    if (comm_.is_stopped()) return comm_.FindFailure();
+    if (std::chrono::steady_clock::now() - begin > timeout) {
+      return Error(Code::kTimeout, "rank {}: calls on a stream have not ended for {:.1f} s",
+                   comm_.rank(), std::chrono::duration<double>(timeout).count());
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+Result<bool> StreamExecutor::IsIdle() const {
+  if (!has_last_) return true;
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
+  return devices_.IsDone(last_.get());
+}
+
+}  // namespace onebit

@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Runs plans on a CUDA stream, over a transport whose messages are in its order: everything is
+// enqueued and nothing waited for, so that it can be captured into a graph.
+//
+// What the host executor knows as it goes lies in device memory here: which generation of a
+// residual is current, the number of the call, and a word per call, its verdict, that says whether
+// everything so far is finite and every message was the expected one. A replayed graph advances
+// them by itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/device_compute.h"
+#include "collectives/stream_calls.h"
+#include "collectives/stream_order.h"
+#include "comm/comm.h"
+#include "device/devices.h"
+#include "device/memory.h"
+
+namespace onebit {
+
+// Owned by the engine of a communicator, used by the thread in the call.
+class StreamExecutor {
+ public:
+  static Result<std::unique_ptr<StreamExecutor>> Create(Comm& comm, const Devices& devices,
+                                                        int device);
+  // Waits for what is enqueued.
+  ~StreamExecutor();
+
+  const Devices& devices() const { return devices_; }
+  int device() const { return device_; }
+
+  // Makes room for calls of these plans in one batch. Allocates only if there is not enough;
+  // then waits for what is enqueued, and fails while `stream` is being captured.
+  Status Reserve(std::span<const Plan* const> plans, onebitStream_t stream);
+
+  // A batch of calls on one stream: Begin, then for each exchange from 1 on Compute, PostMessages
+  // between the endpoint's BeginGroup and EndGroup, and Check; then Compute and End. `calls` have
+  // no packets yet and outlive End; the device is the current one.
+  Status Begin(std::span<Call> calls, onebitStream_t stream);
+  Status Compute(uint32_t phase);
+  Status PrepareMessages(uint32_t exchange);
+  Status PostMessages(uint32_t exchange);
+  Status Check(uint32_t exchange);
+  Status End();
+
+  // How long a call has been under way without an end of any; for another thread.
+  Result<StreamCalls::Clock::duration> Age();
+  // What a kernel found wrong with a message, as an error of the call it belongs to; ok if nothing.
+  // From any thread.
+  Status FindFailure() const;
+  // Whether all that was enqueued is done.
+  Result<bool> IsIdle() const;
+  // Waits for that, or until the communicator is stopped.
+  Status AwaitAll();
+
+ private:
+  // Where a call's part of the working memory is.
+  struct Space {
+    uint32_t* verdict = nullptr;            // the checksums follow behind it
+    kernels::Checksum* sent = nullptr;      // by packet
+    kernels::Checksum* received = nullptr;  // by step
+    std::byte* bare_headers = nullptr;      // of messages without payload, by step
+    size_t sum_bytes = 0;                   // of all these
+  };
+  StreamExecutor(Comm& comm, const Devices& devices, int device)
+      : comm_(comm), devices_(devices), device_(device) {}
+
+  static size_t SpaceFor(const Plan& plan);
+  Space PlaceCall(Call* call, std::byte* memory) const;
+  KernelQueue queue() const;
+  kernels::cuda::HeaderTemplate TemplateOf(size_t call, const Step& message) const;
+  // Where the header of a message lies; its payload follows, if it has one.
+  std::byte* HeaderOf(size_t call, uint32_t step) const;
+  Status SealCall(size_t call, uint32_t exchange);
+  Status CheckCall(size_t call, uint32_t exchange);
+  Status EndCall(size_t call);
+  Status AddChecksums(std::span<const kernels::cuda::ByteSpan> spans);
+
+  Comm& comm_;
+  const Devices& devices_;
+  const int device_;
+  Memory words_;      // of the device: the number of the next compressed call
+  Memory tile_sums_;  // of the device
+  Memory space_;      // of the device: verdicts, checksums, headers and packets of a batch
+  Memory failure_;    // pinned: a MessageFailure
+  DeviceEvent last_;  // behind what was enqueued last
+  bool has_last_ = false;
+  StreamCalls under_way_;
+
+  // Of the batch in progress.
+  std::span<Call> calls_;
+  onebitStream_t stream_ = nullptr;
+  std::vector<Space> spaces_;        // by call
+  std::vector<StreamOrder> orders_;  // by call
+};
+
+}  // namespace onebit

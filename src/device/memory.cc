@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/memory.h"
+
+#include <cstring>
+
+namespace onebit {
+namespace {
+
+// For copies of at most some gigabytes: longer is a device that does not answer.
+constexpr uint64_t kPatienceMs = 60'000;
+
+// Runs `body` with a stream of its own on the device, and waits for it.
+template <typename Body>
+Status OnOwnStream(const Devices& devices, int device, Body body) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create(devices));
+  ONEBIT_TRY(body(stream.get()));
+  return devices.Synchronize(stream.get(), kPatienceMs);
+}
+
+Status Explain(Status status, const char* purpose, size_t bytes) {
+  if (status.ok()) return status;
+  return Error(status.code(), "no memory for {} of {} bytes: {}", purpose, bytes, status.text());
+}
+
+}  // namespace
+
+Result<Memory> Memory::Create(const MemoryPlace& place, const Devices* devices, size_t bytes,
+                              const char* purpose) {
+  Memory memory;
+  if (bytes == 0) return memory;
+  if (!place.is_device()) {
+    ONEBIT_ASSIGN_OR_RETURN(memory.host_, AlignedBuffer::Create(bytes, purpose));
+    memory.data_ = memory.host_.data();
+    memory.bytes_ = bytes;
+    return memory;
+  }
+  void* data = nullptr;
+  {
+    ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices, place.device));
+    ONEBIT_TRY(Explain(devices->Check(devices->functions().Allocate(bytes, &data), "allocate"),
+                       purpose, bytes));
+  }
+  memory.devices_ = devices;
+  memory.device_ = place.device;
+  memory.place_ = place;
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
+  ONEBIT_TRY(memory.Clear());
+  return memory;
+}
+
+Result<Memory> Memory::CreatePinned(const Devices& devices, int device, size_t bytes,
+                                    const char* purpose) {
+  Memory memory;
+  if (bytes == 0) return memory;
+  void* data = nullptr;
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
+  ONEBIT_TRY(
+      Explain(devices.Check(devices.functions().AllocatePinned(bytes, &data), "pin host memory"),
+              purpose, bytes));
+  memory.devices_ = &devices;
+  memory.device_ = device;
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+Memory::~Memory() {
+  if (devices_ == nullptr) return;
+  const auto scope = DeviceScope::Enter(*devices_, device_);
+  if (!scope.ok()) return;  // the driver is gone, and all memory with it
+  if (place_.is_device()) {
+    devices_->functions().Free(data_);
+  } else {
+    devices_->functions().FreePinned(data_);
+  }
+}
+
+Status Memory::Clear() {
+  if (bytes_ == 0) return OkStatus();
+  if (!place_.is_device()) {
+    std::memset(data_, 0, bytes_);
+    return OkStatus();
+  }
+  return OnOwnStream(*devices_, place_.device, [this](onebitStream_t stream) {
+    return devices_->Fill(data_, 0, bytes_, stream);
+  });
+}
+
+Result<Memory> Memory::CopyTo(const MemoryPlace& place, const Devices* devices,
+                              const char* purpose) const {
+  ONEBIT_ASSIGN_OR_RETURN(Memory copy, Create(place, devices, bytes_, purpose));
+  if (bytes_ == 0) return copy;
+  if (!place.is_device() && !place_.is_device()) {
+    std::memcpy(copy.data_, data_, bytes_);
+    return copy;
+  }
+  const int device = place.is_device() ? place.device : place_.device;
+  ONEBIT_TRY(CopyNow(*devices, device, copy.data_, data_, bytes_));
+  return copy;
+}
+
+Status CopyNow(const Devices& devices, int device, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return OkStatus();
+  return OnOwnStream(devices, device,
+                     [&](onebitStream_t stream) { return devices.Copy(to, from, bytes, stream); });
+}
+
+}  // namespace onebit

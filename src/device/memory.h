@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Zeroed memory of the host or of a device, owned.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "base/aligned_buffer.h"
+#include "base/status.h"
+#include "device/devices.h"
+
+namespace onebit {
+
+// Move-only; empty when moved from or of size 0.
+class Memory {
+ public:
+  Memory() = default;
+  // `devices` is needed for memory of a device. `purpose` is named in the error.
+  static Result<Memory> Create(const MemoryPlace& place, const Devices* devices, size_t bytes,
+                               const char* purpose);
+  // Host memory that every device reads and writes at the same address.
+  static Result<Memory> CreatePinned(const Devices& devices, int device, size_t bytes,
+                                     const char* purpose);
+  // A copy in another place. Waits for the device.
+  Result<Memory> CopyTo(const MemoryPlace& place, const Devices* devices,
+                        const char* purpose) const;
+
+  Memory(Memory&& other) noexcept { *this = std::move(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(host_, other.host_);
+    std::swap(devices_, other.devices_);
+    std::swap(device_, other.device_);
+    std::swap(place_, other.place_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Memory();
+
+  // Fills it with zeros. Waits for the device; nothing may be using the memory.
+  Status Clear();
+  std::byte* data() const { return data_; }
+  size_t size() const { return bytes_; }
+  const MemoryPlace& place() const { return place_; }
+
+ private:
+  AlignedBuffer host_;                // what owns the bytes, in host memory that is not pinned
+  const Devices* devices_ = nullptr;  // otherwise
+  int device_ = 0;                    // likewise: of the context that knows it
+  MemoryPlace place_;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Copies between memory of any two places. Waits until it is done; other streams of the device
+// must be done with the memory.
+Status CopyNow(const Devices& devices, int device, void* to, const void* from, size_t bytes);
+
+}  // namespace onebit
