@@ -45,6 +45,10 @@ TRANSPORT = re.compile(r"plugins/transport_[^/]+/")
 # What transports are made of; it knows none of them.
 TRANSPORT_PARTS = "plugins/common/"
 
+# The part of the library that runs on CUDA's devices: the ABI between both, and the kernels it launches.
+DEVICE_PLUGIN = "plugins/device_cuda/"
+DEVICE_ABI = re.compile(r"src/device/device_abi\.h|include/onebit/onebit\.h|kernels/(cuda/)?[^/]+\.h")
+
 # Libraries by the first part of the path in <...>, and the folders that may use them. A library that
 # is not listed here counts as part of the system.
 LIBRARIES = {
@@ -114,6 +118,10 @@ def broken_rule(including: str, included: str) -> str | None:
         own = "/".join(including.split("/")[:2]) + "/"
         if included.startswith(own):
             return None
+        if including.startswith(DEVICE_PLUGIN):
+            if DEVICE_ABI.fullmatch(included):
+                return None
+            return "the device plugin may include device/device_abi.h, kernels/cuda and its own files"
         if TRANSPORT.match(including) or including.startswith(TRANSPORT_PARTS):
             if included in PLUGIN_ABI or included.startswith(TRANSPORT_PARTS):
                 return None

@@ -55,6 +55,18 @@ class IncludeRulesTest(unittest.TestCase):
         self.assert_forbidden("kernels/cpu/a.cc", '"base/status.h"', "no other folder")
         self.assert_forbidden("src/base/a.cc", '"kernels/kernels.h"', "no other folder")
 
+    def test_the_device_plugin_sees_the_device_abi_and_the_kernels(self):
+        for header in ("src/device/device_abi.h", "kernels/cuda/params.h"):
+            self.write(header, "")
+        self.assert_allowed("plugins/device_cuda/a.cc", '"device/device_abi.h"')
+        self.assert_allowed("plugins/device_cuda/a.cc", '"kernels/cuda/params.h"')
+        self.assert_allowed("plugins/device_cuda/a.cc", "<cuda.h>")
+        rule = "the device plugin may include"
+        self.assert_forbidden("plugins/device_cuda/a.cc", '"base/status.h"', rule)
+        self.assert_forbidden("plugins/device_cuda/a.cc", '"onebit/optim.h"', rule)
+        self.assert_forbidden("plugins/transport_local/a.cc", '"device/device_abi.h"',
+                              "a transport may include")
+
     def test_a_relative_path_is_no_way_around(self):
         self.assert_forbidden("src/codec/a.cc", '"../comm/comm.h"', "src/codec may include")
 

@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// CUDA keeps a stack of contexts per thread, of which the top one is current. Enter pushes, Leave
+// pops: so whatever was there, nothing included, is there again.
+#include "plugins/device_cuda/context.h"
+
+#include <algorithm>
+
+#include "plugins/device_cuda/error.h"
+#include "plugins/device_cuda/relaxed_capture.h"
+
+namespace onebit::device_cuda {
+namespace {
+
+enum Token : uintptr_t { kLeftInPlace = 0, kPushed = 1 };
+
+// Loads the kernels in the current context, which is one of `device`, unless they are there.
+onebitResult_t LoadKernels(Process& process, Device& device, CUcontext context) {
+  const Driver& driver = process.driver();
+  unsigned long long id = 0;
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetId(context, &id), "cuCtxGetId"));
+
+  const std::lock_guard lock(device.mutex);
+  auto& loaded = device.loaded_contexts;
+  if (std::find(loaded.begin(), loaded.end(), id) == loaded.end()) {
+    const bool is_first = loaded.empty();
+    ONEBIT_CUDA_TRY(
+        process.kernels().LoadInCurrentContext(driver, is_first ? &device.limits : nullptr));
+    loaded.push_back(id);
+  }
+  // Of other contexts nobody promises that they stay, so these are asked for their id again.
+  if (context == device.primary.load(std::memory_order_relaxed)) {
+    device.is_primary_ready.store(true, std::memory_order_release);
+  }
+  device.is_ready.store(true, std::memory_order_release);
+  return onebitSuccess;
+}
+
+// The first time creates the primary context, unless the program did, and keeps it.
+onebitResult_t RetainPrimary(Process& process, int number, CUcontext* context) {
+  Device& device = process.device(number);
+  *context = device.primary.load(std::memory_order_acquire);
+  if (*context != nullptr) return onebitSuccess;
+  const std::lock_guard lock(device.mutex);
+  *context = device.primary.load(std::memory_order_relaxed);
+  if (*context != nullptr) return onebitSuccess;
+  ONEBIT_CUDA_TRY(Check(process.driver(),
+                        process.driver().cuDevicePrimaryCtxRetain(context, number),
+                        "making the primary context of device {}", number));
+  device.primary.store(*context, std::memory_order_release);
+  return onebitSuccess;
+}
+
+// The context that is current is one of device `number`, but not yet known as its primary one.
+onebitResult_t EnterInPlace(Process& process, int number, CUcontext current) {
+  const Driver& driver = process.driver();
+  Device& device = process.device(number);
+  unsigned flags = 0;
+  int is_active = 0;
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuDevicePrimaryCtxGetState(number, &flags, &is_active),
+                        "cuDevicePrimaryCtxGetState"));
+  // A program that uses contexts of its own is not made to pay for one more.
+  if (is_active != 0 && device.primary.load(std::memory_order_acquire) == nullptr) {
+    CUcontext primary = nullptr;
+    ONEBIT_CUDA_TRY(RetainPrimary(process, number, &primary));
+  }
+  return LoadKernels(process, device, current);
+}
+
+}  // namespace
+
+onebitResult_t CurrentDevice(int* device) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  CUcontext current = nullptr;
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent"));
+  if (current == nullptr) {
+    *device = 0;
+    return onebitSuccess;
+  }
+  return Check(driver, driver.cuCtxGetDevice(device), "cuCtxGetDevice");
+}
+
+onebitResult_t Enter(int number, uintptr_t* token) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  if (number < 0 || number >= process->device_count()) {
+    return Fail(onebitInvalidArgument, "there is no CUDA device {}: there are {}, counted from 0",
+                number, process->device_count());
+  }
+  const Driver& driver = process->driver();
+  Device& device = process->device(number);
+  CUcontext current = nullptr;
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent"));
+  const bool is_ready = device.is_primary_ready.load(std::memory_order_acquire);
+  const CUcontext known_primary = device.primary.load(std::memory_order_acquire);
+  if (is_ready && current == known_primary) {
+    *token = kLeftInPlace;
+    return onebitSuccess;
+  }
+  const RelaxedCapture relaxed(driver);
+  if (current != nullptr) {
+    CUdevice current_number = -1;
+    ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetDevice(&current_number), "cuCtxGetDevice"));
+    if (current_number == number) {
+      *token = kLeftInPlace;
+      return EnterInPlace(*process, number, current);
+    }
+  }
+
+  CUcontext primary = nullptr;
+  ONEBIT_CUDA_TRY(RetainPrimary(*process, number, &primary));
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxPushCurrent_v2(primary), "cuCtxPushCurrent"));
+  if (!is_ready) {
+    if (const onebitResult_t result = LoadKernels(*process, device, primary);
+        result != onebitSuccess) {
+      CUcontext popped = nullptr;
+      driver.cuCtxPopCurrent_v2(&popped);
+      return result;
+    }
+  }
+  *token = kPushed;
+  return onebitSuccess;
+}
+
+void Leave(uintptr_t token) {
+  Process* const process = FindProcess();
+  if (process == nullptr || token != kPushed) return;
+  CUcontext popped = nullptr;
+  process->driver().cuCtxPopCurrent_v2(&popped);
+}
+
+onebitResult_t FindCurrentDevice(Process& process, Device** device) {
+  const Driver& driver = process.driver();
+  CUcontext current = nullptr;
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent"));
+  if (current == nullptr) {
+    return Fail(onebitInvalidUsage, "no CUDA device is current: Enter was not called");
+  }
+  for (int number = 0; number < process.device_count(); ++number) {
+    Device& candidate = process.device(number);
+    if (candidate.is_primary_ready.load(std::memory_order_acquire) &&
+        candidate.primary.load(std::memory_order_relaxed) == current) {
+      *device = &candidate;
+      return onebitSuccess;
+    }
+  }
+  CUdevice number = -1;
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetDevice(&number), "cuCtxGetDevice"));
+  if (!process.device(number).is_ready.load(std::memory_order_acquire)) {
+    return Fail(onebitInvalidUsage, "CUDA device {} is current, but was never entered", number);
+  }
+  *device = &process.device(number);
+  return onebitSuccess;
+}
+
+}  // namespace onebit::device_cuda

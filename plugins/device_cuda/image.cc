@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The image of the kernels, as a part of this plugin.
+#include "plugins/device_cuda/kernels.h"
+
+// The driver reads it in units of 8 bytes and more.
+__asm__(
+    ".pushsection .rodata.onebit_kernel_image, \"a\"\n"
+    ".balign 64\n"
+    ".hidden onebit_kernel_image_begin\n"
+    ".hidden onebit_kernel_image_end\n"
+    ".global onebit_kernel_image_begin\n"
+    ".global onebit_kernel_image_end\n"
+    "onebit_kernel_image_begin:\n"
+    ".incbin \"" ONEBIT_KERNEL_IMAGE
+    "\"\n"
+    "onebit_kernel_image_end:\n"
+    ".balign 64\n"
+    ".popsection\n");
+
+extern "C" {
+[[gnu::visibility("hidden")]] extern const std::byte onebit_kernel_image_begin[];
+[[gnu::visibility("hidden")]] extern const std::byte onebit_kernel_image_end[];
+}
+
+namespace onebit::device_cuda {
+
+std::span<const std::byte> KernelImage() {
+  return {onebit_kernel_image_begin, onebit_kernel_image_end};
+}
+
+}  // namespace onebit::device_cuda

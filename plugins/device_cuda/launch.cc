@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/device_cuda/launch.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/kernel_table.h"
+#include "plugins/device_cuda/context.h"
+#include "plugins/device_cuda/error.h"
+#include "plugins/device_cuda/process.h"
+
+namespace onebit::device_cuda {
+
+using kernels::cuda::Kernel;
+using kernels::cuda::kWarpsPerCta;
+
+onebitResult_t Launch(uint32_t kernel, const void* params, onebitStream_t stream) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  if (kernel >= kKernelCount || params == nullptr) {
+    return Fail(onebitInvalidArgument, "there is no kernel {}, or it was given no parameters",
+                kernel);
+  }
+  Device* device = nullptr;
+  ONEBIT_CUDA_TRY(FindCurrentDevice(*process, &device));
+
+  const uint64_t warps = kernels::cuda::WarpsFor(static_cast<Kernel>(kernel), params);
+  if (warps == 0) return onebitSuccess;
+  const uint64_t ctas = std::min<uint64_t>((warps - 1) / kWarpsPerCta + 1, device->limits[kernel]);
+
+  // The one parameter of every kernel is a structure; CUDA copies it before it returns.
+  void* arguments[] = {const_cast<void*>(params)};
+  const Driver& driver = process->driver();
+  return Check(
+      driver,
+      driver.cuLaunchKernel(process->kernels().function(kernel), static_cast<unsigned>(ctas), 1, 1,
+                            32 * kWarpsPerCta, 1, 1, 0, stream, arguments, nullptr),
+      "launching {}", kernels::cuda::kKernels[kernel].symbol);
+}
+
+}  // namespace onebit::device_cuda

@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Process: the driver, the devices and the kernels, of which a process has one each.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plugins/device_cuda/driver.h"
+#include "plugins/device_cuda/kernels.h"
+
+namespace onebit::device_cuda {
+
+// CUdevice is the number of the device: cuDeviceGet(i) gives i, which Start checks.
+struct Device {
+  // The primary context, once this plugin keeps it; never given back.
+  std::atomic<CUcontext> primary{nullptr};
+  // Whether `limits` is filled in: some context was entered.
+  std::atomic<bool> is_ready{false};
+  // Whether kernels are loaded in `primary`, too.
+  std::atomic<bool> is_primary_ready{false};
+
+  std::mutex mutex;  // guards what follows; `limits` is constant after the first success
+  std::vector<unsigned long long> loaded_contexts;  // their ids: those are not used again
+  KernelLimits limits;
+};
+
+// Any thread. Never destroyed: other threads may be in it while the process exits.
+class Process {
+ public:
+  Process(const Driver& driver, int device_count);
+
+  const Driver& driver() const { return driver_; }
+  int device_count() const { return device_count_; }
+  Device& device(int number) { return devices_[static_cast<size_t>(number)]; }
+  KernelLibrary& kernels() { return kernels_; }
+
+ private:
+  const Driver driver_;
+  const int device_count_;
+  const std::unique_ptr<Device[]> devices_;
+  KernelLibrary kernels_;
+};
+
+// DeviceFunctions::Start.
+onebitResult_t Start(int* device_count);
+
+// Null before Start and in a child of a fork, because CUDA does not work there.
+Process* FindProcess();
+// The same; null sets the text of an error.
+Process* RequireProcess();
+
+}  // namespace onebit::device_cuda

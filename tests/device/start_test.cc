@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Start in processes that have no driver, one that cannot be used, or none yet. This program links
+// no CUDA.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "kernels/cuda/kernel_table.h"
+#include "tests/device/plugin.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string MappedFiles() {
+  std::ifstream maps("/proc/self/maps");
+  std::stringstream text;
+  text << maps.rdbuf();
+  return text.str();
+}
+
+// As a program does whose CUDA run time loads the driver.
+void LoadDriver(const char* path) {
+  ASSERT_NE(dlopen(path, RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
+}
+
+TEST(StartTest, SaysThatThereIsNoDriverAndLoadsNone) {
+  int count = -1;
+  EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
+               "the process has not loaded the CUDA driver (libcuda.so.1)");
+  EXPECT_EQ(count, -1);
+  EXPECT_THAT(MappedFiles(), HasSubstr("libonebit-cuda.so"));
+  EXPECT_THAT(MappedFiles(), Not(HasSubstr("libcuda")));
+}
+
+TEST(StartTest, RemembersItsFirstAnswer) {
+  int count = -1;
+  EXPECT_EQ(Plugin().Start(&count), onebitUnhandledCudaError);
+  const std::string text = Plugin().LastError();
+  LoadDriver(ONEBIT_CUDA_STAND_IN);
+  EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError, text);
+}
+
+TEST(StartTest, FindsADriverThatWasLoadedPrivately) {
+  setenv("ONEBIT_TEST_CUDA_DEVICES", "3", 1);
+  LoadDriver(ONEBIT_CUDA_STAND_IN);
+  int count = 0;
+  ASSERT_OK(Plugin().Start(&count));
+  EXPECT_EQ(count, 3);
+  count = 0;
+  ASSERT_OK(Plugin().Start(&count));
+  EXPECT_EQ(count, 3);
+}
+
+TEST(StartTest, RefusesAnOldDriver) {
+  setenv("ONEBIT_TEST_CUDA_DRIVER", "11080", 1);
+  LoadDriver(ONEBIT_CUDA_STAND_IN);
+  int count = 0;
+  EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
+               "the CUDA driver is one for CUDA 11.8; onebit needs 12.0 or later");
+}
+
+TEST(StartTest, TakesTheOldestDriverThatItNames) {
+  setenv("ONEBIT_TEST_CUDA_DRIVER", "12000", 1);
+  LoadDriver(ONEBIT_CUDA_STAND_IN);
+  int count = 0;
+  EXPECT_OK(Plugin().Start(&count));
+}
+
+TEST(StartTest, NamesWhatADriverLacks) {
+  LoadDriver(ONEBIT_LACKING_DRIVER);
+  int count = 0;
+  EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
+               "the CUDA driver, one for CUDA 12.0, lacks cuCtxGetCurrent");
+}
+
+TEST(StartTest, PassesOnWhyTheDriverDoesNotStart) {
+  setenv("ONEBIT_TEST_CUDA_DEVICES", "0", 1);
+  LoadDriver(ONEBIT_CUDA_STAND_IN);
+  int count = 0;
+  EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
+               "cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
+}
+
+TEST(StartTest, FunctionsBeforeItFail) {
+  const DeviceFunctions& plugin = Plugin();
+  const char* const text = "Start was not called";
+  void* memory = nullptr;
+  int flag = 0;
+  uintptr_t token = 0;
+  DeviceInfo info;
+  DevicePointerInfo pointer;
+  onebitStream_t stream = nullptr;
+  const uint32_t word = 0;
+  EXPECT_ERROR(plugin.Describe(0, &info), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.InspectPointer(&word, &pointer), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.CurrentDevice(&flag), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.Enter(0, &token), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.Allocate(1, &memory), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.AllocatePinned(1, &memory), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.CreateStream(&stream), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.CreateEvent(&memory), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.RecordEvent(memory, stream), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.WaitEvent(stream, memory), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.QueryEvent(memory, &flag), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.Synchronize(stream, 0), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.WaitValue(stream, &word, 0), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.IsCapturing(stream, &flag), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.Copy(memory, memory, 0, stream), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.Fill(memory, 0, 0, stream), onebitUnhandledCudaError, text);
+  EXPECT_ERROR(plugin.Launch(0, &info, stream), onebitUnhandledCudaError, text);
+  plugin.Free(&info);
+  plugin.FreePinned(&info);
+  plugin.DestroyEvent(&info);
+  plugin.DestroyStream(nullptr);
+  plugin.Leave(1);
+}
+
+TEST(StartTest, TableTellsWhatItWasBuiltWith) {
+  size_t param_sum = 0;
+  for (const auto& kernel : kernels::cuda::kKernels) param_sum += kernel.param_bytes;
+  EXPECT_EQ(Plugin().struct_size, sizeof(DeviceFunctions));
+  EXPECT_EQ(Plugin().abi_version, kDeviceAbiVersion);
+  EXPECT_EQ(Plugin().kernel_count, kernels::cuda::kKernelCount);
+  EXPECT_EQ(Plugin().kernel_param_sum, param_sum);
+}
+
+}  // namespace
+}  // namespace onebit::testing

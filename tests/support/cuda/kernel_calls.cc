@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The functions of the CUDA driver that load kernels and launch them. The image is only looked at:
+// what runs is the host build of the same kernels.
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "tests/support/cuda/capture.h"
+#include "tests/support/cuda/stream.h"
+
+namespace onebit::testing::cuda {
+namespace {
+
+using kernels::cuda::Kernel;
+using kernels::cuda::kKernelCount;
+using kernels::cuda::kKernels;
+using kernels::cuda::kWarpsPerCta;
+
+// How many CTAs of any kernel a multiprocessor runs.
+constexpr int kResident = 2;
+constexpr uint32_t kFatbinMagic = 0xba55ed50;
+
+struct Library {};
+
+// A kernel of a library, in the guise of a CUkernel or, for one context, of a CUfunction.
+struct Code {
+  size_t number = 0;
+  Context* context = nullptr;  // null: a CUkernel
+};
+
+// Guarded by the world's lock. Handles stay valid for ever, which loses only memory.
+struct Codes {
+  unsigned last_grid = 0;
+  std::vector<std::unique_ptr<Library>> libraries;
+  std::vector<std::unique_ptr<Code>> codes;
+};
+
+Codes& TheCodes() {
+  static Codes* const codes = new Codes;
+  return *codes;
+}
+
+Code* FindCode(const void* handle) {
+  for (const auto& code : TheCodes().codes) {
+    if (code.get() == handle) return code.get();
+  }
+  return nullptr;
+}
+
+Code* MakeCode(size_t number, Context* context) {
+  for (const auto& code : TheCodes().codes) {
+    if (code->number == number && code->context == context) return code.get();
+  }
+  TheCodes().codes.push_back(std::make_unique<Code>(Code{number, context}));
+  return TheCodes().codes.back().get();
+}
+
+// Loading is one of the things that a capture may not see.
+CUresult Load(World& world, Context& context, size_t number) {
+  if (context.loaded[number]) return CUDA_SUCCESS;
+  ONEBIT_CU_TRY(CheckUnsafe(world));
+  context.loaded[number] = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult FindFunction(CUfunction handle, Code** code) {
+  *code = FindCode(handle);
+  return *code == nullptr || (*code)->context == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace onebit::testing::cuda
+
+using namespace onebit::testing::cuda;
+
+CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option*, void**, unsigned,
+                           CUlibraryOption*, void**, unsigned) {
+  ONEBIT_BEGIN(cuLibraryLoadData);
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  ONEBIT_CU_TRY(CheckUnsafe(world));
+  if (std::memcmp(image, &kFatbinMagic, sizeof kFatbinMagic) != 0) return CUDA_ERROR_INVALID_IMAGE;
+  auto& libraries = TheCodes().libraries;
+  libraries.push_back(std::make_unique<Library>());
+  *handle = reinterpret_cast<CUlibrary>(libraries.back().get());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryUnload(CUlibrary handle) {
+  ONEBIT_BEGIN(cuLibraryUnload);
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  const size_t erased = std::erase_if(TheCodes().libraries, [&](const auto& library) {
+    return library.get() == reinterpret_cast<Library*>(handle);
+  });
+  return erased == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary, const char* name) {
+  ONEBIT_BEGIN(cuLibraryGetKernel);
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  for (size_t i = 0; i < kKernelCount; ++i) {
+    if (std::strcmp(kKernels[i].symbol, name) == 0) {
+      *handle = reinterpret_cast<CUkernel>(MakeCode(i, nullptr));
+      return CUDA_SUCCESS;
+    }
+  }
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+  ONEBIT_BEGIN(cuKernelGetFunction);
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  Context* context = nullptr;
+  ONEBIT_CU_TRY(RequireContext(&context));
+  const Code* const code = FindCode(kernel);
+  if (code == nullptr || code->context != nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *function = reinterpret_cast<CUfunction>(MakeCode(code->number, context));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
+  ONEBIT_BEGIN(cuFuncGetAttribute);
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  Code* code = nullptr;
+  ONEBIT_CU_TRY(FindFunction(function, &code));
+  ONEBIT_CU_TRY(Load(world, *code->context, code->number));
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) return CUDA_ERROR_NOT_SUPPORTED;
+  *value = 32 * static_cast<int>(kWarpsPerCta);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* count, CUfunction function, int threads,
+                                                     size_t) {
+  ONEBIT_BEGIN(cuOccupancyMaxActiveBlocksPerMultiprocessor);
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  Code* code = nullptr;
+  ONEBIT_CU_TRY(FindFunction(function, &code));
+  if (threads != 32 * static_cast<int>(kWarpsPerCta)) return CUDA_ERROR_INVALID_VALUE;
+  *count = kResident;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        CUstream handle, void** params, void** extra) {
+  ONEBIT_BEGIN(cuLaunchKernel);
+  World& world = TheWorld();
+  Lock lock(world.mutex);
+  Stream* stream = nullptr;
+  ONEBIT_CU_TRY(FindStream(world, handle, &stream));
+  const Code* const code = FindCode(function);
+  if (code == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  // A function belongs to a context; a CUkernel takes that of the stream.
+  if (code->context != nullptr && code->context != stream->context) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != 32 * kWarpsPerCta || block_y != 1 ||
+      block_z != 1 || shared_bytes != 0 || params == nullptr || extra != nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!stream->context->loaded[code->number] && stream->capture != nullptr) {
+    return Invalidate(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
+  ONEBIT_CU_TRY(Load(world, *stream->context, code->number));
+  TheCodes().last_grid = grid_x;
+  KernelOperation launch;
+  launch.kernel = static_cast<Kernel>(code->number);
+  launch.ctas = grid_x;
+  std::memcpy(launch.params, params[0], kKernels[code->number].param_bytes);
+  return Enqueue(world, lock, *stream, launch);
+}
+
+unsigned onebitTestCudaLastGrid(void) {
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  return TheCodes().last_grid;
+}

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/cuda/stream.h"
+
+#include <thread>
+
+#include "tests/support/cuda/capture.h"
+#include "tests/support/cuda/protection.h"
+
+namespace onebit::testing::cuda {
+namespace {
+
+void RunStream(World& world, Stream& stream) {
+  SetAccess(true);
+  Lock lock(world.mutex);
+  for (;;) {
+    stream.work.wait(lock, [&] { return stream.completed < stream.enqueued || stream.is_closing; });
+    if (stream.completed == stream.enqueued) break;
+    const Operation& operation = stream.slots[stream.completed % Stream::kSlots];
+    if (const auto* wait = std::get_if<WaitPointOperation>(&operation)) {
+      WaitFor(lock, wait->point);
+    } else {
+      lock.unlock();
+      Run(operation);
+      lock.lock();
+    }
+    ++stream.completed;
+    stream.done.notify_all();
+  }
+  stream.slots.reset();
+}
+
+void Push(Lock& lock, Stream& stream, const Operation& operation) {
+  stream.done.wait(lock, [&] { return stream.enqueued - stream.completed < Stream::kSlots; });
+  stream.slots[stream.enqueued % Stream::kSlots] = operation;
+  ++stream.enqueued;
+  stream.work.notify_one();
+}
+
+}  // namespace
+
+Stream* MakeStream(World& world, Context* context, bool is_legacy, bool is_blocking) {
+  auto made = std::make_unique<Stream>();
+  Stream* const stream = made.get();
+  stream->context = context;
+  stream->is_legacy = is_legacy;
+  stream->is_blocking = is_blocking;
+  stream->slots = std::make_unique<Operation[]>(Stream::kSlots);
+  world.streams.push_back(std::move(made));
+  if (!is_legacy) world.live_streams.insert(stream);
+  std::thread([&world, stream] { RunStream(world, *stream); }).detach();
+  return stream;
+}
+
+CUresult FindStream(World& world, CUstream handle, Stream** stream) {
+  Stream* found = reinterpret_cast<Stream*>(handle);
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) {
+    Context* context = nullptr;
+    ONEBIT_CU_TRY(RequireContext(&context));
+    found = context->legacy;
+  } else if (world.live_streams.count(found) == 0) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (found->context->device->broken != CUDA_SUCCESS) return found->context->device->broken;
+  *stream = found;
+  return CUDA_SUCCESS;
+}
+
+bool IsReached(const Point& point) {
+  return point.stream == nullptr || point.stream->completed >= point.count;
+}
+
+void WaitFor(Lock& lock, const Point& point) {
+  if (point.stream != nullptr) {
+    point.stream->done.wait(lock, [&] { return IsReached(point); });
+  }
+}
+
+void EnqueueWait(Lock& lock, Stream& stream, const Point& point) {
+  if (point.stream != &stream && !IsReached(point)) Push(lock, stream, WaitPointOperation{point});
+}
+
+void EnqueueImplicitWaits(World& world, Lock& lock, Stream& stream) {
+  if (stream.is_legacy) {
+    // Push lets go of the lock when the stream is full, so the list may change.
+    for (size_t i = 0; i < world.streams.size(); ++i) {
+      Stream& other = *world.streams[i];
+      if (other.is_blocking && other.context == stream.context) {
+        EnqueueWait(lock, stream, other.tail());
+      }
+    }
+  } else if (stream.is_blocking) {
+    EnqueueWait(lock, stream, stream.context->legacy->tail());
+  }
+}
+
+CUresult Enqueue(World& world, Lock& lock, Stream& stream, const Operation& operation) {
+  if (stream.capture != nullptr) return AddNode(stream, operation);
+  if (stream.is_legacy) {
+    if (Capture* capture = CaptureThatForbidsLegacy(world, *stream.context)) {
+      return Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+  }
+  EnqueueImplicitWaits(world, lock, stream);
+  Push(lock, stream, operation);
+  return CUDA_SUCCESS;
+}
+
+std::vector<Point> Pending(World& world, Stream& stream) {
+  std::vector<Point> points;
+  const auto add = [&](Stream& other) {
+    if (!IsReached(other.tail())) points.push_back(other.tail());
+  };
+  add(stream);
+  if (stream.is_legacy) {
+    for (const auto& other : world.streams) {
+      if (other->is_blocking && other->context == stream.context) add(*other);
+    }
+  } else if (stream.is_blocking) {
+    add(*stream.context->legacy);
+  }
+  return points;
+}
+
+}  // namespace onebit::testing::cuda

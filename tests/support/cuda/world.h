@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// World: devices, contexts, memory, streams and events of the stand-in, under one lock.
+#pragma once
+
+#include <bitset>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "tests/support/cuda/operation.h"
+
+namespace onebit::testing::cuda {
+
+struct Capture;
+struct Context;
+struct Event;
+struct GraphExec;
+
+using Lock = std::unique_lock<std::mutex>;
+
+struct Device {
+  int number = 0;
+  size_t memory_bytes = 0;
+  size_t allocated_bytes = 0;
+  unsigned primary_references = 0;
+  unsigned primary_flags = 0;
+  Context* primary = nullptr;
+  CUresult broken = CUDA_SUCCESS;  // what every call returns, once something went wrong on it
+};
+
+struct Context {
+  Device* device = nullptr;
+  unsigned long long id = 0;
+  bool is_alive = false;
+  Stream* legacy = nullptr;
+  // Kernels whose code is there; CUDA may load it when it is first asked for.
+  std::bitset<kernels::cuda::kKernelCount> loaded;
+};
+
+enum class BlockKind { kDevice, kManaged, kPinned };
+
+struct Block {
+  size_t bytes = 0;
+  BlockKind kind = BlockKind::kDevice;
+  Device* device = nullptr;
+};
+
+struct Event {
+  Context* context = nullptr;
+  Point point;
+  // Recorded last in a capture: its number and the nodes the event stands for.
+  uint64_t capture = 0;
+  std::vector<size_t> nodes;
+};
+
+struct World {
+  std::mutex mutex;  // guards everything here and in streams and captures
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<Context>> contexts;  // dead ones too, so that handles stay readable
+  std::map<uintptr_t, Block> blocks;               // by address
+  size_t pinned_bytes = 0;
+  std::vector<std::unique_ptr<Stream>> streams;  // likewise
+  std::set<const Stream*> live_streams;          // without the legacy ones
+  std::set<const Event*> live_events;
+  std::vector<std::unique_ptr<GraphExec>> execs;
+  std::vector<Capture*> captures;  // that have begun and not ended
+};
+
+// Never destroyed: threads of streams use it until the process is gone.
+World& TheWorld();
+
+// The context on top of the thread's stack; null: there is none.
+Context* CurrentContext();
+// CUDA_ERROR_INVALID_CONTEXT if there is none, and the error of a device that is broken.
+CUresult RequireContext(Context** context);
+
+// The block that `address` is in; null: memory that CUDA does not know. Under the lock.
+const Block* FindBlock(World& world, const void* address);
+// Whether `bytes` from `address` are within one block. Under the lock.
+bool IsWithinBlock(World& world, const void* address, size_t bytes);
+
+}  // namespace onebit::testing::cuda
