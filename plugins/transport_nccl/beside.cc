@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The thread, and what it and its maker agree about.
+#include "plugins/transport_nccl/beside.h"
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "plugins/transport_nccl/pauses.h"
+
+namespace onebit::nccl {
+namespace {
+
+// Whoever changes it from kRunning first decides who ends what the work has made.
+enum class Agreement { kRunning, kDone, kAbandoned };
+
+}  // namespace
+
+bool RunBeside(std::function<void()> work, std::function<void()> undo, uint64_t timeout_ms,
+               const std::function<bool()>& should_stop) {
+  auto agreement = std::make_shared<std::atomic<Agreement>>(Agreement::kRunning);
+  std::thread thread([agreement, work = std::move(work), undo = std::move(undo)] {
+    work();
+    Agreement expected = Agreement::kRunning;
+    // release: what the work has written is visible to its maker. acquire: see below.
+    if (!agreement->compare_exchange_strong(expected, Agreement::kDone,
+                                            std::memory_order_acq_rel)) {
+      undo();
+    }
+  });
+  Pauses pauses(timeout_ms);
+  while (agreement->load(std::memory_order_acquire) == Agreement::kRunning) {
+    if (!should_stop() && pauses.Wait()) continue;
+    Agreement expected = Agreement::kRunning;
+    if (!agreement->compare_exchange_strong(expected, Agreement::kAbandoned,
+                                            std::memory_order_acq_rel)) {
+      break;
+    }
+    thread.detach();
+    return false;
+  }
+  thread.join();
+  return true;
+}
+
+}  // namespace onebit::nccl

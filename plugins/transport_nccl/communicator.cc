@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Use of a communicator, and what its errors are.
+#include "plugins/transport_nccl/communicator.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "plugins/transport_nccl/pauses.h"
+
+namespace onebit::nccl {
+
+Communicator::Communicator(const Context& context, Place place, int rank, int ranks)
+    : context_(context),
+      api_(context.api()),
+      place_(std::move(place)),
+      rank_(rank),
+      ranks_(ranks) {}
+
+void Communicator::Join(CommHandle handle, uint64_t timeout_ms) {
+  is_joined_ = true;
+  timeout_ms_ = timeout_ms;
+  handle_.store(handle, std::memory_order_release);
+}
+
+void Communicator::GiveTurn() {
+  if (turn_.Give()) return;
+  EndAborted();
+  turn_.GiveAborted();
+}
+
+int Communicator::Await(CommHandle handle, uint64_t timeout_ms) const {
+  Pauses pauses(timeout_ms);
+  do {
+    int state = kSuccess;
+    const int code = api_.CommGetAsyncError(handle, &state);
+    if (code != kSuccess) return code;
+    if (state != kInProgress) return state;
+  } while (!turn_.is_aborted() && pauses.Wait());
+  return kInProgress;
+}
+
+onebitResult_t Communicator::Finish(const char* what, int result) {
+  if (result == kSuccess) return onebitSuccess;
+  if (result == kInProgress) {
+    result = Await(handle_.load(std::memory_order_relaxed), timeout_ms_);
+    if (result == kSuccess) return onebitSuccess;
+  }
+  if (turn_.is_aborted()) return onebitAborted;
+  if (result == kInProgress) {
+    return Fail(onebitTimeout, std::string(what) + " has not reached the stream within " +
+                                   std::to_string(timeout_ms_) + " ms: a peer did not connect");
+  }
+  return Fail(ResultOf(result), std::string(what) + " failed: " + api_.Explain(result));
+}
+
+onebitResult_t Communicator::Fail(onebitResult_t result, const std::string& text) {
+  Keep(result, text);
+  context_.Warn("rank %d: %s", rank_, text.c_str());
+  return result;
+}
+
+void Communicator::Keep(onebitResult_t result, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.load(std::memory_order_relaxed) != onebitSuccess) return;
+  failure_text_ = text;
+  failure_.store(result, std::memory_order_release);
+}
+
+void Communicator::LookForError() {
+  CommHandle handle = handle_.load(std::memory_order_relaxed);
+  if (handle == nullptr) return;
+  int state = kSuccess;
+  const int code = api_.CommGetAsyncError(handle, &state);
+  if (code != kSuccess) state = code;
+  if (state == kSuccess || state == kInProgress) return;
+  Keep(ResultOf(state), "NCCL reports: " + api_.Explain(state));
+}
+
+onebitResult_t Communicator::AsyncError(char* text, size_t capacity) {
+  if (failure_.load(std::memory_order_acquire) == onebitSuccess && !turn_.is_aborted() &&
+      turn_.TryTake()) {
+    if (!turn_.is_aborted()) LookForError();
+    GiveTurn();
+  }
+  const std::lock_guard lock(mutex_);
+  const bool is_over = turn_.is_aborted();
+  const bool has_text = !is_over || !failure_text_.empty();
+  std::snprintf(text, capacity, "%s", has_text ? failure_text_.c_str() : "aborted");
+  return is_over ? onebitAborted : failure_.load(std::memory_order_relaxed);
+}
+
+}  // namespace onebit::nccl

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Communicator: one of NCCL, made here or joined, that is used by one thread at a time and aborted
+// by any.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "plugins/common/turn.h"
+#include "plugins/transport_nccl/context.h"
+#include "plugins/transport_nccl/nccl_api.h"
+
+namespace onebit::nccl {
+
+// NCCL allows no two calls on a communicator at a time, and ncclCommAbort frees it. So every use
+// holds the turn (plugins/common/turn.h). An abort that finds it taken leaves the end to the
+// holder. A communicator made here does not block in NCCL, so the holder comes back soon; a
+// blocking one may keep it for ever, and then an abort ends it under its holder, the only way out
+// that NCCL has.
+class Communicator {
+ public:
+  Communicator(const Context& context, Place place, int rank, int ranks);
+  // Ends a communicator that was made here; waits for its work as long as ONEBIT_NCCL_CLOSE_MS
+  // says.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const Place& place() const { return place_; }
+  const NcclApi& api() const { return api_; }
+  bool is_joined() const { return is_joined_; }
+
+  // Makes one of all ranks. Later calls that NCCL finishes in the background have as long, too.
+  onebitResult_t Create(const UniqueId& id, uint64_t timeout_ms);
+  // Takes one of the application, which is ready to be used and stays its owner's.
+  void Join(CommHandle handle, uint64_t timeout_ms);
+
+  // Runs `body`, a function of the handle, while nobody else uses the communicator.
+  // onebitAborted, or what failed before: it was not run.
+  template <typename Body>
+  onebitResult_t Use(Body body);
+  // Holder of the turn: what came of a call of NCCL. Waits while NCCL works on it in the
+  // background: only then it has reached the stream. An error is logged and kept.
+  onebitResult_t Finish(const char* what, int result);
+  // An error that ends the use of this communicator. Logs it and keeps it.
+  onebitResult_t Fail(onebitResult_t result, const std::string& text);
+
+  // Any thread.
+  void Abort();
+  bool is_aborted() const { return turn_.is_aborted(); }
+  // The first error. Looks for one of NCCL's unless another thread uses the communicator, which
+  // then learns of it by itself.
+  onebitResult_t AsyncError(char* text, size_t capacity);
+
+ private:
+  // Until NCCL is no longer at work in the background: its result; kInProgress if the time is over.
+  int Await(CommHandle handle, uint64_t timeout_ms) const;
+  void GiveTurn();
+  void Keep(onebitResult_t result, const std::string& text);
+  void LookForError();
+  void EndAborted();
+  void EndInOrder(CommHandle handle);
+  void AbortHandle(CommHandle handle);
+  // False: it has not returned within that time, and goes on in a thread of its own.
+  bool CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
+
+  const Context& context_;
+  const NcclApi& api_;
+  const Place place_;
+  const int rank_;
+  const int ranks_;
+  bool is_joined_ = false;
+  bool is_blocking_ = true;  // written before handle_
+  uint64_t timeout_ms_ = 0;
+  plugin::Turn turn_;
+  // Set once by the owner; read by an abort that does not wait for the turn. release, acquire: what
+  // made it is visible.
+  std::atomic<CommHandle> handle_{nullptr};
+  std::atomic<bool> is_ending_{false};  // acq_rel: exactly one ends it
+  // release after failure_text_, which mutex_ guards, too: two may fail at a time.
+  std::atomic<onebitResult_t> failure_{onebitSuccess};
+  std::mutex mutex_;
+  std::string failure_text_;
+};
+
+template <typename Body>
+onebitResult_t Communicator::Use(Body body) {
+  if (turn_.is_aborted()) return onebitAborted;
+  turn_.Take();
+  onebitResult_t result = failure_.load(std::memory_order_acquire);
+  if (result == onebitSuccess && !turn_.is_aborted()) {
+    result = body(handle_.load(std::memory_order_relaxed));
+  }
+  GiveTurn();
+  return turn_.is_aborted() ? onebitAborted : result;
+}
+
+}  // namespace onebit::nccl

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Driver: the few functions of the CUDA driver that the transport calls itself.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace onebit::nccl {
+
+using DeviceContext = struct CUctx_st*;
+using DevicePointer = unsigned long long;
+
+// Of CUresult.
+constexpr int kCudaSuccess = 0;
+constexpr int kCudaDeinitialized = 4;
+constexpr int kCudaInvalidContext = 201;
+constexpr int kCudaNotReady = 600;
+
+constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
+
+// Results are those of CUresult. NULL streams are the legacy default stream.
+struct Driver {
+  int (*CtxGetCurrent)(DeviceContext* context) = nullptr;
+  int (*CtxGetDevice)(int* device) = nullptr;
+  int (*CtxPushCurrent)(DeviceContext context) = nullptr;
+  int (*CtxPopCurrent)(DeviceContext* context) = nullptr;
+  int (*DeviceGetPCIBusId)(char* text, int capacity, int device) = nullptr;
+  int (*GetErrorName)(int result, const char** name) = nullptr;
+  int (*MemAlloc)(DevicePointer* memory, size_t bytes) = nullptr;
+  int (*MemFree)(DevicePointer memory) = nullptr;
+  int (*MemcpyAsync)(DevicePointer to, DevicePointer from, size_t bytes,
+                     onebitStream_t stream) = nullptr;
+  int (*StreamCreate)(onebitStream_t* stream, unsigned flags) = nullptr;
+  int (*StreamQuery)(onebitStream_t stream) = nullptr;
+  int (*StreamDestroy)(onebitStream_t stream) = nullptr;
+
+  // The driver that the process has loaded; null if it has none, and then `problem` says so.
+  static std::shared_ptr<const Driver> Find(std::string* problem);
+
+  // "CUDA_ERROR_NOT_READY".
+  std::string Name(int result) const;
+};
+
+// Makes a context current in this thread, and what was current again at the end.
+class CurrentContext {
+ public:
+  CurrentContext(const Driver& driver, DeviceContext context)
+      : driver_(driver), result_(driver.CtxPushCurrent(context)) {}
+  ~CurrentContext() {
+    DeviceContext popped = nullptr;
+    if (result_ == kCudaSuccess) driver_.CtxPopCurrent(&popped);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+  // False: the context is gone, with its device's memory and all work; so it is while the process
+  // exits.
+  bool is_alive() const { return result_ == kCudaSuccess; }
+
+ private:
+  const Driver& driver_;
+  const int result_;
+};
+
+}  // namespace onebit::nccl

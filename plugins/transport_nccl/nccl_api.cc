@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Look-up of NCCL and of its functions.
+#include "plugins/transport_nccl/nccl_api.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <utility>
+
+namespace onebit::nccl {
+namespace {
+
+constexpr char kLibrary[] = "libnccl.so.2";
+constexpr int kOldestVersion = 21000;  // ncclAvg
+
+const char* LastDlError() {
+  const char* text = dlerror();
+  return text == nullptr ? "no reason given" : text;
+}
+
+// "AllReduce" is pncclAllReduce if NCCL has it, as it has since 2.8: the strong name, which nobody
+// in front of NCCL replaces. What is sent here is compressed already, or is not to be.
+void* Find(void* library, const char* name) {
+  char symbol[64];
+  std::snprintf(symbol, sizeof symbol, "pnccl%s", name);
+  void* function = dlsym(library, symbol);
+  return function != nullptr ? function : dlsym(library, symbol + 1);
+}
+
+// Null: nowhere. dlerror tells why.
+void* OpenLibrary(const char* path) {
+  if (path != nullptr && *path != '\0') return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void* loaded = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (loaded != nullptr) return loaded;
+  // RTLD_DEFAULT is null: a program that holds NCCL and exports it is a library like any other.
+  if (Find(RTLD_DEFAULT, "GetVersion") != nullptr) return dlopen(nullptr, RTLD_NOW);
+  return dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+}
+
+struct Release {
+  int major;
+  int minor;
+  int patch;
+};
+
+// Up to 2.8 a version was X * 1000 + Y * 100 + Z.
+Release ReleaseOf(int version) {
+  const int unit = version < 10000 ? 1000 : 10000;
+  return {version / unit, version % unit / 100, version % 100};
+}
+
+std::string TextOf(const Release& release) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%d.%d.%d", release.major, release.minor, release.patch);
+  return text;
+}
+
+// The name of the first function that is missing; null if none is.
+class Functions {
+ public:
+  explicit Functions(void* library) : library_(library) {}
+
+  template <typename Function>
+  void Require(const char* name, Function* function) {
+    Take(name, function);
+    if (*function == nullptr && missing_ == nullptr) missing_ = name;
+  }
+  template <typename Function>
+  void Take(const char* name, Function* function) {
+    *function = reinterpret_cast<Function>(Find(library_, name));
+  }
+  const char* missing() const { return missing_; }
+
+ private:
+  void* const library_;
+  const char* missing_ = nullptr;
+};
+
+const char* FillIn(void* library, NcclApi* api) {
+  Functions functions(library);
+  functions.Require("GetUniqueId", &api->GetUniqueId);
+  functions.Require("CommInitRank", &api->CommInitRank);
+  functions.Require("CommCount", &api->CommCount);
+  functions.Require("CommUserRank", &api->CommUserRank);
+  functions.Require("CommCuDevice", &api->CommCuDevice);
+  functions.Require("CommDestroy", &api->CommDestroy);
+  functions.Require("CommAbort", &api->CommAbort);
+  functions.Require("CommGetAsyncError", &api->CommGetAsyncError);
+  functions.Require("GetErrorString", &api->GetErrorString);
+  functions.Require("GroupStart", &api->GroupStart);
+  functions.Require("GroupEnd", &api->GroupEnd);
+  functions.Require("Send", &api->Send);
+  functions.Require("Recv", &api->Recv);
+  functions.Require("AllReduce", &api->AllReduce);
+  functions.Require("Broadcast", &api->Broadcast);
+  functions.Take("GetLastError", &api->GetLastError);
+  functions.Take("CommInitRankConfig", &api->CommInitRankConfig);
+  functions.Take("CommFinalize", &api->CommFinalize);
+  functions.Take("CommRevoke", &api->CommRevoke);
+  return functions.missing();
+}
+
+std::string FileOf(const void* function) {
+  Dl_info info{};
+  if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return kLibrary;
+  return info.dli_fname;
+}
+
+}  // namespace
+
+std::string NcclApi::Explain(int result) const {
+  const char* what = GetErrorString(result);
+  std::string text = what == nullptr ? "unknown error" : what;
+  const char* last = GetLastError == nullptr ? nullptr : GetLastError(nullptr);
+  if (last == nullptr || *last == '\0') return text;
+  text += " (";
+  for (; *last != '\0'; ++last) text += *last == '\n' ? ' ' : *last;
+  while (text.back() == ' ') text.pop_back();
+  return text + ")";
+}
+
+onebitResult_t FindNccl(const plugin::BaseContext& context, const char* path,
+                        std::shared_ptr<const NcclApi>* api) {
+  void* library = OpenLibrary(path);  // never closed: threads of NCCL may be in it
+  if (library == nullptr) {
+    context.Warn("NCCL cannot be opened: %s; install %s, or name its file in ONEBIT_NCCL_LIB",
+                 LastDlError(), kLibrary);
+    return onebitSystemError;
+  }
+  auto found = std::make_shared<NcclApi>();
+  Functions(library).Take("GetVersion", &found->GetVersion);
+  if (found->GetVersion == nullptr) {
+    context.Warn("%s is not NCCL: it has no ncclGetVersion",
+                 path == nullptr || *path == '\0' ? kLibrary : path);
+    return onebitSystemError;
+  }
+  const std::string file = FileOf(reinterpret_cast<const void*>(found->GetVersion));
+  if (found->GetVersion(&found->version) != kSuccess) {
+    context.Warn("%s: ncclGetVersion failed", file.c_str());
+    return onebitSystemError;
+  }
+  const Release release = ReleaseOf(found->version);
+  found->release = TextOf(release);
+  if (found->version < kOldestVersion) {
+    context.Warn("%s is NCCL %s, and 2.10 is the oldest that can be used", file.c_str(),
+                 found->release.c_str());
+    return onebitSystemError;
+  }
+  if (const char* missing = FillIn(library, found.get()); missing != nullptr) {
+    context.Warn("%s, NCCL %s, has no nccl%s", file.c_str(), found->release.c_str(), missing);
+    return onebitSystemError;
+  }
+  char line[512];
+  std::snprintf(line, sizeof line, "nccl: NCCL %s of %s", found->release.c_str(), file.c_str());
+  context.host().log(onebitLogInfo, line);
+  *api = std::move(found);
+  return onebitSuccess;
+}
+
+onebitResult_t ResultOf(int result) {
+  const bool is_known = result >= kSuccess && result <= static_cast<int>(onebitTimeout);
+  return is_known ? static_cast<onebitResult_t>(result) : onebitInternalError;
+}
+
+}  // namespace onebit::nccl

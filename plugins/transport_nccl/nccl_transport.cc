@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The transport's table of C functions.
+#include <onebit/transport.h>
+
+#include <memory>
+
+#include "plugins/common/transport_table.h"
+#include "plugins/transport_nccl/context.h"
+#include "plugins/transport_nccl/group.h"
+#include "plugins/transport_nccl/nccl_endpoint.h"
+
+namespace onebit::nccl {
+namespace {
+
+using Table = plugin::TransportTable<Context, NcclEndpoint>;
+using SharedGroup = std::shared_ptr<Group>;  // what a group is to the caller
+
+// Every member of the host face, whatever its arguments.
+template <typename... Arguments>
+onebitResult_t NoHostFace(void* comm, Arguments...) {
+  return comm == nullptr ? onebitInvalidArgument : Table::AsEndpoint(comm)->RefuseHostFace();
+}
+
+onebitResult_t AdoptComm(void* context, const void* native, size_t native_bytes,
+                         uint64_t timeout_ms, void** group, int* rank, int* nranks) {
+  if (context == nullptr || group == nullptr || rank == nullptr || nranks == nullptr) {
+    return onebitInvalidArgument;
+  }
+  return plugin::WithoutExceptions([&] {
+    auto adopted = std::make_unique<SharedGroup>();
+    const onebitResult_t result =
+        Adopt(static_cast<Context*>(context), native, native_bytes, timeout_ms, adopted.get());
+    if (result != onebitSuccess) return result;
+    *rank = (*adopted)->communicator->rank();
+    *nranks = (*adopted)->communicator->ranks();
+    *group = adopted.release();
+    return onebitSuccess;
+  });
+}
+
+onebitResult_t BroadcastInGroup(void* group, void* bytes, size_t count, uint64_t timeout_ms) {
+  if (group == nullptr || bytes == nullptr) return onebitInvalidArgument;
+  return plugin::WithoutExceptions(
+      [&] { return Broadcast(static_cast<SharedGroup*>(group)->get(), bytes, count, timeout_ms); });
+}
+
+onebitResult_t ReleaseGroup(void* group) {
+  if (group == nullptr) return onebitInvalidArgument;
+  delete static_cast<SharedGroup*>(group);
+  return onebitSuccess;
+}
+
+// The endpoint's function, if there is an endpoint.
+template <typename Body>
+onebitResult_t With(void* comm, Body body) {
+  if (comm == nullptr) return onebitInvalidArgument;
+  return plugin::WithoutExceptions([&] { return body(Table::AsEndpoint(comm)); });
+}
+
+onebitResult_t GroupBegin(void* comm) {
+  return With(comm, [](NcclEndpoint* endpoint) { return endpoint->GroupBegin(); });
+}
+
+onebitResult_t SendOnStream(void* comm, int peer, const void* buffer, size_t bytes,
+                            onebitStream_t stream) {
+  return With(comm,
+              [&](NcclEndpoint* endpoint) { return endpoint->Send(peer, buffer, bytes, stream); });
+}
+
+onebitResult_t RecvOnStream(void* comm, int peer, void* buffer, size_t bytes,
+                            onebitStream_t stream) {
+  return With(
+      comm, [&](NcclEndpoint* endpoint) { return endpoint->Receive(peer, buffer, bytes, stream); });
+}
+
+onebitResult_t GroupEnd(void* comm) {
+  return With(comm, [](NcclEndpoint* endpoint) { return endpoint->GroupEnd(); });
+}
+
+onebitResult_t AllReduceOnStream(void* comm, const void* send, void* recv, size_t count,
+                                 onebitDataType_t type, onebitRedOp_t op, onebitStream_t stream) {
+  return With(comm, [&](NcclEndpoint* endpoint) {
+    return endpoint->AllReduce(send, recv, count, type, op, stream);
+  });
+}
+
+onebitResult_t AsyncError(void* comm, char* text, size_t capacity) {
+  if (text == nullptr || capacity == 0) return onebitInvalidArgument;
+  return With(comm, [&](NcclEndpoint* endpoint) { return endpoint->AsyncError(text, capacity); });
+}
+
+constexpr onebitTransport kTransport{.structSize = sizeof(onebitTransport),
+                                     .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
+                                     .init = Table::Init,
+                                     .getProperties = Table::GetProperties,
+                                     .finalize = Table::Finalize,
+                                     .open = Table::Open,
+                                     .getAddress = Table::GetAddress,
+                                     .connect = Table::Connect,
+                                     .isend = NoHostFace,
+                                     .irecv = NoHostFace,
+                                     .probe = NoHostFace,
+                                     .accept = NoHostFace,
+                                     .test = NoHostFace,
+                                     .cancel = NoHostFace,
+                                     .progress = NoHostFace,
+                                     .wait = NoHostFace,
+                                     .abort = Table::Abort,
+                                     .close = Table::Close,
+                                     .getCounters = Table::GetCounters,
+                                     .describePeer = Table::DescribePeer,
+                                     .adopt = AdoptComm,
+                                     .broadcast = BroadcastInGroup,
+                                     .release = ReleaseGroup,
+                                     .iallreduce = nullptr,
+                                     .groupBegin = GroupBegin,
+                                     .sendOnStream = SendOnStream,
+                                     .recvOnStream = RecvOnStream,
+                                     .groupEnd = GroupEnd,
+                                     .allReduceOnStream = AllReduceOnStream,
+                                     .asyncError = AsyncError};
+
+}  // namespace
+}  // namespace onebit::nccl
+
+extern "C" [[gnu::visibility("default")]] const onebitTransport* onebitTransportGet(void) {
+  return &onebit::nccl::kTransport;
+}

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Pauses: the time between two looks at what NCCL or a device does by itself.
+#pragma once
+
+#include <cstdint>
+
+namespace onebit::nccl {
+
+// One thread. Looks are close at first, for a call that NCCL is about to finish, then up to half a
+// millisecond apart.
+class Pauses {
+ public:
+  explicit Pauses(uint64_t timeout_ms);
+  // Waits a little. False: the time is over.
+  bool Wait();
+
+ private:
+  const uint64_t start_ns_;
+  const uint64_t timeout_ns_;
+  uint64_t pause_us_ = 10;
+};
+
+}  // namespace onebit::nccl
