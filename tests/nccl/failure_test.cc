@@ -1,0 +1,282 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Transport nccl in trouble: aborts, errors of NCCL and of callers, ends with work under way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/nccl/modes.h"
+#include "tests/nccl/ranks.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+class FailureTest : public ::testing::TestWithParam<Mode> {
+ protected:
+  // No handle was used after its end, or by two threads at a time, and all were ended.
+  void TearDown() override {
+    const Counts counts = Counts::Get(GetParam());
+    EXPECT_EQ(counts.after_end, 0u);
+    EXPECT_EQ(counts.at_a_time, 0u);
+    EXPECT_EQ(counts.live_comms, 0u);
+  }
+  const Plugin plugin_{GetParam().settings};
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, FailureTest, ::testing::ValuesIn(kModes), NameOf);
+
+// Both ranks have sent each other something: no message is the first one any more.
+void Greet(Rank& self) {
+  Buffer buffer(2);
+  EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
+  EXPECT_EQ(self.endpoint->Send(1 - self.rank, buffer.at(0), 1, *self.stream), onebitSuccess);
+  EXPECT_EQ(self.endpoint->Receive(1 - self.rank, buffer.at(1), 1, *self.stream), onebitSuccess);
+  EXPECT_EQ(self.endpoint->GroupEnd(), onebitSuccess);
+  self.stream->Await();
+}
+
+TEST_P(FailureTest, AbortEndsWorkThatWaitsOnTheDevice) {
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    Greet(self);
+    if (self.rank == 0) {
+      Buffer buffer(10);
+      EXPECT_EQ(self.endpoint->Receive(1, buffer.at(0), 10, *self.stream), onebitSuccess);
+      EXPECT_FALSE(self.stream->IsIdle());
+      std::thread([&] { EXPECT_EQ(self.endpoint->Abort(), onebitSuccess); }).join();
+      self.stream->Await();
+      EXPECT_EQ(self.endpoint->GroupBegin(), onebitAborted);
+      EXPECT_EQ(self.endpoint->Receive(1, buffer.at(0), 10, *self.stream), onebitAborted);
+      EXPECT_EQ(self.endpoint->GroupEnd(), onebitAborted);
+      EXPECT_EQ(self.endpoint->AllReduce(buffer.at(0), buffer.at(0), 1, onebitFloat32, onebitSum,
+                                         *self.stream),
+                onebitAborted);
+      EXPECT_EQ(self.endpoint->AsyncError(), onebitAborted);
+      EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
+    }
+    self.meet();
+  });
+}
+
+TEST_P(FailureTest, AbortEndsACallThatWaitsForAPeer) {
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    if (self.rank == 0) {
+      Buffer buffer(10);
+      std::thread aborter([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
+      });
+      const auto start = Clock::now();
+      // The first message to a peer that never has one for us.
+      EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 10, *self.stream), onebitAborted);
+      EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+      aborter.join();
+      self.stream->Await();
+    }
+    self.meet();
+  });
+}
+
+TEST_P(FailureTest, AbortMayComeAtAnyTime) {
+  for (int delay_us = 0; delay_us < 3000; delay_us += 300) {
+    RunRanks(plugin_, 2, [&](Rank& self) {
+      Greet(self);
+      std::thread aborter([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+        EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
+      });
+      Buffer buffer(200);
+      onebitResult_t result = onebitSuccess;
+      while (result == onebitSuccess) {
+        result = self.endpoint->GroupBegin();
+        if (result != onebitSuccess) break;
+        static_cast<void>(self.endpoint->Send(1 - self.rank, buffer.at(0), 100, *self.stream));
+        static_cast<void>(self.endpoint->Receive(1 - self.rank, buffer.at(100), 100, *self.stream));
+        result = self.endpoint->GroupEnd();
+      }
+      EXPECT_EQ(result, onebitAborted);
+      aborter.join();
+      self.stream->Await();
+    });
+  }
+}
+
+TEST_P(FailureTest, TellsOfAnErrorThatCameAfterTheCall) {
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    Greet(self);
+    std::string text;
+    EXPECT_EQ(self.endpoint->AsyncError(&text), onebitSuccess);
+    EXPECT_EQ(text, "");
+    self.meet();
+    if (self.rank == 0) {
+      ONEBIT_OF_MODE(GetParam(), onebitTestNcclBreak)(0, ncclRemoteError, "the cable is out");
+      EXPECT_EQ(self.endpoint->AsyncError(&text), onebitRemoteError);
+      EXPECT_THAT(text, HasSubstr("network error"));
+      // 2.10 has no text of its own.
+      if (GetParam().library.empty()) {
+        EXPECT_THAT(text, HasSubstr("the cable is out"));
+      }
+      // It stays, and nothing is started any more.
+      const uint64_t sends = Counts::Get(GetParam()).sends;
+      Buffer buffer(1);
+      EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 1, *self.stream), onebitRemoteError);
+      EXPECT_EQ(Counts::Get(GetParam()).sends, sends);
+      EXPECT_EQ(self.endpoint->AsyncError(), onebitRemoteError);
+    }
+    self.meet();
+  });
+}
+
+TEST_P(FailureTest, MayBeAskedForErrorsWhileAnotherThreadCalls) {
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    Greet(self);
+    std::atomic<bool> is_over{false};
+    std::thread watcher([&] {
+      while (!is_over.load()) EXPECT_EQ(self.endpoint->AsyncError(), onebitSuccess);
+    });
+    for (int round = 0; round < 30; ++round) Greet(self);
+    is_over = true;
+    watcher.join();
+    self.meet();
+  });
+}
+
+TEST_P(FailureTest, NoticesSizesThatDoNotMatch) {
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    Buffer buffer(20);
+    const size_t bytes = self.rank == 0 ? 10 : 20;
+    const auto result = self.rank == 0
+                            ? self.endpoint->Send(1, buffer.at(0), bytes, *self.stream)
+                            : self.endpoint->Receive(0, buffer.at(0), bytes, *self.stream);
+    EXPECT_EQ(result, onebitSuccess);
+    self.stream->Await();
+    self.meet();
+    EXPECT_EQ(self.endpoint->AsyncError(), onebitInvalidUsage);
+    self.meet();
+  });
+}
+
+TEST_P(FailureTest, LeavesNoGroupOpenAfterAnError) {
+  const auto depth = ONEBIT_OF_MODE(GetParam(), onebitTestNcclGroupDepth);
+  const auto fail = ONEBIT_OF_MODE(GetParam(), onebitTestNcclFail);
+  for (const char* function : {"ncclSend", "ncclRecv", "ncclGroupEnd", "ncclGroupStart"}) {
+    RunRanks(plugin_, 1, [&](Rank& self) {
+      Buffer buffer(2);
+      EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
+      EXPECT_EQ(self.endpoint->Send(0, buffer.at(0), 1, *self.stream), onebitSuccess);
+      EXPECT_EQ(self.endpoint->Receive(0, buffer.at(1), 1, *self.stream), onebitSuccess);
+      fail(function, 1, ncclSystemError);
+      EXPECT_EQ(self.endpoint->GroupEnd(), onebitSystemError);
+      EXPECT_THAT(Plugin::warnings(), HasSubstr(function));
+      EXPECT_EQ(depth(), 0);
+      EXPECT_EQ(self.endpoint->GroupBegin(), onebitSystemError);
+    });
+  }
+}
+
+TEST_P(FailureTest, RefusesWrongArguments) {
+  const auto check = [&](auto call) {
+    RunRanks(plugin_, 1, [&](Rank& self) {
+      const uint64_t sends = Counts::Get(GetParam()).sends;
+      EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
+      EXPECT_EQ(call(self), onebitInvalidArgument);
+      // A group that lacks a message is not started.
+      EXPECT_EQ(self.endpoint->GroupEnd(), onebitInvalidArgument);
+      EXPECT_EQ(Counts::Get(GetParam()).sends, sends);
+    });
+  };
+  Buffer* none = nullptr;
+  char memory[4];
+  check([&](Rank& self) { return self.endpoint->Send(1, memory, 1, *self.stream); });
+  check([&](Rank& self) { return self.endpoint->Send(-1, memory, 1, *self.stream); });
+  check([&](Rank& self) { return self.endpoint->Send(0, none, 1, *self.stream); });
+  check([&](Rank& self) { return self.endpoint->Receive(1, memory, 1, *self.stream); });
+  check([&](Rank& self) {
+    return self.endpoint->AllReduce(memory, nullptr, 1, onebitFloat32, onebitSum, *self.stream);
+  });
+  check([&](Rank& self) {
+    return self.endpoint->AllReduce(memory, memory, 1, onebitFloat32, static_cast<onebitRedOp_t>(2),
+                                    *self.stream);
+  });
+}
+
+TEST_P(FailureTest, RefusesGroupsInsideGroups) {
+  RunRanks(plugin_, 1, [&](Rank& self) {
+    EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
+    EXPECT_EQ(self.endpoint->GroupBegin(), onebitInvalidUsage);
+  });
+  RunRanks(plugin_, 1,
+           [&](Rank& self) { EXPECT_EQ(self.endpoint->GroupEnd(), onebitInvalidUsage); });
+  RunRanks(plugin_, 1, [&](Rank& self) {
+    Buffer buffer(4);
+    EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
+    EXPECT_EQ(self.endpoint->AllReduce(buffer.at(0), buffer.at(0), 1, onebitFloat32, onebitSum,
+                                       *self.stream),
+              onebitInvalidUsage);
+  });
+}
+
+TEST_P(FailureTest, HasNoHostFace) {
+  RunRanks(plugin_, 1, [&](Rank& self) {
+    const onebitTransport& table = Endpoint::table();
+    void* comm = self.endpoint->comm();
+    char header[ONEBIT_TRANSPORT_HEADER_BYTES] = {};
+    onebitTransportRequest request = nullptr;
+    onebitTransportState state = onebitTransportPending;
+    size_t bytes = 0;
+    EXPECT_EQ(table.isend(comm, 0, header, 1, header, 1, &request), onebitInvalidUsage);
+    EXPECT_EQ(table.irecv(comm, 0, header, sizeof header, &request), onebitInvalidUsage);
+    EXPECT_EQ(table.probe(comm, request, &bytes, &bytes), onebitInvalidUsage);
+    EXPECT_EQ(table.accept(comm, request, header, 1), onebitInvalidUsage);
+    EXPECT_EQ(table.test(comm, request, &state), onebitInvalidUsage);
+    EXPECT_EQ(table.cancel(comm, request), onebitInvalidUsage);
+    EXPECT_EQ(table.progress(comm), onebitInvalidUsage);
+    EXPECT_EQ(table.wait(comm, 0), onebitInvalidUsage);
+    EXPECT_EQ(table.progress(nullptr), onebitInvalidArgument);
+    EXPECT_THAT(Plugin::warnings(), HasSubstr("device memory only"));
+  });
+}
+
+TEST_P(FailureTest, EndsInOrderWithoutErrors) {
+  const Counts before = Counts::Get(GetParam());
+  RunRanks(plugin_, 2, [&](Rank& self) { Greet(self); });
+  const Counts after = Counts::Get(GetParam());
+  EXPECT_EQ(after.destroyed - before.destroyed, 2u);
+  EXPECT_EQ(after.aborted, before.aborted);
+  // 2.10 has no ncclCommFinalize.
+  EXPECT_EQ(after.finalized - before.finalized, GetParam().library.empty() ? 2u : 0u);
+}
+
+TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {
+  const auto start = Clock::now();
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    Greet(self);
+    Buffer buffer(10);
+    if (self.rank == 0) {
+      EXPECT_EQ(self.endpoint->Receive(1, buffer.at(0), 10, *self.stream), onebitSuccess);
+      self.endpoint->Close();
+      EXPECT_THAT(Plugin::warnings(), HasSubstr("not done within 300 ms"));
+    }
+    self.meet();
+    // A blocking communicator is left to NCCL with what it waits for: let it have it.
+    if (self.rank == 1 && GetParam().name != "NonBlocking") {
+      EXPECT_EQ(self.endpoint->Send(0, buffer.at(0), 10, *self.stream), onebitSuccess);
+      self.stream->Await();
+    }
+    self.meet();
+    self.stream->Await();
+  });
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  // Such an end goes on in a thread of its own.
+  for (int i = 0; i < 200 && Counts::Get(GetParam()).live_comms != 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+}  // namespace
+}  // namespace onebit::testing

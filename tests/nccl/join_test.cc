@@ -1,0 +1,268 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Transport nccl on a communicator of the application.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <numeric>
+#include <thread>
+
+#include "tests/nccl/modes.h"
+#include "tests/nccl/ranks.h"
+#include "tests/support/cuda/stand_in.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What the application does; as a parameter a blocking communicator, one that is not, and an old
+// one.
+class JoinTest : public ::testing::TestWithParam<Mode> {
+ protected:
+  void TearDown() override {
+    const Counts counts = Counts::Get(GetParam());
+    EXPECT_EQ(counts.live_comms, 0u);
+    EXPECT_EQ(counts.after_end, 0u);
+    EXPECT_EQ(counts.at_a_time, 0u);
+  }
+
+  bool is_old() const { return !GetParam().library.empty(); }
+
+  ncclUniqueId MakeId() const {
+    ncclUniqueId id{};
+    EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclGetUniqueId)(&id), ncclSuccess);
+    return id;
+  }
+
+  // Not ready yet if it does not block.
+  ncclComm_t Make(const ncclUniqueId& id, int rank, int ranks) const {
+    ncclComm_t comm = nullptr;
+    if (is_old()) {
+      EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommInitRank)(&comm, ranks, id, rank), ncclSuccess);
+      return comm;
+    }
+    const bool is_blocking = GetParam().name == "Blocking";
+    ncclConfig_t config{.size = sizeof config,
+                        .magic = 0xcafebeef,
+                        .version = 22809,
+                        .blocking = is_blocking ? 1 : 0,
+                        .cgaClusterSize = INT_MIN};
+    const auto result =
+        ONEBIT_OF_MODE(GetParam(), ncclCommInitRankConfig)(&comm, ranks, id, rank, &config);
+    EXPECT_EQ(result, is_blocking ? ncclSuccess : ncclInProgress);
+    return comm;
+  }
+
+  // The application's own end.
+  void End(ncclComm_t comm) const {
+    EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommAbort)(comm), ncclSuccess);
+  }
+
+  struct Joined {
+    onebitResult_t result = onebitSuccess;
+    void* group = nullptr;
+    int rank = -1;
+    int ranks = -1;
+  };
+  Joined Join(const void* native, size_t bytes = sizeof(ncclComm_t),
+              uint64_t timeout_ms = kTimeoutMs) const {
+    Joined joined;
+    joined.result = Plugin::functions().adopt(plugin_.context(), native, bytes, timeout_ms,
+                                              &joined.group, &joined.rank, &joined.ranks);
+    return joined;
+  }
+  static void Release(const Joined& joined) {
+    EXPECT_EQ(Plugin::functions().release(joined.group), onebitSuccess);
+  }
+
+  // An endpoint on a communicator of the application, on each rank; `body` ends the latter.
+  void RunJoined(int ranks, const std::function<void(Rank&, ncclComm_t)>& body) const {
+    const ncclUniqueId id = MakeId();
+    Meeting meeting(ranks);
+    RunThreads(ranks, [&](int rank) {
+      ncclComm_t comm = Make(id, rank, ranks);
+      const Joined joined = Join(&comm);
+      EXPECT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
+      EXPECT_EQ(joined.rank, rank);
+      EXPECT_EQ(joined.ranks, ranks);
+      const Stream stream;
+      Endpoint endpoint;
+      EXPECT_EQ(endpoint.Open(plugin_, rank, ranks, 9, joined.group), onebitSuccess);
+      Release(joined);
+      EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess)
+          << Plugin::warnings();
+      Rank self{
+          .rank = rank, .ranks = ranks, .endpoint = &endpoint, .stream = &stream, .meet = [&] {
+            meeting.Wait();
+          }};
+      body(self, comm);
+    });
+  }
+
+  const Plugin plugin_{GetParam().settings};
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, JoinTest, ::testing::ValuesIn(kModes), NameOf);
+
+void SendAround(Rank& self) {
+  Buffer out(100);
+  Buffer in(100);
+  const int next = (self.rank + 1) % self.ranks;
+  const int previous = (self.rank + self.ranks - 1) % self.ranks;
+  out.Set(std::vector<uint8_t>(100, static_cast<uint8_t>(self.rank)), *self.stream);
+  EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
+  EXPECT_EQ(self.endpoint->Send(next, out.at(0), 100, *self.stream), onebitSuccess);
+  EXPECT_EQ(self.endpoint->Receive(previous, in.at(0), 100, *self.stream), onebitSuccess);
+  EXPECT_EQ(self.endpoint->GroupEnd(), onebitSuccess) << Plugin::warnings();
+  self.stream->Await();
+  EXPECT_EQ(in.Read(*self.stream), std::vector<uint8_t>(100, static_cast<uint8_t>(previous)));
+}
+
+TEST_P(JoinTest, UsesTheCommunicatorAndMakesNone) {
+  const uint64_t before = Counts::Get(GetParam()).created;
+  RunJoined(3, [&](Rank& self, ncclComm_t comm) {
+    SendAround(self);
+    self.endpoint->Close();
+    self.meet();
+    // It is the application's as before.
+    int count = 0;
+    EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommCount)(comm, &count), ncclSuccess);
+    EXPECT_EQ(count, 3);
+    EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommDestroy)(comm), ncclSuccess);
+  });
+  EXPECT_EQ(Counts::Get(GetParam()).created - before, 3u);
+}
+
+TEST_P(JoinTest, BroadcastsBytesOfRank0) {
+  const ncclUniqueId id = MakeId();
+  RunThreads(3, [&](int rank) {
+    ncclComm_t comm = Make(id, rank, 3);
+    const Joined joined = Join(&comm);
+    ASSERT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
+    std::vector<uint8_t> expected(128);
+    std::iota(expected.begin(), expected.end(), uint8_t{1});
+    std::vector<uint8_t> bytes = rank == 0 ? expected : std::vector<uint8_t>(128);
+    EXPECT_EQ(Plugin::functions().broadcast(joined.group, bytes.data(), bytes.size(), kTimeoutMs),
+              onebitSuccess)
+        << Plugin::warnings();
+    EXPECT_EQ(bytes, expected);
+    EXPECT_EQ(Plugin::functions().broadcast(joined.group, bytes.data(), 0, kTimeoutMs),
+              onebitSuccess);
+    Release(joined);
+    EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommDestroy)(comm), ncclSuccess);
+  });
+  EXPECT_EQ(onebitTestCudaAllocatedBytes(0), 0u);
+}
+
+TEST_P(JoinTest, BroadcastEndsWhenItsTimeIsOver) {
+  const ncclUniqueId id = MakeId();
+  Meeting meeting(2);
+  RunThreads(2, [&](int rank) {
+    ncclComm_t comm = Make(id, rank, 2);
+    const Joined joined = Join(&comm, sizeof comm, rank == 0 ? 300 : kTimeoutMs);
+    ASSERT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
+    // The device waits, or the first message of a communicator that does not block.
+    if (rank == 0 && GetParam().name == "NonBlocking") {
+      uint8_t bytes[16] = {};
+      EXPECT_EQ(Plugin::functions().broadcast(joined.group, bytes, sizeof bytes, 300),
+                onebitTimeout);
+      EXPECT_THAT(Plugin::warnings(), HasSubstr("ncclBroadcast"));
+      EXPECT_EQ(Plugin::functions().broadcast(joined.group, bytes, sizeof bytes, 300),
+                onebitTimeout);
+    }
+    meeting.Wait();
+    Release(joined);
+    End(comm);
+  });
+}
+
+TEST_P(JoinTest, RefusesWhatIsNoCommunicator) {
+  ncclComm_t none = nullptr;
+  EXPECT_EQ(Join(nullptr, 0).result, onebitInvalidUsage);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("no communicator of all processes"));
+  EXPECT_EQ(Join(&none, 4).result, onebitInvalidArgument);
+  EXPECT_EQ(Join(&none).result, onebitInvalidArgument);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("the communicator is NULL"));
+}
+
+TEST_P(JoinTest, RefusesAnotherDevice) {
+  const UseDevice device(3);
+  ncclComm_t comm = Make(MakeId(), 0, 1);
+  {
+    const UseDevice other(1);
+    EXPECT_EQ(Join(&comm).result, onebitInvalidUsage);
+    EXPECT_THAT(Plugin::warnings(), HasSubstr("is of device 3, but device 1 is current"));
+  }
+  const Joined joined = Join(&comm);
+  ASSERT_EQ(joined.result, onebitSuccess);
+  {
+    const UseDevice other(1);
+    Endpoint endpoint;
+    EXPECT_EQ(endpoint.Open(plugin_, 0, 1, 1, joined.group), onebitInvalidUsage);
+  }
+  Endpoint endpoint;
+  EXPECT_EQ(endpoint.Open(plugin_, 0, 2, 1, joined.group), onebitInvalidArgument);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("has this process as rank 0 of 1"));
+  Release(joined);
+  End(comm);
+}
+
+TEST_P(JoinTest, RefusesAThreadWithoutADevice) {
+  ncclComm_t comm = nullptr;
+  {
+    const UseDevice device(0);
+    comm = Make(MakeId(), 0, 1);
+  }
+  EXPECT_EQ(Join(&comm).result, onebitInvalidUsage);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("no device is current"));
+  End(comm);
+}
+
+TEST_P(JoinTest, RefusesACommunicatorThatHasFailed) {
+  const UseDevice device(2);
+  ncclComm_t comm = Make(MakeId(), 0, 1);
+  ONEBIT_OF_MODE(GetParam(), onebitTestNcclBreak)(2, ncclSystemError, "no socket");
+  EXPECT_EQ(Join(&comm).result, onebitSystemError);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("cannot be used"));
+  End(comm);
+}
+
+TEST_P(JoinTest, WaitsForACommunicatorInTheMaking) {
+  if (GetParam().name != "NonBlocking") GTEST_SKIP() << "a blocking one is ready when it is there";
+  const UseDevice device(0);
+  ncclComm_t comm = Make(MakeId(), 0, 2);
+  EXPECT_EQ(Join(&comm, sizeof comm, 100).result, onebitTimeout);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("not ready within 100 ms"));
+  End(comm);
+}
+
+TEST_P(JoinTest, AbortStopsTheCommunicatorAndLeavesItToItsOwner) {
+  const uint64_t revoked = Counts::Get(GetParam()).revoked;
+  const uint64_t aborted = Counts::Get(GetParam()).aborted;
+  RunJoined(2, [&](Rank& self, ncclComm_t comm) {
+    SendAround(self);
+    Buffer buffer(10);
+    if (self.rank == 0) {
+      EXPECT_EQ(self.endpoint->Receive(1, buffer.at(0), 10, *self.stream), onebitSuccess);
+    }
+    std::thread([&] { EXPECT_EQ(self.endpoint->Abort(), onebitSuccess); }).join();
+    EXPECT_EQ(self.endpoint->GroupBegin(), onebitAborted);
+    self.endpoint->Close();
+    // 2.10 cannot stop it and leave it to its owner, who then must abort it.
+    if (!is_old()) self.stream->Await();
+    self.meet();
+    if (is_old()) {
+      End(comm);
+    } else {
+      EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommDestroy)(comm), ncclSuccess);
+    }
+    self.stream->Await();
+  });
+  EXPECT_EQ(Counts::Get(GetParam()).revoked - revoked, is_old() ? 0u : 2u);
+  EXPECT_EQ(Counts::Get(GetParam()).aborted - aborted, is_old() ? 2u : 0u);
+}
+
+}  // namespace
+}  // namespace onebit::testing

@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The library of each mode.
+#include "tests/nccl/modes.h"
+
+#include <dlfcn.h>
+
+namespace onebit::testing {
+namespace {
+
+const std::string kOld = std::string(ONEBIT_NCCL_STAND_INS) + "/libnccl-2.10.so";
+
+}  // namespace
+
+const std::vector<Mode> kModes = {
+    {.name = "NonBlocking", .settings = {{"ONEBIT_NCCL_CLOSE_MS", "300"}}, .library = ""},
+    {.name = "Blocking",
+     .settings = {{"ONEBIT_NCCL_BLOCKING", "1"}, {"ONEBIT_NCCL_CLOSE_MS", "300"}},
+     .library = ""},
+    {.name = "Release2_10",
+     .settings = {{"ONEBIT_NCCL_LIB", kOld}, {"ONEBIT_NCCL_CLOSE_MS", "300"}},
+     .library = kOld},
+};
+
+std::string NameOf(const ::testing::TestParamInfo<Mode>& info) { return info.param.name; }
+
+void* FunctionOf(const Mode& mode, const char* name) {
+  void* library = mode.library.empty() ? dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD)
+                                       : dlopen(mode.library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(library, nullptr) << mode.library;
+  void* function = dlsym(library, name);
+  EXPECT_NE(function, nullptr) << name;
+  return function;
+}
+
+Counts Counts::Get(const Mode& mode) {
+  Counts counts{};
+  ONEBIT_OF_MODE(mode, onebitTestNcclGetCounts)(&counts);
+  return counts;
+}
+
+}  // namespace onebit::testing

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Modes: the ways NCCL is used, for tests that hold for all of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/nccl/stand_in.h"
+
+namespace onebit::testing {
+
+struct Mode {
+  std::string name;
+  std::map<std::string, std::string> settings;
+  std::string library;  // file of the stand-in; empty: the one that the test links
+};
+
+extern const std::vector<Mode> kModes;
+std::string NameOf(const ::testing::TestParamInfo<Mode>& info);
+
+// What the stand-in of a mode has counted.
+struct Counts : onebitTestNcclCounts {
+  static Counts Get(const Mode& mode);
+};
+
+// A function of the stand-in of a mode: each has its own world.
+void* FunctionOf(const Mode& mode, const char* name);
+template <typename Function>
+Function* FindFunction(const Mode& mode, Function*, const char* name) {
+  return reinterpret_cast<Function*>(FunctionOf(mode, name));
+}
+#define ONEBIT_OF_MODE(mode, function) \
+  ::onebit::testing::FindFunction(mode, static_cast<decltype(&function)>(nullptr), #function)
+
+}  // namespace onebit::testing

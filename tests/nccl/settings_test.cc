@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Settings of transport nccl, and which NCCL it takes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/nccl/plugin.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+onebitTransportProperties Properties(void* context = nullptr) {
+  onebitTransportProperties properties{.structSize = sizeof properties};
+  EXPECT_EQ(Plugin::functions().getProperties(context, &properties), onebitSuccess);
+  return properties;
+}
+
+TEST(NcclSettingsTest, SaysWhatItIsWithoutAStart) {
+  const onebitTransportProperties properties = Properties();
+  EXPECT_STREQ(properties.name, "nccl");
+  EXPECT_EQ(properties.hasHostFace, 0);
+  EXPECT_EQ(properties.hasStreamFace, 1);
+  EXPECT_EQ(properties.eagerBytes, 0u);
+  EXPECT_EQ(properties.nativeDense, 0);
+  EXPECT_EQ(properties.survivesLoss, 1);
+}
+
+TEST(NcclSettingsTest, DeclaresWhatItReads) {
+  const onebitTransportProperties properties = Properties();
+  for (size_t i = 0; i < properties.settingCount; ++i) {
+    const onebitTransportSetting& row = properties.settings[i];
+    EXPECT_TRUE(std::string(row.name).starts_with("ONEBIT_NCCL_")) << row.name;
+    if (row.accepts == nullptr) continue;
+    EXPECT_NE(row.accepts(row.defaultValue), 0) << row.name;
+    EXPECT_EQ(row.accepts("maybe"), 0) << row.name;
+    const Plugin plugin(Settings{{row.name, "maybe"}});
+    EXPECT_EQ(plugin.start_result(), onebitInvalidUsage);
+    EXPECT_THAT(Plugin::warnings(), HasSubstr(std::string(row.name) + " is \"maybe\""));
+  }
+}
+
+TEST(NcclSettingsTest, HasNativeDenseWhereItIsAskedFor) {
+  const Plugin plugin(Settings{{"ONEBIT_NCCL_NATIVE_DENSE", "1"}});
+  ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
+  EXPECT_EQ(Properties(plugin.context()).nativeDense, 1);
+}
+
+TEST(NcclSettingsTest, RefusesAnOldRelease) {
+  const std::string file = std::string(ONEBIT_NCCL_STAND_INS) + "/libnccl-2.9.so";
+  const Plugin plugin(Settings{{"ONEBIT_NCCL_LIB", file}});
+  EXPECT_EQ(plugin.start_result(), onebitSystemError);
+  EXPECT_THAT(Plugin::warnings(),
+              HasSubstr(file + " is NCCL 2.9.6, and 2.10 is the oldest that can be used"));
+}
+
+TEST(NcclSettingsTest, RefusesAFileThatIsNotThere) {
+  const Plugin plugin(Settings{{"ONEBIT_NCCL_LIB", "/nowhere/libnccl.so.2"}});
+  EXPECT_EQ(plugin.start_result(), onebitSystemError);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("/nowhere/libnccl.so.2"));
+}
+
+TEST(NcclSettingsTest, RefusesAFileThatIsNotNccl) {
+  const Plugin plugin(Settings{{"ONEBIT_NCCL_LIB", ONEBIT_NCCL_PLUGIN}});
+  EXPECT_EQ(plugin.start_result(), onebitSystemError);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("is not NCCL: it has no ncclGetVersion"));
+}
+
+TEST(NcclSettingsTest, NeedsADriverForAnEndpointOnly) {
+  const std::string file = std::string(ONEBIT_NCCL_STAND_INS) + "/libnccl-2.10.so";
+  const Plugin plugin(Settings{{"ONEBIT_NCCL_LIB", file}});
+  ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
+  const onebitTransportCommInfo info{.structSize = sizeof info, .rank = 0, .nranks = 1};
+  void* comm = nullptr;
+  EXPECT_EQ(Plugin::functions().open(plugin.context(), &info, &comm), onebitUnhandledCudaError);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("rank 0: there is no GPU to use: the process has not "
+                                            "loaded the CUDA driver (libcuda.so.1)"));
+}
+
+}  // namespace
+}  // namespace onebit::testing

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Sums in rank order, rounded once.
+#include "tests/support/nccl/clique.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/reference/float_formats.h"
+
+namespace onebit::testing::nccl {
+namespace {
+
+using kernels::reference::Bf16OfFloat;
+using kernels::reference::FloatOfBf16;
+using kernels::reference::FloatOfFp16;
+using kernels::reference::Fp16OfFloat;
+
+std::mutex last_error_mutex;
+std::string last_error;
+
+template <typename Value>
+Value Get(const void* array, size_t i) {
+  Value value;
+  std::memcpy(&value, static_cast<const std::byte*>(array) + i * sizeof value, sizeof value);
+  return value;
+}
+
+float Load(ncclDataType_t type, const void* array, size_t i) {
+  switch (type) {
+    case ncclFloat32:
+      return Get<float>(array, i);
+    case ncclFloat16:
+      return FloatOfFp16(Get<uint16_t>(array, i));
+    case ncclBfloat16:
+      return FloatOfBf16(Get<uint16_t>(array, i));
+    case ncclInt8:
+      return Get<int8_t>(array, i);
+  }
+  return 0;
+}
+
+void Store(ncclDataType_t type, std::byte* array, size_t i, float value) {
+  std::byte* to = array + i * BytesOf(type);
+  if (type == ncclFloat32) std::memcpy(to, &value, sizeof value);
+  if (type == ncclInt8) *to = static_cast<std::byte>(static_cast<int8_t>(value));
+  if (type == ncclFloat32 || type == ncclInt8) return;
+  const uint16_t half = type == ncclFloat16 ? Fp16OfFloat(value) : Bf16OfFloat(value);
+  std::memcpy(to, &half, sizeof half);
+}
+
+}  // namespace
+
+size_t BytesOf(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclFloat32:
+      return 4;
+  }
+  return 0;
+}
+
+void SetLastError(const std::string& text) {
+  const std::lock_guard lock(last_error_mutex);
+  last_error = text;
+}
+
+std::string LastError() {
+  const std::lock_guard lock(last_error_mutex);
+  return last_error;
+}
+
+bool Collective::IsLike(const Collective& other) const {
+  return is_broadcast == other.is_broadcast && count == other.count && type == other.type &&
+         op == other.op && root == other.root;
+}
+
+void Collective::Compute() {
+  result.resize(count * BytesOf(type));
+  if (is_broadcast) {
+    std::memcpy(result.data(), inputs[static_cast<size_t>(root)], result.size());
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (const void* input : inputs) sum += Load(type, input, i);
+    Store(type, result.data(), i, op == ncclAvg ? sum / static_cast<float>(inputs.size()) : sum);
+  }
+}
+
+Clique::Clique(int rank_count)
+    : ranks(rank_count),
+      members(static_cast<size_t>(rank_count)),
+      mail(static_cast<size_t>(rank_count) * static_cast<size_t>(rank_count)) {
+  for (Member& member : members) member.connects_to.resize(members.size());
+}
+
+bool Clique::IsComplete() const {
+  return std::all_of(members.begin(), members.end(),
+                     [](const Member& member) { return member.has_come; });
+}
+
+void Clique::BreakAll(ncclResult_t error) {
+  for (Member& member : members) member.error = error;
+  changed.notify_all();
+}
+
+}  // namespace onebit::testing::nccl

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Comm: what a handle stands for, and the rules of its use.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/support/nccl/clique.h"
+#include "tests/support/nccl/stand_in.h"
+
+struct CUctx_st;
+
+// Functions are pncclX, and ncclX a weak name of the same code, as in NCCL.
+#define ONEBIT_TEST_NCCL_FUNCTION(result, name, ...)                             \
+  extern "C" __attribute__((visibility("default"))) result p##name(__VA_ARGS__); \
+  extern "C" __attribute__((visibility("default"), weak, alias("p" #name)))      \
+  result name(__VA_ARGS__);                                                      \
+  result p##name(__VA_ARGS__)
+
+namespace onebit::testing::nccl {
+
+struct Comm {
+  std::shared_ptr<Clique> clique;
+  int rank = 0;
+  int device = 0;
+  CUctx_st* context = nullptr;
+  bool is_blocking = true;
+  std::atomic<bool> is_in_call{false};
+
+  // Of a communicator that does not block.
+  std::mutex mutex;
+  std::thread launcher;                   // guarded by mutex
+  std::atomic<bool> is_launching{false};  // release: the launcher's last act
+  std::atomic<bool> is_finalizing{false};
+
+  ~Comm();
+  Member& member() { return clique->members[static_cast<size_t>(rank)]; }
+  void JoinLauncher();
+};
+
+// A handle in use by a call. Counts misuse.
+class Use {
+ public:
+  enum class Kind { kCall, kEnd };  // an end may come while another thread is in a call
+  Use(ncclComm_t handle, Kind kind = Kind::kCall);
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  explicit operator bool() const { return comm_ != nullptr; }
+  Comm* operator->() const { return comm_.get(); }
+  const std::shared_ptr<Comm>& shared() const { return comm_; }
+
+ private:
+  std::shared_ptr<Comm> comm_;
+  bool has_call_ = false;
+};
+
+ncclComm_t Register(std::shared_ptr<Comm> comm);
+void Unregister(ncclComm_t handle);
+
+// Whether a call of `function` is to fail now.
+bool IsToFail(const char* function, ncclResult_t* result);
+
+// Of onebitTestNcclGetCounts.
+struct Counters {
+  std::atomic<uint64_t> created{0};
+  std::atomic<uint64_t> destroyed{0};
+  std::atomic<uint64_t> finalized{0};
+  std::atomic<uint64_t> aborted{0};
+  std::atomic<uint64_t> revoked{0};
+  std::atomic<uint64_t> sends{0};
+  std::atomic<uint64_t> all_reduces{0};
+  std::atomic<uint64_t> after_end{0};
+  std::atomic<uint64_t> at_a_time{0};
+};
+extern Counters counters;
+
+}  // namespace onebit::testing::nccl

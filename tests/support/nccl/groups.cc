@@ -1,0 +1,263 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Groups of the calling thread: what is called in them starts at the end of the outermost one.
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/support/nccl/comm.h"
+#include "tests/support/nccl/cuda_calls.h"
+#include "tests/support/nccl/operations.h"
+#include "tests/support/nccl/run_operation.h"
+
+extern "C" ncclResult_t pncclGroupStart(void);
+extern "C" ncclResult_t pncclGroupEnd(void);
+
+namespace onebit::testing::nccl {
+namespace {
+
+// Long enough that a caller who does not wait for a launch in the background is found out.
+constexpr std::chrono::milliseconds kLaunchDelay{2};
+
+struct Group {
+  int depth = 0;
+  ncclResult_t error = ncclSuccess;
+  std::vector<std::unique_ptr<Operation>> operations;
+};
+thread_local Group group;
+
+ncclResult_t Refuse(ncclResult_t result, const std::string& text) {
+  SetLastError(text);
+  if (group.depth > 0 && group.error == ncclSuccess) group.error = result;
+  return result;
+}
+
+// The first message to a peer waits until the peer has one for this rank.
+ncclResult_t Connect(Operation* operation) {
+  Comm* comm = operation->comm.get();
+  Clique& clique = *comm->clique;
+  std::vector<size_t> peers;
+  if (operation->collective != nullptr) {
+    for (size_t peer = 0; peer < clique.members.size(); ++peer) peers.push_back(peer);
+  }
+  for (const Message& message : operation->messages) {
+    peers.push_back(static_cast<size_t>(message.peer));
+  }
+  std::unique_lock lock(clique.mutex);
+  for (const size_t peer : peers) comm->member().connects_to[peer] = true;
+  clique.changed.notify_all();
+  for (const size_t peer : peers) {
+    clique.changed.wait(lock, [&] {
+      return comm->member().is_ended ||
+             clique.members[peer].connects_to[static_cast<size_t>(comm->rank)];
+    });
+  }
+  return comm->member().is_ended ? ncclInternalError : ncclSuccess;
+}
+
+// What graphs hold, which may be launched until the process ends. Reached from here, it is no leak.
+void KeepForGraphs(Operation* operation) {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<Operation*>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(operation);
+}
+
+ncclResult_t Launch(std::unique_ptr<Operation> operation) {
+  const ncclResult_t connected = Connect(operation.get());
+  if (connected != ncclSuccess) return connected;
+  const std::shared_ptr<Comm> comm = operation->comm;
+  CUstream_st* stream = operation->stream;
+  operation->is_once = !IsCapturing(stream);
+  operation->is_queued = operation->is_once;
+  Operation* launched = operation.release();
+  if (launched->is_queued) {
+    const std::lock_guard lock(comm->clique->mutex);
+    ++comm->member().queued;
+  } else {
+    KeepForGraphs(launched);
+  }
+  if (Enqueue(stream, RunOperation, launched) == 0) return ncclSuccess;
+  SetLastError("Cuda failure: the stream takes no work");
+  if (launched->is_queued) {
+    const std::lock_guard lock(comm->clique->mutex);
+    --comm->member().queued;
+    delete launched;
+  }
+  return ncclUnhandledCudaError;
+}
+
+ncclResult_t LaunchInBackground(std::unique_ptr<Operation> operation) {
+  const std::shared_ptr<Comm> comm = operation->comm;
+  comm->JoinLauncher();
+  comm->is_launching.store(true, std::memory_order_relaxed);
+  const std::lock_guard lock(comm->mutex);
+  // The thread is joined before the communicator's end, so it need not hold it.
+  comm->launcher = std::thread([operation = std::move(operation)]() mutable {
+    Comm* of = operation->comm.get();
+    const WithContext current(of->context);
+    std::this_thread::sleep_for(kLaunchDelay);
+    const std::shared_ptr<Clique> clique = of->clique;
+    const int rank = of->rank;
+    std::atomic<bool>& is_launching = of->is_launching;
+    const ncclResult_t result = Launch(std::move(operation));
+    const std::lock_guard clique_lock(clique->mutex);
+    Member& member = clique->members[static_cast<size_t>(rank)];
+    if (result != ncclSuccess && !member.is_ended) member.error = result;
+    is_launching.store(false, std::memory_order_release);
+  });
+  return ncclInProgress;
+}
+
+ncclResult_t CheckComm(const Use& use, const char* function) {
+  ncclResult_t told = ncclSuccess;
+  if (IsToFail(function, &told)) return Refuse(told, std::string(function) + " was told to fail");
+  if (!use) return Refuse(ncclInvalidArgument, "the communicator is not one, or has ended");
+  if (use->is_launching.load(std::memory_order_acquire)) {
+    return Refuse(ncclInvalidArgument, "the call before this one is in progress");
+  }
+  int device = 0;
+  CUctx_st* context = nullptr;
+  if (!GetCurrentDevice(&device, &context) || device != use->device) {
+    return Refuse(ncclInvalidUsage, "the communicator's device is not current");
+  }
+  const std::lock_guard lock(use->clique->mutex);
+  if (!use->clique->IsComplete()) return Refuse(ncclInvalidArgument, "it is not ready");
+  const Member& member = use->member();
+  if (member.is_ended) return Refuse(ncclInvalidUsage, "the communicator was revoked");
+  if (member.error != ncclSuccess) return Refuse(member.error, "an error came before");
+  return ncclSuccess;
+}
+
+// The group's operation of this communicator and stream.
+ncclResult_t FindOperation(const Use& use, CUstream_st* stream, Operation** found) {
+  for (const auto& operation : group.operations) {
+    if (operation->comm != use.shared() || operation->collective != nullptr) continue;
+    if (operation->stream != stream) {
+      return Refuse(ncclInvalidUsage, "the stand-in takes one stream in a group");
+    }
+    *found = operation.get();
+    return ncclSuccess;
+  }
+  group.operations.push_back(std::make_unique<Operation>());
+  group.operations.back()->comm = use.shared();
+  group.operations.back()->stream = stream;
+  *found = group.operations.back().get();
+  return ncclSuccess;
+}
+
+ncclResult_t AddMessage(ncclComm_t handle, CUstream_st* stream, const Message& message,
+                        const char* function) {
+  ncclResult_t result = ncclSuccess;
+  {
+    const Use use(handle);
+    result = CheckComm(use, function);
+    if (result != ncclSuccess) return result;
+    if (message.peer < 0 || message.peer >= use->clique->ranks || message.buffer == nullptr) {
+      return Refuse(ncclInvalidArgument, "invalid peer or buffer");
+    }
+    if (group.depth == 0 && message.peer == use->rank) {
+      return Refuse(ncclInvalidUsage, "a message to itself needs a group");
+    }
+    pncclGroupStart();
+    Operation* operation = nullptr;
+    result = FindOperation(use, stream, &operation);
+    if (result == ncclSuccess) operation->messages.push_back(message);
+  }
+  const ncclResult_t end = pncclGroupEnd();
+  return result == ncclSuccess ? end : result;
+}
+
+ncclResult_t AddCollective(ncclComm_t handle, CUstream_st* stream, Collective collective,
+                           void* output, const char* function) {
+  {
+    const Use use(handle);
+    const ncclResult_t result = CheckComm(use, function);
+    if (result != ncclSuccess) return result;
+    if (collective.inputs[0] == nullptr || output == nullptr || collective.root < 0 ||
+        collective.root >= use->clique->ranks) {
+      return Refuse(ncclInvalidArgument, "invalid root or buffer");
+    }
+    pncclGroupStart();
+    auto operation = std::make_unique<Operation>();
+    operation->comm = use.shared();
+    operation->stream = stream;
+    operation->collective = std::make_shared<Collective>(std::move(collective));
+    operation->output = output;
+    group.operations.push_back(std::move(operation));
+  }
+  return pncclGroupEnd();
+}
+
+}  // namespace
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGroupStart, void) {
+  ncclResult_t told = ncclSuccess;
+  if (group.depth == 0 && IsToFail("ncclGroupStart", &told)) return told;
+  ++group.depth;
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGroupEnd, void) {
+  if (group.depth == 0) return ncclInvalidUsage;
+  if (--group.depth > 0) return ncclSuccess;
+  auto operations = std::exchange(group.operations, {});
+  ncclResult_t result = std::exchange(group.error, ncclSuccess);
+  ncclResult_t told = ncclSuccess;
+  if (IsToFail("ncclGroupEnd", &told)) return told;
+  for (auto& operation : operations) {
+    if (result != ncclSuccess && result != ncclInProgress) break;
+    const std::shared_ptr<Comm> comm = operation->comm;
+    const bool has_call = !comm->is_in_call.exchange(true, std::memory_order_acquire);
+    if (!has_call) ++counters.at_a_time;
+    result =
+        comm->is_blocking ? Launch(std::move(operation)) : LaunchInBackground(std::move(operation));
+    if (has_call) comm->is_in_call.store(false, std::memory_order_release);
+  }
+  return result;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclSend, const void* buffer, size_t count,
+                          ncclDataType_t type, int peer, ncclComm_t comm, ncclTestStream_t stream) {
+  ++counters.sends;
+  return AddMessage(comm, stream,
+                    {.is_send = true,
+                     .peer = peer,
+                     .buffer = const_cast<void*>(buffer),
+                     .bytes = count * BytesOf(type)},
+                    "ncclSend");
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclRecv, void* buffer, size_t count, ncclDataType_t type,
+                          int peer, ncclComm_t comm, ncclTestStream_t stream) {
+  return AddMessage(
+      comm, stream,
+      {.is_send = false, .peer = peer, .buffer = buffer, .bytes = count * BytesOf(type)},
+      "ncclRecv");
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclAllReduce, const void* send, void* recv, size_t count,
+                          ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                          ncclTestStream_t stream) {
+  ++counters.all_reduces;
+  return AddCollective(comm, stream, {.count = count, .type = type, .op = op, .inputs = {send}},
+                       recv, "ncclAllReduce");
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclBroadcast, const void* send, void* recv, size_t count,
+                          ncclDataType_t type, int root, ncclComm_t comm, ncclTestStream_t stream) {
+  return AddCollective(
+      comm, stream,
+      {.is_broadcast = true, .count = count, .type = type, .root = root, .inputs = {send}}, recv,
+      "ncclBroadcast");
+}
+
+}  // namespace onebit::testing::nccl
+
+extern "C" __attribute__((visibility("default"))) int onebitTestNcclGroupDepth(void) {
+  return onebit::testing::nccl::group.depth;
+}

@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// From the unique id to the end of a communicator.
+#include <climits>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "tests/support/nccl/comm.h"
+#include "tests/support/nccl/cuda_calls.h"
+#include "tests/support/nccl/operations.h"
+
+namespace onebit::testing::nccl {
+namespace {
+
+constexpr char kMagic[] = "onebit stand-in";
+
+std::mutex mutex;  // of all below
+uint64_t next_id = 1;
+std::map<uint64_t, std::weak_ptr<Clique>> cliques;
+
+std::shared_ptr<Clique> CliqueOf(const ncclUniqueId& id, int ranks) {
+  if (std::memcmp(id.internal, kMagic, sizeof kMagic) != 0) return nullptr;
+  uint64_t number = 0;
+  std::memcpy(&number, id.internal + sizeof kMagic, sizeof number);
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Clique> clique = cliques[number].lock();
+  if (clique == nullptr) cliques[number] = clique = std::make_shared<Clique>(ranks);
+  return clique->ranks == ranks ? clique : nullptr;
+}
+
+ncclResult_t Refuse(ncclResult_t result, const char* text) {
+  SetLastError(text);
+  return result;
+}
+
+// Once all have come. Under the clique's mutex.
+ncclResult_t CheckDevices(const Clique& clique) {
+  for (const Member& one : clique.members) {
+    int with_same = 0;
+    for (const Member& other : clique.members) with_same += one.device == other.device ? 1 : 0;
+    if (with_same > 1) return Refuse(ncclInvalidUsage, "Duplicate GPU detected");
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int rank,
+                  bool is_blocking) {
+  if (handle == nullptr) return Refuse(ncclInvalidArgument, "comm is null");
+  if (ranks < 1 || rank < 0 || rank >= ranks) return Refuse(ncclInvalidArgument, "invalid rank");
+  auto comm = std::make_shared<Comm>();
+  if (!GetCurrentDevice(&comm->device, &comm->context)) {
+    return Refuse(ncclUnhandledCudaError, "Cuda failure: no device is current");
+  }
+  comm->clique = CliqueOf(id, ranks);
+  if (comm->clique == nullptr) return Refuse(ncclInvalidArgument, "the unique id is wrong");
+  comm->rank = rank;
+  comm->is_blocking = is_blocking;
+  Clique& clique = *comm->clique;
+  std::unique_lock lock(clique.mutex);
+  if (comm->member().has_come) return Refuse(ncclInvalidUsage, "the rank has come already");
+  comm->member().has_come = true;
+  comm->member().device = comm->device;
+  clique.changed.notify_all();
+  if (!is_blocking) {
+    lock.unlock();
+    *handle = Register(std::move(comm));
+    return ncclInProgress;
+  }
+  clique.changed.wait(lock, [&] { return clique.IsComplete() || clique.is_given_up; });
+  if (clique.is_given_up) return Refuse(ncclSystemError, "a rank did not come");
+  const ncclResult_t result = CheckDevices(clique);
+  if (result != ncclSuccess) return result;
+  lock.unlock();
+  *handle = Register(std::move(comm));
+  return ncclSuccess;
+}
+
+// What an operation or an end of it would tell.
+ncclResult_t StateOf(Comm* comm) {
+  Clique& clique = *comm->clique;
+  const std::lock_guard lock(clique.mutex);
+  Member& member = comm->member();
+  if (member.error != ncclSuccess) return member.error;
+  if (!comm->is_blocking && !clique.IsComplete()) return ncclInProgress;
+  if (const ncclResult_t devices = CheckDevices(clique); devices != ncclSuccess) return devices;
+  if (comm->is_launching.load(std::memory_order_acquire)) return ncclInProgress;
+  if (comm->is_finalizing.load() && member.queued + member.running > 0) return ncclInProgress;
+  return ncclSuccess;
+}
+
+// Operations of an ended communicator return at once; then none touches memory any more.
+void StopOperations(Comm* comm) {
+  Clique& clique = *comm->clique;
+  {
+    std::unique_lock lock(clique.mutex);
+    comm->member().is_ended = true;
+    clique.changed.notify_all();
+    clique.changed.wait(lock, [&] { return comm->member().running == 0; });
+  }
+  comm->JoinLauncher();
+}
+
+void AwaitOperations(Comm* comm) {
+  comm->JoinLauncher();
+  Clique& clique = *comm->clique;
+  std::unique_lock lock(clique.mutex);
+  const Member& member = comm->member();
+  clique.changed.wait(lock, [&] { return member.is_ended || member.queued + member.running == 0; });
+}
+
+}  // namespace
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGetVersion, int* version) {
+  if (version == nullptr) return ncclInvalidArgument;
+  *version = ONEBIT_TEST_NCCL_VERSION;
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
+  ncclResult_t told = ncclSuccess;
+  if (IsToFail("ncclGetUniqueId", &told)) return told;
+  if (id == nullptr) return ncclInvalidArgument;
+  std::memset(id, 0, sizeof *id);
+  std::memcpy(id->internal, kMagic, sizeof kMagic);
+  const std::lock_guard lock(mutex);
+  std::memcpy(id->internal + sizeof kMagic, &next_id, sizeof next_id);
+  ++next_id;
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommInitRank, ncclComm_t* comm, int nranks,
+                          ncclUniqueId id, int rank) {
+  ncclResult_t told = ncclSuccess;
+  if (IsToFail("ncclCommInitRank", &told)) return told;
+  return Init(comm, nranks, id, rank, true);
+}
+
+#if ONEBIT_TEST_NCCL_VERSION >= 21400
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int nranks,
+                          ncclUniqueId id, int rank, ncclConfig_t* config) {
+  ncclResult_t told = ncclSuccess;
+  if (IsToFail("ncclCommInitRankConfig", &told)) return told;
+  if (config == nullptr) return Init(comm, nranks, id, rank, true);
+  if (config->size < offsetof(ncclConfig_t, cgaClusterSize) || config->magic != 0xcafebeef) {
+    return Refuse(ncclInvalidArgument, "the configuration was not initialised");
+  }
+  const int blocking = config->version < 21400 ? INT_MIN : config->blocking;
+  if (blocking != INT_MIN && blocking != 0 && blocking != 1) {
+    return Refuse(ncclInvalidArgument, "invalid config blocking attribute value");
+  }
+  if (config->version >= 21700 && config->size >= sizeof *config &&
+      config->cgaClusterSize != INT_MIN &&
+      (config->cgaClusterSize < 0 || config->cgaClusterSize > 8)) {
+    return Refuse(ncclInvalidArgument, "invalid config cgaClusterSize attribute value");
+  }
+  return Init(comm, nranks, id, rank, blocking != 0);
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
+  ncclResult_t told = ncclSuccess;
+  if (IsToFail("ncclCommFinalize", &told)) return told;
+  const Use use(comm);
+  if (!use) return ncclInvalidArgument;
+  ++counters.finalized;
+  if (use->is_blocking) {
+    AwaitOperations(use.shared().get());
+    return ncclSuccess;
+  }
+  use->is_finalizing = true;
+  return ncclInProgress;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(const char*, ncclGetLastError, ncclComm_t) {
+  thread_local std::string text;
+  text = LastError();
+  return text.c_str();
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
+  const Use use(comm, Use::Kind::kEnd);
+  if (!use || flags != 0) return ncclInvalidArgument;
+  ++counters.revoked;
+  StopOperations(use.shared().get());
+  return use->is_blocking ? ncclSuccess : ncclInProgress;
+}
+#endif
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  const Use use(comm);
+  if (!use) return ncclInvalidArgument;
+  AwaitOperations(use.shared().get());
+  ++counters.destroyed;
+  Unregister(comm);
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  const Use use(comm, Use::Kind::kEnd);
+  if (!use) return ncclInvalidArgument;
+  ++counters.aborted;
+  StopOperations(use.shared().get());
+  Unregister(comm);
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm,
+                          ncclResult_t* error) {
+  const Use use(comm);
+  if (!use || error == nullptr) return ncclInvalidArgument;
+  *error = StateOf(use.shared().get());
+  if (!use->is_launching.load(std::memory_order_acquire)) use->JoinLauncher();
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommCount, ncclComm_t comm, int* count) {
+  const Use use(comm);
+  if (!use || count == nullptr) return ncclInvalidArgument;
+  *count = use->clique->ranks;
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommUserRank, ncclComm_t comm, int* rank) {
+  const Use use(comm);
+  if (!use || rank == nullptr) return ncclInvalidArgument;
+  *rank = use->rank;
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommCuDevice, ncclComm_t comm, int* device) {
+  const Use use(comm);
+  if (!use || device == nullptr) return ncclInvalidArgument;
+  *device = use->device;
+  return ncclSuccess;
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(const char*, ncclGetErrorString, ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    case ncclSystemError:
+      return "unhandled system error";
+    case ncclInternalError:
+      return "internal error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+  }
+  return "unknown result code";
+}
+
+}  // namespace onebit::testing::nccl
+
+extern "C" __attribute__((visibility("default"))) void onebitTestNcclEndInits(void) {
+  namespace nccl = onebit::testing::nccl;
+  const std::lock_guard lock(nccl::mutex);
+  for (const auto& [number, weak] : nccl::cliques) {
+    const std::shared_ptr<nccl::Clique> clique = weak.lock();
+    if (clique == nullptr) continue;
+    const std::lock_guard clique_lock(clique->mutex);
+    if (clique->IsComplete()) continue;
+    clique->is_given_up = true;
+    clique->changed.notify_all();
+  }
+}

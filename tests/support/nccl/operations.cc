@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What happens on the streams, when peers meet.
+#include "tests/support/nccl/operations.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "tests/support/nccl/run_operation.h"
+
+namespace onebit::testing::nccl {
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+
+bool IsOver(Comm* comm) { return comm->member().is_ended; }
+
+// A letter of a peer, if one has come.
+bool TakeLetter(Comm* comm, const Message& message) {
+  Clique& clique = *comm->clique;
+  auto& mail = clique.Mail(message.peer, comm->rank);
+  if (mail.empty()) return false;
+  const std::shared_ptr<Letter> letter = mail.front();
+  mail.pop_front();
+  if (letter->bytes == message.bytes) {
+    std::memcpy(message.buffer, letter->data, message.bytes);
+  } else {
+    SetLastError("rank " + std::to_string(comm->rank) + " expects " +
+                 std::to_string(message.bytes) + " bytes of rank " + std::to_string(message.peer) +
+                 ", which sends " + std::to_string(letter->bytes));
+    clique.BreakAll(ncclInvalidUsage);
+  }
+  letter->is_taken = true;
+  clique.changed.notify_all();
+  return true;
+}
+
+void RunMessages(Operation* operation, Lock* lock) {
+  Comm* comm = operation->comm.get();
+  Clique& clique = *comm->clique;
+  std::vector<std::pair<int, std::shared_ptr<Letter>>> letters;
+  std::vector<Message> expected;
+  for (const Message& message : operation->messages) {
+    if (!message.is_send) {
+      expected.push_back(message);
+      continue;
+    }
+    letters.emplace_back(message.peer, std::make_shared<Letter>(
+                                           Letter{.data = message.buffer, .bytes = message.bytes}));
+    clique.Mail(comm->rank, message.peer).push_back(letters.back().second);
+  }
+  clique.changed.notify_all();
+  while (!IsOver(comm)) {
+    // Of several from one peer the first one goes first.
+    std::vector<bool> is_blocked(static_cast<size_t>(clique.ranks));
+    std::erase_if(expected, [&](const Message& message) {
+      const auto peer = static_cast<size_t>(message.peer);
+      if (is_blocked[peer]) return false;
+      is_blocked[peer] = !TakeLetter(comm, message);
+      return !is_blocked[peer];
+    });
+    const bool is_read = std::all_of(letters.begin(), letters.end(),
+                                     [](const auto& sent) { return sent.second->is_taken; });
+    if (expected.empty() && is_read) return;
+    clique.changed.wait(*lock);
+  }
+  for (const auto& [peer, letter] : letters) std::erase(clique.Mail(comm->rank, peer), letter);
+}
+
+void RunCollective(Operation* operation, Lock* lock) {
+  Comm* comm = operation->comm.get();
+  Clique& clique = *comm->clique;
+  const uint64_t number = comm->member().collectives++;
+  std::shared_ptr<Collective>& entry = clique.collectives[number];
+  if (entry == nullptr) {
+    entry = std::make_shared<Collective>(*operation->collective);
+    entry->inputs.assign(static_cast<size_t>(clique.ranks), nullptr);
+  }
+  const std::shared_ptr<Collective> all = entry;
+  if (!all->IsLike(*operation->collective)) {
+    SetLastError("ranks call different collectives");
+    clique.BreakAll(ncclInvalidUsage);
+    all->is_done = true;
+  }
+  all->inputs[static_cast<size_t>(comm->rank)] = operation->collective->inputs[0];
+  if (++all->came == clique.ranks && !all->is_done) {
+    all->Compute();
+    all->is_done = true;
+  }
+  clique.changed.notify_all();
+  clique.changed.wait(*lock, [&] { return all->is_done || IsOver(comm); });
+  if (IsOver(comm) && !all->is_done) return;
+  if (!all->result.empty()) std::memcpy(operation->output, all->result.data(), all->result.size());
+  if (++all->left == clique.ranks) clique.collectives.erase(number);
+}
+
+}  // namespace
+
+void RunOperation(void* data) {
+  auto* operation = static_cast<Operation*>(data);
+  const std::unique_ptr<Operation> ending(operation->is_once ? operation : nullptr);
+  const std::shared_ptr<Comm> comm = operation->comm;
+  Lock lock(comm->clique->mutex);
+  Member& member = comm->member();
+  if (operation->is_queued) --member.queued;
+  if (!member.is_ended) {
+    ++member.running;
+    if (operation->collective == nullptr) {
+      RunMessages(operation, &lock);
+    } else {
+      RunCollective(operation, &lock);
+    }
+    --member.running;
+  }
+  comm->clique->changed.notify_all();
+}
+
+}  // namespace onebit::testing::nccl
