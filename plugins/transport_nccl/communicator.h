@@ -57,6 +57,10 @@ class Communicator {
   // Any thread.
   void Abort();
   bool is_aborted() const { return turn_.is_aborted(); }
+  // onebitAborted, the first error, or onebitSuccess.
+  onebitResult_t state() const {
+    return turn_.is_aborted() ? onebitAborted : failure_.load(std::memory_order_acquire);
+  }
   // The first error. Looks for one of NCCL's unless another thread uses the communicator, which
   // then learns of it by itself.
   onebitResult_t AsyncError(char* text, size_t capacity);

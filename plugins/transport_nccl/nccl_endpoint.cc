@@ -86,7 +86,8 @@ onebitResult_t NcclEndpoint::DescribePeer(int peer, char* text, size_t capacity)
 }
 
 onebitResult_t NcclEndpoint::CheckUsable() const {
-  if (communicator_->is_aborted()) return onebitAborted;
+  const onebitResult_t state = communicator_->state();
+  if (state != onebitSuccess) return state;
   return is_connected_ ? onebitSuccess : onebitInvalidUsage;
 }
 

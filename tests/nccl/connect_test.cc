@@ -45,7 +45,16 @@ TEST_P(ConnectTest, EndsWhenItsTimeIsOver) {
   EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(200));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   EXPECT_THAT(Plugin::warnings(), HasSubstr("not all of 2 ranks came to NCCL within 200 ms"));
+  EXPECT_EQ(endpoint.GroupBegin(), onebitTimeout);
+}
+
+TEST_P(ConnectTest, ComesBeforeMessages) {
+  const UseDevice device(0);
+  Endpoint endpoint;
+  ASSERT_EQ(endpoint.Open(plugin_, 0, 1), onebitSuccess);
   EXPECT_EQ(endpoint.GroupBegin(), onebitInvalidUsage);
+  EXPECT_EQ(endpoint.Send(0, nullptr, 0, nullptr), onebitInvalidUsage);
+  EXPECT_EQ(endpoint.AsyncError(), onebitSuccess);
 }
 
 TEST_P(ConnectTest, EndsWhenItIsAborted) {

@@ -153,7 +153,8 @@ TEST_P(FailureTest, NoticesSizesThatDoNotMatch) {
     const auto result = self.rank == 0
                             ? self.endpoint->Send(1, buffer.at(0), bytes, *self.stream)
                             : self.endpoint->Receive(0, buffer.at(0), bytes, *self.stream);
-    EXPECT_EQ(result, onebitSuccess);
+    // A call that NCCL finishes in the background may see it already.
+    EXPECT_TRUE(result == onebitSuccess || result == onebitInvalidUsage) << result;
     self.stream->Await();
     self.meet();
     EXPECT_EQ(self.endpoint->AsyncError(), onebitInvalidUsage);

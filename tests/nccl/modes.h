@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct Mode {
   std::map<std::string, std::string> settings;
   std::string library;  // file of the stand-in; empty: the one that the test links
 };
+
+inline void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
 
 extern const std::vector<Mode> kModes;
 std::string NameOf(const ::testing::TestParamInfo<Mode>& info);

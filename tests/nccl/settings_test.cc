@@ -13,6 +13,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
+const std::string kRelease2_10 = std::string(ONEBIT_NCCL_STAND_INS) + "/libnccl-2.10.so";
+
 onebitTransportProperties Properties(void* context = nullptr) {
   onebitTransportProperties properties{.structSize = sizeof properties};
   EXPECT_EQ(Plugin::functions().getProperties(context, &properties), onebitSuccess);
@@ -44,7 +46,8 @@ TEST(NcclSettingsTest, DeclaresWhatItReads) {
 }
 
 TEST(NcclSettingsTest, HasNativeDenseWhereItIsAskedFor) {
-  const Plugin plugin(Settings{{"ONEBIT_NCCL_NATIVE_DENSE", "1"}});
+  const Plugin plugin(
+      Settings{{"ONEBIT_NCCL_NATIVE_DENSE", "1"}, {"ONEBIT_NCCL_LIB", kRelease2_10}});
   ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
   EXPECT_EQ(Properties(plugin.context()).nativeDense, 1);
 }
@@ -70,8 +73,7 @@ TEST(NcclSettingsTest, RefusesAFileThatIsNotNccl) {
 }
 
 TEST(NcclSettingsTest, NeedsADriverForAnEndpointOnly) {
-  const std::string file = std::string(ONEBIT_NCCL_STAND_INS) + "/libnccl-2.10.so";
-  const Plugin plugin(Settings{{"ONEBIT_NCCL_LIB", file}});
+  const Plugin plugin(Settings{{"ONEBIT_NCCL_LIB", kRelease2_10}});
   ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
   const onebitTransportCommInfo info{.structSize = sizeof info, .rank = 0, .nranks = 1};
   void* comm = nullptr;
