@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// CUDA as an application uses it, for tests: by the driver's functions, which may be a GPU's or
+// those of the stand-in. Errors throw.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <cuda.h>
+
+#include "onebit/onebit.h"
+
+namespace onebit::testing {
+
+// Throws with CUDA's name of the error and `what` was done.
+void CheckCuda(CUresult result, const char* what);
+
+// Makes the primary context of a device the current one of this thread, for good.
+void UseCudaDevice(int device);
+int CudaDeviceCount();
+
+// Memory of the current device.
+class CudaBuffer {
+ public:
+  explicit CudaBuffer(size_t bytes);
+  // A copy of host memory, `shift` bytes behind the boundary that memory begins at.
+  explicit CudaBuffer(std::span<const std::byte> content, size_t shift = 0);
+  ~CudaBuffer();
+  CudaBuffer(CudaBuffer&& other) noexcept;
+  CudaBuffer& operator=(CudaBuffer&&) = delete;
+
+  void* data() const { return reinterpret_cast<void*>(memory_ + shift_); }
+  void Write(std::span<const std::byte> content);
+  std::vector<std::byte> Read() const;
+
+ private:
+  CUdeviceptr memory_ = 0;
+  size_t shift_ = 0;
+  size_t bytes_ = 0;
+};
+
+class CudaStream {
+ public:
+  CudaStream();
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  CUstream get() const { return stream_; }
+  onebitStream_t handle() const { return stream_; }
+  void Synchronize() const;
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+// What a stream was given between the two calls, to be done as often as one likes.
+class CudaGraph {
+ public:
+  static void Begin(const CudaStream& stream);
+  explicit CudaGraph(const CudaStream& stream);  // the end of the capture
+  ~CudaGraph();
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  void Launch(const CudaStream& stream) const;
+
+ private:
+  CUgraphExec graph_ = nullptr;
+};
+
+}  // namespace onebit::testing

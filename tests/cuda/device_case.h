@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls that are made on host memory and on the memory of a device, and all that one can see of
+// them: it must be equal to the bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "onebit/onebit.h"
+
+namespace onebit::testing {
+
+struct DeviceCase {
+  onebitCollective_t collective = onebitCollectiveAllReduce;
+  bool is_dense = false;
+  onebitMode_t mode = onebitModeEf;
+  onebitDataType_t type = onebitFloat32;
+  onebitRedOp_t op = onebitAvg;
+  onebitScaleRule_t rule = onebitScaleL2;
+  int32_t block = 4096;
+  onebitDataType_t residual = onebitFloat32;
+  bool is_transactional = true;
+  bool has_mask = false;
+  size_t count = 1000;  // as the call counts
+  bool is_in_place = false;
+  size_t shift_elements = 0;  // of the buffers from a boundary
+  int calls = 3;
+  int nonfinite_call = -1;  // that meets a NaN on the last rank
+};
+
+std::string Describe(const DeviceCase& one);
+
+// What a rank sees of the calls of a case.
+struct DeviceRecord {
+  std::vector<std::vector<std::byte>> outputs;  // by call
+  std::vector<std::byte> state;                 // onebitStateRank after them; empty if dense
+  uint64_t epoch = 0;
+  uint64_t nonfinite_calls = 0;
+  uint64_t wire_bytes = 0;  // that the communicator has sent
+
+  friend bool operator==(const DeviceRecord&, const DeviceRecord&) = default;
+};
+
+enum class Where { kHost, kDevice, kGraph };
+
+// Makes the calls of a case on one rank: on host memory, on memory of the current device on a
+// stream of its own, or there by replays of a graph that was captured after the first call. Throws
+// with the library's error text.
+DeviceRecord RunCase(const DeviceCase& one, onebitComm_t comm, Where where);
+
+}  // namespace onebit::testing

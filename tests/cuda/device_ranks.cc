@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda/device_ranks.h"
+
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda/cuda_memory.h"
+
+namespace onebit::testing {
+namespace {
+
+void Check(onebitResult_t result, const char* what) {
+  if (result == onebitSuccess) return;
+  throw std::runtime_error(std::string(what) + ": " + onebitGetLastError(nullptr));
+}
+
+onebitComm_t JoinByNccl(int ranks, const onebitUniqueId& id, int rank) {
+  onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  config.transport = "nccl";
+  onebitComm_t comm = nullptr;
+  Check(onebitCommInitRankConfig(&comm, ranks, id, rank, &config), "onebitCommInitRankConfig");
+  return comm;
+}
+
+}  // namespace
+
+void RunDeviceRanks(Over over, int ranks,
+                    const std::function<void(onebitComm_t comm, int rank)>& body) {
+  std::vector<onebitComm_t> comms(static_cast<size_t>(ranks), nullptr);
+  onebitUniqueId id;
+  if (over == Over::kNccl) {
+    Check(onebitGetUniqueId(&id), "onebitGetUniqueId");
+  } else {
+    UseCudaDevice(0);
+    std::vector<int> devices(static_cast<size_t>(ranks));
+    std::iota(devices.begin(), devices.end(), 0);
+    Check(onebitCommInitAll(comms.data(), ranks, devices.data()), "onebitCommInitAll");
+  }
+  std::mutex mutex;
+  std::exception_ptr first_exception;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      onebitComm_t& comm = comms[static_cast<size_t>(rank)];
+      try {
+        UseCudaDevice(rank);
+        if (over == Over::kNccl) comm = JoinByNccl(ranks, id, rank);
+        body(comm, rank);
+      } catch (...) {
+        if (comm != nullptr) onebitCommAbort(comm);
+        const std::lock_guard lock(mutex);
+        if (!first_exception) first_exception = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const onebitComm_t comm : comms) onebitCommDestroy(comm);
+  if (first_exception) std::rethrow_exception(first_exception);
+}
+
+}  // namespace onebit::testing
