@@ -39,3 +39,46 @@ else()
                    "Highway >= 1.0.3 not found (libhwy-dev), scalar kernels are used")
   endif()
 endif()
+
+# The kernels for GPUs are compiled by calling nvcc, not by CMake's language CUDA: that would ask for
+# a compiler for GPUs before it says what it can do without one.
+option(ONEBIT_WITH_CUDA "CUDA kernels; they need nvcc >= 12 to build, and no GPU" ON)
+set(ONEBIT_HAVE_NVCC OFF)
+if(NOT ONEBIT_WITH_CUDA)
+  onebit_feature("CUDA kernels" OFF "ONEBIT_WITH_CUDA=OFF")
+else()
+  find_program(ONEBIT_NVCC nvcc
+    HINTS ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
+    PATHS /usr/local/cuda DOC "NVIDIA's compiler")
+  mark_as_advanced(ONEBIT_NVCC)
+  if(NOT ONEBIT_NVCC)
+    onebit_feature("CUDA kernels" OFF "nvcc not found (PATH, CUDA_HOME, /usr/local/cuda)")
+  else()
+    execute_process(COMMAND ${ONEBIT_NVCC} --version
+      OUTPUT_VARIABLE nvcc_text ERROR_QUIET RESULT_VARIABLE nvcc_result)
+    string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" nvcc_version "${nvcc_text}")
+    set(nvcc_version "${CMAKE_MATCH_1}")
+    # nvcc preprocesses with a host compiler, and takes none that is newer than it knows.
+    set(ONEBIT_NVCC_HOST_COMPILER "")
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      set(ONEBIT_NVCC_HOST_COMPILER -ccbin ${CMAKE_CXX_COMPILER})
+    endif()
+    if(nvcc_version VERSION_GREATER_EQUAL 12)
+      set(check ${CMAKE_BINARY_DIR}/CMakeFiles/onebit_nvcc_check)
+      file(WRITE ${check}.cu "#include <bit>\n__global__ void Check(float* x) { *x = 0; }\n")
+      execute_process(
+        COMMAND ${ONEBIT_NVCC} ${ONEBIT_NVCC_HOST_COMPILER} -std=c++20 -arch=sm_90 -cubin
+          -o ${check}.cubin ${check}.cu
+        OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE nvcc_result)
+    endif()
+    if(nvcc_version VERSION_LESS 12)
+      onebit_feature("CUDA kernels" OFF "${ONEBIT_NVCC} is of CUDA ${nvcc_version}, not >= 12")
+    elseif(NOT nvcc_result EQUAL 0)
+      onebit_feature("CUDA kernels" OFF
+                     "${ONEBIT_NVCC} compiles nothing with this host compiler")
+    else()
+      set(ONEBIT_HAVE_NVCC ON)
+      onebit_feature("CUDA kernels" ON "")
+    endif()
+  endif()
+endif()

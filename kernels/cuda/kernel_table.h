@@ -10,43 +10,43 @@
 
 namespace onebit::kernels::cuda {
 
-// X(enumerator, type of its parameters). The kernel's symbol is "onebit" followed by its
-// enumerator.
-#define ONEBIT_CUDA_KERNELS(X)                   \
-  X(kCompressBlocks, CompressParams)             \
-  X(kCompressSigns, CompressParams)              \
-  X(kCompressResidual, CompressParams)           \
-  X(kReduceBlocks, ReduceParams)                 \
-  X(kReduceSigns, ReduceParams)                  \
-  X(kReduceResidual, ReduceParams)               \
-  X(kFinishScale, FinishScaleParams)             \
-  X(kDecodeAverage, ReduceParams)                \
-  X(kDecode, DecodeParams)                       \
-  X(kAddDelta, DecodeParams)                     \
-  X(kCopy, CopyParams)                           \
-  X(kDenseReduce, DenseReduceParams)             \
-  X(kChecksum, ChecksumParams)                   \
-  X(kSeal, SealParams)                           \
-  X(kCheck, CheckParams)                         \
-  X(kFillIf, FillParams)                         \
-  X(kCommit, CommitParams)                       \
-  X(kSumOfSquares, SumParams)                    \
-  X(kSumOfMagnitudes, SumParams)                 \
-  X(kFinishSum, SumParams)                       \
-  X(kMaskOfNonzero, MaskParams)                  \
-  X(kAdamDense, AdamUpdate)                      \
-  X(kAdamFrozen, AdamUpdate)                     \
-  X(kLocalMomentum, LocalMomentumParams)         \
-  X(kLambDense, LambParams)                      \
-  X(kLambFrozen, LambParams)                     \
-  X(kFinishLamb, LambParams)                     \
-  X(kZeroOneLocal, ZeroOneUpdate)                \
-  X(kZeroOneAccumulate, ZeroOneAccumulateParams) \
-  X(kZeroOneSync, ZeroOneUpdate)                 \
-  X(kRefreshVariance, RefreshVarianceParams)
+// X(name, type of its parameters). The enumerator of a kernel is "k" and its name, its symbol
+// "onebit" and its name.
+#define ONEBIT_CUDA_KERNELS(X)                  \
+  X(CompressBlocks, CompressParams)             \
+  X(CompressSigns, CompressParams)              \
+  X(CompressResidual, CompressParams)           \
+  X(ReduceBlocks, ReduceParams)                 \
+  X(ReduceSigns, ReduceParams)                  \
+  X(ReduceResidual, ReduceParams)               \
+  X(FinishScale, FinishScaleParams)             \
+  X(DecodeAverage, ReduceParams)                \
+  X(Decode, DecodeParams)                       \
+  X(AddDelta, DecodeParams)                     \
+  X(Copy, CopyParams)                           \
+  X(DenseReduce, DenseReduceParams)             \
+  X(Checksum, ChecksumParams)                   \
+  X(Seal, SealParams)                           \
+  X(Check, CheckParams)                         \
+  X(FillIf, FillParams)                         \
+  X(Commit, CommitParams)                       \
+  X(SumOfSquares, SumParams)                    \
+  X(SumOfMagnitudes, SumParams)                 \
+  X(FinishSum, SumParams)                       \
+  X(MaskOfNonzero, MaskParams)                  \
+  X(AdamDense, AdamUpdate)                      \
+  X(AdamFrozen, AdamUpdate)                     \
+  X(LocalMomentum, LocalMomentumParams)         \
+  X(LambDense, LambParams)                      \
+  X(LambFrozen, LambParams)                     \
+  X(FinishLamb, LambParams)                     \
+  X(ZeroOneLocal, ZeroOneUpdate)                \
+  X(ZeroOneAccumulate, ZeroOneAccumulateParams) \
+  X(ZeroOneSync, ZeroOneUpdate)                 \
+  X(RefreshVariance, RefreshVarianceParams)
 
 enum class Kernel : uint32_t {
-#define ONEBIT_X(name, params) name,
+#define ONEBIT_X(name, params) k##name,
   ONEBIT_CUDA_KERNELS(ONEBIT_X)
 #undef ONEBIT_X
       kCount

@@ -6,12 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/host_device.h"
 #include "kernels/reference/float_formats.h"
 #include "kernels/types.h"
 
 namespace onebit::kernels::reference {
 
-inline float LoadElement(const void* array, DataType type, size_t i) {
+ONEBIT_HOST_DEVICE inline float LoadElement(const void* array, DataType type, size_t i) {
   switch (type) {
     case DataType::kF32:
       return static_cast<const float*>(array)[i];
@@ -23,7 +24,7 @@ inline float LoadElement(const void* array, DataType type, size_t i) {
   return 0;
 }
 
-inline void StoreElement(float value, DataType type, size_t i, void* array) {
+ONEBIT_HOST_DEVICE inline void StoreElement(float value, DataType type, size_t i, void* array) {
   switch (type) {
     case DataType::kF32:
       static_cast<float*>(array)[i] = value;
@@ -38,7 +39,7 @@ inline void StoreElement(float value, DataType type, size_t i, void* array) {
 }
 
 // What `value` becomes when it is stored as `type`.
-inline float RoundTo(DataType type, float value) {
+ONEBIT_HOST_DEVICE inline float RoundTo(DataType type, float value) {
   switch (type) {
     case DataType::kF32:
       return value;
@@ -50,7 +51,9 @@ inline float RoundTo(DataType type, float value) {
   return 0;
 }
 
-inline bool BitAt(const uint8_t* bits, size_t i) { return ((bits[i / 8] >> (i % 8)) & 1) != 0; }
+ONEBIT_HOST_DEVICE inline bool BitAt(const uint8_t* bits, size_t i) {
+  return ((bits[i / 8] >> (i % 8)) & 1) != 0;
+}
 
 // Elements must be written in ascending order: the first of a byte clears the rest of it.
 inline void WriteBit(bool bit, size_t i, uint8_t* bits) {
@@ -58,6 +61,8 @@ inline void WriteBit(bool bit, size_t i, uint8_t* bits) {
   if (bit) bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | (1u << (i % 8)));
 }
 
-inline bool TakesPart(const uint8_t* mask, size_t i) { return mask == nullptr || BitAt(mask, i); }
+ONEBIT_HOST_DEVICE inline bool TakesPart(const uint8_t* mask, size_t i) {
+  return mask == nullptr || BitAt(mask, i);
+}
 
 }  // namespace onebit::kernels::reference

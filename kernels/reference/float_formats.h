@@ -7,11 +7,15 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/host_device.h"
+
 namespace onebit::kernels::reference {
 
-inline float FloatOfBf16(uint16_t half) { return std::bit_cast<float>(uint32_t{half} << 16); }
+ONEBIT_HOST_DEVICE inline float FloatOfBf16(uint16_t half) {
+  return std::bit_cast<float>(uint32_t{half} << 16);
+}
 
-inline uint16_t Bf16OfFloat(float value) {
+ONEBIT_HOST_DEVICE inline uint16_t Bf16OfFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   // Adding just under half a unit of the last place kept, plus one when that place is odd, carries
@@ -20,7 +24,7 @@ inline uint16_t Bf16OfFloat(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-inline float FloatOfFp16(uint16_t half) {
+ONEBIT_HOST_DEVICE inline float FloatOfFp16(uint16_t half) {
   const uint32_t sign = uint32_t{half & 0x8000u} << 16;
   uint32_t exponent = (half >> 10) & 0x1Fu;
   uint32_t mantissa = half & 0x3FFu;
@@ -39,7 +43,7 @@ inline float FloatOfFp16(uint16_t half) {
 }
 
 // value / 2^shift, rounded to nearest even.
-inline uint32_t ShiftRightRounded(uint32_t value, uint32_t shift) {
+ONEBIT_HOST_DEVICE inline uint32_t ShiftRightRounded(uint32_t value, uint32_t shift) {
   if (shift > 31) return 0;
   const uint32_t kept = value >> shift;
   const uint32_t lost = value & ((1u << shift) - 1u);
@@ -47,7 +51,7 @@ inline uint32_t ShiftRightRounded(uint32_t value, uint32_t shift) {
   return kept + ((lost > half || (lost == half && (kept & 1u) != 0)) ? 1u : 0u);
 }
 
-inline uint16_t Fp16OfFloat(float value) {
+ONEBIT_HOST_DEVICE inline uint16_t Fp16OfFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7FFFFFFFu;

@@ -5,19 +5,21 @@
 
 #include <cmath>
 
+#include "kernels/host_device.h"
+
 namespace onebit::kernels::reference {
 
-inline float NextMomentum(float beta1, float one_minus_beta1, float m, float g) {
+ONEBIT_HOST_DEVICE inline float NextMomentum(float beta1, float one_minus_beta1, float m, float g) {
   const float kept = beta1 * m;
   return kept + one_minus_beta1 * g;
 }
 
-inline float NextVariance(float beta2, float one_minus_beta2, float v, float g) {
+ONEBIT_HOST_DEVICE inline float NextVariance(float beta2, float one_minus_beta2, float v, float g) {
   const float kept = beta2 * v;
   return kept + (one_minus_beta2 * g) * g;
 }
 
-inline float Denominator(float v, float correction, float floor, float eps) {
+ONEBIT_HOST_DEVICE inline float Denominator(float v, float correction, float floor, float eps) {
   const float root = std::sqrt(v * correction);
   return (root < floor ? floor : root) + eps;
 }

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Spans of bytes: their checksums, and filling them. And the end of a call.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/params.h"
+#include "kernels/cuda/quads.h"
+#include "kernels/cuda/tiles.h"
+
+namespace onebit::kernels::cuda {
+
+// Calls body(begin, end) for the tiles of this warp of a span of bytes. Tiles are counted through
+// all spans; `first_tile` goes on to the next one.
+template <class Body>
+ONEBIT_KERNEL void ForEachByteTile(const Warp& warp, uint64_t bytes, uint64_t* first_tile,
+                                   const Body& body) {
+  const uint64_t turn = *first_tile % warp.count();
+  const uint64_t mine =
+      warp.index() >= turn ? warp.index() - turn : warp.index() + warp.count() - turn;
+  for (uint64_t begin = mine * kByteTile; begin < bytes; begin += warp.count() * kByteTile) {
+    body(begin, Smaller(bytes, begin + kByteTile));
+  }
+  *first_tile += (bytes + kByteTile - 1) / kByteTile;
+}
+
+// Four words at byte `at` of a span; what is beyond `end` is 0. `alignment` of the span: 16, 4
+// or 1.
+ONEBIT_KERNEL Quad<uint32_t> LoadWordsUntil(const std::byte* data, uint64_t at, uint64_t end,
+                                            unsigned alignment) {
+  Quad<uint32_t> words;
+  if (alignment == 16 && at + 16 <= end) {
+    LoadWords(data + at, words.at);
+    return words;
+  }
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(data);
+  ONEBIT_UNROLL
+  for (unsigned w = 0; w < kQuad; ++w) {
+    const uint64_t begin = at + 4 * w;
+    if (alignment >= 4 && begin + 4 <= end) {
+      words.at[w] = *reinterpret_cast<const uint32_t*>(data + begin);
+      continue;
+    }
+    for (uint64_t b = begin; b < begin + 4 && b < end; ++b) {
+      words.at[w] |= uint32_t{bytes[b]} << (8 * (b - begin));
+    }
+  }
+  return words;
+}
+
+ONEBIT_KERNEL void RunChecksum(const Warp& warp, const ChecksumParams& p) {
+  uint64_t first_tile = 0;
+  for (uint32_t k = 0; k < p.count; ++k) {
+    const ByteSpan& span = p.spans[k];
+    const unsigned alignment = IsAligned(span.data, 16) ? 16 : IsAligned(span.data, 4) ? 4 : 1;
+    Lanes<uint32_t> sums;
+    Lanes<uint32_t> weighted;
+    ForEachByteTile(warp, span.bytes, &first_tile, [&](uint64_t begin, uint64_t end) {
+      for (uint64_t run = begin; run < end; run += 16 * kLanes) {
+        warp.ForEachLane([&](unsigned lane) {
+          const uint64_t at = run + 16 * lane;
+          const Quad<uint32_t> words = LoadWordsUntil(span.data, at, end, alignment);
+          ONEBIT_UNROLL
+          for (unsigned w = 0; w < kQuad; ++w) {
+            sums[lane] += words.at[w];
+            weighted[lane] += static_cast<uint32_t>(at / 4 + w + 1) * words.at[w];
+          }
+        });
+      }
+    });
+    const uint32_t sum = SumOf(warp, sums);
+    const uint32_t weighted_sum = SumOf(warp, weighted);
+    warp.Once([&] {
+      if (sum != 0) AtomicAdd(&span.checksum->sum, sum);
+      if (weighted_sum != 0) AtomicAdd(&span.checksum->weighted, weighted_sum);
+    });
+  }
+}
+
+// What fills a word, by the place of its bytes in memory: elements do not straddle words.
+ONEBIT_KERNEL uint32_t WordOf(FillValue value) {
+  switch (value) {
+    case FillValue::kZeroBytes:
+      return 0;
+    case FillValue::kNanF32:
+      return 0x7FC00000u;
+    case FillValue::kNanF16:
+      return 0x7E007E00u;
+    case FillValue::kNanBf16:
+      return 0x7FC07FC0u;
+  }
+  return 0;
+}
+
+ONEBIT_KERNEL void RunFillIf(const Warp& warp, const FillParams& p) {
+  if (p.condition != nullptr && (*p.condition & p.mask) == 0) return;
+  const uint32_t word = WordOf(p.value);
+  const uint32_t words[4] = {word, word, word, word};
+  uint64_t first_tile = 0;
+  for (uint32_t k = 0; k < p.count; ++k) {
+    const FillSpan& span = p.spans[k];
+    if (span.count == 0) continue;
+    // Runs of 16 bytes at multiples of 16; the first and the last may be of other memory in part.
+    auto* const data = static_cast<uint8_t*>(span.data);
+    const uint64_t before = reinterpret_cast<uintptr_t>(data) % 16;
+    const uint64_t bytes = before + span.count * BytesOfFill(p.value);
+    ForEachByteTile(warp, bytes, &first_tile, [&](uint64_t begin, uint64_t end) {
+      for (uint64_t run = begin; run < end; run += 16 * kLanes) {
+        warp.ForEachLane([&](unsigned lane) {
+          const uint64_t at = run + 16 * lane;
+          if (at >= before && at + 16 <= end) {
+            StoreWords(words, data + (at - before));
+            return;
+          }
+          for (uint64_t b = at; b < at + 16 && b < end; ++b) {
+            if (b >= before) data[b - before] = static_cast<uint8_t>(word >> (8 * (b % 4)));
+          }
+        });
+      }
+    });
+  }
+}
+
+ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParams& p) {
+  if (warp.index() != 0) return;
+  warp.Once([&] {
+    const uint32_t verdict = p.verdict == nullptr ? 0 : *p.verdict;
+    CompressorWords* const words = p.words;
+    if (words != nullptr && verdict == 0) {
+      if (p.has_two_generations) words->current ^= 1;
+      ++words->epoch;
+      ++words->age;
+    }
+    if (words != nullptr && verdict == kNonfinite) {
+      ++words->nonfinite_calls;
+      if (!p.has_two_generations) {
+        words->age = 0;
+        ++words->residual_resets;
+      }
+    }
+    if (p.sequence != nullptr) ++*p.sequence;
+    if (p.verdict != nullptr) *p.verdict = 0;
+  });
+}
+
+}  // namespace onebit::kernels::cuda

@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Elements of a compressed call that go nowhere: copied, and looked at like those that do.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/params.h"
+#include "kernels/cuda/quads.h"
+#include "kernels/cuda/tiles.h"
+
+namespace onebit::kernels::cuda {
+
+// One element per lane: this is one part of a tensor among those of all ranks, and its bits are
+// kept as they are.
+ONEBIT_KERNEL void RunCopy(const Warp& warp, const CopyParams& p) {
+  Lanes<bool> is_infinite;
+  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+    const Piece& piece = tile.piece;
+    const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    for (uint64_t row = tile.begin; row < tile.end; row += kLanes) {
+      warp.ForEachLane([&](unsigned lane) {
+        const uint64_t i = row + lane;
+        if (i >= tile.end) return;
+        const uint64_t at = piece.element + i;
+        const bool takes_part = mask == nullptr || (mask[i / 8] >> (i % 8) & 1) != 0;
+        if (p.type == DataType::kF32) {
+          const uint32_t bits = takes_part ? static_cast<const uint32_t*>(p.input)[at] : 0;
+          if (!AreBitsFinite(p.type, bits)) is_infinite[lane] = true;
+          static_cast<uint32_t*>(p.output)[at] = bits;
+        } else {
+          const uint32_t bits = takes_part ? static_cast<const uint16_t*>(p.input)[at] : 0;
+          if (!AreBitsFinite(p.type, bits)) is_infinite[lane] = true;
+          static_cast<uint16_t*>(p.output)[at] = static_cast<uint16_t>(bits);
+        }
+      });
+    }
+  });
+  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, p.verdict, kNonfinite);
+}
+
+}  // namespace onebit::kernels::cuda

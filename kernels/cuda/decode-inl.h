@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Signs and scales back to numbers, without compressing again.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/params.h"
+#include "kernels/cuda/quads.h"
+#include "kernels/cuda/tiles.h"
+
+namespace onebit::kernels::cuda {
+
+ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
+  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+    const Piece& piece = tile.piece;
+    const Output output = ArrayAt(p.output, p.output_type, piece.element);
+    const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    ForEachBlock(tile.begin, tile.end, p.block, [&](uint64_t block, uint64_t begin, uint64_t end) {
+      // Rounding knows no sign: a scale is rounded once, and elements differ in their sign bit.
+      const uint32_t positive = BitsOfFloat(p.output_type, piece.scales[block]);
+      const uint32_t negative = positive ^ SignBit(p.output_type);
+      for (uint64_t group = begin; group < end; group += kGroup) {
+        warp.ForEachLane([&](unsigned lane) {
+          const uint64_t i = group + kQuad * lane;
+          const unsigned count = QuadCount(i, end);
+          if (count == 0) return;
+          const uint32_t signs = NibbleAt(piece.bits, i);
+          const uint32_t part = PartOfQuad(mask, i, count);
+          Quad<uint32_t> bits;
+          ONEBIT_UNROLL
+          for (unsigned c = 0; c < kQuad; ++c) {
+            const uint32_t value = (signs >> c & 1) != 0 ? negative : positive;
+            bits.at[c] = (part >> c & 1) != 0 ? value : 0;
+          }
+          StoreQuadBits(bits, output, i, count);
+        });
+      }
+    });
+  });
+}
+
+ONEBIT_KERNEL void RunAddDelta(const Warp& warp, const DecodeParams& p) {
+  const ResidualPair pair = Resolve(p.held);
+  Lanes<bool> is_infinite;
+  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+    const Piece& piece = tile.piece;
+    const Output output = ArrayAt(p.output, p.output_type, piece.element);
+    const Input held_in = ArrayAt(pair.in, DataType::kF32, piece.residual);
+    const Output held_out = ArrayAt(pair.out, DataType::kF32, piece.residual);
+    const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    ForEachBlock(tile.begin, tile.end, p.block, [&](uint64_t block, uint64_t begin, uint64_t end) {
+      const float t = piece.scales[block];
+      for (uint64_t group = begin; group < end; group += kGroup) {
+        warp.ForEachLane([&](unsigned lane) {
+          const uint64_t i = group + kQuad * lane;
+          const unsigned count = QuadCount(i, end);
+          if (count == 0) return;
+          const uint32_t signs = NibbleAt(piece.bits, i);
+          const uint32_t part = PartOfQuad(mask, i, count);
+          Quad<float> held = LoadQuad(held_in, i, count);
+          Quad<uint32_t> bits;
+          ONEBIT_UNROLL
+          for (unsigned c = 0; c < kQuad; ++c) {
+            const float next = held.at[c] - ((signs >> c & 1) != 0 ? -t : t);
+            held.at[c] = (part >> c & 1) != 0 ? next : 0;
+            bits.at[c] = BitsOfFloat(p.output_type, 0 - held.at[c]);
+            if (!AreBitsFinite(p.output_type, bits.at[c])) is_infinite[lane] = true;
+          }
+          if (held_out.data != nullptr) StoreQuad(held, held_out, i, count);
+          StoreQuadBits(bits, output, i, count);
+        });
+      }
+    });
+  });
+  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, p.verdict, kNonfinite);
+}
+
+}  // namespace onebit::kernels::cuda

@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Message headers (FORMAT.md, "Header") and the checksums in them. A lane has a 32-bit word of the
+// header; the lanes beyond its end have none.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernels/cuda/params.h"
+#include "kernels/cuda/quads.h"
+#include "kernels/cuda/tiles.h"
+
+namespace onebit::kernels::cuda {
+
+inline constexpr unsigned kHeaderWords = kHeaderBytes / 4;
+
+// Words of the header that are of interest here, and bits in them.
+inline constexpr unsigned kFlagsWord = 1;  // version, exchange, flags, replica age
+inline constexpr uint32_t kFlagsBits = 0x00FF0000u;
+inline constexpr uint32_t kNonfiniteFlag = 0x00010000u;
+inline constexpr unsigned kAgeShift = 24;
+inline constexpr unsigned kCheckWord = 3;
+inline constexpr unsigned kSequenceWord = 4;  // and the next
+inline constexpr unsigned kSumWord = 14;
+inline constexpr unsigned kWeightedWord = 15;
+
+// Words at any address, as bytes where they are not aligned.
+ONEBIT_KERNEL uint32_t LoadWord(const void* header, unsigned word) {
+  const auto* bytes = static_cast<const uint8_t*>(header) + 4 * word;
+  return bytes[0] | uint32_t{bytes[1]} << 8 | uint32_t{bytes[2]} << 16 | uint32_t{bytes[3]} << 24;
+}
+ONEBIT_KERNEL void StoreWord(uint32_t value, void* header, unsigned word) {
+  auto* bytes = static_cast<uint8_t*>(header) + 4 * word;
+  ONEBIT_UNROLL
+  for (unsigned b = 0; b < 4; ++b) bytes[b] = static_cast<uint8_t>(value >> (8 * b));
+}
+
+ONEBIT_KERNEL Lanes<uint32_t> LoadHeader(const Warp& warp, const void* header) {
+  Lanes<uint32_t> words;
+  warp.ForEachLane([&](unsigned lane) {
+    if (lane < kHeaderWords) words[lane] = LoadWord(header, lane);
+  });
+  return words;
+}
+ONEBIT_KERNEL void StoreHeader(const Warp& warp, const Lanes<uint32_t>& words, void* header) {
+  warp.ForEachLane([&](unsigned lane) {
+    if (lane < kHeaderWords) StoreWord(words[lane], header, lane);
+  });
+}
+
+// The check of a header, whatever its check says.
+ONEBIT_KERNEL uint32_t HeaderCheck(const Warp& warp, const Lanes<uint32_t>& words) {
+  Lanes<uint32_t> values;
+  Lanes<uint32_t> weighted;
+  warp.ForEachLane([&](unsigned lane) {
+    values[lane] = lane == kCheckWord ? 0 : words[lane];
+    weighted[lane] = (lane + 1) * values[lane];
+  });
+  return SumOf(warp, values) ^ std::rotl(SumOf(warp, weighted), 16);
+}
+
+// The template with what only the device knows; its check is still that of the template.
+ONEBIT_KERNEL Lanes<uint32_t> FillIn(const Warp& warp, const HeaderTemplate& header) {
+  Lanes<uint32_t> words = LoadHeader(warp, header.bytes);
+  if (header.sequence != nullptr) {
+    const uint64_t in_template = warp.Broadcast(words, kSequenceWord) |
+                                 uint64_t{warp.Broadcast(words, kSequenceWord + 1)} << 32;
+    const uint64_t sequence = in_template + *header.sequence;
+    warp.ForEachLane([&](unsigned lane) {
+      if (lane == kSequenceWord) words[lane] = static_cast<uint32_t>(sequence);
+      if (lane == kSequenceWord + 1) words[lane] = static_cast<uint32_t>(sequence >> 32);
+    });
+  }
+  if (header.replica_age != nullptr) {
+    const uint64_t calls = *header.replica_age;
+    const auto age = static_cast<uint32_t>(calls == 0 ? 0 : 1 + (calls - 1) % 255);
+    warp.ForEachLane([&](unsigned lane) {
+      if (lane != kFlagsWord) return;
+      words[lane] = (words[lane] & ((1u << kAgeShift) - 1)) | age << kAgeShift;
+    });
+  }
+  return words;
+}
+
+ONEBIT_KERNEL void SetCheck(const Warp& warp, Lanes<uint32_t>* words) {
+  const uint32_t check = HeaderCheck(warp, *words);
+  warp.ForEachLane([&](unsigned lane) {
+    if (lane == kCheckWord) (*words)[lane] = check;
+  });
+}
+
+ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParams& p) {
+  const Lanes<uint32_t> filled = FillIn(warp, p.header);
+  const bool is_nonfinite = p.verdict != nullptr && (*p.verdict & kNonfinite) != 0;
+  for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
+    Lanes<uint32_t> words = filled;
+    const Checksum* const checksum = p.checksums[i];
+    warp.ForEachLane([&](unsigned lane) {
+      if (lane == kFlagsWord && is_nonfinite) words[lane] |= kNonfiniteFlag;
+      if (checksum == nullptr) return;
+      if (lane == kSumWord) words[lane] = checksum->sum;
+      if (lane == kWeightedWord) words[lane] = checksum->weighted;
+    });
+    SetCheck(warp, &words);
+    StoreHeader(warp, words, p.headers[i]);
+  }
+}
+
+// Fills in the record of what is wrong, if nobody did before. `filled` is what was to be expected.
+ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t i, FailureKind kind,
+                          Lanes<uint32_t> filled, const Lanes<uint32_t>& received) {
+  SetVerdict(warp, p.verdict, kFailed);
+  MessageFailure* const failure = p.failure;
+  if (failure == nullptr) return;
+  Lanes<bool> is_first;
+  warp.Once([&] { is_first[0] = Claim(&failure->state); });
+  if (!warp.Broadcast(is_first, 0)) return;
+  SetCheck(warp, &filled);
+  StoreHeader(warp, filled, failure->expected);
+  StoreHeader(warp, received, failure->received);
+  const Checksum said = {warp.Broadcast(received, kSumWord),
+                         warp.Broadcast(received, kWeightedWord)};
+  warp.Once([&] {
+    failure->peer = p.peers[i];
+    failure->kind = kind;
+    failure->expected_checksum = said;
+    failure->checksum = p.checksums[i] == nullptr ? Checksum{} : *p.checksums[i];
+  });
+  warp.Publish([&] { StoreLast(&failure->state, 2); });
+}
+
+ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
+  const Lanes<uint32_t> filled = FillIn(warp, p.header);
+  for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
+    const Lanes<uint32_t> received = LoadHeader(warp, p.headers[i]);
+    Lanes<bool> differs;
+    warp.ForEachLane([&](unsigned lane) {
+      uint32_t compared = lane < kHeaderWords ? 0xFFFFFFFFu : 0u;
+      if (lane == kFlagsWord) compared = ~kFlagsBits;
+      if (lane == kCheckWord || lane == kSumWord || lane == kWeightedWord) compared = 0;
+      differs[lane] = ((received[lane] ^ filled[lane]) & compared) != 0;
+    });
+    const bool is_damaged = HeaderCheck(warp, received) != warp.Broadcast(received, kCheckWord);
+    if (warp.Ballot(differs) != 0 || is_damaged) {
+      Report(warp, p, i, kHeaderDiffers, filled, received);
+      continue;
+    }
+    const Checksum* const checksum = p.checksums[i];
+    if (checksum != nullptr && (checksum->sum != warp.Broadcast(received, kSumWord) ||
+                                checksum->weighted != warp.Broadcast(received, kWeightedWord))) {
+      Report(warp, p, i, kPayloadDiffers, filled, received);
+      continue;
+    }
+    if ((warp.Broadcast(received, kFlagsWord) & kNonfiniteFlag) != 0) {
+      SetVerdict(warp, p.verdict, kNonfinite);
+    }
+  }
+}
+
+}  // namespace onebit::kernels::cuda

@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The bodies of all kernels: Run<Name>(warp, params) for each name of ONEBIT_CUDA_KERNELS.
+#pragma once
+
+#include "kernels/cuda/adam-inl.h"
+#include "kernels/cuda/bytes-inl.h"
+#include "kernels/cuda/compress-inl.h"
+#include "kernels/cuda/copy-inl.h"
+#include "kernels/cuda/decode-inl.h"
+#include "kernels/cuda/dense-inl.h"
+#include "kernels/cuda/headers-inl.h"
+#include "kernels/cuda/lamb-inl.h"
+#include "kernels/cuda/reduce-inl.h"
+#include "kernels/cuda/sums-inl.h"
+#include "kernels/cuda/zero_one-inl.h"

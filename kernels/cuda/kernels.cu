@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The kernels as a device runs them. Launch shape: any number of CTAs of kWarpsPerCta warps, no
+// dynamic shared memory.
+#include "kernels/cuda/kernels-inl.h"
+
+namespace onebit::kernels::cuda {
+namespace {
+
+// CTAs that a multiprocessor must have room for, which bounds the registers of a thread: 168 where
+// a whole tile is in registers. Such a warp keeps enough loads under way by itself.
+constexpr unsigned MinCtas(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::kCompressBlocks:
+    case Kernel::kCompressSigns:
+    case Kernel::kReduceBlocks:
+    case Kernel::kReduceSigns:
+      return 3;
+    default:
+      return 6;
+  }
+}
+
+}  // namespace
+
+#define ONEBIT_X(name, params)                                                                 \
+  extern "C" __global__ void __launch_bounds__(kWarpsPerCta* kLanes, MinCtas(Kernel::k##name)) \
+      onebit##name(const __grid_constant__ params p) {                                         \
+    Run##name(Warp(), p);                                                                      \
+  }
+ONEBIT_CUDA_KERNELS(ONEBIT_X)
+#undef ONEBIT_X
+
+}  // namespace onebit::kernels::cuda

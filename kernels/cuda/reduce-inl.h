@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Server side: decodes and averages the packets of all ranks and compresses the mean again, or
+// hands it out.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/encode-inl.h"
+#include "kernels/cuda/params.h"
+#include "kernels/reference/scale.h"
+
+namespace onebit::kernels::cuda {
+
+// The packets of all ranks for the part of a piece that has one scale per rank.
+class PacketMean {
+ public:
+  // `block` is the index of the scale.
+  ONEBIT_KERNEL PacketMean(const Warp& warp, const SourcePackets& packets, const Piece& piece,
+                           uint64_t block)
+      : packets_(packets),
+        bits_offset_(piece.source_bits),
+        scale_offset_(piece.source_scales + sizeof(float) * block) {
+    warp.ForEachLane([&](unsigned lane) {
+      if (lane < packets_.ranks) weights_[lane] = Weight(lane);
+    });
+  }
+
+  // Adds up what ranks say of the group at element `group`.
+  ONEBIT_KERNEL void Load(const Warp& warp, uint64_t group, uint64_t end,
+                          Lanes<Quad<float>>* mean) const {
+    warp.ForEachLane([&](unsigned lane) { (*mean)[lane] = kNothing; });
+    for (uint32_t rank = 0; rank < packets_.ranks; ++rank) {
+      const float weight = WeightOf(warp, rank);
+      const uint8_t* const bits = BitsOf(rank);
+      warp.ForEachLane([&](unsigned lane) {
+        const uint64_t i = group + kQuad * lane;
+        if (i < end) AddQuad(NibbleAt(bits, i), weight, &(*mean)[lane]);
+      });
+    }
+  }
+
+  // Whether the weights of all ranks are ready, which LoadTile takes for granted.
+  ONEBIT_KERNEL bool HasAllWeights() const { return packets_.ranks <= kLanes; }
+
+  // The same for a whole tile: rank by rank, so that many loads of one rank are under way together.
+  ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ* mean) const {
+    ForEachGroup([&](unsigned g) {
+      warp.ForEachLane([&](unsigned lane) { mean->groups[g][lane] = kNothing; });
+    });
+    for (uint32_t rank = 0; rank < packets_.ranks; ++rank) {
+      const float weight = warp.Broadcast(weights_, rank);
+      const uint8_t* const bits = BitsOf(rank) + begin / 8;
+      ForEachGroup<8>(warp, [&](unsigned g) {
+        warp.ForEachLane([&](unsigned lane) {
+          AddQuad(NibbleOfTile(bits, g, lane), weight, &mean->groups[g][lane]);
+        });
+      });
+    }
+  }
+
+ private:
+  // A sum starts from its first term, not from 0: that matters where it is -0. Adding to -0 changes
+  // no number.
+  static constexpr Quad<float> kNothing = {{-0.0f, -0.0f, -0.0f, -0.0f}};
+
+  static ONEBIT_KERNEL void AddQuad(uint32_t signs, float weight, Quad<float>* mean) {
+    ONEBIT_UNROLL
+    for (unsigned c = 0; c < kQuad; ++c) mean->at[c] += (signs >> c & 1) != 0 ? -weight : weight;
+  }
+
+  ONEBIT_KERNEL const std::byte* PacketOf(uint32_t rank) const {
+    return rank == packets_.rank ? packets_.own_source : packets_.sources + rank * packets_.stride;
+  }
+  ONEBIT_KERNEL const uint8_t* BitsOf(uint32_t rank) const {
+    return reinterpret_cast<const uint8_t*>(PacketOf(rank) + bits_offset_);
+  }
+  ONEBIT_KERNEL float Weight(uint32_t rank) const {
+    return *reinterpret_cast<const float*>(PacketOf(rank) + scale_offset_) /
+           static_cast<float>(packets_.ranks);
+  }
+  // Lanes have the weights of the first ranks ready.
+  ONEBIT_KERNEL float WeightOf(const Warp& warp, uint32_t rank) const {
+    return rank < kLanes ? warp.Broadcast(weights_, rank) : Weight(rank);
+  }
+
+  const SourcePackets& packets_;
+  uint64_t bits_offset_;
+  uint64_t scale_offset_;
+  Lanes<float> weights_;
+};
+
+// y = mean + residual of the elements of a piece.
+struct ServerSource {
+  const PacketMean& packets;
+  Input residual;  // data null: none
+  const uint8_t* mask = nullptr;
+
+  ONEBIT_KERNEL bool CanLoadTile() const { return residual.is_aligned && packets.HasAllWeights(); }
+
+  ONEBIT_KERNEL void Load(const Warp& warp, uint64_t group, uint64_t end,
+                          Lanes<Quad<float>>* y) const {
+    packets.Load(warp, group, end, y);
+    warp.ForEachLane([&](unsigned lane) {
+      const uint64_t i = group + kQuad * lane;
+      const unsigned count = QuadCount(i, end);
+      const uint32_t part = PartOfQuad(mask, i, count);
+      Quad<float> kept;
+      if (residual.data != nullptr) kept = LoadQuad(residual, i, count);
+      ONEBIT_UNROLL
+      for (unsigned c = 0; c < kQuad; ++c) {
+        float& value = (*y)[lane].at[c];
+        if (residual.data != nullptr) value += kept.at[c];
+        value = (part >> c & 1) != 0 ? value : 0;
+      }
+    });
+  }
+
+  ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ* y) const {
+    packets.LoadTile(warp, begin, y);
+    AddTile(warp, residual, begin, y);
+  }
+};
+
+ONEBIT_KERNEL ServerSource ServerOf(const ReduceParams& p, const PacketMean& packets,
+                                    const ResidualPair& residual, const Piece& piece) {
+  return {.packets = packets,
+          .residual = ArrayAt(residual.in, p.residual.type, piece.residual),
+          .mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte};
+}
+
+ONEBIT_KERNEL Encoding EncodingOf(const ReduceParams& p, const ResidualPair& residual,
+                                  const Piece& piece) {
+  return {.rule = p.rule,
+          .mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte,
+          .has_bf16_residual = p.residual.type == DataType::kBf16,
+          .bits = piece.bits,
+          .residual = ArrayAt(residual.out, p.residual.type, piece.residual)};
+}
+
+ONEBIT_KERNEL void RunReduceBlocks(const Warp& warp, const ReduceParams& p) {
+  const ResidualPair residual = Resolve(p.residual);
+  ForEachTile(warp, p.list, p.block, [&](const Tile& tile) {
+    const Piece& piece = tile.piece;
+    const uint64_t block = tile.index_in_piece;
+    const PacketMean packets(warp, p.packets, piece, block);
+    const auto decide = [&](const BlockSum& sum) {
+      const float a = ScaleOf(sum, p.rule);
+      const float t = reference::RoundedScale(a, p.packets.ranks, p.is_sum, p.output_type);
+      const bool is_finite = sum.is_in_range && IsFinite(t);
+      if (!is_finite) SetVerdict(warp, p.verdict, kNonfinite);
+      warp.Once([&] { piece.scales[block] = t; });
+      return Decision{.is_finite = is_finite,
+                      .scale = p.is_sum ? QuotientOf(t, p.packets.ranks) : t};
+    };
+    EncodeBlock(warp, ServerOf(p, packets, residual, piece), EncodingOf(p, residual, piece),
+                tile.begin, tile.end, decide);
+  });
+}
+
+ONEBIT_KERNEL void RunReduceSigns(const Warp& warp, const ReduceParams& p) {
+  const ResidualPair residual = Resolve(p.residual);
+  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+    const PacketMean packets(warp, p.packets, tile.piece, 0);
+    Encoding encoding = EncodingOf(p, residual, tile.piece);
+    encoding.residual = {nullptr, DataType::kF32, true};
+    EncodeBlock(warp, ServerOf(p, packets, residual, tile.piece), encoding, tile.begin, tile.end,
+                [&](const BlockSum& sum) {
+                  return AddTileSum(warp, sum, tile.index, p.tile_sums, p.verdict);
+                });
+  });
+}
+
+ONEBIT_KERNEL void RunReduceResidual(const Warp& warp, const ReduceParams& p) {
+  const ResidualPair residual = Resolve(p.residual);
+  if (residual.out == nullptr) return;
+  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+    const PacketMean packets(warp, p.packets, tile.piece, 0);
+    Encoding encoding = EncodingOf(p, residual, tile.piece);
+    encoding.bits = nullptr;
+    EncodeElements(warp, ServerOf(p, packets, residual, tile.piece), encoding, tile.begin, tile.end,
+                   reference::ScaleOfMean(*tile.piece.scales, p.packets.ranks, p.is_sum));
+  });
+}
+
+ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParams& p) {
+  Lanes<bool> is_infinite;
+  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+    const Piece& piece = tile.piece;
+    const Output output = ArrayAt(p.output, p.output_type, piece.element);
+    const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    const auto store_part = [&](uint64_t block, uint64_t begin, uint64_t end) {
+      const PacketMean packets(warp, p.packets, piece, block);
+      for (uint64_t group = begin; group < end; group += kGroup) {
+        Lanes<Quad<float>> mean;
+        packets.Load(warp, group, end, &mean);
+        warp.ForEachLane([&](unsigned lane) {
+          const uint64_t i = group + kQuad * lane;
+          const unsigned count = QuadCount(i, end);
+          const uint32_t part = PartOfQuad(mask, i, count);
+          Quad<uint32_t> bits;
+          ONEBIT_UNROLL
+          for (unsigned c = 0; c < kQuad; ++c) {
+            const float value = p.is_sum ? mean[lane].at[c] * static_cast<float>(p.packets.ranks)
+                                         : mean[lane].at[c];
+            if ((part >> c & 1) == 0) continue;
+            bits.at[c] = BitsOfFloat(p.output_type, value);
+            if (!AreBitsFinite(p.output_type, bits.at[c])) is_infinite[lane] = true;
+          }
+          StoreQuadBits(bits, output, i, count);
+        });
+      }
+    };
+    ForEachBlock(tile.begin, tile.end, p.block, store_part);
+  });
+  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, p.verdict, kNonfinite);
+}
+
+}  // namespace onebit::kernels::cuda

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Sums over more than a tile: of tile sums, in index order, by one warp. And the count of what is
+// not zero.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/block_sum.h"
+#include "kernels/cuda/params.h"
+#include "kernels/reference/scale.h"
+
+namespace onebit::kernels::cuda {
+
+// Adds value(tile) of the tiles [begin, end) from left to right in fp64. Lanes load a run of them
+// together; the additions wait for each other.
+template <class Value>
+ONEBIT_KERNEL double SumInOrder(const Warp& warp, uint64_t begin, uint64_t end,
+                                const Value& value) {
+  double sum = 0;
+  for (uint64_t run = begin; run < end; run += kLanes) {
+    Lanes<double> values;
+    warp.ForEachLane([&](unsigned lane) {
+      if (run + lane < end) values[lane] = value(run + lane);
+    });
+    const unsigned count = static_cast<unsigned>(Smaller(kLanes, end - run));
+    for (unsigned lane = 0; lane < count; ++lane) sum += warp.Broadcast(values, lane);
+  }
+  return sum;
+}
+
+// Makes a scale of the tiles [begin, end), and keeps it for the pieces [first, last).
+ONEBIT_KERNEL void FinishScale(const Warp& warp, const FinishScaleParams& p, uint64_t begin,
+                               uint64_t end, uint32_t first, uint32_t last) {
+  const double sum =
+      SumInOrder(warp, begin, end, [&](uint64_t tile) { return p.tile_sums[tile].sum; });
+  Lanes<unsigned long long> counts;
+  warp.ForEachLane([&](unsigned lane) {
+    for (uint64_t tile = begin + lane; tile < end; tile += kLanes) {
+      counts[lane] += p.tile_sums[tile].element_count;
+    }
+  });
+  const uint64_t element_count = SumOf(warp, counts);
+  float scale = reference::ScaleOfSum(sum, element_count, p.rule);
+  if (p.ranks != 0) scale = reference::RoundedScale(scale, p.ranks, p.is_sum, p.output_type);
+  const bool is_finite = sum - sum == 0 && IsFinite(scale);
+  if (!is_finite) SetVerdict(warp, p.verdict, kNonfinite);
+  warp.Once([&] {
+    for (uint32_t k = first; k < last; ++k) {
+      if (p.list.pieces[k].count != 0) *p.list.pieces[k].scales = scale;
+    }
+  });
+}
+
+ONEBIT_KERNEL void RunFinishScale(const Warp& warp, const FinishScaleParams& p) {
+  const PieceList& list = p.list;
+  if (!p.is_per_piece) {
+    if (warp.index() == 0) FinishScale(warp, p, 0, list.tiles, 0, list.count);
+    return;
+  }
+  for (uint32_t k = warp.index(); k < list.count; k += warp.count()) {
+    const uint32_t end = k + 1 < list.count ? list.pieces[k + 1].first_tile : list.tiles;
+    FinishScale(warp, p, list.pieces[k].first_tile, end, k, k + 1);
+  }
+}
+
+// Elements of an array as they are.
+struct ValueSource {
+  Input values;
+
+  ONEBIT_KERNEL void Load(const Warp& warp, uint64_t group, uint64_t end,
+                          Lanes<Quad<float>>* z) const {
+    warp.ForEachLane([&](unsigned lane) {
+      const uint64_t i = group + kQuad * lane;
+      (*z)[lane] = LoadQuad(values, i, QuadCount(i, end));
+    });
+  }
+};
+
+ONEBIT_KERNEL void SumTiles(const Warp& warp, const SumParams& p, ScaleRule rule) {
+  const ValueSource source = {ArrayAt(p.values, p.type)};
+  ForEachRange(warp, p.count, kTensorSumBlock, [&](uint64_t begin, uint64_t end) {
+    const BlockSum sum = SumOfBlock(warp, source, rule, false, begin, end);
+    warp.Once([&] {
+      p.tile_sums[begin / kTensorSumBlock] = {.sum = sum.sum, .element_count = end - begin};
+    });
+  });
+}
+
+ONEBIT_KERNEL void RunSumOfSquares(const Warp& warp, const SumParams& p) {
+  SumTiles(warp, p, ScaleRule::kL2);
+}
+
+ONEBIT_KERNEL void RunSumOfMagnitudes(const Warp& warp, const SumParams& p) {
+  SumTiles(warp, p, ScaleRule::kL1);
+}
+
+ONEBIT_KERNEL void RunFinishSum(const Warp& warp, const SumParams& p) {
+  if (warp.index() != 0) return;
+  const double sum = SumInOrder(warp, 0, BlockCount(p.count, kTensorSumBlock),
+                                [&](uint64_t tile) { return p.tile_sums[tile].sum; });
+  warp.Once([&] { *p.sum = sum; });
+}
+
+ONEBIT_KERNEL void RunMaskOfNonzero(const Warp& warp, const MaskParams& p) {
+  const Input v = ArrayAt(static_cast<const void*>(p.v), DataType::kF32);
+  Lanes<unsigned long long> counts;
+  ForEachRange(warp, p.count, kElementTile, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t group = begin; group < end; group += kGroup) {
+      Lanes<uint32_t> nibbles;
+      warp.ForEachLane([&](unsigned lane) {
+        const uint64_t i = group + kQuad * lane;
+        const Quad<float> quad = LoadQuad(v, i, QuadCount(i, end));
+        ONEBIT_UNROLL
+        for (unsigned c = 0; c < kQuad; ++c) {
+          nibbles[lane] |= (quad.at[c] != 0 ? 1u : 0u) << c;
+        }
+        counts[lane] += CountOfNibble(nibbles[lane]);
+      });
+      StoreGroupBits(warp, nibbles, group, end, p.mask);
+    }
+  });
+  const unsigned long long count = SumOf(warp, counts);
+  if (count != 0) warp.Once([&] { AtomicAdd(p.set_bits, count); });
+}
+
+}  // namespace onebit::kernels::cuda

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What one warp does at a time, and how warps share it out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/params.h"
+#include "kernels/cuda/warp.h"
+
+namespace onebit::kernels::cuda {
+
+// Elements of a tile where neither a scale nor a sum nor a list of pieces decides.
+inline constexpr uint64_t kElementTile = 1024;
+// Bytes of a tile where bytes are filled or summed.
+inline constexpr uint64_t kByteTile = 16384;
+
+// Of an element that is filled.
+ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
+  switch (value) {
+    case FillValue::kZeroBytes:
+      return 1;
+    case FillValue::kNanF32:
+      return 4;
+    case FillValue::kNanF16:
+    case FillValue::kNanBf16:
+      return 2;
+  }
+  return 1;
+}
+
+// Elements [begin, end) of a piece.
+struct Tile {
+  const Piece& piece;
+  uint64_t index;           // in the launch
+  uint64_t index_in_piece;  // of the block, where a tile is one
+  uint64_t begin;
+  uint64_t end;
+};
+
+ONEBIT_KERNEL uint64_t Smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+// Calls body(Tile) for the tiles of this warp.
+template <class Body>
+ONEBIT_KERNEL void ForEachTile(const Warp& warp, const PieceList& list, uint64_t tile_elements,
+                               const Body& body) {
+  uint32_t k = 0;
+  for (uint64_t tile = warp.index(); tile < list.tiles; tile += warp.count()) {
+    while (k + 1 < list.count && list.pieces[k + 1].first_tile <= tile) ++k;
+    const Piece& piece = list.pieces[k];
+    const uint64_t in_piece = tile - piece.first_tile;
+    const uint64_t begin = in_piece * tile_elements;
+    if (begin >= piece.count) continue;
+    body(Tile{piece, tile, in_piece, begin, Smaller(piece.count, begin + tile_elements)});
+  }
+}
+
+// Calls body(block, begin, end) for the parts of [begin, end) that lie in one block each; with
+// block_elements == 0 all is in block 0.
+template <class Body>
+ONEBIT_KERNEL void ForEachBlock(uint64_t begin, uint64_t end, uint64_t block_elements,
+                                const Body& body) {
+  uint64_t block = block_elements == 0 ? 0 : begin / block_elements;
+  while (begin < end) {
+    const uint64_t block_end = block_elements == 0 ? end : (block + 1) * block_elements;
+    const uint64_t part_end = Smaller(end, block_end);
+    body(block, begin, part_end);
+    begin = part_end;
+    ++block;
+  }
+}
+
+// Calls body(begin, end) for the tiles of this warp of elements that are in no piece.
+template <class Body>
+ONEBIT_KERNEL void ForEachRange(const Warp& warp, uint64_t count, uint64_t tile_elements,
+                                const Body& body) {
+  for (uint64_t tile = warp.index(); tile * tile_elements < count; tile += warp.count()) {
+    const uint64_t begin = tile * tile_elements;
+    body(begin, Smaller(count, begin + tile_elements));
+  }
+}
+
+struct ResidualPair {
+  const void* in = nullptr;
+  void* out = nullptr;
+};
+
+// The generation to read and the one to write.
+ONEBIT_KERNEL ResidualPair Resolve(const Residual& residual) {
+  void* const first = residual.generations[0];
+  void* const second = residual.generations[1];
+  const bool is_second_current = residual.current != nullptr && (*residual.current & 1) != 0;
+  const ResidualPair pair =
+      is_second_current ? ResidualPair{second, first} : ResidualPair{first, second};
+  return residual.is_kept ? pair : ResidualPair{pair.in, nullptr};
+}
+
+}  // namespace onebit::kernels::cuda

@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A warp, so that a kernel is written once: on a device its 32 lanes are threads, on the host turns
+// of a loop.
+//
+// A kernel is a function of a Warp. What its lanes do apart from each other is inside of
+// ForEachLane; everything else, control flow above all, is the same for all lanes. Warps know
+// nothing of each other but by atomic operations, and need no block-wide barrier.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#if !defined(__CUDACC__)
+#include <atomic>
+#endif
+
+#include "kernels/cuda/kernel_table.h"
+
+#if defined(__CUDACC__)
+#define ONEBIT_KERNEL __device__ __forceinline__
+#define ONEBIT_UNROLL _Pragma("unroll")
+#else
+#define ONEBIT_KERNEL inline
+#define ONEBIT_UNROLL
+#endif
+
+namespace onebit::kernels::cuda {
+
+inline constexpr unsigned kLanes = 32;
+
+#if defined(__CUDACC__)
+
+// A value of each lane.
+template <class T>
+class Lanes {
+ public:
+  ONEBIT_KERNEL T& operator[](unsigned) { return value_; }
+  ONEBIT_KERNEL const T& operator[](unsigned) const { return value_; }
+
+ private:
+  T value_{};
+};
+
+class Warp {
+ public:
+  // Of the thread that runs this.
+  ONEBIT_KERNEL Warp()
+      : lane_(threadIdx.x % kLanes),
+        // By a shuffle, so that the compiler knows that all lanes have the same.
+        index_(__shfl_sync(kAll, (blockIdx.x * blockDim.x + threadIdx.x) / kLanes, 0)),
+        count_(gridDim.x * (blockDim.x / kLanes)) {}
+
+  // Of all warps of the launch.
+  ONEBIT_KERNEL unsigned index() const { return index_; }
+  ONEBIT_KERNEL unsigned count() const { return count_; }
+
+  template <class Body>
+  ONEBIT_KERNEL void ForEachLane(const Body& body) const {
+    body(lane_);
+  }
+
+  // Orders memory accesses: those before come first, also for the compiler.
+  ONEBIT_KERNEL void Sync() const { __syncwarp(kAll); }
+
+  // Runs `body` on one lane.
+  template <class Body>
+  ONEBIT_KERNEL void Once(const Body& body) const {
+    if (lane_ == 0) body();
+  }
+
+  // Runs `body` on one lane, after the writes of all lanes can be seen by the whole system.
+  template <class Body>
+  ONEBIT_KERNEL void Publish(const Body& body) const {
+    __threadfence_system();
+    __syncwarp(kAll);
+    if (lane_ == 0) {
+      __threadfence_system();
+      body();
+    }
+  }
+
+  // Bit `lane` is the value of that lane.
+  ONEBIT_KERNEL uint32_t Ballot(const Lanes<bool>& values) const {
+    return __ballot_sync(kAll, values[lane_]);
+  }
+
+  // The value of lane `lane`.
+  template <class T>
+  ONEBIT_KERNEL T Broadcast(const Lanes<T>& values, unsigned lane) const {
+    return __shfl_sync(kAll, values[lane_], lane);
+  }
+
+  // To each lane the value of the one `delta` above; beyond the last one, anything.
+  template <class T>
+  ONEBIT_KERNEL Lanes<T> ShuffleDown(const Lanes<T>& values, unsigned delta) const {
+    Lanes<T> result;
+    result[lane_] = __shfl_down_sync(kAll, values[lane_], delta);
+    return result;
+  }
+
+ private:
+  static constexpr unsigned kAll = 0xFFFFFFFFu;
+  unsigned lane_;
+  unsigned index_;
+  unsigned count_;
+};
+
+ONEBIT_KERNEL void AtomicOr(uint32_t* word, uint32_t bits) { atomicOr(word, bits); }
+ONEBIT_KERNEL void AtomicAdd(uint32_t* word, uint32_t value) { atomicAdd(word, value); }
+ONEBIT_KERNEL void AtomicAdd(unsigned long long* word, unsigned long long value) {
+  atomicAdd(word, value);
+}
+// Changes 0 to 1; whether it did.
+ONEBIT_KERNEL bool Claim(uint32_t* word) { return atomicCAS(word, 0u, 1u) == 0; }
+ONEBIT_KERNEL void StoreLast(uint32_t* word, uint32_t value) {
+  *static_cast<volatile uint32_t*>(word) = value;
+}
+
+#else
+
+template <class T>
+class Lanes {
+ public:
+  T& operator[](unsigned lane) { return values_[lane]; }
+  const T& operator[](unsigned lane) const { return values_[lane]; }
+
+ private:
+  T values_[kLanes] = {};
+};
+
+class Warp {
+ public:
+  Warp(unsigned index, unsigned count) : index_(index), count_(count) {}
+
+  unsigned index() const { return index_; }
+  unsigned count() const { return count_; }
+
+  template <class Body>
+  void ForEachLane(const Body& body) const {
+    for (unsigned lane = 0; lane < kLanes; ++lane) body(lane);
+  }
+
+  void Sync() const {}
+
+  template <class Body>
+  void Once(const Body& body) const {
+    body();
+  }
+
+  template <class Body>
+  void Publish(const Body& body) const {
+    body();
+  }
+
+  uint32_t Ballot(const Lanes<bool>& values) const {
+    uint32_t ballot = 0;
+    for (unsigned lane = 0; lane < kLanes; ++lane) ballot |= uint32_t{values[lane]} << lane;
+    return ballot;
+  }
+
+  template <class T>
+  T Broadcast(const Lanes<T>& values, unsigned lane) const {
+    return values[lane];
+  }
+
+  template <class T>
+  Lanes<T> ShuffleDown(const Lanes<T>& values, unsigned delta) const {
+    Lanes<T> result;
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+      result[lane] = values[lane + delta < kLanes ? lane + delta : lane];
+    }
+    return result;
+  }
+
+ private:
+  unsigned index_;
+  unsigned count_;
+};
+
+inline void AtomicOr(uint32_t* word, uint32_t bits) { std::atomic_ref(*word).fetch_or(bits); }
+inline void AtomicAdd(uint32_t* word, uint32_t value) { std::atomic_ref(*word).fetch_add(value); }
+inline void AtomicAdd(unsigned long long* word, unsigned long long value) {
+  std::atomic_ref(*word).fetch_add(value);
+}
+inline bool Claim(uint32_t* word) {
+  uint32_t expected = 0;
+  return std::atomic_ref(*word).compare_exchange_strong(expected, 1);
+}
+inline void StoreLast(uint32_t* word, uint32_t value) {
+  std::atomic_ref(*word).store(value, std::memory_order_release);
+}
+
+#endif
+
+// Combines the values of all lanes by `combine`, which may take them in any order.
+template <class T, class Combine>
+ONEBIT_KERNEL T Fold(const Warp& warp, Lanes<T> values, const Combine& combine) {
+  ONEBIT_UNROLL
+  for (unsigned delta = kLanes / 2; delta >= 1; delta /= 2) {
+    const Lanes<T> others = warp.ShuffleDown(values, delta);
+    warp.ForEachLane([&](unsigned lane) { values[lane] = combine(values[lane], others[lane]); });
+  }
+  return warp.Broadcast(values, 0);
+}
+
+template <class T>
+ONEBIT_KERNEL T SumOf(const Warp& warp, const Lanes<T>& values) {
+  return Fold(warp, values, [](T a, T b) { return static_cast<T>(a + b); });
+}
+
+template <class T>
+ONEBIT_KERNEL T LargestOf(const Warp& warp, const Lanes<T>& values) {
+  return Fold(warp, values, [](T a, T b) { return a > b ? a : b; });
+}
+
+// Sets bits of a verdict, or does nothing if there is none.
+ONEBIT_KERNEL void SetVerdict(const Warp& warp, uint32_t* verdict, uint32_t bits) {
+  if (verdict != nullptr) warp.Once([&] { AtomicOr(verdict, bits); });
+}
+
+}  // namespace onebit::kernels::cuda
