@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,8 +25,21 @@ namespace onebit {
 // What a rank gives to a gather, and the text of an error, may be this long.
 inline constexpr size_t kMaxContentBytes = 8192;
 
-// A rank's way to hear that another one failed. Called from the failing rank's thread or that of
-// the control channel; returns at once and calls nothing of Control.
+// What a rank tells of a call that it has made. Calls of a communicator are the same on all ranks
+// when their digests are; the text is for people, and its end is lost beyond kMaxCallTextBytes.
+struct CallRecord {
+  uint64_t sequence = 0;  // calls on this communicator before this one
+  uint32_t digest = 0;
+  std::string text;
+};
+inline constexpr size_t kMaxCallTextBytes = 200;
+inline std::string_view ShortText(const CallRecord& record) {
+  return std::string_view(record.text).substr(0, kMaxCallTextBytes);
+}
+
+// A rank's way to hear that another one failed, or that their calls differ. Called from the failing
+// rank's thread, one that tells of calls, or that of the control channel; returns at once and calls
+// nothing of Control.
 class FailureListener {
  public:
   virtual void OnRemoteFailure() = 0;
@@ -57,6 +72,8 @@ Status CalledOff(int rank, std::string_view what);
 struct Failure {
   int rank = 0;          // who saw it first; of a loss, who is gone
   bool is_loss = false;  // the rank did not say so itself: its process has ended or is silent
+  // No rank said so: it shows when what they told of their calls is compared. `rank` told last.
+  bool is_verdict = false;
   Status cause;
 };
 
@@ -76,6 +93,14 @@ class Control {
   // in time.
   virtual Failure Report(const Failure& failure) = 0;
   virtual std::optional<Failure> first_failure() const = 0;
+
+  // Tells the group which calls this rank has made: all of them from sequence number 0 on, each
+  // once, in order; for any thread, as long as the order is kept. A call that is another one than
+  // that of another rank is the group's failure, of which this rank, too, hears by its listener,
+  // maybe before this returns. Waits for nobody: ranks that are late, or never tell, are no
+  // failure. What is told when ranks are thousands of calls apart, or the group cannot be heard,
+  // may not be compared.
+  virtual void TellCalls(std::span<const CallRecord> records) = 0;
 
   // What every rank has to say, by rank; at most kMaxContentBytes each. Collective, one thread at a
   // time; after an error there is no other gather. kTimeout, whose text names who is missing; or

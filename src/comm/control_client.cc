@@ -27,6 +27,9 @@ constexpr milliseconds kSecondChance{3000};
 constexpr milliseconds kVerdict{500};
 // For its list of who is missing.
 constexpr milliseconds kMissing{500};
+// From the first record of a call on, until it is sent with all that have come meanwhile: one
+// message for many, in good time for people and for calls that wait on each other.
+constexpr milliseconds kCallsTogether{50};
 // For the star to hear that this rank leaves.
 constexpr milliseconds kFarewell{500};
 
@@ -152,6 +155,7 @@ ControlClient::~ControlClient() {
   if (channel_ != nullptr) {
     bool is_told = true;
     try {
+      SendCalls();
       Send(Leave{});
     } catch (const std::bad_alloc&) {
       is_told = false;  // then the end of the connection says it
@@ -230,6 +234,7 @@ Failure ControlClient::Report(const Failure& failure) {
   if (!first_failure_ && channel_ != nullptr) {
     onebit::Report report{.lost = {}, .cause = failure.cause};
     if (failure.is_loss) report.lost = static_cast<uint32_t>(failure.rank);
+    SendCalls();  // a difference of calls may be what this failure follows from
     Send(report);
     changed_.wait_for(lock, kVerdict, [this] { return first_failure_ || channel_ == nullptr; });
   }
@@ -245,6 +250,11 @@ std::optional<Failure> ControlClient::first_failure() const {
   return first_failure_;
 }
 
+void ControlClient::TellCalls(std::span<const CallRecord> records) {
+  if (owner_pid_ != getpid()) return;
+  if (calls_.Push(records)) ControlLoop::Get().Wake();
+}
+
 void ControlClient::OnEvent(int, uint32_t events) {
   // First what the star said, even if nothing can be sent to it any more.
   Status status = channel_->Receive([&](const Bytes& bytes) -> Status {
@@ -256,12 +266,14 @@ void ControlClient::OnEvent(int, uint32_t events) {
     status = channel_->Flush();
     if (status.ok() && !channel_->has_unsent()) {
       ControlLoop::Get().Change(channel_->socket().get(), EPOLLIN);
+      SendCalls();
     }
   }
   if (!status.ok()) CloseChannel(status.text());
 }
 
 Clock::time_point ControlClient::OnTimer(Clock::time_point now) {
+  if (channel_ == nullptr || first_failure_) calls_.Close();
   if (channel_ == nullptr) return Clock::time_point::max();
   if (now - last_heard_ >= options_.loss_timeout && !may_end_) {
     GiveUpServer(Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
@@ -272,8 +284,8 @@ Clock::time_point ControlClient::OnTimer(Clock::time_point now) {
     next_heartbeat_ = now + options_.heartbeat;
     Send(RankAlive{});
   }
-  return may_end_ ? next_heartbeat_
-                  : std::min(next_heartbeat_, last_heard_ + options_.loss_timeout);
+  const auto next = std::min(next_heartbeat_, SendCallsInTime(now));
+  return may_end_ ? next : std::min(next, last_heard_ + options_.loss_timeout);
 }
 
 void ControlClient::OnOutOfMemory() {
@@ -319,6 +331,25 @@ void ControlClient::Send(const RankMessage& message) {
   }
 }
 
+void ControlClient::SendCalls() {
+  // What the socket does not take stays in the queue, which has a bound.
+  while (channel_ != nullptr && !channel_->has_unsent()) {
+    const auto calls = calls_.Take();
+    if (!calls) break;
+    Send(*calls);
+  }
+  send_calls_at_.reset();
+}
+
+// Returns when to come back. If the socket is full, that is when it is not any more.
+Clock::time_point ControlClient::SendCallsInTime(Clock::time_point now) {
+  if (calls_.is_empty() || channel_->has_unsent()) return Clock::time_point::max();
+  if (!send_calls_at_) send_calls_at_ = now + kCallsTogether;
+  if (now < *send_calls_at_) return *send_calls_at_;
+  SendCalls();
+  return Clock::time_point::max();
+}
+
 // The star lives in the process of one of the ranks and ends with it.
 void ControlClient::CloseChannel(std::string_view why) {
   ControlLoop::Get().Unwatch(channel_->socket().get());
@@ -359,7 +390,8 @@ Failure ControlClient::LossOfServer(std::string_view why) const {
 void ControlClient::SetFailure(Failure failure) {
   if (first_failure_) return;
   first_failure_ = std::move(failure);
-  const bool is_own = first_failure_->rank == options_.rank && !first_failure_->is_loss;
+  const bool is_own = first_failure_->rank == options_.rank && !first_failure_->is_loss &&
+                      !first_failure_->is_verdict;
   if (listener_ != nullptr && !is_own) listener_->OnRemoteFailure();
 }
 

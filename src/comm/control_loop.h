@@ -48,7 +48,7 @@ class ControlLoop {
   Status Watch(LoopItem* item, int fd, uint32_t events);
   void Change(int fd, uint32_t events);
   void Unwatch(int fd);
-  // The timers of an item have changed.
+  // The timers of an item have changed. The only one that needs no lock, once an item was added.
   void Wake();
 
  private:

@@ -15,12 +15,16 @@ enum class Kind : uint8_t {
   kLeave = 4,
   kRankAlive = 5,
   kWhoIsMissing = 6,
+  kCalls = 7,
   kJoined = 17,
   kGathered = 18,
   kFailed = 19,
   kStarAlive = 20,
   kMayEnd = 21,
 };
+
+// Of a failure.
+enum class Source : uint8_t { kRank = 0, kLoss = 1, kVerdict = 2 };
 
 constexpr uint32_t kNobody = UINT32_MAX;
 
@@ -84,6 +88,16 @@ Bytes EncodeOne(const Report& report) {
   AppendStatus(report.cause, &writer);
   return writer.Take();
 }
+Bytes EncodeOne(const Calls& calls) {
+  ByteWriter writer = Begin(Kind::kCalls);
+  writer.Integer(calls.untold)
+      .Integer(calls.records.front().sequence)
+      .Integer(static_cast<uint32_t>(calls.records.size()));
+  for (const CallRecord& record : calls.records) {
+    writer.Integer(record.digest).Text(ShortText(record));
+  }
+  return writer.Take();
+}
 Bytes EncodeOne(const WhoIsMissing&) { return Begin(Kind::kWhoIsMissing).Take(); }
 Bytes EncodeOne(const Leave&) { return Begin(Kind::kLeave).Take(); }
 Bytes EncodeOne(const RankAlive&) { return Begin(Kind::kRankAlive).Take(); }
@@ -96,10 +110,16 @@ Bytes EncodeOne(const Gathered& gathered) {
   for (const Bytes& content : gathered.contents) writer.Block(content);
   return writer.Take();
 }
+
+Source SourceOf(const Failure& failure) {
+  if (failure.is_verdict) return Source::kVerdict;
+  return failure.is_loss ? Source::kLoss : Source::kRank;
+}
+
 Bytes EncodeOne(const Failed& failed) {
   ByteWriter writer = Begin(Kind::kFailed);
   writer.Integer(static_cast<uint32_t>(failed.first.rank))
-      .Integer(static_cast<uint8_t>(failed.first.is_loss ? 1 : 0));
+      .Integer(static_cast<uint8_t>(SourceOf(failed.first)));
   AppendStatus(failed.first.cause, &writer);
   return writer.Take();
 }
@@ -110,6 +130,23 @@ Bytes EncodeOne(const StarAlive& alive) {
   return writer.Take();
 }
 Bytes EncodeOne(const MayEnd&) { return Begin(Kind::kMayEnd).Take(); }
+
+// Nothing if no rank would write them so.
+std::optional<Calls> ReadCalls(ByteReader* reader) {
+  Calls calls = {.untold = reader->Integer<uint64_t>(), .records = {}};
+  const auto first = reader->Integer<uint64_t>();
+  const auto count = reader->Integer<uint32_t>();
+  // As below, the count is not trusted with memory.
+  for (uint32_t i = 0; i < count && !reader->is_short(); ++i) {
+    CallRecord& record = calls.records.emplace_back();
+    record.sequence = first + i;
+    record.digest = reader->Integer<uint32_t>();
+    record.text = reader->Text();
+    if (record.text.size() > kMaxCallTextBytes) return std::nullopt;
+  }
+  if (calls.records.empty()) return std::nullopt;
+  return calls;
+}
 
 Gathered ReadGathered(ByteReader* reader) {
   Gathered gathered = {.number = reader->Integer<uint64_t>(), .contents = {}};
@@ -175,6 +212,12 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
       message = std::move(report);
       break;
     }
+    case Kind::kCalls: {
+      auto calls = ReadCalls(&reader);
+      if (!calls) return Corrupt(kind);
+      message = *std::move(calls);
+      break;
+    }
     case Kind::kWhoIsMissing:
       message = WhoIsMissing{};
       break;
@@ -217,9 +260,10 @@ Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes) {
     case Kind::kFailed: {
       Failed failed;
       failed.first.rank = static_cast<int>(std::min(reader.Integer<uint32_t>(), kMaxRanks));
-      const auto is_loss = reader.Integer<uint8_t>();
-      if (is_loss > 1) return Corrupt(kind);
-      failed.first.is_loss = is_loss == 1;
+      const auto source = static_cast<Source>(reader.Integer<uint8_t>());
+      if (source > Source::kVerdict) return Corrupt(kind);
+      failed.first.is_loss = source == Source::kLoss;
+      failed.first.is_verdict = source == Source::kVerdict;
       failed.first.cause = ReadStatus(&reader);
       message = std::move(failed);
       break;
@@ -233,6 +277,7 @@ Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes) {
     case Kind::kJoin:
     case Kind::kGather:
     case Kind::kReport:
+    case Kind::kCalls:
     case Kind::kWhoIsMissing:
     case Kind::kLeave:
     case Kind::kRankAlive:

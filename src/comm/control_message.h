@@ -35,10 +35,14 @@ struct Report {
   std::optional<uint32_t> lost;  // the rank that is gone, as this one sees; none: it failed itself
   Status cause;
 };
+struct Calls {                      // that the rank has made
+  uint64_t untold = 0;              // calls just before these of which nothing is told
+  std::vector<CallRecord> records;  // one or more, of consecutive calls
+};
 struct WhoIsMissing {};  // in the gather that is under way; StarAlive answers
 struct Leave {};         // the last word: what follows is no failure
 struct RankAlive {};
-using RankMessage = std::variant<Join, Gather, Report, WhoIsMissing, Leave, RankAlive>;
+using RankMessage = std::variant<Join, Gather, Report, Calls, WhoIsMissing, Leave, RankAlive>;
 
 // From the star to a rank.
 struct Joined {
@@ -64,6 +68,11 @@ Bytes Encode(const StarMessage& message);
 // kCorrupt for whatever Encode does not write.
 Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes);
 Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes);
+
+// What a record takes in Calls, which hold at most kMaxContentBytes of them.
+inline size_t EncodedBytes(const CallRecord& record) {
+  return 2 * sizeof(uint32_t) + ShortText(record).size();
+}
 
 // Upper bounds of encoded messages.
 inline constexpr size_t kMostRankMessageBytes = kMaxContentBytes + 64;

@@ -13,6 +13,7 @@ LocalGroup::LocalGroup(int ranks, std::vector<int> known_as)
     : id_(std::random_device()()),
       known_as_(std::move(known_as)),
       listeners_(static_cast<size_t>(ranks)),
+      call_records_(static_cast<size_t>(ranks)),
       contents_(static_cast<size_t>(ranks)) {}
 
 void LocalGroup::Join(int rank, FailureListener* listener) {
@@ -29,10 +30,15 @@ void LocalGroup::Leave(int rank) { Join(rank, nullptr); }
 
 Failure LocalGroup::Report(const Failure& failure) {
   std::lock_guard lock(mutex_);
+  return Fail(failure);
+}
+
+const Failure& LocalGroup::Fail(const Failure& failure) {
   if (first_failure_.has_value()) return *first_failure_;
   first_failure_ = failure;
   for (size_t r = 0; r < listeners_.size(); ++r) {
-    const bool is_own = static_cast<int>(r) == failure.rank && !failure.is_loss;
+    const bool is_own =
+        static_cast<int>(r) == failure.rank && !failure.is_loss && !failure.is_verdict;
     if (!is_own && listeners_[r] != nullptr) listeners_[r]->OnRemoteFailure();
   }
   changed_.notify_all();
@@ -42,6 +48,13 @@ Failure LocalGroup::Report(const Failure& failure) {
 std::optional<Failure> LocalGroup::first_failure() const {
   std::lock_guard lock(mutex_);
   return first_failure_;
+}
+
+void LocalGroup::TellCalls(int rank, std::span<const CallRecord> records) {
+  std::lock_guard lock(mutex_);
+  if (first_failure_) return;
+  const auto failure = call_records_.Tell(static_cast<uint32_t>(rank), 0, records);
+  if (failure) Fail(*failure);
 }
 
 Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byte> mine,

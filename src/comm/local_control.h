@@ -9,12 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "comm/call_records.h"
 #include "comm/control.h"
 
 namespace onebit {
 
 // What the ranks of one group share. Thread-safe. Its lock is taken at birth, death and failure of
-// ranks, and when they gather.
+// ranks, when they gather and when they tell of calls.
 class LocalGroup {
  public:
   // `known_as`: what people know the ranks by until EndJoining, where they had other numbers
@@ -29,6 +30,7 @@ class LocalGroup {
   void Leave(int rank);  // the listener is not called any more when this returns
   Failure Report(const Failure& failure);
   std::optional<Failure> first_failure() const;
+  void TellCalls(int rank, std::span<const CallRecord> records);
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
                                     const StopCheck& stop, std::string_view what);
 
@@ -46,6 +48,7 @@ class LocalGroup {
   };
 
   // With the mutex held.
+  const Failure& Fail(const Failure& failure);
   Status GatherFailure(int rank, std::string_view what) const;
 
   const uint32_t id_;
@@ -54,6 +57,7 @@ class LocalGroup {
   std::vector<int> known_as_;
   std::vector<FailureListener*> listeners_;
   std::optional<Failure> first_failure_;
+  CallRecords call_records_;
   std::vector<std::optional<Bytes>> contents_;          // of the gather under way, by rank
   std::shared_ptr<const std::vector<Bytes>> gathered_;  // of the last one
   uint64_t gathers_ = 0;                                // that are complete
@@ -76,6 +80,9 @@ class LocalControl final : public Control {
   }
   Failure Report(const Failure& failure) override { return group_->Report(failure); }
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
+  void TellCalls(std::span<const CallRecord> records) override {
+    group_->TellCalls(rank_, records);
+  }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override {
     return group_->Gather(rank_, mine, deadline, stop_, what);

@@ -26,6 +26,8 @@ void Star::OnMessage(uint64_t link, const RankMessage& message, Clock::time_poin
   members_[rank].last_heard = now;
   if (const Gather* gather = std::get_if<Gather>(&message)) {
     On(rank, *gather);
+  } else if (const Calls* calls = std::get_if<Calls>(&message)) {
+    On(rank, *calls);
   } else if (const Report* report = std::get_if<Report>(&message)) {
     const bool is_loss = report->lost.has_value() && *report->lost < ranks_;
     Fail({.rank = static_cast<int>(is_loss ? *report->lost : rank),
@@ -63,6 +65,7 @@ void Star::On(uint64_t link, const Join& join, Clock::time_point now) {
   if (ranks_ == 0) {
     ranks_ = join.ranks;
     members_.resize(ranks_);
+    call_records_ = CallRecords(ranks_);
     heartbeat_ = std::chrono::milliseconds(std::max(1u, join.heartbeat_ms));
     loss_timeout_ = std::chrono::milliseconds(std::max(1u, join.loss_timeout_ms));
     next_heartbeat_ = now + heartbeat_;
@@ -131,6 +134,13 @@ void Star::On(uint32_t rank, const Gather& gather) {
   ++gather_number_;
   gathered_ = 0;
   SendToAll(all);
+}
+
+void Star::On(uint32_t rank, const Calls& calls) {
+  if (first_failure_) return;
+  if (auto failure = call_records_.Tell(rank, calls.untold, calls.records)) {
+    Fail(*std::move(failure));
+  }
 }
 
 void Star::OnGone(uint64_t link, std::string_view why) {

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "comm/call_records.h"
 #include "comm/control_message.h"
 
 namespace onebit {
@@ -63,6 +64,7 @@ class Star {
 
   void On(uint64_t link, const Join& join, Clock::time_point now);
   void On(uint32_t rank, const Gather& gather);
+  void On(uint32_t rank, const Calls& calls);
   void Admit(uint64_t link, const Join& join, Clock::time_point now);
   void Refuse(uint64_t link, uint32_t rank, const Status& cause);
   void Fail(Failure failure);
@@ -83,6 +85,7 @@ class Star {
   uint32_t present_ = 0;
   uint64_t gather_number_ = 0;  // of the one under way
   uint32_t gathered_ = 0;
+  CallRecords call_records_{0};
   std::optional<Failure> first_failure_;
   Clock::time_point next_heartbeat_;
   Clock::time_point last_awake_ = Clock::now();  // this process

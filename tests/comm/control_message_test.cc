@@ -22,6 +22,9 @@ std::vector<RankMessage> RankMessages() {
           Gather{},
           Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
           Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
+          Calls{.untold = 1ull << 50,
+                .records = {{.sequence = 1ull << 51, .digest = 0x0123'4567, .text = "allreduce"},
+                            {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
           WhoIsMissing{},
           Leave{},
           RankAlive{}};
@@ -33,6 +36,7 @@ std::vector<StarMessage> StarMessages() {
           Gathered{},
           Failed{{.rank = 7, .is_loss = true, .cause = Error(Code::kPeerLost, "gone")}},
           Failed{{.rank = 0, .is_loss = false, .cause = Error(Code::kTimeout, "")}},
+          Failed{{.rank = 1, .is_verdict = true, .cause = Error(Code::kMismatch, "differ")}},
           StarAlive{.missing = 9, .some_missing = {1, 2, 65'535}},
           StarAlive{},
           MayEnd{}};
@@ -78,6 +82,13 @@ TEST(ControlMessageTest, FieldsAreWhereTheyBelong) {
   const auto report = std::get<Report>(DecodeRankMessage(Encode(RankMessages()[4])).value());
   EXPECT_EQ(report.cause.code(), Code::kCorrupt);
   EXPECT_EQ(report.cause.text(), "rank 1: bad");
+  const auto calls = std::get<Calls>(DecodeRankMessage(Encode(RankMessages()[6])).value());
+  EXPECT_EQ(calls.untold, 1ull << 50);
+  ASSERT_EQ(calls.records.size(), 2u);
+  EXPECT_EQ(calls.records[0].sequence, 1ull << 51);
+  EXPECT_EQ(calls.records[0].digest, 0x0123'4567u);
+  EXPECT_EQ(calls.records[0].text, "allreduce");
+  EXPECT_EQ(calls.records[1].sequence, (1ull << 51) + 1);
   const auto failed = std::get<Failed>(DecodeStarMessage(Encode(StarMessages()[3])).value());
   EXPECT_EQ(failed.first.rank, 7);
   EXPECT_TRUE(failed.first.is_loss);
@@ -110,7 +121,7 @@ TEST(ControlMessageTest, MessagesOfTheOtherDirectionAndUnknownKindsAreRefused) {
   for (const StarMessage& message : StarMessages()) {
     EXPECT_FALSE(DecodeRankMessage(Encode(message)).ok());
   }
-  for (const uint8_t kind : {0, 7, 16, 22, 255}) {
+  for (const uint8_t kind : {0, 8, 16, 22, 255}) {
     for (const size_t more : {0, 20}) {
       Bytes bytes(1 + more, std::byte{0});
       bytes[0] = std::byte{kind};
@@ -139,13 +150,46 @@ TEST(ControlMessageTest, CountsThatPromiseMoreThanThereIsAreRefused) {
   const Bytes gather =
       ByteWriter().Integer(uint8_t{2}).Integer(uint64_t{0}).Integer(uint32_t{0xffff'ffff}).Take();
   EXPECT_FALSE(DecodeRankMessage(gather).ok());
+  const Bytes calls = ByteWriter()
+                          .Integer(uint8_t{7})
+                          .Integer(uint64_t{0})
+                          .Integer(uint64_t{0})
+                          .Integer(uint32_t{0xffff'ffff})
+                          .Integer(uint32_t{1})
+                          .Text("x")
+                          .Take();
+  EXPECT_FALSE(DecodeRankMessage(calls).ok());
 }
 
-TEST(ControlMessageTest, WhetherItIsALossIsZeroOrOne) {
+TEST(ControlMessageTest, AFailureIsOfARankALossOrAVerdict) {
   Bytes bytes = Encode(StarMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
-  ASSERT_TRUE(DecodeStarMessage(bytes).ok());
-  bytes[5] = std::byte{2};
+  for (const uint8_t source : {0, 1, 2}) {
+    bytes[5] = std::byte{source};
+    const auto decoded = DecodeStarMessage(bytes);
+    ASSERT_TRUE(decoded.ok());
+    const Failure& failure = std::get<Failed>(decoded.value()).first;
+    EXPECT_EQ(failure.is_loss, source == 1);
+    EXPECT_EQ(failure.is_verdict, source == 2);
+  }
+  bytes[5] = std::byte{3};
   EXPECT_FALSE(DecodeStarMessage(bytes).ok());
+}
+
+TEST(ControlMessageTest, CallsAreAtLeastOneWithAShortText) {
+  const auto begin = [](uint32_t count) {
+    ByteWriter writer;
+    writer.Integer(uint8_t{7}).Integer(uint64_t{0}).Integer(uint64_t{0}).Integer(count);
+    return writer;
+  };
+  EXPECT_FALSE(DecodeRankMessage(begin(0).Take()).ok());
+  for (const size_t size : {kMaxCallTextBytes, kMaxCallTextBytes + 1}) {
+    const Bytes bytes = begin(1).Integer(uint32_t{0}).Text(std::string(size, 'x')).Take();
+    EXPECT_EQ(DecodeRankMessage(bytes).ok(), size == kMaxCallTextBytes);
+  }
+  const Calls calls = {.records = {{.text = std::string(5000, 'x')}}};
+  const auto decoded = DecodeRankMessage(Encode(RankMessage(calls)));
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(std::get<Calls>(decoded.value()).records[0].text.size(), kMaxCallTextBytes);
 }
 
 TEST(ControlMessageTest, AnErrorStaysAnErrorWhateverItsCode) {

@@ -49,8 +49,9 @@ class FakeLinks final : public StarLinks {
     }
     if (const auto* failed = std::get_if<Failed>(&message)) {
       const Failure& first = failed->first;
-      return Format("rank {} {}: {} {}", first.rank, first.is_loss ? "lost" : "failed",
-                    static_cast<int>(first.cause.code()), first.cause.text());
+      const char* how = first.is_verdict ? "differs" : first.is_loss ? "lost" : "failed";
+      return Format("rank {} {}: {} {}", first.rank, how, static_cast<int>(first.cause.code()),
+                    first.cause.text());
     }
     if (const auto* alive = std::get_if<StarAlive>(&message)) {
       std::string text = Format("alive, {} missing:", alive->missing);
@@ -108,8 +109,9 @@ TEST_F(StarTest, WhoJoinsIsToldWhatItJoined) {
 }
 
 TEST_F(StarTest, WhoSpeaksBeforeItJoinsIsSentAway) {
-  const RankMessage first_words[] = {Gather{}, Report{{}, Error(Code::kTimeout, "x")},
-                                     WhoIsMissing{}, Leave{}, RankAlive{}};
+  const RankMessage first_words[] = {
+      Gather{},       Calls{}, Report{{}, Error(Code::kTimeout, "x")},
+      WhoIsMissing{}, Leave{}, RankAlive{}};
   uint64_t link = 1;
   for (const RankMessage& message : first_words) {
     Say(link, message);
@@ -198,6 +200,40 @@ TEST_F(StarTest, ContentsBeyondTheLimitAreAFailure) {
   JoinAll(2);
   GatherOne(1, 0, std::string(kMaxContentBytes + 1, 'x'));
   EXPECT_THAT(Said(0), ElementsAre(HasSubstr("rank 1 failed: 3")));
+}
+
+TEST_F(StarTest, CallsThatDifferAreToldToAll) {
+  JoinAll(3);
+  const Calls here = {.records = {{.sequence = 0, .digest = 1, .text = "a"},
+                                  {.sequence = 1, .digest = 1, .text = "b"}}};
+  const Calls there = {.records = {{.sequence = 0, .digest = 1, .text = "a"},
+                                   {.sequence = 1, .digest = 2, .text = "c"}}};
+  Say(LinkOf(2), here);
+  Say(LinkOf(0), here);
+  EXPECT_THAT(Said(1), IsEmpty());
+  Say(LinkOf(1), there);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(Said(rank), ElementsAre("rank 1 differs: 100 the ranks' calls differ: call 1 is b "
+                                        "on rank 2 and c on rank 1"));
+  }
+  Say(LinkOf(1), there);
+  EXPECT_THAT(Said(1), IsEmpty());
+}
+
+TEST_F(StarTest, CallsOutOfOrderAreAFailure) {
+  JoinAll(2);
+  Say(LinkOf(1), Calls{.records = {{.sequence = 1, .digest = 1, .text = "a"}}});
+  EXPECT_THAT(Said(0), ElementsAre("rank 1 differs: 101 rank 1 tells of call 1 after 0 untold ones "
+                                   "when call 0 was due"));
+}
+
+TEST_F(StarTest, AnEarlierFailureStaysWhenCallsDiffer) {
+  JoinAll(2);
+  Say(LinkOf(0), Report{{}, Error(Code::kCorrupt, "first")});
+  links_.Forget();
+  Say(LinkOf(0), Calls{.records = {{.sequence = 0, .digest = 1, .text = "a"}}});
+  Say(LinkOf(1), Calls{.records = {{.sequence = 0, .digest = 2, .text = "b"}}});
+  EXPECT_THAT(Said(0), IsEmpty());
 }
 
 TEST_F(StarTest, TheFirstFailureWins) {
@@ -289,8 +325,8 @@ TEST_F(StarTest, TheTimerIsAskedForWhenSomethingIsDue) {
 
 TEST_F(StarTest, AStallOfThisProcessForgives) {
   JoinAll(2);
-  After(milliseconds(100 * kLossMs));
-  star_.OnStall(now_);
+  star_.OnTimer(After(milliseconds(kLossMs - 1)));
+  star_.OnStall(After(milliseconds(kLossMs - 1)));
   star_.OnTimer(now_);
   EXPECT_FALSE(star_.has_failed());
   star_.OnTimer(After(milliseconds(kLossMs)));
