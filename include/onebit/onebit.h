@@ -16,9 +16,10 @@
  *                   NULL);
  *
  * Sections: results, versions and log - communicators - compressors - collectives. This file
- * includes group.h, many collectives in few messages; parts.h, collectives with a part for every
- * rank; setting.h, the settings there are; state.h, what compressors remember, saved and loaded;
- * stream.h, calls that go on while the caller computes; and sync.h, steps that send nothing.
+ * includes group.h, many collectives in few messages; memory.h, buffers in the memory of CUDA
+ * devices; parts.h, collectives with a part for every rank; setting.h, the settings there are;
+ * state.h, what compressors remember, saved and loaded; stream.h, calls that go on while the caller
+ * computes; and sync.h, steps that send nothing.
  *
  * Ranks that are processes, on one host or several, join by what their launcher told them:
  *
@@ -210,10 +211,11 @@ typedef struct {
  *
  * @param comms   receives n handles, comms[r] being rank r; not NULL. Written only on success.
  * @param n       ranks, 1 to 1024.
- * @param devices NULL: host memory. Device memory needs the CUDA part, which this build lacks.
- * @return onebitInvalidArgument  NULL `comms`, `n` out of range, or `devices` not NULL.
- * @return onebitInvalidUsage     a setting (ONEBIT_*) is unknown or does not parse, or the log
- *                                file ONEBIT_DEBUG_FILE cannot be opened; the text names it.
+ * @param devices NULL, or n ordinals of CUDA devices: calls of rank r on device memory are on
+ *                devices[r] (memory.h).
+ * @return onebitInvalidArgument  NULL `comms`, `n` out of range, or no such device.
+ * @return onebitInvalidUsage     `devices` without CUDA, a setting (ONEBIT_*) is unknown or does
+ * not parse, or the log file ONEBIT_DEBUG_FILE cannot be opened; the text names it.
  * @return onebitOutOfMemory      not enough memory.
  *
  * Thread safety: any thread. Mirrors ncclCommInitAll.
@@ -505,12 +507,6 @@ typedef enum {
   onebitCollectiveAllToAllv = 4
 } onebitCollective_t;
 
-/** Where a compressor keeps its residuals, and its calls their buffers. */
-typedef enum {
-  onebitMemoryHost = 0,
-  onebitMemoryDevice = 1 /* of a CUDA device; needs libonebit-cuda.so */
-} onebitMemory_t;
-
 /** `block` of a config: one scale per tensor and rank, as in the papers. */
 #define ONEBIT_BLOCK_TENSOR 0
 
@@ -719,7 +715,8 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
  * @param comm       all its ranks make this call.
  * @param stream     NULL: the call blocks until the result is there. Otherwise it returns once it
  *                   is queued; the buffers are the stream's until it is done, and errors other than
- *                   onebitInvalidArgument are told by onebitStreamSynchronize.
+ *                   onebitInvalidArgument are told by onebitStreamSynchronize. With buffers in
+ *                   memory of a CUDA device a cudaStream_t (memory.h).
  * @return onebitInvalidArgument  NULL buffer with count > 0, unknown type or op, count or type that
  *                                differ from the compressor's, partly overlapping buffers, or a
  *                                stream that is not alive. Nothing was sent; comm stays usable.
@@ -771,6 +768,7 @@ typedef enum {
 #endif
 
 #include "onebit/group.h"
+#include "onebit/memory.h"
 #include "onebit/parts.h"
 #include "onebit/setting.h"
 #include "onebit/state.h"

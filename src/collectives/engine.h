@@ -158,6 +158,7 @@ class Engine {
   void EndOnStream(bool has_succeeded);
   Status AwaitCall();
   Status CheckDeadline();
+  void TellCalls();
   void LookAfterStream() noexcept;
   // Fails if the transport refuses the calling thread: as long as nothing was sent, that breaks
   // nothing.

@@ -32,11 +32,29 @@ Status Engine::OrderByStreams(const Devices& devices, int device) {
 // another rank, and calls that do not end.
 void Engine::LookAfterStream() noexcept {
   try {
-    if (comm_.is_stopped() || !CheckStream().ok()) return;
-    static_cast<void>(CheckDeadline());
+    TellCalls();
+    if (!comm_.is_stopped() && CheckStream().ok() && CheckDeadline().ok()) return;
+    // Streams that wait for a message that will not come go on.
+    comm_.endpoint().Abort();
   } catch (const std::bad_alloc&) {
     static_cast<void>(comm_.FailWithoutMemory());
   }
+}
+
+// Sizes of messages cannot be compared when they arrive: a call that differs from those of the
+// other ranks hangs, or worse. So ranks tell each other what they have enqueued.
+void Engine::TellCalls() {
+  constexpr size_t kMostAtATime = 64;
+  std::vector<CallRecord> records;
+  do {
+    records.clear();
+    while (records.size() < kMostAtATime) {
+      const auto call = stream_->told_calls().Take();
+      if (!call) break;
+      records.push_back({call->sequence, DigestOf(*call, 0), onebit::Describe(*call)});
+    }
+    if (!records.empty()) comm_.TellCalls(records);
+  } while (records.size() == kMostAtATime);
 }
 
 Status Engine::CheckDeadline() {
@@ -123,7 +141,9 @@ Status Engine::PrepareStream(std::span<const Request> requests) {
 Status Engine::EnqueueAll(std::span<Engine* const> engines) {
   for (Engine* engine : engines) {
     for (size_t i = 0; i < engine->calls_.size(); ++i) {
-      engine->calls_[i].descriptor.sequence = engine->comm_.NextSequence();
+      CallDescriptor& call = engine->calls_[i].descriptor;
+      call.sequence = engine->comm_.NextSequence();
+      engine->stream_->told_calls().Put(call);
     }
   }
   Status status = EnqueuePhases(engines);

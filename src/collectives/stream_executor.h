@@ -18,6 +18,7 @@
 #include "collectives/device_compute.h"
 #include "collectives/stream_calls.h"
 #include "collectives/stream_order.h"
+#include "collectives/told_calls.h"
 #include "comm/comm.h"
 #include "device/devices.h"
 #include "device/memory.h"
@@ -49,6 +50,7 @@ class StreamExecutor {
   Status Check(uint32_t exchange);
   Status End();
 
+  ToldCalls& told_calls() { return told_calls_; }
   // How long a call has been under way without an end of any; for another thread.
   Result<StreamCalls::Clock::duration> Age();
   // What a kernel found wrong with a message, as an error of the call it belongs to; ok if nothing.
@@ -92,6 +94,7 @@ class StreamExecutor {
   DeviceEvent last_;  // behind what was enqueued last
   bool has_last_ = false;
   StreamCalls under_way_;
+  ToldCalls told_calls_;
 
   // Of the batch in progress.
   std::span<Call> calls_;
