@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "kernels/reference/float_formats.h"
@@ -18,7 +19,8 @@ using kernels::reference::FloatOfFp16;
 using kernels::reference::Fp16OfFloat;
 
 std::mutex last_error_mutex;
-std::string last_error;
+std::set<std::string> errors;  // kept: callers have pointers to them
+const char* last_error = "";
 
 template <typename Value>
 Value Get(const void* array, size_t i) {
@@ -67,10 +69,10 @@ size_t BytesOf(ncclDataType_t type) {
 
 void SetLastError(const std::string& text) {
   const std::lock_guard lock(last_error_mutex);
-  last_error = text;
+  last_error = errors.insert(text).first->c_str();
 }
 
-std::string LastError() {
+const char* LastError() {
   const std::lock_guard lock(last_error_mutex);
   return last_error;
 }

@@ -77,6 +77,6 @@ size_t BytesOf(ncclDataType_t type);
 
 // The last error's text, of the process as NCCL has it.
 void SetLastError(const std::string& text);
-std::string LastError();
+const char* LastError();
 
 }  // namespace onebit::testing::nccl

@@ -28,11 +28,12 @@ struct Group {
   ncclResult_t error = ncclSuccess;
   std::vector<std::unique_ptr<Operation>> operations;
 };
-thread_local Group group;
+// Null outside a group: a thread that ends has nothing to destroy.
+thread_local Group* group = nullptr;
 
 ncclResult_t Refuse(ncclResult_t result, const std::string& text) {
   SetLastError(text);
-  if (group.depth > 0 && group.error == ncclSuccess) group.error = result;
+  if (group != nullptr && group->error == ncclSuccess) group->error = result;
   return result;
 }
 
@@ -135,7 +136,7 @@ ncclResult_t CheckComm(const Use& use, const char* function) {
 
 // The group's operation of this communicator and stream.
 ncclResult_t FindOperation(const Use& use, CUstream_st* stream, Operation** found) {
-  for (const auto& operation : group.operations) {
+  for (const auto& operation : group->operations) {
     if (operation->comm != use.shared() || operation->collective != nullptr) continue;
     if (operation->stream != stream) {
       return Refuse(ncclInvalidUsage, "the stand-in takes one stream in a group");
@@ -143,10 +144,10 @@ ncclResult_t FindOperation(const Use& use, CUstream_st* stream, Operation** foun
     *found = operation.get();
     return ncclSuccess;
   }
-  group.operations.push_back(std::make_unique<Operation>());
-  group.operations.back()->comm = use.shared();
-  group.operations.back()->stream = stream;
-  *found = group.operations.back().get();
+  group->operations.push_back(std::make_unique<Operation>());
+  group->operations.back()->comm = use.shared();
+  group->operations.back()->stream = stream;
+  *found = group->operations.back().get();
   return ncclSuccess;
 }
 
@@ -160,7 +161,7 @@ ncclResult_t AddMessage(ncclComm_t handle, CUstream_st* stream, const Message& m
     if (message.peer < 0 || message.peer >= use->clique->ranks || message.buffer == nullptr) {
       return Refuse(ncclInvalidArgument, "invalid peer or buffer");
     }
-    if (group.depth == 0 && message.peer == use->rank) {
+    if (group == nullptr && message.peer == use->rank) {
       return Refuse(ncclInvalidUsage, "a message to itself needs a group");
     }
     pncclGroupStart();
@@ -188,7 +189,7 @@ ncclResult_t AddCollective(ncclComm_t handle, CUstream_st* stream, Collective co
     operation->stream = stream;
     operation->collective = std::make_shared<Collective>(std::move(collective));
     operation->output = output;
-    group.operations.push_back(std::move(operation));
+    group->operations.push_back(std::move(operation));
   }
   return pncclGroupEnd();
 }
@@ -197,19 +198,20 @@ ncclResult_t AddCollective(ncclComm_t handle, CUstream_st* stream, Collective co
 
 ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGroupStart, void) {
   ncclResult_t told = ncclSuccess;
-  if (group.depth == 0 && IsToFail("ncclGroupStart", &told)) return told;
-  ++group.depth;
+  if (group == nullptr && IsToFail("ncclGroupStart", &told)) return told;
+  if (group == nullptr) group = new Group;
+  ++group->depth;
   return ncclSuccess;
 }
 
 ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGroupEnd, void) {
-  if (group.depth == 0) return ncclInvalidUsage;
-  if (--group.depth > 0) return ncclSuccess;
-  auto operations = std::exchange(group.operations, {});
-  ncclResult_t result = std::exchange(group.error, ncclSuccess);
+  if (group == nullptr) return ncclInvalidUsage;
+  if (--group->depth > 0) return ncclSuccess;
+  const std::unique_ptr<Group> ended(std::exchange(group, nullptr));
+  ncclResult_t result = ended->error;
   ncclResult_t told = ncclSuccess;
   if (IsToFail("ncclGroupEnd", &told)) return told;
-  for (auto& operation : operations) {
+  for (auto& operation : ended->operations) {
     if (result != ncclSuccess && result != ncclInProgress) break;
     const std::shared_ptr<Comm> comm = operation->comm;
     const bool has_call = !comm->is_in_call.exchange(true, std::memory_order_acquire);
@@ -259,5 +261,6 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclBroadcast, const void* send, void* r
 }  // namespace onebit::testing::nccl
 
 extern "C" __attribute__((visibility("default"))) int onebitTestNcclGroupDepth(void) {
-  return onebit::testing::nccl::group.depth;
+  const auto* group = onebit::testing::nccl::group;
+  return group == nullptr ? 0 : group->depth;
 }

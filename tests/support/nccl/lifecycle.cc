@@ -171,11 +171,7 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
   return ncclInProgress;
 }
 
-ONEBIT_TEST_NCCL_FUNCTION(const char*, ncclGetLastError, ncclComm_t) {
-  thread_local std::string text;
-  text = LastError();
-  return text.c_str();
-}
+ONEBIT_TEST_NCCL_FUNCTION(const char*, ncclGetLastError, ncclComm_t) { return LastError(); }
 
 ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
   const Use use(comm, Use::Kind::kEnd);
