@@ -79,13 +79,6 @@ else()
     else()
       set(ONEBIT_HAVE_NVCC ON)
       onebit_feature("CUDA kernels" ON "")
-      # Of the same toolkit: nvcc may be a link to it.
-      get_filename_component(nvcc_folder ${ONEBIT_NVCC} REALPATH)
-      get_filename_component(nvcc_folder ${nvcc_folder} DIRECTORY)
-      find_path(ONEBIT_CUDA_INCLUDE_DIR cuda.h
-        HINTS ${nvcc_folder}/../include ${nvcc_folder}/../targets/x86_64-linux/include
-        DOC "Folder of cuda.h")
-      mark_as_advanced(ONEBIT_CUDA_INCLUDE_DIR)
     endif()
   endif()
 endif()
