@@ -4,6 +4,7 @@
 // what runs is the host build of the same kernels.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #include "tests/support/cuda/capture.h"
@@ -19,6 +20,11 @@ using kernels::cuda::kWarpsPerCta;
 
 // How many CTAs of any kernel a multiprocessor runs.
 constexpr int kResident = 2;
+static_assert(std::all_of(std::begin(kKernels), std::end(kKernels),
+                          [](const auto& kernel) {
+                            return kernel.param_bytes <= sizeof(KernelOperation::params);
+                          }),
+              "CUDA 12.0 takes parameters of 4096 bytes at most");
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
 
 struct Library {};
