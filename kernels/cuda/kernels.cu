@@ -7,15 +7,22 @@
 namespace onebit::kernels::cuda {
 namespace {
 
-// CTAs that a multiprocessor must have room for, which bounds the registers of a thread: 168 where
-// a whole tile is in registers. Such a warp keeps enough loads under way by itself.
+// CTAs that a multiprocessor must have room for, which bounds the registers of a thread. Where a
+// whole tile is in registers that is 168 for three, or 255 for two: processors before sm_90 need
+// more of them for addresses. Such a warp keeps enough loads under way by itself.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr unsigned kTileCtas = 2;
+#else
+constexpr unsigned kTileCtas = 3;
+#endif
+
 constexpr unsigned MinCtas(Kernel kernel) {
   switch (kernel) {
     case Kernel::kCompressBlocks:
     case Kernel::kCompressSigns:
     case Kernel::kReduceBlocks:
     case Kernel::kReduceSigns:
-      return 3;
+      return kTileCtas;
     default:
       return 6;
   }

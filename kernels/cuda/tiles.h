@@ -33,8 +33,8 @@ ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
 // Elements [begin, end) of a piece.
 struct Tile {
   const Piece& piece;
-  uint64_t index;           // in the launch
-  uint64_t index_in_piece;  // of the block, where a tile is one
+  uint32_t index;           // in the launch
+  uint32_t index_in_piece;  // of the block, where a tile is one
   uint64_t begin;
   uint64_t end;
 };
@@ -46,13 +46,15 @@ template <class Body>
 ONEBIT_KERNEL void ForEachTile(const Warp& warp, const PieceList& list, uint64_t tile_elements,
                                const Body& body) {
   uint32_t k = 0;
-  for (uint64_t tile = warp.index(); tile < list.tiles; tile += warp.count()) {
+  for (uint32_t tile = warp.index(); tile < list.tiles; tile += warp.count()) {
     while (k + 1 < list.count && list.pieces[k + 1].first_tile <= tile) ++k;
     const Piece& piece = list.pieces[k];
-    const uint64_t in_piece = tile - piece.first_tile;
+    const uint32_t in_piece = tile - piece.first_tile;
     const uint64_t begin = in_piece * tile_elements;
-    if (begin >= piece.count) continue;
-    body(Tile{piece, tile, in_piece, begin, Smaller(piece.count, begin + tile_elements)});
+    if (begin < piece.count) {
+      body(Tile{piece, tile, in_piece, begin, Smaller(piece.count, begin + tile_elements)});
+    }
+    if (list.tiles - tile <= warp.count()) break;  // rather than wrap around
   }
 }
 

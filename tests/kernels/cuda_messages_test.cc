@@ -1,0 +1,311 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// CUDA kernels as host code: what they write into headers is what the codec writes, what they find
+// wrong with messages, and the end of a call.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "codec/message_header.h"
+#include "tests/kernels/cuda_launch.h"
+#include "tests/kernels/guarded_memory.h"
+#include "tests/kernels/test_data.h"
+
+namespace onebit::kernels::cuda {
+namespace {
+
+MessageHeader SomeHeader() {
+  MessageHeader header;
+  header.call.comm_id = 0xDEADBEEF;
+  header.call.sequence = 0xFFFFFFFEu;  // a few more calls carry into the upper word
+  header.call.collective = Collective::kAllReduce;
+  header.call.count = 123456789;
+  header.call.tensor_id = 7;
+  header.call.codec = CodecKind::kEf;
+  header.call.block = 4096;
+  header.call.has_server_residual = true;
+  header.has_payload_checksum = true;
+  header.segment_count = 3;
+  header.segment = 1;
+  return header;
+}
+
+HeaderTemplate TemplateOf(const MessageHeader& header) {
+  HeaderBytes bytes;
+  EncodeHeader(header, &bytes);
+  HeaderTemplate result;
+  memcpy(result.bytes, bytes.data(), kHeaderBytes);
+  return result;
+}
+
+TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
+  for (const uint64_t age : {0, 1, 2, 255, 256, 511}) {
+    for (const bool is_nonfinite : {false, true}) {
+      const uint64_t calls = 5;
+      const uint32_t verdict = is_nonfinite ? uint32_t{kNonfinite} : 0;
+      const Checksum checksum = {0x12345678, 0x9ABCDEF0};
+      HeaderBytes headers[3];
+      std::byte anywhere[kHeaderBytes + 1];
+      SealParams p;
+      p.header = TemplateOf(SomeHeader());
+      p.header.sequence = &calls;
+      p.header.replica_age = &age;
+      p.verdict = &verdict;
+      p.count = 4;
+      for (size_t i = 0; i < 3; ++i) p.headers[i] = headers[i].data();
+      p.headers[3] = anywhere + 1;
+      p.checksums[1] = &checksum;
+      Launch(Kernel::kSeal, p);
+
+      MessageHeader expected = SomeHeader();
+      expected.call.sequence += calls;
+      expected.call.replica_age = static_cast<uint8_t>(age == 0 ? 0 : 1 + (age - 1) % 255);
+      expected.is_nonfinite = is_nonfinite;
+      HeaderBytes bytes;
+      EncodeHeader(expected, &bytes);
+      EXPECT_EQ(headers[0], bytes);
+      EXPECT_EQ(headers[2], bytes);
+      EXPECT_EQ(memcmp(anywhere + 1, bytes.data(), kHeaderBytes), 0);
+      expected.payload_checksum = checksum;
+      EncodeHeader(expected, &bytes);
+      EXPECT_EQ(headers[1], bytes);
+      ASSERT_TRUE(DecodeHeader(headers[1]).ok());
+      EXPECT_EQ(DecodeHeader(headers[1]).value().call, expected.call);
+    }
+  }
+}
+
+class CudaCheckTest : public testing::Test {
+ protected:
+  CudaCheckTest() {
+    for (size_t i = 0; i < kMessages; ++i) Send(i, SomeHeader());
+    params_.header = TemplateOf(SomeHeader());
+    params_.verdict = &verdict_;
+    params_.failure = &failure_;
+    params_.count = kMessages;
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      params_.peers[i] = 10 + i;
+      params_.headers[i] = headers_[i].data();
+      params_.checksums[i] = &checksums_[i];
+    }
+  }
+
+  // A message whose header says `header` and that has the payload which that says it has.
+  void Send(size_t i, const MessageHeader& header) {
+    EncodeHeader(header, &headers_[i]);
+    checksums_[i] = header.payload_checksum;
+  }
+
+  void ExpectFailure(uint32_t peer, FailureKind kind) {
+    Launch(Kernel::kCheck, params_);
+    EXPECT_EQ(verdict_, kFailed);
+    EXPECT_EQ(failure_.state, 2u);
+    EXPECT_EQ(failure_.peer, peer);
+    EXPECT_EQ(failure_.kind, kind);
+    EXPECT_EQ(memcmp(failure_.received, headers_[peer - 10].data(), kHeaderBytes), 0);
+  }
+
+  static constexpr size_t kMessages = 5;
+  HeaderBytes headers_[kMessages];
+  Checksum checksums_[kMessages];
+  CheckParams params_;
+  uint32_t verdict_ = 0;
+  MessageFailure failure_;
+};
+
+TEST_F(CudaCheckTest, AcceptsEqualHeaders) {
+  MessageHeader header = SomeHeader();
+  header.payload_checksum = {1, 2};
+  Send(2, header);
+  params_.checksums[4] = nullptr;
+  Launch(Kernel::kCheck, params_);
+  EXPECT_EQ(verdict_, 0u);
+  EXPECT_EQ(failure_.state, 0u);
+}
+
+TEST_F(CudaCheckTest, PassesOnThatAValueIsNotFinite) {
+  MessageHeader header = SomeHeader();
+  header.is_nonfinite = true;
+  Send(3, header);
+  Launch(Kernel::kCheck, params_);
+  EXPECT_EQ(verdict_, kNonfinite);
+  EXPECT_EQ(failure_.state, 0u);
+}
+
+TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
+  const uint64_t calls = 3, age = 9;
+  params_.header.sequence = &calls;
+  params_.header.replica_age = &age;
+  MessageHeader header = SomeHeader();
+  header.call.sequence += calls;
+  header.call.replica_age = 9;
+  for (size_t i = 0; i < kMessages; ++i) Send(i, header);
+  Launch(Kernel::kCheck, params_);
+  EXPECT_EQ(verdict_, 0u);
+  // What was expected can be read as a header.
+  header.call.sequence += 1;
+  Send(1, header);
+  ExpectFailure(11, kHeaderDiffers);
+  const auto expected =
+      DecodeHeader(std::as_bytes(std::span<const uint8_t>(failure_.expected, kHeaderBytes)));
+  ASSERT_TRUE(expected.ok());
+  EXPECT_EQ(DescribeDifference(expected.value().call, header.call),
+            "call number 4294967297 here, 4294967298 there");
+}
+
+TEST_F(CudaCheckTest, SeesEveryByteThatDiffers) {
+  for (size_t byte = 0; byte < kHeaderBytes; ++byte) {
+    verdict_ = 0;
+    failure_ = {};
+    Send(3, SomeHeader());
+    headers_[3][byte] ^= std::byte{0x10};
+    // Flags and sums are no part of the comparison, but of the header's check.
+    ExpectFailure(13, kHeaderDiffers);
+  }
+}
+
+TEST_F(CudaCheckTest, SeesAnotherCall) {
+  MessageHeader header = SomeHeader();
+  header.call.count += 1;
+  Send(0, header);
+  ExpectFailure(10, kHeaderDiffers);
+}
+
+TEST_F(CudaCheckTest, SeesADamagedPayload) {
+  MessageHeader header = SomeHeader();
+  header.payload_checksum = {5, 6};
+  Send(4, header);
+  checksums_[4].weighted = 7;
+  ExpectFailure(14, kPayloadDiffers);
+  EXPECT_EQ(failure_.expected_checksum, (Checksum{5, 6}));
+  EXPECT_EQ(failure_.checksum, (Checksum{5, 7}));
+}
+
+TEST_F(CudaCheckTest, KeepsTheFirstFailure) {
+  headers_[1][40] ^= std::byte{1};
+  ExpectFailure(11, kHeaderDiffers);
+  Send(1, SomeHeader());
+  headers_[2][40] ^= std::byte{1};
+  Launch(Kernel::kCheck, params_);
+  EXPECT_EQ(failure_.peer, 11u);
+  EXPECT_EQ(verdict_, kFailed);
+}
+
+TEST(CudaMessagesTest, ChecksumsOfManySpansEqualTheOracle) {
+  Random random{5};
+  for (int repetition = 0; repetition < 30; ++repetition) {
+    Bytes bytes(200000);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    std::vector<Checksum> checksums(kMaxPieces), expected(kMaxPieces);
+    ChecksumParams p;
+    p.count = random() % (kMaxPieces + 1);
+    for (uint32_t i = 0; i < p.count; ++i) {
+      const size_t begin = 4 * (random() % 1000);
+      const size_t count = random() % 3 == 0 ? random() % 40 : random() % (bytes.size() - begin);
+      p.spans[i] = {reinterpret_cast<const std::byte*>(bytes.data() + begin), count, &checksums[i]};
+      expected[i] = reference::ChecksumOf(bytes.data() + begin, count);
+    }
+    Launch(Kernel::kChecksum, p);
+    EXPECT_EQ(checksums, expected);
+  }
+}
+
+TEST(CudaMessagesTest, FillsSpansIfTheConditionHolds) {
+  constexpr FillValue kValues[] = {FillValue::kZeroBytes, FillValue::kNanF32, FillValue::kNanF16,
+                                   FillValue::kNanBf16};
+  constexpr size_t kElementBytes[] = {1, 4, 2, 2};
+  constexpr uint32_t kElements[] = {0, 0x7FC00000u, 0x7E00u, 0x7FC0u};
+  GuardedMemory memory(100000);
+  for (size_t v = 0; v < 4; ++v) {
+    for (const size_t count : {0, 1, 2, 3, 15, 16, 17, 33, 4099, 20001}) {
+      for (size_t offset = 0; offset < 20; ++offset) {
+        const size_t element = kElementBytes[v];
+        const size_t bytes = (offset + count) * element;
+        uint8_t* const at =
+            memory.Place(Bytes(bytes, 0xEE), offset % 2 == 0 ? Edge::kHigh : Edge::kLow);
+        uint32_t condition = kNonfinite;
+        FillParams p;
+        p.condition = &condition;
+        p.mask = kFailed;
+        p.value = kValues[v];
+        p.count = 2;
+        p.spans[1] = {at + offset * element, count};
+        Launch(Kernel::kFillIf, p);
+        EXPECT_EQ(Bytes(at, at + bytes), Bytes(bytes, 0xEE)) << "without its condition";
+        condition |= kFailed;
+        if (offset % 3 == 0) p.condition = nullptr;
+        Launch(Kernel::kFillIf, p);
+        Bytes expected(bytes, 0xEE);
+        for (size_t i = 0; i < count; ++i) {
+          memcpy(expected.data() + (offset + i) * element, &kElements[v], element);
+        }
+        EXPECT_EQ(Bytes(at, at + bytes), expected) << "value " << v << " count " << count;
+      }
+    }
+  }
+}
+
+TEST(CudaCommitTest, GoodCallMakesTheOtherGenerationCurrent) {
+  CompressorWords words;
+  uint64_t sequence = 41;
+  uint32_t verdict = 0;
+  const CommitParams p = {&words, true, &sequence, &verdict};
+  Launch(Kernel::kCommit, p);
+  EXPECT_EQ(words.current, 1u);
+  EXPECT_EQ(words.epoch, 1u);
+  EXPECT_EQ(words.age, 1u);
+  EXPECT_EQ(sequence, 42u);
+  Launch(Kernel::kCommit, p);
+  EXPECT_EQ(words.current, 0u);
+  EXPECT_EQ(words.epoch, 2u);
+  EXPECT_EQ(words.nonfinite_calls + words.residual_resets, 0u);
+}
+
+TEST(CudaCommitTest, NonfiniteCallKeepsTheGeneration) {
+  CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
+  uint64_t sequence = 0;
+  uint32_t verdict = kNonfinite;
+  const CommitParams p = {&words, true, &sequence, &verdict};
+  Launch(Kernel::kCommit, p);
+  EXPECT_EQ(words.current, 1u);
+  EXPECT_EQ(words.epoch, 5u);
+  EXPECT_EQ(words.age, 4u);
+  EXPECT_EQ(words.nonfinite_calls, 1u);
+  EXPECT_EQ(words.residual_resets, 0u);
+  EXPECT_EQ(sequence, 1u);
+  EXPECT_EQ(verdict, 0u);
+}
+
+TEST(CudaCommitTest, OneGenerationIsResetByANonfiniteCall) {
+  CompressorWords words = {.epoch = 5, .age = 4};
+  uint32_t verdict = 0;
+  const CommitParams p = {&words, false, nullptr, &verdict};
+  Launch(Kernel::kCommit, p);
+  EXPECT_EQ(words.current, 0u);
+  EXPECT_EQ(words.epoch, 6u);
+  verdict = kNonfinite;
+  Launch(Kernel::kCommit, p);
+  EXPECT_EQ(words.age, 0u);
+  EXPECT_EQ(words.residual_resets, 1u);
+  EXPECT_EQ(words.epoch, 6u);
+}
+
+TEST(CudaCommitTest, FailedCallChangesNothing) {
+  for (const uint32_t failed : {uint32_t{kFailed}, uint32_t{kFailed | kNonfinite}}) {
+    CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
+    uint64_t sequence = 7;
+    uint32_t verdict = failed;
+    Launch(Kernel::kCommit, CommitParams{&words, true, &sequence, &verdict});
+    EXPECT_EQ(words.current, 1u);
+    EXPECT_EQ(words.epoch, 5u);
+    EXPECT_EQ(words.age, 4u);
+    EXPECT_EQ(words.nonfinite_calls + words.residual_resets, 0u);
+    EXPECT_EQ(sequence, 8u);
+    EXPECT_EQ(verdict, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace onebit::kernels::cuda

@@ -1,0 +1,367 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// CUDA kernels as host code: many pieces in one launch are what as many calls of the oracle are,
+// for any number of CTAs and at any alignment.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/reference/elements.h"
+#include "tests/kernels/cuda_launch.h"
+#include "tests/kernels/test_data.h"
+
+namespace onebit::kernels::cuda {
+namespace {
+
+constexpr uint8_t kUntouched = 0xEE;
+
+// Pieces of one buffer with gaps between them, of lengths that give no tile, one and several.
+struct PieceLayout {
+  std::vector<size_t> counts;
+  std::vector<size_t> elements;  // where each begins in the buffer
+  size_t element_count = 0;      // of the buffer
+};
+
+PieceLayout RandomLayout(Random& random) {
+  PieceLayout layout;
+  const size_t pieces = 1 + random() % kMaxPieces;
+  for (size_t k = 0; k < pieces; ++k) {
+    const size_t counts[] = {0, 1 + random() % 300, 4096, 4096 + random() % 9000};
+    layout.element_count += random() % 3;  // so that alignments differ
+    layout.elements.push_back(layout.element_count);
+    layout.counts.push_back(counts[random() % 4]);
+    layout.element_count += layout.counts.back();
+  }
+  return layout;
+}
+
+// Scales, bits and the mask of every piece, each at its own place in common memory.
+struct PieceMemory {
+  PieceMemory(const PieceLayout& layout, size_t block, Random& random) {
+    size_t scales_needed = 0, bytes_needed = 0, mask_needed = 0;
+    for (const size_t count : layout.counts) {
+      scale_at.push_back(scales_needed);
+      scales_needed += (block == 0 ? 1 : BlockCount(count, block)) + 1;
+      bits_at.push_back(bytes_needed += random() % 5);
+      bytes_needed += BitBytes(count);
+      mask_at.push_back(mask_needed += random() % 3);
+      mask_needed += BitBytes(count);
+    }
+    scales.assign(scales_needed, -1);
+    bits.assign(bytes_needed + 1, kUntouched);
+    mask = RandomBits(8 * mask_needed + 8, random);
+  }
+
+  std::vector<size_t> scale_at, bits_at, mask_at;
+  std::vector<float> scales;
+  Bytes bits, mask;
+};
+
+PieceList ListOf(const PieceLayout& layout, PieceMemory* memory, size_t tile_elements) {
+  PieceList list;
+  list.count = static_cast<uint32_t>(layout.counts.size());
+  for (size_t k = 0; k < list.count; ++k) {
+    Piece& piece = list.pieces[k];
+    piece.count = layout.counts[k];
+    piece.element = layout.elements[k];
+    piece.residual = layout.elements[k];
+    piece.mask_byte = memory->mask_at[k];
+    piece.scales = memory->scales.data() + memory->scale_at[k];
+    piece.bits = memory->bits.data() + memory->bits_at[k];
+    piece.first_tile = list.tiles;
+    list.tiles += static_cast<uint32_t>(BlockCount(piece.count, tile_elements));
+  }
+  return list;
+}
+
+class CudaPiecesTest : public testing::Test {
+ protected:
+  // The same calls by the oracle, one piece at a time, into copies of what the launch starts from.
+  CompressInput WorkerInput(const CompressParams& p, const Piece& piece, void* residual_out) const {
+    const size_t input_bytes = BytesOf(p.input_type);
+    const size_t residual_bytes = BytesOf(p.residual.type);
+    const auto at = [](const void* base, size_t bytes) {
+      return static_cast<const uint8_t*>(base) + bytes;
+    };
+    CompressInput in;
+    in.input = at(p.input, piece.element * input_bytes);
+    in.input_type = p.input_type;
+    in.residual_in = at(residual_.data(), piece.residual * residual_bytes);
+    in.residual_out = const_cast<uint8_t*>(at(residual_out, piece.residual * residual_bytes));
+    in.residual_type = p.residual.type;
+    in.mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    in.count = piece.count;
+    in.rule = p.rule;
+    in.scale_type = p.scale_type;
+    return in;
+  }
+
+  CompressParams RandomParams(const PieceLayout& layout) {
+    CompressParams p;
+    p.input_type = kAllTypes[random_() % 3];
+    p.scale_type = kAllTypes[random_() % 3];
+    p.rule = random_() % 2 == 0 ? ScaleRule::kL2 : ScaleRule::kL1;
+    p.residual.type = random_() % 2 == 0 ? DataType::kF32 : DataType::kBf16;
+    input_ = RandomElements(p.input_type, Numbers::kOrdinary, layout.element_count, random_);
+    residual_ = RandomElements(p.residual.type, Numbers::kOrdinary, layout.element_count, random_);
+    residual_in_ = residual_;
+    residual_out_ = Bytes(residual_.size(), kUntouched);
+    current_ = random_();
+    p.input = input_.data();
+    p.residual.generations[current_ % 2] = residual_in_.data();
+    p.residual.generations[1 - current_ % 2] = residual_out_.data();
+    p.residual.current = &current_;
+    p.verdict = &verdict_;
+    return p;
+  }
+
+  unsigned RandomCtas() { return 1 + random_() % 9; }
+
+  Bytes input_, residual_, residual_in_, residual_out_;
+  uint32_t current_ = 0, verdict_ = 0;
+  Random random_{31};
+};
+
+TEST_F(CudaPiecesTest, CompressBlocksEqualsOneCallForEach) {
+  for (int repetition = 0; repetition < 60; ++repetition) {
+    const PieceLayout layout = RandomLayout(random_);
+    const size_t blocks[] = {64, 128, 192, 4096, 8192};
+    const size_t block = blocks[random_() % 5];
+    PieceMemory memory(layout, block, random_), expected = memory;
+    CompressParams p = RandomParams(layout);
+    p.block = static_cast<uint32_t>(block);
+    p.list = ListOf(layout, &memory, block);
+    if (random_() % 2 == 0) p.mask = memory.mask.data();
+    RunOnHost(Kernel::kCompressBlocks, &p, RandomCtas());
+    Bytes expected_residual(residual_.size(), kUntouched);
+    for (size_t k = 0; k < p.list.count; ++k) {
+      const CompressInput in = WorkerInput(p, p.list.pieces[k], expected_residual.data());
+      EXPECT_TRUE(reference::CompressBlocks(in, block,
+                                            expected.scales.data() + expected.scale_at[k],
+                                            expected.bits.data() + expected.bits_at[k]));
+    }
+    EXPECT_EQ(verdict_, 0u);
+    EXPECT_EQ(memory.scales, expected.scales);
+    EXPECT_EQ(memory.bits, expected.bits);
+    EXPECT_EQ(residual_out_, expected_residual);
+    EXPECT_EQ(residual_in_, residual_) << "the current generation was written";
+  }
+}
+
+// One scale of all pieces, in their order, or one of each.
+TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
+  for (int repetition = 0; repetition < 40; ++repetition) {
+    const PieceLayout layout = RandomLayout(random_);
+    PieceMemory memory(layout, 0, random_), expected = memory;
+    CompressParams p = RandomParams(layout);
+    p.list = ListOf(layout, &memory, kTensorSumBlock);
+    if (random_() % 2 == 0) p.mask = memory.mask.data();
+    std::vector<TileSum> tile_sums(p.list.tiles);
+    p.tile_sums = tile_sums.data();
+    FinishScaleParams finish;
+    finish.tile_sums = tile_sums.data();
+    finish.rule = p.rule;
+    finish.is_per_piece = random_() % 2 == 0;
+    finish.ranks = random_() % 3;
+    finish.is_sum = random_() % 2 == 0;
+    finish.output_type = p.scale_type;
+    finish.verdict = &verdict_;
+    finish.list = p.list;
+    RunOnHost(Kernel::kCompressSigns, &p, RandomCtas());
+    RunOnHost(Kernel::kFinishScale, &finish, RandomCtas());
+    RunOnHost(Kernel::kCompressResidual, &p, RandomCtas());
+
+    Bytes expected_residual(residual_.size(), kUntouched);
+    std::vector<TensorSum> sums(p.list.count);
+    TensorSum of_all;
+    for (size_t k = 0; k < p.list.count; ++k) {
+      const CompressInput in = WorkerInput(p, p.list.pieces[k], expected_residual.data());
+      uint8_t* const bits = expected.bits.data() + expected.bits_at[k];
+      reference::CompressSigns(in, bits, &sums[k]);
+      reference::CompressSigns(in, bits, &of_all);
+    }
+    for (size_t k = 0; k < p.list.count; ++k) {
+      if (layout.counts[k] == 0) continue;
+      float scale = reference::ScaleOf(finish.is_per_piece ? sums[k] : of_all, p.rule);
+      if (finish.ranks != 0) {
+        scale = reference::OutputScale(scale, finish.ranks, finish.is_sum, finish.output_type);
+      }
+      expected.scales[expected.scale_at[k]] = scale;
+      reference::CompressResidual(WorkerInput(p, p.list.pieces[k], expected_residual.data()),
+                                  scale);
+    }
+    EXPECT_EQ(verdict_, 0u);
+    EXPECT_EQ(memory.scales, expected.scales);
+    EXPECT_EQ(memory.bits, expected.bits);
+    EXPECT_EQ(residual_out_, expected_residual);
+  }
+}
+
+// Packets of all ranks that hold all pieces, one after the other.
+TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
+  for (int repetition = 0; repetition < 40; ++repetition) {
+    const PieceLayout layout = RandomLayout(random_);
+    const size_t block = random_() % 2 == 0 ? 4096 : 64;
+    const size_t ranks = 1 + random_() % 40;
+    PieceMemory memory(layout, block, random_), expected = memory;
+    CompressParams worker = RandomParams(layout);
+    ReduceParams p;
+    p.residual = worker.residual;
+    p.rule = worker.rule;
+    p.output_type = worker.scale_type;
+    p.is_sum = random_() % 2 == 0;
+    p.block = static_cast<uint32_t>(block);
+    p.verdict = &verdict_;
+    p.list = ListOf(layout, &memory, block);
+    if (random_() % 2 == 0) p.mask = memory.mask.data();
+    const size_t scale_bytes = 4 * memory.scales.size();
+    const size_t stride = (scale_bytes + memory.bits.size() + 3) / 4 * 4;
+    Bytes packets(stride * ranks);
+    for (uint8_t& byte : packets) byte = static_cast<uint8_t>(random_());
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      auto* const scales = reinterpret_cast<float*>(packets.data() + rank * stride);
+      for (size_t i = 0; i < memory.scales.size(); ++i) {
+        scales[i] = std::abs(RandomF32(Numbers::kOrdinary, random_));
+      }
+    }
+    const Bytes own(packets.begin() + static_cast<ptrdiff_t>(stride * (ranks - 1)), packets.end());
+    p.packets = {reinterpret_cast<const std::byte*>(packets.data()), stride,
+                 reinterpret_cast<const std::byte*>(own.data()), static_cast<uint32_t>(ranks - 1),
+                 static_cast<uint32_t>(ranks)};
+    for (size_t k = 0; k < p.list.count; ++k) {
+      p.list.pieces[k].source_scales = 4 * memory.scale_at[k];
+      p.list.pieces[k].source_bits = scale_bytes + memory.bits_at[k];
+    }
+    RunOnHost(Kernel::kReduceBlocks, &p, RandomCtas());
+
+    Bytes expected_residual(residual_.size(), kUntouched);
+    for (size_t k = 0; k < p.list.count; ++k) {
+      const Piece& piece = p.list.pieces[k];
+      const CompressInput state = WorkerInput(worker, piece, expected_residual.data());
+      std::vector<const uint8_t*> bits;
+      std::vector<const float*> scales;
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        const uint8_t* const packet = packets.data() + rank * stride;
+        bits.push_back(packet + piece.source_bits);
+        scales.push_back(reinterpret_cast<const float*>(packet + piece.source_scales));
+      }
+      const ReduceInput in = {.bits = bits.data(),
+                              .scales = scales.data(),
+                              .ranks = ranks,
+                              .residual_in = state.residual_in,
+                              .residual_out = state.residual_out,
+                              .residual_type = p.residual.type,
+                              .mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte,
+                              .count = piece.count,
+                              .rule = p.rule,
+                              .output_type = p.output_type,
+                              .is_sum = p.is_sum};
+      EXPECT_TRUE(reference::ReduceBlocks(in, block, expected.scales.data() + expected.scale_at[k],
+                                          expected.bits.data() + expected.bits_at[k]));
+    }
+    EXPECT_EQ(verdict_, 0u);
+    EXPECT_EQ(memory.scales, expected.scales) << "ranks " << ranks;
+    EXPECT_EQ(memory.bits, expected.bits) << "ranks " << ranks;
+    EXPECT_EQ(residual_out_, expected_residual) << "ranks " << ranks;
+  }
+}
+
+TEST_F(CudaPiecesTest, DecodeEqualsOneCallForEach) {
+  for (int repetition = 0; repetition < 40; ++repetition) {
+    const PieceLayout layout = RandomLayout(random_);
+    const size_t blocks[] = {0, 64, 192, 4096, 8192};
+    const size_t block = blocks[random_() % 5];
+    PieceMemory memory(layout, block, random_);
+    for (float& scale : memory.scales) scale = std::abs(RandomF32(Numbers::kOrdinary, random_));
+    for (uint8_t& byte : memory.bits) byte = static_cast<uint8_t>(random_());
+    DecodeParams p;
+    p.output_type = kAllTypes[random_() % 3];
+    p.block = static_cast<uint32_t>(block);
+    p.list = ListOf(layout, &memory, kTensorSumBlock);
+    if (random_() % 2 == 0) p.mask = memory.mask.data();
+    const size_t element_bytes = BytesOf(p.output_type);
+    Bytes output(layout.element_count * element_bytes, kUntouched), expected = output;
+    p.output = output.data();
+    RunOnHost(Kernel::kDecode, &p, RandomCtas());
+    for (size_t k = 0; k < p.list.count; ++k) {
+      const Piece& piece = p.list.pieces[k];
+      reference::Decode(piece.bits, piece.scales, piece.count, block,
+                        p.mask == nullptr ? nullptr : p.mask + piece.mask_byte, p.output_type,
+                        expected.data() + piece.element * element_bytes);
+    }
+    EXPECT_EQ(output, expected);
+  }
+}
+
+// A value that is not finite anywhere is seen, whichever warp has its tile; else nothing is written
+// to the verdict.
+TEST_F(CudaPiecesTest, VerdictIsOnlySetWhereAValueIsNotFinite) {
+  for (const size_t block : {size_t{64}, size_t{4096}, size_t{8192}}) {
+    for (int repetition = 0; repetition < 20; ++repetition) {
+      const size_t count = 1 + random_() % 30000;
+      std::vector<float> input(count, 0.5f), scales(BlockCount(count, block));
+      Bytes bits(BitBytes(count));
+      CompressParams p;
+      p.input = input.data();
+      p.block = static_cast<uint32_t>(block);
+      p.list = OnePiece(count, block, scales.data(), bits.data());
+      uint32_t verdict = 0;
+      p.verdict = &verdict;
+      RunOnHost(Kernel::kCompressBlocks, &p, RandomCtas());
+      EXPECT_EQ(verdict, 0u);
+      input[random_() % count] = repetition % 2 == 0 ? NAN : -INFINITY;
+      verdict = kFailed;
+      RunOnHost(Kernel::kCompressBlocks, &p, RandomCtas());
+      EXPECT_EQ(verdict, kFailed | kNonfinite) << "bits of others stay";
+    }
+  }
+}
+
+TEST_F(CudaPiecesTest, FinishScaleSeesSumsAndScalesThatAreNotFinite) {
+  float scale = -1;
+  uint32_t verdict = 0;
+  TileSum tiles[2] = {{1e10, 4096}, {3e10, 4096}};
+  FinishScaleParams p;
+  p.tile_sums = tiles;
+  p.rule = ScaleRule::kL1;
+  p.verdict = &verdict;
+  p.list = OnePiece(8192, kTensorSumBlock, &scale, nullptr);
+  RunOnHost(Kernel::kFinishScale, &p, 1);
+  EXPECT_EQ(scale, 4e10f / 8192);
+  EXPECT_EQ(verdict, 0u);
+  p.ranks = 1;
+  p.output_type = DataType::kF16;  // does not hold it
+  RunOnHost(Kernel::kFinishScale, &p, 1);
+  EXPECT_EQ(verdict, kNonfinite);
+  verdict = 0;
+  p.ranks = 0;
+  tiles[1].sum = NAN;
+  RunOnHost(Kernel::kFinishScale, &p, 1);
+  EXPECT_EQ(verdict, kNonfinite);
+}
+
+TEST_F(CudaPiecesTest, WarpsForCountsTiles) {
+  CompressParams compress;
+  compress.list.tiles = 77;
+  EXPECT_EQ(WarpsFor(Kernel::kCompressBlocks, &compress), 77u);
+  FinishScaleParams finish;
+  finish.list.count = 5;
+  EXPECT_EQ(WarpsFor(Kernel::kFinishScale, &finish), 1u);
+  finish.is_per_piece = true;
+  EXPECT_EQ(WarpsFor(Kernel::kFinishScale, &finish), 5u);
+  SumParams sum;
+  sum.count = 2 * kTensorSumBlock + 1;
+  EXPECT_EQ(WarpsFor(Kernel::kSumOfSquares, &sum), 3u);
+  EXPECT_EQ(WarpsFor(Kernel::kFinishSum, &sum), 1u);
+  AdamUpdate adam;
+  EXPECT_EQ(WarpsFor(Kernel::kAdamDense, &adam), 0u);
+  adam.count = 1;
+  EXPECT_EQ(WarpsFor(Kernel::kAdamDense, &adam), 1u);
+  const CommitParams commit;
+  EXPECT_EQ(WarpsFor(Kernel::kCommit, &commit), 1u);
+}
+
+}  // namespace
+}  // namespace onebit::kernels::cuda
