@@ -11,6 +11,7 @@
 #include <string>
 
 #include "kernels/cuda/kernel_table.h"
+#include "plugins/device_cuda/driver.h"
 #include "tests/device/plugin.h"
 
 namespace onebit::testing {
@@ -80,6 +81,25 @@ TEST(StartTest, NamesWhatADriverLacks) {
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
                "the CUDA driver, one for CUDA 12.0, lacks cuCtxGetCurrent");
 }
+
+#ifdef ONEBIT_CUDA_STUB
+// The stub has every function of the driver of its version, each of which fails.
+TEST(StartTest, TheDriverHasEveryFunctionByItsName) {
+  void* const stub = dlopen(ONEBIT_CUDA_STUB, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(stub, nullptr) << dlerror();
+#define ONEBIT_X(name) EXPECT_NE(dlsym(stub, #name), nullptr) << #name;
+  ONEBIT_CUDA_DRIVER_FUNCTIONS(ONEBIT_X)
+#undef ONEBIT_X
+}
+
+TEST(StartTest, RefusesTheStubOfTheToolkit) {
+  LoadDriver(ONEBIT_CUDA_STUB);
+  int count = 0;
+  EXPECT_ERROR(
+      Plugin().Start(&count), onebitUnhandledCudaError,
+      "libcuda.so.1 does not tell its version: it is not a CUDA driver (the toolkit has a");
+}
+#endif
 
 TEST(StartTest, PassesOnWhyTheDriverDoesNotStart) {
   setenv("ONEBIT_TEST_CUDA_DEVICES", "0", 1);
