@@ -50,7 +50,7 @@ TEST(StartTest, RemembersItsFirstAnswer) {
 }
 
 TEST(StartTest, FindsADriverThatWasLoadedPrivately) {
-  setenv("ONEBIT_TEST_CUDA_DEVICES", "3", 1);
+  setenv("CUDA_STAND_IN_DEVICES", "3", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   ASSERT_OK(Plugin().Start(&count));
@@ -61,7 +61,7 @@ TEST(StartTest, FindsADriverThatWasLoadedPrivately) {
 }
 
 TEST(StartTest, RefusesAnOldDriver) {
-  setenv("ONEBIT_TEST_CUDA_DRIVER", "11080", 1);
+  setenv("CUDA_STAND_IN_DRIVER", "11080", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
@@ -69,7 +69,7 @@ TEST(StartTest, RefusesAnOldDriver) {
 }
 
 TEST(StartTest, TakesTheOldestDriverThatItNames) {
-  setenv("ONEBIT_TEST_CUDA_DRIVER", "12000", 1);
+  setenv("CUDA_STAND_IN_DRIVER", "12000", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_OK(Plugin().Start(&count));
@@ -102,7 +102,7 @@ TEST(StartTest, RefusesTheStubOfTheToolkit) {
 #endif
 
 TEST(StartTest, PassesOnWhyTheDriverDoesNotStart) {
-  setenv("ONEBIT_TEST_CUDA_DEVICES", "0", 1);
+  setenv("CUDA_STAND_IN_DEVICES", "0", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
