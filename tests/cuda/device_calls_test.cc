@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -354,6 +355,50 @@ TEST_P(DeviceCallsTest, StatesMoveBetweenHostAndDevice) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceCallsTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
+
+// Its devices are those of the communicators, and each has a stream of its own.
+TEST(DeviceGroupTest, LetsOneThreadDriveSeveralDevices) {
+  constexpr int kRanks = 3;
+  std::vector<onebitComm_t> comms(kRanks);
+  std::atomic<int> ready{0};
+  std::atomic<bool> is_over{false};
+  RunDeviceRanks(Over::kNccl, kRanks, [&](onebitComm_t comm, int rank) {
+    comms[static_cast<size_t>(rank)] = comm;
+    ready.fetch_add(1);
+    if (rank != 0) {
+      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    while (ready.load() < kRanks) std::this_thread::yield();
+    struct End {
+      std::atomic<bool>& is_over;
+      ~End() { is_over.store(true); }
+    } const end{is_over};
+    std::vector<std::unique_ptr<CudaStream>> streams;
+    std::vector<CudaBuffer> buffers;
+    std::vector<UniqueCompressor> compressors;
+    for (int r = 0; r < kRanks; ++r) {
+      UseCudaDevice(r);
+      streams.push_back(std::make_unique<CudaStream>());
+      buffers.emplace_back(Ones(kCount, static_cast<float>(r + 1)));
+      compressors.push_back(NewDeviceCompressor(comms[static_cast<size_t>(r)]));
+    }
+    ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+    for (size_t r = 0; r < kRanks; ++r) {
+      ASSERT_EQ(onebitAllReduce(buffers[r].data(), buffers[r].data(), kCount, onebitFloat32,
+                                onebitSum, compressors[r].get(), comms[r], streams[r]->handle()),
+                onebitSuccess)
+          << LastError();
+    }
+    ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    for (size_t r = 0; r < kRanks; ++r) {
+      UseCudaDevice(static_cast<int>(r));
+      streams[r]->Synchronize();
+      EXPECT_EQ(buffers[r].Read(), Ones(kCount, 6)) << "rank " << r;
+    }
+    streams.clear();
+  });
+}
 
 TEST(DeviceCaptureTest, IsRefusedOverATransportOfTheHost) {
   RunDeviceRanks(Over::kLocal, 2, [](onebitComm_t comm, int) {
