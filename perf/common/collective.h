@@ -44,6 +44,15 @@ struct WireFacts {
   size_t segments = 1;
 };
 
+// What one rank gives a call.
+struct RankCall {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  onebitCompressor_t compressor = nullptr;  // null: dense
+  onebitComm_t comm = nullptr;
+  onebitStream_t stream = nullptr;  // null: the call blocks
+};
+
 // The scalar model of a row's calls, in order. It may use several threads.
 class Reference {
  public:
@@ -88,9 +97,7 @@ class Collective {
   virtual uint64_t WireBound(const Case& row, const Options& options,
                              const WireFacts& facts) const = 0;
 
-  // One call; `compressor` is null for a dense one.
-  virtual onebitResult_t Run(const Case& row, const void* send, void* recv,
-                             onebitCompressor_t compressor, onebitComm_t comm) const = 0;
+  virtual onebitResult_t Run(const Case& row, const RankCall& call) const = 0;
 
   // Error of `rank`'s share of the result, the shares of all ranks together being all of it.
   virtual ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs,

@@ -18,6 +18,7 @@ struct RankSource {
   int procs = 0;                     // of --procs; 0: not given
   std::string transport;             // of --transport; empty: not given
   std::optional<int> launched_rank;  // what a launcher says this process is
+  bool has_cuda = false;             // the buffers are memory of CUDA devices
 
   // This process is one rank, and the others are elsewhere.
   bool is_one_rank() const { return launched_rank.has_value(); }
