@@ -41,7 +41,7 @@ struct ErrorNorm {
 // What a compressed row's packets depend on, as the library chose it.
 struct WireFacts {
   size_t exchanges = 2;
-  size_t segments = 1;
+  size_t segments = 1;  // 0: messages have no headers, so their number does not matter
 };
 
 // What one rank gives a call.

@@ -15,7 +15,6 @@ namespace {
 constexpr char kOfThreads[] = "local";
 constexpr char kOfProcesses[] = "ucx";
 constexpr char kOfMpi[] = "mpi";
-constexpr char kOfDevices[] = "nccl";  // for threads and for processes
 
 // argv without --procs, which CLI11 takes as two words or as one.
 std::vector<std::string> WithoutProcs(int argc, const char* const* argv) {
@@ -42,7 +41,7 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
         "out --procs",
         *source.launched_rank);
   }
-  if (TransportOf(source, set_transport) == kOfDevices && !source.has_cuda) {
+  if (TransportOf(source, set_transport) == kTransportOfDevices && !source.has_cuda) {
     return "transport nccl connects CUDA devices, and the buffers are host memory: add --device "
            "cuda "
            "where the program has it, or use another transport";
@@ -70,13 +69,13 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
         who);
   }
   if (!has_processes && !source.transport.empty() && source.transport != kOfThreads &&
-      source.transport != kOfDevices) {
+      source.transport != kTransportOfDevices) {
     return fmt::format(
         "--transport {} connects processes, and there is only this one: start some with --procs N "
         "or onebit_run; for threads (-t) it is local",
         source.transport);
   }
-  const bool is_variable_read = has_processes || source.transport == kOfDevices;
+  const bool is_variable_read = has_processes || source.transport == kTransportOfDevices;
   if (is_variable_read && set_transport != nullptr && !source.transport.empty() &&
       source.transport != set_transport) {
     return fmt::format("--transport {}, but ONEBIT_TRANSPORT is {} and would win: unset it",
@@ -87,7 +86,7 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
 
 std::string TransportOf(const RankSource& source, const char* set_transport) {
   if (source.procs == 0 && !source.is_one_rank()) {
-    return source.transport == kOfDevices ? kOfDevices : kOfThreads;
+    return source.transport == kTransportOfDevices ? kTransportOfDevices : kOfThreads;
   }
   if (!source.transport.empty()) return source.transport;
   return set_transport != nullptr ? set_transport : kOfProcesses;

@@ -26,6 +26,9 @@ struct RankSource {
   bool is_speaker() const { return launched_rank.value_or(0) == 0; }
 };
 
+// The transport that connects CUDA devices, those of threads and those of processes.
+inline constexpr char kTransportOfDevices[] = "nccl";
+
 // Help texts, the same everywhere.
 inline constexpr char kProcsHelp[] = "ranks, each a process that is started on this host";
 inline constexpr char kTransportHelp[] =

@@ -249,7 +249,8 @@ std::vector<RankPlace> PlacesOfThreads(const Options& options) {
 std::unique_ptr<Ranks> MakeRanks(const Options& options) {
   const size_t buffer_bytes = std::max<size_t>(options.AllocatedBytes(), 1);
   if (!options.ranks.is_one_rank()) {
-    auto comms = options.transport == "local" ? LocalComms(options) : JoinedComms(options);
+    auto comms =
+        options.transport == kTransportOfDevices ? JoinedComms(options) : LocalComms(options);
     return std::make_unique<Ranks>(std::move(comms), 0, buffer_bytes, options.device);
   }
   // Who joins over a transport of devices joins with the one that is current.

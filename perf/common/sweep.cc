@@ -164,6 +164,8 @@ class Sweep {
     onebitCompressor_t compressor = ranks_.state(ranks_.first()).compressor.get();
     if (compressor == nullptr) {
       const size_t exchanges = collective_.dense_exchanges();
+      // There dense messages have no headers, and an empty one is none.
+      if (options_.transport == kTransportOfDevices) return {exchanges, 0};
       return {exchanges, messages / (exchanges * static_cast<size_t>(row_case.ranks - 1))};
     }
     onebitCompressorStats_t stats{};
