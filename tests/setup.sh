@@ -41,6 +41,42 @@ install_packages() {
   "${prefix[@]}" install -q -y --no-install-recommends "${missing[@]}" </dev/null
 }
 
+# NVIDIA's compiler as PyPI has it, in parts of one release, and NCCL for tests that look at the real one.
+cuda_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
+  nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 nvidia-nccl-cu13==2.28.9)
+cuda_toolkit=build/cuda-toolkit
+
+# Whether this machine has an nvcc of its own that is new enough, where CMake looks for it.
+has_nvcc() {
+  local nvcc release
+  for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
+    [ -x "$nvcc" ] || continue
+    release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
+    if [ "${release:-0}" -ge 12 ]; then return 0; fi
+  done
+  return 1
+}
+
+# To compile kernels for GPUs needs no GPU, but nvcc. Where there is none it is fetched from PyPI into the
+# build folder; nothing of the system changes but for Debian's pip.
+install_cuda_toolkit() {
+  if has_nvcc || [ -e "$cuda_toolkit/complete" ]; then return 0; fi
+  python3 -m pip --version >/dev/null 2>&1 || install_packages cuda || return 1
+  echo "Fetching nvcc and NCCL from PyPI into $cuda_toolkit"
+  rm -rf "$cuda_toolkit"
+  # Without what they depend on: these are all parts that compiling takes.
+  python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --no-deps \
+    --no-compile --only-binary=:all: --target "$cuda_toolkit" "${cuda_wheels[@]}" </dev/null &&
+    touch "$cuda_toolkit/complete"
+}
+
+# Shows CMake what install_cuda_toolkit fetched.
+use_cuda_toolkit() {
+  if [ -e "$cuda_toolkit/complete" ] && ! has_nvcc; then
+    export CUDA_HOME=$PWD/$cuda_toolkit/nvidia/cu13
+  fi
+}
+
 # Number of compilers or tests to run at once.
 job_count() { echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; }
 
@@ -48,6 +84,7 @@ job_count() { echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; }
 configure_and_build() {
   local preset=$1
   shift
+  use_cuda_toolkit
   cmake --preset "$preset" &&
     cmake --build --preset "$preset" -j "$(job_count)" ${1:+--target "$@"}
 }

@@ -246,8 +246,7 @@ ONEBIT_KERNEL void EncodeElements(const Warp& warp, const Source& source, const 
     if (encoding.bits != nullptr) {
       Lanes<uint32_t> signs;
       warp.ForEachLane([&](unsigned lane) {
-        ONEBIT_UNROLL
-        for (unsigned c = 0; c < kQuad; ++c) signs[lane] |= (z[lane].at[c] < 0 ? 1u : 0u) << c;
+        signs[lane] = NibbleOf(z[lane], [](float value) { return value < 0; });
       });
       StoreGroupBits(warp, signs, group, end, encoding.bits);
     }

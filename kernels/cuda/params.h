@@ -79,7 +79,9 @@ struct TileSum {
 
 // kCompressBlocks: CompressBlocks of every piece, in one pass over memory for blocks of up to 4096
 //   elements. Not finite: sets kNonfinite in *verdict; packet and residual are then unspecified.
-// kCompressSigns: CompressSigns of every piece; tile_sums[tile] is what the tile adds to the sum.
+// kCompressSigns: CompressSigns of every piece; tile_sums[tile] is what the tile adds to the sum,
+// NaN
+//   and kNonfinite in *verdict if a z of it is not finite.
 // kCompressResidual: CompressResidual of every piece, with the scale that lies in pieces[i].scales.
 struct CompressParams {
   const void* input = nullptr;
@@ -96,7 +98,9 @@ struct CompressParams {
 
 // kReduceBlocks, kReduceSigns, kReduceResidual: the same for ReduceInput. block == 0 stands for one
 //   scale per source packet.
-// kDecodeAverage: DecodeAverage of every piece into `output` (at pieces[i].element).
+// kDecodeAverage: DecodeAverage of every piece into `output` (at pieces[i].element); kNonfinite if
+// an
+//   output is not finite.
 struct ReduceParams {
   SourcePackets packets;
   DataType output_type = DataType::kF32;
@@ -261,7 +265,7 @@ struct CommitParams {
 };
 
 // kSumOfSquares, kSumOfMagnitudes: tile_sums[i] of elements [i * kTensorSumBlock, ...); kFinishSum
-// adds them in index order to *sum.
+// makes *sum their sum, in index order.
 struct SumParams {
   const void* values = nullptr;
   DataType type = DataType::kF32;

@@ -220,6 +220,18 @@ ONEBIT_KERNEL uint32_t CountOfNibble(uint32_t nibble) {
   return (nibble & 1) + (nibble >> 1 & 1) + (nibble >> 2 & 1) + (nibble >> 3 & 1);
 }
 
+// Bit c: is_set(element c).
+template <class IsSet>
+ONEBIT_KERNEL uint32_t NibbleOf(const Quad<float>& quad, const IsSet& is_set) {
+  uint32_t nibble = 0;
+  ONEBIT_UNROLL
+  for (unsigned c = 0; c < kQuad; ++c) {
+    const bool bit = is_set(quad.at[c]);
+    nibble |= (bit ? 1u : 0u) << c;
+  }
+  return nibble;
+}
+
 // Writes the bits of the group at element `group`: four of each lane, 0 for elements from `end` on.
 // `group` is a multiple of 8.
 ONEBIT_KERNEL void StoreGroupBits(const Warp& warp, const Lanes<uint32_t>& nibbles, uint64_t group,

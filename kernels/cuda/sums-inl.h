@@ -111,10 +111,7 @@ ONEBIT_KERNEL void RunMaskOfNonzero(const Warp& warp, const MaskParams& p) {
       warp.ForEachLane([&](unsigned lane) {
         const uint64_t i = group + kQuad * lane;
         const Quad<float> quad = LoadQuad(v, i, QuadCount(i, end));
-        ONEBIT_UNROLL
-        for (unsigned c = 0; c < kQuad; ++c) {
-          nibbles[lane] |= (quad.at[c] != 0 ? 1u : 0u) << c;
-        }
+        nibbles[lane] = NibbleOf(quad, [](float value) { return value != 0; });
         counts[lane] += CountOfNibble(nibbles[lane]);
       });
       StoreGroupBits(warp, nibbles, group, end, p.mask);

@@ -14,9 +14,33 @@ namespace {
 
 enum Token : uintptr_t { kLeftInPlace = 0, kPushed = 1 };
 
+// A context on top of the thread's stack, which is taken away unless it is kept.
+class PushedContext {
+ public:
+  explicit PushedContext(const Driver& driver) : driver_(driver) {}
+  PushedContext(const PushedContext&) = delete;
+  PushedContext& operator=(const PushedContext&) = delete;
+  ~PushedContext() {
+    CUcontext popped = nullptr;
+    if (is_pushed_) driver_.cuCtxPopCurrent_v2(&popped);
+  }
+
+  onebitResult_t Push(CUcontext context) {
+    ONEBIT_CUDA_TRY(Check(driver_, driver_.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent"));
+    is_pushed_ = true;
+    return onebitSuccess;
+  }
+  void Keep() { is_pushed_ = false; }
+
+ private:
+  const Driver& driver_;
+  bool is_pushed_ = false;
+};
+
 // Loads the kernels in the current context, which is one of `device`, unless they are there.
 onebitResult_t LoadKernels(Process& process, Device& device, CUcontext context) {
   const Driver& driver = process.driver();
+  const RelaxedCapture relaxed(driver);
   unsigned long long id = 0;
   ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetId(context, &id), "cuCtxGetId"));
 
@@ -44,6 +68,7 @@ onebitResult_t RetainPrimary(Process& process, int number, CUcontext* context) {
   const std::lock_guard lock(device.mutex);
   *context = device.primary.load(std::memory_order_relaxed);
   if (*context != nullptr) return onebitSuccess;
+  const RelaxedCapture relaxed(process.driver());
   ONEBIT_CUDA_TRY(Check(process.driver(),
                         process.driver().cuDevicePrimaryCtxRetain(context, number),
                         "making the primary context of device {}", number));
@@ -99,7 +124,6 @@ onebitResult_t Enter(int number, uintptr_t* token) {
     *token = kLeftInPlace;
     return onebitSuccess;
   }
-  const RelaxedCapture relaxed(driver);
   if (current != nullptr) {
     CUdevice current_number = -1;
     ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetDevice(&current_number), "cuCtxGetDevice"));
@@ -111,15 +135,10 @@ onebitResult_t Enter(int number, uintptr_t* token) {
 
   CUcontext primary = nullptr;
   ONEBIT_CUDA_TRY(RetainPrimary(*process, number, &primary));
-  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxPushCurrent_v2(primary), "cuCtxPushCurrent"));
-  if (!is_ready) {
-    if (const onebitResult_t result = LoadKernels(*process, device, primary);
-        result != onebitSuccess) {
-      CUcontext popped = nullptr;
-      driver.cuCtxPopCurrent_v2(&popped);
-      return result;
-    }
-  }
+  PushedContext pushed(driver);
+  ONEBIT_CUDA_TRY(pushed.Push(primary));
+  if (!is_ready) ONEBIT_CUDA_TRY(LoadKernels(*process, device, primary));
+  pushed.Keep();
   *token = kPushed;
   return onebitSuccess;
 }

@@ -44,7 +44,10 @@ std::string FindDriver(Driver* driver) {
   int version = 0;
   if (!Find(library, "cuDriverGetVersion", &driver->cuDriverGetVersion) ||
       driver->cuDriverGetVersion(&version) != CUDA_SUCCESS) {
-    return Text("{} does not tell its version: it is not a CUDA driver", kDriverLibrary);
+    return Text(
+        "{} does not tell its version: it is not a CUDA driver (the toolkit has a stub of it, to "
+        "link with)",
+        kDriverLibrary);
   }
   if (version < kMinDriverVersion) {
     return Text("the CUDA driver is one for CUDA {}; onebit needs {} or later",

@@ -61,11 +61,11 @@ constexpr onebitTransportSetting kRows[] = {
      .accepts = Accepts<ParseNativeDense>},
     {.name = "ONEBIT_NCCL_BLOCKING",
      .type = "0 or 1",
-     .defaultValue = "0",
+     .defaultValue = "1",
      .help =
-         "1: communicators that the library makes are NCCL's blocking ones: a call takes less of "
-         "the processor's time, but one that connects to a peer which is gone ends only when "
-         "the communicator is aborted.",
+         "0: communicators that the library makes are NCCL's non-blocking ones: a call takes more of "
+         "the processor's time, but one that connects to a peer which is gone ends by itself, not "
+         "only when the communicator is aborted.",
      .accepts = Accepts<ParseBlocking>},
     {.name = "ONEBIT_NCCL_CLOSE_MS",
      .type = "milliseconds, 0 to 600000",

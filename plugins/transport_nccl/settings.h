@@ -15,7 +15,7 @@ namespace onebit::nccl {
 struct Options {
   std::string library;  // empty: looked for
   bool native_dense = false;
-  bool is_blocking = false;
+  bool is_blocking = true;
   uint64_t close_ms = 5000;
 };
 

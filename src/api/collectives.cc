@@ -173,7 +173,8 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
                  buffers.count, onebit::NameOf(buffers.type), config.tensor_id, config.count,
                  onebit::NameOf(config.type));
   }
-  if (buffers.place != config.place) {
+  // Without elements there is no buffer that would lie anywhere.
+  if (buffers.count != 0 && buffers.place != config.place) {
     return Error(Code::kInvalidArgument,
                  "the buffers are {}, but the compressor of tensor {} was created for {}; set "
                  "`memory` and `device` in its config",
@@ -194,6 +195,12 @@ Status CheckRecordedOp(onebitCompressor_t handle, ReduceOp op) {
 
 PlannedCompressor* PlannedOf(onebitCompressor_t compressor) {
   return compressor == nullptr ? nullptr : &compressor->planned;
+}
+
+// Where a call is made: with the residuals if it has no elements.
+onebit::MemoryPlace PlaceOf(const Engine::Buffers& buffers, onebitCompressor_t compressor) {
+  const bool has_place = compressor == nullptr || buffers.count != 0;
+  return has_place ? buffers.place : compressor->planned.compressor.config().place;
 }
 
 // Makes the call: at once, on a stream, or at the end of the group that the thread is in. `make`
@@ -235,11 +242,11 @@ Status AllReduce(const Arguments& arguments, onebitRedOp_t op, onebitCompressor_
   if (compressor != nullptr) {
     ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllReduce, comm));
   }
-  return Submit({comm, compressor, arguments.stream, buffers.place},
-                [=]() -> Result<Engine::Request> {
-                  ONEBIT_TRY(CheckRecordedOp(compressor, reduce_op));
-                  return comm->engine.AllReduceRequest(buffers, reduce_op, PlannedOf(compressor));
-                });
+  const CallTarget target{comm, compressor, arguments.stream, PlaceOf(buffers, compressor)};
+  return Submit(target, [=]() -> Result<Engine::Request> {
+    ONEBIT_TRY(CheckRecordedOp(compressor, reduce_op));
+    return comm->engine.AllReduceRequest(buffers, reduce_op, PlannedOf(compressor));
+  });
 }
 
 Status Broadcast(Arguments arguments, int root) {
@@ -269,11 +276,11 @@ Status MakeChunksCall(Collective collective, const Arguments& arguments, ReduceO
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   const onebitComm_t comm = arguments.comm;
   if (compressor != nullptr) ONEBIT_TRY(CheckCompressor(*compressor, buffers, collective, comm));
-  return Submit({comm, compressor, arguments.stream, buffers.place},
-                [=]() -> Result<Engine::Request> {
-                  if (onebit::HasOp(collective)) ONEBIT_TRY(CheckRecordedOp(compressor, op));
-                  return comm->engine.ChunksRequest(collective, buffers, op, PlannedOf(compressor));
-                });
+  const CallTarget target{comm, compressor, arguments.stream, PlaceOf(buffers, compressor)};
+  return Submit(target, [=]() -> Result<Engine::Request> {
+    if (onebit::HasOp(collective)) ONEBIT_TRY(CheckRecordedOp(compressor, op));
+    return comm->engine.ChunksRequest(collective, buffers, op, PlannedOf(compressor));
+  });
 }
 
 Status ReduceScatter(Arguments arguments, onebitRedOp_t op, onebitCompressor_t compressor) {

@@ -31,6 +31,9 @@ Result<std::unique_ptr<onebitComm_s>> onebit::NewHandle(std::unique_ptr<Comm> co
   ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
   ONEBIT_ASSIGN_OR_RETURN(const int device, devices->Current());
   ONEBIT_TRY(handle->engine.OrderByStreams(*devices, device));
+  // NCCL connects two ranks when they first have something to say, and waits for both: here, where
+  // all ranks are, so that later calls wait for nobody.
+  ONEBIT_TRY(handle->engine.Barrier());
   return handle;
 }
 

@@ -53,11 +53,10 @@ Status DenseStaging::Reserve(std::span<const Engine::Request> requests, int rank
     const BufferBytes needed = BytesOf(request, rank, ranks);
     bytes += RoundUp(needed.input, kCacheLine) + RoundUp(needed.output, kCacheLine);
   }
-  if (bytes <= memory_.size()) return OkStatus();
-  memory_ = Memory();  // both at a time may be too much
-  ONEBIT_ASSIGN_OR_RETURN(memory_, Memory::CreatePinned(device_.devices(), device_.device(), bytes,
-                                                        "the way of dense calls through the host"));
-  return OkStatus();
+  return memory_.Reserve(bytes, [this](size_t grown) {
+    return Memory::CreatePinned(device_.devices(), device_.device(), grown,
+                                "the way of dense calls through the host");
+  });
 }
 
 Status DenseStaging::BringIn(std::span<Engine::Request> requests, int rank, int ranks) {

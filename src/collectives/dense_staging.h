@@ -34,7 +34,7 @@ class DenseStaging {
 
  private:
   DeviceSteps& device_;
-  Memory memory_;
+  Room memory_;
 };
 
 }  // namespace onebit

@@ -18,6 +18,7 @@ struct DeviceSide {
 
   std::unique_ptr<DeviceSteps> steps;
   DenseStaging staging;
+  Room packets;  // pinned
   // The requests of a group, or a single one, with host buffers where they are staged.
   std::vector<Engine::Request> staged;
 };

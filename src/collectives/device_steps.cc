@@ -42,11 +42,10 @@ DeviceSteps::~DeviceSteps() {
 
 Status DeviceSteps::Reserve(const Plan& plan) {
   ONEBIT_TRY(CheckDevicePlan(plan));
-  const size_t bytes = TileSumsFor(plan) * sizeof(kernels::cuda::TileSum);
-  if (bytes <= tile_sums_.size()) return OkStatus();
-  ONEBIT_ASSIGN_OR_RETURN(
-      tile_sums_, Memory::Create({MemoryKind::kDevice, device_}, &devices_, bytes, "partial sums"));
-  return OkStatus();
+  return tile_sums_.Reserve(
+      TileSumsFor(plan) * sizeof(kernels::cuda::TileSum), [this](size_t bytes) {
+        return Memory::Create({MemoryKind::kDevice, device_}, &devices_, bytes, "partial sums");
+      });
 }
 
 KernelQueue DeviceSteps::queue() const {

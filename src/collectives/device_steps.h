@@ -61,7 +61,7 @@ class DeviceSteps {
   std::vector<DeviceEvent> events_;  // ring
   std::vector<uint32_t> steps_;      // ring: what was given
   Memory verdicts_;                  // pinned ring of words
-  Memory tile_sums_;                 // of the device
+  Room tile_sums_;                   // of the device
   Memory checksum_;                  // of the device; one
   Memory checksum_copy_;             // pinned
   uint64_t given_ = 0;

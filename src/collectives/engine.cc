@@ -252,12 +252,12 @@ void Engine::CountCall(const Request& request, const Plan& plan) {
 }
 
 Status Engine::RunNumbered(const Plan& plan, const Request& request) {
-  onebit::Call call = CallOf(request, plan, packets_.data());
+  onebit::Call call = CallOf(request, plan, packets());
   call.descriptor.sequence = comm_.NextSequence();
   const Status status = executor_.Run({.plan = &plan,
                                        .descriptor = call.descriptor,
                                        .calls = {&call, 1},
-                                       .packets = packets_.data(),
+                                       .packets = packets(),
                                        .digests = {},
                                        .device = device_steps()});
   if (!status.ok()) {
@@ -306,14 +306,10 @@ Status Engine::ReservePackets(const Plan& plan) {
     const Plan* const plans[] = {&plan};
     return stream_->Reserve(plans, nullptr);
   }
-  ONEBIT_TRY(ReserveForDevice(plan));
-  const size_t bytes = plan.packet_space_bytes;
-  if (bytes <= packets_.size()) return OkStatus();
-  const DeviceSteps* const device = device_steps();
-  ONEBIT_ASSIGN_OR_RETURN(packets_, device == nullptr
-                                        ? Memory::Create({}, nullptr, bytes, "packet space")
-                                        : Memory::CreatePinned(device->devices(), device->device(),
-                                                               bytes, "packet space"));
+  if (device_ != nullptr) return ReserveForDevice(plan);
+  if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(packets_,
+                          Memory::Create({}, nullptr, plan.packet_space_bytes, "packet space"));
   return OkStatus();
 }
 

@@ -145,6 +145,8 @@ class Engine {
   // engine_device.cc
   DeviceSteps* device_steps() const;
   Status ReserveForDevice(const Plan& plan);
+  // Packet space: pinned once there is a device.
+  std::byte* packets() const;
   Status RunStaged(const Request& request);
   Result<std::span<const Request>> StageGroup(std::span<const Request> requests);
   Status UnstageGroup();
@@ -187,8 +189,9 @@ class Engine {
   std::unique_ptr<StreamExecutor> stream_;                 // of stream-ordered calls
   std::vector<std::shared_ptr<const Plan>> stream_plans_;  // by request of the batch
   std::vector<const Plan*> plans_in_batch_;                // the same
+  Room host_calls_;                                        // buffers of calls from host memory
   std::unique_ptr<DeviceSide> device_;                     // once a call worked on one
-  Memory packets_;  // of the largest plan so far; calls take turns. Pinned if there is a device
+  Memory packets_;                 // of the largest plan so far; calls take turns. See packets()
   std::vector<CachedPlan> plans_;  // the least recently used one makes room
   uint64_t uses_ = 0;
 

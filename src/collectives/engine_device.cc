@@ -28,12 +28,20 @@ Status Engine::UseDevice(const Devices& devices, int device) {
   return OkStatus();
 }
 
+std::byte* Engine::packets() const {
+  return device_ == nullptr ? packets_.data() : device_->packets.data();
+}
+
 DeviceSteps* Engine::device_steps() const {
   return device_ == nullptr ? nullptr : device_->steps.get();
 }
 
 Status Engine::ReserveForDevice(const Plan& plan) {
-  return device_ == nullptr ? OkStatus() : device_->steps->Reserve(plan);
+  const DeviceSteps& steps = *device_->steps;
+  ONEBIT_TRY(device_->packets.Reserve(plan.packet_space_bytes, [&](size_t bytes) {
+    return Memory::CreatePinned(steps.devices(), steps.device(), bytes, "packet space");
+  }));
+  return device_->steps->Reserve(plan);
 }
 
 Status Engine::RunStaged(const Request& request) {

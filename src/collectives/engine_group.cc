@@ -108,14 +108,14 @@ void Engine::StartBatch(GroupBatch* started) {
   for (size_t i = 0; i < requests.size(); ++i) {
     const Plan& plan = PlanOf(batch, i);
     const size_t offset = batch.plan != nullptr ? 0 : batch.group->packets[i];
-    calls_[i] = CallOf(requests[i], plan, packets_.data() + offset);
+    calls_[i] = CallOf(requests[i], plan, packets() + offset);
     calls_[i].descriptor.sequence = batch.sequence;
     digests_[i] = DigestOf(calls_[i].descriptor, static_cast<uint16_t>(plan.segments()));
   }
   Batch run = {.plan = batch.plan.get(),
                .descriptor = calls_[0].descriptor,
                .calls = std::span(calls_).first(requests.size()),
-               .packets = packets_.data(),
+               .packets = packets(),
                .digests = {},
                .device = device_steps()};
   if (batch.plan == nullptr) {

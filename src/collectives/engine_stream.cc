@@ -238,22 +238,28 @@ Status Engine::RunFromHost(std::span<const Request> requests) {
   const Devices& devices = stream_->devices();
   ONEBIT_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create(devices));
   std::vector<Request> staged(requests.begin(), requests.end());
-  std::vector<Memory> buffers;
+  size_t needed = 0;
+  for (const Request& request : requests) {
+    const BufferBytes bytes = BytesOf(request, comm_.rank(), comm_.ranks());
+    needed += RoundUp(bytes.input, kCacheLine) + RoundUp(bytes.output, kCacheLine);
+  }
   const MemoryPlace place{MemoryKind::kDevice, stream_->device()};
+  ONEBIT_TRY(host_calls_.Reserve(
+      needed, [&](size_t bytes) { return Memory::Create(place, &devices, bytes, "a call"); }));
+  std::byte* next = host_calls_.data();
   for (Request& request : staged) {
     const BufferBytes bytes = BytesOf(request, comm_.rank(), comm_.ranks());
-    ONEBIT_ASSIGN_OR_RETURN(Memory input, Memory::Create(place, &devices, bytes.input, "a call"));
-    ONEBIT_ASSIGN_OR_RETURN(Memory output, Memory::Create(place, &devices, bytes.output, "a call"));
-    ONEBIT_TRY(devices.Copy(input.data(), request.buffers.input, bytes.input, stream.get()));
+    std::byte* const input = next;
+    std::byte* const output = input + RoundUp(bytes.input, kCacheLine);
+    next = output + RoundUp(bytes.output, kCacheLine);
+    ONEBIT_TRY(devices.Copy(input, request.buffers.input, bytes.input, stream.get()));
     if (request.key.collective == Collective::kAllToAllv) {  // it leaves gaps as they are
-      ONEBIT_TRY(devices.Copy(output.data(), request.buffers.output, bytes.output, stream.get()));
+      ONEBIT_TRY(devices.Copy(output, request.buffers.output, bytes.output, stream.get()));
     }
-    request.buffers.input = input.data();
-    request.buffers.output = output.data();
+    request.buffers.input = input;
+    request.buffers.output = output;
     request.buffers.place = place;
     request.buffers.stream = stream.get();
-    buffers.push_back(std::move(input));
-    buffers.push_back(std::move(output));
   }
   ONEBIT_TRY(PrepareStream(staged));
   Engine* const self = this;

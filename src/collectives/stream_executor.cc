@@ -89,17 +89,11 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans, onebitStream_
                  "allocated while its stream is captured: make such a call once before the capture",
                  comm_.rank());
   }
-  ONEBIT_TRY(AwaitAll());
-  const MemoryPlace place{MemoryKind::kDevice, device_};
-  if (bytes > space_.size()) {
-    space_ = Memory();
-    ONEBIT_ASSIGN_OR_RETURN(space_, Memory::Create(place, &devices_, bytes, "packet space"));
-  }
-  if (tile_sums > tile_sums_.size()) {
-    ONEBIT_ASSIGN_OR_RETURN(tile_sums_,
-                            Memory::Create(place, &devices_, tile_sums, "partial sums"));
-  }
-  return OkStatus();
+  const auto create = [this](size_t grown) {
+    return Memory::Create({MemoryKind::kDevice, device_}, &devices_, grown, "packet space");
+  };
+  ONEBIT_TRY(space_.Reserve(bytes, create));
+  return tile_sums_.Reserve(tile_sums, create);
 }
 
 KernelQueue StreamExecutor::queue() const {

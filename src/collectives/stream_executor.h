@@ -36,8 +36,8 @@ class StreamExecutor {
   const Devices& devices() const { return devices_; }
   int device() const { return device_; }
 
-  // Makes room for calls of these plans in one batch. Allocates only if there is not enough;
-  // then waits for what is enqueued, and fails while `stream` is being captured.
+  // Makes room for calls of these plans in one batch. Allocates only if there is not enough, and
+  // fails if that is so while `stream` is being captured.
   Status Reserve(std::span<const Plan* const> plans, onebitStream_t stream);
 
   // A batch of calls on one stream: Begin, then for each exchange from 1 on Compute, PostMessages
@@ -88,8 +88,8 @@ class StreamExecutor {
   const Devices& devices_;
   const int device_;
   Memory words_;      // of the device: the number of the next compressed call
-  Memory tile_sums_;  // of the device
-  Memory space_;      // of the device: verdicts, checksums, headers and packets of a batch
+  Room tile_sums_;    // of the device
+  Room space_;        // of the device: verdicts, checksums, headers and packets of a batch
   Memory failure_;    // pinned: a MessageFailure
   DeviceEvent last_;  // behind what was enqueued last
   bool has_last_ = false;

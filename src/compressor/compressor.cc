@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "base/log.h"
 
@@ -63,11 +64,24 @@ Status Compressor::MoveTo(const MemoryPlace& place) {
   if (place == config_.place) return OkStatus();
   if (config_.place.is_device()) ONEBIT_TRY(Refresh());
   Memory* const all[] = {&worker_[0], &worker_[1], &server_[0], &server_[1], &mask_};
-  Memory moved[std::size(all)];
-  for (size_t i = 0; i < std::size(all); ++i) {
-    ONEBIT_ASSIGN_OR_RETURN(moved[i], all[i]->CopyTo(place, config_.devices, "a residual"));
+  constexpr size_t kCount = std::size(all);
+  Memory moved[kCount];
+  const auto fits = [&](size_t i) {
+    return place.is_device() && home_[i].size() == all[i]->size();
+  };
+  for (size_t i = 0; i < kCount; ++i) {
+    if (fits(i)) {
+      ONEBIT_TRY(
+          CopyNow(*config_.devices, place.device, home_[i].data(), all[i]->data(), all[i]->size()));
+    } else {  // what has another size than at home is new there
+      ONEBIT_ASSIGN_OR_RETURN(moved[i], all[i]->CopyTo(place, config_.devices, "a residual"));
+    }
   }
-  for (size_t i = 0; i < std::size(all); ++i) *all[i] = std::move(moved[i]);
+  for (size_t i = 0; i < kCount; ++i) {
+    Memory next = fits(i) ? std::move(home_[i]) : std::move(moved[i]);
+    home_[i] = place.is_device() ? Memory() : std::move(*all[i]);
+    *all[i] = std::move(next);
+  }
   config_.place = place;
   return place.is_device() ? Publish() : OkStatus();
 }

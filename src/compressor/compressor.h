@@ -88,6 +88,7 @@ class Compressor {
 
   // Takes residuals and mask to another place, and with stream-ordered calls what only the device
   // knows of them. Everything enqueued must be done. After an error they are where they were.
+  // Memory of the device is kept, for the way back.
   Status MoveTo(const MemoryPlace& place);
 
   // With stream-ordered calls: what their kernels need, and what the host can learn of them.
@@ -174,8 +175,9 @@ class Compressor {
   Config config_;
   Memory worker_[2];  // the second is empty when not transactional
   Memory server_[2];
-  Memory mask_;   // every chunk begins at a byte
-  Memory words_;  // of the device, with stream-ordered calls
+  Memory mask_;     // every chunk begins at a byte
+  Memory words_;    // of the device, with stream-ordered calls
+  Memory home_[5];  // on the device, while residuals and mask are on the host
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
   uint64_t age_ = 0;  // commits since the residuals were zero

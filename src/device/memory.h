@@ -3,8 +3,10 @@
 // Zeroed memory of the host or of a device, owned.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/status.h"
@@ -51,6 +53,31 @@ class Memory {
   MemoryPlace place_;
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+};
+
+// Working memory that grows and never shrinks. What it grew out of is kept until the end: to free
+// memory may wait for all that devices are doing, which may wait for a rank whose thread this is,
+// and captured graphs go on using it.
+class Room {
+ public:
+  std::byte* data() const { return current_.data(); }
+  size_t size() const { return current_.size(); }
+
+  // Makes room for so many bytes, and for some more where it grows. `create` makes Memory of the
+  // size that it is given.
+  template <typename Create>
+  Status Reserve(size_t bytes, Create create) {
+    if (bytes <= size()) return OkStatus();
+    former_.reserve(former_.size() + 1);
+    ONEBIT_ASSIGN_OR_RETURN(Memory grown, create(std::max(bytes, 2 * size())));
+    if (size() != 0) former_.push_back(std::move(current_));
+    current_ = std::move(grown);
+    return OkStatus();
+  }
+
+ private:
+  Memory current_;
+  std::vector<Memory> former_;
 };
 
 // Copies between memory of any two places. Waits until it is done; other streams of the device

@@ -71,7 +71,8 @@ void CudaStream::Synchronize() const {
 }
 
 void CudaGraph::Begin(const CudaStream& stream) {
-  CheckCuda(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
+  // Ranks that are threads of one process go on meanwhile.
+  CheckCuda(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
             "cuStreamBeginCapture");
 }
 

@@ -53,9 +53,11 @@ void RunDeviceRanks(Over over, int ranks,
         if (over == Over::kNccl) comm = JoinByNccl(ranks, id, rank);
         body(comm, rank);
       } catch (...) {
-        if (comm != nullptr) onebitCommAbort(comm);
-        const std::lock_guard lock(mutex);
-        if (!first_exception) first_exception = std::current_exception();
+        {
+          const std::lock_guard lock(mutex);
+          if (!first_exception) first_exception = std::current_exception();
+        }
+        if (comm != nullptr) onebitCommAbort(comm);  // the others' errors follow from it
       }
     });
   }

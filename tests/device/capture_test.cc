@@ -124,20 +124,23 @@ TEST(CaptureTest, AReplayWaitsForValues) {
   Finish(stream);
 }
 
-TEST(CaptureTest, FirstLaunchNeedsNoLoading) {
+// The stand-in refuses to load a kernel for a launch that is captured.
+TEST(CaptureTest, FirstLaunchesNeedNoLoading) {
   StartedPlugin();
   const Entered entered(0);
   OwnedStream stream;
-  const FillParams nothing{};
+  DeviceArray<uint8_t> bytes(4);
+  FillParams fill{.value = kernels::cuda::FillValue::kZeroBytes, .count = 1};
+  fill.spans[0] = {bytes.data(), 4};
+  const kernels::cuda::CommitParams commit;
   const uint64_t loads = onebitTestCudaCalls("cuKernelGetFunction");
+  const uint64_t launches = onebitTestCudaCalls("cuLaunchKernel");
   Begin(stream);
-  for (uint32_t kernel = 0; kernel < Plugin().kernel_count; ++kernel) {
-    if (kernel == static_cast<uint32_t>(Kernel::kFillIf)) {
-      ASSERT_OK(Plugin().Launch(kernel, &nothing, stream));
-    }
-  }
+  ASSERT_OK(Plugin().Launch(static_cast<uint32_t>(Kernel::kFillIf), &fill, stream));
+  ASSERT_OK(Plugin().Launch(static_cast<uint32_t>(Kernel::kCommit), &commit, stream));
   Graph graph(stream);
   EXPECT_EQ(onebitTestCudaCalls("cuKernelGetFunction"), loads);
+  EXPECT_EQ(onebitTestCudaCalls("cuLaunchKernel"), launches + 2);
 }
 
 TEST(CaptureTest, AStreamThatIsCapturedCannotBeWaitedFor) {

@@ -55,7 +55,7 @@ TEST(MemoryTest, PinnedMemoryIsZeroed) {
 }
 
 TEST(MemoryTest, SaysThatADeviceIsFull) {
-  setenv("ONEBIT_TEST_CUDA_MEMORY", "1000000", 1);
+  setenv("CUDA_STAND_IN_MEMORY", "1000000", 1);
   StartedPlugin();
   const Entered entered(1);
   DeviceArray<char> most(900000);

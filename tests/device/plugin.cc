@@ -7,6 +7,12 @@
 #include <stdexcept>
 #include <string>
 
+// ThreadSanitizer would let every program with threads at its end, as those of streams, sleep a
+// second there.
+extern "C" [[gnu::visibility("default")]] const char* __tsan_default_options() {
+  return "atexit_sleep_ms=0";
+}
+
 namespace onebit::testing {
 
 const DeviceFunctions& Plugin() {

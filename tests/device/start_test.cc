@@ -11,6 +11,7 @@
 #include <string>
 
 #include "kernels/cuda/kernel_table.h"
+#include "plugins/device_cuda/driver.h"
 #include "tests/device/plugin.h"
 
 namespace onebit::testing {
@@ -49,7 +50,7 @@ TEST(StartTest, RemembersItsFirstAnswer) {
 }
 
 TEST(StartTest, FindsADriverThatWasLoadedPrivately) {
-  setenv("ONEBIT_TEST_CUDA_DEVICES", "3", 1);
+  setenv("CUDA_STAND_IN_DEVICES", "3", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   ASSERT_OK(Plugin().Start(&count));
@@ -60,7 +61,7 @@ TEST(StartTest, FindsADriverThatWasLoadedPrivately) {
 }
 
 TEST(StartTest, RefusesAnOldDriver) {
-  setenv("ONEBIT_TEST_CUDA_DRIVER", "11080", 1);
+  setenv("CUDA_STAND_IN_DRIVER", "11080", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
@@ -68,7 +69,7 @@ TEST(StartTest, RefusesAnOldDriver) {
 }
 
 TEST(StartTest, TakesTheOldestDriverThatItNames) {
-  setenv("ONEBIT_TEST_CUDA_DRIVER", "12000", 1);
+  setenv("CUDA_STAND_IN_DRIVER", "12000", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_OK(Plugin().Start(&count));
@@ -81,8 +82,27 @@ TEST(StartTest, NamesWhatADriverLacks) {
                "the CUDA driver, one for CUDA 12.0, lacks cuCtxGetCurrent");
 }
 
+#ifdef ONEBIT_CUDA_STUB
+// The stub has every function of the driver of its version, each of which fails.
+TEST(StartTest, TheDriverHasEveryFunctionByItsName) {
+  void* const stub = dlopen(ONEBIT_CUDA_STUB, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(stub, nullptr) << dlerror();
+#define ONEBIT_X(name) EXPECT_NE(dlsym(stub, #name), nullptr) << #name;
+  ONEBIT_CUDA_DRIVER_FUNCTIONS(ONEBIT_X)
+#undef ONEBIT_X
+}
+
+TEST(StartTest, RefusesTheStubOfTheToolkit) {
+  LoadDriver(ONEBIT_CUDA_STUB);
+  int count = 0;
+  EXPECT_ERROR(
+      Plugin().Start(&count), onebitUnhandledCudaError,
+      "libcuda.so.1 does not tell its version: it is not a CUDA driver (the toolkit has a");
+}
+#endif
+
 TEST(StartTest, PassesOnWhyTheDriverDoesNotStart) {
-  setenv("ONEBIT_TEST_CUDA_DEVICES", "0", 1);
+  setenv("CUDA_STAND_IN_DEVICES", "0", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,

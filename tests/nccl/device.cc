@@ -13,7 +13,7 @@ namespace {
 CUcontext ContextOf(int device) {
   static std::once_flag has_started;
   std::call_once(has_started, [] {
-    setenv("ONEBIT_TEST_CUDA_DEVICES", std::to_string(kDevices).c_str(), 1);
+    setenv("CUDA_STAND_IN_DEVICES", std::to_string(kDevices).c_str(), 1);
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
   });
   CUcontext context = nullptr;

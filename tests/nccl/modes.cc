@@ -13,10 +13,10 @@ const std::string kOld = std::string(ONEBIT_NCCL_STAND_INS) + "/libnccl-2.10.so"
 }  // namespace
 
 const std::vector<Mode> kModes = {
-    {.name = "NonBlocking", .settings = {{"ONEBIT_NCCL_CLOSE_MS", "300"}}, .library = ""},
-    {.name = "Blocking",
-     .settings = {{"ONEBIT_NCCL_BLOCKING", "1"}, {"ONEBIT_NCCL_CLOSE_MS", "300"}},
+    {.name = "NonBlocking",
+     .settings = {{"ONEBIT_NCCL_BLOCKING", "0"}, {"ONEBIT_NCCL_CLOSE_MS", "300"}},
      .library = ""},
+    {.name = "Blocking", .settings = {{"ONEBIT_NCCL_CLOSE_MS", "300"}}, .library = ""},
     {.name = "Release2_10",
      .settings = {{"ONEBIT_NCCL_LIB", kOld}, {"ONEBIT_NCCL_CLOSE_MS", "300"}},
      .library = kOld},

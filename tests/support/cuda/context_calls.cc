@@ -76,7 +76,7 @@ using namespace onebit::testing::cuda;
 
 CUresult cuDriverGetVersion(int* version) {
   ONEBIT_BEGIN_CALL(cuDriverGetVersion, false);
-  *version = static_cast<int>(NumberFrom("ONEBIT_TEST_CUDA_DRIVER", 13000));
+  *version = static_cast<int>(NumberFrom("CUDA_STAND_IN_DRIVER", 13000));
   return CUDA_SUCCESS;
 }
 
@@ -85,13 +85,13 @@ CUresult cuInit(unsigned) {
   World& world = TheWorld();
   const Lock lock(world.mutex);
   if (!world.devices.empty()) return CUDA_SUCCESS;
-  const size_t count = NumberFrom("ONEBIT_TEST_CUDA_DEVICES", 2);
+  const size_t count = NumberFrom("CUDA_STAND_IN_DEVICES", 2);
   if (count == 0) return CUDA_ERROR_NO_DEVICE;
-  StartProtection(NumberFrom("ONEBIT_TEST_CUDA_PROTECT", 1) != 0);
+  StartProtection(NumberFrom("CUDA_STAND_IN_PROTECT", 1) != 0);
   for (size_t i = 0; i < count; ++i) {
     auto device = std::make_unique<Device>();
     device->number = static_cast<int>(i);
-    device->memory_bytes = NumberFrom("ONEBIT_TEST_CUDA_MEMORY", size_t{4} << 30);
+    device->memory_bytes = NumberFrom("CUDA_STAND_IN_MEMORY", size_t{4} << 30);
     world.devices.push_back(std::move(device));
   }
   SetInitialised();

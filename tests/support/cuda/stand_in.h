@@ -10,8 +10,8 @@
 // A test links onebit_cuda_stand_in, and calls CUDA by cuda.h. One that wants a process without
 // CUDA does not link it; it may load ONEBIT_CUDA_STAND_IN (a path) later.
 //
-// Environment, read by cuInit: ONEBIT_TEST_CUDA_DEVICES (2), ONEBIT_TEST_CUDA_MEMORY (bytes of a
-// device, 4 GiB), ONEBIT_TEST_CUDA_DRIVER (version, 13000), ONEBIT_TEST_CUDA_PROTECT (1; 0: device
+// Environment, read by cuInit: CUDA_STAND_IN_DEVICES (2), CUDA_STAND_IN_MEMORY (bytes of a
+// device, 4 GiB), CUDA_STAND_IN_DRIVER (version, 13000), CUDA_STAND_IN_PROTECT (1; 0: device
 // memory is open to the host).
 #pragma once
 
