@@ -26,7 +26,7 @@ void Require(const Status& status) {
 
 bool IsMemoryExact() {
   static const bool is_exact = [] {
-    const char* const text = std::getenv("ONEBIT_TEST_EXACT_MEMORY");
+    const char* const text = std::getenv("CUDA_TEST_EXACT_MEMORY");
     return text != nullptr && std::string_view(text) == "1";
   }();
   return is_exact;

@@ -34,7 +34,7 @@ class TestDevice {
 // stay. Memory that is named twice from the same address on has one copy.
 //
 // What a kernel writes beyond a copy, or into what it may only read, is an error of Finish. With
-// ONEBIT_TEST_EXACT_MEMORY=1 copies end where their allocation ends and nothing is written in
+// CUDA_TEST_EXACT_MEMORY=1 copies end where their allocation ends and nothing is written in
 // advance to what is only written: for tools that watch every access.
 class Stage {
  public:

@@ -19,7 +19,7 @@ class CudaStageTest : public testing::Test {
  protected:
   // A tool that watches accesses would find what these tests do wrong on purpose.
   void SetUp() override {
-    if (std::getenv("ONEBIT_TEST_EXACT_MEMORY") != nullptr) GTEST_SKIP() << "copies have no margin";
+    if (std::getenv("CUDA_TEST_EXACT_MEMORY") != nullptr) GTEST_SKIP() << "copies have no margin";
   }
 
   // Zeroes `count` bytes, of memory that was staged already.
