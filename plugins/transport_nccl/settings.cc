@@ -63,7 +63,8 @@ constexpr onebitTransportSetting kRows[] = {
      .type = "0 or 1",
      .defaultValue = "1",
      .help =
-         "0: communicators that the library makes are NCCL's non-blocking ones: a call takes more of "
+         "0: communicators that the library makes are NCCL's non-blocking ones: a call takes more "
+         "of "
          "the processor's time, but one that connects to a peer which is gone ends by itself, not "
          "only when the communicator is aborted.",
      .accepts = Accepts<ParseBlocking>},

@@ -9,6 +9,7 @@
 
 #include "api/comm_config.h"
 #include "api/handles.h"
+#include "api/place.h"
 #include "api/stream.h"
 #include "comm/launch_environment.h"
 #include "comm/meeting_point.h"
@@ -65,6 +66,7 @@ Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebi
   ONEBIT_TRY(UseInterfaces(settings));
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* const transport,
                           onebit::Transport::Get(options.transport));
+  if (transport->is_stream_ordered()) ONEBIT_TRY(onebit::GetDevices().status());
   if (options.control.ranks == 1) {  // nothing is sent
     options.transport = "local";
     options.group = nullptr;

@@ -30,12 +30,14 @@ Status Group::End() {
     ~Clearing() { group.Clear(); }
   } const clearing{*this};
   if (!error_.ok()) return error_;
-  if (place_.is_device()) return EnqueueOnDevice();
-  return stream_ == nullptr ? Run() : Enqueue();
+  if (used_parts_ == 0) return OkStatus();
+  const Part& first = parts_[0];
+  if (first.comm->engine.is_stream_ordered()) return Run();  // which enqueues, and returns
+  if (first.place.is_device()) return EnqueueOnDevice();
+  return first.stream == nullptr ? Run() : Enqueue();
 }
 
 Status Group::Run() {
-  if (used_parts_ == 0) return OkStatus();
   members_.clear();
   for (size_t i = 0; i < used_parts_; ++i) {
     const Part& part = parts_[i];
@@ -77,7 +79,7 @@ Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
 }
 
 Status Group::Enqueue() {
-  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(stream_));
+  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(parts_[0].stream));
   ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(stream));
   Queued* const raw = queued.release();
   Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [raw] {
@@ -90,11 +92,11 @@ Status Group::Enqueue() {
 
 // The thread of one of the communicators makes the calls of all.
 Status Group::EnqueueOnDevice() {
-  if (used_parts_ == 0) return OkStatus();
   DeviceLane* first = nullptr;
-  const CallTarget target{.comm = parts_[0].comm, .stream = stream_, .place = place_};
+  const MemoryPlace place = parts_[0].place;
+  const CallTarget target{.comm = parts_[0].comm, .stream = parts_[0].stream, .place = place};
   for (size_t i = 0; i < used_parts_; ++i) {
-    ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(parts_[i].comm, place_));
+    ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(parts_[i].comm, place));
     if (first == nullptr) first = lane;
   }
   ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(&first->thread()));
@@ -127,20 +129,11 @@ void Group::Clear() {
   }
   used_parts_ = 0;
   members_.clear();
-  stream_ = nullptr;
-  place_ = {};
   error_ = OkStatus();
 }
 
 Status Group::CheckTarget(const CallTarget& target) const {
-  if (used_parts_ != 0 && target.stream != stream_) {
-    return Error(Code::kInvalidUsage,
-                 "the calls of a group have different streams: give all of them the same one");
-  }
-  if (used_parts_ != 0 && target.place != place_) {
-    return Error(Code::kInvalidUsage, "the calls of a group work on {} and on {}: make two groups",
-                 Describe(place_), Describe(target.place));
-  }
+  for (size_t part = 0; part < used_parts_; ++part) ONEBIT_TRY(CheckStream(target, parts_[part]));
   if (target.is_blocking()) {
     ONEBIT_TRY(CheckNonePending(target.comm->pending, "communicator"));
   } else if (!target.place.is_device()) {
@@ -149,6 +142,22 @@ Status Group::CheckTarget(const CallTarget& target) const {
   if (target.compressor == nullptr) return OkStatus();
   ONEBIT_TRY(CheckNotUsed(target.compressor));
   return CheckNonePending(target.compressor->pending, "compressor");
+}
+
+// Where messages are in the order of streams, each communicator has its own: one thread may drive
+// several devices.
+Status Group::CheckStream(const CallTarget& target, const Part& part) {
+  if (target.comm != part.comm && target.comm->engine.is_stream_ordered() &&
+      part.comm->engine.is_stream_ordered()) {
+    return OkStatus();
+  }
+  if (target.stream != part.stream) {
+    return Error(Code::kInvalidUsage,
+                 "the calls of a group have different streams: give all of them the same one");
+  }
+  if (target.place == part.place) return OkStatus();
+  return Error(Code::kInvalidUsage, "the calls of a group work on {} and on {}: make two groups",
+               Describe(part.place), Describe(target.place));
 }
 
 Status Group::Add(const CallTarget& target, const Engine::Request& request,
@@ -160,8 +169,8 @@ Status Group::Add(const CallTarget& target, const Engine::Request& request,
     part.compressors.push_back(target.compressor);
   }
   part.requests.push_back(request);
-  stream_ = target.stream;
-  place_ = target.place;
+  part.stream = target.stream;
+  part.place = target.place;
   return OkStatus();
 }
 

@@ -56,6 +56,8 @@ class Group {
   // The calls on one communicator, in their order.
   struct Part {
     onebitComm_t comm = nullptr;
+    onebitStream_t stream = nullptr;  // of all calls
+    MemoryPlace place = {};           // likewise
     std::vector<Engine::Request> requests;
     std::vector<CompressorUse> uses;
     std::vector<onebitCompressor_t> compressors;    // that these hold
@@ -65,6 +67,8 @@ class Group {
   // What a stream is given.
   struct Queued;
 
+  // Whether the calls are on one stream with those of a part.
+  static Status CheckStream(const CallTarget& target, const Part& part);
   // A call keeps its compressor until the end, so there can be no other of it.
   Status CheckNotUsed(onebitCompressor_t compressor) const;
   Part& PartOf(onebitComm_t comm);
@@ -84,9 +88,7 @@ class Group {
   std::vector<Part> parts_;
   size_t used_parts_ = 0;  // the first ones; the others are room
   std::vector<GroupMember> members_;
-  onebitStream_t stream_ = nullptr;  // of all calls, once there is one
-  MemoryPlace place_;                // likewise
-  Status error_;                     // the first one of a call in the group
+  Status error_;  // the first one of a call in the group
 };
 
 }  // namespace onebit

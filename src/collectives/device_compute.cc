@@ -165,7 +165,11 @@ class StepKernels {
       return add(step_.elements, ViewOf(call_.Write(step_.region), step_.shape), 0);
     }
     if (step_.stride == 0) {  // all chunks into one packet
-      return ForEachChunk(ViewOf(call_.Write(step_.region), step_.shape), add);
+      const PacketView whole = ViewOf(call_.Write(step_.region), step_.shape);
+      return ForEachChunk(whole, [&](ElementRange elements, PacketView packet, size_t scale) {
+        if (!has_blocks()) packet.scales = whole.scales;  // the one of the tensor
+        return add(elements, packet, scale);
+      });
     }
     for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {  // a packet for each
       const ElementRange elements = plan_.partition.Chunk(chunk);

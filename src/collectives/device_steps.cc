@@ -54,14 +54,14 @@ KernelQueue DeviceSteps::queue() const {
           .tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data())};
 }
 
-Status DeviceSteps::Give(const Call& call, uint32_t step) {
+Status DeviceSteps::Give(const Call& call, const Step& step, uint32_t index) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
   const uint64_t place = given_ % kMostOutstanding;
   auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + place;
   std::atomic_ref(*verdict).store(0, std::memory_order_release);
-  ONEBIT_TRY(EnqueueStep(queue(), call, call.plan->steps[step], verdict));
+  ONEBIT_TRY(EnqueueStep(queue(), call, step, verdict));
   ONEBIT_TRY(devices_.Record(events_[place].get(), stream_.get()));
-  steps_[place] = step;
+  steps_[place] = index;
   ++given_;
   return OkStatus();
 }

@@ -32,7 +32,8 @@ class DeviceSteps {
 
   uint32_t outstanding() const { return static_cast<uint32_t>(given_ - taken_); }
   bool has_room() const { return outstanding() < kMostOutstanding; }
-  Status Give(const Call& call, uint32_t step);
+  // `index` is what Take tells of it.
+  Status Give(const Call& call, const Step& step, uint32_t index);
   struct Done {
     uint32_t step = 0;
     bool is_finite = true;

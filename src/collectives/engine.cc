@@ -129,7 +129,8 @@ Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
   const PlanKey key = DenseKey(count, type);
   CallDescriptor descriptor = DescriptorOf(key);
   descriptor.op = ReduceOp::kSum;
-  return Run({key, descriptor, {values, values, count, type}});
+  const Request request = {key, descriptor, {values, values, count, type}};
+  return stream_ == nullptr ? Run(request) : RunOnStream({&request, 1});
 }
 
 Engine::Request Engine::CompressedRequest(const Buffers& buffers, ReduceOp op,

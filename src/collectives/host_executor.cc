@@ -297,7 +297,7 @@ Status HostExecutor::GiveToDevice(uint32_t index) {
     }
     WriteVerdict(call, step, held, packet_checksums());
   } else if (!is_nonfinite) {
-    return batch_.device->Give(call, index);
+    return batch_.device->Give(call, step, index);
   } else {
     FinishPackets(call, step, false, packet_checksums());
   }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -143,11 +144,11 @@ TEST_P(DeviceCallsTest, WaitForNothingAndAllocateNothingInTheSteadyState) {
       call(compressor.get());
       call(nullptr);
     }
-    while (!IsDoneSoon(stream, std::chrono::seconds(20))) FAIL();
-    ready.fetch_add(1);
-    while (ready.load() < 4) std::this_thread::yield();
+    ASSERT_TRUE(IsDoneSoon(stream, std::chrono::seconds(20)));
     onebitTestCudaCounts after;
     onebitTestCudaGetCounts(&after);
+    ready.fetch_add(1);  // nobody frees anything before both have looked
+    while (ready.load() < 4) std::this_thread::yield();
     EXPECT_EQ(after.allocations, before.allocations);
     EXPECT_EQ(after.frees, before.frees);
     EXPECT_EQ(after.host_waits, before.host_waits);
@@ -250,12 +251,13 @@ TEST_P(DeviceCallsTest, CallsThatDifferAreAMismatchOnEveryRank) {
   });
 }
 
-TEST_P(DeviceCallsTest, DenseCountsThatDifferAreAMismatchOnEveryRank) {
+// Nothing in the messages of dense calls tells them apart.
+TEST_P(DeviceCallsTest, DenseCallsThatDifferAreAMismatchOnEveryRank) {
   Run(2, [](onebitComm_t comm, int rank) {
     const CudaStream stream;
     const CudaBuffer buffer(Ones(kCount));
-    ASSERT_EQ(onebitAllReduce(buffer.data(), buffer.data(), rank == 0 ? kCount : kCount / 2,
-                              onebitFloat32, onebitAvg, nullptr, comm, stream.handle()),
+    ASSERT_EQ(onebitAllReduce(buffer.data(), buffer.data(), kCount, onebitFloat32,
+                              rank == 0 ? onebitSum : onebitAvg, nullptr, comm, stream.handle()),
               onebitSuccess)
         << LastError();
     EXPECT_EQ(AwaitAsyncError(comm, std::chrono::seconds(10)), onebitMismatch);
@@ -353,6 +355,50 @@ TEST_P(DeviceCallsTest, StatesMoveBetweenHostAndDevice) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceCallsTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
+
+// Its devices are those of the communicators, and each has a stream of its own.
+TEST(DeviceGroupTest, LetsOneThreadDriveSeveralDevices) {
+  constexpr int kRanks = 3;
+  std::vector<onebitComm_t> comms(kRanks);
+  std::atomic<int> ready{0};
+  std::atomic<bool> is_over{false};
+  RunDeviceRanks(Over::kNccl, kRanks, [&](onebitComm_t comm, int rank) {
+    comms[static_cast<size_t>(rank)] = comm;
+    ready.fetch_add(1);
+    if (rank != 0) {
+      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    while (ready.load() < kRanks) std::this_thread::yield();
+    struct End {
+      std::atomic<bool>& is_over;
+      ~End() { is_over.store(true); }
+    } const end{is_over};
+    std::vector<std::unique_ptr<CudaStream>> streams;
+    std::vector<CudaBuffer> buffers;
+    std::vector<UniqueCompressor> compressors;
+    for (int r = 0; r < kRanks; ++r) {
+      UseCudaDevice(r);
+      streams.push_back(std::make_unique<CudaStream>());
+      buffers.emplace_back(Ones(kCount, static_cast<float>(r + 1)));
+      compressors.push_back(NewDeviceCompressor(comms[static_cast<size_t>(r)]));
+    }
+    ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+    for (size_t r = 0; r < kRanks; ++r) {
+      ASSERT_EQ(onebitAllReduce(buffers[r].data(), buffers[r].data(), kCount, onebitFloat32,
+                                onebitSum, compressors[r].get(), comms[r], streams[r]->handle()),
+                onebitSuccess)
+          << LastError();
+    }
+    ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    for (size_t r = 0; r < kRanks; ++r) {
+      UseCudaDevice(static_cast<int>(r));
+      streams[r]->Synchronize();
+      EXPECT_EQ(buffers[r].Read(), Ones(kCount, 6)) << "rank " << r;
+    }
+    streams.clear();
+  });
+}
 
 TEST(DeviceCaptureTest, IsRefusedOverATransportOfTheHost) {
   RunDeviceRanks(Over::kLocal, 2, [](onebitComm_t comm, int) {

@@ -12,5 +12,6 @@ int main(void) {
   const onebitResult_t result = onebitCommInitNccl(&comm, NULL, NULL);
   const char* text = onebitGetLastError(NULL);
   printf("%d: %s\n", (int)result, text);
-  return result == onebitInvalidArgument && strstr(text, "the communicator is NULL") != NULL ? 0 : 1;
+  return result == onebitInvalidArgument && strstr(text, "the communicator is NULL") != NULL ? 0
+                                                                                             : 1;
 }

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What CUDA and NCCL can do wrong, and what becomes of calls and memory then.
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "onebit/onebit.hpp"
+#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/device_ranks.h"
+#include "tests/support/cuda/stand_in.h"
+#include "tests/support/nccl/stand_in.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kCount = 20'000;
+
+std::string LastError() { return onebitGetLastError(nullptr); }
+
+onebitResult_t CreateCompressor(onebitComm_t comm, onebitCompressor_t* compressor) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.memory = onebitMemoryDevice;
+  return onebitCompressorCreate(compressor, comm, kCount, onebitFloat32, &config);
+}
+
+onebitResult_t AwaitAsyncError(onebitComm_t comm) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  onebitResult_t error = onebitSuccess;
+  while (error == onebitSuccess && std::chrono::steady_clock::now() < end) {
+    EXPECT_EQ(onebitCommGetAsyncError(comm, &error), onebitSuccess);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return error;
+}
+
+class DeviceErrorsTest : public ::testing::TestWithParam<Over> {};
+
+TEST_P(DeviceErrorsTest, ADeviceThatBreaksIsAnErrorOnEveryRank) {
+  RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int rank) {
+    const CudaStream stream;
+    const CudaBuffer buffer(kCount * sizeof(float));
+    const auto call = [&] {
+      return onebitAllReduce(buffer.data(), buffer.data(), kCount, onebitFloat32, onebitSum,
+                             nullptr, comm, stream.handle());
+    };
+    ASSERT_EQ(call(), onebitSuccess) << LastError();
+    stream.Synchronize();
+    if (rank == 0) onebitTestCudaBreak(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+    static_cast<void>(call());  // may hear of it, or not yet
+    EXPECT_NE(AwaitAsyncError(comm), onebitSuccess);
+    EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("rank 0"));
+    if (rank == 0) onebitTestCudaBreak(0, CUDA_SUCCESS);
+  });
+}
+
+// An allocation that fails leaves nothing behind, and the next attempt works.
+TEST_P(DeviceErrorsTest, LackOfMemoryIsToldAndNothingIsLost) {
+  for (const char* function : {"cuMemAlloc_v2", "cuMemHostAlloc"}) {
+    SCOPED_TRACE(function);
+    RunDeviceRanks(GetParam(), 1, [&](onebitComm_t comm, int) {
+      for (unsigned skip = 0;; ++skip) {
+        ASSERT_LT(skip, 50u);
+        const size_t device_bytes = onebitTestCudaAllocatedBytes(0);
+        onebitCompressor_t compressor = nullptr;
+        onebitTestCudaFail(function, skip, 1, CUDA_ERROR_OUT_OF_MEMORY);
+        const onebitResult_t result = CreateCompressor(comm, &compressor);
+        onebitTestCudaFail(function, 0, 0, CUDA_SUCCESS);
+        if (result == onebitSuccess) {
+          EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess);
+          break;
+        }
+        EXPECT_EQ(result, onebitOutOfMemory) << LastError();
+        EXPECT_EQ(compressor, nullptr);
+        // What a communicator needs for all its calls it may keep.
+        EXPECT_LE(onebitTestCudaAllocatedBytes(0), device_bytes + 4096);
+      }
+    });
+    EXPECT_EQ(onebitTestCudaAllocatedBytes(0), 0u);
+    EXPECT_EQ(onebitTestCudaAllocatedBytes(-1), 0u);
+  }
+}
+
+TEST_P(DeviceErrorsTest, AllMemoryStreamsAndEventsAreGivenBack) {
+  RunDeviceRanks(GetParam(), 3, [](onebitComm_t comm, int) {
+    onebitCompressor_t compressor = nullptr;
+    ASSERT_EQ(CreateCompressor(comm, &compressor), onebitSuccess) << LastError();
+    const CudaStream stream;
+    const CudaBuffer buffer(kCount * sizeof(float));
+    for (const onebitCompressor_t with : {compressor, onebitCompressor_t{}}) {
+      ASSERT_EQ(onebitAllReduce(buffer.data(), buffer.data(), kCount, onebitFloat32, onebitSum,
+                                with, comm, stream.handle()),
+                onebitSuccess)
+          << LastError();
+    }
+    stream.Synchronize();
+    EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess);
+  });
+  for (const int device : {0, 1, 2, -1}) EXPECT_EQ(onebitTestCudaAllocatedBytes(device), 0u);
+  EXPECT_EQ(onebitTestCudaLiveStreams(), 0u);
+  EXPECT_EQ(onebitTestCudaLiveEvents(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, DeviceErrorsTest, ::testing::Values(Over::kLocal, Over::kNccl),
+                         [](const auto& info) { return NameOf(info.param); });
+
+TEST(NcclErrorsTest, ComeUpOnEveryRank) {
+  RunDeviceRanks(Over::kNccl, 2, [](onebitComm_t comm, int rank) {
+    if (rank == 0) onebitTestNcclBreak(0, ncclRemoteError, "the cable is out");
+    EXPECT_EQ(AwaitAsyncError(comm), onebitRemoteError);
+    EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("the cable is out"));
+  });
+}
+
+}  // namespace
+}  // namespace onebit::testing
