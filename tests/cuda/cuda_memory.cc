@@ -51,6 +51,9 @@ CudaBuffer::~CudaBuffer() {
 void CudaBuffer::Write(std::span<const std::byte> content) {
   if (content.empty()) return;
   CheckCuda(cuMemcpyHtoD(memory_ + shift_, content.data(), content.size()), "cuMemcpyHtoD");
+  // It may return before the copy has arrived, and streams that do not wait for it would not see
+  // it.
+  CheckCuda(cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 
 std::vector<std::byte> CudaBuffer::Read() const {
@@ -68,6 +71,12 @@ CudaStream::~CudaStream() { cuStreamDestroy(stream_); }
 
 void CudaStream::Synchronize() const {
   CheckCuda(cuStreamSynchronize(stream_), "cuStreamSynchronize");
+}
+
+bool CudaStream::IsIdle() const {
+  const CUresult result = cuStreamQuery(stream_);
+  if (result != CUDA_ERROR_NOT_READY) CheckCuda(result, "cuStreamQuery");
+  return result == CUDA_SUCCESS;
 }
 
 void CudaGraph::Begin(const CudaStream& stream) {

@@ -51,6 +51,7 @@ class CudaStream {
   CUstream get() const { return stream_; }
   onebitStream_t handle() const { return stream_; }
   void Synchronize() const;
+  bool IsIdle() const;
 
  private:
   CUstream stream_ = nullptr;

@@ -12,6 +12,7 @@
 
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_memory.h"
+#include "tests/support/run_ranks.h"
 #include "tests/support/tensor.h"
 
 namespace onebit::testing {
@@ -197,8 +198,11 @@ class CaseRun {
 
   void WriteInput(const Tensor& input) const {
     if (input.bytes() == 0) return;
-    CheckCuda(cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(from()), input.data(), input.bytes()),
-              "cuMemcpyHtoD");
+    // In the stream's order: it does not wait for what is in no stream.
+    CheckCuda(cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(from()), input.data(), input.bytes(),
+                                stream_->get()),
+              "cuMemcpyHtoDAsync");
+    stream_->Synchronize();
   }
   std::vector<std::byte> ReadOutput() const {
     std::vector<std::byte> output(sizes_.receive * element_bytes());
@@ -283,8 +287,33 @@ std::string Describe(const DeviceCase& one) {
   return text;
 }
 
+std::string DifferenceOf(const DeviceRecord& found, const DeviceRecord& expected) {
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  if (found.outputs.size() != expected.outputs.size()) add("number of calls");
+  for (size_t i = 0; i < std::min(found.outputs.size(), expected.outputs.size()); ++i) {
+    if (found.outputs[i] != expected.outputs[i]) add("output of call " + std::to_string(i));
+  }
+  if (found.state != expected.state) add("state");
+  const auto compare = [&](const char* what, uint64_t here, uint64_t there) {
+    if (here == there) return;
+    add(std::string(what) + " " + std::to_string(here) + " and not " + std::to_string(there));
+  };
+  compare("epoch", found.epoch, expected.epoch);
+  compare("nonfinite_calls", found.nonfinite_calls, expected.nonfinite_calls);
+  return text;
+}
+
 DeviceRecord RunCase(const DeviceCase& one, onebitComm_t comm, Where where) {
   return CaseRun(one, comm, where).Run();
+}
+
+std::vector<DeviceRecord> RunCaseOnHost(const DeviceCase& one, int ranks) {
+  std::vector<DeviceRecord> records(static_cast<size_t>(ranks));
+  RunRanks(ranks, [&](onebitComm_t comm, int rank) {
+    records[static_cast<size_t>(rank)] = RunCase(one, comm, Where::kHost);
+  });
+  return records;
 }
 
 }  // namespace onebit::testing

@@ -40,9 +40,9 @@ struct DeviceRecord {
   uint64_t epoch = 0;
   uint64_t nonfinite_calls = 0;
   uint64_t wire_bytes = 0;  // that the communicator has sent
-
-  friend bool operator==(const DeviceRecord&, const DeviceRecord&) = default;
 };
+// What differs but for the bytes sent, which count other calls too; "" if nothing does.
+std::string DifferenceOf(const DeviceRecord& found, const DeviceRecord& expected);
 
 enum class Where { kHost, kDevice, kGraph };
 
@@ -50,5 +50,8 @@ enum class Where { kHost, kDevice, kGraph };
 // stream of its own, or there by replays of a graph that was captured after the first call. Throws
 // with the library's error text.
 DeviceRecord RunCase(const DeviceCase& one, onebitComm_t comm, Where where);
+
+// What each of `ranks` ranks sees on host memory, as threads of this process.
+std::vector<DeviceRecord> RunCaseOnHost(const DeviceCase& one, int ranks);
 
 }  // namespace onebit::testing

@@ -4,7 +4,6 @@
 
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -19,6 +18,8 @@ void Check(onebitResult_t result, const char* what) {
   if (result == onebitSuccess) return;
   throw std::runtime_error(std::string(what) + ": " + onebitGetLastError(nullptr));
 }
+
+int DeviceOf(int rank) { return rank % CudaDeviceCount(); }
 
 onebitComm_t JoinByNccl(int ranks, const onebitUniqueId& id, int rank) {
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
@@ -38,8 +39,8 @@ void RunDeviceRanks(Over over, int ranks,
     Check(onebitGetUniqueId(&id), "onebitGetUniqueId");
   } else {
     UseCudaDevice(0);
-    std::vector<int> devices(static_cast<size_t>(ranks));
-    std::iota(devices.begin(), devices.end(), 0);
+    std::vector<int> devices;
+    for (int rank = 0; rank < ranks; ++rank) devices.push_back(DeviceOf(rank));
     Check(onebitCommInitAll(comms.data(), ranks, devices.data()), "onebitCommInitAll");
   }
   std::mutex mutex;
@@ -49,7 +50,7 @@ void RunDeviceRanks(Over over, int ranks,
     threads.emplace_back([&, rank] {
       onebitComm_t& comm = comms[static_cast<size_t>(rank)];
       try {
-        UseCudaDevice(rank);
+        UseCudaDevice(DeviceOf(rank));
         if (over == Over::kNccl) comm = JoinByNccl(ranks, id, rank);
         body(comm, rank);
       } catch (...) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of this process, each with a CUDA device of its own.
+// Ranks as threads of this process, each with a CUDA device, in turns if there are fewer.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace onebit::testing {
 
-// How they reach each other: by the host, or by NCCL.
+// How they reach each other: by the host, or by NCCL, which wants a device for each.
 enum class Over { kLocal, kNccl };
 inline const char* NameOf(Over over) { return over == Over::kLocal ? "local" : "nccl"; }
 

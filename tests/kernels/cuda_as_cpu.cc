@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of `cpu`, as CUDA kernels that run on the host: so that every test of the one is a
-// test of the other. Each call takes another number of CTAs, the other generation of a residual,
-// and another layout of what ranks sent.
+// The functions of `cpu`, as launches of CUDA kernels: so that every test of the one is a test of
+// the other. Each call takes another number of CTAs, the other generation of a residual, and
+// another layout of what ranks sent.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Launches of CUDA kernels on the host, each with another number of CTAs.
+// Launches of CUDA kernels by tests: on the host, or on a device with the memory of the host. Tests
+// are written once; which it is follows from the file they are linked with.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/params.h"
 
 namespace onebit::kernels::cuda {
@@ -19,12 +20,16 @@ inline uint32_t NextChoice() {
   return choices();
 }
 
+// Runs a launch to its end; all pointers in `params` are memory of the host. Throws if it cannot.
+// cuda_launch_host.cc: as host code, each time with another number of CTAs.
+// cuda_launch_device.cc: on a device, with copies of what the kernel may read and write.
+void RunKernel(Kernel kernel, const void* params);
+
 template <class Params>
 void Launch(Kernel kernel, const Params& params) {
   const auto index = static_cast<size_t>(kernel);
   if (kKernels[index].param_bytes != sizeof(Params)) throw std::logic_error("not its type");
-  constexpr unsigned kCtas[] = {1, 2, 3, 7, 40};
-  RunOnHost(kernel, &params, kCtas[NextChoice() % 5]);
+  RunKernel(kernel, &params);
 }
 
 inline PieceList OnePiece(size_t count, size_t tile_elements, float* scales, uint8_t* bits) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA kernels as host code: what they write into headers is what the codec writes, what they find
+// CUDA kernels: what they write into headers is what the codec writes, what they find
 // wrong with messages, and the end of a call.
 #include <gtest/gtest.h>
 

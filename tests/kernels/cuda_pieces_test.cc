@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA kernels as host code: many pieces in one launch are what as many calls of the oracle are,
+// CUDA kernels: many pieces in one launch are what as many calls of the oracle are,
 // for any number of CTAs and at any alignment.
 #include <gtest/gtest.h>
 
@@ -117,8 +117,6 @@ class CudaPiecesTest : public testing::Test {
     return p;
   }
 
-  unsigned RandomCtas() { return 1 + random_() % 9; }
-
   Bytes input_, residual_, residual_in_, residual_out_;
   uint32_t current_ = 0, verdict_ = 0;
   Random random_{31};
@@ -134,7 +132,7 @@ TEST_F(CudaPiecesTest, CompressBlocksEqualsOneCallForEach) {
     p.block = static_cast<uint32_t>(block);
     p.list = ListOf(layout, &memory, block);
     if (random_() % 2 == 0) p.mask = memory.mask.data();
-    RunOnHost(Kernel::kCompressBlocks, &p, RandomCtas());
+    Launch(Kernel::kCompressBlocks, p);
     Bytes expected_residual(residual_.size(), kUntouched);
     for (size_t k = 0; k < p.list.count; ++k) {
       const CompressInput in = WorkerInput(p, p.list.pieces[k], expected_residual.data());
@@ -169,9 +167,9 @@ TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
     finish.output_type = p.scale_type;
     finish.verdict = &verdict_;
     finish.list = p.list;
-    RunOnHost(Kernel::kCompressSigns, &p, RandomCtas());
-    RunOnHost(Kernel::kFinishScale, &finish, RandomCtas());
-    RunOnHost(Kernel::kCompressResidual, &p, RandomCtas());
+    Launch(Kernel::kCompressSigns, p);
+    Launch(Kernel::kFinishScale, finish);
+    Launch(Kernel::kCompressResidual, p);
 
     Bytes expected_residual(residual_.size(), kUntouched);
     std::vector<TensorSum> sums(p.list.count);
@@ -234,7 +232,7 @@ TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
       p.list.pieces[k].source_scales = 4 * memory.scale_at[k];
       p.list.pieces[k].source_bits = scale_bytes + memory.bits_at[k];
     }
-    RunOnHost(Kernel::kReduceBlocks, &p, RandomCtas());
+    Launch(Kernel::kReduceBlocks, p);
 
     Bytes expected_residual(residual_.size(), kUntouched);
     for (size_t k = 0; k < p.list.count; ++k) {
@@ -284,7 +282,7 @@ TEST_F(CudaPiecesTest, DecodeEqualsOneCallForEach) {
     const size_t element_bytes = BytesOf(p.output_type);
     Bytes output(layout.element_count * element_bytes, kUntouched), expected = output;
     p.output = output.data();
-    RunOnHost(Kernel::kDecode, &p, RandomCtas());
+    Launch(Kernel::kDecode, p);
     for (size_t k = 0; k < p.list.count; ++k) {
       const Piece& piece = p.list.pieces[k];
       reference::Decode(piece.bits, piece.scales, piece.count, block,
@@ -309,11 +307,11 @@ TEST_F(CudaPiecesTest, VerdictIsOnlySetWhereAValueIsNotFinite) {
       p.list = OnePiece(count, block, scales.data(), bits.data());
       uint32_t verdict = 0;
       p.verdict = &verdict;
-      RunOnHost(Kernel::kCompressBlocks, &p, RandomCtas());
+      Launch(Kernel::kCompressBlocks, p);
       EXPECT_EQ(verdict, 0u);
       input[random_() % count] = repetition % 2 == 0 ? NAN : -INFINITY;
       verdict = kFailed;
-      RunOnHost(Kernel::kCompressBlocks, &p, RandomCtas());
+      Launch(Kernel::kCompressBlocks, p);
       EXPECT_EQ(verdict, kFailed | kNonfinite) << "bits of others stay";
     }
   }
@@ -328,17 +326,17 @@ TEST_F(CudaPiecesTest, FinishScaleSeesSumsAndScalesThatAreNotFinite) {
   p.rule = ScaleRule::kL1;
   p.verdict = &verdict;
   p.list = OnePiece(8192, kTensorSumBlock, &scale, nullptr);
-  RunOnHost(Kernel::kFinishScale, &p, 1);
+  Launch(Kernel::kFinishScale, p);
   EXPECT_EQ(scale, 4e10f / 8192);
   EXPECT_EQ(verdict, 0u);
   p.ranks = 1;
   p.output_type = DataType::kF16;  // does not hold it
-  RunOnHost(Kernel::kFinishScale, &p, 1);
+  Launch(Kernel::kFinishScale, p);
   EXPECT_EQ(verdict, kNonfinite);
   verdict = 0;
   p.ranks = 0;
   tiles[1].sum = NAN;
-  RunOnHost(Kernel::kFinishScale, &p, 1);
+  Launch(Kernel::kFinishScale, p);
   EXPECT_EQ(verdict, kNonfinite);
 }
 

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda/device_cases.h"
+
+namespace onebit::testing {
+namespace {
+
+using Cases = std::vector<DeviceCase>;
+
+constexpr onebitDataType_t kTypes[] = {onebitFloat32, onebitFloat16, onebitBfloat16};
+constexpr onebitCollective_t kChunked[] = {onebitCollectiveAllReduce, onebitCollectiveReduceScatter,
+                                           onebitCollectiveAllGather, onebitCollectiveAllToAll};
+constexpr onebitCollective_t kCollectives[] = {
+    onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather,
+    onebitCollectiveAllToAll, onebitCollectiveAllToAllv};
+
+}  // namespace
+
+Cases CasesOfEveryCollective() {
+  Cases cases;
+  for (const onebitCollective_t collective : kCollectives) {
+    for (const onebitMode_t mode : {onebitModeEf, onebitModeSign}) {
+      if (mode == onebitModeEf && collective == onebitCollectiveAllToAllv) continue;
+      cases.push_back({.collective = collective, .mode = mode, .count = 5000});
+    }
+    cases.push_back({.collective = collective, .is_dense = true, .count = 5000});
+  }
+  return cases;
+}
+
+Cases CasesOfElementTypes() {
+  Cases cases;
+  for (const onebitDataType_t type : kTypes) {
+    for (const onebitCollective_t collective : kCollectives) {
+      const onebitMode_t mode =
+          collective == onebitCollectiveAllToAllv ? onebitModeSign : onebitModeEf;
+      cases.push_back(
+          {.collective = collective, .mode = mode, .type = type, .op = onebitSum, .count = 700});
+      cases.push_back({.collective = collective, .is_dense = true, .type = type, .count = 700});
+    }
+  }
+  return cases;
+}
+
+Cases CasesOfScales() {
+  Cases cases;
+  for (const int32_t block : {ONEBIT_BLOCK_TENSOR, 64, 192, 4096, 8192}) {
+    for (const onebitScaleRule_t rule : {onebitScaleL2, onebitScaleL1}) {
+      cases.push_back({.rule = rule, .block = block, .count = 40'000});
+      cases.push_back({.collective = onebitCollectiveReduceScatter,
+                       .rule = rule,
+                       .block = block,
+                       .count = 10'000});
+    }
+  }
+  return cases;
+}
+
+Cases CasesOfOneExchange() {
+  Cases cases;
+  for (const int32_t block : {ONEBIT_BLOCK_TENSOR, 64, 4096}) {
+    cases.push_back({.block = block, .count = 1000});  // so small that it takes one
+  }
+  return cases;
+}
+
+Cases CasesOfMasksAndResidualTypes() {
+  Cases cases;
+  for (const onebitCollective_t collective : kChunked) {
+    cases.push_back({.collective = collective, .has_mask = true, .count = 1003});
+  }
+  cases.push_back({.residual = onebitBfloat16, .count = 20'001});
+  cases.push_back(
+      {.residual = onebitBfloat16, .is_transactional = false, .has_mask = true, .count = 20'001});
+  return cases;
+}
+
+Cases CasesOfCountsAndAlignments() {
+  Cases cases;
+  for (const size_t count : {0, 1, 7, 8, 63, 65, 511, 4097}) {
+    cases.push_back({.count = count, .shift_elements = count % 4});
+    cases.push_back({.is_dense = true, .count = count, .shift_elements = count % 4});
+  }
+  return cases;
+}
+
+Cases CasesInPlace() {
+  Cases cases;
+  for (const onebitCollective_t collective :
+       {onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather}) {
+    cases.push_back({.collective = collective, .count = 3001, .is_in_place = true});
+    cases.push_back(
+        {.collective = collective, .is_dense = true, .count = 3001, .is_in_place = true});
+  }
+  return cases;
+}
+
+Cases CasesOfNonfiniteValues() {
+  Cases cases;
+  for (const onebitCollective_t collective : kChunked) {
+    for (const bool is_transactional : {true, false}) {
+      cases.push_back({.collective = collective,
+                       .is_transactional = is_transactional,
+                       .count = 5000,
+                       .calls = 4,
+                       .nonfinite_call = 1});
+    }
+  }
+  return cases;
+}
+
+}  // namespace onebit::testing

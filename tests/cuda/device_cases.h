@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The cases in which calls on device memory are held against those on host memory.
+#pragma once
+
+#include <vector>
+
+#include "tests/cuda/device_case.h"
+
+namespace onebit::testing {
+
+std::vector<DeviceCase> CasesOfEveryCollective();
+std::vector<DeviceCase> CasesOfElementTypes();
+std::vector<DeviceCase> CasesOfScales();
+std::vector<DeviceCase> CasesOfOneExchange();
+std::vector<DeviceCase> CasesOfMasksAndResidualTypes();
+std::vector<DeviceCase> CasesOfCountsAndAlignments();
+std::vector<DeviceCase> CasesInPlace();
+std::vector<DeviceCase> CasesOfNonfiniteValues();
+
+}  // namespace onebit::testing
