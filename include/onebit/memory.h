@@ -11,39 +11,48 @@
  * it is. Results are those of host memory, to the bit.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
- *   config.memory = onebitMemoryDevice;                // residuals on the current device
+ *   config.memory = onebitMemoryDevice;                 // residuals on the current device
  *   onebitCompressorCreate(&compressor, comm, count, onebitFloat32, &config);
- *   onebitAllReduce(gradients, gradients, count, onebitFloat32, onebitAvg, compressor, comm,
- * stream);
+ *   onebitAllReduce(grads, grads, count, onebitFloat32, onebitAvg, compressor, comm, stream);
  *
  * Two ways lead to the wire, and the communicator's transport decides which:
  *
- *   nccl        (nccl.h, or config.transport = "nccl") Messages go from device to device in the
- *               order of the stream, and a call can be captured into a CUDA graph, whose replays
- * are calls like others: make one call of each shape before, so that the capture allocates nothing.
- * All ranks capture and replay alike. An all-to-all-v cannot be part of a group. Buffers in host
- * memory with `stream` NULL make a dense call that blocks. any other   (ucx, mpi, local) The device
- * compresses, and packets alone go through pinned host memory, from where a thread of the
- * communicator sends them while the stream waits. Dense calls go through pinned memory whole. Such
- * calls cannot be captured, and all calls of a group are on one stream.
+ * - Transport nccl (nccl.h, or config.transport = "nccl"): messages go from device to device in
+ *   the order of the stream, and a call can be captured into a CUDA graph, whose replays are
+ *   calls like others. Make one call of each shape before, so that the capture allocates
+ *   nothing. All ranks capture and replay alike. An all-to-all-v cannot be part of a group.
+ *   Buffers in host memory, with `stream` NULL, make a dense call that blocks.
+ * - Any other one (ucx, mpi, local): the device compresses, and packets alone go through pinned
+ *   host memory, from where a thread of the communicator sends them while the stream waits.
+ *   Dense calls go through pinned memory whole. Such calls cannot be captured, and all calls of
+ *   a group are on one stream. Where a process has many streams give CUDA a hardware queue for
+ *   each (CUDA_DEVICE_MAX_CONNECTIONS=32): a stream that waits may hold up others in its queue,
+ *   those included that it waits for.
  *
- * Rules
- *   - A communicator works on one device: with nccl the current one at its creation, otherwise that
- *     of its first call, or of `devices` of onebitCommInitAll. Threads of a process may use several
- *     devices by a communicator for each.
- *   - Buffers of a call and the residuals of its compressor are in one memory. Calls of a
- * compressor may be on different streams if the caller orders these.
- *   - An error that is known when the call is made is returned by it. One that comes up later puts
- *     the communicator out of use: onebitCommGetAsyncError tells, and streams that wait for the
- * call go on, their output being undefined. So does a call that does not end within
- *     ONEBIT_COLLECTIVE_TIMEOUT_MS.
- *   - Over nccl ranks tell each other of the calls that they have enqueued, because the sizes of
- *     messages cannot be checked when they arrive: calls that differ are onebitMismatch, as
- * elsewhere, but a little later.
- *   - Reset, SetMask, GetStats, states and rebinds wait for the device. Syncs (sync.h) and
- *     optimizers (optim.h) work on host memory.
- *   - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 32 ranks. Blocks of more
- *     than 4096 elements are read twice.
+ * Rules:
+ *
+ * - A communicator works on one device: with nccl the current one at its creation, otherwise
+ *   that of its first call, or of `devices` of onebitCommInitAll. A process may use several
+ *   devices by a communicator for each.
+ * - Buffers of a call and the residuals of its compressor are in one memory. Calls on different
+ *   streams are done one after the other; replays of graphs are the caller's to order.
+ * - An error that is known when the call is made is returned by it. One that comes up later puts
+ *   the communicator out of use: onebitCommGetAsyncError tells, and streams that wait for the
+ *   call go on, their output being undefined. So does a call that does not end within
+ *   ONEBIT_COLLECTIVE_TIMEOUT_MS; a replay has no such limit.
+ * - Over nccl ranks tell each other of the calls that they have enqueued, because the sizes of
+ *   messages cannot be checked when they arrive: calls that differ are onebitMismatch, as
+ *   elsewhere, but a little later. Of an all-to-all-v the counts are not compared.
+ * - Over nccl Reset, SetMask, GetStats, Destroy of a compressor, states and rebinds wait for
+ *   calls that are under way; before them wait for replays yourself. Over other transports
+ *   synchronise the stream first. The communicator's stats do not count calls that were not
+ *   finite, nor times.
+ * - onebitCompressorRebind takes a compressor from nccl to nccl, or between other transports.
+ *   Over nccl what a call wrote that failed on this rank is not rolled forward: ranks of which
+ *   one has committed a call more cannot rebind, and load a saved state.
+ * - Syncs (sync.h) and optimizers (optim.h) work on host memory.
+ * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 32 ranks. Blocks of 4096
+ *   elements, the default, are the fast ones.
  */
 #ifndef ONEBIT_MEMORY_H_
 #define ONEBIT_MEMORY_H_

@@ -132,13 +132,14 @@ ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParams& p) {
       ++words->epoch;
       ++words->age;
     }
-    if (words != nullptr && verdict == kNonfinite) {
-      ++words->nonfinite_calls;
+    if (words != nullptr && verdict != 0) {
+      if (verdict == kNonfinite) ++words->nonfinite_calls;
       if (!p.has_two_generations) {
         words->age = 0;
         ++words->residual_resets;
       }
     }
+    if (p.failed != nullptr && (verdict & kFailed) != 0) *p.failed = kFailed;
     if (p.sequence != nullptr) ++*p.sequence;
     if (p.verdict != nullptr) *p.verdict = 0;
   });

@@ -92,7 +92,7 @@ ONEBIT_KERNEL void SetCheck(const Warp& warp, Lanes<uint32_t>* words) {
 
 ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParams& p) {
   const Lanes<uint32_t> filled = FillIn(warp, p.header);
-  const bool is_nonfinite = p.verdict != nullptr && (*p.verdict & kNonfinite) != 0;
+  const bool is_nonfinite = p.verdict != nullptr && *p.verdict != 0;
   for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
     Lanes<uint32_t> words = filled;
     const Checksum* const checksum = p.checksums[i];

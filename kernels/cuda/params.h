@@ -79,9 +79,9 @@ struct TileSum {
 
 // kCompressBlocks: CompressBlocks of every piece, in one pass over memory for blocks of up to 4096
 //   elements. Not finite: sets kNonfinite in *verdict; packet and residual are then unspecified.
-// kCompressSigns: CompressSigns of every piece; tile_sums[tile] is what the tile adds to the sum,
-// NaN
-//   and kNonfinite in *verdict if a z of it is not finite.
+// kCompressSigns: CompressSigns of every piece; tile_sums[tile] is what the tile adds to the sum.
+// If
+//   a z of it is not finite that is NaN, and kNonfinite is set in *verdict.
 // kCompressResidual: CompressResidual of every piece, with the scale that lies in pieces[i].scales.
 struct CompressParams {
   const void* input = nullptr;
@@ -98,9 +98,8 @@ struct CompressParams {
 
 // kReduceBlocks, kReduceSigns, kReduceResidual: the same for ReduceInput. block == 0 stands for one
 //   scale per source packet.
-// kDecodeAverage: DecodeAverage of every piece into `output` (at pieces[i].element); kNonfinite if
-// an
-//   output is not finite.
+// kDecodeAverage: DecodeAverage of every piece into `output`, at pieces[i].element. Sets kNonfinite
+//   if an output is not finite.
 struct ReduceParams {
   SourcePackets packets;
   DataType output_type = DataType::kF32;
@@ -189,7 +188,8 @@ struct HeaderTemplate {
 };
 
 // kSeal: writes headers[i] from the template, with checksums[i] if it is not null, and the flag of
-//   values that are not finite if *verdict has kNonfinite.
+//   values that are not finite if *verdict is not clear: what follows from a message that failed
+//   must be committed by nobody.
 struct SealParams {
   HeaderTemplate header;
   const uint32_t* verdict = nullptr;
@@ -252,16 +252,20 @@ struct CompressorWords {
   uint64_t residual_resets = 0;
 };
 
-// kCommit: the end of a call. *verdict clear: the other generation becomes current (if there are
-//   two), epoch and age advance. kNonfinite alone: nonfinite_calls advances, and where there is one
-//   generation age becomes 0 and residual_resets advances (kFillIf has zeroed it). kFailed:
-//   nothing. In every case *sequence advances, if it is not null, and *verdict becomes 0. `words`
-//   may be null.
+// kCommit: the end of a call.
+//   *verdict clear: the other generation becomes current (if there are two), epoch and age advance.
+//   kNonfinite alone: nonfinite_calls advances.
+//   kFailed: it is set in *failed, if that is not null.
+//   Either of them, with one generation: age becomes 0 and residual_resets advances, as kFillIf has
+//   zeroed the residuals.
+//   In every case *sequence advances, if it is not null, and *verdict becomes 0. `words` may be
+//   null.
 struct CommitParams {
   CompressorWords* words = nullptr;
   bool has_two_generations = false;
   uint64_t* sequence = nullptr;
   uint32_t* verdict = nullptr;
+  uint32_t* failed = nullptr;
 };
 
 // kSumOfSquares, kSumOfMagnitudes: tile_sums[i] of elements [i * kTensorSumBlock, ...); kFinishSum

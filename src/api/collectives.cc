@@ -197,10 +197,14 @@ PlannedCompressor* PlannedOf(onebitCompressor_t compressor) {
   return compressor == nullptr ? nullptr : &compressor->planned;
 }
 
-// Where a call is made: with the residuals if it has no elements.
-onebit::MemoryPlace PlaceOf(const Engine::Buffers& buffers, onebitCompressor_t compressor) {
-  const bool has_place = compressor == nullptr || buffers.count != 0;
-  return has_place ? buffers.place : compressor->planned.compressor.config().place;
+// Where a call is made. Without elements: with the residuals, or on the communicator's device.
+onebit::MemoryPlace PlaceOf(const Engine::Buffers& buffers, onebitCompressor_t compressor,
+                            onebitComm_t comm) {
+  if (buffers.count != 0) return buffers.place;
+  if (compressor != nullptr) return compressor->planned.compressor.config().place;
+  onebit::MemoryPlace place = buffers.place;
+  if (place.is_device()) place.device = comm->engine.device().value_or(place.device);
+  return place;
 }
 
 // Makes the call: at once, on a stream, or at the end of the group that the thread is in. `make`
@@ -242,7 +246,7 @@ Status AllReduce(const Arguments& arguments, onebitRedOp_t op, onebitCompressor_
   if (compressor != nullptr) {
     ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllReduce, comm));
   }
-  const CallTarget target{comm, compressor, arguments.stream, PlaceOf(buffers, compressor)};
+  const CallTarget target{comm, compressor, arguments.stream, PlaceOf(buffers, compressor, comm)};
   return Submit(target, [=]() -> Result<Engine::Request> {
     ONEBIT_TRY(CheckRecordedOp(compressor, reduce_op));
     return comm->engine.AllReduceRequest(buffers, reduce_op, PlannedOf(compressor));
@@ -260,7 +264,8 @@ Status Broadcast(Arguments arguments, int root) {
   arguments.is_sender = comm.rank() == root;
   if (!arguments.is_sender) arguments.sendbuff = nullptr;  // not even looked at
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
-  const CallTarget target{.comm = handle, .stream = arguments.stream, .place = buffers.place};
+  const CallTarget target{
+      .comm = handle, .stream = arguments.stream, .place = PlaceOf(buffers, nullptr, handle)};
   return Submit(target, [=]() -> Result<Engine::Request> {
     return handle->engine.BroadcastRequest(buffers, static_cast<uint32_t>(root));
   });
@@ -276,7 +281,7 @@ Status MakeChunksCall(Collective collective, const Arguments& arguments, ReduceO
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   const onebitComm_t comm = arguments.comm;
   if (compressor != nullptr) ONEBIT_TRY(CheckCompressor(*compressor, buffers, collective, comm));
-  const CallTarget target{comm, compressor, arguments.stream, PlaceOf(buffers, compressor)};
+  const CallTarget target{comm, compressor, arguments.stream, PlaceOf(buffers, compressor, comm)};
   return Submit(target, [=]() -> Result<Engine::Request> {
     if (onebit::HasOp(collective)) ONEBIT_TRY(CheckRecordedOp(compressor, op));
     return comm->engine.ChunksRequest(collective, buffers, op, PlannedOf(compressor));
@@ -367,7 +372,8 @@ onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream) {
   return GuardCall([&]() -> Status {
     ONEBIT_TRY(CheckComm(comm));
     ONEBIT_ASSIGN_OR_RETURN(const auto place, onebit::PlaceOfCall(stream, nullptr, nullptr));
-    return Submit({.comm = comm, .stream = stream, .place = place},
+    const Engine::Buffers buffers{.place = place};
+    return Submit({.comm = comm, .stream = stream, .place = PlaceOf(buffers, nullptr, comm)},
                   [comm]() -> Result<Engine::Request> { return comm->engine.BarrierRequest(); });
   });
 }

@@ -72,9 +72,24 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   return OkStatus();
 }
 
+// What calls change besides residuals is on the device where they are in the order of streams, and
+// on the host elsewhere.
+Status CheckSameOrder(const onebitCompressor_s& compressor, const onebitComm_s& comm) {
+  const onebit::Compressor::Config& config = compressor.planned.compressor.config();
+  if (config.is_stream_ordered == comm.engine.is_stream_ordered()) {
+    return comm.engine.CheckResidualPlace(config.place);
+  }
+  return Error(
+      Code::kInvalidUsage,
+      "compressor of tensor {}: its communicator was of transport nccl, and the new one is "
+      "not, or the other way round: make a new compressor, and load its state",
+      config.tensor_id);
+}
+
 // Residuals on a device are brought to the host and back; an obstacle is told to the other ranks.
 Result<int> RebindOnHost(onebitComm_t comm, onebitCompressor_t compressor, Status obstacle) {
   onebit::StayOnHost stay(compressor);
+  if (obstacle.ok()) obstacle = CheckSameOrder(*compressor, *comm);
   if (obstacle.ok()) obstacle = stay.Begin();
   auto source = onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, obstacle);
   ONEBIT_TRY(stay.End());
@@ -124,6 +139,8 @@ onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
                    "a sync has the compressor of tensor {}: onebitSyncDestroy first",
                    compressor->planned.compressor.config().tensor_id);
     }
+    // What it is used by ends, or nobody can say; then freeing waits for the device.
+    static_cast<void>(onebit::AwaitStreams(*compressor));
     delete compressor;
     return OkStatus();
   });
@@ -157,6 +174,7 @@ onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint
     if (mask != nullptr && state.config().collective == onebit::Collective::kAllToAllv) {
       return Error(Code::kInvalidUsage, "mask is not NULL, but an all-to-all-v has none");
     }
+    ONEBIT_TRY(onebit::AwaitStreams(*compressor));
     return state.SetMask(mask);
   });
 }
@@ -167,6 +185,7 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+    ONEBIT_TRY(onebit::AwaitStreams(*compressor));
     onebit::Compressor& state = compressor->planned.compressor;
     ONEBIT_TRY(state.Refresh());
     const onebit::Plan& plan = *compressor->planned.plan;

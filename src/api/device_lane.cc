@@ -62,7 +62,10 @@ Status DeviceLane::Mark(const CallTarget& target, uint32_t ticket) {
     const uint32_t released = std::atomic_ref(*word()).load(std::memory_order_acquire);
     return ticket - released <= kMostCalls;
   };
-  for (Patience patience; !has_room();) patience.Pause();
+  for (Patience patience; !has_room();) {
+    ONEBIT_TRY(target.comm->comm->FindFailure());
+    patience.Pause();
+  }
   return devices_.Record(events_[ticket % kMostCalls].get(), target.stream);
 }
 
@@ -93,6 +96,7 @@ Status DeviceLane::Fail(const CallTarget& target, Status status) {
 
 Result<DeviceLane*> LaneOf(onebitComm_t comm, const MemoryPlace& place) {
   if (comm->lane == nullptr) {
+    ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));  // they use what changes now
     ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
     ONEBIT_TRY(comm->engine.UseDevice(*devices, place.device));
     ONEBIT_ASSIGN_OR_RETURN(comm->lane, DeviceLane::Create(*devices, place.device));

@@ -85,6 +85,7 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
                  "hold",
                  config.count, config.chunks);
   }
+  ONEBIT_TRY(CheckResidualPlace(config.place));
   config.is_stream_ordered = stream_ != nullptr;
   if (config.place.is_device() && stream_ == nullptr)
     ONEBIT_TRY(UseDevice(*config.devices, config.place.device));
@@ -305,7 +306,7 @@ Status Engine::Settle(const Request& request, const onebit::Call& call, bool is_
 Status Engine::ReservePackets(const Plan& plan) {
   if (stream_ != nullptr) {
     const Plan* const plans[] = {&plan};
-    return stream_->Reserve(plans, nullptr);
+    return stream_->Reserve(plans, std::nullopt);
   }
   if (device_ != nullptr) return ReserveForDevice(plan);
   if (plan.packet_space_bytes <= packets_.size()) return OkStatus();

@@ -37,7 +37,10 @@ class Engine {
   // enqueued on the streams of this device, or block if their buffers are in host memory.
   Status OrderByStreams(const Devices& devices, int device);
   bool is_stream_ordered() const;
-  int stream_device() const;
+  // The device that calls work on, once there is one.
+  std::optional<int> device() const;
+  // Whether a compressor with residuals there can serve this communicator.
+  Status CheckResidualPlace(const MemoryPlace& place) const;
   // An error that came up after stream-ordered calls had returned puts the communicator out of use.
   // From any thread.
   Status CheckStream();
@@ -162,6 +165,7 @@ class Engine {
   Status CheckDeadline();
   void TellCalls();
   void LookAfterStream() noexcept;
+  void EndStream();
   // Fails if the transport refuses the calling thread: as long as nothing was sent, that breaks
   // nothing.
   Status CheckThread();

@@ -12,7 +12,15 @@ namespace onebit {
 
 Engine::Engine(Comm& comm) : comm_(comm), executor_(comm) {}
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (stream_ != nullptr) EndStream();
+}
+
+std::optional<int> Engine::device() const {
+  if (stream_ != nullptr) return stream_->device();
+  if (device_ != nullptr) return device_->steps->device();
+  return std::nullopt;
+}
 
 Status Engine::UseDevice(const Devices& devices, int device) {
   if (device_ != nullptr) {

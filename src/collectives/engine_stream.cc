@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/log.h"
 #include "collectives/dense_staging.h"
 #include "collectives/engine.h"
 #include "collectives/stream_executor.h"
@@ -68,7 +69,29 @@ Status Engine::CheckDeadline() {
                           comm_.rank(), std::chrono::duration<double>(age.value()).count()));
 }
 
-int Engine::stream_device() const { return stream_->device(); }
+Status Engine::CheckResidualPlace(const MemoryPlace& place) const {
+  if (stream_ == nullptr || (place.is_device() && place.device == stream_->device())) {
+    return OkStatus();
+  }
+  return Error(Code::kInvalidUsage,
+               "rank {}: the compressor is for {}, but transport {} works on memory of CUDA device "
+               "{}: set `memory` to onebitMemoryDevice in its config",
+               comm_.rank(), Describe(place), comm_.transport_name(), stream_->device());
+}
+
+// Whatever calls are under way: memory that they use must not be freed, which would wait for them.
+void Engine::EndStream() {
+  constexpr std::chrono::milliseconds kPatience{5000};
+  watch_.reset();
+  if (!comm_.is_stopped() && stream_->IsIdleWithin(kPatience)) return;
+  if (comm_.ranks() > 1) comm_.endpoint().Abort();
+  if (stream_->IsIdleWithin(kPatience)) return;
+  Log(LogLevel::kWarn,
+      "rank {}: calls on a stream do not end, so their working memory is not given back",
+      comm_.rank());
+  stream_->LeaveMemory();
+  host_calls_.Release();
+}
 
 // The device tells what went wrong with calls that have returned long ago.
 Status Engine::CheckStream() {
@@ -143,7 +166,10 @@ Status Engine::EnqueueAll(std::span<Engine* const> engines) {
     for (size_t i = 0; i < engine->calls_.size(); ++i) {
       CallDescriptor& call = engine->calls_[i].descriptor;
       call.sequence = engine->comm_.NextSequence();
-      engine->stream_->told_calls().Put(call);
+      // What only the device knows is not compared here.
+      CallDescriptor told = call;
+      told.replica_age = 0;
+      engine->stream_->told_calls().Put(told);
     }
   }
   Status status = EnqueuePhases(engines);

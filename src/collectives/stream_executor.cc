@@ -38,7 +38,7 @@ Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const
   std::unique_ptr<StreamExecutor> executor(new StreamExecutor(comm, devices, device));
   const MemoryPlace place{MemoryKind::kDevice, device};
   ONEBIT_ASSIGN_OR_RETURN(executor->words_,
-                          Memory::Create(place, &devices, sizeof(uint64_t), "a call number"));
+                          Memory::Create(place, &devices, sizeof(Words), "a call number"));
   ONEBIT_ASSIGN_OR_RETURN(
       executor->failure_,
       Memory::CreatePinned(devices, device, sizeof(MessageFailure), "an account of a failure"));
@@ -46,8 +46,6 @@ Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const
   ONEBIT_TRY(executor->under_way_.Create(devices));
   return executor;
 }
-
-StreamExecutor::~StreamExecutor() { static_cast<void>(AwaitAll()); }
 
 size_t StreamExecutor::SpaceFor(const Plan& plan) {
   return Aligned(sizeof(uint32_t)) +
@@ -70,7 +68,8 @@ StreamExecutor::Space StreamExecutor::PlaceCall(Call* call, std::byte* memory) c
   return space;
 }
 
-Status StreamExecutor::Reserve(std::span<const Plan* const> plans, onebitStream_t stream) {
+Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
+                               std::optional<onebitStream_t> stream) {
   size_t bytes = 0;
   size_t tile_sums = 0;
   for (const Plan* plan : plans) {
@@ -82,7 +81,10 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans, onebitStream_
   for (size_t i = 0; i < plans.size(); ++i) orders_[i].Reserve(*plans[i]);
   spaces_.reserve(plans.size());
   if (bytes <= space_.size() && tile_sums <= tile_sums_.size()) return OkStatus();
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream));
+  bool is_capturing = false;
+  if (stream.has_value()) {
+    ONEBIT_ASSIGN_OR_RETURN(is_capturing, devices_.IsCapturing(*stream));
+  }
   if (is_capturing) {
     return Error(Code::kInvalidUsage,
                  "rank {}: this call needs more memory than those before it, and none can be "
@@ -106,6 +108,9 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
   calls_ = calls;
   stream_ = stream;
   spaces_.clear();
+  // All calls share the working memory. In a capture the caller sees to their order.
+  ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
+  if (!is_capturing_ && has_last_) ONEBIT_TRY(devices_.Wait(stream, last_.get()));
   std::byte* memory = space_.data();
   for (size_t i = 0; i < calls.size(); ++i) {
     orders_[i].Arrange(*calls[i].plan);
@@ -113,6 +118,8 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
     memory += SpaceFor(*calls[i].plan);
     if (!IsCompressed(calls[i])) continue;
     ONEBIT_TRY(devices_.Fill(spaces_[i].verdict, 0, spaces_[i].sum_bytes, stream));
+    // After a failure no call commits any more, also none that was enqueued before anybody knew.
+    ONEBIT_TRY(devices_.Copy(spaces_[i].verdict, &words()->failed, sizeof(uint32_t), stream));
   }
   return OkStatus();
 }
@@ -151,7 +158,7 @@ kernels::cuda::HeaderTemplate StreamExecutor::TemplateOf(size_t index, const Ste
   EncodeHeader(header, &bytes);
   kernels::cuda::HeaderTemplate result;
   std::memcpy(result.bytes, bytes.data(), bytes.size());
-  result.sequence = reinterpret_cast<const uint64_t*>(words_.data());
+  result.sequence = &words()->sequence;
   if (IsCompressed(call) && HasReplica(call.plan->key, *call.compressor)) {
     result.replica_age = call.compressor->age_on_device();
   }
@@ -287,8 +294,7 @@ Status StreamExecutor::End() {
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (IsCompressed(calls_[i])) ONEBIT_TRY(EndCall(i));
   }
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream_));
-  if (is_capturing) return OkStatus();
+  if (is_capturing_) return OkStatus();
   has_last_ = true;
   ONEBIT_TRY(devices_.Record(last_.get(), stream_));
   return under_way_.Add(devices_, stream_);
@@ -308,7 +314,8 @@ Status StreamExecutor::EndCall(size_t index) {
   kernels::cuda::CommitParams commit = call.compressor->CommitOnDevice();
   // For one rank the result is the input: there is nothing to commit.
   if (call.plan->ranks == 1) commit.words = nullptr;
-  commit.sequence = reinterpret_cast<uint64_t*>(words_.data());
+  commit.sequence = &words()->sequence;
+  commit.failed = &words()->failed;
   commit.verdict = verdict;
   return devices_.Launch(Kernel::kCommit, &commit, stream_);
 }
@@ -342,20 +349,39 @@ Status StreamExecutor::FindFailure() const {
                failure->peer, difference.empty() ? "of another exchange" : difference);
 }
 
-// Not for ever: a message that never comes would be waited for, too.
+// A communicator that was stopped is aborted, so that its streams end soon.
 Status StreamExecutor::AwaitAll() {
   const auto begin = std::chrono::steady_clock::now();
-  const auto timeout = std::chrono::milliseconds(comm_.options().timeout_ms);
+  const std::chrono::milliseconds timeout(comm_.options().timeout_ms);
+  constexpr std::chrono::milliseconds kTimeToStop{5000};
   while (true) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_idle, IsIdle());
     if (is_idle) return OkStatus();
-    if (comm_.is_stopped()) return comm_.FindFailure();
-    if (std::chrono::steady_clock::now() - begin > timeout) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (comm_.is_stopped() && waited > kTimeToStop) return comm_.FindFailure();
+    if (waited > timeout) {
       return Error(Code::kTimeout, "rank {}: calls on a stream have not ended for {:.1f} s",
                    comm_.rank(), std::chrono::duration<double>(timeout).count());
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+}
+
+bool StreamExecutor::IsIdleWithin(std::chrono::milliseconds limit) const {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (true) {
+    const auto is_idle = IsIdle();
+    if (!is_idle.ok() || is_idle.value()) return true;  // a device that is broken does nothing more
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void StreamExecutor::LeaveMemory() {
+  static_cast<void>(words_.Release());
+  static_cast<void>(failure_.Release());
+  space_.Release();
+  tile_sums_.Release();
 }
 
 Result<bool> StreamExecutor::IsIdle() const {

@@ -9,8 +9,10 @@
 // them by itself.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,15 +32,12 @@ class StreamExecutor {
  public:
   static Result<std::unique_ptr<StreamExecutor>> Create(Comm& comm, const Devices& devices,
                                                         int device);
-  // Waits for what is enqueued.
-  ~StreamExecutor();
-
   const Devices& devices() const { return devices_; }
   int device() const { return device_; }
 
   // Makes room for calls of these plans in one batch. Allocates only if there is not enough, and
   // fails if that is so while `stream` is being captured.
-  Status Reserve(std::span<const Plan* const> plans, onebitStream_t stream);
+  Status Reserve(std::span<const Plan* const> plans, std::optional<onebitStream_t> stream);
 
   // A batch of calls on one stream: Begin, then for each exchange from 1 on Compute, PostMessages
   // between the endpoint's BeginGroup and EndGroup, and Check; then Compute and End. `calls` have
@@ -58,10 +57,20 @@ class StreamExecutor {
   Status FindFailure() const;
   // Whether all that was enqueued is done.
   Result<bool> IsIdle() const;
-  // Waits for that, or until the communicator is stopped.
+  // Waits for that. An error if it takes too long.
   Status AwaitAll();
+  // Whether it comes to that in time; also if the device is broken.
+  bool IsIdleWithin(std::chrono::milliseconds limit) const;
+  // Gives no memory back at the end: something may be using it that does not end.
+  void LeaveMemory();
 
  private:
+  // In device memory, of the communicator.
+  struct Words {
+    uint64_t sequence = 0;  // of the next compressed call
+    uint32_t failed = 0;    // kFailed once a call has failed
+    uint32_t unused = 0;
+  };
   // Where a call's part of the working memory is.
   struct Space {
     uint32_t* verdict = nullptr;            // the checksums follow behind it
@@ -87,7 +96,9 @@ class StreamExecutor {
   Comm& comm_;
   const Devices& devices_;
   const int device_;
-  Memory words_;      // of the device: the number of the next compressed call
+  Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
+
+  Memory words_;      // of the device: Words
   Room tile_sums_;    // of the device
   Room space_;        // of the device: verdicts, checksums, headers and packets of a batch
   Memory failure_;    // pinned: a MessageFailure
@@ -99,6 +110,7 @@ class StreamExecutor {
   // Of the batch in progress.
   std::span<Call> calls_;
   onebitStream_t stream_ = nullptr;
+  bool is_capturing_ = false;
   std::vector<Space> spaces_;        // by call
   std::vector<StreamOrder> orders_;  // by call
 };

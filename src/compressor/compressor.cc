@@ -55,6 +55,7 @@ Status Compressor::SetMask(const uint8_t* mask) {
   } else if (!packed.empty()) {
     std::memcpy(memory.data(), packed.data(), packed.size());
   }
+  if (config_.place.is_device() && mask_.size() != 0) former_masks_.push_back(std::move(mask_));
   mask_ = std::move(memory);
   mask_digest_ = digest == 0 ? 1 : digest;
   return OkStatus();

@@ -175,9 +175,10 @@ class Compressor {
   Config config_;
   Memory worker_[2];  // the second is empty when not transactional
   Memory server_[2];
-  Memory mask_;     // every chunk begins at a byte
-  Memory words_;    // of the device, with stream-ordered calls
-  Memory home_[5];  // on the device, while residuals and mask are on the host
+  Memory mask_;                       // every chunk begins at a byte
+  std::vector<Memory> former_masks_;  // on a device: graphs go on using them
+  Memory words_;                      // of the device, with stream-ordered calls
+  Memory home_[5];                    // on the device, while residuals and mask are on the host
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
   uint64_t age_ = 0;  // commits since the residuals were zero

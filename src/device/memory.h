@@ -40,6 +40,13 @@ class Memory {
   }
   ~Memory();
 
+  // Leaves the memory to whoever is still using it, for good.
+  std::byte* Release() {
+    devices_ = nullptr;
+    bytes_ = 0;
+    return std::exchange(data_, nullptr);
+  }
+
   // Fills it with zeros. Waits for the device; nothing may be using the memory.
   Status Clear();
   std::byte* data() const { return data_; }
@@ -73,6 +80,12 @@ class Room {
     if (size() != 0) former_.push_back(std::move(current_));
     current_ = std::move(grown);
     return OkStatus();
+  }
+
+  // Memory::Release of all.
+  void Release() {
+    static_cast<void>(current_.Release());
+    for (Memory& memory : former_) static_cast<void>(memory.Release());
   }
 
  private:

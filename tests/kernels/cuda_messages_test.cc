@@ -44,7 +44,9 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
   for (const uint64_t age : {0, 1, 2, 255, 256, 511}) {
     for (const bool is_nonfinite : {false, true}) {
       const uint64_t calls = 5;
-      const uint32_t verdict = is_nonfinite ? uint32_t{kNonfinite} : 0;
+      // What follows from a message that failed has the flag, too.
+      const uint32_t bad = age % 2 == 0 ? kNonfinite : kFailed;
+      const uint32_t verdict = is_nonfinite ? bad : 0;
       const Checksum checksum = {0x12345678, 0x9ABCDEF0};
       HeaderBytes headers[3];
       std::byte anywhere[kHeaderBytes + 1];
@@ -297,7 +299,9 @@ TEST(CudaCommitTest, FailedCallChangesNothing) {
     CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
     uint64_t sequence = 7;
     uint32_t verdict = failed;
-    Launch(Kernel::kCommit, CommitParams{&words, true, &sequence, &verdict});
+    uint32_t ever_failed = 0;
+    Launch(Kernel::kCommit, CommitParams{&words, true, &sequence, &verdict, &ever_failed});
+    EXPECT_EQ(ever_failed, kFailed);
     EXPECT_EQ(words.current, 1u);
     EXPECT_EQ(words.epoch, 5u);
     EXPECT_EQ(words.age, 4u);
