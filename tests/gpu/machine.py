@@ -61,7 +61,7 @@ def _nccl_candidates():
     # Of a Python package (nvidia-nccl-cu13), of whichever python3 comes first.
     for python in dict.fromkeys([shutil.which("python3") or sys.executable, sys.executable]):
         for folder in output_of(python, "-c", "import sys; print('\\n'.join(sys.path))").splitlines():
-            yield from glob.glob(f"{folder}/nvidia/nccl/lib/libnccl.so.2") if folder else []
+            yield from glob.glob(f"{folder}/nvidia/*/lib/libnccl.so.2") if folder else []
 
 
 def find_nccl() -> dict[str, str] | None:
@@ -82,12 +82,13 @@ def commit_of(root: pathlib.Path) -> str:
 
 
 def describe(root: pathlib.Path, gpus: list[str], cuda: str) -> dict:
-    smi = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").splitlines()
+    module = pathlib.Path("/proc/driver/nvidia/version")
+    driver = re.search(r"NVRM.*? (\d+\.\d+[\d.]*)", module.read_text()) if module.exists() else None
     nvcc = re.search(r"release ([\d.]+)", output_of(find_tool("nvcc") or "nvcc", "--version"))
     return {
         "commit": commit_of(root),
         "gpus": gpus,
-        "driver": smi[0] if smi else "unknown",
+        "driver": driver[1] if driver else "unknown",
         "cuda_of_driver": cuda,
         "cuda_of_toolkit": nvcc[1] if nvcc else "unknown",
         "nccl": find_nccl(),
