@@ -4,6 +4,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import time
@@ -21,7 +22,6 @@ CODEC_TRIES = 3
 # so that NCCL does not refuse the device, and talks to the others by sockets on the loopback
 # interface. Channels are few, as the processes take turns on the GPU.
 SHARED_GPU = {
-    "CUDA_VISIBLE_DEVICES": "0",
     "NCCL_NET": "Socket",
     "NCCL_NET_PLUGIN": "none",
     "NCCL_IB_DISABLE": "1",
@@ -41,7 +41,11 @@ class Skip(Exception):
 
 
 class Failure(Exception):
-    """A part ran and did not pass."""
+    """A part ran and did not pass; it may have figures all the same."""
+
+    def __init__(self, text: str, figures: dict | None = None):
+        super().__init__(text)
+        self.figures = figures or {}
 
 
 @dataclasses.dataclass
@@ -103,7 +107,9 @@ def gtest(run: Run, program: str, name: str, limit_s: float, filters: str = "*",
 def rank_variables(is_shared: bool) -> Callable[[int], dict[str, str]]:
     if not is_shared:
         return lambda rank: {}
-    return lambda rank: {**SHARED_GPU, "NCCL_HOSTID": f"onebit-rank-{rank}"}
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+    return lambda rank: {**SHARED_GPU, "CUDA_VISIBLE_DEVICES": device,
+                         "NCCL_HOSTID": f"onebit-rank-{rank}"}
 
 
 def nccl_environment(run: Run) -> dict[str, str]:
@@ -155,18 +161,22 @@ def graph(run: Run) -> dict:
 
 
 def codec(run: Run) -> dict:
-    command = [str(run.build / "perf/codec_perf"), "--device", "cuda", "--benchmark_format=json"]
-    shares = []
+    command = [str(run.build / "perf/codec_perf"), "--device", "cuda", "--benchmark_out_format=json"]
+    shares, rows = [], {}
     for attempt in range(1, CODEC_TRIES + 1):
         log = run.log(f"codec-{attempt}.json")
-        ended = processes.run([*command, f"--benchmark_out={log}", "--benchmark_out_format=json"],
-                              run.environment, run.log(f"codec-{attempt}"), run.limit(60))
+        # All kernels once; then the one that has to reach something.
+        chosen = f"--benchmark_filter={'.*' if attempt == 1 else f'^{CODEC_FIGURE}$'}"
+        ended = processes.run([*command, f"--benchmark_out={log}", chosen], run.environment,
+                              run.log(f"codec-{attempt}"), run.limit(120 if attempt == 1 else 30))
         require(ended, "codec_perf")
-        rows = {row["name"]: row for row in json.loads(log.read_text())["benchmarks"]}
-        names = [name for name in rows if name.startswith(CODEC_FIGURE)]
-        if not names:
+        found = {row["name"]: row for row in json.loads(log.read_text())["benchmarks"]}
+        if broken := [name for name, row in found.items() if row.get("error_occurred")]:
+            raise Failure(f"codec_perf: errors in {', '.join(broken)}; see {log}")
+        if CODEC_FIGURE not in found:
             raise Failure(f"codec_perf has no {CODEC_FIGURE}; see {log}")
-        shares.append(rows[names[0]]["ceiling_share"])
+        rows = rows or found
+        shares.append(found[CODEC_FIGURE]["ceiling_share"])
         if shares[-1] >= CODEC_LIMIT:
             break
     figures = {
@@ -176,7 +186,7 @@ def codec(run: Run) -> dict:
                            if "ceiling_share" in row},
     }
     if max(shares) < CODEC_LIMIT:
-        raise Failure(f"{CODEC_FIGURE}: {max(shares):.3f} of the ceiling, not {CODEC_LIMIT}: {figures}")
+        raise Failure(f"{CODEC_FIGURE}: {max(shares):.3f} of the ceiling, not {CODEC_LIMIT}", figures)
     return figures
 
 

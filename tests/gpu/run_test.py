@@ -112,8 +112,9 @@ class FiguresTest(unittest.TestCase):
 
     def test_a_share_that_is_missed_fails_after_all_tries(self):
         self.make_codec_perf(0.5)
-        with self.assertRaisesRegex(parts.Failure, "0.500 of the ceiling, not 0.85"):
+        with self.assertRaisesRegex(parts.Failure, "0.500 of the ceiling, not 0.85") as failure:
             parts.codec(self.run_of_parts)
+        self.assertEqual(failure.exception.figures["ceiling_share"], [0.5] * parts.CODEC_TRIES)
         self.assertEqual(len(list(self.build.glob("logs/codec-*.json"))), parts.CODEC_TRIES)
 
     def test_tests_are_counted(self):
