@@ -21,9 +21,9 @@ class AllGather : public ChunksCollective {
             .in_place_send_offset = row.count * static_cast<size_t>(rank)};
   }
 
-  onebitResult_t Run(const Case& row, const void* send, void* recv, onebitCompressor_t compressor,
-                     onebitComm_t comm) const override {
-    return onebitAllGather(send, recv, row.count, row.type, compressor, comm, nullptr);
+  onebitResult_t Run(const Case& row, const RankCall& call) const override {
+    return onebitAllGather(call.send, call.recv, row.count, row.type, call.compressor, call.comm,
+                           call.stream);
   }
 
   // Every rank looks at its neighbor's part of the result, which is the same on all.

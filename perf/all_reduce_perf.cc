@@ -41,9 +41,9 @@ class AllReduce : public Collective {
                                    : MaxDenseWireBytes(shape, ElementBytes(row.type));
   }
 
-  onebitResult_t Run(const Case& row, const void* send, void* recv, onebitCompressor_t compressor,
-                     onebitComm_t comm) const override {
-    return onebitAllReduce(send, recv, row.count, row.type, row.op, compressor, comm, nullptr);
+  onebitResult_t Run(const Case& row, const RankCall& call) const override {
+    return onebitAllReduce(call.send, call.recv, row.count, row.type, row.op, call.compressor,
+                           call.comm, call.stream);
   }
 
   // Every rank looks at its part of the result, which is the same on all.

@@ -21,9 +21,9 @@ class AllToAll : public ChunksCollective {
     return {.send_elements = all, .recv_elements = all};
   }
 
-  onebitResult_t Run(const Case& row, const void* send, void* recv, onebitCompressor_t compressor,
-                     onebitComm_t comm) const override {
-    return onebitAllToAll(send, recv, row.count, row.type, compressor, comm, nullptr);
+  onebitResult_t Run(const Case& row, const RankCall& call) const override {
+    return onebitAllToAll(call.send, call.recv, row.count, row.type, call.compressor, call.comm,
+                          call.stream);
   }
 
   ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,

@@ -8,20 +8,27 @@
 //   gbps           logical bytes per second / 1e9: elements times the size of the uncompressed type
 //   ceiling_share  time of the best pass / time of the kernel
 //   fused_speedup  (EfCompressMultiPass only) its time / time of EfCompress/fp32/block4096
+// With --device cuda they are the kernels of a CUDA device (codec_perf_cuda.cc).
 #include <benchmark/benchmark.h>
 #include <time.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <exception>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <vector>
 
 #include "kernels/kernels.h"
 #include "perf/codec_perf_buffers.h"
 #include "perf/codec_perf_ceiling.h"
+#include "perf/codec_perf_cuda.h"
+#include "perf/codec_perf_cuda_session.h"
 #include "perf/codec_perf_multipass.h"
+#include "perf/codec_perf_options.h"
 
 namespace onebit::perf {
 namespace {
@@ -238,9 +245,29 @@ void RegisterAll() {
 }  // namespace onebit::perf
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  onebit::perf::RegisterAll();
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
+  using namespace onebit::perf;
+  try {
+    CodecPerfOptions options = TakeCodecPerfOptions(&argc, argv);
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    std::optional<CudaSession> session;
+    if (options.is_cuda) {
+      session.emplace(options.device, options.megabytes);
+      RegisterCudaBenchmarks(*session);
+    } else {
+      RegisterAll();
+    }
+    benchmark::RunSpecifiedBenchmarks();
+    benchmark::Shutdown();
+    return kExitOk;
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "codec_perf: %s\n", error.what());
+    return kExitUsage;
+  } catch (const NoCudaError& error) {
+    std::fprintf(stderr, "codec_perf: %s\n", error.what());
+    return kExitSkipped;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "codec_perf: %s\n", error.what());
+    return kExitFailed;
+  }
 }

@@ -13,9 +13,17 @@ add_executable(codec_perf
   ${dir}/codec_perf.cc
   ${dir}/codec_perf_buffers.cc
   ${dir}/codec_perf_ceiling.cc
-  ${dir}/codec_perf_multipass.cc)
+  ${dir}/codec_perf_cuda.cc
+  ${dir}/codec_perf_cuda_session.cc
+  ${dir}/codec_perf_multipass.cc
+  ${dir}/codec_perf_options.cc)
 onebit_configure_target(codec_perf)
-target_link_libraries(codec_perf PRIVATE onebit_kernels_cpu benchmark::benchmark)
+# Kernels of a device are launched as the library does it, by what it has not in public.
+target_link_libraries(codec_perf PRIVATE
+  onebit_kernels_cpu onebit_core onebit_perf_cuda benchmark::benchmark)
+if(TARGET onebit_device_cuda)
+  add_dependencies(codec_perf onebit_device_cuda)
+endif()
 set_target_properties(codec_perf PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/perf)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_sources(codec_perf PRIVATE ${dir}/codec_perf_ceiling_avx512.cc)

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Prints what the library is, which transports it has, and every setting with value and source.
+// Prints what the library is, which transports and CUDA devices it has, and every setting with
+// value and source.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -15,7 +16,9 @@
 #include <nlohmann/json.hpp>
 
 #include "onebit/onebit.h"
+#include "perf/common/cuda_device.h"
 #include "perf/common/error.h"
+#include "perf/common/handles.h"
 #include "perf/common/options.h"
 
 namespace onebit::perf {
@@ -71,9 +74,57 @@ std::vector<std::string> TransportsWithoutSettings(const std::vector<onebitSetti
   return names;
 }
 
+struct CudaReport {
+  std::string problem;  // why the library cannot use the devices; empty: it can
+  std::vector<CudaDeviceFacts> devices;
+};
+
+CudaReport LookForCuda() {
+  CudaReport report;
+  try {
+    for (int number = 0; number < CudaDeviceCount(); ++number) {
+      report.devices.push_back(FactsOfCudaDevice(number));
+    }
+    // The library opens its part for CUDA for a communicator that has a device.
+    const int first = 0;
+    UseCudaDevice(first);
+    onebitComm_t comm = nullptr;
+    Check(onebitCommInitAll(&comm, 1, &first), "libonebit-cuda.so");
+    const CommHandle owned(comm);
+  } catch (const ToolError& error) {
+    report.problem = error.what();
+  }
+  return report;
+}
+
+void PrintCuda(const CudaReport& cuda) {
+  for (size_t number = 0; number < cuda.devices.size(); ++number) {
+    const CudaDeviceFacts& device = cuda.devices[number];
+    fmt::print("CUDA device {}: {}, compute capability {}.{}, {} MiB\n", number, device.name,
+               device.compute_major, device.compute_minor, device.memory_bytes >> 20);
+  }
+  fmt::print("CUDA devices can be used: {}\n",
+             cuda.problem.empty() ? "yes" : "no: " + cuda.problem);
+}
+
+nlohmann::ordered_json CudaJson(const CudaReport& cuda) {
+  using Json = nlohmann::ordered_json;
+  Json devices = Json::array();
+  for (const CudaDeviceFacts& device : cuda.devices) {
+    devices.push_back(
+        {{"name", device.name},
+         {"compute_capability", fmt::format("{}.{}", device.compute_major, device.compute_minor)},
+         {"memory_bytes", device.memory_bytes}});
+  }
+  return {{"can_be_used", cuda.problem.empty()},
+          {"problem", cuda.problem},
+          {"devices", std::move(devices)}};
+}
+
 void PrintText(const std::string& version, const std::vector<onebitSetting_t>& settings) {
-  fmt::print("onebit {}\ntransports: {}\n\nsettings (environment variables)\n", version,
-             fmt::join(Transports(), ", "));
+  fmt::print("onebit {}\ntransports: {}\n", version, fmt::join(Transports(), ", "));
+  PrintCuda(LookForCuda());
+  fmt::print("\nsettings (environment variables)\n");
   for (const onebitSetting_t& setting : settings) {
     fmt::print("  {}={}\n      {}\n      {}; default {}; value from {}\n", setting.name,
                setting.value, setting.help, setting.type, Shown(setting.defaultValue),
@@ -96,13 +147,16 @@ void PrintJson(const std::string& version, const std::vector<onebitSetting_t>& s
                     {"value", setting.value},
                     {"source", setting.source}});
   }
-  const Json report = {
-      {"version", version}, {"transports", Transports()}, {"settings", std::move(rows)}};
+  const Json report = {{"version", version},
+                       {"transports", Transports()},
+                       {"cuda", CudaJson(LookForCuda())},
+                       {"settings", std::move(rows)}};
   fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 int Run(int argc, const char* const* argv) {
-  CLI::App app("Print version, transports and settings of the onebit library.", "onebit_info");
+  CLI::App app("Print version, transports, CUDA devices and settings of the onebit library.",
+               "onebit_info");
   bool is_json = false;
   app.add_flag("--json", is_json, "print JSON");
   try {

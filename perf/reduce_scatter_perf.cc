@@ -21,9 +21,9 @@ class ReduceScatter : public ChunksCollective {
             .in_place_recv_offset = row.count * static_cast<size_t>(rank)};
   }
 
-  onebitResult_t Run(const Case& row, const void* send, void* recv, onebitCompressor_t compressor,
-                     onebitComm_t comm) const override {
-    return onebitReduceScatter(send, recv, row.count, row.type, row.op, compressor, comm, nullptr);
+  onebitResult_t Run(const Case& row, const RankCall& call) const override {
+    return onebitReduceScatter(call.send, call.recv, row.count, row.type, row.op, call.compressor,
+                               call.comm, call.stream);
   }
 
   ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,

@@ -41,7 +41,16 @@ struct ErrorNorm {
 // What a compressed row's packets depend on, as the library chose it.
 struct WireFacts {
   size_t exchanges = 2;
-  size_t segments = 1;
+  size_t segments = 1;  // 0: messages have no headers, so their number does not matter
+};
+
+// What one rank gives a call.
+struct RankCall {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  onebitCompressor_t compressor = nullptr;  // null: dense
+  onebitComm_t comm = nullptr;
+  onebitStream_t stream = nullptr;  // null: the call blocks
 };
 
 // The scalar model of a row's calls, in order. It may use several threads.
@@ -88,9 +97,7 @@ class Collective {
   virtual uint64_t WireBound(const Case& row, const Options& options,
                              const WireFacts& facts) const = 0;
 
-  // One call; `compressor` is null for a dense one.
-  virtual onebitResult_t Run(const Case& row, const void* send, void* recv,
-                             onebitCompressor_t compressor, onebitComm_t comm) const = 0;
+  virtual onebitResult_t Run(const Case& row, const RankCall& call) const = 0;
 
   // Error of `rank`'s share of the result, the shares of all ranks together being all of it.
   virtual ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs,

@@ -3,6 +3,7 @@
 // Facts about this machine and moment, for reports.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,9 @@ std::string HostName();
 // Where a rank runs.
 struct RankPlace {
   int pid = 0;
-  std::string host;
+  std::string host = {};
+  std::optional<int> cuda_device = {};  // no value: host memory
+  std::string cuda_name = {};
 };
 
 std::string ProcessorName();

@@ -15,12 +15,16 @@ using Json = nlohmann::ordered_json;
 
 Json ConfigOf(const Options& options, std::span<const RankPlace> places) {
   Json config = ConfigJson(options, options.ranks.threads);
+  config["ngpus"] = options.device.is_cuda ? 1 : 0;
+  config["blocking_collectives"] = BoolText(!options.device.is_cuda);
   config["scale"] = options.scale_rule == onebitScaleL1 ? "l1" : "l2";
   if (options.block == ONEBIT_BLOCK_TENSOR) {
     config["block"] = "tensor";
   } else {
     config["block"] = options.block;
   }
+  config["device"] = options.device.name();
+  if (!places.empty()) config["device_name"] = DeviceNameOf(places.front());
   config["devices"] = DevicesJson(places);
   return config;
 }
@@ -40,6 +44,7 @@ JsonReport::JsonReport(const Options& options, std::span<const RankPlace> places
 void JsonReport::AddRow(const Row& row) {
   results_.push_back(RowJson(row, {.mode = ModeName(options_.mode),
                                    .transport = options_.transport,
+                                   .device = options_.device.name(),
                                    .ranks = rank_count_,
                                    .is_dense = !options_.is_compressed()}));
 }

@@ -4,6 +4,7 @@
 #include "perf/common/options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -57,6 +58,22 @@ std::string ParseBlock(const std::string& text, int32_t* block) {
   return "";
 }
 
+std::string ParseDevice(const std::string& text, DeviceChoice* device) {
+  constexpr std::string_view kNumbered = "cuda:";
+  *device = {.is_cuda = text != "cpu"};
+  if (text == "cpu" || text == "cuda") return "";
+  if (text.starts_with(kNumbered)) {
+    const char* const end = text.data() + text.size();
+    int number = 0;
+    const auto [stop, error] = std::from_chars(text.data() + kNumbered.size(), end, number);
+    if (error == std::errc() && stop == end && number >= 0) {
+      device->number = number;
+      return "";
+    }
+  }
+  return fmt::format("'{}' is none of cpu, cuda and cuda:N", text);
+}
+
 void AddNcclOptions(CLI::App& app, bool has_op, Options& options) {
   AddSweepFlags(app, "passes that check results against the scalar reference; 0: none", &options);
   AddNames<onebitDataType_t>(
@@ -89,7 +106,13 @@ void AddCompressionOptions(CLI::App& app, Options& options) {
   app.add_flag_callback(
       "--no-dense", [&options] { options.is_dense_timed = false; },
       "do not time dense calls in turns with compressed ones");
-  app.add_option("--transport", options.ranks.transport, kTransportHelp)->type_name("NAME");
+  app.add_option("--transport", options.ranks.transport,
+                 std::string(kTransportHelp) + "; nccl for both with --device cuda")
+      ->type_name("NAME");
+  AddParsed(app, "--device",
+            "where buffers are: host memory, or CUDA device N (default: rank modulo their number)",
+            "cpu|cuda|cuda:N", "cpu",
+            [&options](const std::string& text) { return ParseDevice(text, &options.device); });
   AddParsed(app, "--scale", "scale of a block: root mean square or mean magnitude", "l1|l2", "l2",
             [&options](const std::string& text) {
               if (text != "l1" && text != "l2") return fmt::format("'{}' is none of l1|l2", text);
@@ -133,6 +156,7 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv, std::stri
     throw UsageError(error.what());
   }
   CheckSweepFlags(options);
+  options.ranks.has_cuda = options.device.is_cuda;
   options.ranks.is_threads_given = app.count("--nthreads") > 0;
   const char* set_transport = std::getenv("ONEBIT_TRANSPORT");
   const std::string problem = ProblemWith(options.ranks, set_transport);

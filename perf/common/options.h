@@ -19,12 +19,21 @@ namespace onebit::perf {
 enum class Mode { kDense, kSign, kEf };
 std::string_view ModeName(Mode mode);
 
+// Where the buffers of calls are.
+struct DeviceChoice {
+  bool is_cuda = false;
+  std::optional<int> number = {};  // of the CUDA device; no value: the rank modulo their number
+
+  const char* name() const { return is_cuda ? "cuda" : "cpu"; }
+};
+
 struct Options : SweepFlags {
   std::vector<onebitDataType_t> types = {onebitFloat32};
   std::vector<onebitRedOp_t> ops = {onebitSum};
   Mode mode = Mode::kDense;
   RankSource ranks;
   std::string transport = "local";  // in use, given or not
+  DeviceChoice device;
   onebitScaleRule_t scale_rule = onebitScaleL2;
   int32_t block = 4096;        // elements per scale, or ONEBIT_BLOCK_TENSOR
   bool is_dense_timed = true;  // in compressed modes, for the speed-up

@@ -41,6 +41,11 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
         "out --procs",
         *source.launched_rank);
   }
+  if (TransportOf(source, set_transport) == kTransportOfDevices && !source.has_cuda) {
+    return "transport nccl connects CUDA devices, and the buffers are host memory: add --device "
+           "cuda "
+           "where the program has it, or use another transport";
+  }
   const char* const who = source.procs > 0 ? "--procs" : "the launcher";
   if (has_processes && source.is_threads_given && source.threads > 1) {
     return fmt::format(
@@ -63,13 +68,15 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
         "process: leave out --transport, or give ucx",
         who);
   }
-  if (!has_processes && !source.transport.empty() && source.transport != kOfThreads) {
+  if (!has_processes && !source.transport.empty() && source.transport != kOfThreads &&
+      source.transport != kTransportOfDevices) {
     return fmt::format(
         "--transport {} connects processes, and there is only this one: start some with --procs N "
         "or onebit_run; for threads (-t) it is local",
         source.transport);
   }
-  if (has_processes && set_transport != nullptr && !source.transport.empty() &&
+  const bool is_variable_read = has_processes || source.transport == kTransportOfDevices;
+  if (is_variable_read && set_transport != nullptr && !source.transport.empty() &&
       source.transport != set_transport) {
     return fmt::format("--transport {}, but ONEBIT_TRANSPORT is {} and would win: unset it",
                        source.transport, set_transport);
@@ -78,7 +85,9 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
 }
 
 std::string TransportOf(const RankSource& source, const char* set_transport) {
-  if (source.procs == 0 && !source.is_one_rank()) return kOfThreads;
+  if (source.procs == 0 && !source.is_one_rank()) {
+    return source.transport == kTransportOfDevices ? kTransportOfDevices : kOfThreads;
+  }
   if (!source.transport.empty()) return source.transport;
   return set_transport != nullptr ? set_transport : kOfProcesses;
 }

@@ -18,12 +18,16 @@ struct RankSource {
   int procs = 0;                     // of --procs; 0: not given
   std::string transport;             // of --transport; empty: not given
   std::optional<int> launched_rank;  // what a launcher says this process is
+  bool has_cuda = false;             // the buffers are memory of CUDA devices
 
   // This process is one rank, and the others are elsewhere.
   bool is_one_rank() const { return launched_rank.has_value(); }
   // Whether it speaks for all: prints, shows progress, writes the report.
   bool is_speaker() const { return launched_rank.value_or(0) == 0; }
 };
+
+// The transport that connects CUDA devices, those of threads and those of processes.
+inline constexpr char kTransportOfDevices[] = "nccl";
 
 // Help texts, the same everywhere.
 inline constexpr char kProcsHelp[] = "ranks, each a process that is started on this host";

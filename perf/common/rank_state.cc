@@ -6,31 +6,161 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <exception>
+#include <thread>
+#include <utility>
 
 #include "perf/common/error.h"
 
 namespace onebit::perf {
 namespace {
 
-std::vector<CommHandle> ThreadComms(int threads) {
+// The devices of `threads` ranks, the first one being current afterwards; empty: host memory.
+std::vector<int> DevicesOfThreads(const Options& options) {
+  std::vector<int> devices;
+  if (!options.device.is_cuda) return devices;
+  for (int rank = 0; rank < options.ranks.threads; ++rank) {
+    devices.push_back(CudaDeviceOf(options.device, rank));
+  }
+  UseCudaDevice(devices.front());
+  return devices;
+}
+
+std::vector<CommHandle> LocalComms(const Options& options) {
+  const std::vector<int> devices = DevicesOfThreads(options);
+  const int threads = options.ranks.threads;
   std::vector<onebitComm_t> comms(static_cast<size_t>(threads));
-  Check(onebitCommInitAll(comms.data(), threads, nullptr), "onebitCommInitAll");
+  Check(onebitCommInitAll(comms.data(), threads, devices.empty() ? nullptr : devices.data()),
+        "onebitCommInitAll");
   std::vector<CommHandle> handles;
   for (onebitComm_t comm : comms) handles.emplace_back(comm);
+  return handles;
+}
+
+// Threads that join as if they were processes, each with its device.
+std::vector<CommHandle> JoinedComms(const Options& options) {
+  const std::vector<int> devices = DevicesOfThreads(options);
+  onebitUniqueId id;
+  Check(onebitGetUniqueId(&id), "onebitGetUniqueId");
+  onebitConfig_t config = ONEBIT_CONFIG_INIT;
+  config.transport = options.transport.c_str();
+  std::vector<CommHandle> handles(devices.size());
+  std::vector<std::exception_ptr> failures(devices.size());
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        UseCudaDevice(devices[rank]);
+        onebitComm_t comm = nullptr;
+        Check(onebitCommInitRankConfig(&comm, static_cast<int>(devices.size()), id,
+                                       static_cast<int>(rank), &config),
+              "onebitCommInitRankConfig");
+        handles[rank].reset(comm);
+      } catch (...) {
+        failures[rank] = std::current_exception();
+      }
+    });
+  }
+  threads.clear();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
   return handles;
 }
 
 // A place that can travel.
 struct PlaceRecord {
   int pid;
+  int cuda_device;  // negative: none
   char host[64];
+  char cuda_name[128];
 };
+
+// All but the last byte of `field` may be text.
+template <size_t kSize>
+void CopyText(const std::string& text, char (&field)[kSize]) {
+  std::memcpy(field, text.data(), std::min(text.size(), kSize - 1));
+}
+
+// Throws if a call of `comm` has failed since it was made.
+void CheckCalls(onebitComm_t comm) {
+  onebitResult_t error = onebitSuccess;
+  Check(onebitCommGetAsyncError(comm, &error), "onebitCommGetAsyncError");
+  if (error == onebitSuccess) return;
+  throw ToolError(fmt::format("a call on a CUDA stream: {} ({}): {}", onebitGetErrorString(error),
+                              static_cast<int>(error), onebitGetLastError(comm)),
+                  error == onebitRemoteError);
+}
 
 }  // namespace
 
-Ranks::Ranks(std::vector<CommHandle> comms, int first, size_t buffer_bytes)
-    : first_(first), buffer_bytes_(buffer_bytes), states_(comms.size()) {
+RankCall RankState::CallAt(size_t send_at, size_t recv_at, onebitCompressor_t with) const {
+  if (device == nullptr) {
+    return {send.data() + send_at, const_cast<std::byte*>(recv.data()) + recv_at, with, comm.get()};
+  }
+  return {device->send.data() + send_at, device->recv.data() + recv_at, with, comm.get(),
+          device->stream.get()};
+}
+
+RankCall RankState::CallInPlaceAt(size_t send_at, size_t recv_at, onebitCompressor_t with) const {
+  RankCall call = CallAt(0, recv_at, with);
+  call.send = static_cast<std::byte*>(call.recv) - recv_at + send_at;
+  return call;
+}
+
+void RankState::PublishSend(size_t bytes) {
+  if (device == nullptr) return;
+  device->stream.Copy(device->send.data(), send.data(), bytes);
+  device->stream.Synchronize();
+}
+
+void RankState::FetchRecv(size_t at, size_t bytes) {
+  if (device == nullptr) return;
+  device->stream.Copy(recv.data() + at, device->recv.data() + at, bytes);
+  device->stream.Synchronize();
+}
+
+void RankState::FillRecv(uint8_t value, size_t bytes) {
+  if (bytes == 0) return;
+  if (device == nullptr) {
+    std::memset(recv.data(), value, bytes);
+    return;
+  }
+  device->stream.Fill(device->recv.data(), value, bytes);
+  device->stream.Synchronize();
+}
+
+void RankState::CopySendToRecv(size_t from, size_t to, size_t bytes) {
+  if (bytes == 0) return;
+  if (device == nullptr) {
+    std::memcpy(recv.data() + to, send.data() + from, bytes);
+    return;
+  }
+  device->stream.Copy(device->recv.data() + to, device->send.data() + from, bytes);
+  device->stream.Synchronize();
+}
+
+// It asks again and again, as nccl-tests does: to be woken would take longer than a small call. A
+// call that failed may leave the stream waiting, so it looks for errors, too.
+void RankState::Await() const {
+  if (device == nullptr) return;
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBetweenLooks{1};
+  auto next_look = Clock::now() + kBetweenLooks;
+  while (!device->stream.IsDone()) {
+    if (Clock::now() >= next_look) {
+      CheckCalls(comm.get());
+      next_look = Clock::now() + kBetweenLooks;
+    }
+    std::this_thread::yield();
+  }
+  CheckCalls(comm.get());
+}
+
+Ranks::Ranks(std::vector<CommHandle> comms, int first, size_t buffer_bytes, DeviceChoice device)
+    : first_(first), buffer_bytes_(buffer_bytes), device_(device), states_(comms.size()) {
   count_ = CountOf(comms.front().get());
   std::vector<onebitComm_t> borrowed;
   for (size_t i = 0; i < comms.size(); ++i) {
@@ -44,12 +174,25 @@ Ranks::Ranks(std::vector<CommHandle> comms, int first, size_t buffer_bytes)
   pool_->Run([this](int rank) {
     state(rank).send = Buffer(buffer_bytes_);
     state(rank).recv = Buffer(buffer_bytes_);
+    if (!device_.is_cuda) return;
+    UseCudaDevice(CudaDeviceOf(device_, rank));
+    state(rank).device = std::make_unique<DeviceSide>(buffer_bytes_);
   });
 }
 
 Ranks::~Ranks() {
-  if (is_finished_ || are_all_local()) return;
-  for (RankState& state : states_) onebitCommAbort(state.comm.get());
+  if (!is_finished_ && !are_all_local()) {
+    for (RankState& state : states_) onebitCommAbort(state.comm.get());
+  }
+  if (!device_.is_cuda) return;
+  // The end of a communicator of NCCL waits for those of its peers, so all end at a time.
+  try {
+    pool().Run([this](int rank) {
+      state(rank).compressor.reset();
+      state(rank).comm.reset();
+    });
+  } catch (const ToolError&) {  // what failed before, once more
+  }
 }
 
 void Ranks::Broadcast(std::span<std::byte> bytes, int root) {
@@ -57,14 +200,22 @@ void Ranks::Broadcast(std::span<std::byte> bytes, int root) {
 }
 
 std::vector<RankPlace> Ranks::Places() {
-  const auto records = GatherFromAll([](int) {
-    PlaceRecord record = {.pid = getpid(), .host = {}};
-    const std::string host = HostName();
-    std::memcpy(record.host, host.data(), std::min(host.size(), sizeof(record.host) - 1));
+  const auto records = GatherFromAll([this](int rank) {
+    PlaceRecord record = {.pid = getpid(), .cuda_device = -1, .host = {}, .cuda_name = {}};
+    CopyText(HostName(), record.host);
+    if (device_.is_cuda) {
+      record.cuda_device = CudaDeviceOf(device_, rank);
+      CopyText(FactsOfCudaDevice(record.cuda_device).name, record.cuda_name);
+    }
     return record;
   });
   std::vector<RankPlace> places;
-  for (const PlaceRecord& record : records) places.push_back({record.pid, record.host});
+  for (const PlaceRecord& record : records) {
+    places.push_back({.pid = record.pid, .host = record.host});
+    if (record.cuda_device < 0) continue;
+    places.back().cuda_device = record.cuda_device;
+    places.back().cuda_name = record.cuda_name;
+  }
   return places;
 }
 
@@ -76,17 +227,42 @@ void Ranks::Finish() {
   is_finished_ = true;
 }
 
+int CudaDeviceOf(const DeviceChoice& choice, int rank) {
+  const int count = CudaDeviceCount();
+  const int number = choice.number.value_or(rank % count);
+  if (number < count) return number;
+  throw ToolError(fmt::format("--device cuda:{}: there {} {} CUDA device{}, counted from 0", number,
+                              count == 1 ? "is" : "are", count, count == 1 ? "" : "s"));
+}
+
+std::vector<RankPlace> PlacesOfThreads(const Options& options) {
+  std::vector<RankPlace> places;
+  for (int rank = 0; rank < options.ranks.threads; ++rank) {
+    places.push_back({.pid = getpid(), .host = HostName()});
+    if (!options.device.is_cuda) continue;
+    places.back().cuda_device = CudaDeviceOf(options.device, rank);
+    places.back().cuda_name = FactsOfCudaDevice(*places.back().cuda_device).name;
+  }
+  return places;
+}
+
 std::unique_ptr<Ranks> MakeRanks(const Options& options) {
   const size_t buffer_bytes = std::max<size_t>(options.AllocatedBytes(), 1);
   if (!options.ranks.is_one_rank()) {
-    return std::make_unique<Ranks>(ThreadComms(options.ranks.threads), 0, buffer_bytes);
+    auto comms =
+        options.transport == kTransportOfDevices ? JoinedComms(options) : LocalComms(options);
+    return std::make_unique<Ranks>(std::move(comms), 0, buffer_bytes, options.device);
+  }
+  // Who joins over a transport of devices joins with the one that is current.
+  if (options.device.is_cuda) {
+    UseCudaDevice(CudaDeviceOf(options.device, *options.ranks.launched_rank));
   }
   onebitComm_t comm = nullptr;
   Check(JoinProcesses(options.transport, &comm), "onebitCommInitEnv");
   std::vector<CommHandle> comms;
   comms.emplace_back(comm);
   const int rank = RankOf(comm);
-  return std::make_unique<Ranks>(std::move(comms), rank, buffer_bytes);
+  return std::make_unique<Ranks>(std::move(comms), rank, buffer_bytes, options.device);
 }
 
 }  // namespace onebit::perf

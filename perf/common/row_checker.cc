@@ -76,8 +76,10 @@ class Pass {
   // The reference runs along out of place and remembers; in place gets the same inputs again.
   void Call(int call, uint64_t seed) {
     ranks_.pool().Run([&](int rank) {
-      FillSeeded(ranks_.state(rank).send.data(), ShapeOf(rank).send_elements, row_.type, seed,
-                 rank);
+      RankState& state = ranks_.state(rank);
+      const size_t elements = ShapeOf(rank).send_elements;
+      FillSeeded(state.send.data(), elements, row_.type, seed, rank);
+      state.PublishSend(elements * ElementBytes(row_.type));
     });
     std::vector<const void*> inputs;
     const bool has_model_call = reference_ != nullptr && !is_in_place_;
@@ -99,10 +101,10 @@ class Pass {
   size_t OutputBytes(int rank) const {
     return ShapeOf(rank).recv_elements * ElementBytes(row_.type);
   }
-  std::byte* Output(int rank) {
-    const size_t offset = is_in_place_ ? ShapeOf(rank).in_place_recv_offset : 0;
-    return ranks_.state(rank).recv.data() + offset * ElementBytes(row_.type);
+  size_t OutputAt(int rank) const {
+    return is_in_place_ ? ShapeOf(rank).in_place_recv_offset * ElementBytes(row_.type) : 0;
   }
+  std::byte* Output(int rank) { return ranks_.state(rank).recv.data() + OutputAt(rank); }
   const void* Expected(int call, int rank) const {
     return reference_->Expected(static_cast<size_t>(call), rank);
   }
@@ -111,18 +113,17 @@ class Pass {
     RankState& state = ranks_.state(rank);
     const Shape shape = ShapeOf(rank);
     const size_t element_bytes = ElementBytes(row_.type);
-    const std::byte* send = state.send.data();
     // What an earlier call left must not pass for a result.
-    if (const size_t bytes = MessageBytes(shape, row_.type); bytes > 0) {
-      std::memset(state.recv.data(), 0xa5, bytes);
-    }
+    state.FillRecv(0xa5, MessageBytes(shape, row_.type));
+    RankCall rank_call = state.CallAt(0, OutputAt(rank), state.compressor.get());
     if (is_in_place_) {
-      std::byte* start = state.recv.data() + shape.in_place_send_offset * element_bytes;
-      if (shape.send_elements > 0) std::memcpy(start, send, shape.send_elements * element_bytes);
-      send = start;
+      const size_t send_at = shape.in_place_send_offset * element_bytes;
+      state.CopySendToRecv(0, send_at, shape.send_elements * element_bytes);
+      rank_call = state.CallInPlaceAt(send_at, OutputAt(rank), state.compressor.get());
     }
-    Check(collective_.Run(row_, send, Output(rank), state.compressor.get(), state.comm.get()),
-          collective_.call());
+    Check(collective_.Run(row_, rank_call), collective_.call());
+    state.Await();
+    state.FetchRecv(OutputAt(rank), OutputBytes(rank));
     if (reference_ != nullptr) Compare(call, rank, Output(rank));
   }
 
@@ -219,8 +220,9 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
     }
   }
   ranks.pool().Run([&](int rank) {
-    FillSeeded(ranks.state(rank).send.data(), collective.ShapeOf(row, rank).send_elements, row.type,
-               kTimedSeed, rank);
+    const size_t elements = collective.ShapeOf(row, rank).send_elements;
+    FillSeeded(ranks.state(rank).send.data(), elements, row.type, kTimedSeed, rank);
+    ranks.state(rank).PublishSend(elements * ElementBytes(row.type));
   });
   return result;
 }
@@ -232,9 +234,9 @@ double RelativeErrorOfFirstCall(const Collective& collective, const Case& row, R
   }
   ranks.pool().Run([&](int rank) {
     RankState& state = ranks.state(rank);
-    Check(collective.Run(row, state.send.data(), state.recv.data(), state.compressor.get(),
-                         state.comm.get()),
-          collective.call());
+    Check(collective.Run(row, state.CallAt(0, 0, state.compressor.get())), collective.call());
+    state.Await();
+    state.FetchRecv(0, collective.ShapeOf(row, rank).recv_elements * ElementBytes(row.type));
   });
   const std::vector<ErrorNorm> shares = ranks.GatherFromAll([&](int rank) {
     return collective.ErrorOf(row, inputs, ranks.state(rank).recv.data(), rank);

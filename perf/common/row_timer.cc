@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -80,10 +79,12 @@ class RankTimer {
  private:
   template <class CallOnce>
   void Time(int calls, Sample* sample, const CallOnce& call) {
+    state_.Await();  // what came before on the stream, too
     Check(onebitBarrier(state_.comm.get(), nullptr), "onebitBarrier");
     const onebitCommStats_t before = StatsOf(state_.comm.get());
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < calls; ++i) call(i);
+    state_.Await();
     sample->seconds += std::chrono::duration<double>(Clock::now() - start).count();
     const onebitCommStats_t after = StatsOf(state_.comm.get());
     sample->calls += static_cast<uint64_t>(calls);
@@ -95,26 +96,26 @@ class RankTimer {
   size_t OffsetOf(int call) const { return static_cast<size_t>(call) % slots_ * stride_; }
 
   void CallOutOfPlace(onebitCompressor_t compressor, int i) {
-    Call(state_.send.data() + OffsetOf(i), state_.recv.data() + OffsetOf(i), compressor);
+    Call(state_.CallAt(OffsetOf(i), OffsetOf(i), compressor));
   }
 
   void CallInPlace(onebitCompressor_t compressor, int i) {
-    std::byte* common = state_.recv.data() + OffsetOf(i);
-    Call(common + in_place_send_, common + in_place_recv_, compressor);
+    Call(state_.CallInPlaceAt(OffsetOf(i) + in_place_send_, OffsetOf(i) + in_place_recv_,
+                              compressor));
   }
 
-  void Call(const void* send, void* recv, onebitCompressor_t compressor) {
-    if (compressor == state_.compressor.get()) ++calls_;
-    Check(collective_.Run(row_, send, recv, compressor, state_.comm.get()), collective_.call());
+  void Call(const RankCall& call) {
+    if (call.compressor == state_.compressor.get()) ++calls_;
+    Check(collective_.Run(row_, call), collective_.call());
   }
 
   // Fresh inputs for `calls` calls in place, and residuals that know nothing of earlier, grown
   // ones.
   void Refill(onebitCompressor_t compressor, int calls) {
+    state_.Await();
     const size_t used = std::min(static_cast<size_t>(calls), slots_);
-    for (size_t slot = 0; slot < used && send_bytes_ > 0; ++slot) {
-      std::memcpy(state_.recv.data() + slot * stride_ + in_place_send_,
-                  state_.send.data() + slot * stride_, send_bytes_);
+    for (size_t slot = 0; slot < used; ++slot) {
+      state_.CopySendToRecv(slot * stride_, slot * stride_ + in_place_send_, send_bytes_);
     }
     if (compressor != nullptr) Check(onebitCompressorReset(compressor), "onebitCompressorReset");
   }

@@ -3,10 +3,7 @@
 // Measures, checks and reports row after row.
 #include "perf/common/sweep.h"
 
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -35,6 +32,7 @@ onebitCompressorConfig_t CompressorConfig(const Collective& collective, const Op
   config.collective = collective.collective();
   config.scaleRule = options.scale_rule;
   config.block = options.block;
+  if (options.device.is_cuda) config.memory = onebitMemoryDevice;  // of the thread's device
   return config;
 }
 
@@ -56,8 +54,9 @@ class Sweep {
         RankState& state = ranks_.state(rank);
         const size_t elements = ranks_.buffer_bytes() / ElementBytes(type);
         FillSeeded(state.send.data(), elements, type, kTimedSeed, rank);
+        state.PublishSend(ranks_.buffer_bytes());
         // Its pages must not come in while calls are timed, whatever was called for warm-up.
-        std::memset(state.recv.data(), 0, ranks_.buffer_bytes());
+        state.FillRecv(0, ranks_.buffer_bytes());
       });
       for (onebitRedOp_t op : options_.ops) {
         WarmUp(type, op);
@@ -98,10 +97,10 @@ class Sweep {
       ranks_.pool().Run([&](int rank) {
         RankState& state = ranks_.state(rank);
         for (int i = 0; i < options_.warmup_iterations; ++i) {
-          Check(collective_.Run(row, state.send.data(), state.recv.data(), state.compressor.get(),
-                                state.comm.get()),
+          Check(collective_.Run(row, state.CallAt(0, 0, state.compressor.get())),
                 collective_.call());
         }
+        state.Await();
       });
     }
   }
@@ -165,6 +164,8 @@ class Sweep {
     onebitCompressor_t compressor = ranks_.state(ranks_.first()).compressor.get();
     if (compressor == nullptr) {
       const size_t exchanges = collective_.dense_exchanges();
+      // There dense messages have no headers, and an empty one is none.
+      if (options_.transport == kTransportOfDevices) return {exchanges, 0};
       return {exchanges, messages / (exchanges * static_cast<size_t>(row_case.ranks - 1))};
     }
     onebitCompressorStats_t stats{};
@@ -201,18 +202,13 @@ class Sweep {
   int bus_gbps_count_ = 0;
 };
 
-std::vector<RankPlace> ThreadPlaces(int threads) {
-  return {static_cast<size_t>(threads), RankPlace{getpid(), HostName()}};
-}
-
 // The run after the command line was understood. Throws ToolError, and UsageError for a bad path.
 int RunOptions(const Options& options, const Collective& collective,
                std::vector<std::string> arguments) {
   std::unique_ptr<Ranks> ranks;
   // Processes are joined before anything can fail in one of them: the others would wait for it.
   if (options.ranks.is_one_rank()) ranks = MakeRanks(options);
-  SweepOutput output(options, collective.tool(),
-                     ranks ? ranks->Places() : ThreadPlaces(options.ranks.threads),
+  SweepOutput output(options, collective.tool(), ranks ? ranks->Places() : PlacesOfThreads(options),
                      std::move(arguments));
   std::optional<Sweep> sweep;
   const auto wrong = [&] { return sweep ? sweep->wrong() : 0; };

@@ -27,6 +27,10 @@ Json MeasurementJson(const Measurement& measurement) {
 
 }  // namespace
 
+std::string DeviceNameOf(const RankPlace& place) {
+  return place.cuda_device ? place.cuda_name : ProcessorName();
+}
+
 const char* BoolText(bool value) { return value ? "true" : "false"; }
 
 Json ConfigJson(const SweepFlags& flags, int threads) {
@@ -58,8 +62,8 @@ Json DevicesJson(std::span<const RankPlace> places) {
                        {"group", 0},
                        {"pid", places[rank].pid},
                        {"hostname", places[rank].host},
-                       {"device", nullptr},  // host memory
-                       {"device_info", ProcessorName()}});
+                       {"device", NumberOrNull(places[rank].cuda_device)},  // null: host memory
+                       {"device_info", DeviceNameOf(places[rank])}});
   }
   return devices;
 }
@@ -77,6 +81,7 @@ Json RowJson(const Row& row, const RowFacts& facts) {
                {"experiment_name", ""},
                {"mode", facts.mode},
                {"transport", facts.transport},
+               {"device", facts.device},
                {"nranks", facts.ranks},
                {"wire_bytes", NumberOrNull(row.wire_bytes)},
                {"wire_bytes_bound", NumberOrNull(row.wire_bytes_bound)},

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -33,10 +34,14 @@ nlohmann::ordered_json NumberOrNull(const std::optional<Number>& number) {
 nlohmann::ordered_json ConfigJson(const SweepFlags& flags, int threads);
 nlohmann::ordered_json DevicesJson(std::span<const RankPlace> places);
 
+// Of the GPU, or of the processor where buffers are host memory.
+std::string DeviceNameOf(const RankPlace& place);
+
 // How all rows of a report were measured.
 struct RowFacts {
   std::string_view mode;
   std::string_view transport;
+  std::string_view device = "cpu";
   size_t ranks = 0;
   bool is_dense = true;
 };

@@ -50,8 +50,10 @@ std::string ColumnLine(std::string_view size, std::string_view count, std::strin
 }
 
 std::string PlaceLine(const std::string& ranks, const RankPlace& place) {
-  return fmt::format("#  {} Pid {:6} on {:>10} host memory, {}\n", ranks, place.pid, place.host,
-                     ProcessorName());
+  const std::string memory =
+      place.cuda_device ? fmt::format("device {:2}, {}", *place.cuda_device, place.cuda_name)
+                        : "host memory, " + ProcessorName();
+  return fmt::format("#  {} Pid {:6} on {:>10} {}\n", ranks, place.pid, place.host, memory);
 }
 
 }  // namespace
@@ -68,6 +70,7 @@ std::string ParametersText(const SweepFlags& flags, int threads) {
 }
 
 std::string ThreadsText(std::span<const RankPlace> places) {
+  if (places.front().cuda_device) return ProcessesText(places);  // each has a device
   return PlaceLine(fmt::format("Ranks 0-{}", places.size() - 1), places.front());
 }
 

@@ -18,7 +18,8 @@ namespace onebit::perf {
 
 std::string ParametersText(const SweepFlags& flags, int threads);
 
-// Where the ranks are: threads of one process in one line, or processes with a line each.
+// Where the ranks are: threads of one process in one line, unless each has a device, or processes
+// with a line each.
 std::string ThreadsText(std::span<const RankPlace> places);
 std::string ProcessesText(std::span<const RankPlace> places);
 

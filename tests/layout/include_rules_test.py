@@ -21,6 +21,7 @@ class IncludeRulesTest(unittest.TestCase):
         for header in ("include/onebit/onebit.h", "include/onebit/transport.h",
                        "include/onebit/optim.h", "kernels/kernels.h", "src/base/status.h",
                        "src/codec/packet.h", "src/collectives/plan.h", "src/comm/comm.h",
+                       "src/device/devices.h",
                        "plugins/transport_local/ring.h", "plugins/transport_ucx/worker.h",
                        "perf/common/driver.h"):
             self.write(header, "")
@@ -83,6 +84,8 @@ class IncludeRulesTest(unittest.TestCase):
         self.assert_allowed("perf/all_reduce_perf.cc", '"perf/common/driver.h"')
         self.assert_allowed("perf/codec_perf.cc", '"kernels/kernels.h"')
         self.assert_forbidden("perf/all_reduce_perf.cc", '"kernels/kernels.h"', "perf may include")
+        self.assert_allowed("perf/codec_perf_cuda.cc", '"device/devices.h"')
+        self.assert_forbidden("perf/codec_perf.cc", '"device/devices.h"', "perf may include")
         self.assert_forbidden("perf/codec_perf.cc", '"codec/packet.h"', "perf may include")
 
     def test_libraries_belong_to_folders(self):

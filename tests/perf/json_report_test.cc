@@ -60,11 +60,11 @@ TEST(JsonReportTest, TopLevelIsThatOfNcclTests) {
 
 TEST(JsonReportTest, RowsHaveNumbersAndWhatCompressionAdds) {
   const Json row = ReportOf(SomeRow())["results"][0];
-  EXPECT_THAT(KeysOf(row),
-              testing::ElementsAre("size", "count", "type", "redop", "root", "out_of_place",
-                                   "in_place", "actual_iterations", "untimed_calls",
-                                   "experiment_name", "mode", "transport", "nranks", "wire_bytes",
-                                   "wire_bytes_bound", "rel_error", "speedup_vs_dense"));
+  EXPECT_THAT(KeysOf(row), testing::ElementsAre(
+                               "size", "count", "type", "redop", "root", "out_of_place", "in_place",
+                               "actual_iterations", "untimed_calls", "experiment_name", "mode",
+                               "transport", "device", "nranks", "wire_bytes", "wire_bytes_bound",
+                               "rel_error", "speedup_vs_dense"));
   EXPECT_EQ(row["out_of_place"],
             (Json{{"time", 1000.0}, {"alg_bw", 1.0}, {"bus_bw", 2.0}, {"nwrong", 2}}));
   EXPECT_TRUE(row["in_place"]["nwrong"].is_null());
@@ -73,6 +73,31 @@ TEST(JsonReportTest, RowsHaveNumbersAndWhatCompressionAdds) {
   EXPECT_EQ(row["wire_bytes"], 100);
   EXPECT_EQ(row["wire_bytes_bound"], 99);
   EXPECT_EQ(row["speedup_vs_dense"], 3.0);
+}
+
+TEST(JsonReportTest, SaysOnWhichDeviceARankWorks) {
+  Options options;
+  std::vector<RankPlace> places = {{.pid = 1, .host = "h"}, {.pid = 2, .host = "h"}};
+  JsonReport on_host(options, places, {});
+  on_host.AddRow(SomeRow());
+  const Json host = std::move(on_host).Finish(0, 0);
+  EXPECT_EQ(host["results"][0]["device"], "cpu");
+  EXPECT_EQ(host["config"]["device"], "cpu");
+  EXPECT_TRUE(host["config"]["devices"][1]["device"].is_null());
+
+  options.device.is_cuda = true;
+  for (RankPlace& place : places) {
+    place.cuda_device = place.pid + 2;
+    place.cuda_name = "A GPU";
+  }
+  JsonReport on_cuda(options, places, {});
+  on_cuda.AddRow(SomeRow());
+  const Json cuda = std::move(on_cuda).Finish(0, 0);
+  EXPECT_EQ(cuda["results"][0]["device"], "cuda");
+  EXPECT_EQ(cuda["config"]["device"], "cuda");
+  EXPECT_EQ(cuda["config"]["device_name"], "A GPU");
+  EXPECT_EQ(cuda["config"]["devices"][1]["device"], 4);
+  EXPECT_EQ(cuda["config"]["devices"][1]["device_info"], "A GPU");
 }
 
 TEST(JsonReportTest, DenseIsAsFastAsItself) {

@@ -91,6 +91,20 @@ TEST(OptionsTest, CompressionHasItsOwn) {
   EXPECT_EQ(Parse({"--block", "1K"}).block, 1024);
 }
 
+TEST(OptionsTest, BuffersAreHostMemoryOrThatOfADevice) {
+  EXPECT_FALSE(Parse({}).device.is_cuda);
+  EXPECT_FALSE(Parse({"--device", "cpu"}).device.is_cuda);
+  const Options any = Parse({"--device", "cuda", "-t", "2", "--transport", "nccl"});
+  EXPECT_TRUE(any.device.is_cuda);
+  EXPECT_FALSE(any.device.number.has_value());
+  EXPECT_EQ(any.transport, "nccl");
+  EXPECT_EQ(Parse({"--device", "cuda:3"}).device.number, 3);
+  for (const char* wrong : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda1"}) {
+    EXPECT_THAT(ErrorOf({"--device", wrong}), testing::HasSubstr("none of cpu, cuda and cuda:N"));
+  }
+  EXPECT_THAT(ErrorOf({"--transport", "nccl"}), testing::HasSubstr("add --device cuda"));
+}
+
 TEST(OptionsTest, ErrorsSayWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf({"-b", "4X"}), testing::HasSubstr("'4X' is no size"));
   EXPECT_THAT(ErrorOf({"-d", "int8"}), testing::HasSubstr("half|float|bfloat16"));

@@ -32,6 +32,22 @@ TEST(ProcsTest, ThreadsUseLocalAndProcessesUcx) {
   EXPECT_EQ(TransportOf(With(Launched(1), "mpi"), nullptr), "mpi");
 }
 
+TEST(ProcsTest, NcclConnectsThreadsAndProcessesWithCuda) {
+  for (RankSource source : {Threads(4), Procs(4), Launched(1)}) {
+    source.transport = "nccl";
+    EXPECT_EQ(TransportOf(source, nullptr), "nccl");
+    EXPECT_THAT(ProblemWith(source, nullptr), HasSubstr("add --device cuda"));
+    source.has_cuda = true;
+    EXPECT_EQ(ProblemWith(source, nullptr), "");
+    EXPECT_THAT(ProblemWith(source, "ucx"), HasSubstr("ONEBIT_TRANSPORT is ucx"));
+  }
+  EXPECT_THAT(ProblemWith(Procs(4), "nccl"), HasSubstr("add --device cuda"));
+  EXPECT_EQ(ProblemWith(Threads(4), "nccl"), "");  // the variable is for processes
+  RankSource threads = Threads(4);
+  threads.has_cuda = true;
+  EXPECT_EQ(TransportOf(threads, nullptr), "local");
+}
+
 TEST(ProcsTest, OnlyRankZeroSpeaks) {
   EXPECT_TRUE(RankSource{}.is_speaker());
   EXPECT_TRUE(Launched(0).is_speaker());

@@ -45,12 +45,11 @@ class FaultyAllReduce : public Collective {
   double DenseOptimalBytes(size_t bytes, int) const override { return static_cast<double>(bytes); }
   uint64_t WireBound(const Case&, const Options&, const WireFacts&) const override { return 0; }
 
-  onebitResult_t Run(const Case& row, const void* send, void* recv, onebitCompressor_t compressor,
-                     onebitComm_t comm) const override {
-    const onebitResult_t result =
-        onebitAllReduce(send, recv, row.count, row.type, row.op, compressor, comm, nullptr);
-    if (RankOf(comm) == wrong_rank_) {
-      for (size_t i = 0; i < wrong_elements_; ++i) static_cast<float*>(recv)[5 + i] = 99;
+  onebitResult_t Run(const Case& row, const RankCall& call) const override {
+    const onebitResult_t result = onebitAllReduce(call.send, call.recv, row.count, row.type, row.op,
+                                                  call.compressor, call.comm, call.stream);
+    if (RankOf(call.comm) == wrong_rank_) {
+      for (size_t i = 0; i < wrong_elements_; ++i) static_cast<float*>(call.recv)[5 + i] = 99;
     }
     return result;
   }

@@ -58,6 +58,11 @@ void Run(const WriteValueOperation& write) {
   std::atomic_ref<uint32_t>(*write.word).store(write.value, std::memory_order_release);
 }
 
+void Run(const TimeOperation& operation) {
+  operation.time->store(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
 // Nodes are in the order in which they were captured, which respects what they wait for. CUDA does
 // not promise that independent ones run at the same time.
 void Run(const GraphOperation& launch) {

@@ -3,8 +3,10 @@
 // Operation: what can be enqueued on a stream of the stand-in, or be a node of a graph.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <variant>
 
 #include "kernels/cuda/kernel_table.h"
@@ -54,13 +56,18 @@ struct WriteValueOperation {
   uint32_t* word;
   uint32_t value;
 };
+// What an event that keeps the time knows of its last record: nanoseconds of a steady clock.
+using EventTime = std::atomic<int64_t>;
+struct TimeOperation {
+  std::shared_ptr<EventTime> time;
+};
 struct GraphOperation {
   GraphExec* graph;
 };
 
-using Operation =
-    std::variant<CopyOperation, FillOperation, FunctionOperation, KernelOperation,
-                 WaitPointOperation, WaitValueOperation, WriteValueOperation, GraphOperation>;
+using Operation = std::variant<CopyOperation, FillOperation, FunctionOperation, KernelOperation,
+                               WaitPointOperation, WaitValueOperation, WriteValueOperation,
+                               TimeOperation, GraphOperation>;
 
 // Runs all but WaitPointOperation, on a stream's thread, without a lock.
 void Run(const Operation& operation);

@@ -142,7 +142,7 @@ CUresult cuCtxSynchronize(void) {
   return context->device->broken;
 }
 
-CUresult cuEventCreate(CUevent* handle, unsigned) {
+CUresult cuEventCreate(CUevent* handle, unsigned flags) {
   ONEBIT_BEGIN(cuEventCreate);
   World& world = TheWorld();
   const Lock lock(world.mutex);
@@ -150,6 +150,7 @@ CUresult cuEventCreate(CUevent* handle, unsigned) {
   ONEBIT_CU_TRY(RequireContext(&context));
   auto* const event = new Event;
   event->context = context;
+  event->has_timing = (flags & CU_EVENT_DISABLE_TIMING) == 0;
   world.live_events.insert(event);
   *handle = reinterpret_cast<CUevent>(event);
   return CUDA_SUCCESS;
@@ -189,7 +190,31 @@ CUresult cuEventRecord(CUevent event_handle, CUstream handle) {
   EnqueueImplicitWaits(world, lock, *stream);
   event->capture = 0;
   event->nodes.clear();
+  if (event->has_timing) {
+    event->time = std::make_shared<EventTime>();
+    ONEBIT_CU_TRY(Enqueue(world, lock, *stream, TimeOperation{event->time}));
+  }
   event->point = stream->tail();
+  return CUDA_SUCCESS;
+}
+
+// The header gives the name to a later version, so it does not declare this one.
+#undef cuEventElapsedTime
+extern "C" __attribute__((visibility("default"))) CUresult cuEventElapsedTime(float* milliseconds,
+                                                                              CUevent from_handle,
+                                                                              CUevent to_handle) {
+  ONEBIT_BEGIN(cuEventElapsedTime);
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  Event* from = nullptr;
+  Event* to = nullptr;
+  ONEBIT_CU_TRY(FindEventToAsk(world, from_handle, &from));
+  ONEBIT_CU_TRY(FindEventToAsk(world, to_handle, &to));
+  if (from->context != to->context || from->time == nullptr || to->time == nullptr) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (!IsReached(from->point) || !IsReached(to->point)) return CUDA_ERROR_NOT_READY;
+  *milliseconds = static_cast<float>(to->time->load() - from->time->load()) * 1e-6f;
   return CUDA_SUCCESS;
 }
 

@@ -53,6 +53,8 @@ struct Block {
 struct Event {
   Context* context = nullptr;
   Point point;
+  bool has_timing = true;
+  std::shared_ptr<EventTime> time;  // of the last record; null: none, or it does not keep the time
   // Recorded last in a capture: its number and the nodes the event stands for.
   uint64_t capture = 0;
   std::vector<size_t> nodes;

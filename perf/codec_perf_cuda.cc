@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Every batch of launches is followed by copies of 256 MiB of fp32, or what is set, from one buffer
+// of the device to another. Times are the device's own, by events around a batch. The counters:
+//   gbps           logical bytes per second / 1e9: elements times the size of the uncompressed type
+//   moved_gbps     what the kernel must read and write, likewise
+//   copy_gbps      what a copy reads and writes, the best of them
+//   ceiling_share  moved_gbps / copy_gbps
+#include "perf/codec_perf_cuda.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/params.h"
+#include "perf/codec_perf_cuda_session.h"
+
+namespace onebit::perf {
+namespace {
+
+using kernels::DataType;
+using kernels::cuda::Kernel;
+using kernels::cuda::PieceList;
+
+constexpr size_t kPacketBlock = CudaSession::kPacketBlock;
+constexpr uint32_t kRanks = CudaSession::kPackets;
+
+// What a launch does: its kernel and parameters, and the bytes that count.
+struct Launch {
+  std::function<void()> enqueue;
+  size_t logical_bytes = 0;
+  size_t moved_bytes = 0;
+};
+
+// As many as take some milliseconds, so that neither events nor the host's part matter.
+int LaunchesInBatch(double seconds) {
+  constexpr double kBatchSeconds = 0.01;
+  constexpr int kMost = 100;
+  return std::clamp(static_cast<int>(kBatchSeconds / std::max(seconds, 1e-9)), 1, kMost);
+}
+
+void Measure(benchmark::State& state, const CudaSession& session, const Launch& launch) {
+  const auto copy = [&] { session.CopyOnDevice(); };
+  session.SecondsOf(1, launch.enqueue);  // what is slow the first time
+  const int launches = LaunchesInBatch(session.SecondsOf(1, launch.enqueue));
+  session.SecondsOf(1, copy);
+  const int copies = LaunchesInBatch(session.SecondsOf(1, copy));
+  std::vector<double> kernel_seconds;
+  double copy_seconds = session.SecondsOf(copies, copy);
+  // The time of an iteration is the host's; a manual one would be a part of the name.
+  while (state.KeepRunningBatch(launches)) {
+    kernel_seconds.push_back(session.SecondsOf(launches, launch.enqueue));
+    state.PauseTiming();
+    copy_seconds = std::min(copy_seconds, session.SecondsOf(copies, copy));
+    state.ResumeTiming();
+  }
+  if (session.HasVerdict()) state.SkipWithError("a value was not finite: the figures mean nothing");
+  const auto middle = kernel_seconds.begin() + static_cast<ptrdiff_t>(kernel_seconds.size() / 2);
+  std::nth_element(kernel_seconds.begin(), middle, kernel_seconds.end());
+  const double copy_gbps = 2 * static_cast<double>(session.float_bytes()) / copy_seconds / 1e9;
+  const double moved_gbps = static_cast<double>(launch.moved_bytes) / *middle / 1e9;
+  state.counters["gbps"] = static_cast<double>(launch.logical_bytes) / *middle / 1e9;
+  state.counters["moved_gbps"] = moved_gbps;
+  state.counters["copy_gbps"] = copy_gbps;
+  state.counters["ceiling_share"] = moved_gbps / copy_gbps;
+}
+
+size_t ScaleBytes(const CudaSession& session, size_t block) {
+  return kernels::BlockCount(session.elements(), block) * sizeof(float);
+}
+
+// All elements as one piece, of which a warp takes `tile_elements` at a time.
+PieceList WholeBuffer(const CudaSession& session, size_t tile_elements) {
+  PieceList list;
+  list.count = 1;
+  list.tiles = static_cast<uint32_t>(kernels::BlockCount(session.elements(), tile_elements));
+  list.pieces[0].count = session.elements();
+  list.pieces[0].scales = session.scales();
+  list.pieces[0].bits = session.bits();
+  return list;
+}
+
+// Likewise, where packets are the input.
+PieceList WholePackets(const CudaSession& session, size_t tile_elements) {
+  PieceList list = WholeBuffer(session, tile_elements);
+  list.pieces[0].source_bits = session.packet_scale_bytes();
+  return list;
+}
+
+kernels::cuda::SourcePackets Packets(const CudaSession& session) {
+  return {.sources = session.packets(),
+          .stride = session.packet_stride(),
+          .own_source = session.packets(),
+          .rank = 0,
+          .ranks = kRanks};
+}
+
+template <class Params>
+Launch LaunchOf(const CudaSession& session, Kernel kernel, const Params& params,
+                size_t logical_bytes, size_t moved_bytes) {
+  return {[&session, kernel, params] { session.Launch(kernel, &params); }, logical_bytes,
+          moved_bytes};
+}
+
+Launch EfCompress(const CudaSession& session, DataType type, size_t block) {
+  const kernels::cuda::CompressParams params = {
+      .input = type == DataType::kF32 ? session.Floats(0) : session.halves(),
+      .input_type = type,
+      .block = static_cast<uint32_t>(block),
+      .residual = {.generations = {session.Floats(1), session.Floats(2)}},
+      .verdict = session.verdict(),
+      .list = WholeBuffer(session, block)};
+  const size_t logical = session.elements() * kernels::BytesOf(type);
+  return LaunchOf(
+      session, Kernel::kCompressBlocks, params, logical,
+      logical + 2 * session.float_bytes() + session.bit_bytes() + ScaleBytes(session, block));
+}
+
+Launch Sign(const CudaSession& session) {
+  const kernels::cuda::CompressParams params = {.input = session.Floats(0),
+                                                .block = kPacketBlock,
+                                                .verdict = session.verdict(),
+                                                .list = WholeBuffer(session, kPacketBlock)};
+  return LaunchOf(session, Kernel::kCompressBlocks, params, session.float_bytes(),
+                  session.float_bytes() + session.bit_bytes() + ScaleBytes(session, kPacketBlock));
+}
+
+Launch ServerReduce(const CudaSession& session) {
+  const kernels::cuda::ReduceParams params = {
+      .packets = Packets(session),
+      .block = kPacketBlock,
+      .residual = {.generations = {session.Floats(1), session.Floats(2)}},
+      .verdict = session.verdict(),
+      .list = WholePackets(session, kPacketBlock)};
+  return LaunchOf(session, Kernel::kReduceBlocks, params, session.float_bytes(),
+                  (kRanks + 1) * session.packet_stride() + 2 * session.float_bytes());
+}
+
+Launch DecodeAverage(const CudaSession& session) {
+  const kernels::cuda::ReduceParams params = {
+      .packets = Packets(session),
+      .block = kPacketBlock,
+      .verdict = session.verdict(),
+      .output = session.Floats(2),
+      .list = WholePackets(session, kernels::kTensorSumBlock)};
+  return LaunchOf(session, Kernel::kDecodeAverage, params, session.float_bytes(),
+                  kRanks * session.packet_stride() + session.float_bytes());
+}
+
+Launch Decode(const CudaSession& session, DataType type) {
+  kernels::cuda::DecodeParams params = {.output = session.Floats(2),
+                                        .output_type = type,
+                                        .block = kPacketBlock,
+                                        .list = WholeBuffer(session, kernels::kTensorSumBlock)};
+  // A packet that is read only.
+  auto* const packet = const_cast<std::byte*>(session.packets());
+  params.list.pieces[0].scales = reinterpret_cast<float*>(packet);
+  params.list.pieces[0].bits = reinterpret_cast<uint8_t*>(packet + session.packet_scale_bytes());
+  const size_t logical = session.elements() * kernels::BytesOf(type);
+  return LaunchOf(session, Kernel::kDecode, params, logical, session.packet_stride() + logical);
+}
+
+Launch DenseReduce(const CudaSession& session) {
+  constexpr uint32_t kInputs = 4;
+  const auto* const inputs = reinterpret_cast<const std::byte*>(session.Floats(0));
+  const kernels::cuda::DenseReduceParams params = {.pieces = {.sources = inputs,
+                                                              .stride = session.float_bytes(),
+                                                              .own_source = inputs,
+                                                              .rank = 0,
+                                                              .ranks = kInputs},
+                                                   .output = session.Floats(kInputs),
+                                                   .is_average = true,
+                                                   .count = session.elements()};
+  return LaunchOf(session, Kernel::kDenseReduce, params, session.float_bytes(),
+                  (kInputs + 1) * session.float_bytes());
+}
+
+Launch Checksum(const CudaSession& session) {
+  kernels::cuda::ChecksumParams params;
+  params.count = 1;
+  params.spans[0] = {.data = reinterpret_cast<const std::byte*>(session.Floats(0)),
+                     .bytes = session.float_bytes(),
+                     .checksum = session.checksum()};
+  return LaunchOf(session, Kernel::kChecksum, params, session.float_bytes(), session.float_bytes());
+}
+
+// x, m and v change, but stay ordinary numbers however often it runs.
+Launch Adam(const CudaSession& session, Kernel kernel) {
+  const kernels::AdamUpdate update = {.x = session.Floats(2),
+                                      .m = session.Floats(3),
+                                      .v = session.Floats(4),
+                                      .input = session.Floats(0),
+                                      .count = session.elements(),
+                                      .lr = 1e-3f,
+                                      .beta1 = 0.9f,
+                                      .one_minus_beta1 = 0.1f,
+                                      .beta2 = 0.999f,
+                                      .one_minus_beta2 = 0.001f,
+                                      .eps = 1e-8f};
+  constexpr uint8_t kPositive = 0x3f;  // all bytes of an fp32: 0.747
+  session.Fill(session.Floats(4), kPositive);
+  session.Fill(session.Floats(2), 0);
+  session.Fill(session.Floats(3), 0);
+  // Dense reads g, x, m, v and writes x, m, v; frozen reads m', x, v and writes x, m.
+  const size_t buffers = kernel == Kernel::kAdamDense ? 7 : 5;
+  return LaunchOf(session, kernel, update, session.float_bytes(), buffers * session.float_bytes());
+}
+
+}  // namespace
+
+void RegisterCudaBenchmarks(const CudaSession& session) {
+  // Every benchmark makes its launch when it runs: some prepare buffers for it.
+  const auto add = [&session](const char* name, auto make, auto... arguments) {
+    benchmark::RegisterBenchmark(name, [&session, make, arguments...](benchmark::State& state) {
+      try {
+        Measure(state, session, make(session, arguments...));
+      } catch (const ToolError& error) {
+        state.SkipWithError(error.what());
+      }
+    })->Unit(benchmark::kMillisecond);
+  };
+  add("EfCompress/fp32/block4096", EfCompress, DataType::kF32, size_t{4096});
+  add("EfCompress/fp32/block64", EfCompress, DataType::kF32, size_t{64});
+  add("EfCompress/fp32/block1024", EfCompress, DataType::kF32, size_t{1024});
+  add("EfCompress/fp32/block65536", EfCompress, DataType::kF32, size_t{65536});
+  add("EfCompress/fp16/block4096", EfCompress, DataType::kF16, size_t{4096});
+  add("EfCompress/bf16/block4096", EfCompress, DataType::kBf16, size_t{4096});
+  add("Sign/fp32/block4096", Sign);
+  add("ServerReduce/ranks8", ServerReduce);
+  add("DecodeAverage/ranks8", DecodeAverage);
+  add("Decode/fp32", Decode, DataType::kF32);
+  add("Decode/bf16", Decode, DataType::kBf16);
+  add("DenseReduce/ranks4", DenseReduce);
+  add("Checksum", Checksum);
+  add("AdamDense/fp32", Adam, Kernel::kAdamDense);
+  add("AdamFrozen/fp32", Adam, Kernel::kAdamFrozen);
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What codec_perf understands besides the flags of Google Benchmark.
+#pragma once
+
+#include <cstddef>
+
+namespace onebit::perf {
+
+// Where there is no CUDA, so that a test that wants it counts as skipped.
+inline constexpr int kExitSkipped = 77;
+
+struct CodecPerfOptions {
+  bool is_cuda = false;    // --device cuda or cuda:N
+  int device = 0;          // N
+  size_t megabytes = 256;  // --megabytes: of each buffer of fp32 on the device
+};
+
+// Takes them out of the command line. Throws UsageError.
+CodecPerfOptions TakeCodecPerfOptions(int* argc, char** argv);
+
+}  // namespace onebit::perf

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// CUDA as a tool needs it: devices, their memory, a stream and events. The driver is loaded by the
+// first use; errors throw ToolError, and NoCudaError where there is no CUDA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "onebit/onebit.h"
+#include "perf/common/cuda_driver.h"
+
+namespace onebit::perf {
+
+int CudaDeviceCount();
+
+struct CudaDeviceFacts {
+  std::string name;
+  int compute_major = 0;
+  int compute_minor = 0;
+  uint64_t memory_bytes = 0;
+};
+CudaDeviceFacts FactsOfCudaDevice(int number);
+
+// Makes the primary context of a device, which the CUDA run time uses, too, the current one of this
+// thread for good.
+void UseCudaDevice(int number);
+
+// Memory of the device that is current when it is made. Move-only; without memory when moved from.
+// It may be freed by any thread.
+class CudaBuffer {
+ public:
+  explicit CudaBuffer(size_t bytes);
+  CudaBuffer() = default;
+  CudaBuffer(CudaBuffer&& other) noexcept { *this = std::move(other); }
+  CudaBuffer& operator=(CudaBuffer&& other) noexcept {
+    std::swap(address_, other.address_);
+    std::swap(context_, other.context_);
+    return *this;
+  }
+  // Waits until the device is idle.
+  ~CudaBuffer();
+
+  std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
+
+ private:
+  CudaAddress address_ = 0;
+  CudaContext context_ = nullptr;
+};
+
+// A stream that does not wait for the legacy default stream, of the device that is current when it
+// is made.
+class CudaStream {
+ public:
+  CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  ~CudaStream();
+
+  onebitStream_t get() const { return stream_; }
+
+  // Enqueues a copy between any two of device memory and host memory. Of host memory that is
+  // written and read the bytes are there, or free to be changed, after Synchronize.
+  void Copy(void* to, const void* from, size_t bytes) const;
+  void Fill(void* memory, uint8_t value, size_t bytes) const;
+
+  bool IsDone() const;  // of all that was enqueued
+  void Synchronize() const;
+
+ private:
+  onebitStream_t stream_ = nullptr;
+  CudaContext context_ = nullptr;
+};
+
+// A place in a stream whose time the device keeps. As CudaStream.
+class CudaEvent {
+ public:
+  CudaEvent();
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  ~CudaEvent();
+
+  void Record(const CudaStream& stream) const;
+  // Between two events that the stream has come to.
+  static double SecondsBetween(const CudaEvent& from, const CudaEvent& to);
+
+ private:
+  CudaEventHandle event_ = nullptr;
+  CudaContext context_ = nullptr;
+};
+
+}  // namespace onebit::perf

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep tool on device memory: cuda_sweep_test.py TOOL STAND_IN_OF_CUDA STAND_IN_OF_NCCL [--procs]
+
+The arguments after the tool are the files of the stand-ins, which this process' loader then finds under
+the names of the driver and of NCCL. What is checked are results, counters and errors; times mean
+nothing on a stand-in.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+DEVICES = 3
+
+
+class Tool:
+    def __init__(self, path: str, *libraries: str):
+        self.path = path
+        self.name = pathlib.Path(path).name
+        self.folders = [str(pathlib.Path(library).parent) for library in libraries]
+
+    def run(self, *options: str, folders: list[str] | None = None, devices: int = DEVICES
+            ) -> subprocess.CompletedProcess:
+        device = [] if "--device" in options else ["--device", "cuda"]
+        command = [self.path, *device, *options]
+        print(" ".join(command), flush=True)
+        before = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+        path = ":".join(filter(None, [*(self.folders if folders is None else folders), *before]))
+        environment = {**os.environ, "LD_LIBRARY_PATH": path, "ONEBIT_DEBUG": "NONE",
+                       "CUDA_STAND_IN_DEVICES": str(devices)}
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+
+    def sweep(self, *options: str) -> dict:
+        """The report of a sweep that must succeed."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "out.json"
+            done = self.run("-n", "3", "-c", "1", "-J", str(file), *options)
+            assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
+            report = json.loads(file.read_text())
+        assert report["out_of_bounds"] == {"count": 0, "okay": "true"}, report
+        assert report["config"]["device"] == "cuda", report["config"]
+        return report
+
+
+def check(tool: Tool, report: dict, transport: str, mode: str) -> None:
+    assert report["results"], report
+    for row in report["results"]:
+        assert row["device"] == "cuda" and row["transport"] == transport, row
+        assert row["mode"] == mode and row["out_of_place"]["nwrong"] == 0, row
+        assert row["out_of_place"]["time"] > 0, row
+        if tool.name == "alltoall_perf":
+            assert row["in_place"]["nwrong"] is None, row
+        else:
+            assert row["in_place"]["nwrong"] == 0 and row["in_place"]["time"] > 0, row
+        assert row["wire_bytes"] == row["wire_bytes_bound"], row
+
+
+def check_sweeps(tool: Tool) -> None:
+    for transport in ("local", "nccl"):
+        for mode in ("dense", "sign", "ef"):
+            report = tool.sweep("-t", "3", "--transport", transport, "--mode", mode,
+                                "-b", "1K", "-e", "256K", "-f", "16")
+            check(tool, report, transport, mode)
+            devices = [place["device"] for place in report["config"]["devices"]]
+            assert devices == [0, 1, 2], report["config"]
+        report = tool.sweep("-t", "2", "--transport", transport, "--mode", "ef", "-b", "0",
+                            "-e", "990", "-i", "330", "-d", "all", "--block", "tensor")
+        check(tool, report, transport, "ef")
+    # More ranks than devices, and all on one.
+    for device, expected in ("cuda", [0, 1, 2, 0]), ("cuda:1", [1, 1, 1, 1]):
+        report = tool.sweep("-t", "4", "--device", device, "--mode", "ef", "-b", "4K", "-e", "4K")
+        check(tool, report, "local", "ef")
+        devices = [place["device"] for place in report["config"]["devices"]]
+        assert devices == expected, report["config"]
+
+
+def check_errors(tool: Tool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "libcuda.so.1").touch()
+        for words, done in (
+                ("no CUDA: its driver cannot be loaded", tool.run("-b", "1K", folders=[folder])),
+                ("no CUDA: its driver", tool.run("-b", "1K", devices=0)),
+                ("there are 3 CUDA devices", tool.run("--device", "cuda:3")),
+        ):
+            assert done.returncode == 1 and words in done.stderr, (words, done)
+    for words, options in (("none of cpu, cuda and cuda:N", ["--device", "gpu"]),
+                           ("add --device cuda", ["--device", "cpu", "--transport", "nccl"])):
+        done = tool.run(*options)
+        assert done.returncode == 2 and words in done.stderr, (words, done)
+
+
+def main() -> None:
+    tool = Tool(*sys.argv[1:4])
+    if "--procs" in sys.argv[4:]:
+        for mode in ("dense", "ef"):
+            report = tool.sweep("--procs", "3", "--mode", mode, "-b", "1K", "-e", "64K", "-f", "64")
+            check(tool, report, "ucx", mode)
+            assert len({place["pid"] for place in report["config"]["devices"]}) == 3, report
+        return
+    check_sweeps(tool)
+    check_errors(tool)
+
+
+if __name__ == "__main__":
+    main()
