@@ -86,19 +86,20 @@ std::vector<float> FloatsOf(const CudaBuffer& buffer, size_t count) {
   return values;
 }
 
-// The sections of a state of one rank that hold its residuals (src/compressor/STATE.md).
+// The sections of a state that hold residuals (src/compressor/STATE.md). Of all ranks: the mean of
+// the worker residuals, and the server residuals of the whole tensor.
 struct Residuals {
   std::vector<float> worker;
-  std::vector<float> server;  // of the elements that this rank serves
+  std::vector<float> server;  // of one rank: of the elements that it serves
 };
 
-Residuals ResidualsOf(onebitCompressor_t compressor) {
+Residuals ResidualsOf(onebitCompressor_t compressor, onebitStateKind_t kind) {
   constexpr uint32_t kWorkerTag = 2, kServerTag = 3;
   constexpr size_t kTable = 40, kRowBytes = 24;
   size_t bytes = 0;
-  Check(onebitCompressorExport(compressor, onebitStateRank, nullptr, &bytes), "export");
+  Check(onebitCompressorExport(compressor, kind, nullptr, &bytes), "export");
   std::vector<std::byte> blob(bytes);
-  Check(onebitCompressorExport(compressor, onebitStateRank, blob.data(), &bytes), "export");
+  Check(onebitCompressorExport(compressor, kind, blob.data(), &bytes), "export");
   const auto number_at = [&](size_t at) {
     uint32_t number = 0;
     std::memcpy(&number, blob.data() + at, sizeof number);
@@ -133,7 +134,7 @@ std::vector<float> SumOverRanks(const DeviceRank& self, const std::vector<float>
 // What the results of an average owe: the mean of the worker residuals and all server residuals.
 std::vector<float> OwedBy(onebitCompressor_t compressor, size_t count, const DeviceRank& self,
                           const CudaStream& stream) {
-  const Residuals residuals = ResidualsOf(compressor);
+  const Residuals residuals = ResidualsOf(compressor, onebitStateRank);
   const auto rank = static_cast<size_t>(self.rank);
   Require(residuals.worker.size() == count, "the state is of another tensor");
   std::vector<float> served(static_cast<size_t>(self.ranks));
@@ -285,8 +286,12 @@ void CheckReplaysLoseNothing(const DeviceRank& self, size_t count, int replays) 
   Check(onebitCompressorGetStats(compressor.get(), &stats), "stats of the compressor");
   Require(stats.epoch == static_cast<uint64_t>(replays) + 1, "not every replay was committed");
   const std::vector<float> owed = OwedBy(compressor.get(), count, self, stream);
-  double error = 0, magnitude = 0;
+  const Residuals of_all = ResidualsOf(compressor.get(), onebitStateGlobal);
+  Require(of_all.worker.size() == count && of_all.server.size() == count, "state of all ranks");
+  double error = 0, magnitude = 0, state_error = 0;
   for (size_t i = 0; i < count; ++i) {
+    const double in_state = double{of_all.worker[i]} + of_all.server[i];
+    state_error = std::max(state_error, std::abs(in_state - owed[i]));
     error = std::max(error, std::abs(came_out[i] + owed[i] - went_in[i]));
     magnitude = std::max({magnitude, std::abs(went_in[i]), double{std::abs(owed[i])}});
   }

@@ -64,21 +64,22 @@ void Place(Stage* stage, SourcePackets* packets, size_t bytes_each) {
   stage->In(&packets->own_source, bytes_each);
 }
 
-// Written by one kernel, and read by the one that adds them up.
-void Place(Stage* stage, TileSum** tile_sums, size_t tiles) {
-  stage->Out(tile_sums, tiles * sizeof(TileSum));
+// Written by the kernels of a first pass, and read by the one that adds them up.
+void Place(Stage* stage, TileSum** tile_sums, size_t tiles, bool is_written) {
+  const size_t bytes = tiles * sizeof(TileSum);
+  is_written ? stage->Out(tile_sums, bytes) : stage->In(tile_sums, bytes);
 }
 
-void Place(Stage* stage, Kernel, CompressParams* p) {
+void Place(Stage* stage, Kernel kernel, CompressParams* p) {
   stage->In(&p->input, BytesOf(p->input_type) * ElementsOf(p->list));
   Place(stage, &p->residual, p->list);
   stage->In(&p->mask, MaskBytesOf(p->list));
   stage->InOut(&p->verdict, sizeof(*p->verdict));
-  Place(stage, &p->tile_sums, p->list.tiles);
+  Place(stage, &p->tile_sums, p->list.tiles, kernel == Kernel::kCompressSigns);
   Place(stage, &p->list, p->block);
 }
 
-void Place(Stage* stage, Kernel, ReduceParams* p) {
+void Place(Stage* stage, Kernel kernel, ReduceParams* p) {
   const auto none = [](const Piece&) { return size_t{0}; };
   Place(stage, &p->packets, Extent(p->list, none, [&](const Piece& piece) {
           return std::max<size_t>(piece.source_scales + ScaleBytesOf(piece, p->block),
@@ -87,7 +88,7 @@ void Place(Stage* stage, Kernel, ReduceParams* p) {
   Place(stage, &p->residual, p->list);
   stage->In(&p->mask, MaskBytesOf(p->list));
   stage->InOut(&p->verdict, sizeof(*p->verdict));
-  Place(stage, &p->tile_sums, p->list.tiles);
+  Place(stage, &p->tile_sums, p->list.tiles, kernel == Kernel::kReduceSigns);
   stage->InOut(&p->output, BytesOf(p->output_type) * ElementsOf(p->list));
   Place(stage, &p->list, p->block);
 }
@@ -169,11 +170,7 @@ void Place(Stage* stage, Kernel, CommitParams* p) {
 void Place(Stage* stage, Kernel kernel, SumParams* p) {
   const size_t tiles = BlockCount(p->count, kTensorSumBlock);
   stage->In(&p->values, BytesOf(p->type) * p->count);
-  if (kernel == Kernel::kFinishSum) {
-    stage->In(&p->tile_sums, tiles * sizeof(TileSum));
-  } else {
-    Place(stage, &p->tile_sums, tiles);
-  }
+  Place(stage, &p->tile_sums, tiles, kernel != Kernel::kFinishSum);
   stage->InOut(&p->sum, sizeof(*p->sum));
 }
 

@@ -83,6 +83,8 @@ COMMANDS = {
     "build/release/perf/codec_perf": RunBy("tests/perf/codec_perf_test.py", "sys.argv[1]"),
     "./perf/time_to_loss --hosts 4 --rates 100mbit,1gbit":
         RunBy("tests/perf/time_to_loss_test.py", 'str(PERF / "time_to_loss")'),
+    "./tests/gpu/make-deps": RunBy("tests/gpu/run_test.py", 'FOLDER / "make-deps"'),
+    "./tests/gpu/run": RunBy("tests/gpu/run_test.py", 'FOLDER / "run"'),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
 }
 
