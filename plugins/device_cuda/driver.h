@@ -52,7 +52,7 @@ namespace onebit::device_cuda {
   X(cuMemsetD8Async)                             \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
   X(cuPointerGetAttributes)                      \
-  X(cuStreamCreate)                              \
+  X(cuStreamCreateWithPriority)                  \
   X(cuStreamDestroy_v2)                          \
   X(cuStreamIsCapturing)                         \
   X(cuStreamQuery)                               \

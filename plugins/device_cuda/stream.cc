@@ -31,8 +31,12 @@ onebitResult_t CreateStream(onebitStream_t* stream) {
   const Driver& driver = process->driver();
   const RelaxedCapture relaxed(driver);
   CUstream created = nullptr;
+  // The highest priority, whatever its number is: such streams do not share a hardware queue with
+  // those of the application, of which one may be waiting for this one by way of the host.
+  constexpr int kHighest = -1000;
   ONEBIT_CUDA_TRY(
-      Check(driver, driver.cuStreamCreate(&created, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
+      Check(driver, driver.cuStreamCreateWithPriority(&created, CU_STREAM_NON_BLOCKING, kHighest),
+            "cuStreamCreateWithPriority"));
   *stream = created;
   return onebitSuccess;
 }

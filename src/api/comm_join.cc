@@ -62,19 +62,23 @@ Status UseInterfaces(const onebit::Settings& settings) {
   return OkStatus();
 }
 
+// Also of one rank, which needs no transport and may have none of that name.
+bool IsStreamOrdered(const std::string& transport) {
+  const auto found = onebit::Transport::Get(transport);
+  return found.ok() && found.value()->is_stream_ordered();
+}
+
 Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebitComm_t* comm) {
   ONEBIT_TRY(UseInterfaces(settings));
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* const transport,
-                          onebit::Transport::Get(options.transport));
-  if (transport->is_stream_ordered()) ONEBIT_TRY(onebit::GetDevices().status());
+  const bool is_stream_ordered = IsStreamOrdered(options.transport);
+  if (is_stream_ordered) ONEBIT_TRY(onebit::GetDevices().status());
   if (options.control.ranks == 1) {  // nothing is sent
     options.transport = "local";
     options.group = nullptr;
   }
   options.interfaces = settings.socket_interfaces;
   ONEBIT_ASSIGN_OR_RETURN(auto joined, onebit::Comm::Join(options));
-  ONEBIT_ASSIGN_OR_RETURN(auto handle,
-                          onebit::NewHandle(std::move(joined), transport->is_stream_ordered()));
+  ONEBIT_ASSIGN_OR_RETURN(auto handle, onebit::NewHandle(std::move(joined), is_stream_ordered));
   *comm = handle.release();
   return OkStatus();
 }
@@ -106,10 +110,11 @@ Status CheckSecrets(const onebit::SettingsTable& table) {
   return OkStatus();
 }
 
-Status MakeCommOfOne(const onebit::CommOptions& options, onebitComm_t* comm) {
+Status MakeCommOfOne(const onebit::JoinOptions& join, onebitComm_t* comm) {
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Transport* local, onebit::Transport::Get("local"));
-  ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*local, 1, options));
-  ONEBIT_ASSIGN_OR_RETURN(auto handle, onebit::NewHandle(std::move(group.front()), false));
+  ONEBIT_ASSIGN_OR_RETURN(auto group, onebit::Comm::CreateLocalGroup(*local, 1, join.comm));
+  ONEBIT_ASSIGN_OR_RETURN(
+      auto handle, onebit::NewHandle(std::move(group.front()), IsStreamOrdered(join.transport)));
   *comm = handle.release();
   return OkStatus();
 }
@@ -152,7 +157,7 @@ Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, s
   const auto timeout_ms = static_cast<uint64_t>(options.control.connect_timeout.count());
   ONEBIT_ASSIGN_OR_RETURN(const onebit::NativeGroup group,
                           onebit::NativeGroup::Adopt(*started, native, native_bytes, timeout_ms));
-  if (group.ranks() == 1) return MakeCommOfOne(options.comm, comm);
+  if (group.ranks() == 1) return MakeCommOfOne(options, comm);
   options.control.rank = group.rank();
   options.control.ranks = group.ranks();
   ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId place,
@@ -178,7 +183,7 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
   ONEBIT_ASSIGN_OR_RETURN(auto options,
                           onebit::ParseCommConfig(config, *table, launch.rank, launch.ranks));
   ONEBIT_TRY(CheckSecrets(*table));
-  if (launch.ranks == 1) return MakeCommOfOne(options.comm, comm);
+  if (launch.ranks == 1) return MakeCommOfOne(options, comm);
   onebit::MeetingOptions meeting = MeetingOptionsOf(table->settings);
   meeting.connect_timeout = options.control.connect_timeout;
   options.control.is_place_reused = true;

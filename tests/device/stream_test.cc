@@ -231,7 +231,7 @@ const Failure kFailures[] = {
        int device = 0;
        return Plugin().CurrentDevice(&device);
      }},
-    {"cuStreamCreate",
+    {"cuStreamCreateWithPriority",
      [](onebitStream_t, void*, void*) {
        onebitStream_t stream = nullptr;
        return Plugin().CreateStream(&stream);
