@@ -62,8 +62,10 @@ Status UseInterfaces(const onebit::Settings& settings) {
   return OkStatus();
 }
 
-// Also of one rank, which needs no transport and may have none of that name.
+// Also of one rank, which needs no transport and may have none of that name. Without CUDA there are
+// no streams, and no need to open it.
 bool IsStreamOrdered(const std::string& transport) {
+  if (onebit::FindDevices() == nullptr) return false;
   const auto found = onebit::Transport::Get(transport);
   return found.ok() && found.value()->is_stream_ordered();
 }
@@ -71,14 +73,14 @@ bool IsStreamOrdered(const std::string& transport) {
 Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebitComm_t* comm) {
   ONEBIT_TRY(UseInterfaces(settings));
   const bool is_stream_ordered = IsStreamOrdered(options.transport);
-  if (is_stream_ordered) ONEBIT_TRY(onebit::GetDevices().status());
   if (options.control.ranks == 1) {  // nothing is sent
     options.transport = "local";
     options.group = nullptr;
   }
   options.interfaces = settings.socket_interfaces;
   ONEBIT_ASSIGN_OR_RETURN(auto joined, onebit::Comm::Join(options));
-  ONEBIT_ASSIGN_OR_RETURN(auto handle, onebit::NewHandle(std::move(joined), is_stream_ordered));
+  const bool has_streams = is_stream_ordered || joined->is_stream_ordered();
+  ONEBIT_ASSIGN_OR_RETURN(auto handle, onebit::NewHandle(std::move(joined), has_streams));
   *comm = handle.release();
   return OkStatus();
 }

@@ -8,6 +8,13 @@
 
 namespace onebit {
 
+// A device that is broken makes no other call either: the other ranks must not wait for this one.
+inline Status TellOfDevice(const CallTarget& target, Status status) {
+  if (status.code() != Code::kUnhandledCudaError) return status;
+  Comm& comm = *target.comm->comm;
+  return comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text()));
+}
+
 // At once, or in its turn on the stream of the host or of the device. `body` returns a Status and
 // is copied. is_taken, if not null, tells whether `body` has run or will: an error may come after
 // that, too.
@@ -16,10 +23,10 @@ Status MakeCall(const CallTarget& target, Body body, bool* is_taken = nullptr) {
   if (!target.place.is_device()) return MakeHostCall(target, body, is_taken);
   if (target.comm->engine.is_stream_ordered()) {  // it enqueues, and returns
     if (is_taken != nullptr) *is_taken = true;
-    return body();
+    return TellOfDevice(target, body());
   }
   ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(target.comm, target.place));
-  return lane->Enqueue(target, body, is_taken);
+  return TellOfDevice(target, lane->Enqueue(target, body, is_taken));
 }
 
 }  // namespace onebit

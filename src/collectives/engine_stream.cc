@@ -176,7 +176,9 @@ Status Engine::EnqueueAll(std::span<Engine* const> engines) {
   for (Engine* engine : engines) {
     engine->EndOnStream(status.ok());
     // Other ranks wait for what was not enqueued.
-    if (!status.ok()) static_cast<void>(engine->comm_.Fail(status));
+    if (status.ok()) continue;
+    Comm& comm = engine->comm_;
+    static_cast<void>(comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text())));
   }
   return status;
 }
@@ -217,12 +219,14 @@ Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exch
   for (; begun < engines.size() && status.ok(); ++begun) {
     Engine& engine = *engines[begun];
     if (engine.comm_.ranks() == 1) continue;
-    status = engine.comm_.endpoint().BeginGroup();
+    const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
+    status = scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
     if (status.ok()) status = engine.stream_->PostMessages(exchange);
   }
   for (size_t i = 0; i < begun; ++i) {
     Engine& engine = *engines[i];
     if (engine.comm_.ranks() == 1) continue;
+    const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
     Status ended = engine.comm_.endpoint().EndGroup();
     if (status.ok()) status = std::move(ended);
   }

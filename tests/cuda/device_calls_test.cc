@@ -356,6 +356,59 @@ TEST_P(DeviceCallsTest, StatesMoveBetweenHostAndDevice) {
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceCallsTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
 
+// Calls share what a communicator works with: a second one may not begin before the first has
+// ended.
+TEST_P(DeviceCallsTest, OnSeveralStreamsFollowEachOther) {
+  Run(2, [](onebitComm_t comm, int) {
+    const UniqueCompressor first = NewDeviceCompressor(comm);
+    const UniqueCompressor second = NewDeviceCompressor(comm);
+    const CudaStream stream, other;
+    CudaBuffer buffer(Ones(kCount)), another(Ones(kCount, 2));
+    const auto call = [&](const CudaBuffer& values, const UniqueCompressor& with,
+                          const CudaStream& on) {
+      ASSERT_EQ(onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitAvg,
+                                with.get(), comm, on.handle()),
+                onebitSuccess)
+          << LastError();
+    };
+    Gate gate(stream);
+    call(buffer, first, stream);
+    call(another, second, other);
+    EXPECT_FALSE(IsDoneSoon(other, std::chrono::milliseconds(50)));
+    gate.Open();
+    ASSERT_TRUE(IsDoneSoon(other, std::chrono::seconds(20)));
+    ASSERT_TRUE(IsDoneSoon(stream, std::chrono::seconds(20)));
+    EXPECT_EQ(buffer.Read(), Ones(kCount));
+    EXPECT_EQ(another.Read(), Ones(kCount, 2));
+  });
+}
+
+// On one rank: the others must not take it for another call.
+TEST_P(DeviceCallsTest, StatsOfOneRankChangeNoCall) {
+  Run(2, [](onebitComm_t comm, int rank) {
+    constexpr size_t kFew = 500;  // one exchange, whose replicas are compared by their age
+    const UniqueCompressor compressor = NewDeviceCompressor(comm, kFew);
+    const CudaStream stream;
+    const CudaBuffer buffer(Ones(kFew));
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_EQ(onebitAllReduce(buffer.data(), buffer.data(), kFew, onebitFloat32, onebitAvg,
+                                compressor.get(), comm, stream.handle()),
+                onebitSuccess)
+          << LastError();
+      stream.Synchronize();
+      onebitCompressorStats_t stats = {.size = sizeof stats};
+      if (rank == 0) {
+        ASSERT_EQ(onebitCompressorGetStats(compressor.get(), &stats), onebitSuccess);
+        EXPECT_EQ(stats.epoch, static_cast<uint64_t>(i) + 1);
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));  // until records are compared
+    onebitResult_t error = onebitSuccess;
+    EXPECT_EQ(onebitCommGetAsyncError(comm, &error), onebitSuccess);
+    EXPECT_EQ(error, onebitSuccess) << onebitGetLastError(comm);
+  });
+}
+
 // Its devices are those of the communicators, and each has a stream of its own.
 TEST(DeviceGroupTest, LetsOneThreadDriveSeveralDevices) {
   constexpr int kRanks = 3;

@@ -111,6 +111,49 @@ TEST_P(DeviceErrorsTest, AllMemoryStreamsAndEventsAreGivenBack) {
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceErrorsTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
 
+TEST(NcclErrorsTest, CompressorsThatDoNotFitAreRefused) {
+  RunDeviceRanks(Over::kNccl, 2, [](onebitComm_t comm, int rank) {
+    onebitCompressor_t compressor = nullptr;
+    EXPECT_EQ(onebitCompressorCreate(&compressor, comm, kCount, onebitFloat32, nullptr),
+              onebitInvalidUsage);
+    EXPECT_THAT(LastError(), HasSubstr("set `memory` to onebitMemoryDevice"));
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.memory = onebitMemoryDevice;
+    config.device = rank + 2;
+    EXPECT_EQ(onebitCompressorCreate(&compressor, comm, kCount, onebitFloat32, &config),
+              onebitInvalidUsage);
+    EXPECT_EQ(compressor, nullptr);
+  });
+}
+
+// Right after an error, while the device still waits for a rank that does not come.
+TEST_P(DeviceErrorsTest, DestroyEndsWhatTheDeviceWaitsFor) {
+  RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int rank) {
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return;
+    }
+    onebitCompressor_t compressor = nullptr;
+    ASSERT_EQ(CreateCompressor(comm, &compressor), onebitSuccess) << LastError();
+    const CudaStream stream;
+    const CudaBuffer buffer(kCount * sizeof(float));
+    ASSERT_EQ(onebitAllReduce(buffer.data(), buffer.data(), kCount, onebitFloat32, onebitSum,
+                              compressor, comm, stream.handle()),
+              onebitSuccess)
+        << LastError();
+    EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
+    const auto begin = std::chrono::steady_clock::now();
+    if (GetParam() == Over::kNccl) {
+      EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess) << LastError();
+    } else {
+      stream.Synchronize();  // the thread of the calls has let go of the compressor
+      EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess) << LastError();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    stream.Synchronize();
+  });
+}
+
 TEST(NcclErrorsTest, ComeUpOnEveryRank) {
   RunDeviceRanks(Over::kNccl, 2, [](onebitComm_t comm, int rank) {
     if (rank == 0) onebitTestNcclBreak(0, ncclRemoteError, "the cable is out");
