@@ -18,6 +18,7 @@ onebitResult_t Init(const onebitTransportHost*, void** context) {
 
 onebitResult_t GetProperties(void*, onebitTransportProperties* properties) {
   properties->name = DOUBLE_NAME;
+  properties->hasHostFace = 1;
   properties->settings = &kSetting;
   properties->settingCount = 1;
   return onebitSuccess;
