@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of the ranks of an application's ncclComm_t, which stays the application's.
+#include <barrier>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -51,7 +52,8 @@ std::vector<std::byte> Filled(float value) {
 }
 
 TEST(JoinedCommTest, HasTheRanksOfTheApplicationsAndLeavesItInOrder) {
-  RunNativeRanks([](ncclComm_t native, int rank) {
+  std::barrier everybody(kRanks);
+  RunNativeRanks([&](ncclComm_t native, int rank) {
     onebitComm_t joined = nullptr;
     ASSERT_EQ(onebitCommInitFrom(&joined, "nccl", &native, sizeof native, nullptr), onebitSuccess)
         << LastError();
@@ -81,6 +83,9 @@ TEST(JoinedCommTest, HasTheRanksOfTheApplicationsAndLeavesItInOrder) {
     EXPECT_EQ(buffer.Read(), Filled(3));  // of the mean, 1, on three ranks
     compressor.reset();
     comm.reset();
+    // To free pinned memory may wait for the devices of all ranks that are threads of a process:
+    // none may wait for one that is freeing yet.
+    everybody.arrive_and_wait();
     ASSERT_EQ(ncclAllReduce(buffer.data(), buffer.data(), kCount, ncclFloat32, ncclSum, native,
                             stream.get()),
               ncclSuccess);

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 RANKS = 3
-ROW_KEYS = {"size", "count", "type", "redop", "root", "out_of_place", "in_place", "actual_iterations",
+ROW_KEYS = {"device", "size", "count", "type", "redop", "root", "out_of_place", "in_place", "actual_iterations",
             "untimed_calls", "experiment_name", "mode", "transport", "nranks", "wire_bytes",
             "wire_bytes_bound", "rel_error", "speedup_vs_dense"}
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
