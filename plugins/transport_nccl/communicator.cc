@@ -83,6 +83,11 @@ onebitResult_t Communicator::AsyncError(char* text, size_t capacity) {
     if (!turn_.is_aborted()) LookForError();
     GiveTurn();
   }
+  // Asked with every call: without an error there is no text, and no need of the lock for it.
+  if (failure_.load(std::memory_order_acquire) == onebitSuccess && !turn_.is_aborted()) {
+    if (capacity != 0) *text = '\0';
+    return onebitSuccess;
+  }
   const std::lock_guard lock(mutex_);
   const bool is_over = turn_.is_aborted();
   const bool has_text = !is_over || !failure_text_.empty();

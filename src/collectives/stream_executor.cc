@@ -13,7 +13,6 @@
 namespace onebit {
 namespace {
 
-using kernels::cuda::ByteSpan;
 using kernels::cuda::Kernel;
 using kernels::cuda::kMaxPieces;
 using kernels::cuda::MessageFailure;
@@ -171,18 +170,6 @@ std::byte* StreamExecutor::HeaderOf(size_t index, uint32_t step) const {
   return calls_[index].packets + region.offset - kHeaderBytes;
 }
 
-Status StreamExecutor::AddChecksums(std::span<const ByteSpan> spans) {
-  while (!spans.empty()) {
-    const auto some = spans.first(std::min<size_t>(spans.size(), kMaxPieces));
-    kernels::cuda::ChecksumParams params;
-    params.count = static_cast<uint32_t>(some.size());
-    std::copy(some.begin(), some.end(), params.spans);
-    ONEBIT_TRY(devices_.Launch(Kernel::kChecksum, &params, stream_));
-    spans = spans.subspan(some.size());
-  }
-  return OkStatus();
-}
-
 Status StreamExecutor::PrepareMessages(uint32_t exchange) {
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (IsCompressed(calls_[i])) ONEBIT_TRY(SealCall(i, exchange));
@@ -215,7 +202,7 @@ Status StreamExecutor::SealCall(size_t index, uint32_t exchange) {
       }
       ++seal.count;
     }
-    ONEBIT_TRY(AddChecksums(std::span(sums.spans).first(sums.count)));
+    if (sums.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kChecksum, &sums, stream_));
     ONEBIT_TRY(devices_.Launch(Kernel::kSeal, &seal, stream_));
     begin = end;
   }
@@ -283,7 +270,7 @@ Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
       check.checksums[check.count] = sum;  // zero for an empty payload
       ++check.count;
     }
-    ONEBIT_TRY(AddChecksums(std::span(sums.spans).first(sums.count)));
+    if (sums.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kChecksum, &sums, stream_));
     ONEBIT_TRY(devices_.Launch(Kernel::kCheck, &check, stream_));
     begin = end;
   }

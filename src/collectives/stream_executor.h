@@ -91,7 +91,6 @@ class StreamExecutor {
   Status SealCall(size_t call, uint32_t exchange);
   Status CheckCall(size_t call, uint32_t exchange);
   Status EndCall(size_t call);
-  Status AddChecksums(std::span<const kernels::cuda::ByteSpan> spans);
 
   Comm& comm_;
   const Devices& devices_;
