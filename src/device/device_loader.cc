@@ -88,17 +88,6 @@ Status DeviceLoader::Obstacle() {
                "memory and no CUDA stream");
 }
 
-const Devices* DeviceLoader::Use(const DeviceFunctions* functions) {
-  State& state = TheState();
-  const std::lock_guard lock(state.mutex);
-  auto started = Start(functions);
-  state.is_settled = true;
-  state.obstacle = started.status();
-  state.found.store(started.ok() ? started.value() : nullptr, std::memory_order_release);
-  state.is_hopeless.store(!started.ok(), std::memory_order_release);
-  return started.ok() ? started.value() : nullptr;
-}
-
 Result<const Devices*> DeviceLoader::Open(Devices::FoldersFunction folders) {
   std::string path = kDeviceLibrary;
   for (const std::string& folder : folders()) {

@@ -11,7 +11,6 @@ class DeviceLoader {
  public:
   static const Devices* Find(Devices::FoldersFunction folders);
   static Status Obstacle();
-  static const Devices* Use(const DeviceFunctions* functions);
 
  private:
   static Result<const Devices*> Open(Devices::FoldersFunction folders);

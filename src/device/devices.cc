@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/devices.h"
 
-#include <atomic>
-
 #include "device/device_loader.h"
 
 namespace onebit {
@@ -15,10 +13,6 @@ std::string Describe(const MemoryPlace& place) {
 const Devices* Devices::Find(FoldersFunction folders) { return DeviceLoader::Find(folders); }
 
 Status Devices::Obstacle() { return DeviceLoader::Obstacle(); }
-
-const Devices* Devices::UseForTesting(const DeviceFunctions* functions) {
-  return DeviceLoader::Use(functions);
-}
 
 Status Devices::Check(onebitResult_t result, const char* what) const {
   if (result == onebitSuccess) return OkStatus();
@@ -38,12 +32,6 @@ Result<int> Devices::Current() const {
   int device = 0;
   ONEBIT_TRY(Check(functions_->CurrentDevice(&device), "find the current device"));
   return device;
-}
-
-Result<DeviceInfo> Devices::Describe(int device) const {
-  DeviceInfo info;
-  ONEBIT_TRY(Check(functions_->Describe(device, &info), "describe a device"));
-  return info;
 }
 
 Result<bool> Devices::IsDone(void* event) const {

@@ -39,15 +39,12 @@ class Devices {
   static const Devices* Find(FoldersFunction folders);
   // Why Find returns null, and what to do.
   static Status Obstacle();
-  // Uses functions at hand in place of the library's; for tests of what it cannot do.
-  static const Devices* UseForTesting(const DeviceFunctions* functions);
 
   int count() const { return count_; }
   const DeviceFunctions& functions() const { return *functions_; }
 
   Result<MemoryPlace> PlaceOf(const void* pointer) const;
   Result<int> Current() const;
-  Result<DeviceInfo> Describe(int device) const;
 
   // Turns a result of one of the functions into a Status; `what` was being done.
   Status Check(onebitResult_t result, const char* what) const;
