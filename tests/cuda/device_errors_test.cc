@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // What CUDA and NCCL can do wrong, and what becomes of calls and memory then.
+#include <barrier>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -155,7 +156,9 @@ TEST_P(DeviceErrorsTest, DestroyEndsWhatTheDeviceWaitsFor) {
 }
 
 TEST(NcclErrorsTest, ComeUpOnEveryRank) {
-  RunDeviceRanks(Over::kNccl, 2, [](onebitComm_t comm, int rank) {
+  std::barrier joined(2);  // not while the other rank still joins
+  RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {
+    joined.arrive_and_wait();
     if (rank == 0) onebitTestNcclBreak(0, ncclRemoteError, "the cable is out");
     EXPECT_EQ(AwaitAsyncError(comm), onebitRemoteError);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("the cable is out"));
