@@ -14,12 +14,15 @@ int main(int argc, char** argv) {
   if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
   const auto* const device = onebit::kernels::cuda::TestDevice::Find();
   if (device == nullptr) return kSkipped;
-  const auto info = device->devices().Describe(0);
-  if (!info.ok()) {
-    std::fprintf(stderr, "%s\n", info.status().text().c_str());
+  const onebit::Devices& devices = device->devices();
+  onebit::DeviceInfo info;
+  const onebit::Status status =
+      devices.Check(devices.functions().Describe(0, &info), "describe CUDA device 0");
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s\n", status.text().c_str());
     return 1;
   }
-  std::printf("kernels run on %s, compute capability %d.%d\n", info.value().name,
-              info.value().compute_major, info.value().compute_minor);
+  std::printf("kernels run on %s, compute capability %d.%d\n", info.name, info.compute_major,
+              info.compute_minor);
   return RUN_ALL_TESTS();
 }
