@@ -4,9 +4,11 @@
 // pops: so whatever was there, nothing included, is there again.
 #include "plugins/device_cuda/context.h"
 
-#include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "plugins/device_cuda/error.h"
+#include "plugins/device_cuda/pushed_context.h"
 #include "plugins/device_cuda/relaxed_capture.h"
 
 namespace onebit::device_cuda {
@@ -14,50 +16,26 @@ namespace {
 
 enum Token : uintptr_t { kLeftInPlace = 0, kPushed = 1 };
 
-// A context on top of the thread's stack, which is taken away unless it is kept.
-class PushedContext {
- public:
-  explicit PushedContext(const Driver& driver) : driver_(driver) {}
-  PushedContext(const PushedContext&) = delete;
-  PushedContext& operator=(const PushedContext&) = delete;
-  ~PushedContext() {
-    CUcontext popped = nullptr;
-    if (is_pushed_) driver_.cuCtxPopCurrent_v2(&popped);
-  }
-
-  onebitResult_t Push(CUcontext context) {
-    ONEBIT_CUDA_TRY(Check(driver_, driver_.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent"));
-    is_pushed_ = true;
-    return onebitSuccess;
-  }
-  void Keep() { is_pushed_ = false; }
-
- private:
-  const Driver& driver_;
-  bool is_pushed_ = false;
-};
-
 // Loads the kernels in the current context, which is one of `device`, unless they are there.
-onebitResult_t LoadKernels(Process& process, Device& device, CUcontext context) {
-  const Driver& driver = process.driver();
-  const RelaxedCapture relaxed(driver);
-  unsigned long long id = 0;
-  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetId(context, &id), "cuCtxGetId"));
-
+onebitResult_t LoadKernels(Process& process, Device& device, CUcontext context,
+                           unsigned long long id) {
+  const RelaxedCapture relaxed(process.driver());
   const std::lock_guard lock(device.mutex);
-  auto& loaded = device.loaded_contexts;
-  if (std::find(loaded.begin(), loaded.end(), id) == loaded.end()) {
-    const bool is_first = loaded.empty();
-    ONEBIT_CUDA_TRY(
-        process.kernels().LoadInCurrentContext(driver, is_first ? &device.limits : nullptr));
-    loaded.push_back(id);
+  if (!device.HasLoaded(id)) {
+    auto loaded = std::make_unique<LoadedContext>(LoadedContext{id, nullptr});
+    const bool is_first = device.loaded_contexts.load(std::memory_order_relaxed) == nullptr;
+    ONEBIT_CUDA_TRY(process.kernels().LoadInCurrentContext(process.driver(),
+                                                           is_first ? &device.limits : nullptr));
+    device.AddLoaded(std::move(loaded));
   }
-  // Of other contexts nobody promises that they stay, so these are asked for their id again.
   if (context == device.primary.load(std::memory_order_relaxed)) {
     device.is_primary_ready.store(true, std::memory_order_release);
   }
-  device.is_ready.store(true, std::memory_order_release);
   return onebitSuccess;
+}
+
+onebitResult_t IdOf(const Driver& driver, CUcontext context, unsigned long long* id) {
+  return Check(driver, driver.cuCtxGetId(context, id), "cuCtxGetId");
 }
 
 // The first time creates the primary context, unless the program did, and keeps it.
@@ -77,9 +55,14 @@ onebitResult_t RetainPrimary(Process& process, int number, CUcontext* context) {
 }
 
 // The context that is current is one of device `number`, but not yet known as its primary one.
+// Nobody promises that other contexts stay, and a later one may have the same handle: so each is
+// known by its id.
 onebitResult_t EnterInPlace(Process& process, int number, CUcontext current) {
   const Driver& driver = process.driver();
   Device& device = process.device(number);
+  unsigned long long id = 0;
+  ONEBIT_CUDA_TRY(IdOf(driver, current, &id));
+  if (device.HasLoaded(id)) return onebitSuccess;
   unsigned flags = 0;
   int is_active = 0;
   ONEBIT_CUDA_TRY(Check(driver, driver.cuDevicePrimaryCtxGetState(number, &flags, &is_active),
@@ -89,7 +72,7 @@ onebitResult_t EnterInPlace(Process& process, int number, CUcontext current) {
     CUcontext primary = nullptr;
     ONEBIT_CUDA_TRY(RetainPrimary(process, number, &primary));
   }
-  return LoadKernels(process, device, current);
+  return LoadKernels(process, device, current, id);
 }
 
 }  // namespace
@@ -137,7 +120,11 @@ onebitResult_t Enter(int number, uintptr_t* token) {
   ONEBIT_CUDA_TRY(RetainPrimary(*process, number, &primary));
   PushedContext pushed(driver);
   ONEBIT_CUDA_TRY(pushed.Push(primary));
-  if (!is_ready) ONEBIT_CUDA_TRY(LoadKernels(*process, device, primary));
+  if (!is_ready) {
+    unsigned long long id = 0;
+    ONEBIT_CUDA_TRY(IdOf(driver, primary, &id));
+    ONEBIT_CUDA_TRY(LoadKernels(*process, device, primary, id));
+  }
   pushed.Keep();
   *token = kPushed;
   return onebitSuccess;
@@ -148,6 +135,24 @@ void Leave(uintptr_t token) {
   if (process == nullptr || token != kPushed) return;
   CUcontext popped = nullptr;
   process->driver().cuCtxPopCurrent_v2(&popped);
+}
+
+onebitResult_t FindUsedContext(Process& process, CUcontext* context) {
+  const Driver& driver = process.driver();
+  int used = -1;
+  for (int number = 0; number < process.device_count(); ++number) {
+    Device& device = process.device(number);
+    *context = device.primary.load(std::memory_order_acquire);
+    if (*context != nullptr) return onebitSuccess;
+    unsigned flags = 0;
+    int is_active = 0;
+    ONEBIT_CUDA_TRY(Check(driver, driver.cuDevicePrimaryCtxGetState(number, &flags, &is_active),
+                          "cuDevicePrimaryCtxGetState"));
+    if (is_active != 0) return RetainPrimary(process, number, context);
+    if (used < 0 && device.is_in_use()) used = number;
+  }
+  // The program has a context of its own somewhere, but which thread has it is not known.
+  return used < 0 ? onebitSuccess : RetainPrimary(process, used, context);
 }
 
 onebitResult_t FindCurrentDevice(Process& process, Device** device) {
@@ -167,7 +172,7 @@ onebitResult_t FindCurrentDevice(Process& process, Device** device) {
   }
   CUdevice number = -1;
   ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetDevice(&number), "cuCtxGetDevice"));
-  if (!process.device(number).is_ready.load(std::memory_order_acquire)) {
+  if (!process.device(number).is_in_use()) {
     return Fail(onebitInvalidUsage, "CUDA device {} is current, but was never entered", number);
   }
   *device = &process.device(number);

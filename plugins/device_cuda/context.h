@@ -14,6 +14,9 @@ onebitResult_t CurrentDevice(int* device);
 onebitResult_t Enter(int device, uintptr_t* token);
 void Leave(uintptr_t token);
 
+// A primary context of a device that is in use, whichever; null: none is. Keeps it.
+onebitResult_t FindUsedContext(Process& process, CUcontext* context);
+
 // The device whose context is current, once it was entered. No allocation, no lock.
 onebitResult_t FindCurrentDevice(Process& process, Device** device);
 

@@ -46,11 +46,12 @@ onebitResult_t CountResident(const Driver& driver, CUfunction function, const ch
 }  // namespace
 
 onebitResult_t KernelLibrary::LoadLibrary(const Driver& driver) {
-  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  void* values[] = {log_.data(), reinterpret_cast<void*>(uintptr_t{log_.size()})};
+  // The driver replaces the second one by how much of the log it has filled.
+  compiler_values_ = {log_.data(), reinterpret_cast<void*>(uintptr_t{log_.size()})};
   CUlibrary library = nullptr;
-  if (const CUresult error = driver.cuLibraryLoadData(&library, KernelImage().data(), options,
-                                                      values, 2, nullptr, nullptr, 0);
+  if (const CUresult error = driver.cuLibraryLoadData(
+          &library, KernelImage().data(), compiler_options_.data(), compiler_values_.data(),
+          static_cast<unsigned>(compiler_options_.size()), nullptr, nullptr, 0);
       error != CUDA_SUCCESS) {
     return Check(driver, error, "loading the kernels{}{}", log_[0] == '\0' ? "" : ", ",
                  log_.data());
@@ -76,9 +77,10 @@ onebitResult_t KernelLibrary::LoadInCurrentContext(const Driver& driver, KernelL
   for (size_t i = 0; i < kKernelCount; ++i) {
     const char* const symbol = kKernels[i].symbol;
     CUfunction function = nullptr;
-    ONEBIT_CUDA_TRY(Check(driver, driver.cuKernelGetFunction(&function, kernels_[i]),
-                          "loading kernel {}{}{}", symbol, log_[0] == '\0' ? "" : ", ",
-                          log_.data()));
+    // Before the text of an error is made: the call writes the log.
+    const CUresult found = driver.cuKernelGetFunction(&function, kernels_[i]);
+    ONEBIT_CUDA_TRY(Check(driver, found, "loading kernel {}{}{}", symbol,
+                          log_[0] == '\0' ? "" : ", ", log_.data()));
     if (driver.cuFuncLoad != nullptr) {
       ONEBIT_CUDA_TRY(Check(driver, driver.cuFuncLoad(function), "loading kernel {}", symbol));
     }

@@ -41,9 +41,12 @@ class KernelLibrary {
   CUlibrary library_ = nullptr;
   std::array<CUkernel, kKernelCount> kernels_ = {};
   std::array<CUfunction, kKernelCount> functions_ = {};  // the same handles
-  // What the compiler in the driver says of the image. A member, because it may write it late, when
-  // a kernel is first loaded in a context.
+  // What the compiler in the driver says of the image, and what it is told to do with it. Members,
+  // because it may read and write them late, when a kernel is first loaded in a context.
   std::array<char, 4096> log_ = {};
+  std::array<CUjit_option, 2> compiler_options_ = {CU_JIT_ERROR_LOG_BUFFER,
+                                                   CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  std::array<void*, 2> compiler_values_ = {};
 };
 
 }  // namespace onebit::device_cuda

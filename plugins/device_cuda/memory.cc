@@ -9,6 +9,7 @@
 #include "plugins/device_cuda/context.h"
 #include "plugins/device_cuda/error.h"
 #include "plugins/device_cuda/process.h"
+#include "plugins/device_cuda/pushed_context.h"
 #include "plugins/device_cuda/relaxed_capture.h"
 
 namespace onebit::device_cuda {
@@ -17,21 +18,50 @@ namespace {
 // All memory has one address space, so an address of the host is one of the device, too.
 CUdeviceptr AddressOf(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
+// What the driver writes for memory that it does not know: nothing, or 0 and no device.
+struct Attributes {
+  unsigned memory_type = 0;
+  unsigned is_managed = 0;
+  int device = -1;
+};
+
+CUresult Ask(const Driver& driver, const void* pointer, Attributes* answer) {
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {&answer->memory_type, &answer->is_managed, &answer->device};
+  return driver.cuPointerGetAttributes(3, attributes, values, AddressOf(pointer));
+}
+
+// The driver may refuse to answer a thread without a context, whatever the pointer is. The answer
+// is the same in every context, so any will do that is in use.
+onebitResult_t AskInSomeContext(Process& process, const void* pointer, Attributes* answer,
+                                CUresult* result) {
+  const Driver& driver = process.driver();
+  CUcontext current = nullptr;
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent"));
+  if (current != nullptr) return onebitSuccess;
+  CUcontext used = nullptr;
+  ONEBIT_CUDA_TRY(FindUsedContext(process, &used));
+  if (used == nullptr) return onebitSuccess;  // so nobody has memory of a device
+  PushedContext pushed(driver);
+  ONEBIT_CUDA_TRY(pushed.Push(used));
+  *answer = {};
+  *result = Ask(driver, pointer, answer);
+  return onebitSuccess;
+}
+
 }  // namespace
 
 onebitResult_t InspectPointer(const void* pointer, DevicePointerInfo* info) {
   Process* const process = RequireProcess();
   if (process == nullptr) return onebitUnhandledCudaError;
   const Driver& driver = process->driver();
-  // What the driver writes for memory that it does not know: nothing, or 0 and no device.
-  unsigned memory_type = 0;
-  unsigned is_managed = 0;
-  int number = -1;
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                      CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-  void* values[] = {&memory_type, &is_managed, &number};
-  const CUresult result = driver.cuPointerGetAttributes(3, attributes, values, AddressOf(pointer));
+  Attributes answer;
+  CUresult result = Ask(driver, pointer, &answer);
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    ONEBIT_CUDA_TRY(AskInSomeContext(*process, pointer, &answer, &result));
+  }
   // CUDA names the first two for memory of which no context knows.
   if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_VALUE) {
     *info = {};
@@ -39,11 +69,11 @@ onebitResult_t InspectPointer(const void* pointer, DevicePointerInfo* info) {
   }
   ONEBIT_CUDA_TRY(Check(driver, result, "cuPointerGetAttributes"));
   DevicePointerInfo found;
-  if (memory_type == CU_MEMORYTYPE_DEVICE || (is_managed & 0xff) != 0) {
+  if (answer.memory_type == CU_MEMORYTYPE_DEVICE || (answer.is_managed & 0xff) != 0) {
     found.kind = MemoryKind::kDevice;
-    found.device = number;
+    found.device = answer.device;
     // Managed memory need not belong to a device.
-    if (number < 0) ONEBIT_CUDA_TRY(CurrentDevice(&found.device));
+    if (answer.device < 0) ONEBIT_CUDA_TRY(CurrentDevice(&found.device));
   }
   *info = found;
   return onebitSuccess;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <string>
+#include <utility>
 
 #include "plugins/device_cuda/error.h"
 
@@ -58,6 +59,22 @@ void StartOnce(Started& started) {
 }
 
 }  // namespace
+
+Device::~Device() {
+  const LoadedContext* next = loaded_contexts.load(std::memory_order_relaxed);
+  while (next != nullptr) delete std::exchange(next, next->next);
+}
+
+bool Device::HasLoaded(unsigned long long id) const {
+  const LoadedContext* entry = loaded_contexts.load(std::memory_order_acquire);
+  while (entry != nullptr && entry->id != id) entry = entry->next;
+  return entry != nullptr;
+}
+
+void Device::AddLoaded(std::unique_ptr<LoadedContext> loaded) {
+  loaded->next = loaded_contexts.load(std::memory_order_relaxed);
+  loaded_contexts.store(loaded.release(), std::memory_order_release);
+}
 
 Process::Process(const Driver& driver, int device_count)
     : driver_(driver),

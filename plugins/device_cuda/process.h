@@ -6,25 +6,37 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "plugins/device_cuda/driver.h"
 #include "plugins/device_cuda/kernels.h"
 
 namespace onebit::device_cuda {
 
+// A context in which the kernels are loaded. Ids are not used again, so an entry is true for ever.
+struct LoadedContext {
+  unsigned long long id;
+  const LoadedContext* next;
+};
+
 // CUdevice is the number of the device: cuDeviceGet(i) gives i, which Start checks.
 struct Device {
+  ~Device();
+  // No lock.
+  bool HasLoaded(unsigned long long id) const;
+  // Whether some context of it was entered; then `limits` is filled in.
+  bool is_in_use() const { return loaded_contexts.load(std::memory_order_acquire) != nullptr; }
+  // Under the mutex.
+  void AddLoaded(std::unique_ptr<LoadedContext> loaded);
+
   // The primary context, once this plugin keeps it; never given back.
   std::atomic<CUcontext> primary{nullptr};
-  // Whether `limits` is filled in: some context was entered.
-  std::atomic<bool> is_ready{false};
   // Whether kernels are loaded in `primary`, too.
   std::atomic<bool> is_primary_ready{false};
+  // The last one that was added, which is changed under the mutex; entries are constant.
+  std::atomic<const LoadedContext*> loaded_contexts{nullptr};
 
-  std::mutex mutex;  // guards what follows; `limits` is constant after the first success
-  std::vector<unsigned long long> loaded_contexts;  // their ids: those are not used again
-  KernelLimits limits;
+  std::mutex mutex;
+  KernelLimits limits;  // written under the mutex before the first entry, then constant
 };
 
 // Any thread. Never destroyed: other threads may be in it while the process exits.

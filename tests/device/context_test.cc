@@ -181,6 +181,33 @@ TEST(ContextTest, SaysWhyKernelsDoNotLoad) {
       "execution on the device), device 0; the kernels are for compute capability 8.0");
 }
 
+// Long after the library was opened, by which time what opened it has returned.
+TEST(ContextTest, SaysWhatTheCompilerSaysLate) {
+  StartedPlugin();
+  { const Entered entered(0); }
+  onebitTestCudaFailCompiler("ptxas fatal: no such instruction");
+  uintptr_t token = 0;
+  EXPECT_ERROR(Plugin().Enter(1, &token), onebitUnhandledCudaError,
+               ", ptxas fatal: no such instruction: CUDA error 218");
+}
+
+// A lock of the hot path would be taken by threads of other communicators, too.
+TEST(ContextTest, KnowsAContextOfTheProgramOnceItWasEntered) {
+  StartedPlugin();
+  CUcontext own = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&own, 0, 1), CUDA_SUCCESS);
+  { const Entered entered(1); }
+  const uint64_t looks = onebitTestCudaCalls("cuDevicePrimaryCtxGetState");
+  const uint64_t loads = onebitTestCudaCalls("cuKernelGetFunction");
+  for (int i = 0; i < 3; ++i) const Entered entered(1);
+  EXPECT_EQ(onebitTestCudaCalls("cuDevicePrimaryCtxGetState"), looks);
+  // Another one is another one, whatever its handle is.
+  ASSERT_EQ(cuCtxDestroy_v2(own), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxCreate_v2(&own, 0, 1), CUDA_SUCCESS);
+  { const Entered entered(1); }
+  EXPECT_EQ(onebitTestCudaCalls("cuKernelGetFunction"), 2 * loads);
+}
+
 TEST(ContextTest, LoadsKernelsOncePerDevice) {
   StartedPlugin();
   { const Entered entered(0); }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "tests/device/plugin.h"
@@ -127,15 +128,56 @@ TEST(MemoryTest, InspectsPointersWithoutAContext) {
   StartedPlugin();
   const int plain = 0;
   EXPECT_EQ(Inspect(&plain).kind, MemoryKind::kHost);
-  // Both are what CUDA says of memory that no context knows.
-  for (const CUresult result : {CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE}) {
-    onebitTestCudaFail("cuPointerGetAttributes", 0, 1, result);
-    EXPECT_EQ(Inspect(&plain).kind, MemoryKind::kHost);
-  }
+  // What CUDA says of memory that it does not know.
+  onebitTestCudaFail("cuPointerGetAttributes", 0, 1, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Inspect(&plain).kind, MemoryKind::kHost);
   onebitTestCudaFail("cuPointerGetAttributes", 0, 1, CUDA_ERROR_DEINITIALIZED);
   DevicePointerInfo info;
   EXPECT_ERROR(Plugin().InspectPointer(&plain, &info), onebitUnhandledCudaError,
                "cuPointerGetAttributes: CUDA_ERROR_DEINITIALIZED");
+  EXPECT_EQ(onebitTestCudaCalls("cuDevicePrimaryCtxRetain"), 0u)
+      << "nobody uses a device, so none is used to find that out";
+}
+
+// Such a thread gets no answer of CUDA, of whatever memory.
+void InspectInThreadWithoutContext(const void* on_device, int device) {
+  const int plain = 0;
+  std::thread([&] {
+    EXPECT_EQ(Inspect(on_device).kind, MemoryKind::kDevice);
+    EXPECT_EQ(Inspect(on_device).device, device);
+    EXPECT_EQ(Inspect(&plain).kind, MemoryKind::kHost);
+    EXPECT_EQ(onebitTestCudaContextDepth(), 0u);
+  }).join();
+}
+
+TEST(MemoryTest, InspectsDeviceMemoryWithoutAContext) {
+  StartedPlugin();
+  const Entered entered(1);
+  DeviceArray<int> memory(10);
+  InspectInThreadWithoutContext(memory.data() + 9, 1);
+}
+
+// The plugin has not entered the device yet.
+TEST(MemoryTest, InspectsMemoryOfTheProgramWithoutAContext) {
+  StartedPlugin();
+  CUcontext primary = nullptr;
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&primary, 1), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPushCurrent_v2(primary), CUDA_SUCCESS);
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(cuMemAlloc_v2(&memory, 64), CUDA_SUCCESS);
+  InspectInThreadWithoutContext(reinterpret_cast<void*>(memory), 1);
+  EXPECT_EQ(cuMemFree_v2(memory), CUDA_SUCCESS);
+}
+
+extern "C" CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device);
+
+TEST(MemoryTest, InspectsMemoryOfAnotherContextOfTheProgram) {
+  StartedPlugin();
+  CUcontext own = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&own, 0, 1), CUDA_SUCCESS);
+  const Entered entered(1);
+  DeviceArray<int> memory(10);
+  InspectInThreadWithoutContext(memory.data(), 1);
 }
 
 TEST(MemoryTest, CopiesBetweenAllKinds) {

@@ -2,10 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of the CUDA driver that load kernels and launch them. The image is only looked at:
 // what runs is the host build of the same kernels.
+#include <pthread.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "tests/support/cuda/capture.h"
 #include "tests/support/cuda/stream.h"
@@ -27,7 +34,11 @@ static_assert(std::all_of(std::begin(kKernels), std::end(kKernels),
               "CUDA 12.0 takes parameters of 4096 bytes at most");
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
 
-struct Library {};
+// CUDA may read a library's options, and write to them, whenever it loads a kernel.
+struct Library {
+  std::vector<CUjit_option> options;
+  void** values = nullptr;
+};
 
 // A kernel of a library, in the guise of a CUkernel or, for one context, of a CUfunction.
 struct Code {
@@ -38,6 +49,7 @@ struct Code {
 // Guarded by the world's lock. Handles stay valid for ever, which loses only memory.
 struct Codes {
   unsigned last_grid = 0;
+  const char* late_error = nullptr;  // of the compiler, for the next kernel that is loaded
   std::vector<std::unique_ptr<Library>> libraries;
   std::vector<std::unique_ptr<Code>> codes;
 };
@@ -45,6 +57,35 @@ struct Codes {
 Codes& TheCodes() {
   static Codes* const codes = new Codes;
   return *codes;
+}
+
+// Memory that is gone when the calling function returns.
+bool IsOnStack(const void* memory) {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return false;
+  void* begin = nullptr;
+  size_t bytes = 0;
+  pthread_attr_getstack(&attributes, &begin, &bytes);
+  pthread_attr_destroy(&attributes);
+  return std::less_equal<>()(begin, memory) &&
+         std::less<>()(memory, static_cast<const std::byte*>(begin) + bytes);
+}
+
+// What the compiler says of the image of all libraries, and how much it is.
+void WriteErrorLog(std::string_view text) {
+  for (const auto& library : TheCodes().libraries) {
+    char* log = nullptr;
+    for (size_t i = 0; i < library->options.size(); ++i) {
+      if (library->options[i] == CU_JIT_ERROR_LOG_BUFFER) {
+        log = static_cast<char*>(library->values[i]);
+      }
+      if (library->options[i] != CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES || log == nullptr) continue;
+      const auto room = reinterpret_cast<uintptr_t>(library->values[i]);
+      const size_t used = std::min(text.size() + 1, room);
+      std::snprintf(log, room, "%s", std::string(text).c_str());
+      library->values[i] = reinterpret_cast<void*>(used);
+    }
+  }
 }
 
 Code* FindCode(const void* handle) {
@@ -80,15 +121,16 @@ CUresult FindFunction(CUfunction handle, Code** code) {
 
 using namespace onebit::testing::cuda;
 
-CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option*, void**, unsigned,
-                           CUlibraryOption*, void**, unsigned) {
+CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option* options,
+                           void** values, unsigned count, CUlibraryOption*, void**, unsigned) {
   ONEBIT_BEGIN(cuLibraryLoadData);
   World& world = TheWorld();
   const Lock lock(world.mutex);
   ONEBIT_CU_TRY(CheckUnsafe(world));
   if (std::memcmp(image, &kFatbinMagic, sizeof kFatbinMagic) != 0) return CUDA_ERROR_INVALID_IMAGE;
+  if (IsOnStack(values)) return CUDA_ERROR_INVALID_VALUE;
   auto& libraries = TheCodes().libraries;
-  libraries.push_back(std::make_unique<Library>());
+  libraries.push_back(std::make_unique<Library>(Library{{options, options + count}, values}));
   *handle = reinterpret_cast<CUlibrary>(libraries.back().get());
   return CUDA_SUCCESS;
 }
@@ -122,6 +164,10 @@ CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   const Lock lock(world.mutex);
   Context* context = nullptr;
   ONEBIT_CU_TRY(RequireContext(&context));
+  if (TheCodes().late_error != nullptr) {
+    WriteErrorLog(std::exchange(TheCodes().late_error, nullptr));
+    return CUDA_ERROR_INVALID_PTX;
+  }
   const Code* const code = FindCode(kernel);
   if (code == nullptr || code->context != nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *function = reinterpret_cast<CUfunction>(MakeCode(code->number, context));
@@ -180,6 +226,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   launch.ctas = grid_x;
   std::memcpy(launch.params, params[0], kKernels[code->number].param_bytes);
   return Enqueue(world, lock, *stream, launch);
+}
+
+void onebitTestCudaFailCompiler(const char* text) {
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  TheCodes().late_error = text;
 }
 
 unsigned onebitTestCudaLastGrid(void) {

@@ -120,6 +120,11 @@ CUresult Fill(void* memory, uint8_t value, size_t bytes, CUstream handle, bool i
   return CUDA_SUCCESS;
 }
 
+// CUDA may refuse to answer a thread without a context; so it does here.
+CUresult CheckCanAsk() {
+  return CurrentContext() == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
 // CUDA writes nothing, or zero, about memory that it does not know.
 CUresult WriteAttribute(const Block* block, CUdeviceptr address, CUpointer_attribute attribute,
                         void* value) {
@@ -194,6 +199,7 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr address) {
   ONEBIT_BEGIN(cuPointerGetAttributes);
+  ONEBIT_CU_TRY(CheckCanAsk());
   World& world = TheWorld();
   const Lock lock(world.mutex);
   const Block* const block = FindBlock(world, MemoryOf(address));
@@ -205,6 +211,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   ONEBIT_BEGIN(cuPointerGetAttribute);
+  ONEBIT_CU_TRY(CheckCanAsk());
   World& world = TheWorld();
   const Lock lock(world.mutex);
   const Block* const block = FindBlock(world, MemoryOf(address));

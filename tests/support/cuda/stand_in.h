@@ -25,6 +25,9 @@ extern "C" {
 // Lets `skip` calls of `function` (its name in the library, as cuMemAlloc_v2) pass, then `times`
 // calls return `result` without doing anything. One rule per function; times 0 removes it.
 void onebitTestCudaFail(const char* function, unsigned skip, unsigned times, CUresult result);
+// The next kernel that is loaded in a context does not compile, and `text` (static) is what the
+// compiler says.
+void onebitTestCudaFailCompiler(const char* text);
 // Every later call that uses the device fails with `error`, as after an illegal access.
 // CUDA_SUCCESS repairs it, which CUDA cannot.
 void onebitTestCudaBreak(int device, CUresult error);
