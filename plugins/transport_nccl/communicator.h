@@ -21,9 +21,10 @@ namespace onebit::nccl {
 
 // NCCL allows no two calls on a communicator at a time, and ncclCommAbort frees it. So every use
 // holds the turn (plugins/common/turn.h). An abort that finds it taken leaves the end to the
-// holder. A communicator made here does not block in NCCL, so the holder comes back soon; a
-// blocking one may keep it for ever, and then an abort ends it under its holder, the only way out
-// that NCCL has.
+// holder. Of a communicator that does not block the holder comes back soon; a blocking one may keep
+// it in NCCL for ever. Then an abort revokes the communicator, which throws the holder out and
+// frees nothing, and frees it when the holder is out. Before 2.28.7 NCCL cannot revoke: there the
+// abort frees it under its holder, the only way out that NCCL has.
 class Communicator {
  public:
   Communicator(const Context& context, Place place, int rank, int ranks);
@@ -71,7 +72,11 @@ class Communicator {
   void GiveTurn();
   void Keep(onebitResult_t result, const std::string& text);
   void LookForError();
+  bool TakeTurnWithin(uint64_t timeout_ms);
   void EndAborted();
+  void EndUnderHolder();
+  // False: NCCL cannot, or has not done it in time.
+  bool Revoke(CommHandle handle);
   void EndInOrder(CommHandle handle);
   void AbortHandle(CommHandle handle);
   // False: it has not returned within that time, and goes on in a thread of its own.

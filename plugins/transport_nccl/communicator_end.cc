@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // How a communicator ends: in order, or aborted.
+#include <atomic>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "plugins/transport_nccl/beside.h"
@@ -26,7 +28,7 @@ Communicator::~Communicator() {
   }
   const CurrentContext current(*place_.driver, place_.device_context);
   if (!current.is_alive()) return;
-  if (failure_.load(std::memory_order_acquire) != onebitSuccess) {
+  if (state() != onebitSuccess) {
     AbortHandle(handle);
     return;
   }
@@ -51,19 +53,11 @@ void Communicator::EndInOrder(CommHandle handle) {
     return;
   }
   // An abort beside it would free what it uses.
-  bool is_done = false;
-  try {
-    const auto end = [api = context_.shared_api(), place = place_, handle] {
-      const CurrentContext current(*place.driver, place.device_context);
-      if (api->CommFinalize != nullptr) api->CommFinalize(handle);
-      api->CommDestroy(handle);
-    };
-    is_done = RunBeside(
-        end, [] {}, patience_ms, [] { return false; });
-  } catch (const std::exception&) {
-    // No thread, no memory: it is left as it is.
-  }
-  if (!is_done) {
+  const auto end = [handle](const NcclApi& nccl) {
+    if (nccl.CommFinalize != nullptr) nccl.CommFinalize(handle);
+    nccl.CommDestroy(handle);
+  };
+  if (!CallBeside(end, patience_ms)) {
     context_.Warn(
         "rank %d: the communicator's work was not done within %llu ms, so it is left to "
         "NCCL",
@@ -81,6 +75,21 @@ void Communicator::AbortHandle(CommHandle handle) {
   CallBeside([handle](const NcclApi& nccl) { nccl.CommAbort(handle); }, kAbortMs);
 }
 
+// Work that is under way ends, and calls that wait in NCCL return; the handle stays.
+bool Communicator::Revoke(CommHandle handle) {
+  if (api_.CommRevoke == nullptr) return false;
+  auto state = std::make_shared<std::atomic<int>>(kInProgress);
+  const auto revoke = [handle, state](const NcclApi& nccl) {
+    int result = nccl.CommRevoke(handle, 0);
+    Pauses pauses(kAbortMs);
+    while (result == kInProgress && nccl.CommGetAsyncError(handle, &result) == kSuccess &&
+           result == kInProgress && pauses.Wait()) {
+    }
+    state->store(result, std::memory_order_release);
+  };
+  return CallBeside(revoke, kAbortMs) && state->load(std::memory_order_acquire) == kSuccess;
+}
+
 bool Communicator::CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const {
   try {
     return RunBeside(
@@ -94,16 +103,23 @@ bool Communicator::CallBeside(std::function<void(const NcclApi&)> call, uint64_t
   }
 }
 
+bool Communicator::TakeTurnWithin(uint64_t timeout_ms) {
+  Pauses pauses(timeout_ms);
+  do {
+    if (turn_.TryTake()) return true;
+  } while (pauses.Wait());
+  return false;
+}
+
 void Communicator::Abort() {
   if (!turn_.MarkAborted()) return;
-  Pauses pauses(kHolderMs);
-  do {
-    if (turn_.TryTake()) {
-      GiveTurn();
-      return;
-    }
-  } while (pauses.Wait());
-  EndAborted();
+  if (TakeTurnWithin(kHolderMs)) {
+    GiveTurn();
+  } else if (is_joined_ || api_.CommRevoke == nullptr) {
+    EndAborted();
+  } else {
+    EndUnderHolder();
+  }
 }
 
 void Communicator::EndAborted() {
@@ -111,18 +127,35 @@ void Communicator::EndAborted() {
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
   const CurrentContext current(*place_.driver, place_.device_context);
   if (!current.is_alive()) return;
-  if (!is_joined_) {
+  // A handle of the application is stopped where NCCL can do that, and never freed.
+  if (is_joined_) {
+    Revoke(handle);
+  } else {
     AbortHandle(handle);
+  }
+}
+
+// Frees nothing that the holder of the turn is using: it is thrown out of NCCL first.
+void Communicator::EndUnderHolder() {
+  CommHandle handle = handle_.load(std::memory_order_acquire);
+  // From here on the holder leaves the end to this thread.
+  if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
+  const CurrentContext current(*place_.driver, place_.device_context);
+  if (!current.is_alive()) return;
+  const bool is_revoked = Revoke(handle);
+  if (!TakeTurnWithin(kHolderMs)) {
+    // Nothing else is known that brings it out. What was revoked is at rest, and may stay.
+    if (!is_revoked) AbortHandle(handle);
+    context_.Warn("rank %d: a call of NCCL did not end when the communicator was %s", rank_,
+                  is_revoked ? "revoked, so it is left to NCCL" : "aborted");
     return;
   }
-  // The handle is the application's: it is stopped where NCCL can do that, and never freed.
-  if (api_.CommRevoke == nullptr) return;
-  if (api_.CommRevoke(handle, 0) != kInProgress) return;
-  Pauses pauses(kHolderMs);
-  int state = kInProgress;
-  do {
-    if (api_.CommGetAsyncError(handle, &state) != kSuccess) return;
-  } while (state == kInProgress && pauses.Wait());
+  if (is_revoked) {
+    CallBeside([handle](const NcclApi& nccl) { nccl.CommDestroy(handle); }, kAbortMs);
+  } else {
+    AbortHandle(handle);
+  }
+  turn_.GiveAborted();
 }
 
 }  // namespace onebit::nccl

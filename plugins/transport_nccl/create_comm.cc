@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A communicator of NCCL, with a deadline that NCCL does not have.
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "plugins/transport_nccl/beside.h"
@@ -10,6 +12,15 @@
 
 namespace onebit::nccl {
 namespace {
+
+// Whether calls on a new communicator wait in NCCL. NCCL_COMM_BLOCKING goes before what was asked
+// for, and may come from a file that NCCL itself puts into the environment.
+bool IsBlocking(bool was_asked_for, int result) {
+  if (result == kInProgress) return false;
+  if (was_asked_for) return true;
+  const char* const told = std::getenv("NCCL_COMM_BLOCKING");
+  return told != nullptr && std::string_view(told) == "1";
+}
 
 // What the thread in which NCCL waits for the other ranks needs. It may outlive all else.
 struct Start {
@@ -68,9 +79,10 @@ onebitResult_t Communicator::Create(const UniqueId& id, uint64_t timeout_ms) {
     if (start->result != kSuccess && start->result != kInProgress) {
       return Fail(ResultOf(start->result), what + start->text);
     }
-    is_blocking_ = start->result == kSuccess;
+    const bool has_config = start->api->CommInitRankConfig != nullptr;
+    is_blocking_ = IsBlocking(start->is_blocking || !has_config, start->result);
     handle_.store(start->handle, std::memory_order_release);
-    if (is_blocking_) return onebitSuccess;
+    if (start->result == kSuccess) return onebitSuccess;
     const int state = Await(start->handle, timeout_ms);
     if (state == kSuccess) return onebitSuccess;
     if (turn_.is_aborted()) return onebitAborted;

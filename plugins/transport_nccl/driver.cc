@@ -37,7 +37,8 @@ std::shared_ptr<const Driver> Driver::Find(std::string* problem) {
       find("cuMemFree_v2", &driver->MemFree) && find("cuMemcpyAsync", &driver->MemcpyAsync) &&
       find("cuStreamCreate", &driver->StreamCreate) &&
       find("cuStreamQuery", &driver->StreamQuery) &&
-      find("cuStreamDestroy_v2", &driver->StreamDestroy);
+      find("cuStreamDestroy_v2", &driver->StreamDestroy) &&
+      find("cuThreadExchangeStreamCaptureMode", &driver->ThreadExchangeStreamCaptureMode);
   if (!is_complete) return nullptr;
   return driver;
 }

@@ -20,6 +20,8 @@ constexpr int kCudaDeinitialized = 4;
 constexpr int kCudaInvalidContext = 201;
 constexpr int kCudaNotReady = 600;
 
+constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+
 constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
 
 // Results are those of CUresult. NULL streams are the legacy default stream.
@@ -37,6 +39,7 @@ struct Driver {
   int (*StreamCreate)(onebitStream_t* stream, unsigned flags) = nullptr;
   int (*StreamQuery)(onebitStream_t stream) = nullptr;
   int (*StreamDestroy)(onebitStream_t stream) = nullptr;
+  int (*ThreadExchangeStreamCaptureMode)(int* mode) = nullptr;
 
   // The driver that the process has loaded; null if it has none, and then `problem` says so.
   static std::shared_ptr<const Driver> Find(std::string* problem);
@@ -64,6 +67,25 @@ class CurrentContext {
  private:
   const Driver& driver_;
   const int result_;
+};
+
+// While any thread captures a graph in CUDA's default mode, calls that could wait for a device, as
+// those that allocate or look at a stream, fail and break that capture. Ours touch no captured
+// stream, so as long as this object lives they do neither.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& driver)
+      : driver_(driver), is_set_(driver.ThreadExchangeStreamCaptureMode(&mode_) == kCudaSuccess) {}
+  ~RelaxedCapture() {
+    if (is_set_) driver_.ThreadExchangeStreamCaptureMode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  int mode_ = kRelaxedCapture;  // then that of the thread
+  const bool is_set_;
 };
 
 }  // namespace onebit::nccl

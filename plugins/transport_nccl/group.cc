@@ -4,8 +4,10 @@
 #include "plugins/transport_nccl/group.h"
 
 #include <cstring>
+#include <string>
 #include <utility>
 
+#include "plugins/transport_nccl/other_nccl.h"
 #include "plugins/transport_nccl/pauses.h"
 
 namespace onebit::nccl {
@@ -123,6 +125,14 @@ onebitResult_t Adopt(Context* context, const void* native, size_t native_bytes, 
     context->Warn("the communicator is NULL");
     return onebitInvalidArgument;
   }
+  if (const std::string other = OtherNccl(context->api()); !other.empty()) {
+    context->Warn(
+        "the communicator is not one of the NCCL that onebit uses, %s, but of the program's own: "
+        "name "
+        "that, %s, in ONEBIT_NCCL_LIB",
+        context->api().file.c_str(), other.c_str());
+    return onebitInvalidUsage;
+  }
   Place place;
   const onebitResult_t result = context->FindPlace("joining a communicator", &place);
   if (result != onebitSuccess) return result;
@@ -160,6 +170,7 @@ onebitResult_t Broadcast(Group* group, void* bytes, size_t count, uint64_t timeo
   return communicator->Use([&](CommHandle handle) {
     const Driver& driver = *communicator->place().driver;
     const CurrentContext current(driver, communicator->place().device_context);
+    const RelaxedCapture relaxed(driver);
     Scratch scratch(driver);
     if (const int code = scratch.Reserve(count); code != kCudaSuccess) {
       scratch.Free();

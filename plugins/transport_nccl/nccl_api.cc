@@ -28,13 +28,20 @@ void* Find(void* library, const char* name) {
   return function != nullptr ? function : dlsym(library, symbol + 1);
 }
 
-// Null: nowhere. dlerror tells why.
-void* OpenLibrary(const char* path) {
-  if (path != nullptr && *path != '\0') return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+// Null: nowhere. dlerror tells why. *was_loaded: the process had it.
+void* OpenLibrary(const char* path, bool* was_loaded) {
+  *was_loaded = true;
+  if (path != nullptr && *path != '\0') {
+    void* named = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (named != nullptr) return named;
+    *was_loaded = false;
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  }
   void* loaded = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (loaded != nullptr) return loaded;
   // RTLD_DEFAULT is null: a program that holds NCCL and exports it is a library like any other.
   if (Find(RTLD_DEFAULT, "GetVersion") != nullptr) return dlopen(nullptr, RTLD_NOW);
+  *was_loaded = false;
   return dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
 }
 
@@ -122,20 +129,22 @@ std::string NcclApi::Explain(int result) const {
 
 onebitResult_t FindNccl(const plugin::BaseContext& context, const char* path,
                         std::shared_ptr<const NcclApi>* api) {
-  void* library = OpenLibrary(path);  // never closed: threads of NCCL may be in it
+  auto found = std::make_shared<NcclApi>();
+  // Never closed: threads of NCCL may be in it.
+  void* library = OpenLibrary(path, &found->was_loaded);
   if (library == nullptr) {
     context.Warn("NCCL cannot be opened: %s; install %s, or name its file in ONEBIT_NCCL_LIB",
                  LastDlError(), kLibrary);
     return onebitSystemError;
   }
-  auto found = std::make_shared<NcclApi>();
   Functions(library).Take("GetVersion", &found->GetVersion);
   if (found->GetVersion == nullptr) {
     context.Warn("%s is not NCCL: it has no ncclGetVersion",
                  path == nullptr || *path == '\0' ? kLibrary : path);
     return onebitSystemError;
   }
-  const std::string file = FileOf(reinterpret_cast<const void*>(found->GetVersion));
+  found->file = FileOf(reinterpret_cast<const void*>(found->GetVersion));
+  const std::string& file = found->file;
   if (found->GetVersion(&found->version) != kSuccess) {
     context.Warn("%s: ncclGetVersion failed", file.c_str());
     return onebitSystemError;

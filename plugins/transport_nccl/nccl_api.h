@@ -70,6 +70,9 @@ struct NcclApi {
 
   int version = 0;      // as NCCL_VERSION_CODE
   std::string release;  // "2.28.9"
+  std::string file;     // that it was found in
+  // Whether the process had it before: else no communicator of the application is of it.
+  bool was_loaded = true;
 
   // What NCCL says of an error: "unhandled system error (...)".
   std::string Explain(int result) const;

@@ -25,6 +25,10 @@ class FailureTest : public ::testing::TestWithParam<Mode> {
     EXPECT_EQ(counts.after_end, 0u);
     EXPECT_EQ(counts.at_a_time, 0u);
     EXPECT_EQ(counts.live_comms, 0u);
+    // 2.10 has no other way out of a call that waits.
+    if (GetParam().library.empty()) {
+      EXPECT_EQ(counts.freed_in_call, 0u);
+    }
   }
   const Plugin plugin_{GetParam().settings};
 };
@@ -80,6 +84,29 @@ TEST_P(FailureTest, AbortEndsACallThatWaitsForAPeer) {
     }
     self.meet();
   });
+}
+
+// It was thrown out of its call by something that freed nothing.
+TEST_P(FailureTest, AnAbortedCallThatWaitedLeavesNothing) {
+  const Counts before = Counts::Get(GetParam());
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    if (self.rank == 0) {
+      Buffer buffer(10);
+      std::thread aborter([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
+        const Counts after = Counts::Get(GetParam());
+        EXPECT_EQ(after.created - before.created, 2u);
+        EXPECT_EQ(after.live_comms - before.live_comms, 1u) << "it waits for its end";
+      });
+      EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 10, *self.stream), onebitAborted);
+      aborter.join();
+      self.stream->Await();
+    }
+    self.meet();
+  });
+  const Counts after = Counts::Get(GetParam());
+  EXPECT_EQ(after.revoked - before.revoked, GetParam().name == "Blocking" ? 1u : 0u);
 }
 
 TEST_P(FailureTest, AbortMayComeAtAnyTime) {
@@ -251,6 +278,34 @@ TEST_P(FailureTest, EndsInOrderWithoutErrors) {
   EXPECT_EQ(after.aborted, before.aborted);
   // 2.10 has no ncclCommFinalize.
   EXPECT_EQ(after.finalized - before.finalized, GetParam().library.empty() ? 2u : 0u);
+}
+
+// NCCL may have made it by the time it is asked, which does not mean that it blocks.
+TEST_P(FailureTest, KnowsAtItsEndThatItDoesNotBlock) {
+  if (GetParam().name != "NonBlocking") GTEST_SKIP() << "it blocks";
+  const Counts before = Counts::Get(GetParam());
+  std::atomic<bool> is_open{false};
+  RunRanks(plugin_, 1, [&](Rank& self) {
+    Buffer buffer(2);
+    ASSERT_EQ(cuLaunchHostFunc(
+                  *self.stream,
+                  [](void* open) {
+                    while (!static_cast<std::atomic<bool>*>(open)->load()) {
+                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                    }
+                  },
+                  &is_open),
+              CUDA_SUCCESS);
+    EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
+    EXPECT_EQ(self.endpoint->Send(0, buffer.at(0), 1, *self.stream), onebitSuccess);
+    EXPECT_EQ(self.endpoint->Receive(0, buffer.at(1), 1, *self.stream), onebitSuccess);
+    EXPECT_EQ(self.endpoint->GroupEnd(), onebitSuccess);
+    self.endpoint->Close();
+    EXPECT_THAT(Plugin::warnings(), HasSubstr("aborted at its end"));
+    is_open = true;
+    self.stream->Await();
+  });
+  EXPECT_EQ(Counts::Get(GetParam()).aborted - before.aborted, 1u);
 }
 
 TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {

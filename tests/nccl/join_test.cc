@@ -51,7 +51,7 @@ class JoinTest : public ::testing::TestWithParam<Mode> {
                         .cgaClusterSize = INT_MIN};
     const auto result =
         ONEBIT_OF_MODE(GetParam(), ncclCommInitRankConfig)(&comm, ranks, id, rank, &config);
-    EXPECT_EQ(result, is_blocking ? ncclSuccess : ncclInProgress);
+    EXPECT_EQ(result, is_blocking || ranks == 1 ? ncclSuccess : ncclInProgress);
     return comm;
   }
 
@@ -101,6 +101,8 @@ class JoinTest : public ::testing::TestWithParam<Mode> {
     });
   }
 
+  // The application has loaded its NCCL before.
+  void* const library_ = LibraryOf(GetParam());
   const Plugin plugin_{GetParam().settings};
 };
 
@@ -154,6 +156,35 @@ TEST_P(JoinTest, BroadcastsBytesOfRank0) {
     EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommDestroy)(comm), ncclSuccess);
   });
   EXPECT_EQ(onebitTestCudaAllocatedBytes(0), 0u);
+}
+
+// CUDA forbids many calls meanwhile, to all threads, and ends a capture that is disturbed.
+TEST_P(JoinTest, BroadcastsWhileAnotherThreadCaptures) {
+  const ncclUniqueId id = MakeId();
+  Meeting meeting(3);
+  RunThreads(3, [&](int rank) {
+    if (rank == 2) {
+      const Stream stream;
+      CUgraph graph = nullptr;
+      ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+      meeting.Wait();
+      meeting.Wait();
+      EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+      EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+      return;
+    }
+    ncclComm_t comm = Make(id, rank, 2);
+    const Joined joined = Join(&comm);
+    EXPECT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
+    meeting.Wait();
+    uint8_t byte = rank == 0 ? 9 : 0;
+    EXPECT_EQ(Plugin::functions().broadcast(joined.group, &byte, 1, kTimeoutMs), onebitSuccess)
+        << Plugin::warnings();
+    EXPECT_EQ(byte, 9);
+    meeting.Wait();
+    Release(joined);
+    End(comm);
+  });
 }
 
 TEST_P(JoinTest, BroadcastEndsWhenItsTimeIsOver) {
@@ -266,6 +297,27 @@ TEST_P(JoinTest, AbortStopsTheCommunicatorAndLeavesItToItsOwner) {
   });
   EXPECT_EQ(Counts::Get(GetParam()).revoked - revoked, is_old() ? 0u : 2u);
   EXPECT_EQ(Counts::Get(GetParam()).aborted - aborted, is_old() ? 2u : 0u);
+}
+
+// Its functions would read what others have written in a layout of their own.
+TEST(OtherNcclTest, RefusesACommunicatorOfAnotherNccl) {
+  const std::string other = std::string(ONEBIT_NCCL_STAND_INS) + "/libnccl-2.10.so";
+  const Plugin plugin({{"ONEBIT_NCCL_LIB", other}});
+  ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
+  const UseDevice device(0);
+  ncclUniqueId id{};
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+  void* group = nullptr;
+  int rank = -1;
+  int ranks = -1;
+  EXPECT_EQ(Plugin::functions().adopt(plugin.context(), &comm, sizeof comm, kTimeoutMs, &group,
+                                      &rank, &ranks),
+            onebitInvalidUsage);
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("libnccl-2.10.so, but of the program's own"));
+  EXPECT_THAT(Plugin::warnings(), HasSubstr("libnccl.so.2, in ONEBIT_NCCL_LIB"));
+  EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
 }
 
 }  // namespace

@@ -24,11 +24,15 @@ const std::vector<Mode> kModes = {
 
 std::string NameOf(const ::testing::TestParamInfo<Mode>& info) { return info.param.name; }
 
-void* FunctionOf(const Mode& mode, const char* name) {
+void* LibraryOf(const Mode& mode) {
   void* library = mode.library.empty() ? dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD)
                                        : dlopen(mode.library.c_str(), RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library, nullptr) << mode.library;
-  void* function = dlsym(library, name);
+  return library;
+}
+
+void* FunctionOf(const Mode& mode, const char* name) {
+  void* function = dlsym(LibraryOf(mode), name);
   EXPECT_NE(function, nullptr) << name;
   return function;
 }

@@ -30,6 +30,8 @@ struct Counts : onebitTestNcclCounts {
   static Counts Get(const Mode& mode);
 };
 
+// The stand-in of a mode, loaded.
+void* LibraryOf(const Mode& mode);
 // A function of the stand-in of a mode: each has its own world.
 void* FunctionOf(const Mode& mode, const char* name);
 template <typename Function>

@@ -114,5 +114,6 @@ ONEBIT_EXPORT void onebitTestNcclGetCounts(onebitTestNcclCounts* counts) {
              .sends = nccl::counters.sends,
              .all_reduces = nccl::counters.all_reduces,
              .after_end = nccl::counters.after_end,
-             .at_a_time = nccl::counters.at_a_time};
+             .at_a_time = nccl::counters.at_a_time,
+             .freed_in_call = nccl::counters.freed_in_call};
 }

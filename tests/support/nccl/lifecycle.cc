@@ -63,9 +63,11 @@ ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int ran
   comm->member().device = comm->device;
   clique.changed.notify_all();
   if (!is_blocking) {
+    // NCCL tells how far it is; with nobody to wait for it may be done.
+    const ncclResult_t state = ranks == 1 ? ncclSuccess : ncclInProgress;
     lock.unlock();
     *handle = Register(std::move(comm));
-    return ncclInProgress;
+    return state;
   }
   clique.changed.wait(lock, [&] { return clique.IsComplete() || clique.is_given_up; });
   if (clique.is_given_up) return Refuse(ncclSystemError, "a rank did not come");
@@ -197,6 +199,7 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
   const Use use(comm, Use::Kind::kEnd);
   if (!use) return ncclInvalidArgument;
   ++counters.aborted;
+  if (use->is_in_call.load()) ++counters.freed_in_call;
   StopOperations(use.shared().get());
   Unregister(comm);
   return ncclSuccess;

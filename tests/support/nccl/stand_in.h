@@ -84,16 +84,17 @@ void onebitTestNcclBreak(int device, ncclResult_t error, const char* text);
 void onebitTestNcclEndInits(void);
 
 struct onebitTestNcclCounts {
-  uint64_t live_comms;   // created and neither destroyed nor aborted
-  uint64_t created;      // communicators
-  uint64_t destroyed;    // by ncclCommDestroy
-  uint64_t finalized;    // by ncclCommFinalize
-  uint64_t aborted;      // by ncclCommAbort
-  uint64_t revoked;      // by ncclCommRevoke
-  uint64_t sends;        // calls of ncclSend
-  uint64_t all_reduces;  // calls of ncclAllReduce
-  uint64_t after_end;    // uses of a handle after its end
-  uint64_t at_a_time;    // uses of a handle while another thread is in a call with it
+  uint64_t live_comms;     // created and neither destroyed nor aborted
+  uint64_t created;        // communicators
+  uint64_t destroyed;      // by ncclCommDestroy
+  uint64_t finalized;      // by ncclCommFinalize
+  uint64_t aborted;        // by ncclCommAbort
+  uint64_t revoked;        // by ncclCommRevoke
+  uint64_t sends;          // calls of ncclSend
+  uint64_t all_reduces;    // calls of ncclAllReduce
+  uint64_t after_end;      // uses of a handle after its end
+  uint64_t at_a_time;      // uses of a handle while another thread is in a call with it
+  uint64_t freed_in_call;  // aborts of one that another thread is in a call with
 };
 void onebitTestNcclGetCounts(onebitTestNcclCounts* counts);
 // Depth of the calling thread's groups.

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A look at all objects that the process has loaded.
+#include "plugins/transport_nccl/other_nccl.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <vector>
+
+namespace onebit::nccl {
+namespace {
+
+// The names of all objects but the program, and of libraries that the kernel maps.
+std::vector<std::string> LoadedFiles() {
+  std::vector<std::string> files;
+  const auto add = [](dl_phdr_info* info, size_t, void* to) {
+    if (info->dlpi_name != nullptr && *info->dlpi_name != '\0') {
+      static_cast<std::vector<std::string>*>(to)->emplace_back(info->dlpi_name);
+    }
+    return 0;
+  };
+  dl_iterate_phdr(add, &files);
+  return files;
+}
+
+// Where the object that holds the function begins.
+const void* BaseOf(const void* function, std::string* file) {
+  Dl_info info{};
+  if (dladdr(function, &info) == 0) return nullptr;
+  if (info.dli_fname != nullptr) *file = info.dli_fname;
+  return info.dli_fbase;
+}
+
+}  // namespace
+
+std::string OtherNccl(const NcclApi& api) {
+  if (api.was_loaded) return "";
+  std::string file;
+  const void* const own = BaseOf(reinterpret_cast<const void*>(api.GetVersion), &file);
+  // The program may hold NCCL itself; null stands for it.
+  std::vector<std::string> names = LoadedFiles();
+  names.emplace_back();
+  for (const std::string& name : names) {
+    void* const object = dlopen(name.empty() ? nullptr : name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (object == nullptr) continue;
+    // The strong name: libraries in front of NCCL have the other one only. What is found may be in
+    // a library that this one needs.
+    const void* const function = dlsym(object, "pncclCommInitRank");
+    const void* const base = function == nullptr ? nullptr : BaseOf(function, &file);
+    dlclose(object);
+    if (base != nullptr && base != own) return file;
+  }
+  return "";
+}
+
+}  // namespace onebit::nccl
