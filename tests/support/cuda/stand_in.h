@@ -12,7 +12,9 @@
 //
 // Environment, read by cuInit: CUDA_STAND_IN_DEVICES (2), CUDA_STAND_IN_MEMORY (bytes of a
 // device, 4 GiB), CUDA_STAND_IN_DRIVER (version, 13000), CUDA_STAND_IN_PROTECT (1; 0: device
-// memory is open to the host).
+// memory is open to the host), CUDA_STAND_IN_QUEUES (0: streams wait for nothing but what they are
+// told to; k: streams of a context and of one priority share k queues of the hardware, each of
+// which runs in order what it is given, so that a stream that waits holds up the others).
 #pragma once
 
 #include <stddef.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/cuda/stream.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/support/cuda/capture.h"
@@ -16,13 +17,19 @@ void RunStream(World& world, Stream& stream) {
   for (;;) {
     stream.work.wait(lock, [&] { return stream.completed < stream.enqueued || stream.is_closing; });
     if (stream.completed == stream.enqueued) break;
-    const Operation& operation = stream.slots[stream.completed % Stream::kSlots];
+    const auto& [operation, place] = stream.slots[stream.completed % Stream::kSlots];
+    Queue* const queue = stream.queue;
+    if (queue != nullptr) queue->turn.wait(lock, [&] { return queue->done == place; });
     if (const auto* wait = std::get_if<WaitPointOperation>(&operation)) {
       WaitFor(lock, wait->point);
     } else {
       lock.unlock();
       Run(operation);
       lock.lock();
+    }
+    if (queue != nullptr) {
+      ++queue->done;
+      queue->turn.notify_all();
     }
     ++stream.completed;
     stream.done.notify_all();
@@ -32,20 +39,33 @@ void RunStream(World& world, Stream& stream) {
 
 void Push(Lock& lock, Stream& stream, const Operation& operation) {
   stream.done.wait(lock, [&] { return stream.enqueued - stream.completed < Stream::kSlots; });
-  stream.slots[stream.enqueued % Stream::kSlots] = operation;
+  stream.slots[stream.enqueued % Stream::kSlots] = {
+      operation, stream.queue == nullptr ? 0 : stream.queue->given++};
   ++stream.enqueued;
   stream.work.notify_one();
 }
 
+// The next one in turn of those that streams of a priority share.
+Queue* QueueFor(const World& world, Context& context, int priority) {
+  if (world.queues_per_priority == 0) return nullptr;
+  Context::Queues& queues = context.queues[priority];
+  while (queues.all.size() < world.queues_per_priority) {
+    queues.all.push_back(std::make_unique<Queue>());
+  }
+  return queues.all[queues.next++ % queues.all.size()].get();
+}
+
 }  // namespace
 
-Stream* MakeStream(World& world, Context* context, bool is_legacy, bool is_blocking) {
+Stream* MakeStream(World& world, Context* context, bool is_legacy, bool is_blocking, int priority) {
   auto made = std::make_unique<Stream>();
   Stream* const stream = made.get();
   stream->context = context;
   stream->is_legacy = is_legacy;
   stream->is_blocking = is_blocking;
-  stream->slots = std::make_unique<Operation[]>(Stream::kSlots);
+  stream->queue =
+      QueueFor(world, *context, std::clamp(priority, kGreatestPriority, kLeastPriority));
+  stream->slots = std::make_unique<Stream::Slot[]>(Stream::kSlots);
   world.streams.push_back(std::move(made));
   if (!is_legacy) world.live_streams.insert(stream);
   std::thread([&world, stream] { RunStream(world, *stream); }).detach();

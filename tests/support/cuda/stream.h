@@ -22,7 +22,12 @@ struct Stream {
   bool is_blocking = false;  // waits for the legacy stream, as that waits for it
   bool is_closing = false;
 
-  std::unique_ptr<Operation[]> slots;
+  Queue* queue = nullptr;  // null: its own
+  struct Slot {
+    Operation operation;
+    uint64_t place;  // in the queue
+  };
+  std::unique_ptr<Slot[]> slots;
   uint64_t enqueued = 0;
   uint64_t completed = 0;
   std::condition_variable work;  // for the thread
@@ -35,8 +40,13 @@ struct Stream {
   Point tail() { return {this, enqueued}; }
 };
 
+// Numbers of CUDA's priorities: a lower one goes first.
+constexpr int kLeastPriority = 0;
+constexpr int kGreatestPriority = -5;
+
 // Makes a stream and starts its thread. Under the lock.
-Stream* MakeStream(World& world, Context* context, bool is_legacy, bool is_blocking);
+Stream* MakeStream(World& world, Context* context, bool is_legacy, bool is_blocking,
+                   int priority = kLeastPriority);
 
 // The stream of a handle: null is the legacy one of the current context, which must then exist.
 // Fails for handles that are none, for broken devices, and, with `is_legacy_error`, for a legacy

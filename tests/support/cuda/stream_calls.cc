@@ -7,13 +7,13 @@
 namespace onebit::testing::cuda {
 namespace {
 
-CUresult MakeStreamHandle(CUstream* handle, unsigned flags) {
+CUresult MakeStreamHandle(CUstream* handle, unsigned flags, int priority) {
   World& world = TheWorld();
   const Lock lock(world.mutex);
   Context* context = nullptr;
   ONEBIT_CU_TRY(RequireContext(&context));
   const bool is_blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
-  *handle = reinterpret_cast<CUstream>(MakeStream(world, context, false, is_blocking));
+  *handle = reinterpret_cast<CUstream>(MakeStream(world, context, false, is_blocking, priority));
   return CUDA_SUCCESS;
 }
 
@@ -75,12 +75,12 @@ using namespace onebit::testing::cuda;
 
 CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   ONEBIT_BEGIN(cuStreamCreate);
-  return MakeStreamHandle(stream, flags);
+  return MakeStreamHandle(stream, flags, kLeastPriority);
 }
 
-CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) {
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
   ONEBIT_BEGIN(cuStreamCreateWithPriority);
-  return MakeStreamHandle(stream, flags);
+  return MakeStreamHandle(stream, flags, priority);
 }
 
 // What is in the stream is still done.

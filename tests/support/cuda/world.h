@@ -23,6 +23,14 @@ struct GraphExec;
 
 using Lock = std::unique_lock<std::mutex>;
 
+// A queue of the hardware: what streams put into it runs in that order, so one that waits holds up
+// the others.
+struct Queue {
+  uint64_t given = 0;
+  uint64_t done = 0;
+  std::condition_variable turn;
+};
+
 struct Device {
   int number = 0;
   size_t memory_bytes = 0;
@@ -38,6 +46,12 @@ struct Context {
   unsigned long long id = 0;
   bool is_alive = false;
   Stream* legacy = nullptr;
+  // Of the streams of a priority, which take them in turns; empty without CUDA_STAND_IN_QUEUES.
+  struct Queues {
+    std::vector<std::unique_ptr<Queue>> all;
+    size_t next = 0;
+  };
+  std::map<int, Queues> queues;
   // Kernels whose code is there; CUDA may load it when it is first asked for.
   std::bitset<kernels::cuda::kKernelCount> loaded;
 };
@@ -61,7 +75,8 @@ struct Event {
 };
 
 struct World {
-  std::mutex mutex;  // guards everything here and in streams and captures
+  std::mutex mutex;                // guards everything here and in streams and captures
+  size_t queues_per_priority = 0;  // 0: every stream has its own
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::unique_ptr<Context>> contexts;  // dead ones too, so that handles stay readable
   std::map<uintptr_t, Block> blocks;               // by address
