@@ -25,9 +25,24 @@
  * - Any other one (ucx, mpi, local): the device compresses, and packets alone go through pinned
  *   host memory, from where a thread of the communicator sends them while the stream waits.
  *   Dense calls go through pinned memory whole. Such calls cannot be captured, and all calls of
- *   a group are on one stream. Where a process has many streams give CUDA a hardware queue for
- *   each (CUDA_DEVICE_MAX_CONNECTIONS=32): a stream that waits may hold up others in its queue,
- *   those included that it waits for.
+ *   a group are on one stream.
+ *
+ * With the second way a stream that waits for a call holds up more than itself. CUDA puts the
+ * streams of a process into a few hardware queues of each device, 8 unless
+ * CUDA_DEVICE_MAX_CONNECTIONS says otherwise (1 to 32), and whatever was enqueued behind the call
+ * in the same queue waits, too, whichever stream it is on. The library's own streams have the
+ * greatest priority that the device knows, for which CUDA keeps queues apart, and they never wait
+ * for others. So with any number of queues calls end if
+ *
+ * - none is made on a stream of the greatest priority (cudaStreamCreate makes those of the least);
+ * - ranks that are threads of one process have a device each; and
+ * - all ranks enqueue what waits for other ranks in one order, that of all streams and
+ *   communicators of the device taken together, calls of other libraries included.
+ *
+ * Where one of these does not hold, every stream that such calls are made on needs a queue for
+ * itself: set CUDA_DEVICE_MAX_CONNECTIONS=32 before the process starts CUDA, and use fewer streams
+ * than that on a device. Otherwise a call may wait for work behind it until
+ * ONEBIT_COLLECTIVE_TIMEOUT_MS ends it.
  *
  * Rules:
  *
@@ -36,6 +51,10 @@
  *   devices by a communicator for each.
  * - Buffers of a call and the residuals of its compressor are in one memory. Calls on different
  *   streams are done one after the other; replays of graphs are the caller's to order.
+ * - To free device or pinned memory (cudaFree, cudaFreeHost, and the end of a compressor or a
+ *   communicator) waits until the device is idle. Where ranks are threads of one process nobody
+ *   frees any while the stream of another rank waits for a call that the freeing thread, or a
+ *   rank held up by it, has yet to make: synchronise, and meet in onebitBarrier, before.
  * - An error that is known when the call is made is returned by it. One that comes up later puts
  *   the communicator out of use: onebitCommGetAsyncError tells, and streams that wait for the
  *   call go on, their output being undefined. So does a call that does not end within

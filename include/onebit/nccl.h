@@ -41,8 +41,9 @@ extern "C" {
  * @param native a communicator of NCCL 2.10 or later.
  * @param config NULL: all defaults. Its transport does not count.
  * @return onebitInvalidArgument  `comm` is NULL, or `native` is NULL or no communicator.
- * @return onebitInvalidUsage     the device of `native` is not the current one, or ONEBIT_TRANSPORT
- *                                names another transport.
+ * @return onebitInvalidUsage     the device of `native` is not the current one, ONEBIT_TRANSPORT
+ *                                names another transport, or ONEBIT_NCCL_LIB another file of NCCL
+ *                                than the one that the program has loaded.
  * @return onebitUnhandledCudaError  a call of the CUDA driver failed.
  * @return onebitTimeout          `native` was not ready, or not all ranks came, in time.
  * @return as onebitCommInitRankConfig for the rest.
