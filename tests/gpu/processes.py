@@ -43,17 +43,19 @@ def _end(process: subprocess.Popen) -> None:
 def _await(processes: list[subprocess.Popen], limit_s: float) -> str:
     deadline = time.monotonic() + limit_s
     problem = ""
-    while any(process.poll() is None for process in processes):
-        failed = [rank for rank, process in enumerate(processes) if process.poll()]
-        if failed and not problem:
-            problem = f"rank {failed[0]} ended with {processes[failed[0]].returncode}"
-            deadline = min(deadline, time.monotonic() + GRACE_S)
-        if time.monotonic() > deadline:
-            problem = problem or f"not done after {limit_s:.0f} s"
-            break
-        time.sleep(0.05)
-    for process in processes:
-        _end(process)
+    try:
+        while any(process.poll() is None for process in processes):
+            failed = [rank for rank, process in enumerate(processes) if process.poll()]
+            if failed and not problem:
+                problem = f"rank {failed[0]} ended with {processes[failed[0]].returncode}"
+                deadline = min(deadline, time.monotonic() + GRACE_S)
+            if time.monotonic() > deadline:
+                problem = problem or f"not done after {limit_s:.0f} s"
+                break
+            time.sleep(0.05)
+    finally:  # of an exception, too, as when this program is told to end
+        for process in processes:
+            _end(process)
     for rank, process in enumerate(processes):
         if process.returncode and not problem:
             problem = f"rank {rank} ended with {process.returncode}"

@@ -84,6 +84,23 @@ class ProcessesTest(unittest.TestCase):
             time.sleep(0.05)
 
 
+    def test_what_runs_is_ended_with_its_starter(self):
+        code = ("import pathlib, signal, sys, processes\n"
+                "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+                "processes.run(['sh', '-c', 'echo $$; exec sleep 60'], {'PATH': '/usr/bin:/bin'},\n"
+                "              pathlib.Path(sys.argv[1]), 60)\n")
+        log = self.folder / "log"
+        starter = subprocess.Popen([sys.executable, "-B", "-c", code, log], cwd=FOLDER)
+        deadline = time.monotonic() + 20
+        while not (log.exists() and log.read_text().endswith("\n")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        child = int(log.read_text())
+        starter.terminate()
+        self.assertEqual(starter.wait(20), 143)
+        self.assertFalse(is_running(child))
+
+
 class FiguresTest(unittest.TestCase):
     """Parts, on programs that stand in for those that need a GPU."""
 
