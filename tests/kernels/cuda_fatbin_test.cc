@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The device code that nvcc made: every kernel is in it, for every processor. No GPU is needed.
+#include <elf.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -57,10 +58,50 @@ Images ImagesOf(const std::string& fatbin) {
   return images;
 }
 
-TEST(CudaFatbinTest, HasEveryKernelForEveryProcessor) {
+Images ReadImages() {
   std::ifstream file(ONEBIT_TEST_FATBIN, std::ios::binary);
-  const std::string fatbin{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const Images images = ImagesOf(fatbin);
+  return ImagesOf({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
+}
+
+template <class T>
+T Read(const std::string& image, size_t at) {
+  T value = {};
+  if (at + sizeof(T) <= image.size()) memcpy(&value, image.data() + at, sizeof(T));
+  return value;
+}
+
+// Bytes of local memory that each function of an ELF image needs: what does not fit in registers.
+// From the section .nv.info, a list of entries: format and kind, a byte each, a 16-bit value, which
+// in format 4 is the size of what follows. Kind 17 has a symbol and its bytes.
+std::map<std::string, uint32_t> LocalBytesOf(const std::string& elf) {
+  constexpr uint8_t kSized = 4, kFrameSize = 0x11;
+  const auto header = Read<Elf64_Ehdr>(elf, 0);
+  const auto section = [&](size_t i) {
+    return Read<Elf64_Shdr>(elf, header.e_shoff + i * header.e_shentsize);
+  };
+  const auto text_at = [&](const Elf64_Shdr& strings, size_t offset) {
+    return std::string(elf.c_str() + strings.sh_offset + offset);
+  };
+  Elf64_Shdr symbols = {}, notes = {};
+  for (size_t i = 0; i < header.e_shnum; ++i) {
+    if (section(i).sh_type == SHT_SYMTAB) symbols = section(i);
+    if (text_at(section(header.e_shstrndx), section(i).sh_name) == ".nv.info") notes = section(i);
+  }
+  std::map<std::string, uint32_t> bytes;
+  for (size_t at = notes.sh_offset; at < notes.sh_offset + notes.sh_size; at += 4) {
+    if (Read<uint8_t>(elf, at) != kSized) continue;
+    if (Read<uint8_t>(elf, at + 1) == kFrameSize) {
+      const auto symbol =
+          Read<Elf64_Sym>(elf, symbols.sh_offset + Read<uint32_t>(elf, at + 4) * sizeof(Elf64_Sym));
+      bytes[text_at(section(symbols.sh_link), symbol.st_name)] = Read<uint32_t>(elf, at + 8);
+    }
+    at += Read<uint16_t>(elf, at + 2);
+  }
+  return bytes;
+}
+
+TEST(CudaFatbinTest, HasEveryKernelForEveryProcessor) {
+  const Images images = ReadImages();
   for (const uint32_t processor : {80u, 90u}) {
     ASSERT_TRUE(images.elf.count(processor)) << "no code for sm_" << processor;
     for (const KernelEntry& kernel : kKernels) {
@@ -72,6 +113,22 @@ TEST(CudaFatbinTest, HasEveryKernelForEveryProcessor) {
     }
   }
   EXPECT_TRUE(images.ptx.count(90)) << "no PTX for later processors";
+}
+
+// A tile of numbers in memory instead of registers would cost what passing over it once saves.
+TEST(CudaFatbinTest, HotKernelsKeepAllInRegisters) {
+  const Images images = ReadImages();
+  for (const uint32_t processor : {80u, 90u}) {
+    ASSERT_TRUE(images.elf.count(processor)) << "no code for sm_" << processor;
+    const auto bytes = LocalBytesOf(images.elf.at(processor));
+    for (const Kernel kernel :
+         {Kernel::kCompressBlocks, Kernel::kReduceBlocks, Kernel::kDecode, Kernel::kDecodeAverage,
+          Kernel::kAddDelta, Kernel::kCopy, Kernel::kDenseReduce, Kernel::kChecksum}) {
+      const char* const symbol = kKernels[static_cast<size_t>(kernel)].symbol;
+      ASSERT_EQ(bytes.count(symbol), 1u) << symbol << " is not described for sm_" << processor;
+      EXPECT_EQ(bytes.at(symbol), 0u) << symbol << " spills on sm_" << processor;
+    }
+  }
 }
 
 TEST(CudaFatbinTest, ParametersFitALaunch) {
