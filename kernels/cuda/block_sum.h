@@ -18,7 +18,7 @@ struct BlockSum {
   double sum = 0;
   uint32_t element_count = 0;  // that take part
   bool is_in_range = true;     // every z can be compressed
-  bool is_ordinary = false;    // it is an fp32 sum that stood
+  bool is_ordinary = false;    // it is an fp32 sum that stood, or 0 of zeros
 };
 
 // What reference::ScaleOfSum gives, at less cost where the sum is ordinary.

@@ -7,6 +7,7 @@
 // again for signs and residual, when they are still in a cache.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -125,6 +126,20 @@ ONEBIT_KERNEL float SumOfTile(const Warp& warp, const TileOfZ& z) {
   return SumOfQuads(warp, sums);
 }
 
+// Whether every z is +0 or -0.
+ONEBIT_KERNEL bool IsZero(const Warp& warp, const TileOfZ& z) {
+  Lanes<uint32_t> magnitudes;
+  ForEachGroup([&](unsigned g) {
+    warp.ForEachLane([&](unsigned lane) {
+      ONEBIT_UNROLL
+      for (unsigned c = 0; c < kQuad; ++c) {
+        magnitudes[lane] |= std::bit_cast<uint32_t>(z.groups[g][lane].at[c]) & 0x7FFFFFFFu;
+      }
+    });
+  });
+  return LargestOf(warp, magnitudes) == 0;
+}
+
 // Bits 0 to 7 to bits 0, 4, ... 28.
 ONEBIT_KERNEL uint32_t SpreadByte(uint32_t byte) {
   byte = (byte | byte << 12) & 0x000F000Fu;
@@ -223,8 +238,11 @@ ONEBIT_KERNEL bool EncodeTile(const Warp& warp, const Source& source, const Enco
   if (mask != nullptr) ClearMasked(warp, mask, &z);
   const float sum = encoding.rule == ScaleRule::kL2 ? SumOfTile<ScaleRule::kL2>(warp, z)
                                                     : SumOfTile<ScaleRule::kL1>(warp, z);
-  if (!IsOrdinarySum(sum) || !IsSumInRange(sum)) return false;
+  // A tile without a number, as of a gradient that is zero, needs no other sum.
+  if (!IsOrdinarySum(sum) && !(sum == 0 && IsZero(warp, z))) return false;
+  if (!IsSumInRange(sum)) return false;
   const uint32_t count = CountInMask(warp, mask, 0, kTensorSumBlock);
+  if (count == 0) return false;  // nothing is divided by that
   const Decision decision =
       decide(BlockSum{.sum = sum, .element_count = count, .is_ordinary = true});
   if (!decision.is_finite) return true;

@@ -26,7 +26,7 @@ ONEBIT_KERNEL double InverseRoot(double x) {
   return y;
 }
 
-// The remainder of an almost exact root corrects its last place.
+// The remainder of an almost exact root corrects its last place. Of 0 it is 0.
 ONEBIT_KERNEL double RootOf(double x) {
   const double y = InverseRoot(x);
   const double root = x * y;

@@ -34,10 +34,15 @@ TEST(CudaScaleTest, QuotientsAndRootsAreCorrectlyRounded) {
 
 TEST(CudaScaleTest, EveryCountOfATileDividesExactly) {
   for (uint32_t count = 1; count <= 4096; ++count) {
-    for (const double sum : {0x1p-100, 1.0, 3.0, 0x1.fffffep127}) {
+    for (const double sum : {0.0, 0x1p-100, 1.0, 3.0, 0x1.fffffep127}) {
       ASSERT_EQ(QuotientOf(sum, count), sum / count) << sum << " / " << count;
     }
   }
+}
+
+TEST(CudaScaleTest, TheRootOfNothingIsNothing) {
+  EXPECT_EQ(RootOf(0.0), 0.0);
+  EXPECT_FALSE(std::signbit(RootOf(0.0)));
 }
 
 TEST(CudaScaleTest, SinglePrecisionQuotientsAreRoundedOnce) {
