@@ -2,37 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/device_lane.h"
 
-#include <algorithm>
-#include <chrono>
-#include <thread>
-
 #include "api/place.h"
 #include "base/log.h"
+#include "device/patience.h"
 
 namespace onebit {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// Looks at what is awaited often while it may come at once, and then less and less.
-class Patience {
- public:
-  void Pause() {
-    if (Clock::now() - begin_ < std::chrono::microseconds(20)) {
-      std::this_thread::yield();
-      return;
-    }
-    std::this_thread::sleep_for(pause_);
-    pause_ = std::min(pause_ * 2, std::chrono::microseconds(200));
-  }
-
- private:
-  const Clock::time_point begin_ = Clock::now();
-  std::chrono::microseconds pause_{5};
-};
-
-}  // namespace
-
 Result<std::unique_ptr<DeviceLane>> DeviceLane::Create(const Devices& devices, int device) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<DeviceLane> lane(new DeviceLane(devices, device));

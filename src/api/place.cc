@@ -3,20 +3,11 @@
 #include "api/place.h"
 
 #include "api/stream.h"
-#include "transport/loader.h"
 #include "transport/settings.h"
 
 namespace onebit {
-namespace {
 
-std::vector<std::string> FoldersOfPlugins() {
-  const auto table = ProcessSettings();
-  return PluginFolders(table.ok() ? table.value()->settings.plugin_path : "");
-}
-
-}  // namespace
-
-const Devices* FindDevices() { return Devices::Find(FoldersOfPlugins); }
+const Devices* FindDevices() { return Devices::Find(ProcessPluginFolders); }
 
 Result<const Devices*> GetDevices() {
   const Devices* const devices = FindDevices();

@@ -10,12 +10,14 @@ namespace onebit::optim {
 
 class AdamRule final : public UpdateRule {
  public:
+  using UpdateRule::UpdateRule;
+
   void UpdateDense(size_t /*segment*/, const kernels::AdamUpdate& update) override {
-    kernels::cpu::AdamDense(update);
+    arithmetic_.AdamDense(update);
   }
   void UpdateFrozen(size_t /*segment*/, const kernels::AdamUpdate& update,
                     double /*fresh_correction*/) override {
-    kernels::cpu::AdamFrozen(update);
+    arithmetic_.AdamFrozen(update);
   }
 };
 

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The functions of optim.h: argument checks, one thread at a time, Status to onebitResult_t.
-#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -20,9 +19,11 @@
 #include "optim/create.h"
 #include "optim/optimizer.h"
 #include "optim/options.h"
+#include "optim/place.h"
 
 struct onebitOptimizer_s {
   std::unique_ptr<onebit::optim::Optimizer> impl;
+  onebitStream_t cuda_stream = nullptr;  // the last that was looked at
   std::atomic_flag is_in_use;
 };
 
@@ -75,7 +76,8 @@ Status Create(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count, flo
   if (count != 0) ONEBIT_TRY(CheckNotNull(parameters, "parameters"));
   ONEBIT_TRY(CheckAligned(parameters, sizeof(float), "parameters"));
   ONEBIT_ASSIGN_OR_RETURN(auto impl, CreateOptimizer(comm, count, parameters, config));
-  *optimizer = new onebitOptimizer_s{.impl = std::move(impl), .is_in_use = {}};
+  *optimizer =
+      new onebitOptimizer_s{.impl = std::move(impl), .cuda_stream = nullptr, .is_in_use = {}};
   return OkStatus();
 }
 
@@ -84,6 +86,7 @@ Status Destroy(onebitOptimizer_t optimizer) {
   if (optimizer->is_in_use.test_and_set()) {
     return Error(Code::kInvalidUsage, "another call is using the optimizer");
   }
+  optimizer->impl->arithmetic().Settle();
   delete optimizer;
   return OkStatus();
 }
@@ -94,6 +97,7 @@ Result<StepInput> ReadStep(const Optimizer& impl, void* gradients, onebitDataTyp
   if (impl.count() != 0) ONEBIT_TRY(CheckNotNull(gradients, "gradients"));
   ONEBIT_ASSIGN_OR_RETURN(input.type, ReadDataType("datatype", datatype));
   ONEBIT_TRY(CheckAligned(gradients, kernels::BytesOf(input.type), "gradients"));
+  ONEBIT_TRY(CheckPlace("gradients", gradients, impl.arithmetic().place()));
   const auto is_finite_f32 = [](double value) { return std::isfinite(static_cast<float>(value)); };
   if (!(learning_rate >= 0) || !is_finite_f32(learning_rate)) {
     return Error(Code::kInvalidArgument, "learning_rate is {}, but must be finite and >= 0",
@@ -119,6 +123,23 @@ Status CheckNoGroup(const char* function) {
                function);
 }
 
+// A stream of onebitStreamCreate is none of CUDA, which would look into it.
+Status CheckStream(const onebitOptimizer_s& optimizer, onebitStream_t stream) {
+  if (stream == nullptr) return OkStatus();
+  if (!optimizer.impl->arithmetic().is_deferred()) {
+    return Error(Code::kInvalidArgument,
+                 "stream must be NULL: on a stream, make this call from a function that is "
+                 "queued by onebitStreamLaunchHostFunc");
+  }
+  if (stream == optimizer.cuda_stream || onebitStreamQuery(stream) == onebitInvalidArgument) {
+    return OkStatus();
+  }
+  return Error(Code::kInvalidArgument,
+               "the parameters are {}, but stream is one of onebitStreamCreate, which works on "
+               "host memory: give a CUDA stream",
+               Describe(optimizer.impl->arithmetic().place()));
+}
+
 Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datatype,
             double learning_rate, double grad_scale, double max_grad_norm,
             onebitStepResult_t* result, onebitStream_t stream) {
@@ -127,15 +148,14 @@ Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datat
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerStep"));
   Optimizer& impl = *optimizer->impl;
-  if (stream != nullptr) {
-    return Error(Code::kInvalidArgument,
-                 "stream must be NULL: on a stream, make this call from a function that is "
-                 "queued by onebitStreamLaunchHostFunc");
-  }
+  ONEBIT_TRY(CheckStream(*optimizer, stream));
+  optimizer->cuda_stream = stream;
   if (result != nullptr) ONEBIT_TRY(CheckSize(result, "result"));
   ONEBIT_ASSIGN_OR_RETURN(const StepInput input, ReadStep(impl, gradients, datatype, learning_rate,
                                                           grad_scale, max_grad_norm));
 
+  ONEBIT_TRY(impl.arithmetic().Begin(stream));
+  const Turn turn(impl.arithmetic());
   StepOutcome outcome;
   ONEBIT_TRY(impl.Step(input, &outcome));
   if (result != nullptr) {
@@ -155,6 +175,8 @@ Status Rebind(onebitOptimizer_t optimizer, onebitComm_t newcomm, int* source) {
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerRebind"));
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const Turn turn(optimizer->impl->arithmetic());
   ONEBIT_ASSIGN_OR_RETURN(*source, optimizer->impl->Rebind(newcomm));
   return OkStatus();
 }
@@ -197,6 +219,8 @@ Status Sync(onebitOptimizer_t optimizer) {
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerSync"));
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const Turn turn(optimizer->impl->arithmetic());
   return optimizer->impl->Sync();
 }
 
@@ -213,6 +237,8 @@ Status Export(onebitOptimizer_t optimizer, const onebitStateKind_t& api_kind, vo
   ONEBIT_ASSIGN_OR_RETURN(const size_t needed, impl.StateBytes(kind));
   ONEBIT_TRY(CheckRoom("optimizer", needed, buffer, bytes));
   if (buffer == nullptr) return OkStatus();
+  ONEBIT_TRY(impl.arithmetic().BeginAlone());
+  const Turn turn(impl.arithmetic());
   return impl.Export(kind, {static_cast<std::byte*>(buffer), needed});
 }
 
@@ -222,6 +248,8 @@ Status Import(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerImport"));
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const Turn turn(optimizer->impl->arithmetic());
   return optimizer->impl->Import({static_cast<const std::byte*>(blob), bytes});
 }
 
@@ -230,6 +258,8 @@ Status Rewarm(onebitOptimizer_t optimizer, int64_t steps) {
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
   ONEBIT_TRY(CheckNoGroup("onebitOptimizerRewarm"));
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const Turn turn(optimizer->impl->arithmetic());
   return optimizer->impl->Rewarm(steps);
 }
 
@@ -237,10 +267,9 @@ Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
   ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
   const Use use(optimizer);
   ONEBIT_TRY(use.status());
-  const Optimizer& impl = *optimizer->impl;
-  if (m != nullptr) std::copy_n(impl.m(), impl.count(), m);
-  if (v != nullptr) std::copy_n(impl.v(), impl.count(), v);
-  return OkStatus();
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const Turn turn(optimizer->impl->arithmetic());
+  return optimizer->impl->ReadMoments(m, v);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // for any number of them. Values and elements are those of the list of state, the compressor's
 // state goes in as it is.
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "base/digest.h"
@@ -94,7 +95,8 @@ Status Optimizer::WriteState(StateKind kind, std::span<std::byte> blob) {
   }
   WriteOptimizerSection(HeadOfState(kind), table_, writer.section(SectionTag::kOptimizer).data());
   state.ReadValues(writer.section(SectionTag::kValues).data());
-  state.ReadElements(writer.section(SectionTag::kElements).data());
+  state.ReadElements(arithmetic_.get(), writer.section(SectionTag::kElements).data());
+  ONEBIT_TRY(arithmetic_->Await(nullptr));
   writer.Seal();
   return OkStatus();
 }
@@ -151,8 +153,10 @@ Status Optimizer::Adopt(const SavedOptimizer& saved) {
   ONEBIT_TRY(CheckState());
   ONEBIT_TRY(AdoptCompressor(saved));
   former.KeepNewOnes();
-  state.WriteElements(saved.elements.data());
-  WriteParameterCopy();
+  state.WriteElements(arithmetic_.get(), saved.elements.data());
+  Status status = arithmetic_->Await(nullptr);
+  if (status.ok()) status = WriteParameterCopy();
+  if (!status.ok()) return Torn(std::move(status));
   ForgetDerivedState();
   commits_ = residual_commits_ = 0;
   awaits_residual_ = false;
@@ -166,6 +170,7 @@ Status Optimizer::AdoptCompressor(const SavedOptimizer& saved) {
   if (inner.kind() != (saved.is_global ? StateKind::kGlobal : StateKind::kRank)) {
     return Damaged("its compressor's state is of another kind");
   }
+  has_seen_compressor_ = false;
   return FromApi(
       onebitCompressorImport(compressor_, saved.compressor->data(), saved.compressor->size()));
 }

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "base/aligned_buffer.h"
+#include "device/memory.h"
 #include "kernels/types.h"
 #include "onebit/onebit.h"
 
@@ -27,8 +27,6 @@ inline std::byte* ElementAt(void* values, kernels::DataType type, size_t index) 
   return static_cast<std::byte*>(values) + index * kernels::BytesOf(type);
 }
 
-inline float* Floats(const AlignedBuffer& buffer) {
-  return reinterpret_cast<float*>(buffer.data());
-}
+inline float* Floats(const Memory& memory) { return reinterpret_cast<float*>(memory.data()); }
 
 }  // namespace onebit::optim

@@ -4,14 +4,11 @@
 
 #include <cmath>
 
-#include "kernels/optimizer.h"
 #include "kernels/types.h"
 #include "optim/api_status.h"
 
 namespace onebit::optim {
 namespace {
-
-using kernels::DataType;
 
 // Appends `count` bits of `mask` at bit `first_bit` of `packed`, which is zero from there on.
 void AppendBits(const uint8_t* mask, size_t count, size_t first_bit, uint8_t* packed) {
@@ -37,38 +34,47 @@ size_t Intersect(const uint8_t* other, size_t count, uint8_t* mask) {
 }
 
 // Root mean square of sqrt(v * v_correction), which is the root of the mean of v * v_correction.
-double RmsOfRoot(const float* v, size_t count, double v_correction) {
+double RmsOfRoot(double sum_of_v, size_t count, double v_correction) {
   if (count == 0) return 0;
-  const double sum = kernels::cpu::SumOfMagnitudes(v, DataType::kF32, count);
-  return std::sqrt(v_correction * sum / static_cast<double>(count));
+  return std::sqrt(v_correction * sum_of_v / static_cast<double>(count));
 }
 
 }  // namespace
 
-FrozenVariance::FrozenVariance(const SegmentTable& table)
-    : table_(table), masks_(table.mask_bytes()), floors_(table.segments().size()) {}
+Status FrozenVariance::Allocate() {
+  ONEBIT_ASSIGN_OR_RETURN(masks_, arithmetic_.Allocate(table_.mask_bytes(), "masks"));
+  ONEBIT_ASSIGN_OR_RETURN(sums_,
+                          arithmetic_.AllocateResults(table_.segments().size() * sizeof(Sums)));
+  return OkStatus();
+}
 
 Status FrozenVariance::Freeze(const float* v, double v_correction, double floor_share,
                               onebitCompressor_t compressor) {
+  for (size_t i = 0; i < table_.segments().size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (segment.is_dense) continue;
+    const float* segment_v = v + segment.offset;
+    arithmetic_.MaskOfNonzero(segment_v, segment.count, masks() + segment.mask_offset,
+                              &sums()[i].live_count);
+    arithmetic_.SumOfMagnitudes(segment_v, segment.count, &sums()[i].v);
+  }
+  ONEBIT_TRY(arithmetic_.Await(nullptr));
   size_t set_count = 0;
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
-
-    const float* segment_v = v + segment.offset;
-    uint8_t* mask = masks_.data() + segment.mask_offset;
-    size_t segment_set_count = kernels::cpu::MaskOfNonzero(segment_v, segment.count, mask);
-    if (const uint8_t* user_mask = table_.user_mask(segment); user_mask != nullptr) {
-      segment_set_count = Intersect(user_mask, segment.count, mask);
-    }
-    set_count += segment_set_count;
+    set_count += sums()[i].live_count;
     floors_[i] =
-        static_cast<float>(floor_share * RmsOfRoot(segment_v, segment.count, v_correction));
+        static_cast<float>(floor_share * RmsOfRoot(sums()[i].v, segment.count, v_correction));
   }
 
-  const bool has_masked_element = set_count != table_.compressed_count();
   std::vector<uint8_t> packed_mask;
-  if (has_masked_element) packed_mask = PackedMask();
+  if (set_count != table_.compressed_count() || !table_.user_masks().empty()) {
+    std::vector<uint8_t> copy;
+    ONEBIT_ASSIGN_OR_RETURN(const uint8_t* const joined, JoinMasks(&copy, &set_count));
+    if (set_count != table_.compressed_count()) packed_mask = PackedMask(joined);
+  }
+  const bool has_masked_element = set_count != table_.compressed_count();
   ONEBIT_TRY(FromApi(
       onebitCompressorSetMask(compressor, has_masked_element ? packed_mask.data() : nullptr)));
   has_masked_element_ = has_masked_element;
@@ -76,12 +82,33 @@ Status FrozenVariance::Freeze(const float* v, double v_correction, double floor_
   return OkStatus();
 }
 
-std::vector<uint8_t> FrozenVariance::PackedMask() const {
+// On the host, where the caller's masks are: there is one such moment in a training, or few.
+Result<uint8_t*> FrozenVariance::JoinMasks(std::vector<uint8_t>* copy, size_t* set_count) {
+  uint8_t* joined = masks();
+  if (arithmetic_.is_deferred()) {
+    copy->resize(masks_.size());
+    joined = copy->data();
+    arithmetic_.Copy(joined, masks(), copy->size());
+    ONEBIT_TRY(arithmetic_.Await(nullptr));
+  }
+  if (table_.user_masks().empty()) return joined;
+  *set_count = 0;
+  for (const Segment& segment : table_.segments()) {
+    if (segment.is_dense) continue;
+    *set_count += Intersect(table_.user_mask(segment), segment.count, joined + segment.mask_offset);
+  }
+  if (arithmetic_.is_deferred()) {
+    arithmetic_.Copy(masks(), joined, copy->size());
+    ONEBIT_TRY(arithmetic_.Await(nullptr));
+  }
+  return joined;
+}
+
+std::vector<uint8_t> FrozenVariance::PackedMask(const uint8_t* masks) const {
   std::vector<uint8_t> packed(kernels::BitBytes(table_.compressed_count()));
   for (const Segment& segment : table_.segments()) {
     if (segment.is_dense) continue;
-    AppendBits(masks_.data() + segment.mask_offset, segment.count, segment.packed_offset,
-               packed.data());
+    AppendBits(masks + segment.mask_offset, segment.count, segment.packed_offset, packed.data());
   }
   return packed;
 }

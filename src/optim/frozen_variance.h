@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "onebit/optim.h"
+#include "optim/arithmetic.h"
 #include "optim/segment_table.h"
 
 namespace onebit::optim {
@@ -21,8 +22,10 @@ namespace onebit::optim {
 // Dense segments keep a live v: they have no floor here, and only the caller's mask.
 class FrozenVariance {
  public:
-  // Allocates for `table`, which must outlive this object.
-  explicit FrozenVariance(const SegmentTable& table);
+  // Both must outlive this object.
+  FrozenVariance(const SegmentTable& table, Arithmetic& arithmetic)
+      : table_(table), arithmetic_(arithmetic), floors_(table.segments().size()) {}
+  Status Allocate();
 
   // Derives everything from v and tells `compressor` its mask. `v_correction` multiplies v, as in
   // the denominator. May be called again, after an error or for another v.
@@ -37,18 +40,30 @@ class FrozenVariance {
   float floor(size_t segment_index) const { return floors_[segment_index]; }
   // Null when every element of every compressed segment takes part.
   const uint8_t* mask(const Segment& segment) const {
-    return has_masked_element_ ? masks_.data() + segment.mask_offset : nullptr;
+    return has_masked_element_ ? masks() + segment.mask_offset : nullptr;
   }
 
   size_t bytes() const { return masks_.size() + floors_.size() * sizeof(float); }
 
  private:
+  // Of a segment, in results of the arithmetic.
+  struct Sums {
+    double v = 0;
+    uint64_t live_count = 0;  // elements whose v is not zero
+  };
+
+  uint8_t* masks() const { return reinterpret_cast<uint8_t*>(masks_.data()); }
+  Sums* sums() const { return reinterpret_cast<Sums*>(sums_.data()); }
+  // Masks on the host: those of compressed segments with those of the caller.
+  Result<uint8_t*> JoinMasks(std::vector<uint8_t>* copy, size_t* set_count);
   // The masks of all compressed segments joined without gaps, as their concatenation needs it.
-  std::vector<uint8_t> PackedMask() const;
+  std::vector<uint8_t> PackedMask(const uint8_t* masks) const;
 
   const SegmentTable& table_;
-  std::vector<uint8_t> masks_;  // table_.mask_bytes()
-  std::vector<float> floors_;   // one per segment
+  Arithmetic& arithmetic_;
+  Memory masks_;               // table_.mask_bytes()
+  Memory sums_;                // one per segment
+  std::vector<float> floors_;  // likewise
   bool has_masked_element_ = false;
   bool is_ready_ = false;
 };

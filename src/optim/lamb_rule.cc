@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-#include "kernels/optimizer.h"
 #include "optim/elements.h"
 
 namespace onebit::optim {
@@ -43,32 +41,20 @@ LambUpdate LambUpdateOf(const AdamUpdate& update) {
           .mask = update.mask};
 }
 
-// x by `coefficient` times the Adam step of moments that are new already.
-void Move(AdamUpdate update, double coefficient) {
-  update.input = update.m;
-  update.input_type = DataType::kF32;
-  update.input_scale = 1;
-  update.lr *= static_cast<float>(coefficient);
-  kernels::cpu::AdamFrozen(update);
-}
-
-double RootMeanSquare(const float* values, size_t count) {
-  if (count == 0) return 0;
-  return std::sqrt(kernels::cpu::SumOfSquares(values, DataType::kF32, count) /
-                   static_cast<double>(count));
-}
-
 }  // namespace
 
-LambRule::LambRule(const SegmentTable& table, const LambOptions& lamb)
-    : table_(table), lamb_(lamb), layers_(table.segments().size()) {}
+LambRule::LambRule(const SegmentTable& table, const LambOptions& lamb, Arithmetic& arithmetic)
+    : UpdateRule(arithmetic), table_(table), lamb_(lamb), layers_(table.segments().size()) {
+  if (arithmetic.is_deferred()) pending_.reserve(layers_.size());
+}
 
 Status LambRule::Allocate(bool has_compressed_stage) {
+  ONEBIT_ASSIGN_OR_RETURN(norms_, arithmetic_.AllocateResults(layers_.size() * sizeof(LambNorms)));
   if (!has_compressed_stage) return OkStatus();
   size_t count = 0;
   for (const Segment& segment : table_.segments()) count += segment.count;
   ONEBIT_ASSIGN_OR_RETURN(fresh_variance_,
-                          AlignedBuffer::Create(count * sizeof(float), "fresh variance"));
+                          arithmetic_.Allocate(count * sizeof(float), "fresh variance"));
   return OkStatus();
 }
 
@@ -78,10 +64,52 @@ void LambRule::UpdateDense(size_t segment, const AdamUpdate& update) {
   TrustRatio& layer = layers_[segment];
   if (!table_.segments()[segment].has_trust_ratio) {
     layer.coefficient = 1;
-    return kernels::cpu::AdamDense(update);
+    return arithmetic_.AdamDense(update);
   }
-  Measure(kernels::cpu::LambDense(LambUpdateOf(update)), &layer);
-  Move(update, layer.coefficient);
+  arithmetic_.LambDense(LambUpdateOf(update), norms(segment));
+  MoveWhenMeasured({segment, update, false});
+}
+
+// At once, while the layer is in the cache; on a device all layers are measured first, so that the
+// host waits once.
+void LambRule::MoveWhenMeasured(const Pending& pending) {
+  if (arithmetic_.is_deferred()) {
+    pending_.push_back(pending);
+  } else {
+    Settle(pending);
+  }
+}
+
+Status LambRule::EndUpdate() {
+  if (pending_.empty()) return OkStatus();
+  Status status = arithmetic_.Await(nullptr);
+  if (status.ok()) {
+    for (const Pending& pending : pending_) Settle(pending);
+  }
+  pending_.clear();
+  return status;
+}
+
+void LambRule::Settle(const Pending& pending) {
+  const LambNorms& measured = *norms(pending.segment);
+  TrustRatio& layer = layers_[pending.segment];
+  if (pending.is_frozen) {
+    layer.factor = Factor(measured, pending.update.weight_decay, layer.factor);
+    // A layer whose ratio could never be measured moves as in Adam.
+    layer.coefficient = (layer.average > 0 ? layer.average : 1) * layer.factor;
+  } else {
+    Measure(measured, &layer);
+  }
+  Move(pending.update, layer.coefficient);
+}
+
+// x by `coefficient` times the Adam step of moments that are new already.
+void LambRule::Move(AdamUpdate update, double coefficient) {
+  update.input = update.m;
+  update.input_type = DataType::kF32;
+  update.input_scale = 1;
+  update.lr *= static_cast<float>(coefficient);
+  arithmetic_.AdamFrozen(update);
 }
 
 // A layer that is zero, or does not move, has no ratio: it moves as in Adam, and leaves the average
@@ -97,8 +125,15 @@ void LambRule::Measure(const LambNorms& norms, TrustRatio* layer) const {
 
 // ---------------------------------------------------------------------------- compressed stage
 
-void LambRule::Freeze(const float* m, const float* v) {
-  if (fresh_variance_.size() != 0) std::memcpy(fresh_variance_.data(), v, fresh_variance_.size());
+Status LambRule::Freeze(const float* m, const float* v) {
+  arithmetic_.Copy(fresh_variance_.data(), v, fresh_variance_.size());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Segment& segment = table_.segments()[i];
+    if (segment.is_dense) continue;
+    arithmetic_.SumOfSquares(m + segment.offset, DataType::kF32, segment.count,
+                             &norms(i)->update_squared);
+  }
+  ONEBIT_TRY(arithmetic_.Await(nullptr));
   // All layers get the same root mean square, so that blocks and servers that hold parts of several
   // have one scale that fits all. Layers without momentum have nothing to be scaled by.
   double sum = 0;
@@ -108,7 +143,8 @@ void LambRule::Freeze(const float* m, const float* v) {
     layers_[i].factor = 1;
     layers_[i].momentum_scale = 0;
     if (segment.is_dense) continue;
-    const double scale = RootMeanSquare(m + segment.offset, segment.count);
+    if (segment.count == 0) continue;
+    const double scale = std::sqrt(norms(i)->update_squared / static_cast<double>(segment.count));
     if (!(scale > 0)) continue;
     layers_[i].momentum_scale = scale;
     sum += scale;
@@ -119,21 +155,19 @@ void LambRule::Freeze(const float* m, const float* v) {
     const bool is_live = layer.momentum_scale * kMaxMomentumScale > mean;
     layer.momentum_scale = is_live ? mean / layer.momentum_scale : 1;
   }
+  return OkStatus();
 }
 
 void LambRule::UpdateFrozen(size_t segment, const AdamUpdate& update, double fresh_correction) {
   if (!table_.segments()[segment].has_trust_ratio) {
     layers_[segment].coefficient = 1;
-    return kernels::cpu::AdamFrozen(update);
+    return arithmetic_.AdamFrozen(update);
   }
   LambUpdate moments = LambUpdateOf(update);
   moments.v_fresh = Floats(fresh_variance_) + table_.segments()[segment].offset;
   moments.v_fresh_correction = static_cast<float>(fresh_correction);
-  TrustRatio& layer = layers_[segment];
-  layer.factor = Factor(kernels::cpu::LambFrozen(moments), update.weight_decay, layer.factor);
-  // A layer whose ratio could never be measured moves as in Adam.
-  layer.coefficient = (layer.average > 0 ? layer.average : 1) * layer.factor;
-  Move(update, layer.coefficient);
+  arithmetic_.LambFrozen(moments, norms(segment));
+  MoveWhenMeasured({segment, update, true});
 }
 
 double LambRule::Factor(const LambNorms& norms, double weight_decay, double last) const {

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "kernels/lamb.h"
 #include "optim/options.h"
 #include "optim/segment_table.h"
@@ -18,14 +17,15 @@ namespace onebit::optim {
 
 class LambRule final : public UpdateRule {
  public:
-  // `table` must outlive the rule, `lamb` is copied.
-  LambRule(const SegmentTable& table, const LambOptions& lamb);
+  // `table` and `arithmetic` must outlive the rule, `lamb` is copied.
+  LambRule(const SegmentTable& table, const LambOptions& lamb, Arithmetic& arithmetic);
 
   Status Allocate(bool has_compressed_stage) override;
   void UpdateDense(size_t segment, const kernels::AdamUpdate& update) override;
   void UpdateFrozen(size_t segment, const kernels::AdamUpdate& update,
                     double fresh_correction) override;
-  void Freeze(const float* m, const float* v) override;
+  Status EndUpdate() override;
+  Status Freeze(const float* m, const float* v) override;
   void Rewarm() override;
   float MomentumScale(size_t segment) const override {
     return static_cast<float>(layers_[segment].momentum_scale);
@@ -36,13 +36,28 @@ class LambRule final : public UpdateRule {
   size_t bytes() const override;
 
  private:
+  // A layer whose moments are new, and which moves when its norms are known.
+  struct Pending {
+    size_t segment = 0;
+    kernels::AdamUpdate update;
+    bool is_frozen = false;
+  };
+
+  void MoveWhenMeasured(const Pending& pending);
+  void Settle(const Pending& pending);
+  void Move(kernels::AdamUpdate update, double coefficient);
+  kernels::LambNorms* norms(size_t segment) const {
+    return reinterpret_cast<kernels::LambNorms*>(norms_.data()) + segment;
+  }
   void Measure(const kernels::LambNorms& norms, TrustRatio* layer) const;
   double Factor(const kernels::LambNorms& norms, double weight_decay, double last) const;
 
   const SegmentTable& table_;
   const LambOptions lamb_;
   std::vector<TrustRatio> layers_;  // one per segment
-  AlignedBuffer fresh_variance_;    // as v would be, of reconstructed gradients
+  Memory fresh_variance_;           // as v would be, of reconstructed gradients
+  Memory norms_;                    // one per segment
+  std::vector<Pending> pending_;    // of the update in progress, where results are deferred
 };
 
 }  // namespace onebit::optim

@@ -2,13 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.h"
 
+#include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <thread>
 #include <utility>
 
-#include "kernels/optimizer.h"
-#include "kernels/reference/elements.h"
 #include "optim/api_status.h"
 #include "optim/elements.h"
 #include "optim/quiet_log.h"
@@ -27,33 +26,58 @@ bool IsUsable(double sum_of_squares) {
 
 // ------------------------------------------------------------------------------------- life time
 
-Optimizer::Optimizer(onebitComm_t comm, size_t count, float* parameters, const Options& options,
-                     SegmentTable table)
-    : options_(options),
-      table_(std::move(table)),
-      comm_(comm),
-      count_(count),
-      parameters_(parameters) {}
+Optimizer::Optimizer(Setup setup)
+    : options_(setup.options),
+      table_(std::move(setup.table)),
+      arithmetic_(std::move(setup.arithmetic)),
+      comm_(setup.comm),
+      count_(setup.count),
+      parameters_(setup.parameters) {}
 
+// After an error of a device the thread of its communicator may not have let go of them yet.
 Optimizer::~Optimizer() {
-  onebitCompressorDestroy(compressor_);
-  onebitCompressorDestroy(comm_watch_);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  for (const onebitCompressor_t compressor : {compressor_, comm_watch_}) {
+    while (onebitCompressorDestroy(compressor) == onebitInvalidUsage &&
+           arithmetic_->is_deferred() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 }
 
 Status Optimizer::AllocateMoments() {
   ONEBIT_TRY(FromApi(onebitCommUserRank(comm_, &rank_)));
   ONEBIT_TRY(FromApi(onebitCommCount(comm_, &ranks_)));
-  ONEBIT_ASSIGN_OR_RETURN(m_, AlignedBuffer::Create(count_ * sizeof(float), "momentum"));
-  ONEBIT_ASSIGN_OR_RETURN(v_, AlignedBuffer::Create(count_ * sizeof(float), "variance"));
-  return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(m_, arithmetic_->Allocate(count_ * sizeof(float), "momentum"));
+  ONEBIT_ASSIGN_OR_RETURN(v_, arithmetic_->Allocate(count_ * sizeof(float), "variance"));
+  ONEBIT_ASSIGN_OR_RETURN(number_, arithmetic_->AllocateResults(sizeof(double)));
+  ONEBIT_ASSIGN_OR_RETURN(mean_, arithmetic_->Allocate(sizeof(float), "a norm"));
+  if (!arithmetic_->is_deferred()) return OkStatus();
+  const std::span<const uint8_t> masks = table_.user_masks();
+  ONEBIT_ASSIGN_OR_RETURN(user_masks_, arithmetic_->Allocate(masks.size(), "masks"));
+  arithmetic_->Copy(user_masks_.data(), masks.data(), masks.size());
+  return arithmetic_->Await(nullptr);
+}
+
+// Residuals are where the optimizer computes.
+onebitCompressorConfig_t Optimizer::CompressorHere(const onebitCompressorConfig_t* config) const {
+  onebitCompressorConfig_t here = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  if (config != nullptr) here = *config;
+  const MemoryPlace& place = arithmetic_->place();
+  if (place.is_device()) {
+    here.memory = onebitMemoryDevice;
+    here.device = place.device;
+  }
+  return here;
 }
 
 Status Optimizer::CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config) {
-  return FromApi(onebitCompressorCreate(&compressor_, comm_, element_count, onebitFloat32, config));
+  const onebitCompressorConfig_t here = CompressorHere(config);
+  return FromApi(onebitCompressorCreate(&compressor_, comm_, element_count, onebitFloat32, &here));
 }
 
 Status Optimizer::WatchComm() {
-  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  onebitCompressorConfig_t config = CompressorHere(nullptr);
   config.mode = onebitModeSign;
   return FromApi(onebitCompressorCreate(&comm_watch_, comm_, 0, onebitFloat32, &config));
 }
@@ -65,7 +89,7 @@ Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
   StepOutcome done{.stage = NextStage(input.learning_rate)};
   if (done.stage == onebitStageLocal) {
     ONEBIT_TRY(PrepareStep(input));
-    StepAlone(input, &done);
+    ONEBIT_TRY(StepAlone(input, &done));
     *outcome = done;
     return OkStatus();
   }
@@ -88,7 +112,7 @@ Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
     is_usable = averaged.value();
   }
   if (is_usable) {
-    Commit(input, static_cast<float>(scale));
+    ONEBIT_TRY(CommitOrTear(input, static_cast<float>(scale)));
     CountStep(done.stage);
     WarnWithoutWarmup(input.learning_rate);
   } else {
@@ -104,6 +128,18 @@ Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
   return OkStatus();
 }
 
+Status Optimizer::CommitOrTear(const StepInput& input, float scale) {
+  Status status = Commit(input, scale);
+  if (status.ok()) status = arithmetic_->Check();
+  return status.ok() ? status : Torn(InStep(status));
+}
+
+// Some of the state is new, and some is not.
+Status Optimizer::Torn(Status status) {
+  is_torn_ = true;
+  return status;
+}
+
 // Errors of collectives know nothing of steps.
 Status Optimizer::InStep(const Status& status) const {
   return Error(status.code(), "{}, step {}: {}", NameOf(options_.policy.algorithm), step_ + 1,
@@ -112,8 +148,8 @@ Status Optimizer::InStep(const Status& status) const {
 
 // A step that sends nothing cannot be agreed on. All ranks make it, so that they stay at the same
 // step; gradients that are not finite count as zeros on the rank that has them.
-void Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
-  const double scaled_sum = ScaledSumOfSquares(input);
+Status Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
+  ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
   double scale = input.grad_scale;
   if (input.max_grad_norm > 0) {
     outcome->grad_norm = std::sqrt(scaled_sum);
@@ -126,8 +162,9 @@ void Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
     scale = 0;
     ++local_overflows_;
   }
-  Commit(input, static_cast<float>(scale));
+  ONEBIT_TRY(CommitOrTear(input, static_cast<float>(scale)));
   CountStep(onebitStageLocal);
+  return OkStatus();
 }
 
 void Optimizer::CountStep(onebitStage_t stage) {
@@ -148,6 +185,7 @@ Status Optimizer::Sync() {
   ONEBIT_TRY(CheckComm());
   const uint64_t bytes_before = BytesSent();
   ONEBIT_ASSIGN_OR_RETURN(const onebitStage_t sent, AgreeOnState());
+  if (Status status = arithmetic_->Await(nullptr); !status.ok()) return Torn(std::move(status));
   CountCommit(sent);
   bytes_sent_ += BytesSent() - bytes_before;
   return OkStatus();
@@ -166,8 +204,9 @@ Status Optimizer::Rewarm(int64_t steps) {
 Status Optimizer::CheckWhole() const {
   if (!is_torn_ && !awaits_residual_) return OkStatus();
   return Error(Code::kInvalidUsage,
-               "the optimizer's state was left half taken over by onebitOptimizerRebind: call it "
-               "again, or load a checkpoint");
+               "the optimizer's state was left half taken over by onebitOptimizerRebind, or half "
+               "updated by a device that failed: call onebitOptimizerRebind again, or load a "
+               "checkpoint");
 }
 
 Status Optimizer::CheckComm() const {
@@ -179,44 +218,80 @@ Status Optimizer::CheckComm() const {
                "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
 }
 
-double Optimizer::ScaledSumOfSquares(const StepInput& input) const {
-  return kernels::cpu::SumOfSquares(input.gradients, input.type, count_) * input.grad_scale *
-         input.grad_scale;
+Result<double> Optimizer::ScaledSumOfSquares(const StepInput& input) {
+  arithmetic_->SumOfSquares(input.gradients, input.type, count_, number());
+  ONEBIT_TRY(arithmetic_->Await(nullptr));
+  return *number() * input.grad_scale * input.grad_scale;
 }
 
 // sqrt(mean_r |g_r|^2) of scaled gradients, the same bytes on every rank; not finite if any is not.
 Result<double> Optimizer::AgreeOnNorm(const StepInput& input) {
-  const double scaled_sum = ScaledSumOfSquares(input);
-  float mean = IsUsable(scaled_sum) ? static_cast<float>(scaled_sum)
-                                    : std::numeric_limits<float>::infinity();
-  ONEBIT_TRY(
-      FromApi(onebitAllReduce(&mean, &mean, 1, onebitFloat32, onebitAvg, nullptr, comm_, nullptr)));
-  return std::sqrt(static_cast<double>(mean));
+  ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
+  auto* const mean = reinterpret_cast<float*>(number_.data());
+  *mean = IsUsable(scaled_sum) ? static_cast<float>(scaled_sum)
+                               : std::numeric_limits<float>::infinity();
+  arithmetic_->Copy(mean_.data(), mean, sizeof(*mean));
+  ONEBIT_TRY(FromApi(onebitAllReduce(mean_.data(), mean_.data(), 1, onebitFloat32, onebitAvg,
+                                     nullptr, comm_, arithmetic_->stream())));
+  arithmetic_->Copy(mean, mean_.data(), sizeof(*mean));
+  ONEBIT_TRY(arithmetic_->Await(comm_));
+  return std::sqrt(static_cast<double>(*mean));
 }
 
 Result<bool> Optimizer::AverageDense(void* gradients, size_t count, DataType type, float scale) {
   ONEBIT_TRY(FromApi(onebitAllReduce(gradients, gradients, count, ApiType(type), onebitAvg, nullptr,
-                                     comm_, nullptr)));
-  const double sum = kernels::cpu::SumOfSquares(gradients, type, count);
-  return IsUsable(sum * scale * scale);
+                                     comm_, arithmetic_->stream())));
+  arithmetic_->SumOfSquares(gradients, type, count, number());
+  ONEBIT_TRY(arithmetic_->Await(comm_));
+  return IsUsable(*number() * scale * scale);
 }
 
 Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
+  if (arithmetic_->is_deferred() && !has_seen_compressor_) ONEBIT_TRY(LookAtCompressor());
   ONEBIT_TRY(FromApi(onebitAllReduce(values, values, count, onebitFloat32, onebitAvg, compressor_,
-                                     comm_, nullptr)));
+                                     comm_, arithmetic_->stream())));
+  if (arithmetic_->is_deferred()) return VerdictOfOutput(values, count);
+  const uint64_t nonfinite_before = nonfinite_calls_;
+  ONEBIT_TRY(LookAtCompressor());
+  return nonfinite_calls_ == nonfinite_before;
+}
+
+Status Optimizer::LookAtCompressor() {
   onebitCompressorStats_t stats{.size = sizeof(stats)};
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
-  const bool met_nonfinite = stats.nonfinite_calls != nonfinite_calls_;
   nonfinite_calls_ = stats.nonfinite_calls;
-  return !met_nonfinite;
+  epoch_ = stats.epoch;
+  has_seen_compressor_ = true;
+  return OkStatus();
+}
+
+// To ask the compressor would wait for the device once more. A call that met a value that is not
+// finite has an output of NaNs, and any other has none. A communicator may fail right behind a call
+// that has succeeded: its residuals are new then, and the step has to follow them.
+Result<bool> Optimizer::VerdictOfOutput(const float* values, size_t count) {
+  auto* const first = reinterpret_cast<float*>(number_.data());
+  *first = 0;
+  arithmetic_->Copy(first, values, count == 0 ? 0 : sizeof(*first));
+  Status status = arithmetic_->Await(comm_);
+  if (!status.ok()) {
+    const uint64_t epoch_before = epoch_;
+    const uint64_t nonfinite_before = nonfinite_calls_;
+    has_seen_compressor_ = false;
+    if (!LookAtCompressor().ok()) return status;
+    if (epoch_ == epoch_before && nonfinite_calls_ == nonfinite_before) return status;
+    return nonfinite_calls_ == nonfinite_before;
+  }
+  const bool is_finite = !std::isnan(*first);
+  ++(is_finite ? epoch_ : nonfinite_calls_);
+  return is_finite;
 }
 
 void Optimizer::PackDenseGradients(const StepInput& input, std::byte* out) const {
   for (const Segment& segment : table_.segments()) {
     if (!segment.is_dense || segment.count == 0) continue;
-    std::memcpy(ElementAt(out, input.type, segment.packed_offset),
-                ElementAt(input.gradients, input.type, segment.offset),
-                segment.count * kernels::BytesOf(input.type));
+    arithmetic_->Copy(ElementAt(out, input.type, segment.packed_offset),
+                      ElementAt(input.gradients, input.type, segment.offset),
+                      segment.count * kernels::BytesOf(input.type));
   }
 }
 
@@ -279,12 +354,16 @@ void Optimizer::ListState(StateList* list) {
 }
 
 // Whoever replaces parameters does not replace their copy: it follows from them.
-void Optimizer::WriteParameterCopy() const {
-  if (options_.parameter_copy == nullptr) return;
-  for (size_t i = 0; i < count_; ++i) {
-    kernels::reference::StoreElement(parameters_[i], options_.parameter_copy_type, i,
-                                     options_.parameter_copy);
-  }
+Status Optimizer::WriteParameterCopy() const {
+  if (options_.parameter_copy == nullptr) return OkStatus();
+  return arithmetic_->Round(parameters_, count_, options_.parameter_copy_type,
+                            options_.parameter_copy);
+}
+
+Status Optimizer::ReadMoments(float* m, float* v) {
+  if (m != nullptr) arithmetic_->Copy(m, m_.data(), m_.size());
+  if (v != nullptr) arithmetic_->Copy(v, v_.data(), v_.size());
+  return arithmetic_->Await(nullptr);
 }
 
 uint64_t Optimizer::BytesSent() const {

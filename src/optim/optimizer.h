@@ -10,12 +10,12 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/state_blob.h"
 #include "base/status.h"
 #include "kernels/optimizer.h"
 #include "kernels/types.h"
 #include "onebit/optim.h"
+#include "optim/arithmetic.h"
 #include "optim/options.h"
 #include "optim/saved_optimizer.h"
 #include "optim/segment_table.h"
@@ -45,13 +45,26 @@ struct StepOutcome {
 // nothing ever has to be undone:
 //   1. what can fail or be non-finite and is dense: the norm, then averages of gradients;
 //   2. the compressed average, which commits residuals;
-//   3. the update of m, v, x and counters, which cannot fail.
+//   3. the update of m, v, x and counters, which cannot fail on the host. A device that breaks
+//   there
+//      leaves the optimizer torn.
 // A verdict "not finite" after 1 or 2 is the same on every rank, since it is read from bytes that
 // are the same on every rank; the step then ends there.
 //
-// One thread at a time.
+// All functions that touch elements are called between Begin, or BeginAlone, and End of the
+// arithmetic. One thread at a time.
 class Optimizer {
  public:
+  // Where, how and what for.
+  struct Setup {
+    onebitComm_t comm;
+    size_t count;
+    float* parameters;
+    const Options& options;
+    SegmentTable table;
+    std::unique_ptr<Arithmetic> arithmetic;
+  };
+
   virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -84,21 +97,23 @@ class Optimizer {
   // Nothing for algorithms that have no trust ratios.
   virtual std::optional<TrustRatio> trust_ratio(size_t /*segment*/) const { return std::nullopt; }
 
+  // Copies of all elements of m and v, where not null.
+  Status ReadMoments(float* m, float* v);
+
+  Arithmetic& arithmetic() const { return *arithmetic_; }
   const SegmentTable& table() const { return table_; }
   size_t count() const { return count_; }
   uint64_t step() const { return step_; }
-  const float* m() const { return reinterpret_cast<const float*>(m_.data()); }
-  const float* v() const { return reinterpret_cast<const float*>(v_.data()); }
 
  protected:
-  Optimizer(onebitComm_t comm, size_t count, float* parameters, const Options& options,
-            SegmentTable table);
+  explicit Optimizer(Setup setup);
 
   // Moments and, unless nothing will ever be compressed, the compressor of `element_count`
   // elements. The last to allocate: creating a compressor takes a number of the communicator, also
   // on the other ranks.
   Status AllocateMoments();
   Status CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config);
+  onebitCompressorConfig_t CompressorHere(const onebitCompressorConfig_t* config) const;
   Status WatchComm();
 
   // ---- what an algorithm does
@@ -110,7 +125,7 @@ class Optimizer {
   // All averages of a step that sends something. A false result is the verdict "not finite".
   virtual Result<bool> Average(const StepInput& input, float scale) = 0;
   // The update of m, v, x and everything else but the counters below.
-  virtual void Commit(const StepInput& input, float scale) = 0;
+  virtual Status Commit(const StepInput& input, float scale) = 0;
   // Instead of Commit, where the verdict was "not finite". Returns whether anything changed: it may
   // take collectives, and after an error nothing has.
   virtual Result<bool> Skip(const StepInput& /*input*/) { return false; }
@@ -135,40 +150,57 @@ class Optimizer {
   // ---- what it does that with
 
   Status CheckComm() const;
+  // Marks the state as neither old nor new, for an error of a device in between.
+  Status Torn(Status status);
   // Averages over ranks, in place. False if squares of scaled averages leave fp32.
   Result<bool> AverageDense(void* gradients, size_t count, kernels::DataType type, float scale);
   // Compressed. False if any rank had a value that is not finite.
   Result<bool> AverageCompressed(float* values, size_t count);
   // Dense segments' gradients, joined.
   void PackDenseGradients(const StepInput& input, std::byte* out) const;
+  // The caller's mask of one segment, where kernels can read it.
+  const uint8_t* user_mask(const Segment& segment) const {
+    return user_masks_.size() == 0
+               ? table_.user_mask(segment)
+               : reinterpret_cast<const uint8_t*>(user_masks_.data()) + segment.mask_offset;
+  }
   // x, m, v and what the configuration says of one segment.
   kernels::AdamUpdate UpdateOf(const Segment& segment, double learning_rate) const;
   double Correction(double beta_power) const;
   // The low-precision copy, from parameters that came from elsewhere than an update.
-  void WriteParameterCopy() const;
+  Status WriteParameterCopy() const;
   std::span<float> parameters() const { return {parameters_, count_}; }
+  const float* m() const { return reinterpret_cast<const float*>(m_.data()); }
+  const float* v() const { return reinterpret_cast<const float*>(v_.data()); }
+  double* number() const { return reinterpret_cast<double*>(number_.data()); }
 
   const Options options_;
   const SegmentTable table_;
+  const std::unique_ptr<Arithmetic> arithmetic_;
   onebitComm_t comm_;
   const size_t count_;
   float* const parameters_;
   int rank_ = 0;
   int ranks_ = 0;
 
-  AlignedBuffer m_, v_;
+  Memory m_, v_;
   onebitCompressor_t compressor_ = nullptr;  // null when nothing will ever be compressed
   uint64_t step_ = 0;                        // t, of steps that have happened
   double beta1_power_ = 1;                   // beta1^t
   double beta2_power_ = 1;
 
  private:
-  void StepAlone(StepInput input, StepOutcome* outcome);
+  Status StepAlone(StepInput input, StepOutcome* outcome);
+  Status CommitOrTear(const StepInput& input, float scale);
   Status InStep(const Status& status) const;
   void CountStep(onebitStage_t stage);
   void CountCommit(onebitStage_t stage);
   Status CheckWhole() const;
-  double ScaledSumOfSquares(const StepInput& input) const;
+  Result<double> ScaledSumOfSquares(const StepInput& input);
+  // Of the last compressed average: whether ranks committed it, as its output or, after an error of
+  // the communicator, the compressor tells.
+  Result<bool> VerdictOfOutput(const float* values, size_t count);
+  Status LookAtCompressor();
   Result<double> AgreeOnNorm(const StepInput& input);
   Result<std::vector<StateSection>> StateSections(StateKind kind);
   SavedHead HeadOfState(StateKind kind) const;
@@ -176,12 +208,19 @@ class Optimizer {
   Status CompareState(uint64_t digest) const;
   Status AdoptCompressor(const SavedOptimizer& saved);
   Status TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind);
+  Status BroadcastPart(const StateList::Part& part, int source, onebitComm_t comm);
   Status RebindCompressor(onebitComm_t comm);
   uint64_t BytesSent() const;
   void WarnWithoutWarmup(double learning_rate);
 
   onebitCompressor_t comm_watch_ = nullptr;  // of no element: tells whether comm_ is still there
-  uint64_t nonfinite_calls_ = 0;             // of compressor_, as last seen
+  Memory user_masks_;                        // a copy of the table's, on a device; else empty
+  Memory number_;                            // a result
+  Memory mean_;                              // a float, for averages
+  // Of compressor_, as last seen, unless it has changed by other than the calls here.
+  uint64_t nonfinite_calls_ = 0;
+  uint64_t epoch_ = 0;
+  bool has_seen_compressor_ = false;
   double first_learning_rate_ = 0;
   bool awaits_residual_ = false;  // took over a compressed step whose residuals are to follow
   bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v

@@ -49,13 +49,13 @@ Result<std::vector<Standing>> Gather(onebitComm_t comm, int rank, const Standing
 }
 
 // As elements of 4 or of 2 bytes, which a broadcast copies as they are.
-Status BroadcastBytes(StateList::Bytes bytes, int source, onebitComm_t comm) {
+Status BroadcastBytes(StateList::Bytes bytes, int source, onebitComm_t comm,
+                      onebitStream_t stream) {
   const bool has_words = bytes.size() % sizeof(float) == 0 &&
                          reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float) == 0;
   const size_t count = bytes.size() / (has_words ? sizeof(float) : sizeof(uint16_t));
   return FromApi(onebitBroadcast(bytes.data(), bytes.data(), count,
-                                 has_words ? onebitFloat32 : onebitBfloat16, source, comm,
-                                 nullptr));
+                                 has_words ? onebitFloat32 : onebitBfloat16, source, comm, stream));
 }
 
 }  // namespace
@@ -128,31 +128,42 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
 Status Optimizer::TakeState(onebitComm_t comm, int source, bool is_source, bool is_behind) {
   StateList state;
   ListState(&state);
-  size_t most_bytes = state.value_bytes();
-  for (const StateList::Bytes& local : state.local())
-    most_bytes = std::max(most_bytes, local.size());
+  const bool takes_part = is_source || is_behind;
+  size_t most_bytes = 0;
+  for (const StateList::Part& local : state.local()) {
+    most_bytes = std::max(most_bytes, local.bytes.size());
+  }
   // For values, which are replaced all at once, and for what ranks that are not behind have of
   // their own.
-  ONEBIT_ASSIGN_OR_RETURN(AlignedBuffer received,
-                          AlignedBuffer::Create(RoundUp(most_bytes, sizeof(float)), "state"));
+  ONEBIT_ASSIGN_OR_RETURN(
+      const AlignedBuffer values,
+      AlignedBuffer::Create(RoundUp(state.value_bytes(), sizeof(float)), "state"));
+  ONEBIT_ASSIGN_OR_RETURN(const Memory ignored,
+                          arithmetic_->Allocate(takes_part ? 0 : most_bytes, "state"));
   is_torn_ = is_behind;
-  for (const StateList::Bytes& part : state.replicated()) {
-    ONEBIT_TRY(BroadcastBytes(part, source, comm));
+  for (const StateList::Part& part : state.replicated()) {
+    ONEBIT_TRY(BroadcastPart(part, source, comm));
   }
-  for (const StateList::Bytes& part : state.local()) {
-    const bool takes_part = is_source || is_behind;
+  for (const StateList::Part& part : state.local()) {
     const StateList::Bytes target =
-        takes_part ? part : StateList::Bytes(received.data(), part.size());
-    ONEBIT_TRY(BroadcastBytes(target, source, comm));
+        takes_part ? part.bytes : StateList::Bytes(ignored.data(), part.bytes.size());
+    ONEBIT_TRY(BroadcastPart({.bytes = target}, source, comm));
   }
-  state.ReadValues(received.data());
-  ONEBIT_TRY(BroadcastBytes({received.data(), received.size()}, source, comm));
+  state.ReadValues(values.data());
+  ONEBIT_TRY(BroadcastBytes({values.data(), values.size()}, source, comm, nullptr));
   if (is_behind) {
-    state.WriteValues(received.data());
-    WriteParameterCopy();
+    state.WriteValues(values.data());
+    ONEBIT_TRY(WriteParameterCopy());
     ForgetDerivedState();
   }
   return OkStatus();
+}
+
+// Each is awaited: the next may be in memory of the host, which no call may be pending for.
+Status Optimizer::BroadcastPart(const StateList::Part& part, int source, onebitComm_t comm) {
+  ONEBIT_TRY(
+      BroadcastBytes(part.bytes, source, comm, part.is_on_host ? nullptr : arithmetic_->stream()));
+  return arithmetic_->Await(comm);
 }
 
 // Who takes over a compressed step needs the residuals it left, too, and these are its own: the
@@ -161,6 +172,7 @@ Status Optimizer::RebindCompressor(onebitComm_t comm) {
   onebitCompressorStats_t stats{.size = sizeof(stats)};
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
   const uint64_t epoch_before = stats.epoch;
+  has_seen_compressor_ = false;
   int ignored = -1;  // parameters were taken over before
   ONEBIT_TRY(FromApi(onebitCompressorRebind(compressor_, comm, &ignored)));
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -40,6 +41,8 @@ class SegmentTable {
   const uint8_t* user_mask(const Segment& segment) const {
     return user_masks_.empty() ? nullptr : user_masks_.data() + segment.mask_offset;
   }
+  // Those of all segments; empty when no segment has one.
+  std::span<const uint8_t> user_masks() const { return user_masks_; }
 
  private:
   Status Add(const onebitSegment_t& segment, size_t index, double default_weight_decay);

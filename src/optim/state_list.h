@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "optim/arithmetic.h"
 
 namespace onebit::optim {
 
@@ -23,28 +23,37 @@ class StateList {
   using Bytes = std::span<std::byte>;
   static constexpr size_t kValueBytes = 8;
 
+  // A run of elements.
+  struct Part {
+    Bytes bytes;
+    bool is_on_host = false;  // wherever the optimizer computes; otherwise there
+  };
+
   // Elements that are the same on all ranks after every step.
-  template <typename T>
-  void AddReplicated(std::span<T> elements) {
-    replicated_.push_back(std::as_writable_bytes(elements));
+  void AddReplicated(const Memory& memory) {
+    replicated_.push_back({.bytes = {memory.data(), memory.size()}});
   }
-  void AddReplicated(AlignedBuffer& buffer) {
-    AddReplicated(std::span(buffer.data(), buffer.size()));
+  void AddReplicated(std::span<float> elements) {
+    replicated_.push_back({.bytes = std::as_writable_bytes(elements)});
+  }
+  void AddReplicatedOnHost(std::span<double> elements) {
+    replicated_.push_back({.bytes = std::as_writable_bytes(elements), .is_on_host = true});
   }
 
   // Elements that ranks have of their own between two syncs.
-  template <typename T>
-  void AddLocal(std::span<T> elements) {
-    local_.push_back(std::as_writable_bytes(elements));
+  void AddLocal(const Memory& memory) {
+    local_.push_back({.bytes = {memory.data(), memory.size()}});
   }
-  void AddLocal(AlignedBuffer& buffer) { AddLocal(std::span(buffer.data(), buffer.size())); }
+  void AddLocal(std::span<float> elements) {
+    local_.push_back({.bytes = std::as_writable_bytes(elements)});
+  }
 
   // Counters and other small members, the same on all ranks.
   void AddValue(uint64_t& value) { values_.emplace_back(&value); }
   void AddValue(double& value) { values_.emplace_back(&value); }
 
-  const std::vector<Bytes>& replicated() const { return replicated_; }
-  const std::vector<Bytes>& local() const { return local_; }
+  const std::vector<Part>& replicated() const { return replicated_; }
+  const std::vector<Part>& local() const { return local_; }
 
   // All values behind each other.
   size_t value_bytes() const { return values_.size() * kValueBytes; }
@@ -71,19 +80,20 @@ class StateList {
   // All elements behind each other, those of this rank at the end.
   size_t element_bytes() const {
     size_t bytes = 0;
-    ForEachPart([&](Bytes part) { bytes += part.size(); });
+    ForEachPart([&](const Part& part) { bytes += part.bytes.size(); });
     return bytes;
   }
-  void ReadElements(std::byte* out) const {
-    ForEachPart([&](Bytes part) {
-      if (!part.empty()) std::memcpy(out, part.data(), part.size());
-      out += part.size();
+  // To and from memory of the host; done after the Await of `arithmetic`.
+  void ReadElements(Arithmetic* arithmetic, std::byte* out) const {
+    ForEachPart([&](const Part& part) {
+      Copy(arithmetic, part, out, part.bytes.data());
+      out += part.bytes.size();
     });
   }
-  void WriteElements(const std::byte* in) const {
-    ForEachPart([&](Bytes part) {
-      if (!part.empty()) std::memcpy(part.data(), in, part.size());
-      in += part.size();
+  void WriteElements(Arithmetic* arithmetic, const std::byte* in) const {
+    ForEachPart([&](const Part& part) {
+      Copy(arithmetic, part, part.bytes.data(), in);
+      in += part.bytes.size();
     });
   }
 
@@ -92,12 +102,19 @@ class StateList {
 
   template <typename Body>
   void ForEachPart(Body body) const {
-    for (const Bytes& part : replicated_) body(part);
-    for (const Bytes& part : local_) body(part);
+    for (const Part& part : replicated_) body(part);
+    for (const Part& part : local_) body(part);
+  }
+  static void Copy(Arithmetic* arithmetic, const Part& part, std::byte* to, const std::byte* from) {
+    if (!part.is_on_host) {
+      arithmetic->Copy(to, from, part.bytes.size());
+    } else if (!part.bytes.empty()) {
+      std::memcpy(to, from, part.bytes.size());
+    }
   }
 
-  std::vector<Bytes> replicated_;
-  std::vector<Bytes> local_;
+  std::vector<Part> replicated_;
+  std::vector<Part> local_;
   std::vector<Value> values_;
 };
 

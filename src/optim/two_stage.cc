@@ -15,11 +15,12 @@ namespace {
 
 using kernels::DataType;
 
-std::unique_ptr<UpdateRule> MakeRule(const Options& options, const SegmentTable& table) {
+std::unique_ptr<UpdateRule> MakeRule(const Options& options, const SegmentTable& table,
+                                     Arithmetic& arithmetic) {
   if (options.policy.algorithm == onebitAlgorithmOneBitLamb) {
-    return std::make_unique<LambRule>(table, options.lamb);
+    return std::make_unique<LambRule>(table, options.lamb, arithmetic);
   }
-  return std::make_unique<AdamRule>();
+  return std::make_unique<AdamRule>(arithmetic);
 }
 
 // Two schedules that have changed places: they change back, unless this is kept.
@@ -45,34 +46,35 @@ class Exchange {
 // ------------------------------------------------------------------------------------- life time
 
 Result<std::unique_ptr<Optimizer>> TwoStage::Create(
-    onebitComm_t comm, size_t count, float* parameters, const Options& options, SegmentTable table,
-    const onebitCompressorConfig_t* compressor_config) {
-  std::unique_ptr<TwoStage> made(new TwoStage(comm, count, parameters, options, std::move(table)));
+    Setup setup, const onebitCompressorConfig_t* compressor_config) {
+  std::unique_ptr<TwoStage> made(new TwoStage(std::move(setup)));
   ONEBIT_TRY(made->Allocate(compressor_config));
   return std::unique_ptr<Optimizer>(std::move(made));
 }
 
-TwoStage::TwoStage(onebitComm_t comm, size_t count, float* parameters, const Options& options,
-                   SegmentTable table)
-    : Optimizer(comm, count, parameters, options, std::move(table)),
-      rule_(MakeRule(options, table_)),
-      schedule_(options.policy.variant, FreezeRuleOf(options.policy)),
-      frozen_(table_),
-      freeze_rule_(options.policy.freeze_step) {}
+TwoStage::TwoStage(Setup setup)
+    : Optimizer(std::move(setup)),
+      rule_(MakeRule(options_, table_, *arithmetic_)),
+      schedule_(options_.policy.variant, FreezeRuleOf(options_.policy)),
+      frozen_(table_, *arithmetic_),
+      freeze_rule_(options_.policy.freeze_step) {}
 
 Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(AllocateMoments());
   const bool has_compressed_stage =
       options_.policy.freeze_step != ONEBIT_FREEZE_NEVER && table_.compressed_count() != 0;
   ONEBIT_TRY(rule_->Allocate(has_compressed_stage));
+  ONEBIT_TRY(frozen_.Allocate());
+  ONEBIT_ASSIGN_OR_RETURN(sums_,
+                          arithmetic_->AllocateResults(table_.segments().size() * sizeof(double)));
   if (!has_compressed_stage) return WatchComm();
   if (table_.dense_count() != 0) {
     ONEBIT_ASSIGN_OR_RETURN(
         dense_scratch_,
-        AlignedBuffer::Create(table_.dense_count() * sizeof(float), "dense gradients"));
+        arithmetic_->Allocate(table_.dense_count() * sizeof(float), "dense gradients"));
     ONEBIT_ASSIGN_OR_RETURN(
         momentum_scratch_,
-        AlignedBuffer::Create(table_.compressed_count() * sizeof(float), "local momentum"));
+        arithmetic_->Allocate(table_.compressed_count() * sizeof(float), "local momentum"));
   }
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
   return WatchComm();
@@ -91,7 +93,7 @@ Status TwoStage::PrepareStep(const StepInput& input) {
   if (input.type != DataType::kF32 && momentum_scratch_.size() == 0) {
     ONEBIT_ASSIGN_OR_RETURN(
         momentum_scratch_,
-        AlignedBuffer::Create(table_.compressed_count() * sizeof(float), "local momentum"));
+        arithmetic_->Allocate(table_.compressed_count() * sizeof(float), "local momentum"));
   }
   return PrepareCompressor();
 }
@@ -126,7 +128,7 @@ Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
     const double k = rule_->MomentumScale(i);
-    kernels::cpu::LocalMomentum(
+    arithmetic_->LocalMomentum(
         m() + segment.offset, ElementAt(input.gradients, input.type, segment.offset), input.type,
         scale, static_cast<float>(options_.beta1 * k), static_cast<float>((1 - options_.beta1) * k),
         frozen_.mask(segment), segment.count, momentum + segment.packed_offset);
@@ -136,7 +138,7 @@ Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
 
 // ---------------------------------------------------------------------------------- update, commit
 
-void TwoStage::Update(const StepInput& input, float scale) {
+Status TwoStage::Update(const StepInput& input, float scale) {
   const double fresh_correction = Correction(beta2_power_ * options_.beta2);
   const double dense_correction = Correction(dense_beta2_power_ * options_.beta2);
   const auto m_correction = static_cast<float>(Correction(beta1_power_ * options_.beta1));
@@ -159,39 +161,51 @@ void TwoStage::Update(const StepInput& input, float scale) {
       update.input_scale = scale;
       update.v_correction =
           static_cast<float>(segment.is_dense ? dense_correction : fresh_correction);
-      update.mask = table_.user_mask(segment);
+      update.mask = user_mask(segment);
       rule_->UpdateDense(i, update);
     }
   }
+  return rule_->EndUpdate();
 }
 
-void TwoStage::Commit(const StepInput& input, float scale) {
+Status TwoStage::Commit(const StepInput& input, float scale) {
   if (schedule_.Next() == StepKind::kSwallowed) {
     schedule_.Commit(0);
-    return;
+    return OkStatus();
   }
-  Update(input, scale);
+  ONEBIT_TRY(Update(input, scale));
   beta1_power_ *= options_.beta1;
   beta2_power_ *= options_.beta2;
   dense_beta2_power_ *= options_.beta2;
-  if (compressor_ == nullptr) return;  // nothing will ever be frozen
+  if (compressor_ == nullptr) return OkStatus();  // nothing will ever be frozen
   const bool was_frozen = is_frozen();
-  schedule_.Commit(schedule_.needs_variance_sum() ? VarianceSum() : 0);
-  if (was_frozen || !is_frozen()) return;
+  double variance_sum = 0;
+  if (schedule_.needs_variance_sum()) {
+    ONEBIT_ASSIGN_OR_RETURN(variance_sum, VarianceSum());
+  }
+  schedule_.Commit(variance_sum);
+  if (was_frozen || !is_frozen()) return OkStatus();
   frozen_beta2_power_ = beta2_power_;
-  rule_->Freeze(m(), v());
+  ONEBIT_TRY(rule_->Freeze(m(), v()));
   if (rank_ == 0) {
     LogIfPossible(LogLevel::kInfo, "{}: variance frozen after step {}",
                   NameOf(options_.policy.algorithm), schedule_.state().step);
   }
+  return OkStatus();
 }
 
 // |v|_1 of what would be frozen.
-double TwoStage::VarianceSum() const {
+Result<double> TwoStage::VarianceSum() {
+  auto* const sums = reinterpret_cast<double*>(sums_.data());
+  const std::vector<Segment>& segments = table_.segments();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].is_dense) continue;
+    arithmetic_->SumOfMagnitudes(v() + segments[i].offset, segments[i].count, &sums[i]);
+  }
+  ONEBIT_TRY(arithmetic_->Await(nullptr));
   double sum = 0;
-  for (const Segment& segment : table_.segments()) {
-    if (segment.is_dense) continue;
-    sum += kernels::cpu::SumOfMagnitudes(v() + segment.offset, DataType::kF32, segment.count);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (!segments[i].is_dense) sum += sums[i];
   }
   return sum;
 }
@@ -254,7 +268,7 @@ void TwoStage::ListState(StateList* list) {
   Optimizer::ListState(list);
   list->AddReplicated(m_);
   list->AddReplicated(parameters());
-  list->AddReplicated(schedule_.rule().history());
+  list->AddReplicatedOnHost(schedule_.rule().history());
   list->AddValue(dense_beta2_power_);
   list->AddValue(frozen_beta2_power_);
   list->AddValue(schedule_.state().step);

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/aligned_buffer.h"
 #include "base/status.h"
 #include "optim/frozen_variance.h"
 #include "optim/optimizer.h"
@@ -20,22 +19,20 @@ namespace onebit::optim {
 class TwoStage final : public Optimizer {
  public:
   static Result<std::unique_ptr<Optimizer>> Create(
-      onebitComm_t comm, size_t count, float* parameters, const Options& options,
-      SegmentTable table, const onebitCompressorConfig_t* compressor_config);
+      Setup setup, const onebitCompressorConfig_t* compressor_config);
 
   std::optional<TrustRatio> trust_ratio(size_t segment) const override {
     return rule_->trust_ratio(segment);
   }
 
  private:
-  TwoStage(onebitComm_t comm, size_t count, float* parameters, const Options& options,
-           SegmentTable table);
+  explicit TwoStage(Setup setup);
   Status Allocate(const onebitCompressorConfig_t* compressor_config);
 
   onebitStage_t NextStage(double learning_rate) const override;
   Status PrepareStep(const StepInput& input) override;
   Result<bool> Average(const StepInput& input, float scale) override;
-  void Commit(const StepInput& input, float scale) override;
+  Status Commit(const StepInput& input, float scale) override;
   Status BeginWarmup(int64_t steps) override;
   Status PrepareCompressor() override;
   void ForgetDerivedState() override { frozen_.Forget(); }
@@ -48,15 +45,16 @@ class TwoStage final : public Optimizer {
   bool is_frozen() const { return schedule_.is_frozen(); }
   Result<FreezeRule> MakeFreezeRule(int64_t steps) const;
   Result<bool> AverageMomentum(const StepInput& input, float scale);
-  void Update(const StepInput& input, float scale);
-  double VarianceSum() const;
+  Status Update(const StepInput& input, float scale);
+  Result<double> VarianceSum();
   float* MomentumBuffer(const StepInput& input) const;
 
   std::unique_ptr<UpdateRule> rule_;
   // fp32; where compressed gradients cannot become momentum in place.
-  AlignedBuffer momentum_scratch_;
+  Memory momentum_scratch_;
   // Dense segments' gradients, joined, while the others are compressed.
-  AlignedBuffer dense_scratch_;
+  Memory dense_scratch_;
+  Memory sums_;  // results, one per segment
 
   TwoStageSchedule schedule_;
   FrozenVariance frozen_;

@@ -9,15 +9,18 @@
 
 #include "base/status.h"
 #include "kernels/optimizer.h"
+#include "optim/arithmetic.h"
 #include "optim/state_list.h"
 #include "optim/trust_ratio.h"
 
 namespace onebit::optim {
 
 // The part of an update that depends on the algorithm, one segment at a time. Segments go by their
-// index in the table. Nothing but Allocate can fail.
+// index in the table. On the host nothing but Allocate can fail.
 class UpdateRule {
  public:
+  // `arithmetic` must outlive the rule.
+  explicit UpdateRule(Arithmetic& arithmetic) : arithmetic_(arithmetic) {}
   virtual ~UpdateRule() = default;
 
   // State besides m and v; `has_compressed_stage` is false where it never comes to that.
@@ -29,9 +32,11 @@ class UpdateRule {
   // `fresh_correction` is what would correct a v that had gone on.
   virtual void UpdateFrozen(size_t segment, const kernels::AdamUpdate& update,
                             double fresh_correction) = 0;
+  // Behind those of all segments: what had to wait for results.
+  virtual Status EndUpdate() { return OkStatus(); }
 
   // m and v, all elements, as the last dense step left them.
-  virtual void Freeze(const float* /*m*/, const float* /*v*/) {}
+  virtual Status Freeze(const float* /*m*/, const float* /*v*/) { return OkStatus(); }
   // Back to dense steps.
   virtual void Rewarm() {}
   // What a segment's momentum is multiplied with before it is compressed.
@@ -44,6 +49,9 @@ class UpdateRule {
   // Whether values that were replaced, all of them finite, can be those of this rule.
   virtual bool IsStatePossible() const { return true; }
   virtual size_t bytes() const { return 0; }
+
+ protected:
+  Arithmetic& arithmetic_;
 };
 
 }  // namespace onebit::optim

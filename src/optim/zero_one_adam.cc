@@ -2,11 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/zero_one_adam.h"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "kernels/optimizer.h"
 #include "optim/api_status.h"
 #include "optim/elements.h"
 
@@ -16,42 +13,41 @@ namespace {
 using kernels::DataType;
 using kernels::ZeroOneUpdate;
 
-Status AllocateFloats(size_t count, const char* purpose, AlignedBuffer* buffer) {
-  if (buffer->size() != 0) return OkStatus();
-  ONEBIT_ASSIGN_OR_RETURN(*buffer, AlignedBuffer::Create(count * sizeof(float), purpose));
-  return OkStatus();
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------------------------- life time
 
 Result<std::unique_ptr<Optimizer>> ZeroOneAdam::Create(
-    onebitComm_t comm, size_t count, float* parameters, const Options& options, SegmentTable table,
-    const onebitCompressorConfig_t* compressor_config) {
-  std::unique_ptr<ZeroOneAdam> made(
-      new ZeroOneAdam(comm, count, parameters, options, std::move(table)));
+    Setup setup, const onebitCompressorConfig_t* compressor_config) {
+  std::unique_ptr<ZeroOneAdam> made(new ZeroOneAdam(std::move(setup)));
   ONEBIT_TRY(made->Allocate(compressor_config));
   return std::unique_ptr<Optimizer>(std::move(made));
 }
 
-ZeroOneAdam::ZeroOneAdam(onebitComm_t comm, size_t count, float* parameters, const Options& options,
-                         SegmentTable table)
-    : Optimizer(comm, count, parameters, options, std::move(table)),
-      schedule_(options.policy.zero_one),
-      variance_(table_) {}
+ZeroOneAdam::ZeroOneAdam(Setup setup)
+    : Optimizer(std::move(setup)),
+      schedule_(options_.policy.zero_one),
+      variance_(table_, *arithmetic_) {}
 
 Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(AllocateMoments());
+  ONEBIT_TRY(variance_.Allocate());
   ONEBIT_TRY(AllocateFloats(count_, "sum of local steps", &u_));
   ONEBIT_TRY(AllocateFloats(count_, "parameters of the last sync", &x_sync_));
   ONEBIT_TRY(AllocateFloats(2 * table_.dense_count(), "dense segments", &dense_scratch_));
   if (table_.dense_count() != 0) {
     ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
   }
-  if (count_ != 0) std::memcpy(x_sync_.data(), parameters_, x_sync_.size());
+  arithmetic_->Copy(x_sync_.data(), parameters_, x_sync_.size());
+  ONEBIT_TRY(arithmetic_->Await(nullptr));
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
   return WatchComm();
+}
+
+Status ZeroOneAdam::AllocateFloats(size_t count, const char* purpose, Memory* memory) const {
+  if (memory->size() != 0) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(*memory, arithmetic_->Allocate(count * sizeof(float), purpose));
+  return OkStatus();
 }
 
 // ------------------------------------------------------------------------------------------ step
@@ -101,15 +97,13 @@ Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
   void* gradients = input.gradients;
   if (!plan_.feeds_momentum) {  // this rank's own are needed still
     gradients = input.type == DataType::kF32 ? next_v_.data() : gradient_copy_.data();
-    if (count_ != 0) {
-      std::memcpy(gradients, input.gradients, count_ * kernels::BytesOf(input.type));
-    }
+    arithmetic_->Copy(gradients, input.gradients, count_ * kernels::BytesOf(input.type));
   }
   ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDense(gradients, count_, input.type, scale));
   if (!is_usable) return false;
-  kernels::cpu::RefreshVariance(v(), gradients, input.type, scale,
-                                static_cast<float>(options_.beta2),
-                                static_cast<float>(1 - options_.beta2), count_, Floats(next_v_));
+  arithmetic_->RefreshVariance(v(), gradients, input.type, scale,
+                               static_cast<float>(options_.beta2),
+                               static_cast<float>(1 - options_.beta2), count_, Floats(next_v_));
   for (const Segment& segment : table_.segments()) ForgetMasked(segment, Floats(next_v_));
   have_masks_of_v_ = false;  // until this step has happened
   ONEBIT_TRY(SettleMasks(Floats(next_v_)));
@@ -126,10 +120,10 @@ Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
-    kernels::cpu::LocalMomentum(m() + segment.offset,
-                                ElementAt(input.gradients, input.type, segment.offset), input.type,
-                                scale, 0, 1, variance_.mask(segment), segment.count,
-                                Contributions(input) + segment.packed_offset);
+    arithmetic_->LocalMomentum(m() + segment.offset,
+                               ElementAt(input.gradients, input.type, segment.offset), input.type,
+                               scale, 0, 1, variance_.mask(segment), segment.count,
+                               Contributions(input) + segment.packed_offset);
   }
   if (table_.dense_count() != 0) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDenseSegments(input, scale));
@@ -146,8 +140,8 @@ Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
-    kernels::cpu::ZeroOneAccumulate(StepOf(i, input, scale),
-                                    Contributions(input) + segment.packed_offset);
+    arithmetic_->ZeroOneAccumulate(StepOf(i, input, scale),
+                                   Contributions(input) + segment.packed_offset);
   }
   return AverageCompressed(Contributions(input), table_.compressed_count());
 }
@@ -164,7 +158,7 @@ Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, float sca
       if (!segment.is_dense) continue;
       ZeroOneUpdate update = StepOf(i, input, scale);
       update.input = ElementAt(dense_scratch_.data(), input.type, segment.packed_offset);
-      kernels::cpu::ZeroOneAccumulate(update, DenseSums() + segment.packed_offset);
+      arithmetic_->ZeroOneAccumulate(update, DenseSums() + segment.packed_offset);
     }
   };
   const bool follows = has_gradient && !is_interval_open();
@@ -200,7 +194,7 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
   update.one_minus_beta1 = adam.one_minus_beta1;
   update.eps = adam.eps;
   update.lr_sum = static_cast<float>(schedule_.state().rate_sum + input.learning_rate);
-  update.mask = segment.is_dense ? table_.user_mask(segment) : variance_.mask(segment);
+  update.mask = segment.is_dense ? user_mask(segment) : variance_.mask(segment);
   update.floor = segment.is_dense ? 0 : variance_.floor(index);
   update.copy = adam.copy;
   update.copy_type = adam.copy_type;
@@ -216,7 +210,7 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
   return update;
 }
 
-void ZeroOneAdam::Commit(const StepInput& input, float scale) {
+Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
   if (plan_.refreshes_variance) {
     std::swap(v_, next_v_);
     have_masks_of_v_ = true;
@@ -230,16 +224,19 @@ void ZeroOneAdam::Commit(const StepInput& input, float scale) {
   schedule_.Commit(input.learning_rate);
   last_rate_ = input.learning_rate;
   if (schedule_.has_last_refresh_behind()) {
-    next_v_ = AlignedBuffer();
-    gradient_copy_ = AlignedBuffer();
+    // What was read from them is on its way still.
+    if (next_v_.size() + gradient_copy_.size() != 0) ONEBIT_TRY(arithmetic_->Await(nullptr));
+    next_v_ = Memory();
+    gradient_copy_ = Memory();
   }
+  return OkStatus();
 }
 
 // Of a dense segment, from the average of this step's gradient; others have next_v_.
 void ZeroOneAdam::RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale) {
   if (!segment.is_dense || plan_.refreshes_variance) return;
   float* v = Floats(v_) + segment.offset;
-  kernels::cpu::RefreshVariance(
+  arithmetic_->RefreshVariance(
       v, ElementAt(dense_scratch_.data(), input.type, segment.packed_offset), input.type, scale,
       static_cast<float>(options_.beta2), static_cast<float>(1 - options_.beta2), segment.count, v);
   ForgetMasked(segment, Floats(v_));
@@ -247,11 +244,8 @@ void ZeroOneAdam::RefreshDenseSegment(const Segment& segment, const StepInput& i
 
 // Elements that the caller has taken out have no variance, and no part in the floor.
 void ZeroOneAdam::ForgetMasked(const Segment& segment, float* v) const {
-  const uint8_t* mask = table_.user_mask(segment);
-  if (mask == nullptr) return;
-  for (size_t i = 0; i < segment.count; ++i) {
-    if ((mask[i / 8] >> (i % 8) & 1) == 0) v[segment.offset + i] = 0;
-  }
+  const uint8_t* mask = user_mask(segment);
+  if (mask != nullptr) arithmetic_->ClearOutside(mask, segment.count, v + segment.offset);
 }
 
 // m, x and x_sync from the means over the ranks.
@@ -261,7 +255,7 @@ void ZeroOneAdam::TakeMeans(const StepInput& input, float scale) {
     if (input.gradients != nullptr) RefreshDenseSegment(segment, input, scale);
     ZeroOneUpdate update = StepOf(i, input, scale);
     update.input = (segment.is_dense ? DenseSums() : Contributions(input)) + segment.packed_offset;
-    kernels::cpu::ZeroOneSync(update);
+    arithmetic_->ZeroOneSync(update);
   }
 }
 
@@ -278,7 +272,7 @@ void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
       update.input_type = DataType::kF32;
       update.input_scale = 1;
     }
-    kernels::cpu::ZeroOneLocal(update);
+    arithmetic_->ZeroOneLocal(update);
   }
 }
 
@@ -286,8 +280,8 @@ void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
 
 // Ranks agree on x and m.
 void ZeroOneAdam::KeepAsSynced() {
-  if (count_ != 0) std::memcpy(x_sync_.data(), parameters_, x_sync_.size());
-  u_.Clear();
+  arithmetic_->Copy(x_sync_.data(), parameters_, x_sync_.size());
+  arithmetic_->Clear(u_.data(), u_.size());
 }
 
 Result<bool> ZeroOneAdam::Skip(const StepInput& input) {
@@ -301,21 +295,23 @@ Result<bool> ZeroOneAdam::Skip(const StepInput& input) {
 // to what was sent, and stay. Momenta have come apart, too: all take their mean. `scratch` has room
 // for it, or is null.
 Status ZeroOneAdam::GoBackToLastSync(float* scratch) {
-  AlignedBuffer made;
+  Memory made;
   if (scratch == nullptr) {
     ONEBIT_TRY(AllocateFloats(count_, "momenta", &made));
     scratch = Floats(made);
   }
-  if (count_ != 0) std::memcpy(scratch, m_.data(), m_.size());
+  arithmetic_->Copy(scratch, m_.data(), m_.size());
   ONEBIT_ASSIGN_OR_RETURN(const bool is_finite, AverageDense(scratch, count_, DataType::kF32, 1));
   if (is_finite) {
-    if (count_ != 0) std::memcpy(m_.data(), scratch, m_.size());
+    arithmetic_->Copy(m_.data(), scratch, m_.size());
   } else {
-    m_.Clear();
+    arithmetic_->Clear(m_.data(), m_.size());
   }
-  if (count_ != 0) std::memcpy(parameters_, x_sync_.data(), x_sync_.size());
-  WriteParameterCopy();
-  u_.Clear();
+  arithmetic_->Copy(parameters_, x_sync_.data(), x_sync_.size());
+  arithmetic_->Clear(u_.data(), u_.size());
+  Status status = WriteParameterCopy();
+  if (status.ok()) status = arithmetic_->Await(nullptr);  // before `made` goes
+  if (!status.ok()) return Torn(std::move(status));
   schedule_.EndInterval();
   return OkStatus();
 }
@@ -330,7 +326,8 @@ Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
   if (is_usable) {
     for (const Segment& segment : table_.segments()) {
       float* out = segment.is_dense ? DenseSums() : Contributions(none);
-      std::copy_n(Floats(u_) + segment.offset, segment.count, out + segment.packed_offset);
+      arithmetic_->Copy(out + segment.packed_offset, Floats(u_) + segment.offset,
+                        segment.count * sizeof(float));
     }
     if (table_.dense_count() != 0) {
       ONEBIT_ASSIGN_OR_RETURN(is_usable,

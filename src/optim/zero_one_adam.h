@@ -28,18 +28,16 @@ namespace onebit::optim {
 class ZeroOneAdam final : public Optimizer {
  public:
   static Result<std::unique_ptr<Optimizer>> Create(
-      onebitComm_t comm, size_t count, float* parameters, const Options& options,
-      SegmentTable table, const onebitCompressorConfig_t* compressor_config);
+      Setup setup, const onebitCompressorConfig_t* compressor_config);
 
  private:
-  ZeroOneAdam(onebitComm_t comm, size_t count, float* parameters, const Options& options,
-              SegmentTable table);
+  explicit ZeroOneAdam(Setup setup);
   Status Allocate(const onebitCompressorConfig_t* compressor_config);
 
   onebitStage_t NextStage(double learning_rate) const override;
   Status PrepareStep(const StepInput& input) override;
   Result<bool> Average(const StepInput& input, float scale) override;
-  void Commit(const StepInput& input, float scale) override;
+  Status Commit(const StepInput& input, float scale) override;
   Result<bool> Skip(const StepInput& input) override;
   Result<onebitStage_t> AgreeOnState() override;
   Status BeginWarmup(int64_t steps) override;
@@ -55,6 +53,7 @@ class ZeroOneAdam final : public Optimizer {
   Result<bool> AverageSums(const StepInput& input, float scale);
   Result<bool> AverageDenseSegments(const StepInput& input, float scale);
 
+  Status AllocateFloats(size_t count, const char* purpose, Memory* memory) const;
   Status SettleMasks(const float* v);
   kernels::ZeroOneUpdate StepOf(size_t segment, const StepInput& input, float scale) const;
   void RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale);
@@ -74,14 +73,14 @@ class ZeroOneAdam final : public Optimizer {
   FrozenVariance variance_;  // masks and floors, of v_ or, during a step, of next_v_
   bool have_masks_of_v_ = false;
 
-  AlignedBuffer u_, x_sync_;
-  AlignedBuffer next_v_;  // v behind this step; until the variance is frozen
+  Memory u_, x_sync_;
+  Memory next_v_;  // v behind this step; until the variance is frozen
   // fp32 contributions of compressed segments, where they do not fit over the gradients.
-  AlignedBuffer contributions_;
+  Memory contributions_;
   // Gradients of half precision, while their average is formed.
-  AlignedBuffer gradient_copy_;
+  Memory gradient_copy_;
   // Of dense segments, joined: gradients, then sums.
-  AlignedBuffer dense_scratch_;
+  Memory dense_scratch_;
 };
 
 }  // namespace onebit::optim

@@ -138,6 +138,11 @@ std::vector<std::string> ListedTransports() {
   return names;
 }
 
+std::vector<std::string> ProcessPluginFolders() {
+  const auto table = ProcessSettings();
+  return PluginFolders(table.ok() ? table.value()->settings.plugin_path : "");
+}
+
 const char* TransportSettingText(const char* name) {
   const auto table = ProcessSettings();
   if (name == nullptr || !table.ok()) return nullptr;

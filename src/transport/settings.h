@@ -29,6 +29,10 @@ Result<const SettingsTable*> ListedSettings();
 // Names of the transports that are linked in or found: sorted, the former first.
 std::vector<std::string> ListedTransports();
 
+// Folders in which this process looks for plugins; without plugin_path when the settings are in
+// error.
+std::vector<std::string> ProcessPluginFolders();
+
 // Text of a row that a transport declared, as the environment gives it; null when it is not set,
 // when no transport that the registry knows declared it, and when the settings are in error.
 const char* TransportSettingText(const char* name);

@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Where an optimizer computes: on the host, with its kernels, or on a device, with the same ones
+// there. Both give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "device/memory.h"
+#include "kernels/lamb.h"
+#include "kernels/optimizer.h"
+#include "kernels/types.h"
+#include "kernels/zero_one.h"
+#include "onebit/onebit.h"
+
+namespace onebit::optim {
+
+// Everything that touches elements goes through here, between Begin and End. Pointers are memory of
+// place(), but for results and where Copy is given others.
+//
+// On the host each function has done its work when it returns. On a device it has enqueued it on
+// the stream of Begin: what comes out is there after Await, which also tells what could not be
+// enqueued, once something could not. Results are written to memory that AllocateResults has made.
+//
+// One thread at a time.
+class Arithmetic {
+ public:
+  // For runs of up to `count` elements. `devices` is needed for a place on a device.
+  static Result<std::unique_ptr<Arithmetic>> Create(const MemoryPlace& place,
+                                                    const Devices* devices, size_t count);
+  virtual ~Arithmetic() = default;
+  Arithmetic(const Arithmetic&) = delete;
+  Arithmetic& operator=(const Arithmetic&) = delete;
+
+  const MemoryPlace& place() const { return place_; }
+  // Whether what functions write is there only after Await.
+  bool is_deferred() const { return place_.is_device(); }
+  Result<Memory> Allocate(size_t bytes, const char* purpose) const {
+    return Memory::Create(place_, devices_, bytes, purpose);
+  }
+  // Memory of the host.
+  virtual Result<Memory> AllocateResults(size_t bytes) const = 0;
+
+  // What is enqueued from here on goes on `stream`, behind all that came before. The device is the
+  // thread's current one until End.
+  virtual Status Begin(onebitStream_t stream) = 0;
+  // The same on a stream of its own, for work that is awaited before the call returns.
+  virtual Status BeginAlone() = 0;
+  virtual void End() = 0;
+  virtual onebitStream_t stream() const = 0;
+
+  // Waits for all of this, `comm` not null: for as long as the communicator is in order, whose
+  // error it returns if it is not. Without results of collectives it is not asked.
+  virtual Status Await(onebitComm_t comm) = 0;
+  // Without waiting, what could not be enqueued since Begin.
+  virtual Status Check() const = 0;
+  // Before memory goes away: waits until nothing is using it, but not for ever.
+  virtual void Settle() = 0;
+
+  // One of both may be memory of the host.
+  virtual void Copy(void* to, const void* from, size_t bytes) = 0;
+  virtual void Clear(void* memory, size_t bytes) = 0;
+  // v[i] = 0 where the bit of `mask` is clear.
+  virtual void ClearOutside(const uint8_t* mask, size_t count, float* v) = 0;
+  // out[i] = values[i], rounded to `type` of 16 bits. Waits, and takes memory: for rare events.
+  virtual Status Round(const float* values, size_t count, kernels::DataType type, void* out) = 0;
+
+  // The kernels of optimizer.h, lamb.h and zero_one.h; results by pointer.
+  virtual void SumOfSquares(const void* values, kernels::DataType type, size_t count,
+                            double* sum) = 0;
+  virtual void SumOfMagnitudes(const float* values, size_t count, double* sum) = 0;
+  virtual void MaskOfNonzero(const float* v, size_t count, uint8_t* mask, uint64_t* set_bits) = 0;
+  virtual void AdamDense(const kernels::AdamUpdate& update) = 0;
+  virtual void AdamFrozen(const kernels::AdamUpdate& update) = 0;
+  virtual void LocalMomentum(const float* m, const void* g, kernels::DataType g_type, float g_scale,
+                             float beta1, float one_minus_beta1, const uint8_t* mask, size_t count,
+                             float* out) = 0;
+  virtual void LambDense(const kernels::LambUpdate& update, kernels::LambNorms* norms) = 0;
+  virtual void LambFrozen(const kernels::LambUpdate& update, kernels::LambNorms* norms) = 0;
+  virtual void ZeroOneLocal(const kernels::ZeroOneUpdate& update) = 0;
+  virtual void ZeroOneAccumulate(const kernels::ZeroOneUpdate& update, float* out) = 0;
+  virtual void ZeroOneSync(const kernels::ZeroOneUpdate& update) = 0;
+  virtual void RefreshVariance(const float* v, const void* input, kernels::DataType type,
+                               float input_scale, float beta2, float one_minus_beta2, size_t count,
+                               float* out) = 0;
+
+ protected:
+  Arithmetic(const MemoryPlace& place, const Devices* devices) : place_(place), devices_(devices) {}
+
+ private:
+  const MemoryPlace place_;
+  const Devices* const devices_;
+};
+
+// The end of a scope is the End of what it has begun.
+class Turn {
+ public:
+  explicit Turn(Arithmetic& arithmetic) : arithmetic_(arithmetic) {}
+  ~Turn() { arithmetic_.End(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Arithmetic& arithmetic_;
+};
+
+}  // namespace onebit::optim
