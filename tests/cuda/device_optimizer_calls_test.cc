@@ -1,0 +1,444 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls of optimizers on devices: what they refuse, what they wait for, states that go from one
+// memory to the other, and what becomes of them after a failure.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cuda/device_ranks.h"
+#include "tests/cuda/placed_optimizer.h"
+#include "tests/support/cuda/stand_in.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string LastError() { return onebitGetLastError(nullptr); }
+
+PlacedCase AdamCase() { return {.subject = SubjectOf("adam", onebitAlgorithmOneBitAdam)}; }
+PlacedCase ZeroOneCase() { return {.subject = SubjectOf("zero_one", onebitAlgorithmZeroOneAdam)}; }
+std::vector<PlacedCase> OneOfEach() {
+  return {AdamCase(), {.subject = SubjectOf("lamb", onebitAlgorithmOneBitLamb)}, ZeroOneCase()};
+}
+
+// All ranks, repeatedly, without a collective.
+class Meeting {
+ public:
+  explicit Meeting(int ranks) : ranks_(ranks) {}
+  void Wait() {
+    const int mine = arrived_.fetch_add(1) / ranks_;
+    while (arrived_.load() / ranks_ <= mine) std::this_thread::yield();
+  }
+
+ private:
+  const int ranks_;
+  std::atomic<int> arrived_{0};
+};
+
+class DeviceOptimizerCallsTest : public ::testing::TestWithParam<Over> {
+ protected:
+  static void Run(int ranks, const std::function<void(onebitComm_t, int)>& body) {
+    RunDeviceRanks(GetParam(), ranks, body);
+  }
+};
+
+// ---------------------------------------------------------------------------------------- states
+
+// A training that changes its memory twice ends where one that stays on the host does.
+TEST_P(DeviceOptimizerCallsTest, StatesGoFromOneMemoryToTheOther) {
+  constexpr int kRanks = 2;
+  for (const PlacedCase& one : OneOfEach()) {
+    SCOPED_TRACE(Describe(one));
+    std::vector<std::vector<PlacedStep>> expected(kRanks);
+    std::vector<std::vector<Blob>> host_states(kRanks);
+    RunRanks(kRanks, [&](onebitComm_t comm, int rank) {
+      PlacedOptimizer optimizer(one, comm, rank, kRanks, Memories::kHost);
+      const auto r = static_cast<size_t>(rank);
+      for (size_t call = 1; call <= 12; ++call) {
+        expected[r].push_back(optimizer.Step(call));
+        host_states[r].push_back(optimizer.Export());
+      }
+    });
+    std::vector<Blob> device_states(kRanks);
+    Run(kRanks, [&](onebitComm_t comm, int rank) {
+      const auto r = static_cast<size_t>(rank);
+      PlacedOptimizer optimizer(one, comm, rank, kRanks, Memories::kDevice);
+      Check(onebitOptimizerImport(optimizer.get(), host_states[r][3].data(),
+                                  host_states[r][3].size()));
+      EXPECT_EQ(optimizer.x().Read(), expected[r][3].x);
+      EXPECT_EQ(optimizer.copy().Read(), expected[r][3].copy);
+      for (size_t call = 5; call <= 8; ++call) {
+        EXPECT_EQ(DifferenceOf(optimizer.Step(call), expected[r][call - 1]), "") << call;
+      }
+      device_states[r] = optimizer.Export();
+      EXPECT_EQ(device_states[r], host_states[r][7]);
+    });
+    RunRanks(kRanks, [&](onebitComm_t comm, int rank) {
+      const auto r = static_cast<size_t>(rank);
+      PlacedOptimizer optimizer(one, comm, rank, kRanks, Memories::kHost);
+      Check(
+          onebitOptimizerImport(optimizer.get(), device_states[r].data(), device_states[r].size()));
+      for (size_t call = 9; call <= 12; ++call) {
+        EXPECT_EQ(DifferenceOf(optimizer.Step(call), expected[r][call - 1]), "") << call;
+      }
+    });
+  }
+}
+
+TEST_P(DeviceOptimizerCallsTest, ADamagedStateChangesNothing) {
+  Run(1, [&](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(ZeroOneCase(), comm, rank, 1, Memories::kDevice);
+    for (size_t call = 1; call <= 7; ++call) optimizer.Step(call);
+    const Blob before = optimizer.Export();
+    Blob damaged = before;
+    damaged[damaged.size() / 2] ^= std::byte{4};
+    EXPECT_EQ(onebitOptimizerImport(optimizer.get(), damaged.data(), damaged.size()),
+              onebitCorrupt);
+    EXPECT_EQ(optimizer.Export(), before);
+  });
+}
+
+// --------------------------------------------------------------------------------------- streams
+
+// Work of the caller that is in front of a step on its stream, and steps on changing streams.
+TEST_P(DeviceOptimizerCallsTest, StepsFollowTheStreamAndEachOther) {
+  constexpr int kRanks = 2;
+  PlacedCase one = AdamCase();
+  one.has_copy = false;
+  std::vector<std::vector<std::byte>> expected(kRanks), found(kRanks);
+  const auto gradient_of = [](size_t call, int rank) {
+    std::vector<float> gradient(PlacedCase::kCount);
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = static_cast<float>((i * 7 + call * 3 + static_cast<size_t>(rank)) % 11) - 5;
+    }
+    return gradient;
+  };
+  RunRanks(kRanks, [&](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(one, comm, rank, kRanks, Memories::kHost);
+    for (size_t call = 1; call <= 8; ++call) {
+      std::vector<float> gradient = gradient_of(call, rank);
+      Check(onebitOptimizerStep(optimizer.get(), gradient.data(), onebitFloat32, 0.01, 1, 0,
+                                nullptr, nullptr));
+    }
+    expected[static_cast<size_t>(rank)] = optimizer.x().Read();
+  });
+  Run(kRanks, [&](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(one, comm, rank, kRanks, Memories::kDevice);
+    CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
+    const CudaStream streams[2];
+    for (size_t call = 1; call <= 8; ++call) {
+      const CUstream stream = call % 3 == 0 ? nullptr : streams[call % 2].get();
+      const std::vector<float> gradient = gradient_of(call, rank);
+      const CudaBuffer source(std::as_bytes(std::span(gradient)));
+      // What the step reads is made by the stream, after a while.
+      CheckCuda(
+          cuLaunchHostFunc(
+              stream, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); },
+              nullptr),
+          "cuLaunchHostFunc");
+      CheckCuda(cuMemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(gradients.data()),
+                                  reinterpret_cast<CUdeviceptr>(source.data()),
+                                  gradient.size() * sizeof(float), stream),
+                "cuMemcpyDtoDAsync");
+      Check(onebitOptimizerStep(optimizer.get(), gradients.data(), onebitFloat32, 0.01, 1, 0,
+                                nullptr, stream));
+      CheckCuda(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    }
+    found[static_cast<size_t>(rank)] = optimizer.x().Read();
+  });
+  EXPECT_EQ(found, expected);
+}
+
+TEST_P(DeviceOptimizerCallsTest, AllocateNothingAndLeaveWaitingToPollingInTheSteadyState) {
+  Meeting meeting(2);
+  for (PlacedCase one : OneOfEach()) {
+    one.max_grad_norm = 2;
+    SCOPED_TRACE(Describe(one));
+    Run(2, [&](onebitComm_t comm, int rank) {
+      PlacedOptimizer optimizer(one, comm, rank, 2, Memories::kDevice);
+      for (size_t call = 1; call <= 8; ++call) optimizer.Step(call);
+      CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
+      const std::vector<float> zeros(PlacedCase::kCount);
+      gradients.Write(std::as_bytes(std::span(zeros)));
+      meeting.Wait();
+      onebitTestCudaCounts before, after;
+      onebitTestCudaGetCounts(&before);
+      meeting.Wait();
+      for (int i = 0; i < 5; ++i) {
+        EXPECT_EQ(onebitOptimizerStep(optimizer.get(), gradients.data(), onebitFloat32, 0.01, 1, 2,
+                                      nullptr, optimizer.stream()),
+                  onebitSuccess)
+            << LastError();
+      }
+      meeting.Wait();
+      onebitTestCudaGetCounts(&after);
+      meeting.Wait();
+      EXPECT_EQ(after.allocations, before.allocations);
+      EXPECT_EQ(after.frees, before.frees);
+      // Over NCCL the compressor that tells of a communicator that was destroyed looks there.
+      if (GetParam() == Over::kLocal) {
+        EXPECT_EQ(after.host_waits, before.host_waits);
+      }
+    });
+  }
+}
+
+TEST_P(DeviceOptimizerCallsTest, LeaveTheCurrentDeviceAsItIs) {
+  Run(2, [](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(ZeroOneCase(), comm, rank, 2, Memories::kDevice);
+    CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
+    const std::vector<float> ones(PlacedCase::kCount, 1);
+    gradients.Write(std::as_bytes(std::span(ones)));
+    std::vector<float> m(PlacedCase::kCount);
+    UseCudaDevice(rank + 2);
+    CUcontext before = nullptr;
+    CheckCuda(cuCtxGetCurrent(&before), "cuCtxGetCurrent");
+    const size_t depth = onebitTestCudaContextDepth();
+    for (int i = 0; i < 8; ++i) {
+      Check(onebitOptimizerStep(optimizer.get(), gradients.data(), onebitFloat32, 0.01, 1, 0,
+                                nullptr, optimizer.stream()));
+    }
+    const Blob state = optimizer.Export(onebitStateGlobal);
+    Check(onebitOptimizerImport(optimizer.get(), state.data(), state.size()));
+    Check(onebitOptimizerGetState(optimizer.get(), m.data(), nullptr));
+    EXPECT_NE(onebitOptimizerStep(optimizer.get(), m.data(), onebitFloat32, 0.01, 1, 0, nullptr,
+                                  optimizer.stream()),
+              onebitSuccess);
+    CUcontext after = nullptr;
+    CheckCuda(cuCtxGetCurrent(&after), "cuCtxGetCurrent");
+    EXPECT_EQ(after, before);
+    EXPECT_EQ(onebitTestCudaContextDepth(), depth);
+    UseCudaDevice(rank);
+  });
+}
+
+// -------------------------------------------------------------------------------------- refusals
+
+TEST_P(DeviceOptimizerCallsTest, RefuseWhatIsElsewhere) {
+  Run(2, [](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(AdamCase(), comm, rank, 2, Memories::kDevice);
+    CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
+    std::vector<float> host(PlacedCase::kCount);
+    const auto step = [&](void* with, onebitStream_t stream) {
+      return onebitOptimizerStep(optimizer.get(), with, onebitFloat32, 0.01, 1, 0, nullptr, stream);
+    };
+    EXPECT_EQ(step(host.data(), nullptr), onebitInvalidArgument);
+    EXPECT_THAT(LastError(), HasSubstr("gradients is host memory, but the parameters are memory of "
+                                       "CUDA device " +
+                                       std::to_string(rank)));
+    UseCudaDevice(rank + 2);
+    CudaBuffer elsewhere(PlacedCase::kCount * sizeof(float));
+    UseCudaDevice(rank);
+    EXPECT_EQ(step(elsewhere.data(), nullptr), onebitInvalidArgument);
+    EXPECT_THAT(LastError(), HasSubstr("memory of CUDA device " + std::to_string(rank + 2)));
+
+    onebitStream_t host_stream = nullptr;
+    ASSERT_EQ(onebitStreamCreate(&host_stream), onebitSuccess);
+    EXPECT_EQ(step(gradients.data(), host_stream), onebitInvalidArgument);
+    EXPECT_THAT(LastError(), HasSubstr("give a CUDA stream"));
+    EXPECT_EQ(onebitStreamDestroy(host_stream), onebitSuccess);
+
+    const CudaStream captured;
+    CudaGraph::Begin(captured);
+    EXPECT_EQ(step(gradients.data(), captured.handle()), onebitInvalidUsage);
+    EXPECT_THAT(LastError(), HasSubstr("stream is being captured"));
+    const CudaGraph graph(captured);  // the capture is whole
+  });
+}
+
+TEST_P(DeviceOptimizerCallsTest, RefuseConfigurationsThatContradictTheParameters) {
+  Run(2, [](onebitComm_t comm, int rank) {
+    CudaBuffer parameters(64 * sizeof(float));
+    std::vector<float> host(64);
+    onebitCompressorConfig_t compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    onebitOptimizerConfig_t config = DefaultOptimizer();
+    config.compressor = &compressor;
+    onebitOptimizer_t optimizer = nullptr;
+    const auto create = [&](void* with) {
+      return onebitOptimizerCreate(&optimizer, comm, 64, static_cast<float*>(with), &config);
+    };
+    compressor.memory = onebitMemoryHost;
+    EXPECT_EQ(create(parameters.data()), onebitInvalidArgument);
+    EXPECT_THAT(LastError(), HasSubstr("the parameters are memory of CUDA device"));
+    compressor.memory = onebitMemoryDevice;
+    compressor.device = rank + 1;
+    EXPECT_EQ(create(parameters.data()), onebitInvalidArgument);
+    compressor.device = ONEBIT_UNDEF_INT;
+    EXPECT_EQ(create(host.data()), onebitInvalidArgument);
+    EXPECT_THAT(LastError(), HasSubstr("the parameters are host memory"));
+    config.parameterCopy = host.data();
+    config.parameterCopyType = onebitFloat16;
+    EXPECT_EQ(create(parameters.data()), onebitInvalidArgument);
+    EXPECT_THAT(LastError(), HasSubstr("parameterCopy is host memory"));
+    config.parameterCopy = nullptr;
+    config.parameterCopyType = ONEBIT_UNDEF_INT;
+    compressor.device = rank;
+    EXPECT_EQ(create(parameters.data()), onebitSuccess) << LastError();
+    EXPECT_EQ(onebitOptimizerDestroy(optimizer), onebitSuccess);
+  });
+}
+
+TEST(HostOptimizerTest, RefusesGradientsOnADevice) {
+  RunRanks(1, [](onebitComm_t comm, int rank) {
+    UseCudaDevice(0);
+    PlacedOptimizer optimizer(AdamCase(), comm, rank, 1, Memories::kHost);
+    CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
+    EXPECT_EQ(onebitOptimizerStep(optimizer.get(), gradients.data(), onebitFloat32, 0.01, 1, 0,
+                                  nullptr, nullptr),
+              onebitInvalidArgument);
+    EXPECT_THAT(LastError(), HasSubstr("but the parameters are host memory"));
+  });
+}
+
+// -------------------------------------------------------------------------------------- failures
+
+TEST_P(DeviceOptimizerCallsTest, AStepThatOtherRanksDoNotMakeEndsWithTheCommunicator) {
+  Meeting meeting(2);
+  Run(2, [&](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(AdamCase(), comm, rank, 2, Memories::kDevice);
+    for (size_t call = 1; call <= 6; ++call) optimizer.Step(call);
+    const Blob before = optimizer.Export();
+    meeting.Wait();
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
+      return;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_NE(optimizer.TryStep(7, nullptr), onebitSuccess);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+    EXPECT_NE(LastError(), "");
+    EXPECT_EQ(optimizer.Export(), before);
+  });
+}
+
+TEST_P(DeviceOptimizerCallsTest, ADeviceThatBreaksIsAnError) {
+  Meeting meeting(2);
+  Run(2, [&](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(AdamCase(), comm, rank, 2, Memories::kDevice);
+    for (size_t call = 1; call <= 5; ++call) optimizer.Step(call);
+    CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
+    const CudaStream stream;
+    meeting.Wait();
+    if (rank == 0) {
+      // Breaks while the step waits.
+      CheckCuda(
+          cuLaunchHostFunc(
+              stream.get(),
+              [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }, nullptr),
+          "cuLaunchHostFunc");
+    }
+    std::jthread breaker;
+    if (rank == 0) {
+      breaker = std::jthread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        onebitTestCudaBreak(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+      });
+    }
+    EXPECT_NE(onebitOptimizerStep(optimizer.get(), gradients.data(), onebitFloat32, 0.01, 1, 0,
+                                  nullptr, stream.handle()),
+              onebitSuccess);
+    meeting.Wait();
+    if (rank == 0) onebitTestCudaBreak(0, CUDA_SUCCESS);
+  });
+}
+
+TEST_P(DeviceOptimizerCallsTest, GiveEverythingBack) {
+  for (const PlacedCase& one : OneOfEach()) {
+    Run(2, [&](onebitComm_t comm, int rank) {
+      PlacedOptimizer optimizer(one, comm, rank, 2, Memories::kDevice);
+      for (size_t call = 1; call <= 8; ++call) optimizer.Step(call);
+    });
+    for (const int device : {0, 1, -1}) EXPECT_EQ(onebitTestCudaAllocatedBytes(device), 0u);
+    EXPECT_EQ(onebitTestCudaLiveStreams(), 0u);
+    EXPECT_EQ(onebitTestCudaLiveEvents(), 0u);
+  }
+}
+
+TEST_P(DeviceOptimizerCallsTest, LackOfMemoryIsToldByCreateAndNothingIsLost) {
+  for (const PlacedCase& one : OneOfEach()) {
+    for (const char* function : {"cuMemAlloc_v2", "cuMemHostAlloc"}) {
+      SCOPED_TRACE(Describe(one) + function);
+      Run(1, [&](onebitComm_t comm, int) {
+        CudaBuffer parameters(64 * sizeof(float));
+        for (unsigned skip = 0;; ++skip) {
+          ASSERT_LT(skip, 50u);
+          onebitOptimizer_t optimizer = nullptr;
+          onebitTestCudaFail(function, skip, 1, CUDA_ERROR_OUT_OF_MEMORY);
+          const onebitResult_t result = onebitOptimizerCreate(
+              &optimizer, comm, 64, static_cast<float*>(parameters.data()), &one.subject.config);
+          onebitTestCudaFail(function, 0, 0, CUDA_SUCCESS);
+          if (result == onebitSuccess) {
+            EXPECT_EQ(onebitOptimizerDestroy(optimizer), onebitSuccess);
+            break;
+          }
+          EXPECT_EQ(result, onebitOutOfMemory) << LastError();
+          EXPECT_EQ(optimizer, nullptr);
+        }
+      });
+      EXPECT_EQ(onebitTestCudaAllocatedBytes(0), 0u);
+      EXPECT_EQ(onebitTestCudaAllocatedBytes(-1), 0u);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, DeviceOptimizerCallsTest,
+                         ::testing::Values(Over::kLocal, Over::kNccl),
+                         [](const auto& info) { return NameOf(info.param); });
+
+// ---------------------------------------------------------------------------------------- rebind
+
+// Steps, the loss of a rank, and steps of the others: `memories` of all ranks.
+std::vector<std::vector<std::byte>> RunWithLoss(const PlacedCase& one, onebitComm_t comm, int rank,
+                                                Memories memories, Meeting& meeting) {
+  constexpr int kRanks = 3;
+  PlacedOptimizer optimizer(one, comm, rank, kRanks, memories);
+  std::vector<std::vector<std::byte>> trace;
+  for (size_t call = 1; call <= 8; ++call) trace.push_back(optimizer.Step(call).x);
+  Check(onebitOptimizerSync(optimizer.get()));
+  meeting.Wait();
+  onebitComm_t next = nullptr;
+  const int lost[] = {1};
+  if (rank == 1) {
+    Check(onebitCommAbort(comm));
+    return trace;
+  }
+  Check(onebitCommShrink(comm, lost, 1, &next, nullptr, ONEBIT_SHRINK_ABORT));
+  int source = -1;
+  const onebitResult_t rebound = onebitOptimizerRebind(optimizer.get(), next, &source);
+  if (rebound == onebitSuccess) {
+    for (size_t call = 9; call <= 13; ++call) trace.push_back(optimizer.Step(call).x);
+  }
+  const std::string text = LastError();
+  optimizer.reset();
+  onebitCommDestroy(next);
+  if (rebound != onebitSuccess) throw std::runtime_error(text);
+  return trace;
+}
+
+TEST(DeviceOptimizerRebindTest, EqualsTheHostAfterTheLossOfARank) {
+  for (const PlacedCase& one : OneOfEach()) {
+    SCOPED_TRACE(Describe(one));
+    std::vector<std::vector<std::vector<std::byte>>> expected(3), found(3);
+    Meeting meeting(3);
+    RunRanks(3, [&](onebitComm_t comm, int rank) {
+      expected[static_cast<size_t>(rank)] = RunWithLoss(one, comm, rank, Memories::kHost, meeting);
+    });
+    RunDeviceRanks(Over::kLocal, 3, [&](onebitComm_t comm, int rank) {
+      found[static_cast<size_t>(rank)] = RunWithLoss(one, comm, rank, Memories::kDevice, meeting);
+    });
+    EXPECT_EQ(expected[0].size(), 13u);
+    EXPECT_EQ(found, expected);
+  }
+}
+
+}  // namespace
+}  // namespace onebit::testing
