@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // 1-bit sync of the C API.
 #include <cstdint>
+#include <utility>
 
 #include "api/handles.h"
+#include "api/make_call.h"
 #include "api/place.h"
 #include "api/state_export.h"
+#include "api/stay_on_host.h"
 #include "api/stream.h"
 #include "base/config_head.h"
 #include "base/group_depth.h"
@@ -69,11 +72,6 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
                  state.config().tensor_id, onebit::NameOf(collective),
                  onebit::NameOf(state.config().type));
   }
-  if (state.config().place.is_device()) {
-    return Error(Code::kInvalidUsage,
-                 "compressor of tensor {} has its residuals in {}: a sync works on host memory",
-                 state.config().tensor_id, Describe(state.config().place));
-  }
   if (state.op() == onebit::ReduceOp::kSum) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
@@ -83,7 +81,7 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
     return Error(Code::kInvalidUsage, "compressor of tensor {} has a sync already",
                  state.config().tensor_id);
   }
-  ONEBIT_ASSIGN_OR_RETURN(OneBitSync sync, OneBitSync::Create(state.config().count, schedule));
+  ONEBIT_ASSIGN_OR_RETURN(OneBitSync sync, OneBitSync::Create(state.config(), schedule));
   *handle = new onebitSync_s{compressor, std::move(sync)};
   compressor->has_sync = true;
   return OkStatus();
@@ -108,6 +106,73 @@ Status CheckBuffers(const float* x, const float* out, size_t count) {
   return OkStatus();
 }
 
+// Of a sync on a device.
+Status CheckPlaces(const onebit::Compressor::Config& config, const float* x, const float* out,
+                   onebitStream_t stream) {
+  if (onebit::IsHostStream(stream)) {
+    return Error(Code::kInvalidArgument,
+                 "the residuals are {}, but stream is one of onebitStreamCreate, which works on "
+                 "host memory: give a CUDA stream",
+                 Describe(config.place));
+  }
+  if (config.count == 0) return OkStatus();
+  for (const auto& [buffer, name] : {std::pair(x, "x"), std::pair(out, "out")}) {
+    ONEBIT_ASSIGN_OR_RETURN(const onebit::MemoryPlace place, config.devices->PlaceOf(buffer));
+    if (place == config.place) continue;
+    return Error(Code::kInvalidArgument, "{} is {}, but the residuals of the compressor are {}",
+                 name, Describe(place), Describe(config.place));
+  }
+  return OkStatus();
+}
+
+// The allreduce of a sync on a device, on the stream of its step.
+class CallOnDevice final : public OneBitSync::Call {
+ public:
+  CallOnDevice(const onebit::CallTarget& target, float* out, size_t count)
+      : target_(target), out_(out), count_(count) {}
+
+  Status Make(uint32_t weight_bits) override {
+    const onebit::Engine::Buffers buffers = {.input = out_,
+                                             .output = out_,
+                                             .count = count_,
+                                             .type = onebit::kernels::DataType::kF32,
+                                             .place = target_.place,
+                                             .stream = target_.stream};
+    return onebit::MakeCall(target_, [target = target_, buffers, weight_bits] {
+      return target.comm->engine.AllReduce(buffers, onebit::ReduceOp::kAvg,
+                                           &target.compressor->planned, weight_bits);
+    });
+  }
+  Status FindFailure() override {
+    static_cast<void>(target_.comm->engine.CheckStream());  // what it finds is the failure
+    return target_.comm->comm->FindFailure();
+  }
+
+ private:
+  const onebit::CallTarget target_;
+  float* const out_;
+  const size_t count_;
+};
+
+Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* out, int* did_sync,
+                    float* weight_sum, onebitStream_t stream) {
+  const onebitCompressor_t compressor = handle->compressor;
+  const onebit::Compressor::Config& config = compressor->planned.compressor.config();
+  const onebitComm_t comm = compressor->id.comm();
+  ONEBIT_TRY(CheckPlaces(config, x, out, stream));
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  ONEBIT_ASSIGN_OR_RETURN(const auto scope,
+                          onebit::DeviceScope::Enter(*config.devices, config.place.device));
+  CallOnDevice call({comm, compressor, stream, config.place}, out, config.count);
+  ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
+                          handle->sync.StepOnDevice(comm == nullptr ? nullptr : &call,
+                                                    &compressor->planned, x, weight, out, stream));
+  *did_sync = outcome.did_sync ? 1 : 0;
+  if (outcome.did_sync) *weight_sum = outcome.weight_sum;
+  return OkStatus();
+}
+
 Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* did_sync,
             float* weight_sum, onebitStream_t stream) {
   if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
@@ -117,7 +182,10 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
     return Error(Code::kInvalidUsage, "a sync cannot be part of a group: step it before or behind");
   }
   ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
-  ONEBIT_TRY(onebit::CheckHostMemory(out, "a sync"));
+  if (handle->sync.is_on_device()) {
+    return StepOnDevice(handle, x, weight, out, did_sync, weight_sum, stream);
+  }
+  ONEBIT_TRY(onebit::CheckHostMemory(out, "a sync whose compressor is of host memory"));
   const onebitCompressor_t compressor = handle->compressor;
   const onebitComm_t comm = compressor->id.comm();
   const auto step = [=]() -> Status {
@@ -150,13 +218,18 @@ Status Export(onebitSync_t handle, const onebitStateKind_t& api_kind, void* buff
   ONEBIT_TRY(onebit::CheckRoom("sync", needed, buffer, bytes));
   if (buffer == nullptr) return OkStatus();
   auto* const blob = static_cast<std::byte*>(buffer);
+  onebit::StayOnHost stay(compressor);
+  ONEBIT_TRY(stay.Begin());
+  Status status;
   if (kind == StateKind::kGlobal) {
-    return onebit::ExportGlobally(*compressor, [&](onebit::Comm& comm, onebit::Engine& engine) {
+    status = onebit::ExportGlobally(*compressor, [&](onebit::Comm& comm, onebit::Engine& engine) {
       return handle->sync.ExportGlobal(comm, engine, compressor->planned, blob);
     });
+  } else {
+    status = handle->sync.ExportRank(compressor->planned, blob);
   }
-  handle->sync.ExportRank(compressor->planned, blob);
-  return OkStatus();
+  ONEBIT_TRY(stay.End());
+  return status;
 }
 
 }  // namespace
@@ -172,6 +245,8 @@ onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
     // Nobody begins with it any more while this holds the compressor.
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
+    // What it is used by ends, or nobody can say; then freeing waits for the device.
+    static_cast<void>(sync->sync.Settle());
     sync->compressor->has_sync = false;
     delete sync;
     return OkStatus();
@@ -207,7 +282,11 @@ onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t byte
     if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
-    return sync->sync.Import({static_cast<const std::byte*>(blob), bytes},
-                             &sync->compressor->planned);
+    onebit::StayOnHost stay(sync->compressor);
+    ONEBIT_TRY(stay.Begin());
+    Status status =
+        sync->sync.Import({static_cast<const std::byte*>(blob), bytes}, &sync->compressor->planned);
+    ONEBIT_TRY(stay.End());
+    return status;
   });
 }

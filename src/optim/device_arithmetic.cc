@@ -3,10 +3,9 @@
 #include "optim/device_arithmetic.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
-#include "device/patience.h"
+#include "device/await.h"
 #include "kernels/reference/elements.h"
 #include "optim/api_status.h"
 #include "optim/host_arithmetic.h"
@@ -16,11 +15,6 @@ namespace {
 
 using kernels::DataType;
 using kernels::cuda::Kernel;
-
-// However late the caller's own work on the stream is; longer is a device that does not answer.
-constexpr std::chrono::hours kMostTime{1};
-// With the communicator out of use streams go on, and calls let go of what they work on.
-constexpr std::chrono::seconds kTimeToStop{20};
 
 Status FailureOf(onebitComm_t comm) {
   onebitResult_t result = onebitSuccess;
@@ -58,7 +52,7 @@ DeviceArithmetic::~DeviceArithmetic() { Settle(); }
 
 void DeviceArithmetic::Settle() {
   const auto scope = DeviceScope::Enter(devices_, place().device);
-  if (scope.ok() && has_last_) static_cast<void>(AwaitEvent(last_, nullptr));
+  if (scope.ok() && has_last_) static_cast<void>(AwaitEvent(devices_, last_, OkStatus));
 }
 
 Result<Memory> DeviceArithmetic::AllocateResults(size_t bytes) const {
@@ -93,25 +87,8 @@ void DeviceArithmetic::End() {
 Status DeviceArithmetic::Await(onebitComm_t comm) {
   if (failure_.ok()) failure_ = devices_.Record(awaited_.get(), stream_);
   ONEBIT_TRY(failure_);
-  return AwaitEvent(awaited_, comm);
-}
-
-Status DeviceArithmetic::AwaitEvent(const DeviceEvent& event, onebitComm_t comm) {
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point end = Clock::now() + kMostTime;
-  Status failure;
-  for (Patience patience;; patience.Pause()) {
-    ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices_.IsDone(event.get()));
-    if (comm != nullptr && failure.ok()) {
-      failure = FailureOf(comm);
-      if (!failure.ok()) end = Clock::now() + kTimeToStop;
-    }
-    if (is_done) return failure;
-    if (Clock::now() < end) continue;
-    if (!failure.ok()) return failure;
-    return Error(Code::kTimeout, "CUDA device {} has not come to the end of an optimizer's work",
-                 place().device);
-  }
+  return AwaitEvent(devices_, awaited_,
+                    [comm] { return comm == nullptr ? OkStatus() : FailureOf(comm); });
 }
 
 void DeviceArithmetic::Launch(Kernel kernel, const void* params) {

@@ -58,7 +58,6 @@ class DeviceArithmetic final : public Arithmetic {
   DeviceArithmetic(const Devices& devices, int device)
       : Arithmetic({MemoryKind::kDevice, device}, &devices), devices_(devices) {}
 
-  Status AwaitEvent(const DeviceEvent& event, onebitComm_t comm);
   void Launch(kernels::cuda::Kernel kernel, const void* params);
   void Sum(kernels::cuda::Kernel kernel, const void* values, kernels::DataType type, size_t count,
            double* sum);

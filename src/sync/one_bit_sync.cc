@@ -37,19 +37,25 @@ std::array<StateSection, 3> SectionsOf(size_t count, const PlannedCompressor& co
 
 }  // namespace
 
-Result<OneBitSync> OneBitSync::Create(size_t count, const SyncSchedule& schedule) {
+Result<OneBitSync> OneBitSync::Create(const Compressor::Config& config,
+                                      const SyncSchedule& schedule) {
   OneBitSync sync;
   sync.schedule_ = schedule;
-  sync.count_ = count;
-  ONEBIT_ASSIGN_OR_RETURN(sync.accumulator_,
-                          AlignedBuffer::Create(count * sizeof(float), "the sum of a sync"));
+  sync.count_ = config.count;
+  if (config.place.is_device()) {
+    ONEBIT_ASSIGN_OR_RETURN(sync.on_device_,
+                            DeviceSum::Create(*config.devices, config.place.device, config.count));
+    return sync;
+  }
+  ONEBIT_ASSIGN_OR_RETURN(
+      sync.accumulator_,
+      Memory::Create({}, nullptr, config.count * sizeof(float), "the sum of a sync"));
   return sync;
 }
 
-Result<OneBitSync::Outcome> OneBitSync::Step(Engine* engine, PlannedCompressor* compressor,
-                                             const float* x, float weight, float* out) {
-  SettleFailedSync(compressor->compressor);
-  auto* const sum = reinterpret_cast<float*>(accumulator_.data());
+Result<OneBitSync::Next> OneBitSync::LookAt(float weight, const Compressor& compressor,
+                                            bool is_attached) {
+  SettleFailedSync(compressor);
   const float weight_sum = weight_sum_ + weight;
   if (!std::isfinite(weight) || weight < 0 || !std::isfinite(weight_sum)) {
     return Error(Code::kInvalidArgument,
@@ -57,40 +63,90 @@ Result<OneBitSync::Outcome> OneBitSync::Step(Engine* engine, PlannedCompressor* 
                  weight);
   }
   // Nobody could divide by a weight sum of zero: then the sync is due at the next step again.
-  if (!schedule_.IsSync(step_, last_sync_) || weight_sum == 0) {
-    for (size_t i = 0; i < count_; ++i) sum[i] += x[i];
-    weight_sum_ = weight_sum;
-    ++step_;
-    return Outcome{};
-  }
-  if (engine == nullptr) {
+  const Next next = {.is_sync = schedule_.IsSync(step_, last_sync_) && weight_sum != 0,
+                     .weight_sum = weight_sum};
+  if (!next.is_sync) return next;
+  if (!is_attached) {
     return Error(Code::kDetached,
                  "sync of tensor {}: the communicator was destroyed; take the compressor over to "
                  "another one by onebitCompressorRebind",
-                 compressor->compressor.config().tensor_id);
+                 compressor.config().tensor_id);
   }
-  if (compressor->compressor.op() == ReduceOp::kSum) {
+  if (compressor.op() == ReduceOp::kSum) {
     return Error(Code::kInvalidUsage,
                  "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
-                 compressor->compressor.config().tensor_id);
+                 compressor.config().tensor_id);
+  }
+  return next;
+}
+
+void OneBitSync::AddWeight(const Next& next) {
+  weight_sum_ = next.weight_sum;
+  ++step_;
+}
+
+Status OneBitSync::Failed(const Status& status, uint64_t epoch, float weight_sum) {
+  failed_epoch_ = epoch;
+  return Error(status.code(), "{} (sync at step {}, weight sum here {})", status.text(), step_,
+               weight_sum);
+}
+
+Result<OneBitSync::Outcome> OneBitSync::Step(Engine* engine, PlannedCompressor* compressor,
+                                             const float* x, float weight, float* out) {
+  ONEBIT_ASSIGN_OR_RETURN(const Next next,
+                          LookAt(weight, compressor->compressor, engine != nullptr));
+  auto* const sum = reinterpret_cast<float*>(accumulator_.data());
+  if (!next.is_sync) {
+    for (size_t i = 0; i < count_; ++i) sum[i] += x[i];
+    AddWeight(next);
+    return Outcome{};
   }
   const uint64_t epoch = compressor->compressor.epoch();
   // In `out`, so that an error leaves u as it is.
   for (size_t i = 0; i < count_; ++i) out[i] = sum[i] + x[i];
   const Status status =
       engine->AllReduce({out, out, count_, kernels::DataType::kF32}, ReduceOp::kAvg, compressor,
-                        std::bit_cast<uint32_t>(weight_sum));
-  if (!status.ok()) {
-    failed_epoch_ = epoch;
-    return Error(status.code(), "{} (sync at step {}, weight sum here {})", status.text(), step_,
-                 weight_sum);
-  }
+                        std::bit_cast<uint32_t>(next.weight_sum));
+  if (!status.ok()) return Failed(status, epoch, next.weight_sum);
   EndInterval();
-  return Outcome{.did_sync = true, .weight_sum = weight_sum};
+  return Outcome{.did_sync = true, .weight_sum = next.weight_sum};
 }
 
+Result<OneBitSync::Outcome> OneBitSync::StepOnDevice(Call* call, PlannedCompressor* compressor,
+                                                     const float* x, float weight, float* out,
+                                                     onebitStream_t stream) {
+  Compressor& state = compressor->compressor;
+  ONEBIT_ASSIGN_OR_RETURN(const Next next, LookAt(weight, state, call != nullptr));
+  ONEBIT_TRY(on_device_->Begin(stream));
+  if (!next.is_sync) {
+    ONEBIT_TRY(on_device_->Add(x, stream));
+    AddWeight(next);
+    return Outcome{};
+  }
+  ONEBIT_TRY(state.Refresh());
+  const uint64_t epoch = state.epoch();
+  const uint64_t nonfinite_calls = state.nonfinite_calls();
+  ONEBIT_TRY(on_device_->Join(x, out, stream));
+  Status status = call->Make(std::bit_cast<uint32_t>(next.weight_sum));
+  if (status.ok()) status = on_device_->Await(stream, [call] { return call->FindFailure(); });
+  if (!status.ok()) {
+    // A communicator may fail right behind a call that has succeeded.
+    const bool is_known = state.Refresh().ok();
+    const bool has_ended = state.epoch() != epoch || state.nonfinite_calls() != nonfinite_calls;
+    if (!is_known || !has_ended) return Failed(status, epoch, next.weight_sum);
+  }
+  EndInterval();
+  return Outcome{.did_sync = true, .weight_sum = next.weight_sum};
+}
+
+Status OneBitSync::Settle() { return on_device_ ? on_device_->Settle() : OkStatus(); }
+
 void OneBitSync::EndInterval() {
-  accumulator_.Clear();
+  if (on_device_) {
+    on_device_->Forget();
+  } else {
+    static_cast<void>(accumulator_.Clear());  // which cannot fail on the host
+  }
   weight_sum_ = 0;
   last_sync_ = step_++;
   failed_epoch_.reset();
@@ -125,17 +181,30 @@ void OneBitSync::WriteFields(std::span<std::byte> section) const {
   std::memcpy(section.data(), &fields, sizeof(fields));
 }
 
-void OneBitSync::ExportRank(const PlannedCompressor& compressor, std::byte* blob) const {
+Status OneBitSync::ExportRank(const PlannedCompressor& compressor, std::byte* blob) {
   StateWriter writer(StateKind::kSync, SectionsOf(count_, compressor, StateKind::kRank), blob);
   WriteFields(writer.section(SectionTag::kSync));
   const auto sum = writer.section(SectionTag::kAccumulator);
-  if (!sum.empty()) std::memcpy(sum.data(), accumulator_.data(), sum.size());
+  if (on_device_) {
+    ONEBIT_TRY(on_device_->Read(sum.data()));
+  } else if (!sum.empty()) {
+    std::memcpy(sum.data(), accumulator_.data(), sum.size());
+  }
   ExportRankState(compressor, writer.section(SectionTag::kCompressor).data());
   writer.Seal();
+  return OkStatus();
 }
 
 Status OneBitSync::ExportGlobal(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
-                                std::byte* blob) const {
+                                std::byte* blob) {
+  Memory copy;
+  if (on_device_) {
+    // Other ranks are not told of an error here: they find that this one does not come.
+    ONEBIT_ASSIGN_OR_RETURN(
+        copy, Memory::Create({}, nullptr, count_ * sizeof(float), "the sum of a sync"));
+    ONEBIT_TRY(on_device_->Read(copy.data()));
+  }
+  const Memory& sum = on_device_ ? copy : accumulator_;
   StateWriter writer(StateKind::kSync, SectionsOf(count_, compressor, StateKind::kGlobal), blob);
   WriteFields(writer.section(SectionTag::kSync));
   // The mean of what ranks have added up is what each would have to add up for the same mean.
@@ -146,7 +215,7 @@ Status OneBitSync::ExportGlobal(Comm& comm, Engine& engine, const PlannedCompres
                   Format("warmupSteps {}, baseInterval {}, doubleEvery {}, maxInterval {}",
                          schedule_.warmup_steps, schedule_.base_interval, schedule_.double_every,
                          schedule_.max_interval)}},
-      .elements = reinterpret_cast<const float*>(accumulator_.data()),
+      .elements = reinterpret_cast<const float*>(sum.data()),
       .mean = writer.section(SectionTag::kAccumulator).data()};
   ONEBIT_TRY(ExportGlobalState(comm, engine, compressor,
                                writer.section(SectionTag::kCompressor).data(), &companion));
@@ -194,7 +263,11 @@ Status OneBitSync::Import(std::span<const std::byte> blob, PlannedCompressor* co
     return Error(Code::kCorrupt, "the state is damaged: its compressor is a sync");
   }
   ONEBIT_TRY(ImportState(*nested, compressor));
-  if (!sum->empty()) std::memcpy(accumulator_.data(), sum->data(), sum->size());
+  if (on_device_) {
+    ONEBIT_TRY(on_device_->Write(sum->data()));
+  } else if (!sum->empty()) {
+    std::memcpy(accumulator_.data(), sum->data(), sum->size());
+  }
   weight_sum_ = fields.weight_sum;
   step_ = fields.step;
   last_sync_ = has_synced ? std::optional(fields.last_sync) : std::nullopt;

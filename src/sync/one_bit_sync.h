@@ -9,18 +9,19 @@
 #include <optional>
 #include <span>
 
-#include "base/aligned_buffer.h"
 #include "base/state_blob.h"
 #include "collectives/engine.h"
 #include "schedule/sync_schedule.h"
+#include "sync/device_sum.h"
 
 namespace onebit {
 
 // The accumulator u and the weight sum L of one tensor. Used by one thread at a time.
 class OneBitSync {
  public:
-  // For tensors of `count` fp32 elements, with u = 0 and L = 0 before step 0.
-  static Result<OneBitSync> Create(size_t count, const SyncSchedule& schedule);
+  // For the tensor of a compressor, of fp32 elements, with u = 0 and L = 0 before step 0. u is
+  // where the residuals are.
+  static Result<OneBitSync> Create(const Compressor::Config& config, const SyncSchedule& schedule);
 
   struct Outcome {
     bool did_sync = false;
@@ -33,6 +34,24 @@ class OneBitSync {
   Result<Outcome> Step(Engine* engine, PlannedCompressor* compressor, const float* x, float weight,
                        float* out);
 
+  // The allreduce of a sync on a device, as its communicator makes it.
+  class Call {
+   public:
+    virtual ~Call() = default;
+    // Puts it on the stream of the step. `weight_bits` are those of L, which ranks compare.
+    virtual Status Make(uint32_t weight_bits) = 0;
+    // What has put the communicator out of use.
+    virtual Status FindFailure() = 0;
+  };
+  // The same on memory of a device. A step that sends nothing is enqueued; a sync waits until it is
+  // done. `call` null: the compressor is detached.
+  Result<Outcome> StepOnDevice(Call* call, PlannedCompressor* compressor, const float* x,
+                               float weight, float* out, onebitStream_t stream);
+
+  bool is_on_device() const { return on_device_.has_value(); }
+  // Waits until no device uses it any more.
+  Status Settle();
+
   // A sync that failed here counts if another rank committed it: a rebind has rolled the residuals
   // forward, and they have what was in u. Call it before Describe and Export.
   void SettleFailedSync(const Compressor& compressor);
@@ -43,22 +62,31 @@ class OneBitSync {
 
   // Everything, the compressor's state of this rank included, in one blob (STATE.md).
   size_t StateBytes(const PlannedCompressor& compressor, StateKind kind) const;
-  void ExportRank(const PlannedCompressor& compressor, std::byte* blob) const;
+  Status ExportRank(const PlannedCompressor& compressor, std::byte* blob);
   // As ExportGlobalState.
   Status ExportGlobal(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
-                      std::byte* blob) const;
+                      std::byte* blob);
   // After an error both are what they were.
   Status Import(std::span<const std::byte> blob, PlannedCompressor* compressor);
 
  private:
+  // The step that comes next, after its arguments were looked at.
+  struct Next {
+    bool is_sync = false;
+    float weight_sum = 0;  // with this step
+  };
+  Result<Next> LookAt(float weight, const Compressor& compressor, bool is_attached);
+  void AddWeight(const Next& next);
+  Status Failed(const Status& status, uint64_t epoch, float weight_sum);
   void EndInterval();
   void WriteFields(std::span<std::byte> section) const;
 
   SyncSchedule schedule_;
   size_t count_ = 0;
-  AlignedBuffer accumulator_;  // u, count_ floats
-  float weight_sum_ = 0;       // L
-  uint64_t step_ = 0;          // of the next call
+  Memory accumulator_;                  // u, count_ floats, on the host
+  std::optional<DeviceSum> on_device_;  // or there
+  float weight_sum_ = 0;                // L
+  uint64_t step_ = 0;                   // of the next call
   std::optional<uint64_t> last_sync_;
   // Of the compressor when the last sync failed; other ranks may have committed it.
   std::optional<uint64_t> failed_epoch_;

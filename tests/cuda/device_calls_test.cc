@@ -209,11 +209,6 @@ TEST_P(DeviceCallsTest, RefuseMemoryThatDoesNotFit) {
               onebitInvalidArgument);
     EXPECT_THAT(LastError(), HasSubstr("give a CUDA stream"));
     EXPECT_EQ(onebitStreamDestroy(host_stream), onebitSuccess);
-
-    onebitSyncSchedule_t schedule = ONEBIT_SYNC_SCHEDULE_INIT;
-    onebitSync_t sync = nullptr;
-    EXPECT_EQ(onebitSyncCreate(&sync, compressor.get(), &schedule), onebitInvalidUsage);
-    EXPECT_THAT(LastError(), HasSubstr("a sync works on host memory"));
   });
 }
 

@@ -90,7 +90,7 @@ void ExpectFinite(const std::byte* residual, size_t elements, kernels::DataType 
 struct CompressorSubject {
   explicit CompressorSubject(uint8_t options) : planned(NewCompressor(options)) {
     if ((options & 32) == 0) return;
-    sync = OneBitSync::Create(planned.compressor.config().count, {.warmup_steps = 3}).value();
+    sync = OneBitSync::Create(planned.compressor.config(), {.warmup_steps = 3}).value();
   }
   Status Import(const Blob& blob) {
     return sync ? sync->Import(blob, &planned) : ImportState(blob, &planned);
