@@ -69,7 +69,8 @@
  * - onebitCompressorRebind takes a compressor from nccl to nccl, or between other transports.
  *   Over nccl what a call wrote that failed on this rank is not rolled forward: ranks of which
  *   one has committed a call more cannot rebind, and load a saved state.
- * - Syncs (sync.h) and optimizers (optim.h) work on host memory.
+ * - A sync (sync.h) is where its compressor is, an optimizer (optim.h) where its parameters are.
+ *   Their steps wait on the host for what ranks agree on, so they cannot be captured.
  * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 32 ranks. Blocks of 4096
  *   elements, the default, are the fast ones.
  */

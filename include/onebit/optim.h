@@ -32,6 +32,10 @@
  * become rarer. Ranks step on their own, add up their steps, and average the sums at syncs, at one
  * bit per element; the steps between send nothing. schedule.h says which steps are which.
  *
+ * Parameters may be in the memory of a CUDA device (memory.h). Then the whole optimizer is there;
+ * onebitOptimizerStep says how a step goes. Results and saved states are those of host memory, to
+ * the bit.
+ *
  * src/optim/DEEPSPEED.md maps the parameters of DeepSpeed's optimizers to members here, and says
  * what differs.
  */
@@ -117,14 +121,14 @@ typedef struct {
                             variant swallows the first of them, and has no automatic freeze */
   int64_t lrWarmupSteps; /* steps over which the caller raises the learning rate, >= 0; default 0 */
   /* How the momentum is compressed; NULL: all defaults. Copied. Its mask must be NULL: masks belong
-     to segments. */
+     to segments. Its memory and device follow the parameters: left, or set to where these are. */
   const onebitCompressorConfig_t* compressor;
   /* Table that covers all elements in order without gaps, or NULL: one segment. Copied. */
   const onebitSegment_t* segments;
   size_t segmentCount; /* entries of segments */
   /* NULL, or `count` elements of parameterCopyType that every step rewrites from the fp32
-     parameters, rounded to nearest even. Owned by the caller, must outlive the optimizer; not
-     written by Create. */
+     parameters, rounded to nearest even. In the memory that these are in. Owned by the caller, must
+     outlive the optimizer; not written by Create. */
   void* parameterCopy;
   int32_t parameterCopyType; /* onebitFloat16 or onebitBfloat16; needed when parameterCopy is set */
 
@@ -222,7 +226,7 @@ typedef struct {
  * dense segments or gradients that are not fp32. 1-bit LAMB has 4 bytes more for the variance of
  * reconstructed gradients, 0/1 Adam 8 for the sum of steps and the parameters of the last sync, and
  * 4 (with 16-bit gradients 8) until its variance is frozen. All compressed segments share one
- * compressor.
+ * compressor. All of it is where the parameters are.
  *
  * Local: sends nothing. It creates compressors, so the rule of onebitCompressorCreate holds: all
  * ranks create in the same order, or set its tensorId.
@@ -234,11 +238,14 @@ typedef struct {
  * @param parameters fp32, `count` elements, updated in place by every step. Owned by the caller,
  *                   must outlive the optimizer, and must hold their initial values, the same bytes
  *                   on every rank, already (see onebitBroadcast): 0/1 Adam remembers where it
- *                   began. May be NULL if count is 0.
+ *                   began. In host memory, or in that of the CUDA device of `comm`; there what
+ *                   writes the initial values must be done. May be NULL if count is 0.
  * @param config     NULL: all defaults.
  * @return onebitInvalidArgument  NULL handle, comm or parameters, or a config member out of range;
- *                                the text names the member and what it may be.
- * @return onebitInvalidUsage     another thread is inside a call on `comm`.
+ *                                the text names the member and what it may be; or parameterCopy
+ *                                or the compressor's memory is not where the parameters are.
+ * @return onebitInvalidUsage     another thread is inside a call on `comm`, or `comm` works on
+ *                                another device than that of the parameters.
  * @return onebitOutOfMemory      not enough memory for the state.
  *
  * Thread safety: one thread at a time per `comm`.
@@ -302,24 +309,41 @@ ONEBIT_API onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer);
  * go back to x_sync, with s = 0 and L = 0, and m becomes the mean of theirs, for which it is
  * averaged in full precision.
  *
+ * On a device all work goes on `stream`, behind what is there: kernels that make the gradients need
+ * not be done. The call waits on the host, by asking, until the ranks have agreed: once for each
+ * average that they form and look at. That is once in a dense and in a compressed step and in a
+ * local one; once more with dense segments in a compressed step, for a LAMB's trust ratios, and
+ * until an automatic freeze; twice more for max_grad_norm; and two or three times more where a
+ * variance is frozen or refreshed. What comes last, the update of x, m, v and the copy, is enqueued
+ * only: work behind it on `stream` finds it done, other streams wait for an event there. Steps may
+ * be on different streams. A step cannot be captured into a graph. Other functions that work on
+ * elements, Create and Destroy among them, wait for the last step and until they are done; the
+ * caller's own work on parameters must be done before them.
+ *
  * Every rank calls it every step, with equal datatype, learning_rate, grad_scale and max_grad_norm.
  *
  * @param gradients     `count` elements of this rank, local and unaveraged. Used as scratch:
- *                      undefined afterwards, also after a skipped step. May be NULL if count is 0.
+ *                      undefined afterwards, also after a skipped step. In the memory that the
+ *                      parameters are in. May be NULL if count is 0.
  * @param datatype      of gradients: onebitFloat32, onebitFloat16 or onebitBfloat16. The dense
  *                      stage averages in this type.
  * @param learning_rate >= 0, finite.
  * @param grad_scale    multiplies gradients first, e.g. 1 / loss scale; > 0, finite.
  * @param max_grad_norm clips to this norm; 0: no clipping; INFINITY: measures the norm only.
  * @param result        NULL, or receives what was done. Written only on success.
- * @param stream        NULL: the call blocks. To have a step on a stream, behind calls that are
- *                      there, make it from a function of onebitStreamLaunchHostFunc.
+ * @param stream        Host memory: NULL; the call blocks. To have a step on a stream, behind calls
+ *                      that are there, make it from a function of onebitStreamLaunchHostFunc.
+ *                      Memory of a device: a cudaStream_t of it, NULL being its default stream.
  * @return onebitInvalidArgument  NULL optimizer or gradients, unknown type, a number out of range,
- *                                a result with a wrong size, or a stream that is not NULL. Nothing
- *                                was sent and nothing changed.
+ *                                a result with a wrong size, a stream that does not fit, or
+ *                                gradients that are elsewhere than the parameters. Nothing was sent
+ *                                and nothing changed.
  * @return onebitInvalidUsage     another call is using the optimizer, a group is open, its
- *                                communicator failed, or a rebind was left half done.
+ *                                communicator failed, `stream` is being captured, a rebind was left
+ *                                half done, or a device failed in the middle of an update.
  * @return onebitDetached         its communicator was destroyed.
+ * @return onebitUnhandledCudaError  the device is broken. If it was in the middle of an update, x,
+ *                                m and v are part old and part new: further steps are refused.
  * @return onebitOutOfMemory      no memory for scratch at the first use of this gradient type, or
  *                                for masks at the first compressed step; nothing changed.
  * @return other errors of onebitAllReduce: m, v, x and the step number of this rank are unchanged;

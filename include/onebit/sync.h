@@ -52,7 +52,8 @@ typedef struct {
 /**
  * Makes a sync for the tensor of `compressor`, at step 0 with a sum of zero.
  *
- * Memory: 4 bytes per element for the sum u. Local: sends nothing.
+ * Memory: 4 bytes per element for the sum u, where the compressor's residuals are: on the host, or
+ * on a CUDA device. Local: sends nothing.
  *
  * @param sync       receives the handle; not NULL. Written only on success.
  * @param compressor for onebitFloat32; not owned. While it has a sync, it serves nothing else, and
@@ -96,19 +97,29 @@ ONEBIT_API onebitResult_t onebitSyncDestroy(onebitSync_t sync);
  * ranks had finished the sync, and it is done here, too: the epoch in the compressor's stats tells.
  * Then do not make the step again, but take the result from the `source` that Rebind has named.
  *
+ * On a device a step that sends nothing is enqueued on `stream`, and waits for nothing. A sync waits
+ * on the host until its result is there, and is then done on this rank. Neither can be captured into
+ * a graph. Over nccl the compressor's counters are read first, which waits once more. Steps may be
+ * on different streams. The other functions of a sync wait for its steps.
+ *
  * @param x          fp32, as many as the compressor has; added as they are, already weighted. Any
- *                   values.
+ *                   values. In the memory of the compressor's residuals, like `out`.
  * @param weight     finite and not negative; equal on all ranks.
  * @param out        fp32, as many; equal to x or no overlap. Written by a sync only; undefined
  *                   after an error, so that a step can be made again only where x is another
  *                   buffer.
  * @param didSync    receives 1 after a sync, else 0; not NULL.
  * @param weightSum  receives L after a sync, and is left alone otherwise; not NULL.
- * @param stream     NULL: a sync blocks until the result is there. Otherwise the step is queued; x,
- *                   out, *didSync and *weightSum are the stream's until it is done.
+ * @param stream     Host memory: NULL, and a sync blocks until the result is there; otherwise the
+ *                   step is queued, and x, out, *didSync and *weightSum are the stream's until it
+ *                   is done. Memory of a device: a cudaStream_t of it, NULL being its default
+ *                   stream; *didSync and *weightSum are written before the call returns.
  * @return onebitInvalidArgument  a NULL argument (buffers may be NULL if there are no elements), a
- *                                weight out of range, overlapping buffers, or a stream that is not
- *                                alive.
+ *                                weight out of range, overlapping buffers, buffers that are not
+ *                                where the residuals are, or a stream that is not alive or does not
+ *                                fit.
+ * @return onebitInvalidUsage     `stream` is being captured; and what onebitAllReduce says.
+ * @return onebitUnhandledCudaError  the device is broken.
  * @return onebitMismatch         ranks differ in L, or make different calls; the text shows both
  *                                sides.
  * @return onebitDetached         a sync is due, and the compressor's communicator was destroyed.
