@@ -230,16 +230,18 @@ typedef struct onebitTransport {
    * blocks, but that the first message to a peer may connect to it.
    *
    * Between groupBegin and groupEnd the calls of all ranks of a phase are gathered; they start
-   * together at groupEnd, so that sends and receives cannot wait for each other. Groups do not
-   * nest. After an error the endpoint is good for abort and close only. */
+   * together at groupEnd, so that sends and receives cannot wait for each other. Groups of an
+   * endpoint do not nest. A thread that drives several endpoints begins a group of each and then
+   * ends them: all start together at the end of the last one, whose result is that of all. After an
+   * error the endpoint is good for abort and close only. */
   onebitResult_t (*groupBegin)(void* comm);
   onebitResult_t (*sendOnStream)(void* comm, int peer, const void* buffer, size_t bytes,
                                  onebitStream_t stream);
   onebitResult_t (*recvOnStream)(void* comm, int peer, void* buffer, size_t bytes,
                                  onebitStream_t stream);
   onebitResult_t (*groupEnd)(void* comm);
-  /* The layer below's own allreduce of `count` elements; `send` may equal `recv`. Outside a group.
-   * What it sends is in no counter. */
+  /* The layer below's own allreduce of `count` elements; `send` may equal `recv`. In a
+   * group or outside of one. What it sends is in no counter. */
   onebitResult_t (*allReduceOnStream)(void* comm, const void* send, void* recv, size_t count,
                                       onebitDataType_t datatype, onebitRedOp_t op,
                                       onebitStream_t stream);

@@ -42,7 +42,8 @@ int Communicator::Await(CommHandle handle, uint64_t timeout_ms) const {
 
 onebitResult_t Communicator::Finish(const char* what, int result) {
   if (result == kSuccess) return onebitSuccess;
-  if (result == kInProgress) {
+  // An abort that has lost its patience has freed it.
+  if (result == kInProgress && !turn_.is_aborted()) {
     result = Await(handle_.load(std::memory_order_relaxed), timeout_ms_);
     if (result == kSuccess) return onebitSuccess;
   }

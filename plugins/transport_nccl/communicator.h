@@ -39,6 +39,8 @@ class Communicator {
   const Place& place() const { return place_; }
   const NcclApi& api() const { return api_; }
   bool is_joined() const { return is_joined_; }
+  // For the holder of the turn.
+  CommHandle handle() const { return handle_.load(std::memory_order_relaxed); }
 
   // Makes one of all ranks. Later calls that NCCL finishes in the background have as long, too.
   onebitResult_t Create(const UniqueId& id, uint64_t timeout_ms);

@@ -15,13 +15,19 @@ namespace onebit::nccl {
 
 NcclEndpoint::NcclEndpoint(Context* context, const onebitTransportCommInfo& info,
                            std::shared_ptr<Communicator> communicator)
-    : context_(context), comm_id_(info.commId), communicator_(std::move(communicator)) {
+    : context_(context),
+      comm_id_(info.commId),
+      communicator_(std::move(communicator)),
+      exchange_(communicator_) {
   // A group of one exchange, several pieces to each peer; a larger one grows it once.
-  messages_.reserve(std::max<size_t>(64, 8 * static_cast<size_t>(info.nranks)));
+  exchange_.operations().reserve(std::max<size_t>(64, 8 * static_cast<size_t>(info.nranks)));
   context_->AddEndpoint();
 }
 
-NcclEndpoint::~NcclEndpoint() { context_->RemoveEndpoint(); }
+NcclEndpoint::~NcclEndpoint() {
+  ThreadGroups::OfThisThread().Forget(&exchange_, is_in_group_);
+  context_->RemoveEndpoint();
+}
 
 onebitResult_t NcclEndpoint::GetAddress(void* address, size_t* bytes) {
   if (communicator_->is_aborted()) return onebitAborted;
@@ -69,8 +75,8 @@ onebitResult_t NcclEndpoint::Abort() {
 }
 
 void NcclEndpoint::GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) const {
-  *bytes_sent = bytes_sent_.load(std::memory_order_relaxed);
-  *messages_sent = messages_sent_.load(std::memory_order_relaxed);
+  *bytes_sent = exchange_.bytes_sent();
+  *messages_sent = exchange_.messages_sent();
 }
 
 onebitResult_t NcclEndpoint::DescribePeer(int peer, char* text, size_t capacity) const {
@@ -95,87 +101,64 @@ onebitResult_t NcclEndpoint::GroupBegin() {
   const onebitResult_t check = CheckUsable();
   if (check != onebitSuccess) return check;
   if (is_in_group_) return communicator_->Fail(onebitInvalidUsage, "a group inside a group");
+  exchange_.operations().clear();
+  ThreadGroups::OfThisThread().Begin(&exchange_);
   is_in_group_ = true;
-  messages_.clear();
   return onebitSuccess;
 }
 
 onebitResult_t NcclEndpoint::GroupEnd() {
   const onebitResult_t check = CheckUsable();
-  const bool was_in_group = std::exchange(is_in_group_, false);
-  if (check != onebitSuccess) return check;
-  if (!was_in_group) return communicator_->Fail(onebitInvalidUsage, "the end of no group");
-  return Exchange();
+  if (!is_in_group_) {
+    if (check != onebitSuccess) return check;
+    return communicator_->Fail(onebitInvalidUsage, "the end of no group");
+  }
+  is_in_group_ = false;
+  const onebitResult_t result = ThreadGroups::OfThisThread().End();
+  return check != onebitSuccess ? check : result;
 }
 
 onebitResult_t NcclEndpoint::Send(int peer, const void* buffer, size_t bytes,
                                   onebitStream_t stream) {
-  return Add({.is_send = true,
-              .peer = peer,
-              .buffer = const_cast<void*>(buffer),
-              .bytes = bytes,
-              .stream = stream});
+  return AddMessage({.kind = Operation::Kind::kSend,
+                     .peer = peer,
+                     .input = buffer,
+                     .count = bytes,
+                     .stream = stream},
+                    buffer);
 }
 
 onebitResult_t NcclEndpoint::Receive(int peer, void* buffer, size_t bytes, onebitStream_t stream) {
-  return Add({.is_send = false, .peer = peer, .buffer = buffer, .bytes = bytes, .stream = stream});
+  return AddMessage({.kind = Operation::Kind::kReceive,
+                     .peer = peer,
+                     .output = buffer,
+                     .count = bytes,
+                     .stream = stream},
+                    buffer);
 }
 
-onebitResult_t NcclEndpoint::Add(const Message& message) {
+onebitResult_t NcclEndpoint::AddMessage(const Operation& message, const void* buffer) {
   const onebitResult_t check = CheckUsable();
   if (check != onebitSuccess) return check;
   // An exchange without this message would leave its peer waiting: so it is an error of the group.
   if (message.peer < 0 || message.peer >= communicator_->ranks() ||
-      (message.buffer == nullptr && message.bytes != 0)) {
+      (buffer == nullptr && message.count != 0)) {
     return communicator_->Fail(onebitInvalidArgument,
-                               "a message of " + std::to_string(message.bytes) + " bytes " +
-                                   (message.is_send ? "to" : "from") + " rank " +
-                                   std::to_string(message.peer) + " of " +
+                               "a message of " + std::to_string(message.count) + " bytes " +
+                                   (message.kind == Operation::Kind::kSend ? "to" : "from") +
+                                   " rank " + std::to_string(message.peer) + " of " +
                                    std::to_string(communicator_->ranks()));
   }
-  if (!is_in_group_) messages_.clear();
   // Both sides know the size, so neither waits for a message without bytes.
-  if (message.bytes != 0) messages_.push_back(message);
-  return is_in_group_ ? onebitSuccess : Exchange();
+  return message.count == 0 ? onebitSuccess : Add(message);
 }
 
-onebitResult_t NcclEndpoint::Exchange() {
-  if (messages_.empty()) return CheckUsable();
-  const onebitResult_t result =
-      communicator_->Use([this](CommHandle handle) { return Start(handle); });
-  if (result == onebitSuccess) CountSends();
-  return result;
-}
-
-onebitResult_t NcclEndpoint::Start(CommHandle handle) {
-  const NcclApi& nccl = communicator_->api();
-  int code = nccl.GroupStart();
-  if (code != kSuccess) return communicator_->Finish("ncclGroupStart", code);
-  const char* what = "";
-  for (const Message& message : messages_) {
-    what = message.is_send ? "ncclSend" : "ncclRecv";
-    code =
-        message.is_send
-            ? nccl.Send(message.buffer, message.bytes, kInt8, message.peer, handle, message.stream)
-            : nccl.Recv(message.buffer, message.bytes, kInt8, message.peer, handle, message.stream);
-    if (code != kSuccess && code != kInProgress) break;
-  }
-  // In any case, or the thread's later groups would be inside this one.
-  const int end = nccl.GroupEnd();
-  if (code != kSuccess && code != kInProgress) return communicator_->Finish(what, code);
-  return communicator_->Finish("ncclGroupEnd", end);
-}
-
-void NcclEndpoint::CountSends() {
-  uint64_t bytes = bytes_sent_.load(std::memory_order_relaxed);
-  uint64_t count = messages_sent_.load(std::memory_order_relaxed);
-  for (const Message& message : messages_) {
-    if (!message.is_send) continue;
-    bytes += message.bytes;
-    ++count;
-  }
-  bytes_sent_.store(bytes, std::memory_order_relaxed);
-  messages_sent_.store(count, std::memory_order_relaxed);
+onebitResult_t NcclEndpoint::Add(const Operation& operation) {
+  if (!is_in_group_) exchange_.operations().clear();
+  exchange_.operations().push_back(operation);
+  if (is_in_group_) return onebitSuccess;
+  Exchange* const alone = &exchange_;
+  return StartTogether({&alone, 1});
 }
 
 onebitResult_t NcclEndpoint::AllReduce(const void* send, void* recv, size_t count,
@@ -188,13 +171,14 @@ onebitResult_t NcclEndpoint::AllReduce(const void* send, void* recv, size_t coun
       ((send == nullptr || recv == nullptr) && count != 0)) {
     return communicator_->Fail(onebitInvalidArgument, "an allreduce that NCCL cannot do");
   }
-  if (is_in_group_) return communicator_->Fail(onebitInvalidUsage, "an allreduce inside a group");
   if (count == 0) return onebitSuccess;
-  return communicator_->Use([&](CommHandle handle) {
-    return communicator_->Finish(
-        "ncclAllReduce", communicator_->api().AllReduce(send, recv, count, static_cast<int>(type),
-                                                        static_cast<int>(op), handle, stream));
-  });
+  return Add({.kind = Operation::Kind::kAllReduce,
+              .input = send,
+              .output = recv,
+              .count = count,
+              .type = type,
+              .op = op,
+              .stream = stream});
 }
 
 onebitResult_t NcclEndpoint::AsyncError(char* text, size_t capacity) {

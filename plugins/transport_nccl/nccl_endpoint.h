@@ -5,7 +5,6 @@
 
 #include <onebit/transport.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "plugins/transport_nccl/address.h"
 #include "plugins/transport_nccl/communicator.h"
 #include "plugins/transport_nccl/context.h"
+#include "plugins/transport_nccl/exchange.h"
 
 namespace onebit::nccl {
 
@@ -33,8 +33,9 @@ class NcclEndpoint {
   void GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) const;
   onebitResult_t DescribePeer(int peer, char* text, size_t capacity) const;
 
-  // The calls of a group are gathered here and handed to NCCL at its end, all at once: so whatever
-  // happens between them, NCCL's own group, which is the thread's, is not left open.
+  // The calls of a group are gathered and handed to NCCL at its end, all at once, and with those of
+  // other endpoints whose groups the thread has begun (exchange.h): so whatever happens between
+  // them, NCCL's own group, which is the thread's, is not left open.
   onebitResult_t GroupBegin();
   onebitResult_t GroupEnd();
   onebitResult_t Send(int peer, const void* buffer, size_t bytes, onebitStream_t stream);
@@ -46,19 +47,10 @@ class NcclEndpoint {
   onebitResult_t RefuseHostFace();
 
  private:
-  struct Message {
-    bool is_send = false;
-    int peer = 0;
-    void* buffer = nullptr;  // only read by a send
-    size_t bytes = 0;
-    onebitStream_t stream = nullptr;
-  };
-
   onebitResult_t CheckUsable() const;
-  onebitResult_t Add(const Message& message);
-  onebitResult_t Exchange();
-  onebitResult_t Start(CommHandle handle);
-  void CountSends();
+  onebitResult_t AddMessage(const Operation& message, const void* buffer);
+  // At once, or to the group.
+  onebitResult_t Add(const Operation& operation);
 
   Context* const context_;
   const uint64_t comm_id_;
@@ -66,10 +58,7 @@ class NcclEndpoint {
   std::vector<Address> addresses_;  // of all ranks, after Connect
   bool is_connected_ = false;
   bool is_in_group_ = false;
-  std::vector<Message> messages_;  // of the group
-  // relaxed: numbers that nothing else depends on.
-  std::atomic<uint64_t> bytes_sent_{0};
-  std::atomic<uint64_t> messages_sent_{0};
+  Exchange exchange_;  // of the group, or of one operation
 };
 
 }  // namespace onebit::nccl

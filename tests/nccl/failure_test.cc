@@ -240,13 +240,6 @@ TEST_P(FailureTest, RefusesGroupsInsideGroups) {
   });
   RunRanks(plugin_, 1,
            [&](Rank& self) { EXPECT_EQ(self.endpoint->GroupEnd(), onebitInvalidUsage); });
-  RunRanks(plugin_, 1, [&](Rank& self) {
-    Buffer buffer(4);
-    EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
-    EXPECT_EQ(self.endpoint->AllReduce(buffer.at(0), buffer.at(0), 1, onebitFloat32, onebitSum,
-                                       *self.stream),
-              onebitInvalidUsage);
-  });
 }
 
 TEST_P(FailureTest, HasNoHostFace) {

@@ -23,10 +23,14 @@ struct Member {
   int device = -1;
   bool is_ended = false;  // aborted or revoked: its operations end at once
   ncclResult_t error = ncclSuccess;
-  std::vector<bool> connects_to;  // peers that it has had an operation with
+  std::vector<bool> connects_to;  // peers that it has had a message to or from
+  bool connects_all = false;      // for a collective, which has connections of its own
   int queued = 0;                 // operations that are on a stream and have not run
   int running = 0;                // operations that run
   uint64_t collectives = 0;       // that have begun
+  uint64_t exchanges = 0;         // of messages, that have ended
+  int64_t until_damage = -1;      // messages that it receives before one that is damaged; < 0: none
+  bool is_damaged = false;        // in the exchange that runs
 };
 
 // A message that its sender waits with until it is taken.

@@ -103,6 +103,15 @@ ONEBIT_EXPORT void onebitTestNcclBreak(int device, ncclResult_t error, const cha
   }
 }
 
+ONEBIT_EXPORT void onebitTestNcclDamage(int device, unsigned skip) {
+  const std::lock_guard lock(nccl::mutex);
+  for (const auto& [handle, comm] : nccl::comms) {
+    if (comm->device != device) continue;
+    const std::lock_guard clique_lock(comm->clique->mutex);
+    comm->member().until_damage = skip;
+  }
+}
+
 ONEBIT_EXPORT void onebitTestNcclGetCounts(onebitTestNcclCounts* counts) {
   const std::lock_guard lock(nccl::mutex);
   *counts = {.live_comms = nccl::comms.size(),

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Groups of the calling thread: what is called in them starts at the end of the outermost one.
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -37,26 +38,36 @@ ncclResult_t Refuse(ncclResult_t result, const std::string& text) {
   return result;
 }
 
-// The first message to a peer waits until the peer has one for this rank.
-ncclResult_t Connect(Operation* operation) {
-  Comm* comm = operation->comm.get();
+// What a group connects to is known to the peers before any of its operations waits for them: NCCL
+// connects the communicators of a group at a time.
+void AnnounceConnections(const Operation& operation) {
+  Comm* comm = operation.comm.get();
+  const std::lock_guard lock(comm->clique->mutex);
+  if (operation.collective != nullptr) comm->member().connects_all = true;
+  for (const Message& message : operation.messages) {
+    comm->member().connects_to[static_cast<size_t>(message.peer)] = true;
+  }
+  comm->clique->changed.notify_all();
+}
+
+// The first message to a peer waits until the peer has one for this rank, the first collective
+// until all have one.
+ncclResult_t Connect(const Operation& operation) {
+  Comm* comm = operation.comm.get();
   Clique& clique = *comm->clique;
-  std::vector<size_t> peers;
-  if (operation->collective != nullptr) {
-    for (size_t peer = 0; peer < clique.members.size(); ++peer) peers.push_back(peer);
-  }
-  for (const Message& message : operation->messages) {
-    peers.push_back(static_cast<size_t>(message.peer));
-  }
+  const auto is_connected = [&] {
+    const auto& members = clique.members;
+    const bool has_all = std::all_of(members.begin(), members.end(),
+                                     [](const Member& member) { return member.connects_all; });
+    if (operation.collective != nullptr && !has_all) return false;
+    return std::all_of(operation.messages.begin(), operation.messages.end(),
+                       [&](const Message& message) {
+                         return members[static_cast<size_t>(message.peer)]
+                             .connects_to[static_cast<size_t>(comm->rank)];
+                       });
+  };
   std::unique_lock lock(clique.mutex);
-  for (const size_t peer : peers) comm->member().connects_to[peer] = true;
-  clique.changed.notify_all();
-  for (const size_t peer : peers) {
-    clique.changed.wait(lock, [&] {
-      return comm->member().is_ended ||
-             clique.members[peer].connects_to[static_cast<size_t>(comm->rank)];
-    });
-  }
+  clique.changed.wait(lock, [&] { return comm->member().is_ended || is_connected(); });
   return comm->member().is_ended ? ncclInternalError : ncclSuccess;
 }
 
@@ -69,7 +80,7 @@ void KeepForGraphs(Operation* operation) {
 }
 
 ncclResult_t Launch(std::unique_ptr<Operation> operation) {
-  const ncclResult_t connected = Connect(operation.get());
+  const ncclResult_t connected = Connect(*operation);
   if (connected != ncclSuccess) return connected;
   const std::shared_ptr<Comm> comm = operation->comm;
   CUstream_st* stream = operation->stream;
@@ -211,6 +222,9 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGroupEnd, void) {
   ncclResult_t result = ended->error;
   ncclResult_t told = ncclSuccess;
   if (IsToFail("ncclGroupEnd", &told)) return told;
+  if (result == ncclSuccess) {
+    for (const auto& operation : ended->operations) AnnounceConnections(*operation);
+  }
   for (auto& operation : ended->operations) {
     if (result != ncclSuccess && result != ncclInProgress) break;
     const std::shared_ptr<Comm> comm = operation->comm;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "tests/support/nccl/run_operation.h"
 
@@ -25,6 +26,11 @@ bool TakeLetter(Comm* comm, const Message& message) {
   mail.pop_front();
   if (letter->bytes == message.bytes) {
     std::memcpy(message.buffer, letter->data, message.bytes);
+    Member& member = comm->member();
+    if (member.until_damage >= 0 && member.until_damage-- == 0) {
+      static_cast<std::byte*>(message.buffer)[message.bytes - 1] ^= std::byte{1};
+      member.is_damaged = true;
+    }
   } else {
     SetLastError("rank " + std::to_string(comm->rank) + " expects " +
                  std::to_string(message.bytes) + " bytes of rank " + std::to_string(message.peer) +
@@ -34,6 +40,20 @@ bool TakeLetter(Comm* comm, const Message& message) {
   letter->is_taken = true;
   clique.changed.notify_all();
   return true;
+}
+
+// Of a damaged one the others are told only by what the receiver does next, which may be to abort.
+void EndExchange(Comm* comm, Lock* lock) {
+  Clique& clique = *comm->clique;
+  const uint64_t ended = ++comm->member().exchanges;
+  clique.changed.notify_all();
+  if (!std::exchange(comm->member().is_damaged, false)) return;
+  clique.changed.wait(*lock, [&] {
+    return IsOver(comm) ||
+           std::all_of(clique.members.begin(), clique.members.end(), [&](const Member& member) {
+             return member.is_ended || member.exchanges >= ended;
+           });
+  });
 }
 
 void RunMessages(Operation* operation, Lock* lock) {
@@ -62,7 +82,7 @@ void RunMessages(Operation* operation, Lock* lock) {
     });
     const bool is_read = std::all_of(letters.begin(), letters.end(),
                                      [](const auto& sent) { return sent.second->is_taken; });
-    if (expected.empty() && is_read) return;
+    if (expected.empty() && is_read) return EndExchange(comm, lock);
     clique.changed.wait(*lock);
   }
   for (const auto& [peer, letter] : letters) std::erase(clique.Mail(comm->rank, peer), letter);

@@ -4,9 +4,10 @@
 //
 // It exists so that code for NCCL runs where no GPU is. Ranks are threads of one process, each with
 // a device of the stand-in for CUDA. It does what NCCL does as far as order, groups, errors,
-// communicators that do not block, first messages that wait for their peer, and graph capture go.
-// It is strict where NCCL is undefined: a handle that is used after its end, or by two threads at a
-// time, is counted; sizes that do not match are an asynchronous error.
+// communicators that do not block, first messages that wait for their peer and first collectives
+// that wait for all, and graph capture go. It is strict where NCCL is undefined: a handle that is
+// used after its end, or by two threads at a time, is counted; sizes that do not match are an
+// asynchronous error.
 //
 // A test links onebit_nccl_stand_in and calls NCCL by this header, which declares what it needs by
 // NCCL's names. ONEBIT_NCCL_STAND_INS is the folder of libnccl-2.10.so and libnccl-2.9.so, the same
@@ -80,6 +81,10 @@ ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataT
 void onebitTestNcclFail(const char* function, unsigned times, ncclResult_t result);
 // Gives every live communicator of a device an asynchronous error, as NCCL's own threads do.
 void onebitTestNcclBreak(int device, ncclResult_t error, const char* text);
+// Changes a byte at the end of the message that communicators of a device receive after `skip`
+// others. Its receiver goes on when all other ranks are as far: what follows from the damage is no
+// matter of luck.
+void onebitTestNcclDamage(int device, unsigned skip);
 // Ends every wait for ranks in ncclCommInitRank, with ncclSystemError.
 void onebitTestNcclEndInits(void);
 
