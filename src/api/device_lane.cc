@@ -7,6 +7,7 @@
 #include "device/patience.h"
 
 namespace onebit {
+
 Result<std::unique_ptr<DeviceLane>> DeviceLane::Create(const Devices& devices, int device) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<DeviceLane> lane(new DeviceLane(devices, device));
@@ -24,32 +25,33 @@ Result<std::unique_ptr<DeviceLane>> DeviceLane::Create(const Devices& devices, i
 }
 
 // The event of a ticket is free once the call that had it before is over.
-Status DeviceLane::Mark(const CallTarget& target, uint32_t ticket) {
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(target.stream));
+Status DeviceLane::Mark(onebitComm_t comm, onebitStream_t stream, uint32_t ticket) {
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream));
   if (is_capturing) {
     return Error(Code::kInvalidUsage,
                  "stream is being captured, but transport {} moves host memory, which a graph "
                  "cannot replay: use transport nccl",
-                 target.comm->comm->transport_name());
+                 comm->comm->transport_name());
   }
   const auto has_room = [&] {
     const uint32_t released = std::atomic_ref(*word()).load(std::memory_order_acquire);
     return ticket - released <= kMostCalls;
   };
   for (Patience patience; !has_room();) {
-    ONEBIT_TRY(target.comm->comm->FindFailure());
+    ONEBIT_TRY(comm->comm->FindFailure());
     patience.Pause();
   }
-  return devices_.Record(events_[ticket % kMostCalls].get(), target.stream);
+  return devices_.Record(events_[ticket % kMostCalls].get(), stream);
 }
 
 // However long the work before it takes: a rank that is late is only late.
-Status DeviceLane::AwaitPlace(const CallTarget& target, uint32_t ticket) {
+Status DeviceLane::AwaitPlace(onebitComm_t comm, uint32_t ticket) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
   for (Patience patience;;) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_there,
                             devices_.IsDone(events_[ticket % kMostCalls].get()));
     if (is_there) return OkStatus();
-    ONEBIT_TRY(target.comm->comm->FindFailure());
+    ONEBIT_TRY(comm->comm->FindFailure());
     patience.Pause();
   }
 }
@@ -59,9 +61,9 @@ void DeviceLane::Release(uint32_t ticket) {
 }
 
 // Nobody waits for the result of such a call: its communicator has to tell.
-Status DeviceLane::Fail(const CallTarget& target, Status status) {
+Status DeviceLane::Fail(onebitComm_t handle, Status status) {
   if (status.ok()) return status;
-  Comm& comm = *target.comm->comm;
+  Comm& comm = *handle->comm;
   const bool is_new = comm.failure().ok();
   Status told = comm.Fail(std::move(status));
   if (is_new) Log(LogLevel::kWarn, "{}", told.text());

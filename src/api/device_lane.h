@@ -27,28 +27,40 @@ class DeviceLane {
   int device() const { return device_; }
   HostStream& thread() { return *thread_; }
 
-  // Queues `body`, which returns a Status, for its place on the target's stream. An error of it
-  // puts the communicator out of use. is_queued, if not null, tells whether `body` will run: an
-  // error may come after that, too.
+  // Queues `body`, which returns a Status, for its place on the target's stream and its turn on the
+  // communicator. An error of it puts the communicator out of use. It is called in any case, once
+  // it is queued: by a communicator that has failed it is refused, and what it holds is let go.
+  // is_queued, if not null, tells whether it is: an error may come after that, too.
   template <typename Body>
   Status Enqueue(const CallTarget& target, Body body, bool* is_queued = nullptr) {
+    ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(target, thread_.get()));
+    bool is_begun = false;
+    Status status = EnqueueBegun(
+        target.comm, target.stream,
+        [target, turn, body]() -> Status {
+          const PendingCall call(target);  // ends before the stream goes on
+          AwaitTurn(target.comm, turn);
+          return body();
+        },
+        &is_begun);
+    if (!is_begun) EndPending(target);
+    if (is_queued != nullptr) *is_queued = is_begun;
+    return status;
+  }
+
+  // Likewise for a call that has begun, and whose body waits for its turns and ends it.
+  template <typename Body>
+  Status EnqueueBegun(onebitComm_t comm, onebitStream_t stream, Body body, bool* is_queued) {
     ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
     const uint32_t ticket = next_ticket_;
-    ONEBIT_TRY(Mark(target, ticket));
-    ONEBIT_TRY(BeginPending(target, thread_.get()));
-    Status status =
-        thread_->Enqueue(HostStream::AfterFailure::kRun, [this, target, ticket, body]() -> Status {
-          const Turn turn(*this, ticket);
-          const PendingCall call(target);  // ends before the stream goes on
-          return Fail(target, Run(target, ticket, body));
-        });
-    if (!status.ok()) {
-      EndPending(target);
-      return status;
-    }
+    ONEBIT_TRY(Mark(comm, stream, ticket));
+    ONEBIT_TRY(thread_->Enqueue(HostStream::AfterFailure::kRun, [this, comm, ticket, body]() {
+      const Turn turn(*this, ticket);
+      return Fail(comm, Run(comm, ticket, body));
+    }));
     ++next_ticket_;
-    if (is_queued != nullptr) *is_queued = true;
-    return devices_.WaitValue(target.stream, word(), ticket);
+    *is_queued = true;
+    return devices_.WaitValue(stream, word(), ticket);
   }
 
  private:
@@ -71,16 +83,20 @@ class DeviceLane {
   DeviceLane(const Devices& devices, int device) : devices_(devices), device_(device) {}
 
   uint32_t* word() const { return reinterpret_cast<uint32_t*>(word_.data()); }
-  Status Mark(const CallTarget& target, uint32_t ticket);
-  Status AwaitPlace(const CallTarget& target, uint32_t ticket);
+  Status Mark(onebitComm_t comm, onebitStream_t stream, uint32_t ticket);
+  Status AwaitPlace(onebitComm_t comm, uint32_t ticket);
   void Release(uint32_t ticket);
-  static Status Fail(const CallTarget& target, Status status);
+  static Status Fail(onebitComm_t comm, Status status);
 
   template <typename Body>
-  Status Run(const CallTarget& target, uint32_t ticket, Body& body) {
-    ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
-    ONEBIT_TRY(AwaitPlace(target, ticket));
-    return body();
+  Status Run(onebitComm_t comm, uint32_t ticket, Body& body) {
+    // Without its place the communicator fails, and refuses the call.
+    Status place = AwaitPlace(comm, ticket);
+    const auto scope = DeviceScope::Enter(devices_, device_);
+    if (place.ok()) place = scope.status();
+    place = Fail(comm, std::move(place));
+    Status status = body();
+    return place.ok() ? status : place;
   }
 
   const Devices& devices_;

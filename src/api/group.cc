@@ -51,6 +51,14 @@ Status Group::Run() {
 struct Group::Queued {
   Group group;
   std::vector<CallTarget> targets;  // all communicators and compressors
+  std::vector<uint64_t> turns;      // by target
+
+  // Of each communicator the first target; the others are of this group, too.
+  void AwaitTurns() const {
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i].compressor == nullptr) AwaitTurn(targets[i].comm, turns[i]);
+    }
+  }
 
   ~Queued() {
     group.Clear();
@@ -62,15 +70,17 @@ Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   auto queued = std::make_unique<Queued>();
   const auto begin = [&](const CallTarget& target) -> Status {
     queued->targets.reserve(queued->targets.size() + 1);  // what has begun must be ended
-    ONEBIT_TRY(BeginPending(target, thread));
+    queued->turns.reserve(queued->targets.size() + 1);
+    ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(target, thread));
     queued->targets.push_back(target);
+    queued->turns.push_back(turn);
     return OkStatus();
   };
   for (size_t i = 0; i < used_parts_; ++i) {
     const Part& part = parts_[i];
-    ONEBIT_TRY(begin({.comm = part.comm}));
+    ONEBIT_TRY(begin({.comm = part.comm, .place = part.place}));
     for (const onebitCompressor_t compressor : part.compressors) {
-      ONEBIT_TRY(begin({.comm = part.comm, .compressor = compressor}));
+      ONEBIT_TRY(begin({.comm = part.comm, .compressor = compressor, .place = part.place}));
     }
   }
   std::swap(queued->group.parts_, parts_);
@@ -94,17 +104,19 @@ Status Group::Enqueue() {
 Status Group::EnqueueOnDevice() {
   DeviceLane* first = nullptr;
   const MemoryPlace place = parts_[0].place;
-  const CallTarget target{.comm = parts_[0].comm, .stream = parts_[0].stream, .place = place};
+  const onebitComm_t comm = parts_[0].comm;
+  const onebitStream_t caller_stream = parts_[0].stream;
   for (size_t i = 0; i < used_parts_; ++i) {
     ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(parts_[i].comm, place));
     if (first == nullptr) first = lane;
   }
   ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(&first->thread()));
   bool is_queued = false;
-  Status status = first->Enqueue(
-      target,
+  Status status = first->EnqueueBegun(
+      comm, caller_stream,
       [raw = queued.get()]() -> Status {
         const std::unique_ptr<Queued> owned(raw);
+        owned->AwaitTurns();
         return owned->group.RunOrFail();
       },
       &is_queued);

@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "device/patience.h"
+
 namespace onebit {
 namespace {
 
@@ -58,20 +60,28 @@ bool IsOwn(const PendingCalls& pending) {
          HostStream::Current() == pending.stream.load(std::memory_order_relaxed);
 }
 
-Status BeginPendingOf(PendingCalls& pending, HostStream* stream, const char* what) {
+Result<uint64_t> BeginPendingOf(PendingCalls& pending, const CallTarget& target, HostStream* stream,
+                                const char* what) {
+  const bool has_turns = target.place.is_device();
   if (pending.count.load(std::memory_order_acquire) != 0 &&
-      pending.stream.load(std::memory_order_relaxed) != stream) {
+      pending.stream.load(std::memory_order_relaxed) != stream &&
+      !(has_turns && pending.has_turns.load(std::memory_order_relaxed))) {
     return Error(Code::kInvalidUsage,
                  "calls with this {} are pending on another stream, so that their order is "
                  "undefined: onebitStreamSynchronize that one first",
                  what);
   }
   pending.stream.store(stream, std::memory_order_relaxed);
+  pending.has_turns.store(has_turns, std::memory_order_relaxed);
   pending.count.fetch_add(1, std::memory_order_acq_rel);
-  return OkStatus();
+  return pending.begun++;
 }
 
-void EndPendingOf(PendingCalls& pending) { pending.count.fetch_sub(1, std::memory_order_acq_rel); }
+// The count comes last: without calls what is pending may go away.
+void EndPendingOf(PendingCalls& pending) {
+  pending.ended.fetch_add(1, std::memory_order_acq_rel);
+  pending.count.fetch_sub(1, std::memory_order_acq_rel);
+}
 
 }  // namespace
 
@@ -110,12 +120,20 @@ Status AwaitPending(onebitComm_t comm) {
   return OkStatus();
 }
 
-Status BeginPending(const CallTarget& target, HostStream* stream) {
-  ONEBIT_TRY(BeginPendingOf(target.comm->pending, stream, "communicator"));
-  if (target.compressor == nullptr) return OkStatus();
-  Status status = BeginPendingOf(target.compressor->pending, stream, "compressor");
-  if (!status.ok()) EndPendingOf(target.comm->pending);
-  return status;
+Result<uint64_t> BeginPending(const CallTarget& target, HostStream* stream) {
+  auto turn = BeginPendingOf(target.comm->pending, target, stream, "communicator");
+  if (!turn.ok() || target.compressor == nullptr) return turn;
+  auto second = BeginPendingOf(target.compressor->pending, target, stream, "compressor");
+  if (second.ok()) return turn;
+  EndPendingOf(target.comm->pending);
+  return second;
+}
+
+void AwaitTurn(onebitComm_t comm, uint64_t turn) {
+  for (Patience patience; comm->pending.ended.load(std::memory_order_acquire) < turn;) {
+    if (!comm->comm->FindFailure().ok()) return;
+    patience.Pause();
+  }
 }
 
 void EndPending(const CallTarget& target) {

@@ -32,8 +32,12 @@ struct CallTarget {
   bool is_blocking() const { return stream == nullptr && !place.is_device(); }
 };
 
-// Counts a call on a stream for what it works on, or says why its order would be undefined.
-Status BeginPending(const CallTarget& target, HostStream* stream);
+// Counts a call on a stream for what it works on, or says why its order would be undefined. Returns
+// the calls of the communicator before it, of which those on the memory of a device may be with
+// another thread: AwaitTurn waits for them, unless the communicator has failed, and then none
+// begins.
+Result<uint64_t> BeginPending(const CallTarget& target, HostStream* stream);
+void AwaitTurn(onebitComm_t comm, uint64_t turn);
 void EndPending(const CallTarget& target);
 // Ends a pending call with the scope, whatever happens in it.
 class PendingCall {
@@ -60,7 +64,7 @@ Status MakeHostCall(const CallTarget& target, Body body, bool* is_taken = nullpt
     return body();
   }
   ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(target.stream));
-  ONEBIT_TRY(BeginPending(target, stream));
+  ONEBIT_TRY(BeginPending(target, stream).status());
   Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [target, body] {
     const PendingCall call(target);
     return body();
