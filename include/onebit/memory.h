@@ -64,11 +64,12 @@
  *   elsewhere, but a little later. Of an all-to-all-v the counts are not compared.
  * - Over nccl Reset, SetMask, GetStats, Destroy of a compressor, states and rebinds wait for
  *   calls that are under way; before them wait for replays yourself. Over other transports
- *   synchronise the stream first. The communicator's stats do not count calls that were not
- *   finite, nor times.
+ *   synchronise the stream first. Over nccl the communicator's stats count a replay only if it was
+ *   not finite, and have no times.
  * - onebitCompressorRebind takes a compressor from nccl to nccl, or between other transports.
- *   Over nccl what a call wrote that failed on this rank is not rolled forward: ranks of which
- *   one has committed a call more cannot rebind, and load a saved state.
+ *   Over nccl calls and replays that are enqueued behind one that fails change no residual, so
+ *   that there, too, all ranks can take over what any of them has committed. Have no replay under
+ *   way when you rebind.
  * - A sync (sync.h) is where its compressor is, an optimizer (optim.h) where its parameters are.
  *   Their steps wait on the host for what ranks agree on, so they cannot be captured.
  * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 32 ranks. Blocks of 4096

@@ -139,7 +139,9 @@ ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParams& p) {
         ++words->residual_resets;
       }
     }
-    if (p.failed != nullptr && (verdict & kFailed) != 0) *p.failed = kFailed;
+    if (p.nonfinite_calls != nullptr && verdict == kNonfinite) ++*p.nonfinite_calls;
+    if (words != nullptr && (verdict & (kFailed | kHalted)) == kFailed) words->has_failed = 1;
+    if (p.halted != nullptr && (verdict & kFailed) != 0) *p.halted = kHalted;
     if (p.sequence != nullptr) ++*p.sequence;
     if (p.verdict != nullptr) *p.verdict = 0;
   });

@@ -85,6 +85,7 @@ ONEBIT_KERNEL Encoding EncodingOf(const CompressParams& p, const ResidualPair& r
 }
 
 ONEBIT_KERNEL void RunCompressBlocks(const Warp& warp, const CompressParams& p) {
+  if (IsHalted(p.verdict)) return;
   const ResidualPair residual = Resolve(p.residual);
   ForEachTile(warp, p.list, p.block, [&](const Tile& tile) {
     const Piece& piece = tile.piece;
@@ -114,7 +115,7 @@ ONEBIT_KERNEL void RunCompressSigns(const Warp& warp, const CompressParams& p) {
 
 ONEBIT_KERNEL void RunCompressResidual(const Warp& warp, const CompressParams& p) {
   const ResidualPair residual = Resolve(p.residual);
-  if (residual.out == nullptr) return;
+  if (residual.out == nullptr || IsHalted(p.verdict)) return;
   ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     Encoding encoding = EncodingOf(p, residual, tile.piece);
     encoding.bits = nullptr;

@@ -23,9 +23,12 @@ namespace onebit::kernels::cuda {
 enum Verdict : uint32_t {
   kNonfinite = 1,  // a value of this rank, or of one that it heard of, is not finite
   kFailed = 2,     // a message was not what it should be
+  kHalted = 4,  // a call before this one failed: this one writes no residual. Set before it begins
 };
 
-// A residual of a tensor, or of the part of it that this rank serves.
+// A residual of a tensor, or of the part of it that this rank serves. Kernels that write one do
+// nothing at all where *verdict has kHalted: what the call that failed wrote must stay, because
+// other ranks may have committed it.
 struct Residual {
   // Both null: there is none. Equal: one generation, overwritten in place.
   void* generations[2] = {nullptr, nullptr};
@@ -245,7 +248,8 @@ struct FillParams {
 // What a compressor on a device knows of its calls. In device memory.
 struct CompressorWords {
   uint32_t current = 0;  // generation that the next call reads
-  uint32_t unused = 0;
+  uint32_t has_failed =
+      0;  // 1: the last call that was not halted has failed, its residuals are there
   uint64_t epoch = 0;
   uint64_t age = 0;
   uint64_t nonfinite_calls = 0;
@@ -254,8 +258,9 @@ struct CompressorWords {
 
 // kCommit: the end of a call.
 //   *verdict clear: the other generation becomes current (if there are two), epoch and age advance.
-//   kNonfinite alone: nonfinite_calls advances.
-//   kFailed: it is set in *failed, if that is not null.
+//   kNonfinite alone: nonfinite_calls of the words and *nonfinite_calls advance, if not null.
+//   kFailed: kHalted is set in *halted, if that is not null, and unless the call was halted itself,
+//   has_failed of the words.
 //   Either of them, with one generation: age becomes 0 and residual_resets advances, as kFillIf has
 //   zeroed the residuals.
 //   In every case *sequence advances, if it is not null, and *verdict becomes 0. `words` may be
@@ -265,7 +270,8 @@ struct CommitParams {
   bool has_two_generations = false;
   uint64_t* sequence = nullptr;
   uint32_t* verdict = nullptr;
-  uint32_t* failed = nullptr;
+  uint32_t* halted = nullptr;
+  uint64_t* nonfinite_calls = nullptr;  // of the communicator; pinned memory
 };
 
 // kSumOfSquares, kSumOfMagnitudes: tile_sums[i] of elements [i * kTensorSumBlock, ...); kFinishSum

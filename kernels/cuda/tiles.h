@@ -88,6 +88,11 @@ struct ResidualPair {
   void* out = nullptr;
 };
 
+// Whether a call before this one failed, so that this one must write no residual.
+ONEBIT_KERNEL bool IsHalted(const uint32_t* verdict) {
+  return verdict != nullptr && (*verdict & kHalted) != 0;
+}
+
 // The generation to read and the one to write.
 ONEBIT_KERNEL ResidualPair Resolve(const Residual& residual) {
   void* const first = residual.generations[0];

@@ -151,7 +151,8 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
         .size = sizeof(ours),
         .dense_calls = read(counters.dense_calls),
         .compressed_calls = read(counters.compressed_calls),
-        .nonfinite_calls = read(counters.nonfinite_calls),
+        .nonfinite_calls =
+            read(counters.nonfinite_calls) + comm->engine.nonfinite_calls_on_stream(),
         .failed_calls = read(counters.failed_calls),
         .logical_bytes = read(counters.logical_bytes),
         .bytes_sent = read(counters.bytes_sent),

@@ -44,6 +44,8 @@ class Engine {
   // An error that came up after stream-ordered calls had returned puts the communicator out of use.
   // From any thread.
   Status CheckStream();
+  // That are done, replays included. From any thread.
+  uint64_t nonfinite_calls_on_stream() const;
   // Waits until all stream-ordered calls are done.
   Status AwaitStream();
 

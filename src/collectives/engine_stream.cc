@@ -20,6 +20,10 @@ void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
 
 }  // namespace
 
+uint64_t Engine::nonfinite_calls_on_stream() const {
+  return stream_ == nullptr ? 0 : stream_->nonfinite_calls();
+}
+
 bool Engine::is_stream_ordered() const { return stream_ != nullptr; }
 
 Status Engine::OrderByStreams(const Devices& devices, int device) {
@@ -238,14 +242,20 @@ void Engine::EndOnStream(bool has_succeeded) {
   if (comm_.ranks() > 1) CountMessages();
   for (size_t i = 0; i < requests_.size(); ++i) {
     const Request& request = requests_[i];
-    if (!has_succeeded) continue;
+    if (!has_succeeded) {
+      if (request.compressor != nullptr) request.compressor->compressor.NoteFailed();
+      continue;
+    }
     CountCall(request, *stream_plans_[i]);
     if (request.compressor != nullptr && HasOp(request.key.collective)) {
       request.compressor->compressor.set_op(request.descriptor.op);
     }
     if (request.compressor != nullptr) request.compressor->prepared.reset();
   }
-  if (!has_succeeded) Add(counters.failed_calls, requests_.size());
+  if (!has_succeeded) {
+    stream_->Drop();
+    Add(counters.failed_calls, requests_.size());
+  }
   requests_ = {};
 }
 

@@ -13,12 +13,18 @@ Status StreamCalls::Create(const Devices& devices) {
   return OkStatus();
 }
 
+void StreamCalls::Begin() { begin_.store(Clock::now(), std::memory_order_release); }
+void StreamCalls::Drop() { begin_.store({}, std::memory_order_release); }
+
 Status StreamCalls::Add(const Devices& devices, onebitStream_t stream) {
   const uint32_t number = added_.load(std::memory_order_relaxed);
-  if (number - ended_.load(std::memory_order_acquire) == kMostCalls) return OkStatus();
-  begins_[number % kMostCalls] = Clock::now();
-  ONEBIT_TRY(devices.Record(events_[number % kMostCalls].get(), stream));
-  added_.store(number + 1, std::memory_order_release);
+  const Clock::time_point begin = begin_.load(std::memory_order_relaxed);
+  if (number - ended_.load(std::memory_order_acquire) != kMostCalls) {
+    begins_[number % kMostCalls] = begin;
+    ONEBIT_TRY(devices.Record(events_[number % kMostCalls].get(), stream));
+    added_.store(number + 1, std::memory_order_release);
+  }
+  Drop();
   return OkStatus();
 }
 
@@ -32,7 +38,8 @@ Result<StreamCalls::Clock::duration> StreamCalls::Age(const Devices& devices) {
     last_end_ = now;
     ended_.store(number + 1, std::memory_order_release);
   }
-  return Clock::duration::zero();
+  const Clock::time_point begin = begin_.load(std::memory_order_acquire);
+  return begin == Clock::time_point{} ? Clock::duration::zero() : now - std::max(begin, last_end_);
 }
 
 }  // namespace onebit

@@ -12,8 +12,8 @@
 
 namespace onebit {
 
-// One thread adds calls, another one looks at them. Calls beyond the room are not seen: those
-// before them are.
+// One thread begins and adds calls, another one looks at them. Calls beyond the room are not seen:
+// those before them are.
 class StreamCalls {
  public:
   static constexpr uint32_t kMostCalls = 64;
@@ -22,6 +22,9 @@ class StreamCalls {
   // For the current device.
   Status Create(const Devices& devices);
 
+  // A call is about to be enqueued, which may not end either: Add or Drop follows.
+  void Begin();
+  void Drop();
   // Behind the last operation of a call on its stream.
   Status Add(const Devices& devices, onebitStream_t stream);
   // How long the oldest call has been under way without another one ending; zero if there is none.
@@ -30,6 +33,8 @@ class StreamCalls {
  private:
   std::array<DeviceEvent, kMostCalls> events_;
   std::array<Clock::time_point, kMostCalls> begins_;
+  // Of the call that is being enqueued; the epoch: there is none.
+  std::atomic<Clock::time_point> begin_{};
   std::atomic<uint32_t> added_{0};
   std::atomic<uint32_t> ended_{0};
   Clock::time_point last_end_;  // the looking thread's

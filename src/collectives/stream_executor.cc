@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "collectives/planned_compressor.h"
 
@@ -29,6 +30,13 @@ bool HasHeader(const Call& call) {
 
 size_t Aligned(size_t bytes) { return RoundUp(bytes, kCacheLine); }
 
+// Of the payload behind a header, if there is one.
+void AddChecksum(const std::byte* header, size_t bytes, kernels::Checksum* sum,
+                 kernels::cuda::ChecksumParams* sums) {
+  if (bytes == 0) return;
+  sums->spans[sums->count++] = {.data = header + kHeaderBytes, .bytes = bytes, .checksum = sum};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const Devices& devices,
@@ -39,8 +47,7 @@ Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const
   ONEBIT_ASSIGN_OR_RETURN(executor->words_,
                           Memory::Create(place, &devices, sizeof(Words), "a call number"));
   ONEBIT_ASSIGN_OR_RETURN(
-      executor->failure_,
-      Memory::CreatePinned(devices, device, sizeof(MessageFailure), "an account of a failure"));
+      executor->told_, Memory::CreatePinned(devices, device, sizeof(Told), "an account of calls"));
   ONEBIT_ASSIGN_OR_RETURN(executor->last_, DeviceEvent::Create(devices));
   ONEBIT_TRY(executor->under_way_.Create(devices));
   return executor;
@@ -107,6 +114,7 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
   calls_ = calls;
   stream_ = stream;
   spaces_.clear();
+  under_way_.Begin();
   // All calls share the working memory. In a capture the caller sees to their order.
   ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
   if (!is_capturing_ && has_last_) ONEBIT_TRY(devices_.Wait(stream, last_.get()));
@@ -117,8 +125,10 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
     memory += SpaceFor(*calls[i].plan);
     if (!IsCompressed(calls[i])) continue;
     ONEBIT_TRY(devices_.Fill(spaces_[i].verdict, 0, spaces_[i].sum_bytes, stream));
-    // After a failure no call commits any more, also none that was enqueued before anybody knew.
-    ONEBIT_TRY(devices_.Copy(spaces_[i].verdict, &words()->failed, sizeof(uint32_t), stream));
+    // After a failure no call commits or writes residuals any more, also none that was enqueued
+    // before anybody knew: others may have committed the one that failed, and a rebind rolls
+    // forward to it.
+    ONEBIT_TRY(devices_.Copy(spaces_[i].verdict, &words()->halted, sizeof(uint32_t), stream));
   }
   return OkStatus();
 }
@@ -128,12 +138,7 @@ Status StreamExecutor::Compute(uint32_t phase) {
     Call& call = calls_[i];
     for (const uint32_t index : orders_[i].compute[phase]) {
       const Step& step = call.plan->steps[index];
-      if (step.kind == StepKind::kNative) {
-        const onebitRedOp_t op = call.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
-        ONEBIT_TRY(comm_.endpoint().AllReduceOnStream(call.input, call.output, call.plan->key.count,
-                                                      onebitFloat32, op, stream_));
-        continue;
-      }
+      if (step.kind == StepKind::kNative) continue;  // goes with the messages behind this phase
       ONEBIT_TRY(EnqueueStep(queue(), call, step, spaces_[i].verdict));
     }
   }
@@ -177,42 +182,50 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
   return OkStatus();
 }
 
-// Checksums of the packets, then their headers. A packet that goes to all peers has one.
-Status StreamExecutor::SealCall(size_t index, uint32_t exchange) {
+// Messages whose headers differ in nothing but what kernels fill in go into one launch, behind one
+// of their checksums. `add` puts a message into both, or leaves it out.
+template <typename Params, typename Add>
+Status StreamExecutor::LaunchMessages(size_t index, const std::vector<uint32_t>& messages,
+                                      Kernel kernel, Params params, const Add& add) {
   const Plan& plan = *calls_[index].plan;
-  const std::vector<uint32_t>& sends = orders_[index].sends[exchange - 1];
-  for (size_t begin = 0; begin < sends.size();) {
+  const bool has_own_counts = plan.key.collective == Collective::kAllToAllv;
+  params.verdict = spaces_[index].verdict;
+  for (size_t next = 0; next < messages.size();) {
     kernels::cuda::ChecksumParams sums;
-    kernels::cuda::SealParams seal;
-    seal.header = TemplateOf(index, plan.steps[sends[begin]]);
-    seal.verdict = spaces_[index].verdict;
-    size_t end = begin;
-    for (; end < sends.size() && seal.count < kMaxPieces; ++end) {
-      const Step& send = plan.steps[sends[end]];
-      const bool has_own_count = plan.key.collective == Collective::kAllToAllv;
-      if (has_own_count && end > begin) break;  // headers differ
-      std::byte* const header = HeaderOf(index, sends[end]);
-      if (end > begin && header == HeaderOf(index, sends[end - 1])) continue;
-      seal.headers[seal.count] = header;
-      if (send.region.bytes != 0) {
-        kernels::Checksum* const sum = &spaces_[index].sent[send.packet];
-        sums.spans[sums.count++] = {
-            .data = header + kHeaderBytes, .bytes = send.region.bytes, .checksum = sum};
-        seal.checksums[seal.count] = sum;
-      }
-      ++seal.count;
-    }
+    params.header = TemplateOf(index, plan.steps[messages[next]]);
+    params.count = 0;
+    do {
+      add(messages[next++], &params, &sums);
+    } while (next < messages.size() && params.count < kMaxPieces && !has_own_counts);
     if (sums.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kChecksum, &sums, stream_));
-    ONEBIT_TRY(devices_.Launch(Kernel::kSeal, &seal, stream_));
-    begin = end;
+    if (params.count != 0) ONEBIT_TRY(devices_.Launch(kernel, &params, stream_));
   }
   return OkStatus();
+}
+
+// Checksums of the packets, then their headers. A packet that goes to all peers has one.
+Status StreamExecutor::SealCall(size_t index, uint32_t exchange) {
+  const std::byte* before = nullptr;
+  const auto add = [&](uint32_t step, kernels::cuda::SealParams* seal,
+                       kernels::cuda::ChecksumParams* sums) {
+    const Step& send = calls_[index].plan->steps[step];
+    std::byte* const header = HeaderOf(index, step);
+    if (std::exchange(before, header) == header) return;
+    kernels::Checksum* const sum = &spaces_[index].sent[send.packet];
+    seal->headers[seal->count] = header;
+    seal->checksums[seal->count] = send.region.bytes == 0 ? nullptr : sum;
+    ++seal->count;
+    AddChecksum(header, send.region.bytes, sum, sums);
+  };
+  return LaunchMessages(index, orders_[index].sends[exchange - 1], Kernel::kSeal,
+                        kernels::cuda::SealParams{}, add);
 }
 
 Status StreamExecutor::PostMessages(uint32_t exchange) {
   Endpoint& endpoint = comm_.endpoint();
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = calls_[i];
+    ONEBIT_TRY(PostNative(call, orders_[i].compute[exchange - 1]));
     const bool has_header = HasHeader(call);
     for (const uint32_t index : orders_[i].sends[exchange - 1]) {
       const Step& step = call.plan->steps[index];
@@ -239,6 +252,17 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
   return OkStatus();
 }
 
+// The transport's own allreduces: nothing of the plan follows from one.
+Status StreamExecutor::PostNative(const Call& call, const std::vector<uint32_t>& steps) {
+  for (const uint32_t index : steps) {
+    if (call.plan->steps[index].kind != StepKind::kNative) continue;
+    const onebitRedOp_t op = call.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
+    ONEBIT_TRY(comm_.endpoint().AllReduceOnStream(call.input, call.output, call.plan->key.count,
+                                                  onebitFloat32, op, stream_));
+  }
+  return OkStatus();
+}
+
 Status StreamExecutor::Check(uint32_t exchange) {
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (IsCompressed(calls_[i])) ONEBIT_TRY(CheckCall(i, exchange));
@@ -247,44 +271,48 @@ Status StreamExecutor::Check(uint32_t exchange) {
 }
 
 Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
-  const Plan& plan = *calls_[index].plan;
-  const std::vector<uint32_t>& receives = orders_[index].receives[exchange - 1];
-  for (size_t begin = 0; begin < receives.size();) {
-    kernels::cuda::ChecksumParams sums;
-    kernels::cuda::CheckParams check;
-    check.header = TemplateOf(index, plan.steps[receives[begin]]);
-    check.verdict = spaces_[index].verdict;
-    check.failure = reinterpret_cast<MessageFailure*>(failure_.data());
-    size_t end = begin;
-    for (; end < receives.size() && check.count < kMaxPieces; ++end) {
-      const Step& receive = plan.steps[receives[end]];
-      if (plan.key.collective == Collective::kAllToAllv && end > begin) break;  // headers differ
-      std::byte* const header = HeaderOf(index, receives[end]);
-      kernels::Checksum* const sum = &spaces_[index].received[receives[end]];
-      if (receive.region.bytes != 0) {
-        sums.spans[sums.count++] = {
-            .data = header + kHeaderBytes, .bytes = receive.region.bytes, .checksum = sum};
-      }
-      check.peers[check.count] = receive.peer;
-      check.headers[check.count] = header;
-      check.checksums[check.count] = sum;  // zero for an empty payload
-      ++check.count;
-    }
-    if (sums.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kChecksum, &sums, stream_));
-    ONEBIT_TRY(devices_.Launch(Kernel::kCheck, &check, stream_));
-    begin = end;
-  }
-  return OkStatus();
+  kernels::cuda::CheckParams params;
+  params.failure = &told()->failure;
+  const auto add = [&](uint32_t step, kernels::cuda::CheckParams* check,
+                       kernels::cuda::ChecksumParams* sums) {
+    const Step& receive = calls_[index].plan->steps[step];
+    std::byte* const header = HeaderOf(index, step);
+    kernels::Checksum* const sum = &spaces_[index].received[step];
+    check->peers[check->count] = receive.peer;
+    check->headers[check->count] = header;
+    check->checksums[check->count] = sum;  // zero for an empty payload
+    ++check->count;
+    AddChecksum(header, receive.region.bytes, sum, sums);
+  };
+  return LaunchMessages(index, orders_[index].receives[exchange - 1], Kernel::kCheck, params, add);
 }
 
 Status StreamExecutor::End() {
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (IsCompressed(calls_[i])) ONEBIT_TRY(EndCall(i));
   }
-  if (is_capturing_) return OkStatus();
+  calls_ = {};
+  if (is_capturing_) {
+    under_way_.Drop();
+    return OkStatus();
+  }
   has_last_ = true;
   ONEBIT_TRY(devices_.Record(last_.get(), stream_));
   return under_way_.Add(devices_, stream_);
+}
+
+void StreamExecutor::Drop() {
+  under_way_.Drop();
+  if (calls_.empty()) return;
+  calls_ = {};
+  const auto scope = DeviceScope::Enter(devices_, device_);
+  if (!scope.ok() || is_capturing_) return;
+  // A device that takes this no more takes no call either.
+  static_cast<void>(devices_.Fill(&words()->halted, kernels::cuda::kHalted, 1, stream_));
+}
+
+uint64_t StreamExecutor::nonfinite_calls() const {
+  return std::atomic_ref(told()->nonfinite_calls).load(std::memory_order_relaxed);
 }
 
 Result<StreamCalls::Clock::duration> StreamExecutor::Age() {
@@ -302,15 +330,15 @@ Status StreamExecutor::EndCall(size_t index) {
   // For one rank the result is the input: there is nothing to commit.
   if (call.plan->ranks == 1) commit.words = nullptr;
   commit.sequence = &words()->sequence;
-  commit.failed = &words()->failed;
+  commit.halted = &words()->halted;
+  commit.nonfinite_calls = &told()->nonfinite_calls;
   commit.verdict = verdict;
   return devices_.Launch(Kernel::kCommit, &commit, stream_);
 }
 
 Status StreamExecutor::FindFailure() const {
-  const auto* const failure = reinterpret_cast<const MessageFailure*>(failure_.data());
-  uint32_t& state = const_cast<uint32_t&>(failure->state);
-  if (std::atomic_ref(state).load(std::memory_order_acquire) != 2) return OkStatus();
+  MessageFailure* const failure = &told()->failure;
+  if (std::atomic_ref(failure->state).load(std::memory_order_acquire) != 2) return OkStatus();
   const auto header_of = [](const uint8_t* bytes) {
     return DecodeHeader(std::as_bytes(std::span(bytes, kHeaderBytes)));
   };
@@ -366,7 +394,7 @@ bool StreamExecutor::IsIdleWithin(std::chrono::milliseconds limit) const {
 
 void StreamExecutor::LeaveMemory() {
   static_cast<void>(words_.Release());
-  static_cast<void>(failure_.Release());
+  static_cast<void>(told_.Release());
   space_.Release();
   tile_sums_.Release();
 }

@@ -40,17 +40,23 @@ class StreamExecutor {
   Status Reserve(std::span<const Plan* const> plans, std::optional<onebitStream_t> stream);
 
   // A batch of calls on one stream: Begin, then for each exchange from 1 on Compute, PostMessages
-  // between the endpoint's BeginGroup and EndGroup, and Check; then Compute and End. `calls` have
-  // no packets yet and outlive End; the device is the current one.
+  // between the endpoint's BeginGroup and EndGroup, and Check; then Compute and End. After an error
+  // of one of them Drop, and nothing more. `calls` have no packets yet and outlive End; the device
+  // is the current one.
   Status Begin(std::span<Call> calls, onebitStream_t stream);
   Status Compute(uint32_t phase);
   Status PrepareMessages(uint32_t exchange);
   Status PostMessages(uint32_t exchange);
   Status Check(uint32_t exchange);
   Status End();
+  // What is behind them on the stream changes no residual.
+  void Drop();
 
   ToldCalls& told_calls() { return told_calls_; }
-  // How long a call has been under way without an end of any; for another thread.
+  // Calls with values that are not finite, replays included. From any thread.
+  uint64_t nonfinite_calls() const;
+  // How long a call has been under way without an end of any, from its Begin on; for another
+  // thread.
   Result<StreamCalls::Clock::duration> Age();
   // What a kernel found wrong with a message, as an error of the call it belongs to; ok if nothing.
   // From any thread.
@@ -68,8 +74,13 @@ class StreamExecutor {
   // In device memory, of the communicator.
   struct Words {
     uint64_t sequence = 0;  // of the next compressed call
-    uint32_t failed = 0;    // kFailed once a call has failed
+    uint32_t halted = 0;    // kHalted once a call has failed
     uint32_t unused = 0;
+  };
+  // In pinned memory: what kernels tell of calls.
+  struct Told {
+    kernels::cuda::MessageFailure failure;
+    uint64_t nonfinite_calls = 0;
   };
   // Where a call's part of the working memory is.
   struct Space {
@@ -88,7 +99,11 @@ class StreamExecutor {
   kernels::cuda::HeaderTemplate TemplateOf(size_t call, const Step& message) const;
   // Where the header of a message lies; its payload follows, if it has one.
   std::byte* HeaderOf(size_t call, uint32_t step) const;
+  template <typename Params, typename Add>
+  Status LaunchMessages(size_t call, const std::vector<uint32_t>& messages,
+                        kernels::cuda::Kernel kernel, Params params, const Add& add);
   Status SealCall(size_t call, uint32_t exchange);
+  Status PostNative(const Call& call, const std::vector<uint32_t>& steps);
   Status CheckCall(size_t call, uint32_t exchange);
   Status EndCall(size_t call);
 
@@ -96,11 +111,12 @@ class StreamExecutor {
   const Devices& devices_;
   const int device_;
   Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
+  Told* told() const { return reinterpret_cast<Told*>(told_.data()); }
 
   Memory words_;      // of the device: Words
   Room tile_sums_;    // of the device
   Room space_;        // of the device: verdicts, checksums, headers and packets of a batch
-  Memory failure_;    // pinned: a MessageFailure
+  Memory told_;       // pinned: Told
   DeviceEvent last_;  // behind what was enqueued last
   bool has_last_ = false;
   StreamCalls under_way_;

@@ -93,6 +93,8 @@ Status Compressor::Refresh() {
   ONEBIT_TRY(
       CopyNow(*config_.devices, words_.place().device, &words, words_.data(), sizeof(words)));
   generation_ = static_cast<int>(words.current & 1u);
+  if (words.has_failed != 0) has_failed_call_ = true;
+  if (words.epoch != epoch_) lacks_results_ = false;
   epoch_ = words.epoch;
   age_ = words.age;
   nonfinite_calls_ = words.nonfinite_calls;
@@ -103,6 +105,7 @@ Status Compressor::Refresh() {
 Status Compressor::Publish() {
   if (words_.size() == 0) return OkStatus();
   const kernels::cuda::CompressorWords words = {.current = static_cast<uint32_t>(generation_),
+                                                .has_failed = has_failed_call_ ? 1u : 0u,
                                                 .epoch = epoch_,
                                                 .age = age_,
                                                 .nonfinite_calls = nonfinite_calls_,

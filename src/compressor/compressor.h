@@ -106,6 +106,9 @@ class Compressor {
   // residuals are half written and are dropped.
   void DiscardNonfinite();
   void DiscardFailed();
+  // A stream-ordered call could not be enqueued: of the others, some may get what it sent all the
+  // same.
+  void NoteFailed() { has_failed_call_ = true; }
   // Zero residuals, any op.
   void Reset();
 

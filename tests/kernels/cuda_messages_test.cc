@@ -301,7 +301,8 @@ TEST(CudaCommitTest, FailedCallChangesNothing) {
     uint32_t verdict = failed;
     uint32_t ever_failed = 0;
     Launch(Kernel::kCommit, CommitParams{&words, true, &sequence, &verdict, &ever_failed});
-    EXPECT_EQ(ever_failed, kFailed);
+    EXPECT_EQ(ever_failed, kHalted);
+    EXPECT_EQ(words.has_failed, 1u);
     EXPECT_EQ(words.current, 1u);
     EXPECT_EQ(words.epoch, 5u);
     EXPECT_EQ(words.age, 4u);
@@ -309,6 +310,36 @@ TEST(CudaCommitTest, FailedCallChangesNothing) {
     EXPECT_EQ(sequence, 8u);
     EXPECT_EQ(verdict, 0u);
   }
+}
+
+// It has written nothing: what the one before it that failed has written is still there.
+TEST(CudaCommitTest, HaltedCallIsNotTheOneThatFailed) {
+  for (const uint32_t halted :
+       {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, uint32_t{kHalted | kFailed}}) {
+    CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
+    uint64_t sequence = 7;
+    uint64_t nonfinite_calls = 0;
+    uint32_t verdict = halted;
+    uint32_t ever_halted = kHalted;
+    Launch(Kernel::kCommit,
+           CommitParams{&words, true, &sequence, &verdict, &ever_halted, &nonfinite_calls});
+    EXPECT_EQ(words.has_failed, 0u);
+    EXPECT_EQ(words.current, 1u);
+    EXPECT_EQ(words.epoch, 5u);
+    EXPECT_EQ(ever_halted, kHalted);
+    EXPECT_EQ(nonfinite_calls + words.nonfinite_calls, 0u);
+    EXPECT_EQ(sequence, 8u);
+  }
+}
+
+TEST(CudaCommitTest, NonfiniteCallsOfTheCommunicatorAreCounted) {
+  CompressorWords words;
+  uint64_t nonfinite_calls = 2;
+  for (uint32_t verdict : {uint32_t{0}, uint32_t{kNonfinite}, uint32_t{kFailed | kNonfinite}}) {
+    Launch(Kernel::kCommit,
+           CommitParams{&words, true, nullptr, &verdict, nullptr, &nonfinite_calls});
+  }
+  EXPECT_EQ(nonfinite_calls, 3u);
 }
 
 }  // namespace

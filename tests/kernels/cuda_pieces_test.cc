@@ -148,6 +148,24 @@ TEST_F(CudaPiecesTest, CompressBlocksEqualsOneCallForEach) {
   }
 }
 
+// What the call that failed before has written must stay.
+TEST_F(CudaPiecesTest, HaltedCallsWriteNoResidual) {
+  for (const Kernel kernel : {Kernel::kCompressBlocks, Kernel::kCompressResidual}) {
+    for (const uint32_t verdict : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, 0u}) {
+      const PieceLayout layout = RandomLayout(random_);
+      PieceMemory memory(layout, 4096, random_);
+      CompressParams p = RandomParams(layout);
+      p.block = 4096;
+      p.list = ListOf(layout, &memory, kernel == Kernel::kCompressBlocks ? 4096 : kTensorSumBlock);
+      verdict_ = verdict;
+      Launch(kernel, p);
+      const bool is_untouched = residual_out_ == Bytes(residual_.size(), kUntouched);
+      EXPECT_EQ(is_untouched, verdict != 0 || p.list.tiles == 0);
+      EXPECT_EQ(residual_in_, residual_);
+    }
+  }
+}
+
 // One scale of all pieces, in their order, or one of each.
 TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
   for (int repetition = 0; repetition < 40; ++repetition) {
