@@ -20,6 +20,7 @@ inline constexpr unsigned kFlagsWord = 1;  // version, exchange, flags, replica 
 inline constexpr uint32_t kFlagsBits = 0x00FF0000u;
 inline constexpr uint32_t kNonfiniteFlag = 0x00010000u;
 inline constexpr unsigned kAgeShift = 24;
+inline constexpr uint32_t kAgeBits = 0xFF000000u;
 inline constexpr unsigned kCheckWord = 3;
 inline constexpr unsigned kSequenceWord = 4;  // and the next
 inline constexpr unsigned kSumWord = 14;
@@ -135,9 +136,12 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
   for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
     const Lanes<uint32_t> received = LoadHeader(warp, p.headers[i]);
     Lanes<bool> differs;
+    // A rank that had a failure has not committed what others may have, and says so by the flag.
+    const bool is_nonfinite = (warp.Broadcast(received, kFlagsWord) & kNonfiniteFlag) != 0;
+    const uint32_t flags_compared = is_nonfinite ? ~(kFlagsBits | kAgeBits) : ~kFlagsBits;
     warp.ForEachLane([&](unsigned lane) {
       uint32_t compared = lane < kHeaderWords ? 0xFFFFFFFFu : 0u;
-      if (lane == kFlagsWord) compared = ~kFlagsBits;
+      if (lane == kFlagsWord) compared = flags_compared;
       if (lane == kCheckWord || lane == kSumWord || lane == kWeightedWord) compared = 0;
       differs[lane] = ((received[lane] ^ filled[lane]) & compared) != 0;
     });
@@ -152,9 +156,7 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
       Report(warp, p, i, kPayloadDiffers, filled, received);
       continue;
     }
-    if ((warp.Broadcast(received, kFlagsWord) & kNonfiniteFlag) != 0) {
-      SetVerdict(warp, p.verdict, kNonfinite);
-    }
+    if (is_nonfinite) SetVerdict(warp, p.verdict, kNonfinite);
   }
 }
 

@@ -218,9 +218,10 @@ enum FailureKind : uint32_t {
 };
 
 // kCheck: compares headers[i], which peers[i] sent, with the template: all but the flags, the
-//   payload's checksum and the header's own check must be equal. The header's check must be right
-//   and *checksums[i], if it is not null, that of the header. Sets kFailed in *verdict and fills in
-//   *failure, the first time; sets kNonfinite if the header has the flag.
+//   payload's checksum and the header's own check must be equal, and the age unless the flag of
+//   values that are not finite is set, so that nobody commits the call. The header's check must be
+//   right and *checksums[i], if it is not null, that of the header. Sets kFailed in *verdict and
+//   fills in *failure, the first time; sets kNonfinite if the header has the flag.
 struct CheckParams {
   HeaderTemplate header;
   uint32_t* verdict = nullptr;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "onebit/onebit.hpp"
@@ -22,6 +23,8 @@
 
 namespace onebit::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
 constexpr int kDamagedRank = 1;
@@ -160,6 +163,7 @@ TEST_P(DeviceRebindTest, RollsForwardToWhatAnyRankHasCommitted) {
     }
     EXPECT_TRUE(IsDoneWithin(caller.stream(), std::chrono::seconds(20)));
     EXPECT_NE(AwaitError(comm, std::chrono::seconds(20)), onebitSuccess);
+    EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("was damaged on its way"));
     caller.DropGraph();
     EXPECT_EQ(caller.Epoch(), rank == kDamagedRank ? 2u : static_cast<uint64_t>(committed));
 

@@ -157,6 +157,22 @@ TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
             "call number 4294967297 here, 4294967298 there");
 }
 
+// A rank whose last call failed has another age than those that committed it; nobody commits this
+// one.
+TEST_F(CudaCheckTest, ComparesNoAgeOfACallThatNobodyCommits) {
+  MessageHeader header = SomeHeader();
+  header.call.replica_age += 1;
+  Send(2, header);
+  ExpectFailure(12, kHeaderDiffers);
+  verdict_ = 0;
+  failure_ = {};
+  header.is_nonfinite = true;
+  Send(2, header);
+  Launch(Kernel::kCheck, params_);
+  EXPECT_EQ(verdict_, kNonfinite);
+  EXPECT_EQ(failure_.state, 0u);
+}
+
 TEST_F(CudaCheckTest, SeesEveryByteThatDiffers) {
   for (size_t byte = 0; byte < kHeaderBytes; ++byte) {
     verdict_ = 0;
