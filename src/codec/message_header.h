@@ -86,6 +86,7 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
 
 // "allreduce 17 of 1024 float32, avg, ef block 4096 l2, tensor 3"
 std::string Describe(const CallDescriptor& call);
+void AppendDescription(const CallDescriptor& call, std::string* text);
 
 // Groups (FORMAT.md, "Groups"). A payload begins with a table of one word per call: its digest, of
 // which bit 0 is clear, and in bit 0 whether a value of it is not finite.

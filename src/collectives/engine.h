@@ -113,6 +113,8 @@ class Engine {
   Status RunOnStream(std::span<const Request> requests);
   Status PrepareStream(std::span<const Request> requests);
   static Status EnqueueAll(std::span<Engine* const> engines);
+  // Memory for a list of engines that this one is in, kept from group to group.
+  std::vector<Engine*>& RoomForEngines() { return engines_; }
 
   // Whether a call goes through host memory: dense, on the memory of a device.
   static bool IsStaged(const Request& request);
@@ -201,6 +203,10 @@ class Engine {
   std::vector<CachedPlan> plans_;  // the least recently used one makes room
   uint64_t uses_ = 0;
 
+  std::vector<Request> host_requests_;                     // these calls, with such buffers
+  DeviceStream host_calls_stream_;                         // of them, once there was one
+  std::vector<Engine*> engines_;                           // RoomForEngines
+  std::vector<CallRecord> told_;                           // of the watch
   std::shared_ptr<Plan> dense_pairs_;  // of all-to-all-v, once there was one
 
   // Of the group in progress, or room for the next one.

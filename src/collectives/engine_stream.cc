@@ -3,6 +3,7 @@
 // Calls of an engine over a transport whose messages are in the order of CUDA streams.
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <thread>
 
 #include "base/log.h"
@@ -16,6 +17,19 @@ namespace {
 
 void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
   counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+// The call itself is in order: a line that cannot be written is no error of it.
+void TellUntold(const Comm& comm, const CallDescriptor& call) noexcept {
+  try {
+    Log(LogLevel::kWarn,
+        "rank {}: {} calls were enqueued before the other ranks could be told of one: from {} on "
+        "this "
+        "communicator's calls are not compared, and dense calls that differ between ranks may hang "
+        "or give wrong results",
+        comm.rank(), ToldCalls::kRoom, Describe(call));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -50,16 +64,20 @@ void Engine::LookAfterStream() noexcept {
 // other ranks hangs, or worse. So ranks tell each other what they have enqueued.
 void Engine::TellCalls() {
   constexpr size_t kMostAtATime = 64;
-  std::vector<CallRecord> records;
+  told_.resize(kMostAtATime);
+  size_t count = 0;
   do {
-    records.clear();
-    while (records.size() < kMostAtATime) {
+    for (count = 0; count < kMostAtATime; ++count) {
       const auto call = stream_->told_calls().Take();
       if (!call) break;
-      records.push_back({call->sequence, DigestOf(*call, 0), onebit::Describe(*call)});
+      CallRecord& record = told_[count];
+      record.sequence = call->sequence;
+      record.digest = DigestOf(*call, 0);
+      record.text.clear();
+      AppendDescription(*call, &record.text);
     }
-    if (!records.empty()) comm_.TellCalls(records);
-  } while (records.size() == kMostAtATime);
+    if (count != 0) comm_.TellCalls(std::span(told_).first(count));
+  } while (count == kMostAtATime);
 }
 
 Status Engine::CheckDeadline() {
@@ -173,18 +191,20 @@ Status Engine::EnqueueAll(std::span<Engine* const> engines) {
       // What only the device knows is not compared here.
       CallDescriptor told = call;
       told.replica_age = 0;
-      engine->stream_->told_calls().Put(told);
+      if (!engine->stream_->told_calls().Put(told)) TellUntold(engine->comm_, call);
     }
   }
-  Status status = EnqueuePhases(engines);
+  const Status status = EnqueuePhases(engines);
+  Status told;
   for (Engine* engine : engines) {
     engine->EndOnStream(status.ok());
     // Other ranks wait for what was not enqueued.
     if (status.ok()) continue;
     Comm& comm = engine->comm_;
-    static_cast<void>(comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text())));
+    Status cause = comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text()));
+    if (told.ok()) told = std::move(cause);
   }
-  return status;
+  return told;
 }
 
 Status Engine::EnqueuePhases(std::span<Engine* const> engines) {
@@ -276,8 +296,12 @@ Status Engine::RunFromHost(std::span<const Request> requests) {
     }
   }
   const Devices& devices = stream_->devices();
-  ONEBIT_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create(devices));
-  std::vector<Request> staged(requests.begin(), requests.end());
+  if (host_calls_stream_.get() == nullptr) {
+    ONEBIT_ASSIGN_OR_RETURN(host_calls_stream_, DeviceStream::Create(devices));
+  }
+  const DeviceStream& stream = host_calls_stream_;
+  std::vector<Request>& staged = host_requests_;
+  staged.assign(requests.begin(), requests.end());
   size_t needed = 0;
   for (const Request& request : requests) {
     const BufferBytes bytes = BytesOf(request, comm_.rank(), comm_.ranks());

@@ -58,7 +58,8 @@ void WaitFor(GroupMember* member, uint64_t timeout_ms) {
 
 // Calls that are enqueued on streams: all are under way when this returns.
 Status EnqueueGroup(std::span<GroupMember> members) {
-  std::vector<Engine*> engines;
+  std::vector<Engine*>& engines = members[0].engine->RoomForEngines();
+  engines.clear();
   for (const GroupMember& member : members) {
     if (!member.engine->is_stream_ordered()) {
       return Error(Code::kInvalidUsage,

@@ -16,12 +16,17 @@ namespace onebit {
 // call, none is told of any more, because all of them are told or those from some on are not.
 class ToldCalls {
  public:
-  void Put(const CallDescriptor& call) {
+  static constexpr uint32_t kRoom = 4096;  // calls that take 25 microseconds each, for 0.1 s
+
+  // False for the first call that nobody is told of.
+  [[nodiscard]] bool Put(const CallDescriptor& call) {
+    if (is_overrun_) return true;
     const uint32_t number = put_.load(std::memory_order_relaxed);
-    is_overrun_ |= number - taken_.load(std::memory_order_acquire) == kRoom;
-    if (is_overrun_) return;
+    is_overrun_ = number - taken_.load(std::memory_order_acquire) == kRoom;
+    if (is_overrun_) return false;
     calls_[number % kRoom] = call;
     put_.store(number + 1, std::memory_order_release);
+    return true;
   }
   std::optional<CallDescriptor> Take() {
     const uint32_t number = taken_.load(std::memory_order_relaxed);
@@ -32,8 +37,6 @@ class ToldCalls {
   }
 
  private:
-  static constexpr uint32_t kRoom = 4096;  // calls that take 25 microseconds each, for 0.1 s
-
   std::array<CallDescriptor, kRoom> calls_;
   bool is_overrun_ = false;  // the putting thread's
   std::atomic<uint32_t> put_{0};

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "comm/control_message.h"
 
@@ -21,7 +21,7 @@ class CallQueue {
   static constexpr size_t kMostQueued = 4096;
 
   // True if nothing was in it: the control thread may not know that now something is. Does not
-  // throw: without memory a record is dropped.
+  // throw: without memory a record is dropped. Memory is kept for the next ones.
   bool Push(std::span<const CallRecord> records) noexcept;
   // The next message; nothing if there is none.
   std::optional<Calls> Take();
@@ -35,8 +35,13 @@ class CallQueue {
     CallRecord record;
   };
 
-  mutable std::mutex mutex_;  // guards all that follows
-  std::deque<Entry> entries_;
+  Entry& At(size_t place) { return entries_[(first_ + place) % entries_.size()]; }
+  void Grow();
+
+  mutable std::mutex mutex_;    // guards all that follows
+  std::vector<Entry> entries_;  // a ring, of which `count_` are queued
+  size_t first_ = 0;
+  size_t count_ = 0;
   uint64_t untold_ = 0;  // calls after the last entry
   bool is_closed_ = false;
 };
