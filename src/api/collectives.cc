@@ -224,6 +224,10 @@ Status Submit(const CallTarget& target, Make make) {
     ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make_there());
     return group.Add(target, request, std::move(use));
   }
+  if (target.compressor == nullptr && onebit::IsOnLane(target)) {
+    ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make_there());
+    ONEBIT_TRY(onebit::PrepareOnLane(target, request));
+  }
   return MakeCall(
       target,
       [compressor = target.compressor, engine = &target.comm->engine, make_there]() -> Status {
@@ -332,6 +336,11 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
     ONEBIT_TRY(Submit(target, [=]() -> Result<Engine::Request> { return request_of(copies); }));
     onebit::Group::OfThisThread().Keep(comm, std::move(lists));
     return OkStatus();
+  }
+  if (onebit::IsOnLane(target)) {
+    Engine::Request request = request_of(pairs);
+    request.buffers.place = place;
+    ONEBIT_TRY(onebit::PrepareOnLane(target, request));
   }
   PairLists* const owned = lists.get();
   bool is_taken = false;

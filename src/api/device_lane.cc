@@ -24,15 +24,25 @@ Result<std::unique_ptr<DeviceLane>> DeviceLane::Create(const Devices& devices, i
   return lane;
 }
 
+Status DeviceLane::Prepare(onebitComm_t comm, onebitStream_t stream,
+                           std::span<const Engine::Request> requests) const {
+  ONEBIT_TRY(CheckCanWait(comm, stream));
+  return comm->engine.PrepareForDevice(requests);
+}
+
+Status DeviceLane::CheckCanWait(onebitComm_t comm, onebitStream_t stream) const {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream));
+  if (!is_capturing) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "stream is being captured, but transport {} moves host memory, which a graph "
+               "cannot replay: use transport nccl",
+               comm->comm->transport_name());
+}
+
 // The event of a ticket is free once the call that had it before is over.
 Status DeviceLane::Mark(onebitComm_t comm, onebitStream_t stream, uint32_t ticket) {
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream));
-  if (is_capturing) {
-    return Error(Code::kInvalidUsage,
-                 "stream is being captured, but transport {} moves host memory, which a graph "
-                 "cannot replay: use transport nccl",
-                 comm->comm->transport_name());
-  }
+  ONEBIT_TRY(CheckCanWait(comm, stream));
   const auto has_room = [&] {
     const uint32_t released = std::atomic_ref(*word()).load(std::memory_order_acquire);
     return ticket - released <= kMostCalls;

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "api/stream.h"
@@ -25,6 +27,9 @@ class DeviceLane {
   static Result<std::unique_ptr<DeviceLane>> Create(const Devices& devices, int device);
 
   int device() const { return device_; }
+  // Takes the memory for calls that are to be queued (Engine::PrepareForDevice).
+  Status Prepare(onebitComm_t comm, onebitStream_t stream,
+                 std::span<const Engine::Request> requests) const;
   HostStream& thread() { return *thread_; }
 
   // Queues `body`, which returns a Status, for its place on the target's stream and its turn on the
@@ -82,6 +87,8 @@ class DeviceLane {
 
   DeviceLane(const Devices& devices, int device) : devices_(devices), device_(device) {}
 
+  // A stream that is being captured cannot.
+  Status CheckCanWait(onebitComm_t comm, onebitStream_t stream) const;
   uint32_t* word() const { return reinterpret_cast<uint32_t*>(word_.data()); }
   Status Mark(onebitComm_t comm, onebitStream_t stream, uint32_t ticket);
   Status AwaitPlace(onebitComm_t comm, uint32_t ticket);

@@ -3,6 +3,7 @@
 #include "api/group.h"
 
 #include "api/device_lane.h"
+#include "api/make_call.h"
 
 #include <algorithm>
 #include <memory>
@@ -109,6 +110,8 @@ Status Group::EnqueueOnDevice() {
   for (size_t i = 0; i < used_parts_; ++i) {
     ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(parts_[i].comm, place));
     if (first == nullptr) first = lane;
+    ONEBIT_TRY(TellOfDevice({.comm = parts_[i].comm},
+                            lane->Prepare(parts_[i].comm, caller_stream, parts_[i].requests)));
   }
   ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(&first->thread()));
   bool is_queued = false;

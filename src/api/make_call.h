@@ -15,6 +15,17 @@ inline Status TellOfDevice(const CallTarget& target, Status status) {
   return comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text()));
 }
 
+// Whether another thread makes the call, while the stream of the caller waits for it.
+inline bool IsOnLane(const CallTarget& target) {
+  return target.place.is_device() && !target.comm->engine.is_stream_ordered();
+}
+
+// Takes the memory for such a call, which comes before its MakeCall.
+inline Status PrepareOnLane(const CallTarget& target, const Engine::Request& request) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceLane* const lane, LaneOf(target.comm, target.place));
+  return TellOfDevice(target, lane->Prepare(target.comm, target.stream, {&request, 1}));
+}
+
 // At once, or in its turn on the stream of the host or of the device. `body` returns a Status and
 // is copied. is_taken, if not null, tells whether `body` has run or will: an error may come after
 // that, too.

@@ -47,6 +47,9 @@ struct PairCounts {
   const size_t* receive_begins = nullptr;
 };
 void ResizeAllToAllv(const PairCounts& pairs, Plan* plan);
+size_t TensorElementsOf(const PairCounts& pairs, size_t ranks);
+// Packet space of the plan with these counts, whatever counts it has now.
+size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs);
 
 // The root's buffer to all; every other pair exchanges a header, so that ranks whose calls differ
 // find out. broadcast.cc

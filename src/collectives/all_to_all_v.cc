@@ -91,16 +91,34 @@ Plan PlanAllToAllv(const PlanKey& key, uint32_t rank, uint32_t ranks) {
   return std::move(builder).Build();
 }
 
+size_t TensorElementsOf(const PairCounts& pairs, size_t ranks) {
+  size_t sent = 0;
+  size_t received = 0;
+  for (size_t peer = 0; peer < ranks; ++peer) {
+    sent += pairs.send_counts[peer];
+    received += pairs.receive_counts[peer];
+  }
+  return std::max(sent, received);
+}
+
+size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs) {
+  if (plan.key.codec == CodecKind::kDense) return 0;
+  PacketSpace space(plan.key.header_room);
+  for (const Step& step : plan.steps) {
+    if (step.exchange != 1) continue;
+    if (step.kind == StepKind::kCompress) {
+      space.Take(ShapeOf(pairs.send_counts[step.peer], plan.key.block).bytes());
+    } else if (step.kind == StepKind::kReceive) {
+      space.Take(ShapeOf(pairs.receive_counts[step.peer], plan.key.block).bytes());
+    }
+  }
+  return space.bytes();
+}
+
 void ResizeAllToAllv(const PairCounts& pairs, Plan* plan) {
   PacketSpace space(plan->key.header_room);
   Region packet;
-  size_t sent_elements = 0;
-  size_t received_elements = 0;
-  for (uint32_t peer = 0; peer < plan->ranks; ++peer) {
-    sent_elements += pairs.send_counts[peer];
-    received_elements += pairs.receive_counts[peer];
-  }
-  plan->tensor_elements = std::max(sent_elements, received_elements);
+  plan->tensor_elements = TensorElementsOf(pairs, plan->ranks);
   plan->wire_bytes = 0;
   for (Step& step : plan->steps) {
     ResizeStep(*plan, pairs, space, packet, step);

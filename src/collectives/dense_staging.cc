@@ -18,6 +18,16 @@ size_t Extent(const size_t* counts, const size_t* begins, size_t ranks) {
   return extent;
 }
 
+size_t StagedBytes(std::span<const Engine::Request> requests, int rank, int ranks) {
+  size_t bytes = 0;
+  for (const Engine::Request& request : requests) {
+    if (!IsStaged(request)) continue;
+    const BufferBytes needed = BytesOf(request, rank, ranks);
+    bytes += RoundUp(needed.input, kCacheLine) + RoundUp(needed.output, kCacheLine);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 BufferBytes BytesOf(const Engine::Request& request, int rank, int rank_count) {
@@ -47,16 +57,18 @@ BufferBytes BytesOf(const Engine::Request& request, int rank, int rank_count) {
 }
 
 Status DenseStaging::Reserve(std::span<const Engine::Request> requests, int rank, int ranks) {
-  size_t bytes = 0;
-  for (const Engine::Request& request : requests) {
-    if (!IsStaged(request)) continue;
-    const BufferBytes needed = BytesOf(request, rank, ranks);
-    bytes += RoundUp(needed.input, kCacheLine) + RoundUp(needed.output, kCacheLine);
-  }
-  return memory_.Reserve(bytes, [this](size_t grown) {
-    return Memory::CreatePinned(device_.devices(), device_.device(), grown,
-                                "the way of dense calls through the host");
-  });
+  return memory_.Reserve(StagedBytes(requests, rank, ranks),
+                         [this](size_t bytes) { return NewMemory(bytes); });
+}
+
+Status DenseStaging::Prepare(std::span<const Engine::Request> requests, int rank, int ranks) {
+  return memory_.Prepare(StagedBytes(requests, rank, ranks),
+                         [this](size_t bytes) { return NewMemory(bytes); });
+}
+
+Result<Memory> DenseStaging::NewMemory(size_t bytes) const {
+  return Memory::CreatePinned(device_.devices(), device_.device(), bytes,
+                              "the way of dense calls through the host");
 }
 
 Status DenseStaging::BringIn(std::span<Engine::Request> requests, int rank, int ranks) {

@@ -8,7 +8,7 @@
 
 #include "collectives/device_steps.h"
 #include "collectives/engine.h"
-#include "device/memory.h"
+#include "device/prepared_room.h"
 
 namespace onebit {
 
@@ -26,6 +26,8 @@ class DenseStaging {
 
   // Makes room for the dense requests among these that have device memory.
   Status Reserve(std::span<const Engine::Request> requests, int rank, int ranks);
+  // The same before their turn, by another thread.
+  Status Prepare(std::span<const Engine::Request> requests, int rank, int ranks);
   // Gives them host buffers in place of their own, with what they read. Waits for the device.
   Status BringIn(std::span<Engine::Request> requests, int rank, int ranks);
   // Copies what they wrote to where it belongs. Waits for the device.
@@ -33,8 +35,10 @@ class DenseStaging {
                   std::span<const Engine::Request> staged, int rank, int ranks);
 
  private:
+  Result<Memory> NewMemory(size_t bytes) const;
+
   DeviceSteps& device_;
-  Room memory_;
+  PreparedRoom memory_;
 };
 
 }  // namespace onebit

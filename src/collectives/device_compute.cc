@@ -338,9 +338,9 @@ kernels::cuda::FillValue NanOf(kernels::DataType type) {
 
 }  // namespace
 
-size_t TileSumsFor(const Plan& plan) {
+size_t TileSumsFor(const Plan& plan, size_t tensor_elements) {
   if (plan.key.codec == CodecKind::kDense || plan.key.block != 0) return 0;
-  return kernels::BlockCount(plan.tensor_elements, kernels::kTensorSumBlock) + plan.ranks;
+  return kernels::BlockCount(tensor_elements, kernels::kTensorSumBlock) + plan.ranks;
 }
 
 Status CheckDevicePlan(const Plan& plan) {

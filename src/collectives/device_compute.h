@@ -20,8 +20,9 @@ struct KernelQueue {
   kernels::cuda::TileSum* tile_sums = nullptr;
 };
 
-// Partial sums that the steps of such a plan need at a time; 0 for scales of blocks.
-size_t TileSumsFor(const Plan& plan);
+// Partial sums that the steps of such a plan of so many elements need at a time; 0 for scales of
+// blocks.
+size_t TileSumsFor(const Plan& plan, size_t tensor_elements);
 
 // Fails if plans of this key cannot run on device memory.
 Status CheckDevicePlan(const Plan& plan);

@@ -9,18 +9,21 @@
 
 #include "collectives/dense_staging.h"
 #include "collectives/device_steps.h"
+#include "collectives/packet_needs.h"
+#include "device/prepared_room.h"
 
 namespace onebit {
 
 struct DeviceSide {
-  explicit DeviceSide(std::unique_ptr<DeviceSteps> device_steps)
-      : steps(std::move(device_steps)), staging(*steps) {}
+  DeviceSide(std::unique_ptr<DeviceSteps> device_steps, const Comm& comm)
+      : steps(std::move(device_steps)), staging(*steps), needs(comm) {}
 
   std::unique_ptr<DeviceSteps> steps;
   DenseStaging staging;
-  Room packets;  // pinned
+  PreparedRoom packets;  // pinned
   // The requests of a group, or a single one, with host buffers where they are staged.
   std::vector<Engine::Request> staged;
+  PacketNeeds needs;  // of the thread that makes the calls
 };
 
 }  // namespace onebit

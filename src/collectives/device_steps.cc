@@ -43,9 +43,17 @@ DeviceSteps::~DeviceSteps() {
 Status DeviceSteps::Reserve(const Plan& plan) {
   ONEBIT_TRY(CheckDevicePlan(plan));
   return tile_sums_.Reserve(
-      TileSumsFor(plan) * sizeof(kernels::cuda::TileSum), [this](size_t bytes) {
-        return Memory::Create({MemoryKind::kDevice, device_}, &devices_, bytes, "partial sums");
-      });
+      TileSumsFor(plan, plan.tensor_elements) * sizeof(kernels::cuda::TileSum),
+      [this](size_t bytes) { return NewSums(bytes); });
+}
+
+Status DeviceSteps::Prepare(const Plan& plan, size_t tensor_elements) {
+  return tile_sums_.Prepare(TileSumsFor(plan, tensor_elements) * sizeof(kernels::cuda::TileSum),
+                            [this](size_t bytes) { return NewSums(bytes); });
+}
+
+Result<Memory> DeviceSteps::NewSums(size_t bytes) const {
+  return Memory::Create({MemoryKind::kDevice, device_}, &devices_, bytes, "partial sums");
 }
 
 KernelQueue DeviceSteps::queue() const {

@@ -12,6 +12,7 @@
 #include "collectives/step_compute.h"
 #include "device/devices.h"
 #include "device/memory.h"
+#include "device/prepared_room.h"
 
 namespace onebit {
 
@@ -29,6 +30,8 @@ class DeviceSteps {
   onebitStream_t stream() const { return stream_.get(); }
 
   Status Reserve(const Plan& plan);
+  // So that Reserve of a plan with so many elements allocates nothing; by another thread.
+  Status Prepare(const Plan& plan, size_t tensor_elements);
 
   uint32_t outstanding() const { return static_cast<uint32_t>(given_ - taken_); }
   bool has_room() const { return outstanding() < kMostOutstanding; }
@@ -55,6 +58,7 @@ class DeviceSteps {
 
   DeviceSteps(const Devices& devices, int device) : devices_(devices), device_(device) {}
   KernelQueue queue() const;
+  Result<Memory> NewSums(size_t bytes) const;
 
   const Devices& devices_;
   const int device_;
@@ -62,7 +66,7 @@ class DeviceSteps {
   std::vector<DeviceEvent> events_;  // ring
   std::vector<uint32_t> steps_;      // ring: what was given
   Memory verdicts_;                  // pinned ring of words
-  Room tile_sums_;                   // of the device
+  PreparedRoom tile_sums_;           // of the device
   Memory checksum_;                  // of the device; one
   Memory checksum_copy_;             // pinned
   uint64_t given_ = 0;

@@ -113,6 +113,10 @@ class Engine {
   Status RunOnStream(std::span<const Request> requests);
   Status PrepareStream(std::span<const Request> requests);
   static Status EnqueueAll(std::span<Engine* const> engines);
+  // On the thread that makes calls on the memory of a device, before their stream waits for the one
+  // that runs them: takes the memory that they need, because CUDA may wait for streams when it
+  // gives some. They are those of a group, or one alone. Others may be running.
+  Status PrepareForDevice(std::span<const Request> requests);
   // Memory for a list of engines that this one is in, kept from group to group.
   std::vector<Engine*>& RoomForEngines() { return engines_; }
 
@@ -152,6 +156,7 @@ class Engine {
   // engine_device.cc
   DeviceSteps* device_steps() const;
   Status ReserveForDevice(const Plan& plan);
+  Result<Memory> NewPackets(size_t bytes) const;
   // Packet space: pinned once there is a device.
   std::byte* packets() const;
   Status RunStaged(const Request& request);
@@ -198,15 +203,15 @@ class Engine {
   std::vector<std::shared_ptr<const Plan>> stream_plans_;  // by request of the batch
   std::vector<const Plan*> plans_in_batch_;                // the same
   Room host_calls_;                                        // buffers of calls from host memory
+  std::vector<Request> host_requests_;                     // these calls, with such buffers
+  DeviceStream host_calls_stream_;                         // of them, once there was one
+  std::vector<Engine*> engines_;                           // RoomForEngines
+  std::vector<CallRecord> told_;                           // of the watch
   std::unique_ptr<DeviceSide> device_;                     // once a call worked on one
   Memory packets_;                 // of the largest plan so far; calls take turns. See packets()
   std::vector<CachedPlan> plans_;  // the least recently used one makes room
   uint64_t uses_ = 0;
 
-  std::vector<Request> host_requests_;                     // these calls, with such buffers
-  DeviceStream host_calls_stream_;                         // of them, once there was one
-  std::vector<Engine*> engines_;                           // RoomForEngines
-  std::vector<CallRecord> told_;                           // of the watch
   std::shared_ptr<Plan> dense_pairs_;  // of all-to-all-v, once there was one
 
   // Of the group in progress, or room for the next one.

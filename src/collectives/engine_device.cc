@@ -31,7 +31,7 @@ Status Engine::UseDevice(const Devices& devices, int device) {
                  comm_.rank(), device, device_->steps->device());
   }
   ONEBIT_ASSIGN_OR_RETURN(auto steps, DeviceSteps::Create(devices, device));
-  device_ = std::make_unique<DeviceSide>(std::move(steps));
+  device_ = std::make_unique<DeviceSide>(std::move(steps), comm_);
   packets_ = Memory();  // from now on kernels must reach them
   return OkStatus();
 }
@@ -45,11 +45,32 @@ DeviceSteps* Engine::device_steps() const {
 }
 
 Status Engine::ReserveForDevice(const Plan& plan) {
-  const DeviceSteps& steps = *device_->steps;
-  ONEBIT_TRY(device_->packets.Reserve(plan.packet_space_bytes, [&](size_t bytes) {
-    return Memory::CreatePinned(steps.devices(), steps.device(), bytes, "packet space");
-  }));
+  ONEBIT_TRY(device_->packets.Reserve(plan.packet_space_bytes,
+                                      [this](size_t bytes) { return NewPackets(bytes); }));
   return device_->steps->Reserve(plan);
+}
+
+Result<Memory> Engine::NewPackets(size_t bytes) const {
+  const DeviceSteps& steps = *device_->steps;
+  return Memory::CreatePinned(steps.devices(), steps.device(), bytes, "packet space");
+}
+
+Status Engine::PrepareForDevice(std::span<const Request> requests) {
+  const Request& first = requests[0];
+  if (requests.size() == 1 && first.compressor != nullptr &&
+      first.key.collective != Collective::kAllToAllv) {
+    return OkStatus();  // the compressor has it all since it was made
+  }
+  const int rank = comm_.rank();
+  const int ranks = comm_.ranks();
+  ONEBIT_TRY(device_->staging.Prepare(requests, rank, ranks));
+  for (const Request& request : requests) {
+    if (request.compressor == nullptr || request.key.collective != Collective::kAllToAllv) continue;
+    ONEBIT_TRY(device_->steps->Prepare(
+        *request.compressor->plan, TensorElementsOf(request.pairs, static_cast<size_t>(ranks))));
+  }
+  return device_->packets.Prepare(device_->needs.PacketBytes(requests),
+                                  [this](size_t bytes) { return NewPackets(bytes); });
 }
 
 Status Engine::RunStaged(const Request& request) {

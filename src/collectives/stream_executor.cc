@@ -81,7 +81,8 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
   for (const Plan* plan : plans) {
     ONEBIT_TRY(CheckDevicePlan(*plan));
     bytes += SpaceFor(*plan);
-    tile_sums = std::max(tile_sums, TileSumsFor(*plan) * sizeof(kernels::cuda::TileSum));
+    tile_sums = std::max(
+        tile_sums, TileSumsFor(*plan, plan->tensor_elements) * sizeof(kernels::cuda::TileSum));
   }
   if (orders_.size() < plans.size()) orders_.resize(plans.size());
   for (size_t i = 0; i < plans.size(); ++i) orders_[i].Reserve(*plans[i]);
