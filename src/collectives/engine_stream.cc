@@ -105,7 +105,21 @@ Status Engine::CheckResidualPlace(const MemoryPlace& place) const {
 void Engine::EndStream() {
   constexpr std::chrono::milliseconds kPatience{5000};
   watch_.reset();
-  if (!comm_.is_stopped() && stream_->IsIdleWithin(kPatience)) return;
+  const bool is_in_order = !comm_.is_stopped() && stream_->IsIdleWithin(kPatience);
+  if (is_in_order && (!stream_->has_captured() || comm_.ranks() == 1)) return;
+  if (is_in_order) {
+    // A replay may wait for a peer that is gone, and whoever frees memory would wait for it.
+    const std::future<void> freed = stream_->FreeBeside(&host_calls_);
+    if (!freed.valid() || freed.wait_for(kPatience) == std::future_status::ready) return;
+    Log(LogLevel::kWarn,
+        "rank {}: a graph with calls of this communicator is still being replayed at its end, so "
+        "it "
+        "is aborted; wait for replays before you destroy it",
+        comm_.rank());
+    comm_.endpoint().Abort();
+    static_cast<void>(freed.wait_for(kPatience));
+    return;
+  }
   if (comm_.ranks() > 1) comm_.endpoint().Abort();
   if (stream_->IsIdleWithin(kPatience)) return;
   Log(LogLevel::kWarn,

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <utility>
 
+#include "base/without_signals.h"
 #include "collectives/planned_compressor.h"
 
 namespace onebit {
@@ -294,6 +296,7 @@ Status StreamExecutor::End() {
   }
   calls_ = {};
   if (is_capturing_) {
+    has_captured_ = true;
     under_way_.Drop();
     return OkStatus();
   }
@@ -390,6 +393,36 @@ bool StreamExecutor::IsIdleWithin(std::chrono::milliseconds limit) const {
     if (!is_idle.ok() || is_idle.value()) return true;  // a device that is broken does nothing more
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+std::future<void> StreamExecutor::FreeBeside(Room* more) {
+  struct Freed {
+    Memory words, told;
+    Room tile_sums, space, more;
+  };
+  try {
+    auto freed = std::make_shared<Freed>();
+    auto promise = std::make_shared<std::promise<void>>();
+    std::future<void> future = promise->get_future();
+    // The thread waits until it owns what it is to free.
+    auto begin = std::make_shared<std::promise<void>>();
+    const WithoutSignals blocked;
+    std::thread([freed, promise, begins = begin->get_future()]() mutable {
+      begins.wait();
+      freed.reset();
+      promise->set_value();
+    }).detach();
+    freed->words = std::move(words_);
+    freed->told = std::move(told_);
+    freed->tile_sums = std::move(tile_sums_);
+    freed->space = std::move(space_);
+    freed->more = std::move(*more);
+    freed.reset();
+    begin->set_value();
+    return future;
+  } catch (const std::exception&) {
+    return {};  // no thread or no memory
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,6 +68,12 @@ class StreamExecutor {
   Status AwaitAll();
   // Whether it comes to that in time; also if the device is broken.
   bool IsIdleWithin(std::chrono::milliseconds limit) const;
+  // Whether a graph holds calls, of whose replays nobody here knows.
+  bool has_captured() const { return has_captured_; }
+  // Gives all memory back, and `more` of the device, in a thread of its own: that waits for
+  // replays. Told when it is done. Without a thread the future is not valid, and nothing has
+  // changed.
+  std::future<void> FreeBeside(Room* more);
   // Gives no memory back at the end: something may be using it that does not end.
   void LeaveMemory();
 
@@ -119,6 +126,7 @@ class StreamExecutor {
   Memory told_;       // pinned: Told
   DeviceEvent last_;  // behind what was enqueued last
   bool has_last_ = false;
+  bool has_captured_ = false;
   StreamCalls under_way_;
   ToldCalls told_calls_;
 
