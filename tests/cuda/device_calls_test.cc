@@ -3,7 +3,9 @@
 // How calls on device memory behave towards the program that makes them: what they wait for, what
 // they leave as it was, what they refuse.
 #include <atomic>
+#include <barrier>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -17,6 +19,7 @@
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_memory.h"
 #include "tests/cuda/device_ranks.h"
+#include "tests/cuda/stream_gate.h"
 #include "tests/support/cuda/stand_in.h"
 
 namespace onebit::testing {
@@ -47,47 +50,6 @@ std::vector<std::byte> Ones(size_t count, float value = 1) {
   return bytes;
 }
 
-// Holds a stream up until it is released.
-class Gate {
- public:
-  explicit Gate(const CudaStream& stream) {
-    CheckCuda(cuLaunchHostFunc(
-                  stream.get(),
-                  [](void* gate) {
-                    while (!static_cast<Gate*>(gate)->is_open_.load()) {
-                      std::this_thread::sleep_for(std::chrono::microseconds(100));
-                    }
-                  },
-                  this),
-              "cuLaunchHostFunc");
-  }
-  ~Gate() { Open(); }
-  void Open() { is_open_.store(true); }
-
- private:
-  std::atomic<bool> is_open_{false};
-};
-
-// Fails after so long: a test must not hang.
-bool IsDoneSoon(const CudaStream& stream, std::chrono::milliseconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (cuStreamQuery(stream.get()) == CUDA_ERROR_NOT_READY) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
-onebitResult_t AwaitAsyncError(onebitComm_t comm, std::chrono::milliseconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  onebitResult_t error = onebitSuccess;
-  while (error == onebitSuccess && std::chrono::steady_clock::now() < end) {
-    EXPECT_EQ(onebitCommGetAsyncError(comm, &error), onebitSuccess);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return error;
-}
-
 class DeviceCallsTest : public ::testing::TestWithParam<Over> {
  protected:
   static void Run(int ranks, const std::function<void(onebitComm_t, int)>& body) {
@@ -100,7 +62,7 @@ TEST_P(DeviceCallsTest, ReturnBeforeTheStreamComesToThem) {
     const UniqueCompressor compressor = NewDeviceCompressor(comm);
     const CudaStream stream;
     CudaBuffer buffer(kCount * sizeof(float));
-    Gate gate(stream);
+    StreamGate gate(stream);
     const std::vector<std::byte> ones = Ones(kCount);
     // Behind the gate: a call that did not wait for its place would reduce what was there before.
     CudaBuffer source(ones);
@@ -144,7 +106,7 @@ TEST_P(DeviceCallsTest, WaitForNothingAndAllocateNothingInTheSteadyState) {
       call(compressor.get());
       call(nullptr);
     }
-    ASSERT_TRUE(IsDoneSoon(stream, std::chrono::seconds(20)));
+    ASSERT_TRUE(IsDoneWithin(stream, std::chrono::seconds(20)));
     onebitTestCudaCounts after;
     onebitTestCudaGetCounts(&after);
     ready.fetch_add(1);  // nobody frees anything before both have looked
@@ -152,6 +114,44 @@ TEST_P(DeviceCallsTest, WaitForNothingAndAllocateNothingInTheSteadyState) {
     EXPECT_EQ(after.allocations, before.allocations);
     EXPECT_EQ(after.frees, before.frees);
     EXPECT_EQ(after.host_waits, before.host_waits);
+  });
+}
+
+// Where a stream waits for a thread of the library, CUDA may wait for that stream when it gives
+// memory: what a call of a new size needs is there before the stream waits.
+TEST_P(DeviceCallsTest, AllocateNothingWhileTheStreamWaitsForThem) {
+  std::barrier everybody(2);
+  Run(2, [&](onebitComm_t comm, int) {
+    const UniqueCompressor compressor = NewDeviceCompressor(comm);
+    const CudaStream stream;
+    std::vector<CudaBuffer> buffers;
+    for (size_t i = 0; i < 3; ++i) buffers.emplace_back(Ones(kCount << i));
+    const auto call = [&](size_t i, onebitCompressor_t with) {
+      EXPECT_EQ(onebitAllReduce(buffers[i].data(), buffers[i].data(), kCount << i, onebitFloat32,
+                                onebitSum, with, comm, stream.handle()),
+                onebitSuccess)
+          << LastError();
+    };
+    onebitTestCudaCounts before, after;
+    {
+      StreamGate gate(stream);
+      call(1, nullptr);
+      call(2, nullptr);
+      EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+      call(0, compressor.get());
+      call(1, nullptr);
+      call(2, nullptr);
+      EXPECT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+      everybody.arrive_and_wait();
+      onebitTestCudaGetCounts(&before);
+      everybody.arrive_and_wait();
+    }
+    EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(20)));
+    everybody.arrive_and_wait();
+    onebitTestCudaGetCounts(&after);
+    everybody.arrive_and_wait();
+    EXPECT_EQ(after.allocations, before.allocations);
+    EXPECT_EQ(buffers[2].Read(), Ones(kCount << 2, 4));
   });
 }
 
@@ -222,9 +222,9 @@ TEST_P(DeviceCallsTest, AbortReleasesTheStream) {
                               nullptr, comm, stream.handle()),
               onebitSuccess)
         << LastError();
-    EXPECT_FALSE(IsDoneSoon(stream, std::chrono::milliseconds(50)));
+    EXPECT_FALSE(IsDoneWithin(stream, std::chrono::milliseconds(50)));
     EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
-    EXPECT_TRUE(IsDoneSoon(stream, std::chrono::seconds(10)));
+    EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(10)));
     onebitResult_t error = onebitSuccess;
     EXPECT_EQ(onebitCommGetAsyncError(comm, &error), onebitSuccess);
     EXPECT_EQ(error, onebitAborted);
@@ -240,9 +240,9 @@ TEST_P(DeviceCallsTest, CallsThatDifferAreAMismatchOnEveryRank) {
                               compressor.get(), comm, stream.handle()),
               onebitSuccess)
         << LastError();
-    EXPECT_EQ(AwaitAsyncError(comm, std::chrono::seconds(10)), onebitMismatch);
+    EXPECT_EQ(AwaitError(comm, std::chrono::seconds(10)), onebitMismatch);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("tensor"));
-    EXPECT_TRUE(IsDoneSoon(stream, std::chrono::seconds(10)));
+    EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(10)));
   });
 }
 
@@ -255,8 +255,8 @@ TEST_P(DeviceCallsTest, DenseCallsThatDifferAreAMismatchOnEveryRank) {
                               rank == 0 ? onebitSum : onebitAvg, nullptr, comm, stream.handle()),
               onebitSuccess)
         << LastError();
-    EXPECT_EQ(AwaitAsyncError(comm, std::chrono::seconds(10)), onebitMismatch);
-    EXPECT_TRUE(IsDoneSoon(stream, std::chrono::seconds(10)));
+    EXPECT_EQ(AwaitError(comm, std::chrono::seconds(10)), onebitMismatch);
+    EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(10)));
   });
 }
 
@@ -366,15 +366,44 @@ TEST_P(DeviceCallsTest, OnSeveralStreamsFollowEachOther) {
                 onebitSuccess)
           << LastError();
     };
-    Gate gate(stream);
+    StreamGate gate(stream);
     call(buffer, first, stream);
     call(another, second, other);
-    EXPECT_FALSE(IsDoneSoon(other, std::chrono::milliseconds(50)));
+    EXPECT_FALSE(IsDoneWithin(other, std::chrono::milliseconds(50)));
     gate.Open();
-    ASSERT_TRUE(IsDoneSoon(other, std::chrono::seconds(20)));
-    ASSERT_TRUE(IsDoneSoon(stream, std::chrono::seconds(20)));
+    ASSERT_TRUE(IsDoneWithin(other, std::chrono::seconds(20)));
+    ASSERT_TRUE(IsDoneWithin(stream, std::chrono::seconds(20)));
     EXPECT_EQ(buffer.Read(), Ones(kCount));
     EXPECT_EQ(another.Read(), Ones(kCount, 2));
+  });
+}
+
+TEST_P(DeviceCallsTest, ThatAreNotFiniteAreCountedByTheCommunicator) {
+  Run(2, [](onebitComm_t comm, int rank) {
+    const UniqueCompressor compressor = NewDeviceCompressor(comm);
+    const CudaStream stream;
+    const CudaBuffer good(Ones(kCount)), bad(Ones(kCount, rank == 1 ? INFINITY : 1));
+    const CudaBuffer output(kCount * sizeof(float));
+    const auto call = [&](const CudaBuffer& input) {
+      EXPECT_EQ(onebitAllReduce(input.data(), output.data(), kCount, onebitFloat32, onebitAvg,
+                                compressor.get(), comm, stream.handle()),
+                onebitSuccess)
+          << LastError();
+    };
+    for (const CudaBuffer* input : {&good, &bad, &good, &bad}) call(*input);
+    stream.Synchronize();
+    uint64_t expected = 2;
+    if (GetParam() == Over::kNccl) {  // which can replay calls
+      CudaGraph::Begin(stream);
+      call(bad);
+      const CudaGraph graph(stream);
+      for (int replay = 0; replay < 3; ++replay) graph.Launch(stream);
+      stream.Synchronize();
+      expected += 3;
+    }
+    onebitCommStats_t stats = {.size = sizeof stats};
+    EXPECT_EQ(onebitCommGetStats(comm, &stats), onebitSuccess);
+    EXPECT_EQ(stats.nonfinite_calls, expected);
   });
 }
 
@@ -445,6 +474,69 @@ TEST(DeviceGroupTest, LetsOneThreadDriveSeveralDevices) {
       EXPECT_EQ(buffers[r].Read(), Ones(kCount, 6)) << "rank " << r;
     }
     streams.clear();
+  });
+}
+
+// The thread of one communicator makes the calls of a group; those that follow on the others are
+// made by their own, in their turn.
+TEST(DeviceGroupTest, IsFollowedByCallsOnEachOfItsCommunicators) {
+  constexpr int kTurns = 5;
+  RunDeviceRanks(Over::kLocal, 2, [](onebitComm_t comm, int rank) {
+    onebitComm_t second = nullptr;
+    ASSERT_EQ(onebitCommSplit(comm, 0, rank, &second, nullptr), onebitSuccess) << LastError();
+    const UniqueComm owned(second);
+    const CudaStream stream, other;
+    const CudaBuffer one(Ones(kCount)), two(Ones(kCount)), three(Ones(kCount));
+    const auto call = [&](const CudaBuffer& values, onebitComm_t on, const CudaStream& in) {
+      EXPECT_EQ(onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitSum,
+                                nullptr, on, in.handle()),
+                onebitSuccess)
+          << LastError();
+    };
+    StreamGate gate(stream);
+    for (int turn = 0; turn < kTurns; ++turn) {
+      EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+      call(one, comm, stream);
+      call(two, second, stream);
+      EXPECT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+      call(three, second, other);
+    }
+    EXPECT_FALSE(IsDoneWithin(other, std::chrono::milliseconds(50)));
+    gate.Open();
+    ASSERT_TRUE(IsDoneWithin(stream, std::chrono::seconds(20)));
+    ASSERT_TRUE(IsDoneWithin(other, std::chrono::seconds(20)));
+    for (const CudaBuffer* values : {&one, &two, &three}) {
+      EXPECT_EQ(values->Read(), Ones(kCount, 1 << kTurns));
+    }
+  });
+}
+
+// What it holds is let go, or its communicators could not be destroyed.
+TEST(DeviceGroupTest, EndsWhenItsCommunicatorFailsBeforeItsPlace) {
+  std::barrier queued(2);
+  RunDeviceRanks(Over::kLocal, 2, [&](onebitComm_t comm, int) {
+    const UniqueCompressor compressor = NewDeviceCompressor(comm);
+    const CudaStream stream;
+    const CudaBuffer buffer(Ones(kCount));
+    StreamGate gate(stream);
+    EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+    EXPECT_EQ(onebitAllReduce(buffer.data(), buffer.data(), kCount, onebitFloat32, onebitAvg,
+                              compressor.get(), comm, stream.handle()),
+              onebitSuccess)
+        << LastError();
+    EXPECT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    queued.arrive_and_wait();  // the abort of one rank is the failure of the other
+    EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    onebitResult_t freed = onebitInvalidUsage;
+    onebitCompressorStats_t stats = {.size = sizeof stats};
+    while (freed != onebitSuccess && std::chrono::steady_clock::now() < end) {
+      freed =
+          onebitCompressorGetStats(compressor.get(), &stats);  // refused while calls are pending
+    }
+    EXPECT_EQ(freed, onebitSuccess) << LastError();
+    gate.Open();
+    EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(10)));
   });
 }
 

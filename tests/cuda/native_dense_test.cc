@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Dense calls that NCCL does itself (ONEBIT_NCCL_NATIVE_DENSE=1), where the first one of a
+// communicator waits for all ranks before it is enqueued.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "onebit/onebit.h"
+#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/device_checks.h"
+#include "tests/cuda/device_ranks.h"
+#include "tests/cuda/stream_gate.h"
+#include "tests/support/nccl/stand_in.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kRanks = 3;
+constexpr size_t kCount = 10'000;
+
+std::string LastError() { return onebitGetLastError(nullptr); }
+
+TEST(NativeDenseTest, IsWhatTheTransportMakesOfIt) {
+  RunDeviceRanks(Over::kNccl, kRanks, [](onebitComm_t comm, int rank) {
+    CheckNativeDense({.comm = comm, .rank = rank, .ranks = kRanks});
+  });
+}
+
+// None of its ranks can be in NCCL while the thread waits there for another one.
+TEST(NativeDenseTest, LetsOneThreadDriveSeveralDevices) {
+  std::vector<onebitComm_t> comms(kRanks);
+  std::atomic<int> ready{0};
+  std::atomic<bool> is_over{false};
+  RunDeviceRanks(Over::kNccl, kRanks, [&](onebitComm_t comm, int rank) {
+    comms[static_cast<size_t>(rank)] = comm;
+    ready.fetch_add(1);
+    if (rank != 0) {
+      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    struct End {
+      std::atomic<bool>& is_over;
+      ~End() { is_over.store(true); }
+    } const end{is_over};
+    while (ready.load() < kRanks) std::this_thread::yield();
+    std::vector<std::unique_ptr<CudaStream>> streams;
+    std::vector<CudaBuffer> buffers;
+    for (int r = 0; r < kRanks; ++r) {
+      UseCudaDevice(r);
+      streams.push_back(std::make_unique<CudaStream>());
+      const std::vector<float> values(kCount, static_cast<float>(r + 1));
+      buffers.emplace_back(std::as_bytes(std::span(values)));
+    }
+    onebitTestNcclCounts before;
+    onebitTestNcclGetCounts(&before);
+    EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+    for (size_t r = 0; r < kRanks; ++r) {
+      EXPECT_EQ(onebitAllReduce(buffers[r].data(), buffers[r].data(), kCount, onebitFloat32,
+                                onebitSum, nullptr, comms[r], streams[r]->handle()),
+                onebitSuccess)
+          << LastError();
+    }
+    EXPECT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    onebitTestNcclCounts after;
+    onebitTestNcclGetCounts(&after);
+    EXPECT_EQ(after.all_reduces - before.all_reduces, kRanks);
+    const std::vector<float> sums(kCount, 6);
+    for (size_t r = 0; r < kRanks; ++r) {
+      UseCudaDevice(static_cast<int>(r));
+      EXPECT_TRUE(IsDoneWithin(*streams[r], std::chrono::seconds(20)));
+      const auto expected = std::as_bytes(std::span(sums));
+      EXPECT_EQ(buffers[r].Read(), std::vector<std::byte>(expected.begin(), expected.end()));
+    }
+    streams.clear();
+    UseCudaDevice(0);
+  });
+}
+
+// Nothing of it is on the stream, where a deadline could see it.
+TEST(NativeDenseTest, CallThatCannotBeEnqueuedHasADeadline) {
+  RunDeviceRanks(Over::kNccl, 2, [](onebitComm_t comm, int rank) {
+    if (rank == 1) {
+      EXPECT_NE(AwaitError(comm, std::chrono::seconds(60)), onebitSuccess);
+      return;
+    }
+    const CudaStream stream;
+    const CudaBuffer buffer(kCount * sizeof(float));
+    EXPECT_NE(onebitAllReduce(buffer.data(), buffer.data(), kCount, onebitFloat32, onebitSum,
+                              nullptr, comm, stream.handle()),
+              onebitSuccess);
+    EXPECT_THAT(LastError(), HasSubstr("ONEBIT_COLLECTIVE_TIMEOUT_MS"));
+    EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(20)));
+  });
+}
+
+}  // namespace
+}  // namespace onebit::testing

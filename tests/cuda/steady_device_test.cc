@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls on streams, alone, in groups and from host memory, use no heap once they were made before.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "onebit/onebit.hpp"
+#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/device_ranks.h"
+#include "tests/cuda/heap_use.h"
+#include "tests/support/sanitizers.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr size_t kCount = 20'000;
+constexpr int kWarmUps = 3;
+constexpr int kCalls = 10;
+
+std::string LastError() { return onebitGetLastError(nullptr); }
+
+UniqueCompressor NewCompressor(onebitComm_t comm) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.memory = onebitMemoryDevice;
+  UniqueCompressor compressor;
+  EXPECT_EQ(MakeCompressor(compressor, comm, kCount, onebitFloat32, &config), onebitSuccess)
+      << LastError();
+  return compressor;
+}
+
+template <typename Body>
+void ExpectNoHeapUse(const char* what, Body body) {
+  for (int i = 0; i < kWarmUps; ++i) body();
+  uint64_t count = 0;
+  std::string first;
+  {
+    const HeapUse use;
+    for (int i = 0; i < kCalls; ++i) body();
+    count = use.count();
+    first = use.first();
+  }
+  EXPECT_EQ(count, 0u) << what << ", first at\n" << first;
+}
+
+class SteadyDeviceTest : public ::testing::TestWithParam<Over> {
+ protected:
+  void SetUp() override {
+    if (ONEBIT_HAS_SANITIZER) GTEST_SKIP() << "the sanitizer has an operator new of its own";
+  }
+};
+
+// Or all below would mean nothing.
+TEST_P(SteadyDeviceTest, HeapUseOfTheLibraryIsSeen) {
+  RunDeviceRanks(GetParam(), 1, [](onebitComm_t comm, int) {
+    const HeapUse use;
+    const UniqueCompressor compressor = NewCompressor(comm);
+    EXPECT_GT(use.count(), 0u);
+  });
+}
+
+TEST_P(SteadyDeviceTest, CallsUseNoHeap) {
+  RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int) {
+    const UniqueCompressor compressor = NewCompressor(comm);
+    const CudaStream stream;
+    const CudaBuffer buffer(kCount * sizeof(float));
+    for (const onebitCompressor_t with : {compressor.get(), onebitCompressor_t{}}) {
+      ExpectNoHeapUse(with == nullptr ? "dense" : "compressed", [&] {
+        EXPECT_EQ(onebitAllReduce(buffer.data(), buffer.data(), kCount, onebitFloat32, onebitAvg,
+                                  with, comm, stream.handle()),
+                  onebitSuccess)
+            << LastError();
+      });
+    }
+    stream.Synchronize();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, SteadyDeviceTest, ::testing::Values(Over::kLocal, Over::kNccl),
+                         [](const auto& info) { return NameOf(info.param); });
+
+using SteadyNcclTest = SteadyDeviceTest;
+
+TEST_P(SteadyNcclTest, BlockingCallsFromTheHostUseNoHeap) {
+  RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int) {
+    std::vector<float> values(kCount, 1);
+    ExpectNoHeapUse("from the host", [&] {
+      EXPECT_EQ(onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitAvg,
+                                nullptr, comm, nullptr),
+                onebitSuccess)
+          << LastError();
+    });
+  });
+}
+
+TEST_P(SteadyNcclTest, GroupsOfOneAndOfSeveralCommunicatorsUseNoHeap) {
+  constexpr int kRanks = 2;
+  std::vector<onebitComm_t> comms(kRanks);
+  std::atomic<int> ready{0};
+  std::atomic<bool> is_over{false};
+  RunDeviceRanks(GetParam(), kRanks, [&](onebitComm_t comm, int rank) {
+    comms[static_cast<size_t>(rank)] = comm;
+    ready.fetch_add(1);
+    if (rank != 0) {
+      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    while (ready.load() < kRanks) std::this_thread::yield();
+    struct End {
+      std::atomic<bool>& is_over;
+      ~End() { is_over.store(true); }
+    } const end{is_over};
+    std::vector<std::unique_ptr<CudaStream>> streams;
+    std::vector<CudaBuffer> buffers;
+    std::vector<UniqueCompressor> compressors;
+    for (int r = 0; r < kRanks; ++r) {
+      UseCudaDevice(r);
+      streams.push_back(std::make_unique<CudaStream>());
+      buffers.emplace_back(kCount * sizeof(float));
+      compressors.push_back(NewCompressor(comms[static_cast<size_t>(r)]));
+    }
+    ExpectNoHeapUse("two calls on each of two communicators", [&] {
+      EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+      for (size_t r = 0; r < kRanks; ++r) {
+        for (const onebitCompressor_t with : {compressors[r].get(), onebitCompressor_t{}}) {
+          EXPECT_EQ(onebitAllReduce(buffers[r].data(), buffers[r].data(), kCount, onebitFloat32,
+                                    onebitSum, with, comms[r], streams[r]->handle()),
+                    onebitSuccess)
+              << LastError();
+        }
+      }
+      EXPECT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    });
+    for (size_t r = 0; r < kRanks; ++r) {
+      UseCudaDevice(static_cast<int>(r));
+      streams[r]->Synchronize();
+    }
+    streams.clear();
+    UseCudaDevice(0);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, SteadyNcclTest, ::testing::Values(Over::kNccl),
+                         [](const auto& info) { return NameOf(info.param); });
+
+}  // namespace
+}  // namespace onebit::testing
