@@ -7,7 +7,6 @@
 #include "device/patience.h"
 
 namespace onebit {
-
 Result<std::unique_ptr<DeviceLane>> DeviceLane::Create(const Devices& devices, int device) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<DeviceLane> lane(new DeviceLane(devices, device));
