@@ -59,8 +59,8 @@ struct PendingCalls {
   // Likewise: they are on the memory of a device, where calls on different streams, and the groups
   // of different communicators, wait for each other.
   std::atomic<bool> has_turns{false};
-  uint64_t begun = 0;  // calls so far; of the thread that makes them
-  std::atomic<uint64_t> ended{0};
+  std::atomic<uint64_t> begun{0};  // calls so far
+  std::atomic<uint64_t> ended{0};  // of these
 };
 
 }  // namespace onebit

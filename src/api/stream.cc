@@ -74,7 +74,7 @@ Result<uint64_t> BeginPendingOf(PendingCalls& pending, const CallTarget& target,
   pending.stream.store(stream, std::memory_order_relaxed);
   pending.has_turns.store(has_turns, std::memory_order_relaxed);
   pending.count.fetch_add(1, std::memory_order_acq_rel);
-  return pending.begun++;
+  return pending.begun.fetch_add(1, std::memory_order_acq_rel);
 }
 
 // The count comes last: without calls what is pending may go away.
