@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Worker side: numbers to signs, scales and residuals. One warp per tile; a whole block of 4096
-// reads input and residual once and writes the residual and 516 bytes.
+// Worker side: numbers to signs, scales and residuals. One warp per tile; a block that is a tile of
+// encode-inl.h reads input and residual once and writes the residual, bits and a scale: 516 bytes
+// for 4096 elements.
 #pragma once
 
 #include <cmath>
@@ -42,7 +43,8 @@ struct WorkerSource {
   }
 
   // Without the mask. All loads of the input come before the first that is needed.
-  ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ* z) const {
+  template <unsigned kGroups>
+  ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ<kGroups>* z) const {
     switch (input.type) {
       case DataType::kF32:
         LoadInput<DataType::kF32>(warp, From(input, begin), z);
@@ -58,9 +60,9 @@ struct WorkerSource {
   }
 
  private:
-  template <DataType kType>
-  ONEBIT_KERNEL void LoadInput(const Warp& warp, const void* data, TileOfZ* z) const {
-    ForEachGroup([&](unsigned g) {
+  template <DataType kType, unsigned kGroups>
+  ONEBIT_KERNEL void LoadInput(const Warp& warp, const void* data, TileOfZ<kGroups>* z) const {
+    ForEachGroup<kGroups>([&](unsigned g) {
       warp.ForEachLane([&](unsigned lane) {
         z->groups[g][lane] = LoadWholeQuad<kType>(QuadOfTile<kType>(data, g, lane));
       });
@@ -87,17 +89,17 @@ ONEBIT_KERNEL Encoding EncodingOf(const CompressParams& p, const ResidualPair& r
 ONEBIT_KERNEL void RunCompressBlocks(const Warp& warp, const CompressParams& p) {
   if (IsHalted(p.verdict)) return;
   const ResidualPair residual = Resolve(p.residual);
-  ForEachTile(warp, p.list, p.block, [&](const Tile& tile) {
+  ForEachTile(warp, p.list, p.block, [&](const Tile& tile) ONEBIT_INLINE {
     const Piece& piece = tile.piece;
-    const auto decide = [&](const BlockSum& sum) {
+    const auto decide = [&](const BlockSum& sum) ONEBIT_INLINE {
       const float scale = reference::RoundTo(p.scale_type, ScaleOf(sum, p.rule));
       const bool is_finite = sum.is_in_range && IsFinite(scale);
       if (!is_finite) SetVerdict(warp, p.verdict, kNonfinite);
       warp.Once([&] { piece.scales[tile.index_in_piece] = scale; });
       return Decision{.is_finite = is_finite, .scale = scale};
     };
-    EncodeBlock(warp, WorkerOf(p, residual, piece), EncodingOf(p, residual, piece), tile.begin,
-                tile.end, decide);
+    EncodeBlock<2, 4, 8, 16, 32>(warp, WorkerOf(p, residual, piece), EncodingOf(p, residual, piece),
+                                 tile.begin, tile.end, decide);
   });
 }
 
@@ -106,10 +108,10 @@ ONEBIT_KERNEL void RunCompressSigns(const Warp& warp, const CompressParams& p) {
   ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     Encoding encoding = EncodingOf(p, residual, tile.piece);
     encoding.residual = {nullptr, DataType::kF32, true};
-    EncodeBlock(warp, WorkerOf(p, residual, tile.piece), encoding, tile.begin, tile.end,
-                [&](const BlockSum& sum) {
-                  return AddTileSum(warp, sum, tile.index, p.tile_sums, p.verdict);
-                });
+    EncodeBlock<32>(warp, WorkerOf(p, residual, tile.piece), encoding, tile.begin, tile.end,
+                    [&](const BlockSum& sum) {
+                      return AddTileSum(warp, sum, tile.index, p.tile_sums, p.verdict);
+                    });
   });
 }
 

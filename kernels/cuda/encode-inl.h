@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // From z to signs, scale and residual: the part that worker and server share.
 //
-// A whole tile of 4096 elements passes through registers: 32 groups, four elements of each in every
-// lane. All other lengths, and tiles whose arrays are not aligned, are read once for the sum and
-// again for signs and residual, when they are still in a cache.
+// A tile, which is a block of 256 elements or a power of 2 times that, up to 4096, passes through
+// registers: 2 to 32 groups, four elements of each in every lane. All other lengths, and tiles
+// whose arrays are not aligned, are read once for the sum and again for signs and residual, when
+// they are still in a cache.
 #pragma once
 
 #include <bit>
@@ -17,12 +18,11 @@
 
 namespace onebit::kernels::cuda {
 
-inline constexpr unsigned kTileGroups = kTensorSumBlock / kGroup;
-static_assert(kTileGroups == kLanes, "lane g keeps the bits of group g");
-
 // z of a whole tile. Every index is a constant once loops are unrolled, so it stays in registers.
+template <unsigned kGroups>
 struct TileOfZ {
-  Lanes<Quad<float>> groups[kTileGroups];
+  static_assert(kGroups <= kLanes, "lane g keeps the bits of group g");
+  Lanes<Quad<float>> groups[kGroups];
 };
 
 // Where the results of a piece go.
@@ -59,27 +59,27 @@ ONEBIT_KERNEL Void* From(const ArrayOf<Void>& array, uint64_t i) {
   return static_cast<Byte*>(array.data) + i * BytesOf(array.type);
 }
 
-template <class Body>
+template <unsigned kGroups, class Body>
 ONEBIT_KERNEL void ForEachGroup(const Body& body) {
   ONEBIT_UNROLL
-  for (unsigned g = 0; g < kTileGroups; ++g) body(g);
+  for (unsigned g = 0; g < kGroups; ++g) body(g);
 }
 
 // The same where the body loads what it needs for a moment only: `kAtOnce` groups are under way
 // together. All of them would not leave enough registers for z.
-template <unsigned kAtOnce, class Body>
+template <unsigned kGroups, unsigned kAtOnce, class Body>
 ONEBIT_KERNEL void ForEachGroup(const Warp& warp, const Body& body) {
   ONEBIT_UNROLL
-  for (unsigned g = 0; g < kTileGroups; ++g) {
+  for (unsigned g = 0; g < kGroups; ++g) {
     if (g % kAtOnce == 0) warp.Sync();
     body(g);
   }
 }
 
 // Adds a residual that begins with the tile.
-template <DataType kType>
-ONEBIT_KERNEL void AddWholeTile(const Warp& warp, const void* residual, TileOfZ* z) {
-  ForEachGroup<4>(warp, [&](unsigned g) {
+template <DataType kType, unsigned kGroups>
+ONEBIT_KERNEL void AddWholeTile(const Warp& warp, const void* residual, TileOfZ<kGroups>* z) {
+  ForEachGroup<kGroups, 4>(warp, [&](unsigned g) {
     warp.ForEachLane([&](unsigned lane) {
       const Quad<float> kept = LoadWholeQuad<kType>(QuadOfTile<kType>(residual, g, lane));
       ONEBIT_UNROLL
@@ -89,7 +89,9 @@ ONEBIT_KERNEL void AddWholeTile(const Warp& warp, const void* residual, TileOfZ*
 }
 
 // Adds the residual of a piece, if there is one, to its tile at `begin`.
-ONEBIT_KERNEL void AddTile(const Warp& warp, const Input& residual, uint64_t begin, TileOfZ* z) {
+template <unsigned kGroups>
+ONEBIT_KERNEL void AddTile(const Warp& warp, const Input& residual, uint64_t begin,
+                           TileOfZ<kGroups>* z) {
   if (residual.data == nullptr) return;
   if (residual.type == DataType::kF32) {
     AddWholeTile<DataType::kF32>(warp, From(residual, begin), z);
@@ -99,8 +101,9 @@ ONEBIT_KERNEL void AddTile(const Warp& warp, const Input& residual, uint64_t beg
 }
 
 // `mask` begins with the tile.
-ONEBIT_KERNEL void ClearMasked(const Warp& warp, const uint8_t* mask, TileOfZ* z) {
-  ForEachGroup<8>(warp, [&](unsigned g) {
+template <unsigned kGroups>
+ONEBIT_KERNEL void ClearMasked(const Warp& warp, const uint8_t* mask, TileOfZ<kGroups>* z) {
+  ForEachGroup<kGroups, 8>(warp, [&](unsigned g) {
     warp.ForEachLane([&](unsigned lane) {
       const uint32_t part = NibbleOfTile(mask, g, lane);
       ONEBIT_UNROLL
@@ -112,10 +115,10 @@ ONEBIT_KERNEL void ClearMasked(const Warp& warp, const uint8_t* mask, TileOfZ* z
   });
 }
 
-template <ScaleRule kRule>
-ONEBIT_KERNEL float SumOfTile(const Warp& warp, const TileOfZ& z) {
+template <ScaleRule kRule, unsigned kGroups>
+ONEBIT_KERNEL float SumOfTile(const Warp& warp, const TileOfZ<kGroups>& z) {
   Lanes<Quad<float>> sums;
-  ForEachGroup([&](unsigned g) {
+  ForEachGroup<kGroups>([&](unsigned g) {
     warp.ForEachLane([&](unsigned lane) {
       ONEBIT_UNROLL
       for (unsigned c = 0; c < kQuad; ++c) {
@@ -127,9 +130,10 @@ ONEBIT_KERNEL float SumOfTile(const Warp& warp, const TileOfZ& z) {
 }
 
 // Whether every z is +0 or -0.
-ONEBIT_KERNEL bool IsZero(const Warp& warp, const TileOfZ& z) {
+template <unsigned kGroups>
+ONEBIT_KERNEL bool IsZero(const Warp& warp, const TileOfZ<kGroups>& z) {
   Lanes<uint32_t> magnitudes;
-  ForEachGroup([&](unsigned g) {
+  ForEachGroup<kGroups>([&](unsigned g) {
     warp.ForEachLane([&](unsigned lane) {
       ONEBIT_UNROLL
       for (unsigned c = 0; c < kQuad; ++c) {
@@ -147,10 +151,11 @@ ONEBIT_KERNEL uint32_t SpreadByte(uint32_t byte) {
   return (byte | byte << 3) & 0x11111111u;
 }
 
-ONEBIT_KERNEL void StoreTileBits(const Warp& warp, const TileOfZ& z, uint8_t* bits) {
+template <unsigned kGroups>
+ONEBIT_KERNEL void StoreTileBits(const Warp& warp, const TileOfZ<kGroups>& z, uint8_t* bits) {
   // Bit l of by_component[c] of lane g: element 4l + c of group g is negative.
   Lanes<Quad<uint32_t>> by_component;
-  ForEachGroup([&](unsigned g) {
+  ForEachGroup<kGroups>([&](unsigned g) {
     ONEBIT_UNROLL
     for (unsigned c = 0; c < kQuad; ++c) {
       Lanes<bool> is_negative;
@@ -165,6 +170,7 @@ ONEBIT_KERNEL void StoreTileBits(const Warp& warp, const TileOfZ& z, uint8_t* bi
   const bool is_aligned = IsAligned(bits, 16);
   const bool has_words = IsAligned(bits, 4);
   warp.ForEachLane([&](unsigned lane) {
+    if (lane >= kGroups) return;
     uint32_t words[4] = {};
     ONEBIT_UNROLL
     for (unsigned w = 0; w < 4; ++w) {
@@ -191,10 +197,10 @@ ONEBIT_KERNEL void StoreTileBits(const Warp& warp, const TileOfZ& z, uint8_t* bi
 }
 
 // `mask` and `residual` begin with the tile.
-template <DataType kType, bool kIsMasked>
-ONEBIT_KERNEL void StoreTileResidual(const Warp& warp, const TileOfZ& z, const uint8_t* mask,
-                                     float scale, void* residual) {
-  ForEachGroup([&](unsigned g) {
+template <DataType kType, bool kIsMasked, unsigned kGroups>
+ONEBIT_KERNEL void StoreTileResidual(const Warp& warp, const TileOfZ<kGroups>& z,
+                                     const uint8_t* mask, float scale, void* residual) {
+  ForEachGroup<kGroups>([&](unsigned g) {
     warp.ForEachLane([&](unsigned lane) {
       const uint32_t part = kIsMasked ? NibbleOfTile(mask, g, lane) : 0xFu;
       Quad<uint32_t> lost;
@@ -210,8 +216,10 @@ ONEBIT_KERNEL void StoreTileResidual(const Warp& warp, const TileOfZ& z, const u
   });
 }
 
-ONEBIT_KERNEL void StoreTileResidual(const Warp& warp, const TileOfZ& z, const uint8_t* mask,
-                                     float scale, DataType type, void* residual) {
+template <unsigned kGroups>
+ONEBIT_KERNEL void StoreTileResidual(const Warp& warp, const TileOfZ<kGroups>& z,
+                                     const uint8_t* mask, float scale, DataType type,
+                                     void* residual) {
   if (mask == nullptr) {
     if (type == DataType::kF32) {
       StoreTileResidual<DataType::kF32, false>(warp, z, mask, scale, residual);
@@ -229,11 +237,11 @@ ONEBIT_KERNEL void StoreTileResidual(const Warp& warp, const TileOfZ& z, const u
 
 // Encodes a whole tile that may pass through registers. False, with nothing written, if its sum is
 // one that asks for a closer look.
-template <class Source, class Decide>
+template <unsigned kGroups, class Source, class Decide>
 ONEBIT_KERNEL bool EncodeTile(const Warp& warp, const Source& source, const Encoding& encoding,
                               uint64_t begin, const Decide& decide) {
   const uint8_t* const mask = encoding.mask == nullptr ? nullptr : encoding.mask + begin / 8;
-  TileOfZ z;
+  TileOfZ<kGroups> z;
   source.LoadTile(warp, begin, &z);
   if (mask != nullptr) ClearMasked(warp, mask, &z);
   const float sum = encoding.rule == ScaleRule::kL2 ? SumOfTile<ScaleRule::kL2>(warp, z)
@@ -241,7 +249,7 @@ ONEBIT_KERNEL bool EncodeTile(const Warp& warp, const Source& source, const Enco
   // A tile without a number, as of a gradient that is zero, needs no other sum.
   if (!IsOrdinarySum(sum) && !(sum == 0 && IsZero(warp, z))) return false;
   if (!IsSumInRange(sum)) return false;
-  const uint32_t count = CountInMask(warp, mask, 0, kTensorSumBlock);
+  const uint32_t count = CountInMask(warp, mask, 0, kGroups * kGroup);
   if (count == 0) return false;  // nothing is divided by that
   const Decision decision =
       decide(BlockSum{.sum = sum, .element_count = count, .is_ordinary = true});
@@ -294,13 +302,16 @@ ONEBIT_KERNEL Decision AddTileSum(const Warp& warp, const BlockSum& sum, uint64_
   return {.is_finite = sum.is_in_range};
 }
 
-// Encodes a block or, of a scale that covers more, a tile. decide(BlockSum) is asked once, by all
-// lanes; where it says no, and where a z is not finite, nothing more is written.
-template <class Source, class Decide>
+// Encodes a block or, of a scale that covers more, a tile. decide(BlockSum) is asked by all lanes;
+// where it says no, and where a z is not finite, nothing more is written. `kGroups` are the lengths
+// that pass through registers, in groups.
+template <unsigned... kGroups, class Source, class Decide>
 ONEBIT_KERNEL void EncodeBlock(const Warp& warp, const Source& source, const Encoding& encoding,
                                uint64_t begin, uint64_t end, const Decide& decide) {
-  if (end - begin == kTensorSumBlock && encoding.residual.is_aligned && source.CanLoadTile()) {
-    if (EncodeTile(warp, source, encoding, begin, decide)) return;
+  const uint64_t tile = encoding.residual.is_aligned && source.CanLoadTile() ? end - begin : 0;
+  if ((... ||
+       (tile == kGroups * kGroup && EncodeTile<kGroups>(warp, source, encoding, begin, decide)))) {
+    return;
   }
   BlockSum sum = SumOfBlock(warp, source, encoding.rule, encoding.has_bf16_residual, begin, end);
   sum.element_count = CountInMask(warp, encoding.mask, begin, end);

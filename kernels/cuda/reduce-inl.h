@@ -44,14 +44,15 @@ class PacketMean {
   ONEBIT_KERNEL bool HasAllWeights() const { return packets_.ranks <= kLanes; }
 
   // The same for a whole tile: rank by rank, so that many loads of one rank are under way together.
-  ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ* mean) const {
-    ForEachGroup([&](unsigned g) {
+  template <unsigned kGroups>
+  ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ<kGroups>* mean) const {
+    ForEachGroup<kGroups>([&](unsigned g) {
       warp.ForEachLane([&](unsigned lane) { mean->groups[g][lane] = kNothing; });
     });
     for (uint32_t rank = 0; rank < packets_.ranks; ++rank) {
       const float weight = warp.Broadcast(weights_, rank);
       const uint8_t* const bits = BitsOf(rank) + begin / 8;
-      ForEachGroup<8>(warp, [&](unsigned g) {
+      ForEachGroup<kGroups, 8>(warp, [&](unsigned g) {
         warp.ForEachLane([&](unsigned lane) {
           AddQuad(NibbleOfTile(bits, g, lane), weight, &mean->groups[g][lane]);
         });
@@ -116,7 +117,8 @@ struct ServerSource {
     });
   }
 
-  ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ* y) const {
+  template <unsigned kGroups>
+  ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ<kGroups>* y) const {
     packets.LoadTile(warp, begin, y);
     AddTile(warp, residual, begin, y);
   }
@@ -141,11 +143,11 @@ ONEBIT_KERNEL Encoding EncodingOf(const ReduceParams& p, const ResidualPair& res
 ONEBIT_KERNEL void RunReduceBlocks(const Warp& warp, const ReduceParams& p) {
   if (IsHalted(p.verdict)) return;
   const ResidualPair residual = Resolve(p.residual);
-  ForEachTile(warp, p.list, p.block, [&](const Tile& tile) {
+  ForEachTile(warp, p.list, p.block, [&](const Tile& tile) ONEBIT_INLINE {
     const Piece& piece = tile.piece;
     const uint64_t block = tile.index_in_piece;
     const PacketMean packets(warp, p.packets, piece, block);
-    const auto decide = [&](const BlockSum& sum) {
+    const auto decide = [&](const BlockSum& sum) ONEBIT_INLINE {
       const float a = ScaleOf(sum, p.rule);
       const float t = reference::RoundedScale(a, p.packets.ranks, p.is_sum, p.output_type);
       const bool is_finite = sum.is_in_range && IsFinite(t);
@@ -154,8 +156,8 @@ ONEBIT_KERNEL void RunReduceBlocks(const Warp& warp, const ReduceParams& p) {
       return Decision{.is_finite = is_finite,
                       .scale = p.is_sum ? QuotientOf(t, p.packets.ranks) : t};
     };
-    EncodeBlock(warp, ServerOf(p, packets, residual, piece), EncodingOf(p, residual, piece),
-                tile.begin, tile.end, decide);
+    EncodeBlock<2, 4, 8, 16, 32>(warp, ServerOf(p, packets, residual, piece),
+                                 EncodingOf(p, residual, piece), tile.begin, tile.end, decide);
   });
 }
 
@@ -165,10 +167,10 @@ ONEBIT_KERNEL void RunReduceSigns(const Warp& warp, const ReduceParams& p) {
     const PacketMean packets(warp, p.packets, tile.piece, 0);
     Encoding encoding = EncodingOf(p, residual, tile.piece);
     encoding.residual = {nullptr, DataType::kF32, true};
-    EncodeBlock(warp, ServerOf(p, packets, residual, tile.piece), encoding, tile.begin, tile.end,
-                [&](const BlockSum& sum) {
-                  return AddTileSum(warp, sum, tile.index, p.tile_sums, p.verdict);
-                });
+    EncodeBlock<32>(warp, ServerOf(p, packets, residual, tile.piece), encoding, tile.begin,
+                    tile.end, [&](const BlockSum& sum) {
+                      return AddTileSum(warp, sum, tile.index, p.tile_sums, p.verdict);
+                    });
   });
 }
 

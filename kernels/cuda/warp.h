@@ -18,9 +18,13 @@
 
 #if defined(__CUDACC__)
 #define ONEBIT_KERNEL __device__ __forceinline__
+// Behind the parameters of a lambda: it would be called, and what it captures be in memory, where
+// it is large or used several times.
+#define ONEBIT_INLINE __attribute__((always_inline))
 #define ONEBIT_UNROLL _Pragma("unroll")
 #else
 #define ONEBIT_KERNEL inline
+#define ONEBIT_INLINE
 #define ONEBIT_UNROLL
 #endif
 

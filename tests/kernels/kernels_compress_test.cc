@@ -62,7 +62,7 @@ TEST_P(CompressTest, EqualsReferenceAtAllShortCounts) {
 TEST_P(CompressTest, EqualsReferenceAroundBlocks) {
   ForAllKinds([&](DataType input, std::optional<DataType> residual, bool is_masked,
                   ScaleRule rule) {
-    for (const size_t block : {64, 128, 192, 4096, 4160, 8192, 12352}) {
+    for (const size_t block : {64, 128, 192, 256, 512, 1024, 2048, 4096, 4160, 8192, 12352}) {
       for (const size_t count : CountsAround(block)) {
         ExpectSame(
             RandomCase(input, residual, is_masked, rule, count, block, Numbers::kOrdinary, random_),
@@ -87,7 +87,7 @@ TEST_P(CompressTest, EqualsReferenceAtAllMagnitudes) {
   ForAllKinds([&](DataType input, std::optional<DataType> residual, bool is_masked,
                   ScaleRule rule) {
     for (const Numbers numbers : kAllNumbers) {
-      for (const size_t block : {0, 64, 4096, 8192}) {
+      for (const size_t block : {0, 64, 256, 1024, 4096, 8192}) {
         for (const size_t count : {1, 63, 200, 4096, 8200}) {
           ExpectSame(RandomCase(input, residual, is_masked, rule, count, block, numbers, random_),
                      Edge::kHigh);
@@ -197,7 +197,7 @@ TEST_P(CompressTest, ResidualsNeedNotBeKept) {
                   ScaleRule rule) {
     if (!residual) return;
     for (const size_t count : {1, 64, 500, 9000}) {
-      for (const size_t block : {0, 64, 4096}) {
+      for (const size_t block : {0, 64, 256, 4096}) {
         CompressCase c =
             RandomCase(input, residual, is_masked, rule, count, block, Numbers::kOrdinary, random_);
         CompressResult kept = runner_.Run(kReferenceCompress, c, Edge::kHigh, false);

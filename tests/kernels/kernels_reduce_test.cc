@@ -136,7 +136,7 @@ TEST_P(ReduceTest, EqualsReferenceAtAllShortCounts) {
 
 TEST_P(ReduceTest, EqualsReferenceAroundBlocks) {
   for (const size_t ranks : {1, 2, 3, 7, 8, 9, 16, 19}) {
-    for (const size_t block : {64, 128, 192, 4096, 8192}) {
+    for (const size_t block : {64, 128, 192, 256, 512, 1024, 2048, 4096, 8192}) {
       for (const size_t count : CountsAround(block)) {
         ExpectSame(RandomPackets(ranks, count, block, Numbers::kOrdinary, random_),
                    RandomState(count, Numbers::kOrdinary), Edge::kHigh);
@@ -178,7 +178,7 @@ TEST_P(ReduceTest, EqualsReferenceAtAllMagnitudes) {
 }
 
 TEST_P(ReduceTest, UpdatesResidualInPlace) {
-  for (const size_t block : {0, 64, 4096, 8192}) {
+  for (const size_t block : {0, 64, 256, 1024, 4096, 8192}) {
     for (const size_t count : {7, 255, 4097, 16390}) {
       ServerState state = RandomState(count, Numbers::kOrdinary);
       state.residual_type = count % 2 == 0 ? DataType::kF32 : DataType::kBf16;
