@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Dense calls that NCCL does itself (ONEBIT_NCCL_NATIVE_DENSE=1), where the first one of a
+// Dense calls that NCCL does itself, where the first one of a
 // communicator waits for all ranks before it is enqueued.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -26,6 +27,10 @@ using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
 constexpr size_t kCount = 10'000;
+
+// Before the library reads its settings.
+[[maybe_unused]] const int settings =
+    setenv("ONEBIT_NCCL_NATIVE_DENSE", "1", 1) | setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", "5000", 1);
 
 std::string LastError() { return onebitGetLastError(nullptr); }
 

@@ -25,12 +25,15 @@ namespace {
 constexpr int kRanks = 2;
 constexpr size_t kCount = 40'000;
 
+// Before the library reads its settings.
+[[maybe_unused]] const int settings = setenv("ONEBIT_NCCL_LIB", ONEBIT_TEST_OLD_NCCL, 1);
+
 std::string LastError() { return onebitGetLastError(nullptr); }
 
-// A function of the library that ONEBIT_NCCL_LIB names.
+// A function of that library.
 template <typename Function>
 Function* Old(Function*, const char* name) {
-  static void* const library = dlopen(std::getenv("ONEBIT_NCCL_LIB"), RTLD_NOW);
+  static void* const library = dlopen(ONEBIT_TEST_OLD_NCCL, RTLD_NOW);
   void* const found = library == nullptr ? nullptr : dlsym(library, name);
   if (found == nullptr) throw std::runtime_error(std::string(name) + " is not there");
   return reinterpret_cast<Function*>(found);
