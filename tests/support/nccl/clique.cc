@@ -19,7 +19,8 @@ using kernels::reference::FloatOfFp16;
 using kernels::reference::Fp16OfFloat;
 
 std::mutex last_error_mutex;
-std::set<std::string> errors;  // kept: callers have pointers to them
+// Never destroyed: callers have pointers to them, and threads may outlive the program.
+auto& errors = *new std::set<std::string>;
 const char* last_error = "";
 
 template <typename Value>

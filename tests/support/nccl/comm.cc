@@ -16,13 +16,14 @@ Counters counters;
 namespace {
 
 std::mutex mutex;  // of all below
-std::map<ncclComm_t, std::shared_ptr<Comm>> comms;
+// Never destroyed: threads may outlive the program.
+auto& comms = *new std::map<ncclComm_t, std::shared_ptr<Comm>>;
 uintptr_t next_handle = 0x10000;
 struct Rule {
   unsigned times;
   ncclResult_t result;
 };
-std::map<std::string, Rule> rules;
+auto& rules = *new std::map<std::string, Rule>;
 
 }  // namespace
 
