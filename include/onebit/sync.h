@@ -97,10 +97,10 @@ ONEBIT_API onebitResult_t onebitSyncDestroy(onebitSync_t sync);
  * ranks had finished the sync, and it is done here, too: the epoch in the compressor's stats tells.
  * Then do not make the step again, but take the result from the `source` that Rebind has named.
  *
- * On a device a step that sends nothing is enqueued on `stream`, and waits for nothing. A sync waits
- * on the host until its result is there, and is then done on this rank. Neither can be captured into
- * a graph. Over nccl the compressor's counters are read first, which waits once more. Steps may be
- * on different streams. The other functions of a sync wait for its steps.
+ * On a device a step that sends nothing is enqueued on `stream`, and waits for nothing. A sync
+ * waits on the host until its result is there, and is then done on this rank. Neither can be
+ * captured into a graph. Over nccl the compressor's counters are read first, which waits once more.
+ * Steps may be on different streams. The other functions of a sync wait for its steps.
  *
  * @param x          fp32, as many as the compressor has; added as they are, already weighted. Any
  *                   values. In the memory of the compressor's residuals, like `out`.

@@ -185,9 +185,14 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
     if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
-    ONEBIT_TRY(onebit::AwaitStreams(*compressor));
     onebit::Compressor& state = compressor->planned.compressor;
-    ONEBIT_TRY(state.Refresh());
+    // The first call leaves its op. Before it there is nothing to wait for.
+    const bool is_unused =
+        state.config().collective == onebit::Collective::kAllReduce && !state.op().has_value();
+    if (!is_unused) {
+      ONEBIT_TRY(onebit::AwaitStreams(*compressor));
+      ONEBIT_TRY(state.Refresh());
+    }
     const onebit::Plan& plan = *compressor->planned.plan;
     const onebitCompressorStats_t ours = {
         .size = sizeof(ours),

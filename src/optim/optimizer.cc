@@ -50,7 +50,7 @@ Status Optimizer::AllocateMoments() {
   ONEBIT_TRY(FromApi(onebitCommCount(comm_, &ranks_)));
   ONEBIT_ASSIGN_OR_RETURN(m_, arithmetic_->Allocate(count_ * sizeof(float), "momentum"));
   ONEBIT_ASSIGN_OR_RETURN(v_, arithmetic_->Allocate(count_ * sizeof(float), "variance"));
-  ONEBIT_ASSIGN_OR_RETURN(number_, arithmetic_->AllocateResults(sizeof(double)));
+  ONEBIT_ASSIGN_OR_RETURN(numbers_, arithmetic_->AllocateResults(sizeof(Numbers)));
   ONEBIT_ASSIGN_OR_RETURN(mean_, arithmetic_->Allocate(sizeof(float), "a norm"));
   if (!arithmetic_->is_deferred()) return OkStatus();
   const std::span<const uint8_t> masks = table_.user_masks();
@@ -219,31 +219,31 @@ Status Optimizer::CheckComm() const {
 }
 
 Result<double> Optimizer::ScaledSumOfSquares(const StepInput& input) {
-  arithmetic_->SumOfSquares(input.gradients, input.type, count_, number());
+  arithmetic_->SumOfSquares(input.gradients, input.type, count_, &numbers().sum);
   ONEBIT_TRY(arithmetic_->Await(nullptr));
-  return *number() * input.grad_scale * input.grad_scale;
+  return numbers().sum * input.grad_scale * input.grad_scale;
 }
 
 // sqrt(mean_r |g_r|^2) of scaled gradients, the same bytes on every rank; not finite if any is not.
 Result<double> Optimizer::AgreeOnNorm(const StepInput& input) {
   ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
-  auto* const mean = reinterpret_cast<float*>(number_.data());
-  *mean = IsUsable(scaled_sum) ? static_cast<float>(scaled_sum)
-                               : std::numeric_limits<float>::infinity();
-  arithmetic_->Copy(mean_.data(), mean, sizeof(*mean));
+  float& mean = numbers().value;
+  mean = IsUsable(scaled_sum) ? static_cast<float>(scaled_sum)
+                              : std::numeric_limits<float>::infinity();
+  arithmetic_->Copy(mean_.data(), &mean, sizeof(mean));
   ONEBIT_TRY(FromApi(onebitAllReduce(mean_.data(), mean_.data(), 1, onebitFloat32, onebitAvg,
                                      nullptr, comm_, arithmetic_->stream())));
-  arithmetic_->Copy(mean, mean_.data(), sizeof(*mean));
+  arithmetic_->Copy(&mean, mean_.data(), sizeof(mean));
   ONEBIT_TRY(arithmetic_->Await(comm_));
-  return std::sqrt(static_cast<double>(*mean));
+  return std::sqrt(static_cast<double>(mean));
 }
 
 Result<bool> Optimizer::AverageDense(void* gradients, size_t count, DataType type, float scale) {
   ONEBIT_TRY(FromApi(onebitAllReduce(gradients, gradients, count, ApiType(type), onebitAvg, nullptr,
                                      comm_, arithmetic_->stream())));
-  arithmetic_->SumOfSquares(gradients, type, count, number());
+  arithmetic_->SumOfSquares(gradients, type, count, &numbers().sum);
   ONEBIT_TRY(arithmetic_->Await(comm_));
-  return IsUsable(*number() * scale * scale);
+  return IsUsable(numbers().sum * scale * scale);
 }
 
 Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
@@ -254,6 +254,11 @@ Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
   const uint64_t nonfinite_before = nonfinite_calls_;
   ONEBIT_TRY(LookAtCompressor());
   return nonfinite_calls_ == nonfinite_before;
+}
+
+Status Optimizer::ResetCompressor() {
+  has_seen_compressor_ = false;
+  return FromApi(onebitCompressorReset(compressor_));
 }
 
 Status Optimizer::LookAtCompressor() {
@@ -269,9 +274,9 @@ Status Optimizer::LookAtCompressor() {
 // finite has an output of NaNs, and any other has none. A communicator may fail right behind a call
 // that has succeeded: its residuals are new then, and the step has to follow them.
 Result<bool> Optimizer::VerdictOfOutput(const float* values, size_t count) {
-  auto* const first = reinterpret_cast<float*>(number_.data());
-  *first = 0;
-  arithmetic_->Copy(first, values, count == 0 ? 0 : sizeof(*first));
+  float& first = numbers().value;
+  first = 0;
+  arithmetic_->Copy(&first, values, count == 0 ? 0 : sizeof(first));
   Status status = arithmetic_->Await(comm_);
   if (!status.ok()) {
     const uint64_t epoch_before = epoch_;
@@ -281,7 +286,7 @@ Result<bool> Optimizer::VerdictOfOutput(const float* values, size_t count) {
     if (epoch_ == epoch_before && nonfinite_calls_ == nonfinite_before) return status;
     return nonfinite_calls_ == nonfinite_before;
   }
-  const bool is_finite = !std::isnan(*first);
+  const bool is_finite = !std::isnan(first);
   ++(is_finite ? epoch_ : nonfinite_calls_);
   return is_finite;
 }

@@ -156,6 +156,7 @@ class Optimizer {
   Result<bool> AverageDense(void* gradients, size_t count, kernels::DataType type, float scale);
   // Compressed. False if any rank had a value that is not finite.
   Result<bool> AverageCompressed(float* values, size_t count);
+  Status ResetCompressor();
   // Dense segments' gradients, joined.
   void PackDenseGradients(const StepInput& input, std::byte* out) const;
   // The caller's mask of one segment, where kernels can read it.
@@ -172,7 +173,6 @@ class Optimizer {
   std::span<float> parameters() const { return {parameters_, count_}; }
   const float* m() const { return reinterpret_cast<const float*>(m_.data()); }
   const float* v() const { return reinterpret_cast<const float*>(v_.data()); }
-  double* number() const { return reinterpret_cast<double*>(number_.data()); }
 
   const Options options_;
   const SegmentTable table_;
@@ -215,8 +215,14 @@ class Optimizer {
 
   onebitCompressor_t comm_watch_ = nullptr;  // of no element: tells whether comm_ is still there
   Memory user_masks_;                        // a copy of the table's, on a device; else empty
-  Memory number_;                            // a result
-  Memory mean_;                              // a float, for averages
+  // Results.
+  struct Numbers {
+    double sum;
+    float value;
+  };
+  Numbers& numbers() const { return *reinterpret_cast<Numbers*>(numbers_.data()); }
+  Memory numbers_;
+  Memory mean_;  // a float, for averages
   // Of compressor_, as last seen, unless it has changed by other than the calls here.
   uint64_t nonfinite_calls_ = 0;
   uint64_t epoch_ = 0;

@@ -222,7 +222,7 @@ Status TwoStage::BeginWarmup(int64_t steps) {
         "was made without what it would need behind a freeze");
   }
   ONEBIT_ASSIGN_OR_RETURN(FreezeRule rule, MakeFreezeRule(steps));
-  if (compressor_ != nullptr) ONEBIT_TRY(FromApi(onebitCompressorReset(compressor_)));
+  if (compressor_ != nullptr) ONEBIT_TRY(ResetCompressor());
   if (is_frozen()) beta2_power_ = frozen_beta2_power_;
   frozen_beta2_power_ = 0;
   rule.progress() = {.power = beta2_power_, .delayed_power = beta2_power_};

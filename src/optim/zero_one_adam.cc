@@ -66,7 +66,7 @@ Status ZeroOneAdam::PrepareStep(const StepInput& input) {
     ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
     if (plan_.refreshes_variance) ONEBIT_TRY(AllocateFloats(count_, "gradients", &gradient_copy_));
   }
-  if (plan_.resets_residuals) ONEBIT_TRY(FromApi(onebitCompressorReset(compressor_)));
+  if (plan_.resets_residuals) ONEBIT_TRY(ResetCompressor());
   return PrepareCompressor();
 }
 
@@ -362,7 +362,7 @@ Status ZeroOneAdam::BeginWarmup(int64_t steps) {
                  "on all of them first",
                  schedule_.state().step - schedule_.state().interval_start);
   }
-  ONEBIT_TRY(FromApi(onebitCompressorReset(compressor_)));
+  ONEBIT_TRY(ResetCompressor());
   schedule_ = ZeroOneSchedule(schedule_.policy());
   if (step() > 0 && schedule_.Next(0).kind == StepKind::kSwallowed) schedule_.Commit(0);
   return OkStatus();
