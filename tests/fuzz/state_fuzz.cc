@@ -95,11 +95,11 @@ struct CompressorSubject {
   Status Import(const Blob& blob) {
     return sync ? sync->Import(blob, &planned) : ImportState(blob, &planned);
   }
-  Blob State() const {
+  Blob State() {
     Blob blob(sync ? sync->StateBytes(planned, StateKind::kRank)
                    : StateBytesOf(planned, StateKind::kRank));
     if (sync) {
-      sync->ExportRank(planned, blob.data());
+      if (!sync->ExportRank(planned, blob.data()).ok()) std::abort();
     } else {
       ExportRankState(planned, blob.data());
     }
