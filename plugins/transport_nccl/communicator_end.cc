@@ -144,10 +144,10 @@ void Communicator::EndUnderHolder() {
   if (!current.is_alive()) return;
   const bool is_revoked = Revoke(handle);
   if (!TakeTurnWithin(kHolderMs)) {
-    // Nothing else is known that brings it out. What was revoked is at rest, and may stay.
-    if (!is_revoked) AbortHandle(handle);
-    context_.Warn("rank %d: a call of NCCL did not end when the communicator was %s", rank_,
-                  is_revoked ? "revoked, so it is left to NCCL" : "aborted");
+    // Nothing else is known that brings it out: an abort raises NCCL's flags for good.
+    AbortHandle(handle);
+    context_.Warn("rank %d: the communicator was aborted under a call of NCCL that did not end%s",
+                  rank_, is_revoked ? " when it was revoked" : "");
     return;
   }
   if (is_revoked) {

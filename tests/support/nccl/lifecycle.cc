@@ -179,6 +179,9 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int fla
   const Use use(comm, Use::Kind::kEnd);
   if (!use || flags != 0) return ncclInvalidArgument;
   ++counters.revoked;
+  // With ncclSuccess, it is one that a call which waits for a peer has missed.
+  ncclResult_t told = ncclSuccess;
+  if (IsToFail("ncclCommRevoke", &told)) return told;
   StopOperations(use.shared().get());
   return use->is_blocking ? ncclSuccess : ncclInProgress;
 }
