@@ -23,7 +23,9 @@ namespace onebit::kernels::cuda {
 enum Verdict : uint32_t {
   kNonfinite = 1,  // a value of this rank, or of one that it heard of, is not finite
   kFailed = 2,     // a message was not what it should be
-  kHalted = 4,  // a call before this one failed: this one writes no residual. Set before it begins
+  // A call before this one failed: kernels of this one write no residual, but that kFillIf clears
+  // those without a second generation. Set before it begins.
+  kHalted = 4,
 };
 
 // A residual of a tensor, or of the part of it that this rank serves. Kernels that write one do
