@@ -34,10 +34,19 @@ Optimizer::Optimizer(Setup setup)
       count_(setup.count),
       parameters_(setup.parameters) {}
 
-// After an error of a device the thread of its communicator may not have let go of them yet.
-Optimizer::~Optimizer() {
+Optimizer::~Optimizer() { DestroyCompressors(); }
+
+void Optimizer::Settle() {
+  arithmetic_->Settle();
+  DestroyCompressors();
+}
+
+// After an error of a device the thread of its communicator may not have let go of them yet, nor of
+// the buffers of the call.
+void Optimizer::DestroyCompressors() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  for (const onebitCompressor_t compressor : {compressor_, comm_watch_}) {
+  for (onebitCompressor_t* const handle : {&compressor_, &comm_watch_}) {
+    const onebitCompressor_t compressor = std::exchange(*handle, nullptr);
     while (onebitCompressorDestroy(compressor) == onebitInvalidUsage &&
            arithmetic_->is_deferred() && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

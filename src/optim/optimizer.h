@@ -69,6 +69,10 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
+  // The last call, before the destructor: waits until nothing works on memory of this any more, but
+  // not for ever. By the destructor of this class buffers of derived ones would be gone already.
+  void Settle();
+
   // Outputs are written only on success.
   Status Step(const StepInput& input, StepOutcome* outcome);
 
@@ -190,6 +194,7 @@ class Optimizer {
   double beta2_power_ = 1;
 
  private:
+  void DestroyCompressors();
   Status StepAlone(StepInput input, StepOutcome* outcome);
   Status CommitOrTear(const StepInput& input, float scale);
   Status InStep(const Status& status) const;
