@@ -225,8 +225,8 @@ typedef struct {
  * unless freezeStep is ONEBIT_FREEZE_NEVER, 1/8 byte of masks, and 4 bytes of scratch if there are
  * dense segments or gradients that are not fp32. 1-bit LAMB has 4 bytes more for the variance of
  * reconstructed gradients, 0/1 Adam 8 for the sum of steps and the parameters of the last sync, and
- * 4 (with 16-bit gradients 8) until its variance is frozen. All compressed segments share one
- * compressor. All of it is where the parameters are.
+ * 4 (with 16-bit gradients 8) until its variance is frozen, on a device as long as it lives. All
+ * compressed segments share one compressor. All of it is where the parameters are.
  *
  * Local: sends nothing. It creates compressors, so the rule of onebitCompressorCreate holds: all
  * ranks create in the same order, or set its tensorId.

@@ -223,9 +223,8 @@ Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
   }
   schedule_.Commit(input.learning_rate);
   last_rate_ = input.learning_rate;
-  if (schedule_.has_last_refresh_behind()) {
-    // What was read from them is on its way still.
-    if (next_v_.size() + gradient_copy_.size() != 0) ONEBIT_TRY(arithmetic_->Await(nullptr));
+  // A device would be waited for, and with it streams that may wait for this thread.
+  if (schedule_.has_last_refresh_behind() && !arithmetic_->is_deferred()) {
     next_v_ = Memory();
     gradient_copy_ = Memory();
   }
@@ -297,8 +296,10 @@ Result<bool> ZeroOneAdam::Skip(const StepInput& input) {
 Status ZeroOneAdam::GoBackToLastSync(float* scratch) {
   Memory made;
   if (scratch == nullptr) {
-    ONEBIT_TRY(AllocateFloats(count_, "momenta", &made));
-    scratch = Floats(made);
+    // On a device in memory that stays, and that a step which has come to this does not use.
+    Memory& room = arithmetic_->is_deferred() ? next_v_ : made;
+    ONEBIT_TRY(AllocateFloats(count_, "momenta", &room));
+    scratch = Floats(room);
   }
   arithmetic_->Copy(scratch, m_.data(), m_.size());
   ONEBIT_ASSIGN_OR_RETURN(const bool is_finite, AverageDense(scratch, count_, DataType::kF32, 1));
@@ -310,7 +311,7 @@ Status ZeroOneAdam::GoBackToLastSync(float* scratch) {
   arithmetic_->Copy(parameters_, x_sync_.data(), x_sync_.size());
   arithmetic_->Clear(u_.data(), u_.size());
   Status status = WriteParameterCopy();
-  if (status.ok()) status = arithmetic_->Await(nullptr);  // before `made` goes
+  if (status.ok()) status = arithmetic_->Await(nullptr);
   if (!status.ok()) return Torn(std::move(status));
   schedule_.EndInterval();
   return OkStatus();

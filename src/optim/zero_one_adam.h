@@ -74,10 +74,11 @@ class ZeroOneAdam final : public Optimizer {
   bool have_masks_of_v_ = false;
 
   Memory u_, x_sync_;
-  Memory next_v_;  // v behind this step; until the variance is frozen
+  // v behind this step; until the variance is frozen, on a device to the end.
+  Memory next_v_;
   // fp32 contributions of compressed segments, where they do not fit over the gradients.
   Memory contributions_;
-  // Gradients of half precision, while their average is formed.
+  // Gradients of half precision, while their average is formed. For as long as next_v_.
   Memory gradient_copy_;
   // Of dense segments, joined: gradients, then sums.
   Memory dense_scratch_;

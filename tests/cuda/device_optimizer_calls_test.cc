@@ -188,6 +188,33 @@ TEST_P(DeviceOptimizerCallsTest, AllocateNothingAndLeaveWaitingToPollingInTheSte
   }
 }
 
+// Freeing waits for the device, where another rank's stream may wait for a call of this thread.
+TEST_P(DeviceOptimizerCallsTest, StepsFreeNoMemory) {
+  PlacedCase one = ZeroOneCase();
+  one.gradient_type = onebitFloat16;
+  one.nan_calls = {3, 13, 14, 15};
+  Meeting meeting(2);
+  Run(2, [&](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(one, comm, rank, 2, Memories::kDevice);
+    meeting.Wait();
+    onebitTestCudaCounts before, after;
+    onebitTestCudaGetCounts(&before);
+    meeting.Wait();
+    int skipped = 0;
+    for (size_t call = 1; call <= 24; ++call) skipped += optimizer.Step(call).result.skipped;
+    meeting.Wait();
+    onebitTestCudaGetCounts(&after);
+    meeting.Wait();
+    EXPECT_EQ(after.frees, before.frees);
+    EXPECT_GT(skipped, 0);
+    onebitOptimizerStats_t stats{};
+    stats.size = sizeof(stats);
+    Check(onebitOptimizerGetStats(optimizer.get(), &stats));
+    EXPECT_GT(stats.frozen_at, 0u);
+    EXPECT_LT(stats.frozen_at, stats.step);
+  });
+}
+
 TEST_P(DeviceOptimizerCallsTest, LeaveTheCurrentDeviceAsItIs) {
   Run(2, [](onebitComm_t comm, int rank) {
     PlacedOptimizer optimizer(ZeroOneCase(), comm, rank, 2, Memories::kDevice);
