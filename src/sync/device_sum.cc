@@ -66,8 +66,11 @@ Status DeviceSum::Mark(onebitStream_t stream) {
   return OkStatus();
 }
 
+// Where a sync ends or is loaded, the thread may have no device current.
 Status DeviceSum::Settle() {
-  return has_last_ ? AwaitEvent(*devices_, last_, OkStatus) : OkStatus();
+  if (!has_last_) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices_, device_));
+  return AwaitEvent(*devices_, last_, OkStatus);
 }
 
 Status DeviceSum::Read(std::byte* out) {

@@ -30,6 +30,7 @@ class DeviceSum {
   // Waits for all that was enqueued on a stream; as AwaitEvent.
   template <typename FindFailure>
   Status Await(onebitStream_t stream, FindFailure find_failure) {
+    ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices_, device_));
     ONEBIT_TRY(Mark(stream));
     return AwaitEvent(*devices_, last_, find_failure);
   }

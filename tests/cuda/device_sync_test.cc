@@ -18,6 +18,7 @@
 #include "onebit/onebit.hpp"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/placed_optimizer.h"
+#include "tests/cuda/stream_gate.h"
 #include "tests/support/cuda/stand_in.h"
 
 namespace onebit::testing {
@@ -74,6 +75,7 @@ class PlacedSync {
   }
 
   onebitSync_t get() const { return sync_.get(); }
+  void reset() { sync_.reset(); }
   onebitCompressor_t compressor() const { return compressor_.get(); }
   const CudaStream& stream() const { return *stream_; }
   float* out() { return static_cast<float*>(out_.data()); }
@@ -207,6 +209,32 @@ TEST_P(DeviceSyncTest, AStepThatSendsNothingWaitsForNothing) {
     EXPECT_FALSE(sync.stream().IsIdle());
     is_open = true;
     sync.stream().Synchronize();
+  });
+}
+
+TEST_P(DeviceSyncTest, EndsAfterItsWorkInAThreadWithoutADevice) {
+  RunDeviceRanks(GetParam(), 1, [](onebitComm_t comm, int rank) {
+    PlacedSync sync(comm, Memories::kDevice);
+    for (int step = 0; step < 2; ++step) EXPECT_EQ(sync.Step(InputOf(step, rank)).did_sync, 1);
+    StreamGate gate(sync.stream());
+    int did_sync = -1;
+    float weight_sum = -1;
+    Check(onebitSyncStep(sync.get(), sync.out(), 1, sync.out(), &did_sync, &weight_sum,
+                         sync.stream().handle()));
+    EXPECT_EQ(did_sync, 0);
+    std::atomic<bool> is_over{false};
+    std::thread ender([&] {
+      CUcontext context = nullptr;
+      CheckCuda(cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+      EXPECT_EQ(context, nullptr);
+      sync.reset();
+      EXPECT_EQ(onebitTestCudaContextDepth(), 0u);
+      is_over = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_FALSE(is_over.load());
+    gate.Open();
+    ender.join();
   });
 }
 
