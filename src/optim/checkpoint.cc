@@ -171,8 +171,10 @@ Status Optimizer::AdoptCompressor(const SavedOptimizer& saved) {
     return Damaged("its compressor's state is of another kind");
   }
   has_seen_compressor_ = false;
-  return FromApi(
-      onebitCompressorImport(compressor_, saved.compressor->data(), saved.compressor->size()));
+  ONEBIT_TRY(FromApi(
+      onebitCompressorImport(compressor_, saved.compressor->data(), saved.compressor->size())));
+  epoch_of_open_call_.reset();
+  return OkStatus();
 }
 
 Status Optimizer::CheckState() const {

@@ -267,6 +267,7 @@ Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
 
 Status Optimizer::ResetCompressor() {
   has_seen_compressor_ = false;
+  epoch_of_open_call_.reset();
   return FromApi(onebitCompressorReset(compressor_));
 }
 
@@ -291,10 +292,16 @@ Result<bool> Optimizer::VerdictOfOutput(const float* values, size_t count) {
     const uint64_t epoch_before = epoch_;
     const uint64_t nonfinite_before = nonfinite_calls_;
     has_seen_compressor_ = false;
-    if (!LookAtCompressor().ok()) return status;
-    if (epoch_ == epoch_before && nonfinite_calls_ == nonfinite_before) return status;
+    const bool has_ended =
+        LookAtCompressor().ok() && (epoch_ != epoch_before || nonfinite_calls_ != nonfinite_before);
+    if (!has_ended) {  // it may commit yet, where nobody could wait for it
+      if (!epoch_of_open_call_) epoch_of_open_call_ = epoch_before;
+      return status;
+    }
+    epoch_of_open_call_.reset();
     return nonfinite_calls_ == nonfinite_before;
   }
+  epoch_of_open_call_.reset();
   const bool is_finite = !std::isnan(first);
   ++(is_finite ? epoch_ : nonfinite_calls_);
   return is_finite;

@@ -232,6 +232,9 @@ class Optimizer {
   uint64_t nonfinite_calls_ = 0;
   uint64_t epoch_ = 0;
   bool has_seen_compressor_ = false;
+  // The epoch before a step whose call had not ended when the step gave up: what it committed after
+  // that is of a step that this rank has not made. Until a rebind, or the residuals are replaced.
+  std::optional<uint64_t> epoch_of_open_call_;
   double first_learning_rate_ = 0;
   bool awaits_residual_ = false;  // took over a compressed step whose residuals are to follow
   bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v

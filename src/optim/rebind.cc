@@ -171,7 +171,7 @@ Status Optimizer::BroadcastPart(const StateList::Part& part, int source, onebitC
 Status Optimizer::RebindCompressor(onebitComm_t comm) {
   onebitCompressorStats_t stats{.size = sizeof(stats)};
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
-  const uint64_t epoch_before = stats.epoch;
+  const uint64_t epoch_before = epoch_of_open_call_.value_or(stats.epoch);
   has_seen_compressor_ = false;
   int ignored = -1;  // parameters were taken over before
   ONEBIT_TRY(FromApi(onebitCompressorRebind(compressor_, comm, &ignored)));
@@ -184,6 +184,7 @@ Status Optimizer::RebindCompressor(onebitComm_t comm) {
                  rank_);
   }
   awaits_residual_ = false;
+  epoch_of_open_call_.reset();
   return OkStatus();
 }
 

@@ -375,6 +375,44 @@ TEST_P(DeviceOptimizerCallsTest, ADeviceThatBreaksIsAnError) {
   });
 }
 
+// Its residuals are those of the step that it takes over then: they need nobody to bring them.
+TEST(DeviceOptimizerRebindTest, ACallMayCommitAfterItsStepGaveUp) {
+  PlacedCase one = AdamCase();
+  one.has_segments = false;  // one collective in a step
+  Meeting meeting(2);
+  std::vector<Blob> states(2);
+  RunDeviceRanks(Over::kLocal, 2, [&](onebitComm_t comm, int rank) {
+    PlacedOptimizer optimizer(one, comm, rank, 2, Memories::kDevice);
+    for (size_t call = 1; call <= 7; ++call) optimizer.Step(call);
+    meeting.Wait();
+    if (rank == 0) {
+      const std::jthread breaker([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        onebitTestCudaFail("cuEventQuery", 0, 1, CUDA_ERROR_UNKNOWN);
+      });
+      EXPECT_NE(optimizer.TryStep(8, nullptr), onebitSuccess);
+    }
+    meeting.Wait();
+    if (rank == 1) {
+      const PlacedStep step = optimizer.Step(8);
+      EXPECT_EQ(step.result.stage, onebitStageCompressed);
+    }
+    CheckCuda(cuCtxSynchronize(), "cuCtxSynchronize");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    meeting.Wait();
+    onebitComm_t next = nullptr;
+    Check(onebitCommShrink(comm, nullptr, 0, &next, nullptr, ONEBIT_SHRINK_ABORT));
+    int source = -1;
+    EXPECT_EQ(onebitOptimizerRebind(optimizer.get(), next, &source), onebitSuccess) << LastError();
+    EXPECT_EQ(source, 1);
+    optimizer.Step(9);
+    states[static_cast<size_t>(rank)] = optimizer.Export(onebitStateGlobal);
+    optimizer.reset();
+    Check(onebitCommDestroy(next));
+  });
+  EXPECT_EQ(states[0], states[1]);
+}
+
 TEST_P(DeviceOptimizerCallsTest, GiveEverythingBack) {
   for (const PlacedCase& one : OneOfEach()) {
     Run(2, [&](onebitComm_t comm, int rank) {
