@@ -140,8 +140,9 @@ ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParams& p) {
       }
     }
     if (p.nonfinite_calls != nullptr && verdict == kNonfinite) ++*p.nonfinite_calls;
-    if (words != nullptr && (verdict & (kFailed | kHalted)) == kFailed) words->has_failed = 1;
-    if (p.halted != nullptr && (verdict & kFailed) != 0) *p.halted = kHalted;
+    const bool has_failed = (verdict & (kFailed | kPeerFailed)) != 0;
+    if (words != nullptr && has_failed && (verdict & kHalted) == 0) words->has_failed = 1;
+    if (p.halted != nullptr && has_failed) *p.halted = kHalted;
     if (p.sequence != nullptr) ++*p.sequence;
     if (p.verdict != nullptr) *p.verdict = 0;
   });

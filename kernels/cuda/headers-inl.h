@@ -19,6 +19,7 @@ inline constexpr unsigned kHeaderWords = kHeaderBytes / 4;
 inline constexpr unsigned kFlagsWord = 1;  // version, exchange, flags, replica age
 inline constexpr uint32_t kFlagsBits = 0x00FF0000u;
 inline constexpr uint32_t kNonfiniteFlag = 0x00010000u;
+inline constexpr uint32_t kFailureFlag = 0x00040000u;
 inline constexpr unsigned kAgeShift = 24;
 inline constexpr uint32_t kAgeBits = 0xFF000000u;
 inline constexpr unsigned kCheckWord = 3;
@@ -93,12 +94,15 @@ ONEBIT_KERNEL void SetCheck(const Warp& warp, Lanes<uint32_t>* words) {
 
 ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParams& p) {
   const Lanes<uint32_t> filled = FillIn(warp, p.header);
-  const bool is_nonfinite = p.verdict != nullptr && *p.verdict != 0;
+  const uint32_t verdict = p.verdict == nullptr ? 0 : *p.verdict;
+  const uint32_t flag = verdict == 0                             ? 0
+                        : (verdict & ~uint32_t{kNonfinite}) == 0 ? kNonfiniteFlag
+                                                                 : kFailureFlag;
   for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
     Lanes<uint32_t> words = filled;
     const Checksum* const checksum = p.checksums[i];
     warp.ForEachLane([&](unsigned lane) {
-      if (lane == kFlagsWord && is_nonfinite) words[lane] |= kNonfiniteFlag;
+      if (lane == kFlagsWord) words[lane] |= flag;
       if (checksum == nullptr) return;
       if (lane == kSumWord) words[lane] = checksum->sum;
       if (lane == kWeightedWord) words[lane] = checksum->weighted;
@@ -111,7 +115,7 @@ ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParams& p) {
 // Fills in the record of what is wrong, if nobody did before. `filled` is what was to be expected.
 ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t i, FailureKind kind,
                           Lanes<uint32_t> filled, const Lanes<uint32_t>& received) {
-  SetVerdict(warp, p.verdict, kFailed);
+  SetVerdict(warp, p.verdict, kind == kHasFailed ? kPeerFailed : kFailed);
   MessageFailure* const failure = p.failure;
   if (failure == nullptr) return;
   Lanes<bool> is_first;
@@ -136,9 +140,9 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
   for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
     const Lanes<uint32_t> received = LoadHeader(warp, p.headers[i]);
     Lanes<bool> differs;
-    // A rank that had a failure has not committed what others may have, and says so by the flag.
-    const bool is_nonfinite = (warp.Broadcast(received, kFlagsWord) & kNonfiniteFlag) != 0;
-    const uint32_t flags_compared = is_nonfinite ? ~(kFlagsBits | kAgeBits) : ~kFlagsBits;
+    // A rank that had a failure has not committed what others may have: its age is another.
+    const uint32_t flags = warp.Broadcast(received, kFlagsWord) & (kNonfiniteFlag | kFailureFlag);
+    const uint32_t flags_compared = flags != 0 ? ~(kFlagsBits | kAgeBits) : ~kFlagsBits;
     warp.ForEachLane([&](unsigned lane) {
       uint32_t compared = lane < kHeaderWords ? 0xFFFFFFFFu : 0u;
       if (lane == kFlagsWord) compared = flags_compared;
@@ -156,7 +160,11 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
       Report(warp, p, i, kPayloadDiffers, filled, received);
       continue;
     }
-    if (is_nonfinite) SetVerdict(warp, p.verdict, kNonfinite);
+    if ((flags & kFailureFlag) != 0) {
+      Report(warp, p, i, kHasFailed, filled, received);
+    } else if (flags != 0) {
+      SetVerdict(warp, p.verdict, kNonfinite);
+    }
   }
 }
 

@@ -26,6 +26,7 @@ enum Verdict : uint32_t {
   // A call before this one failed: kernels of this one write no residual, but that kFillIf clears
   // those without a second generation. Set before it begins.
   kHalted = 4,
+  kPeerFailed = 8,  // another rank says that it had a failure, in this call or before it
 };
 
 // A residual of a tensor, or of the part of it that this rank serves. Kernels that write one do
@@ -192,9 +193,10 @@ struct HeaderTemplate {
   const uint64_t* replica_age = nullptr;
 };
 
-// kSeal: writes headers[i] from the template, with checksums[i] if it is not null, and the flag of
-//   values that are not finite if *verdict is not clear: what follows from a message that failed
-//   must be committed by nobody.
+// kSeal: writes headers[i] from the template, with checksums[i] if it is not null. The flag of
+//   values that are not finite is set if that is all there is in *verdict, the flag of a failure if
+//   there is anything else: what follows from a message that failed must be committed by nobody,
+//   and is no result either.
 struct SealParams {
   HeaderTemplate header;
   const uint32_t* verdict = nullptr;
@@ -217,13 +219,15 @@ struct MessageFailure {
 enum FailureKind : uint32_t {
   kHeaderDiffers = 1,   // another call, or no header at all
   kPayloadDiffers = 2,  // the checksum of the payload
+  kHasFailed = 3,       // nothing but what the peer says: that it had a failure
 };
 
 // kCheck: compares headers[i], which peers[i] sent, with the template: all but the flags, the
-//   payload's checksum and the header's own check must be equal, and the age unless the flag of
-//   values that are not finite is set, so that nobody commits the call. The header's check must be
-//   right and *checksums[i], if it is not null, that of the header. Sets kFailed in *verdict and
-//   fills in *failure, the first time; sets kNonfinite if the header has the flag.
+//   payload's checksum and the header's own check must be equal, and the age unless one of the
+//   flags of kSeal is set, so that nobody commits the call. The header's check must be right and
+//   *checksums[i], if it is not null, that of the header. Sets kFailed in *verdict and fills in
+//   *failure, the first time; likewise kPeerFailed if the header has the flag of a failure. Sets
+//   kNonfinite if it has the other one.
 struct CheckParams {
   HeaderTemplate header;
   uint32_t* verdict = nullptr;
@@ -262,9 +266,9 @@ struct CompressorWords {
 // kCommit: the end of a call.
 //   *verdict clear: the other generation becomes current (if there are two), epoch and age advance.
 //   kNonfinite alone: nonfinite_calls of the words and *nonfinite_calls advance, if not null.
-//   kFailed: kHalted is set in *halted, if that is not null, and unless the call was halted itself,
-//   has_failed of the words.
-//   Either of them, with one generation: age becomes 0 and residual_resets advances, as kFillIf has
+//   kFailed, kPeerFailed: kHalted is set in *halted, if that is not null, and unless the call was
+//   halted itself, has_failed of the words.
+//   Any of them, with one generation: age becomes 0 and residual_resets advances, as kFillIf has
 //   zeroed the residuals.
 //   In every case *sequence advances, if it is not null, and *verdict becomes 0. `words` may be
 //   null.

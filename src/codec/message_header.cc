@@ -41,7 +41,7 @@ enum Offset : size_t {
   kAtWeighted = 60,
 };
 
-enum Flag : uint8_t { kNonfinite = 1, kChecksum = 2, kKnownFlags = 3 };
+enum Flag : uint8_t { kNonfinite = 1, kChecksum = 2, kFailure = 4, kKnownFlags = 7 };
 enum Parameter : uint8_t {
   kServerResidual = 1,
   kOneExchange = 2,
@@ -157,9 +157,10 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint32_t>(out, kAtMagic, kMagic);
   Put<uint8_t>(out, kAtVersion, kFormatVersion);
   Put<uint8_t>(out, kAtExchange, header.exchange);
-  Put<uint8_t>(
-      out, kAtFlags,
-      (header.is_nonfinite ? kNonfinite : 0) | (header.has_payload_checksum ? kChecksum : 0));
+  Put<uint8_t>(out, kAtFlags,
+               (header.is_nonfinite ? kNonfinite : 0) |
+                   (header.has_payload_checksum ? kChecksum : 0) |
+                   (header.has_failed ? kFailure : 0));
   Put<uint8_t>(out, kAtReplicaAge, call.replica_age);
   Put<uint32_t>(out, kAtComm, call.comm_id);
   Put<uint64_t>(out, kAtSequence, call.sequence);
@@ -261,6 +262,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
   header.exchange = exchange;
   header.is_nonfinite = (flags & kNonfinite) != 0;
   header.has_payload_checksum = (flags & kChecksum) != 0;
+  header.has_failed = (flags & kFailure) != 0;
   header.segment = segment;
   header.segment_count = segment_count;
   header.payload_checksum = {Get<uint32_t>(in, kAtSum), Get<uint32_t>(in, kAtWeighted)};

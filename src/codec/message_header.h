@@ -67,6 +67,7 @@ struct MessageHeader {
   uint8_t exchange = 1;  // 1 or 2
   bool is_nonfinite = false;
   bool has_payload_checksum = false;
+  bool has_failed = false;  // the sender, in this call or before it: nothing of it is a result
   uint16_t segment = 0;
   uint16_t segment_count = 1;
   kernels::Checksum payload_checksum;

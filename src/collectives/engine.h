@@ -175,6 +175,7 @@ class Engine {
   void TellCalls();
   void LookAfterStream() noexcept;
   void EndStream();
+  void AwaitCause() const;
   // Fails if the transport refuses the calling thread: as long as nothing was sent, that breaks
   // nothing.
   Status CheckThread();

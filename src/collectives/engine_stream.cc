@@ -132,12 +132,24 @@ void Engine::EndStream() {
 // The device tells what went wrong with calls that have returned long ago.
 Status Engine::CheckStream() {
   if (stream_ == nullptr || comm_.is_stopped()) return OkStatus();
-  if (Status status = stream_->FindFailure(); !status.ok()) return comm_.Fail(std::move(status));
+  if (Status status = stream_->FindFailure(); !status.ok()) {
+    if (status.code() == Code::kRemoteError) AwaitCause();
+    return comm_.Fail(std::move(status));
+  }
   if (comm_.ranks() == 1) return OkStatus();
   if (Status status = comm_.endpoint().AsyncError(); !status.ok()) {
     return comm_.Fail(std::move(status));
   }
   return OkStatus();
+}
+
+// The rank that had a failure tells all others what it was, as soon as its thread has looked.
+void Engine::AwaitCause() const {
+  constexpr std::chrono::seconds kTimeToTell{2};
+  const auto end = std::chrono::steady_clock::now() + kTimeToTell;
+  while (!comm_.is_stopped() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
 }
 
 Status Engine::AwaitStream() { return stream_ == nullptr ? OkStatus() : stream_->AwaitAll(); }

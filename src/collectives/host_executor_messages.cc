@@ -159,6 +159,11 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  decoded.status().text());
   }
   const MessageHeader& header = inbound.decoded = decoded.value();
+  // Ranks of a host tell each other of failures before that; what they would have sent is dropped.
+  if (header.has_failed) {
+    return Error(Code::kRemoteError, "rank {} had a failure, in {} or before it", peer,
+                 Describe(header.call));
+  }
   const CallDescriptor call = CallFrom(peer);
   if (header.call != call) {
     if (batch_.is_group()) ONEBIT_TRY(CompareCalls(peer, size.payload_bytes));

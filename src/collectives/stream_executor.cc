@@ -362,6 +362,11 @@ Status StreamExecutor::FindFailure() const {
                  failure->checksum.weighted, failure->expected_checksum.sum,
                  failure->expected_checksum.weighted);
   }
+  if (failure->kind == kernels::cuda::kHasFailed) {
+    return Error(Code::kRemoteError,
+                 "rank {}: {}: rank {} had a failure, in this call or before it", comm_.rank(),
+                 call, failure->peer);
+  }
   const std::string difference =
       expected.ok() ? DescribeDifference(expected.value().call, received.value().call) : "";
   return Error(Code::kMismatch, "rank {}: {}: rank {} makes another call: {}", comm_.rank(), call,

@@ -48,6 +48,7 @@ TEST(MessageHeaderTest, DecodesWhatItEncodes) {
   EXPECT_EQ(decoded.value().exchange, 2);
   EXPECT_TRUE(decoded.value().is_nonfinite);
   EXPECT_TRUE(decoded.value().has_payload_checksum);
+  EXPECT_FALSE(decoded.value().has_failed);
   EXPECT_EQ(decoded.value().segment, 3);
   EXPECT_EQ(decoded.value().segment_count, 5);
   EXPECT_EQ(decoded.value().payload_checksum, header.payload_checksum);
@@ -88,6 +89,18 @@ TEST(MessageHeaderTest, NamesBothVersionsOfAFutureHeader) {
 }
 
 // A damaged member with a header check that fits: what a bug in a peer would send.
+TEST(MessageHeaderTest, TellsOfAFailure) {
+  MessageHeader header = Sample();
+  header.is_nonfinite = false;
+  header.has_failed = true;
+  const HeaderBytes bytes = Encoded(header);
+  EXPECT_EQ(bytes[6], std::byte{6}) << "bits 1 and 2 of the flags";
+  const auto decoded = DecodeHeader(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status().text();
+  EXPECT_TRUE(decoded.value().has_failed);
+  EXPECT_FALSE(decoded.value().is_nonfinite);
+}
+
 TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   const auto refuses = [](auto change) {
     MessageHeader header = Sample();

@@ -82,6 +82,7 @@ class GroupWireTest : public ::testing::Test {
     header.call.chunk_alignment = 64;
     header.call.mask_digest = GroupDigest(digests_);
     header.is_nonfinite = is_header_nonfinite_;
+    header.has_failed = has_peer_failed_;
     header.has_payload_checksum = true;
     header.payload_checksum = kernels::cpu::ChecksumOf(payload_.data(), payload_.size());
     header.payload_checksum.sum += damage_;
@@ -113,6 +114,7 @@ class GroupWireTest : public ::testing::Test {
   std::vector<uint32_t> digests_;
   std::vector<std::byte> payload_;
   bool is_header_nonfinite_ = false;
+  bool has_peer_failed_ = false;
   uint32_t damage_ = 0;
 };
 
@@ -168,6 +170,11 @@ TEST_F(GroupWireTest, ThePayloadHasItsLength) {
 TEST_F(GroupWireTest, TheHeaderHasNoFlag) {
   is_header_nonfinite_ = true;
   ExpectError(Code::kCorrupt, "flags that do not fit a group's call");
+}
+
+TEST_F(GroupWireTest, AFailureOfThePeerIsOneHere) {
+  has_peer_failed_ = true;
+  ExpectError(Code::kRemoteError, "rank 1 had a failure, in group 0 of 2 calls or before it");
 }
 
 TEST_F(GroupWireTest, TheFirstCallThatDiffersIsFoundInTheTable) {

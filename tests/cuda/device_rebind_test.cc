@@ -92,10 +92,11 @@ class Caller {
   }
   void DropGraph() { graph_.reset(); }
 
-  uint64_t Epoch() const {
+  uint64_t Epoch() const { return Stats().epoch; }
+  onebitCompressorStats_t Stats() const {
     onebitCompressorStats_t stats = {.size = sizeof stats};
     EXPECT_EQ(onebitCompressorGetStats(compressor(), &stats), onebitSuccess) << LastError();
-    return stats.epoch;
+    return stats;
   }
   std::vector<std::byte> State() const {
     size_t bytes = 0;
@@ -164,6 +165,11 @@ TEST_P(DeviceRebindTest, RollsForwardToWhatAnyRankHasCommitted) {
     EXPECT_TRUE(IsDoneWithin(caller.stream(), std::chrono::seconds(20)));
     EXPECT_NE(AwaitError(comm, std::chrono::seconds(20)), onebitSuccess);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("was damaged on its way"));
+    // To no rank is it, or what follows, a call with values that are not finite.
+    EXPECT_EQ(caller.Stats().nonfinite_calls, 0u);
+    onebitCommStats_t stats = {.size = sizeof stats};
+    EXPECT_EQ(onebitCommGetStats(comm, &stats), onebitSuccess) << LastError();
+    EXPECT_EQ(stats.nonfinite_calls, 0u);
     caller.DropGraph();
     EXPECT_EQ(caller.Epoch(), rank == kDamagedRank ? 2u : static_cast<uint64_t>(committed));
 

@@ -44,9 +44,7 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
   for (const uint64_t age : {0, 1, 2, 255, 256, 511}) {
     for (const bool is_nonfinite : {false, true}) {
       const uint64_t calls = 5;
-      // What follows from a message that failed has the flag, too.
-      const uint32_t bad = age % 2 == 0 ? kNonfinite : kFailed;
-      const uint32_t verdict = is_nonfinite ? bad : 0;
+      const uint32_t verdict = is_nonfinite ? uint32_t{kNonfinite} : 0;
       const Checksum checksum = {0x12345678, 0x9ABCDEF0};
       HeaderBytes headers[3];
       std::byte anywhere[kHeaderBytes + 1];
@@ -75,6 +73,26 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
       EXPECT_EQ(headers[1], bytes);
       ASSERT_TRUE(DecodeHeader(headers[1]).ok());
       EXPECT_EQ(DecodeHeader(headers[1]).value().call, expected.call);
+    }
+  }
+}
+
+// Nothing that follows from a failure may look like a result, or like values that are not finite.
+TEST(CudaMessagesTest, SealedHeadersTellOfAFailure) {
+  for (const uint32_t failed : {uint32_t{kFailed}, uint32_t{kHalted}, uint32_t{kPeerFailed}}) {
+    for (const uint32_t verdict : {failed, failed | kNonfinite}) {
+      HeaderBytes header;
+      SealParams p;
+      p.header = TemplateOf(SomeHeader());
+      p.verdict = &verdict;
+      p.count = 1;
+      p.headers[0] = header.data();
+      Launch(Kernel::kSeal, p);
+      MessageHeader expected = SomeHeader();
+      expected.has_failed = true;
+      HeaderBytes bytes;
+      EncodeHeader(expected, &bytes);
+      EXPECT_EQ(header, bytes) << "verdict " << verdict;
     }
   }
 }
@@ -134,6 +152,26 @@ TEST_F(CudaCheckTest, PassesOnThatAValueIsNotFinite) {
   Launch(Kernel::kCheck, params_);
   EXPECT_EQ(verdict_, kNonfinite);
   EXPECT_EQ(failure_.state, 0u);
+}
+
+TEST_F(CudaCheckTest, TellsWhichPeerHadAFailure) {
+  MessageHeader header = SomeHeader();
+  header.has_failed = true;
+  header.call.replica_age += 1;  // what the peer did not commit
+  Send(3, header);
+  Launch(Kernel::kCheck, params_);
+  EXPECT_EQ(verdict_, kPeerFailed);
+  EXPECT_EQ(failure_.state, 2u);
+  EXPECT_EQ(failure_.peer, 13u);
+  EXPECT_EQ(failure_.kind, kHasFailed);
+}
+
+TEST_F(CudaCheckTest, AFailureOfAPeerIsNoOtherCall) {
+  MessageHeader header = SomeHeader();
+  header.has_failed = true;
+  header.call.count += 1;
+  Send(3, header);
+  ExpectFailure(13, kHeaderDiffers);
 }
 
 TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
@@ -311,7 +349,8 @@ TEST(CudaCommitTest, OneGenerationIsResetByANonfiniteCall) {
 }
 
 TEST(CudaCommitTest, FailedCallChangesNothing) {
-  for (const uint32_t failed : {uint32_t{kFailed}, uint32_t{kFailed | kNonfinite}}) {
+  for (const uint32_t failed : {uint32_t{kFailed}, uint32_t{kFailed | kNonfinite},
+                                uint32_t{kPeerFailed}, uint32_t{kPeerFailed | kNonfinite}}) {
     CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
     uint64_t sequence = 7;
     uint32_t verdict = failed;
@@ -330,8 +369,8 @@ TEST(CudaCommitTest, FailedCallChangesNothing) {
 
 // It has written nothing: what the one before it that failed has written is still there.
 TEST(CudaCommitTest, HaltedCallIsNotTheOneThatFailed) {
-  for (const uint32_t halted :
-       {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, uint32_t{kHalted | kFailed}}) {
+  for (const uint32_t halted : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite},
+                                uint32_t{kHalted | kFailed}, uint32_t{kHalted | kPeerFailed}}) {
     CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
     uint64_t sequence = 7;
     uint64_t nonfinite_calls = 0;
