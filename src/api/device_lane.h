@@ -38,6 +38,7 @@ class DeviceLane {
   // is_queued, if not null, tells whether it is: an error may come after that, too.
   template <typename Body>
   Status Enqueue(const CallTarget& target, Body body, bool* is_queued = nullptr) {
+    ONEBIT_TRY(CheckCanWait(target.comm, target.stream));
     ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(target, thread_.get()));
     bool is_begun = false;
     Status status = EnqueueBegun(
@@ -48,7 +49,7 @@ class DeviceLane {
           return body();
         },
         &is_begun);
-    if (!is_begun) EndPending(target);
+    if (!is_begun) CancelPending(target);
     if (is_queued != nullptr) *is_queued = is_begun;
     return status;
   }

@@ -53,6 +53,7 @@ struct Group::Queued {
   Group group;
   std::vector<CallTarget> targets;  // all communicators and compressors
   std::vector<uint64_t> turns;      // by target
+  bool is_taken = false;            // by the thread that makes the calls
 
   // Of each communicator the first target; the others are of this group, too.
   void AwaitTurns() const {
@@ -63,7 +64,13 @@ struct Group::Queued {
 
   ~Queued() {
     group.Clear();
-    for (const CallTarget& target : targets) EndPending(target);
+    for (size_t i = targets.size(); i-- > 0;) {
+      if (is_taken) {
+        EndPending(targets[i]);
+      } else {
+        CancelPending(targets[i]);
+      }
+    }
   }
 };
 
@@ -95,6 +102,7 @@ Status Group::Enqueue() {
   Queued* const raw = queued.release();
   Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [raw] {
     const std::unique_ptr<Queued> owned(raw);
+    owned->is_taken = true;
     return owned->group.Run();
   });
   if (!status.ok()) delete raw;
@@ -119,6 +127,7 @@ Status Group::EnqueueOnDevice() {
       comm, caller_stream,
       [raw = queued.get()]() -> Status {
         const std::unique_ptr<Queued> owned(raw);
+        owned->is_taken = true;
         owned->AwaitTurns();
         return owned->group.RunOrFail();
       },

@@ -83,6 +83,12 @@ void EndPendingOf(PendingCalls& pending) {
   pending.count.fetch_sub(1, std::memory_order_acq_rel);
 }
 
+// The newest turn, which nobody waits for yet: those before it may be open.
+void CancelPendingOf(PendingCalls& pending) {
+  pending.begun.fetch_sub(1, std::memory_order_acq_rel);
+  pending.count.fetch_sub(1, std::memory_order_acq_rel);
+}
+
 }  // namespace
 
 Result<HostStream*> FindStream(onebitStream_t handle) {
@@ -125,7 +131,7 @@ Result<uint64_t> BeginPending(const CallTarget& target, HostStream* stream) {
   if (!turn.ok() || target.compressor == nullptr) return turn;
   auto second = BeginPendingOf(target.compressor->pending, target, stream, "compressor");
   if (second.ok()) return turn;
-  EndPendingOf(target.comm->pending);
+  CancelPendingOf(target.comm->pending);
   return second;
 }
 
@@ -139,6 +145,11 @@ void AwaitTurn(onebitComm_t comm, uint64_t turn) {
 void EndPending(const CallTarget& target) {
   if (target.compressor != nullptr) EndPendingOf(target.compressor->pending);
   EndPendingOf(target.comm->pending);
+}
+
+void CancelPending(const CallTarget& target) {
+  if (target.compressor != nullptr) CancelPendingOf(target.compressor->pending);
+  CancelPendingOf(target.comm->pending);
 }
 
 Status CheckNonePending(const CallTarget& target) {

@@ -39,6 +39,9 @@ struct CallTarget {
 Result<uint64_t> BeginPending(const CallTarget& target, HostStream* stream);
 void AwaitTurn(onebitComm_t comm, uint64_t turn);
 void EndPending(const CallTarget& target);
+// Takes back the newest call that has begun, because it was not queued. By the thread that began
+// it, before it begins another one.
+void CancelPending(const CallTarget& target);
 // Ends a pending call with the scope, whatever happens in it.
 class PendingCall {
  public:
@@ -70,7 +73,7 @@ Status MakeHostCall(const CallTarget& target, Body body, bool* is_taken = nullpt
     return body();
   });
   if (!status.ok()) {
-    EndPending(target);
+    CancelPending(target);
     return status;
   }
   if (is_taken != nullptr) *is_taken = true;

@@ -511,6 +511,42 @@ TEST(DeviceGroupTest, IsFollowedByCallsOnEachOfItsCommunicators) {
   });
 }
 
+// A call that is refused was none: it ends the turn of no call before it.
+TEST(DeviceGroupTest, IsNotOvertakenBehindACallThatIsRefused) {
+  RunDeviceRanks(Over::kLocal, 2, [](onebitComm_t comm, int rank) {
+    onebitComm_t second = nullptr;
+    ASSERT_EQ(onebitCommSplit(comm, 0, rank, &second, nullptr), onebitSuccess) << LastError();
+    const UniqueComm owned(second);
+    const UniqueCompressor compressor = NewDeviceCompressor(second);
+    const CudaStream stream, other, captured;
+    const CudaBuffer one(Ones(kCount)), two(Ones(kCount)), three(Ones(kCount)), four(Ones(kCount));
+    const auto call = [&](const CudaBuffer& values, onebitComm_t on, const CudaStream& in,
+                          onebitCompressor_t with = nullptr) {
+      return onebitAllReduce(values.data(), values.data(), kCount, onebitFloat32, onebitSum, with,
+                             on, in.handle());
+    };
+    StreamGate gate(stream);
+    EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+    EXPECT_EQ(call(one, comm, stream), onebitSuccess) << LastError();
+    EXPECT_EQ(call(two, second, stream), onebitSuccess) << LastError();
+    EXPECT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
+    EXPECT_EQ(call(three, second, other), onebitSuccess) << LastError();
+    CudaGraph::Begin(captured);
+    EXPECT_EQ(call(four, second, captured, compressor.get()), onebitInvalidUsage);
+    EXPECT_THAT(LastError(), HasSubstr("stream is being captured"));
+    const CudaGraph graph(captured);
+    EXPECT_FALSE(IsDoneWithin(other, std::chrono::milliseconds(50))) << "the group comes first";
+    gate.Open();
+    EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(20)));
+    EXPECT_TRUE(IsDoneWithin(other, std::chrono::seconds(20)));
+    EXPECT_EQ(call(four, second, other), onebitSuccess) << LastError();
+    other.Synchronize();
+    for (const CudaBuffer* values : {&one, &two, &three, &four}) {
+      EXPECT_EQ(values->Read(), Ones(kCount, 2));
+    }
+  });
+}
+
 // What it holds is let go, or its communicators could not be destroyed.
 TEST(DeviceGroupTest, EndsWhenItsCommunicatorFailsBeforeItsPlace) {
   std::barrier queued(2);
