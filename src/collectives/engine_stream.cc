@@ -299,7 +299,7 @@ void Engine::EndOnStream(bool has_succeeded) {
     if (request.compressor != nullptr) request.compressor->prepared.reset();
   }
   if (!has_succeeded) {
-    stream_->Drop();
+    stream_->Drop(requests_[0].buffers.stream);
     Add(counters.failed_calls, requests_.size());
   }
   requests_ = {};

@@ -305,14 +305,18 @@ Status StreamExecutor::End() {
   return under_way_.Add(devices_, stream_);
 }
 
-void StreamExecutor::Drop() {
+void StreamExecutor::Drop(onebitStream_t stream) {
   under_way_.Drop();
-  if (calls_.empty()) return;
   calls_ = {};
   const auto scope = DeviceScope::Enter(devices_, device_);
-  if (!scope.ok() || is_capturing_) return;
-  // A device that takes this no more takes no call either.
-  static_cast<void>(devices_.Fill(&words()->halted, kernels::cuda::kHalted, 1, stream_));
+  if (!scope.ok()) return;
+  const auto is_capturing = devices_.IsCapturing(stream);
+  if (!is_capturing.ok() || is_capturing.value()) return;
+  // Calls before these are not halted by it. A device that takes this no more takes no call either.
+  if (has_last_ && !devices_.Wait(stream, last_.get()).ok()) return;
+  static_cast<void>(devices_.Fill(&words()->halted, kernels::cuda::kHalted, 1, stream));
+  // What was enqueued of them uses the working memory.
+  if (devices_.Record(last_.get(), stream).ok()) has_last_ = true;
 }
 
 uint64_t StreamExecutor::nonfinite_calls() const {

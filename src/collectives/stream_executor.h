@@ -50,8 +50,9 @@ class StreamExecutor {
   Status PostMessages(uint32_t exchange);
   Status Check(uint32_t exchange);
   Status End();
-  // What is behind them on the stream changes no residual.
-  void Drop();
+  // What is behind them on `stream`, theirs, changes no residual; also where Begin was not reached,
+  // or End was over. Nothing where the stream is being captured.
+  void Drop(onebitStream_t stream);
 
   ToldCalls& told_calls() { return told_calls_; }
   // Calls with values that are not finite, replays included. From any thread.
