@@ -112,9 +112,9 @@ void Engine::EndStream() {
     const std::future<void> freed = stream_->FreeBeside(&host_calls_);
     if (!freed.valid() || freed.wait_for(kPatience) == std::future_status::ready) return;
     Log(LogLevel::kWarn,
-        "rank {}: a graph with calls of this communicator is still being replayed at its end, so "
-        "it "
-        "is aborted; wait for replays before you destroy it",
+        "rank {}: at the end of this communicator a graph with calls of it is still being "
+        "replayed, or the device is busy with other work, so it is aborted; wait for replays "
+        "before you destroy it",
         comm_.rank());
     comm_.endpoint().Abort();
     static_cast<void>(freed.wait_for(kPatience));
@@ -266,12 +266,15 @@ Status Engine::EnqueuePhases(std::span<Engine* const> engines) {
 Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exchange) {
   Status status;
   size_t begun = 0;
-  for (; begun < engines.size() && status.ok(); ++begun) {
+  while (begun < engines.size() && status.ok()) {
     Engine& engine = *engines[begun];
-    if (engine.comm_.ranks() == 1) continue;
-    const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
-    status = scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
-    if (status.ok()) status = engine.stream_->PostMessages(exchange);
+    if (engine.comm_.ranks() > 1) {
+      const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
+      status = scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
+      if (!status.ok()) break;  // it has no group to end
+      status = engine.stream_->PostMessages(exchange);
+    }
+    ++begun;
   }
   for (size_t i = 0; i < begun; ++i) {
     Engine& engine = *engines[i];
