@@ -73,8 +73,8 @@
  * - A sync (sync.h) is where its compressor is, an optimizer (optim.h) where its parameters are.
  *   Their steps wait on the host for what ranks agree on, so they cannot be captured.
  * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 32 ranks. Blocks of 4096
- *   elements, the default, are the fast ones. Those of 256, 512, 1024 and 2048 pass over memory once,
- *   as they do, where buffers are aligned; others do so twice.
+ *   elements, the default, are the fast ones. Like those of 256, 512, 1024 and 2048 they pass over
+ *   memory once where buffers are aligned; others do so twice.
  */
 #ifndef ONEBIT_MEMORY_H_
 #define ONEBIT_MEMORY_H_
