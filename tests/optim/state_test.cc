@@ -163,10 +163,8 @@ TEST(OptimizerStateCallsTest, ArgumentsAreChecked) {
               onebitInvalidArgument);
     EXPECT_EQ(onebitOptimizerExport(optimizer.get(), onebitStateRank, room.data(), nullptr),
               onebitInvalidArgument);
-    const int unknown = 2;
-    onebitStateKind_t kind;
-    std::memcpy(&kind, &unknown, sizeof(kind));
-    EXPECT_EQ(onebitOptimizerExport(optimizer.get(), kind, room.data(), &bytes),
+    EXPECT_EQ(onebitOptimizerExport(optimizer.get(), static_cast<onebitStateKind_t>(2), room.data(),
+                                    &bytes),
               onebitInvalidArgument);
     --bytes;
     room.assign(room.size(), std::byte{7});
