@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers that are saved and loaded, by each rank for itself: training goes on as if nothing had
 // happened.
-#include <cstring>
 #include <vector>
 
 #include <gmock/gmock.h>
