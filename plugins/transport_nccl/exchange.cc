@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Groups of NCCL for the exchanges of one or several ranks.
+// One group of NCCL for the exchanges of one or several ranks.
 #include "plugins/transport_nccl/exchange.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -28,7 +27,7 @@ class JointStart {
   explicit JointStart(std::span<Exchange* const> exchanges) : exchanges_(exchanges) {}
 
   onebitResult_t Run() {
-    const onebitResult_t result = Hold(nullptr);
+    const onebitResult_t result = Hold(0);
     if (result != onebitSuccess) return result;
     for (Exchange* exchange : exchanges_) exchange->CountSends();
     return onebitSuccess;
@@ -37,61 +36,36 @@ class JointStart {
  private:
   static bool IsEmpty(Exchange* exchange) { return exchange->operations().empty(); }
 
-  // Uses the communicators behind the last one, then starts all. They come by their address: two
-  // threads that start the same ones must not wait for each other. A communicator may have several
-  // endpoints.
-  onebitResult_t Hold(const Communicator* last) {
-    constexpr std::less<const Communicator*> is_before;
-    Communicator* next = nullptr;
-    for (Exchange* exchange : exchanges_) {
-      Communicator* const one = &exchange->communicator();
-      if (IsEmpty(exchange) || (last != nullptr && !is_before(last, one))) continue;
-      if (next == nullptr || is_before(one, next)) next = one;
-    }
-    if (next == nullptr) return Start();
-    return next->Use([&](CommHandle) { return Hold(next); });
+  // Uses the communicators from this one on, then starts all.
+  onebitResult_t Hold(size_t next) {
+    while (next < exchanges_.size() && (IsEmpty(exchanges_[next]) || IsHeld(next))) ++next;
+    if (next == exchanges_.size()) return Start();
+    return exchanges_[next]->communicator().Use([&](CommHandle) { return Hold(next + 1); });
   }
-
-  // NCCL refuses a group in which some communicators block and others do not, and does not tell
-  // which of them one does that was joined. So each kind has a group of its own. On every thread
-  // they come in this order: none waits in one for a thread that waits in another. Those that do
-  // not block come first and wait at the end of all.
-  enum class Kind { kNonBlocking, kJoined, kBlocking };
-  static Kind KindOf(const Communicator& communicator) {
-    if (communicator.is_joined()) return Kind::kJoined;
-    return communicator.is_blocking() ? Kind::kBlocking : Kind::kNonBlocking;
+  // A communicator may have several endpoints.
+  bool IsHeld(size_t index) const {
+    const auto is_same = [&](Exchange* before) {
+      return !IsEmpty(before) && &before->communicator() == &exchanges_[index]->communicator();
+    };
+    return std::any_of(exchanges_.begin(), exchanges_.begin() + static_cast<std::ptrdiff_t>(index),
+                       is_same);
   }
 
   onebitResult_t Start() {
-    const char* what = "";
-    bool is_in_progress = false;
-    for (const Kind kind : {Kind::kNonBlocking, Kind::kJoined, Kind::kBlocking}) {
-      const int code = StartGroup(kind, &what);
-      if (code != kSuccess && code != kInProgress) return FinishAll(what, code);
-      is_in_progress |= code == kInProgress;
-    }
-    return FinishAll("ncclGroupEnd", is_in_progress ? kInProgress : kSuccess);
-  }
-
-  int StartGroup(Kind kind, const char** what) const {
-    const auto is_of_group = [kind](Exchange* exchange) {
-      return !IsEmpty(exchange) && KindOf(exchange->communicator()) == kind;
-    };
-    const auto first = std::find_if(exchanges_.begin(), exchanges_.end(), is_of_group);
-    if (first == exchanges_.end()) return kSuccess;
+    const auto first = std::find_if_not(exchanges_.begin(), exchanges_.end(), IsEmpty);
+    if (first == exchanges_.end()) return onebitSuccess;
     const NcclApi& nccl = (*first)->communicator().api();
-    *what = "ncclGroupStart";
     int code = nccl.GroupStart();
-    if (code != kSuccess) return code;
+    if (code != kSuccess) return FinishAll("ncclGroupStart", code);
+    const char* what = "";
     for (Exchange* exchange : exchanges_) {
-      if (is_of_group(exchange)) code = Give(*exchange, what);
-      if (code != kSuccess) break;
+      if (!IsEmpty(exchange)) code = Give(*exchange, &what);
+      if (code != kSuccess && code != kInProgress) break;
     }
     // In any case, or the thread's later groups would be inside this one.
     const int end = nccl.GroupEnd();
-    if (code != kSuccess) return code;
-    *what = "ncclGroupEnd";
-    return end;
+    if (code != kSuccess && code != kInProgress) return FinishAll(what, code);
+    return FinishAll("ncclGroupEnd", end);
   }
 
   int Give(Exchange& exchange, const char** what) const {
@@ -101,8 +75,6 @@ class JointStart {
     std::optional<CurrentContext> current;
     if (exchanges_.size() > 1) {
       current.emplace(*communicator.place().driver, communicator.place().device_context);
-      *what = "cuCtxPushCurrent";
-      if (!current->is_alive()) return kUnhandledCudaError;
     }
     CommHandle handle = communicator.handle();
     for (const Operation& one : exchange.operations()) {
