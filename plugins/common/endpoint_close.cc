@@ -6,7 +6,6 @@
 namespace onebit::plugin {
 namespace {
 
-constexpr uint64_t kNsPerMs = 1'000'000;
 // Time for what was sent to get out, spent only while it has not and its receiver is not gone.
 constexpr uint64_t kCloseNs = 100 * kNsPerMs;
 constexpr uint64_t kAbortNs = 2 * kNsPerMs;

@@ -11,8 +11,6 @@
 namespace onebit::plugin {
 namespace {
 
-constexpr uint64_t kNsPerMs = 1'000'000;
-
 // A send needs a request until the receiver has released its place. Receives need one from the post
 // to the test that says done; twice the window leaves room for callers that test late.
 constexpr size_t kRequestsPerPeer = 3 * kWindow;

@@ -8,7 +8,6 @@
 namespace onebit::plugin {
 namespace {
 
-constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kLongestWaitMs = 86'400'000;  // a day; a wait may end early
 constexpr int kRoundsOfProgress = 16;
 

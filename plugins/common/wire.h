@@ -10,6 +10,8 @@
 
 namespace onebit::plugin {
 
+inline constexpr uint64_t kNsPerMs = 1'000'000;
+
 // Messages a rank may send to a peer before the peer has released the first of them. The peer keeps
 // a slot for each, so whatever arrives finds its place and memory is bounded.
 inline constexpr uint64_t kWindow = 32;
