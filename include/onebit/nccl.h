@@ -27,6 +27,8 @@ extern "C" {
  * communicator: every rank makes them in the same order, one at a time, and none of them inside a
  * group that ncclGroupStart has begun. If `native` does not block (its configuration has
  * `blocking` 0), its last call must have left ncclInProgress before the next one of this library.
+ * What a thread starts on several of them in one group of this library needs them to be alike in
+ * that: NCCL refuses the group otherwise.
  *
  * `native` stays the caller's. Destroy the new communicator before it; the graphs that hold calls
  * on either of them go first.

@@ -40,6 +40,8 @@ class Communicator {
   const Place& place() const { return place_; }
   const NcclApi& api() const { return api_; }
   bool is_joined() const { return is_joined_; }
+  // Of one that was made here; what an application's does NCCL does not tell.
+  bool is_blocking() const { return is_blocking_; }
   // For the holder of the turn.
   CommHandle handle() const { return handle_.load(std::memory_order_relaxed); }
 

@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One group of NCCL for the exchanges of one or several ranks.
+// Groups of NCCL for the exchanges of one or several ranks.
 #include "plugins/transport_nccl/exchange.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace onebit::nccl {
@@ -27,7 +29,7 @@ class JointStart {
   explicit JointStart(std::span<Exchange* const> exchanges) : exchanges_(exchanges) {}
 
   onebitResult_t Run() {
-    const onebitResult_t result = Hold(0);
+    const onebitResult_t result = Hold(nullptr);
     if (result != onebitSuccess) return result;
     for (Exchange* exchange : exchanges_) exchange->CountSends();
     return onebitSuccess;
@@ -36,36 +38,64 @@ class JointStart {
  private:
   static bool IsEmpty(Exchange* exchange) { return exchange->operations().empty(); }
 
-  // Uses the communicators from this one on, then starts all.
-  onebitResult_t Hold(size_t next) {
-    while (next < exchanges_.size() && (IsEmpty(exchanges_[next]) || IsHeld(next))) ++next;
-    if (next == exchanges_.size()) return Start();
-    return exchanges_[next]->communicator().Use([&](CommHandle) { return Hold(next + 1); });
+  // Uses the communicators behind the last one, then starts all. They come by their address: two
+  // threads that start the same ones must not wait for each other. A communicator may have several
+  // endpoints.
+  onebitResult_t Hold(const Communicator* last) {
+    constexpr std::less<const Communicator*> is_before;
+    Communicator* next = nullptr;
+    for (Exchange* exchange : exchanges_) {
+      Communicator* const one = &exchange->communicator();
+      if (IsEmpty(exchange) || (last != nullptr && !is_before(last, one))) continue;
+      if (next == nullptr || is_before(one, next)) next = one;
+    }
+    if (next == nullptr) return Start();
+    return next->Use([&](CommHandle) { return Hold(next); });
   }
-  // A communicator may have several endpoints.
-  bool IsHeld(size_t index) const {
-    const auto is_same = [&](Exchange* before) {
-      return !IsEmpty(before) && &before->communicator() == &exchanges_[index]->communicator();
-    };
-    return std::any_of(exchanges_.begin(), exchanges_.begin() + static_cast<std::ptrdiff_t>(index),
-                       is_same);
+
+  // NCCL refuses a group in which some communicators block and others do not, and does not tell
+  // which of them one does that was joined. So each kind has a group of its own. On every thread
+  // they come in this order, each when the one before has reached its streams: no thread waits in
+  // one for a thread that waits in another, and on no stream do they change places.
+  enum class Kind { kNonBlocking, kJoined, kBlocking };
+  static Kind KindOf(const Communicator& communicator) {
+    if (communicator.is_joined()) return Kind::kJoined;
+    return communicator.is_blocking() ? Kind::kBlocking : Kind::kNonBlocking;
   }
 
   onebitResult_t Start() {
-    const auto first = std::find_if_not(exchanges_.begin(), exchanges_.end(), IsEmpty);
-    if (first == exchanges_.end()) return onebitSuccess;
+    for (const Kind kind : {Kind::kNonBlocking, Kind::kJoined, Kind::kBlocking}) {
+      const char* what = "";
+      const int code = StartGroup(kind, &what);
+      const onebitResult_t result = Finish(kind, what, code);
+      if (result == onebitSuccess) continue;
+      FailOthers(kind, result, what);
+      return result;
+    }
+    return onebitSuccess;
+  }
+
+  bool IsOf(Kind kind, Exchange* exchange) const {
+    return !IsEmpty(exchange) && KindOf(exchange->communicator()) == kind;
+  }
+
+  int StartGroup(Kind kind, const char** what) const {
+    const auto first = std::find_if(exchanges_.begin(), exchanges_.end(),
+                                    [&](Exchange* exchange) { return IsOf(kind, exchange); });
+    if (first == exchanges_.end()) return kSuccess;
     const NcclApi& nccl = (*first)->communicator().api();
+    *what = "ncclGroupStart";
     int code = nccl.GroupStart();
-    if (code != kSuccess) return FinishAll("ncclGroupStart", code);
-    const char* what = "";
+    if (code != kSuccess) return code;
     for (Exchange* exchange : exchanges_) {
-      if (!IsEmpty(exchange)) code = Give(*exchange, &what);
-      if (code != kSuccess && code != kInProgress) break;
+      if (IsOf(kind, exchange)) code = Give(*exchange, what);
+      if (code != kSuccess) break;
     }
     // In any case, or the thread's later groups would be inside this one.
     const int end = nccl.GroupEnd();
-    if (code != kSuccess && code != kInProgress) return FinishAll(what, code);
-    return FinishAll("ncclGroupEnd", end);
+    if (code != kSuccess) return code;
+    *what = "ncclGroupEnd";
+    return end;
   }
 
   int Give(Exchange& exchange, const char** what) const {
@@ -75,6 +105,8 @@ class JointStart {
     std::optional<CurrentContext> current;
     if (exchanges_.size() > 1) {
       current.emplace(*communicator.place().driver, communicator.place().device_context);
+      *what = "cuCtxPushCurrent";
+      if (!current->is_alive()) return kUnhandledCudaError;
     }
     CommHandle handle = communicator.handle();
     for (const Operation& one : exchange.operations()) {
@@ -100,14 +132,23 @@ class JointStart {
   }
 
   // NCCL may work on each of them in the background yet.
-  onebitResult_t FinishAll(const char* what, int code) const {
+  onebitResult_t Finish(Kind kind, const char* what, int code) const {
     onebitResult_t first = onebitSuccess;
     for (Exchange* exchange : exchanges_) {
-      if (IsEmpty(exchange)) continue;
+      if (!IsOf(kind, exchange)) continue;
       const onebitResult_t result = exchange->communicator().Finish(what, code);
       if (first == onebitSuccess) first = result;
     }
     return first;
+  }
+
+  // What belongs together is not on all streams.
+  void FailOthers(Kind kind, onebitResult_t result, const char* what) const {
+    for (Exchange* exchange : exchanges_) {
+      if (IsEmpty(exchange) || IsOf(kind, exchange)) continue;
+      exchange->communicator().Fail(
+          result, std::string(what) + " failed for another communicator of the group");
+    }
   }
 
   const std::span<Exchange* const> exchanges_;

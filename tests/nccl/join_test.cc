@@ -43,7 +43,10 @@ class JoinTest : public ::testing::TestWithParam<Mode> {
       EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommInitRank)(&comm, ranks, id, rank), ncclSuccess);
       return comm;
     }
-    const bool is_blocking = GetParam().name == "Blocking";
+    return MakeOfKind(id, rank, ranks, GetParam().name == "Blocking");
+  }
+  ncclComm_t MakeOfKind(const ncclUniqueId& id, int rank, int ranks, bool is_blocking) const {
+    ncclComm_t comm = nullptr;
     ncclConfig_t config{.size = sizeof config,
                         .magic = 0xcafebeef,
                         .version = 22809,
@@ -318,6 +321,85 @@ TEST(OtherNcclTest, RefusesACommunicatorOfAnotherNccl) {
   EXPECT_THAT(Plugin::warnings(), HasSubstr("libnccl-2.10.so, but of the program's own"));
   EXPECT_THAT(Plugin::warnings(), HasSubstr("libnccl.so.2, in ONEBIT_NCCL_LIB"));
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+}
+
+// One that blocks and was made here, one that does not and was joined.
+TEST_P(JoinTest, IsGroupedWithOneThatDiffersInBlocking) {
+  if (is_old()) GTEST_SKIP() << "all of 2.10 block";
+  const ncclUniqueId id = MakeId();
+  Meeting meeting(2);
+  RunThreads(2, [&](int rank) {
+    ncclComm_t comm = MakeOfKind(id, rank, 2, GetParam().name != "Blocking");
+    const Joined joined = Join(&comm);
+    ASSERT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
+    const Stream stream;
+    {
+      Endpoint endpoints[2];
+      EXPECT_EQ(endpoints[0].Open(plugin_, rank, 2, 9, joined.group), onebitSuccess);
+      EXPECT_EQ(endpoints[1].Open(plugin_, rank, 2, 10), onebitSuccess);
+      Release(joined);
+      for (Endpoint& endpoint : endpoints) {
+        EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess);
+        meeting.Wait();
+      }
+      Buffer out(100);
+      Buffer in(200);
+      out.Set(std::vector<uint8_t>(100, static_cast<uint8_t>(rank + 1)), stream);
+      for (Endpoint& endpoint : endpoints) EXPECT_EQ(endpoint.GroupBegin(), onebitSuccess);
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(endpoints[i].Send(1 - rank, out.at(0), 100, stream), onebitSuccess);
+        EXPECT_EQ(endpoints[i].Receive(1 - rank, in.at(100 * i), 100, stream), onebitSuccess);
+      }
+      for (Endpoint& endpoint : endpoints) {
+        EXPECT_EQ(endpoint.GroupEnd(), onebitSuccess) << Plugin::warnings();
+      }
+      stream.Await();
+      EXPECT_EQ(in.Read(stream), std::vector<uint8_t>(200, static_cast<uint8_t>(2 - rank)));
+      meeting.Wait();
+    }
+    End(comm);
+  });
+}
+
+// Threads that have endpoints of the same two, and begin with another one of them.
+TEST_P(JoinTest, ThreadsThatGroupTheSameDoNotWaitForEachOther) {
+  const UseDevice device(0);
+  ncclComm_t comms[2];
+  Joined joined[2];
+  for (int i = 0; i < 2; ++i) {
+    comms[i] = Make(MakeId(), 0, 1);
+    joined[i] = Join(&comms[i]);
+    ASSERT_EQ(joined[i].result, onebitSuccess) << Plugin::warnings();
+  }
+  const auto exchange = [&](int first) {
+    const UseDevice current(0);
+    const Stream stream;
+    Endpoint endpoints[2];
+    for (int i = 0; i < 2; ++i) {
+      void* const group = joined[(first + i) % 2].group;
+      EXPECT_EQ(endpoints[i].Open(plugin_, 0, 1, 9, group), onebitSuccess);
+      EXPECT_EQ(endpoints[i].Connect({endpoints[i].Address()}), onebitSuccess);
+    }
+    Buffer buffer(2);
+    for (int round = 0; round < 300; ++round) {
+      for (Endpoint& endpoint : endpoints) EXPECT_EQ(endpoint.GroupBegin(), onebitSuccess);
+      for (Endpoint& endpoint : endpoints) {
+        EXPECT_EQ(endpoint.Send(0, buffer.at(0), 1, stream), onebitSuccess);
+        EXPECT_EQ(endpoint.Receive(0, buffer.at(1), 1, stream), onebitSuccess);
+      }
+      for (Endpoint& endpoint : endpoints) {
+        EXPECT_EQ(endpoint.GroupEnd(), onebitSuccess) << Plugin::warnings();
+      }
+    }
+    stream.Await();
+  };
+  std::thread other(exchange, 1);
+  exchange(0);
+  other.join();
+  for (int i = 0; i < 2; ++i) {
+    Release(joined[i]);
+    End(comms[i]);
+  }
 }
 
 }  // namespace

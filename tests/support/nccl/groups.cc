@@ -139,6 +139,9 @@ ncclResult_t CheckComm(const Use& use, const char* function) {
   }
   const std::lock_guard lock(use->clique->mutex);
   if (!use->clique->IsComplete()) return Refuse(ncclInvalidArgument, "it is not ready");
+  const bool is_mixed = group != nullptr && !group->operations.empty() &&
+                        group->operations.front()->comm->is_blocking != use->is_blocking;
+  if (is_mixed) return Refuse(ncclInvalidArgument, "blocking and other communicators in a group");
   const Member& member = use->member();
   if (member.is_ended) return Refuse(ncclInvalidUsage, "the communicator was revoked");
   if (member.error != ncclSuccess) return Refuse(member.error, "an error came before");
