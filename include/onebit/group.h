@@ -40,7 +40,7 @@ extern "C" {
  * elements travel together; larger ones, onebitAllToAllv, and dense ones that the transport itself
  * reduces go one by one. The communicator keeps memory for the packets of all calls that have
  * travelled together, and what it planned for the last groups: a group that is made again allocates
- * nothing.
+ * nothing but, where a thread of the library makes its calls, the list that this is handed.
  *
  * @return onebitSuccess.
  *
@@ -53,9 +53,9 @@ ONEBIT_API onebitResult_t onebitGroupStart(void);
  *
  * Either all calls on a communicator succeed, or none has happened: after an error none of their
  * compressors has new residuals (those that are not transactional lose them if their call had
- * begun), and the content of all output buffers is undefined. A value that is not finite makes the
- * output of its own call NaN, and is no error. With several communicators each ends for itself; the
- * first error is returned.
+ * begun; memory.h has the rule for transport nccl), and the content of all output buffers is
+ * undefined. A value that is not finite makes the output of its own call NaN, and is no error. With
+ * several communicators each ends for itself; the first error is returned.
  *
  * @return onebitInvalidUsage  this thread is in no group, or another thread is inside a call on a
  *                             communicator of it, or the process has no other thread to make the

@@ -25,7 +25,9 @@
  * - Any other one (ucx, mpi, local): the device compresses, and packets alone go through pinned
  *   host memory, from where a thread of the communicator sends them while the stream waits.
  *   Dense calls go through pinned memory whole. Such calls cannot be captured, and all calls of
- *   a group are on one stream.
+ *   a group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE.
+ *
+ * A group is of calls of one way.
  *
  * With the second way a stream that waits for a call holds up more than itself. CUDA puts the
  * streams of a process into a few hardware queues of each device, 8 unless
@@ -68,8 +70,9 @@
  *   not finite, and have no times.
  * - onebitCompressorRebind takes a compressor from nccl to nccl, or between other transports.
  *   Over nccl calls and replays that are enqueued behind one that fails change no residual, so
- *   that there, too, all ranks can take over what any of them has committed. Have no replay under
- *   way when you rebind.
+ *   that there, too, all ranks can take over what any of them has committed. The calls of one
+ *   group stand for themselves there: if the message of one is damaged, others may have new
+ *   residuals, which a rebind takes over one by one. Have no replay under way when you rebind.
  * - A sync (sync.h) is where its compressor is, an optimizer (optim.h) where its parameters are.
  *   Their steps wait on the host for what ranks agree on, so they cannot be captured.
  * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 32 ranks. Blocks of 4096

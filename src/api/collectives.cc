@@ -327,7 +327,9 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
     return comm->engine.AllToAllvRequest(buffers, lists, PlannedOf(compressor));
   };
   const CallTarget target{comm, compressor, arguments.stream, place};
-  if (!onebit::IsInsideGroup() && target.is_blocking()) {
+  // One that is made before this returns reads the caller's own.
+  const bool is_made_now = target.is_blocking() || comm->engine.is_stream_ordered();
+  if (!onebit::IsInsideGroup() && is_made_now) {
     return Submit(target, [=]() -> Result<Engine::Request> { return request_of(pairs); });
   }
   auto lists = std::make_unique<PairLists>(pairs, RanksOf(comm));

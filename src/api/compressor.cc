@@ -88,8 +88,13 @@ Status CheckSameOrder(const onebitCompressor_s& compressor, const onebitComm_s& 
 
 // Residuals on a device are brought to the host and back; an obstacle is told to the other ranks.
 Result<int> RebindOnHost(onebitComm_t comm, onebitCompressor_t compressor, Status obstacle) {
-  onebit::StayOnHost stay(compressor);
+  const onebit::Compressor::Config& config = compressor->planned.compressor.config();
   if (obstacle.ok()) obstacle = CheckSameOrder(*compressor, *comm);
+  // What calls need is then reserved where kernels reach it.
+  if (obstacle.ok() && config.place.is_device() && !config.is_stream_ordered) {
+    obstacle = comm->engine.UseDevice(*config.devices, config.place.device);
+  }
+  onebit::StayOnHost stay(compressor);
   if (obstacle.ok()) obstacle = stay.Begin();
   auto source = onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, obstacle);
   ONEBIT_TRY(stay.End());

@@ -3,10 +3,10 @@
 #include "api/device_lane.h"
 
 #include "api/place.h"
-#include "base/log.h"
 #include "device/patience.h"
 
 namespace onebit {
+
 Result<std::unique_ptr<DeviceLane>> DeviceLane::Create(const Devices& devices, int device) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<DeviceLane> lane(new DeviceLane(devices, device));
@@ -67,16 +67,6 @@ Status DeviceLane::AwaitPlace(onebitComm_t comm, uint32_t ticket) {
 
 void DeviceLane::Release(uint32_t ticket) {
   std::atomic_ref(*word()).store(ticket, std::memory_order_release);
-}
-
-// Nobody waits for the result of such a call: its communicator has to tell.
-Status DeviceLane::Fail(onebitComm_t handle, Status status) {
-  if (status.ok()) return status;
-  Comm& comm = *handle->comm;
-  const bool is_new = comm.failure().ok();
-  Status told = comm.Fail(std::move(status));
-  if (is_new) Log(LogLevel::kWarn, "{}", told.text());
-  return told;
 }
 
 Result<DeviceLane*> LaneOf(onebitComm_t comm, const MemoryPlace& place) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -54,7 +55,8 @@ class DeviceLane {
     return status;
   }
 
-  // Likewise for a call that has begun, and whose body waits for its turns and ends it.
+  // Likewise for a call that has begun, and whose body waits for its turns and ends it. Nobody
+  // waits for what it returns: its communicator has to tell.
   template <typename Body>
   Status EnqueueBegun(onebitComm_t comm, onebitStream_t stream, Body body, bool* is_queued) {
     ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
@@ -62,7 +64,12 @@ class DeviceLane {
     ONEBIT_TRY(Mark(comm, stream, ticket));
     ONEBIT_TRY(thread_->Enqueue(HostStream::AfterFailure::kRun, [this, comm, ticket, body]() {
       const Turn turn(*this, ticket);
-      return Fail(comm, Run(comm, ticket, body));
+      try {
+        const Status status = Run(comm, ticket, body);
+        return status.ok() ? status : comm->comm->Fail(status);
+      } catch (const std::bad_alloc&) {
+        return comm->comm->FailWithoutMemory();
+      }
     }));
     ++next_ticket_;
     *is_queued = true;
@@ -94,7 +101,6 @@ class DeviceLane {
   Status Mark(onebitComm_t comm, onebitStream_t stream, uint32_t ticket);
   Status AwaitPlace(onebitComm_t comm, uint32_t ticket);
   void Release(uint32_t ticket);
-  static Status Fail(onebitComm_t comm, Status status);
 
   template <typename Body>
   Status Run(onebitComm_t comm, uint32_t ticket, Body& body) {
@@ -102,7 +108,7 @@ class DeviceLane {
     Status place = AwaitPlace(comm, ticket);
     const auto scope = DeviceScope::Enter(devices_, device_);
     if (place.ok()) place = scope.status();
-    place = Fail(comm, std::move(place));
+    if (!place.ok()) place = comm->comm->Fail(std::move(place));
     Status status = body();
     return place.ok() ? status : place;
   }

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/group.h"
 
-#include "api/device_lane.h"
-#include "api/make_call.h"
-
 #include <algorithm>
 #include <memory>
+
+#include "api/device_lane.h"
+#include "api/make_call.h"
+#include "base/guard.h"
 
 namespace onebit {
 
@@ -137,7 +138,7 @@ Status Group::EnqueueOnDevice() {
 }
 
 Status Group::RunOrFail() {
-  Status status = Run();
+  Status status = CatchNoMemory([&] { return Run(); });
   if (status.ok()) return status;
   for (size_t i = 0; i < used_parts_; ++i) static_cast<void>(parts_[i].comm->comm->Fail(status));
   return status;
@@ -174,6 +175,11 @@ Status Group::CheckStream(const CallTarget& target, const Part& part) {
   if (target.comm != part.comm && target.comm->engine.is_stream_ordered() &&
       part.comm->engine.is_stream_ordered()) {
     return OkStatus();
+  }
+  if (target.comm->engine.is_stream_ordered() != part.comm->engine.is_stream_ordered()) {
+    return Error(Code::kInvalidUsage,
+                 "the calls of a group go over transport {} and over {}: make two groups",
+                 part.comm->comm->transport_name(), target.comm->comm->transport_name());
   }
   if (target.stream != part.stream) {
     return Error(Code::kInvalidUsage,

@@ -3,6 +3,8 @@
 // Residuals in host memory for as long as something works on them that knows no device.
 #pragma once
 
+#include <new>
+
 #include "api/handles.h"
 #include "compressor/compressor.h"
 
@@ -20,6 +22,16 @@ class StayOnHost {
       : handle_(*handle),
         compressor_(handle->planned.compressor),
         home_(compressor_.config().place) {}
+  // Where an exception has left End out.
+  ~StayOnHost() {
+    if (has_ended_) return;
+    try {
+      static_cast<void>(compressor_.MoveTo(home_));
+    } catch (const std::bad_alloc&) {  // they stay
+    }
+  }
+  StayOnHost(const StayOnHost&) = delete;
+  StayOnHost& operator=(const StayOnHost&) = delete;
 
   // Waits for the device, like End.
   Status Begin() {
@@ -27,12 +39,16 @@ class StayOnHost {
     return compressor_.MoveTo(MemoryPlace{});
   }
   // Without the memory for it they stay, which every later call tells.
-  Status End() { return compressor_.MoveTo(home_); }
+  Status End() {
+    has_ended_ = true;
+    return compressor_.MoveTo(home_);
+  }
 
  private:
   const onebitCompressor_s& handle_;
   Compressor& compressor_;
   const MemoryPlace home_;
+  bool has_ended_ = false;
 };
 
 }  // namespace onebit

@@ -41,10 +41,6 @@ void FillNan(const onebit::Call& call) {
   }
 }
 
-void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
-  counter.fetch_add(amount, std::memory_order_relaxed);
-}
-
 PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
   const bool has_alignment = config.collective == Collective::kAllReduce;
   return {

@@ -12,10 +12,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
-  counter.fetch_add(amount, std::memory_order_relaxed);
-}
-
 }  // namespace
 
 Status Engine::PrepareGroup(std::span<const Request> requests) {

@@ -6,6 +6,7 @@
 #include <new>
 #include <thread>
 
+#include "base/guard.h"
 #include "base/log.h"
 #include "collectives/dense_staging.h"
 #include "collectives/engine.h"
@@ -14,10 +15,6 @@
 
 namespace onebit {
 namespace {
-
-void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
-  counter.fetch_add(amount, std::memory_order_relaxed);
-}
 
 // The call itself is in order: a line that cannot be written is no error of it.
 void TellUntold(const Comm& comm, const CallDescriptor& call) noexcept {
@@ -220,14 +217,16 @@ Status Engine::EnqueueAll(std::span<Engine* const> engines) {
       if (!engine->stream_->told_calls().Put(told)) TellUntold(engine->comm_, call);
     }
   }
-  const Status status = EnqueuePhases(engines);
+  const Status status = CatchNoMemory([&] { return EnqueuePhases(engines); });
   Status told;
   for (Engine* engine : engines) {
     engine->EndOnStream(status.ok());
     // Other ranks wait for what was not enqueued.
     if (status.ok()) continue;
     Comm& comm = engine->comm_;
-    Status cause = comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text()));
+    Status cause = comm.Fail(CatchNoMemory([&]() -> Status {
+      return Error(status.code(), "rank {}: {}", comm.rank(), status.text());
+    }));
     if (told.ok()) told = std::move(cause);
   }
   return told;
@@ -272,7 +271,7 @@ Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exch
       const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
       status = scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
       if (!status.ok()) break;  // it has no group to end
-      status = engine.stream_->PostMessages(exchange);
+      status = CatchNoMemory([&] { return engine.stream_->PostMessages(exchange); });
     }
     ++begun;
   }
@@ -280,7 +279,7 @@ Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exch
     Engine& engine = *engines[i];
     if (engine.comm_.ranks() == 1) continue;
     const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
-    Status ended = engine.comm_.endpoint().EndGroup();
+    Status ended = CatchNoMemory([&] { return engine.comm_.endpoint().EndGroup(); });
     if (status.ok()) status = std::move(ended);
   }
   return status;

@@ -96,17 +96,9 @@ Status HostExecutor::Attempt(Body body) {
   if (batch_.device != nullptr) batch_.device->Drop();
   // The group hears the cause before peers can see what follows from it, such as a payload that
   // is not taken.
-  Status failure = FailComm(std::move(status), situation);
+  Status failure = comm_.Fail(std::move(status), situation);
   CancelAll();
   return failure;
-}
-
-Status HostExecutor::FailComm(Status cause, const std::string& situation) {
-  try {
-    return comm_.Fail(std::move(cause), situation);
-  } catch (const std::bad_alloc&) {
-    return comm_.FailWithoutMemory();
-  }
 }
 
 void HostExecutor::Start(const Batch& batch) {

@@ -129,7 +129,6 @@ class HostExecutor {
   StepQueue* MostUrgent();
   size_t ReadySteps() const;
   void CancelAll();
-  Status FailComm(Status cause, const std::string& situation);
   Status Deadline() const;
   std::string Progress() const;
 

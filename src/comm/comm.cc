@@ -188,6 +188,14 @@ Status Comm::Record(Status cause) {
 }
 
 Status Comm::Fail(Status cause, const std::string& situation) {
+  try {
+    return Decide(std::move(cause), situation);
+  } catch (const std::bad_alloc&) {
+    return FailWithoutMemory();
+  }
+}
+
+Status Comm::Decide(Status cause, const std::string& situation) {
   if (const Status failure = this->failure(); !failure.ok()) return failure;
   auto first = control_ == nullptr ? std::nullopt : control_->first_failure();
   if (!first) {
@@ -208,7 +216,7 @@ Status Comm::Fail(Status cause, const std::string& situation) {
 Status Comm::FailWithoutMemory() noexcept {
   constexpr const char* kText = "out of memory";  // so short that a Status with it needs none
   try {
-    return Fail({Code::kOutOfMemory, kText});  // there may be enough for this
+    return Decide({Code::kOutOfMemory, kText}, {});  // there may be enough for this
   } catch (const std::bad_alloc&) {
   }
   endpoint_.Abort();

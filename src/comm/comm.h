@@ -63,7 +63,7 @@ struct ComputePlace {
   ProcessorSet processors;  // empty: any
 };
 
-// Relaxed atomics: written by the thread in a call, read by anyone.
+// Written by the thread in a call, read by anyone.
 struct CommCounters {
   std::atomic<uint64_t> dense_calls{0};
   std::atomic<uint64_t> compressed_calls{0};
@@ -76,6 +76,10 @@ struct CommCounters {
   std::atomic<uint64_t> call_ns{0};
   std::atomic<uint64_t> compute_threads{0};
 };
+// relaxed: numbers that nothing else depends on.
+inline void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
 
 // One thread at a time between Enter and Exit; Abort and the const members from any thread.
 class Comm final : private PeerErrorSink, private FailureListener {
@@ -202,6 +206,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   Failure PeerFailure(int peer, Code code, const char* text) const noexcept;
   void OnRemoteFailure() override;
   // Of a failure that this rank is the first to see.
+  Status Decide(Status cause, const std::string& situation);
   Failure OwnCause(Status cause, const std::string& situation);
   // A failure of the group as this rank tells it.
   Status Told(const Failure& failure, const std::string& situation) const;

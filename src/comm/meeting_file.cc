@@ -27,7 +27,7 @@ std::string Hex(std::span<const char, kUniqueIdBytes> bytes) {
   return text;
 }
 
-Status Failed(const char* what, const std::string& path) {
+Status FileError(const char* what, const std::string& path) {
   return Error(Code::kSystemError, "rendezvous file {}: {}: {}", path, what, std::strerror(errno));
 }
 
@@ -38,7 +38,7 @@ Status WriteAll(int fd, const std::string& content, const std::string& path) {
     if (count >= 0) {
       written += static_cast<size_t>(count);
     } else if (errno != EINTR) {
-      return Failed("cannot be written", path);
+      return FileError("cannot be written", path);
     }
   }
   return OkStatus();
@@ -54,10 +54,10 @@ Result<std::string> WriteMeetingFile(const std::string& path, const UniqueId& id
   unlink(draft.c_str());
   const Descriptor file(
       open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file.is_open()) return Failed("cannot be made", draft);
+  if (!file.is_open()) return FileError("cannot be made", draft);
   Status status = WriteAll(file.get(), content, draft);
   if (status.ok() && rename(draft.c_str(), path.c_str()) != 0) {
-    status = Failed("cannot be put in place", path);
+    status = FileError("cannot be put in place", path);
   }
   if (!status.ok()) {
     unlink(draft.c_str());
@@ -98,10 +98,10 @@ void RemoveMeetingFile(const std::string& path, const std::string& content) noex
 Status MakePrivateFolderOf(const std::string& path) {
   const std::string folder = path.substr(0, path.rfind('/'));
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Failed("its folder cannot be made", path);
+    return FileError("its folder cannot be made", path);
   }
   struct stat facts;
-  if (lstat(folder.c_str(), &facts) != 0) return Failed("its folder cannot be seen", path);
+  if (lstat(folder.c_str(), &facts) != 0) return FileError("its folder cannot be seen", path);
   if (!S_ISDIR(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 022) != 0) {
     return Error(Code::kInvalidUsage,
                  "rendezvous file {}: its folder is not this user's alone; remove {} or set "

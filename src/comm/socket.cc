@@ -21,7 +21,7 @@ constexpr int kBacklog = 4096;
 
 std::string ErrnoText(int error) { return Format("{} (errno {})", std::strerror(error), error); }
 
-Status Failed(const char* what, const SocketAddress& address) {
+Status SocketError(const char* what, const SocketAddress& address) {
   return Error(Code::kSystemError, "{} {}: {}", what, address.Text(), ErrnoText(errno));
 }
 
@@ -140,15 +140,15 @@ Result<std::vector<SocketAddress>> Resolve(const std::string& host, uint16_t por
 
 Result<Descriptor> Listen(const SocketAddress& address) {
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.is_open()) return Failed("cannot make a socket for", address);
+  if (!socket.is_open()) return SocketError("cannot make a socket for", address);
   SendAtOnce(socket.get());  // for the connections it accepts
   // A port that an earlier job used a moment ago is free for us.
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(socket.get(), address.get(), address.size()) != 0) {
-    return Failed("cannot bind to", address);
+    return SocketError("cannot bind to", address);
   }
-  if (listen(socket.get(), kBacklog) != 0) return Failed("cannot listen at", address);
+  if (listen(socket.get(), kBacklog) != 0) return SocketError("cannot listen at", address);
   return socket;
 }
 
@@ -163,10 +163,10 @@ Result<SocketAddress> LocalAddress(const Descriptor& socket) {
 
 Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline) {
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.is_open()) return Failed("cannot make a socket for", address);
+  if (!socket.is_open()) return SocketError("cannot make a socket for", address);
   SendAtOnce(socket.get());
   if (connect(socket.get(), address.get(), address.size()) != 0) {
-    if (errno != EINPROGRESS) return Failed("cannot connect to", address);
+    if (errno != EINPROGRESS) return SocketError("cannot connect to", address);
     if (Status status = WaitFor(socket.get(), POLLOUT, deadline); !status.ok()) {
       return Error(status.code(), "cannot connect to {}: {}", address.Text(), status.text());
     }
@@ -175,7 +175,7 @@ Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline) {
     getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) {
       errno = error;
-      return Failed("cannot connect to", address);
+      return SocketError("cannot connect to", address);
     }
   }
   return socket;

@@ -36,7 +36,7 @@ Result<Compressor> Compressor::Create(const Config& config) {
 
 Status Compressor::SetMask(const uint8_t* mask) {
   if (mask == nullptr) {
-    mask_ = Memory();
+    LeaveMask();
     mask_digest_ = 0;
     return OkStatus();
   }
@@ -55,10 +55,15 @@ Status Compressor::SetMask(const uint8_t* mask) {
   } else if (!packed.empty()) {
     std::memcpy(memory.data(), packed.data(), packed.size());
   }
-  if (config_.place.is_device() && mask_.size() != 0) former_masks_.push_back(std::move(mask_));
+  LeaveMask();
   mask_ = std::move(memory);
   mask_digest_ = digest == 0 ? 1 : digest;
   return OkStatus();
+}
+
+void Compressor::LeaveMask() {
+  if (config_.place.is_device() && mask_.size() != 0) former_masks_.push_back(std::move(mask_));
+  mask_ = Memory();
 }
 
 Status Compressor::MoveTo(const MemoryPlace& place) {

@@ -173,15 +173,18 @@ class Compressor {
     return Memory::Create(config_.place, config_.devices, bytes, purpose);
   }
   void ClearResiduals();
+  void LeaveMask();
   std::vector<uint8_t> AlignChunks(std::vector<uint8_t> packed) const;
 
   Config config_;
   Memory worker_[2];  // the second is empty when not transactional
   Memory server_[2];
-  Memory mask_;                       // every chunk begins at a byte
-  std::vector<Memory> former_masks_;  // on a device: graphs go on using them
-  Memory words_;                      // of the device, with stream-ordered calls
-  Memory home_[5];                    // on the device, while residuals and mask are on the host
+  Memory mask_;  // every chunk begins at a byte
+  // On a device: graphs go on using them, and to free memory waits for streams that may wait for
+  // the thread that frees it.
+  std::vector<Memory> former_masks_;
+  Memory words_;    // of the device, with stream-ordered calls
+  Memory home_[5];  // on the device, while residuals and mask are on the host
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
   uint64_t age_ = 0;  // commits since the residuals were zero

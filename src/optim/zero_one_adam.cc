@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "optim/api_status.h"
-#include "optim/elements.h"
 
 namespace onebit::optim {
 namespace {
@@ -60,6 +59,11 @@ onebitStage_t ZeroOneAdam::NextStage(double learning_rate) const {
 
 Status ZeroOneAdam::PrepareStep(const StepInput& input) {
   plan_ = schedule_.Next(input.learning_rate);
+  // Here, as a step that all ranks skip needs it behind their first message.
+  const bool may_go_back = is_interval_open() && input.type != DataType::kF32;
+  if (may_go_back && arithmetic_->is_deferred()) {
+    ONEBIT_TRY(AllocateFloats(count_, "momenta", &next_v_));
+  }
   if (plan_.kind == StepKind::kSwallowed) return OkStatus();
   if (plan_.refreshes_variance) ONEBIT_TRY(AllocateFloats(count_, "next variance", &next_v_));
   if (input.type != DataType::kF32) {

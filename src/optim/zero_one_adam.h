@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/aligned_buffer.h"
 #include "base/status.h"
 #include "kernels/zero_one.h"
 #include "optim/elements.h"

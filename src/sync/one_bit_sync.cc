@@ -86,7 +86,7 @@ void OneBitSync::AddWeight(const Next& next) {
 }
 
 Status OneBitSync::Failed(const Status& status, uint64_t epoch, float weight_sum) {
-  failed_epoch_ = epoch;
+  if (!failed_epoch_) failed_epoch_ = epoch;  // whichever of the tries it was that counted
   return Error(status.code(), "{} (sync at step {}, weight sum here {})", status.text(), step_,
                weight_sum);
 }
