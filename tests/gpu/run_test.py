@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/gpu/run as far as it goes without a GPU: run_test.py FOLDER_OF_IT
 
-What it says where there is none, how it starts ranks and ends what hangs, and what it makes of
-figures. And that tests/gpu/make-deps copies what a build needs, and no more.
+What it says where there is none, and what it makes of figures. And that tests/gpu/make-deps copies what
+a build needs, and no more.
 """
 
 import json
@@ -19,15 +19,6 @@ FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
 
 import parts  # noqa: E402
-import processes  # noqa: E402
-
-
-def is_running(pid: int) -> bool:
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
 
 
 class WithoutGpuTest(unittest.TestCase):
@@ -48,57 +39,6 @@ class WithoutGpuTest(unittest.TestCase):
         done = self.run_it("kernels", "engines")
         self.assertEqual(done.returncode, 2, done)
         self.assertIn("no part is called engines: there are kernels, staged", done.stderr)
-
-
-class ProcessesTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def run_ranks(self, code: str, limit_s: float = 30, ranks: int = 3) -> processes.Ended:
-        return processes.run_ranks(ranks, [sys.executable, "-c", code], dict(os.environ),
-                                   self.folder / "log", limit_s, parts.rank_variables(is_shared=True))
-
-    def test_ranks_know_who_they_are(self):
-        ended = self.run_ranks("import os; print(*[os.environ[name] for name in ('RANK', 'WORLD_SIZE',"
-                               "'NCCL_HOSTID', 'NCCL_SOCKET_IFNAME', 'CUDA_VISIBLE_DEVICES')])")
-        self.assertEqual(ended.problem, "")
-        self.assertEqual([log.read_text() for log in ended.logs],
-                         [f"{rank} 3 onebit-rank-{rank} =lo 0\n" for rank in range(3)])
-
-    def test_a_rank_that_fails_is_named(self):
-        ended = self.run_ranks("import os, sys; sys.exit(os.environ['RANK'] == '2')")
-        self.assertEqual(ended.problem, "rank 2 ended with 1")
-
-    def test_what_hangs_is_ended(self):
-        code = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
-        start = time.monotonic()
-        ended = self.run_ranks(code, limit_s=2, ranks=2)
-        self.assertLess(time.monotonic() - start, 20)
-        self.assertEqual(ended.problem, "not done after 2 s")
-        children = [int(pid) for pid in ended.text().split()]
-        self.assertEqual(len(children), 2)
-        while any(is_running(child) for child in children):
-            self.assertLess(time.monotonic() - start, 20, "a child goes on")
-            time.sleep(0.05)
-
-
-    def test_what_runs_is_ended_with_its_starter(self):
-        code = ("import pathlib, signal, sys, processes\n"
-                "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
-                "processes.run(['sh', '-c', 'echo $$; exec sleep 60'], {'PATH': '/usr/bin:/bin'},\n"
-                "              pathlib.Path(sys.argv[1]), 60)\n")
-        log = self.folder / "log"
-        starter = subprocess.Popen([sys.executable, "-B", "-c", code, log], cwd=FOLDER)
-        deadline = time.monotonic() + 20
-        while not (log.exists() and log.read_text().endswith("\n")):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-        child = int(log.read_text())
-        starter.terminate()
-        self.assertEqual(starter.wait(20), 143)
-        self.assertFalse(is_running(child))
 
 
 class FiguresTest(unittest.TestCase):
