@@ -16,7 +16,7 @@ import sys
 def output_of(*command: str) -> str:
     """What a command prints; "" if there is none or it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False,
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False,
                               stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -1,14 +1,16 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""tests/gpu/run as far as it goes without a GPU: run_test.py FOLDER_OF_IT
+"""tests/gpu/run as far as it goes without a GPU: run_test.py FOLDER_OF_IT FOLDER_OF_STAND_IN
 
-What it says where there is none, and what it makes of figures. And that tests/gpu/make-deps copies what
-a build needs, and no more.
+What it says where there is none; on the stand-in for CUDA's driver, what a call does with its time and
+its report; and what it makes of figures. And that tests/gpu/make-deps copies what a build needs, and no
+more.
 """
 
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ import time
 import unittest
 
 FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
+STAND_IN = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
 
 import parts  # noqa: E402
@@ -41,21 +44,163 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertIn("no part is called engines: there are kernels, staged", done.stderr)
 
 
-class FiguresTest(unittest.TestCase):
-    """Parts, on programs that stand in for those that need a GPU."""
+KERNELS = "tests/kernels/cuda_kernels_gpu_test"
+STAGED = "tests/gpu/staged_ranks"
+
+
+class BuildFolder(unittest.TestCase):
+    """With programs that stand in for those that need a GPU."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.build = pathlib.Path(folder.name)
-        self.run_of_parts = parts.Run(self.build, dict(os.environ), {"nccl": None, "gpus": ["stand-in"]},
-                                      time.monotonic() + 60)
+        self.build = pathlib.Path(folder.name).resolve()
 
     def make(self, path: str, code: str) -> None:
         program = self.build / path
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!{sys.executable}\n{code}\n")
         program.chmod(0o755)
+
+
+class CallTest(BuildFolder):
+    """Whole calls, with the stand-in for CUDA's driver."""
+
+    def setUp(self):
+        super().setUp()
+        self.make(KERNELS, "print('[  PASSED  ] 106 tests.')")
+        self.make(STAGED, "print('[  PASSED  ] 12 tests.')")
+        self.make("bin/cmake", "")
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": str(STAND_IN), "CUDA_STAND_IN_DEVICES": "1",
+                            "PATH": f"{self.build}/bin:{os.environ['PATH']}"}
+
+    def start(self, *options: str) -> subprocess.Popen:
+        command = [FOLDER / "run", "--build", self.build, "--deps", self.build / "no-deps", *options]
+        return subprocess.Popen(command, env=self.environment, text=True, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def call(self, *options: str, status: int = 0) -> str:
+        call = self.start(*options)
+        output, _ = call.communicate(timeout=60)
+        self.assertEqual(call.returncode, status, output)
+        return output
+
+    def rows(self) -> dict[str, dict]:
+        return {row["name"]: row for row in json.loads((self.build / "report.json").read_text())["parts"]}
+
+    def statuses(self) -> dict[str, str]:
+        return {name: row["status"] for name, row in self.rows().items()}
+
+    def test_calls_share_a_report(self):
+        self.call("staged", "--commit", "first")
+        before = self.rows()
+        time.sleep(1.1)  # of a second are times in it
+        output = self.call("kernels", "--no-build", "--commit", "second")
+        self.assertEqual(self.statuses(), {"build": "passed", "kernels": "passed", "staged": "passed"})
+        rows = self.rows()
+        self.assertEqual(rows["staged"], before["staged"])
+        self.assertGreater(rows["kernels"]["started"], rows["staged"]["started"])
+        self.assertEqual(rows["kernels"]["commit"], "first")  # which was built
+        self.assertEqual(rows["kernels"]["figures"], {"tests": 106})
+        self.assertRegex(output, r"(?m)^commit    second$")
+        self.assertRegex(output, r"(?m)^passed   staged .*tests 12\n    commit first$")
+        self.assertIn("3 passed, 0 failed, 0 skipped, 0 not run", output)
+
+    def test_a_part_that_runs_again_has_its_last_result(self):
+        self.call("kernels", "--no-build", "--commit", "first")
+        self.make(KERNELS, "raise SystemExit(3)")
+        self.call("kernels", "--commit", "second", status=1)
+        self.assertEqual(self.statuses(), {"build": "passed", "kernels": "failed"})
+        self.assertEqual(self.rows()["kernels"]["commit"], "second")
+        self.call("staged", "--no-build")  # of which the other part's failure is none
+        self.assertEqual(self.statuses(), {"build": "passed", "kernels": "failed", "staged": "passed"})
+
+    def test_a_fresh_report_has_this_call_only(self):
+        self.call("kernels", "--no-build")
+        self.call("staged", "--no-build", "--fresh")
+        self.assertEqual(self.statuses(), {"staged": "passed"})
+
+    def test_a_report_that_cannot_be_read_is_replaced(self):
+        for text in ("", "[1]", '{"parts": [{"name": "kernels"}]}'):
+            (self.build / "report.json").write_text(text)
+            self.call("staged", "--no-build")
+            self.assertEqual(self.statuses(), {"staged": "passed"})
+
+    def test_what_there_is_no_time_for_is_not_run(self):
+        self.make(KERNELS, "import time; time.sleep(60)")
+        start = time.monotonic()
+        output = self.call("kernels", "staged", "--no-build", "--limit", "8", status=1)
+        self.assertLess(time.monotonic() - start, 9)
+        self.assertEqual(self.statuses(), {"kernels": "not run", "staged": "not run"})
+        self.assertRegex(self.rows()["kernels"]["detail"], "^no time left: kernels was not done after [1-5] s\n")
+        self.assertEqual(self.rows()["staged"]["detail"], "no time left")
+        self.assertIn("go on with: tests/gpu/run kernels staged\n", output)
+        self.call("staged", "--no-build")
+        self.assertEqual(self.statuses(), {"kernels": "not run", "staged": "passed"})
+
+    def test_a_failure_that_was_seen_counts_without_time_for_the_rest(self):
+        self.make(KERNELS, "import time; print('[  FAILED  ] A.B', flush=True); time.sleep(60)")
+        self.call("kernels", "--no-build", "--limit", "8", status=1)
+        self.assertEqual(self.statuses(), {"kernels": "failed"})
+
+    def test_the_build_is_part_of_the_time(self):
+        self.make("bin/cmake", "import sys, time; time.sleep(60 if '--build' in sys.argv else 0)")
+        start = time.monotonic()
+        self.call("staged", "--limit", "8", status=1)
+        self.assertLess(time.monotonic() - start, 9)
+        self.assertEqual(self.statuses(), {"build": "not run", "staged": "not run"})
+        self.assertIn("build was not done after", self.rows()["build"]["detail"])
+
+    def test_nothing_runs_after_a_build_that_failed(self):
+        self.make("bin/cmake", "import sys; sys.exit('no such compiler')")
+        output = self.call("staged", status=1)
+        self.assertEqual(self.statuses(), {"build": "failed", "staged": "not run"})
+        self.assertEqual(self.rows()["staged"]["detail"], "the build failed")
+        self.assertIn("no such compiler", output)
+
+    def test_a_call_that_is_killed_leaves_a_report_and_no_program(self):
+        self.make(KERNELS, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+        call = self.start("kernels")
+        self.addCleanup(call.communicate)
+        self.addCleanup(call.kill)
+        log, deadline = self.build / "logs/kernels", time.monotonic() + 20
+        while not (log.exists() and log.read_text().endswith("\n")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        call.kill()
+        self.assertEqual(call.wait(20), -signal.SIGKILL)
+        self.assertEqual(self.statuses(), {"build": "passed"})
+        command = pathlib.Path(f"/proc/{int(log.read_text())}/cmdline")
+        while command.exists() and command.read_bytes():  # a zombie has none
+            self.assertLess(time.monotonic(), deadline, "the program goes on")
+            time.sleep(0.02)
+
+    def test_programs_have_the_library_of_this_build(self):
+        self.make(KERNELS, "import os\nprint(os.environ['LD_LIBRARY_PATH'].split(':')[0])\n"
+                  "print(os.environ['CUDA_TEST_DEVICE_FOLDER'])\nprint('[  PASSED  ] 1 test.')")
+        self.call("kernels", "--no-build")
+        self.assertEqual((self.build / "logs/kernels").read_text().splitlines()[:2],
+                         [str(self.build / "src")] * 2)
+
+    def test_libraries_of_make_deps_come_last(self):
+        library = self.build / "deps/usr/lib/some-linux/libhwloc.so.15"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        self.make(KERNELS, "import os\nprint(os.environ['LD_LIBRARY_PATH'])\nprint('[  PASSED  ] 1 test.')")
+        self.call("kernels", "--no-build", "--deps", str(self.build / "deps"))
+        self.assertEqual((self.build / "logs/kernels").read_text().splitlines()[0],
+                         f"{self.build}/src:{STAND_IN}:{library.parent}")
+
+    def test_a_limit_is_a_number_of_seconds(self):
+        for limit in ("0", "-3", "nan", "inf", "soon"):
+            self.assertIn("--limit", self.call("--limit=" + limit, status=2))
+
+
+class FiguresTest(BuildFolder):
+    def setUp(self):
+        super().setUp()
+        self.run_of_parts = parts.Run(self.build, dict(os.environ), {"nccl": None, "gpus": ["stand-in"]},
+                                      time.monotonic() + 60)
 
     def make_codec_perf(self, share: float) -> None:
         row = {"name": parts.CODEC_FIGURE, "gbps": 1.5, "ceiling_share": share}
@@ -75,17 +220,17 @@ class FiguresTest(unittest.TestCase):
         self.assertEqual(len(list(self.build.glob("logs/codec-*.json"))), parts.CODEC_TRIES)
 
     def test_tests_are_counted(self):
-        self.make("tests/kernels/cuda_kernels_gpu_test", "print('[  PASSED  ] 106 tests.')")
+        self.make(KERNELS, "print('[  PASSED  ] 106 tests.')")
         self.assertEqual(parts.kernels(self.run_of_parts), {"tests": 106})
 
     def test_a_test_that_fails_is_shown(self):
-        self.make("tests/kernels/cuda_kernels_gpu_test",
+        self.make(KERNELS,
                   "import sys\nprint('a.cc:7: Failure\\n  1 is not 2'); sys.exit(1)")
         with self.assertRaisesRegex(parts.Failure, "ended with 1\na.cc:7: Failure\n  1 is not 2"):
             parts.kernels(self.run_of_parts)
 
     def test_no_test_at_all_is_a_failure(self):
-        self.make("tests/kernels/cuda_kernels_gpu_test", "print('[  PASSED  ] 0 tests.')")
+        self.make(KERNELS, "print('[  PASSED  ] 0 tests.')")
         with self.assertRaisesRegex(parts.Failure, "no test ran"):
             parts.kernels(self.run_of_parts)
 
@@ -107,6 +252,9 @@ class MakeDepsTest(unittest.TestCase):
                          "usr/include/CLI/CLI.hpp", "usr/include/nlohmann/json.hpp", "usr/bin/pkgconf",
                          "usr/lib/*/libsodium.so", "usr/lib/*/libgmock.a", "usr/lib/*/libbenchmark.so.1*"):
                 self.assertTrue(list(copy.glob(name)), name)
+            # What the library of this machine is linked with, where there is such.
+            for name in ("usr/lib/*/libhwy.so.1", "usr/lib/*/libhwloc.so.15"):
+                self.assertEqual(len(list(copy.glob(name))), len(list(pathlib.Path("/").glob(name))), name)
             files = [path for path in copy.rglob("*") if path.is_file()]
             self.assertEqual([path for path in copy.rglob("*") if not path.exists()], [])
             self.assertLess(sum(path.stat().st_size for path in files), 40 << 20)
