@@ -5,11 +5,14 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace onebit::kernels::cuda {
@@ -18,6 +21,7 @@ namespace {
 constexpr size_t kBoundary = 256;      // that device memory is allocated at
 constexpr size_t kMargin = kBoundary;  // on either side of a copy
 constexpr std::byte kUnwritten{0xA5};
+constexpr size_t kLeastBlock = size_t{1} << 16;
 constexpr uint64_t kTimeoutMs = 20'000;
 
 void Require(const Status& status) {
@@ -32,7 +36,36 @@ bool IsMemoryExact() {
   return is_exact;
 }
 
+// Where the library's part for CUDA is: where this build has it, or where a copy of the build does.
+std::vector<std::string> DeviceFolders() {
+  const char* const folder = std::getenv("CUDA_TEST_DEVICE_FOLDER");
+  return {std::string(folder == nullptr ? ONEBIT_TEST_DEVICE_FOLDER : folder)};
+}
+
 }  // namespace
+
+DeviceBlocks::Block DeviceBlocks::Take(size_t bytes) {
+  // The last one that was given back first: the next launch mostly needs the same.
+  const auto found = std::find_if(free_.rbegin(), free_.rend(),
+                                  [&](const Block& block) { return block.bytes >= bytes; });
+  if (found != free_.rend()) {
+    const Block block = *found;
+    free_.erase(std::prev(found.base()));
+    return block;
+  }
+  const size_t size = IsMemoryExact() ? bytes : std::bit_ceil(std::max(bytes, kLeastBlock));
+  void* memory = nullptr;
+  Require(devices_.Check(devices_.functions().Allocate(size, &memory), "allocate"));
+  return {memory, size};
+}
+
+void DeviceBlocks::Give(const Block& block) {
+  if (IsMemoryExact()) {
+    devices_.functions().Free(block.memory);
+  } else {
+    free_.push_back(block);
+  }
+}
 
 const TestDevice* TestDevice::Find() {
   static const TestDevice* const found = []() -> const TestDevice* {
@@ -41,8 +74,7 @@ const TestDevice* TestDevice::Find() {
       std::fprintf(stderr, "no CUDA driver: %s\n", dlerror());
       return nullptr;
     }
-    const Devices* const devices =
-        Devices::Find(+[] { return std::vector<std::string>{ONEBIT_TEST_DEVICE_FOLDER}; });
+    const Devices* const devices = Devices::Find(DeviceFolders);
     if (devices == nullptr) {
       std::fprintf(stderr, "no CUDA device: %s\n", Devices::Obstacle().text().c_str());
       return nullptr;
@@ -57,7 +89,7 @@ const TestDevice* TestDevice::Find() {
 }
 
 Stage::~Stage() {
-  for (const Region& region : regions_) device_.devices().functions().Free(region.memory);
+  for (const Region& region : regions_) device_.blocks().Give(region.block);
 }
 
 void* Stage::Copy(const void* host, size_t bytes, Use use) {
@@ -66,7 +98,7 @@ void* Stage::Copy(const void* host, size_t bytes, Use use) {
   for (Region& known : regions_) {
     if (known.host == begin && known.bytes == bytes) {
       if (known.use != use) known.use = Use::kBoth;
-      return static_cast<std::byte*>(known.memory) + known.lead;
+      return static_cast<std::byte*>(known.block.memory) + known.lead;
     }
     const bool is_apart = bytes == 0 || known.bytes == 0 || begin + bytes <= known.host ||
                           known.host + known.bytes <= begin;
@@ -80,14 +112,12 @@ void* Stage::Copy(const void* host, size_t bytes, Use use) {
   std::vector<std::byte> content(size, kUnwritten);
   if (use != Use::kWrite && bytes != 0) memcpy(content.data() + lead, host, bytes);
 
-  const Devices& devices = device_.devices();
-  void* memory = nullptr;
-  Require(devices.Check(devices.functions().Allocate(size, &memory), "allocate"));
-  regions_.push_back({begin, bytes, use, lead, memory, std::move(content)});
+  const DeviceBlocks::Block block = device_.blocks().Take(size);
+  regions_.push_back({begin, bytes, use, lead, block, std::move(content)});
   const Region& region = regions_.back();
   const size_t written = use == Use::kWrite && IsMemoryExact() ? 0 : size;
-  Require(devices.Copy(memory, region.before.data(), written, device_.stream()));
-  return static_cast<std::byte*>(memory) + lead;
+  Require(device_.devices().Copy(block.memory, region.before.data(), written, device_.stream()));
+  return static_cast<std::byte*>(block.memory) + lead;
 }
 
 void Stage::Finish() {
@@ -97,7 +127,7 @@ void Stage::Finish() {
     after.push_back(region.before);
     // What nobody wrote may not be read.
     const size_t from = region.use == Use::kWrite && IsMemoryExact() ? region.lead : 0;
-    const auto* const memory = static_cast<const std::byte*>(region.memory);
+    const auto* const memory = static_cast<const std::byte*>(region.block.memory);
     Require(devices.Copy(after.back().data() + from, memory + from, after.back().size() - from,
                          device_.stream()));
   }

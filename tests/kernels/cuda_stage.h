@@ -5,12 +5,34 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "device/devices.h"
 
 namespace onebit::kernels::cuda {
+
+// Memory of the device that launches take and give back, so that a hundred thousand of them do not
+// allocate as often. With CUDA_TEST_EXACT_MEMORY=1 each block is an allocation of its own. For one
+// thread, which works on one stream: what was given back may still be in use there.
+class DeviceBlocks {
+ public:
+  struct Block {
+    void* memory;
+    size_t bytes;
+  };
+
+  explicit DeviceBlocks(const Devices& devices) : devices_(devices) {}
+
+  // At least `bytes`, of any content. Throws if there is no more memory.
+  Block Take(size_t bytes);
+  void Give(const Block& block);
+
+ private:
+  const Devices& devices_;
+  std::vector<Block> free_;
+};
 
 // The device that tests run on: the first one.
 class TestDevice {
@@ -20,13 +42,17 @@ class TestDevice {
 
   const Devices& devices() const { return *devices_; }
   onebitStream_t stream() const { return stream_.get(); }
+  DeviceBlocks& blocks() const { return *blocks_; }
 
  private:
   TestDevice(const Devices* devices, DeviceStream stream)
-      : devices_(devices), stream_(std::move(stream)) {}
+      : devices_(devices),
+        stream_(std::move(stream)),
+        blocks_(std::make_unique<DeviceBlocks>(*devices)) {}
 
   const Devices* devices_;
   DeviceStream stream_;
+  std::unique_ptr<DeviceBlocks> blocks_;
 };
 
 // Each of In, Out and InOut names memory of the host by a pointer, which becomes one to the copy:
@@ -65,9 +91,9 @@ class Stage {
     std::byte* host;
     size_t bytes;
     Use use;
-    size_t lead;  // bytes of the allocation before the copy
-    void* memory;
-    std::vector<std::byte> before;  // the whole allocation, as it is before the launch
+    size_t lead;  // bytes of the block before the copy
+    DeviceBlocks::Block block;
+    std::vector<std::byte> before;  // what is used of the block, as it is before the launch
   };
 
   void* Copy(const void* host, size_t bytes, Use use);

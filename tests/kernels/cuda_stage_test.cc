@@ -76,6 +76,21 @@ TEST_F(CudaStageTest, OneMemoryHasOneCopy) {
   EXPECT_THROW(stage_.InOut(&part, 10), std::logic_error);
 }
 
+TEST_F(CudaStageTest, TheNextLaunchHasTheSameMemory) {
+  const std::byte* first = memory_.data();
+  const std::byte* second = memory_.data();
+  {
+    Stage stage(*TestDevice::Find());
+    stage.In(&first, 90);
+  }
+  Stage stage(*TestDevice::Find());
+  stage.In(&second, 90);
+  EXPECT_EQ(first, second);
+  const std::byte* beside = memory_.data() + 91;
+  stage.In(&beside, 9);
+  EXPECT_GE(std::abs(beside - second), 90);
+}
+
 TEST_F(CudaStageTest, KeepsTheAlignment) {
   for (size_t offset = 0; offset < 10; ++offset) {
     Stage stage(*TestDevice::Find());
