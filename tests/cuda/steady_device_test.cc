@@ -97,6 +97,23 @@ TEST_P(SteadyNcclTest, BlockingCallsFromTheHostUseNoHeap) {
   });
 }
 
+TEST_P(SteadyNcclTest, AllToAllvUsesNoHeap) {
+  RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int) {
+    const CudaStream stream;
+    const CudaBuffer in(kCount * sizeof(float));
+    const CudaBuffer out(kCount * sizeof(float));
+    const size_t counts[] = {kCount / 2, kCount / 2};
+    const size_t displacements[] = {0, kCount / 2};
+    ExpectNoHeapUse("all-to-all-v", [&] {
+      EXPECT_EQ(onebitAllToAllv(in.data(), counts, displacements, out.data(), counts, displacements,
+                                onebitFloat32, nullptr, comm, stream.handle()),
+                onebitSuccess)
+          << LastError();
+    });
+    stream.Synchronize();
+  });
+}
+
 TEST_P(SteadyNcclTest, GroupsOfOneAndOfSeveralCommunicatorsUseNoHeap) {
   constexpr int kRanks = 2;
   std::vector<onebitComm_t> comms(kRanks);

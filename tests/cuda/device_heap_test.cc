@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Heap memory that ends while calls on a device are made: the call fails alone and is made again,
+// or all ranks hear of it; streams go on in any case.
+#include <pthread.h>
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "onebit/onebit.hpp"
+#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/device_ranks.h"
+#include "tests/cuda/stream_gate.h"
+#include "tests/support/allocation_failer.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr size_t kCount = 20'000;
+constexpr std::chrono::seconds kPatience{20};
+constexpr const char* kPoorThread = "poor";
+
+// Whose memory ends: the thread that makes the calls of rank 0, or the one of the library that
+// moves its messages.
+enum class Poor { kCaller, kLane };
+
+struct HeapCase {
+  Over over;
+  Poor poor;
+  Shortage shortage;
+};
+
+std::string NameOfCase(const ::testing::TestParamInfo<HeapCase>& info) {
+  return std::string(NameOf(info.param.over)) +
+         (info.param.poor == Poor::kCaller ? "Caller" : "Lane") +
+         (info.param.shortage == Shortage::kOnce ? "Once" : "FromThenOn");
+}
+
+class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
+ protected:
+  // One rank and its calls: one that is compressed and one that is not, together.
+  class Caller {
+   public:
+    explicit Caller(onebitComm_t comm) : comm_(comm), buffer_(2 * kCount * sizeof(float)) {
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.memory = onebitMemoryDevice;
+      EXPECT_EQ(MakeCompressor(compressor_, comm, kCount, onebitFloat32, &config), onebitSuccess)
+          << onebitGetLastError(nullptr);
+    }
+    const CudaStream& stream() const { return stream_; }
+
+    onebitResult_t CallDense() const { return AllReduce(nullptr, 0, 100); }
+    onebitResult_t CallBoth() const {
+      EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+      static_cast<void>(AllReduce(compressor_.get(), 0, kCount));
+      static_cast<void>(AllReduce(nullptr, kCount, kCount));
+      return onebitGroupEnd();  // also with the error of a call
+    }
+    onebitResult_t state() const {
+      onebitResult_t state = onebitSuccess;
+      EXPECT_EQ(onebitCommGetAsyncError(comm_, &state), onebitSuccess);
+      return state;
+    }
+
+   private:
+    onebitResult_t AllReduce(onebitCompressor_t compressor, size_t at, size_t count) const {
+      float* const data = static_cast<float*>(buffer_.data()) + at;
+      return onebitAllReduce(data, data, count, onebitFloat32, onebitAvg, compressor, comm_,
+                             stream_.handle());
+    }
+
+    const onebitComm_t comm_;
+    const CudaBuffer buffer_;
+    UniqueCompressor compressor_;
+    const CudaStream stream_;
+  };
+
+  // Whether there was an allocation to fail.
+  static bool RunWithout(uint64_t before) {
+    std::atomic<bool> has_struck{false};
+    std::atomic<int> failed{0};
+    std::barrier all(2);
+    RunDeviceRanks(GetParam().over, 2, [&](onebitComm_t comm, int rank) {
+      const Caller caller(comm);
+      // A thread has the name of the one that makes it.
+      if (rank == 0) pthread_setname_np(pthread_self(), kPoorThread);
+      EXPECT_EQ(caller.CallDense(), onebitSuccess);
+      caller.stream().Synchronize();
+      if (rank == 0) pthread_setname_np(pthread_self(), "caller");
+      if (rank == 0) {
+        has_struck = MakeCalls(caller, before);
+      } else {
+        static_cast<void>(caller.CallBoth());
+      }
+      EXPECT_TRUE(IsDoneWithin(caller.stream(), kPatience)) << "rank " << rank;
+      all.arrive_and_wait();
+      bool has_failed = AwaitError(comm, kLookFor) != onebitSuccess;
+      if (has_failed) ++failed;
+      all.arrive_and_wait();
+      if (failed == 0 || has_failed) return;
+      has_failed = AwaitError(comm, kPatience) != onebitSuccess;
+      EXPECT_TRUE(has_failed) << "rank " << rank << " does not hear of the failure";
+    });
+    return has_struck;
+  }
+
+  static bool MakeCalls(const Caller& caller, uint64_t before) {
+    if (GetParam().poor == Poor::kLane) {
+      const FailingAllocationsOf poor(kPoorThread, before, GetParam().shortage);
+      EXPECT_EQ(caller.CallBoth(), onebitSuccess);
+      EXPECT_TRUE(IsDoneWithin(caller.stream(), kPatience));
+      return poor.has_struck();
+    }
+    onebitResult_t result = onebitSuccess;
+    bool has_struck = false;
+    {
+      const FailingAllocations poor(before, GetParam().shortage);
+      result = caller.CallBoth();
+      has_struck = poor.has_struck();
+    }
+    if (result == onebitSuccess || caller.state() != onebitSuccess) return has_struck;
+    EXPECT_EQ(result, onebitOutOfMemory) << onebitGetLastError(nullptr);
+    EXPECT_EQ(caller.CallBoth(), onebitSuccess) << onebitGetLastError(nullptr);
+    return has_struck;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kLookFor{20};
+};
+
+TEST_P(DeviceHeapTest, AShortageIsAnErrorOfTheCallOrOfAllRanks) {
+  uint64_t before = 0;
+  while (RunWithout(before)) {
+    ASSERT_FALSE(HasFailure()) << "after " << before << " allocations";
+    ASSERT_LT(++before, 500u);
+  }
+  EXPECT_GT(before, 0u) << "nothing is allocated: this test sees nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, DeviceHeapTest,
+    ::testing::Values(HeapCase{Over::kLocal, Poor::kCaller, Shortage::kOnce},
+                      HeapCase{Over::kLocal, Poor::kLane, Shortage::kOnce},
+                      HeapCase{Over::kLocal, Poor::kLane, Shortage::kFromThenOn},
+                      HeapCase{Over::kNccl, Poor::kCaller, Shortage::kOnce},
+                      HeapCase{Over::kNccl, Poor::kCaller, Shortage::kFromThenOn}),
+    NameOfCase);
+
+}  // namespace
+}  // namespace onebit::testing

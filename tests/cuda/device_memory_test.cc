@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// When calls on a device take memory and give it back: not while a stream waits for a call.
+#include <barrier>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "onebit/onebit.hpp"
+#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/device_ranks.h"
+#include "tests/support/cuda/stand_in.h"
+
+namespace onebit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kManyElements = 1 << 20;
+
+std::string LastError() { return onebitGetLastError(nullptr); }
+
+UniqueCompressor CompressorOnDevice(onebitComm_t comm, size_t count) {
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.memory = onebitMemoryDevice;
+  UniqueCompressor compressor;
+  EXPECT_EQ(MakeCompressor(compressor, comm, count, onebitFloat32, &config), onebitSuccess)
+      << LastError();
+  return compressor;
+}
+
+uint64_t FreesSoFar() {
+  onebitTestCudaCounts counts{};
+  onebitTestCudaGetCounts(&counts);
+  return counts.frees;
+}
+
+class DeviceMemoryTest : public ::testing::TestWithParam<Over> {};
+
+// By the device, or by a graph that is replayed later.
+TEST_P(DeviceMemoryTest, AMaskThatIsTakenAwayMayBeInUseYet) {
+  RunDeviceRanks(GetParam(), 1, [](onebitComm_t comm, int) {
+    const UniqueCompressor compressor = CompressorOnDevice(comm, 100);
+    const std::vector<uint8_t> mask(13, 0x5a);
+    const uint64_t frees = FreesSoFar();
+    for (const uint8_t* next : {mask.data(), static_cast<const uint8_t*>(nullptr), mask.data()}) {
+      EXPECT_EQ(onebitCompressorSetMask(compressor.get(), next), onebitSuccess) << LastError();
+    }
+    EXPECT_EQ(FreesSoFar(), frees);
+  });
+}
+
+// The first call of a communicator makes what all calls share; packets are there by then.
+TEST_P(DeviceMemoryTest, ARebindTakesWhatTheNextCallNeeds) {
+  constexpr size_t kSharedBytes = 16'384;
+  std::barrier all(2);
+  RunDeviceRanks(GetParam(), 2, [&](onebitComm_t comm, int) {
+    const UniqueCompressor compressor = CompressorOnDevice(comm, kManyElements);
+    onebitComm_t made = nullptr;
+    ASSERT_EQ(onebitCommShrink(comm, nullptr, 0, &made, nullptr, ONEBIT_SHRINK_ABORT),
+              onebitSuccess)
+        << LastError();
+    const UniqueComm next(made);
+    int source = -1;
+    ASSERT_EQ(onebitCompressorRebind(compressor.get(), next.get(), &source), onebitSuccess)
+        << LastError();
+    const CudaStream stream;
+    const CudaBuffer buffer(kManyElements * sizeof(float));
+    all.arrive_and_wait();
+    const size_t pinned = onebitTestCudaAllocatedBytes(-1);
+    all.arrive_and_wait();
+    ASSERT_EQ(onebitAllReduce(buffer.data(), buffer.data(), kManyElements, onebitFloat32, onebitAvg,
+                              compressor.get(), next.get(), stream.handle()),
+              onebitSuccess)
+        << LastError();
+    stream.Synchronize();
+    all.arrive_and_wait();
+    EXPECT_LE(onebitTestCudaAllocatedBytes(-1), pinned + kSharedBytes);
+    all.arrive_and_wait();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, DeviceMemoryTest, ::testing::Values(Over::kLocal, Over::kNccl),
+                         [](const auto& info) { return NameOf(info.param); });
+
+TEST(DeviceGroupTest, HasOneWayToTheWire) {
+  RunDeviceRanks(Over::kLocal, 1, [](onebitComm_t local, int) {
+    RunDeviceRanks(Over::kNccl, 1, [&](onebitComm_t nccl, int) {
+      const CudaStream stream;
+      const CudaBuffer buffer(2 * sizeof(float));
+      const auto call = [&](onebitComm_t comm, size_t at) {
+        float* const data = static_cast<float*>(buffer.data()) + at;
+        return onebitAllReduce(data, data, 1, onebitFloat32, onebitSum, nullptr, comm,
+                               stream.handle());
+      };
+      for (const auto& [first, second] : {std::pair{local, nccl}, std::pair{nccl, local}}) {
+        ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+        EXPECT_EQ(call(first, 0), onebitSuccess);
+        EXPECT_EQ(call(second, 1), onebitInvalidUsage);
+        EXPECT_THAT(LastError(), HasSubstr("over transport nccl and over another one"));
+        EXPECT_EQ(onebitGroupEnd(), onebitInvalidUsage);
+        for (const onebitComm_t comm : {local, nccl}) {
+          EXPECT_EQ(call(comm, 0), onebitSuccess) << "usable: " << LastError();
+        }
+      }
+      stream.Synchronize();
+    });
+  });
+}
+
+}  // namespace
+}  // namespace onebit::testing
