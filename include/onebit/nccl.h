@@ -27,8 +27,12 @@ extern "C" {
  * communicator: every rank makes them in the same order, one at a time, and none of them inside a
  * group that ncclGroupStart has begun. If `native` does not block (its configuration has
  * `blocking` 0), its last call must have left ncclInProgress before the next one of this library.
- * What a thread starts on several of them in one group of this library needs them to be alike in
- * that: NCCL refuses the group otherwise.
+ * Communicators that were joined are in one group of this library only if they are alike in that:
+ * NCCL forbids any other group, does not refuse it, and its effects are undefined.
+ *
+ * All ranks make their calls on several communicators in one and the same order, and what is in a
+ * group of this library on one rank is in such a group on all: a group connects its communicators
+ * in an order of its own, and ranks that connect in different orders wait for each other for ever.
  *
  * `native` stays the caller's. Destroy the new communicator before it; the graphs that hold calls
  * on either of them go first.

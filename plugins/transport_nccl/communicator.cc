@@ -29,26 +29,33 @@ void Communicator::GiveTurn() {
   turn_.GiveAborted();
 }
 
-int Communicator::Await(CommHandle handle, uint64_t timeout_ms) const {
+int Communicator::Await(CommHandle handle, uint64_t timeout_ms,
+                        const Interruption& interruption) const {
   Pauses pauses(timeout_ms);
   do {
     int state = kSuccess;
     const int code = api_.CommGetAsyncError(handle, &state);
     if (code != kSuccess) return code;
     if (state != kInProgress) return state;
-  } while (!turn_.is_aborted() && pauses.Wait());
+  } while (!turn_.is_aborted() && interruption() == onebitSuccess && pauses.Wait());
   return kInProgress;
 }
 
-onebitResult_t Communicator::Finish(const char* what, int result) {
+onebitResult_t Communicator::Finish(const char* what, int result,
+                                    const Interruption& interruption) {
   if (result == kSuccess) return onebitSuccess;
   // An abort that has lost its patience has freed it.
   if (result == kInProgress && !turn_.is_aborted()) {
-    result = Await(handle_.load(std::memory_order_relaxed), timeout_ms_);
+    result = Await(handle_.load(std::memory_order_relaxed), timeout_ms_, interruption);
     if (result == kSuccess) return onebitSuccess;
   }
   if (turn_.is_aborted()) return onebitAborted;
   if (result == kInProgress) {
+    if (const onebitResult_t other = interruption(); other != onebitSuccess) {
+      return Fail(other, std::string(what) +
+                             " was given up: another communicator of the group "
+                             "failed or was aborted");
+    }
     return Fail(onebitTimeout, std::string(what) + " has not reached the stream within " +
                                    std::to_string(timeout_ms_) + " ms: a peer did not connect");
   }

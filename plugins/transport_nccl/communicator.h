@@ -54,9 +54,13 @@ class Communicator {
   // onebitAborted, or what failed before: it was not run.
   template <typename Body>
   onebitResult_t Use(Body body);
+  // What ends a wait for NCCL before its time: anything but onebitSuccess.
+  using Interruption = std::function<onebitResult_t()>;
   // Holder of the turn: what came of a call of NCCL. Waits while NCCL works on it in the
-  // background: only then it has reached the stream. An error is logged and kept.
-  onebitResult_t Finish(const char* what, int result);
+  // background: only then it has reached the stream. An error is logged and kept, an interruption,
+  // too.
+  onebitResult_t Finish(const char* what, int result,
+                        const Interruption& interruption = NoInterruption);
   // An error that ends the use of this communicator. Logs it and keeps it.
   onebitResult_t Fail(onebitResult_t result, const std::string& text);
 
@@ -72,8 +76,11 @@ class Communicator {
   onebitResult_t AsyncError(char* text, size_t capacity);
 
  private:
-  // Until NCCL is no longer at work in the background: its result; kInProgress if the time is over.
-  int Await(CommHandle handle, uint64_t timeout_ms) const;
+  static onebitResult_t NoInterruption() { return onebitSuccess; }
+  // Until NCCL is no longer at work in the background: its result; kInProgress if the time is over,
+  // this is aborted or there is an interruption.
+  int Await(CommHandle handle, uint64_t timeout_ms,
+            const Interruption& interruption = NoInterruption) const;
   void GiveTurn();
   void Keep(onebitResult_t result, const std::string& text);
   void LookForError();

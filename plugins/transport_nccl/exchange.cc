@@ -36,7 +36,7 @@ class JointStart {
   }
 
  private:
-  static bool IsEmpty(Exchange* exchange) { return exchange->operations().empty(); }
+  static bool IsEmpty(const Exchange* exchange) { return exchange->operations_.empty(); }
 
   // Uses the communicators behind the last one, then starts all. They come by their address: two
   // threads that start the same ones must not wait for each other. A communicator may have several
@@ -53,10 +53,12 @@ class JointStart {
     return next->Use([&](CommHandle) { return Hold(next); });
   }
 
-  // NCCL refuses a group in which some communicators block and others do not, and does not tell
-  // which of them one does that was joined. So each kind has a group of its own. On every thread
-  // they come in this order, each when the one before has reached its streams: no thread waits in
-  // one for a thread that waits in another, and on no stream do they change places.
+  // NCCL forbids a group in which some communicators block and others do not. It checks that of
+  // their making only: what else is in such a group has undefined effects, as the one that came
+  // last says whether the end of the group waits. Which kind a joined one is NCCL does not tell. So
+  // each kind has a group of its own. On every thread they come in this order, each when the one
+  // before has reached its streams: no thread waits in one for a thread that waits in another, and
+  // on no stream do they change places.
   enum class Kind { kNonBlocking, kJoined, kBlocking };
   static Kind KindOf(const Communicator& communicator) {
     if (communicator.is_joined()) return Kind::kJoined;
@@ -65,12 +67,30 @@ class JointStart {
 
   onebitResult_t Start() {
     for (const Kind kind : {Kind::kNonBlocking, Kind::kJoined, Kind::kBlocking}) {
-      const char* what = "";
-      const int code = StartGroup(kind, &what);
-      const onebitResult_t result = Finish(kind, what, code);
+      const onebitResult_t result = StartKind(kind);
       if (result == onebitSuccess) continue;
-      FailOthers(kind, result, what);
+      FailOthers(result);
       return result;
+    }
+    return onebitSuccess;
+  }
+
+  // An abort frees a communicator under its holder, but not within a second of its mark
+  // (communicator_end.cc). So whoever has waited, for a turn or for the kind before, looks for
+  // marks before it uses any handle.
+  onebitResult_t StartKind(Kind kind) const {
+    const onebitResult_t state = State();
+    if (state != onebitSuccess) return state;
+    const char* what = "";
+    const int code = StartGroup(kind, &what);
+    return Finish(kind, what, code);
+  }
+
+  // onebitSuccess, or what has ended one of those that are held.
+  onebitResult_t State() const {
+    for (const Exchange* exchange : exchanges_) {
+      const onebitResult_t state = exchange->communicator().state();
+      if (!IsEmpty(exchange) && state != onebitSuccess) return state;
     }
     return onebitSuccess;
   }
@@ -131,23 +151,25 @@ class JointStart {
     return kSuccess;
   }
 
-  // NCCL may work on each of them in the background yet.
+  // NCCL may work on each of them in the background yet, for as long as a peer does not come. The
+  // others wait for it: what ends one of them ends that.
   onebitResult_t Finish(Kind kind, const char* what, int code) const {
     onebitResult_t first = onebitSuccess;
     for (Exchange* exchange : exchanges_) {
       if (!IsOf(kind, exchange)) continue;
-      const onebitResult_t result = exchange->communicator().Finish(what, code);
+      const onebitResult_t result =
+          exchange->communicator().Finish(what, code, [this] { return State(); });
       if (first == onebitSuccess) first = result;
     }
     return first;
   }
 
   // What belongs together is not on all streams.
-  void FailOthers(Kind kind, onebitResult_t result, const char* what) const {
+  void FailOthers(onebitResult_t result) const {
     for (Exchange* exchange : exchanges_) {
-      if (IsEmpty(exchange) || IsOf(kind, exchange)) continue;
-      exchange->communicator().Fail(
-          result, std::string(what) + " failed for another communicator of the group");
+      Communicator& other = exchange->communicator();
+      if (IsEmpty(exchange) || other.state() != onebitSuccess) continue;
+      other.Fail(result, "another communicator of the group failed or was aborted");
     }
   }
 

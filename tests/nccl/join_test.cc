@@ -4,110 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <climits>
 #include <numeric>
 #include <thread>
 
-#include "tests/nccl/modes.h"
-#include "tests/nccl/ranks.h"
+#include "tests/nccl/join.h"
 #include "tests/support/cuda/stand_in.h"
 
 namespace onebit::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-// What the application does; as a parameter a blocking communicator, one that is not, and an old
-// one.
-class JoinTest : public ::testing::TestWithParam<Mode> {
- protected:
-  void TearDown() override {
-    const Counts counts = Counts::Get(GetParam());
-    EXPECT_EQ(counts.live_comms, 0u);
-    EXPECT_EQ(counts.after_end, 0u);
-    EXPECT_EQ(counts.at_a_time, 0u);
-  }
-
-  bool is_old() const { return !GetParam().library.empty(); }
-
-  ncclUniqueId MakeId() const {
-    ncclUniqueId id{};
-    EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclGetUniqueId)(&id), ncclSuccess);
-    return id;
-  }
-
-  // Not ready yet if it does not block.
-  ncclComm_t Make(const ncclUniqueId& id, int rank, int ranks) const {
-    ncclComm_t comm = nullptr;
-    if (is_old()) {
-      EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommInitRank)(&comm, ranks, id, rank), ncclSuccess);
-      return comm;
-    }
-    return MakeOfKind(id, rank, ranks, GetParam().name == "Blocking");
-  }
-  ncclComm_t MakeOfKind(const ncclUniqueId& id, int rank, int ranks, bool is_blocking) const {
-    ncclComm_t comm = nullptr;
-    ncclConfig_t config{.size = sizeof config,
-                        .magic = 0xcafebeef,
-                        .version = 22809,
-                        .blocking = is_blocking ? 1 : 0,
-                        .cgaClusterSize = INT_MIN};
-    const auto result =
-        ONEBIT_OF_MODE(GetParam(), ncclCommInitRankConfig)(&comm, ranks, id, rank, &config);
-    EXPECT_EQ(result, is_blocking || ranks == 1 ? ncclSuccess : ncclInProgress);
-    return comm;
-  }
-
-  // The application's own end.
-  void End(ncclComm_t comm) const {
-    EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommAbort)(comm), ncclSuccess);
-  }
-
-  struct Joined {
-    onebitResult_t result = onebitSuccess;
-    void* group = nullptr;
-    int rank = -1;
-    int ranks = -1;
-  };
-  Joined Join(const void* native, size_t bytes = sizeof(ncclComm_t),
-              uint64_t timeout_ms = kTimeoutMs) const {
-    Joined joined;
-    joined.result = Plugin::functions().adopt(plugin_.context(), native, bytes, timeout_ms,
-                                              &joined.group, &joined.rank, &joined.ranks);
-    return joined;
-  }
-  static void Release(const Joined& joined) {
-    EXPECT_EQ(Plugin::functions().release(joined.group), onebitSuccess);
-  }
-
-  // An endpoint on a communicator of the application, on each rank; `body` ends the latter.
-  void RunJoined(int ranks, const std::function<void(Rank&, ncclComm_t)>& body) const {
-    const ncclUniqueId id = MakeId();
-    Meeting meeting(ranks);
-    RunThreads(ranks, [&](int rank) {
-      ncclComm_t comm = Make(id, rank, ranks);
-      const Joined joined = Join(&comm);
-      EXPECT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
-      EXPECT_EQ(joined.rank, rank);
-      EXPECT_EQ(joined.ranks, ranks);
-      const Stream stream;
-      Endpoint endpoint;
-      EXPECT_EQ(endpoint.Open(plugin_, rank, ranks, 9, joined.group), onebitSuccess);
-      Release(joined);
-      EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess)
-          << Plugin::warnings();
-      Rank self{
-          .rank = rank, .ranks = ranks, .endpoint = &endpoint, .stream = &stream, .meet = [&] {
-            meeting.Wait();
-          }};
-      body(self, comm);
-    });
-  }
-
-  // The application has loaded its NCCL before.
-  void* const library_ = LibraryOf(GetParam());
-  const Plugin plugin_{GetParam().settings};
-};
 
 INSTANTIATE_TEST_SUITE_P(Modes, JoinTest, ::testing::ValuesIn(kModes), NameOf);
 
@@ -321,85 +227,6 @@ TEST(OtherNcclTest, RefusesACommunicatorOfAnotherNccl) {
   EXPECT_THAT(Plugin::warnings(), HasSubstr("libnccl-2.10.so, but of the program's own"));
   EXPECT_THAT(Plugin::warnings(), HasSubstr("libnccl.so.2, in ONEBIT_NCCL_LIB"));
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
-}
-
-// One that blocks and was made here, one that does not and was joined.
-TEST_P(JoinTest, IsGroupedWithOneThatDiffersInBlocking) {
-  if (is_old()) GTEST_SKIP() << "all of 2.10 block";
-  const ncclUniqueId id = MakeId();
-  Meeting meeting(2);
-  RunThreads(2, [&](int rank) {
-    ncclComm_t comm = MakeOfKind(id, rank, 2, GetParam().name != "Blocking");
-    const Joined joined = Join(&comm);
-    ASSERT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
-    const Stream stream;
-    {
-      Endpoint endpoints[2];
-      EXPECT_EQ(endpoints[0].Open(plugin_, rank, 2, 9, joined.group), onebitSuccess);
-      EXPECT_EQ(endpoints[1].Open(plugin_, rank, 2, 10), onebitSuccess);
-      Release(joined);
-      for (Endpoint& endpoint : endpoints) {
-        EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess);
-        meeting.Wait();
-      }
-      Buffer out(100);
-      Buffer in(200);
-      out.Set(std::vector<uint8_t>(100, static_cast<uint8_t>(rank + 1)), stream);
-      for (Endpoint& endpoint : endpoints) EXPECT_EQ(endpoint.GroupBegin(), onebitSuccess);
-      for (size_t i = 0; i < 2; ++i) {
-        EXPECT_EQ(endpoints[i].Send(1 - rank, out.at(0), 100, stream), onebitSuccess);
-        EXPECT_EQ(endpoints[i].Receive(1 - rank, in.at(100 * i), 100, stream), onebitSuccess);
-      }
-      for (Endpoint& endpoint : endpoints) {
-        EXPECT_EQ(endpoint.GroupEnd(), onebitSuccess) << Plugin::warnings();
-      }
-      stream.Await();
-      EXPECT_EQ(in.Read(stream), std::vector<uint8_t>(200, static_cast<uint8_t>(2 - rank)));
-      meeting.Wait();
-    }
-    End(comm);
-  });
-}
-
-// Threads that have endpoints of the same two, and begin with another one of them.
-TEST_P(JoinTest, ThreadsThatGroupTheSameDoNotWaitForEachOther) {
-  const UseDevice device(0);
-  ncclComm_t comms[2];
-  Joined joined[2];
-  for (int i = 0; i < 2; ++i) {
-    comms[i] = Make(MakeId(), 0, 1);
-    joined[i] = Join(&comms[i]);
-    ASSERT_EQ(joined[i].result, onebitSuccess) << Plugin::warnings();
-  }
-  const auto exchange = [&](int first) {
-    const UseDevice current(0);
-    const Stream stream;
-    Endpoint endpoints[2];
-    for (int i = 0; i < 2; ++i) {
-      void* const group = joined[(first + i) % 2].group;
-      EXPECT_EQ(endpoints[i].Open(plugin_, 0, 1, 9, group), onebitSuccess);
-      EXPECT_EQ(endpoints[i].Connect({endpoints[i].Address()}), onebitSuccess);
-    }
-    Buffer buffer(2);
-    for (int round = 0; round < 300; ++round) {
-      for (Endpoint& endpoint : endpoints) EXPECT_EQ(endpoint.GroupBegin(), onebitSuccess);
-      for (Endpoint& endpoint : endpoints) {
-        EXPECT_EQ(endpoint.Send(0, buffer.at(0), 1, stream), onebitSuccess);
-        EXPECT_EQ(endpoint.Receive(0, buffer.at(1), 1, stream), onebitSuccess);
-      }
-      for (Endpoint& endpoint : endpoints) {
-        EXPECT_EQ(endpoint.GroupEnd(), onebitSuccess) << Plugin::warnings();
-      }
-    }
-    stream.Await();
-  };
-  std::thread other(exchange, 1);
-  exchange(0);
-  other.join();
-  for (int i = 0; i < 2; ++i) {
-    Release(joined[i]);
-    End(comms[i]);
-  }
 }
 
 }  // namespace

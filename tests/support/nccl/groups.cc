@@ -139,6 +139,7 @@ ncclResult_t CheckComm(const Use& use, const char* function) {
   }
   const std::lock_guard lock(use->clique->mutex);
   if (!use->clique->IsComplete()) return Refuse(ncclInvalidArgument, "it is not ready");
+  // NCCL lets such a group pass, and its effects are undefined: here tests see it.
   const bool is_mixed = group != nullptr && !group->operations.empty() &&
                         group->operations.front()->comm->is_blocking != use->is_blocking;
   if (is_mixed) return Refuse(ncclInvalidArgument, "blocking and other communicators in a group");

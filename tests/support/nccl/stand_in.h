@@ -7,7 +7,7 @@
 // communicators that do not block, first messages that wait for their peer and first collectives
 // that wait for all, and graph capture go. It is strict where NCCL is undefined: a handle that is
 // used after its end, or by two threads at a time, is counted; sizes that do not match are an
-// asynchronous error.
+// asynchronous error; communicators that block and others in one group are refused.
 //
 // A test links onebit_nccl_stand_in and calls NCCL by this header, which declares what it needs by
 // NCCL's names. ONEBIT_NCCL_STAND_INS is the folder of libnccl-2.10.so and libnccl-2.9.so, the same
