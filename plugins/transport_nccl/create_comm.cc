@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <system_error>
 
 #include "plugins/transport_nccl/beside.h"
@@ -13,13 +12,16 @@
 namespace onebit::nccl {
 namespace {
 
-// Whether calls on a new communicator wait in NCCL. NCCL_COMM_BLOCKING goes before what was asked
-// for, and may come from a file that NCCL itself puts into the environment.
-bool IsBlocking(bool was_asked_for, int result) {
+// Whether calls on a new communicator wait in NCCL. NCCL_COMM_BLOCKING, a number to NCCL, goes
+// before what was asked for, and may come from a file that NCCL itself puts into the environment.
+// All ranks must know it alike, also one for which NCCL had nothing to wait for.
+bool IsBlocking(bool has_config, bool was_asked_for, int result) {
+  if (!has_config) return true;
   if (result == kInProgress) return false;
-  if (was_asked_for) return true;
   const char* const told = std::getenv("NCCL_COMM_BLOCKING");
-  return told != nullptr && std::string_view(told) == "1";
+  if (told == nullptr || *told == '\0') return was_asked_for;
+  const long long number = std::strtoll(told, nullptr, 0);
+  return number == 0 || number == 1 ? number == 1 : was_asked_for;
 }
 
 // What the thread in which NCCL waits for the other ranks needs. It may outlive all else.
@@ -79,8 +81,8 @@ onebitResult_t Communicator::Create(const UniqueId& id, uint64_t timeout_ms) {
     if (start->result != kSuccess && start->result != kInProgress) {
       return Fail(ResultOf(start->result), what + start->text);
     }
-    const bool has_config = start->api->CommInitRankConfig != nullptr;
-    is_blocking_ = IsBlocking(start->is_blocking || !has_config, start->result);
+    is_blocking_ =
+        IsBlocking(start->api->CommInitRankConfig != nullptr, start->is_blocking, start->result);
     handle_.store(start->handle, std::memory_order_release);
     if (start->result == kSuccess) return onebitSuccess;
     const int state = Await(start->handle, timeout_ms);

@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "tests/nccl/modes.h"
@@ -300,12 +302,12 @@ TEST_P(FailureTest, EndsInOrderWithoutErrors) {
   EXPECT_EQ(after.finalized - before.finalized, GetParam().library.empty() ? 2u : 0u);
 }
 
-// NCCL may have made it by the time it is asked, which does not mean that it blocks.
-TEST_P(FailureTest, KnowsAtItsEndThatItDoesNotBlock) {
-  if (GetParam().name != "NonBlocking") GTEST_SKIP() << "it blocks";
-  const Counts before = Counts::Get(GetParam());
+// One of a rank by itself, which NCCL has made by the time it is asked, ends with work under way.
+// Returns what was logged.
+std::string EndWithWorkUnderWay(const Plugin& plugin) {
+  std::string warnings;
   std::atomic<bool> is_open{false};
-  RunRanks(plugin_, 1, [&](Rank& self) {
+  RunRanks(plugin, 1, [&](Rank& self) {
     Buffer buffer(2);
     ASSERT_EQ(cuLaunchHostFunc(
                   *self.stream,
@@ -321,11 +323,34 @@ TEST_P(FailureTest, KnowsAtItsEndThatItDoesNotBlock) {
     EXPECT_EQ(self.endpoint->Receive(0, buffer.at(1), 1, *self.stream), onebitSuccess);
     EXPECT_EQ(self.endpoint->GroupEnd(), onebitSuccess);
     self.endpoint->Close();
-    EXPECT_THAT(Plugin::warnings(), HasSubstr("aborted at its end"));
+    warnings = Plugin::warnings();
     is_open = true;
     self.stream->Await();
   });
+  return warnings;
+}
+
+// That NCCL is done does not mean that it blocks.
+TEST_P(FailureTest, KnowsAtItsEndThatItDoesNotBlock) {
+  if (GetParam().name != "NonBlocking") GTEST_SKIP() << "it blocks";
+  const Counts before = Counts::Get(GetParam());
+  EXPECT_THAT(EndWithWorkUnderWay(plugin_), HasSubstr("aborted at its end"));
   EXPECT_EQ(Counts::Get(GetParam()).aborted - before.aborted, 1u);
+}
+
+// A variable that NCCL reads goes before what it is asked for.
+TEST_P(FailureTest, KnowsThatTheEnvironmentSaysWhetherItBlocks) {
+  const bool blocks = GetParam().name != "NonBlocking";
+  const bool can_choose = GetParam().library.empty();
+  ASSERT_EQ(setenv("NCCL_COMM_BLOCKING", blocks ? "0" : "1", 1), 0);
+  const std::string warnings = EndWithWorkUnderWay(plugin_);
+  ASSERT_EQ(unsetenv("NCCL_COMM_BLOCKING"), 0);
+  EXPECT_THAT(warnings,
+              HasSubstr(can_choose && blocks ? "aborted at its end" : "so it is left to NCCL"));
+  // Such an end goes on in a thread of its own.
+  for (int i = 0; i < 200 && Counts::Get(GetParam()).live_comms != 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {

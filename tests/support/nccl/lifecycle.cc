@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the unique id to the end of a communicator.
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -44,8 +45,20 @@ ncclResult_t CheckDevices(const Clique& clique) {
   return ncclSuccess;
 }
 
+#if ONEBIT_TEST_NCCL_VERSION >= 21400
+// The environment goes before what the caller asks for.
+bool IsBlocking(bool was_asked_for) {
+  const char* const told = std::getenv("NCCL_COMM_BLOCKING");
+  if (told == nullptr || *told == '\0') return was_asked_for;
+  const long long number = std::strtoll(told, nullptr, 0);
+  return number == 0 || number == 1 ? number == 1 : was_asked_for;
+}
+#else
+bool IsBlocking(bool) { return true; }
+#endif
+
 ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int rank,
-                  bool is_blocking) {
+                  bool was_asked_to_block) {
   if (handle == nullptr) return Refuse(ncclInvalidArgument, "comm is null");
   if (ranks < 1 || rank < 0 || rank >= ranks) return Refuse(ncclInvalidArgument, "invalid rank");
   auto comm = std::make_shared<Comm>();
@@ -55,6 +68,7 @@ ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int ran
   comm->clique = CliqueOf(id, ranks);
   if (comm->clique == nullptr) return Refuse(ncclInvalidArgument, "the unique id is wrong");
   comm->rank = rank;
+  const bool is_blocking = IsBlocking(was_asked_to_block);
   comm->is_blocking = is_blocking;
   Clique& clique = *comm->clique;
   std::unique_lock lock(clique.mutex);
