@@ -41,6 +41,12 @@ int Communicator::Await(CommHandle handle, uint64_t timeout_ms,
   return kInProgress;
 }
 
+void Communicator::NoteCapture(onebitStream_t stream) {
+  // The application ends its own, and knows of its graphs. The legacy stream is never captured.
+  if (has_captured_ || is_joined_ || stream == nullptr) return;
+  has_captured_ = place_.driver->IsCapturing(stream);
+}
+
 onebitResult_t Communicator::Finish(const char* what, int result,
                                     const Interruption& interruption) {
   if (result == kSuccess) return onebitSuccess;

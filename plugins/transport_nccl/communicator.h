@@ -61,6 +61,8 @@ class Communicator {
   // too.
   onebitResult_t Finish(const char* what, int result,
                         const Interruption& interruption = NoInterruption);
+  // Holder of the turn, before calls on `stream`, of whose capture it takes a note.
+  void NoteCapture(onebitStream_t stream);
   // An error that ends the use of this communicator. Logs it and keeps it.
   onebitResult_t Fail(onebitResult_t result, const std::string& text);
 
@@ -107,6 +109,8 @@ class Communicator {
   // made it is visible.
   std::atomic<CommHandle> handle_{nullptr};
   std::atomic<bool> is_ending_{false};  // acq_rel: exactly one ends it
+  // Whether a graph may hold calls. For the holder of the turn.
+  bool has_captured_ = false;
   // release after failure_text_, which mutex_ guards, too: two may fail at a time.
   std::atomic<onebitResult_t> failure_{onebitSuccess};
   std::mutex mutex_;

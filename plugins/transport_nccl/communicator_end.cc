@@ -150,7 +150,14 @@ void Communicator::EndUnderHolder() {
                   rank_, is_revoked ? " when it was revoked" : "");
     return;
   }
-  if (is_revoked) {
+  if (is_revoked && has_captured_) {
+    // As a revoked one is ended NCCL does not wait for graphs that hold it, as it does otherwise,
+    // and their end would use what is freed.
+    context_.Warn(
+        "rank %d: the communicator was aborted and its memory is not freed: graphs may hold calls "
+        "that were captured with it",
+        rank_);
+  } else if (is_revoked) {
     CallBeside([handle](const NcclApi& nccl) { nccl.CommDestroy(handle); }, kAbortMs);
   } else {
     AbortHandle(handle);

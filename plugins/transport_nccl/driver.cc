@@ -36,11 +36,17 @@ std::shared_ptr<const Driver> Driver::Find(std::string* problem) {
       find("cuGetErrorName", &driver->GetErrorName) && find("cuMemAlloc_v2", &driver->MemAlloc) &&
       find("cuMemFree_v2", &driver->MemFree) && find("cuMemcpyAsync", &driver->MemcpyAsync) &&
       find("cuStreamCreate", &driver->StreamCreate) &&
+      find("cuStreamIsCapturing", &driver->StreamIsCapturing) &&
       find("cuStreamQuery", &driver->StreamQuery) &&
       find("cuStreamDestroy_v2", &driver->StreamDestroy) &&
       find("cuThreadExchangeStreamCaptureMode", &driver->ThreadExchangeStreamCaptureMode);
   if (!is_complete) return nullptr;
   return driver;
+}
+
+bool Driver::IsCapturing(onebitStream_t stream) const {
+  int status = kNoCapture;
+  return StreamIsCapturing(stream, &status) == kCudaSuccess && status != kNoCapture;
 }
 
 std::string Driver::Name(int result) const {

@@ -20,6 +20,7 @@ constexpr int kCudaDeinitialized = 4;
 constexpr int kCudaInvalidContext = 201;
 constexpr int kCudaNotReady = 600;
 
+constexpr int kNoCapture = 0;       // CU_STREAM_CAPTURE_STATUS_NONE
 constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 
 constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
@@ -37,6 +38,7 @@ struct Driver {
   int (*MemcpyAsync)(DevicePointer to, DevicePointer from, size_t bytes,
                      onebitStream_t stream) = nullptr;
   int (*StreamCreate)(onebitStream_t* stream, unsigned flags) = nullptr;
+  int (*StreamIsCapturing)(onebitStream_t stream, int* status) = nullptr;
   int (*StreamQuery)(onebitStream_t stream) = nullptr;
   int (*StreamDestroy)(onebitStream_t stream) = nullptr;
   int (*ThreadExchangeStreamCaptureMode)(int* mode) = nullptr;
@@ -44,6 +46,9 @@ struct Driver {
   // The driver that the process has loaded; null if it has none, and then `problem` says so.
   static std::shared_ptr<const Driver> Find(std::string* problem);
 
+  // Whether what is put on the stream becomes part of a graph. False, too, of a stream that cannot
+  // tell: it takes nothing either.
+  bool IsCapturing(onebitStream_t stream) const;
   // "CUDA_ERROR_NOT_READY".
   std::string Name(int result) const;
 };

@@ -119,7 +119,7 @@ class JointStart {
   }
 
   int Give(Exchange& exchange, const char** what) const {
-    const Communicator& communicator = exchange.communicator();
+    Communicator& communicator = exchange.communicator();
     const NcclApi& nccl = communicator.api();
     // The caller has made the device of the last one current.
     std::optional<CurrentContext> current;
@@ -128,6 +128,8 @@ class JointStart {
       *what = "cuCtxPushCurrent";
       if (!current->is_alive()) return kUnhandledCudaError;
     }
+    // NCCL allows streams of one communicator in a group only if all are captured or none is.
+    communicator.NoteCapture(exchange.operations().front().stream);
     CommHandle handle = communicator.handle();
     for (const Operation& one : exchange.operations()) {
       int code = kSuccess;

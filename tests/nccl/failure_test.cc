@@ -26,6 +26,7 @@ class FailureTest : public ::testing::TestWithParam<Mode> {
     const Counts counts = Counts::Get(GetParam());
     EXPECT_EQ(counts.after_end, 0u);
     EXPECT_EQ(counts.at_a_time, 0u);
+    EXPECT_EQ(counts.freed_in_graph, 0u);
     EXPECT_EQ(counts.live_comms, 0u);
     // 2.10 has no other way out of a call that waits.
     if (GetParam().library.empty()) {
@@ -111,6 +112,36 @@ TEST_P(FailureTest, AnAbortedCallThatWaitedLeavesNothing) {
   });
   const Counts after = Counts::Get(GetParam());
   EXPECT_EQ(after.revoked - before.revoked, GetParam().name == "Blocking" ? 1u : 0u);
+}
+
+// NCCL frees a revoked communicator while graphs hold it, and their end uses it.
+TEST_P(FailureTest, AnAbortedCallLeavesACommunicatorThatAGraphHolds) {
+  if (GetParam().name != "Blocking") GTEST_SKIP() << "it is not revoked";
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    Buffer buffer(10);
+    const Graph graph(*self.stream, [&] {
+      EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
+      EXPECT_EQ(self.endpoint->Send(1 - self.rank, buffer.at(0), 1, *self.stream), onebitSuccess);
+      EXPECT_EQ(self.endpoint->Receive(1 - self.rank, buffer.at(1), 1, *self.stream),
+                onebitSuccess);
+      EXPECT_EQ(self.endpoint->GroupEnd(), onebitSuccess);
+    });
+    // What comes later without a capture does not make it forgotten.
+    Greet(self);
+    if (self.rank == 0) {
+      std::thread aborter([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
+      });
+      EXPECT_EQ(self.endpoint->AllReduce(buffer.at(0), buffer.at(0), 1, onebitFloat32, onebitSum,
+                                         *self.stream),
+                onebitAborted);
+      aborter.join();
+      EXPECT_THAT(Plugin::warnings(), HasSubstr("its memory is not freed"));
+    }
+    self.meet();
+  });
+  EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), onebitTestNcclFreeRevoked)(), 1u);
 }
 
 // NCCL raises its flags only for a moment when it revokes, and puts them down again.

@@ -73,6 +73,13 @@ void Unregister(ncclComm_t handle) {
   comms.erase(found);
 }
 
+std::vector<ncclComm_t> Handles() {
+  const std::lock_guard lock(mutex);
+  std::vector<ncclComm_t> handles;
+  for (const auto& [handle, comm] : comms) handles.push_back(handle);
+  return handles;
+}
+
 bool IsToFail(const char* function, ncclResult_t* result) {
   const std::lock_guard lock(mutex);
   const auto found = rules.find(function);
@@ -125,5 +132,6 @@ ONEBIT_EXPORT void onebitTestNcclGetCounts(onebitTestNcclCounts* counts) {
              .all_reduces = nccl::counters.all_reduces,
              .after_end = nccl::counters.after_end,
              .at_a_time = nccl::counters.at_a_time,
-             .freed_in_call = nccl::counters.freed_in_call};
+             .freed_in_call = nccl::counters.freed_in_call,
+             .freed_in_graph = nccl::counters.freed_in_graph};
 }

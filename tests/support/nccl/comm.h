@@ -30,6 +30,8 @@ struct Comm {
   CUctx_st* context = nullptr;
   bool is_blocking = true;
   std::atomic<bool> is_in_call{false};
+  std::atomic<bool> has_captured{false};  // a graph has calls of it
+  std::atomic<bool> is_revoked{false};
 
   // Of a communicator that does not block.
   std::mutex mutex;
@@ -61,6 +63,7 @@ class Use {
 
 ncclComm_t Register(std::shared_ptr<Comm> comm);
 void Unregister(ncclComm_t handle);
+std::vector<ncclComm_t> Handles();
 
 // Whether a call of `function` is to fail now.
 bool IsToFail(const char* function, ncclResult_t* result);
@@ -77,6 +80,7 @@ struct Counters {
   std::atomic<uint64_t> after_end{0};
   std::atomic<uint64_t> at_a_time{0};
   std::atomic<uint64_t> freed_in_call{0};
+  std::atomic<uint64_t> freed_in_graph{0};
 };
 extern Counters counters;
 

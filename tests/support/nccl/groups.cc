@@ -86,6 +86,7 @@ ncclResult_t Launch(std::unique_ptr<Operation> operation) {
   CUstream_st* stream = operation->stream;
   operation->is_once = !IsCapturing(stream);
   operation->is_queued = operation->is_once;
+  if (!operation->is_once) comm->has_captured = true;
   Operation* launched = operation.release();
   if (launched->is_queued) {
     const std::lock_guard lock(comm->clique->mutex);

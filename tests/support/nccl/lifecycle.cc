@@ -105,6 +105,12 @@ ncclResult_t StateOf(Comm* comm) {
   return ncclSuccess;
 }
 
+// At the end of a communicator NCCL waits until no graph holds it, but not if it was revoked.
+// Graphs of the stand-in last as long as the process.
+void CountFreedInGraph(const Comm& comm) {
+  if (comm.is_revoked && comm.has_captured) ++counters.freed_in_graph;
+}
+
 // Operations of an ended communicator return at once; then none touches memory any more.
 void StopOperations(Comm* comm) {
   Clique& clique = *comm->clique;
@@ -197,6 +203,7 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int fla
   ncclResult_t told = ncclSuccess;
   if (IsToFail("ncclCommRevoke", &told)) return told;
   StopOperations(use.shared().get());
+  use->is_revoked = true;
   return use->is_blocking ? ncclSuccess : ncclInProgress;
 }
 #endif
@@ -207,6 +214,7 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
   if (!use) return ncclInvalidArgument;
   AwaitOperations(use.shared().get());
   ++counters.destroyed;
+  CountFreedInGraph(*use.shared());
   Unregister(comm);
   return ncclSuccess;
 }
@@ -217,6 +225,7 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
   if (!use) return ncclInvalidArgument;
   ++counters.aborted;
   if (use->is_in_call.load()) ++counters.freed_in_call;
+  CountFreedInGraph(*use.shared());
   StopOperations(use.shared().get());
   Unregister(comm);
   return ncclSuccess;
@@ -287,4 +296,16 @@ extern "C" __attribute__((visibility("default"))) void onebitTestNcclEndInits(vo
     clique->is_given_up = true;
     clique->changed.notify_all();
   }
+}
+
+extern "C" __attribute__((visibility("default"))) unsigned onebitTestNcclFreeRevoked(void) {
+  namespace nccl = onebit::testing::nccl;
+  unsigned freed = 0;
+  for (const ncclComm_t handle : nccl::Handles()) {
+    const nccl::Use use(handle, nccl::Use::Kind::kEnd);
+    if (!use || !use->is_revoked) continue;
+    nccl::Unregister(handle);
+    ++freed;
+  }
+  return freed;
 }

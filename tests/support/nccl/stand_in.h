@@ -88,18 +88,22 @@ void onebitTestNcclDamage(int device, unsigned skip);
 // Ends every wait for ranks in ncclCommInitRank, with ncclSystemError.
 void onebitTestNcclEndInits(void);
 
+// Frees what was revoked and not ended, as the end of a process does. Returns how many that were.
+unsigned onebitTestNcclFreeRevoked(void);
+
 struct onebitTestNcclCounts {
-  uint64_t live_comms;     // created and neither destroyed nor aborted
-  uint64_t created;        // communicators
-  uint64_t destroyed;      // by ncclCommDestroy
-  uint64_t finalized;      // by ncclCommFinalize
-  uint64_t aborted;        // by ncclCommAbort
-  uint64_t revoked;        // by ncclCommRevoke
-  uint64_t sends;          // calls of ncclSend
-  uint64_t all_reduces;    // calls of ncclAllReduce
-  uint64_t after_end;      // uses of a handle after its end
-  uint64_t at_a_time;      // uses of a handle while another thread is in a call with it
-  uint64_t freed_in_call;  // aborts of one that another thread is in a call with
+  uint64_t live_comms;      // created and neither destroyed nor aborted
+  uint64_t created;         // communicators
+  uint64_t destroyed;       // by ncclCommDestroy
+  uint64_t finalized;       // by ncclCommFinalize
+  uint64_t aborted;         // by ncclCommAbort
+  uint64_t revoked;         // by ncclCommRevoke
+  uint64_t sends;           // calls of ncclSend
+  uint64_t all_reduces;     // calls of ncclAllReduce
+  uint64_t after_end;       // uses of a handle after its end
+  uint64_t at_a_time;       // uses of a handle while another thread is in a call with it
+  uint64_t freed_in_call;   // aborts of one that another thread is in a call with
+  uint64_t freed_in_graph;  // ends of one that was revoked, and in calls of which a graph was made
 };
 void onebitTestNcclGetCounts(onebitTestNcclCounts* counts);
 // Depth of the calling thread's groups.
