@@ -89,8 +89,8 @@ class Communicator {
   bool TakeTurnWithin(uint64_t timeout_ms);
   void EndAborted();
   void EndUnderHolder();
-  // False: NCCL cannot, or has not done it in time.
-  bool Revoke(CommHandle handle);
+  // NCCL's result; kInProgress: it has not done it in time. It must have ncclCommRevoke.
+  int Revoke(CommHandle handle);
   void EndInOrder(CommHandle handle);
   void AbortHandle(CommHandle handle);
   // False: it has not returned within that time, and goes on in a thread of its own.

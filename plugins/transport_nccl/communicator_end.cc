@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "plugins/transport_nccl/beside.h"
@@ -76,18 +77,31 @@ void Communicator::AbortHandle(CommHandle handle) {
 }
 
 // Work that is under way ends, and calls that wait in NCCL return; the handle stays.
-bool Communicator::Revoke(CommHandle handle) {
-  if (api_.CommRevoke == nullptr) return false;
-  auto state = std::make_shared<std::atomic<int>>(kInProgress);
-  const auto revoke = [handle, state](const NcclApi& nccl) {
+int Communicator::Revoke(CommHandle handle) {
+  struct Revocation {
+    std::mutex mutex;
+    bool is_left = false;  // nobody waits any more, and the handle may be gone
+    int result = kInProgress;
+  };
+  auto revocation = std::make_shared<Revocation>();
+  const auto revoke = [handle, revocation](const NcclApi& nccl) {
     int result = nccl.CommRevoke(handle, 0);
     Pauses pauses(kAbortMs);
-    while (result == kInProgress && nccl.CommGetAsyncError(handle, &result) == kSuccess &&
-           result == kInProgress && pauses.Wait()) {
-    }
-    state->store(result, std::memory_order_release);
+    do {
+      const std::lock_guard lock(revocation->mutex);
+      if (revocation->is_left) return;
+      if (result == kInProgress) {
+        int state = kInProgress;
+        const int code = nccl.CommGetAsyncError(handle, &state);
+        result = code == kSuccess ? state : code;
+      }
+      revocation->result = result;
+    } while (result == kInProgress && pauses.Wait());
   };
-  return CallBeside(revoke, kAbortMs) && state->load(std::memory_order_acquire) == kSuccess;
+  CallBeside(revoke, kAbortMs);
+  const std::lock_guard lock(revocation->mutex);
+  revocation->is_left = true;
+  return revocation->result;
 }
 
 bool Communicator::CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const {
@@ -127,11 +141,29 @@ void Communicator::EndAborted() {
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
   const CurrentContext current(*place_.driver, place_.device_context);
   if (!current.is_alive()) return;
-  // A handle of the application is stopped where NCCL can do that, and never freed.
-  if (is_joined_) {
-    Revoke(handle);
-  } else {
+  if (!is_joined_) {
     AbortHandle(handle);
+    return;
+  }
+  // A handle of the application is stopped where NCCL can do that, and never freed.
+  if (api_.CommRevoke == nullptr) {
+    context_.Warn(
+        "rank %d: NCCL %s cannot stop a communicator and leave it to its owner, who is to call "
+        "ncclCommAbort",
+        rank_, api_.release.c_str());
+    return;
+  }
+  const int result = Revoke(handle);
+  if (result == kInProgress) {
+    context_.Warn(
+        "rank %d: NCCL has not stopped the joined communicator within %llu ms and is at work on it "
+        "yet: it cannot be used or ended any more",
+        rank_, static_cast<unsigned long long>(kAbortMs));
+  } else if (result != kSuccess) {
+    context_.Warn(
+        "rank %d: NCCL has not stopped the joined communicator, whose owner is to call "
+        "ncclCommAbort: %s",
+        rank_, api_.Explain(result).c_str());
   }
 }
 
@@ -142,7 +174,7 @@ void Communicator::EndUnderHolder() {
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
   const CurrentContext current(*place_.driver, place_.device_context);
   if (!current.is_alive()) return;
-  const bool is_revoked = Revoke(handle);
+  const bool is_revoked = Revoke(handle) == kSuccess;
   if (!TakeTurnWithin(kHolderMs)) {
     // Nothing else is known that brings it out: an abort raises NCCL's flags for good.
     AbortHandle(handle);

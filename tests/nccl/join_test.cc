@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 #include <thread>
 
@@ -195,6 +196,11 @@ TEST_P(JoinTest, AbortStopsTheCommunicatorAndLeavesItToItsOwner) {
     EXPECT_EQ(self.endpoint->GroupBegin(), onebitAborted);
     self.endpoint->Close();
     // 2.10 cannot stop it and leave it to its owner, who then must abort it.
+    if (is_old()) {
+      EXPECT_THAT(Plugin::warnings(), HasSubstr("NCCL 2.10.3 cannot stop a communicator"));
+    } else {
+      EXPECT_EQ(Plugin::warnings(), "");
+    }
     if (!is_old()) self.stream->Await();
     self.meet();
     if (is_old()) {
@@ -206,6 +212,32 @@ TEST_P(JoinTest, AbortStopsTheCommunicatorAndLeavesItToItsOwner) {
   });
   EXPECT_EQ(Counts::Get(GetParam()).revoked - revoked, is_old() ? 0u : 2u);
   EXPECT_EQ(Counts::Get(GetParam()).aborted - aborted, is_old() ? 2u : 0u);
+}
+
+TEST_P(JoinTest, AbortSaysThatTheCommunicatorWasNotStopped) {
+  if (is_old()) GTEST_SKIP() << "2.10 cannot stop it";
+  RunJoined(2, [&](Rank& self, ncclComm_t comm) {
+    if (self.rank == 0) {
+      ONEBIT_OF_MODE(GetParam(), onebitTestNcclFail)("ncclCommRevoke", 1, ncclSystemError);
+      EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
+      EXPECT_THAT(Plugin::warnings(), HasSubstr("is to call ncclCommAbort: unhandled system"));
+    }
+    self.meet();
+    End(comm);
+  });
+}
+
+// An application that ends its communicator nevertheless meets only what NCCL itself does there.
+TEST_P(NonBlockingJoinTest, AbortLeavesARevocationThatTakesLong) {
+  const auto delay = ONEBIT_OF_MODE(GetParam(), onebitTestNcclDelayRevoke);
+  RunJoined(1, [&](Rank& self, ncclComm_t comm) {
+    delay(5500);
+    EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
+    EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is at work on it yet"));
+    End(comm);
+    delay(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  });
 }
 
 // Its functions would read what others have written in a layout of their own.

@@ -85,6 +85,8 @@ void onebitTestNcclBreak(int device, ncclResult_t error, const char* text);
 // others. Its receiver goes on when all other ranks are as far: what follows from the damage is no
 // matter of luck.
 void onebitTestNcclDamage(int device, unsigned skip);
+// Lets every ncclCommRevoke from now on take so long.
+void onebitTestNcclDelayRevoke(unsigned ms);
 // Ends every wait for ranks in ncclCommInitRank, with ncclSystemError.
 void onebitTestNcclEndInits(void);
 
