@@ -68,7 +68,9 @@ struct Driver {
   CUresult (*cuFuncLoad)(CUfunction) = nullptr;
 };
 
-inline constexpr int kMinDriverVersion = 12000;  // CUDA 12.0
+// CUDA 12.0. The kernels need a driver of the major version of the toolkit that compiled them, too,
+// which is told when they are loaded.
+inline constexpr int kMinDriverVersion = 12000;
 
 // Fills in `driver` from the libcuda.so.1 that the program has loaded and initialises it. Loads
 // nothing. Returns "" or why there is none to use.

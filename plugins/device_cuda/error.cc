@@ -25,6 +25,10 @@ const char* Advice(CUresult error) {
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
       return "; the kernels are for compute capability 8.0 and later, those of 10.0 and later need "
              "a driver as new as the CUDA toolkit that compiled onebit";
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_INVALID_SOURCE:
+      return "; the kernels need a driver at least as new as the major version of the CUDA toolkit "
+             "that onebit was built with";
     case CUDA_ERROR_INVALID_HANDLE:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:

@@ -181,6 +181,16 @@ TEST(ContextTest, SaysWhyKernelsDoNotLoad) {
       "execution on the device), device 0; the kernels are for compute capability 8.0");
 }
 
+TEST(ContextTest, SaysWhatDriverTheKernelsNeed) {
+  StartedPlugin();
+  uintptr_t token = 0;
+  for (const CUresult error : {CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_SOURCE}) {
+    onebitTestCudaFail("cuLibraryLoadData", 0, 1, error);
+    EXPECT_ERROR(Plugin().Enter(0, &token), onebitUnhandledCudaError,
+                 ", device 0; the kernels need a driver at least as new as the major version");
+  }
+}
+
 // Long after the library was opened, by which time what opened it has returned.
 TEST(ContextTest, SaysWhatTheCompilerSaysLate) {
   StartedPlugin();
