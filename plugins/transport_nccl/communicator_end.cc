@@ -174,22 +174,28 @@ void Communicator::EndUnderHolder() {
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
   const CurrentContext current(*place_.driver, place_.device_context);
   if (!current.is_alive()) return;
-  const bool is_revoked = Revoke(handle) == kSuccess;
+  const int revoked = Revoke(handle);
   if (!TakeTurnWithin(kHolderMs)) {
     // Nothing else is known that brings it out: an abort raises NCCL's flags for good.
     AbortHandle(handle);
     context_.Warn("rank %d: the communicator was aborted under a call of NCCL that did not end%s",
-                  rank_, is_revoked ? " when it was revoked" : "");
+                  rank_, revoked == kSuccess ? " when it was revoked" : "");
     return;
   }
-  if (is_revoked && has_captured_) {
+  if (revoked == kInProgress) {
+    // An end beside it would free what it uses. It has raised NCCL's flags: the work ends.
+    context_.Warn(
+        "rank %d: the communicator was aborted and its memory is not freed: NCCL has not revoked "
+        "it within %llu ms and is at work on it yet",
+        rank_, static_cast<unsigned long long>(kAbortMs));
+  } else if (revoked == kSuccess && has_captured_) {
     // As a revoked one is ended NCCL does not wait for graphs that hold it, as it does otherwise,
     // and their end would use what is freed.
     context_.Warn(
         "rank %d: the communicator was aborted and its memory is not freed: graphs may hold calls "
         "that were captured with it",
         rank_);
-  } else if (is_revoked) {
+  } else if (revoked == kSuccess) {
     CallBeside([handle](const NcclApi& nccl) { nccl.CommDestroy(handle); }, kAbortMs);
   } else {
     AbortHandle(handle);

@@ -144,6 +144,28 @@ TEST_P(FailureTest, AnAbortedCallLeavesACommunicatorThatAGraphHolds) {
   EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), onebitTestNcclFreeRevoked)(), 1u);
 }
 
+TEST_P(FailureTest, AnAbortedCallLeavesACommunicatorThatNcclIsAtWorkOn) {
+  if (GetParam().name != "Blocking") GTEST_SKIP() << "it is not revoked";
+  const auto delay = ONEBIT_OF_MODE(GetParam(), onebitTestNcclDelayRevoke);
+  delay(5300);
+  RunRanks(plugin_, 2, [&](Rank& self) {
+    if (self.rank == 0) {
+      Buffer buffer(10);
+      std::thread aborter([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
+      });
+      EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 10, *self.stream), onebitAborted);
+      aborter.join();
+      EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is at work on it yet"));
+      self.stream->Await();
+    }
+    self.meet();
+  });
+  delay(0);
+  EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), onebitTestNcclFreeRevoked)(), 1u);
+}
+
 // NCCL raises its flags only for a moment when it revokes, and puts them down again.
 TEST_P(FailureTest, AbortEndsACallThatARevocationHasMissed) {
   if (GetParam().name != "Blocking") GTEST_SKIP() << "it is not revoked";
