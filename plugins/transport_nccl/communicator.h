@@ -93,8 +93,11 @@ class Communicator {
   int Revoke(CommHandle handle);
   void EndInOrder(CommHandle handle);
   void AbortHandle(CommHandle handle);
-  // False: it has not returned within that time, and goes on in a thread of its own.
+  void StopJoined(CommHandle handle);
+  // False: it has not returned within that time, and goes on in a thread of its own. Throws where
+  // there is no thread or no memory for one; TryBeside returns false then, too.
   bool CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
+  bool TryBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
 
   const Context& context_;
   const NcclApi& api_;
@@ -122,10 +125,15 @@ onebitResult_t Communicator::Use(Body body) {
   if (turn_.is_aborted()) return onebitAborted;
   turn_.Take();
   onebitResult_t result = failure_.load(std::memory_order_acquire);
-  if (result == onebitSuccess && !turn_.is_aborted()) {
-    result = body(handle_.load(std::memory_order_relaxed));
+  {
+    struct Giving {  // also where `body` throws
+      Communicator& communicator;
+      ~Giving() { communicator.GiveTurn(); }
+    } const giving{*this};
+    if (result == onebitSuccess && !turn_.is_aborted()) {
+      result = body(handle_.load(std::memory_order_relaxed));
+    }
   }
-  GiveTurn();
   return turn_.is_aborted() ? onebitAborted : result;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "plugins/transport_nccl/beside.h"
@@ -58,7 +59,7 @@ void Communicator::EndInOrder(CommHandle handle) {
     if (nccl.CommFinalize != nullptr) nccl.CommFinalize(handle);
     nccl.CommDestroy(handle);
   };
-  if (!CallBeside(end, patience_ms)) {
+  if (!TryBeside(end, patience_ms)) {
     context_.Warn(
         "rank %d: the communicator's work was not done within %llu ms, so it is left to "
         "NCCL",
@@ -73,7 +74,12 @@ void Communicator::AbortHandle(CommHandle handle) {
     api_.CommAbort(handle);
     return;
   }
-  CallBeside([handle](const NcclApi& nccl) { nccl.CommAbort(handle); }, kAbortMs);
+  const auto abort = [handle](const NcclApi& nccl) { nccl.CommAbort(handle); };
+  try {
+    CallBeside(abort, kAbortMs);
+  } catch (const std::exception&) {
+    abort(api_);  // no thread or no memory for one: peers must hear of it
+  }
 }
 
 // Work that is under way ends, and calls that wait in NCCL return; the handle stays.
@@ -83,7 +89,12 @@ int Communicator::Revoke(CommHandle handle) {
     bool is_left = false;  // nobody waits any more, and the handle may be gone
     int result = kInProgress;
   };
-  auto revocation = std::make_shared<Revocation>();
+  std::shared_ptr<Revocation> revocation;
+  try {
+    revocation = std::make_shared<Revocation>();
+  } catch (const std::bad_alloc&) {
+    return kSystemError;
+  }
   const auto revoke = [handle, revocation](const NcclApi& nccl) {
     int result = nccl.CommRevoke(handle, 0);
     Pauses pauses(kAbortMs);
@@ -98,22 +109,30 @@ int Communicator::Revoke(CommHandle handle) {
       revocation->result = result;
     } while (result == kInProgress && pauses.Wait());
   };
-  CallBeside(revoke, kAbortMs);
+  try {
+    CallBeside(revoke, kAbortMs);
+  } catch (const std::exception&) {
+    return kSystemError;
+  }
   const std::lock_guard lock(revocation->mutex);
   revocation->is_left = true;
   return revocation->result;
 }
 
 bool Communicator::CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const {
+  return RunBeside(
+      [api = context_.shared_api(), place = place_, call = std::move(call)] {
+        const CurrentContext current(*place.driver, place.device_context);
+        if (current.is_alive()) call(*api);
+      },
+      [] {}, timeout_ms, [] { return false; });
+}
+
+bool Communicator::TryBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const {
   try {
-    return RunBeside(
-        [api = context_.shared_api(), place = place_, call = std::move(call)] {
-          const CurrentContext current(*place.driver, place.device_context);
-          if (current.is_alive()) call(*api);
-        },
-        [] {}, timeout_ms, [] { return false; });
+    return CallBeside(std::move(call), timeout_ms);
   } catch (const std::exception&) {
-    return false;  // no thread or no memory: the communicator is left as it is
+    return false;
   }
 }
 
@@ -145,7 +164,14 @@ void Communicator::EndAborted() {
     AbortHandle(handle);
     return;
   }
-  // A handle of the application is stopped where NCCL can do that, and never freed.
+  try {
+    StopJoined(handle);
+  } catch (const std::bad_alloc&) {  // for a line of the log
+  }
+}
+
+// A handle of the application is stopped where NCCL can do that, and never freed.
+void Communicator::StopJoined(CommHandle handle) {
   if (api_.CommRevoke == nullptr) {
     context_.Warn(
         "rank %d: NCCL %s cannot stop a communicator and leave it to its owner, who is to call "
@@ -196,7 +222,7 @@ void Communicator::EndUnderHolder() {
         "that were captured with it",
         rank_);
   } else if (revoked == kSuccess) {
-    CallBeside([handle](const NcclApi& nccl) { nccl.CommDestroy(handle); }, kAbortMs);
+    TryBeside([handle](const NcclApi& nccl) { nccl.CommDestroy(handle); }, kAbortMs);
   } else {
     AbortHandle(handle);
   }

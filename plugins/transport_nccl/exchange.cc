@@ -107,12 +107,18 @@ class JointStart {
     *what = "ncclGroupStart";
     int code = nccl.GroupStart();
     if (code != kSuccess) return code;
-    for (Exchange* exchange : exchanges_) {
-      if (IsOf(kind, exchange)) code = Give(*exchange, what);
-      if (code != kSuccess) break;
+    int end = kSuccess;
+    {
+      struct Ending {  // in any case, or the thread's later groups would be inside this one
+        const NcclApi& nccl;
+        int& end;
+        ~Ending() { end = nccl.GroupEnd(); }
+      } const ending{nccl, end};
+      for (Exchange* exchange : exchanges_) {
+        if (IsOf(kind, exchange)) code = Give(*exchange, what);
+        if (code != kSuccess) break;
+      }
     }
-    // In any case, or the thread's later groups would be inside this one.
-    const int end = nccl.GroupEnd();
     if (code != kSuccess) return code;
     *what = "ncclGroupEnd";
     return end;

@@ -20,6 +20,7 @@ namespace onebit::nccl {
 // Of ncclResult_t. Those from 0 to 8 have the numbers of onebitResult_t.
 constexpr int kSuccess = 0;
 constexpr int kUnhandledCudaError = 1;
+constexpr int kSystemError = 2;
 constexpr int kInProgress = 7;
 
 constexpr int kInt8 = 0;  // ncclInt8; the types of onebitDataType_t have NCCL's numbers
