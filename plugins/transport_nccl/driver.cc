@@ -10,13 +10,13 @@
 namespace onebit::nccl {
 namespace {
 
-constexpr char kLibrary[] = "libcuda.so.1";
+constexpr char kDriverLibrary[] = "libcuda.so.1";
 
 }  // namespace
 
 std::shared_ptr<const Driver> Driver::Find(std::string* problem) {
   // Never loaded from here: who has memory of a device has loaded it.
-  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  void* library = dlopen(kDriverLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) {
     *problem = "the process has not loaded the CUDA driver (libcuda.so.1)";
     return nullptr;
