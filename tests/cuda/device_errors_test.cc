@@ -45,7 +45,8 @@ onebitResult_t AwaitAsyncError(onebitComm_t comm) {
 class DeviceErrorsTest : public ::testing::TestWithParam<Over> {};
 
 TEST_P(DeviceErrorsTest, ADeviceThatBreaksIsAnErrorOnEveryRank) {
-  RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int rank) {
+  std::barrier all(2);
+  RunDeviceRanks(GetParam(), 2, [&](onebitComm_t comm, int rank) {
     const CudaStream stream;
     const CudaBuffer buffer(kCount * sizeof(float));
     const auto call = [&] {
@@ -54,6 +55,7 @@ TEST_P(DeviceErrorsTest, ADeviceThatBreaksIsAnErrorOnEveryRank) {
     };
     ASSERT_EQ(call(), onebitSuccess) << LastError();
     stream.Synchronize();
+    all.arrive_and_wait();
     if (rank == 0) onebitTestCudaBreak(0, CUDA_ERROR_ILLEGAL_ADDRESS);
     static_cast<void>(call());  // may hear of it, or not yet
     EXPECT_NE(AwaitAsyncError(comm), onebitSuccess);
