@@ -40,7 +40,7 @@ extern "C" {
  * elements travel together; larger ones, onebitAllToAllv, and dense ones that the transport itself
  * reduces go one by one. The communicator keeps memory for the packets of all calls that have
  * travelled together, and what it planned for the last groups: a group that is made again allocates
- * nothing but, where a thread of the library makes its calls, the list that this is handed.
+ * nothing but, where a thread of the library makes its calls, a list that the thread is handed.
  *
  * @return onebitSuccess.
  *

@@ -23,9 +23,10 @@ namespace onebit::nccl {
 // holds the turn (plugins/common/turn.h). An abort that finds it taken leaves the end to the
 // holder. Of a communicator that does not block the holder comes back soon; a blocking one may keep
 // it in NCCL for ever. Then an abort revokes the communicator, which throws the holder out and
-// frees nothing, and frees it when the holder is out. Before 2.28.7 NCCL cannot revoke, and from
-// then on it raises its flags only for a moment, which a holder that is connecting may miss: there
-// the abort frees it under its holder, the only way out that NCCL has.
+// frees nothing, and frees it when the holder is out, unless a graph may hold calls of it or NCCL
+// is still revoking. Before 2.28.7 NCCL cannot revoke, and from then on it raises its flags only
+// for a moment, which a holder that is connecting may miss: there the abort frees it under its
+// holder, the only way out that NCCL has.
 class Communicator {
  public:
   Communicator(const Context& context, Place place, int rank, int ranks);

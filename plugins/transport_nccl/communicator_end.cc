@@ -201,20 +201,24 @@ void Communicator::EndUnderHolder() {
   const CurrentContext current(*place_.driver, place_.device_context);
   if (!current.is_alive()) return;
   const int revoked = Revoke(handle);
-  if (!TakeTurnWithin(kHolderMs)) {
-    // Nothing else is known that brings it out: an abort raises NCCL's flags for good.
-    AbortHandle(handle);
-    context_.Warn("rank %d: the communicator was aborted under a call of NCCL that did not end%s",
-                  rank_, revoked == kSuccess ? " when it was revoked" : "");
-    return;
-  }
+  const bool has_turn = TakeTurnWithin(kHolderMs);
   if (revoked == kInProgress) {
     // An end beside it would free what it uses. It has raised NCCL's flags: the work ends.
     context_.Warn(
         "rank %d: the communicator was aborted and its memory is not freed: NCCL has not revoked "
         "it within %llu ms and is at work on it yet",
         rank_, static_cast<unsigned long long>(kAbortMs));
-  } else if (revoked == kSuccess && has_captured_) {
+    if (has_turn) turn_.GiveAborted();
+    return;
+  }
+  if (!has_turn) {
+    // Nothing else is known that brings it out: an abort raises NCCL's flags for good.
+    AbortHandle(handle);
+    context_.Warn("rank %d: the communicator was aborted under a call of NCCL that did not end%s",
+                  rank_, revoked == kSuccess ? " when it was revoked" : "");
+    return;
+  }
+  if (revoked == kSuccess && has_captured_) {
     // As a revoked one is ended NCCL does not wait for graphs that hold it, as it does otherwise,
     // and their end would use what is freed.
     context_.Warn(

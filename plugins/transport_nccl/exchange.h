@@ -51,10 +51,11 @@ class Exchange {
   std::atomic<uint64_t> messages_sent_{0};
 };
 
-// Hands all to NCCL in one group of its, or nothing if one of them cannot be: ranks of one thread
-// may wait for each other, in connecting for the first time and in starting kernels. Communicators
-// that block, ones that do not and joined ones have a group each. When this returns success all of
-// it has reached the streams. Once it has begun, an error or an abort of one is an error of all.
+// Hands all to NCCL, in one group of its for all communicators that block, one for those that do
+// not and one for joined ones; or nothing if one of them cannot be: ranks of one thread may wait
+// for each other, in connecting for the first time and in starting kernels. When this returns
+// success all of it has reached the streams. Once it has begun, an error or an abort of one is an
+// error of all.
 onebitResult_t StartTogether(std::span<Exchange* const> exchanges);
 
 // The groups that a thread has begun and not ended. What is in them starts at the end of the last

@@ -328,7 +328,8 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
   };
   const CallTarget target{comm, compressor, arguments.stream, place};
   // One that is made before this returns reads the caller's own.
-  const bool is_made_now = target.is_blocking() || comm->engine.is_stream_ordered();
+  const bool is_enqueued_now = place.is_device() && comm->engine.is_stream_ordered();
+  const bool is_made_now = target.is_blocking() || is_enqueued_now;
   if (!onebit::IsInsideGroup() && is_made_now) {
     return Submit(target, [=]() -> Result<Engine::Request> { return request_of(pairs); });
   }

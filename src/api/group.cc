@@ -140,7 +140,9 @@ Status Group::EnqueueOnDevice() {
 Status Group::RunOrFail() {
   Status status = CatchNoMemory([&] { return Run(); });
   if (status.ok()) return status;
-  for (size_t i = 0; i < used_parts_; ++i) static_cast<void>(parts_[i].comm->comm->Fail(status));
+  for (size_t i = 0; i < used_parts_; ++i) {
+    static_cast<void>(parts_[i].comm->comm->Fail(CatchNoMemory([&] { return status; })));
+  }
   return status;
 }
 

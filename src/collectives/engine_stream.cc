@@ -269,7 +269,9 @@ Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exch
     Engine& engine = *engines[begun];
     if (engine.comm_.ranks() > 1) {
       const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
-      status = scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
+      status = CatchNoMemory([&]() -> Status {
+        return scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
+      });
       if (!status.ok()) break;  // it has no group to end
       status = CatchNoMemory([&] { return engine.stream_->PostMessages(exchange); });
     }

@@ -205,8 +205,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   void OnPeerError(int peer, Code code, const char* text) override;
   Failure PeerFailure(int peer, Code code, const char* text) const noexcept;
   void OnRemoteFailure() override;
-  // Of a failure that this rank is the first to see.
   Status Decide(Status cause, const std::string& situation);
+  // Of a failure that this rank is the first to see.
   Failure OwnCause(Status cause, const std::string& situation);
   // A failure of the group as this rank tells it.
   Status Told(const Failure& failure, const std::string& situation) const;

@@ -14,7 +14,7 @@ static_assert(kKeyBytes == crypto_generichash_KEYBYTES &&
 
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kSealBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
-constexpr Magic kMagic = {'o', 'n', 'e', 'b', 'i', 't', 'C', '3'};
+constexpr Magic kHelloMagic = {'o', 'n', 'e', 'b', 'i', 't', 'C', '3'};
 
 // Chooses libsodium's implementations; again and again is allowed, from any thread. It fails only
 // where the system has no randomness, and then libsodium itself stops the process later.
@@ -78,13 +78,13 @@ Nonce RandomNonce() {
   return nonce;
 }
 
-Status CheckMagic(const Magic& magic) {
-  if (magic == kMagic) return OkStatus();
-  if (std::memcmp(magic.data(), kMagic.data(), magic.size() - 1) == 0) {
+Status CheckHelloMagic(const Magic& magic) {
+  if (magic == kHelloMagic) return OkStatus();
+  if (std::memcmp(magic.data(), kHelloMagic.data(), magic.size() - 1) == 0) {
     return Error(Code::kMismatch,
                  "the other side speaks version '{}' of the control protocol, this library '{}': "
                  "install the same version of onebit everywhere",
-                 magic.back(), kMagic.back());
+                 magic.back(), kHelloMagic.back());
   }
   return Error(Code::kNotAuthenticated, "what is there is no onebit rank");
 }
@@ -107,20 +107,21 @@ JobKey MixedKey(const JobKey& key, std::string_view secret) {
   return secret.empty() ? key : HashOf(key.bytes, secret);
 }
 
-ClientHello MakeClientHello() { return {.magic = kMagic, .nonce = RandomNonce()}; }
+ClientHello MakeClientHello() { return {.magic = kHelloMagic, .nonce = RandomNonce()}; }
 
 Result<ServerAnswer> AnswerHello(const JobKey& key, const ClientHello& hello) {
-  ONEBIT_TRY(CheckMagic(hello.magic));
+  ONEBIT_TRY(CheckHelloMagic(hello.magic));
   const Nonce nonce = RandomNonce();
-  return ServerAnswer{
-      .hello = {.magic = kMagic, .nonce = nonce, .proof = ServerProof(key, hello.nonce, nonce)},
-      .expected_proof = ClientProof(key, hello.nonce, nonce),
-      .keys = KeysOf(key, hello.nonce, nonce)};
+  return ServerAnswer{.hello = {.magic = kHelloMagic,
+                                .nonce = nonce,
+                                .proof = ServerProof(key, hello.nonce, nonce)},
+                      .expected_proof = ClientProof(key, hello.nonce, nonce),
+                      .keys = KeysOf(key, hello.nonce, nonce)};
 }
 
 Result<ClientAnswer> CheckServer(const JobKey& key, const ClientHello& sent,
                                  const ServerHello& received) {
-  ONEBIT_TRY(CheckMagic(received.magic));
+  ONEBIT_TRY(CheckHelloMagic(received.magic));
   if (!IsSameProof(received.proof, ServerProof(key, sent.nonce, received.nonce))) {
     return Error(Code::kNotAuthenticated,
                  "a onebit rank answers, but with another secret: ONEBIT_SECRET, "

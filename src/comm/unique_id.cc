@@ -17,13 +17,13 @@ struct Layout {
 };
 static_assert(sizeof(Layout) == kUniqueIdBytes);
 
-constexpr char kMagic[8] = {'o', 'n', 'e', 'b', 'i', 't', 'I', '1'};
+constexpr char kIdMagic[8] = {'o', 'n', 'e', 'b', 'i', 't', 'I', '1'};
 
 }  // namespace
 
 std::array<char, kUniqueIdBytes> EncodeUniqueId(const UniqueId& id) {
   Layout layout = {};
-  std::memcpy(layout.magic, kMagic, sizeof(kMagic));
+  std::memcpy(layout.magic, kIdMagic, sizeof(kIdMagic));
   std::memcpy(layout.key, id.key.bytes.data(), kKeyBytes);
   std::memcpy(layout.address, id.address.get(), id.address.size());
   std::array<char, kUniqueIdBytes> bytes;
@@ -37,7 +37,7 @@ Result<UniqueId> DecodeUniqueId(std::span<const char, kUniqueIdBytes> bytes) {
   sockaddr_in6 address;  // the largest that can be in there, and aligned
   std::memcpy(&address, layout.address, sizeof(address));
   const bool is_known = address.sin6_family == AF_INET || address.sin6_family == AF_INET6;
-  if (std::memcmp(layout.magic, kMagic, sizeof(kMagic)) != 0 || !is_known) {
+  if (std::memcmp(layout.magic, kIdMagic, sizeof(kIdMagic)) != 0 || !is_known) {
     return Error(Code::kInvalidArgument,
                  "the unique id is none: hand on all {} bytes that onebitGetUniqueId wrote on one "
                  "rank, unchanged",

@@ -86,6 +86,26 @@ TEST_P(DeviceMemoryTest, ARebindTakesWhatTheNextCallNeeds) {
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceMemoryTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
 
+// A stream of the host makes the call later, over nccl, too.
+TEST(HostStreamTest, ListsOfAnAllToAllvAreTheCallersAgain) {
+  RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {
+    onebitStream_t stream = nullptr;
+    ASSERT_EQ(onebitStreamCreate(&stream), onebitSuccess) << LastError();
+    const std::vector<float> in(4, static_cast<float>(rank + 1));
+    std::vector<float> out(4, 0);
+    size_t counts[] = {2, 2};
+    size_t displacements[] = {0, 2};
+    ASSERT_EQ(onebitAllToAllv(in.data(), counts, displacements, out.data(), counts, displacements,
+                              onebitFloat32, nullptr, comm, stream),
+              onebitSuccess)
+        << LastError();
+    for (size_t i = 0; i < 2; ++i) counts[i] = displacements[i] = 1'000'000;
+    EXPECT_EQ(onebitStreamSynchronize(stream), onebitSuccess) << LastError();
+    EXPECT_EQ(out, (std::vector<float>{1, 1, 2, 2}));
+    EXPECT_EQ(onebitStreamDestroy(stream), onebitSuccess);
+  });
+}
+
 TEST(DeviceGroupTest, HasOneWayToTheWire) {
   RunDeviceRanks(Over::kLocal, 1, [](onebitComm_t local, int) {
     RunDeviceRanks(Over::kNccl, 1, [&](onebitComm_t nccl, int) {

@@ -229,13 +229,13 @@ TEST_P(JoinTest, AbortSaysThatTheCommunicatorWasNotStopped) {
 
 // An application that ends its communicator nevertheless meets only what NCCL itself does there.
 TEST_P(NonBlockingJoinTest, AbortLeavesARevocationThatTakesLong) {
-  const auto delay = ONEBIT_OF_MODE(GetParam(), onebitTestNcclDelayRevoke);
+  const auto hold = ONEBIT_OF_MODE(GetParam(), onebitTestNcclHoldRevoke);
   RunJoined(1, [&](Rank& self, ncclComm_t comm) {
-    delay(5500);
+    hold(1);
     EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
     EXPECT_THAT(Plugin::warnings(), HasSubstr("within 5000 ms and is at work on it yet"));
     End(comm);
-    delay(0);
+    hold(0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1000));
   });
 }

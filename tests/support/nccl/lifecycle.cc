@@ -2,12 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the unique id to the end of a communicator.
 #include <atomic>
-#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "tests/support/nccl/comm.h"
@@ -23,7 +21,7 @@ std::mutex mutex;  // of all below
 uint64_t next_id = 1;
 auto& cliques = *new std::map<uint64_t, std::weak_ptr<Clique>>;
 
-std::atomic<unsigned> revoke_delay_ms{0};
+std::atomic<bool> is_revoke_held{false};
 
 std::shared_ptr<Clique> CliqueOf(const ncclUniqueId& id, int ranks) {
   if (std::memcmp(id.internal, kMagic, sizeof kMagic) != 0) return nullptr;
@@ -207,7 +205,7 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int fla
   // With ncclSuccess, it is one that a call which waits for a peer has missed.
   ncclResult_t told = ncclSuccess;
   if (IsToFail("ncclCommRevoke", &told)) return told;
-  std::this_thread::sleep_for(std::chrono::milliseconds(revoke_delay_ms.load()));
+  is_revoke_held.wait(true);
   StopOperations(use.shared().get());
   use->is_revoked = true;
   return use->is_blocking ? ncclSuccess : ncclInProgress;
@@ -304,8 +302,9 @@ extern "C" __attribute__((visibility("default"))) void onebitTestNcclEndInits(vo
   }
 }
 
-extern "C" __attribute__((visibility("default"))) void onebitTestNcclDelayRevoke(unsigned ms) {
-  onebit::testing::nccl::revoke_delay_ms = ms;
+extern "C" __attribute__((visibility("default"))) void onebitTestNcclHoldRevoke(int is_held) {
+  onebit::testing::nccl::is_revoke_held = is_held != 0;
+  onebit::testing::nccl::is_revoke_held.notify_all();
 }
 
 extern "C" __attribute__((visibility("default"))) unsigned onebitTestNcclFreeRevoked(void) {

@@ -85,8 +85,8 @@ void onebitTestNcclBreak(int device, ncclResult_t error, const char* text);
 // others. Its receiver goes on when all other ranks are as far: what follows from the damage is no
 // matter of luck.
 void onebitTestNcclDamage(int device, unsigned skip);
-// Lets every ncclCommRevoke from now on take so long.
-void onebitTestNcclDelayRevoke(unsigned ms);
+// 1: every ncclCommRevoke waits, before it does anything, until this is called with 0.
+void onebitTestNcclHoldRevoke(int is_held);
 // Ends every wait for ranks in ncclCommInitRank, with ncclSystemError.
 void onebitTestNcclEndInits(void);
 
