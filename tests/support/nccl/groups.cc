@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,6 +37,17 @@ ncclResult_t Refuse(ncclResult_t result, const std::string& text) {
   SetLastError(text);
   if (group != nullptr && group->error == ncclSuccess) group->error = result;
   return result;
+}
+
+// NCCL's functions throw nothing.
+template <typename Body>
+ncclResult_t WithoutThrowing(Body body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    if (group != nullptr && group->error == ncclSuccess) group->error = ncclSystemError;
+    return ncclSystemError;
+  }
 }
 
 // What a group connects to is known to the peers before any of its operations waits for them: NCCL
@@ -180,10 +192,14 @@ ncclResult_t AddMessage(ncclComm_t handle, CUstream_st* stream, const Message& m
     if (group == nullptr && message.peer == use->rank) {
       return Refuse(ncclInvalidUsage, "a message to itself needs a group");
     }
-    pncclGroupStart();
-    Operation* operation = nullptr;
-    result = FindOperation(use, stream, &operation);
-    if (result == ncclSuccess) operation->messages.push_back(message);
+    result = pncclGroupStart();
+    if (result != ncclSuccess) return result;
+    result = WithoutThrowing([&] {
+      Operation* operation = nullptr;
+      const ncclResult_t found = FindOperation(use, stream, &operation);
+      if (found == ncclSuccess) operation->messages.push_back(message);
+      return found;
+    });
   }
   const ncclResult_t end = pncclGroupEnd();
   return result == ncclSuccess ? end : result;
@@ -191,23 +207,29 @@ ncclResult_t AddMessage(ncclComm_t handle, CUstream_st* stream, const Message& m
 
 ncclResult_t AddCollective(ncclComm_t handle, CUstream_st* stream, Collective collective,
                            void* output, const char* function) {
+  ncclResult_t result = ncclSuccess;
   {
     const Use use(handle);
-    const ncclResult_t result = CheckComm(use, function);
+    result = CheckComm(use, function);
     if (result != ncclSuccess) return result;
     if (collective.inputs[0] == nullptr || output == nullptr || collective.root < 0 ||
         collective.root >= use->clique->ranks) {
       return Refuse(ncclInvalidArgument, "invalid root or buffer");
     }
-    pncclGroupStart();
-    auto operation = std::make_unique<Operation>();
-    operation->comm = use.shared();
-    operation->stream = stream;
-    operation->collective = std::make_shared<Collective>(std::move(collective));
-    operation->output = output;
-    group->operations.push_back(std::move(operation));
+    result = pncclGroupStart();
+    if (result != ncclSuccess) return result;
+    result = WithoutThrowing([&] {
+      auto operation = std::make_unique<Operation>();
+      operation->comm = use.shared();
+      operation->stream = stream;
+      operation->collective = std::make_shared<Collective>(std::move(collective));
+      operation->output = output;
+      group->operations.push_back(std::move(operation));
+      return ncclSuccess;
+    });
   }
-  return pncclGroupEnd();
+  const ncclResult_t end = pncclGroupEnd();
+  return result == ncclSuccess ? end : result;
 }
 
 }  // namespace
@@ -215,9 +237,11 @@ ncclResult_t AddCollective(ncclComm_t handle, CUstream_st* stream, Collective co
 ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGroupStart, void) {
   ncclResult_t told = ncclSuccess;
   if (group == nullptr && IsToFail("ncclGroupStart", &told)) return told;
-  if (group == nullptr) group = new Group;
-  ++group->depth;
-  return ncclSuccess;
+  return WithoutThrowing([] {
+    if (group == nullptr) group = new Group;
+    ++group->depth;
+    return ncclSuccess;
+  });
 }
 
 ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGroupEnd, void) {
@@ -235,8 +259,10 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclGroupEnd, void) {
     const std::shared_ptr<Comm> comm = operation->comm;
     const bool has_call = !comm->is_in_call.exchange(true, std::memory_order_acquire);
     if (!has_call) ++counters.at_a_time;
-    result =
-        comm->is_blocking ? Launch(std::move(operation)) : LaunchInBackground(std::move(operation));
+    result = WithoutThrowing([&] {
+      return comm->is_blocking ? Launch(std::move(operation))
+                               : LaunchInBackground(std::move(operation));
+    });
     if (has_call) comm->is_in_call.store(false, std::memory_order_release);
   }
   return result;
