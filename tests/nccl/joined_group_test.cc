@@ -133,7 +133,7 @@ TEST_P(JoinedGroupTest, ThreadsThatGroupTheSameDoNotWaitForEachOther) {
       EXPECT_EQ(endpoints[i].Connect({endpoints[i].Address()}), onebitSuccess);
     }
     Buffer buffer(2);
-    for (int round = 0; round < 300; ++round) {
+    for (int round = 0; round < 100; ++round) {
       for (Endpoint& endpoint : endpoints) EXPECT_EQ(endpoint.GroupBegin(), onebitSuccess);
       for (Endpoint& endpoint : endpoints) {
         EXPECT_EQ(endpoint.Send(0, buffer.at(0), 1, stream), onebitSuccess);
