@@ -258,6 +258,22 @@ class MakeDepsTest(unittest.TestCase):
             files = [path for path in copy.rglob("*") if path.is_file()]
             self.assertEqual([path for path in copy.rglob("*") if not path.exists()], [])
             self.assertLess(sum(path.stat().st_size for path in files), 40 << 20)
+            again = subprocess.run([FOLDER / "make-deps", "deps"], cwd=folder, text=True,
+                                   capture_output=True, timeout=60, check=False)
+            self.assertEqual(again.returncode, 0, again)
+            self.assertIn(str(copy), again.stdout)
+
+    def test_leaves_files_of_others_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            mine = pathlib.Path(folder, "thesis.txt")
+            mine.write_text("mine", encoding="utf-8")
+            done = subprocess.run([FOLDER / "make-deps", folder], text=True, capture_output=True,
+                                  timeout=60, check=False)
+            if done.returncode == 1 and ("no Debian" in done.stderr or "not installed" in done.stderr):
+                self.skipTest(done.stderr)
+            self.assertEqual(done.returncode, 1, done)
+            self.assertIn("not of this command", done.stderr)
+            self.assertEqual(mine.read_text(encoding="utf-8"), "mine")
 
 
 if __name__ == "__main__":
