@@ -12,6 +12,7 @@ import lab_case
 TOOL = ""
 HEADER_BYTES = 66  # of a frame: Ethernet 14, IPv4 20, TCP with time stamps 32
 SEGMENT_BYTES = 1448  # of a full one, TCP's data
+ATTEMPTS = 5  # on a busy machine a link is slower, never faster
 
 # Host 1 sends so many bytes to host 0, which says how long they took from the first to the last.
 TRANSFER = """
@@ -47,12 +48,16 @@ class LabLinksTest(lab_case.LabTestCase):
         for rate, bits_per_second in (("50mbit", 50e6), ("1gbit", 1e9)):
             with self.subTest(rate=rate):
                 count = int(bits_per_second / 8 * 0.4)
-                report, seconds = self.transfer(rate, count)
-                self.assertEqual(report["rate_bits_per_second"], bits_per_second)
-                goodput = 8 * count / seconds / bits_per_second
-                # Headers leave 95.6 %. A bucket's worth comes sooner; a busy machine takes longer.
-                self.assertLess(goodput, 0.956 * 1.01)
-                self.assertGreater(goodput, 0.8)
+                best = 0.0
+                for _ in range(ATTEMPTS):
+                    report, seconds = self.transfer(rate, count)
+                    self.assertEqual(report["rate_bits_per_second"], bits_per_second)
+                    best = max(best, 8 * count / seconds / bits_per_second)
+                    # Headers leave 95.6 %. A bucket's worth comes sooner.
+                    self.assertLess(best, 0.956 * 1.01)
+                    if best > 0.8:
+                        break
+                self.assertGreater(best, 0.8)
 
     def test_frames_are_counted_with_their_headers(self):
         count = 10_000_000
