@@ -36,18 +36,19 @@ Result<Memory> Memory::Create(const MemoryPlace& place, const Devices* devices, 
     memory.bytes_ = bytes;
     return memory;
   }
-  void* data = nullptr;
-  {
-    ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices, place.device));
+  // The stream comes first: memory that could not be filled for want of one would be freed, which
+  // waits for all that the device does.
+  ONEBIT_TRY(OnOwnStream(*devices, place.device, [&](onebitStream_t stream) -> Status {
+    void* data = nullptr;
     ONEBIT_TRY(Explain(devices->Check(devices->functions().Allocate(bytes, &data), "allocate"),
                        purpose, bytes));
-  }
-  memory.devices_ = devices;
-  memory.device_ = place.device;
-  memory.place_ = place;
-  memory.data_ = static_cast<std::byte*>(data);
-  memory.bytes_ = bytes;
-  ONEBIT_TRY(memory.Clear());
+    memory.devices_ = devices;
+    memory.device_ = place.device;
+    memory.place_ = place;
+    memory.data_ = static_cast<std::byte*>(data);
+    memory.bytes_ = bytes;
+    return devices->Fill(data, 0, bytes, stream);
+  }));
   return memory;
 }
 

@@ -37,6 +37,11 @@ class PreparedRoom {
     if (bytes <= std::max(prepared_bytes_, size_.load(std::memory_order_relaxed))) {
       return OkStatus();
     }
+    {
+      // First: memory that nothing can hold would be freed, which waits as allocating does.
+      const std::lock_guard lock(mutex_);
+      prepared_.reserve(prepared_.size() + 1);
+    }
     ONEBIT_ASSIGN_OR_RETURN(Memory memory, create(std::max(bytes, 2 * prepared_bytes_)));
     const size_t size = memory.size();
     {
