@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <mutex>
+#include <new>
 
 #include "base/log.h"
 
@@ -25,8 +27,11 @@ struct State {
 };
 
 State& TheState() {
-  static auto* const state = new State;  // buffers may be freed after main
-  return *state;
+  // Never destroyed, as buffers may be freed after main; without the heap, as a first call needs
+  // none.
+  alignas(State) static std::byte storage[sizeof(State)];
+  static State& state = *new (storage) State;
+  return state;
 }
 
 // Advances when the program loads a shared object. The list's own lock is all that this takes.
@@ -85,7 +90,8 @@ Status DeviceLoader::Obstacle() {
   if (!state.obstacle.ok()) return state.obstacle;
   return Error(Code::kInvalidUsage,
                "this program has not loaded CUDA's driver (libcuda.so.1), so there is no CUDA "
-               "memory and no CUDA stream");
+               "memory and no CUDA stream: make a call of CUDA first, such as cudaSetDevice, which "
+               "also tells whether there are a driver and a device; without them use host memory");
 }
 
 Result<const Devices*> DeviceLoader::Open(Devices::FoldersFunction folders) {
