@@ -39,6 +39,11 @@ using kernels::ReduceInput;
 
 constexpr size_t kBlock = 4096;
 
+void PrintHelp() {
+  std::fputs(kCodecPerfHelp, stdout);
+  benchmark::PrintDefaultHelp();
+}
+
 // Processor time of this thread: what it waits while other programs run does not count.
 double Now() {
   timespec now;
@@ -248,7 +253,7 @@ int main(int argc, char** argv) {
   using namespace onebit::perf;
   try {
     CodecPerfOptions options = TakeCodecPerfOptions(&argc, argv);
-    benchmark::Initialize(&argc, argv);
+    benchmark::Initialize(&argc, argv, PrintHelp);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
     std::optional<CudaSession> session;
     if (options.is_cuda) {

@@ -16,6 +16,12 @@ struct CodecPerfOptions {
   size_t megabytes = 256;  // --megabytes: of each buffer of fp32 on the device
 };
 
+inline constexpr char kCodecPerfHelp[] =
+    "codec_perf [--device cpu|cuda|cuda:N]  whose kernels; cuda is cuda:0 (default cpu)\n"
+    "           [--megabytes N]             of each buffer of fp32 on a CUDA device, 1 to 4096\n"
+    "                                       (default 256)\n"
+    "and what Google Benchmark understands:\n\n";
+
 // Takes them out of the command line. Throws UsageError.
 CodecPerfOptions TakeCodecPerfOptions(int* argc, char** argv);
 

@@ -96,7 +96,10 @@ typedef enum { onebitSum = 0, onebitAvg = 4 } onebitRedOp_t;
 
 typedef struct onebitComm_s* onebitComm_t;
 typedef struct onebitCompressor_s* onebitCompressor_t;
-/** Orders calls: one of onebitStreamCreate, or NULL, which makes a call block. */
+/**
+ * Orders calls: one of onebitStreamCreate, with buffers in memory of a CUDA device a cudaStream_t
+ * (memory.h), or NULL, which makes a call block.
+ */
 typedef struct CUstream_st* onebitStream_t;
 
 /** "Take the default" for integer members of config structures. */
@@ -215,7 +218,8 @@ typedef struct {
  *                devices[r] (memory.h).
  * @return onebitInvalidArgument  NULL `comms`, `n` out of range, or no such device.
  * @return onebitInvalidUsage     `devices` without CUDA, a setting (ONEBIT_*) is unknown or does
- * not parse, or the log file ONEBIT_DEBUG_FILE cannot be opened; the text names it.
+ *                                not parse, or the log file ONEBIT_DEBUG_FILE cannot be opened; the
+ *                                text names it.
  * @return onebitOutOfMemory      not enough memory.
  *
  * Thread safety: any thread. Mirrors ncclCommInitAll.
@@ -234,7 +238,7 @@ ONEBIT_API onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const in
  * @param id receives the id; not NULL. Good for one communicator.
  * @return onebitInvalidArgument  `id` is NULL.
  * @return onebitInvalidUsage     a setting is in error, or ONEBIT_SOCKET_IFNAME matches no
- * interface; the text lists the interfaces there are.
+ *                                interface; the text lists the interfaces there are.
  * @return onebitSystemError      no port could be opened; the text has address and errno.
  *
  * Thread safety: any thread. Mirrors ncclGetUniqueId.
@@ -255,7 +259,7 @@ ONEBIT_API onebitResult_t onebitGetUniqueId(onebitUniqueId* id);
  * @param id     of onebitGetUniqueId; the same on all.
  * @param rank   0 to nranks - 1, each once.
  * @return onebitInvalidArgument  NULL `comm`, `rank` or `nranks` out of range, an `id` that is
- * none.
+ *                                none.
  * @return onebitInvalidUsage     a setting is in error.
  * @return onebitMismatch         ranks differ in nranks or in a setting, or two have the same rank;
  *                                the text names the setting, both ranks and values.
@@ -311,17 +315,17 @@ ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConf
  * Collective on that communicator, in the order of its ranks. The library works on a duplicate, so
  * `native` stays the caller's. Its rank 0 opens a port as onebitGetUniqueId does and broadcasts the
  * 128 bytes over `native`, so no other meeting place is needed. With MPI use onebitCommInitMpi of
- * onebit/mpi.h, which knows the types.
+ * onebit/mpi.h and with NCCL onebitCommInitNccl of onebit/nccl.h, which know the types.
  *
  * @param comm        receives the handle; not NULL. Written only on success.
- * @param transport   that of the other library: "mpi".
- * @param native      points to the other library's handle, such as an MPI_Comm, which is read
- * before the call returns; NULL: the communicator of all processes (MPI_COMM_WORLD), and then the
- * other library is started if it is not running.
+ * @param transport   that of the other library: "mpi" or "nccl".
+ * @param native      points to the other library's handle, an MPI_Comm or an ncclComm_t, which is
+ *                    read before the call returns. NULL, with "mpi" only: MPI_COMM_WORLD, and MPI
+ *                    is started if it is not running.
  * @param nativeBytes size of that handle.
  * @param config      NULL: all defaults. Its transport does not count.
  * @return onebitInvalidArgument  NULL `comm` or `transport`, an unknown transport, or a `native`
- * that cannot be used; the text says why.
+ *                                that cannot be used; the text says why.
  * @return onebitInvalidUsage     the transport joins no communicator of another library, the other
  *                                library is not in a state for it (the text says which), or
  *                                ONEBIT_TRANSPORT names another transport.
@@ -354,7 +358,7 @@ ONEBIT_API onebitResult_t onebitCommInitFrom(onebitComm_t* comm, const char* tra
  *                                the color of some rank is below ONEBIT_SPLIT_NOCOLOR (told on all
  *                                ranks).
  * @return onebitMismatch         a rank rebinds a compressor meanwhile, or settings of the new
- * ranks differ.
+ *                                ranks differ.
  * @return onebitTimeout          a rank did not come within ONEBIT_CONNECT_TIMEOUT_MS, e.g. because
  *                                it is in a collective; `comm` is out of use then.
  *
@@ -732,7 +736,7 @@ ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor
  * @return onebitTimeout          a rank did not come in time; the text names it.
  * @return onebitAborted          onebitCommAbort was called.
  * @return onebitOutOfMemory      not enough memory for packets or for the plan of a new size;
- * nothing was sent, comm stays usable.
+ *                                nothing was sent, comm stays usable.
  *
  * Thread safety: one thread at a time per `comm` and per `compressor`.
  */

@@ -155,7 +155,7 @@ ONEBIT_API onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* 
  * what three dense allreduces do, also where the last step was a local one.
  *
  * @return onebitInvalidUsage  onebitStateGlobal, also: the mean of u is not finite. Make steps up
- * to the next sync, which drops such a u.
+ *                             to the next sync, which drops such a u.
  *
  * Parameters, other errors and thread safety are those of onebitCompressorExport.
  */

@@ -42,9 +42,8 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
         *source.launched_rank);
   }
   if (TransportOf(source, set_transport) == kTransportOfDevices && !source.has_cuda) {
-    return "transport nccl connects CUDA devices, and the buffers are host memory: add --device "
-           "cuda "
-           "where the program has it, or use another transport";
+    return "transport nccl connects CUDA devices, and the buffers are host memory: add "
+           "--device cuda where the program has it, or use another transport";
   }
   const char* const who = source.procs > 0 ? "--procs" : "the launcher";
   if (has_processes && source.is_threads_given && source.threads > 1) {
