@@ -280,7 +280,11 @@ Failure Comm::PeerFailure(int peer, Code code, const char* text) const noexcept 
 
 void Comm::OnRemoteFailure() {
   is_stopped_.store(true, std::memory_order_release);
-  endpoint_.Abort();
+  if (transport_->is_stream_ordered()) {
+    abort_thread_.Abort(endpoint_);
+  } else {
+    endpoint_.Abort();
+  }
 }
 
 }  // namespace onebit

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/abort_thread.h"
 #include "comm/agreement.h"
 #include "comm/control.h"
 #include "comm/control_client.h"
@@ -230,6 +231,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   std::optional<Failure> peer_error_;
   CommCounters counters_;
   Endpoint endpoint_;
+  AbortThread abort_thread_;                 // uses endpoint_
   std::optional<Fallback> fallback_;         // of processes
   std::shared_ptr<LocalGroup> local_group_;  // of threads
   std::unique_ptr<Control> control_;         // last: it calls back, so it goes first

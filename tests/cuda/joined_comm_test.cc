@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of the ranks of an application's ncclComm_t, which stays the application's.
 #include <barrier>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -91,6 +92,36 @@ TEST(JoinedCommTest, HasTheRanksOfTheApplicationsAndLeavesItInOrder) {
               ncclSuccess);
     stream.Synchronize();
     EXPECT_EQ(buffer.Read(), Filled(9));
+  });
+}
+
+// To stop a communicator of NCCL may take seconds: others, whose signs of life come from the same
+// thread, must not wait for it.
+TEST(JoinedCommTest, AFailureIsHeardWhileNcclIsBusyStopping) {
+  constexpr std::chrono::seconds kBusyAtLeast{4};
+  std::barrier everybody(kRanks);
+  std::chrono::steady_clock::time_point begin;
+  RunNativeRanks([&](ncclComm_t native, int rank) {
+    onebitComm_t joined = nullptr;
+    ASSERT_EQ(onebitCommInitFrom(&joined, "nccl", &native, sizeof native, nullptr), onebitSuccess)
+        << LastError();
+    UniqueComm comm(joined);
+    std::jthread aborter;
+    everybody.arrive_and_wait();
+    if (rank == 0) {
+      onebitTestNcclHoldRevoke(1);
+      begin = std::chrono::steady_clock::now();
+      aborter = std::jthread([&] { EXPECT_EQ(onebitCommAbort(comm.get()), onebitSuccess); });
+    }
+    everybody.arrive_and_wait();
+    onebitResult_t state = onebitSuccess;
+    while (state == onebitSuccess) {
+      ASSERT_EQ(onebitCommGetAsyncError(comm.get(), &state), onebitSuccess);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kBusyAtLeast) << "rank " << rank;
+    everybody.arrive_and_wait();
+    if (rank == 0) onebitTestNcclHoldRevoke(0);
   });
 }
 
