@@ -35,6 +35,7 @@ Result<Compressor> Compressor::Create(const Config& config) {
 }
 
 Status Compressor::SetMask(const uint8_t* mask) {
+  former_.reserve(former_.size() + 1);  // for LeaveMask
   if (mask == nullptr) {
     LeaveMask();
     mask_digest_ = 0;
@@ -45,8 +46,11 @@ Status Compressor::SetMask(const uint8_t* mask) {
     packed.back() &= static_cast<uint8_t>((1u << used) - 1);
   }
   const auto checksum = kernels::cpu::ChecksumOf(packed.data(), packed.size());
-  const uint32_t digest = checksum.sum ^ std::rotl(checksum.weighted, 16);
+  const uint32_t sum = checksum.sum ^ std::rotl(checksum.weighted, 16);
+  const uint32_t digest = sum == 0 ? 1 : sum;
   packed = AlignChunks(std::move(packed));
+  ONEBIT_ASSIGN_OR_RETURN(const bool has_it, HasMask(packed, digest));
+  if (has_it) return OkStatus();
   // Never empty, so that a null pointer always means "no mask".
   ONEBIT_ASSIGN_OR_RETURN(Memory memory, NewMemory(std::max<size_t>(packed.size(), 1), "a mask"));
   if (config_.place.is_device()) {
@@ -57,12 +61,19 @@ Status Compressor::SetMask(const uint8_t* mask) {
   }
   LeaveMask();
   mask_ = std::move(memory);
-  mask_digest_ = digest == 0 ? 1 : digest;
+  mask_digest_ = digest;
   return OkStatus();
 }
 
+// A mask that is set again and again, as by 0/1 Adam, costs its memory once.
+Result<bool> Compressor::HasMask(const std::vector<uint8_t>& aligned, uint32_t digest) const {
+  if (digest != mask_digest_) return false;
+  ONEBIT_ASSIGN_OR_RETURN(const Memory mask, mask_.CopyTo({}, config_.devices, "a mask"));
+  return std::equal(aligned.begin(), aligned.end(), reinterpret_cast<const uint8_t*>(mask.data()));
+}
+
 void Compressor::LeaveMask() {
-  if (config_.place.is_device() && mask_.size() != 0) former_masks_.push_back(std::move(mask_));
+  if (config_.place.is_device() && mask_.size() != 0) former_.push_back(std::move(mask_));
   mask_ = Memory();
 }
 
@@ -71,6 +82,7 @@ Status Compressor::MoveTo(const MemoryPlace& place) {
   if (config_.place.is_device()) ONEBIT_TRY(Refresh());
   Memory* const all[] = {&worker_[0], &worker_[1], &server_[0], &server_[1], &mask_};
   constexpr size_t kCount = std::size(all);
+  former_.reserve(former_.size() + kCount);
   Memory moved[kCount];
   const auto fits = [&](size_t i) {
     return place.is_device() && home_[i].size() == all[i]->size();
@@ -84,6 +96,7 @@ Status Compressor::MoveTo(const MemoryPlace& place) {
     }
   }
   for (size_t i = 0; i < kCount; ++i) {
+    if (!fits(i) && home_[i].size() != 0) former_.push_back(std::move(home_[i]));
     Memory next = fits(i) ? std::move(home_[i]) : std::move(moved[i]);
     home_[i] = place.is_device() ? Memory() : std::move(*all[i]);
     *all[i] = std::move(next);

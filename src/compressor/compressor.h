@@ -173,6 +173,7 @@ class Compressor {
     return Memory::Create(config_.place, config_.devices, bytes, purpose);
   }
   void ClearResiduals();
+  Result<bool> HasMask(const std::vector<uint8_t>& aligned, uint32_t digest) const;
   void LeaveMask();
   std::vector<uint8_t> AlignChunks(std::vector<uint8_t> packed) const;
 
@@ -182,7 +183,7 @@ class Compressor {
   Memory mask_;  // every chunk begins at a byte
   // On a device: graphs go on using them, and to free memory waits for streams that may wait for
   // the thread that frees it.
-  std::vector<Memory> former_masks_;
+  std::vector<Memory> former_;
   Memory words_;    // of the device, with stream-ordered calls
   Memory home_[5];  // on the device, while residuals and mask are on the host
   uint32_t mask_digest_ = 0;

@@ -53,6 +53,24 @@ TEST_P(DeviceMemoryTest, AMaskThatIsTakenAwayMayBeInUseYet) {
   });
 }
 
+// As 0/1 Adam sets one at every refresh of its variance.
+TEST_P(DeviceMemoryTest, AMaskThatIsSetAgainTakesNoMemory) {
+  constexpr size_t kMaskBytes = kManyElements / 8;
+  RunDeviceRanks(GetParam(), 1, [](onebitComm_t comm, int) {
+    const UniqueCompressor compressor = CompressorOnDevice(comm, kManyElements);
+    std::vector<uint8_t> mask(kMaskBytes, 0x5a);
+    const auto set = [&] {
+      EXPECT_EQ(onebitCompressorSetMask(compressor.get(), mask.data()), onebitSuccess)
+          << LastError();
+      return onebitTestCudaAllocatedBytes(0);
+    };
+    const size_t bytes = set();
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(set(), bytes);
+    mask[5] ^= 1;
+    EXPECT_EQ(set(), bytes + kMaskBytes);
+  });
+}
+
 // The first call of a communicator makes what all calls share; packets are there by then.
 TEST_P(DeviceMemoryTest, ARebindTakesWhatTheNextCallNeeds) {
   constexpr size_t kSharedBytes = 16'384;
