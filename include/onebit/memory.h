@@ -8,7 +8,8 @@
  * nothing of CUDA, and needs libonebit-cuda.so beside itself. Then `stream` is a cudaStream_t, NULL
  * being the legacy default stream of the device, and a call returns when all its work is enqueued
  * there. The host is never synchronised with the device, and the caller's current device stays what
- * it is. Results are those of host memory, to the bit.
+ * it is. Results are those of host memory, to the bit; only which NaN a dense sum becomes is not
+ * specified.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.memory = onebitMemoryDevice;                 // residuals on the current device
@@ -25,7 +26,8 @@
  * - Any other one (ucx, mpi, local): the device compresses, and packets alone go through pinned
  *   host memory, from where a thread of the communicator sends them while the stream waits.
  *   Dense calls go through pinned memory whole. Such calls cannot be captured, and all calls of
- *   a group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE.
+ *   a group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE. At most 256 calls
+ *   of a communicator are under way: the next one waits, ONEBIT_COLLECTIVE_TIMEOUT_MS at most.
  *
  * A group is of calls of one way.
  *

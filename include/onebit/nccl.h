@@ -37,14 +37,15 @@ extern "C" {
  * `native` stays the caller's. Destroy the new communicator before it; the graphs that hold calls
  * on either of them go first.
  *
- * onebitCommAbort, and an error that ends the new communicator, end the work that is under way on
- * `native`, too: with NCCL 2.28.7 or later it is revoked (ncclCommRevoke), so that it is good for
- * ncclCommDestroy, ncclCommSplit and ncclCommShrink only. A warning in the log says where that went
- * wrong: if NCCL has refused it, the caller ends `native` by ncclCommAbort; if NCCL was not done
- * within 5 seconds, as it waits for streams, it goes on, and the caller leaves `native` as it is.
- * An older NCCL has nothing that stops a communicator and leaves it to its owner: the new
- * communicator then refuses all calls, but work on the device goes on waiting for its peers until
- * the caller ends `native` by ncclCommAbort.
+ * onebitCommAbort, an error that ends the new communicator, and onebitCommDestroy 5 seconds after
+ * it came upon a replay of captured calls or a device that does not become idle, end the work that
+ * is under way on `native`, too: with NCCL 2.28.7 or later it is revoked (ncclCommRevoke), so that
+ * it is good for ncclCommDestroy, ncclCommSplit and ncclCommShrink only. A warning in the log says
+ * where that went wrong: if NCCL has refused it, the caller ends `native` by ncclCommAbort; if NCCL
+ * was not done within 5 seconds, as it waits for streams, it goes on, and the caller leaves
+ * `native` as it is. An older NCCL has nothing that stops a communicator and leaves it to its
+ * owner: the new communicator then refuses all calls, but work on the device goes on waiting for
+ * its peers until the caller ends `native` by ncclCommAbort.
  *
  * @param comm   receives the handle; not NULL. Written only on success.
  * @param native a communicator of NCCL 2.10 or later.

@@ -98,11 +98,19 @@ Status CheckAlignment(const void* buffer, size_t element_bytes) {
                buffer, element_bytes);
 }
 
+Result<onebit::MemoryPlace> PlaceOrTell(onebitComm_t comm, onebitStream_t stream,
+                                        const void* sendbuff, const void* recvbuff) {
+  auto place = onebit::PlaceOfCall(stream, sendbuff, recvbuff);
+  if (!place.ok()) return TellOfDevice(comm, place.status());
+  return place;
+}
+
 // Buffers without elements are not looked at.
 Result<onebit::MemoryPlace> PlaceOf(const Arguments& arguments) {
-  if (arguments.count == 0) return onebit::PlaceOfCall(arguments.stream, nullptr, nullptr);
-  return onebit::PlaceOfCall(arguments.stream, arguments.is_sender ? arguments.sendbuff : nullptr,
-                             arguments.recvbuff);
+  const bool is_empty = arguments.count == 0;
+  return PlaceOrTell(arguments.comm, arguments.stream,
+                     is_empty || !arguments.is_sender ? nullptr : arguments.sendbuff,
+                     is_empty ? nullptr : arguments.recvbuff);
 }
 
 Result<Engine::Buffers> CheckBuffers(const Arguments& arguments) {
@@ -315,9 +323,8 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
   const onebitComm_t comm = arguments.comm;
   ONEBIT_TRY(CheckComm(comm));
   ONEBIT_ASSIGN_OR_RETURN(const auto type, CheckType(arguments.datatype));
-  ONEBIT_ASSIGN_OR_RETURN(
-      const auto place,
-      onebit::PlaceOfCall(arguments.stream, arguments.sendbuff, arguments.recvbuff));
+  ONEBIT_ASSIGN_OR_RETURN(const auto place, PlaceOrTell(comm, arguments.stream, arguments.sendbuff,
+                                                        arguments.recvbuff));
   const Engine::Buffers buffers{arguments.sendbuff, arguments.recvbuff, 0, type, place};
   ONEBIT_TRY(onebit::CheckPairs(*comm->comm, buffers, pairs));
   if (compressor != nullptr) {
@@ -383,7 +390,7 @@ onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t coun
 onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream) {
   return GuardCall([&]() -> Status {
     ONEBIT_TRY(CheckComm(comm));
-    ONEBIT_ASSIGN_OR_RETURN(const auto place, onebit::PlaceOfCall(stream, nullptr, nullptr));
+    ONEBIT_ASSIGN_OR_RETURN(const auto place, PlaceOrTell(comm, stream, nullptr, nullptr));
     const Engine::Buffers buffers{.place = place};
     return Submit({.comm = comm, .stream = stream, .place = PlaceOf(buffers, nullptr, comm)},
                   [comm]() -> Result<Engine::Request> { return comm->engine.BarrierRequest(); });

@@ -117,10 +117,11 @@ Status Group::EnqueueOnDevice() {
   const onebitComm_t comm = parts_[0].comm;
   const onebitStream_t caller_stream = parts_[0].stream;
   for (size_t i = 0; i < used_parts_; ++i) {
-    ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(parts_[i].comm, place));
-    if (first == nullptr) first = lane;
-    ONEBIT_TRY(TellOfDevice({.comm = parts_[i].comm},
-                            lane->Prepare(parts_[i].comm, caller_stream, parts_[i].requests)));
+    const auto lane = LaneOf(parts_[i].comm, place);
+    ONEBIT_TRY(TellOfDevice(parts_[i].comm, lane.status()));
+    if (first == nullptr) first = lane.value();
+    ONEBIT_TRY(TellOfDevice(
+        parts_[i].comm, lane.value()->Prepare(parts_[i].comm, caller_stream, parts_[i].requests)));
   }
   ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(&first->thread()));
   bool is_queued = false;
@@ -134,6 +135,7 @@ Status Group::EnqueueOnDevice() {
       },
       &is_queued);
   if (is_queued) static_cast<void>(queued.release());  // the thread's now
+  for (size_t i = 0; i < used_parts_; ++i) static_cast<void>(TellOfDevice(parts_[i].comm, status));
   return status;
 }
 

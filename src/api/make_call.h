@@ -9,9 +9,9 @@
 namespace onebit {
 
 // A device that is broken makes no other call either: the other ranks must not wait for this one.
-inline Status TellOfDevice(const CallTarget& target, Status status) {
-  if (status.code() != Code::kUnhandledCudaError) return status;
-  Comm& comm = *target.comm->comm;
+inline Status TellOfDevice(onebitComm_t handle, Status status) {
+  if (handle == nullptr || status.code() != Code::kUnhandledCudaError) return status;
+  Comm& comm = *handle->comm;
   return comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text()));
 }
 
@@ -22,8 +22,10 @@ inline bool IsOnLane(const CallTarget& target) {
 
 // Takes the memory for such a call, which comes before its MakeCall.
 inline Status PrepareOnLane(const CallTarget& target, const Engine::Request& request) {
-  ONEBIT_ASSIGN_OR_RETURN(const DeviceLane* const lane, LaneOf(target.comm, target.place));
-  return TellOfDevice(target, lane->Prepare(target.comm, target.stream, {&request, 1}));
+  const auto lane = LaneOf(target.comm, target.place);
+  return TellOfDevice(
+      target.comm,
+      lane.ok() ? lane.value()->Prepare(target.comm, target.stream, {&request, 1}) : lane.status());
 }
 
 // At once, or in its turn on the stream of the host or of the device. `body` returns a Status and
@@ -34,10 +36,11 @@ Status MakeCall(const CallTarget& target, Body body, bool* is_taken = nullptr) {
   if (!target.place.is_device()) return MakeHostCall(target, body, is_taken);
   if (target.comm->engine.is_stream_ordered()) {  // it enqueues, and returns
     if (is_taken != nullptr) *is_taken = true;
-    return TellOfDevice(target, body());
+    return TellOfDevice(target.comm, body());
   }
-  ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(target.comm, target.place));
-  return TellOfDevice(target, lane->Enqueue(target, body, is_taken));
+  const auto lane = LaneOf(target.comm, target.place);
+  return TellOfDevice(target.comm,
+                      lane.ok() ? lane.value()->Enqueue(target, body, is_taken) : lane.status());
 }
 
 }  // namespace onebit

@@ -159,7 +159,7 @@ Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* ou
   const onebitCompressor_t compressor = handle->compressor;
   const onebit::Compressor::Config& config = compressor->planned.compressor.config();
   const onebitComm_t comm = compressor->id.comm();
-  ONEBIT_TRY(CheckPlaces(config, x, out, stream));
+  ONEBIT_TRY(TellOfDevice(comm, CheckPlaces(config, x, out, stream)));
   ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   ONEBIT_ASSIGN_OR_RETURN(const auto scope,

@@ -117,6 +117,10 @@ class CaseRun {
       record.outputs.push_back(ReadOutput());
     }
     Look(&record);
+    if (is_on_device_) {  // nobody frees memory before all are done (memory.h)
+      Check(onebitBarrier(comm_, stream_->handle()), "onebitBarrier");
+      stream_->Synchronize();
+    }
     return record;
   }
 

@@ -203,6 +203,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   World& world = TheWorld();
   const Lock lock(world.mutex);
   const Block* const block = FindBlock(world, MemoryOf(address));
+  if (block != nullptr && block->device->broken != CUDA_SUCCESS) return block->device->broken;
   for (unsigned i = 0; i < count; ++i) {
     ONEBIT_CU_TRY(WriteAttribute(block, address, attributes[i], values[i]));
   }
