@@ -10,6 +10,8 @@ nothing on a stand-in.
 import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,16 +25,22 @@ class Tool:
         self.name = pathlib.Path(path).name
         self.folders = [str(pathlib.Path(library).parent) for library in libraries]
 
-    def run(self, *options: str, folders: list[str] | None = None, devices: int = DEVICES
-            ) -> subprocess.CompletedProcess:
+    def command(self, *options: str) -> list[str]:
         device = [] if "--device" in options else ["--device", "cuda"]
         command = [self.path, *device, *options]
         print(" ".join(command), flush=True)
+        return command
+
+    def environment(self, folders: list[str] | None = None, devices: int = DEVICES) -> dict[str, str]:
         before = os.environ.get("LD_LIBRARY_PATH", "").split(":")
         path = ":".join(filter(None, [*(self.folders if folders is None else folders), *before]))
-        environment = {**os.environ, "LD_LIBRARY_PATH": path, "ONEBIT_DEBUG": "NONE",
-                       "CUDA_STAND_IN_DEVICES": str(devices)}
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        return {**os.environ, "LD_LIBRARY_PATH": path, "ONEBIT_DEBUG": "NONE",
+                "CUDA_STAND_IN_DEVICES": str(devices)}
+
+    def run(self, *options: str, folders: list[str] | None = None, devices: int = DEVICES
+            ) -> subprocess.CompletedProcess:
+        return subprocess.run(self.command(*options), capture_output=True, text=True, timeout=120,
+                              env=self.environment(folders, devices))
 
     def sweep(self, *options: str) -> dict:
         """The report of a sweep that must succeed."""
@@ -93,6 +101,32 @@ def check_errors(tool: Tool) -> None:
         assert done.returncode == 2 and words in done.stderr, (words, done)
 
 
+def rank_of(launcher: int, rank: int) -> int:
+    """The process of a rank."""
+    children = [child for thread in pathlib.Path(f"/proc/{launcher}/task").iterdir()
+                for child in (thread / "children").read_text().split()]
+    variable = f"RANK={rank}".encode()
+    found = [int(child) for child in children
+             if variable in pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")]
+    assert len(found) == 1, (children, found)
+    return found[0]
+
+
+def check_loss(tool: Tool) -> None:
+    """Streams that wait for a rank that dies go on, and the others end by an error that names it."""
+    command = tool.command("--procs", "3", "--mode", "ef", "-b", "64K", "-e", "64M", "-i", "64",
+                           "-n", "1", "-w", "0")
+    environment = {**tool.environment(), "ONEBIT_HEARTBEAT_MS": "50", "ONEBIT_LOSS_TIMEOUT_MS": "1000"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment) as launcher:
+        row = next((line for line in launcher.stdout if re.match(r" +\d+ ", line)), None)
+        assert row, launcher.communicate(timeout=60)
+        os.kill(rank_of(launcher.pid, 1), signal.SIGKILL)
+        _, errors = launcher.communicate(timeout=60)
+        assert launcher.returncode != 0, errors
+        assert errors.count("rank 1") >= 2 and "lost" in errors, errors
+
+
 def main() -> None:
     tool = Tool(*sys.argv[1:4])
     if "--procs" in sys.argv[4:]:
@@ -100,6 +134,7 @@ def main() -> None:
             report = tool.sweep("--procs", "3", "--mode", mode, "-b", "1K", "-e", "64K", "-f", "64")
             check(tool, report, "ucx", mode)
             assert len({place["pid"] for place in report["config"]["devices"]}) == 3, report
+        check_loss(tool)
         return
     check_sweeps(tool)
     check_errors(tool)
