@@ -58,22 +58,6 @@ std::string ParseBlock(const std::string& text, int32_t* block) {
   return "";
 }
 
-std::string ParseDevice(const std::string& text, DeviceChoice* device) {
-  constexpr std::string_view kNumbered = "cuda:";
-  *device = {.is_cuda = text != "cpu"};
-  if (text == "cpu" || text == "cuda") return "";
-  if (text.starts_with(kNumbered)) {
-    const char* const end = text.data() + text.size();
-    int number = 0;
-    const auto [stop, error] = std::from_chars(text.data() + kNumbered.size(), end, number);
-    if (error == std::errc() && stop == end && number >= 0) {
-      device->number = number;
-      return "";
-    }
-  }
-  return fmt::format("'{}' is none of cpu, cuda and cuda:N", text);
-}
-
 void AddNcclOptions(CLI::App& app, bool has_op, Options& options) {
   AddSweepFlags(app, "passes that check results against the scalar reference; 0: none", &options);
   AddNames<onebitDataType_t>(
@@ -109,10 +93,7 @@ void AddCompressionOptions(CLI::App& app, Options& options) {
   app.add_option("--transport", options.ranks.transport,
                  std::string(kTransportHelp) + "; nccl for both with --device cuda")
       ->type_name("NAME");
-  AddParsed(app, "--device",
-            "where buffers are: host memory, or CUDA device N (default: rank modulo their number)",
-            "cpu|cuda|cuda:N", "cpu",
-            [&options](const std::string& text) { return ParseDevice(text, &options.device); });
+  AddDevice(app, &options.device);
   AddParsed(app, "--scale", "scale of a block: root mean square or mean magnitude", "l1|l2", "l2",
             [&options](const std::string& text) {
               if (text != "l1" && text != "l2") return fmt::format("'{}' is none of l1|l2", text);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "onebit/onebit.h"
+#include "perf/common/device_choice.h"
 #include "perf/common/launcher.h"
 #include "perf/common/procs.h"
 #include "perf/common/sweep_flags.h"
@@ -18,14 +19,6 @@ namespace onebit::perf {
 
 enum class Mode { kDense, kSign, kEf };
 std::string_view ModeName(Mode mode);
-
-// Where the buffers of calls are.
-struct DeviceChoice {
-  bool is_cuda = false;
-  std::optional<int> number = {};  // of the CUDA device; no value: the rank modulo their number
-
-  const char* name() const { return is_cuda ? "cuda" : "cpu"; }
-};
 
 struct Options : SweepFlags {
   std::vector<onebitDataType_t> types = {onebitFloat32};

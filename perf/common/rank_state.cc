@@ -6,12 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <exception>
-#include <thread>
 #include <utility>
 
+#include "perf/common/device_calls.h"
 #include "perf/common/error.h"
 
 namespace onebit::perf {
@@ -84,16 +83,6 @@ void CopyText(const std::string& text, char (&field)[kSize]) {
   std::memcpy(field, text.data(), std::min(text.size(), kSize - 1));
 }
 
-// Throws if a call of `comm` has failed since it was made.
-void CheckCalls(onebitComm_t comm) {
-  onebitResult_t error = onebitSuccess;
-  Check(onebitCommGetAsyncError(comm, &error), "onebitCommGetAsyncError");
-  if (error == onebitSuccess) return;
-  throw ToolError(fmt::format("a call on a CUDA stream: {} ({}): {}", onebitGetErrorString(error),
-                              static_cast<int>(error), onebitGetLastError(comm)),
-                  error == onebitRemoteError);
-}
-
 }  // namespace
 
 RankCall RankState::CallAt(size_t send_at, size_t recv_at, onebitCompressor_t with) const {
@@ -145,18 +134,7 @@ void RankState::CopySendToRecv(size_t from, size_t to, size_t bytes) {
 // It asks again and again, as nccl-tests does: to be woken would take longer than a small call. A
 // call that failed may leave the stream waiting, so it looks for errors, too.
 void RankState::Await() const {
-  if (device == nullptr) return;
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kBetweenLooks{1};
-  auto next_look = Clock::now() + kBetweenLooks;
-  while (!device->stream.IsDone()) {
-    if (Clock::now() >= next_look) {
-      CheckCalls(comm.get());
-      next_look = Clock::now() + kBetweenLooks;
-    }
-    std::this_thread::yield();
-  }
-  CheckCalls(comm.get());
+  if (device != nullptr) AwaitCalls(comm.get(), device->stream);
 }
 
 Ranks::Ranks(std::vector<CommHandle> comms, int first, size_t buffer_bytes, DeviceChoice device)
@@ -225,14 +203,6 @@ void Ranks::Finish() {
         [&](int rank) { Check(onebitCommFinalize(state(rank).comm.get()), "onebitCommFinalize"); });
   }
   is_finished_ = true;
-}
-
-int CudaDeviceOf(const DeviceChoice& choice, int rank) {
-  const int count = CudaDeviceCount();
-  const int number = choice.number.value_or(rank % count);
-  if (number < count) return number;
-  throw ToolError(fmt::format("--device cuda:{}: there {} {} CUDA device{}, counted from 0", number,
-                              count == 1 ? "is" : "are", count, count == 1 ? "" : "s"));
 }
 
 std::vector<RankPlace> PlacesOfThreads(const Options& options) {

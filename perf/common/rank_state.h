@@ -109,9 +109,6 @@ class Ranks {
   std::unique_ptr<RankPool> pool_;  // last: its threads end before what they use
 };
 
-// The CUDA device that a rank uses. Throws ToolError: there is none, or not this one.
-int CudaDeviceOf(const DeviceChoice& choice, int rank);
-
 // Where the ranks of this process run when all are its threads.
 std::vector<RankPlace> PlacesOfThreads(const Options& options);
 

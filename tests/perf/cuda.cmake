@@ -15,12 +15,15 @@ if(TARGET onebit_transport_nccl)
   endforeach()
 endif()
 if(TARGET onebit_transport_ucx)
+  add_test(NAME perf.cuda_group
+    COMMAND ${python} ${CMAKE_CURRENT_SOURCE_DIR}/group_perf_test.py $<TARGET_FILE:group_perf>
+      $<TARGET_FILE:onebit_cuda_stand_in>)
   add_test(NAME perf.cuda_processes
     COMMAND ${python} ${CMAKE_CURRENT_SOURCE_DIR}/cuda_sweep_test.py $<TARGET_FILE:all_reduce_perf>
       ${stand_ins} --procs)
-  list(APPEND cuda_tests perf.cuda_processes)
+  list(APPEND cuda_tests perf.cuda_group perf.cuda_processes)
   if(ONEBIT_SANITIZE MATCHES "address")  # as for perf.processes
-    set_tests_properties(perf.cuda_processes PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
+    set_tests_properties(perf.cuda_group perf.cuda_processes PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
   endif()
 endif()
 add_test(NAME perf.cuda_info

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/device_choice.h"
+
+#include <charconv>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "perf/common/cuda_device.h"
+#include "perf/common/error.h"
+#include "perf/common/flag_kinds.h"
+
+namespace onebit::perf {
+namespace {
+
+std::string ParseDevice(const std::string& text, DeviceChoice* device) {
+  constexpr std::string_view kNumbered = "cuda:";
+  *device = {.is_cuda = text != "cpu"};
+  if (text == "cpu" || text == "cuda") return "";
+  if (text.starts_with(kNumbered)) {
+    const char* const end = text.data() + text.size();
+    int number = 0;
+    const auto [stop, error] = std::from_chars(text.data() + kNumbered.size(), end, number);
+    if (error == std::errc() && stop == end && number >= 0) {
+      device->number = number;
+      return "";
+    }
+  }
+  return fmt::format("'{}' is none of cpu, cuda and cuda:N", text);
+}
+
+}  // namespace
+
+void AddDevice(CLI::App& app, DeviceChoice* device) {
+  AddParsed(app, "--device",
+            "where buffers are: host memory, or CUDA device N (default: rank modulo their number)",
+            "cpu|cuda|cuda:N", "cpu",
+            [device](const std::string& text) { return ParseDevice(text, device); });
+}
+
+int CudaDeviceOf(const DeviceChoice& choice, int rank) {
+  const int count = CudaDeviceCount();
+  const int number = choice.number.value_or(rank % count);
+  if (number < count) return number;
+  throw ToolError(fmt::format("--device cuda:{}: there {} {} CUDA device{}, counted from 0", number,
+                              count == 1 ? "is" : "are", count, count == 1 ? "" : "s"));
+}
+
+}  // namespace onebit::perf

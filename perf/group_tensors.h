@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Many tensors of one rank, and their allreduces one by one or as one group.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "onebit/onebit.h"
+#include "perf/common/cuda_device.h"
+#include "perf/common/handles.h"
+
+namespace onebit::perf {
+
+struct TensorShapes {
+  int tensors = 400;
+  int least_elements = 1024;
+  int most_elements = 102'400;
+  int seed = 1;  // what sizes depend on
+  bool is_dense = false;
+};
+
+// Sizes are spread evenly over their logarithm, as those of a model are. In host memory, or in that
+// of the CUDA device that is current, with a stream of its own.
+class Tensors {
+ public:
+  Tensors(const TensorShapes& shapes, onebitComm_t comm, bool has_cuda);
+
+  // Return when the results are there.
+  void CallAll();
+  void CallGroup();
+
+  size_t elements() const { return elements_; }
+  // Calls of both must be done.
+  bool HasResultsOf(const Tensors& other) const;
+
+ private:
+  struct Tensor {
+    size_t count = 0;
+    std::vector<float> input;
+    std::vector<float> output;
+    CudaBuffer device_input;   // without memory on the host
+    CudaBuffer device_output;  // likewise
+    CompressorHandle compressor;
+  };
+
+  Tensor MakeTensor(size_t count) const;
+  void Enqueue();
+  void Await() const;
+  std::vector<float> ResultOf(const Tensor& tensor) const;
+
+  onebitComm_t comm_;
+  bool is_dense_;
+  std::optional<CudaStream> stream_;  // none on the host
+  std::vector<Tensor> tensors_;
+  size_t elements_ = 0;
+};
+
+}  // namespace onebit::perf
