@@ -27,7 +27,7 @@
  *   host memory, from where a thread of the communicator sends them while the stream waits.
  *   Dense calls go through pinned memory whole. Such calls cannot be captured, and all calls of
  *   a group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE. At most 256 calls
- *   of a communicator are under way: the next one waits, ONEBIT_COLLECTIVE_TIMEOUT_MS at most.
+ *   of a communicator are under way: the next one waits for the first, as for a full queue of CUDA.
  *
  * A group is of calls of one way.
  *
@@ -59,9 +59,9 @@
  *   communicator) waits until the device is idle. Where ranks are threads of one process nobody
  *   frees any while the stream of another rank waits for a call that the freeing thread, or a
  *   rank held up by it, has yet to make: synchronise, and meet in onebitBarrier, before.
- * - An error that is known when the call is made is returned by it. One that comes up later puts
- *   the communicator out of use: onebitCommGetAsyncError tells, and streams that wait for the
- *   call go on, their output being undefined. So does a call that does not end within
+ * - An error that is known when the call is made is returned by it. One of CUDA, or one that comes
+ *   up later, puts the communicator out of use: onebitCommGetAsyncError tells, and streams that
+ *   wait go on, their output being undefined. So does a call that does not end within
  *   ONEBIT_COLLECTIVE_TIMEOUT_MS; a replay has no such limit.
  * - Over nccl ranks tell each other of the calls that they have enqueued, because the sizes of
  *   messages cannot be checked when they arrive: calls that differ are onebitMismatch, as

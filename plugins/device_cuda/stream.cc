@@ -102,8 +102,14 @@ onebitResult_t IsCapturing(onebitStream_t stream, int* is_capturing) {
   if (process == nullptr) return onebitUnhandledCudaError;
   const Driver& driver = process->driver();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  ONEBIT_CUDA_TRY(
-      Check(driver, driver.cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing"));
+  const CUresult result = driver.cuStreamIsCapturing(stream, &status);
+  const onebitResult_t checked = Check(driver, result, "cuStreamIsCapturing");
+  // The first that is asked of a caller's stream: what is wrong with it is no fault of the device.
+  if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+    return onebitInvalidArgument;
+  }
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return onebitInvalidUsage;
+  ONEBIT_CUDA_TRY(checked);
   *is_capturing = status != CU_STREAM_CAPTURE_STATUS_NONE ? 1 : 0;
   return onebitSuccess;
 }

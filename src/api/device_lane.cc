@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/device_lane.h"
 
-#include <chrono>
-
 #include "api/place.h"
 #include "device/patience.h"
 
@@ -48,17 +46,8 @@ Status DeviceLane::Mark(onebitComm_t comm, onebitStream_t stream, uint32_t ticke
     const uint32_t released = std::atomic_ref(*word()).load(std::memory_order_acquire);
     return ticket - released <= kMostCalls;
   };
-  const std::chrono::milliseconds timeout(comm->comm->options().timeout_ms);
-  const auto begin = std::chrono::steady_clock::now();
   for (Patience patience; !has_room();) {
     ONEBIT_TRY(comm->comm->FindFailure());
-    if (std::chrono::steady_clock::now() - begin >= timeout) {
-      return comm->comm->Fail(
-          Error(Code::kTimeout,
-                "rank {}: {} calls are queued, and for {} ms the first has not ended "
-                "(ONEBIT_COLLECTIVE_TIMEOUT_MS); does its stream wait for this thread?",
-                comm->comm->rank(), kMostCalls, timeout.count()));
-    }
     patience.Pause();
   }
   return devices_.Record(events_[ticket % kMostCalls].get(), stream);

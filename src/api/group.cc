@@ -34,18 +34,30 @@ Status Group::End() {
   if (!error_.ok()) return error_;
   if (used_parts_ == 0) return OkStatus();
   const Part& first = parts_[0];
-  if (first.comm->engine.is_stream_ordered()) return Run();  // which enqueues, and returns
-  if (first.place.is_device()) return EnqueueOnDevice();
+  const bool is_enqueued_at_once = first.comm->engine.is_stream_ordered();
+  if (is_enqueued_at_once || first.place.is_device()) {
+    NoteMembers();
+    // The device is one and the same for all of them.
+    Status status = is_enqueued_at_once ? Run() : EnqueueOnDevice();
+    for (const GroupMember& member : members_) {
+      static_cast<void>(TellOfDevice(*member.comm, status));
+    }
+    return status;
+  }
   return first.stream == nullptr ? Run() : Enqueue();
 }
 
-Status Group::Run() {
+void Group::NoteMembers() {
   members_.clear();
   for (size_t i = 0; i < used_parts_; ++i) {
     const Part& part = parts_[i];
     members_.push_back(
         {.comm = part.comm->comm.get(), .engine = &part.comm->engine, .requests = part.requests});
   }
+}
+
+Status Group::Run() {
+  NoteMembers();
   return RunGroup(members_);
 }
 
@@ -117,11 +129,9 @@ Status Group::EnqueueOnDevice() {
   const onebitComm_t comm = parts_[0].comm;
   const onebitStream_t caller_stream = parts_[0].stream;
   for (size_t i = 0; i < used_parts_; ++i) {
-    const auto lane = LaneOf(parts_[i].comm, place);
-    ONEBIT_TRY(TellOfDevice(parts_[i].comm, lane.status()));
-    if (first == nullptr) first = lane.value();
-    ONEBIT_TRY(TellOfDevice(
-        parts_[i].comm, lane.value()->Prepare(parts_[i].comm, caller_stream, parts_[i].requests)));
+    ONEBIT_ASSIGN_OR_RETURN(DeviceLane* const lane, LaneOf(parts_[i].comm, place));
+    if (first == nullptr) first = lane;
+    ONEBIT_TRY(lane->Prepare(parts_[i].comm, caller_stream, parts_[i].requests));
   }
   ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(&first->thread()));
   bool is_queued = false;
@@ -135,7 +145,6 @@ Status Group::EnqueueOnDevice() {
       },
       &is_queued);
   if (is_queued) static_cast<void>(queued.release());  // the thread's now
-  for (size_t i = 0; i < used_parts_; ++i) static_cast<void>(TellOfDevice(parts_[i].comm, status));
   return status;
 }
 

@@ -72,6 +72,7 @@ class Group {
   // A call keeps its compressor until the end, so there can be no other of it.
   Status CheckNotUsed(onebitCompressor_t compressor) const;
   Part& PartOf(onebitComm_t comm);
+  void NoteMembers();
   Status Run();
   // An error puts all communicators out of use.
   Status RunOrFail();

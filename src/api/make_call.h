@@ -9,10 +9,12 @@
 namespace onebit {
 
 // A device that is broken makes no other call either: the other ranks must not wait for this one.
-inline Status TellOfDevice(onebitComm_t handle, Status status) {
-  if (handle == nullptr || status.code() != Code::kUnhandledCudaError) return status;
-  Comm& comm = *handle->comm;
+inline Status TellOfDevice(Comm& comm, Status status) {
+  if (status.code() != Code::kUnhandledCudaError) return status;
   return comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text()));
+}
+inline Status TellOfDevice(onebitComm_t comm, Status status) {
+  return comm == nullptr ? status : TellOfDevice(*comm->comm, std::move(status));
 }
 
 // Whether another thread makes the call, while the stream of the caller waits for it.

@@ -159,7 +159,7 @@ Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* ou
   const onebitCompressor_t compressor = handle->compressor;
   const onebit::Compressor::Config& config = compressor->planned.compressor.config();
   const onebitComm_t comm = compressor->id.comm();
-  ONEBIT_TRY(TellOfDevice(comm, CheckPlaces(config, x, out, stream)));
+  ONEBIT_TRY(CheckPlaces(config, x, out, stream));
   ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   ONEBIT_ASSIGN_OR_RETURN(const auto scope,
@@ -183,7 +183,8 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   }
   ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
   if (handle->sync.is_on_device()) {
-    return StepOnDevice(handle, x, weight, out, did_sync, weight_sum, stream);
+    Status status = StepOnDevice(handle, x, weight, out, did_sync, weight_sum, stream);
+    return TellOfDevice(handle->compressor->id.comm(), std::move(status));
   }
   ONEBIT_TRY(onebit::CheckHostMemory(out, "a sync whose compressor is of host memory"));
   const onebitCompressor_t compressor = handle->compressor;

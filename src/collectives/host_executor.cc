@@ -157,7 +157,6 @@ Status HostExecutor::Advance(bool* has_moved) {
   has_worked |= has_shared;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_copied, CopyAll());
   has_worked = has_copied || ComputeSome() || has_worked;
-  if (has_worked) device_patience_.reset();
   // While others compute there is no event to wait for that would tell of their end.
   if (has_worked || threads_.outstanding() != 0) {
     last_progress_ = Clock::now();
@@ -166,8 +165,7 @@ Status HostExecutor::Advance(bool* has_moved) {
   } else if (batch_.device != nullptr && batch_.device->outstanding() != 0) {
     // Nor of the device's; and a device that hangs is no progress.
     ONEBIT_TRY(Deadline());
-    if (!device_patience_) device_patience_.emplace();
-    device_patience_->Pause();
+    std::this_thread::yield();
     *has_moved = true;
   }
   return OkStatus();

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "codec/message_header.h"
@@ -15,7 +14,6 @@
 #include "collectives/plan.h"
 #include "collectives/step_compute.h"
 #include "comm/comm.h"
-#include "device/patience.h"
 
 namespace onebit {
 
@@ -159,7 +157,6 @@ class HostExecutor {
   uint64_t codec_ns_ = 0;
   std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_progress_;
-  std::optional<Patience> device_patience_;  // while only the device is at work
 };
 
 }  // namespace onebit

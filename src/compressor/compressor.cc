@@ -68,8 +68,12 @@ Status Compressor::SetMask(const uint8_t* mask) {
 // A mask that is set again and again, as by 0/1 Adam, costs its memory once.
 Result<bool> Compressor::HasMask(const std::vector<uint8_t>& aligned, uint32_t digest) const {
   if (digest != mask_digest_) return false;
-  ONEBIT_ASSIGN_OR_RETURN(const Memory mask, mask_.CopyTo({}, config_.devices, "a mask"));
-  return std::equal(aligned.begin(), aligned.end(), reinterpret_cast<const uint8_t*>(mask.data()));
+  Memory copy;
+  if (config_.place.is_device()) {
+    ONEBIT_ASSIGN_OR_RETURN(copy, mask_.CopyTo({}, config_.devices, "a mask"));
+  }
+  const std::byte* const mask = config_.place.is_device() ? copy.data() : mask_.data();
+  return std::equal(aligned.begin(), aligned.end(), reinterpret_cast<const uint8_t*>(mask));
 }
 
 void Compressor::LeaveMask() {
@@ -96,8 +100,9 @@ Status Compressor::MoveTo(const MemoryPlace& place) {
     }
   }
   for (size_t i = 0; i < kCount; ++i) {
-    if (!fits(i) && home_[i].size() != 0) former_.push_back(std::move(home_[i]));
-    Memory next = fits(i) ? std::move(home_[i]) : std::move(moved[i]);
+    const bool is_home = fits(i);
+    if (!is_home && home_[i].size() != 0) former_.push_back(std::move(home_[i]));
+    Memory next = is_home ? std::move(home_[i]) : std::move(moved[i]);
     home_[i] = place.is_device() ? Memory() : std::move(*all[i]);
     *all[i] = std::move(next);
   }

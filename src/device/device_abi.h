@@ -42,7 +42,7 @@ struct DeviceInfo {
 
 // Rules: functions return onebitSuccess or an error, of which LastError has the text, on the same
 // thread. They never exit, abort, throw or print. All are callable from any thread. Nothing
-// synchronises the host with a device but Synchronize, and what frees memory; between Launch, Copy,
+// synchronises the host with a device but Synchronize and what takes or frees memory; between Launch, Copy,
 // Fill, events and values and what they call nothing allocates. `stream` null is the legacy default
 // stream of the current device. During process exit, when the driver has gone, functions that free
 // do nothing.

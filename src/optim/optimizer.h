@@ -45,9 +45,8 @@ struct StepOutcome {
 // nothing ever has to be undone:
 //   1. what can fail or be non-finite and is dense: the norm, then averages of gradients;
 //   2. the compressed average, which commits residuals;
-//   3. the update of m, v, x and counters, which cannot fail on the host. A device that breaks
-//   there
-//      leaves the optimizer torn.
+//   3. the update of m, v, x and counters, which cannot fail on the host. A device that breaks in
+//      it leaves the optimizer torn.
 // A verdict "not finite" after 1 or 2 is the same on every rank, since it is read from bytes that
 // are the same on every rank; the step then ends there.
 //

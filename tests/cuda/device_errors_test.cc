@@ -64,6 +64,52 @@ TEST_P(DeviceErrorsTest, ADeviceThatBreaksIsAnErrorOnEveryRank) {
   });
 }
 
+TEST(DeviceGroupTest, AnErrorBeforeItIsQueuedIsOneOnEveryRank) {
+  std::barrier all(2);
+  RunDeviceRanks(Over::kLocal, 2, [&](onebitComm_t comm, int rank) {
+    const CudaStream stream;
+    const CudaBuffer buffer(2 * kCount * sizeof(float));
+    const auto call = [&] {
+      EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+      for (const size_t at : {size_t{0}, kCount}) {
+        float* const data = static_cast<float*>(buffer.data()) + at;
+        EXPECT_EQ(onebitAllReduce(data, data, kCount, onebitFloat32, onebitSum, nullptr, comm,
+                                  stream.handle()),
+                  onebitSuccess);
+      }
+      return onebitGroupEnd();
+    };
+    EXPECT_EQ(call(), onebitSuccess) << LastError();
+    stream.Synchronize();
+    all.arrive_and_wait();
+    if (rank == 0) {
+      onebitTestCudaFail("cuEventRecord", 0, 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+      EXPECT_EQ(call(), onebitUnhandledCudaError);
+      onebitTestCudaFail("cuEventRecord", 0, 0, CUDA_SUCCESS);
+    }
+    EXPECT_NE(AwaitAsyncError(comm), onebitSuccess) << "rank " << rank;
+    EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("rank 0"));
+  });
+}
+
+TEST_P(DeviceErrorsTest, AStreamThatIsGoneIsAnErrorOfTheCallAlone) {
+  RunDeviceRanks(GetParam(), 2, [&](onebitComm_t comm, int) {
+    const CudaBuffer buffer(kCount * sizeof(float));
+    const auto call = [&](onebitStream_t stream) {
+      return onebitAllReduce(buffer.data(), buffer.data(), kCount, onebitFloat32, onebitSum,
+                             nullptr, comm, stream);
+    };
+    CUstream gone = nullptr;
+    ASSERT_EQ(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamDestroy(gone), CUDA_SUCCESS);
+    EXPECT_EQ(call(gone), onebitInvalidArgument) << LastError();
+    EXPECT_THAT(LastError(), HasSubstr("does the stream exist"));
+    const CudaStream stream;
+    EXPECT_EQ(call(stream.handle()), onebitSuccess) << LastError();
+    stream.Synchronize();
+  });
+}
+
 // An allocation that fails leaves nothing behind, and the next attempt works.
 TEST_P(DeviceErrorsTest, LackOfMemoryIsToldAndNothingIsLost) {
   for (const char* function : {"cuMemAlloc_v2", "cuMemHostAlloc"}) {

@@ -218,7 +218,7 @@ TEST(CaptureTest, TheLegacyStreamCannotBeAskedWhileABlockingOneIsCaptured) {
   ASSERT_EQ(cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
   Begin(blocking);
   int is_capturing = 0;
-  EXPECT_ERROR(Plugin().IsCapturing(nullptr, &is_capturing), onebitUnhandledCudaError,
+  EXPECT_ERROR(Plugin().IsCapturing(nullptr, &is_capturing), onebitInvalidUsage,
                "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT");
   Graph graph(blocking);
   EXPECT_EQ(cuStreamDestroy(blocking), CUDA_SUCCESS);

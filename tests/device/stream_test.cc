@@ -208,6 +208,7 @@ TEST(StreamTest, NothingIsLeftBehind) {
 struct Failure {
   const char* function;
   onebitResult_t (*call)(onebitStream_t stream, void* event, void* memory);
+  onebitResult_t result = onebitUnhandledCudaError;
 };
 
 class DriverFailureTest : public ::testing::TestWithParam<Failure> {};
@@ -219,7 +220,7 @@ TEST_P(DriverFailureTest, IsReportedWithDeviceAndAdvice) {
   OwnedEvent event;
   DeviceArray<uint32_t> memory(64);
   onebitTestCudaFail(GetParam().function, 0, 1, CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_ERROR(GetParam().call(stream, event, memory.data()), onebitUnhandledCudaError,
+  EXPECT_ERROR(GetParam().call(stream, event, memory.data()), GetParam().result,
                "CUDA_ERROR_INVALID_HANDLE (invalid resource handle), device 1; does the stream "
                "exist, and is it one of that device?");
   EXPECT_OK(GetParam().call(stream, event, memory.data()));
@@ -256,7 +257,8 @@ const Failure kFailures[] = {
      [](onebitStream_t stream, void*, void*) {
        int is_capturing = 0;
        return Plugin().IsCapturing(stream, &is_capturing);
-     }},
+     },
+     onebitInvalidArgument},
     {"cuMemcpyAsync", [](onebitStream_t stream, void*,
                          void* memory) { return Plugin().Copy(memory, memory, 4, stream); }},
     {"cuMemsetD8Async", [](onebitStream_t stream, void*,

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,6 +70,8 @@ def _tell_warden(group: int) -> None:
 
 
 def _start(program: Program) -> subprocess.Popen:
+    if shutil.which(program.command[0], path=program.environment.get("PATH")) is None:
+        raise FileNotFoundError(f"no program {program.command[0]}")
     starter = os.getpid()
 
     def tie_to_starter():
@@ -76,6 +79,7 @@ def _start(program: Program) -> subprocess.Popen:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != starter:  # it ended before the line above
             os.kill(os.getpid(), signal.SIGKILL)
+        _tell_warden(os.getpid())  # before the program can start another
 
     _warden()
     program.log.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +87,6 @@ def _start(program: Program) -> subprocess.Popen:
         process = subprocess.Popen(program.command, stdin=subprocess.DEVNULL, stdout=file,
                                    stderr=subprocess.STDOUT, env=program.environment,
                                    preexec_fn=tie_to_starter)
-    _tell_warden(process.pid)
     return process
 
 

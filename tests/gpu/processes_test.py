@@ -118,8 +118,7 @@ class StarterTest(unittest.TestCase):
     def test_ends_what_runs_when_it_is_told_to_end(self):
         self.starter.terminate()
         self.assertEqual(self.starter.wait(20), 143)
-        self.assertFalse(is_running(self.shell))
-        self.assertFalse(is_running(self.child))
+        self.require_end_of(self.shell, self.child)
 
     def test_leaves_nothing_when_it_is_killed(self):
         self.starter.kill()

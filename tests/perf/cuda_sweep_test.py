@@ -116,15 +116,18 @@ def check_loss(tool: Tool) -> None:
     """Streams that wait for a rank that dies go on, and the others end by an error that names it."""
     command = tool.command("--procs", "3", "--mode", "ef", "-b", "64K", "-e", "64M", "-i", "64",
                            "-n", "1", "-w", "0")
-    environment = {**tool.environment(), "ONEBIT_HEARTBEAT_MS": "50", "ONEBIT_LOSS_TIMEOUT_MS": "1000"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env=environment) as launcher:
-        row = next((line for line in launcher.stdout if re.match(r" +\d+ ", line)), None)
-        assert row, launcher.communicate(timeout=60)
-        os.kill(rank_of(launcher.pid, 1), signal.SIGKILL)
-        _, errors = launcher.communicate(timeout=60)
-        assert launcher.returncode != 0, errors
-        assert errors.count("rank 1") >= 2 and "lost" in errors, errors
+                          env=tool.environment(), start_new_session=True) as launcher:
+        try:
+            row = next((line for line in launcher.stdout if re.match(r" +\d+ ", line)), None)
+            assert row, launcher.communicate(timeout=60)
+            os.kill(rank_of(launcher.pid, 1), signal.SIGKILL)
+            _, errors = launcher.communicate(timeout=60)
+        except BaseException:
+            os.killpg(launcher.pid, signal.SIGKILL)
+            raise
+    assert launcher.returncode != 0, errors
+    assert errors.count("rank 1") >= 2 and "lost" in errors, errors
 
 
 def main() -> None:

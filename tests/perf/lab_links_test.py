@@ -12,7 +12,7 @@ import lab_case
 TOOL = ""
 HEADER_BYTES = 66  # of a frame: Ethernet 14, IPv4 20, TCP with time stamps 32
 SEGMENT_BYTES = 1448  # of a full one, TCP's data
-ATTEMPTS = 5  # on a busy machine a link is slower, never faster
+ATTEMPTS = 5  # a busy machine makes a link slow
 
 # Host 1 sends so many bytes to host 0, which says how long they took from the first to the last.
 TRANSFER = """
@@ -53,8 +53,9 @@ class LabLinksTest(lab_case.LabTestCase):
                     report, seconds = self.transfer(rate, count)
                     self.assertEqual(report["rate_bits_per_second"], bits_per_second)
                     best = max(best, 8 * count / seconds / bits_per_second)
-                    # Headers leave 95.6 %. A bucket's worth comes sooner.
-                    self.assertLess(best, 0.956 * 1.01)
+                    # Headers leave 95.6 %. A bucket's worth comes sooner, and what queued while the
+                    # receiver was not running.
+                    self.assertLess(best, 0.956 * 1.03)
                     if best > 0.8:
                         break
                 self.assertGreater(best, 0.8)
