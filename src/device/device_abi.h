@@ -42,10 +42,10 @@ struct DeviceInfo {
 
 // Rules: functions return onebitSuccess or an error, of which LastError has the text, on the same
 // thread. They never exit, abort, throw or print. All are callable from any thread. Nothing
-// synchronises the host with a device but Synchronize and what takes or frees memory; between Launch, Copy,
-// Fill, events and values and what they call nothing allocates. `stream` null is the legacy default
-// stream of the current device. During process exit, when the driver has gone, functions that free
-// do nothing.
+// synchronises the host with a device but Synchronize and what takes or frees memory; between
+// Launch, Copy, Fill, events and values and what they call nothing allocates. `stream` null is the
+// legacy default stream of the current device. During process exit, when the driver has gone,
+// functions that free do nothing.
 struct DeviceFunctions {
   size_t struct_size;
   uint32_t abi_version;     // kDeviceAbiVersion
