@@ -36,7 +36,6 @@ Status Group::End() {
   const Part& first = parts_[0];
   const bool is_enqueued_at_once = first.comm->engine.is_stream_ordered();
   if (is_enqueued_at_once || first.place.is_device()) {
-    NoteMembers();
     // The device is one and the same for all of them.
     Status status = is_enqueued_at_once ? Run() : EnqueueOnDevice();
     for (const GroupMember& member : members_) {
@@ -124,6 +123,7 @@ Status Group::Enqueue() {
 
 // The thread of one of the communicators makes the calls of all.
 Status Group::EnqueueOnDevice() {
+  NoteMembers();
   DeviceLane* first = nullptr;
   const MemoryPlace place = parts_[0].place;
   const onebitComm_t comm = parts_[0].comm;

@@ -8,34 +8,6 @@
 #include "tests/transports/traffic.h"
 
 namespace onebit::conformance {
-namespace {
-
-// A time-out that no wait lasts for, unless it slept through its news.
-constexpr uint64_t kLongMs = 15'000;
-
-// Waits for news that are coming. None may be slept through, nor may a timer of the transport end
-// most of them; how long all take together says more of the machine.
-class Waits {
- public:
-  explicit Waits(const Endpoint& endpoint) : endpoint_(endpoint) {}
-
-  void ForNews() {
-    const Clock::time_point start = Clock::now();
-    endpoint_.Check(endpoint_.api().wait(endpoint_.comm(), kLongMs), "wait");
-    const double seconds = SecondsSince(start);
-    Expect(seconds < 10.0, "a wait for news took ", seconds, " s");
-    if (seconds > 0.04) ++slow_;
-  }
-  void CheckAfter(int rounds) const {
-    Expect(slow_ < rounds / 4, slow_, " of the waits in ", rounds, " rounds took over 40 ms");
-  }
-
- private:
-  const Endpoint& endpoint_;
-  int slow_ = 0;
-};
-
-}  // namespace
 
 void WaitEndsAtItsTimeout(const Subject& subject, Meeting& meeting) {
   Endpoint endpoint(subject, meeting);
@@ -54,13 +26,15 @@ void WaitEndsAtItsTimeout(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// A message goes round; everybody else sleeps. One lost wake-up, and it fails. Odd rounds test
-// before they make progress, so that news found by progress must end the wait as well.
+// A message goes round; everybody else sleeps with a time-out that is longer than the whole check
+// may take. One lost wake-up, and it fails. Odd rounds test before they make progress, so that news
+// found by progress must end the wait as well.
 void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting) {
+  constexpr uint64_t kLongMs = 15'000;
   Endpoint endpoint(subject, meeting);
   const onebitTransport& api = endpoint.api();
   const int rounds = 2000 / endpoint.nranks();
-  Waits waits(endpoint);
+  const Clock::time_point start = Clock::now();
   const auto receive = [&](int round) {
     char header[ONEBIT_TRANSPORT_HEADER_BYTES];
     const auto request = endpoint.Irecv(endpoint.previous(), header);
@@ -68,7 +42,7 @@ void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting) {
       if (round % 2 == 0) endpoint.Check(api.progress(endpoint.comm()), "progress");
       if (endpoint.Test(request) == onebitTransportHeader) break;
       if (round % 2 == 1) endpoint.Check(api.progress(endpoint.comm()), "progress");
-      waits.ForNews();
+      endpoint.Check(api.wait(endpoint.comm(), kLongMs), "wait");
     }
     endpoint.Check(api.accept(endpoint.comm(), request, nullptr, 0), "accept");
     while (endpoint.Test(request) != onebitTransportDone) {
@@ -81,7 +55,7 @@ void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting) {
     endpoint.Await(send, onebitTransportDone);
     if (endpoint.rank() == 0) receive(round);
   }
-  waits.CheckAfter(rounds);
+  Expect(SecondsSince(start) < 10.0, rounds, " rounds took ", SecondsSince(start), " s");
   meeting.Barrier();
 }
 
@@ -142,19 +116,19 @@ void WaitSeesEverySend(const Subject& subject, Meeting& meeting) {
   const onebitTransport& api = endpoint.api();
   const std::string payload(endpoint.eager_bytes() + 10'000, 's');
   const int rounds = 300;
-  Waits waits(endpoint);
+  const Clock::time_point start = Clock::now();
   for (int round = 0; round < rounds; ++round) {
     if (endpoint.rank() == 0) {
       const auto send = endpoint.Isend(1, Text(round), payload.data(), payload.size());
       while (endpoint.Test(send) != onebitTransportDone) {
-        waits.ForNews();
+        endpoint.Check(api.wait(endpoint.comm(), 15'000), "wait");
         endpoint.Check(api.progress(endpoint.comm()), "progress");
       }
     } else if (endpoint.rank() == 1) {
       Expect(endpoint.Receive(0).payload == payload, "a wrong payload");
     }
   }
-  waits.CheckAfter(rounds);
+  Expect(SecondsSince(start) < 10.0, rounds, " sends took ", SecondsSince(start), " s");
   meeting.Barrier();
 }
 
