@@ -122,20 +122,16 @@ const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::
     return "its piece lies outside the payload";
   }
   Request* request = place.taker;
-  if (place.state == PlaceState::kArrived || request->state != RequestState::kReceiving) {
-    if (place.payload_bytes > early_bytes_) return "it was not asked for";
-    if (wire.value != place.moved_bytes) return "its piece is out of order";
-    if (payload_bytes != 0) {
-      std::memcpy(PlaceMemory(from, wire.number) + wire.value, payload, payload_bytes);
-    }
-    place.moved_bytes += payload_bytes;
-    return nullptr;
-  }
-  if (payload_bytes != 0) std::memcpy(request->target + wire.value, payload, payload_bytes);
-  request->moved_bytes += payload_bytes;
-  if (request->moved_bytes >= request->payload_bytes) {
-    EndReceive(request, RequestState::kDone);
-  }
+  const bool is_accepted =
+      place.state == PlaceState::kTaken && request->state == RequestState::kReceiving;
+  if (!is_accepted && place.payload_bytes > early_bytes_) return "it was not asked for";
+  uint64_t& moved_bytes = is_accepted ? request->moved_bytes : place.moved_bytes;
+  // Also where the memory is the caller's: a piece that comes twice must not count for another one.
+  if (wire.value != moved_bytes) return "its piece is out of order";
+  std::byte* const target = is_accepted ? request->target : PlaceMemory(from, wire.number);
+  if (payload_bytes != 0) std::memcpy(target + wire.value, payload, payload_bytes);
+  moved_bytes += payload_bytes;
+  if (is_accepted && moved_bytes == place.payload_bytes) EndReceive(request, RequestState::kDone);
   return nullptr;
 }
 

@@ -1,0 +1,251 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// An endpoint whose peers send arbitrary frames while its user receives, accepts, cancels and
+// sends: memory is written only while a receive has it, and a receive that ends well has the bytes
+// of its message.
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tests/fuzz/input.h"
+#include "tests/support/scripted_frames.h"
+
+namespace {
+
+using onebit::plugin::Request;
+using onebit::plugin::WireHeader;
+using onebit::plugin::WireType;
+using onebit::testing::FramedRank;
+using onebit::testing::Input;
+
+constexpr std::byte kUntouched{0xee};
+constexpr size_t kGuard = 64;
+constexpr size_t kMostPayload = 4096;
+
+void Require(bool claim) {
+  if (!claim) std::abort();
+}
+
+// Byte `at` of the payload of a message. Every frame carries what its numbers say, so a payload
+// that is complete is known.
+std::byte ByteOf(uint64_t number, uint64_t at) {
+  return static_cast<std::byte>(number * 31 + at + at / 256);
+}
+
+std::vector<std::byte> PayloadOf(uint64_t number, uint64_t begin, size_t bytes) {
+  std::vector<std::byte> payload(bytes);
+  for (size_t i = 0; i < bytes; ++i) payload[i] = ByteOf(number, begin + i);
+  return payload;
+}
+
+// Memory with bytes around it that nobody may touch.
+class Guarded {
+ public:
+  explicit Guarded(size_t bytes) : bytes_(bytes), memory_(bytes + 2 * kGuard, kUntouched) {}
+  std::byte* data() { return memory_.data() + kGuard; }
+  size_t size() const { return bytes_; }
+  // From now on nobody may touch any of it.
+  void Close() { closed_ = memory_; }
+  bool is_sound() const {
+    if (!closed_.empty()) return memory_ == closed_;
+    for (size_t i = 0; i < kGuard; ++i) {
+      if (memory_[i] != kUntouched || memory_[kGuard + bytes_ + i] != kUntouched) return false;
+    }
+    return true;
+  }
+
+ private:
+  size_t bytes_;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte> closed_;
+};
+
+struct Receiving {
+  Request* request = nullptr;  // null: ended
+  uint64_t number = 0;         // of the message, counted per peer
+  int peer = 0;
+  bool has_header = false;
+  Guarded header{ONEBIT_TRANSPORT_HEADER_BYTES};
+  std::unique_ptr<Guarded> payload;
+};
+
+struct Sending {
+  Request* request = nullptr;
+  std::vector<std::byte> payload;
+};
+
+class User {
+ public:
+  void Run(Input& input) {
+    for (int steps = 0; steps < 400 && !input.empty(); ++steps) {
+      switch (const uint8_t choice = input.Next(); choice % 8) {
+        case 0:
+        case 1:
+        case 2:
+          Arrive(input);
+          break;
+        case 3:
+          Receive(1 + choice / 8 % 2);
+          break;
+        case 4:
+          if (Receiving* some = Some(choice / 8)) Accept(some);
+          break;
+        case 5:
+          if (Receiving* some = Some(choice / 8)) Cancel(some);
+          break;
+        case 6:
+          Send(1 + choice / 8 % 2, input.Next());
+          break;
+        case 7:
+          Other(choice / 8);
+          break;
+      }
+      TestAll();
+    }
+  }
+
+ private:
+  // Type and source, number, then which value, which payload, which header.
+  void Arrive(Input& input) {
+    constexpr uint64_t kValues[] = {0,    1,    63,   64,   65,         100,
+                                    255,  256,  257,  512,  1023,       1024,
+                                    1025, 2000, 4095, 4096, UINT64_MAX, UINT64_MAX - 255};
+    constexpr size_t kSizes[] = {0, 1, 64, 65, 144, 256, 512, 976, 1024, 1025, 2000};
+    const uint8_t kind = input.Next();
+    WireHeader wire = FramedRank::Wire(static_cast<WireType>(kind % 16), input.Next());
+    wire.source = kind / 16 % 4;
+    wire.value = kValues[input.Next() % std::size(kValues)];
+    const uint8_t sizes = input.Next();
+    size_t payload_bytes = kSizes[sizes % std::size(kSizes)];
+    if (sizes >= 128 && wire.type == WireType::kMessage && wire.value <= FramedRank::kEagerBytes) {
+      payload_bytes = wire.value;  // as an honest peer would
+    }
+    const uint8_t rest = input.Next();
+    const size_t header_bytes = (rest & 3) == 0 ? 0 : size_t{rest} % 70;
+    wire.header_bytes = static_cast<uint16_t>((rest & 128) == 0 ? header_bytes : rest);
+    wire.released = rest / 4 % 8;
+    const uint64_t begin = wire.type == WireType::kData ? wire.value : 0;
+    rank_.Arrive(wire, PayloadOf(wire.number, begin, payload_bytes),
+                 PayloadOf(wire.number, 0, header_bytes));
+  }
+
+  void Receive(int peer) {
+    auto receiving = std::make_unique<Receiving>();
+    receiving->peer = peer;
+    const onebitResult_t result =
+        rank_.endpoint().Receive(peer, receiving->header.data(), &receiving->request);
+    if (result == onebitSuccess) receives_.push_back(std::move(receiving));
+  }
+
+  Receiving* Some(size_t choice) {
+    return receives_.empty() ? nullptr : receives_[choice % receives_.size()].get();
+  }
+
+  void Accept(Receiving* receiving) {
+    if (receiving->request == nullptr || !receiving->has_header || receiving->payload) return;
+    size_t header_bytes = 0;
+    size_t payload_bytes = 0;
+    Require(rank_.endpoint().Probe(*receiving->request, &header_bytes, &payload_bytes) ==
+            onebitSuccess);
+    Require(header_bytes <= ONEBIT_TRANSPORT_HEADER_BYTES);
+    Require(std::memcmp(receiving->header.data(),
+                        PayloadOf(receiving->number, 0, header_bytes).data(), header_bytes) == 0);
+    if (payload_bytes > kMostPayload) return Cancel(receiving);
+    receiving->payload = std::make_unique<Guarded>(payload_bytes);
+    Require(rank_.endpoint().Accept(receiving->request, receiving->payload->data(),
+                                    payload_bytes) == onebitSuccess);
+  }
+
+  void Cancel(Receiving* receiving) {
+    if (receiving->request == nullptr) return;
+    Require(rank_.endpoint().Cancel(receiving->request) == onebitSuccess);
+    End(receiving);
+  }
+
+  static void End(Receiving* receiving) {
+    receiving->request = nullptr;
+    receiving->header.Close();
+    if (receiving->payload) receiving->payload->Close();
+  }
+
+  void Send(int peer, uint8_t size) {
+    auto sending = std::make_unique<Sending>();
+    sending->payload.resize(size_t{size} * 16);
+    if (rank_.endpoint().Send(peer, nullptr, 0, sending->payload.data(), sending->payload.size(),
+                              &sending->request) == onebitSuccess) {
+      sends_.push_back(std::move(sending));
+    }
+  }
+
+  void Other(size_t choice) {
+    switch (choice % 4) {
+      case 0:
+        rank_.frames().set_has_room(choice / 4 % 2 != 0);
+        break;
+      case 1:
+        if (choice == 29) rank_.frames().Lose(1);
+        break;
+      case 2:
+        if (!sends_.empty() && sends_.back()->request != nullptr) {
+          Require(rank_.endpoint().Cancel(sends_.back()->request) == onebitSuccess);
+          sends_.pop_back();
+        }
+        break;
+      default:
+        Require(rank_.endpoint().Progress() == onebitSuccess);
+        break;
+    }
+  }
+
+  void TestAll() {
+    for (const auto& receiving : receives_) {
+      if (receiving->request != nullptr) TestOne(receiving.get());
+      Require(receiving->header.is_sound());
+      Require(receiving->payload == nullptr || receiving->payload->is_sound());
+    }
+    for (const auto& sending : sends_) {
+      onebitTransportState state = onebitTransportPending;
+      if (sending->request == nullptr) continue;
+      if (rank_.endpoint().Test(sending->request, &state) != onebitSuccess ||
+          state == onebitTransportDone) {
+        sending->request = nullptr;
+        sending->payload = {};  // the caller's again: AddressSanitizer sees who still reads it
+      }
+    }
+  }
+
+  void TestOne(Receiving* receiving) {
+    onebitTransportState state = onebitTransportPending;
+    const onebitResult_t result = rank_.endpoint().Test(receiving->request, &state);
+    if (result == onebitSuccess && state == onebitTransportHeader && !receiving->has_header) {
+      receiving->has_header = true;
+      receiving->number = receiving->request->number;
+    }
+    if (result == onebitSuccess && state != onebitTransportDone) return;
+    if (result == onebitSuccess) {
+      Require(receiving->payload != nullptr);
+      const Guarded& payload = *receiving->payload;
+      Require(std::memcmp(receiving->payload->data(),
+                          PayloadOf(receiving->number, 0, payload.size()).data(),
+                          payload.size()) == 0);
+    }
+    End(receiving);
+  }
+
+  // Before the rank: it ends first, and until then its endpoint may write.
+  std::vector<std::unique_ptr<Receiving>> receives_;
+  std::vector<std::unique_ptr<Sending>> sends_;
+  FramedRank rank_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Input input(data, size);
+  User().Run(input);
+  return 0;
+}

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/scripted_frames.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+namespace onebit::testing {
+namespace {
+
+uint64_t NowNs() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+std::vector<std::byte> BytesOf(const plugin::WireHeader& wire, std::span<const std::byte> header) {
+  std::vector<std::byte> bytes(sizeof wire + header.size());
+  std::memcpy(bytes.data(), &wire, sizeof wire);
+  std::copy(header.begin(), header.end(), bytes.begin() + sizeof wire);
+  return bytes;
+}
+
+}  // namespace
+
+ScriptedFrames::ScriptedFrames(int ranks, size_t piece_bytes) : links_(static_cast<size_t>(ranks)) {
+  for (plugin::Link& link : links_) {
+    link.piece_bytes = piece_bytes;
+    link.host = "nowhere";
+    link.route = "a script";
+  }
+}
+
+void ScriptedFrames::Lose(int rank) {
+  link(rank)->loss = "the script says so";
+  has_losses_ = true;
+}
+
+size_t ScriptedFrames::CountSent(int rank, plugin::WireType type, uint64_t number) const {
+  return static_cast<size_t>(std::count_if(sent_.begin(), sent_.end(), [&](const SentFrame& frame) {
+    return frame.rank == rank && frame.wire.type == type && frame.wire.number == number;
+  }));
+}
+
+onebitResult_t ScriptedFrames::GetAddress(void*, size_t* bytes) {
+  *bytes = 0;
+  return onebitSuccess;
+}
+
+// Every peer greets at once.
+onebitResult_t ScriptedFrames::Open(const void* const*, const size_t*, uint64_t,
+                                    const std::function<bool()>&) {
+  for (size_t rank = 0; rank < links_.size(); ++rank) {
+    plugin::WireHeader wire = FramedRank::Wire(plugin::WireType::kHello, 0);
+    wire.source = static_cast<uint32_t>(rank);
+    Arrive({BytesOf(wire, {}), {}});
+  }
+  return onebitSuccess;
+}
+
+plugin::Sent ScriptedFrames::Send(int rank, plugin::FrameKind, std::span<const std::byte> header,
+                                  std::span<const std::byte> payload) {
+  if (!has_room_) return plugin::Sent::kNoRoom;
+  SentFrame frame{.rank = rank, .wire = {}, .payload = {payload.begin(), payload.end()}};
+  std::memcpy(&frame.wire, header.data(), sizeof frame.wire);
+  sent_.push_back(std::move(frame));
+  return plugin::Sent::kYes;
+}
+
+// From memory of exactly the frame's size, so that AddressSanitizer sees a read past its end.
+bool ScriptedFrames::Progress() {
+  if (arriving_.empty()) return false;
+  const Frame frame = std::move(arriving_.front());
+  arriving_.pop_front();
+  sink_->OnFrame(frame.header.data(), frame.header.size(), frame.payload.data(),
+                 frame.payload.size());
+  return true;
+}
+
+FramedRank::FramedRank()
+    : context_({.structSize = sizeof(onebitTransportHost),
+                .log = [](int, const char* text) { warnings_.emplace_back(text); },
+                .setting = [](const char*) -> const char* { return nullptr; },
+                .nowNs = NowNs,
+                .interfaces = ""},
+               "scripted") {
+  warnings_.clear();
+  auto frames = std::make_unique<ScriptedFrames>(kRanks, kPieceBytes);
+  frames_ = frames.get();
+  onebitTransportCommInfo info{};
+  info.structSize = sizeof info;
+  info.rank = 0;
+  info.nranks = kRanks;
+  info.commId = kCommId;
+  info.peerError = [](void* rank, int, onebitResult_t result, const char*) {
+    static_cast<FramedRank*>(rank)->peer_errors_.push_back(result);
+  };
+  info.peerErrorArgument = this;
+  endpoint_ = std::make_unique<plugin::Endpoint>(
+      &context_, info, plugin::Endpoint::Limits{kEagerBytes, kEarlyBytes}, std::move(frames));
+  if (endpoint_->Connect(nullptr, nullptr, 1000) != onebitSuccess) std::abort();
+}
+
+FramedRank::~FramedRank() { frames_->set_has_room(true); }  // or the end would wait for some
+
+plugin::WireHeader FramedRank::Wire(plugin::WireType type, uint64_t number, uint64_t value) {
+  return {.magic = plugin::kWireMagic,
+          .type = type,
+          .header_bytes = 0,
+          .source = 1,
+          .unused = 0,
+          .comm_id = kCommId,
+          .number = number,
+          .value = value,
+          .released = 0};
+}
+
+void FramedRank::Arrive(const plugin::WireHeader& wire, std::span<const std::byte> payload,
+                        std::span<const std::byte> header) {
+  frames_->Arrive({BytesOf(wire, header), {payload.begin(), payload.end()}});
+  if (endpoint_->Progress() != onebitSuccess) std::abort();
+}
+
+}  // namespace onebit::testing

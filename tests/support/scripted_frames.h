@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Test double of a carrier of frames, and an endpoint over it: a test plays all peers of rank 0 and
+// sends it frames that no honest peer would send.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plugins/common/base_context.h"
+#include "plugins/common/carrier.h"
+#include "plugins/common/endpoint.h"
+#include "plugins/common/wire.h"
+
+namespace onebit::testing {
+
+// Records what the endpoint sends; delivers what the test has queued, one frame per Progress.
+class ScriptedFrames : public plugin::Carrier {
+ public:
+  struct Frame {
+    std::vector<std::byte> header;
+    std::vector<std::byte> payload;
+  };
+  struct SentFrame {
+    int rank;
+    plugin::WireHeader wire;
+    std::vector<std::byte> payload;
+  };
+
+  ScriptedFrames(int ranks, size_t piece_bytes);
+
+  void Arrive(Frame frame) { arriving_.push_back(std::move(frame)); }
+  void Lose(int rank);
+  void set_has_room(bool has_room) { has_room_ = has_room; }
+  const std::vector<SentFrame>& sent() const { return sent_; }
+  // Frames of one type that were sent to one rank, for messages with this number.
+  size_t CountSent(int rank, plugin::WireType type, uint64_t number) const;
+
+  onebitResult_t GetAddress(void* address, size_t* bytes) override;
+  onebitResult_t Open(const void* const* addresses, const size_t* address_bytes,
+                      uint64_t timeout_ns, const std::function<bool()>& is_aborted) override;
+  void Close() override {}
+  plugin::Link* link(int rank) override { return &links_[static_cast<size_t>(rank)]; }
+  uint32_t ranks_here() const override { return static_cast<uint32_t>(links_.size()); }
+  plugin::Sent Send(int rank, plugin::FrameKind kind, std::span<const std::byte> header,
+                    std::span<const std::byte> payload) override;
+  bool Progress() override;
+  void Sleep(uint64_t) override {}
+  void Interrupt() override {}
+
+ private:
+  std::vector<plugin::Link> links_;
+  std::deque<Frame> arriving_;
+  std::vector<SentFrame> sent_;
+  bool has_room_ = true;
+};
+
+// Rank 0 of three, connected. One at a time per process, because a log has no owner.
+class FramedRank {
+ public:
+  static constexpr int kRanks = 3;
+  static constexpr size_t kEagerBytes = 64;
+  static constexpr size_t kEarlyBytes = 1024;
+  static constexpr size_t kPieceBytes = 256;
+  static constexpr uint64_t kCommId = 77;
+
+  FramedRank();
+  ~FramedRank();
+
+  plugin::Endpoint& endpoint() { return *endpoint_; }
+  ScriptedFrames& frames() { return *frames_; }
+  // Warnings of the endpoint so far: the frames it dropped.
+  static const std::vector<std::string>& warnings() { return warnings_; }
+  // Results that peerError was called with.
+  const std::vector<onebitResult_t>& peer_errors() const { return peer_errors_; }
+
+  // Header of a frame from rank 1.
+  static plugin::WireHeader Wire(plugin::WireType type, uint64_t number, uint64_t value = 0);
+  // Delivers a frame; the user's header has as many bytes as the wire says unless told otherwise.
+  void Arrive(const plugin::WireHeader& wire, std::span<const std::byte> payload = {},
+              std::span<const std::byte> header = {});
+
+ private:
+  static inline std::vector<std::string> warnings_;
+  std::vector<onebitResult_t> peer_errors_;
+  plugin::BaseContext context_;
+  ScriptedFrames* frames_;  // the endpoint's
+  std::unique_ptr<plugin::Endpoint> endpoint_;
+};
+
+}  // namespace onebit::testing

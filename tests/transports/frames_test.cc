@@ -1,0 +1,542 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What an endpoint makes of frames that no honest peer sends: each check of what arrives, and what
+// it protects.
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/scripted_frames.h"
+
+namespace onebit::testing {
+namespace {
+
+using plugin::kWindow;
+using plugin::Request;
+using plugin::WireHeader;
+using plugin::WireType;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr size_t kEager = FramedRank::kEagerBytes;
+constexpr size_t kEarly = FramedRank::kEarlyBytes;
+constexpr size_t kPiece = FramedRank::kPieceBytes;
+constexpr size_t kLarge = 2000;  // set out when it was asked for
+constexpr std::byte kUntouched{0xee};
+
+std::vector<std::byte> Filled(size_t bytes, int value) {
+  return std::vector<std::byte>(bytes, static_cast<std::byte>(value));
+}
+
+WireHeader Message(uint64_t number, uint64_t payload_bytes) {
+  return FramedRank::Wire(WireType::kMessage, number, payload_bytes);
+}
+
+WireHeader Data(uint64_t number, uint64_t begin) {
+  return FramedRank::Wire(WireType::kData, number, begin);
+}
+
+WireHeader Of(WireType type, uint64_t number, uint64_t value = 0) {
+  return FramedRank::Wire(type, number, value);
+}
+
+// A receive of rank 0, with bytes around its memory that nobody may touch.
+class Receiving {
+ public:
+  explicit Receiving(FramedRank& rank) : rank_(rank) {
+    EXPECT_EQ(rank.endpoint().Receive(1, header_.data(), &request_), onebitSuccess);
+  }
+  // The payload of a message whose header is there.
+  void Accept(size_t bytes) {
+    memory_.assign(bytes + 2 * kPiece, kUntouched);
+    EXPECT_EQ(rank_.endpoint().Accept(request_, memory_.data() + kPiece, bytes), onebitSuccess);
+  }
+  // State, or the error.
+  int Test() {
+    onebitTransportState state = onebitTransportPending;
+    const onebitResult_t result = rank_.endpoint().Test(request_, &state);
+    return result == onebitSuccess ? static_cast<int>(state) : -static_cast<int>(result);
+  }
+  void Cancel() { EXPECT_EQ(rank_.endpoint().Cancel(request_), onebitSuccess); }
+  std::vector<std::byte> payload() const {
+    return {memory_.begin() + kPiece, memory_.end() - kPiece};
+  }
+  bool is_untouched() const {
+    return std::all_of(memory_.begin(), memory_.end(), [](std::byte b) { return b == kUntouched; });
+  }
+  bool is_untouched_around() const {
+    const auto is_guard = [](std::byte b) { return b == kUntouched; };
+    return std::all_of(memory_.begin(), memory_.begin() + kPiece, is_guard) &&
+           std::all_of(memory_.end() - kPiece, memory_.end(), is_guard);
+  }
+  const std::vector<std::byte>& header() const { return header_; }
+
+ private:
+  FramedRank& rank_;
+  std::vector<std::byte> header_ = Filled(ONEBIT_TRANSPORT_HEADER_BYTES, 0);
+  std::vector<std::byte> memory_;
+  Request* request_ = nullptr;
+};
+
+constexpr int kPending = onebitTransportPending;
+constexpr int kHeader = onebitTransportHeader;
+constexpr int kDone = onebitTransportDone;
+
+// The next message, which is all here.
+std::vector<std::byte> ReceiveNow(FramedRank& rank, size_t bytes) {
+  Receiving receiving(rank);
+  EXPECT_EQ(receiving.Test(), kHeader);
+  receiving.Accept(bytes);
+  EXPECT_EQ(receiving.Test(), kDone);
+  EXPECT_TRUE(receiving.is_untouched_around());
+  return receiving.payload();
+}
+
+struct BadFrame {
+  const char* problem;
+  std::function<void(WireHeader*)> damage;
+  size_t header_bytes = 0;
+  size_t payload_bytes = 0;
+};
+
+TEST(FramesTest, AFrameThatIsWrongInOneFieldIsDropped) {
+  const BadFrame cases[] = {
+      {"not of this transport", [](WireHeader* wire) { ++wire->magic; }},
+      {"another communicator", [](WireHeader* wire) { wire->comm_id |= uint64_t{1} << 40; }},
+      {"no such rank", [](WireHeader* wire) { wire->source = FramedRank::kRanks; }},
+      {"no such rank", [](WireHeader* wire) { wire->source = UINT32_MAX; }},
+      {"header has a wrong length", [](WireHeader* wire) { wire->header_bytes = 1; }},
+      {"header has a wrong length", [](WireHeader*) {}, 1},
+      {"header has a wrong length", [](WireHeader* wire) { wire->header_bytes = 65; }, 65},
+      {"releases what was not sent", [](WireHeader* wire) { wire->released = 1; }},
+      {"type is unknown", [](WireHeader* wire) { wire->type = WireType{0}; }},
+      {"type is unknown", [](WireHeader* wire) { wire->type = WireType{9}; }},
+      {"out of order", [](WireHeader* wire) { wire->number = kWindow; }},
+      {"out of order", [](WireHeader* wire) { wire->number = UINT64_MAX; }},
+      {"payload has a wrong length", [](WireHeader* wire) { wire->value = kEager; }, 0, kEager - 1},
+      {"payload has a wrong length", [](WireHeader* wire) { wire->value = kEager; }, 0, kEager + 1},
+      {"payload has a wrong length", [](WireHeader* wire) { wire->value = 100; }, 0, 101},
+      {"payload has a wrong length", [](WireHeader* wire) { wire->value = kEarly + 1; }, 0, 1},
+      {"payload has a wrong length", [](WireHeader*) {}, 0, 1},
+  };
+  for (const BadFrame& bad : cases) {
+    SCOPED_TRACE(bad.problem);
+    FramedRank rank;
+    Receiving receiving(rank);
+    WireHeader wire = Message(0, 0);
+    bad.damage(&wire);
+    rank.Arrive(wire, Filled(bad.payload_bytes, 1), Filled(bad.header_bytes, 2));
+    EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr(bad.problem)));
+    EXPECT_EQ(receiving.Test(), kPending);
+    rank.Arrive(Message(0, 0));  // it has not taken the place of the one that is right
+    EXPECT_EQ(receiving.Test(), kHeader);
+    EXPECT_EQ(FramedRank::warnings().size(), 1u);
+    receiving.Cancel();
+  }
+}
+
+TEST(FramesTest, AFrameShorterThanItsHeaderIsDropped) {
+  const WireHeader wire = Message(0, 0);
+  const auto bytes = std::as_bytes(std::span(&wire, 1));
+  for (const size_t cut : {sizeof wire, size_t{1}}) {
+    FramedRank rank;
+    rank.frames().Arrive({{bytes.begin(), bytes.end() - static_cast<ptrdiff_t>(cut)}, {}});
+    EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+    EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("too short")));
+  }
+}
+
+TEST(FramesTest, FurtherFramesAreDroppedWithoutAWord) {
+  FramedRank rank;
+  for (int i = 0; i < 3; ++i) rank.Arrive(Message(kWindow, 0));
+  EXPECT_EQ(FramedRank::warnings().size(), 1u);
+}
+
+TEST(FramesTest, AWindowOfTheLargestMessagesKeepsEachApart) {
+  FramedRank rank;
+  for (uint64_t number = kWindow; number-- > 0;) {  // those of one window in any order
+    WireHeader wire = Message(number, kEarly);
+    wire.header_bytes = ONEBIT_TRANSPORT_HEADER_BYTES;
+    rank.Arrive(wire, Filled(kEarly, static_cast<int>(number)),
+                Filled(ONEBIT_TRANSPORT_HEADER_BYTES, static_cast<int>(number)));
+  }
+  EXPECT_THAT(FramedRank::warnings(), IsEmpty());
+  for (uint64_t number = 0; number < kWindow; ++number) {
+    Receiving receiving(rank);
+    ASSERT_EQ(receiving.Test(), kHeader);
+    EXPECT_EQ(receiving.header(), Filled(64, static_cast<int>(number)));
+    receiving.Accept(kEarly);
+    ASSERT_EQ(receiving.Test(), kDone);
+    ASSERT_EQ(receiving.payload(), Filled(kEarly, static_cast<int>(number)));
+  }
+}
+
+TEST(FramesTest, AMessageThatComesAgainChangesNothing) {
+  for (const bool is_withdrawn : {false, true}) {
+    SCOPED_TRACE(is_withdrawn);
+    FramedRank rank;
+    rank.Arrive(Message(0, kEager), Filled(kEager, 1));
+    rank.Arrive(Message(1, kEager), Filled(kEager, 2));
+    if (is_withdrawn) rank.Arrive(Of(WireType::kWithdraw, 1));
+    rank.Arrive(Message(1, kEager), Filled(kEager, 9));
+    EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("comes twice")));
+    EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 1));
+    Receiving second(rank);
+    EXPECT_EQ(second.Test(), is_withdrawn ? kPending : kHeader);
+    if (!is_withdrawn) {
+      second.Accept(kEager);
+      EXPECT_EQ(second.payload(), Filled(kEager, 2));
+    } else {
+      second.Cancel();
+    }
+  }
+}
+
+TEST(FramesTest, AMessageThatAReceiveHasTakenDoesNotComeAgain) {
+  FramedRank rank;
+  rank.Arrive(Message(0, kEager), Filled(kEager, 1));
+  Receiving receiving(rank);
+  EXPECT_EQ(receiving.Test(), kHeader);
+  rank.Arrive(Message(0, kEager), Filled(kEager, 9));
+  EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("out of order")));
+  receiving.Accept(kEager);
+  EXPECT_EQ(receiving.payload(), Filled(kEager, 1));
+  EXPECT_EQ(receiving.Test(), kDone);
+}
+
+TEST(FramesTest, APieceOutsideThePayloadWritesNothing) {
+  struct Piece {
+    uint64_t begin;
+    size_t bytes;
+  };
+  const Piece pieces[] = {
+      {kLarge - kPiece + 1, kPiece},     {kLarge, 1},    {kLarge + kPiece, 0}, {UINT64_MAX, kPiece},
+      {UINT64_MAX - kPiece + 1, kPiece}, {0, kLarge + 1}};
+  for (const Piece& piece : pieces) {
+    SCOPED_TRACE(piece.begin);
+    FramedRank rank;
+    rank.Arrive(Message(0, kLarge));
+    Receiving receiving(rank);
+    receiving.Accept(kLarge);
+    rank.Arrive(Data(0, piece.begin), Filled(piece.bytes, 1));
+    EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("outside the payload")));
+    EXPECT_TRUE(receiving.is_untouched());
+    EXPECT_EQ(receiving.Test(), kPending);
+    receiving.Cancel();
+  }
+}
+
+TEST(FramesTest, APieceOutsideAnEarlyPayloadTouchesNoOtherMessage) {
+  FramedRank rank;
+  rank.Arrive(Message(0, 300), Filled(kPiece, 1));
+  rank.Arrive(Message(1, kEager), Filled(kEager, 2));
+  // Were it written to where the first message lies, it would run into the second.
+  rank.Arrive(Data(0, kPiece), Filled(kEarly, 9));
+  EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("outside the payload")));
+  rank.Arrive(Data(0, kPiece), Filled(300 - kPiece, 1));
+  EXPECT_EQ(ReceiveNow(rank, 300), Filled(300, 1));
+  EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 2));
+}
+
+TEST(FramesTest, APieceBeforeItsMessageIsDropped) {
+  FramedRank rank;
+  rank.Arrive(Data(0, 0), Filled(100, 9));
+  rank.Arrive(Message(0, kLarge));
+  Receiving receiving(rank);
+  receiving.Accept(kLarge);
+  rank.Arrive(Data(kWindow, 0), Filled(100, 9));  // it would have the same place
+  EXPECT_TRUE(receiving.is_untouched());
+  EXPECT_EQ(receiving.Test(), kPending);
+  receiving.Cancel();
+}
+
+TEST(FramesTest, APieceThatWasNotAskedForIsDropped) {
+  FramedRank rank;
+  rank.Arrive(Message(0, kLarge));
+  rank.Arrive(Data(0, 0), Filled(kPiece, 9));  // nobody has received the header
+  EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("not asked for")));
+  Receiving receiving(rank);
+  rank.Arrive(Data(0, 0), Filled(kPiece, 9));  // the caller has not decided
+  receiving.Accept(kLarge);
+  EXPECT_TRUE(receiving.is_untouched());
+  receiving.Cancel();
+}
+
+// A piece that comes twice must not stand for one that never came.
+TEST(FramesTest, APayloadIsDoneWhenAllOfItIsThere) {
+  for (const size_t bytes : {size_t{600}, kLarge}) {
+    SCOPED_TRACE(bytes);
+    const bool is_early = bytes <= kEarly;
+    for (const bool is_accepted : {false, true}) {
+      if (!is_early && !is_accepted) continue;
+      FramedRank rank;
+      rank.Arrive(Message(0, bytes), Filled(is_early ? kPiece : 0, 1));
+      Receiving receiving(rank);
+      if (is_accepted) receiving.Accept(bytes);
+      size_t begin = is_early ? kPiece : 0;
+      rank.Arrive(Data(0, begin), Filled(100, 1));
+      begin += 100;
+      rank.Arrive(Data(0, begin - 100), Filled(100, 9));  // again
+      EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("out of order")));
+      rank.Arrive(Data(0, bytes - 100), Filled(100, 9));  // too soon
+      if (!is_accepted) receiving.Accept(bytes);
+      EXPECT_EQ(receiving.Test(), kPending);
+      for (; begin < bytes; begin += 100) {
+        rank.Arrive(Data(0, begin), Filled(std::min(bytes - begin, size_t{100}), 1));
+      }
+      EXPECT_EQ(receiving.Test(), kDone);
+      EXPECT_EQ(receiving.payload(), Filled(bytes, 1));
+      EXPECT_TRUE(receiving.is_untouched_around());
+    }
+  }
+}
+
+TEST(FramesTest, APieceAfterACancelWritesNothing) {
+  FramedRank rank;
+  rank.Arrive(Message(0, kLarge));
+  Receiving receiving(rank);
+  receiving.Accept(kLarge);
+  EXPECT_EQ(rank.frames().CountSent(1, WireType::kAccept, 0), 1u);
+  receiving.Cancel();
+  EXPECT_EQ(rank.frames().CountSent(1, WireType::kDrop, 0), 1u);
+  rank.Arrive(Data(0, 0), Filled(kPiece, 9));
+  EXPECT_TRUE(receiving.is_untouched());
+}
+
+TEST(FramesTest, APieceThatComesWhileTheEndpointClosesWritesNothing) {
+  std::vector<std::byte> memory = Filled(kLarge, 0xee);
+  {
+    FramedRank rank;
+    rank.Arrive(Message(0, kLarge));
+    std::vector<std::byte> header(ONEBIT_TRANSPORT_HEADER_BYTES);
+    Request* request = nullptr;
+    ASSERT_EQ(rank.endpoint().Receive(1, header.data(), &request), onebitSuccess);
+    ASSERT_EQ(rank.endpoint().Accept(request, memory.data(), kLarge), onebitSuccess);
+    const WireHeader wire = Data(0, 0);
+    const auto bytes = std::as_bytes(std::span(&wire, 1));
+    rank.frames().Arrive({{bytes.begin(), bytes.end()}, Filled(kPiece, 9)});
+  }
+  EXPECT_EQ(memory, Filled(kLarge, 0xee));
+}
+
+TEST(FramesTest, AMessageThatIsWithdrawnInTimeIsSkipped) {
+  FramedRank rank;
+  rank.Arrive(Of(WireType::kWithdraw, 0));  // its message comes later
+  rank.Arrive(Message(0, kEager), Filled(kEager, 1));
+  rank.Arrive(Message(1, kEager), Filled(kEager, 2));
+  rank.Arrive(Of(WireType::kWithdraw, 1));
+  rank.Arrive(Message(2, kEager), Filled(kEager, 3));
+  EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 3));
+  EXPECT_THAT(FramedRank::warnings(), IsEmpty());
+}
+
+// Or a sender that withdraws all it has offered would wait for room that only a receive makes.
+TEST(FramesTest, WhatIsWithdrawnMakesRoomWithoutAReceive) {
+  FramedRank rank;
+  for (uint64_t number = 0; number < kWindow; ++number) {
+    rank.Arrive(Message(number, kLarge));
+    rank.Arrive(Of(WireType::kWithdraw, number));
+  }
+  rank.Arrive(Message(kWindow, kEager), Filled(kEager, 7));
+  EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 7));
+}
+
+TEST(FramesTest, AWithdrawalOfAnotherNumberWithTheSamePlaceChangesNothing) {
+  FramedRank rank;
+  rank.Arrive(Of(WireType::kWithdraw, kWindow));  // beyond the window: not kept
+  rank.Arrive(Message(0, kEager), Filled(kEager, 1));
+  rank.Arrive(Of(WireType::kWithdraw, kWindow));  // the place holds message 0
+  EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 1));
+  rank.Arrive(Of(WireType::kWithdraw, 0));  // too late: the place is that of message 32 now
+  for (uint64_t number = 1; number <= kWindow; ++number) {
+    rank.Arrive(Message(number, kEager), Filled(kEager, static_cast<int>(number)));
+    EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, static_cast<int>(number)));
+  }
+}
+
+TEST(FramesTest, AWithdrawalFailsTheReceiveThatHasTheHeader) {
+  for (const bool is_accepted : {false, true}) {
+    SCOPED_TRACE(is_accepted);
+    FramedRank rank;
+    rank.Arrive(Message(0, kLarge));
+    Receiving receiving(rank);
+    if (is_accepted) receiving.Accept(kLarge);
+    rank.Arrive(Of(WireType::kWithdraw, 0));
+    if (!is_accepted) receiving.Accept(kLarge);
+    rank.Arrive(Data(0, 0), Filled(kPiece, 9));
+    EXPECT_EQ(receiving.Test(), -onebitRemoteError);  // the peer itself is well
+    EXPECT_TRUE(receiving.is_untouched());
+    EXPECT_THAT(rank.peer_errors(), IsEmpty());
+    rank.Arrive(Message(1, kEager), Filled(kEager, 2));
+    EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 2));
+  }
+}
+
+TEST(FramesTest, WhatAPeerSentBeforeItsEndIsReceived) {
+  FramedRank rank;
+  rank.Arrive(Of(WireType::kBye, 2, 0));
+  rank.Arrive(Message(0, kEager), Filled(kEager, 1));
+  EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 1));
+  Receiving second(rank);  // on its way
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(second.Test(), kPending);
+  EXPECT_THAT(rank.peer_errors(), IsEmpty());
+  rank.Arrive(Message(1, kLarge));
+  second.Accept(kLarge);  // its payload was not handed over
+  EXPECT_EQ(second.Test(), -onebitRemoteError);
+  Receiving third(rank);
+  EXPECT_EQ(third.Test(), -onebitRemoteError);
+  EXPECT_THAT(rank.peer_errors(), ElementsAre(onebitRemoteError));  // once for each peer
+}
+
+TEST(FramesTest, TheEndOfAPeerFailsWhatNeedsIt) {
+  for (const bool is_lost : {false, true}) {
+    SCOPED_TRACE(is_lost);
+    FramedRank rank;
+    rank.Arrive(Message(0, kLarge));
+    Receiving receiving(rank);
+    receiving.Accept(kLarge);
+    Receiving next(rank);
+    Request* sending = nullptr;
+    const std::vector<std::byte> payload = Filled(kLarge, 1);
+    ASSERT_EQ(rank.endpoint().Send(1, nullptr, 0, payload.data(), kLarge, &sending), onebitSuccess);
+    if (is_lost) {
+      rank.frames().Lose(1);
+      EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+    } else {
+      rank.Arrive(Of(WireType::kBye, 1, 1));
+    }
+    const onebitResult_t error = is_lost ? onebitPeerLost : onebitRemoteError;
+    rank.Arrive(Data(0, 0), Filled(kPiece, 9));
+    EXPECT_TRUE(receiving.is_untouched());
+    onebitTransportState state;
+    EXPECT_EQ(receiving.Test(), -error);
+    EXPECT_EQ(next.Test(), -error);
+    EXPECT_EQ(rank.endpoint().Test(sending, &state), error);
+    EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &sending), error);
+    EXPECT_THAT(rank.peer_errors(), ElementsAre(error));
+  }
+}
+
+// A send that is not eager, from rank 0 to rank 1.
+class Sending {
+ public:
+  explicit Sending(FramedRank& rank, size_t bytes = kLarge)
+      : rank_(rank), payload_(Filled(bytes, 5)) {
+    EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, payload_.data(), bytes, &request_),
+              onebitSuccess);
+  }
+  int Test() {
+    onebitTransportState state = onebitTransportPending;
+    const onebitResult_t result = rank_.endpoint().Test(request_, &state);
+    return result == onebitSuccess ? static_cast<int>(state) : -static_cast<int>(result);
+  }
+  void Cancel() { EXPECT_EQ(rank_.endpoint().Cancel(request_), onebitSuccess); }
+
+ private:
+  FramedRank& rank_;
+  std::vector<std::byte> payload_;
+  Request* request_ = nullptr;
+};
+
+size_t BytesOfData(const FramedRank& rank, uint64_t number) {
+  size_t bytes = 0;
+  for (const auto& frame : const_cast<FramedRank&>(rank).frames().sent()) {
+    if (frame.wire.type == WireType::kData && frame.wire.number == number) {
+      bytes += frame.payload.size();
+    }
+  }
+  return bytes;
+}
+
+TEST(FramesTest, AnAnswerIsForItsMessageAndCountsOnce) {
+  FramedRank rank;
+  rank.Arrive(Of(WireType::kAccept, 0));  // before there is anything to accept
+  rank.Arrive(Of(WireType::kDrop, 0));
+  Sending sending(rank);
+  rank.Arrive(Of(WireType::kAccept, kWindow));  // of another number with the same place
+  rank.Arrive(Of(WireType::kDrop, kWindow));
+  EXPECT_EQ(sending.Test(), kPending);
+  EXPECT_EQ(BytesOfData(rank, 0), 0u);
+  rank.Arrive(Of(WireType::kAccept, 0));
+  rank.Arrive(Of(WireType::kAccept, 0));
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(BytesOfData(rank, 0), kLarge);
+  EXPECT_EQ(sending.Test(), kPending);  // the peer has not released it
+  WireHeader release = Of(WireType::kRelease, 0);
+  release.released = 1;
+  rank.Arrive(release);
+  EXPECT_EQ(sending.Test(), kDone);
+}
+
+TEST(FramesTest, ARefusalFailsOneSendOnly) {
+  FramedRank rank;
+  Sending first(rank);
+  Sending second(rank);
+  rank.Arrive(Of(WireType::kDrop, 0));
+  EXPECT_EQ(first.Test(), -onebitRemoteError);
+  EXPECT_EQ(second.Test(), kPending);
+  EXPECT_THAT(rank.peer_errors(), IsEmpty());
+  second.Cancel();
+  EXPECT_EQ(rank.frames().CountSent(1, WireType::kWithdraw, 1), 1u);
+  rank.Arrive(Of(WireType::kAccept, 1));  // it had set out before the withdrawal came
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(BytesOfData(rank, 1), 0u);
+}
+
+TEST(FramesTest, AReleaseEndsOnlyWhatHasLeft) {
+  FramedRank rank;
+  Sending offered(rank);        // nobody has asked for it
+  Sending early(rank, kPiece);  // all of it is on its way
+  Sending later(rank, kPiece);
+  WireHeader release = Of(WireType::kRelease, 0);
+  release.released = 2;
+  rank.Arrive(release);
+  EXPECT_EQ(offered.Test(), kPending);
+  EXPECT_EQ(early.Test(), kDone);
+  EXPECT_EQ(later.Test(), kPending);
+  release.released = 1;  // an older one that was overtaken
+  rank.Arrive(release);
+  release.released = 3;
+  rank.Arrive(release);
+  EXPECT_EQ(later.Test(), kDone);
+  offered.Cancel();
+}
+
+TEST(FramesTest, ARankSendsAWindowAndWaitsForItsRelease) {
+  FramedRank rank;
+  Request* request = nullptr;
+  for (uint64_t number = 0; number < kWindow; ++number) {
+    ASSERT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
+  }
+  EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
+  WireHeader release = Of(WireType::kRelease, 0);
+  release.released = 1;
+  rank.Arrive(release);
+  rank.Arrive(Message(0, 0));  // an older frame, which knows of no release
+  EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
+  EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
+}
+
+// A peer that keeps to nothing is lost before what waits for it fills memory.
+TEST(FramesTest, AnswersThatFindNoRoomAreBounded) {
+  FramedRank rank;
+  rank.frames().set_has_room(false);
+  for (uint64_t number = 0; number < 100 * kWindow && rank.peer_errors().empty(); ++number) {
+    rank.Arrive(Message(number, kLarge));
+    Receiving receiving(rank);
+    if (receiving.Test() != kHeader) break;
+    receiving.Cancel();  // a drop for each
+  }
+  Receiving last(rank);
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(last.Test(), -onebitPeerLost);
+}
+
+}  // namespace
+}  // namespace onebit::testing
