@@ -1,7 +1,14 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Groups: many collectives in few messages. Part of onebit.h, which includes it.
+ * Groups: many collectives in few messages, so that many small tensors wait for the network once.
+ * Included by onebit.h.
+ *
+ *   onebitGroupStart();
+ *   for (int i = 0; i < tensors; ++i)
+ *     onebitAllReduce(gradients[i], gradients[i], counts[i], onebitFloat32, onebitAvg,
+ *                     compressors[i], comm, NULL);
+ *   onebitResult_t result = onebitGroupEnd();
  */
 #ifndef ONEBIT_GROUP_H_
 #define ONEBIT_GROUP_H_
@@ -13,34 +20,32 @@ extern "C" {
 #endif
 
 /**
- * Begins a group: collectives of this thread are checked and kept until onebitGroupEnd, which makes
- * them all, in few messages: many small tensors wait for the network once.
+ * Begins a group: this thread's collectives are checked and kept, and onebitGroupEnd makes them all
+ * in few messages. Results, residuals and compressor stats are those of the same calls made one by
+ * one, to the byte.
  *
- *   onebitGroupStart();
- *   for (int i = 0; i < tensors; ++i)
- *     onebitAllReduce(gradients[i], gradients[i], counts[i], onebitFloat32, onebitAvg,
- *                     compressors[i], comm, NULL);
- *   onebitResult_t result = onebitGroupEnd();
- *
- * Results, residuals and stats of compressors are those of the same calls one by one, to the byte.
- * In between
- *   - all ranks make the same calls in the same order, and have the same groups. A rank whose group
+ * Inside a group
+ *   - All ranks make the same calls in the same order and have the same groups. A rank whose group
  *     differs is onebitMismatch on every rank; the text has the first call that differs.
- *   - buffers belong to the group: inputs are read and outputs written by onebitGroupEnd, in no
+ *   - Buffers belong to the group: onebitGroupEnd reads inputs and writes outputs in no particular
  *     order, so no call may use what another one writes.
- *   - a compressor has one call in a group, none pending on a stream, and no other call may use it.
- *   - all calls have the same stream, or none; on a stream the end of the group queues it.
- *   - calls on several communicators may be made, also on those of several ranks of this process
+ *   - A compressor has one call in the group and none pending on a stream, and no call outside the
+ *     group may use it.
+ *   - All calls have the same stream, or none (over transport nccl: all calls of a communicator).
+ * On a stream, onebitGroupEnd queues the group.
+ *   - Calls may be on several communicators, including those of several ranks of this process
  *     (onebitCommInitAll): one thread can make the calls of all ranks.
- *   - functions other than collectives act at once. onebitOptimizerStep and onebitOptimizerRebind
- *     (optim.h), which need results, are onebitInvalidUsage, as is onebitCommDestroy of a
- *     communicator with calls in the group.
+ *   - Functions other than collectives act at once. Those that need the result of a collective are
+ *     onebitInvalidUsage: onebitSyncStep and, of optim.h, Step, Rebind, Sync, Rewarm, Export and
+ *     Import. So is onebitCommDestroy of a communicator with calls in the group.
  *
  * Groups nest; only the outermost end makes the calls. Calls of up to ONEBIT_GROUP_ELEMENTS
- * elements travel together; larger ones, onebitAllToAllv, and dense ones that the transport itself
- * reduces go one by one. The communicator keeps memory for the packets of all calls that have
- * travelled together, and what it planned for the last groups: a group that is made again allocates
- * nothing but, where a thread of the library makes its calls, a list that the thread is handed.
+ * elements travel together. Larger ones, onebitAllToAllv, and dense ones that the transport itself
+ * reduces go one by one.
+ *
+ * The communicator keeps the memory for the packets of a group, and the plans of the last groups. A
+ * group that is made again allocates nothing, except a list for the library's thread where that
+ * thread makes the calls.
  *
  * @return onebitSuccess.
  *
@@ -51,20 +56,20 @@ ONEBIT_API onebitResult_t onebitGroupStart(void);
 /**
  * Ends a group. The outermost end makes its calls and returns when all are done.
  *
- * Either all calls on a communicator succeed, or none has happened: after an error none of their
- * compressors has new residuals (those that are not transactional lose them if their call had
- * begun; memory.h has the rule for transport nccl), and the content of all output buffers is
- * undefined. A value that is not finite makes the output of its own call NaN, and is no error. With
- * several communicators each ends for itself; the first error is returned.
+ * Either all calls on a communicator succeed, or none has happened: after an error no compressor
+ * has new residuals, and the content of all output buffers is undefined. (A compressor that is not
+ * transactional loses its residuals if its call had begun. memory.h has the rule for transport
+ * nccl.) A value that is not finite makes the output of its own call NaN and is no error. With
+ * several communicators each succeeds or fails for itself; the first error is returned.
  *
- * @return onebitInvalidUsage  this thread is in no group, or another thread is inside a call on a
- *                             communicator of it, or the process has no other thread to make the
+ * @return onebitInvalidUsage  this thread is in no group; another thread is inside a call on one of
+ *                             its communicators; or no other thread of the process can make the
  *                             calls of ranks that have none in the group. Nothing was sent.
- * @return the error of the first call in the group that failed its checks; no call was made, and
- *         communicators stay usable. Other ranks may wait for this one, as for any call that it
+ * @return the error of the first call in the group that failed its checks. No call was made and the
+ *         communicators stay usable, but other ranks may wait for this one, as for any call that it
  *         does not make.
  *
- * Other errors are those of onebitAllReduce. Thread safety: one thread at a time per communicator
+ * Further errors: those of every collective. Thread safety: one thread at a time per communicator
  * and per compressor with calls in the group.
  */
 ONEBIT_API onebitResult_t onebitGroupEnd(void);

@@ -1,85 +1,84 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * onebit: memory of CUDA devices. onebit.h includes this file.
+ * Devices: buffers in the memory of CUDA devices. Included by onebit.h.
  *
- * Collectives take buffers in the memory of a CUDA device as they take those of the host. The
- * library finds out by itself, by asking CUDA's driver once the program has loaded it; it links
- * nothing of CUDA, and needs libonebit-cuda.so beside itself. Then `stream` is a cudaStream_t, NULL
- * being the legacy default stream of the device, and a call returns when all its work is enqueued
- * there. The host is never synchronised with the device, and the caller's current device stays what
- * it is. Results are those of host memory, to the bit; only which NaN a dense sum becomes is not
- * specified.
+ * Collectives take buffers in device memory as they take those in host memory. The library
+ * recognises them by asking CUDA's driver, once the program has loaded it; it links nothing of CUDA
+ * and needs libonebit-cuda.so beside itself. `stream` is then a cudaStream_t, NULL being the legacy
+ * default stream of the device, and a call returns when all its work is enqueued there. The host is
+ * never synchronised with the device, and the caller's current device stays what it is. Results are
+ * those of host memory to the bit, except that the kind of NaN in a dense sum is not specified.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.memory = onebitMemoryDevice;                 // residuals on the current device
  *   onebitCompressorCreate(&compressor, comm, count, onebitFloat32, &config);
  *   onebitAllReduce(grads, grads, count, onebitFloat32, onebitAvg, compressor, comm, stream);
  *
- * Two ways lead to the wire, and the communicator's transport decides which:
+ * The communicator's transport decides how bytes travel:
  *
- * - Transport nccl (nccl.h, or config.transport = "nccl"): messages go from device to device in
- *   the order of the stream, and a call can be captured into a CUDA graph, whose replays are
- *   calls like others. Make one call of each shape before, so that the capture allocates
- *   nothing. All ranks capture and replay alike. An all-to-all-v cannot be part of a group.
- *   Buffers in host memory, with `stream` NULL, make a dense call that blocks.
- * - Any other one (ucx, mpi, local): the device compresses, and packets alone go through pinned
- *   host memory, from where a thread of the communicator sends them while the stream waits.
- *   Dense calls go through pinned memory whole. Such calls cannot be captured, and all calls of
- *   a group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE. At most 256 calls
- *   of a communicator are under way: the next one waits for the first, as for a full queue of CUDA.
+ * - Transport nccl (nccl.h, or config.transport = "nccl"): from device to device, in the order of
+ *   the stream. Calls can be captured into a CUDA graph; each replay counts as a call. Before the
+ *   capture make one call of each shape, so that the capture allocates nothing. All ranks capture
+ *   and replay alike. An all-to-all-v cannot be part of a group. A dense call on buffers in host
+ *   memory, with `stream` NULL, blocks.
+ * - Any other transport (ucx, mpi, local): the device compresses, and only packets pass through
+ *   pinned host memory. A thread of the communicator sends them from there while the stream waits.
+ *   Dense calls pass through pinned memory whole. Such calls cannot be captured, and all calls of a
+ *   group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE. At most 256 calls of a
+ *   communicator are in flight: one more waits for the first, as for a full queue of CUDA.
  *
- * A group is of calls of one way.
+ * One group cannot mix the two.
  *
- * With the second way a stream that waits for a call holds up more than itself. CUDA puts the
- * streams of a process into a few hardware queues of each device, 8 unless
- * CUDA_DEVICE_MAX_CONNECTIONS says otherwise (1 to 32), and whatever was enqueued behind the call
- * in the same queue waits, too, whichever stream it is on. The library's own streams have the
- * greatest priority that the device knows, for which CUDA keeps queues apart, and they never wait
- * for others. So with any number of queues calls end if
+ * Streams that wait for a call (transports other than nccl)
  *
- * - none is made on a stream of the greatest priority (cudaStreamCreate makes those of the least);
+ * CUDA maps the streams of a process to a few hardware queues of each device: 8, or 1 to 32 as set
+ * by CUDA_DEVICE_MAX_CONNECTIONS. A stream that waits for a call therefore also holds up whatever
+ * was enqueued later in the same queue, on any stream. The library's own streams have the device's
+ * greatest priority, for which CUDA keeps separate queues, and they never wait for others. With any
+ * number of queues all calls complete if
+ *
+ * - none is made on a stream of the greatest priority (cudaStreamCreate makes the least);
  * - ranks that are threads of one process have a device each; and
- * - all ranks enqueue what waits for other ranks in one order, that of all streams and
- *   communicators of the device taken together, calls of other libraries included.
+ * - all ranks enqueue work that waits for other ranks in one common order, taken over all streams
+ *   and communicators of the device, calls of other libraries included.
  *
- * Where one of these does not hold, every stream that such calls are made on needs a queue for
- * itself: set CUDA_DEVICE_MAX_CONNECTIONS=32 before the process starts CUDA, and use fewer streams
- * than that on a device. Otherwise a call may wait for work behind it until
- * ONEBIT_COLLECTIVE_TIMEOUT_MS ends it.
+ * If one of these does not hold, every stream with such calls needs a queue of its own: set
+ * CUDA_DEVICE_MAX_CONNECTIONS=32 before the process starts CUDA, and use fewer streams than that on
+ * a device. Otherwise a call may wait for work behind it until collectiveTimeoutMs ends it.
  *
- * Rules:
+ * Rules
  *
- * - A communicator works on one device: with nccl the current one at its creation, otherwise
- *   that of its first call, or of `devices` of onebitCommInitAll. A process may use several
- *   devices by a communicator for each.
- * - Buffers of a call and the residuals of its compressor are in one memory. Calls on different
- *   streams are done one after the other; replays of graphs are the caller's to order.
- * - To free device or pinned memory (cudaFree, cudaFreeHost, and the end of a compressor or a
- *   communicator) waits until the device is idle. Where ranks are threads of one process nobody
- *   frees any while the stream of another rank waits for a call that the freeing thread, or a
- *   rank held up by it, has yet to make: synchronise, and meet in onebitBarrier, before.
- * - An error that is known when the call is made is returned by it. One of CUDA, or one that comes
+ * - A communicator works on one device: over nccl the current one at its creation, otherwise that
+ *   of its first call or of `devices` of onebitCommInitAll. A process uses several devices through
+ *   one communicator for each.
+ * - The buffers of a call and the residuals of its compressor are in the same memory. Calls on
+ *   different streams are executed one after the other; the caller must order replays of graphs.
+ * - Freeing device or pinned memory (cudaFree, cudaFreeHost, the end of a compressor or
+ *   communicator) waits until the device is idle. Where ranks are threads of one process, do not
+ *   free any while another rank's stream waits for a call that the freeing thread, or a rank held
+ *   up by it, has yet to make: synchronise and meet in onebitBarrier first.
+ * - A call returns the errors that are known when it is made. An error of CUDA, or one that comes
  *   up later, puts the communicator out of use: onebitCommGetAsyncError tells, and streams that
- *   wait go on, their output being undefined. So does a call that does not end within
- *   ONEBIT_COLLECTIVE_TIMEOUT_MS; a replay has no such limit.
- * - Over nccl ranks tell each other of the calls that they have enqueued, because the sizes of
- *   messages cannot be checked when they arrive: calls that differ are onebitMismatch, as
- *   elsewhere, but a little later. Of an all-to-all-v the counts are not compared.
- * - Over nccl Reset, SetMask, GetStats, Destroy of a compressor, states and rebinds wait for
- *   calls that are under way; before them wait for replays yourself. Over other transports
- *   synchronise the stream first. Over nccl the communicator's stats count a replay only if it was
- *   not finite, and have no times.
- * - onebitCompressorRebind takes a compressor from nccl to nccl, or between other transports.
- *   Over nccl calls and replays that are enqueued behind one that fails change no residual, so
- *   that there, too, all ranks can take over what any of them has committed. The calls of one
- *   group stand for themselves there: if the message of one is damaged, others may have new
- *   residuals, which a rebind takes over one by one. Have no replay under way when you rebind.
+ *   wait continue with undefined output. A call that does not end within collectiveTimeoutMs does
+ *   the same; replays have no such limit.
+ * - Over nccl the sizes of messages cannot be checked on arrival. Ranks therefore tell each other
+ *   which calls they have enqueued: calls that differ are onebitMismatch as elsewhere, but a little
+ *   later. The counts of an all-to-all-v are not compared.
+ * - Over nccl Reset, SetMask, GetStats and Destroy of a compressor, states and rebinds wait for
+ *   calls in flight; wait for replays yourself before them. Over other transports synchronise the
+ *   stream first. Over nccl the communicator's stats count a replay only if it was not finite, and
+ *   contain no times.
+ * - onebitCompressorRebind moves a compressor from nccl to nccl, or between other transports. Over
+ *   nccl, calls and replays that are enqueued behind one that fails change no residual, so all
+ *   ranks can adopt what any of them has committed. There the calls of one group are independent:
+ *   if one's message is damaged, others may have new residuals, which a rebind adopts one by one.
+ *   Have no replay in flight when you rebind.
  * - A sync (sync.h) is where its compressor is, an optimizer (optim.h) where its parameters are.
  *   Their steps wait on the host for what ranks agree on, so they cannot be captured.
- * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 32 ranks. Blocks of 4096
- *   elements, the default, are the fast ones. Like those of 256, 512, 1024 and 2048 they pass over
- *   memory once where buffers are aligned; others do so twice.
+ * - One scale for a whole tensor (ONEBIT_BLOCK_TENSOR) works for up to 32 ranks.
+ * - Blocks of 256, 512, 1024, 2048 and 4096 elements (the default, and the fastest) take one pass
+ *   over memory where buffers are aligned; others take two.
  */
 #ifndef ONEBIT_MEMORY_H_
 #define ONEBIT_MEMORY_H_
@@ -88,10 +87,10 @@
 extern "C" {
 #endif
 
-/** Where a compressor keeps its residuals, and its calls their buffers. */
+/** Where a compressor's residuals and the buffers of its calls are. */
 typedef enum {
   onebitMemoryHost = 0,
-  onebitMemoryDevice = 1 /* of a CUDA device; needs libonebit-cuda.so */
+  onebitMemoryDevice = 1 /* a CUDA device; needs libonebit-cuda.so */
 } onebitMemory_t;
 
 #ifdef __cplusplus

@@ -3,9 +3,9 @@
  *
  * onebitCommInitNccl: a communicator of the ranks of an ncclComm_t.
  *
- * For programs that use NCCL themselves. Include it after or instead of <nccl.h> of the NCCL that
- * the program is compiled with; libonebit itself links none, and uses the one that the program has
- * loaded.
+ * For programs that use NCCL themselves. Include it after, or instead of, <nccl.h> of the NCCL that
+ * the program is compiled with. libonebit itself links no NCCL; it uses the one that the program
+ * has loaded.
  */
 #ifndef ONEBIT_NCCL_H_
 #define ONEBIT_NCCL_H_
@@ -20,45 +20,45 @@ extern "C" {
 
 /**
  * Makes a communicator of the ranks of `native`, in their order, that works on `native` itself.
+ * Collective on `native`, whose device must be the current one of the calling thread.
  *
- * Collective on `native`; before the call the device of `native` must be the current one of the
- * thread. No second communicator of NCCL is made, now or later. So from here on calls of NCCL on
- * `native` and calls of this library on the new communicator are calls on one and the same
- * communicator: every rank makes them in the same order, one at a time, and none of them inside a
- * group that ncclGroupStart has begun. If `native` does not block (its configuration has
- * `blocking` 0), its last call must have left ncclInProgress before the next one of this library.
- * Communicators that were joined are in one group of this library only if they are alike in that:
- * NCCL forbids any other group, does not refuse it, and its effects are undefined.
+ * Sharing. The library makes no second communicator of NCCL, now or later. From here on NCCL calls
+ * on `native` and onebit calls on the new communicator use the same NCCL communicator: every rank
+ * makes them in the same order, one at a time, and none inside an open ncclGroupStart. If `native`
+ * is non-blocking (`blocking` 0 in its configuration), its last call must have left ncclInProgress
+ * before the next call of onebit. Joined communicators may share an onebit group only if all or
+ * none of them are non-blocking: NCCL forbids other groups, does not refuse them, and their effects
+ * are undefined.
  *
- * All ranks make their calls on several communicators in one and the same order, and what is in a
- * group of this library on one rank is in such a group on all: a group connects its communicators
- * in an order of its own, and ranks that connect in different orders wait for each other for ever.
+ * Order. All ranks make their calls on several communicators in one common order, and calls that
+ * are in one onebit group on one rank are so on all. A group connects its communicators in an order
+ * of its own, and ranks that connect in different orders wait for each other for ever.
  *
- * `native` stays the caller's. Destroy the new communicator before it; the graphs that hold calls
- * on either of them go first.
+ * Lifetime. `native` stays the caller's. Destroy first the graphs that hold calls on either, then
+ * the new communicator, then `native`.
  *
- * onebitCommAbort, an error that ends the new communicator, and onebitCommDestroy 5 seconds after
- * it came upon a replay of captured calls or a device that does not become idle, end the work that
- * is under way on `native`, too: with NCCL 2.28.7 or later it is revoked (ncclCommRevoke), so that
- * it is good for ncclCommDestroy, ncclCommSplit and ncclCommShrink only. A warning in the log says
- * where that went wrong: if NCCL has refused it, the caller ends `native` by ncclCommAbort; if NCCL
- * was not done within 5 seconds, as it waits for streams, it goes on, and the caller leaves
- * `native` as it is. An older NCCL has nothing that stops a communicator and leaves it to its
- * owner: the new communicator then refuses all calls, but work on the device goes on waiting for
- * its peers until the caller ends `native` by ncclCommAbort.
+ * Failure. The work in flight on `native` ends, too, when the new communicator is aborted
+ * (onebitCommAbort), when an error puts it out of use, and when onebitCommDestroy has waited 5
+ * seconds for a replay of captured calls or for a device that does not become idle. With NCCL
+ * 2.28.7 or later `native` is revoked (ncclCommRevoke): it is good for ncclCommDestroy,
+ * ncclCommSplit and ncclCommShrink only. A warning in the log says where that went wrong: if NCCL
+ * refused to revoke, end `native` by ncclCommAbort; if NCCL did not finish within 5 seconds,
+ * because it waits for streams, it continues in the background, and `native` must be left alone. An
+ * older NCCL cannot stop a communicator without freeing it: the new communicator then refuses all
+ * calls, but work on the device keeps waiting for its peers until the caller ends `native` by
+ * ncclCommAbort.
  *
- * @param comm   receives the handle; not NULL. Written only on success.
- * @param native a communicator of NCCL 2.10 or later.
- * @param config NULL: all defaults. Its transport does not count.
- * @return onebitInvalidArgument  `comm` is NULL, or `native` is NULL or no communicator.
- * @return onebitInvalidUsage     the device of `native` is not the current one, ONEBIT_TRANSPORT
- *                                names another transport, or ONEBIT_NCCL_LIB another file of NCCL
- *                                than the one that the program has loaded.
+ * @param comm   Receives the handle.
+ * @param native A communicator of NCCL 2.10 or later.
+ * @param config NULL: all defaults. Its transport is ignored.
+ * @return onebitInvalidArgument  also: `native` is not a communicator.
+ * @return onebitInvalidUsage     also: the device of `native` is not the current one,
+ *                                ONEBIT_TRANSPORT names another transport, or ONEBIT_NCCL_LIB names
+ *                                another file than that of the NCCL that the program has loaded.
  * @return onebitUnhandledCudaError  a call of the CUDA driver failed.
- * @return onebitTimeout          `native` was not ready, or not all ranks came, in time.
- * @return as onebitCommInitRankConfig for the rest.
+ * @return onebitTimeout          also: `native` was not ready in time.
  *
- * Thread safety: one thread at a time per `native`.
+ * Further errors: those of every join. Thread safety: one thread at a time per `native`.
  */
 static inline onebitResult_t onebitCommInitNccl(onebitComm_t* comm, ncclComm_t native,
                                                 const onebitConfig_t* config) {

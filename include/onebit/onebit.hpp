@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// C++ companion of onebit.h and optim.h: handles that free themselves. There is no second API to
-// learn; pass handle.get() to their functions.
+// C++ companion of onebit.h: handles that free themselves. There is no second API to learn: pass
+// handle.get() to the C functions.
 //
 //   std::array<onebit::UniqueComm, 4> comms;
 //   onebitResult_t result = onebit::MakeComms(comms);
 //   if (result != onebitSuccess) std::cerr << onebit::Explain(result);
 //
-// Needs C++20. Throws nothing but what std::string may throw in Explain.
+// Needs C++20. Nothing throws, except that std::string may throw std::bad_alloc in Explain.
 #ifndef ONEBIT_HPP_
 #define ONEBIT_HPP_
 
@@ -33,7 +33,7 @@ namespace onebit {
 struct CommDeleter {
   void operator()(onebitComm_t comm) const noexcept { onebitCommDestroy(comm); }
 };
-/// Owns a communicator. Destroy it when no other thread uses it any more.
+/// Owns a communicator. No other thread may use it any more when it is destroyed.
 using UniqueComm = std::unique_ptr<onebitComm_s, CommDeleter>;
 
 struct CompressorDeleter {
@@ -47,7 +47,7 @@ using UniqueCompressor = std::unique_ptr<onebitCompressor_s, CompressorDeleter>;
 struct StreamDeleter {
   void operator()(onebitStream_t stream) const noexcept { onebitStreamDestroy(stream); }
 };
-/// Owns a stream. Its end waits for the calls that are pending.
+/// Owns a stream. Its destruction waits for pending calls.
 using UniqueStream = std::unique_ptr<std::remove_pointer_t<onebitStream_t>, StreamDeleter>;
 
 /// onebitStreamCreate; `stream` is written only on success.
@@ -110,8 +110,8 @@ using UniqueOptimizer = std::unique_ptr<onebitOptimizer_s, OptimizerDeleter>;
   return result;
 }
 
-/// onebitCommShrink with ONEBIT_SHRINK_ABORT: what is left of `comm`, without the ranks `excluded`
-/// or, if there are none, the one that is lost. `newcomm` is written only on success.
+/// onebitCommShrink with ONEBIT_SHRINK_ABORT: the remaining ranks of `comm`, without `excluded` or,
+/// if that is empty, without the rank that was lost. `newcomm` is written only on success.
 [[nodiscard]] inline onebitResult_t ShrinkComm(UniqueComm& newcomm, onebitComm_t comm,
                                                std::span<const int> excluded = {},
                                                const onebitConfig_t* config = nullptr) noexcept {
@@ -156,7 +156,7 @@ using UniqueOptimizer = std::unique_ptr<onebitOptimizer_s, OptimizerDeleter>;
 
 namespace detail {
 
-// `write(buffer, bytes)` is an Export function, called for the length first.
+// Calls the Export function `write(buffer, bytes)` twice, for the length and for the state.
 template <typename Write>
 [[nodiscard]] onebitResult_t ExportInto(std::vector<std::byte>& state, Write write) noexcept {
   std::size_t bytes = 0;
@@ -183,7 +183,7 @@ template <typename Write>
   });
 }
 
-/// onebitSyncExport, likewise.
+/// onebitSyncExport; `state` is written only on success.
 [[nodiscard]] inline onebitResult_t ExportState(std::vector<std::byte>& state, onebitSync_t sync,
                                                 onebitStateKind_t kind) noexcept {
   return detail::ExportInto(state, [&](void* buffer, std::size_t* bytes) {
@@ -191,7 +191,7 @@ template <typename Write>
   });
 }
 
-/// onebitOptimizerExport, likewise.
+/// onebitOptimizerExport; `state` is written only on success.
 [[nodiscard]] inline onebitResult_t ExportState(std::vector<std::byte>& state,
                                                 onebitOptimizer_t optimizer,
                                                 onebitStateKind_t kind) noexcept {
@@ -218,7 +218,7 @@ template <typename Write>
   return onebitOptimizerImport(optimizer, state.data(), state.size());
 }
 
-/// "name of the result: text of this thread's last error", for a log or an exception of your own.
+/// "name of the result: text of this thread's last error", for a log or your own exception.
 [[nodiscard]] inline std::string Explain(onebitResult_t result) {
   std::string text = onebitGetErrorString(result);
   if (result == onebitSuccess) return text;

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Collectives whose tensor has a part for every rank: reduce-scatter, all-gather, all-to-all. A
- * part of onebit.h, which includes it.
+ * Collectives whose tensor has a part for every rank: reduce-scatter, all-gather, all-to-all.
+ * Included by onebit.h.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.collective = onebitCollectiveReduceScatter;
@@ -10,11 +10,17 @@
  *   onebitReduceScatter(gradients, mine, recvcount, onebitFloat32, onebitAvg, compressor, comm,
  *                       NULL);
  *
- * n is the number of ranks. Counts are NCCL's: of one part, and the larger buffer has n of them.
+ * n is the number of ranks. As in NCCL, a count is that of one part, and the larger buffer holds n
+ * parts.
  *
- * Other ranks have other parts, so compressors of these collectives cannot go over to a
- * communicator of fewer ranks (onebitCompressorRebind): make new ones there. What they owe is lost,
- * unless a onebitStateGlobal of before the loss is loaded (state.h).
+ * A NaN or infinity, with a compressor, makes the whole output NaN on every rank and changes no
+ * residual, as in onebitAllReduce; the ranks end the call by telling each other (64 bytes to each).
+ * Without a compressor only the affected elements are not finite, and ranks whose output has none
+ * of them do not learn of it.
+ *
+ * In a communicator of fewer ranks the parts are different ones, so compressors of these
+ * collectives cannot be rebound (onebitCompressorRebind): make new ones there. Their pending
+ * residuals are lost, unless you load a onebitStateGlobal that was saved before the loss (state.h).
  */
 #ifndef ONEBIT_PARTS_H_
 #define ONEBIT_PARTS_H_
@@ -29,26 +35,20 @@ extern "C" {
  * Reduces n parts of `recvcount` elements over all ranks; rank r gets part r. With a compressor,
  * sends one bit per element of the other ranks' parts.
  *
- * Dense: as onebitAllReduce. Compressed: each rank adds its residual, sends signs and scales of
- * part r to rank r, and averages what it receives in rank order in fp32 (times n for onebitSum),
- * rounded once to `datatype`. The mean is not compressed again, so there is no server residual:
+ * Dense: as onebitAllReduce. Compressed: each rank adds its residual and sends signs and scales of
+ * part r to rank r, which averages what it receives in rank order in fp32 (times n for onebitSum)
+ * and rounds once to `datatype`. The mean is not compressed again, so there is no server residual:
  * sum of outputs + mean of residuals = sum of mean inputs, up to the last rounding to a 16-bit
- * type, which is not fed back. With one rank the result is the input, 0 outside the mask.
- *
- * With a compressor, a NaN or an infinity in any part on any rank, or an output that overflows its
- * type, makes the whole output NaN on every rank and changes no residual, as in onebitAllReduce;
- * ranks end the call by telling each other (64 bytes to each). Without one only the elements that
- * meet it are not finite, and ranks whose part has none of these do not hear of it.
+ * type, which is not fed back. With one rank the result is the input, 0 outside the mask. An output
+ * that overflows its type counts as not finite.
  *
  * @param sendbuff   n * recvcount elements. In place: recvbuff == sendbuff + rank * recvcount; no
  *                   other overlap.
  * @param recvbuff   recvcount elements. Undefined after an error.
- * @param recvcount  elements of a part, wherever its boundaries fall; with a compressor, the count
+ * @param recvcount  Elements of a part, wherever its boundaries fall; with a compressor, the count
  *                   it was created with.
  * @param op         onebitSum or onebitAvg. A compressor's first call fixes it until Reset.
- * @param compressor of onebitCollectiveReduceScatter; NULL sends full precision.
- * @return onebitInvalidArgument  also: the compressor is for another collective; the text names
- *                                both.
+ * @param compressor For onebitCollectiveReduceScatter; NULL sends full precision.
  *
  * Other parameters, errors and thread safety as for onebitAllReduce. Mirrors ncclReduceScatter.
  */
@@ -58,31 +58,30 @@ ONEBIT_API onebitResult_t onebitReduceScatter(const void* sendbuff, void* recvbu
                                               onebitComm_t comm, onebitStream_t stream);
 
 /**
- * Gathers `sendcount` elements of every rank on all; those of rank r are part r of recvbuff. With a
- * compressor, sends one bit per element to each rank.
+ * Gathers `sendcount` elements of every rank on all ranks; those of rank r become part r of
+ * recvbuff. With a compressor, sends one bit per element to each rank.
  *
- * Dense: copies. onebitModeSign: signs and scales of the input; the sender's own part is decoded,
- * too, so that all ranks hold the same bytes. onebitModeEf: every rank holds an fp32 value of every
- * element of every rank (zero at first), all the same; a rank sends signs and scales of the
- * difference between its input and what is held of it, all add that to what they hold, and the
- * output is what they hold then. Input that stays the same arrives within some calls; what one call
- * loses is part of the next difference. Meant for tensors that change little from call to call.
+ * Dense: copies. onebitModeSign: signs and scales of the input; the sender decodes its own part,
+ * too, so that all ranks hold the same bytes.
  *
- * With onebitModeEf ranks compare what they hold, by a count of calls in every call and a checksum
- * in about every 16th. A difference is onebitMismatch, and puts `comm` out of use: the compressor
- * was reset on some ranks only, memory was damaged, or processors do not compute alike. Go on with
- * a new communicator and new compressors on all ranks.
+ * onebitModeEf is meant for tensors that change little from call to call. Every rank keeps an fp32
+ * estimate of every element of every rank, zero at first and the same everywhere. A rank sends
+ * signs and scales of the difference between its input and the estimate of it; all ranks add them
+ * to the estimate, which is the output. An input that stays the same arrives within some calls;
+ * what one call loses is part of the next difference.
  *
- * With a compressor, a NaN or an infinity makes the whole output NaN on every rank, and without one
- * the elements that it is in, as in onebitReduceScatter.
+ * With onebitModeEf the ranks compare their estimates, by a count of calls in every call and a
+ * checksum in about every 16th. A difference is onebitMismatch and puts `comm` out of use: the
+ * compressor was reset on some ranks only, memory was damaged, or the processors compute
+ * differently. Continue with a new communicator and new compressors on all ranks.
  *
  * @param sendbuff   sendcount elements. In place: sendbuff == recvbuff + rank * sendcount; no other
  *                   overlap.
  * @param recvbuff   n * sendcount elements. Undefined after an error.
- * @param sendcount  elements of a part; with a compressor, the count it was created with.
- * @param compressor of onebitCollectiveAllGather; NULL sends full precision.
+ * @param sendcount  Elements of a part; with a compressor, the count it was created with.
+ * @param compressor For onebitCollectiveAllGather; NULL sends full precision.
  *
- * Other parameters, errors and thread safety as for onebitReduceScatter. Mirrors ncclAllGather.
+ * Other parameters, errors and thread safety as for onebitAllReduce. Mirrors ncclAllGather.
  */
 ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                                           onebitDataType_t datatype, onebitCompressor_t compressor,
@@ -92,22 +91,19 @@ ONEBIT_API onebitResult_t onebitAllGather(const void* sendbuff, void* recvbuff, 
  * Sends part j of sendbuff to rank j, for every j; what rank r sends becomes part r of recvbuff.
  * With a compressor, sends one bit per element.
  *
- * Compressed: signs and scales for every destination, and the scale is rounded to `datatype` before
- * it is sent. onebitModeEf keeps a residual for every destination: sum of outputs + residual = sum
- * of inputs for every pair of ranks, in any type. That helps where a part means the same in every
- * call (gradients), and does harm where it does not (tokens, activations): take onebitModeSign
- * there. What a rank sends itself is copied as it is (0 outside the mask).
- *
- * With a compressor, a NaN or an infinity makes the whole output NaN on every rank, and without one
- * the elements that it is in, as in onebitReduceScatter.
+ * Compressed: signs and scales for every destination; each scale is rounded to `datatype` before it
+ * is sent. onebitModeEf keeps a residual for every destination: sum of outputs + residual = sum of
+ * inputs for every pair of ranks, in any type. That helps where a part means the same in every call
+ * (gradients) and does harm where it does not (tokens, activations): use onebitModeSign there. The
+ * part that a rank sends to itself is copied (0 outside the mask).
  *
  * @param sendbuff   n * count elements; must not overlap recvbuff.
  * @param recvbuff   n * count elements. Undefined after an error.
- * @param count      elements for each pair of ranks; with a compressor, the count it was created
+ * @param count      Elements for each pair of ranks; with a compressor, the count it was created
  *                   with.
- * @param compressor of onebitCollectiveAllToAll; NULL sends full precision.
+ * @param compressor For onebitCollectiveAllToAll; NULL sends full precision.
  *
- * Other parameters, errors and thread safety as for onebitReduceScatter. Mirrors ncclAlltoAll.
+ * Other parameters, errors and thread safety as for onebitAllReduce. Mirrors ncclAlltoAll.
  */
 ONEBIT_API onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, size_t count,
                                          onebitDataType_t datatype, onebitCompressor_t compressor,
@@ -115,27 +111,31 @@ ONEBIT_API onebitResult_t onebitAllToAll(const void* sendbuff, void* recvbuff, s
 
 /**
  * Sends sendcounts[j] elements from sendbuff + sdispls[j] to rank j, for every j, and receives
- * recvcounts[r] elements of rank r at recvbuff + rdispls[r]. All counts may differ between pairs
- * and from call to call; what is kept of a call is its memory, so that calls that are not larger
- * allocate nothing. With a compressor, sends one bit per element (onebitModeSign).
+ * recvcounts[r] elements from rank r at recvbuff + rdispls[r]. With a compressor (onebitModeSign
+ * only), sends one bit per element.
  *
- * Nothing else is written in recvbuff; its ranges must not overlap each other, which is not
- * checked. With a compressor, a NaN or an infinity makes all ranges NaN on every rank, as in
- * onebitReduceScatter.
+ * Counts may differ between pairs and from call to call. Memory is kept for the next call, so that
+ * calls that are no larger allocate nothing. Nothing in recvbuff but the given ranges is written;
+ * with a compressor a NaN or infinity makes all of these NaN on every rank.
  *
+ * @param sendbuff   Must not overlap what is received; NULL only if all its counts are 0.
  * @param sendcounts n counts, in elements; read before the call returns, as are the other arrays.
  * @param sdispls    n displacements, in elements.
- * @param recvcounts recvcounts[r] must equal sendcounts[this rank] of rank r.
+ * @param recvbuff   Its ranges must not overlap each other, which is not checked. NULL only if all
+ *                   its counts are 0.
+ * @param recvcounts n counts; recvcounts[r] must equal sendcounts[this rank] on rank r.
  * @param rdispls    n displacements, in elements.
- * @param compressor of onebitCollectiveAllToAllv and with a count of 0; NULL sends full precision.
- * @return onebitInvalidArgument  a NULL array, a range that is NULL or not aligned, ranges sent and
- *                                received that overlap, sendcounts[rank] != recvcounts[rank].
- * @return onebitMismatch         a rank sends another count than this one expects of it; the text
- *                                has both and names it. Without a compressor, a rank whose own
- *                                counts agree may have been through before, and gets the error from
- *                                its next call.
+ * @param compressor For onebitCollectiveAllToAllv, created with a count of 0; NULL sends full
+ *                   precision.
+ * @return onebitInvalidArgument  also: an array is NULL, a range is NULL or not aligned, a range
+ *                                sent overlaps one received, or sendcounts[rank] !=
+ *                                recvcounts[rank].
+ * @return onebitMismatch         a rank sends another count than this one expects from it; the text
+ *                                names it and both counts. Without a compressor, a rank whose own
+ *                                counts agree may have finished the call before, and gets the error
+ *                                from its next call.
  *
- * Other parameters, errors and thread safety as for onebitAllToAll. Mirrors MPI_Alltoallv.
+ * Other parameters, errors and thread safety as for onebitAllReduce. Mirrors MPI_Alltoallv.
  */
 ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* sendcounts,
                                           const size_t* sdispls, void* recvbuff,

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Step policies: what every step of an optimizer sends, and why, without running it. Part of
- * optim.h, which includes it.
+ * Schedules: step policies, which tell what every step of an optimizer sends, and why, without
+ * running it. Included by onebit.h.
  *
  *   onebitPolicyConfig_t config = ONEBIT_POLICY_CONFIG_INIT;
  *   config.algorithm = onebitAlgorithmZeroOneAdam;
@@ -15,8 +15,8 @@
  *     onebitPolicyCommit(policy, lr, 0);
  *   }
  *
- * What a step sends depends on nothing but its number, the policy, the learning rates so far and
- * the variance, which all ranks have in common. So they never need to ask each other.
+ * What a step sends depends only on its number, the policy, the learning rates so far and the
+ * variance, all of which are equal on all ranks. So the ranks never need to ask each other.
  */
 #ifndef ONEBIT_SCHEDULE_H_
 #define ONEBIT_SCHEDULE_H_
@@ -36,7 +36,7 @@ typedef struct onebitPolicy_s* onebitPolicy_t;
 
 /** `freezeStep`: freeze when the variance has become stationary. */
 #define ONEBIT_FREEZE_AUTOMATIC (-1)
-/** `freezeStep`: never freeze nor compress, which is plain data-parallel Adam or LAMB. */
+/** `freezeStep`: never freeze or compress: plain data-parallel Adam or LAMB. */
 #define ONEBIT_FREEZE_NEVER INT64_MAX
 
 /** Update rule. */
@@ -46,19 +46,19 @@ typedef enum {
   onebitAlgorithmZeroOneAdam = 2 /* Lu et al. 2023 */
 } onebitAlgorithm_t;
 
-/** Whose reading of an update rule. */
+/** Whose version of an update rule. */
 typedef enum {
   onebitVariantPaper = 0,
-  /* What DeepSpeed computes, to compare with runs of it: it swallows the first step, and 0/1 Adam
-     compresses the gradient, not the model update, up to its freeze. */
+  /* For comparisons: what DeepSpeed computes. It swallows the first step, and its 0/1 Adam
+     compresses the gradient instead of the model update until its freeze. */
   onebitVariantDeepSpeed = 1
 } onebitVariant_t;
 
 /**
- * Which steps are dense, compressed or local. Start from ONEBIT_POLICY_CONFIG_INIT and set what
- * differs; members left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the
- * default given here. A member that the algorithm or the variant has no use for must be left. Equal
- * on all ranks.
+ * Decides which steps are dense, compressed or local. Start from ONEBIT_POLICY_CONFIG_INIT and set
+ * what differs; members left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the
+ * default given here. Leave members that the algorithm or the variant does not use. Equal on all
+ * ranks.
  */
 typedef struct {
   size_t size;           /* sizeof(onebitPolicyConfig_t) */
@@ -74,25 +74,26 @@ typedef struct {
   int64_t freezeStep; /* the last dense step, >= 1; or ONEBIT_FREEZE_AUTOMATIC (default): the first
                          t > max(lrWarmupSteps, D), D = 1/(1 - beta2), at which the sums of the
                          variance at t and t - D, raw and bias-corrected, are within 4 % of each
-                         other; or ONEBIT_FREEZE_NEVER. DeepSpeed: must be set, >= 2 as step 1 is
-                         swallowed, and has no automatic freeze */
+                         other; or ONEBIT_FREEZE_NEVER. DeepSpeed: must be set, to 2 or more because
+                         step 1 is swallowed; it has no automatic freeze */
 
   /* --- 0/1 Adam: refreshes of the variance, and syncs with local steps in between. The paper's
      variant counts steps from 0, DeepSpeed's from 1. */
-  int64_t varFreezeStep;   /* the paper refreshes before this step only, DeepSpeed up to the step
-                              behind it; >= 1. Default: lrWarmupSteps, if these are not 0 */
+  int64_t varFreezeStep;   /* >= 1. The paper's variant refreshes only before this step, DeepSpeed's
+                              up to and including the step after it. Default: lrWarmupSteps, if
+                              that is not 0 */
   int64_t varUpdateScaler; /* refreshes until the distance between them doubles, >= 1; default 16 */
   int64_t localStepScaler; /* steps until the interval between syncs doubles, >= 1; default 32678,
                               as published */
   int64_t localStepClipper; /* longest interval between syncs, in steps, >= 1; default 16 */
-  int64_t localStepStart;   /* Paper: every step before it is a sync, and from it on the interval
-                               doubles; at least varFreezeStep, which is the default */
-  int32_t rateTied; /* Paper: 1 ties the interval to the learning rate: the largest power of two up
-                       to peak rate / present rate, and not beyond localStepClipper. 0 (default):
-                       doubles by localStepScaler */
-  int32_t denseStepFeedsMomentum; /* Paper: 1 lets the momentum have the dense average of a refresh,
-                                     which then needs no compressed one; 0 (default): both.
-                                     DeepSpeed always does the former */
+  int64_t localStepStart;   /* paper only: every step before it is a sync, and from it on the
+                               interval doubles; at least varFreezeStep, which is the default */
+  int32_t rateTied; /* paper only: 1 ties the interval to the learning rate: the largest power of
+                       two up to peak rate / present rate, at most localStepClipper. 0 (default):
+                       the interval doubles by localStepScaler */
+  int32_t denseStepFeedsMomentum; /* paper only: 1 feeds the momentum with the dense average of a
+                                     refresh, which then needs no compressed one; 0 (default): both
+                                     are sent. DeepSpeed's variant always does the former */
 } onebitPolicyConfig_t;
 
 #define ONEBIT_POLICY_CONFIG_INIT                                                             \
@@ -105,23 +106,24 @@ typedef struct {
 
 /** What a step does besides sending. */
 typedef enum {
-  onebitStepRefreshesVariance = 1,  /* by the dense average of the gradient */
+  onebitStepRefreshesVariance = 1,  /* with the dense average of the gradient */
   onebitStepFeedsMomentum = 2,      /* the momentum takes that average, not this rank's gradient */
   onebitStepCompressesGradient = 4, /* the compressed average is that of the gradient */
-  onebitStepSyncs = 8,              /* it is that of the model updates since the last sync */
-  onebitStepEndsInterval = 16,      /* ranks agree on everything behind it */
-  onebitStepResetsResiduals = 32    /* before it: another quantity is compressed from now on */
+  onebitStepSyncs = 8, /* the compressed average is that of the updates since the last sync */
+  onebitStepEndsInterval = 16,   /* after the step, ranks agree on everything */
+  onebitStepResetsResiduals = 32 /* before the step: from now on another quantity is compressed */
 } onebitStepFlags_t;
 
 /** One step. Start from ONEBIT_STEP_PLAN_INIT. */
 typedef struct {
-  size_t size;    /* sizeof(onebitStepPlan_t) as the caller was compiled; in */
-  uint64_t step;  /* its number, from where the config says; onebitStepResult_t counts from 1 */
-  uint32_t flags; /* sum of onebitStepFlags_t. A compressed average of neither the gradient nor
-                     model updates is that of the momentum */
-  int32_t dense;  /* 1: a full precision average, 16 or 32 bits per element as the gradient has */
+  size_t size;    /* sizeof(onebitStepPlan_t) as the caller was compiled; input */
+  uint64_t step;  /* its number, counted as the configuration says; onebitStepResult_t counts from
+                     1 */
+  uint32_t flags; /* sum of onebitStepFlags_t. If neither the gradient nor model updates are
+                     compressed, the compressed average is that of the momentum */
+  int32_t dense;  /* 1: a full precision average, 16 or 32 bits per element like the gradient */
   int32_t compressed; /* 1: a compressed average, one bit per element */
-  char kind; /* 'B' dense and compressed, 'F' dense, '1' compressed, 'u' the same for a sync
+  char kind; /* 'B' dense and compressed, 'F' dense, '1' compressed, 'u' compressed, for a sync
                 after DeepSpeed's freeze, '.' nothing, 'i' DeepSpeed's swallowed step */
 } onebitStepPlan_t;
 
@@ -129,38 +131,30 @@ typedef struct {
   { sizeof(onebitStepPlan_t), 0, 0, 0, 0, 0 }
 
 /**
- * Makes a policy that is at its first step. Local.
+ * Makes a policy, which is at its first step. Local.
  *
- * @param policy receives the handle; not NULL. Written only on success.
+ * @param policy Receives the handle. Memory: for an automatic freeze 8 bytes for each of
+ *               1/(1 - beta2) steps.
  * @param config NULL: all defaults. Copied.
- * @return onebitInvalidArgument  a NULL handle, or a config member that is out of range or that the
- *                                algorithm or variant has no use for; the text names it.
- * @return onebitOutOfMemory      not enough memory for the history of the automatic freeze, 8 bytes
- *                                for each of 1/(1 - beta2) steps.
+ * @return onebitInvalidArgument  also: a member of `config` is out of range, or not used by the
+ *                                algorithm or variant; the text names it.
  *
  * Thread safety: any thread.
  */
 ONEBIT_API onebitResult_t onebitPolicyCreate(onebitPolicy_t* policy,
                                              const onebitPolicyConfig_t* config);
 
-/**
- * Frees a policy.
- *
- * @param policy NULL is allowed and does nothing.
- *
- * Thread safety: one thread; no other thread may use `policy` any more.
- */
+/** Frees a policy; NULL does nothing. Thread safety: no other thread may use `policy` any more. */
 ONEBIT_API onebitResult_t onebitPolicyDestroy(onebitPolicy_t policy);
 
 /**
- * What the next step does if it is made with this learning rate. Changes nothing.
+ * Writes what the next step does if it is made with this learning rate. Changes nothing.
  *
- * A sync needs a mean that is weighted by learning rates: if those since the last sync, this one
- * included, sum to 0, a sync that is due waits.
+ * A sync needs a mean weighted by learning rates: as long as those since the last sync, this one
+ * included, sum to 0, a sync that is due is postponed.
  *
- * @param learning_rate >= 0, finite in fp32. Only 0/1 Adam looks at it.
- * @param plan          `size` must be set; written only on success.
- * @return onebitInvalidArgument  an argument is NULL or out of range.
+ * @param learning_rate >= 0, finite in fp32. Only 0/1 Adam uses it.
+ * @param plan          `size` must be set.
  *
  * Thread safety: one thread at a time per policy.
  */
@@ -168,13 +162,12 @@ ONEBIT_API onebitResult_t onebitPolicyNext(onebitPolicy_t policy, double learnin
                                            onebitStepPlan_t* plan);
 
 /**
- * Goes on to the step after the next: that was made, with this learning rate. A step that was
- * skipped, e.g. for an overflow, is not committed; onebitPolicyEndInterval takes its place.
+ * Records that the next step was made with this learning rate, and moves to the one after it. Do
+ * not commit a step that was skipped, e.g. for an overflow: call onebitPolicyEndInterval instead.
  *
- * @param learning_rate as for onebitPolicyNext.
- * @param variance_sum  the sum of |v| behind the step, finite and not negative. Looked at only by
- *                      an automatic freeze that has not happened yet.
- * @return onebitInvalidArgument  `policy` is NULL, or a number is out of range; nothing changed.
+ * @param learning_rate As for onebitPolicyNext.
+ * @param variance_sum  The sum of |v| after the step, finite and not negative. Used only by an
+ *                      automatic freeze that has not happened yet.
  *
  * Thread safety: one thread at a time per policy.
  */
@@ -182,14 +175,12 @@ ONEBIT_API onebitResult_t onebitPolicyCommit(onebitPolicy_t policy, double learn
                                              double variance_sum);
 
 /**
- * Ranks agree, or have gone back to where they did, besides a step: behind a step that was skipped,
- * and behind onebitOptimizerSync. The interval of local steps begins anew. Nothing changes for
- * 1-bit Adam and 1-bit LAMB, or where no interval was begun.
+ * Begins a new interval of local steps, because ranks agree, or went back to where they did,
+ * without a sync step: call it after a step that was skipped and after onebitOptimizerSync. Changes
+ * nothing for 1-bit Adam and 1-bit LAMB, or if no interval was begun.
  *
- * Behind onebitOptimizerRewarm make a new policy; if that is DeepSpeed's and the optimizer had made
- * steps before, commit its first step, which is not swallowed again.
- *
- * @return onebitInvalidArgument  `policy` is NULL.
+ * After onebitOptimizerRewarm make a new policy. If it is DeepSpeed's and the optimizer had made
+ * steps before, also commit its first step, because it is not swallowed again.
  *
  * Thread safety: one thread at a time per policy.
  */

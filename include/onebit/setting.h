@@ -1,7 +1,12 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * The settings and transports that the library knows. Part of onebit.h, which includes it.
+ * Settings: lists the environment variables and the transports that the library knows. Included by
+ * onebit.h.
+ *
+ *   onebitSetting_t setting;
+ *   for (int i = 0; onebitGetSetting(i, &setting) == onebitSuccess; ++i)
+ *     printf("%s=%s (%s)\n", setting.name, setting.value, setting.source);
  */
 #ifndef ONEBIT_SETTING_H_
 #define ONEBIT_SETTING_H_
@@ -12,10 +17,10 @@
 extern "C" {
 #endif
 
-/** One environment variable the library understands. */
+/** One environment variable that the library understands. */
 typedef struct {
   const char* name; /* ONEBIT_... */
-  const char* type; /* what its value may be */
+  const char* type; /* which values it accepts */
   const char* defaultValue;
   const char* help;   /* one sentence */
   const char* value;  /* in force now */
@@ -23,27 +28,25 @@ typedef struct {
 } onebitSetting_t;
 
 /**
- * Row `index` of the settings table: the library's own, then those of its transports, plugins that
- * are found included, which are opened for that. `onebit_info` prints them all.
+ * Writes row `index` of the table of settings: the library's own, then those of its transports,
+ * including the plugins that are found, which are opened for that. `onebit_info` prints all rows.
  *
- * @param setting receives texts with static storage.
- * @return onebitInvalidArgument  `setting` is NULL, or there is no such row: that ends an
- *                                enumeration.
- * @return onebitInvalidUsage     the environment holds an unknown ONEBIT_* variable or a bad value,
- *                                or the log file cannot be opened.
+ * @param setting Receives texts with static storage.
+ * @return onebitInvalidArgument  also: there is no such row, which ends an enumeration.
+ * @return onebitInvalidUsage     a setting (ONEBIT_*) is in error, or the log file cannot be
+ * opened.
  *
  * Thread safety: any thread. Settings are read once, at first use.
  */
 ONEBIT_API onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting);
 
 /**
- * Name of transport `index`: those that are linked in, then those whose plugin is found, in
- * ONEBIT_PLUGIN_PATH or beside the library. Whether a plugin can be opened is not tried.
+ * Writes the name of transport `index`: those that are linked in, then those whose plugin is found
+ * in ONEBIT_PLUGIN_PATH or beside the library. Does not try whether a plugin can be opened.
  *
- * @param name receives a text with static storage.
- * @return onebitInvalidArgument  `name` is NULL, or there is no such transport: that ends an
- *                                enumeration.
- * @return onebitInvalidUsage     as of onebitGetSetting.
+ * @param name Receives a text with static storage.
+ * @return onebitInvalidArgument  also: there is no such transport, which ends an enumeration.
+ * @return onebitInvalidUsage     as for onebitGetSetting.
  *
  * Thread safety: any thread. The folders are read once, at first use.
  */

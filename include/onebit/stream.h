@@ -1,8 +1,15 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Streams on host memory: calls that go on while the caller computes. Part of onebit.h, which
- * includes it.
+ * Streams on host memory: calls that run while the caller computes. Included by onebit.h. (Calls on
+ * the memory of CUDA devices take a cudaStream_t instead: memory.h.)
+ *
+ *   onebitStream_t stream;
+ *   onebitStreamCreate(&stream);
+ *   onebitAllReduce(gradients, gradients, count, onebitFloat32, onebitAvg, compressor, comm,
+ * stream);
+ *   ...                                                    // computes something else
+ *   onebitResult_t result = onebitStreamSynchronize(stream);
  */
 #ifndef ONEBIT_STREAM_H_
 #define ONEBIT_STREAM_H_
@@ -14,74 +21,75 @@ extern "C" {
 #endif
 
 /**
- * Makes a stream for host memory: a thread that makes the calls it is given one after the other,
- * so that they go on while the caller computes.
+ * Makes a stream for host memory: a thread that makes the calls it is given one after the other.
  *
- * Calls with one communicator have to come in the same order on all ranks, so at any time they are
- * pending on one stream only, and none blocks meanwhile: anything else is onebitInvalidUsage. Up to
- * 1024 calls may be pending; one more waits for room. What needs an idle handle, such as
- * onebitCompressorReset, is onebitInvalidUsage while calls with it are pending.
+ * All ranks must make the calls of a communicator in the same order. So its calls may be pending on
+ * one stream only, and none may block in the meantime: anything else is onebitInvalidUsage. The
+ * same holds for what needs an idle handle, such as onebitCompressorReset. Up to 1024 calls may be
+ * pending; giving one more waits for room.
  *
- * With the transport mpi the calls come from a thread of the library: it needs MPI_THREAD_MULTIPLE.
+ * With transport mpi the calls come from a thread of the library: it needs MPI_THREAD_MULTIPLE.
  *
- * @param stream receives the handle; not NULL. Written only on success.
- * @return onebitInvalidArgument  `stream` is NULL.
- * @return onebitSystemError      no thread could be started, or 1024 streams are alive.
- * @return onebitOutOfMemory      not enough memory (about 200 KiB).
+ * @param stream Receives the handle. About 200 KiB of memory.
+ * @return onebitSystemError  no thread could be started, or 1024 streams are alive.
  *
  * Thread safety: any thread. Mirrors cudaStreamCreate.
  */
 ONEBIT_API onebitResult_t onebitStreamCreate(onebitStream_t* stream);
 
 /**
- * Waits for all calls on a stream, as long as each may take, and frees it.
+ * Waits for all calls on a stream, each for as long as it may take, and frees the stream.
  *
- * @param stream NULL is allowed and does nothing.
- * @return onebitInvalidArgument  it is no stream that is alive.
+ * @param stream NULL does nothing.
+ * @return onebitInvalidArgument  `stream` is not alive.
  * @return onebitInvalidUsage     called by a function of onebitStreamLaunchHostFunc on this stream.
- * @return what onebitStreamSynchronize would have returned; the stream is gone all the same.
+ * @return what onebitStreamSynchronize would have returned; the stream is freed nevertheless.
  *
- * Thread safety: one thread; no other thread may use `stream` any more.
+ * Thread safety: no other thread may use `stream` any more.
  */
 ONEBIT_API onebitResult_t onebitStreamDestroy(onebitStream_t stream);
 
 /**
- * Waits until all calls on a stream are done.
+ * Waits until all calls on a stream are done, and returns the first error since the last time.
  *
- * @return the first error of a call since the last time this was called, with its text; a call
- *         that fails ends those behind it only as far as it puts their communicator out of use.
- *         onebitCommAbort, from another thread, ends a call that is going on.
- * @return onebitInvalidArgument  it is no stream that is alive.
+ * A call that fails stops those behind it only if it puts their communicator out of use.
+ * onebitCommAbort from another thread ends a call that is running.
+ *
+ * @return the first error of a call since this was last called, with its text.
+ * @return onebitInvalidArgument  `stream` is not alive.
  * @return onebitInvalidUsage     called by a function of onebitStreamLaunchHostFunc on this stream.
  *
- * Thread safety: one thread at a time per stream, for this and for giving it calls. Mirrors
- * cudaStreamSynchronize.
+ * Thread safety: one thread at a time per stream, for this function and for giving it calls.
+ * Mirrors cudaStreamSynchronize.
  */
 ONEBIT_API onebitResult_t onebitStreamSynchronize(onebitStream_t stream);
 
 /**
- * Whether all calls on a stream are done. Does not wait.
+ * Tells whether all calls on a stream are done. Does not wait.
  *
- * @return onebitInProgress  not yet; not an error.
+ * @return onebitInProgress       not yet; not an error.
  * @return onebitSuccess, or the error that onebitStreamSynchronize is going to return.
- * @return onebitInvalidArgument  it is no stream that is alive.
+ * @return onebitInvalidArgument  `stream` is not alive.
  *
  * Thread safety as for onebitStreamSynchronize. Mirrors cudaStreamQuery.
  */
 ONEBIT_API onebitResult_t onebitStreamQuery(onebitStream_t stream);
 
-/** What a stream calls in its turn. A result other than onebitSuccess is an error of the stream. */
+/** A function of the caller's that a stream runs. A result other than onebitSuccess is an error of
+ * the stream. */
 typedef onebitResult_t (*onebitHostFunc_t)(void* argument);
 
 /**
- * Queues a function of the caller's behind the calls on a stream: to use their results, such as
- * to update the parameters whose gradients they reduce. It runs on the stream's thread, where calls
- * that block have their place in the order, too. It is not called if a call before it has failed
- * since the last onebitStreamSynchronize, so that it never works on what was not made.
+ * Queues a function behind the calls on a stream, e.g. to update the parameters whose gradients
+ * they reduce.
  *
- * @param function not NULL; must not throw.
- * @param argument passed on; must be valid until the function has run.
- * @return onebitInvalidArgument  `function` is NULL, or `stream` is no stream that is alive.
+ * It runs on the stream's thread, where blocking calls of its own take their place in the order. It
+ * is skipped if a call before it has failed since the last onebitStreamSynchronize, so it never
+ * works on a result that does not exist.
+ *
+ * @param function Must not throw.
+ * @param argument Passed on; may be NULL. What it points to must live until the function has run.
+ * @return onebitInvalidArgument  also: `stream` is not alive.
  *
  * Thread safety as for onebitStreamSynchronize. Mirrors cudaLaunchHostFunc.
  */

@@ -1,9 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * 1-bit sync: ranks add up what they would have sent, and average the sums every so many steps, at
- * one bit per element. The steps in between send nothing at all. Part of onebit.h, which includes
- * it.
+ * Sync: ranks accumulate locally and average the sums every so many steps, at one bit per element.
+ * The steps in between send nothing. Included by onebit.h.
  *
  *   onebitSyncSchedule_t schedule = ONEBIT_SYNC_SCHEDULE_INIT;
  *   schedule.warmupSteps = 100;                   // a sync at each of them
@@ -12,7 +11,7 @@
  *   onebitSync_t sync;
  *   onebitSyncCreate(&sync, compressor, &schedule);
  *   for (...) {
- *     // what this rank adds, weighted: e.g. lr * momentum, with weight lr
+ *     // x is what this rank adds, already weighted: e.g. lr * momentum, with weight lr
  *     onebitSyncStep(sync, x, lr, mean, &did_sync, &weight_sum, NULL);
  *     if (did_sync) ...                           // the same on every rank: mean / weight_sum
  *   }
@@ -29,12 +28,12 @@ extern "C" {
 typedef struct onebitSync_s* onebitSync_t;
 
 /**
- * When ranks synchronise. Start from ONEBIT_SYNC_SCHEDULE_INIT and set what differs. Equal on all
- * ranks.
+ * The steps at which ranks synchronise. Start from ONEBIT_SYNC_SCHEDULE_INIT and set what differs.
+ * Equal on all ranks.
  *
- * Steps count from 0. Those before warmupSteps are syncs. After them one is due when
- * min(baseInterval * 2^k, maxInterval) steps have been made since the last, k being the steps since
- * the warm-up divided by doubleEvery (0/1 Adam, Lu et al. 2023, section 4).
+ * Steps count from 0. Those before warmupSteps are syncs. After them a sync is due when
+ * min(baseInterval * 2^k, maxInterval) steps have been made since the last one, where k is the
+ * number of steps since the warm-up divided by doubleEvery (0/1 Adam, Lu et al. 2023, section 4).
  */
 typedef struct {
   size_t size;          /* sizeof(onebitSyncSchedule_t) */
@@ -42,7 +41,7 @@ typedef struct {
   uint32_t version;     /* ONEBIT_VERSION_CODE */
   int64_t warmupSteps;  /* >= 0; default 0 */
   int64_t baseInterval; /* steps, >= 1; default 1 */
-  int64_t doubleEvery;  /* steps after which the interval doubles; 0 (default): never */
+  int64_t doubleEvery;  /* the interval doubles after so many steps; 0 (default): never */
   int64_t maxInterval;  /* steps, at least baseInterval; default 16 */
 } onebitSyncSchedule_t;
 
@@ -50,20 +49,17 @@ typedef struct {
   { sizeof(onebitSyncSchedule_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, 0, 1, 0, 16 }
 
 /**
- * Makes a sync for the tensor of `compressor`, at step 0 with a sum of zero.
+ * Makes a sync for the tensor of `compressor`, at step 0 with a sum of zero. Local: sends nothing.
  *
- * Memory: 4 bytes per element for the sum u, where the compressor's residuals are: on the host, or
- * on a CUDA device. Local: sends nothing.
- *
- * @param sync       receives the handle; not NULL. Written only on success.
- * @param compressor for onebitFloat32; not owned. While it has a sync, it serves nothing else, and
- *                   cannot be destroyed.
+ * @param sync       Receives the handle. Memory: 4 bytes per element for the sum u, where the
+ *                   compressor's residuals are, on the host or on a CUDA device.
+ * @param compressor For allreduce of onebitFloat32. Not owned. As long as it has a sync it serves
+ *                   nothing else and cannot be destroyed.
  * @param schedule   NULL: all defaults, a sync at every step. Copied.
- * @return onebitInvalidArgument  a NULL handle, a compressor of another datatype or collective, or
- *                                a member of `schedule` out of range; the text names it.
- * @return onebitInvalidUsage     the compressor has a sync already, was used with onebitSum, or a
- *                                call is using it.
- * @return onebitOutOfMemory      not enough memory for the sum.
+ * @return onebitInvalidArgument  also: the compressor has another datatype or collective, or a
+ *                                member of `schedule` is out of range; the text names it.
+ * @return onebitInvalidUsage     also: the compressor has a sync already, or was used with
+ *                                onebitSum.
  *
  * Thread safety: one thread at a time per compressor.
  */
@@ -71,60 +67,60 @@ ONEBIT_API onebitResult_t onebitSyncCreate(onebitSync_t* sync, onebitCompressor_
                                            const onebitSyncSchedule_t* schedule);
 
 /**
- * Frees a sync, not its compressor. Local.
+ * Frees a sync, but not its compressor. Local.
  *
- * @param sync NULL is allowed and does nothing.
- * @return onebitInvalidUsage  a call is using it.
+ * @param sync NULL does nothing.
  *
- * Thread safety: one thread; no other thread may use `sync` any more.
+ * Thread safety: no other thread may use `sync` any more.
  */
 ONEBIT_API onebitResult_t onebitSyncDestroy(onebitSync_t sync);
 
 /**
- * One step: u += x and L += weight. If a sync is due, `out` becomes the mean of u over the ranks,
- * in one compressed allreduce, and then u = 0 and L = 0. Otherwise the step is local: it sends
- * nothing, whatever state the communicator is in.
+ * Makes one step: u += x and L += weight. If a sync is due, `out` becomes the mean of u over the
+ * ranks, by one compressed allreduce, and then u = 0 and L = 0. Otherwise the step is local: it
+ * sends nothing and works in whatever state the communicator is.
  *
- * Every rank calls it at every step, with the same weights: with a sync ranks compare L, bit for
- * bit. If L is 0 when a sync is due, the sync waits for the next step.
+ * Every rank calls it at every step, with the same weights: at a sync the ranks compare L bit for
+ * bit. If L is 0 when a sync is due, the sync is postponed to the next step.
  *
- * A NaN or an infinity in the u of any rank makes all of `out` NaN on every rank at the next sync
- * (onebitAllReduce); u and L become 0 all the same, and the residuals stay as they were. So a rank
- * with a bad step spoils the interval, and nothing after it.
+ * A NaN or infinity in the u of any rank makes all of `out` NaN on every rank at the next sync
+ * (see onebitAllReduce). u and L become 0 nevertheless, and the residuals do not change. So a bad
+ * step of one rank spoils its interval and nothing after it.
  *
- * After an error u, L, residuals and step are what they were, so that the step can be made again,
- * on another communicator after onebitCompressorRebind. If that rolls this rank forward, other
- * ranks had finished the sync, and it is done here, too: the epoch in the compressor's stats tells.
- * Then do not make the step again, but take the result from the `source` that Rebind has named.
+ * After an error u, L, residuals and step are what they were, so the step can be repeated, on
+ * another communicator after onebitCompressorRebind. If that rolls this rank forward (the epoch in
+ * the compressor's stats tells), other ranks had finished the sync, and it counts as done here,
+ * too: do not repeat the step, but take the result from the `source` that Rebind has named.
  *
- * On a device a step that sends nothing is enqueued on `stream`, and waits for nothing. A sync
- * waits on the host until its result is there, and is then done on this rank. Neither can be
- * captured into a graph. Over nccl the compressor's counters are read first, which waits once more.
- * Steps may be on different streams. The other functions of a sync wait for its steps.
+ * On a device a local step is enqueued on `stream` and waits for nothing. A sync waits on the host
+ * until its result is there, and is then complete on this rank. Over nccl it also reads the
+ * compressor's counters first, which waits once more. Neither can be captured into a graph. Steps
+ * may be on different streams; the other functions of a sync wait for its steps.
  *
- * @param x          fp32, as many as the compressor has; added as they are, already weighted. Any
- *                   values. In the memory of the compressor's residuals, like `out`.
- * @param weight     finite and not negative; equal on all ranks.
- * @param out        fp32, as many; equal to x or no overlap. Written by a sync only; undefined
- *                   after an error, so that a step can be made again only where x is another
+ * @param x          fp32, as many elements as the compressor has, already weighted; any values. In
+ *                   the memory of the compressor's residuals, like `out`. Both may be NULL if there
+ *                   are no elements.
+ * @param weight     Finite and not negative; equal on all ranks.
+ * @param out        fp32, as many elements; equal to x or no overlap. Written by a sync only;
+ *                   undefined after an error, so a step can be repeated only if x is another
  *                   buffer.
- * @param didSync    receives 1 after a sync, else 0; not NULL.
- * @param weightSum  receives L after a sync, and is left alone otherwise; not NULL.
- * @param stream     Host memory: NULL, and a sync blocks until the result is there; otherwise the
- *                   step is queued, and x, out, *didSync and *weightSum are the stream's until it
- *                   is done. Memory of a device: a cudaStream_t of it, NULL being its default
- *                   stream; *didSync and *weightSum are written before the call returns.
- * @return onebitInvalidArgument  a NULL argument (buffers may be NULL if there are no elements), a
- *                                weight out of range, overlapping buffers, buffers that are not
- *                                where the residuals are, or a stream that is not alive or does not
- *                                fit.
- * @return onebitInvalidUsage     `stream` is being captured; and what onebitAllReduce says.
+ * @param didSync    Receives 1 after a sync, else 0.
+ * @param weightSum  Receives L after a sync; otherwise left alone.
+ * @param stream     Host memory: NULL, and a sync blocks until the result is there. Or a stream of
+ *                   onebitStreamCreate: the step is queued, and x, out, *didSync and *weightSum
+ *                   belong to the stream until it is done. Device memory: a cudaStream_t of that
+ *                   device, NULL being its default stream; *didSync and *weightSum are written
+ *                   before the call returns.
+ * @return onebitInvalidArgument  also: the weight is out of range, the buffers overlap in part or
+ *                                are not where the residuals are, or the stream is not alive or of
+ *                                the wrong kind.
+ * @return onebitInvalidUsage     also: `stream` is being captured, or a group is open.
  * @return onebitUnhandledCudaError  the device is broken.
  * @return onebitMismatch         ranks differ in L, or make different calls; the text shows both
  *                                sides.
  * @return onebitDetached         a sync is due, and the compressor's communicator was destroyed.
  *
- * Other errors of a sync are those of onebitAllReduce. Thread safety: one thread at a time per sync
+ * Further errors of a sync: those of every collective. Thread safety: one thread at a time per sync
  * and, if a sync is due, per communicator.
  */
 ONEBIT_API onebitResult_t onebitSyncStep(onebitSync_t sync, const float* x, float weight,
@@ -132,12 +128,10 @@ ONEBIT_API onebitResult_t onebitSyncStep(onebitSync_t sync, const float* x, floa
                                          onebitStream_t stream);
 
 /**
- * What the next steps are, if no weight sum is 0: '1' for a sync, '.' for a local step.
+ * Writes what the next steps are if no weight sum is 0: '1' for a sync, '.' for a local step.
  *
- * @param steps how many.
- * @param text  receives that many characters and a zero; not NULL.
- * @return onebitInvalidArgument  an argument is NULL.
- * @return onebitInvalidUsage     a call is using the sync.
+ * @param steps How many.
+ * @param text  Receives that many characters and a terminating zero.
  *
  * Thread safety: one thread at a time per sync.
  */
@@ -149,26 +143,26 @@ ONEBIT_API onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* 
  * onebitStateRank is local. With the states of the same step on all ranks a run continues bit for
  * bit as if it had not been interrupted.
  *
- * onebitStateGlobal is collective, between the same two steps on all ranks, and is the same on all.
- * It has the mean of u over the ranks, and what the compressor's onebitStateGlobal has: any number
- * of ranks that load it go on at the same step of the schedule, and owe as much. It sends about
- * what three dense allreduces do, also where the last step was a local one.
+ * onebitStateGlobal is collective, between the same two steps on all ranks, and gives the same
+ * bytes on all. It holds the mean of u over the ranks and the compressor's onebitStateGlobal: any
+ * number of ranks that load it continue at the same step of the schedule and owe as much. It sends
+ * about as much as three dense allreduces, even if the last step was a local one.
  *
  * @return onebitInvalidUsage  onebitStateGlobal, also: the mean of u is not finite. Make steps up
  *                             to the next sync, which drops such a u.
  *
- * Parameters, other errors and thread safety are those of onebitCompressorExport.
+ * Parameters, other errors and thread safety as for onebitCompressorExport.
  */
 ONEBIT_API onebitResult_t onebitSyncExport(onebitSync_t sync, onebitStateKind_t kind, void* buffer,
                                            size_t* bytes);
 
 /**
- * Replaces all that by a state of onebitSyncExport, in the sync and in its compressor.
+ * Replaces u, L, the step and the compressor's state by those of a state of onebitSyncExport. After
+ * an error sync and compressor are what they were.
  *
- * @return onebitMismatch  also: the state has another schedule, or is no state of a sync.
+ * @return onebitMismatch  also: the state has another schedule, or is not a state of a sync.
  *
- * Parameters, other errors and thread safety are those of onebitCompressorImport. After an error
- * sync and compressor are what they were.
+ * Parameters, other errors and thread safety as for onebitCompressorImport.
  */
 ONEBIT_API onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t bytes);
 
