@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Transport plugin ABI, version 1: moves bytes from one rank to another.
+ * Transport plugin ABI, version 1: how bytes get from one rank to another.
  *
  * A transport moves messages between the ranks of one communicator. A message is a small header and
  * a payload. The transport interprets neither: it knows no collective and no data type. The library
@@ -32,33 +32,33 @@ extern "C" {
 /* Largest header of a message, in bytes. */
 #define ONEBIT_TRANSPORT_HEADER_BYTES 64
 
-/* Services that the library offers to a plugin; valid from `init` until `finalize` returns. Thread
- * safety: any thread. */
+/* Services that the library offers to a plugin; valid from `init` until `finalize` returns. All are
+ * callable from any thread. */
 typedef struct {
   size_t structSize;
-  /* Writes one line to the library's log. `level` is a onebitLogLevel_t; `text` has no newline and
-   * is copied. */
+  /* Writes one line to the library's log. `level` is that of onebitLogLevel_t; `text` is one line
+   * without the newline, copied. */
   void (*log)(int level, const char* text);
-  /* Returns the environment's text of a setting that this transport declared in its properties.
-   * NULL if it is not set there (the default holds) or not declared. The text has passed `accepts`
-   * and stays valid until `finalize` returns. */
+  /* Text of a setting that this transport declared in its properties, as the environment gives it;
+   * NULL when it is not set there (the default holds) or not declared. The text has passed
+   * `accepts` and stays valid until `finalize` returns. */
   const char* (*setting)(const char* name);
-  /* Returns a monotonic clock in nanoseconds. */
+  /* Monotonic clock in nanoseconds. */
   uint64_t (*nowNs)(void);
-  /* Names of the network interfaces to use (ONEBIT_SOCKET_IFNAME), separated by commas; "" means
-   * any. Never NULL. */
+  /* Names of the network interfaces that the library was told to use, with commas between them; ""
+   * means any. Never NULL. */
   const char* interfaces;
 } onebitTransportHost;
 
-/* One setting (environment variable) that a transport understands. All texts have static storage.
- * The name must begin with ONEBIT_<TRANSPORT NAME IN CAPITALS>_. */
+/* One setting (environment variable) a transport understands; all texts have static storage. Its
+ * name must begin with ONEBIT_<TRANSPORT NAME IN CAPITALS>_. */
 typedef struct {
   const char* name;
-  const char* type; /* which values it accepts, e.g. "bytes, 0 to 65536" */
+  const char* type; /* what its value may be, e.g. "bytes, 0 to 65536" */
   const char* defaultValue;
   const char* help; /* one sentence */
-  /* Returns nonzero if `text` is a valid value; the library refuses all others. NULL: every text is
-   * valid. Callable before `init`, from any thread. */
+  /* Nonzero if `text` is a value of this setting; the library refuses the others. NULL: every text
+   * is one. Callable before `init`, from any thread. */
   int (*accepts)(const char* text);
 } onebitTransportSetting;
 
@@ -67,11 +67,12 @@ typedef struct {
   const char* name;    /* lower case, e.g. "ucx" */
   int hasHostFace;     /* nonzero: the host members of onebitTransport are filled */
   size_t addressBytes; /* upper bound of what getAddress writes */
-  size_t eagerBytes;   /* payloads up to this size travel with their header; equal on all ranks */
+  size_t eagerBytes;   /* payloads up to this travel with their header; agreed between ranks */
   const onebitTransportSetting* settings;
   size_t settingCount;
-  /* Nonzero: after a rank was lost the others can make a new communicator. 0: they cannot, because
-   * the layer below cannot do without the dead one. */
+  /* Nonzero: after a rank was lost the others can make a new communicator. 0: a process that has
+   * lost a peer can make none that lives, because the layer below cannot do without the dead one.
+   */
   int survivesLoss;
   /* Nonzero: the library makes dense allreduces of fp32 by `iallreduce` or, with a stream face, by
    * `allReduceOnStream`. Equal on all ranks. */
@@ -125,10 +126,9 @@ typedef struct onebitTransport {
 
   /* Starts the transport, once per process, before anything else. Sets *context. */
   onebitResult_t (*init)(const onebitTransportHost* host, void** context);
-  /* Describes the transport. `context` may be NULL, even before init: eagerBytes is then that of
-   * the default settings. */
+  /* `context` may be NULL, also before init: then eagerBytes is that of the default settings. */
   onebitResult_t (*getProperties)(void* context, onebitTransportProperties* properties);
-  /* Ends the transport. The library has closed every endpoint before. */
+  /* Ends the transport. Every endpoint has been closed. */
   onebitResult_t (*finalize)(void* context);
 
   /* Makes this rank's endpoint of a new communicator. Needs no other rank. */
