@@ -14,7 +14,7 @@ using kernels::ScaleRule;
 
 constexpr uint32_t kMagic = 0x5449'4231u;  // the bytes "1BIT"
 
-// Offsets of FORMAT.md.
+// Offsets as in FORMAT.md.
 enum Offset : size_t {
   kAtMagic = 0,
   kAtVersion = 4,
@@ -71,7 +71,7 @@ uint32_t Fold(kernels::Checksum checksum) {
   return checksum.sum ^ std::rotl(checksum.weighted, 16);
 }
 
-// Of the header with the check itself as zero.
+// Check of a header, taken with its own check as zero.
 uint32_t HeaderCheck(const std::byte* bytes) {
   HeaderBytes copy;
   std::memcpy(copy.data(), bytes, kHeaderBytes);

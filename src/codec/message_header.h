@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The 64 bytes in front of every message (FORMAT.md, "Header"): who sent which part of which call.
+// The 64-byte header of every message (FORMAT.md, "Header"): who sent which part of which call.
 #pragma once
 
 #include <array>
@@ -30,16 +30,15 @@ enum class Collective : uint8_t {
 enum class CodecKind : uint8_t { kDense = 0, kSign = 1, kEf = 2 };
 enum class ReduceOp : uint8_t { kSum = 0, kAvg = 4 };
 
-// What all ranks must agree on for one call. Equal on every message of the call.
+// What all ranks must agree on for one call; the same in every message of the call.
 struct CallDescriptor {
   uint32_t comm_id = 0;
   uint64_t sequence = 0;  // calls on this communicator before this one
   Collective collective = Collective::kBarrier;
-  // Elements, as the collective's call counts them: of the tensor, or of each rank's part. In an
-  // all-to-all-v of this one message, 0 where the call as a whole is meant. Of a group: calls in
-  // it.
+  // Elements as the collective counts them: those of the tensor, or of each rank's part. In an
+  // all-to-all-v those of one message, or 0 for the call as a whole. In a group: its calls.
   uint64_t count = 0;
-  uint32_t tensor_id = 0;  // compressed calls; the root in a broadcast
+  uint32_t tensor_id = 0;  // in compressed calls; the root in a broadcast
   kernels::DataType type = kernels::DataType::kF32;
   ReduceOp op = ReduceOp::kSum;
   CodecKind codec = CodecKind::kDense;
@@ -48,14 +47,15 @@ struct CallDescriptor {
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;
-  // With one exchange every rank keeps a replica of the server residual, in an all-gather of what
-  // all ranks hold of each other, and replicas that differ would make results differ. What decides
-  // that they do not; all zero elsewhere.
+  // With one exchange every rank keeps a replica of the server residual, in an all-gather one of
+  // the estimates that all ranks share. Results are equal only while replicas are, which these
+  // members decide. All zero in other calls.
   bool is_replica_bf16 = false;
   bool is_replica_transactional = false;
   uint8_t replica_age = 0;
-  uint32_t mask_digest = 0;  // 0: no mask; of a group: GroupDigest
-  // A sync of src/sync. Its weight sum must be equal, too: its bits are in mask_digest, by xor.
+  uint32_t mask_digest = 0;  // 0: no mask; in a group: GroupDigest
+  // The call is a sync of src/sync, whose weight sum must be equal as well: mask_digest contains
+  // its bits by xor.
   bool is_sync = false;
 
   friend bool operator==(const CallDescriptor&, const CallDescriptor&) = default;
@@ -67,7 +67,7 @@ struct MessageHeader {
   uint8_t exchange = 1;  // 1 or 2
   bool is_nonfinite = false;
   bool has_payload_checksum = false;
-  bool has_failed = false;  // the sender, in this call or before it: nothing of it is a result
+  bool has_failed = false;  // the sender failed, now or earlier: what it sends is no result
   uint16_t segment = 0;
   uint16_t segment_count = 1;
   kernels::Checksum payload_checksum;
@@ -77,32 +77,32 @@ using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 
 void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes);
 
-// Rejects with kCorrupt what is no header or was damaged, with kMismatch what a different version
-// of the library sent. The text has no ranks; the caller knows them.
+// kCorrupt: the bytes are no header, or damaged. kMismatch: they come from another version of the
+// library. The text names no ranks, because only the caller knows them.
 Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes);
 
-// "count 1024 here, 1000 there; ..." for the members in which two calls differ; "" if in none.
-// Calls of two collectives or modes differ in more than is worth saying.
+// "count 1024 here, 1000 there; ..." for the members in which two calls differ; "" if there are
+// none. If collectives or modes differ, the differences that follow from that are left out.
 std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor& there);
 
 // "allreduce 17 of 1024 float32, avg, ef block 4096 l2, tensor 3"
 std::string Describe(const CallDescriptor& call);
 void AppendDescription(const CallDescriptor& call, std::string* text);
 
-// Groups (FORMAT.md, "Groups"). A payload begins with a table of one word per call: its digest, of
-// which bit 0 is clear, and in bit 0 whether a value of it is not finite.
+// Groups (FORMAT.md, "Groups"). The payload begins with a table of one word per call: the call's
+// digest, with this bit set if one of its values is not finite.
 inline constexpr uint32_t kGroupNonfinite = 1;
 
-// Of a call in a group: of what its headers would say if it were alone, but for communicator and
-// call number.
+// Digest of a call in a group: that of its header if it were alone, without communicator and call
+// number. Bit 0 is clear.
 uint32_t DigestOf(const CallDescriptor& call, uint16_t segment_count);
-// Of the table of all calls without their flags: what the headers of the group carry.
+// Digest of the table of all calls without their flags, which the headers of the group carry.
 uint32_t GroupDigest(std::span<const uint32_t> digests);
 
 const char* NameOf(kernels::DataType type);
 const char* NameOf(Collective collective);
 
-// Whether the collective reduces, and so has an op.
+// True if the collective reduces, and so has an op.
 constexpr bool HasOp(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
 }

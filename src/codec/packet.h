@@ -21,8 +21,8 @@ struct PacketShape {
   constexpr size_t bytes() const { return scale_bytes() + kernels::BitBytes(element_count); }
 };
 
-// Shape of `element_count` elements of one chunk with scales per `block`, or one if block is 0. No
-// element, no scale.
+// Shape of `element_count` elements of one chunk with one scale per `block`, or a single one if
+// block is 0. Without elements there is no scale.
 constexpr PacketShape ShapeOf(size_t element_count, size_t block) {
   if (element_count == 0) return {};
   return {block == 0 ? 1 : kernels::BlockCount(element_count, block), element_count};
@@ -41,12 +41,12 @@ inline PacketView ViewOf(std::byte* packet, PacketShape shape) {
 
 Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected);
 
-// Checks what a packet that came whole claims: scales that are finite and not negative, unused bits
-// that are 0.
+// Checks the content of a packet that arrived intact: scales must be finite and not negative,
+// unused bits 0.
 Status CheckForm(std::span<const std::byte> packet, PacketShape shape);
 
-// Checks a received packet: its size, its checksum and its form. One that is flagged non-finite is
-// checked for its checksum only.
+// Checks size, checksum and form of a received packet. The form of a packet that is flagged
+// non-finite is not checked.
 Status CheckPacket(std::span<const std::byte> packet, PacketShape shape, bool is_nonfinite,
                    kernels::Checksum expected);
 

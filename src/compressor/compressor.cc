@@ -65,7 +65,7 @@ Status Compressor::SetMask(const uint8_t* mask) {
   return OkStatus();
 }
 
-// A mask that is set again and again, as by 0/1 Adam, costs its memory once.
+// Setting an equal mask again, as 0/1 Adam does, takes no further memory.
 Result<bool> Compressor::HasMask(const std::vector<uint8_t>& aligned, uint32_t digest) const {
   if (digest != mask_digest_) return false;
   Memory copy;
@@ -162,7 +162,8 @@ kernels::cuda::Residual Compressor::ResidualOf(const Memory (&generations)[2]) c
           .type = config_.residual_type};
 }
 
-// Chunks whose length is no multiple of 8 begin within a byte; kernels want them at one.
+// A chunk may begin within a byte if chunk lengths are not multiples of 8, but kernels need whole
+// bytes.
 std::vector<uint8_t> Compressor::AlignChunks(std::vector<uint8_t> packed) const {
   const size_t length = config_.count;
   if (config_.chunks == 1 || length % 8 == 0) return packed;
@@ -189,7 +190,7 @@ void Compressor::Commit() {
 void Compressor::DiscardNonfinite() {
   ++nonfinite_calls_;
   DiscardFailed();
-  has_failed_call_ = false;  // nobody commits such a call
+  has_failed_call_ = false;  // no rank commits such a call
 }
 
 void Compressor::DiscardFailed() {
@@ -208,7 +209,7 @@ void Compressor::Reset() {
 
 void Compressor::ClearResiduals() {
   for (Memory* residual : {&worker_[generation_], &server_[generation_]}) {
-    // A device that cannot fill memory fails every call after this one, too.
+    // Only logged: a device that cannot fill memory fails every later call, too.
     if (Status status = residual->Clear(); !status.ok()) {
       Log(LogLevel::kWarn, "residuals of tensor {} cannot be reset: {}", config_.tensor_id,
           status.text());

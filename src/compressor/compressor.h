@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How one tensor is compressed, and what compression has lost of it so far.
+// How a tensor is compressed, and its residuals: what compression has lost so far.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +14,37 @@
 
 namespace onebit {
 
-// The residuals of one tensor: the worker's, one per element, and the server's, one per element
-// that this rank serves. In an all-gather the worker's are what all ranks hold of each element,
-// negated: then z = x + e is what they lack. A transactional compressor holds two generations of
-// each: a call reads one and writes the other, and Commit flips between them as the call's last
-// act, so that until then nothing of the old generation is touched. Used by one thread at a time.
+// Holds the residuals of one tensor: the worker's, one per element, and the server's, one per
+// element that this rank serves. In an all-gather the worker's are the estimate of each element
+// that all ranks share, negated, so that z = x + e is what the estimate lacks. A transactional
+// compressor holds two generations of each. A call reads one and writes the other, and Commit swaps
+// them as the last act of the call, so that the old generation is intact until then. Not
+// thread-safe.
 class Compressor {
  public:
   struct Config {
     CodecKind kind = CodecKind::kEf;
-    size_t count = 0;  // as the calls count
+    size_t count = 0;  // as the calls count elements
     kernels::DataType type = kernels::DataType::kF32;
     kernels::ScaleRule rule = kernels::ScaleRule::kL2;
-    uint32_t block = 4096;  // 0: tensor
+    uint32_t block = 4096;  // 0: one scale for the tensor
     kernels::DataType residual_type = kernels::DataType::kF32;
     bool is_transactional = true;
     uint16_t chunk_alignment = 64;
     bool has_server_residual = true;
     uint32_t tensor_id = 0;
-    // Elements of the server residual, decided by the collective: this rank's chunk, or all.
+    // Elements of the server residual: this rank's chunk or all, as the collective decides.
     size_t server_elements = 0;
     Collective collective = Collective::kAllReduce;
-    // Chunks of `count` elements that make up the tensor: one per rank, but 1 in an allreduce.
+    // Chunks of `count` elements that make up the tensor: 1 in an allreduce, otherwise one per
+    // rank.
     size_t chunks = 1;
     MemoryPlace place;                 // of residuals and mask, and of what calls work on
     const Devices* devices = nullptr;  // of a place on a device
-    // Calls are enqueued on streams: what they change besides residuals is on the device, too.
+    // Calls are enqueued on streams, so counters that they change are on the device as well.
     bool is_stream_ordered = false;
 
-    // Elements of the tensor: of the worker residual and of the mask.
+    // Elements of the whole tensor, the worker residual and the mask.
     size_t elements() const { return count * chunks; }
   };
 
@@ -58,32 +60,32 @@ class Compressor {
   size_t worker_elements() const { return config_.kind == CodecKind::kEf ? config_.elements() : 0; }
   size_t server_elements() const { return has_server_residual() ? config_.server_elements : 0; }
 
-  // Residual of element `element` (server: relative to the served range) as a call reads and writes
-  // it; null when the mode has none.
+  // Residual of an element (server: relative to the served range), as a call reads (in) and writes
+  // (out) it; null if the mode has none.
   const std::byte* worker_in(size_t element) const { return At(worker_[generation_], element); }
   std::byte* worker_out(size_t element) const { return At(worker_[next()], element); }
   const std::byte* server_in(size_t element) const { return At(server_[generation_], element); }
   std::byte* server_out(size_t element) const { return At(server_[next()], element); }
 
-  // The residuals as kernels take them, from their first element on.
+  // Whole residuals, in the form that kernels take.
   kernels::cuda::Residual worker() const { return ResidualOf(worker_); }
   kernels::cuda::Residual server() const { return ResidualOf(server_); }
 
-  // Packed bits from `element` on, which is a multiple of 8 from the beginning of its chunk; or
-  // null: all elements take part.
+  // Packed bits from `element` on, whose distance from the beginning of its chunk is a multiple of
+  // 8; null if all elements take part.
   const uint8_t* mask(size_t element) const {
     return mask_.size() == 0 ? nullptr : mask_base() + MaskByte(element);
   }
   const uint8_t* mask_base() const { return reinterpret_cast<const uint8_t*>(mask_.data()); }
-  // Where in the mask the bit of an element is the lowest one.
+  // Byte of the mask whose lowest bit is that of `element`.
   size_t MaskByte(size_t element) const {
     if (config_.chunks == 1) return element / 8;
     const size_t chunk = element / config_.count;
     return chunk * kernels::BitBytes(config_.count) + element % config_.count / 8;
   }
-  // Tells masks apart in message headers; 0 without one.
+  // Identifies the mask in message headers; 0 without one.
   uint32_t mask_digest() const { return mask_digest_; }
-  // `mask` has a bit for every element of the tensor, chunks being as close as their elements.
+  // `mask` has one bit for every element of the tensor, without gaps between chunks.
   Status SetMask(const uint8_t* mask);
 
   // Takes residuals and mask to another place, and with stream-ordered calls what only the device
@@ -91,65 +93,66 @@ class Compressor {
   // Memory of the device is kept, for the way back.
   Status MoveTo(const MemoryPlace& place);
 
-  // With stream-ordered calls: what their kernels need, and what the host can learn of them.
+  // With stream-ordered calls: parameters of their kernels.
   kernels::cuda::CommitParams CommitOnDevice() const;
-  // Zeroes the residuals if *verdict is not clear, and they have one generation only.
+  // Zeroes residuals of a single generation if *verdict is not clear.
   kernels::cuda::FillParams ResetOnDevice(const uint32_t* verdict) const;
   const uint64_t* age_on_device() const { return &words()->age; }
-  // Brings the host's counters up to date, or tells the device of those that the host changed.
+  // Refresh reads the counters from the device; Publish writes those that the host has changed.
   Status Refresh();
   Status Publish();
 
-  // Success of a call with finite values: its new residuals become the current ones.
+  // After a call that succeeded with finite values: makes its new residuals the current ones.
   void Commit();
-  // The call met a non-finite value, or failed. Transactional: nothing happened. Otherwise the
-  // residuals are half written and are dropped.
+  // After a call that met a non-finite value, or failed. A transactional compressor keeps its
+  // residuals; otherwise they are half written and are reset.
   void DiscardNonfinite();
   void DiscardFailed();
-  // A stream-ordered call could not be enqueued: of the others, some may get what it sent all the
-  // same.
+  // After a stream-ordered call that could not be enqueued completely: other ranks may have
+  // received what it sent.
   void NoteFailed() { has_failed_call_ = true; }
-  // Zero residuals, any op.
+  // Zeroes the residuals and allows any op.
   void Reset();
 
-  // For another communicator. What a call wrote that failed here counts if another rank committed
-  // it: before anybody could, every rank had written its new generation.
+  // Rebinding. If a call failed here but another rank committed it, what it wrote here is valid: no
+  // rank can commit before every rank has written its new generation.
   bool can_roll_forward() const { return has_failed_call_ && config_.is_transactional; }
   void RollForward() {
     Commit();
     lacks_results_ = true;
   }
-  // It rolled forward and has made no call since: the results of the last call are elsewhere.
+  // True if it rolled forward and has made no call since: only other ranks have the last results.
   bool lacks_results() const { return lacks_results_; }
-  // A server residual of another length, zero, in as many generations as the present one.
+  // A new server residual of zeros, with as many generations as the present one.
   struct ServerResidual {
     size_t elements = 0;
     Memory generations[2];
   };
   Result<ServerResidual> NewServerResidual(size_t elements) const;
-  // The current generation becomes that of `residual` with index 0. `lost_elements` of the former
-  // one went down with their rank.
+  // Replaces the server residual; generation 0 of `residual` becomes the current one.
+  // `lost_elements` is the number of elements whose rank is gone.
   void ReplaceServer(ServerResidual residual, uint64_t lost_elements);
-  // What all ranks agree on at that moment.
+  // Sets the values on which all ranks have agreed.
   void Resume(uint64_t epoch, uint64_t commits_since_zero, std::optional<ReduceOp> op) {
     epoch_ = epoch;
     age_ = commits_since_zero;
     op_ = op;
     has_failed_call_ = false;
   }
-  // Residuals of another time were written where a call writes its new ones: they are in force.
+  // Makes residuals current that were loaded to where a call writes its new ones.
   void Adopt(uint64_t epoch, uint64_t commits_since_zero, std::optional<ReduceOp> op) {
     generation_ = next();
     lacks_results_ = false;
     Resume(epoch, commits_since_zero, op);
   }
 
-  // The op of the first call binds the later ones: residuals of a sum and of a mean differ by n.
+  // The op of the first call binds later ones, because residuals of sum and mean differ by a factor
+  // n.
   std::optional<ReduceOp> op() const { return op_; }
   void set_op(ReduceOp op) { op_ = op; }
 
-  // Tells a residual that is zero (0) from others, and these by the calls that made them, modulo
-  // 255: what replicas of a server residual compare.
+  // What replicas of a server residual compare: 0 for a residual of zeros, otherwise the number of
+  // calls that made it, modulo 255.
   uint8_t age() const { return age_ == 0 ? 0 : static_cast<uint8_t>(1 + (age_ - 1) % 255); }
 
   uint64_t commits_since_zero() const { return age_; }
@@ -181,11 +184,11 @@ class Compressor {
   Memory worker_[2];  // the second is empty when not transactional
   Memory server_[2];
   Memory mask_;  // every chunk begins at a byte
-  // On a device: graphs go on using them, and to free memory waits for streams that may wait for
-  // the thread that frees it.
+  // Device memory that is no longer current. It is kept because graphs may still use it, and
+  // because freeing it waits for streams, which may in turn wait for the freeing thread.
   std::vector<Memory> former_;
-  Memory words_;    // of the device, with stream-ordered calls
-  Memory home_[5];  // on the device, while residuals and mask are on the host
+  Memory words_;    // counters on the device, with stream-ordered calls
+  Memory home_[5];  // their device memory while residuals and mask are on the host
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
   uint64_t age_ = 0;  // commits since the residuals were zero
@@ -195,7 +198,7 @@ class Compressor {
   uint64_t residual_resets_ = 0;
   uint64_t lost_elements_ = 0;
   bool lacks_results_ = false;
-  bool has_failed_call_ = false;  // the last one; its generation may still be rolled forward to
+  bool has_failed_call_ = false;  // the last call failed; RollForward may still commit it
 };
 
 }  // namespace onebit

@@ -9,7 +9,7 @@
 namespace onebit {
 namespace {
 
-// Offsets of STATE.md.
+// Offsets as in STATE.md.
 enum Offset : size_t {
   kAtCount = 0,
   kAtEpoch = 8,
@@ -45,7 +45,7 @@ template <typename Enum>
 void PutEnum(std::byte* bytes, Offset offset, Enum value) {
   Put(bytes, offset, static_cast<uint8_t>(value));
 }
-// False if it is none of `values`.
+// Returns false if the byte is none of `values`.
 template <typename Enum>
 bool GetEnum(std::span<const std::byte> bytes, Offset offset, std::initializer_list<Enum> values,
              Enum* result) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of schedule.h: argument checks, Status to onebitResult_t.
+// The functions of schedule.h: check arguments and convert Status to onebitResult_t.
 #include <cmath>
 #include <utility>
 

@@ -8,7 +8,7 @@
 namespace onebit {
 namespace {
 
-// True when a and b are within the rule's ratio of each other. Zero has settled to nothing.
+// True if a and b are within the rule's ratio of each other. A sum of zero has not settled.
 bool HasSettled(double a, double b) {
   return std::min(a, b) > 0 && std::min(a, b) >= AutomaticFreeze::kRatio * std::max(a, b);
 }
@@ -30,7 +30,7 @@ bool AutomaticFreeze::Observe(double variance_sum) {
   if (now.step > window) now.delayed_power *= beta2_;
 
   double& slot = history_[now.step % window];
-  const double earlier_sum = slot;  // of step t - D
+  const double earlier_sum = slot;  // that of step t - D
   slot = variance_sum;
   if (now.step <= std::max(lr_warmup_steps_, window)) return false;
 

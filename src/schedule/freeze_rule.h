@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// When to freeze the variance of an Adam-like optimizer: after a given step, or when it has
-// settled. Pure: decides from replicated values only, so every rank decides alike without a
+// Decides when to freeze the variance of an Adam-like optimizer: after a given step, or when it has
+// settled. The decision depends on replicated values only, so every rank decides alike without a
 // message.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace onebit {
 
-// How far a rule has come, besides its history: for checkpoints.
+// Progress of a rule, apart from its history. Saved in checkpoints.
 struct FreezeProgress {
   uint64_t step = 0;         // t of the last step
   double power = 1;          // beta2^t
@@ -37,7 +37,7 @@ class AutomaticFreeze {
   // Window(beta2) must not exceed kMaxWindow. Allocates the history.
   AutomaticFreeze(double beta2, uint64_t lr_warmup_steps);
 
-  // Takes |v_t|_1 of the next step t = 1, 2, ... and says whether the rule holds at t.
+  // Takes |v_t|_1 of the next step t = 1, 2, ... and returns true if the rule holds at t.
   bool Observe(double variance_sum);
 
   FreezeProgress& progress() { return progress_; }
@@ -50,20 +50,20 @@ class AutomaticFreeze {
   std::vector<double> history_;  // |v_t|_1 at index t mod D
 };
 
-// After which step the variance is frozen.
+// Decides after which step the variance is frozen.
 class FreezeRule {
  public:
-  // From a fixed step on. A step that is never reached never freezes.
+  // Freezes after a fixed step, never if that is not reached.
   static FreezeRule After(uint64_t step);
   static FreezeRule Automatic(double beta2, uint64_t lr_warmup_steps);
 
-  // Whether ShouldFreeze looks at the sum; if not, the caller need not compute it.
+  // True if ShouldFreeze uses the sum. Otherwise the caller need not compute it.
   bool needs_variance_sum() const { return automatic_ != nullptr; }
 
   // Call once for each step t = 1, 2, ... until it returns true: v_t is then frozen, T_w = t.
   bool ShouldFreeze(double variance_sum);
 
-  // All there is to save, to be read and replaced; of a length that depends on beta2 only.
+  // The whole state, for checkpoints to read and replace. Its length depends on beta2 only.
   FreezeProgress& progress() { return automatic_ ? automatic_->progress() : progress_; }
   std::span<double> history() { return automatic_ ? automatic_->history() : std::span<double>(); }
 
@@ -71,7 +71,7 @@ class FreezeRule {
   FreezeRule() = default;
 
   uint64_t fixed_step_ = 0;
-  FreezeProgress progress_;                     // of a fixed step
+  FreezeProgress progress_;                     // with a fixed step
   std::unique_ptr<AutomaticFreeze> automatic_;  // null: a fixed step
 };
 

@@ -15,7 +15,7 @@ struct NumberedStep {
   ZeroOneStep step;
 };
 
-// Dense steps are those of Adam, and ranks agree after all steps.
+// A dense step is one of Adam, and ranks agree after every step.
 NumberedStep NextOf(const TwoStageSchedule& schedule, double) {
   const StepKind kind = schedule.Next();
   return {.number = schedule.state().step + 1,

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of any of the methods, as the C API shows it.
+// The schedule of any algorithm, in the form of the C API.
 #pragma once
 
 #include <variant>
@@ -12,18 +12,18 @@
 
 namespace onebit {
 
-// One thread at a time.
+// Not thread-safe.
 class Policy {
  public:
   explicit Policy(const PolicyOptions& options);
 
-  // What the next step does. Fills everything but `size`.
+  // Writes what the next step does to `plan`, except `size`.
   void Next(double learning_rate, onebitStepPlan_t* plan) const;
 
-  // Whether the next Commit looks at the sum.
+  // True if the next Commit uses the sum.
   bool needs_variance_sum() const;
   void Commit(double learning_rate, double variance_sum);
-  // Besides a step.
+  // Ends the interval without a step.
   void EndInterval();
 
  private:

@@ -11,7 +11,7 @@ bool IsSet(int64_t steps) { return steps != ONEBIT_UNDEF_STEP; }
 bool IsSet(int32_t value) { return value != ONEBIT_UNDEF_INT; }
 bool IsSet(double value) { return value != ONEBIT_UNDEF_REAL; }
 
-// A member without effect is an error: who set it believes that it has one.
+// A member without effect is an error, because whoever set it expects an effect.
 template <typename T>
 Status CheckNotSet(std::string_view member, T value, std::string_view reason) {
   if (!IsSet(value)) return OkStatus();

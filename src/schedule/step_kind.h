@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks send each other in a step of an optimizer.
+// The kinds of an optimizer's steps, by what the ranks send each other.
 #pragma once
 
 namespace onebit {
@@ -11,18 +11,18 @@ enum class StepKind : char {
   kDense = 'F',               // full precision
   kDenseAndCompressed = 'B',  // both a full precision and a one-bit average
   kCompressed = '1',          // one bit per element
-  kSync = 'u',                // the same, ending an interval after DeepSpeed's freeze
+  kSync = 'u',                // one bit per element; ends an interval after DeepSpeed's freeze
   kLocal = '.',               // nothing
 };
 
 constexpr char LetterOf(StepKind kind) { return static_cast<char>(kind); }
 
-// Costs the bits of a gradient element, 16 or 32.
+// True if the step costs the bits of a gradient element, 16 or 32.
 constexpr bool SendsDense(StepKind kind) {
   return kind == StepKind::kDense || kind == StepKind::kDenseAndCompressed;
 }
 
-// Costs one bit per element, on top of what is dense.
+// True if the step costs one bit per element, in addition to what is dense.
 constexpr bool SendsCompressed(StepKind kind) {
   return kind == StepKind::kDenseAndCompressed || kind == StepKind::kCompressed ||
          kind == StepKind::kSync;

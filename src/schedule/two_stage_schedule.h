@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The steps of 1-bit Adam and 1-bit LAMB: full precision up to the freeze of the variance, one bit
-// per element after it. Pure: decides from replicated values only, so every rank decides alike
-// without a message.
+// per element after it. Depends on replicated values only, so every rank decides alike without a
+// message.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,14 @@
 
 namespace onebit {
 
-// Where a schedule is, besides its rule: for checkpoints.
+// Position of a schedule, apart from its rule. Saved in checkpoints.
 struct TwoStageState {
   uint64_t step = 0;       // steps made
   uint64_t frozen_at = 0;  // the last dense step; 0 before the freeze
 };
 
-// Steps count from 1. With a freeze after step k the paper's variant makes k dense steps; DeepSpeed
-// swallows the first of them, and makes k - 1.
-//
-// One thread at a time.
+// Steps count from 1. With a freeze after step k the paper's variant makes k dense steps;
+// DeepSpeed's swallows the first of them and makes k - 1. Not thread-safe.
 class TwoStageSchedule {
  public:
   TwoStageSchedule(Variant variant, FreezeRule rule) : variant_(variant), rule_(std::move(rule)) {}
@@ -34,10 +32,11 @@ class TwoStageSchedule {
   // What the next step sends.
   StepKind Next() const;
 
-  // The next step was made, and left this |v|_1, which is looked at if needs_variance_sum().
+  // Records that the next step was made. variance_sum is |v|_1 after it, used only if
+  // needs_variance_sum().
   void Commit(double variance_sum);
 
-  // Back to dense steps, until another rule holds.
+  // Returns to dense steps until another rule holds.
   void Rewarm(FreezeRule rule);
 
   TwoStageState& state() { return state_; }

@@ -12,19 +12,19 @@
 namespace onebit {
 namespace {
 
-// Far more than can be made, and far from where step numbers would wrap.
+// More steps than anybody can make, and far below where step numbers would wrap.
 constexpr uint64_t kMaxSteps = INT64_MAX;
 
-// The number of times that `rate` can be doubled without exceeding `peak`. Doubling is exact, so
-// a rate that was halved k times gives k.
+// The number of times that `rate` can be doubled without exceeding `peak`. Doubling is exact, so a
+// rate that was halved k times gives k.
 uint64_t Halvings(double peak, double rate) {
   uint64_t halvings = 0;
   for (double doubled = 2 * rate; doubled <= peak && halvings < 63; doubled *= 2) ++halvings;
   return halvings;
 }
 
-// Whether DeepSpeed averages densely at step s >= 2, if nothing is frozen. Stage by stage: the
-// interval of each is twice that of the stage before, and a stage ends with its kappa-th refresh.
+// True if DeepSpeed averages densely at step s >= 2 before the freeze. It proceeds in stages: the
+// interval doubles from stage to stage, and a stage ends with its kappa-th refresh.
 bool IsDenseOfDeepSpeed(uint64_t s, uint64_t kappa) {
   uint64_t stage_start = 2;
   for (uint64_t interval = 1; stage_start <= s; interval *= 2) {
@@ -39,7 +39,7 @@ bool IsDenseOfDeepSpeed(uint64_t s, uint64_t kappa) {
   return false;
 }
 
-// DeepSpeed freezes at the end of the first s behind this one.
+// DeepSpeed freezes at the end of the first s after this one.
 uint64_t LastBeforeFreeze(const ZeroOnePolicy& policy) {
   return std::max<uint64_t>(policy.var_freeze_step, 1);  // s = 1 is swallowed
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The steps of 0/1 Adam (Lu et al. 2023): which refresh the variance, which end an interval of
-// local steps. Pure: decides from replicated values only, so every rank decides alike without a
+// The steps of 0/1 Adam (Lu et al. 2023): which of them refresh the variance, and which end an
+// interval of local steps. Depends on replicated values only, so every rank decides alike without a
 // message.
 #pragma once
 
@@ -15,16 +15,16 @@
 namespace onebit {
 
 // The paper's policy counts steps t = 0, 1, ...:
-//   T_v, the refreshes: k_0 = 0 and k_{j+1} = k_j + 2^floor(j / var_update_scaler), of these all
-//     that are before var_freeze_step;
-//   T_u, the syncs: every step before local_step_start, then one whenever so many steps were made
-//     since the last as the interval says. It doubles every local_step_scaler steps, or as the
-//     learning rate falls, up to local_step_clipper.
+//   T_v, the refreshes: k_0 = 0 and k_{j+1} = k_j + 2^floor(j / var_update_scaler), as far as they
+//     are before var_freeze_step;
+//   T_u, the syncs: every step before local_step_start, then one whenever the interval has passed
+//     since the last. The interval doubles every local_step_scaler steps, or as the learning rate
+//     falls, up to local_step_clipper.
 //
 // DeepSpeed counts s = 1, 2, ... and swallows the first. Up to the first s > var_freeze_step it
 // averages the gradient: densely where s is a multiple of a refresh interval, which doubles after
-// every var_update_scaler refreshes, and else at one bit. After it, a step is a sync where s is a
-// multiple of the sync interval.
+// every var_update_scaler refreshes, otherwise at one bit. After that step s, the freeze, a step is
+// a sync where s is a multiple of the sync interval.
 struct ZeroOnePolicy {
   Variant variant = Variant::kPaper;
   uint64_t var_freeze_step = 1;         // >= 1
@@ -32,14 +32,15 @@ struct ZeroOnePolicy {
   uint64_t local_step_scaler = 32'678;  // steps, >= 1; the published number
   uint64_t local_step_clipper = 16;     // H of the paper, steps, >= 1
 
-  // Of the paper's variant only.
+  // --- Paper's variant only.
+
   // >= var_freeze_step: a refresh must find the variance that the interval began with.
   uint64_t local_step_start = 1;
-  // The interval is the largest power of two that is at most the peak of the learning rate over its
+  // Makes the interval the largest power of two up to the peak of the learning rate over its
   // present value, so that the rates of an interval keep about the same sum.
   bool is_rate_tied = false;
-  // A refresh gives its dense average to the momentum, too. It then needs no one-bit average, as
-  // ranks that agreed before it agree after it. In DeepSpeed this is always so.
+  // Lets a refresh feed its dense average to the momentum, too. It then needs no one-bit average,
+  // because ranks that agreed before it agree after it. DeepSpeed always does so.
   bool dense_step_feeds_momentum = false;
 
   friend bool operator==(const ZeroOnePolicy&, const ZeroOnePolicy&) = default;
@@ -48,57 +49,57 @@ struct ZeroOnePolicy {
 // What a step does.
 struct ZeroOneStep {
   StepKind kind = StepKind::kLocal;
-  bool refreshes_variance = false;   // by the dense average of the gradient
-  bool feeds_momentum = false;       // by the same average, instead of the gradient of this rank
+  bool refreshes_variance = false;   // with the dense average of the gradient
+  bool feeds_momentum = false;       // with that average instead of this rank's gradient
   bool compresses_gradient = false;  // the one-bit average is that of the gradient
   bool syncs = false;                // the one-bit average is that of u, the sum of local updates
-  bool ends_interval = false;     // behind it ranks agree on everything, and u = 0 and its weight 0
-  bool resets_residuals = false;  // before it: they belonged to averages of another quantity
+  bool ends_interval = false;        // ranks agree on everything after it; u and its weight are 0
+  bool resets_residuals = false;     // before the step: another quantity is compressed from now on
 
   friend bool operator==(const ZeroOneStep&, const ZeroOneStep&) = default;
 };
 
-// All that a schedule remembers; everything else follows from it and the policy.
+// The whole state of a schedule; everything else follows from it and the policy.
 struct ZeroOneState {
   uint64_t step = 0;            // steps made
-  uint64_t interval_start = 0;  // value of `step` behind the last step that ended an interval
-  double rate_sum = 0;          // of the learning rates since then, the weight of u
+  uint64_t interval_start = 0;  // value of `step` after the last step that ended an interval
+  double rate_sum = 0;          // sum of the learning rates since then, the weight of u
   double peak_rate = 0;         // highest learning rate so far
 
   friend bool operator==(const ZeroOneState&, const ZeroOneState&) = default;
 };
 
-// One thread at a time.
+// Not thread-safe.
 class ZeroOneSchedule {
  public:
   // The policy's members must be in range.
   explicit ZeroOneSchedule(const ZeroOnePolicy& policy) : policy_(policy) {}
 
-  // What the next step does if it is made with this learning rate, finite and not negative. While
-  // the rates of an interval sum to 0 its u has no mean, and a sync that is due waits.
+  // What the next step does if it is made with this learning rate, finite and not negative. As long
+  // as the rates of an interval sum to 0, u has no mean, and a sync that is due is postponed.
   ZeroOneStep Next(double learning_rate) const;
 
-  // The next step was made.
+  // Records that the next step was made.
   void Commit(double learning_rate);
 
-  // Besides a step: ranks agree on everything, or have forgotten what they did not agree on.
+  // Ends the interval without a step, because the ranks agree, or have dropped what they did not
+  // agree on.
   void EndInterval();
 
-  // Whether the rates of the interval, with one more of this size, have a sum that a mean can be
-  // divided by, in fp32.
+  // True if the rates of the interval, this one included, have a sum by which fp32 can divide.
   bool has_weight(double learning_rate) const;
 
-  // Whether the variance stays as it is from here on.
+  // True if the variance does not change any more.
   bool has_last_refresh_behind() const;
-  // How many steps are made before it does.
+  // Number of steps after which it does not change any more.
   uint64_t last_live_step() const;
 
   const ZeroOnePolicy& policy() const { return policy_; }
   const ZeroOneState& state() const { return state_; }
-  // For checkpoints, which read and replace it. SetState tells whether a state can be one.
+  // For checkpoints, which read and replace it; SetState checks whether a state is possible.
   ZeroOneState& mutable_state() { return state_; }
-  // Goes on where a schedule of an equal policy was. An error if none can have been there; then
-  // nothing has changed.
+  // Continues from a state of a schedule with an equal policy. Fails without a change if no
+  // schedule can have such a state.
   Status SetState(const ZeroOneState& state);
 
  private:

@@ -41,10 +41,10 @@ Status DeviceSum::Join(const float* x, float* out, onebitStream_t stream) {
   return Launch(x, out, stream);
 }
 
-// By the kernel that forms a momentum: with factors of 1 it adds, exactly. It reads the two in one
-// pass and lets either be the output.
+// Uses the momentum kernel: with factors of 1 it adds exactly, in one pass, and either input may be
+// the output.
 Status DeviceSum::Launch(const float* x, float* out, onebitStream_t stream) {
-  const bool is_in_place = out == x;  // the output may be g, so that is what it equals
+  const bool is_in_place = out == x;  // the kernel allows its output to equal g
   const kernels::cuda::LocalMomentumParams params = {.m = is_in_place ? sum() : x,
                                                      .g = is_in_place ? x : sum(),
                                                      .g_type = kernels::DataType::kF32,
@@ -66,7 +66,7 @@ Status DeviceSum::Mark(onebitStream_t stream) {
   return OkStatus();
 }
 
-// Where a sync ends or is loaded, the thread may have no device current.
+// The thread that destroys or loads a sync may have no current device.
 Status DeviceSum::Settle() {
   if (!has_last_) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices_, device_));

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The accumulator of a sync in the memory of a device.
+// The accumulator of a sync in device memory.
 #pragma once
 
 #include <cstddef>
@@ -11,33 +11,33 @@
 
 namespace onebit {
 
-// Sums of fp32 elements, zero at first. Work is enqueued on streams of the caller, whichever they
-// are, in the order of the calls. Move-only; one thread at a time.
+// A vector u of fp32 sums, zero at first. Work is enqueued on the caller's streams, in the order of
+// the calls even across streams. Move-only; not thread-safe.
 class DeviceSum {
  public:
   static Result<DeviceSum> Create(const Devices& devices, int device, size_t count);
   DeviceSum(DeviceSum&&) noexcept = default;
   DeviceSum& operator=(DeviceSum&&) noexcept = default;
 
-  // Before Add and Join.
+  // Must precede Add and Join on this stream.
   Status Begin(onebitStream_t stream);
   // u += x.
   Status Add(const float* x, onebitStream_t stream);
   // out = u + x, where out may be x.
   Status Join(const float* x, float* out, onebitStream_t stream);
-  // u = 0, by the next that uses it.
+  // u = 0; the next use clears it.
   void Forget() { is_forgotten_ = true; }
-  // Waits for all that was enqueued on a stream; as AwaitEvent.
+  // Waits for everything enqueued on `stream`, like AwaitEvent.
   template <typename FindFailure>
   Status Await(onebitStream_t stream, FindFailure find_failure) {
     ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices_, device_));
     ONEBIT_TRY(Mark(stream));
     return AwaitEvent(*devices_, last_, find_failure);
   }
-  // Waits for all that was enqueued here.
+  // Waits for everything that this object has enqueued.
   Status Settle();
 
-  // To and from host memory. These wait.
+  // Copies u to and from host memory, and waits for that.
   Status Read(std::byte* out);
   Status Write(const std::byte* in);
 
@@ -51,7 +51,7 @@ class DeviceSum {
   int device_ = 0;
   size_t count_ = 0;
   Memory memory_;
-  DeviceEvent last_;  // behind what was enqueued last
+  DeviceEvent last_;  // recorded after the last work
   bool has_last_ = false;
   bool is_forgotten_ = false;
 };

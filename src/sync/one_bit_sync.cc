@@ -14,7 +14,7 @@
 namespace onebit {
 namespace {
 
-// Members of the sync section, at the offsets of STATE.md.
+// Members of the sync section, at their offsets in STATE.md.
 struct SyncFields {
   uint64_t count = 0;
   uint64_t step = 0;
@@ -62,7 +62,7 @@ Result<OneBitSync::Next> OneBitSync::LookAt(float weight, const Compressor& comp
                  "weight of step {} is {}: finite and not negative, as its sum must be", step_,
                  weight);
   }
-  // Nobody could divide by a weight sum of zero: then the sync is due at the next step again.
+  // A mean needs a weight sum other than zero: until then the sync is postponed to the next step.
   const Next next = {.is_sync = schedule_.IsSync(step_, last_sync_) && weight_sum != 0,
                      .weight_sum = weight_sum};
   if (!next.is_sync) return next;
@@ -86,7 +86,7 @@ void OneBitSync::AddWeight(const Next& next) {
 }
 
 Status OneBitSync::Failed(const Status& status, uint64_t epoch, float weight_sum) {
-  if (!failed_epoch_) failed_epoch_ = epoch;  // whichever of the tries it was that counted
+  if (!failed_epoch_) failed_epoch_ = epoch;  // another rank may have committed any of the tries
   return Error(status.code(), "{} (sync at step {}, weight sum here {})", status.text(), step_,
                weight_sum);
 }
@@ -102,7 +102,7 @@ Result<OneBitSync::Outcome> OneBitSync::Step(Engine* engine, PlannedCompressor* 
     return Outcome{};
   }
   const uint64_t epoch = compressor->compressor.epoch();
-  // In `out`, so that an error leaves u as it is.
+  // The sum is formed in `out`, so that an error leaves u as it is.
   for (size_t i = 0; i < count_; ++i) out[i] = sum[i] + x[i];
   const Status status =
       engine->AllReduce({out, out, count_, kernels::DataType::kF32}, ReduceOp::kAvg, compressor,
@@ -130,7 +130,7 @@ Result<OneBitSync::Outcome> OneBitSync::StepOnDevice(Call* call, PlannedCompress
   Status status = call->Make(std::bit_cast<uint32_t>(next.weight_sum));
   if (status.ok()) status = on_device_->Await(stream, [call] { return call->FindFailure(); });
   if (!status.ok()) {
-    // A communicator may fail right behind a call that has succeeded.
+    // A communicator may fail right after a call that has succeeded.
     const bool is_known = state.Refresh().ok();
     const bool has_ended = state.epoch() != epoch || state.nonfinite_calls() != nonfinite_calls;
     if (!is_known || !has_ended) return Failed(status, epoch, next.weight_sum);
@@ -199,7 +199,7 @@ Status OneBitSync::ExportGlobal(Comm& comm, Engine& engine, const PlannedCompres
                                 std::byte* blob) {
   Memory copy;
   if (on_device_) {
-    // Other ranks are not told of an error here: they find that this one does not come.
+    // An error here is not reported to the other ranks, which run into their time-out instead.
     ONEBIT_ASSIGN_OR_RETURN(
         copy, Memory::Create({}, nullptr, count_ * sizeof(float), "the sum of a sync"));
     ONEBIT_TRY(on_device_->Read(copy.data()));
@@ -207,7 +207,7 @@ Status OneBitSync::ExportGlobal(Comm& comm, Engine& engine, const PlannedCompres
   const Memory& sum = on_device_ ? copy : accumulator_;
   StateWriter writer(StateKind::kSync, SectionsOf(count_, compressor, StateKind::kGlobal), blob);
   WriteFields(writer.section(SectionTag::kSync));
-  // The mean of what ranks have added up is what each would have to add up for the same mean.
+  // If every rank had accumulated the mean, the next sync would have the same mean.
   const StateCompanion companion = {
       .values = {{"steps of the sync", Format("{}", step_)},
                  {"the weight sum of the sync", Format("{}", weight_sum_)},

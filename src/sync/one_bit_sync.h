@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// 1-bit sync: ranks add up what they would have sent, and every so many steps average the sums in
-// one compressed allreduce. Steps in between send nothing.
+// 1-bit sync: ranks accumulate what they would have sent, and average the sums every so many steps
+// in one compressed allreduce. Steps in between send nothing.
 #pragma once
 
 #include <cstddef>
@@ -16,64 +16,64 @@
 
 namespace onebit {
 
-// The accumulator u and the weight sum L of one tensor. Used by one thread at a time.
+// The accumulator u and the weight sum L of one tensor. Not thread-safe.
 class OneBitSync {
  public:
-  // For the tensor of a compressor, of fp32 elements, with u = 0 and L = 0 before step 0. u is
-  // where the residuals are.
+  // For the fp32 tensor of a compressor, with u = 0 and L = 0 before step 0. u is in the memory of
+  // the residuals.
   static Result<OneBitSync> Create(const Compressor::Config& config, const SyncSchedule& schedule);
 
   struct Outcome {
     bool did_sync = false;
-    float weight_sum = 0;  // of a sync
+    float weight_sum = 0;  // L of a sync
   };
-  // u += x, L += weight. If a sync is due, `out` becomes the mean of u over the ranks, and then
-  // u = 0 and L = 0; otherwise nothing is sent and `out` is not touched. It may equal `x`. After an
-  // error nothing has changed but `out`. `engine` null: the compressor is detached, and a sync an
-  // error.
+  // u += x, L += weight. If a sync is due, `out` becomes the mean of u over the ranks, and then u =
+  // 0 and L = 0; otherwise nothing is sent and `out` is not touched. `out` may equal `x`, and is
+  // all that an error changes. `engine` is null if the compressor is detached; a sync then fails.
   Result<Outcome> Step(Engine* engine, PlannedCompressor* compressor, const float* x, float weight,
                        float* out);
 
-  // The allreduce of a sync on a device, as its communicator makes it.
+  // The allreduce of a sync on a device, which its communicator makes.
   class Call {
    public:
     virtual ~Call() = default;
-    // Puts it on the stream of the step. `weight_bits` are those of L, which ranks compare.
+    // Puts it on the stream of the step. `weight_bits` is the bit pattern of L, which ranks
+    // compare.
     virtual Status Make(uint32_t weight_bits) = 0;
-    // What has put the communicator out of use.
+    // The error that put the communicator out of use.
     virtual Status FindFailure() = 0;
   };
-  // The same on memory of a device. A step that sends nothing is enqueued; a sync waits until it is
-  // done. `call` null: the compressor is detached.
+  // Step on device memory. A step that sends nothing is enqueued; a sync waits until it is done.
+  // `call` is null if the compressor is detached.
   Result<Outcome> StepOnDevice(Call* call, PlannedCompressor* compressor, const float* x,
                                float weight, float* out, onebitStream_t stream);
 
   bool is_on_device() const { return on_device_.has_value(); }
-  // Waits until no device uses it any more.
+  // Waits until no device uses the sync any more.
   Status Settle();
 
-  // A sync that failed here counts if another rank committed it: a rebind has rolled the residuals
-  // forward, and they have what was in u. Call it before Describe and Export.
+  // Counts a sync that failed here as done if another rank committed it: a rebind has then rolled
+  // the residuals forward, and they contain what was in u. Call it before Describe and Export.
   void SettleFailedSync(const Compressor& compressor);
 
   size_t count() const { return count_; }
-  // The next steps, '1' for a sync, '.' for a local one, if no weight sum is zero.
+  // Writes the next steps, '1' for a sync, '.' for a local one, if no weight sum is zero.
   void Describe(std::span<char> steps) const;
 
-  // Everything, the compressor's state of this rank included, in one blob (STATE.md).
+  // One blob with everything, the compressor's state of this rank included (STATE.md).
   size_t StateBytes(const PlannedCompressor& compressor, StateKind kind) const;
   Status ExportRank(const PlannedCompressor& compressor, std::byte* blob);
-  // As ExportGlobalState.
+  // Collective, like ExportGlobalState.
   Status ExportGlobal(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
                       std::byte* blob);
-  // After an error both are what they were.
+  // After an error sync and compressor are what they were.
   Status Import(std::span<const std::byte> blob, PlannedCompressor* compressor);
 
  private:
-  // The step that comes next, after its arguments were looked at.
+  // The next step, after its arguments were checked.
   struct Next {
     bool is_sync = false;
-    float weight_sum = 0;  // with this step
+    float weight_sum = 0;  // L with this step
   };
   Result<Next> LookAt(float weight, const Compressor& compressor, bool is_attached);
   void AddWeight(const Next& next);
@@ -84,11 +84,11 @@ class OneBitSync {
   SyncSchedule schedule_;
   size_t count_ = 0;
   Memory accumulator_;                  // u, count_ floats, on the host
-  std::optional<DeviceSum> on_device_;  // or there
+  std::optional<DeviceSum> on_device_;  // u, on a device
   float weight_sum_ = 0;                // L
-  uint64_t step_ = 0;                   // of the next call
+  uint64_t step_ = 0;                   // that of the next call
   std::optional<uint64_t> last_sync_;
-  // Of the compressor when the last sync failed; other ranks may have committed it.
+  // The compressor's epoch when the last sync failed; other ranks may have committed it.
   std::optional<uint64_t> failed_epoch_;
 };
 

@@ -39,7 +39,7 @@ Topology LoadTopology() {
   return hwloc_topology_load(raw) == 0 ? std::move(topology) : nullptr;
 }
 
-// The NUMA node whose processors hold `where`; null if there is none or it cannot be known.
+// The NUMA node whose processors include `where`; null if there is none or it is unknown.
 hwloc_obj_t NodeOf(hwloc_topology_t topology, hwloc_const_cpuset_t where) {
   for (hwloc_obj_t node = nullptr;
        (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
@@ -79,7 +79,7 @@ NearCores CoresNearThisThread() {
          (core = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_CORE, core)) != nullptr;) {
       if (hwloc_bitmap_intersects(core->cpuset, usable.get())) ++cores.count;
     }
-    if (cores.count != 0) return cores;  // else a machine that does not tell its cores
+    if (cores.count != 0) return cores;  // otherwise hwloc does not know the machine's cores
   }
 #endif
   return AllowedCores();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which cores are near the calling thread, and how many of them may compute for it.
+// Cores near the calling thread, and how many threads may compute for it.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace onebit {
 
 struct NearCores {
   uint32_t count = 0;       // cores, not hardware threads
-  ProcessorSet processors;  // theirs, as far as the thread may run on them
+  ProcessorSet processors;  // of these cores, those on which the thread may run
 };
 
-// Cores of the NUMA node that the calling thread runs on, as far as it may use them. Without hwloc:
-// one per processor it may run on.
+// Returns the cores of the calling thread's NUMA node that it may use. Without hwloc every
+// processor that it may use counts as a core.
 NearCores CoresNearThisThread();
 
-// Threads that can help a rank which shares `cores` evenly with `sharing` ranks, itself included,
-// and needs one of them for itself. Few: codec kernels are limited by memory, which three or four
-// cores can fill.
+// Returns how many threads can help a rank that shares `cores` evenly with `sharing` ranks, itself
+// included, and needs one core for itself. At most 3, because codec kernels are limited by memory
+// bandwidth, which three or four cores can saturate.
 uint32_t ThreadsToSpare(uint32_t cores, size_t sharing);
 
 }  // namespace onebit

@@ -11,11 +11,12 @@
 namespace onebit {
 namespace {
 
-// Of the running kernel: host names and network namespaces do not tell who shares processors.
+// Identifies the running kernel. Host names and network namespaces do not show who shares
+// processors.
 constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
 
 ProcessorSet AllowedProcessors() {
-  // Machines may have more processors than cpu_set_t has room for: the kernel says so by EINVAL.
+  // A machine may have more processors than fit into cpu_set_t; the kernel then returns EINVAL.
   for (size_t words = CPU_SETSIZE / 64; words <= 1024; words *= 2) {
     ProcessorSet set(words);
     auto* mask = reinterpret_cast<cpu_set_t*>(set.data());

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks compute: which machine, which of its processors. Ranks tell it each other, to know
-// who shares what.
+// Where ranks compute: on which machine, and on which of its processors. The ranks exchange it in
+// order to know who shares what.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@ struct Placement {
   uint32_t processor_count() const;
 };
 
-// Of the calling thread: what it may run on.
+// The machine and the processors that the calling thread may run on.
 Placement PlacementOfThisThread();
 
-// How many of `all` may run on some processor of `mine`. `mine` is one of them.
+// Returns how many of `all`, which include `mine`, may run on some processor of `mine`.
 size_t RanksSharing(const Placement& mine, std::span<const Placement> all);
 
 }  // namespace onebit
