@@ -9,18 +9,18 @@
 namespace onebit::plugin {
 
 Endpoint::Endpoint(BaseContext* context, const onebitTransportCommInfo& info, const Limits& limits,
-                   std::unique_ptr<Carrier> carrier)
+                   std::unique_ptr<FrameTransport> frames)
     : context_(context),
       rank_(info.rank),
       nranks_(info.nranks),
       comm_id_(info.commId),
       peer_error_(info.peerError),
       peer_error_argument_(info.peerErrorArgument),
-      carrier_(std::move(carrier)),
+      frames_(std::move(frames)),
       eager_bytes_(limits.eager_bytes),
       early_bytes_(EarlyBytes(limits.early_bytes, static_cast<size_t>(info.nranks))) {
   context_->AddEndpoint();
-  carrier_->SetSink(this);
+  frames_->SetSink(this);
 }
 
 onebitResult_t Endpoint::CheckPeer(int peer) const {
@@ -80,7 +80,7 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
 onebitResult_t Endpoint::Cancel(Request* request) {
   if (request->state == RequestState::kUnused) return onebitInvalidUsage;
   if (request->state == RequestState::kSent) return onebitSuccess;
-  turn_.Take();
+  lock_.Take();
   Peer& other = peer(request->peer);
   switch (request->state) {
     case RequestState::kOffered:

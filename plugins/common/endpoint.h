@@ -12,23 +12,24 @@
 #include <vector>
 
 #include "plugins/common/base_context.h"
-#include "plugins/common/carrier.h"
+#include "plugins/common/frame_transport.h"
 #include "plugins/common/message_request.h"
 #include "plugins/common/peer.h"
-#include "plugins/common/turn.h"
+#include "plugins/common/spin_lock.h"
 #include "plugins/common/wire.h"
 
 namespace onebit::plugin {
 
-// The protocol stands in wire.h. The carrier never refers to memory of the user after a call: what
-// it cannot send at once goes from a staging slot, and what arrives is copied in a callback. So
-// cancel is a matter of our own books, and takes no time whatever the peer does.
+// The protocol stands in wire.h. The frame transport never refers to memory of the user after a
+// call: what it cannot send at once goes from a staging slot, and what arrives is copied in a
+// callback. So cancel is a matter of our own books, and takes no time whatever the peer does.
 //
 // When a peer closes or aborts its endpoint it says so. What it had sent before can still be
 // received, except payloads it had not handed over; whatever else needs it fails with
-// onebitRemoteError. If the carrier finds the peer lost, it is onebitPeerLost. The first such
-// failure per peer calls peerError, from inside Test, Progress, Receive, Send or Wait. A peer that
-// ends while nothing is expected of it is not reported: communicators end one rank after the other.
+// onebitRemoteError. If the frame transport finds the peer lost, it is onebitPeerLost. The first
+// such failure per peer calls peerError, from inside Test, Progress, Receive, Send or Wait. A peer
+// that ends while nothing is expected of it is not reported: communicators end one rank after the
+// other.
 //
 // One thread at a time, except Abort. The public functions take the turn; the private ones hold it.
 class Endpoint : private FrameSink {
@@ -44,14 +45,14 @@ class Endpoint : private FrameSink {
 
   // Connect throws std::bad_alloc.
   Endpoint(BaseContext* context, const onebitTransportCommInfo& info, const Limits& limits,
-           std::unique_ptr<Carrier> carrier);
+           std::unique_ptr<FrameTransport> frames);
   // Close: tells the peers, and gives what was sent at most 100 ms to get out.
   virtual ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
   onebitResult_t GetAddress(void* address, size_t* bytes) const {
-    return carrier_->GetAddress(address, bytes);
+    return frames_->GetAddress(address, bytes);
   }
   onebitResult_t Connect(const void* const* addresses, const size_t* address_bytes,
                          uint64_t timeout_ms);
@@ -75,24 +76,24 @@ class Endpoint : private FrameSink {
   // Runs `body` with the turn, unless the endpoint was aborted.
   template <typename Body>
   onebitResult_t WithTurn(Body body) {
-    const TurnHolder holder(this);
-    const onebitResult_t result = turn_.is_aborted() ? onebitAborted : carrier_->CheckThread();
+    const LockHolder holder(this);
+    const onebitResult_t result = lock_.is_aborted() ? onebitAborted : frames_->CheckThread();
     return result == onebitSuccess ? body() : result;
   }
   template <typename Body>
   void HoldTurn(Body body) {
-    const TurnHolder holder(this);
+    const LockHolder holder(this);
     body();
   }
 
  private:
   // Gives the turn back whatever happens, or the next one to take it would wait for ever.
-  class TurnHolder {
+  class LockHolder {
    public:
-    explicit TurnHolder(Endpoint* endpoint) : endpoint_(endpoint) { endpoint_->turn_.Take(); }
-    ~TurnHolder() { endpoint_->GiveTurn(); }
-    TurnHolder(const TurnHolder&) = delete;
-    TurnHolder& operator=(const TurnHolder&) = delete;
+    explicit LockHolder(Endpoint* endpoint) : endpoint_(endpoint) { endpoint_->lock_.Take(); }
+    ~LockHolder() { endpoint_->GiveTurn(); }
+    LockHolder(const LockHolder&) = delete;
+    LockHolder& operator=(const LockHolder&) = delete;
 
    private:
     Endpoint* const endpoint_;
@@ -102,8 +103,8 @@ class Endpoint : private FrameSink {
   onebitResult_t CheckPeer(int peer) const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   int RankOf(const Peer& peer) const { return static_cast<int>(&peer - peers_.data()); }
-  std::byte* PlaceMemory(Peer& from, uint64_t number) const {
-    return &from.place_memory[number % kWindow * place_bytes_];
+  std::byte* SlotMemory(Peer& from, uint64_t number) const {
+    return &from.slot_memory[number % kWindow * slot_bytes_];
   }
 
   // endpoint_connect.cc
@@ -122,7 +123,7 @@ class Endpoint : private FrameSink {
   // endpoint_receive.cc
   void MatchPosted(int source);
   void SkipWithdrawn(Peer& from);
-  void ReleasePlace(Peer& from, Place& place);
+  void ReleaseSlot(Peer& from, Slot& slot);
   void EndReceive(Request* request, RequestState outcome);
 
   // endpoint_arrival.cc
@@ -173,25 +174,25 @@ class Endpoint : private FrameSink {
   void (*const peer_error_)(void*, int, onebitResult_t, const char*);
   void* const peer_error_argument_;
 
-  Turn turn_;
+  SpinLock lock_;
 
   // Guarded by the turn.
-  const std::unique_ptr<Carrier> carrier_;
+  const std::unique_ptr<FrameTransport> frames_;
   std::vector<Peer> peers_;  // empty until connect begins, then fixed
   bool has_begun_ = false;   // connect was called with the right to
   bool is_connected_ = false;
   uint64_t spin_ns_ = 0;
   const size_t eager_bytes_;
   const size_t early_bytes_;  // payloads up to this set out without being asked for
-  size_t place_bytes_ = 0;    // memory of a place: for an eager or early payload
+  size_t slot_bytes_ = 0;     // memory of a slot: for an eager or early payload
   std::unique_ptr<MessageRequests> requests_;
   Request sent_{.state = RequestState::kSent};
   std::vector<int> streaming_;  // peers whose stream is not empty; capacity reserved
   std::vector<int> flushing_;   // peers whose controls wait; capacity reserved
   bool has_losses_ = false;     // some link or some life has changed for the worse
-  bool has_untold_ = false;     // places were released, and the peer might need to know
+  bool has_untold_ = false;     // slots were released, and the peer might need to know
   bool lacks_room_ = false;     // isend said onebitInProgress
-  bool has_watches_ = false;    // of frames that lie with the carrier
+  bool has_watches_ = false;    // of frames that lie with the frames
   bool is_mute_ = false;        // what arrives is dropped: the endpoint ends
   bool has_said_bye_ = false;
   bool has_warned_ = false;  // of a frame that is not ours

@@ -79,31 +79,31 @@ const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const st
   }
   // An eager payload is here, an early one may have begun, a larger one was not asked for.
   const size_t least = wire.value <= eager_bytes ? wire.value : 0;
-  const size_t most = wire.value <= place_bytes_ ? wire.value : 0;
+  const size_t most = wire.value <= slot_bytes_ ? wire.value : 0;
   if (payload_bytes < least || payload_bytes > most) {
     return "its payload has a wrong length";
   }
-  Place& place = from.place(wire.number);
-  switch (place.state) {
-    case PlaceState::kFree:
-      place.state = PlaceState::kArrived;
+  Slot& slot = from.slot(wire.number);
+  switch (slot.state) {
+    case SlotState::kFree:
+      slot.state = SlotState::kArrived;
       break;
-    case PlaceState::kWithdrawnEarly:
-      place.state = PlaceState::kWithdrawn;
+    case SlotState::kWithdrawnEarly:
+      slot.state = SlotState::kWithdrawn;
       break;
-    case PlaceState::kArrived:
-    case PlaceState::kTaken:
-    case PlaceState::kTakenLost:
-    case PlaceState::kWithdrawn:
+    case SlotState::kArrived:
+    case SlotState::kTaken:
+    case SlotState::kTakenLost:
+    case SlotState::kWithdrawn:
       return "it comes twice";
   }
-  place.number = wire.number;
-  place.header_bytes = wire.header_bytes;
-  place.payload_bytes = wire.value;
-  place.moved_bytes = payload_bytes;
-  if (wire.header_bytes != 0) std::memcpy(place.header, header, wire.header_bytes);
+  slot.number = wire.number;
+  slot.header_bytes = wire.header_bytes;
+  slot.payload_bytes = wire.value;
+  slot.moved_bytes = payload_bytes;
+  if (wire.header_bytes != 0) std::memcpy(slot.header, header, wire.header_bytes);
   if (payload_bytes != 0) {
-    std::memcpy(PlaceMemory(from, wire.number), payload, payload_bytes);
+    std::memcpy(SlotMemory(from, wire.number), payload, payload_bytes);
   }
   if (wire.number >= from.seen) from.seen = wire.number + 1;
   MatchPosted(source);
@@ -113,25 +113,25 @@ const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const st
 
 const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::byte* payload,
                                  size_t payload_bytes) {
-  Place& place = from.place(wire.number);
-  if (place.number != wire.number ||
-      (place.state != PlaceState::kTaken && place.state != PlaceState::kArrived)) {
+  Slot& slot = from.slot(wire.number);
+  if (slot.number != wire.number ||
+      (slot.state != SlotState::kTaken && slot.state != SlotState::kArrived)) {
     return nullptr;  // of a receive that was cancelled meanwhile
   }
-  if (payload_bytes > place.payload_bytes || wire.value > place.payload_bytes - payload_bytes) {
+  if (payload_bytes > slot.payload_bytes || wire.value > slot.payload_bytes - payload_bytes) {
     return "its piece lies outside the payload";
   }
-  Request* request = place.taker;
+  Request* request = slot.taker;
   const bool is_accepted =
-      place.state == PlaceState::kTaken && request->state == RequestState::kReceiving;
-  if (!is_accepted && place.payload_bytes > early_bytes_) return "it was not asked for";
-  uint64_t& moved_bytes = is_accepted ? request->moved_bytes : place.moved_bytes;
+      slot.state == SlotState::kTaken && request->state == RequestState::kReceiving;
+  if (!is_accepted && slot.payload_bytes > early_bytes_) return "it was not asked for";
+  uint64_t& moved_bytes = is_accepted ? request->moved_bytes : slot.moved_bytes;
   // Also where the memory is the caller's: a piece that comes twice must not count for another one.
   if (wire.value != moved_bytes) return "its piece is out of order";
-  std::byte* const target = is_accepted ? request->target : PlaceMemory(from, wire.number);
+  std::byte* const target = is_accepted ? request->target : SlotMemory(from, wire.number);
   if (payload_bytes != 0) std::memcpy(target + wire.value, payload, payload_bytes);
   moved_bytes += payload_bytes;
-  if (is_accepted && moved_bytes == place.payload_bytes) EndReceive(request, RequestState::kDone);
+  if (is_accepted && moved_bytes == slot.payload_bytes) EndReceive(request, RequestState::kDone);
   return nullptr;
 }
 
@@ -160,24 +160,24 @@ void Endpoint::ArriveAnswer(Peer& from, const WireHeader& wire) {
 }
 
 void Endpoint::ArriveWithdrawal(Peer& from, const WireHeader& wire) {
-  Place& place = from.place(wire.number);
-  const bool is_here = place.state != PlaceState::kFree && place.number == wire.number;
+  Slot& slot = from.slot(wire.number);
+  const bool is_here = slot.state != SlotState::kFree && slot.number == wire.number;
   if (!is_here) {
-    if (place.state == PlaceState::kFree && wire.number >= from.received &&
+    if (slot.state == SlotState::kFree && wire.number >= from.received &&
         wire.number < from.released + kWindow) {
-      place.state = PlaceState::kWithdrawnEarly;
-      place.number = wire.number;
+      slot.state = SlotState::kWithdrawnEarly;
+      slot.number = wire.number;
     }
     return;  // else it was dropped already
   }
-  if (place.state == PlaceState::kArrived) {
-    place.state = PlaceState::kWithdrawn;
+  if (slot.state == SlotState::kArrived) {
+    slot.state = SlotState::kWithdrawn;
     SkipWithdrawn(from);
-  } else if (place.state == PlaceState::kTaken) {
-    if (place.taker->state == RequestState::kReceiving) {
-      EndReceive(place.taker, RequestState::kFailed);
+  } else if (slot.state == SlotState::kTaken) {
+    if (slot.taker->state == RequestState::kReceiving) {
+      EndReceive(slot.taker, RequestState::kFailed);
     } else {
-      place.state = PlaceState::kTakenLost;  // told after accept
+      slot.state = SlotState::kTakenLost;  // told after accept
     }
   }
 }

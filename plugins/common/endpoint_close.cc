@@ -14,35 +14,35 @@ constexpr uint64_t kAbortNs = 2 * kNsPerMs;
 
 Endpoint::~Endpoint() {
   if (is_connected_) {
-    turn_.Take();
-    const bool is_orderly = !turn_.is_aborted();
+    lock_.Take();
+    const bool is_orderly = !lock_.is_aborted();
     SayBye(!is_orderly);
     DriveUntilSent(is_orderly ? kCloseNs : kAbortNs);
   }
   is_mute_ = true;
-  carrier_->Close();
+  frames_->Close();
   context_->RemoveEndpoint();
 }
 
 onebitResult_t Endpoint::Abort() {
-  if (!turn_.MarkAborted()) return onebitSuccess;
-  carrier_->Interrupt();
+  if (!lock_.MarkAborted()) return onebitSuccess;
+  frames_->Interrupt();
   // Whoever has the turn finds the mark, or the owner when it comes next.
-  if (!carrier_->CanTellOfAbort() || !turn_.TryTake()) return onebitSuccess;
+  if (!frames_->CanTellOfAbort() || !lock_.TryTake()) return onebitSuccess;
   GiveTurn();
   return onebitSuccess;
 }
 
 // Called with the turn. Tells the peers of an abort that has come meanwhile, if there are any:
-// before connect, or after one that failed, the carrier may have no way to send and nothing to
-// drive.
+// before connect, or after one that failed, the frame transport may have no way to send and nothing
+// to drive.
 void Endpoint::GiveTurn() {
-  if (turn_.Give()) return;
+  if (lock_.Give()) return;
   if (!has_said_bye_) {
     SayBye(true);
     if (is_connected_) DriveUntilSent(kAbortNs);
   }
-  turn_.GiveAborted();
+  lock_.GiveAborted();
 }
 
 // From here on nothing of the user's is read or written. Payloads that were not handed over are
@@ -57,7 +57,7 @@ void Endpoint::SayBye(bool is_abort) {
   }
   has_said_bye_ = true;
   is_mute_ = true;
-  carrier_->ForgetCallers();
+  frames_->ForgetCallers();
 }
 
 bool Endpoint::HasPendingSends() const {
@@ -71,14 +71,14 @@ void Endpoint::DriveUntilSent(uint64_t timeout_ns) {
   const uint64_t start = Now();
   bool is_flushing = false;
   while (Now() - start < timeout_ns) {
-    const bool has_moved = carrier_->Progress();
+    const bool has_moved = frames_->Progress();
     FlushAllControls();
     if (!HasPendingSends()) {
-      if (is_flushing && carrier_->is_flushed()) return;
-      if (!is_flushing) carrier_->StartFlush();
+      if (is_flushing && frames_->is_flushed()) return;
+      if (!is_flushing) frames_->StartFlush();
       is_flushing = true;
     }
-    if (!has_moved) carrier_->Sleep(timeout_ns < kCloseNs ? 20'000 : 100'000);
+    if (!has_moved) frames_->Sleep(timeout_ns < kCloseNs ? 20'000 : 100'000);
   }
 }
 

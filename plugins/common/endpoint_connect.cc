@@ -11,7 +11,7 @@
 namespace onebit::plugin {
 namespace {
 
-// A send needs a request until the receiver has released its place. Receives need one from the post
+// A send needs a request until the receiver has released its slot. Receives need one from the post
 // to the test that says done; twice the window leaves room for callers that test late.
 constexpr size_t kRequestsPerPeer = 3 * kWindow;
 
@@ -25,7 +25,7 @@ onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* add
     const uint64_t start = Now();
     const uint64_t timeout_ns = std::min<uint64_t>(timeout_ms, 86'400'000) * kNsPerMs;
     onebitResult_t result =
-        carrier_->Open(addresses, address_bytes, timeout_ns, [this] { return turn_.is_aborted(); });
+        frames_->Open(addresses, address_bytes, timeout_ns, [this] { return lock_.is_aborted(); });
     if (result == onebitInvalidArgument) has_begun_ = false;  // addresses that lead nowhere
     if (result != onebitSuccess) return result;
     MakePeers();
@@ -38,17 +38,17 @@ onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* add
 // Everything that messages need is allocated here.
 void Endpoint::MakePeers() {
   const auto ranks = static_cast<size_t>(nranks_);
-  place_bytes_ = std::max(early_bytes_, eager_bytes_);
+  slot_bytes_ = std::max(early_bytes_, eager_bytes_);
   requests_ = std::make_unique<MessageRequests>(kRequestsPerPeer * ranks);
   streaming_.reserve(ranks);
   flushing_.reserve(ranks);
-  spin_ns_ = context_->spin_ns(carrier_->ranks_here());
+  spin_ns_ = context_->spin_ns(frames_->ranks_here());
   peers_ = std::vector<Peer>(ranks);
   for (int rank = 0; rank < nranks_; ++rank) {
     Peer& to = peer(rank);
-    to.link = carrier_->link(rank);
-    to.places = std::make_unique<Place[]>(kWindow);
-    to.place_memory = std::make_unique_for_overwrite<std::byte[]>(kWindow * place_bytes_);
+    to.link = frames_->link(rank);
+    to.slots = std::make_unique<Slot[]>(kWindow);
+    to.slot_memory = std::make_unique_for_overwrite<std::byte[]>(kWindow * slot_bytes_);
   }
 }
 
@@ -59,11 +59,11 @@ onebitResult_t Endpoint::Meet(uint64_t start, uint64_t timeout_ns) {
   for (int rank = 0; rank < nranks_; ++rank) {
     const WireHeader wire = Wire(peer(rank), WireType::kHello, 0, 0);
     constexpr std::byte kPayload[256] = {};
-    carrier_->Send(rank, FrameKind::kPiece, std::as_bytes(std::span(&wire, 1)), kPayload);
+    frames_->Send(rank, FrameKind::kPiece, std::as_bytes(std::span(&wire, 1)), kPayload);
   }
   while (true) {
     Drive();
-    if (turn_.is_aborted()) return onebitAborted;
+    if (lock_.is_aborted()) return onebitAborted;
     std::string missing;
     for (int rank = 0; rank < nranks_; ++rank) {
       const Peer& other = peer(rank);
@@ -86,7 +86,7 @@ onebitResult_t Endpoint::Meet(uint64_t start, uint64_t timeout_ns) {
                      static_cast<unsigned long long>(timeout_ns / kNsPerMs), missing.c_str());
       return onebitTimeout;
     }
-    carrier_->Sleep(std::min(timeout_ns - elapsed, 10 * kNsPerMs));
+    frames_->Sleep(std::min(timeout_ns - elapsed, 10 * kNsPerMs));
   }
 }
 

@@ -44,7 +44,7 @@ void Endpoint::FlushControls(int rank) {
     const Control& control = to.controls.front();
     const WireHeader wire = Wire(to, control.type, control.number, control.value);
     const Sent sent =
-        carrier_->Send(rank, FrameKind::kShort, std::as_bytes(std::span(&wire, 1)), {});
+        frames_->Send(rank, FrameKind::kShort, std::as_bytes(std::span(&wire, 1)), {});
     if (sent == Sent::kNoRoom) {
       if (!to.is_flushing) flushing_.push_back(rank);
       to.is_flushing = true;
@@ -104,7 +104,7 @@ void Endpoint::TellReleasedWhenIdle() {
 
 // Fails what needs a peer that has ended or was lost.
 void Endpoint::SettleDepartures() {
-  if (carrier_->TakeLosses()) has_losses_ = true;
+  if (frames_->TakeLosses()) has_losses_ = true;
   if (!has_losses_) return;
   has_losses_ = false;
   for (int rank = 0; rank < nranks_; ++rank) {
@@ -118,11 +118,11 @@ void Endpoint::SettleDepartures() {
       was_needed = true;
     }
     for (uint64_t number = gone.released; number < gone.received; ++number) {
-      Place& place = gone.place(number);
-      if (place.state != PlaceState::kTaken || place.taker->state != RequestState::kReceiving) {
+      Slot& slot = gone.slot(number);
+      if (slot.state != SlotState::kTaken || slot.taker->state != RequestState::kReceiving) {
         continue;
       }
-      EndReceive(place.taker, RequestState::kFailed);
+      EndReceive(slot.taker, RequestState::kFailed);
       was_needed = true;
     }
     if (was_needed) ReportDeparture(rank);

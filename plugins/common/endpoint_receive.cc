@@ -31,14 +31,14 @@ void Endpoint::MatchPosted(int source) {
   Request* request = from.posted;
   if (request == nullptr) return;
   SkipWithdrawn(from);
-  Place& place = from.place(from.received);
-  if (place.state == PlaceState::kArrived && place.number == from.received) {
-    if (place.header_bytes != 0) std::memcpy(request->header, place.header, place.header_bytes);
+  Slot& slot = from.slot(from.received);
+  if (slot.state == SlotState::kArrived && slot.number == from.received) {
+    if (slot.header_bytes != 0) std::memcpy(request->header, slot.header, slot.header_bytes);
     request->state = RequestState::kHeader;
-    request->number = place.number;
-    request->payload_bytes = place.payload_bytes;
-    place.state = PlaceState::kTaken;
-    place.taker = request;
+    request->number = slot.number;
+    request->payload_bytes = slot.payload_bytes;
+    slot.state = SlotState::kTaken;
+    slot.taker = request;
     ++from.received;
   } else if (from.link->is_lost() || (from.has_bye && from.received >= from.bye_number)) {
     request->state = RequestState::kFailed;
@@ -52,10 +52,10 @@ void Endpoint::MatchPosted(int source) {
 
 void Endpoint::SkipWithdrawn(Peer& from) {
   while (true) {
-    Place& place = from.place(from.received);
-    if (place.state != PlaceState::kWithdrawn || place.number != from.received) return;
+    Slot& slot = from.slot(from.received);
+    if (slot.state != SlotState::kWithdrawn || slot.number != from.received) return;
     ++from.received;
-    ReleasePlace(from, place);
+    ReleaseSlot(from, slot);
   }
 }
 
@@ -63,7 +63,7 @@ onebitResult_t Endpoint::Probe(const Request& request, size_t* header_bytes,
                                size_t* payload_bytes) {
   return WithTurn([&] {
     if (request.state != RequestState::kHeader) return onebitInvalidUsage;
-    *header_bytes = peer(request.peer).place(request.number).header_bytes;
+    *header_bytes = peer(request.peer).slot(request.number).header_bytes;
     *payload_bytes = request.payload_bytes;
     return onebitSuccess;
   });
@@ -76,19 +76,19 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
       return onebitInvalidArgument;
     }
     Peer& from = peer(request->peer);
-    Place& place = from.place(request->number);
-    if (place.moved_bytes != 0) {
-      std::memcpy(payload, PlaceMemory(from, request->number), place.moved_bytes);
+    Slot& slot = from.slot(request->number);
+    if (slot.moved_bytes != 0) {
+      std::memcpy(payload, SlotMemory(from, request->number), slot.moved_bytes);
     }
-    if (place.moved_bytes == payload_bytes) {
+    if (slot.moved_bytes == payload_bytes) {
       EndReceive(request, RequestState::kDone);
-    } else if (place.state == PlaceState::kTakenLost || from.is_gone()) {
+    } else if (slot.state == SlotState::kTakenLost || from.is_gone()) {
       if (from.is_gone()) ReportDeparture(request->peer);
       EndReceive(request, RequestState::kFailed);
     } else {
       request->state = RequestState::kReceiving;
       request->target = static_cast<std::byte*>(payload);
-      request->moved_bytes = place.moved_bytes;
+      request->moved_bytes = slot.moved_bytes;
       if (payload_bytes > early_bytes_) Tell(request->peer, WireType::kAccept, request->number);
     }
     return onebitSuccess;
@@ -102,16 +102,16 @@ void Endpoint::EndReceive(Request* request, RequestState outcome) {
     from.untold_bytes += request->payload_bytes;
     from.awaited = std::max(from.awaited, request->number + 1);  // they may end in any order
   }
-  ReleasePlace(from, from.place(request->number));
+  ReleaseSlot(from, from.slot(request->number));
   request->state = outcome;
   ++news_;
 }
 
 // Places are given back in the order of their messages, so that one number tells the sender all.
-void Endpoint::ReleasePlace(Peer& from, Place& place) {
-  place.state = PlaceState::kFree;
-  place.taker = nullptr;
-  while (from.released < from.received && from.place(from.released).state == PlaceState::kFree) {
+void Endpoint::ReleaseSlot(Peer& from, Slot& slot) {
+  slot.state = SlotState::kFree;
+  slot.taker = nullptr;
+  while (from.released < from.received && from.slot(from.released).state == SlotState::kFree) {
     ++from.released;
   }
   TellReleased(RankOf(from));

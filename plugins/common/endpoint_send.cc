@@ -39,10 +39,10 @@ onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
       return to.has_bye ? onebitRemoteError : onebitPeerLost;
     }
     if (result == onebitInProgress) lacks_room_ = true;
-    // What the carrier could not send at once may wait for nothing but progress, and a caller need
-    // not come back soon. (Over shared memory UCX attaches to a segment of the receiver's when it
-    // makes progress, and keeps the first message that lies there so long.)
-    if (to.link->in_flight() != 0) carrier_->Progress();
+    // What the frame transport could not send at once may wait for nothing but progress, and a
+    // caller need not come back soon. (Over shared memory UCX attaches to a segment of the
+    // receiver's when it makes progress, and keeps the first message that lies there so long.)
+    if (to.link->in_flight() != 0) frames_->Progress();
     return result;
   });
 }
@@ -66,13 +66,13 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
   const bool is_early = !is_eager && payload_bytes <= early_bytes_;
   if (is_early && to.stream.is_empty()) {
     sending->moved_bytes = std::min(to.link->piece_bytes, payload_bytes);
-    sent = carrier_->Send(RankOf(to), FrameKind::kPiece, {head, head_bytes},
-                          {bytes, sending->moved_bytes});
+    sent = frames_->Send(RankOf(to), FrameKind::kPiece, {head, head_bytes},
+                         {bytes, sending->moved_bytes});
     if (sent != Sent::kYes) sending->moved_bytes = 0;
   }
   if (sent == Sent::kNoRoom) {
-    sent = carrier_->Send(RankOf(to), FrameKind::kShort, {head, head_bytes},
-                          {bytes, is_eager ? payload_bytes : 0});
+    sent = frames_->Send(RankOf(to), FrameKind::kShort, {head, head_bytes},
+                         {bytes, is_eager ? payload_bytes : 0});
   }
   if (sent != Sent::kYes) {
     requests_->Return(sending);
@@ -122,12 +122,12 @@ bool Endpoint::PumpStream(Peer& to) {
     const size_t bytes = std::min(piece_bytes, request->payload_bytes - request->moved_bytes);
     const bool is_last = bytes == request->payload_bytes - request->moved_bytes;
     const WireHeader wire = Wire(to, WireType::kData, request->number, request->moved_bytes);
-    // Before the last piece goes: a carrier may deliver to this rank itself inside the send,
-    // answer included.
+    // Before the last piece goes: a frame transport may deliver to this rank itself inside the
+    // send, answer included.
     if (is_last) request->state = RequestState::kLeaving;
     const Sent sent =
-        carrier_->Send(RankOf(to), FrameKind::kPiece, std::as_bytes(std::span(&wire, 1)),
-                       {request->payload + request->moved_bytes, bytes});
+        frames_->Send(RankOf(to), FrameKind::kPiece, std::as_bytes(std::span(&wire, 1)),
+                      {request->payload + request->moved_bytes, bytes});
     if (sent != Sent::kYes) {
       if (is_last) request->state = RequestState::kStreaming;
       return has_sent;

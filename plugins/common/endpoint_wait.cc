@@ -21,7 +21,7 @@ onebitResult_t Endpoint::Progress() {
   });
 }
 
-// A test said pending for the sake of a frame that the carrier has not sent.
+// A test said pending for the sake of a frame that the frame transport has not sent.
 void Endpoint::Watch(Peer& to, uint64_t frame) {
   to.watched_frame = std::min(to.watched_frame, frame);
   has_watches_ = true;
@@ -45,7 +45,7 @@ void Endpoint::TellOfWatchedFrames() {
 bool Endpoint::Drive() {
   bool has_moved = false;
   int rounds = 0;
-  while (rounds < kRoundsOfProgress && carrier_->Progress()) ++rounds;
+  while (rounds < kRoundsOfProgress && frames_->Progress()) ++rounds;
   has_moved |= rounds != 0;
   SettleDepartures();
   if (!flushing_.empty()) FlushAllControls();
@@ -62,7 +62,7 @@ onebitResult_t Endpoint::Wait(uint64_t timeout_ms) {
     const uint64_t timeout_ns = std::min(timeout_ms, kLongestWaitMs) * kNsPerMs;
     const uint64_t start = news_ == heard_ ? Now() : 0;
     uint64_t idle_since = start;
-    while (news_ == heard_ && !turn_.is_aborted()) {
+    while (news_ == heard_ && !lock_.is_aborted()) {
       const bool has_moved = Drive();
       if (news_ != heard_) break;
       const uint64_t now = Now();
@@ -70,11 +70,11 @@ onebitResult_t Endpoint::Wait(uint64_t timeout_ms) {
       if (has_moved) {
         idle_since = now;
       } else if (now - idle_since >= spin_ns_) {
-        carrier_->Sleep(timeout_ns - (now - start));
+        frames_->Sleep(timeout_ns - (now - start));
       }
     }
     heard_ = news_;
-    return turn_.is_aborted() ? onebitAborted : onebitSuccess;
+    return lock_.is_aborted() ? onebitAborted : onebitSuccess;
   });
 }
 

@@ -12,10 +12,10 @@ namespace onebit::plugin {
 
 enum class RequestState : uint32_t {
   kUnused,
-  kStaged,     // send: eager, and with the carrier, which could not send it at once
+  kStaged,     // send: eager, and with the frames, which could not send it at once
   kOffered,    // send: the receiver has not answered yet
   kStreaming,  // send: the receiver has memory, pieces are on their way
-  kLeaving,    // send: the carrier has all pieces, the receiver does not have them yet
+  kLeaving,    // send: the frames has all pieces, the receiver does not have them yet
   kPosted,     // receive: no message yet
   kHeader,     // receive: the header is with the caller, the payload not yet
   kReceiving,  // receive: accepted, pieces arrive

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Staging memory of one endpoint: what a carrier has not sent yet lies here, never in the user's
-// memory.
+// Staging memory of one endpoint: what a frame transport has not sent yet lies here, never in the
+// user's memory.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@ namespace onebit::plugin {
 inline constexpr uint64_t kNsPerMs = 1'000'000;
 
 // Messages a rank may send to a peer before the peer has released the first of them. The peer keeps
-// a slot for each, so whatever arrives finds its place and memory is bounded.
+// a slot for each, so whatever arrives finds its slot and memory is bounded.
 inline constexpr uint64_t kWindow = 32;
 
 // Bytes of payloads that are on their way over a network to one peer, before another one may be
@@ -22,26 +22,26 @@ inline constexpr uint64_t kWindow = 32;
 inline constexpr uint64_t kMostPendingBytes = 2u << 20;
 
 // A message goes like this. The sender gives it the next number of the pair and sends kMessage with
-// the user's header; a payload up to eagerBytes comes along, and the send is done when the carrier
-// has sent it. A larger one stays: the receiver answers kAccept once it has memory for it, or kDrop
-// if it does not want it; the sender then sends kData pieces, each small enough that the carrier
-// sends it in one go. The sender may say kWithdraw meanwhile. Every header says how many messages
-// its sender has released.
+// the user's header; a payload up to eagerBytes comes along, and the send is done when the frame
+// transport has sent it. A larger one stays: the receiver answers kAccept once it has memory for
+// it, or kDrop if it does not want it; the sender then sends kData pieces, each small enough that
+// the frame transport sends it in one go. The sender may say kWithdraw meanwhile. Every header says
+// how many messages its sender has released.
 //
 // A payload of medium size (EarlyBytes) does not wait for the answer: it begins in the message
-// itself and its pieces follow at once; they lie in memory of the place until the receiver takes
+// itself and its pieces follow at once; they lie in memory of the slot until the receiver takes
 // them. A receiver that is not scheduled just then holds up nothing but itself.
 //
-// The send of a payload that is not eager is done when the receiver has released its place. What a
-// carrier calls sent may lie in a buffer of its own, because a socket was full, and goes on only
-// when the sender makes progress; a rank whose sends are all done need not do that for a long time.
-// (Of UCX a flush would tell as well, but in a trial ucp_ep_flush_nbx of UCX 1.13 never ended at
-// once in error mode PEER, and the transport hung at times.) For the same reason a receive is not
-// done before the release that its sender waits for is out: in shared memory it may find the
+// The send of a payload that is not eager is done when the receiver has released its slot. What a
+// frame transport calls sent may lie in a buffer of its own, because a socket was full, and goes on
+// only when the sender makes progress; a rank whose sends are all done need not do that for a long
+// time. (Of UCX a flush would tell as well, but in a trial ucp_ep_flush_nbx of UCX 1.13 never ended
+// at once in error mode PEER, and the transport hung at times.) For the same reason a receive is
+// not done before the release that its sender waits for is out: in shared memory it may find the
 // sender's queue full of what other ranks have sent.
 //
-// A rendezvous of the carrier's own is not used: neither end could take its buffer back from it in
-// bounded time.
+// A rendezvous of the frame transport's own is not used: neither end could take its buffer back
+// from it in bounded time.
 enum class WireType : uint16_t {
   kHello = 1,     // sent by connect, once
   kMessage = 2,   // value: bytes of the payload

@@ -3,12 +3,12 @@
 // The table of functions that the library gets, and the description of a device.
 #include "device/device_abi.h"
 #include "kernels/cuda/kernel_table.h"
-#include "plugins/device_cuda/context.h"
+#include "plugins/device_cuda/cuda_context.h"
+#include "plugins/device_cuda/cuda_memory.h"
+#include "plugins/device_cuda/cuda_stream.h"
 #include "plugins/device_cuda/error.h"
 #include "plugins/device_cuda/launch.h"
-#include "plugins/device_cuda/memory.h"
 #include "plugins/device_cuda/process.h"
-#include "plugins/device_cuda/stream.h"
 
 namespace onebit::device_cuda {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The image of the kernels, as a part of this plugin.
-#include "plugins/device_cuda/kernels.h"
+#include "plugins/device_cuda/cuda_kernels.h"
 
 // The driver reads it in units of 8 bytes and more.
 __asm__(

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/kernel_table.h"
-#include "plugins/device_cuda/context.h"
+#include "plugins/device_cuda/cuda_context.h"
 #include "plugins/device_cuda/error.h"
 #include "plugins/device_cuda/process.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <mutex>
 
-#include "plugins/device_cuda/driver.h"
-#include "plugins/device_cuda/kernels.h"
+#include "plugins/device_cuda/cuda_driver.h"
+#include "plugins/device_cuda/cuda_kernels.h"
 
 namespace onebit::device_cuda {
 

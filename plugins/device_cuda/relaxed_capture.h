@@ -3,7 +3,7 @@
 // RelaxedCapture: calls that a graph capture of somebody else would forbid.
 #pragma once
 
-#include "plugins/device_cuda/driver.h"
+#include "plugins/device_cuda/cuda_driver.h"
 
 namespace onebit::device_cuda {
 

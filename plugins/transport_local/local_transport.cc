@@ -4,8 +4,8 @@
 #include "plugins/transport_local/local_transport.h"
 
 #include "plugins/common/transport_table.h"
-#include "plugins/transport_local/context.h"
-#include "plugins/transport_local/endpoint.h"
+#include "plugins/transport_local/local_context.h"
+#include "plugins/transport_local/local_endpoint.h"
 
 namespace onebit::local {
 namespace {

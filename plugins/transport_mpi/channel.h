@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/common/carrier.h"
+#include "plugins/common/frame_transport.h"
 #include "plugins/common/slot_pool.h"
 #include "plugins/transport_mpi/native_allreduce.h"
 #include "plugins/transport_mpi/settings.h"

@@ -16,14 +16,15 @@ plugin::Endpoint::Limits LimitsOf(const Context& context) {
 }  // namespace
 
 MpiEndpoint::MpiEndpoint(Context* context, const onebitTransportCommInfo& info,
-                         std::unique_ptr<MpiCarrier> carrier)
-    : MpiEndpoint(context, info, carrier.release()) {}
+                         std::unique_ptr<MpiFrameTransport> frames)
+    : MpiEndpoint(context, info, frames.release()) {}
 
-MpiEndpoint::MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiCarrier* carrier)
-    : Endpoint(context, info, LimitsOf(*context), std::unique_ptr<plugin::Carrier>(carrier)),
+MpiEndpoint::MpiEndpoint(Context* context, const onebitTransportCommInfo& info,
+                         MpiFrameTransport* frames)
+    : Endpoint(context, info, LimitsOf(*context), std::unique_ptr<plugin::FrameTransport>(frames)),
       context_(context),
       nranks_(info.nranks),
-      carrier_(carrier) {}
+      frames_(frames) {}
 
 onebitResult_t MpiEndpoint::Allreduce(const void* send, void* recv, size_t count,
                                       onebitDataType_t type, onebitRedOp_t op, Request** request) {
@@ -33,9 +34,9 @@ onebitResult_t MpiEndpoint::Allreduce(const void* send, void* recv, size_t count
   }
   return WithTurn([&] {
     if (!is_connected() || !context_->options().native_dense) return onebitInvalidUsage;
-    NativeAllreduce& native = carrier_->channel().native();
+    NativeAllreduce& native = frames_->channel().native();
     const bool has_started =
-        native.Start({.comm = carrier_->channel().comm(),
+        native.Start({.comm = frames_->channel().comm(),
                       .send = static_cast<const float*>(send),
                       .recv = static_cast<float*>(recv),
                       .count = count,
@@ -53,7 +54,7 @@ onebitResult_t MpiEndpoint::Probe(const Request& request, size_t* header_bytes,
   }
   return WithTurn([&] {
     *header_bytes = 0;
-    *payload_bytes = carrier_->channel().native().finished() * sizeof(float);
+    *payload_bytes = frames_->channel().native().finished() * sizeof(float);
     return onebitSuccess;
   });
 }
@@ -61,7 +62,7 @@ onebitResult_t MpiEndpoint::Probe(const Request& request, size_t* header_bytes,
 onebitResult_t MpiEndpoint::Test(Request* request, onebitTransportState* state) {
   if (request != &native_request_) return Endpoint::Test(request, state);
   return WithTurn([&] {
-    const NativeAllreduce& native = carrier_->channel().native();
+    const NativeAllreduce& native = frames_->channel().native();
     *state = native.is_running() ? onebitTransportPending : onebitTransportDone;
     if (native.code() == MPI_SUCCESS) return onebitSuccess;
     context_->Warn("MPI_Iallreduce failed: %s", ErrorText(native.code()).c_str());
@@ -71,7 +72,7 @@ onebitResult_t MpiEndpoint::Test(Request* request, onebitTransportState* state) 
 
 onebitResult_t MpiEndpoint::Cancel(Request* request) {
   if (request != &native_request_) return Endpoint::Cancel(request);
-  HoldTurn([&] { carrier_->channel().native().Cancel(); });
+  HoldTurn([&] { frames_->channel().native().Cancel(); });
   return onebitSuccess;
 }
 

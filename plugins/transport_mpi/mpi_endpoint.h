@@ -6,14 +6,14 @@
 #include <memory>
 
 #include "plugins/common/endpoint.h"
-#include "plugins/transport_mpi/mpi_carrier.h"
+#include "plugins/transport_mpi/mpi_frame_transport.h"
 
 namespace onebit::mpi {
 
 class MpiEndpoint final : public plugin::Endpoint {
  public:
   MpiEndpoint(Context* context, const onebitTransportCommInfo& info,
-              std::unique_ptr<MpiCarrier> carrier);
+              std::unique_ptr<MpiFrameTransport> frames);
 
   onebitResult_t Allreduce(const void* send, void* recv, size_t count, onebitDataType_t type,
                            onebitRedOp_t op, Request** request);
@@ -22,13 +22,13 @@ class MpiEndpoint final : public plugin::Endpoint {
   onebitResult_t Cancel(Request* request);
 
  private:
-  // Takes the carrier over.
-  MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiCarrier* carrier);
+  // Takes the frame transport over.
+  MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiFrameTransport* frames);
 
   const Context* const context_;
   const int nranks_;
-  MpiCarrier* const carrier_;  // the endpoint's
-  Request native_request_{};   // of the allreduce; its address is all there is to it
+  MpiFrameTransport* const frames_;  // the endpoint's
+  Request native_request_{};         // of the allreduce; its address is all there is to it
 };
 
 }  // namespace onebit::mpi

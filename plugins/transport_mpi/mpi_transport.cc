@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "plugins/common/transport_table.h"
-#include "plugins/transport_mpi/context.h"
-#include "plugins/transport_mpi/group.h"
+#include "plugins/transport_mpi/mpi_context.h"
 #include "plugins/transport_mpi/mpi_endpoint.h"
+#include "plugins/transport_mpi/mpi_group.h"
 
 namespace onebit::mpi {
 namespace {

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "plugins/transport_mpi/address.h"
+#include "plugins/transport_mpi/mpi_address.h"
 
 namespace onebit::mpi {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <mpi.h>
 
-#include "plugins/transport_mpi/context.h"
+#include "plugins/transport_mpi/mpi_context.h"
 
 namespace onebit::mpi {
 

@@ -10,10 +10,10 @@
 
 namespace onebit::nccl {
 
-Communicator::Communicator(const Context& context, Place place, int rank, int ranks)
+Communicator::Communicator(const Context& context, DeviceBinding binding, int rank, int ranks)
     : context_(context),
       api_(context.api()),
-      place_(std::move(place)),
+      binding_(std::move(binding)),
       rank_(rank),
       ranks_(ranks) {}
 
@@ -44,7 +44,7 @@ int Communicator::Await(CommHandle handle, uint64_t timeout_ms,
 void Communicator::NoteCapture(onebitStream_t stream) {
   // The application ends its own, and knows of its graphs. The legacy stream is never captured.
   if (has_captured_ || is_joined_ || stream == nullptr) return;
-  has_captured_ = place_.driver->IsCapturing(stream);
+  has_captured_ = binding_.driver->IsCapturing(stream);
 }
 
 onebitResult_t Communicator::Finish(const char* what, int result,

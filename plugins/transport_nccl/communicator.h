@@ -13,14 +13,14 @@
 #include <mutex>
 #include <string>
 
-#include "plugins/common/turn.h"
-#include "plugins/transport_nccl/context.h"
+#include "plugins/common/spin_lock.h"
 #include "plugins/transport_nccl/nccl_api.h"
+#include "plugins/transport_nccl/nccl_context.h"
 
 namespace onebit::nccl {
 
 // NCCL allows no two calls on a communicator at a time, and ncclCommAbort frees it. So every use
-// holds the turn (plugins/common/turn.h). An abort that finds it taken leaves the end to the
+// holds the turn (plugins/common/spin_lock.h). An abort that finds it taken leaves the end to the
 // holder. Of a communicator that does not block the holder comes back soon; a blocking one may keep
 // it in NCCL for ever. Then an abort revokes the communicator, which throws the holder out and
 // frees nothing, and frees it when the holder is out, unless a graph may hold calls of it or NCCL
@@ -29,7 +29,7 @@ namespace onebit::nccl {
 // holder, the only way out that NCCL has.
 class Communicator {
  public:
-  Communicator(const Context& context, Place place, int rank, int ranks);
+  Communicator(const Context& context, DeviceBinding binding, int rank, int ranks);
   // Ends a communicator that was made here; waits for its work as long as ONEBIT_NCCL_CLOSE_MS
   // says.
   ~Communicator();
@@ -38,7 +38,7 @@ class Communicator {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  const Place& place() const { return place_; }
+  const DeviceBinding& binding() const { return binding_; }
   const NcclApi& api() const { return api_; }
   bool is_joined() const { return is_joined_; }
   // Of one that was made here; what an application's does NCCL does not tell.
@@ -102,13 +102,13 @@ class Communicator {
 
   const Context& context_;
   const NcclApi& api_;
-  const Place place_;
+  const DeviceBinding binding_;
   const int rank_;
   const int ranks_;
   bool is_joined_ = false;
   bool is_blocking_ = true;  // written before handle_
   uint64_t timeout_ms_ = 0;
-  plugin::Turn turn_;
+  plugin::SpinLock turn_;
   // Set once by the owner; read by an abort that does not wait for the turn. release, acquire: what
   // made it is visible.
   std::atomic<CommHandle> handle_{nullptr};

@@ -28,7 +28,7 @@ Communicator::~Communicator() {
   if (handle == nullptr || is_joined_ || is_ending_.exchange(true, std::memory_order_acq_rel)) {
     return;
   }
-  const CurrentContext current(*place_.driver, place_.device_context);
+  const CurrentContext current(*binding_.driver, binding_.device_context);
   if (!current.is_alive()) return;
   if (state() != onebitSuccess) {
     AbortHandle(handle);
@@ -121,8 +121,8 @@ int Communicator::Revoke(CommHandle handle) {
 
 bool Communicator::CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const {
   return RunBeside(
-      [api = context_.shared_api(), place = place_, call = std::move(call)] {
-        const CurrentContext current(*place.driver, place.device_context);
+      [api = context_.shared_api(), binding = binding_, call = std::move(call)] {
+        const CurrentContext current(*binding.driver, binding.device_context);
         if (current.is_alive()) call(*api);
       },
       [] {}, timeout_ms, [] { return false; });
@@ -158,7 +158,7 @@ void Communicator::Abort() {
 void Communicator::EndAborted() {
   CommHandle handle = handle_.load(std::memory_order_acquire);
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
-  const CurrentContext current(*place_.driver, place_.device_context);
+  const CurrentContext current(*binding_.driver, binding_.device_context);
   if (!current.is_alive()) return;
   if (!is_joined_) {
     AbortHandle(handle);
@@ -198,7 +198,7 @@ void Communicator::EndUnderHolder() {
   CommHandle handle = handle_.load(std::memory_order_acquire);
   // From here on the holder leaves the end to this thread.
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
-  const CurrentContext current(*place_.driver, place_.device_context);
+  const CurrentContext current(*binding_.driver, binding_.device_context);
   if (!current.is_alive()) return;
   const int revoked = Revoke(handle);
   const bool has_turn = TakeTurnWithin(kHolderMs);

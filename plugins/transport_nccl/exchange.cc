@@ -130,7 +130,7 @@ class JointStart {
     // The caller has made the device of the last one current.
     std::optional<CurrentContext> current;
     if (exchanges_.size() > 1) {
-      current.emplace(*communicator.place().driver, communicator.place().device_context);
+      current.emplace(*communicator.binding().driver, communicator.binding().device_context);
       *what = "cuCtxPushCurrent";
       if (!current->is_alive()) return kUnhandledCudaError;
     }

@@ -33,13 +33,13 @@ onebitResult_t NcclEndpoint::GetAddress(void* address, size_t* bytes) {
   if (communicator_->is_aborted()) return onebitAborted;
   if (*bytes < sizeof(Address)) return onebitInvalidArgument;
   const NcclApi& nccl = communicator_->api();
-  const Place& place = communicator_->place();
+  const DeviceBinding& binding = communicator_->binding();
   Address own{.comm_id = comm_id_, .version = nccl.version};
   // For texts only: what cannot be told is empty.
-  place.driver->DeviceGetPCIBusId(own.bus_id, sizeof own.bus_id, place.device);
+  binding.driver->DeviceGetPCIBusId(own.bus_id, sizeof own.bus_id, binding.device);
   gethostname(own.host, sizeof own.host - 1);
   if (communicator_->rank() == 0 && !communicator_->is_joined()) {
-    const CurrentContext current(*place.driver, place.device_context);
+    const CurrentContext current(*binding.driver, binding.device_context);
     const int code = nccl.GetUniqueId(&own.unique_id);
     if (code != kSuccess) {
       return communicator_->Fail(ResultOf(code), "ncclGetUniqueId failed: " + nccl.Explain(code));

@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
-#include "plugins/transport_nccl/address.h"
 #include "plugins/transport_nccl/communicator.h"
-#include "plugins/transport_nccl/context.h"
 #include "plugins/transport_nccl/exchange.h"
+#include "plugins/transport_nccl/nccl_address.h"
+#include "plugins/transport_nccl/nccl_context.h"
 
 namespace onebit::nccl {
 

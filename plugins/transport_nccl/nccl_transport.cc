@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "plugins/common/transport_table.h"
-#include "plugins/transport_nccl/context.h"
-#include "plugins/transport_nccl/group.h"
+#include "plugins/transport_nccl/nccl_context.h"
 #include "plugins/transport_nccl/nccl_endpoint.h"
+#include "plugins/transport_nccl/nccl_group.h"
 
 namespace onebit::nccl {
 namespace {

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "plugins/transport_nccl/address.h"
+#include "plugins/transport_nccl/nccl_address.h"
 
 namespace onebit::nccl {
 namespace {

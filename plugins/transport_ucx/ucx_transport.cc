@@ -5,7 +5,7 @@
 
 #include "plugins/common/endpoint.h"
 #include "plugins/common/transport_table.h"
-#include "plugins/transport_ucx/context.h"
+#include "plugins/transport_ucx/ucx_context.h"
 
 extern "C" const onebitTransport* onebitTransportGet(void) {
   return &onebit::plugin::TransportTable<onebit::ucx::Context,

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
-#include "plugins/common/carrier.h"
+#include "plugins/common/frame_transport.h"
 #include "plugins/common/slot_pool.h"
-#include "plugins/transport_ucx/context.h"
+#include "plugins/transport_ucx/ucx_context.h"
 
 namespace onebit::ucx {
 
@@ -41,7 +41,7 @@ inline onebitResult_t ResultOf(ucs_status_t status) {
 struct UcxLink : plugin::Link {
   ucp_ep_h endpoint = nullptr;
   bool shares_memory = false;  // else UCX watches the peer (error mode PEER)
-  bool* has_losses = nullptr;  // of the carrier: some link is lost
+  bool* has_losses = nullptr;  // of the frames: some link is lost
 };
 
 // One thread at a time.

@@ -5,11 +5,11 @@
 #include <memory>
 #include <utility>
 
-#include "api/group.h"
+#include "api/group_calls.h"
 #include "api/handles.h"
 #include "api/make_call.h"
+#include "api/memory_location.h"
 #include "api/pair_checks.h"
-#include "api/place.h"
 
 using onebit::BeginUse;
 using onebit::CallTarget;
@@ -98,19 +98,19 @@ Status CheckAlignment(const void* buffer, size_t element_bytes) {
                buffer, element_bytes);
 }
 
-Result<onebit::MemoryPlace> PlaceOrTell(onebitComm_t comm, onebitStream_t stream,
-                                        const void* sendbuff, const void* recvbuff) {
-  auto place = onebit::PlaceOfCall(stream, sendbuff, recvbuff);
-  if (!place.ok()) return TellOfDevice(comm, place.status());
-  return place;
+Result<onebit::MemoryLocation> LocationOrTell(onebitComm_t comm, onebitStream_t stream,
+                                              const void* sendbuff, const void* recvbuff) {
+  auto location = onebit::LocationOfCall(stream, sendbuff, recvbuff);
+  if (!location.ok()) return TellOfDevice(comm, location.status());
+  return location;
 }
 
 // Buffers without elements are not looked at.
-Result<onebit::MemoryPlace> PlaceOf(const Arguments& arguments) {
+Result<onebit::MemoryLocation> LocationOf(const Arguments& arguments) {
   const bool is_empty = arguments.count == 0;
-  return PlaceOrTell(arguments.comm, arguments.stream,
-                     is_empty || !arguments.is_sender ? nullptr : arguments.sendbuff,
-                     is_empty ? nullptr : arguments.recvbuff);
+  return LocationOrTell(arguments.comm, arguments.stream,
+                        is_empty || !arguments.is_sender ? nullptr : arguments.sendbuff,
+                        is_empty ? nullptr : arguments.recvbuff);
 }
 
 Result<Engine::Buffers> CheckBuffers(const Arguments& arguments) {
@@ -134,8 +134,8 @@ Result<Engine::Buffers> CheckBuffers(const Arguments& arguments) {
     ONEBIT_TRY(CheckAlignment(arguments.sendbuff, element_bytes));
     ONEBIT_TRY(CheckAlignment(arguments.recvbuff, element_bytes));
   }
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::MemoryPlace place, PlaceOf(arguments));
-  return Engine::Buffers{arguments.sendbuff, arguments.recvbuff, arguments.count, type, place};
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::MemoryLocation location, LocationOf(arguments));
+  return Engine::Buffers{arguments.sendbuff, arguments.recvbuff, arguments.count, type, location};
 }
 
 Result<ReduceOp> CheckOp(onebitRedOp_t op) {
@@ -182,11 +182,11 @@ Status CheckCompressor(const onebitCompressor_s& handle, const Engine::Buffers& 
                  onebit::NameOf(config.type));
   }
   // Without elements there is no buffer that would lie anywhere.
-  if (buffers.count != 0 && buffers.place != config.place) {
+  if (buffers.count != 0 && buffers.location != config.location) {
     return Error(Code::kInvalidArgument,
                  "the buffers are {}, but the compressor of tensor {} was created for {}; set "
                  "`memory` and `device` in its config",
-                 Describe(buffers.place), config.tensor_id, Describe(config.place));
+                 Describe(buffers.location), config.tensor_id, Describe(config.location));
   }
   return OkStatus();
 }
@@ -206,13 +206,13 @@ PlannedCompressor* PlannedOf(onebitCompressor_t compressor) {
 }
 
 // Where a call is made. Without elements: with the residuals, or on the communicator's device.
-onebit::MemoryPlace PlaceOf(const Engine::Buffers& buffers, onebitCompressor_t compressor,
-                            onebitComm_t comm) {
-  if (buffers.count != 0) return buffers.place;
-  if (compressor != nullptr) return compressor->planned.compressor.config().place;
-  onebit::MemoryPlace place = buffers.place;
-  if (place.is_device()) place.device = comm->engine.device().value_or(place.device);
-  return place;
+onebit::MemoryLocation LocationOf(const Engine::Buffers& buffers, onebitCompressor_t compressor,
+                                  onebitComm_t comm) {
+  if (buffers.count != 0) return buffers.location;
+  if (compressor != nullptr) return compressor->planned.compressor.config().location;
+  onebit::MemoryLocation location = buffers.location;
+  if (location.is_device()) location.device = comm->engine.device().value_or(location.device);
+  return location;
 }
 
 // Makes the call: at once, on a stream, or at the end of the group that the thread is in. `make`
@@ -221,8 +221,8 @@ template <typename Make>
 Status Submit(const CallTarget& target, Make make) {
   const auto make_there = [target, make]() -> Result<Engine::Request> {
     ONEBIT_ASSIGN_OR_RETURN(Engine::Request request, make());
-    request.buffers.place = target.place;
-    if (target.place.is_device()) request.buffers.stream = target.stream;
+    request.buffers.location = target.location;
+    if (target.location.is_device()) request.buffers.stream = target.stream;
     return request;
   };
   if (onebit::IsInsideGroup()) {
@@ -232,9 +232,9 @@ Status Submit(const CallTarget& target, Make make) {
     ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make_there());
     return group.Add(target, request, std::move(use));
   }
-  if (target.compressor == nullptr && onebit::IsOnLane(target)) {
+  if (target.compressor == nullptr && onebit::UsesProxy(target)) {
     ONEBIT_ASSIGN_OR_RETURN(const Engine::Request request, make_there());
-    ONEBIT_TRY(onebit::PrepareOnLane(target, request));
+    ONEBIT_TRY(onebit::PrepareOnProxy(target, request));
   }
   return MakeCall(
       target,
@@ -258,7 +258,8 @@ Status AllReduce(const Arguments& arguments, onebitRedOp_t op, onebitCompressor_
   if (compressor != nullptr) {
     ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllReduce, comm));
   }
-  const CallTarget target{comm, compressor, arguments.stream, PlaceOf(buffers, compressor, comm)};
+  const CallTarget target{comm, compressor, arguments.stream,
+                          LocationOf(buffers, compressor, comm)};
   return Submit(target, [=]() -> Result<Engine::Request> {
     ONEBIT_TRY(CheckRecordedOp(compressor, reduce_op));
     return comm->engine.AllReduceRequest(buffers, reduce_op, PlannedOf(compressor));
@@ -277,7 +278,7 @@ Status Broadcast(Arguments arguments, int root) {
   if (!arguments.is_sender) arguments.sendbuff = nullptr;  // not even looked at
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   const CallTarget target{
-      .comm = handle, .stream = arguments.stream, .place = PlaceOf(buffers, nullptr, handle)};
+      .comm = handle, .stream = arguments.stream, .location = LocationOf(buffers, nullptr, handle)};
   return Submit(target, [=]() -> Result<Engine::Request> {
     return handle->engine.BroadcastRequest(buffers, static_cast<uint32_t>(root));
   });
@@ -293,7 +294,8 @@ Status MakeChunksCall(Collective collective, const Arguments& arguments, ReduceO
   ONEBIT_ASSIGN_OR_RETURN(const Engine::Buffers buffers, CheckBuffers(arguments));
   const onebitComm_t comm = arguments.comm;
   if (compressor != nullptr) ONEBIT_TRY(CheckCompressor(*compressor, buffers, collective, comm));
-  const CallTarget target{comm, compressor, arguments.stream, PlaceOf(buffers, compressor, comm)};
+  const CallTarget target{comm, compressor, arguments.stream,
+                          LocationOf(buffers, compressor, comm)};
   return Submit(target, [=]() -> Result<Engine::Request> {
     if (onebit::HasOp(collective)) ONEBIT_TRY(CheckRecordedOp(compressor, op));
     return comm->engine.ChunksRequest(collective, buffers, op, PlannedOf(compressor));
@@ -323,9 +325,10 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
   const onebitComm_t comm = arguments.comm;
   ONEBIT_TRY(CheckComm(comm));
   ONEBIT_ASSIGN_OR_RETURN(const auto type, CheckType(arguments.datatype));
-  ONEBIT_ASSIGN_OR_RETURN(const auto place, PlaceOrTell(comm, arguments.stream, arguments.sendbuff,
-                                                        arguments.recvbuff));
-  const Engine::Buffers buffers{arguments.sendbuff, arguments.recvbuff, 0, type, place};
+  ONEBIT_ASSIGN_OR_RETURN(
+      const auto location,
+      LocationOrTell(comm, arguments.stream, arguments.sendbuff, arguments.recvbuff));
+  const Engine::Buffers buffers{arguments.sendbuff, arguments.recvbuff, 0, type, location};
   ONEBIT_TRY(onebit::CheckPairs(*comm->comm, buffers, pairs));
   if (compressor != nullptr) {
     ONEBIT_TRY(CheckCompressor(*compressor, buffers, Collective::kAllToAllv, comm));
@@ -333,9 +336,9 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
   const auto request_of = [=](const PairCounts& lists) {
     return comm->engine.AllToAllvRequest(buffers, lists, PlannedOf(compressor));
   };
-  const CallTarget target{comm, compressor, arguments.stream, place};
+  const CallTarget target{comm, compressor, arguments.stream, location};
   // One that is made before this returns reads the caller's own.
-  const bool is_enqueued_now = place.is_device() && comm->engine.is_stream_ordered();
+  const bool is_enqueued_now = location.is_device() && comm->engine.is_stream_ordered();
   const bool is_made_now = target.is_blocking() || is_enqueued_now;
   if (!onebit::IsInsideGroup() && is_made_now) {
     return Submit(target, [=]() -> Result<Engine::Request> { return request_of(pairs); });
@@ -347,10 +350,10 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
     onebit::Group::OfThisThread().Keep(comm, std::move(lists));
     return OkStatus();
   }
-  if (onebit::IsOnLane(target)) {
+  if (onebit::UsesProxy(target)) {
     Engine::Request request = request_of(pairs);
-    request.buffers.place = place;
-    ONEBIT_TRY(onebit::PrepareOnLane(target, request));
+    request.buffers.location = location;
+    ONEBIT_TRY(onebit::PrepareOnProxy(target, request));
   }
   PairLists* const owned = lists.get();
   bool is_taken = false;
@@ -360,7 +363,7 @@ Status AllToAllv(const Arguments& arguments, const PairCounts& pairs,
         const std::unique_ptr<PairLists> copies(owned);
         ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(compressor));
         Engine::Request request = request_of(copies->pairs());
-        if (place.is_device()) request.buffers.stream = target.stream;
+        if (location.is_device()) request.buffers.stream = target.stream;
         return comm->engine.Call(request);
       },
       &is_taken);
@@ -390,9 +393,9 @@ onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t coun
 onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream) {
   return GuardCall([&]() -> Status {
     ONEBIT_TRY(CheckComm(comm));
-    ONEBIT_ASSIGN_OR_RETURN(const auto place, PlaceOrTell(comm, stream, nullptr, nullptr));
-    const Engine::Buffers buffers{.place = place};
-    return Submit({.comm = comm, .stream = stream, .place = PlaceOf(buffers, nullptr, comm)},
+    ONEBIT_ASSIGN_OR_RETURN(const auto location, LocationOrTell(comm, stream, nullptr, nullptr));
+    const Engine::Buffers buffers{.location = location};
+    return Submit({.comm = comm, .stream = stream, .location = LocationOf(buffers, nullptr, comm)},
                   [comm]() -> Result<Engine::Request> { return comm->engine.BarrierRequest(); });
   });
 }

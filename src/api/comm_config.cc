@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "base/config_head.h"
-#include "comm/meeting_point.h"
+#include "comm/rendezvous.h"
 
 namespace onebit {
 namespace {
@@ -85,7 +85,7 @@ Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const Settings
   options.control.connect_timeout = milliseconds(connect_ms);
   options.control.heartbeat = milliseconds(heartbeat_ms);
   options.control.loss_timeout = milliseconds(loss_ms);
-  options.control.place = PlaceOfThisProcess();
+  options.control.process = NameOfThisProcess();
   options.transport = is_transport_configured ? config->transport : settings.transport;
   options.comm = comm;
   return options;

@@ -9,10 +9,10 @@
 
 #include "api/comm_config.h"
 #include "api/handles.h"
-#include "api/place.h"
-#include "api/stream.h"
+#include "api/host_stream_calls.h"
+#include "api/memory_location.h"
 #include "comm/launch_environment.h"
-#include "comm/meeting_point.h"
+#include "comm/rendezvous.h"
 #include "transport/settings.h"
 #include "transport/transport.h"
 
@@ -26,7 +26,7 @@ namespace {
 
 static_assert(sizeof(onebitUniqueId) == onebit::kUniqueIdBytes);
 
-onebit::MeetingOptions MeetingOptionsOf(const onebit::Settings& settings) {
+onebit::RendezvousOptions RendezvousOptionsOf(const onebit::Settings& settings) {
   return {.interfaces = settings.socket_interfaces,
           .secret = settings.secret,
           .secret_file = settings.secret_file};
@@ -36,7 +36,7 @@ Status GetUniqueId(onebitUniqueId* id) {
   if (id == nullptr) return Error(Code::kInvalidArgument, "id is NULL");
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
   ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId made,
-                          onebit::OpenMeetingPoint(MeetingOptionsOf(table->settings)));
+                          onebit::OpenRendezvous(RendezvousOptionsOf(table->settings)));
   const auto bytes = onebit::EncodeUniqueId(made);
   std::memcpy(id->internal, bytes.data(), bytes.size());
   return OkStatus();
@@ -57,7 +57,7 @@ Status CheckRank(int rank, int ranks) {
 // Before a transport is started: a name that is wrong must not end as a time-out.
 Status UseInterfaces(const onebit::Settings& settings) {
   ONEBIT_ASSIGN_OR_RETURN(const std::string interfaces,
-                          onebit::SelectedInterfaces(MeetingOptionsOf(settings)));
+                          onebit::SelectedInterfaces(RendezvousOptionsOf(settings)));
   onebit::Transport::UseInterfaces(interfaces);
   return OkStatus();
 }
@@ -91,8 +91,8 @@ Status InitRank(onebitComm_t* comm, int ranks, const onebitUniqueId& id, int ran
   ONEBIT_TRY(CheckRank(rank, ranks));
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
   ONEBIT_ASSIGN_OR_RETURN(auto options, onebit::ParseCommConfig(config, *table, rank, ranks));
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId place, onebit::DecodeUniqueId(id.internal));
-  options.locate = [place] { return onebit::Result<onebit::UniqueId>(place); };
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId location, onebit::DecodeUniqueId(id.internal));
+  options.locate = [location] { return onebit::Result<onebit::UniqueId>(location); };
   return Join(std::move(options), table->settings, comm);
 }
 
@@ -122,13 +122,13 @@ Status MakeCommOfOne(const onebit::JoinOptions& join, onebitComm_t* comm) {
 }
 
 // Rank 0 opens the meeting point. If it cannot, the others hear that instead of waiting.
-onebit::Result<onebit::UniqueId> ShareMeetingPoint(const onebit::NativeGroup& group,
-                                                   const onebit::Settings& settings,
-                                                   uint64_t timeout_ms) {
+onebit::Result<onebit::UniqueId> ShareRendezvous(const onebit::NativeGroup& group,
+                                                 const onebit::Settings& settings,
+                                                 uint64_t timeout_ms) {
   std::array<char, onebit::kUniqueIdBytes> bytes{};
   Status status;
   if (group.rank() == 0) {
-    const auto made = onebit::OpenMeetingPoint(MeetingOptionsOf(settings));
+    const auto made = onebit::OpenRendezvous(RendezvousOptionsOf(settings));
     status = made.status();
     if (made.ok()) bytes = onebit::EncodeUniqueId(made.value());
   }
@@ -162,9 +162,9 @@ Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, s
   if (group.ranks() == 1) return MakeCommOfOne(options, comm);
   options.control.rank = group.rank();
   options.control.ranks = group.ranks();
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId place,
-                          ShareMeetingPoint(group, table->settings, timeout_ms));
-  options.locate = [place] { return onebit::Result<onebit::UniqueId>(place); };
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId location,
+                          ShareRendezvous(group, table->settings, timeout_ms));
+  options.locate = [location] { return onebit::Result<onebit::UniqueId>(location); };
   options.group = &group;
   return Join(std::move(options), table->settings, comm);
 }
@@ -186,14 +186,14 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
                           onebit::ParseCommConfig(config, *table, launch.rank, launch.ranks));
   ONEBIT_TRY(CheckSecrets(*table));
   if (launch.ranks == 1) return MakeCommOfOne(options, comm);
-  onebit::MeetingOptions meeting = MeetingOptionsOf(table->settings);
+  onebit::RendezvousOptions meeting = RendezvousOptionsOf(table->settings);
   meeting.connect_timeout = options.control.connect_timeout;
-  options.control.is_place_reused = true;
-  ONEBIT_ASSIGN_OR_RETURN(onebit::MeetingPoint point,
+  options.control.is_address_reused = true;
+  ONEBIT_ASSIGN_OR_RETURN(onebit::RendezvousPoint point,
                           onebit::MeetAt(launch.rendezvous, launch.rank, meeting));
   options.locate = std::move(point.locate);
   options.is_location_final = point.is_final;
-  options.control.place_source = point.source;
+  options.control.address_source = point.source;
   Status status = Join(std::move(options), table->settings, comm);
   if (!status.ok() && point.give_up) point.give_up();
   return status;

@@ -7,7 +7,7 @@
 
 #include "api/comm_config.h"
 #include "api/handles.h"
-#include "api/stream.h"
+#include "api/host_stream_calls.h"
 #include "transport/settings.h"
 
 using onebit::Code;

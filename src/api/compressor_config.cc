@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "api/handles.h"
-#include "api/place.h"
+#include "api/memory_location.h"
 #include "base/config_head.h"
 
 namespace onebit {
@@ -130,8 +130,8 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
     return Refuse("serverResidual", server_residual, "0 or 1");
   }
   ONEBIT_TRY(CheckCollective(*config, *collective, mode, residual, count));
-  ONEBIT_ASSIGN_OR_RETURN(const MemoryPlace place,
-                          PlaceOfResiduals(config->memory, config->device));
+  ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation location,
+                          LocationOfResiduals(config->memory, config->device));
   if (config->tensorId > UINT32_MAX) {
     return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
   }
@@ -149,8 +149,8 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
       .tensor_id =
           config->tensorId < 0 ? default_tensor_id : static_cast<uint32_t>(config->tensorId),
       .collective = *collective,
-      .place = place,
-      .devices = place.is_device() ? FindDevices() : nullptr,
+      .location = location,
+      .devices = location.is_device() ? FindDevices() : nullptr,
   };
 }
 

@@ -18,7 +18,7 @@
 
 namespace onebit {
 
-class DeviceLane;
+class DeviceProxy;
 
 // What a communicator and its compressors share, because either may be destroyed first.
 struct CommLink {
@@ -74,7 +74,7 @@ struct onebitComm_s {
   std::shared_ptr<onebit::CommLink> link = std::make_shared<onebit::CommLink>(this);
   onebit::PendingCalls pending;
   // Once there was a call on device memory. Last: its thread makes calls on all the others.
-  std::unique_ptr<onebit::DeviceLane> lane;
+  std::unique_ptr<onebit::DeviceProxy> proxy;
 };
 
 struct onebitCompressor_s {

@@ -3,8 +3,8 @@
 // Makes a call where its buffers are.
 #pragma once
 
-#include "api/device_lane.h"
-#include "api/stream.h"
+#include "api/device_proxy.h"
+#include "api/host_stream_calls.h"
 
 namespace onebit {
 
@@ -18,16 +18,16 @@ inline Status TellOfDevice(onebitComm_t comm, Status status) {
 }
 
 // Whether another thread makes the call, while the stream of the caller waits for it.
-inline bool IsOnLane(const CallTarget& target) {
-  return target.place.is_device() && !target.comm->engine.is_stream_ordered();
+inline bool UsesProxy(const CallTarget& target) {
+  return target.location.is_device() && !target.comm->engine.is_stream_ordered();
 }
 
 // Takes the memory for such a call, which comes before its MakeCall.
-inline Status PrepareOnLane(const CallTarget& target, const Engine::Request& request) {
-  const auto lane = LaneOf(target.comm, target.place);
-  return TellOfDevice(
-      target.comm,
-      lane.ok() ? lane.value()->Prepare(target.comm, target.stream, {&request, 1}) : lane.status());
+inline Status PrepareOnProxy(const CallTarget& target, const Engine::Request& request) {
+  const auto proxy = ProxyOf(target.comm, target.location);
+  return TellOfDevice(target.comm,
+                      proxy.ok() ? proxy.value()->Prepare(target.comm, target.stream, {&request, 1})
+                                 : proxy.status());
 }
 
 // At once, or in its turn on the stream of the host or of the device. `body` returns a Status and
@@ -35,14 +35,14 @@ inline Status PrepareOnLane(const CallTarget& target, const Engine::Request& req
 // that, too.
 template <typename Body>
 Status MakeCall(const CallTarget& target, Body body, bool* is_taken = nullptr) {
-  if (!target.place.is_device()) return MakeHostCall(target, body, is_taken);
+  if (!target.location.is_device()) return MakeHostCall(target, body, is_taken);
   if (target.comm->engine.is_stream_ordered()) {  // it enqueues, and returns
     if (is_taken != nullptr) *is_taken = true;
     return TellOfDevice(target.comm, body());
   }
-  const auto lane = LaneOf(target.comm, target.place);
+  const auto proxy = ProxyOf(target.comm, target.location);
   return TellOfDevice(target.comm,
-                      lane.ok() ? lane.value()->Enqueue(target, body, is_taken) : lane.status());
+                      proxy.ok() ? proxy.value()->Enqueue(target, body, is_taken) : proxy.status());
 }
 
 }  // namespace onebit

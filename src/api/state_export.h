@@ -4,7 +4,7 @@
 #pragma once
 
 #include "api/handles.h"
-#include "api/stream.h"
+#include "api/host_stream_calls.h"
 #include "base/state_blob.h"
 #include "base/state_request.h"
 #include "onebit/state.h"

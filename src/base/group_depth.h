@@ -5,7 +5,8 @@
 
 namespace onebit {
 
-// How many groups are open, one inside the other. The group's own code (api/group.h) changes it.
+// How many groups are open, one inside the other. The group's own code (api/group_calls.h) changes
+// it.
 int& GroupDepth();
 inline bool IsInsideGroup() { return GroupDepth() != 0; }
 

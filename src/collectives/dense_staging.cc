@@ -74,13 +74,13 @@ Result<Memory> DenseStaging::NewMemory(size_t bytes) const {
 Status DenseStaging::BringIn(std::span<Engine::Request> requests, int rank, int ranks) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(device_.devices(), device_.device()));
-  std::byte* place = memory_.data();
+  std::byte* location = memory_.data();
   for (Engine::Request& request : requests) {
     if (!IsStaged(request)) continue;
     const BufferBytes bytes = BytesOf(request, rank, ranks);
-    std::byte* const input = place;
+    std::byte* const input = location;
     std::byte* const output = input + RoundUp(bytes.input, kCacheLine);
-    place = output + RoundUp(bytes.output, kCacheLine);
+    location = output + RoundUp(bytes.output, kCacheLine);
     const auto& devices = device_.devices();
     ONEBIT_TRY(devices.Copy(input, request.buffers.input, bytes.input, device_.stream()));
     if (request.key.collective == Collective::kAllToAllv) {  // it leaves gaps as they are
@@ -88,7 +88,7 @@ Status DenseStaging::BringIn(std::span<Engine::Request> requests, int rank, int 
     }
     request.buffers.input = bytes.input == 0 ? nullptr : input;
     request.buffers.output = output;
-    request.buffers.place = {};
+    request.buffers.location = {};
   }
   return device_.Synchronize();
 }

@@ -8,7 +8,7 @@
 
 #include "collectives/device_steps.h"
 #include "collectives/engine.h"
-#include "device/prepared_room.h"
+#include "device/preallocated_buffer.h"
 
 namespace onebit {
 
@@ -38,7 +38,7 @@ class DenseStaging {
   Result<Memory> NewMemory(size_t bytes) const;
 
   DeviceSteps& device_;
-  PreparedRoom memory_;
+  PreallocatedBuffer memory_;
 };
 
 }  // namespace onebit

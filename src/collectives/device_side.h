@@ -10,7 +10,7 @@
 #include "collectives/dense_staging.h"
 #include "collectives/device_steps.h"
 #include "collectives/packet_needs.h"
-#include "device/prepared_room.h"
+#include "device/preallocated_buffer.h"
 
 namespace onebit {
 
@@ -20,7 +20,7 @@ struct DeviceSide {
 
   std::unique_ptr<DeviceSteps> steps;
   DenseStaging staging;
-  PreparedRoom packets;  // pinned
+  PreallocatedBuffer packets;  // pinned
   // The requests of a group, or a single one, with host buffers where they are staged.
   std::vector<Engine::Request> staged;
   PacketNeeds needs;  // of the thread that makes the calls

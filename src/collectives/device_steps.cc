@@ -22,12 +22,12 @@ Result<std::unique_ptr<DeviceSteps>> DeviceSteps::Create(const Devices& devices,
     steps->events_.push_back(std::move(event));
   }
   steps->steps_.resize(kMostOutstanding);
-  const MemoryPlace place{MemoryKind::kDevice, device};
+  const MemoryLocation location{MemoryKind::kDevice, device};
   ONEBIT_ASSIGN_OR_RETURN(
       steps->verdicts_,
       Memory::CreatePinned(devices, device, kMostOutstanding * sizeof(uint32_t), "verdicts"));
-  ONEBIT_ASSIGN_OR_RETURN(steps->checksum_,
-                          Memory::Create(place, &devices, sizeof(kernels::Checksum), "checksums"));
+  ONEBIT_ASSIGN_OR_RETURN(
+      steps->checksum_, Memory::Create(location, &devices, sizeof(kernels::Checksum), "checksums"));
   ONEBIT_ASSIGN_OR_RETURN(
       steps->checksum_copy_,
       Memory::CreatePinned(devices, device, sizeof(kernels::Checksum), "checksums"));
@@ -64,23 +64,23 @@ KernelQueue DeviceSteps::queue() const {
 
 Status DeviceSteps::Give(const Call& call, const Step& step, uint32_t index) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
-  const uint64_t place = given_ % kMostOutstanding;
-  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + place;
+  const uint64_t location = given_ % kMostOutstanding;
+  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + location;
   std::atomic_ref(*verdict).store(0, std::memory_order_release);
   ONEBIT_TRY(EnqueueStep(queue(), call, step, verdict));
-  ONEBIT_TRY(devices_.Record(events_[place].get(), stream_.get()));
-  steps_[place] = index;
+  ONEBIT_TRY(devices_.Record(events_[location].get(), stream_.get()));
+  steps_[location] = index;
   ++given_;
   return OkStatus();
 }
 
 Result<bool> DeviceSteps::Take(Done* done) {
   if (given_ == taken_) return false;
-  const uint64_t place = taken_ % kMostOutstanding;
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices_.IsDone(events_[place].get()));
+  const uint64_t location = taken_ % kMostOutstanding;
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices_.IsDone(events_[location].get()));
   if (!is_done) return false;
-  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + place;
-  *done = {steps_[place], std::atomic_ref(*verdict).load(std::memory_order_acquire) == 0};
+  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + location;
+  *done = {steps_[location], std::atomic_ref(*verdict).load(std::memory_order_acquire) == 0};
   ++taken_;
   return true;
 }

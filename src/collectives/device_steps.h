@@ -12,7 +12,7 @@
 #include "collectives/step_compute.h"
 #include "device/devices.h"
 #include "device/memory.h"
-#include "device/prepared_room.h"
+#include "device/preallocated_buffer.h"
 
 namespace onebit {
 
@@ -66,7 +66,7 @@ class DeviceSteps {
   std::vector<DeviceEvent> events_;  // ring
   std::vector<uint32_t> steps_;      // ring: what was given
   Memory verdicts_;                  // pinned ring of words
-  PreparedRoom tile_sums_;           // of the device
+  PreallocatedBuffer tile_sums_;     // of the device
   Memory checksum_;                  // of the device; one
   Memory checksum_copy_;             // pinned
   uint64_t given_ = 0;

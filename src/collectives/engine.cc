@@ -81,10 +81,10 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
                  "hold",
                  config.count, config.chunks);
   }
-  ONEBIT_TRY(CheckResidualPlace(config.place));
+  ONEBIT_TRY(CheckResidualLocation(config.location));
   config.is_stream_ordered = stream_ != nullptr;
-  if (config.place.is_device() && stream_ == nullptr)
-    ONEBIT_TRY(UseDevice(*config.devices, config.place.device));
+  if (config.location.is_device() && stream_ == nullptr)
+    ONEBIT_TRY(UseDevice(*config.devices, config.location.device));
   ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
   config.server_elements = binding.server_elements;
   ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
@@ -288,7 +288,7 @@ Status Engine::Settle(const Request& request, const onebit::Call& call, bool is_
     Add(comm_.counters().nonfinite_calls, 1);
     state.DiscardNonfinite();
     if (state.nonfinite_calls() == 1) TellNonfinite(comm_.rank(), call.descriptor);
-    if (state.config().place.is_device()) return FillNanOnDevice(call);
+    if (state.config().location.is_device()) return FillNanOnDevice(call);
     FillNan(call);
     return OkStatus();
   }

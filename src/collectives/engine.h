@@ -40,7 +40,7 @@ class Engine {
   // The device that calls work on, once there is one.
   std::optional<int> device() const;
   // Whether a compressor with residuals there can serve this communicator.
-  Status CheckResidualPlace(const MemoryPlace& place) const;
+  Status CheckResidualLocation(const MemoryLocation& location) const;
   // An error that came up after stream-ordered calls had returned puts the communicator out of use.
   // From any thread.
   Status CheckStream();
@@ -69,7 +69,7 @@ class Engine {
     void* output = nullptr;
     size_t count = 0;
     kernels::DataType type = kernels::DataType::kF32;
-    MemoryPlace place = {};           // of both; if on a device, the one of UseDevice
+    MemoryLocation location = {};     // of both; if on a device, the one of UseDevice
     onebitStream_t stream = nullptr;  // of CUDA; of a place on a device
   };
   // One call, checked: all that it needs to run, now or at the end of a group.
@@ -118,7 +118,7 @@ class Engine {
   // gives some. They are those of a group, or one alone. Others may be running.
   Status PrepareForDevice(std::span<const Request> requests);
   // Memory for a list of engines that this one is in, kept from group to group.
-  std::vector<Engine*>& RoomForEngines() { return engines_; }
+  std::vector<Engine*>& ScratchForEngines() { return engines_; }
 
   // Whether a call goes through host memory: dense, on the memory of a device.
   static bool IsStaged(const Request& request);
@@ -166,7 +166,7 @@ class Engine {
   // engine_stream.cc
   Status CallOnStream(const Request& request);
   Status RunFromHost(std::span<const Request> requests);
-  Status CheckPlace(const Request& request) const;
+  Status CheckLocation(const Request& request) const;
   static Status EnqueuePhases(std::span<Engine* const> engines);
   static Status ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exchange);
   void EndOnStream(bool has_succeeded);
@@ -203,10 +203,10 @@ class Engine {
   std::unique_ptr<StreamExecutor> stream_;                 // of stream-ordered calls
   std::vector<std::shared_ptr<const Plan>> stream_plans_;  // by request of the batch
   std::vector<const Plan*> plans_in_batch_;                // the same
-  Room host_calls_;                                        // buffers of calls from host memory
+  GrowableBuffer host_calls_;                              // buffers of calls from host memory
   std::vector<Request> host_requests_;                     // these calls, with such buffers
   DeviceStream host_calls_stream_;                         // of them, once there was one
-  std::vector<Engine*> engines_;                           // RoomForEngines
+  std::vector<Engine*> engines_;                           // ScratchForEngines
   std::vector<CallRecord> told_;                           // of the watch
   std::unique_ptr<DeviceSide> device_;                     // once a call worked on one
   Memory packets_;                 // of the largest plan so far; calls take turns. See packets()

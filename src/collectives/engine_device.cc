@@ -99,7 +99,7 @@ Status Engine::UnstageGroup() {
 }
 
 bool Engine::IsStaged(const Request& request) {
-  return request.compressor == nullptr && request.buffers.place.is_device();
+  return request.compressor == nullptr && request.buffers.location.is_device();
 }
 
 Status Engine::FillNanOnDevice(const onebit::Call& call) {

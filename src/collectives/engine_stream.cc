@@ -88,14 +88,14 @@ Status Engine::CheckDeadline() {
                           comm_.rank(), std::chrono::duration<double>(age.value()).count()));
 }
 
-Status Engine::CheckResidualPlace(const MemoryPlace& place) const {
-  if (stream_ == nullptr || (place.is_device() && place.device == stream_->device())) {
+Status Engine::CheckResidualLocation(const MemoryLocation& location) const {
+  if (stream_ == nullptr || (location.is_device() && location.device == stream_->device())) {
     return OkStatus();
   }
   return Error(Code::kInvalidUsage,
                "rank {}: the compressor is for {}, but transport {} works on memory of CUDA device "
                "{}: set `memory` to onebitMemoryDevice in its config",
-               comm_.rank(), Describe(place), comm_.transport_name(), stream_->device());
+               comm_.rank(), Describe(location), comm_.transport_name(), stream_->device());
 }
 
 // Whatever calls are under way: memory that they use must not be freed, which would wait for them.
@@ -161,7 +161,7 @@ Status Engine::RunOnStream(std::span<const Request> requests) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(stream_->devices(), stream_->device()));
   const bool is_on_host = std::any_of(requests.begin(), requests.end(), [](const Request& request) {
-    return !request.buffers.place.is_device();
+    return !request.buffers.location.is_device();
   });
   if (is_on_host) return RunFromHost(requests);
   ONEBIT_TRY(PrepareStream(requests));
@@ -169,12 +169,12 @@ Status Engine::RunOnStream(std::span<const Request> requests) {
   return EnqueueAll({&self, 1});
 }
 
-Status Engine::CheckPlace(const Request& request) const {
-  const MemoryPlace& place = request.buffers.place;
-  if (place.is_device() && place.device == stream_->device()) return OkStatus();
+Status Engine::CheckLocation(const Request& request) const {
+  const MemoryLocation& location = request.buffers.location;
+  if (location.is_device() && location.device == stream_->device()) return OkStatus();
   return Error(Code::kInvalidUsage,
                "rank {}: the buffers are {}, but this communicator works on device {}",
-               comm_.rank(), Describe(request.buffers.place), stream_->device());
+               comm_.rank(), Describe(request.buffers.location), stream_->device());
 }
 
 // The calls of this rank in the batch, ready to be enqueued; nothing was.
@@ -182,7 +182,7 @@ Status Engine::PrepareStream(std::span<const Request> requests) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(stream_->devices(), stream_->device()));
   ONEBIT_TRY(CheckStream());
-  for (const Request& request : requests) ONEBIT_TRY(CheckPlace(request));
+  for (const Request& request : requests) ONEBIT_TRY(CheckLocation(request));
   requests_ = requests;
   stream_plans_.clear();
   plans_in_batch_.clear();
@@ -312,7 +312,7 @@ void Engine::EndOnStream(bool has_succeeded) {
 // Buffers in host memory make a call that blocks: they are brought to the device and back.
 Status Engine::RunFromHost(std::span<const Request> requests) {
   for (const Request& request : requests) {
-    if (request.buffers.place.is_device() || request.buffers.stream != nullptr) {
+    if (request.buffers.location.is_device() || request.buffers.stream != nullptr) {
       return Error(Code::kInvalidUsage,
                    "rank {}: the calls of a group work on host memory and on memory of a device: "
                    "make two groups",
@@ -337,9 +337,9 @@ Status Engine::RunFromHost(std::span<const Request> requests) {
     const BufferBytes bytes = BytesOf(request, comm_.rank(), comm_.ranks());
     needed += RoundUp(bytes.input, kCacheLine) + RoundUp(bytes.output, kCacheLine);
   }
-  const MemoryPlace place{MemoryKind::kDevice, stream_->device()};
+  const MemoryLocation location{MemoryKind::kDevice, stream_->device()};
   ONEBIT_TRY(host_calls_.Reserve(
-      needed, [&](size_t bytes) { return Memory::Create(place, &devices, bytes, "a call"); }));
+      needed, [&](size_t bytes) { return Memory::Create(location, &devices, bytes, "a call"); }));
   std::byte* next = host_calls_.data();
   for (Request& request : staged) {
     const BufferBytes bytes = BytesOf(request, comm_.rank(), comm_.ranks());
@@ -352,7 +352,7 @@ Status Engine::RunFromHost(std::span<const Request> requests) {
     }
     request.buffers.input = input;
     request.buffers.output = output;
-    request.buffers.place = place;
+    request.buffers.location = location;
     request.buffers.stream = stream.get();
   }
   ONEBIT_TRY(PrepareStream(staged));

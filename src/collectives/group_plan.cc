@@ -87,12 +87,12 @@ class GroupPlanner {
 
   // Gives the pieces their places: calls in their order, segments in theirs, nothing in between.
   Step MessageStep(StepKind kind, uint8_t exchange, uint32_t peer, std::vector<uint32_t>* pieces) {
-    const auto place = [this](uint32_t index) {
+    const auto location = [this](uint32_t index) {
       const Step& step = builder_.plan().steps[index];
       return std::tuple(step.call, step.segment, index);
     };
     std::sort(pieces->begin(), pieces->end(),
-              [&](uint32_t a, uint32_t b) { return place(a) < place(b); });
+              [&](uint32_t a, uint32_t b) { return location(a) < location(b); });
     size_t bytes = table_bytes_;
     for (uint32_t index : *pieces) bytes += builder_.plan().steps[index].region.bytes;
     const Region message = builder_.Reserve(bytes);

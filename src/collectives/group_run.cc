@@ -58,7 +58,7 @@ void WaitFor(GroupMember* member, uint64_t timeout_ms) {
 
 // Calls that are enqueued on streams: all are under way when this returns.
 Status EnqueueGroup(std::span<GroupMember> members) {
-  std::vector<Engine*>& engines = members[0].engine->RoomForEngines();
+  std::vector<Engine*>& engines = members[0].engine->ScratchForEngines();
   engines.clear();
   for (const GroupMember& member : members) {
     if (!member.engine->is_stream_ordered()) {

@@ -57,9 +57,9 @@ void HostExecutor::Reserve(const Plan& plan, size_t calls) {
 Status HostExecutor::StartThreads(size_t elements) {
   if (has_threads_ || comm_.ranks() == 1 || elements < kWorthSharing) return OkStatus();
   has_threads_ = true;  // also if it fails: once is enough
-  const ComputePlace place = comm_.FindComputePlace();
+  const CpuSet location = comm_.FindCpuSet();
   Status status =
-      threads_.Start(place.threads, static_cast<uint32_t>(comm_.ranks()), place.processors);
+      threads_.Start(location.threads, static_cast<uint32_t>(comm_.ranks()), location.processors);
   threads_.Reserve(waiting_for_.size());
   comm_.counters().compute_threads.store(threads_.size(), std::memory_order_relaxed);
   if (status.ok() || comm_.options().compute_threads.has_value()) return status;

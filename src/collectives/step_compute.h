@@ -25,7 +25,7 @@ struct Call {
 
   // Whether its steps run on a device: dense calls never do.
   bool is_on_device() const {
-    return compressor != nullptr && compressor->config().place.is_device();
+    return compressor != nullptr && compressor->config().location.is_device();
   }
   const std::byte* Read(const Region& region) const;
   std::byte* Write(const Region& region) const;

@@ -45,9 +45,9 @@ Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const
                                                                int device) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   std::unique_ptr<StreamExecutor> executor(new StreamExecutor(comm, devices, device));
-  const MemoryPlace place{MemoryKind::kDevice, device};
+  const MemoryLocation location{MemoryKind::kDevice, device};
   ONEBIT_ASSIGN_OR_RETURN(executor->words_,
-                          Memory::Create(place, &devices, sizeof(Words), "a call number"));
+                          Memory::Create(location, &devices, sizeof(Words), "a call number"));
   ONEBIT_ASSIGN_OR_RETURN(
       executor->told_, Memory::CreatePinned(devices, device, sizeof(Told), "an account of calls"));
   ONEBIT_ASSIGN_OR_RETURN(executor->last_, DeviceEvent::Create(devices));
@@ -405,10 +405,10 @@ bool StreamExecutor::IsIdleWithin(std::chrono::milliseconds limit) const {
   }
 }
 
-std::future<void> StreamExecutor::FreeBeside(Room* more) {
+std::future<void> StreamExecutor::FreeBeside(GrowableBuffer* more) {
   struct Freed {
     Memory words, told;
-    Room tile_sums, space, more;
+    GrowableBuffer tile_sums, space, more;
   };
   try {
     auto freed = std::make_shared<Freed>();

@@ -74,7 +74,7 @@ class StreamExecutor {
   // Gives all memory back, and `more` of the device, in a thread of its own: that waits for
   // replays. Told when it is done. Without a thread the future is not valid, and nothing has
   // changed.
-  std::future<void> FreeBeside(Room* more);
+  std::future<void> FreeBeside(GrowableBuffer* more);
   // Gives no memory back at the end: something may be using it that does not end.
   void LeaveMemory();
 
@@ -121,11 +121,11 @@ class StreamExecutor {
   Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
   Told* told() const { return reinterpret_cast<Told*>(told_.data()); }
 
-  Memory words_;      // of the device: Words
-  Room tile_sums_;    // of the device
-  Room space_;        // of the device: verdicts, checksums, headers and packets of a batch
-  Memory told_;       // pinned: Told
-  DeviceEvent last_;  // behind what was enqueued last
+  Memory words_;              // of the device: Words
+  GrowableBuffer tile_sums_;  // of the device
+  GrowableBuffer space_;      // of the device: verdicts, checksums, headers and packets of a batch
+  Memory told_;               // pinned: Told
+  DeviceEvent last_;          // behind what was enqueued last
   bool has_last_ = false;
   bool has_captured_ = false;
   StreamCalls under_way_;

@@ -35,7 +35,7 @@ class CallQueue {
     CallRecord record;
   };
 
-  Entry& At(size_t place) { return entries_[(first_ + place) % entries_.size()]; }
+  Entry& At(size_t index) { return entries_[(first_ + index) % entries_.size()]; }
   void Grow();
 
   mutable std::mutex mutex_;    // guards all that follows

@@ -89,7 +89,7 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
   return comms;
 }
 
-ComputePlace Comm::FindComputePlace() const {
+CpuSet Comm::FindCpuSet() const {
   if (options_.compute_threads.has_value())
     return {.threads = static_cast<uint32_t>(*options_.compute_threads)};
   // Reading a topology takes a while, and often the answer is clear before.

@@ -21,7 +21,7 @@
 #include "comm/control.h"
 #include "comm/control_client.h"
 #include "comm/local_control.h"
-#include "comm/meeting_point.h"
+#include "comm/rendezvous.h"
 #include "topology/placement.h"
 #include "transport/transport.h"
 
@@ -59,7 +59,7 @@ struct JoinOptions {
   const NativeGroup* group = nullptr;
 };
 
-struct ComputePlace {
+struct CpuSet {
   uint32_t threads = 0;
   ProcessorSet processors;  // empty: any
 };
@@ -130,7 +130,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   bool has_native_dense() const { return transport_->properties().nativeDense != 0; }
   bool is_stream_ordered() const { return transport_->is_stream_ordered(); }
   // Threads that may compute beside the calling one, and where.
-  ComputePlace FindComputePlace() const;
+  CpuSet FindCpuSet() const;
   Endpoint& endpoint() { return endpoint_; }
   CommCounters& counters() { return counters_; }
   const CommCounters& counters() const { return counters_; }
@@ -183,8 +183,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // Of the processes: what they can meet by when this communicator has failed.
   struct Fallback {
     JoinOptions options;  // how this rank joined
-    SpareMeetingPoint place;
-    std::vector<UniqueId> places;  // of all ranks, as this one reaches them
+    SpareRendezvous rendezvous;
+    std::vector<UniqueId> addresses;  // of all ranks, as this one reaches them
   };
 
   Comm(int rank, int ranks, uint32_t id, const CommOptions& options, const Transport& transport)

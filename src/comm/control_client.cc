@@ -57,7 +57,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
       if (status.code() == Code::kMismatch) return status;
       if (client->first_failure_) {
         // Of a start that failed before this one, whose server has not gone yet?
-        if (!options.is_place_reused || Clock::now() >= start + kSecondChance) return status;
+        if (!options.is_address_reused || Clock::now() >= start + kSecondChance) return status;
         client->first_failure_.reset();
       }
       if (status.code() == Code::kNotAuthenticated && is_final) return status;
@@ -65,8 +65,9 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
     if (Clock::now() + pause >= deadline) {
       // A file may be of a former job, but not all the time.
       const bool is_secret_wrong = status.code() == Code::kNotAuthenticated;
-      const std::string source =
-          options.place_source.empty() ? "" : Format(" (address from {})", options.place_source);
+      const std::string source = options.address_source.empty()
+                                     ? ""
+                                     : Format(" (address from {})", options.address_source);
       return Error(is_secret_wrong ? status.code() : Code::kTimeout,
                    "rank {} of {}: not joined within {:.1f} s (ONEBIT_CONNECT_TIMEOUT_MS): {}{}{}",
                    options.rank, options.ranks, SecondsOf(options.connect_timeout), status.text(),
@@ -113,9 +114,9 @@ Status ControlClient::Attempt(const UniqueId& id) {
       .ranks = static_cast<uint32_t>(options_.ranks),
       .heartbeat_ms = static_cast<uint32_t>(options_.heartbeat.count()),
       .loss_timeout_ms = static_cast<uint32_t>(options_.loss_timeout.count()),
-      .place = options_.place};
+      .process = options_.process};
   Status status = channel_->Send(Encode(RankMessage(join)));
-  while (status.ok() && server_place_.empty() && !first_failure_) {
+  while (status.ok() && server_name_.empty() && !first_failure_) {
     if (Clock::now() >= deadline) {
       status = Error(Code::kTimeout, "no answer in time");
       break;
@@ -128,7 +129,7 @@ Status ControlClient::Attempt(const UniqueId& id) {
     });
   }
   // Joined first and failed later: then the failure is told by whatever the rank does next.
-  if (!server_place_.empty()) return OkStatus();
+  if (!server_name_.empty()) return OkStatus();
   channel_.reset();
   if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
   return explain(status);
@@ -163,7 +164,7 @@ ControlClient::~ControlClient() {
     // Until the star has closed the connection: closed from here it might be reset before the word
     // is heard. And where the star lives in this process it must have told the others that it may
     // end, before the process does.
-    if (is_told && (!first_failure_ || server_place_ == options_.place)) {
+    if (is_told && (!first_failure_ || server_name_ == options_.process)) {
       changed_.wait_for(lock, kFarewell, [this] { return channel_ == nullptr; });
     }
   }
@@ -204,15 +205,15 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
                  what);
   }
   return Error(Code::kTimeout, "rank {} of {}: {}: {} after {:.1f} s ({} at {})", options_.rank,
-               options_.ranks, what, MissingText(), SecondsOf(Clock::now() - start), server_place_,
+               options_.ranks, what, MissingText(), SecondsOf(Clock::now() - start), server_name_,
                server_.Text());
 }
 
-void ControlClient::SetServerRank(std::span<const std::string> places) {
+void ControlClient::SetServerRank(std::span<const std::string> processes) {
   std::lock_guard lock(ControlLoop::Get().mutex());
-  const auto found = std::find(places.begin(), places.end(), server_place_);
+  const auto found = std::find(processes.begin(), processes.end(), server_name_);
   server_rank_.reset();
-  if (found != places.end()) server_rank_ = static_cast<int>(found - places.begin());
+  if (found != processes.end()) server_rank_ = static_cast<int>(found - processes.begin());
 }
 
 void ControlClient::SetListener(FailureListener* listener) {
@@ -304,7 +305,7 @@ void ControlClient::OnOutOfMemory() {
 Status ControlClient::OnMessage(StarMessage message) {
   if (auto* joined = std::get_if<Joined>(&message)) {
     comm_id_ = joined->comm_id;
-    server_place_ = std::move(joined->place);
+    server_name_ = std::move(joined->process);
   } else if (auto* gathered = std::get_if<Gathered>(&message)) {
     if (gathered->number != gather_number_ ||
         gathered->contents.size() != static_cast<size_t>(options_.ranks)) {
@@ -377,14 +378,14 @@ Failure ControlClient::LossOfServer(std::string_view why) const {
             .cause = Error(Code::kRemoteError,
                            "rank {}: process {}, which holds the control channel of this "
                            "communicator at {}, {}",
-                           options_.rank, server_place_, server_.Text(), why)};
+                           options_.rank, server_name_, server_.Text(), why)};
   }
   return {.rank = *server_rank_,
           .is_loss = true,
           .cause = Error(Code::kPeerLost,
                          "its process {}, which holds the control channel of this communicator at "
                          "{}, {}",
-                         server_place_, server_.Text(), why)};
+                         server_name_, server_.Text(), why)};
 }
 
 void ControlClient::SetFailure(Failure failure) {

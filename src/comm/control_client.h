@@ -33,10 +33,10 @@ class ControlClient final : public Control, private LoopItem {
     std::chrono::milliseconds connect_timeout{60'000};
     std::chrono::milliseconds heartbeat{1000};
     std::chrono::milliseconds loss_timeout{15'000};
-    std::string place;  // "host:pid" of this process
+    std::string process;  // "host:pid" of this process
     // Where the server is there may have been another one, of a start that failed.
-    bool is_place_reused = false;
-    std::string place_source;  // where the server's address is from, for texts; may be empty
+    bool is_address_reused = false;
+    std::string address_source;  // where the server's address is from, for texts; may be empty
     // What people know the ranks by until EndJoining, where they had other numbers before.
     std::vector<int> known_as;
   };
@@ -57,11 +57,11 @@ class ControlClient final : public Control, private LoopItem {
   // This end of the connection to it: an address that other ranks reach, but for those of the
   // process that has the server, which reach themselves by any.
   const SocketAddress& local_address() const { return local_address_; }
-  bool is_server_here() const { return server_place_ == options_.place; }
+  bool is_server_here() const { return server_name_ == options_.process; }
 
-  // Which rank is lost if the server is: the first whose place ("host:pid") is the server's, if it
-  // is one of them.
-  void SetServerRank(std::span<const std::string> places);
+  // Which rank is lost if the server is: the first whose process ("host:pid") is the server's, if
+  // it is one of them.
+  void SetServerRank(std::span<const std::string> processes);
   // Who hears of failures; null: nobody, and no call to the former one is going on any more.
   void SetListener(FailureListener* listener);
 
@@ -103,7 +103,7 @@ class ControlClient final : public Control, private LoopItem {
   SocketAddress server_;
   SocketAddress local_address_;
   uint64_t comm_id_ = 0;
-  std::string server_place_;
+  std::string server_name_;
   std::optional<int> server_rank_ = 0;
 
   // Guarded by the loop's mutex once it is watched.

@@ -76,7 +76,7 @@ Bytes EncodeOne(const Join& join) {
       .Integer(join.ranks)
       .Integer(join.heartbeat_ms)
       .Integer(join.loss_timeout_ms)
-      .Text(Shortened(join.place))
+      .Text(Shortened(join.process))
       .Take();
 }
 Bytes EncodeOne(const Gather& gather) {
@@ -102,7 +102,7 @@ Bytes EncodeOne(const WhoIsMissing&) { return Begin(Kind::kWhoIsMissing).Take();
 Bytes EncodeOne(const Leave&) { return Begin(Kind::kLeave).Take(); }
 Bytes EncodeOne(const RankAlive&) { return Begin(Kind::kRankAlive).Take(); }
 Bytes EncodeOne(const Joined& joined) {
-  return Begin(Kind::kJoined).Integer(joined.comm_id).Text(Shortened(joined.place)).Take();
+  return Begin(Kind::kJoined).Integer(joined.comm_id).Text(Shortened(joined.process)).Take();
 }
 Bytes EncodeOne(const Gathered& gathered) {
   ByteWriter writer = Begin(Kind::kGathered);
@@ -193,7 +193,7 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
       join.ranks = reader.Integer<uint32_t>();
       join.heartbeat_ms = reader.Integer<uint32_t>();
       join.loss_timeout_ms = reader.Integer<uint32_t>();
-      join.place = reader.Text();
+      join.process = reader.Text();
       message = std::move(join);
       break;
     }
@@ -250,7 +250,7 @@ Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes) {
     case Kind::kJoined: {
       Joined joined;
       joined.comm_id = reader.Integer<uint64_t>();
-      joined.place = reader.Text();
+      joined.process = reader.Text();
       message = std::move(joined);
       break;
     }

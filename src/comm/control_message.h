@@ -25,7 +25,7 @@ struct Join {
   uint32_t ranks = 0;
   uint32_t heartbeat_ms = 0;
   uint32_t loss_timeout_ms = 0;
-  std::string place;  // "host:pid", for texts
+  std::string process;  // "host:pid", for texts
 };
 struct Gather {  // of all ranks; the number counts the gathers of a communicator
   uint64_t number = 0;
@@ -47,7 +47,7 @@ using RankMessage = std::variant<Join, Gather, Report, Calls, WhoIsMissing, Leav
 // From the star to a rank.
 struct Joined {
   uint64_t comm_id = 0;
-  std::string place;  // of the star
+  std::string process;  // of the star
 };
 struct Gathered {
   uint64_t number = 0;

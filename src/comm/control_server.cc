@@ -36,7 +36,7 @@ T FromBytes(const Bytes& bytes) {
 }  // namespace
 
 ControlServer::ControlServer(Options options)
-    : options_(std::move(options)), star_(options_.place, RandomCommId(), *this) {}
+    : options_(std::move(options)), hub_(options_.process, RandomCommId(), *this) {}
 
 Result<SocketAddress> ControlServer::Start(Options options) {
   ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(options.address));
@@ -76,9 +76,9 @@ Clock::time_point ControlServer::OnTimer(Clock::time_point now) {
   while (!strangers_.empty() && strangers_.front().deadline <= now) {
     DropStranger(strangers_.begin());
   }
-  Clock::time_point next = star_.OnTimer(now);
+  Clock::time_point next = hub_.OnTimer(now);
   if (!strangers_.empty()) next = std::min(next, strangers_.front().deadline);
-  if (star_.is_complete()) CloseListener();
+  if (hub_.is_complete()) CloseListener();
   next = std::min(next, DropIdleNewcomers(now));
   if (paused_until_ && *paused_until_ <= now && listener_.is_open()) {
     paused_until_.reset();
@@ -86,9 +86,9 @@ Clock::time_point ControlServer::OnTimer(Clock::time_point now) {
     Accept();
   }
   if (paused_until_ && listener_.is_open()) next = std::min(next, *paused_until_);
-  if (star_.has_failed() && !failed_at_) failed_at_ = now;
+  if (hub_.has_failed() && !failed_at_) failed_at_ = now;
   // As long as a rank is there, it is its leaving that ends the server, and no timer.
-  if (star_.present() == 0) next = std::min(next, End());
+  if (hub_.present() == 0) next = std::min(next, End());
   closed_.clear();
   return next;
 }
@@ -110,7 +110,7 @@ void ControlServer::RetireFailed() {
   ControlLoop& loop = ControlLoop::Get();
   std::lock_guard lock(loop.mutex());
   for (ControlServer* server : Live()) {
-    if (!server->star_.has_failed() || server->star_.is_complete()) continue;
+    if (!server->hub_.has_failed() || server->hub_.is_complete()) continue;
     server->CloseListener();
     server->is_retired_ = true;
     loop.Wake();
@@ -119,8 +119,8 @@ void ControlServer::RetireFailed() {
 
 bool ControlServer::is_over() const {
   if (is_retired_) return true;
-  if (star_.is_over()) return true;
-  return star_.present() == 0 && Clock::now() >= End();
+  if (hub_.is_over()) return true;
+  return hub_.present() == 0 && Clock::now() >= End();
 }
 
 Clock::time_point ControlServer::End() const {
@@ -250,7 +250,7 @@ void ControlServer::Promote(std::list<Stranger>::iterator stranger) {
 
 Clock::time_point ControlServer::DropIdleNewcomers(Clock::time_point now) {
   std::erase_if(newcomers_, [&](const auto& newcomer) {
-    return !links_.contains(newcomer.first) || star_.has_joined(newcomer.first);
+    return !links_.contains(newcomer.first) || hub_.has_joined(newcomer.first);
   });
   while (!newcomers_.empty()) {
     const auto [link, deadline] = newcomers_.front();
@@ -273,7 +273,7 @@ void ControlServer::OnLink(uint64_t link, uint32_t events) {
   // First what the rank said, even if nothing can be sent to it any more.
   Status status = channel.Receive([&](const Bytes& bytes) -> Status {
     ONEBIT_ASSIGN_OR_RETURN(const RankMessage message, DecodeRankMessage(bytes));
-    star_.OnMessage(link, message, Clock::now());
+    hub_.OnMessage(link, message, Clock::now());
     if (!links_.contains(link)) return {Code::kAborted, "the star has closed it"};
     return OkStatus();
   });
@@ -284,7 +284,7 @@ void ControlServer::OnLink(uint64_t link, uint32_t events) {
     }
   }
   if (status.ok() || !links_.contains(link)) return;
-  star_.OnGone(link, status.text());
+  hub_.OnGone(link, status.text());
   DropLink(link);
 }
 

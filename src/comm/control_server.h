@@ -13,20 +13,20 @@
 #include <unordered_map>
 #include <utility>
 
+#include "comm/control_hub.h"
 #include "comm/control_loop.h"
 #include "comm/sealed_channel.h"
 #include "comm/secret.h"
-#include "comm/star.h"
 
 namespace onebit {
 
 // Lives in the control loop until all ranks have left. Owned by itself after Start.
-class ControlServer final : private LoopItem, private StarLinks {
+class ControlServer final : private LoopItem, private ControlLinks {
  public:
   struct Options {
     SocketAddress address;  // port 0: any
     JobKey key;
-    std::string place;                // "host:pid" of this process
+    std::string process;              // "host:pid" of this process
     bool has_visitors = false;        // who goes away again, or has another key, is no surprise
     std::function<void()> on_closed;  // called once, by the loop, when no rank can join any more
     // For a stranger to prove itself and say which rank it is.
@@ -64,7 +64,7 @@ class ControlServer final : private LoopItem, private StarLinks {
 
   void OnEvent(int fd, uint32_t events) override;
   Clock::time_point OnTimer(Clock::time_point now) override;
-  void OnStall(Clock::time_point now) override { star_.OnStall(now); }
+  void OnStall(Clock::time_point now) override { hub_.OnStall(now); }
   void OnOutOfMemory() override;
   bool is_over() const override;
   void Retire() override;
@@ -102,7 +102,7 @@ class ControlServer final : private LoopItem, private StarLinks {
   std::optional<Clock::time_point> failed_at_;
   bool is_retired_ = false;
   bool has_warned_ = false;  // of somebody with a wrong secret
-  Star star_;
+  ControlHub hub_;
 };
 
 }  // namespace onebit

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kTimeToTell{2000};
 
 // What the first gather says of a rank.
 struct Introduction {
-  std::string place;
+  std::string process;
   UniqueId spare;  // where to meet when the communicator has failed
   Placement placement;
   AgreedValues values;
@@ -26,7 +26,7 @@ struct Introduction {
 
 Bytes Encode(const Introduction& introduction) {
   ByteWriter writer;
-  writer.Text(introduction.place);
+  writer.Text(introduction.process);
   const auto spare = EncodeUniqueId(introduction.spare);
   writer.Block(std::as_bytes(std::span(spare)));
   writer.Text(introduction.placement.machine);
@@ -39,7 +39,7 @@ Bytes Encode(const Introduction& introduction) {
 Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
   ByteReader reader(bytes);
   Introduction introduction;
-  introduction.place = reader.Text();
+  introduction.process = reader.Text();
   const auto spare = reader.Block();
   introduction.placement.machine = reader.Text();
   const uint32_t words = reader.Integer<uint32_t>();
@@ -78,7 +78,7 @@ struct Acquaintance {
 
 Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& transport,
                                const UniqueId& spare, ControlClient* control) {
-  const Introduction mine = {.place = options.control.place,
+  const Introduction mine = {.process = options.control.process,
                              .spare = spare,
                              .placement = PlacementOfThisThread(),
                              .values = ValuesOf(options, transport)};
@@ -86,17 +86,17 @@ Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& tran
       const std::vector<Bytes> all,
       control->Gather(Encode(mine), control->connect_deadline(), "waiting for all ranks to join"));
   Acquaintance found;
-  std::vector<std::string> places;
+  std::vector<std::string> processes;
   std::vector<Placement> placements;
   std::vector<AgreedValues> values;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     ONEBIT_ASSIGN_OR_RETURN(Introduction one, DecodeIntroduction(all[rank], rank));
-    places.push_back(std::move(one.place));
+    processes.push_back(std::move(one.process));
     found.spares.push_back(one.spare);
     placements.push_back(std::move(one.placement));
     values.push_back(std::move(one.values));
   }
-  control->SetServerRank(places);
+  control->SetServerRank(processes);
   for (UniqueId& spare_place : found.spares) {
     SocketAddress& address = spare_place.address;
     if (!address.is_any()) continue;
@@ -161,7 +161,7 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
     const int self = options.control.rank;
     return DescribeFailure(control->Report({.rank = self, .is_loss = false, .cause = cause}), self);
   };
-  auto spare = SpareMeetingPoint::Open({.interfaces = options.interfaces}, SpareAddress(*control));
+  auto spare = SpareRendezvous::Open({.interfaces = options.interfaces}, SpareAddress(*control));
   if (!spare.ok()) return fail(spare.status());
   auto found = Introduce(options, *transport.value(), spare.value().id(), control);
   if (!found.ok()) {
@@ -175,8 +175,8 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
       new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm, *transport.value()));
   comm->sharing_ranks_ = found.value().sharing_ranks;
   comm->fallback_ = Fallback{.options = options,
-                             .place = std::move(spare).value(),
-                             .places = std::move(found.value().spares)};
+                             .rendezvous = std::move(spare).value(),
+                             .addresses = std::move(found.value().spares)};
   comm->fallback_->options.group = nullptr;
   comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
   auto endpoint = Endpoint::Open(

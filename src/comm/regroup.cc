@@ -161,17 +161,17 @@ Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
                                                   std::string_view purpose,
                                                   JoinOptions options) const {
   const int first = members.front();
-  if (first == rank_) ONEBIT_TRY(fallback_->place.Serve(purpose, RegroupTime(options.comm)));
-  UniqueId place = fallback_->places[static_cast<size_t>(first)];
-  place.key = MixedKey(place.key, purpose);
+  if (first == rank_) ONEBIT_TRY(fallback_->rendezvous.Serve(purpose, RegroupTime(options.comm)));
+  UniqueId address = fallback_->addresses[static_cast<size_t>(first)];
+  address.key = MixedKey(address.key, purpose);
   options.control.rank = PositionOf(members, rank_);
   options.control.ranks = static_cast<int>(members.size());
   options.control.connect_timeout = RegroupTime(options.comm);
-  options.control.is_place_reused = true;  // there may have been an attempt before this one
-  options.control.place = fallback_->options.control.place;
+  options.control.is_address_reused = true;  // there may have been an attempt before this one
+  options.control.process = fallback_->options.control.process;
   options.control.known_as.assign(members.begin(), members.end());
-  options.control.place_source = Format("rank {} of the former communicator", first);
-  options.locate = [place] { return Result<UniqueId>(place); };
+  options.control.address_source = Format("rank {} of the former communicator", first);
+  options.locate = [address] { return Result<UniqueId>(address); };
   options.is_location_final = false;
   options.transport = fallback_->options.transport;
   options.group = nullptr;  // that of this communicator, if there was one

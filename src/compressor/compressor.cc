@@ -53,8 +53,8 @@ Status Compressor::SetMask(const uint8_t* mask) {
   if (has_it) return OkStatus();
   // Never empty, so that a null pointer always means "no mask".
   ONEBIT_ASSIGN_OR_RETURN(Memory memory, NewMemory(std::max<size_t>(packed.size(), 1), "a mask"));
-  if (config_.place.is_device()) {
-    ONEBIT_TRY(CopyNow(*config_.devices, config_.place.device, memory.data(), packed.data(),
+  if (config_.location.is_device()) {
+    ONEBIT_TRY(CopyNow(*config_.devices, config_.location.device, memory.data(), packed.data(),
                        packed.size()));
   } else if (!packed.empty()) {
     std::memcpy(memory.data(), packed.data(), packed.size());
@@ -69,52 +69,52 @@ Status Compressor::SetMask(const uint8_t* mask) {
 Result<bool> Compressor::HasMask(const std::vector<uint8_t>& aligned, uint32_t digest) const {
   if (digest != mask_digest_) return false;
   Memory copy;
-  if (config_.place.is_device()) {
+  if (config_.location.is_device()) {
     ONEBIT_ASSIGN_OR_RETURN(copy, mask_.CopyTo({}, config_.devices, "a mask"));
   }
-  const std::byte* const mask = config_.place.is_device() ? copy.data() : mask_.data();
+  const std::byte* const mask = config_.location.is_device() ? copy.data() : mask_.data();
   return std::equal(aligned.begin(), aligned.end(), reinterpret_cast<const uint8_t*>(mask));
 }
 
 void Compressor::LeaveMask() {
-  if (config_.place.is_device() && mask_.size() != 0) former_.push_back(std::move(mask_));
+  if (config_.location.is_device() && mask_.size() != 0) former_.push_back(std::move(mask_));
   mask_ = Memory();
 }
 
-Status Compressor::MoveTo(const MemoryPlace& place) {
-  if (place == config_.place) return OkStatus();
-  if (config_.place.is_device()) ONEBIT_TRY(Refresh());
+Status Compressor::MoveTo(const MemoryLocation& location) {
+  if (location == config_.location) return OkStatus();
+  if (config_.location.is_device()) ONEBIT_TRY(Refresh());
   Memory* const all[] = {&worker_[0], &worker_[1], &server_[0], &server_[1], &mask_};
   constexpr size_t kCount = std::size(all);
   former_.reserve(former_.size() + kCount);
   Memory moved[kCount];
   const auto fits = [&](size_t i) {
-    return place.is_device() && home_[i].size() == all[i]->size();
+    return location.is_device() && home_[i].size() == all[i]->size();
   };
   for (size_t i = 0; i < kCount; ++i) {
     if (fits(i)) {
-      ONEBIT_TRY(
-          CopyNow(*config_.devices, place.device, home_[i].data(), all[i]->data(), all[i]->size()));
+      ONEBIT_TRY(CopyNow(*config_.devices, location.device, home_[i].data(), all[i]->data(),
+                         all[i]->size()));
     } else {  // what has another size than at home is new there
-      ONEBIT_ASSIGN_OR_RETURN(moved[i], all[i]->CopyTo(place, config_.devices, "a residual"));
+      ONEBIT_ASSIGN_OR_RETURN(moved[i], all[i]->CopyTo(location, config_.devices, "a residual"));
     }
   }
   for (size_t i = 0; i < kCount; ++i) {
     const bool is_home = fits(i);
     if (!is_home && home_[i].size() != 0) former_.push_back(std::move(home_[i]));
     Memory next = is_home ? std::move(home_[i]) : std::move(moved[i]);
-    home_[i] = place.is_device() ? Memory() : std::move(*all[i]);
+    home_[i] = location.is_device() ? Memory() : std::move(*all[i]);
     *all[i] = std::move(next);
   }
-  config_.place = place;
-  return place.is_device() ? Publish() : OkStatus();
+  config_.location = location;
+  return location.is_device() ? Publish() : OkStatus();
 }
 
 Status Compressor::Refresh() {
   if (words_.size() == 0) return OkStatus();
   kernels::cuda::CompressorWords words;
   ONEBIT_TRY(
-      CopyNow(*config_.devices, words_.place().device, &words, words_.data(), sizeof(words)));
+      CopyNow(*config_.devices, words_.location().device, &words, words_.data(), sizeof(words)));
   generation_ = static_cast<int>(words.current & 1u);
   if (words.has_failed != 0) has_failed_call_ = true;
   if (words.epoch != epoch_) lacks_results_ = false;
@@ -133,7 +133,7 @@ Status Compressor::Publish() {
                                                 .age = age_,
                                                 .nonfinite_calls = nonfinite_calls_,
                                                 .residual_resets = residual_resets_};
-  return CopyNow(*config_.devices, words_.place().device, words_.data(), &words, sizeof(words));
+  return CopyNow(*config_.devices, words_.location().device, words_.data(), &words, sizeof(words));
 }
 
 kernels::cuda::CommitParams Compressor::CommitOnDevice() const {

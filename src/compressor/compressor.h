@@ -39,7 +39,7 @@ class Compressor {
     // Chunks of `count` elements that make up the tensor: 1 in an allreduce, otherwise one per
     // rank.
     size_t chunks = 1;
-    MemoryPlace place;                 // of residuals and mask, and of what calls work on
+    MemoryLocation location;           // of residuals and mask, and of what calls work on
     const Devices* devices = nullptr;  // of a place on a device
     // Calls are enqueued on streams, so counters that they change are on the device as well.
     bool is_stream_ordered = false;
@@ -91,7 +91,7 @@ class Compressor {
   // Takes residuals and mask to another place, and with stream-ordered calls what only the device
   // knows of them. Everything enqueued must be done. After an error they are where they were.
   // Memory of the device is kept, for the way back.
-  Status MoveTo(const MemoryPlace& place);
+  Status MoveTo(const MemoryLocation& location);
 
   // With stream-ordered calls: parameters of their kernels.
   kernels::cuda::CommitParams CommitOnDevice() const;
@@ -173,7 +173,7 @@ class Compressor {
     return reinterpret_cast<kernels::cuda::CompressorWords*>(words_.data());
   }
   Result<Memory> NewMemory(size_t bytes, const char* purpose) const {
-    return Memory::Create(config_.place, config_.devices, bytes, purpose);
+    return Memory::Create(config_.location, config_.devices, bytes, purpose);
   }
   void ClearResiduals();
   Result<bool> HasMask(const std::vector<uint8_t>& aligned, uint32_t digest) const;

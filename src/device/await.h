@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "base/status.h"
+#include "device/backoff.h"
 #include "device/devices.h"
-#include "device/patience.h"
 
 namespace onebit {
 
@@ -22,7 +22,7 @@ Status AwaitEvent(const Devices& devices, const DeviceEvent& event, FindFailure 
   constexpr std::chrono::seconds kTimeToStop{20};
   Clock::time_point end = Clock::now() + kMostTime;
   Status failure;
-  for (Patience patience;; patience.Pause()) {
+  for (Backoff backoff;; backoff.Pause()) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices.IsDone(event.get()));
     if (failure.ok()) {
       failure = find_failure();

@@ -6,8 +6,8 @@
 
 namespace onebit {
 
-std::string Describe(const MemoryPlace& place) {
-  return place.is_device() ? Format("memory of CUDA device {}", place.device) : "host memory";
+std::string Describe(const MemoryLocation& location) {
+  return location.is_device() ? Format("memory of CUDA device {}", location.device) : "host memory";
 }
 
 const Devices* Devices::Find(FoldersFunction folders) { return DeviceLoader::Find(folders); }
@@ -21,11 +21,11 @@ Status Devices::Check(onebitResult_t result, const char* what) const {
                text == nullptr || *text == '\0' ? "no reason given" : text);
 }
 
-Result<MemoryPlace> Devices::PlaceOf(const void* pointer) const {
+Result<MemoryLocation> Devices::LocationOf(const void* pointer) const {
   DevicePointerInfo info;
   ONEBIT_TRY(Check(functions_->InspectPointer(pointer, &info), "find out what a buffer is"));
-  if (info.kind == MemoryKind::kHost) return MemoryPlace{};
-  return MemoryPlace{info.kind, info.device};
+  if (info.kind == MemoryKind::kHost) return MemoryLocation{};
+  return MemoryLocation{info.kind, info.device};
 }
 
 Result<int> Devices::Current() const {

@@ -16,16 +16,16 @@
 namespace onebit {
 
 // Where a buffer lies.
-struct MemoryPlace {
+struct MemoryLocation {
   MemoryKind kind = MemoryKind::kHost;
   int device = 0;  // 0 for host memory
 
   bool is_device() const { return kind == MemoryKind::kDevice; }
-  friend bool operator==(const MemoryPlace&, const MemoryPlace&) = default;
+  friend bool operator==(const MemoryLocation&, const MemoryLocation&) = default;
 };
 
 // "host memory", "memory of CUDA device 1".
-std::string Describe(const MemoryPlace& place);
+std::string Describe(const MemoryLocation& location);
 
 // libonebit-cuda.so at work. Thread-safe; lives until the process ends.
 class Devices {
@@ -43,7 +43,7 @@ class Devices {
   int count() const { return count_; }
   const DeviceFunctions& functions() const { return *functions_; }
 
-  Result<MemoryPlace> PlaceOf(const void* pointer) const;
+  Result<MemoryLocation> LocationOf(const void* pointer) const;
   Result<int> Current() const;
 
   // Turns a result of one of the functions into a Status; `what` was being done.

@@ -26,11 +26,11 @@ Status Explain(Status status, const char* purpose, size_t bytes) {
 
 }  // namespace
 
-Result<Memory> Memory::Create(const MemoryPlace& place, const Devices* devices, size_t bytes,
+Result<Memory> Memory::Create(const MemoryLocation& location, const Devices* devices, size_t bytes,
                               const char* purpose) {
   Memory memory;
   if (bytes == 0) return memory;
-  if (!place.is_device()) {
+  if (!location.is_device()) {
     ONEBIT_ASSIGN_OR_RETURN(memory.host_, AlignedBuffer::Create(bytes, purpose));
     memory.data_ = memory.host_.data();
     memory.bytes_ = bytes;
@@ -38,13 +38,13 @@ Result<Memory> Memory::Create(const MemoryPlace& place, const Devices* devices, 
   }
   // The stream comes first: memory that could not be filled for want of one would be freed, which
   // waits for all that the device does.
-  ONEBIT_TRY(OnOwnStream(*devices, place.device, [&](onebitStream_t stream) -> Status {
+  ONEBIT_TRY(OnOwnStream(*devices, location.device, [&](onebitStream_t stream) -> Status {
     void* data = nullptr;
     ONEBIT_TRY(Explain(devices->Check(devices->functions().Allocate(bytes, &data), "allocate"),
                        purpose, bytes));
     memory.devices_ = devices;
-    memory.device_ = place.device;
-    memory.place_ = place;
+    memory.device_ = location.device;
+    memory.location_ = location;
     memory.data_ = static_cast<std::byte*>(data);
     memory.bytes_ = bytes;
     return devices->Fill(data, 0, bytes, stream);
@@ -72,7 +72,7 @@ Memory::~Memory() {
   if (devices_ == nullptr) return;
   const auto scope = DeviceScope::Enter(*devices_, device_);
   if (!scope.ok()) return;  // the driver is gone, and all memory with it
-  if (place_.is_device()) {
+  if (location_.is_device()) {
     devices_->functions().Free(data_);
   } else {
     devices_->functions().FreePinned(data_);
@@ -81,24 +81,24 @@ Memory::~Memory() {
 
 Status Memory::Clear() {
   if (bytes_ == 0) return OkStatus();
-  if (!place_.is_device()) {
+  if (!location_.is_device()) {
     std::memset(data_, 0, bytes_);
     return OkStatus();
   }
-  return OnOwnStream(*devices_, place_.device, [this](onebitStream_t stream) {
+  return OnOwnStream(*devices_, location_.device, [this](onebitStream_t stream) {
     return devices_->Fill(data_, 0, bytes_, stream);
   });
 }
 
-Result<Memory> Memory::CopyTo(const MemoryPlace& place, const Devices* devices,
+Result<Memory> Memory::CopyTo(const MemoryLocation& location, const Devices* devices,
                               const char* purpose) const {
-  ONEBIT_ASSIGN_OR_RETURN(Memory copy, Create(place, devices, bytes_, purpose));
+  ONEBIT_ASSIGN_OR_RETURN(Memory copy, Create(location, devices, bytes_, purpose));
   if (bytes_ == 0) return copy;
-  if (!place.is_device() && !place_.is_device()) {
+  if (!location.is_device() && !location_.is_device()) {
     std::memcpy(copy.data_, data_, bytes_);
     return copy;
   }
-  const int device = place.is_device() ? place.device : place_.device;
+  const int device = location.is_device() ? location.device : location_.device;
   ONEBIT_TRY(CopyNow(*devices, device, copy.data_, data_, bytes_));
   return copy;
 }

@@ -19,13 +19,13 @@ class Memory {
  public:
   Memory() = default;
   // `devices` is needed for memory of a device. `purpose` is named in the error.
-  static Result<Memory> Create(const MemoryPlace& place, const Devices* devices, size_t bytes,
+  static Result<Memory> Create(const MemoryLocation& location, const Devices* devices, size_t bytes,
                                const char* purpose);
   // Host memory that every device reads and writes at the same address.
   static Result<Memory> CreatePinned(const Devices& devices, int device, size_t bytes,
                                      const char* purpose);
   // A copy in another place. Waits for the device.
-  Result<Memory> CopyTo(const MemoryPlace& place, const Devices* devices,
+  Result<Memory> CopyTo(const MemoryLocation& location, const Devices* devices,
                         const char* purpose) const;
 
   Memory(Memory&& other) noexcept { *this = std::move(other); }
@@ -33,7 +33,7 @@ class Memory {
     std::swap(host_, other.host_);
     std::swap(devices_, other.devices_);
     std::swap(device_, other.device_);
-    std::swap(place_, other.place_);
+    std::swap(location_, other.location_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     return *this;
@@ -51,13 +51,13 @@ class Memory {
   Status Clear();
   std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
-  const MemoryPlace& place() const { return place_; }
+  const MemoryLocation& location() const { return location_; }
 
  private:
   AlignedBuffer host_;                // what owns the bytes, in host memory that is not pinned
   const Devices* devices_ = nullptr;  // otherwise
   int device_ = 0;                    // likewise: of the context that knows it
-  MemoryPlace place_;
+  MemoryLocation location_;
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
 };
@@ -65,7 +65,7 @@ class Memory {
 // Working memory that grows and never shrinks. What it grew out of is kept until the end: to free
 // memory may wait for all that devices are doing, which may wait for a rank whose thread this is,
 // and captured graphs go on using it.
-class Room {
+class GrowableBuffer {
  public:
   std::byte* data() const { return current_.data(); }
   size_t size() const { return current_.size(); }

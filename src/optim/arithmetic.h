@@ -29,17 +29,17 @@ namespace onebit::optim {
 class Arithmetic {
  public:
   // For runs of up to `count` elements. `devices` is needed for a place on a device.
-  static Result<std::unique_ptr<Arithmetic>> Create(const MemoryPlace& place,
+  static Result<std::unique_ptr<Arithmetic>> Create(const MemoryLocation& location,
                                                     const Devices* devices, size_t count);
   virtual ~Arithmetic() = default;
   Arithmetic(const Arithmetic&) = delete;
   Arithmetic& operator=(const Arithmetic&) = delete;
 
-  const MemoryPlace& place() const { return place_; }
+  const MemoryLocation& location() const { return location_; }
   // Whether what functions write is there only after Await.
-  bool is_deferred() const { return place_.is_device(); }
+  bool is_deferred() const { return location_.is_device(); }
   Result<Memory> Allocate(size_t bytes, const char* purpose) const {
-    return Memory::Create(place_, devices_, bytes, purpose);
+    return Memory::Create(location_, devices_, bytes, purpose);
   }
   // Memory of the host.
   virtual Result<Memory> AllocateResults(size_t bytes) const = 0;
@@ -88,20 +88,21 @@ class Arithmetic {
                                float* out) = 0;
 
  protected:
-  Arithmetic(const MemoryPlace& place, const Devices* devices) : place_(place), devices_(devices) {}
+  Arithmetic(const MemoryLocation& location, const Devices* devices)
+      : location_(location), devices_(devices) {}
 
  private:
-  const MemoryPlace place_;
+  const MemoryLocation location_;
   const Devices* const devices_;
 };
 
 // The end of a scope is the End of what it has begun.
-class Turn {
+class ArithmeticScope {
  public:
-  explicit Turn(Arithmetic& arithmetic) : arithmetic_(arithmetic) {}
-  ~Turn() { arithmetic_.End(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  explicit ArithmeticScope(Arithmetic& arithmetic) : arithmetic_(arithmetic) {}
+  ~ArithmeticScope() { arithmetic_.End(); }
+  ArithmeticScope(const ArithmeticScope&) = delete;
+  ArithmeticScope& operator=(const ArithmeticScope&) = delete;
 
  private:
   Arithmetic& arithmetic_;

@@ -10,7 +10,7 @@
 #include "base/digest.h"
 #include "optim/api_status.h"
 #include "optim/gather_numbers.h"
-#include "optim/optimizer.h"
+#include "optim/optimizer_base.h"
 #include "optim/saved_optimizer.h"
 
 namespace onebit::optim {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "optim/place.h"
+#include "optim/parameter_location.h"
 #include "optim/two_stage.h"
 #include "optim/zero_one_adam.h"
 
@@ -19,10 +19,10 @@ Result<std::unique_ptr<Optimizer>> CreateOptimizer(onebitComm_t comm, size_t cou
                                                config == nullptr ? 0 : config->segmentCount, count,
                                                options.weight_decay));
   const onebitCompressorConfig_t* compressor = config == nullptr ? nullptr : config->compressor;
-  ONEBIT_ASSIGN_OR_RETURN(const MemoryPlace place, PlaceOf(parameters));
-  ONEBIT_TRY(CheckPlace("parameterCopy", options.parameter_copy, place));
-  ONEBIT_TRY(CheckResidualPlace(compressor, place));
-  ONEBIT_ASSIGN_OR_RETURN(auto arithmetic, Arithmetic::Create(place, FindDevices(), count));
+  ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation location, LocationOf(parameters));
+  ONEBIT_TRY(CheckLocation("parameterCopy", options.parameter_copy, location));
+  ONEBIT_TRY(CheckResidualLocation(compressor, location));
+  ONEBIT_ASSIGN_OR_RETURN(auto arithmetic, Arithmetic::Create(location, FindDevices(), count));
   ONEBIT_TRY(arithmetic->BeginAlone());
   Optimizer::Setup setup{comm, count, parameters, options, std::move(table), std::move(arithmetic)};
   auto made = options.policy.algorithm == onebitAlgorithmZeroOneAdam

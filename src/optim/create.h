@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/status.h"
-#include "optim/optimizer.h"
+#include "optim/optimizer_base.h"
 
 namespace onebit::optim {
 

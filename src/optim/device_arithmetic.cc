@@ -25,9 +25,9 @@ Status FailureOf(onebitComm_t comm) {
 
 }  // namespace
 
-Result<std::unique_ptr<Arithmetic>> Arithmetic::Create(const MemoryPlace& place,
+Result<std::unique_ptr<Arithmetic>> Arithmetic::Create(const MemoryLocation& location,
                                                        const Devices* devices, size_t count) {
-  if (place.is_device()) return DeviceArithmetic::Create(*devices, place.device, count);
+  if (location.is_device()) return DeviceArithmetic::Create(*devices, location.device, count);
   return std::unique_ptr<Arithmetic>(std::make_unique<HostArithmetic>());
 }
 
@@ -51,18 +51,18 @@ Result<std::unique_ptr<Arithmetic>> DeviceArithmetic::Create(const Devices& devi
 DeviceArithmetic::~DeviceArithmetic() { Settle(); }
 
 void DeviceArithmetic::Settle() {
-  const auto scope = DeviceScope::Enter(devices_, place().device);
+  const auto scope = DeviceScope::Enter(devices_, location().device);
   if (scope.ok() && has_last_) static_cast<void>(AwaitEvent(devices_, last_, OkStatus));
 }
 
 Result<Memory> DeviceArithmetic::AllocateResults(size_t bytes) const {
-  return Memory::CreatePinned(devices_, place().device, bytes, "results");
+  return Memory::CreatePinned(devices_, location().device, bytes, "results");
 }
 
 // ---------------------------------------------------------------------------------------- stream
 
 Status DeviceArithmetic::Begin(onebitStream_t stream) {
-  ONEBIT_ASSIGN_OR_RETURN(DeviceScope scope, DeviceScope::Enter(devices_, place().device));
+  ONEBIT_ASSIGN_OR_RETURN(DeviceScope scope, DeviceScope::Enter(devices_, location().device));
   ONEBIT_ASSIGN_OR_RETURN(const bool is_capturing, devices_.IsCapturing(stream));
   if (is_capturing) {
     return Error(Code::kInvalidUsage,

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "optim/elements.h"
+#include "optim/gradient_elements.h"
 
 namespace onebit::optim {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "optim/adam_rule.h"
 #include "optim/api_status.h"
-#include "optim/elements.h"
+#include "optim/gradient_elements.h"
 #include "optim/lamb_rule.h"
 #include "optim/quiet_log.h"
 

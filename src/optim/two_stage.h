@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "optim/frozen_variance.h"
-#include "optim/optimizer.h"
+#include "optim/optimizer_base.h"
 #include "optim/update_rule.h"
 #include "schedule/two_stage_schedule.h"
 

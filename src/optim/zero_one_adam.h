@@ -11,9 +11,9 @@
 
 #include "base/status.h"
 #include "kernels/zero_one.h"
-#include "optim/elements.h"
 #include "optim/frozen_variance.h"
-#include "optim/optimizer.h"
+#include "optim/gradient_elements.h"
+#include "optim/optimizer_base.h"
 #include "schedule/zero_one_schedule.h"
 
 namespace onebit::optim {

@@ -42,9 +42,9 @@ Result<OneBitSync> OneBitSync::Create(const Compressor::Config& config,
   OneBitSync sync;
   sync.schedule_ = schedule;
   sync.count_ = config.count;
-  if (config.place.is_device()) {
-    ONEBIT_ASSIGN_OR_RETURN(sync.on_device_,
-                            DeviceSum::Create(*config.devices, config.place.device, config.count));
+  if (config.location.is_device()) {
+    ONEBIT_ASSIGN_OR_RETURN(
+        sync.on_device_, DeviceSum::Create(*config.devices, config.location.device, config.count));
     return sync;
   }
   ONEBIT_ASSIGN_OR_RETURN(

@@ -29,7 +29,7 @@ Result<std::unique_ptr<ControlClient>> JoinOne(const UniqueId& id, int rank, int
                                                ControlClient::Options options = {}) {
   options.rank = rank;
   options.ranks = ranks;
-  options.place = "rank:" + std::to_string(rank);
+  options.process = "rank:" + std::to_string(rank);
   return ControlClient::Join(
       options, [id] { return Result<UniqueId>(id); }, true);
 }
@@ -74,7 +74,7 @@ TEST(ControlChannelTest, ASilentRankIsLostForAllOthers) {
                                           .loss_timeout = milliseconds(400)};
   ControlPeer silent(id);
   silent.Send(Join{
-      .rank = 2, .ranks = 3, .heartbeat_ms = 100, .loss_timeout_ms = 400, .place = "silent:3"});
+      .rank = 2, .ranks = 3, .heartbeat_ms = 100, .loss_timeout_ms = 400, .process = "silent:3"});
   const auto begin = steady_clock::now();
   const auto first = ValueOrThrow(JoinOne(id, 0, 3, options));
   const auto second = ValueOrThrow(JoinOne(id, 1, 3, options));

@@ -16,22 +16,23 @@ Bytes BytesOf(std::string_view text) {
 }
 
 std::vector<RankMessage> RankMessages() {
-  return {Join{.rank = 3, .ranks = 65'536, .heartbeat_ms = 1, .loss_timeout_ms = 2, .place = "a:1"},
-          Join{},
-          Gather{.number = 1ull << 40, .content = BytesOf("content")},
-          Gather{},
-          Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
-          Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
-          Calls{.untold = 1ull << 50,
-                .records = {{.sequence = 1ull << 51, .digest = 0x0123'4567, .text = "allreduce"},
-                            {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
-          WhoIsMissing{},
-          Leave{},
-          RankAlive{}};
+  return {
+      Join{.rank = 3, .ranks = 65'536, .heartbeat_ms = 1, .loss_timeout_ms = 2, .process = "a:1"},
+      Join{},
+      Gather{.number = 1ull << 40, .content = BytesOf("content")},
+      Gather{},
+      Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
+      Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
+      Calls{.untold = 1ull << 50,
+            .records = {{.sequence = 1ull << 51, .digest = 0x0123'4567, .text = "allreduce"},
+                        {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
+      WhoIsMissing{},
+      Leave{},
+      RankAlive{}};
 }
 
 std::vector<StarMessage> StarMessages() {
-  return {Joined{.comm_id = 0x0123'4567'89ab'cdefull, .place = "host:12"},
+  return {Joined{.comm_id = 0x0123'4567'89ab'cdefull, .process = "host:12"},
           Gathered{.number = 5, .contents = {BytesOf("x"), {}, BytesOf("yz")}},
           Gathered{},
           Failed{{.rank = 7, .is_loss = true, .cause = Error(Code::kPeerLost, "gone")}},
@@ -78,7 +79,7 @@ TEST(ControlMessageTest, FieldsAreWhereTheyBelong) {
   EXPECT_EQ(join.ranks, 65'536u);
   EXPECT_EQ(join.heartbeat_ms, 1u);
   EXPECT_EQ(join.loss_timeout_ms, 2u);
-  EXPECT_EQ(join.place, "a:1");
+  EXPECT_EQ(join.process, "a:1");
   const auto report = std::get<Report>(DecodeRankMessage(Encode(RankMessages()[4])).value());
   EXPECT_EQ(report.cause.code(), Code::kCorrupt);
   EXPECT_EQ(report.cause.text(), "rank 1: bad");
@@ -207,7 +208,7 @@ TEST(ControlMessageTest, LongTextsAreCutAndFitTheBounds) {
   const std::string text(3 * kMaxContentBytes, 'x');
   const Bytes report = Encode(RankMessage(Report{.lost = {}, .cause = {Code::kCorrupt, text}}));
   EXPECT_LE(report.size(), kMostRankMessageBytes);
-  EXPECT_LE(Encode(RankMessage(Join{.place = text})).size(), kMostRankMessageBytes);
+  EXPECT_LE(Encode(RankMessage(Join{.process = text})).size(), kMostRankMessageBytes);
   const auto decoded = DecodeRankMessage(report);
   EXPECT_EQ(std::get<Report>(decoded.value()).cause.text(), text.substr(0, kMaxContentBytes));
   const Failure failure = {.rank = 0, .is_loss = false, .cause = {Code::kCorrupt, text}};

@@ -74,7 +74,7 @@ TEST_F(StrangersTest, AClientWithAnotherSecretIsToldSoAndServedNothing) {
   UniqueId wrong = id;
   wrong.key.bytes[0] ^= 1;
   const auto client = ControlClient::Join(
-      {.rank = 0, .ranks = 4, .place = "a:1"}, [&] { return Result<UniqueId>(wrong); }, true);
+      {.rank = 0, .ranks = 4, .process = "a:1"}, [&] { return Result<UniqueId>(wrong); }, true);
   ASSERT_FALSE(client.ok());
   EXPECT_EQ(client.status().code(), Code::kNotAuthenticated);
   EXPECT_THAT(client.status().text(), HasSubstr(id.address.Text()));
@@ -251,7 +251,7 @@ TEST_F(StrangersTest, AReplayedFrameOfARankIsNoticedByAll) {
   ControlPeer other(id);
   other.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
   ControlPeer peer(id);
-  peer.Send(Join{.rank = 1, .ranks = 2, .place = "peer:1"});
+  peer.Send(Join{.rank = 1, .ranks = 2, .process = "peer:1"});
   const Bytes frame = peer.Frame(RankAlive{});
   peer.SendRaw(frame);
   peer.SendRaw(frame);
@@ -284,7 +284,7 @@ TEST_F(StrangersTest, AClientWithoutDescriptorsSaysSo) {
   {
     const DescriptorLimit limit(0);
     const auto client = ControlClient::Join(
-        {.rank = 0, .ranks = 4, .connect_timeout = milliseconds(300), .place = "a:1"},
+        {.rank = 0, .ranks = 4, .connect_timeout = milliseconds(300), .process = "a:1"},
         [&] { return Result<UniqueId>(id); }, true);
     ASSERT_FALSE(client.ok());
     EXPECT_EQ(client.status().code(), Code::kTimeout);

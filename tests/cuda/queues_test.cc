@@ -75,30 +75,30 @@ class QueuesTest : public ::testing::Test {
     setenv("CUDA_STAND_IN_QUEUES", "1", 1);
     setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", "20000", 1);  // a call that is held up ends
   }
-  // Several calls on each lane, enqueued in turns; then all is awaited.
-  static void CallInTurns(const std::vector<std::unique_ptr<Lane>>& lanes) {
+  // Several calls on each proxy, enqueued in turns; then all is awaited.
+  static void CallInTurns(const std::vector<std::unique_ptr<Lane>>& proxies) {
     const CudaBuffer input(BytesOf(2));
     for (int round = 0; round < 4; ++round) {
-      for (size_t i = 0; i < lanes.size(); ++i) {
-        lanes[i]->Call(input, (i + static_cast<size_t>(round)) % 2 == 0);
+      for (size_t i = 0; i < proxies.size(); ++i) {
+        proxies[i]->Call(input, (i + static_cast<size_t>(round)) % 2 == 0);
       }
     }
-    for (const auto& lane : lanes) {
-      ASSERT_TRUE(lane->IsDoneWithin(std::chrono::seconds(30)));
+    for (const auto& proxy : proxies) {
+      ASSERT_TRUE(proxy->IsDoneWithin(std::chrono::seconds(30)));
       onebitResult_t error = onebitSuccess;
-      EXPECT_EQ(onebitCommGetAsyncError(lane->comm, &error), onebitSuccess);
+      EXPECT_EQ(onebitCommGetAsyncError(proxy->comm, &error), onebitSuccess);
       EXPECT_EQ(error, onebitSuccess);
     }
     // All signs are equal, so nothing is lost.
-    for (const auto& lane : lanes) EXPECT_EQ(lane->tensor.Read(), BytesOf(2));
+    for (const auto& proxy : proxies) EXPECT_EQ(proxy->tensor.Read(), BytesOf(2));
   }
 };
 
 TEST_F(QueuesTest, CallsOfManyStreamsEnd) {
   RunDeviceRanks(Over::kLocal, kRanks, [](onebitComm_t comm, int) {
-    std::vector<std::unique_ptr<Lane>> lanes;
-    for (int i = 0; i < 4; ++i) lanes.push_back(std::make_unique<Lane>(comm));
-    CallInTurns(lanes);
+    std::vector<std::unique_ptr<Lane>> proxies;
+    for (int i = 0; i < 4; ++i) proxies.push_back(std::make_unique<Lane>(comm));
+    CallInTurns(proxies);
     EXPECT_EQ(onebitBarrier(comm, nullptr), onebitSuccess);  // before anybody frees memory
   });
 }
@@ -107,14 +107,14 @@ TEST_F(QueuesTest, CallsOfSeveralCommunicatorsEnd) {
   RunDeviceRanks(Over::kLocal, kRanks, [](onebitComm_t comm, int rank) {
     onebitComm_t second = nullptr;
     ASSERT_EQ(onebitCommSplit(comm, 0, rank, &second, nullptr), onebitSuccess);
-    std::vector<std::unique_ptr<Lane>> lanes;
+    std::vector<std::unique_ptr<Lane>> proxies;
     for (int i = 0; i < 2; ++i) {
-      lanes.push_back(std::make_unique<Lane>(comm));
-      lanes.push_back(std::make_unique<Lane>(second));
+      proxies.push_back(std::make_unique<Lane>(comm));
+      proxies.push_back(std::make_unique<Lane>(second));
     }
-    CallInTurns(lanes);
+    CallInTurns(proxies);
     EXPECT_EQ(onebitBarrier(comm, nullptr), onebitSuccess);
-    lanes.clear();
+    proxies.clear();
     EXPECT_EQ(onebitCommDestroy(second), onebitSuccess);
   });
 }

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "kernels/cuda/kernel_table.h"
-#include "plugins/device_cuda/driver.h"
+#include "plugins/device_cuda/cuda_driver.h"
 #include "tests/device/plugin.h"
 
 namespace onebit::testing {

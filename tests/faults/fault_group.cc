@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "api/handles.h"
-#include "comm/meeting_point.h"
+#include "comm/rendezvous.h"
 #include "tests/faults/fault_run.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/faulty_functions.h"
@@ -69,7 +69,7 @@ void FaultGroup::Join(const std::string& transport, uint64_t timeout_ms) {
         options.control.rank = rank;
         options.control.ranks = kCaseRanks;
         options.control.connect_timeout = kConnectTimeout;
-        options.control.place = PlaceOfThisProcess();
+        options.control.process = NameOfThisProcess();
         options.locate = [&id] { return Result<UniqueId>(id); };
         options.transport = transport;
         options.comm.timeout_ms = timeout_ms;

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/control_hub.h"
 #include "comm/control_message.h"
 #include "comm/secret.h"
-#include "comm/star.h"
 #include "comm/unique_id.h"
 
 namespace {
@@ -56,7 +56,7 @@ void OpenFrames(std::span<const std::byte> input) {
 }
 
 // What the star says must be well-formed and go to links that are there.
-class CheckedLinks final : public StarLinks {
+class CheckedLinks final : public ControlLinks {
  public:
   void Send(uint64_t link, const StarMessage& message) override {
     Require(is_open_[link]);
@@ -76,7 +76,7 @@ class CheckedLinks final : public StarLinks {
 void DriveStar(std::span<const std::byte> input) {
   constexpr size_t kLinks = 8;
   CheckedLinks links;
-  Star star("star:1", 7, links);
+  ControlHub star("star:1", 7, links);
   // Numbers of links are not reused: a slot whose link is closed gets a new one.
   uint64_t link_of_slot[kLinks] = {};
   uint64_t next_link = 1;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/transport_local/context.h"
+#include "plugins/transport_local/local_context.h"
 #include "tests/transports/local_fixture.h"
 
 namespace onebit::local {

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "plugins/transport_ucx/address.h"
-#include "plugins/transport_ucx/devices.h"
+#include "plugins/transport_ucx/net_devices.h"
+#include "plugins/transport_ucx/ucx_address.h"
 #include "tests/transports/conformance.h"
 #include "tests/transports/ucx_fixture.h"
 

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// SpinLock on one atomic word.
+#include "plugins/common/spin_lock.h"
+
+#include <thread>
+
+namespace onebit::plugin {
+
+// acquire on taking, release on giving: as with a lock, a holder sees what the one before it did.
+bool SpinLock::TryTake() {
+  uint32_t seen = state_.load(std::memory_order_relaxed);
+  while ((seen & kTaken) == 0) {
+    if (state_.compare_exchange_weak(seen, seen | kTaken, std::memory_order_acquire,
+                                     std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void SpinLock::Take() {
+  while (!TryTake()) std::this_thread::yield();
+}
+
+bool SpinLock::Give() {
+  uint32_t expected = kTaken;
+  // acquire on failure: what the aborting thread did is visible.
+  return state_.compare_exchange_strong(expected, 0, std::memory_order_release,
+                                        std::memory_order_acquire);
+}
+
+void SpinLock::GiveAborted() { state_.store(kAborted, std::memory_order_release); }
+
+bool SpinLock::MarkAborted() {
+  return (state_.fetch_or(kAborted, std::memory_order_acq_rel) & kAborted) == 0;
+}
+
+}  // namespace onebit::plugin

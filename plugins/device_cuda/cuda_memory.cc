@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/device_cuda/cuda_memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "plugins/device_cuda/cuda_context.h"
+#include "plugins/device_cuda/error.h"
+#include "plugins/device_cuda/process.h"
+#include "plugins/device_cuda/pushed_context.h"
+#include "plugins/device_cuda/relaxed_capture.h"
+
+namespace onebit::device_cuda {
+namespace {
+
+// All memory has one address space, so an address of the host is one of the device, too.
+CUdeviceptr AddressOf(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+
+// What the driver writes for memory that it does not know: nothing, or 0 and no device.
+struct Attributes {
+  unsigned memory_type = 0;
+  unsigned is_managed = 0;
+  int device = -1;
+};
+
+CUresult Ask(const Driver& driver, const void* pointer, Attributes* answer) {
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {&answer->memory_type, &answer->is_managed, &answer->device};
+  return driver.cuPointerGetAttributes(3, attributes, values, AddressOf(pointer));
+}
+
+// The driver may refuse to answer a thread without a context, whatever the pointer is. The answer
+// is the same in every context, so any will do that is in use.
+onebitResult_t AskInSomeContext(Process& process, const void* pointer, Attributes* answer,
+                                CUresult* result) {
+  const Driver& driver = process.driver();
+  CUcontext current = nullptr;
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent"));
+  if (current != nullptr) return onebitSuccess;
+  CUcontext used = nullptr;
+  ONEBIT_CUDA_TRY(FindUsedContext(process, &used));
+  if (used == nullptr) return onebitSuccess;  // so nobody has memory of a device
+  PushedContext pushed(driver);
+  ONEBIT_CUDA_TRY(pushed.Push(used));
+  *answer = {};
+  *result = Ask(driver, pointer, answer);
+  return onebitSuccess;
+}
+
+}  // namespace
+
+onebitResult_t InspectPointer(const void* pointer, DevicePointerInfo* info) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  Attributes answer;
+  CUresult result = Ask(driver, pointer, &answer);
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    ONEBIT_CUDA_TRY(AskInSomeContext(*process, pointer, &answer, &result));
+  }
+  // CUDA names the first two for memory of which no context knows.
+  if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_VALUE) {
+    *info = {};
+    return onebitSuccess;
+  }
+  ONEBIT_CUDA_TRY(Check(driver, result, "cuPointerGetAttributes"));
+  DevicePointerInfo found;
+  if (answer.memory_type == CU_MEMORYTYPE_DEVICE || (answer.is_managed & 0xff) != 0) {
+    found.kind = MemoryKind::kDevice;
+    found.device = answer.device;
+    // Managed memory need not belong to a device.
+    if (answer.device < 0) ONEBIT_CUDA_TRY(CurrentDevice(&found.device));
+  }
+  *info = found;
+  return onebitSuccess;
+}
+
+onebitResult_t Allocate(size_t bytes, void** memory) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  const RelaxedCapture relaxed(driver);
+  CUdeviceptr address = 0;
+  // CUDA refuses to allocate nothing.
+  ONEBIT_CUDA_TRY(Check(driver, driver.cuMemAlloc_v2(&address, std::max<size_t>(bytes, 1)),
+                        "allocating {} bytes of device memory", bytes));
+  *memory = reinterpret_cast<void*>(address);
+  return onebitSuccess;
+}
+
+void Free(void* memory) {
+  Process* const process = FindProcess();
+  if (process == nullptr || memory == nullptr) return;
+  const RelaxedCapture relaxed(process->driver());
+  // Nothing can be done about an error, and during process exit it means nothing.
+  process->driver().cuMemFree_v2(AddressOf(memory));
+}
+
+onebitResult_t AllocatePinned(size_t bytes, void** memory) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  const RelaxedCapture relaxed(driver);
+  const size_t size = std::max<size_t>(bytes, 1);
+  void* pinned = nullptr;
+  ONEBIT_CUDA_TRY(Check(
+      driver,
+      driver.cuMemHostAlloc(&pinned, size, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+      "allocating {} bytes of pinned memory", bytes));
+  std::memset(pinned, 0, size);
+  *memory = pinned;
+  return onebitSuccess;
+}
+
+void FreePinned(void* memory) {
+  Process* const process = FindProcess();
+  if (process == nullptr || memory == nullptr) return;
+  const RelaxedCapture relaxed(process->driver());
+  process->driver().cuMemFreeHost(memory);
+}
+
+onebitResult_t Copy(void* to, const void* from, size_t bytes, onebitStream_t stream) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  if (bytes == 0) return onebitSuccess;
+  const Driver& driver = process->driver();
+  return Check(driver, driver.cuMemcpyAsync(AddressOf(to), AddressOf(from), bytes, stream),
+               "copying {} bytes", bytes);
+}
+
+onebitResult_t Fill(void* memory, uint8_t value, size_t bytes, onebitStream_t stream) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  if (bytes == 0) return onebitSuccess;
+  const Driver& driver = process->driver();
+  return Check(driver, driver.cuMemsetD8Async(AddressOf(memory), value, bytes, stream),
+               "filling {} bytes", bytes);
+}
+
+}  // namespace onebit::device_cuda

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/device_cuda/cuda_stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "plugins/device_cuda/error.h"
+#include "plugins/device_cuda/process.h"
+#include "plugins/device_cuda/relaxed_capture.h"
+
+namespace onebit::device_cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds kFirstSleep{5};
+constexpr std::chrono::microseconds kLongestSleep{200};
+
+CUevent EventOf(void* event) { return static_cast<CUevent>(event); }
+
+// So that no time-out is too large for the clock.
+constexpr uint64_t kLongestTimeoutMs = uint64_t{1000} * 60 * 60 * 24 * 365;
+
+}  // namespace
+
+onebitResult_t CreateStream(onebitStream_t* stream) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  const RelaxedCapture relaxed(driver);
+  CUstream created = nullptr;
+  // The highest priority, whatever its number is: such streams do not share a hardware queue with
+  // those of the application, of which one may be waiting for this one by way of the host.
+  constexpr int kHighest = -1000;
+  ONEBIT_CUDA_TRY(
+      Check(driver, driver.cuStreamCreateWithPriority(&created, CU_STREAM_NON_BLOCKING, kHighest),
+            "cuStreamCreateWithPriority"));
+  *stream = created;
+  return onebitSuccess;
+}
+
+void DestroyStream(onebitStream_t stream) {
+  Process* const process = FindProcess();
+  if (process == nullptr || stream == nullptr) return;
+  const RelaxedCapture relaxed(process->driver());
+  process->driver().cuStreamDestroy_v2(stream);
+}
+
+onebitResult_t CreateEvent(void** event) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  const RelaxedCapture relaxed(driver);
+  CUevent created = nullptr;
+  ONEBIT_CUDA_TRY(
+      Check(driver, driver.cuEventCreate(&created, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+  *event = created;
+  return onebitSuccess;
+}
+
+void DestroyEvent(void* event) {
+  Process* const process = FindProcess();
+  if (process == nullptr || event == nullptr) return;
+  const RelaxedCapture relaxed(process->driver());
+  process->driver().cuEventDestroy_v2(EventOf(event));
+}
+
+onebitResult_t RecordEvent(void* event, onebitStream_t stream) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  return Check(driver, driver.cuEventRecord(EventOf(event), stream), "cuEventRecord");
+}
+
+onebitResult_t WaitEvent(onebitStream_t stream, void* event) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  return Check(driver, driver.cuStreamWaitEvent(stream, EventOf(event), CU_EVENT_WAIT_DEFAULT),
+               "cuStreamWaitEvent");
+}
+
+onebitResult_t QueryEvent(void* event, int* is_done) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  const RelaxedCapture relaxed(driver);
+  const CUresult result = driver.cuEventQuery(EventOf(event));
+  if (result == CUDA_ERROR_NOT_READY) {
+    *is_done = 0;
+    return onebitSuccess;
+  }
+  ONEBIT_CUDA_TRY(Check(driver, result, "work before an event"));
+  *is_done = 1;
+  return onebitSuccess;
+}
+
+onebitResult_t IsCapturing(onebitStream_t stream, int* is_capturing) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = driver.cuStreamIsCapturing(stream, &status);
+  const onebitResult_t checked = Check(driver, result, "cuStreamIsCapturing");
+  // The first that is asked of a caller's stream: what is wrong with it is no fault of the device.
+  if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+    return onebitInvalidArgument;
+  }
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return onebitInvalidUsage;
+  ONEBIT_CUDA_TRY(checked);
+  *is_capturing = status != CU_STREAM_CAPTURE_STATUS_NONE ? 1 : 0;
+  return onebitSuccess;
+}
+
+onebitResult_t Synchronize(onebitStream_t stream, uint64_t timeout_ms) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  // To ask a stream that is being captured would break the capture.
+  int is_capturing = 0;
+  ONEBIT_CUDA_TRY(IsCapturing(stream, &is_capturing));
+  if (is_capturing != 0) {
+    return Fail(onebitInvalidUsage,
+                "a stream that is being captured into a graph cannot be waited for: nothing in it "
+                "runs before the graph is launched");
+  }
+  const RelaxedCapture relaxed(driver);
+  const auto deadline =
+      Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kLongestTimeoutMs));
+  auto sleep = kFirstSleep;
+  for (;;) {
+    const CUresult result = driver.cuStreamQuery(stream);
+    if (result != CUDA_ERROR_NOT_READY) {
+      return Check(driver, result, "work in a stream");
+    }
+    if (Clock::now() >= deadline) {
+      return Fail(onebitTimeout, "the CUDA stream has not done its work after {} ms", timeout_ms);
+    }
+    std::this_thread::sleep_for(sleep);
+    sleep = std::min(2 * sleep, kLongestSleep);
+  }
+}
+
+onebitResult_t WaitValue(onebitStream_t stream, const uint32_t* word, uint32_t value) {
+  Process* const process = RequireProcess();
+  if (process == nullptr) return onebitUnhandledCudaError;
+  const Driver& driver = process->driver();
+  // No attribute of the device tells of the 32-bit functions that every later driver has.
+  const CUresult result = driver.cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(word),
+                                                        value, CU_STREAM_WAIT_VALUE_GEQ);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) {
+    return Fail(onebitUnhandledCudaError,
+                "streams of this CUDA device cannot wait for a value in memory "
+                "(cuStreamWaitValue32 is not supported here), which onebit needs for a transport "
+                "that runs on the host: use the transport nccl, or host memory");
+  }
+  return Check(driver, result, "cuStreamWaitValue32");
+}
+
+}  // namespace onebit::device_cuda

@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/transport_mpi/mpi_context.h"
+
+#include <utility>
+
+#include "plugins/common/host_identity.h"
+#include "plugins/transport_mpi/mpi_endpoint.h"
+#include "plugins/transport_mpi/mpi_process.h"
+
+namespace onebit::mpi {
+
+Context::Context(const onebitTransportHost& host)
+    : BaseContext(host, "mpi"), machine_(plugin::IdentityOfThisMachine()) {}
+
+onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
+  std::unique_ptr<Context> created(new Context(host));
+  onebitResult_t result = ReadOptions(*created, &created->options_);
+  if (result == onebitSuccess) result = MpiProcess::Get().Start(*created);
+  if (result == onebitSuccess) *context = std::move(created);
+  return result;
+}
+
+onebitTransportProperties Context::Properties(const Context* context) {
+  return PropertiesWith(context == nullptr ? Options() : context->options_);
+}
+
+onebitResult_t Context::Open(const onebitTransportCommInfo& info,
+                             std::unique_ptr<MpiEndpoint>* endpoint) {
+  *endpoint =
+      std::make_unique<MpiEndpoint>(this, info, std::make_unique<MpiFrameTransport>(this, info));
+  return onebitSuccess;
+}
+
+}  // namespace onebit::mpi

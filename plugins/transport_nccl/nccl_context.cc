@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What open and adopt need: NCCL, a driver, a current device.
+#include "plugins/transport_nccl/nccl_context.h"
+
+#include <string>
+#include <utility>
+
+#include "plugins/transport_nccl/nccl_endpoint.h"
+#include "plugins/transport_nccl/nccl_group.h"
+
+namespace onebit::nccl {
+
+onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
+  std::unique_ptr<Context> created(new Context(host));
+  onebitResult_t result = ReadOptions(*created, &created->options_);
+  if (result != onebitSuccess) return result;
+  result = FindNccl(*created, created->options_.library.c_str(), &created->api_);
+  if (result == onebitSuccess) *context = std::move(created);
+  return result;
+}
+
+onebitTransportProperties Context::Properties(const Context* context) {
+  return PropertiesWith(context == nullptr ? Options() : context->options_);
+}
+
+onebitResult_t Context::FindDeviceBinding(const char* who, DeviceBinding* binding) {
+  DeviceBinding found;
+  {
+    const std::lock_guard lock(mutex_);
+    std::string problem;
+    if (driver_ == nullptr) driver_ = Driver::Find(&problem);
+    if (driver_ == nullptr) {
+      Warn("%s: there is no GPU to use: %s; make a device current first, as by cudaSetDevice", who,
+           problem.c_str());
+      return onebitUnhandledCudaError;
+    }
+    found.driver = driver_;
+  }
+  int code = found.driver->CtxGetCurrent(&found.device_context);
+  if (code == kCudaSuccess && found.device_context == nullptr) code = kCudaInvalidContext;
+  if (code == kCudaSuccess) code = found.driver->CtxGetDevice(&found.device);
+  if (code != kCudaSuccess) {
+    Warn(
+        "%s: no device is current in this thread (%s); make one current first, as by "
+        "cudaSetDevice",
+        who, found.driver->Name(code).c_str());
+    return code == kCudaInvalidContext ? onebitInvalidUsage : onebitUnhandledCudaError;
+  }
+  *binding = std::move(found);
+  return onebitSuccess;
+}
+
+onebitResult_t Context::Open(const onebitTransportCommInfo& info,
+                             std::unique_ptr<NcclEndpoint>* endpoint) {
+  const std::string who = "rank " + std::to_string(info.rank);
+  DeviceBinding binding;
+  const onebitResult_t result = FindDeviceBinding(who.c_str(), &binding);
+  if (result != onebitSuccess) return result;
+  std::shared_ptr<Communicator> communicator;
+  if (info.group != nullptr) {
+    const Group& group = **static_cast<std::shared_ptr<Group>*>(info.group);
+    if (group.communicator->rank() != info.rank || group.communicator->ranks() != info.nranks) {
+      Warn("%s of %d: the communicator that was joined has this process as rank %d of %d",
+           who.c_str(), info.nranks, group.communicator->rank(), group.communicator->ranks());
+      return onebitInvalidArgument;
+    }
+    if (group.communicator->binding().device != binding.device) {
+      Warn("%s: the communicator that was joined is of device %d, but device %d is current",
+           who.c_str(), group.communicator->binding().device, binding.device);
+      return onebitInvalidUsage;
+    }
+    communicator = group.communicator;
+  } else {
+    communicator =
+        std::make_shared<Communicator>(*this, std::move(binding), info.rank, info.nranks);
+  }
+  *endpoint = std::make_unique<NcclEndpoint>(this, info, std::move(communicator));
+  return onebitSuccess;
+}
+
+}  // namespace onebit::nccl

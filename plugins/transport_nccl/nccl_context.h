@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Context: what the endpoints of a process share.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <memory>
+#include <mutex>
+
+#include "plugins/common/base_context.h"
+#include "plugins/transport_nccl/nccl_api.h"
+#include "plugins/transport_nccl/nccl_driver.h"
+#include "plugins/transport_nccl/settings.h"
+
+namespace onebit::nccl {
+
+class NcclEndpoint;
+
+// Where a rank's communicator works.
+struct DeviceBinding {
+  std::shared_ptr<const Driver> driver;
+  DeviceContext device_context = nullptr;
+  int device = 0;
+};
+
+// Made by init, ended by finalize. Any thread.
+class Context : public plugin::BaseContext {
+ public:
+  // Reads the settings and finds NCCL. Logs why not.
+  static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
+  // Null: before init, with the defaults of all settings.
+  static onebitTransportProperties Properties(const Context* context);
+  // Throws std::bad_alloc.
+  onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<NcclEndpoint>* endpoint);
+
+  // The device that is current in this thread. Logs what is wrong, as something that happened to
+  // `who`.
+  onebitResult_t FindDeviceBinding(const char* who, DeviceBinding* binding);
+
+  const Options& options() const { return options_; }
+  const NcclApi& api() const { return *api_; }
+  // For those who may outlive the context.
+  const std::shared_ptr<const NcclApi>& shared_api() const { return api_; }
+
+ private:
+  explicit Context(const onebitTransportHost& host) : BaseContext(host, "nccl") {}
+
+  Options options_;
+  std::shared_ptr<const NcclApi> api_;
+  std::mutex mutex_;
+  // Guarded by mutex_. Null until it was needed: the program may load it after init.
+  std::shared_ptr<const Driver> driver_;
+};
+
+}  // namespace onebit::nccl

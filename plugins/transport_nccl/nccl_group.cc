@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What is asked of an application's communicator, and a broadcast over it.
+#include "plugins/transport_nccl/nccl_group.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "plugins/transport_nccl/other_nccl.h"
+#include "plugins/transport_nccl/pauses.h"
+
+namespace onebit::nccl {
+namespace {
+
+constexpr size_t kMostBytes = 1u << 20;
+
+// Bytes on the device, and a stream for them alone. Freed by Free only: a device that may still
+// write to the bytes is not to be waited for.
+class Scratch {
+ public:
+  explicit Scratch(const Driver& driver) : driver_(driver) {}
+
+  int Reserve(size_t bytes) {
+    int code = driver_.StreamCreate(&stream_, kNonBlockingStream);
+    if (code == kCudaSuccess) code = driver_.MemAlloc(&bytes_, bytes);
+    return code;
+  }
+  void Free() {
+    if (bytes_ != 0) driver_.MemFree(bytes_);
+    if (stream_ != nullptr) driver_.StreamDestroy(stream_);
+  }
+  DevicePointer bytes() const { return bytes_; }
+  void* memory() const { return reinterpret_cast<void*>(static_cast<uintptr_t>(bytes_)); }
+  onebitStream_t stream() const { return stream_; }
+
+ private:
+  const Driver& driver_;
+  onebitStream_t stream_ = nullptr;
+  DevicePointer bytes_ = 0;
+};
+
+DevicePointer AddressOf(const void* host) {
+  return static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(host));
+}
+
+// Until the stream has done all, or the communicator has failed.
+onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebitStream_t stream,
+                           uint64_t timeout_ms) {
+  const Driver& driver = *communicator->binding().driver;
+  Pauses pauses(timeout_ms);
+  do {
+    const int code = driver.StreamQuery(stream);
+    if (code == kCudaSuccess) return onebitSuccess;
+    if (code != kCudaNotReady) {
+      return communicator->Fail(onebitUnhandledCudaError,
+                                "the broadcast failed on the device: " + driver.Name(code));
+    }
+    int state = kSuccess;
+    if (communicator->api().CommGetAsyncError(handle, &state) != kSuccess || state != kSuccess) {
+      return communicator->Finish("ncclBroadcast", state);
+    }
+  } while (pauses.Wait());
+  return communicator->Fail(onebitTimeout, "ncclBroadcast: not all ranks came within " +
+                                               std::to_string(timeout_ms) + " ms");
+}
+
+onebitResult_t Carry(Communicator* communicator, CommHandle handle, const Scratch& scratch,
+                     void* bytes, size_t count, uint64_t timeout_ms) {
+  const Driver& driver = *communicator->binding().driver;
+  int code = driver.MemcpyAsync(scratch.bytes(), AddressOf(bytes), count, scratch.stream());
+  if (code == kCudaSuccess) {
+    const onebitResult_t result = communicator->Finish(
+        "ncclBroadcast", communicator->api().Broadcast(scratch.memory(), scratch.memory(), count,
+                                                       kInt8, 0, handle, scratch.stream()));
+    if (result != onebitSuccess) return result;
+    // A copy to ordinary memory waits for the stream, and must not wait for the peers.
+    const onebitResult_t done = AwaitStream(communicator, handle, scratch.stream(), timeout_ms);
+    if (done != onebitSuccess) return done;
+    code = driver.MemcpyAsync(AddressOf(bytes), scratch.bytes(), count, scratch.stream());
+    if (code == kCudaSuccess) {
+      return AwaitStream(communicator, handle, scratch.stream(), timeout_ms);
+    }
+  }
+  return communicator->Fail(onebitUnhandledCudaError,
+                            "bytes for a broadcast could not be copied: " + driver.Name(code));
+}
+
+struct Facts {
+  int rank = 0;
+  int ranks = 0;
+  int device = 0;
+};
+
+// Until the communicator is ready: one that does not block may still be in the making.
+int AskFacts(const NcclApi& api, CommHandle handle, uint64_t timeout_ms, Facts* facts) {
+  Pauses pauses(timeout_ms);
+  int state = kSuccess;
+  do {
+    const int code = api.CommGetAsyncError(handle, &state);
+    if (code != kSuccess) return code;
+  } while (state == kInProgress && pauses.Wait());
+  if (state != kSuccess) return state;
+  int code = api.CommUserRank(handle, &facts->rank);
+  if (code == kSuccess) code = api.CommCount(handle, &facts->ranks);
+  if (code == kSuccess) code = api.CommCuDevice(handle, &facts->device);
+  return code;
+}
+
+}  // namespace
+
+onebitResult_t Adopt(Context* context, const void* native, size_t native_bytes, uint64_t timeout_ms,
+                     std::shared_ptr<Group>* group) {
+  if (native == nullptr) {
+    context->Warn("NCCL has no communicator of all processes: one must be given");
+    return onebitInvalidUsage;
+  }
+  CommHandle handle = nullptr;
+  if (native_bytes != sizeof handle) {
+    context->Warn("an ncclComm_t has %zu bytes, not %zu", sizeof handle, native_bytes);
+    return onebitInvalidArgument;
+  }
+  std::memcpy(&handle, native, sizeof handle);
+  if (handle == nullptr) {
+    context->Warn("the communicator is NULL");
+    return onebitInvalidArgument;
+  }
+  if (const std::string other = OtherNccl(context->api()); !other.empty()) {
+    context->Warn(
+        "the communicator is not one of the NCCL that onebit uses, %s, but of the program's own: "
+        "name "
+        "that, %s, in ONEBIT_NCCL_LIB",
+        context->api().file.c_str(), other.c_str());
+    return onebitInvalidUsage;
+  }
+  DeviceBinding binding;
+  const onebitResult_t result = context->FindDeviceBinding("joining a communicator", &binding);
+  if (result != onebitSuccess) return result;
+  Facts facts;
+  const int code = AskFacts(context->api(), handle, timeout_ms, &facts);
+  if (code == kInProgress) {
+    context->Warn("the communicator was not ready within %llu ms",
+                  static_cast<unsigned long long>(timeout_ms));
+    return onebitTimeout;
+  }
+  if (code != kSuccess) {
+    context->Warn("the communicator cannot be used: %s", context->api().Explain(code).c_str());
+    return ResultOf(code);
+  }
+  if (facts.device != binding.device) {
+    context->Warn(
+        "rank %d: the communicator is of device %d, but device %d is current; make device "
+        "%d current before the call",
+        facts.rank, facts.device, binding.device, facts.device);
+    return onebitInvalidUsage;
+  }
+  auto adopted = std::make_shared<Group>();
+  adopted->context = context;
+  adopted->communicator =
+      std::make_shared<Communicator>(*context, std::move(binding), facts.rank, facts.ranks);
+  adopted->communicator->Join(handle, timeout_ms);
+  *group = std::move(adopted);
+  return onebitSuccess;
+}
+
+onebitResult_t Broadcast(Group* group, void* bytes, size_t count, uint64_t timeout_ms) {
+  if (count > kMostBytes) return onebitInvalidArgument;
+  if (count == 0) return onebitSuccess;
+  Communicator* communicator = group->communicator.get();
+  return communicator->Use([&](CommHandle handle) {
+    const Driver& driver = *communicator->binding().driver;
+    const CurrentContext current(driver, communicator->binding().device_context);
+    const RelaxedCapture relaxed(driver);
+    Scratch scratch(driver);
+    if (const int code = scratch.Reserve(count); code != kCudaSuccess) {
+      scratch.Free();
+      return communicator->Fail(onebitUnhandledCudaError,
+                                "no memory or stream for a broadcast: " + driver.Name(code));
+    }
+    const onebitResult_t result = Carry(communicator, handle, scratch, bytes, count, timeout_ms);
+    if (result == onebitSuccess) scratch.Free();
+    return result;
+  });
+}
+
+}  // namespace onebit::nccl

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Configuration of UCX.
+#include "plugins/transport_ucx/ucx_context.h"
+
+#include <string>
+#include <utility>
+
+#include "plugins/transport_ucx/net_devices.h"
+#include "plugins/transport_ucx/ucx_frame_transport.h"
+#include "plugins/transport_ucx/ucx_process.h"
+#include "plugins/transport_ucx/worker.h"
+
+namespace onebit::ucx {
+namespace {
+
+// ucp_config_modify takes any name: those that are not UCP's own are kept and tried on each lower
+// layer's table when it is opened. That table knows TX_SEG_SIZE by its bare name (TCP_TX_SEG_SIZE
+// is ignored), but MM_SEG_SIZE, which POSIX and System V inherit, by its full one (UCX 1.13).
+struct Choice {
+  const char* name;
+  std::string value;
+};
+
+void Modify(ucp_config_t* config, const Options& options) {
+  const Choice choices[] = {
+      {"WARN_UNUSED_ENV_VARS", "n"},
+      // Hooks of malloc and mmap, which UCX needs to cache registrations of user memory. User
+      // memory is never registered here.
+      {"MEM_EVENTS", "n"},
+      // And the cache itself, whose thread aborts the process when there are no descriptors for it.
+      {"RCACHE_ENABLE", "n"},
+      {"TLS", options.tls},
+      {"NET_DEVICES", options.net_devices},
+      {"TX_SEG_SIZE", std::to_string(kNetworkSegmentBytes)},
+      {"MM_SEG_SIZE", std::to_string(kSharedSegmentBytes)},
+      // connect(2) must not hold up a thread for minutes when a host is silent.
+      {"CONN_NB", "y"},
+      {"KEEPALIVE_INTERVAL", "5s"},
+  };
+  for (const Choice& choice : choices) {
+    ucp_config_modify(config, choice.name, choice.value.c_str());
+  }
+}
+
+}  // namespace
+
+Context::Context(const onebitTransportHost& host)
+    : BaseContext(host, "ucx"),
+      identity_(plugin::IdentityOfThisHost()),
+      machine_(plugin::IdentityOfThisMachine()) {}
+
+Context::~Context() {
+  const LogScope scope(host());
+  if (ucp_ != nullptr) ucp_cleanup(ucp_);
+}
+
+onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
+  std::unique_ptr<Context> created(new Context(host));
+  onebitResult_t result = ReadOptions(host, &created->options_);
+  if (result == onebitSuccess) result = created->Start();
+  if (result == onebitSuccess) *context = std::move(created);
+  return result;
+}
+
+onebitTransportProperties Context::Properties(const Context* context) {
+  onebitTransportProperties properties = DefaultProperties();
+  if (context != nullptr) properties.eagerBytes = context->options_.eager_bytes;
+  return properties;
+}
+
+onebitResult_t Context::Open(const onebitTransportCommInfo& info,
+                             std::unique_ptr<plugin::Endpoint>* endpoint) {
+  std::unique_ptr<plugin::FrameTransport> frames;
+  const onebitResult_t result = UcxFrameTransport::Create(this, info, &frames);
+  if (result != onebitSuccess) return result;
+  const plugin::Endpoint::Limits limits{.eager_bytes = options_.eager_bytes,
+                                        .early_bytes = options_.early_bytes};
+  *endpoint = std::make_unique<plugin::Endpoint>(this, info, limits, std::move(frames));
+  return onebitSuccess;
+}
+
+onebitResult_t Context::Start() {
+  const LogScope scope(host());
+  if (!HasDescriptorsForUcx()) return NoDescriptors();
+  const auto devices = NetworkDevices();
+  const bool is_set = !options_.net_devices.empty();
+  if (const auto unknown =
+          UnknownDevice(is_set ? options_.net_devices : options_.interfaces, devices);
+      !unknown.empty()) {
+    std::string all;
+    for (const auto& device : devices) all += " " + device;
+    Warn("there is no network device \"%s\" (%s); there are:%s", unknown.c_str(),
+         is_set ? "ONEBIT_UCX_NET_DEVICES" : "ONEBIT_SOCKET_IFNAME", all.c_str());
+    return onebitInvalidUsage;
+  }
+  if (!is_set) options_.net_devices = UsableDevices(options_.interfaces, devices);
+  ucp_config_t* config = nullptr;
+  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
+    Warn("its configuration cannot be read: %s", LogScope::LastError().c_str());
+    return onebitSystemError;
+  }
+  Modify(config, options_);
+  const ucp_params_t params{
+      .field_mask =
+          UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME,
+      .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+      .mt_workers_shared = 1,  // endpoints of one process are used by different threads
+      .name = "onebit"};
+  const ucs_status_t status = ucp_init(&params, config, &ucp_);
+  ucp_config_release(config);
+  if (status == UCS_OK) return onebitSuccess;
+  Warn("cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", options_.tls.c_str(),
+       ucs_status_string(status), LogScope::LastError().c_str());
+  return status == UCS_ERR_NO_DEVICE ? onebitInvalidUsage : onebitSystemError;
+}
+
+onebitResult_t Context::NoDescriptors() const {
+  Warn("this process has too few file descriptors left for UCX: raise ulimit -n");
+  return onebitSystemError;
+}
+
+bool Context::can_share_memory() const {
+  return options_.shared_memory && AllowsSharedMemory(options_.tls);
+}
+
+}  // namespace onebit::ucx

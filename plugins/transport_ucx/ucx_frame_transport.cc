@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Life of a frame transport, its frames, and its sleep.
+#include "plugins/transport_ucx/ucx_frame_transport.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "plugins/transport_ucx/ucx_process.h"
+
+namespace onebit::ucx {
+namespace {
+
+constexpr uint64_t kNsPerSecond = 1'000'000'000;
+// UCX has no event for room in the memory that a peer shares. A sender that waits for it looks this
+// often.
+constexpr uint64_t kLookAgainNs = 50'000;
+constexpr int kTriesToArm = 3;
+
+}  // namespace
+
+UcxFrameTransport::UcxFrameTransport(Context* context, const onebitTransportCommInfo& info)
+    : context_(context), rank_(info.rank), nranks_(info.nranks), comm_id_(info.commId) {}
+
+onebitResult_t UcxFrameTransport::Create(Context* context, const onebitTransportCommInfo& info,
+                                         std::unique_ptr<plugin::FrameTransport>* frames) {
+  if (!HasDescriptorsForUcx()) return context->NoDescriptors();
+  std::unique_ptr<UcxFrameTransport> created(new UcxFrameTransport(context, info));
+  const LogScope scope(context->host());
+  created->interrupt_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (created->interrupt_fd_ < 0) {
+    context->Warn("no descriptor for an endpoint: %s", std::strerror(errno));
+    return onebitSystemError;
+  }
+  const onebitResult_t result =
+      Worker::Create(*context, OnArrival, created.get(), &created->worker_);
+  if (result == onebitSuccess) *frames = std::move(created);
+  return result;
+}
+
+UcxFrameTransport::~UcxFrameTransport() {
+  Close();
+  if (interrupt_fd_ >= 0) close(interrupt_fd_);
+}
+
+void UcxFrameTransport::Close() {
+  const LogScope scope(context_->host());
+  for (UcxLink& link : links_) Worker::CloseByForce(&link);
+  // Sends that end with the worker give their slots back, so it goes before the pools.
+  worker_.reset();
+}
+
+void UcxFrameTransport::OnArrival(void* argument, const void* header, size_t header_bytes,
+                                  const void* payload, size_t payload_bytes) {
+  static_cast<UcxFrameTransport*>(argument)->sink_->OnFrame(header, header_bytes, payload,
+                                                            payload_bytes);
+}
+
+plugin::Sent UcxFrameTransport::Send(int rank, plugin::FrameKind kind,
+                                     std::span<const std::byte> header,
+                                     std::span<const std::byte> payload) {
+  const LogScope scope(context_->host());
+  const bool is_piece = kind == plugin::FrameKind::kPiece;
+  return Worker::Send(&links_[static_cast<size_t>(rank)], header.data(), header.size(),
+                      payload.data(), payload.size(),
+                      is_piece ? large_slots_.get() : small_slots_.get(),
+                      is_piece ? kMostPiecesInFlight : kMostSmallInFlight);
+}
+
+bool UcxFrameTransport::Progress() {
+  const LogScope scope(context_->host());
+  return worker_->Progress();
+}
+
+// Sleeps until UCX has something to do, an interrupt, or the time is over.
+void UcxFrameTransport::Sleep(uint64_t timeout_ns) {
+  const LogScope scope(context_->host());
+  pollfd fds[] = {{.fd = interrupt_fd_, .events = POLLIN, .revents = 0},
+                  {.fd = worker_->wake_fd(), .events = POLLIN, .revents = 0}};
+  nfds_t count = 2;
+  // What came since the last progress makes Arm say no, so that nothing is slept through.
+  // Over shared memory the first no may be about an event that is over, so it is asked again.
+  bool is_armed = worker_->Arm();
+  for (int tries = 0; !is_armed && tries < kTriesToArm; ++tries) {
+    if (worker_->Progress()) return;
+    is_armed = worker_->Arm();
+  }
+  if (!is_armed) {
+    timeout_ns = std::min(timeout_ns, kLookAgainNs);
+    count = 1;
+  }
+  const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / kNsPerSecond),
+                         .tv_nsec = static_cast<long>(timeout_ns % kNsPerSecond)};
+  ppoll(fds, count, &timeout, nullptr);
+}
+
+void UcxFrameTransport::Interrupt() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(interrupt_fd_, &one, sizeof one);
+}
+
+// UCX calls a send done when it has copied it. Flushing it gets it to the system.
+void UcxFrameTransport::StartFlush() {
+  const LogScope scope(context_->host());
+  worker_->StartFlush();
+}
+
+bool UcxFrameTransport::is_flushed() const { return worker_->is_flushed(); }
+
+}  // namespace onebit::ucx

@@ -1,0 +1,218 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Compressors of the C API.
+#include "api/compressor_config.h"
+#include "api/handles.h"
+#include "api/host_stream_calls.h"
+#include "api/scoped_host_residency.h"
+#include "collectives/rebind.h"
+
+using onebit::CheckNonePending;
+using onebit::Code;
+using onebit::CompressorUse;
+using onebit::Error;
+using onebit::Guard;
+using onebit::OkStatus;
+using onebit::Result;
+using onebit::Status;
+using onebit::TensorIdUse;
+
+Result<TensorIdUse> TensorIdUse::Begin(std::shared_ptr<CommLink> link, uint32_t id) {
+  const std::lock_guard lock(link->mutex);
+  if (!link->tensor_ids.insert(id).second) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: tensorId {} is that of another compressor of this "
+                 "communicator (a default id is the number of compressors created before)",
+                 id);
+  }
+  return TensorIdUse(std::move(link), id);
+}
+
+TensorIdUse::~TensorIdUse() {
+  if (link_ == nullptr) return;
+  const std::lock_guard lock(link_->mutex);
+  link_->tensor_ids.erase(id_);
+}
+
+Result<CompressorUse> CompressorUse::Begin(onebitCompressor_t compressor) {
+  if (compressor->is_in_use.exchange(true, std::memory_order_acquire)) {
+    return Error(
+        Code::kInvalidUsage,
+        "another call, or a group that has not ended, is using this compressor (tensor id {})",
+        compressor->planned.compressor.config().tensor_id);
+  }
+  return CompressorUse(compressor);
+}
+
+Result<std::optional<CompressorUse>> onebit::BeginUse(onebitCompressor_t compressor) {
+  if (compressor == nullptr) return std::optional<CompressorUse>();
+  ONEBIT_ASSIGN_OR_RETURN(CompressorUse use, CompressorUse::Begin(compressor));
+  return std::optional<CompressorUse>(std::move(use));
+}
+
+namespace {
+
+Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebitDataType_t type,
+              const onebitCompressorConfig_t* config) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
+  ONEBIT_TRY(comm->comm->Acquire());
+  const onebit::CommUse use(*comm->comm);
+  ONEBIT_ASSIGN_OR_RETURN(
+      const auto parsed,
+      onebit::ParseCompressorConfig(config, count, type, comm->comm->next_tensor_id()));
+  ONEBIT_ASSIGN_OR_RETURN(auto id, TensorIdUse::Begin(comm->link, parsed.tensor_id));
+  ONEBIT_ASSIGN_OR_RETURN(auto planned, comm->engine.CreateCompressor(parsed));
+  if (config != nullptr && config->mask != nullptr) {
+    ONEBIT_TRY(planned.compressor.SetMask(config->mask));
+  }
+  *handle = new onebitCompressor_s{.planned = std::move(planned), .id = std::move(id)};
+  comm->comm->CountTensor();
+  return OkStatus();
+}
+
+// What calls change besides residuals is on the device where they are in the order of streams, and
+// on the host elsewhere.
+Status CheckSameOrder(const onebitCompressor_s& compressor, const onebitComm_s& comm) {
+  const onebit::Compressor::Config& config = compressor.planned.compressor.config();
+  if (config.is_stream_ordered == comm.engine.is_stream_ordered()) {
+    return comm.engine.CheckResidualLocation(config.location);
+  }
+  return Error(
+      Code::kInvalidUsage,
+      "compressor of tensor {}: its communicator was of transport nccl, and the new one is "
+      "not, or the other way round: make a new compressor, and load its state",
+      config.tensor_id);
+}
+
+// Residuals on a device are brought to the host and back; an obstacle is told to the other ranks.
+Result<int> RebindOnHost(onebitComm_t comm, onebitCompressor_t compressor, Status obstacle) {
+  const onebit::Compressor::Config& config = compressor->planned.compressor.config();
+  if (obstacle.ok()) obstacle = CheckSameOrder(*compressor, *comm);
+  // What calls need is then reserved where kernels reach it.
+  if (obstacle.ok() && config.location.is_device() && !config.is_stream_ordered) {
+    obstacle = comm->engine.UseDevice(*config.devices, config.location.device);
+  }
+  onebit::ScopedHostResidency stay(compressor);
+  if (obstacle.ok()) obstacle = stay.Begin();
+  auto source = onebit::Rebind(*comm->comm, comm->engine, &compressor->planned, obstacle);
+  ONEBIT_TRY(stay.End());
+  return source;
+}
+
+Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
+  if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  if (comm == nullptr) return Error(Code::kInvalidArgument, "newcomm is NULL");
+  if (source == nullptr) return Error(Code::kInvalidArgument, "source is NULL");
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+  ONEBIT_TRY(CheckNonePending(comm->pending, "communicator"));
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse in_use, CompressorUse::Begin(compressor));
+  ONEBIT_TRY(comm->comm->Enter());
+  const onebit::CommUse use(*comm->comm);
+  const uint32_t id = compressor->planned.compressor.config().tensor_id;
+  if (compressor->id.comm() == comm) {  // a repeated call
+    ONEBIT_ASSIGN_OR_RETURN(*source, RebindOnHost(comm, compressor, OkStatus()));
+    return OkStatus();
+  }
+  // The other ranks are told what keeps this one from it, or they would wait.
+  auto use_of_id = TensorIdUse::Begin(comm->link, id);
+  ONEBIT_ASSIGN_OR_RETURN(const int newest, RebindOnHost(comm, compressor, use_of_id.status()));
+  compressor->id = std::move(use_of_id).value();
+  comm->comm->SkipTensor(id);
+  *source = newest;
+  return OkStatus();
+}
+
+}  // namespace
+
+onebitResult_t onebitCompressorCreate(onebitCompressor_t* compressor, onebitComm_t comm,
+                                      size_t count, onebitDataType_t datatype,
+                                      const onebitCompressorConfig_t* config) {
+  return Guard([&] { return Create(compressor, comm, count, datatype, config); });
+}
+
+onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return OkStatus();
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+    if (compressor->is_in_use.load(std::memory_order_acquire)) {
+      return Error(Code::kInvalidUsage, "a call is using this compressor");
+    }
+    if (compressor->has_sync) {
+      return Error(Code::kInvalidUsage,
+                   "a sync has the compressor of tensor {}: onebitSyncDestroy first",
+                   compressor->planned.compressor.config().tensor_id);
+    }
+    // What it is used by ends, or nobody can say; then freeing waits for the device.
+    static_cast<void>(onebit::AwaitStreams(*compressor));
+    delete compressor;
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitCompressorReset(onebitCompressor_t compressor) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    ONEBIT_TRY(onebit::AwaitStreams(*compressor));
+    onebit::Compressor& state = compressor->planned.compressor;
+    ONEBIT_TRY(state.Refresh());
+    state.Reset();
+    compressor->planned.prepared.reset();
+    return state.Publish();
+  });
+}
+
+onebitResult_t onebitCompressorRebind(onebitCompressor_t compressor, onebitComm_t newcomm,
+                                      int* source) {
+  return Guard([&] { return Rebind(compressor, newcomm, source); });
+}
+
+onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor, const uint8_t* mask) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    onebit::Compressor& state = compressor->planned.compressor;
+    if (mask != nullptr && state.config().collective == onebit::Collective::kAllToAllv) {
+      return Error(Code::kInvalidUsage, "mask is not NULL, but an all-to-all-v has none");
+    }
+    ONEBIT_TRY(onebit::AwaitStreams(*compressor));
+    return state.SetMask(mask);
+  });
+}
+
+onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
+                                        onebitCompressorStats_t* stats) {
+  return Guard([&]() -> Status {
+    if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+    if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
+    ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+    onebit::Compressor& state = compressor->planned.compressor;
+    // The first call leaves its op. Before it there is nothing to wait for.
+    const bool is_unused =
+        state.config().collective == onebit::Collective::kAllReduce && !state.op().has_value();
+    if (!is_unused) {
+      ONEBIT_TRY(onebit::AwaitStreams(*compressor));
+      ONEBIT_TRY(state.Refresh());
+    }
+    const onebit::Plan& plan = *compressor->planned.plan;
+    const onebitCompressorStats_t ours = {
+        .size = sizeof(ours),
+        .epoch = state.epoch(),
+        .nonfinite_calls = state.nonfinite_calls(),
+        .residual_resets = state.residual_resets(),
+        .residual_bytes = state.residual_bytes(),
+        .exchanges = plan.ranks == 1            ? 0u
+                     : plan.key.is_one_exchange ? 1u
+                                                : 2u,  // the second one may be verdicts
+        .segments = plan.segments(),
+        .wire_bytes = plan.wire_bytes,
+        .is_detached = compressor->id.comm() == nullptr ? uint64_t{1} : 0,
+        .lost_elements = state.lost_elements(),
+    };
+    return onebit::CopyStats(&ours, sizeof(ours), stats);
+  });
+}

@@ -1,0 +1,262 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "api/group_calls.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "api/device_proxy.h"
+#include "api/make_call.h"
+#include "base/guard.h"
+
+namespace onebit {
+
+Group& Group::OfThisThread() {
+  thread_local Group group;  // NOLINT: NCCL's groups are those of a thread
+  return group;
+}
+
+Status Group::Start() {
+  ++GroupDepth();
+  return OkStatus();
+}
+
+Status Group::End() {
+  if (GroupDepth() == 0) {
+    return Error(Code::kInvalidUsage,
+                 "onebitGroupEnd without onebitGroupStart: this thread is in no group");
+  }
+  if (--GroupDepth() != 0) return OkStatus();
+  struct Clearing {
+    Group& group;
+    ~Clearing() { group.Clear(); }
+  } const clearing{*this};
+  if (!error_.ok()) return error_;
+  if (used_parts_ == 0) return OkStatus();
+  const Part& first = parts_[0];
+  const bool is_enqueued_at_once = first.comm->engine.is_stream_ordered();
+  if (is_enqueued_at_once || first.location.is_device()) {
+    // The device is one and the same for all of them.
+    Status status = is_enqueued_at_once ? Run() : EnqueueOnDevice();
+    for (const GroupMember& member : members_) {
+      static_cast<void>(TellOfDevice(*member.comm, status));
+    }
+    return status;
+  }
+  return first.stream == nullptr ? Run() : Enqueue();
+}
+
+void Group::NoteMembers() {
+  members_.clear();
+  for (size_t i = 0; i < used_parts_; ++i) {
+    const Part& part = parts_[i];
+    members_.push_back(
+        {.comm = part.comm->comm.get(), .engine = &part.comm->engine, .requests = part.requests});
+  }
+}
+
+Status Group::Run() {
+  NoteMembers();
+  return RunGroup(members_);
+}
+
+// The calls of a group that a stream makes, with what they hold until then.
+struct Group::Queued {
+  Group group;
+  std::vector<CallTarget> targets;  // all communicators and compressors
+  std::vector<uint64_t> tickets;    // by target
+  bool is_taken = false;            // by the thread that makes the calls
+
+  // Of each communicator the first target; the others are of this group, too.
+  void AwaitTickets() const {
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i].compressor == nullptr) AwaitTicket(targets[i].comm, tickets[i]);
+    }
+  }
+
+  ~Queued() {
+    group.Clear();
+    for (size_t i = targets.size(); i-- > 0;) {
+      if (is_taken) {
+        EndPending(targets[i]);
+      } else {
+        CancelPending(targets[i]);
+      }
+    }
+  }
+};
+
+Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
+  auto queued = std::make_unique<Queued>();
+  const auto begin = [&](const CallTarget& target) -> Status {
+    queued->targets.reserve(queued->targets.size() + 1);  // what has begun must be ended
+    queued->tickets.reserve(queued->targets.size() + 1);
+    ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(target, thread));
+    queued->targets.push_back(target);
+    queued->tickets.push_back(turn);
+    return OkStatus();
+  };
+  for (size_t i = 0; i < used_parts_; ++i) {
+    const Part& part = parts_[i];
+    ONEBIT_TRY(begin({.comm = part.comm, .location = part.location}));
+    for (const onebitCompressor_t compressor : part.compressors) {
+      ONEBIT_TRY(begin({.comm = part.comm, .compressor = compressor, .location = part.location}));
+    }
+  }
+  std::swap(queued->group.parts_, parts_);
+  queued->group.used_parts_ = std::exchange(used_parts_, 0);
+  return queued;
+}
+
+Status Group::Enqueue() {
+  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(parts_[0].stream));
+  ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(stream));
+  Queued* const raw = queued.release();
+  Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [raw] {
+    const std::unique_ptr<Queued> owned(raw);
+    owned->is_taken = true;
+    return owned->group.Run();
+  });
+  if (!status.ok()) delete raw;
+  return status;
+}
+
+// The thread of one of the communicators makes the calls of all.
+Status Group::EnqueueOnDevice() {
+  NoteMembers();
+  DeviceProxy* first = nullptr;
+  const MemoryLocation location = parts_[0].location;
+  const onebitComm_t comm = parts_[0].comm;
+  const onebitStream_t caller_stream = parts_[0].stream;
+  for (size_t i = 0; i < used_parts_; ++i) {
+    ONEBIT_ASSIGN_OR_RETURN(DeviceProxy* const proxy, ProxyOf(parts_[i].comm, location));
+    if (first == nullptr) first = proxy;
+    ONEBIT_TRY(proxy->Prepare(parts_[i].comm, caller_stream, parts_[i].requests));
+  }
+  ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(&first->thread()));
+  bool is_queued = false;
+  Status status = first->EnqueueBegun(
+      comm, caller_stream,
+      [raw = queued.get()]() -> Status {
+        const std::unique_ptr<Queued> owned(raw);
+        owned->is_taken = true;
+        owned->AwaitTickets();
+        return owned->group.RunOrFail();
+      },
+      &is_queued);
+  if (is_queued) static_cast<void>(queued.release());  // the thread's now
+  return status;
+}
+
+Status Group::RunOrFail() {
+  Status status = CatchNoMemory([&] { return Run(); });
+  if (status.ok()) return status;
+  for (size_t i = 0; i < used_parts_; ++i) {
+    static_cast<void>(parts_[i].comm->comm->Fail(CatchNoMemory([&] { return status; })));
+  }
+  return status;
+}
+
+void Group::Clear() {
+  for (size_t i = 0; i < used_parts_; ++i) {
+    parts_[i].comm = nullptr;
+    parts_[i].requests.clear();
+    parts_[i].uses.clear();
+    parts_[i].compressors.clear();
+    parts_[i].lists.clear();
+  }
+  used_parts_ = 0;
+  members_.clear();
+  error_ = OkStatus();
+}
+
+Status Group::CheckTarget(const CallTarget& target) const {
+  for (size_t part = 0; part < used_parts_; ++part) ONEBIT_TRY(CheckStream(target, parts_[part]));
+  if (target.is_blocking()) {
+    ONEBIT_TRY(CheckNonePending(target.comm->pending, "communicator"));
+  } else if (!target.location.is_device()) {
+    ONEBIT_TRY(FindStream(target.stream).status());
+  }
+  if (target.compressor == nullptr) return OkStatus();
+  ONEBIT_TRY(CheckNotUsed(target.compressor));
+  return CheckNonePending(target.compressor->pending, "compressor");
+}
+
+// Where messages are in the order of streams, each communicator has its own: one thread may drive
+// several devices.
+Status Group::CheckStream(const CallTarget& target, const Part& part) {
+  if (target.comm != part.comm && target.comm->engine.is_stream_ordered() &&
+      part.comm->engine.is_stream_ordered()) {
+    return OkStatus();
+  }
+  if (target.comm->engine.is_stream_ordered() != part.comm->engine.is_stream_ordered()) {
+    return Error(Code::kInvalidUsage,
+                 "the calls of a group go over transport nccl and over another one: make two "
+                 "groups");
+  }
+  if (target.stream != part.stream) {
+    return Error(Code::kInvalidUsage,
+                 "the calls of a group have different streams: give all of them the same one");
+  }
+  if (target.location == part.location) return OkStatus();
+  return Error(Code::kInvalidUsage, "the calls of a group work on {} and on {}: make two groups",
+               Describe(part.location), Describe(target.location));
+}
+
+Status Group::Add(const CallTarget& target, const Engine::Request& request,
+                  std::optional<CompressorUse> use) {
+  ONEBIT_TRY(target.comm->comm->CheckUsable());
+  Part& part = PartOf(target.comm);
+  if (use.has_value()) {
+    part.uses.push_back(*std::move(use));
+    part.compressors.push_back(target.compressor);
+  }
+  part.requests.push_back(request);
+  part.stream = target.stream;
+  part.location = target.location;
+  return OkStatus();
+}
+
+void Group::Keep(onebitComm_t comm, std::unique_ptr<PairLists> lists) {
+  PartOf(comm).lists.push_back(std::move(lists));
+}
+
+Group::Part& Group::PartOf(onebitComm_t comm) {
+  for (size_t i = 0; i < used_parts_; ++i) {
+    if (parts_[i].comm == comm) return parts_[i];
+  }
+  if (used_parts_ == parts_.size()) parts_.emplace_back();
+  Part& part = parts_[used_parts_++];
+  part.comm = comm;
+  return part;
+}
+
+bool Group::Has(onebitComm_t comm) const {
+  return std::any_of(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(used_parts_),
+                     [comm](const Part& part) { return part.comm == comm; });
+}
+
+Status Group::CheckNotUsed(onebitCompressor_t compressor) const {
+  if (!compressor->is_in_use.load(std::memory_order_acquire)) return OkStatus();
+  for (size_t i = 0; i < used_parts_; ++i) {
+    for (const Engine::Request& request : parts_[i].requests) {
+      if (request.compressor != &compressor->planned) continue;
+      return Error(
+          Code::kInvalidUsage,
+          "the compressor of tensor {} has a call in this group already: each tensor needs "
+          "a compressor of its own",
+          compressor->planned.compressor.config().tensor_id);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace onebit
+
+onebitResult_t onebitGroupStart(void) {
+  return onebit::Guard([] { return onebit::Group::OfThisThread().Start(); });
+}
+
+onebitResult_t onebitGroupEnd(void) {
+  return onebit::Guard([] { return onebit::Group::OfThisThread().End(); });
+}

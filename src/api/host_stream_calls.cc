@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Streams of the C API.
+#include "api/host_stream_calls.h"
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "device/backoff.h"
+
+namespace onebit {
+namespace {
+
+// Handles that are alive. A list of fixed length, so that looking one up takes no lock.
+constexpr size_t kMostStreams = 1024;
+std::array<std::atomic<HostStream*>, kMostStreams> live_streams;
+
+onebitStream_t HandleOf(HostStream* stream) { return reinterpret_cast<onebitStream_t>(stream); }
+
+std::atomic<HostStream*>* FindPlace(const HostStream* stream) {
+  for (std::atomic<HostStream*>& location : live_streams) {
+    if (location.load(std::memory_order_acquire) == stream) return &location;
+  }
+  return nullptr;
+}
+
+Status Register(HostStream* stream) {
+  for (std::atomic<HostStream*>& location : live_streams) {
+    HostStream* none = nullptr;
+    if (location.compare_exchange_strong(none, stream, std::memory_order_acq_rel))
+      return OkStatus();
+  }
+  return Error(Code::kSystemError, "{} streams are alive: destroy some of them", kMostStreams);
+}
+
+Status Create(onebitStream_t* handle) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "stream is NULL");
+  ONEBIT_ASSIGN_OR_RETURN(std::unique_ptr<HostStream> stream, HostStream::Create());
+  ONEBIT_TRY(Register(stream.get()));
+  *handle = HandleOf(stream.release());
+  return OkStatus();
+}
+
+Status Destroy(onebitStream_t handle) {
+  if (handle == nullptr) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(handle));
+  if (HostStream::Current() == stream) {
+    return Error(Code::kInvalidUsage, "a stream cannot be destroyed by its own thread");
+  }
+  FindPlace(stream)->store(nullptr, std::memory_order_release);
+  const std::unique_ptr<HostStream> owned(stream);
+  return stream->Synchronize();
+}
+
+// Of the stream's thread: a call that its own host function makes comes at its place in the order.
+bool IsOwn(const PendingCalls& pending) {
+  return HostStream::Current() != nullptr &&
+         HostStream::Current() == pending.stream.load(std::memory_order_relaxed);
+}
+
+Result<uint64_t> BeginPendingOf(PendingCalls& pending, const CallTarget& target, HostStream* stream,
+                                const char* what) {
+  const bool has_turns = target.location.is_device();
+  if (pending.count.load(std::memory_order_acquire) != 0 &&
+      pending.stream.load(std::memory_order_relaxed) != stream &&
+      !(has_turns && pending.has_turns.load(std::memory_order_relaxed))) {
+    return Error(Code::kInvalidUsage,
+                 "calls with this {} are pending on another stream, so that their order is "
+                 "undefined: onebitStreamSynchronize that one first",
+                 what);
+  }
+  pending.stream.store(stream, std::memory_order_relaxed);
+  pending.has_turns.store(has_turns, std::memory_order_relaxed);
+  pending.count.fetch_add(1, std::memory_order_acq_rel);
+  return pending.begun.fetch_add(1, std::memory_order_acq_rel);
+}
+
+// The count comes last: without calls what is pending may go away.
+void EndPendingOf(PendingCalls& pending) {
+  pending.ended.fetch_add(1, std::memory_order_acq_rel);
+  pending.count.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+// The newest turn, which nobody waits for yet: those before it may be open.
+void CancelPendingOf(PendingCalls& pending) {
+  pending.begun.fetch_sub(1, std::memory_order_acq_rel);
+  pending.count.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+}  // namespace
+
+Result<HostStream*> FindStream(onebitStream_t handle) {
+  auto* const stream = reinterpret_cast<HostStream*>(handle);
+  if (stream == nullptr || FindPlace(stream) == nullptr) {
+    return Error(Code::kInvalidArgument, "stream is none of onebitStreamCreate that is alive");
+  }
+  return stream;
+}
+
+bool IsHostStream(onebitStream_t handle) {
+  return handle != nullptr && FindPlace(reinterpret_cast<HostStream*>(handle)) != nullptr;
+}
+
+Status CheckNonePending(const PendingCalls& pending, const char* what) {
+  const uint32_t count = pending.count.load(std::memory_order_acquire);
+  if (count == 0 || IsOwn(pending)) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "{} calls with this {} are pending on a stream: onebitStreamSynchronize first",
+               count, what);
+}
+
+Status AwaitPending(onebitComm_t comm) {
+  const PendingCalls& pending = comm->pending;
+  const auto count = [&] { return pending.count.load(std::memory_order_acquire); };
+  if (count() == 0) return OkStatus();
+  if (!comm->comm->is_stopped() || IsOwn(pending)) {
+    return Error(Code::kInvalidUsage,
+                 "{} calls with this communicator are pending on a stream: "
+                 "onebitStreamSynchronize first, or onebitCommAbort to give them up",
+                 count());
+  }
+  // They fail as soon as it is their turn.
+  while (count() != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return OkStatus();
+}
+
+Result<uint64_t> BeginPending(const CallTarget& target, HostStream* stream) {
+  auto turn = BeginPendingOf(target.comm->pending, target, stream, "communicator");
+  if (!turn.ok() || target.compressor == nullptr) return turn;
+  auto second = BeginPendingOf(target.compressor->pending, target, stream, "compressor");
+  if (second.ok()) return turn;
+  CancelPendingOf(target.comm->pending);
+  return second;
+}
+
+void AwaitTicket(onebitComm_t comm, uint64_t turn) {
+  for (Backoff backoff; comm->pending.ended.load(std::memory_order_acquire) < turn;) {
+    if (!comm->comm->FindFailure().ok()) return;
+    backoff.Pause();
+  }
+}
+
+void EndPending(const CallTarget& target) {
+  if (target.compressor != nullptr) EndPendingOf(target.compressor->pending);
+  EndPendingOf(target.comm->pending);
+}
+
+void CancelPending(const CallTarget& target) {
+  if (target.compressor != nullptr) CancelPendingOf(target.compressor->pending);
+  CancelPendingOf(target.comm->pending);
+}
+
+Status CheckNonePending(const CallTarget& target) {
+  ONEBIT_TRY(CheckNonePending(target.comm->pending, "communicator"));
+  if (target.compressor == nullptr) return OkStatus();
+  return CheckNonePending(target.compressor->pending, "compressor");
+}
+
+}  // namespace onebit
+
+using onebit::Code;
+using onebit::Error;
+using onebit::Guard;
+using onebit::HostStream;
+using onebit::OkStatus;
+using onebit::Status;
+
+onebitResult_t onebitStreamCreate(onebitStream_t* stream) {
+  return Guard([&] { return onebit::Create(stream); });
+}
+
+onebitResult_t onebitStreamDestroy(onebitStream_t stream) {
+  return Guard([&] { return onebit::Destroy(stream); });
+}
+
+onebitResult_t onebitStreamSynchronize(onebitStream_t stream) {
+  return Guard([&]() -> Status {
+    ONEBIT_ASSIGN_OR_RETURN(HostStream* const found, onebit::FindStream(stream));
+    return found->Synchronize();
+  });
+}
+
+onebitResult_t onebitStreamQuery(onebitStream_t stream) {
+  return Guard([&]() -> Status {
+    ONEBIT_ASSIGN_OR_RETURN(HostStream* const found, onebit::FindStream(stream));
+    if (!found->is_idle()) return {Code::kInProgress, "calls are pending on the stream"};
+    return found->failure();
+  });
+}
+
+onebitResult_t onebitStreamLaunchHostFunc(onebitStream_t stream, onebitHostFunc_t function,
+                                          void* argument) {
+  return Guard([&]() -> Status {
+    if (function == nullptr) return Error(Code::kInvalidArgument, "function is NULL");
+    ONEBIT_ASSIGN_OR_RETURN(HostStream* const found, onebit::FindStream(stream));
+    return found->Enqueue(HostStream::AfterFailure::kSkip, [function, argument]() -> Status {
+      const onebitResult_t result = function(argument);
+      if (result == onebitSuccess) return OkStatus();
+      const std::string text = onebit::LastErrorText();
+      return Error(static_cast<Code>(result), "a host function failed; {}{}",
+                   text.empty() ? "it returned this result without a text"
+                                : "the last error on its thread: ",
+                   text);
+    });
+  });
+}

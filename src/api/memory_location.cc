@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "api/memory_location.h"
+
+#include "api/host_stream_calls.h"
+#include "transport/settings.h"
+
+namespace onebit {
+
+const Devices* FindDevices() { return Devices::Find(ProcessPluginFolders); }
+
+Result<const Devices*> GetDevices() {
+  const Devices* const devices = FindDevices();
+  if (devices == nullptr) return Devices::Obstacle();
+  return devices;
+}
+
+Result<MemoryLocation> LocationOfCall(onebitStream_t stream, const void* sendbuff,
+                                      const void* recvbuff) {
+  const bool is_host_stream = stream != nullptr && IsHostStream(stream);
+  const Devices* const devices = FindDevices();
+  if (devices == nullptr) {
+    if (stream == nullptr || is_host_stream) return MemoryLocation{};
+    return Error(Code::kInvalidArgument,
+                 "stream is none of onebitStreamCreate that is alive, and cannot be a CUDA stream: "
+                 "{}",
+                 Devices::Obstacle().text());
+  }
+  if (sendbuff == nullptr && recvbuff == nullptr) {
+    if (stream == nullptr || is_host_stream) return MemoryLocation{};
+    ONEBIT_ASSIGN_OR_RETURN(const int device, devices->Current());
+    return MemoryLocation{MemoryKind::kDevice, device};
+  }
+  const void* const first = recvbuff != nullptr ? recvbuff : sendbuff;
+  ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation location, devices->LocationOf(first));
+  if (sendbuff != nullptr && sendbuff != first) {
+    ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation other, devices->LocationOf(sendbuff));
+    if (other != location) {
+      return Error(Code::kInvalidArgument, "sendbuff is {}, but recvbuff {}", Describe(other),
+                   Describe(location));
+    }
+  }
+  if (is_host_stream && location.is_device()) {
+    return Error(Code::kInvalidArgument,
+                 "the buffers are {}, but stream is one of onebitStreamCreate, which works on host "
+                 "memory: give a CUDA stream",
+                 Describe(location));
+  }
+  if (!is_host_stream && stream != nullptr && !location.is_device()) {
+    return Error(Code::kInvalidArgument,
+                 "the buffers are host memory, but stream is none of onebitStreamCreate that is "
+                 "alive: give NULL, one of those, or buffers in memory of the CUDA device");
+  }
+  return location;
+}
+
+Status CheckHostMemory(const void* buffer, const char* what) {
+  const Devices* const devices = buffer == nullptr ? nullptr : FindDevices();
+  if (devices == nullptr) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation location, devices->LocationOf(buffer));
+  if (!location.is_device()) return OkStatus();
+  return Error(Code::kInvalidArgument, "{} works on host memory, and the buffer is {}", what,
+               Describe(location));
+}
+
+Result<MemoryLocation> LocationOfResiduals(int32_t memory, int32_t device) {
+  if (memory == ONEBIT_UNDEF_INT || memory == onebitMemoryHost) {
+    if (device == ONEBIT_UNDEF_INT) return MemoryLocation{};
+    return Error(Code::kInvalidArgument,
+                 "compressor config: device is {}, but memory is not onebitMemoryDevice", device);
+  }
+  if (memory != onebitMemoryDevice) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: memory is {}, but may be onebitMemoryHost or "
+                 "onebitMemoryDevice",
+                 memory);
+  }
+  ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
+  if (device == ONEBIT_UNDEF_INT) {
+    ONEBIT_ASSIGN_OR_RETURN(const int current, devices->Current());
+    return MemoryLocation{MemoryKind::kDevice, current};
+  }
+  if (device < 0 || device >= devices->count()) {
+    return Error(Code::kInvalidArgument,
+                 "compressor config: device is {}, but there are {} CUDA devices, from 0 on",
+                 device, devices->count());
+  }
+  return MemoryLocation{MemoryKind::kDevice, device};
+}
+
+}  // namespace onebit

@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// 1-bit sync of the C API.
+#include <cstdint>
+#include <utility>
+
+#include "api/handles.h"
+#include "api/host_stream_calls.h"
+#include "api/make_call.h"
+#include "api/memory_location.h"
+#include "api/scoped_host_residency.h"
+#include "api/state_export.h"
+#include "base/config_head.h"
+#include "base/group_depth.h"
+#include "sync/one_bit_sync.h"
+
+using onebit::CheckNonePending;
+using onebit::Code;
+using onebit::CompressorUse;
+using onebit::Error;
+using onebit::Guard;
+using onebit::OkStatus;
+using onebit::OneBitSync;
+using onebit::Result;
+using onebit::StateKind;
+using onebit::Status;
+using onebit::SyncSchedule;
+
+// In use whenever its compressor is.
+struct onebitSync_s {
+  onebitCompressor_t compressor;
+  OneBitSync sync;
+};
+
+namespace {
+
+Status CheckAtLeast(const char* member, int64_t value, int64_t least) {
+  if (value >= least) return OkStatus();
+  return Error(Code::kInvalidArgument, "sync schedule: {} is {}, but may be {} or more", member,
+               value, least);
+}
+
+Result<SyncSchedule> ReadSchedule(const onebitSyncSchedule_t* schedule) {
+  const onebitSyncSchedule_t defaults = ONEBIT_SYNC_SCHEDULE_INIT;
+  if (schedule == nullptr) schedule = &defaults;
+  ONEBIT_TRY(onebit::CheckConfigHead("sync schedule", "ONEBIT_SYNC_SCHEDULE_INIT",
+                                     {schedule->size, schedule->magic, schedule->version},
+                                     {defaults.size, defaults.magic, defaults.version}));
+  ONEBIT_TRY(CheckAtLeast("warmupSteps", schedule->warmupSteps, 0));
+  ONEBIT_TRY(CheckAtLeast("baseInterval", schedule->baseInterval, 1));
+  ONEBIT_TRY(CheckAtLeast("doubleEvery", schedule->doubleEvery, 0));
+  ONEBIT_TRY(CheckAtLeast("maxInterval", schedule->maxInterval, schedule->baseInterval));
+  return SyncSchedule{.warmup_steps = static_cast<uint64_t>(schedule->warmupSteps),
+                      .base_interval = static_cast<uint64_t>(schedule->baseInterval),
+                      .double_every = static_cast<uint64_t>(schedule->doubleEvery),
+                      .max_interval = static_cast<uint64_t>(schedule->maxInterval)};
+}
+
+Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
+              const onebitSyncSchedule_t* api_schedule) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+  if (compressor == nullptr) return Error(Code::kInvalidArgument, "compressor is NULL");
+  ONEBIT_ASSIGN_OR_RETURN(const SyncSchedule schedule, ReadSchedule(api_schedule));
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  const onebit::Compressor& state = compressor->planned.compressor;
+  const auto collective = compressor->planned.plan->key.collective;
+  if (state.config().type != onebit::kernels::DataType::kF32 ||
+      collective != onebit::Collective::kAllReduce) {
+    return Error(Code::kInvalidArgument,
+                 "compressor of tensor {} is for {} of {}: a sync needs allreduce of float32",
+                 state.config().tensor_id, onebit::NameOf(collective),
+                 onebit::NameOf(state.config().type));
+  }
+  if (state.op() == onebit::ReduceOp::kSum) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} was used with onebitSum; onebitCompressorReset first",
+                 state.config().tensor_id);
+  }
+  if (compressor->has_sync) {
+    return Error(Code::kInvalidUsage, "compressor of tensor {} has a sync already",
+                 state.config().tensor_id);
+  }
+  ONEBIT_ASSIGN_OR_RETURN(OneBitSync sync, OneBitSync::Create(state.config(), schedule));
+  *handle = new onebitSync_s{compressor, std::move(sync)};
+  compressor->has_sync = true;
+  return OkStatus();
+}
+
+// Equal is in place; anything else that shares bytes would be overwritten while it is read.
+Status CheckBuffers(const float* x, const float* out, size_t count) {
+  if (count == 0) return OkStatus();
+  if (x == nullptr) return Error(Code::kInvalidArgument, "x is NULL");
+  if (out == nullptr) return Error(Code::kInvalidArgument, "out is NULL");
+  const auto x_address = reinterpret_cast<uintptr_t>(x);
+  const auto out_address = reinterpret_cast<uintptr_t>(out);
+  if (x_address % sizeof(float) != 0 || out_address % sizeof(float) != 0) {
+    return Error(Code::kInvalidArgument, "x or out is not aligned to its element of 4 bytes");
+  }
+  const size_t distance =
+      x_address < out_address ? out_address - x_address : x_address - out_address;
+  if (distance != 0 && distance < count * sizeof(float)) {
+    return Error(Code::kInvalidArgument,
+                 "x and out overlap without being equal: use one buffer, or two");
+  }
+  return OkStatus();
+}
+
+// Of a sync on a device.
+Status CheckPlaces(const onebit::Compressor::Config& config, const float* x, const float* out,
+                   onebitStream_t stream) {
+  if (onebit::IsHostStream(stream)) {
+    return Error(Code::kInvalidArgument,
+                 "the residuals are {}, but stream is one of onebitStreamCreate, which works on "
+                 "host memory: give a CUDA stream",
+                 Describe(config.location));
+  }
+  if (config.count == 0) return OkStatus();
+  for (const auto& [buffer, name] : {std::pair(x, "x"), std::pair(out, "out")}) {
+    ONEBIT_ASSIGN_OR_RETURN(const onebit::MemoryLocation location,
+                            config.devices->LocationOf(buffer));
+    if (location == config.location) continue;
+    return Error(Code::kInvalidArgument, "{} is {}, but the residuals of the compressor are {}",
+                 name, Describe(location), Describe(config.location));
+  }
+  return OkStatus();
+}
+
+// The allreduce of a sync on a device, on the stream of its step.
+class CallOnDevice final : public OneBitSync::Call {
+ public:
+  CallOnDevice(const onebit::CallTarget& target, float* out, size_t count)
+      : target_(target), out_(out), count_(count) {}
+
+  Status Make(uint32_t weight_bits) override {
+    const onebit::Engine::Buffers buffers = {.input = out_,
+                                             .output = out_,
+                                             .count = count_,
+                                             .type = onebit::kernels::DataType::kF32,
+                                             .location = target_.location,
+                                             .stream = target_.stream};
+    return onebit::MakeCall(target_, [target = target_, buffers, weight_bits] {
+      return target.comm->engine.AllReduce(buffers, onebit::ReduceOp::kAvg,
+                                           &target.compressor->planned, weight_bits);
+    });
+  }
+  Status FindFailure() override {
+    static_cast<void>(target_.comm->engine.CheckStream());  // what it finds is the failure
+    return target_.comm->comm->FindFailure();
+  }
+
+ private:
+  const onebit::CallTarget target_;
+  float* const out_;
+  const size_t count_;
+};
+
+Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* out, int* did_sync,
+                    float* weight_sum, onebitStream_t stream) {
+  const onebitCompressor_t compressor = handle->compressor;
+  const onebit::Compressor::Config& config = compressor->planned.compressor.config();
+  const onebitComm_t comm = compressor->id.comm();
+  ONEBIT_TRY(CheckPlaces(config, x, out, stream));
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  ONEBIT_ASSIGN_OR_RETURN(const auto scope,
+                          onebit::DeviceScope::Enter(*config.devices, config.location.device));
+  CallOnDevice call({comm, compressor, stream, config.location}, out, config.count);
+  ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
+                          handle->sync.StepOnDevice(comm == nullptr ? nullptr : &call,
+                                                    &compressor->planned, x, weight, out, stream));
+  *did_sync = outcome.did_sync ? 1 : 0;
+  if (outcome.did_sync) *weight_sum = outcome.weight_sum;
+  return OkStatus();
+}
+
+Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* did_sync,
+            float* weight_sum, onebitStream_t stream) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+  if (did_sync == nullptr) return Error(Code::kInvalidArgument, "didSync is NULL");
+  if (weight_sum == nullptr) return Error(Code::kInvalidArgument, "weightSum is NULL");
+  if (onebit::IsInsideGroup()) {
+    return Error(Code::kInvalidUsage, "a sync cannot be part of a group: step it before or behind");
+  }
+  ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
+  if (handle->sync.is_on_device()) {
+    Status status = StepOnDevice(handle, x, weight, out, did_sync, weight_sum, stream);
+    return TellOfDevice(handle->compressor->id.comm(), std::move(status));
+  }
+  ONEBIT_TRY(onebit::CheckHostMemory(out, "a sync whose compressor is of host memory"));
+  const onebitCompressor_t compressor = handle->compressor;
+  const onebitComm_t comm = compressor->id.comm();
+  const auto step = [=]() -> Status {
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+    onebit::Engine* const engine = comm == nullptr ? nullptr : &comm->engine;
+    ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
+                            handle->sync.Step(engine, &compressor->planned, x, weight, out));
+    *did_sync = outcome.did_sync ? 1 : 0;
+    if (outcome.did_sync) *weight_sum = outcome.weight_sum;
+    return OkStatus();
+  };
+  if (comm == nullptr) {  // a step that sends nothing is fine all the same
+    if (stream == nullptr) return step();
+    return Error(Code::kDetached,
+                 "the communicator of the sync's compressor was destroyed: only steps without a "
+                 "stream are left, and of these only those that send nothing");
+  }
+  return onebit::MakeHostCall({comm, compressor, stream}, step);
+}
+
+Status Export(onebitSync_t handle, const onebitStateKind_t& api_kind, void* buffer, size_t* bytes) {
+  if (handle == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+  if (bytes == nullptr) return Error(Code::kInvalidArgument, "bytes is NULL");
+  ONEBIT_ASSIGN_OR_RETURN(const StateKind kind, onebit::StateKindOf(api_kind));
+  const onebitCompressor_t compressor = handle->compressor;
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+  ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
+  handle->sync.SettleFailedSync(compressor->planned.compressor);
+  const size_t needed = handle->sync.StateBytes(compressor->planned, kind);
+  ONEBIT_TRY(onebit::CheckRoom("sync", needed, buffer, bytes));
+  if (buffer == nullptr) return OkStatus();
+  auto* const blob = static_cast<std::byte*>(buffer);
+  onebit::ScopedHostResidency stay(compressor);
+  ONEBIT_TRY(stay.Begin());
+  Status status;
+  if (kind == StateKind::kGlobal) {
+    status = onebit::ExportGlobally(*compressor, [&](onebit::Comm& comm, onebit::Engine& engine) {
+      return handle->sync.ExportGlobal(comm, engine, compressor->planned, blob);
+    });
+  } else {
+    status = handle->sync.ExportRank(compressor->planned, blob);
+  }
+  ONEBIT_TRY(stay.End());
+  return status;
+}
+
+}  // namespace
+
+onebitResult_t onebitSyncCreate(onebitSync_t* sync, onebitCompressor_t compressor,
+                                const onebitSyncSchedule_t* schedule) {
+  return Guard([&] { return Create(sync, compressor, schedule); });
+}
+
+onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
+  return Guard([&]() -> Status {
+    if (sync == nullptr) return OkStatus();
+    // Nobody begins with it any more while this holds the compressor.
+    ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
+    // What it is used by ends, or nobody can say; then freeing waits for the device.
+    static_cast<void>(sync->sync.Settle());
+    sync->compressor->has_sync = false;
+    delete sync;
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitSyncStep(onebitSync_t sync, const float* x, float weight, float* out,
+                              int* didSync, float* weightSum, onebitStream_t stream) {
+  return Guard([&] { return Step(sync, x, weight, out, didSync, weightSum, stream); });
+}
+
+onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* text) {
+  return Guard([&]() -> Status {
+    if (sync == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+    if (text == nullptr) return Error(Code::kInvalidArgument, "text is NULL");
+    ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
+    sync->sync.SettleFailedSync(sync->compressor->planned.compressor);
+    sync->sync.Describe({text, steps});
+    text[steps] = '\0';
+    return OkStatus();
+  });
+}
+
+onebitResult_t onebitSyncExport(onebitSync_t sync, onebitStateKind_t kind, void* buffer,
+                                size_t* bytes) {
+  return Guard([&] { return Export(sync, kind, buffer, bytes); });
+}
+
+onebitResult_t onebitSyncImport(onebitSync_t sync, const void* blob, size_t bytes) {
+  return Guard([&]() -> Status {
+    if (sync == nullptr) return Error(Code::kInvalidArgument, "sync is NULL");
+    if (blob == nullptr) return Error(Code::kInvalidArgument, "blob is NULL");
+    ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
+    ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
+    onebit::ScopedHostResidency stay(sync->compressor);
+    ONEBIT_TRY(stay.Begin());
+    Status status =
+        sync->sync.Import({static_cast<const std::byte*>(blob), bytes}, &sync->compressor->planned);
+    ONEBIT_TRY(stay.End());
+    return status;
+  });
+}

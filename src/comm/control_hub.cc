@@ -1,0 +1,232 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/control_hub.h"
+
+#include <algorithm>
+
+namespace onebit {
+namespace {
+
+constexpr size_t kNamedMissing = 16;
+
+double SecondsOf(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::time_point now) {
+  const auto found = rank_of_link_.find(link);
+  if (found == rank_of_link_.end()) {
+    // The first word must be who it is.
+    if (const Join* join = std::get_if<Join>(&message)) return On(link, *join, now);
+    return links_.Close(link);
+  }
+  const uint32_t rank = found->second;
+  members_[rank].last_heard = now;
+  if (const Gather* gather = std::get_if<Gather>(&message)) {
+    On(rank, *gather);
+  } else if (const Calls* calls = std::get_if<Calls>(&message)) {
+    On(rank, *calls);
+  } else if (const Report* report = std::get_if<Report>(&message)) {
+    const bool is_loss = report->lost.has_value() && *report->lost < ranks_;
+    Fail({.rank = static_cast<int>(is_loss ? *report->lost : rank),
+          .is_loss = is_loss,
+          .cause = report->cause});
+  } else if (std::holds_alternative<WhoIsMissing>(message)) {
+    links_.Send(link, Missing());
+  } else if (std::holds_alternative<Leave>(message)) {
+    members_[rank].has_left = true;
+    // What comes from the star's own process may now end with it. The others hear it before the
+    // process does, so that it cannot end too early.
+    if (members_[rank].process == process_) SendToAll(MayEnd{});
+    links_.Close(link);
+    Remove(rank);
+    if (gathered_ > 0) {
+      Fail({.rank = static_cast<int>(rank),
+            .is_loss = false,
+            .cause = Error(Code::kRemoteError, "it left while others wait for it")});
+    }
+  } else if (std::holds_alternative<Join>(message)) {
+    links_.Close(link);
+    OnGone(link, "joined a second time");
+  }
+}
+
+void ControlHub::On(uint64_t link, const Join& join, Clock::time_point now) {
+  if (join.ranks == 0 || join.ranks > kMaxRanks || join.rank >= join.ranks) {
+    return Refuse(link, join.rank,
+                  Error(Code::kInvalidArgument, "rank {} of {} cannot be", join.rank, join.ranks));
+  }
+  if (first_failure_) {
+    links_.Send(link, Failed{*first_failure_});
+    return links_.Close(link);
+  }
+  if (ranks_ == 0) {
+    ranks_ = join.ranks;
+    members_.resize(ranks_);
+    call_records_ = CallRecords(ranks_);
+    heartbeat_ = std::chrono::milliseconds(std::max(1u, join.heartbeat_ms));
+    loss_timeout_ = std::chrono::milliseconds(std::max(1u, join.loss_timeout_ms));
+    next_heartbeat_ = now + heartbeat_;
+  }
+  if (join.ranks != ranks_) {
+    const auto first = std::find_if(members_.begin(), members_.end(),
+                                    [](const Member& member) { return member.has_joined; });
+    return Refuse(
+        link, join.rank,
+        Error(Code::kMismatch,
+              "nranks differs between ranks: rank {} ({}) has {}, rank {} ({}) has {}; start "
+              "all ranks with the same number",
+              first - members_.begin(), first->process, ranks_, join.rank, join.process,
+              join.ranks));
+  }
+  if (members_[join.rank].has_joined) {
+    return Refuse(link, join.rank,
+                  Error(Code::kMismatch,
+                        "rank {} joined twice: {} and {}; give every process a rank of its own",
+                        join.rank, members_[join.rank].process, join.process));
+  }
+  Admit(link, join, now);
+}
+
+void ControlHub::Admit(uint64_t link, const Join& join, Clock::time_point now) {
+  Member& member = members_[join.rank];
+  member.link = link;
+  member.has_joined = true;
+  member.process = join.process;
+  member.last_heard = now;
+  rank_of_link_[link] = join.rank;
+  ++joined_;
+  ++present_;
+  links_.Send(link, Joined{comm_id_, process_});
+}
+
+// One wrong rank means that the job was started wrongly: all ranks hear of it.
+void ControlHub::Refuse(uint64_t link, uint32_t rank, const Status& cause) {
+  links_.Send(link, Failed{{.rank = static_cast<int>(rank), .is_loss = false, .cause = cause}});
+  links_.Close(link);
+  Fail({.rank = static_cast<int>(rank), .is_loss = false, .cause = cause});
+}
+
+void ControlHub::On(uint32_t rank, const Gather& gather) {
+  Member& member = members_[rank];
+  if (gather.number != gather_number_ || member.content.has_value() ||
+      gather.content.size() > kMaxContentBytes) {
+    return Fail({.rank = static_cast<int>(rank),
+                 .is_loss = false,
+                 .cause = Error(Code::kInternalError, "gather {} of it came when {} was due",
+                                gather.number, gather_number_)});
+  }
+  const auto gone = std::find_if(members_.begin(), members_.end(),
+                                 [](const Member& other) { return other.has_left; });
+  if (gone != members_.end()) {
+    return Fail({.rank = static_cast<int>(gone - members_.begin()),
+                 .is_loss = false,
+                 .cause = Error(Code::kRemoteError, "it left before rank {} was done", rank)});
+  }
+  member.content = gather.content;
+  if (++gathered_ < ranks_) return;
+  Gathered all = {.number = gather_number_, .contents = {}};
+  for (Member& each : members_) {
+    all.contents.push_back(std::move(*each.content));
+    each.content.reset();
+  }
+  ++gather_number_;
+  gathered_ = 0;
+  SendToAll(all);
+}
+
+void ControlHub::On(uint32_t rank, const Calls& calls) {
+  if (first_failure_) return;
+  if (auto failure = call_records_.Tell(rank, calls.untold, calls.records)) {
+    Fail(*std::move(failure));
+  }
+}
+
+void ControlHub::OnGone(uint64_t link, std::string_view why) {
+  const auto found = rank_of_link_.find(link);
+  if (found == rank_of_link_.end()) return;
+  const uint32_t rank = found->second;
+  Remove(rank);
+  Lose(rank, why);
+}
+
+void ControlHub::Lose(uint32_t rank, std::string_view why) {
+  Fail({.rank = static_cast<int>(rank),
+        .is_loss = true,
+        .cause = Error(Code::kPeerLost, "its process {} {}", members_[rank].process, why)});
+}
+
+Clock::time_point ControlHub::OnTimer(Clock::time_point now) {
+  last_awake_ = now;
+  if (present_ == 0) return Clock::time_point::max();
+  Clock::time_point next = Clock::time_point::max();
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    Member& member = members_[rank];
+    if (member.link == 0) continue;
+    if (now - member.last_heard < loss_timeout_) {
+      next = std::min(next, member.last_heard + loss_timeout_);
+      continue;
+    }
+    const uint64_t link = member.link;
+    // The silent rank is told as well: it may be alive after all.
+    Lose(rank, Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
+                      SecondsOf(now - member.last_heard)));
+    Remove(rank);
+    links_.Close(link);
+  }
+  if (now >= next_heartbeat_) {
+    next_heartbeat_ = now + heartbeat_;
+    SendToAll(Missing());
+  }
+  return std::min(next, next_heartbeat_);
+}
+
+void ControlHub::OnStall(Clock::time_point now) {
+  const Clock::duration stall = now - last_awake_;
+  last_awake_ = now;
+  for (Member& member : members_) member.last_heard = now;
+  if (stall < loss_timeout_) return;
+  // The others have given up the rank of this process. What they report of each other now follows
+  // from that.
+  const auto own = std::find_if(members_.begin(), members_.end(), [this](const Member& member) {
+    return member.link != 0 && member.process == process_;
+  });
+  if (own == members_.end()) return;
+  Lose(static_cast<uint32_t>(own - members_.begin()),
+       Format("was stopped for {:.1f} s, longer than ONEBIT_LOSS_TIMEOUT_MS", SecondsOf(stall)));
+}
+
+void ControlHub::Fail(Failure failure) {
+  if (first_failure_) return;
+  first_failure_ = std::move(failure);
+  SendToAll(Failed{*first_failure_});
+}
+
+void ControlHub::Remove(uint32_t rank) {
+  rank_of_link_.erase(members_[rank].link);
+  members_[rank].link = 0;
+  --present_;
+}
+
+void ControlHub::SendToAll(const StarMessage& message) {
+  for (const Member& member : members_) {
+    if (member.link != 0) links_.Send(member.link, message);
+  }
+}
+
+StarAlive ControlHub::Missing() const {
+  StarAlive alive;
+  if (is_complete() && gathered_ == 0) return alive;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    const Member& member = members_[rank];
+    const bool is_missing = is_complete() ? !member.content.has_value() : !member.has_joined;
+    if (!is_missing) continue;
+    ++alive.missing;
+    if (alive.some_missing.size() < kNamedMissing) alive.some_missing.push_back(rank);
+  }
+  return alive;
+}
+
+}  // namespace onebit

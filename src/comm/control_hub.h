@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The middle of a communicator's control channel: who has joined, what is gathered, who is alive,
+// and which failure was the first. Rules only; sockets and time are the server's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "comm/call_records.h"
+#include "comm/control_message.h"
+
+namespace onebit {
+
+using Clock = std::chrono::steady_clock;
+
+// How the star speaks. A link is an authenticated connection; numbers are not reused.
+class ControlLinks {
+ public:
+  virtual void Send(uint64_t link, const StarMessage& message) = 0;
+  // Closes it, after what was sent has gone out. OnGone is not called for it.
+  virtual void Close(uint64_t link) = 0;
+
+ protected:
+  ~ControlLinks() = default;
+};
+
+// Used by one thread at a time. The functions of `links` may be called from each of its own.
+class ControlHub {
+ public:
+  // `process` is "host:pid" of this process.
+  ControlHub(std::string process, uint64_t comm_id, ControlLinks& links)
+      : process_(std::move(process)), comm_id_(comm_id), links_(links) {}
+
+  void OnMessage(uint64_t link, const RankMessage& message, Clock::time_point now);
+  void OnGone(uint64_t link, std::string_view why);
+  // Sends heartbeats and finds ranks that are silent. Returns when to call it next.
+  Clock::time_point OnTimer(Clock::time_point now);
+  // This process was stopped for a while: silence during that time says nothing about the ranks.
+  void OnStall(Clock::time_point now);
+
+  // All ranks have joined: nobody else may.
+  bool is_complete() const { return ranks_ != 0 && joined_ == ranks_; }
+  // Nobody is left, and nobody can come who would not be told of a failure.
+  bool is_over() const { return is_complete() && present_ == 0; }
+  bool has_failed() const { return first_failure_.has_value(); }
+  uint32_t present() const { return present_; }
+  bool has_joined(uint64_t link) const { return rank_of_link_.contains(link); }
+
+ private:
+  struct Member {
+    uint64_t link = 0;  // 0: has not joined, or is gone
+    bool has_joined = false;
+    bool has_left = false;
+    std::string process;
+    Clock::time_point last_heard;
+    std::optional<Bytes> content;  // for the gather under way
+  };
+
+  void On(uint64_t link, const Join& join, Clock::time_point now);
+  void On(uint32_t rank, const Gather& gather);
+  void On(uint32_t rank, const Calls& calls);
+  void Admit(uint64_t link, const Join& join, Clock::time_point now);
+  void Refuse(uint64_t link, uint32_t rank, const Status& cause);
+  void Fail(Failure failure);
+  void Lose(uint32_t rank, std::string_view why);
+  void Remove(uint32_t rank);
+  void SendToAll(const StarMessage& message);
+  StarAlive Missing() const;
+
+  const std::string process_;
+  const uint64_t comm_id_;
+  ControlLinks& links_;
+  uint32_t ranks_ = 0;  // as the first rank to join says; 0 before
+  std::chrono::milliseconds heartbeat_{1000};
+  std::chrono::milliseconds loss_timeout_{15'000};
+  std::vector<Member> members_;
+  std::unordered_map<uint64_t, uint32_t> rank_of_link_;
+  uint32_t joined_ = 0;
+  uint32_t present_ = 0;
+  uint64_t gather_number_ = 0;  // of the one under way
+  uint32_t gathered_ = 0;
+  CallRecords call_records_{0};
+  std::optional<Failure> first_failure_;
+  Clock::time_point next_heartbeat_;
+  Clock::time_point last_awake_ = Clock::now();  // this process
+};
+
+}  // namespace onebit

@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/rendezvous.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "base/log.h"
+#include "comm/control_server.h"
+#include "comm/interfaces.h"
+#include "comm/rendezvous_file.h"
+#include "comm/secret_file.h"
+
+namespace onebit {
+namespace {
+
+// A shorter secret is guessed by trying; nobody remembers it anyway.
+constexpr size_t kShortestSecret = 16;
+
+Result<std::string> SecretOf(const RendezvousOptions& options) {
+  if (!options.secret.empty() && !options.secret_file.empty()) {
+    return Error(Code::kInvalidUsage,
+                 "environment variables ONEBIT_SECRET and ONEBIT_SECRET_FILE are both set: unset "
+                 "one of them");
+  }
+  std::string secret = options.secret;
+  const char* source = "ONEBIT_SECRET";
+  if (!options.secret_file.empty()) {
+    source = "ONEBIT_SECRET_FILE";
+    ONEBIT_ASSIGN_OR_RETURN(secret, ReadSecretFile(options.secret_file));
+  }
+  const bool is_set = !options.secret.empty() || !options.secret_file.empty();
+  if (is_set && secret.size() < kShortestSecret) {
+    return Error(Code::kInvalidUsage,
+                 "environment variable {}: the secret has {} characters, at least {} are asked for",
+                 source, secret.size(), kShortestSecret);
+  }
+  return secret;
+}
+
+Result<Interface> ChooseInterface(const RendezvousOptions& options) {
+  ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
+  ONEBIT_ASSIGN_OR_RETURN(const auto selected, SelectInterfaces(interfaces, options.interfaces));
+  return selected.front();
+}
+
+// Beyond the time that ranks have to come: one that was late is told what went wrong.
+constexpr std::chrono::milliseconds kGrace{60'000};
+
+Result<UniqueId> StartServer(ControlServer::Options options) {
+  options.process = NameOfThisProcess();
+  const JobKey key = options.key;
+  ONEBIT_ASSIGN_OR_RETURN(const SocketAddress bound, ControlServer::Start(std::move(options)));
+  return UniqueId{.address = bound, .key = key};
+}
+
+bool IsLoopbackName(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// Many systems give their own name an address of the loopback interface, where nobody else could
+// reach it.
+SocketAddress ListeningAddress(const std::string& host, const SocketAddress& resolved) {
+  if (!resolved.is_loopback() || IsLoopbackName(host)) return resolved;
+  return AnyAddress(resolved.family(), resolved.port());
+}
+
+Result<RendezvousPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
+                                      const std::string& secret, const RendezvousOptions& options) {
+  const JobKey key = KeyOfSecret(secret);
+  if (rank == 0) {
+    if (secret.empty() && !IsLoopbackName(rendezvous.host)) {
+      Log(LogLevel::kWarn,
+          "rank 0 listens at {}:{} ({}) without a secret, so whoever can reach it can join: set "
+          "ONEBIT_SECRET or ONEBIT_SECRET_FILE on all ranks",
+          rendezvous.host, rendezvous.port, rendezvous.source);
+    }
+    ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(rendezvous.host, rendezvous.port));
+    const auto started =
+        StartServer({.address = ListeningAddress(rendezvous.host, addresses.front()),
+                     .key = key,
+                     .patience = options.connect_timeout + kGrace});
+    if (!started.ok()) {
+      return Error(started.status().code(),
+                   "rank 0 must listen at {}:{} ({}): {}; it must be a free port of the host where "
+                   "rank 0 runs",
+                   rendezvous.host, rendezvous.port, rendezvous.source, started.status().text());
+    }
+  }
+  // All addresses of the host take turns: not every one may be reachable from here.
+  auto locate = [host = rendezvous.host, port = rendezvous.port, key,
+                 turn = size_t{0}]() mutable -> Result<UniqueId> {
+    ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(host, port));
+    return UniqueId{.address = addresses[turn++ % addresses.size()], .key = key};
+  };
+  return RendezvousPoint{
+      .locate = std::move(locate), .source = rendezvous.source, .give_up = {}, .is_final = true};
+}
+
+Result<RendezvousPoint> MeetAtFile(const Rendezvous& rendezvous, int rank,
+                                   const std::string& secret, const RendezvousOptions& options) {
+  const std::string& path = rendezvous.path;
+  // A folder that the library chose is its own to make.
+  if (rendezvous.source != "ONEBIT_RENDEZVOUS") ONEBIT_TRY(MakePrivateFolderOf(path));
+  std::function<void()> give_up;
+  if (rank == 0) {
+    ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
+    const JobKey key = RandomKey();
+    const auto text = std::make_shared<std::string>();
+    ONEBIT_ASSIGN_OR_RETURN(
+        UniqueId id, StartServer({.address = interface.address,
+                                  .key = MixedKey(key, secret),
+                                  .on_closed = [path, text] { RemoveRendezvousFile(path, *text); },
+                                  .patience = options.connect_timeout + kGrace}));
+    id.key = key;
+    ONEBIT_ASSIGN_OR_RETURN(std::string content, WriteRendezvousFile(path, id));
+    {
+      // The loop will read it.
+      std::lock_guard lock(ControlLoop::Get().mutex());
+      *text = std::move(content);
+    }
+    // It holds a secret, and leads nowhere once this process has ended.
+    give_up = [path, text] { RemoveRendezvousFile(path, *text); };
+    Log(LogLevel::kInfo, "rank 0 waits at {} ({}), as {} says", id.address.Text(), interface.name,
+        path);
+  }
+  auto locate = [path, secret]() -> Result<UniqueId> {
+    ONEBIT_ASSIGN_OR_RETURN(UniqueId id, ReadRendezvousFile(path));
+    id.key = MixedKey(id.key, secret);
+    return id;
+  };
+  // A file may be left from a job that was killed; rank 0 of this one replaces it.
+  return RendezvousPoint{.locate = std::move(locate),
+                         .source = Format("rendezvous file {}", path),
+                         .give_up = std::move(give_up),
+                         .is_final = false};
+}
+
+}  // namespace
+
+Result<std::string> SelectedInterfaces(const RendezvousOptions& options) {
+  if (options.interfaces.empty()) return std::string();
+  ONEBIT_ASSIGN_OR_RETURN(const auto interfaces, ListInterfaces());
+  ONEBIT_ASSIGN_OR_RETURN(const auto selected, SelectInterfaces(interfaces, options.interfaces));
+  return NamesOf(selected);
+}
+
+std::string NameOfThisProcess() {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return Format("{}:{}", host, getpid());
+}
+
+Result<UniqueId> OpenRendezvous(const RendezvousOptions& options) {
+  ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
+  ONEBIT_ASSIGN_OR_RETURN(UniqueId id,
+                          StartServer({.address = interface.address, .key = RandomKey()}));
+  Log(LogLevel::kInfo, "a unique id was made: ranks meet at {} ({})", id.address.Text(),
+      interface.name);
+  return id;
+}
+
+Result<SpareRendezvous> SpareRendezvous::Open(const RendezvousOptions& options,
+                                              SocketAddress address) {
+  address.set_port(0);
+  if (!options.interfaces.empty()) {
+    ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
+    address = interface.address;
+  }
+  ONEBIT_ASSIGN_OR_RETURN(Descriptor listener, Listen(address));
+  ONEBIT_ASSIGN_OR_RETURN(address, LocalAddress(listener));
+  return SpareRendezvous(std::move(listener), UniqueId{.address = address, .key = RandomKey()});
+}
+
+Status SpareRendezvous::Serve(std::string_view purpose, std::chrono::milliseconds patience) const {
+  ControlServer::RetireFailed();
+  // The server closes its own descriptor; the port stays open with this one.
+  Descriptor listener(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!listener.is_open()) {
+    return Error(Code::kSystemError, "no descriptor for the port {}: {}", id_.address.Text(),
+                 std::strerror(errno));
+  }
+  return ControlServer::StartAt(std::move(listener), {.address = id_.address,
+                                                      .key = MixedKey(id_.key, purpose),
+                                                      .process = NameOfThisProcess(),
+                                                      .has_visitors = true,
+                                                      .patience = patience + kGrace});
+}
+
+Result<RendezvousPoint> MeetAt(const Rendezvous& rendezvous, int rank,
+                               const RendezvousOptions& options) {
+  ONEBIT_ASSIGN_OR_RETURN(const std::string secret, SecretOf(options));
+  if (rank == 0) ControlServer::RetireFailed();
+  switch (rendezvous.kind) {
+    case Rendezvous::Kind::kAddress:
+      return MeetAtAddress(rendezvous, rank, secret, options);
+    case Rendezvous::Kind::kFile:
+      return MeetAtFile(rendezvous, rank, secret, options);
+    case Rendezvous::Kind::kNone:
+      break;
+  }
+  return Error(Code::kInternalError, "there is no place to meet");
+}
+
+}  // namespace onebit

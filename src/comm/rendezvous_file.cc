@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Format: one line, "onebit-rendezvous 1 ", then the unique id in hexadecimal digits.
+#include "comm/rendezvous_file.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "comm/secret_file.h"
+
+namespace onebit {
+namespace {
+
+constexpr std::string_view kPrefix = "onebit-rendezvous 1 ";
+
+std::string Hex(std::span<const char, kUniqueIdBytes> bytes) {
+  std::string text(2 * bytes.size() + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
+                 bytes.size());
+  text.pop_back();
+  return text;
+}
+
+Status FileError(const char* what, const std::string& path) {
+  return Error(Code::kSystemError, "rendezvous file {}: {}: {}", path, what, std::strerror(errno));
+}
+
+Status WriteAll(int fd, const std::string& content, const std::string& path) {
+  size_t written = 0;
+  while (written < content.size()) {
+    const ssize_t count = write(fd, content.data() + written, content.size() - written);
+    if (count >= 0) {
+      written += static_cast<size_t>(count);
+    } else if (errno != EINTR) {
+      return FileError("cannot be written", path);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::string> WriteRendezvousFile(const std::string& path, const UniqueId& id) {
+  std::string content(kPrefix);
+  content += Hex(EncodeUniqueId(id)) + "\n";
+  // Another name first: nobody must read half of it.
+  const std::string draft = Format("{}.{}", path, getpid());
+  unlink(draft.c_str());
+  const Descriptor file(
+      open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.is_open()) return FileError("cannot be made", draft);
+  Status status = WriteAll(file.get(), content, draft);
+  if (status.ok() && rename(draft.c_str(), path.c_str()) != 0) {
+    status = FileError("cannot be put in place", path);
+  }
+  if (!status.ok()) {
+    unlink(draft.c_str());
+    return status;
+  }
+  return content;
+}
+
+Result<UniqueId> ReadRendezvousFile(const std::string& path) {
+  auto content = ReadPrivateFile(path);
+  if (!content.ok()) {
+    return Error(content.status().code(), "rendezvous file {}", content.status().text());
+  }
+  std::string_view text = content.value();
+  std::array<char, kUniqueIdBytes> bytes;
+  size_t size = 0;
+  bool is_ours = text.starts_with(kPrefix) && text.ends_with('\n');
+  if (is_ours) {
+    text = text.substr(kPrefix.size(), text.size() - kPrefix.size() - 1);
+    is_ours = sodium_hex2bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
+                             text.data(), text.size(), nullptr, &size, nullptr) == 0;
+  }
+  if (!is_ours || size != bytes.size()) {
+    return Error(Code::kInvalidUsage, "rendezvous file {}: is not one of onebit's", path);
+  }
+  return DecodeUniqueId(bytes);
+}
+
+void RemoveRendezvousFile(const std::string& path, const std::string& content) noexcept {
+  try {
+    const auto found = ReadPrivateFile(path);
+    if (found.ok() && found.value() == content) unlink(path.c_str());
+  } catch (...) {
+    // Left behind; the next job replaces it.
+  }
+}
+
+Status MakePrivateFolderOf(const std::string& path) {
+  const std::string folder = path.substr(0, path.rfind('/'));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return FileError("its folder cannot be made", path);
+  }
+  struct stat facts;
+  if (lstat(folder.c_str(), &facts) != 0) return FileError("its folder cannot be seen", path);
+  if (!S_ISDIR(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 022) != 0) {
+    return Error(Code::kInvalidUsage,
+                 "rendezvous file {}: its folder is not this user's alone; remove {} or set "
+                 "ONEBIT_RENDEZVOUS",
+                 path, folder);
+  }
+  return OkStatus();
+}
+
+}  // namespace onebit

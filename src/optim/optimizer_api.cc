@@ -1,0 +1,339 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The functions of optim.h: argument checks, one thread at a time, Status to onebitResult_t.
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "base/group_depth.h"
+#include "base/guard.h"
+#include "base/state_request.h"
+#include "base/status.h"
+#include "kernels/types.h"
+#include "onebit/optim.h"
+#include "optim/create.h"
+#include "optim/optimizer_base.h"
+#include "optim/options.h"
+#include "optim/parameter_location.h"
+
+struct onebitOptimizer_s {
+  std::unique_ptr<onebit::optim::Optimizer> impl;
+  onebitStream_t cuda_stream = nullptr;  // the last that was looked at
+  std::atomic_flag is_in_use;
+};
+
+namespace onebit::optim {
+namespace {
+
+// Marks a handle as in use for the duration of a call.
+class Use {
+ public:
+  explicit Use(onebitOptimizer_t optimizer)
+      : optimizer_(optimizer), is_ours_(!optimizer->is_in_use.test_and_set()) {}
+  ~Use() {
+    if (is_ours_) optimizer_->is_in_use.clear();
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  Status status() const {
+    if (is_ours_) return OkStatus();
+    return Error(Code::kInvalidUsage, "another call is using the optimizer");
+  }
+
+ private:
+  const onebitOptimizer_t optimizer_;
+  const bool is_ours_;
+};
+
+Status CheckNotNull(const void* pointer, const char* name) {
+  if (pointer != nullptr) return OkStatus();
+  return Error(Code::kInvalidArgument, "{} is NULL", name);
+}
+
+Status CheckAligned(const void* pointer, size_t alignment, const char* name) {
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment == 0) return OkStatus();
+  return Error(Code::kInvalidArgument, "{} is not aligned to its element type", name);
+}
+
+// All members of the first version must be there.
+template <typename T>
+Status CheckSize(const T* structure, const char* name) {
+  if (structure->size >= sizeof(T)) return OkStatus();
+  return Error(Code::kInvalidArgument, "{}->size is {}, but must be its sizeof", name,
+               structure->size);
+}
+
+Status Create(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count, float* parameters,
+              const onebitOptimizerConfig_t* config) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(comm, "comm"));
+  if (count != 0) ONEBIT_TRY(CheckNotNull(parameters, "parameters"));
+  ONEBIT_TRY(CheckAligned(parameters, sizeof(float), "parameters"));
+  ONEBIT_ASSIGN_OR_RETURN(auto impl, CreateOptimizer(comm, count, parameters, config));
+  *optimizer =
+      new onebitOptimizer_s{.impl = std::move(impl), .cuda_stream = nullptr, .is_in_use = {}};
+  return OkStatus();
+}
+
+Status Destroy(onebitOptimizer_t optimizer) {
+  if (optimizer == nullptr) return OkStatus();
+  if (optimizer->is_in_use.test_and_set()) {
+    return Error(Code::kInvalidUsage, "another call is using the optimizer");
+  }
+  optimizer->impl->Settle();
+  delete optimizer;
+  return OkStatus();
+}
+
+Result<StepInput> ReadStep(const Optimizer& impl, void* gradients, onebitDataType_t datatype,
+                           double learning_rate, double grad_scale, double max_grad_norm) {
+  StepInput input{.gradients = gradients, .max_grad_norm = max_grad_norm};
+  if (impl.count() != 0) ONEBIT_TRY(CheckNotNull(gradients, "gradients"));
+  ONEBIT_ASSIGN_OR_RETURN(input.type, ReadDataType("datatype", datatype));
+  ONEBIT_TRY(CheckAligned(gradients, kernels::BytesOf(input.type), "gradients"));
+  ONEBIT_TRY(CheckLocation("gradients", gradients, impl.arithmetic().location()));
+  const auto is_finite_f32 = [](double value) { return std::isfinite(static_cast<float>(value)); };
+  if (!(learning_rate >= 0) || !is_finite_f32(learning_rate)) {
+    return Error(Code::kInvalidArgument, "learning_rate is {}, but must be finite and >= 0",
+                 learning_rate);
+  }
+  if (!(static_cast<float>(grad_scale) > 0) || !is_finite_f32(grad_scale)) {
+    return Error(Code::kInvalidArgument,
+                 "grad_scale is {}, but must be finite and positive in fp32", grad_scale);
+  }
+  if (!(max_grad_norm >= 0)) {
+    return Error(Code::kInvalidArgument,
+                 "max_grad_norm is {}, but must be positive, or 0 for no clipping", max_grad_norm);
+  }
+  input.learning_rate = learning_rate;
+  input.grad_scale = grad_scale;
+  return input;
+}
+
+// Calls that need the results of their collectives at once.
+Status CheckNoGroup(const char* function) {
+  if (!IsInsideGroup()) return OkStatus();
+  return Error(Code::kInvalidUsage, "{} was called inside a group: call onebitGroupEnd first",
+               function);
+}
+
+// A stream of onebitStreamCreate is none of CUDA, which would look into it.
+Status CheckStream(const onebitOptimizer_s& optimizer, onebitStream_t stream) {
+  if (stream == nullptr) return OkStatus();
+  if (!optimizer.impl->arithmetic().is_deferred()) {
+    return Error(Code::kInvalidArgument,
+                 "stream must be NULL: on a stream, make this call from a function that is "
+                 "queued by onebitStreamLaunchHostFunc");
+  }
+  if (stream == optimizer.cuda_stream || onebitStreamQuery(stream) == onebitInvalidArgument) {
+    return OkStatus();
+  }
+  return Error(Code::kInvalidArgument,
+               "the parameters are {}, but stream is one of onebitStreamCreate, which works on "
+               "host memory: give a CUDA stream",
+               Describe(optimizer.impl->arithmetic().location()));
+}
+
+Status Step(onebitOptimizer_t optimizer, void* gradients, onebitDataType_t datatype,
+            double learning_rate, double grad_scale, double max_grad_norm,
+            onebitStepResult_t* result, onebitStream_t stream) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerStep"));
+  Optimizer& impl = *optimizer->impl;
+  ONEBIT_TRY(CheckStream(*optimizer, stream));
+  optimizer->cuda_stream = stream;
+  if (result != nullptr) ONEBIT_TRY(CheckSize(result, "result"));
+  ONEBIT_ASSIGN_OR_RETURN(const StepInput input, ReadStep(impl, gradients, datatype, learning_rate,
+                                                          grad_scale, max_grad_norm));
+
+  ONEBIT_TRY(impl.arithmetic().Begin(stream));
+  const ArithmeticScope scope(impl.arithmetic());
+  StepOutcome outcome;
+  ONEBIT_TRY(impl.Step(input, &outcome));
+  if (result != nullptr) {
+    result->skipped = outcome.is_skipped ? 1 : 0;
+    result->stage = outcome.stage;
+    result->step = impl.step();
+    result->grad_norm = outcome.grad_norm;
+    result->bytes_sent = outcome.bytes_sent;
+  }
+  return OkStatus();
+}
+
+Status Rebind(onebitOptimizer_t optimizer, onebitComm_t newcomm, int* source) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(newcomm, "newcomm"));
+  ONEBIT_TRY(CheckNotNull(source, "source"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerRebind"));
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const ArithmeticScope scope(optimizer->impl->arithmetic());
+  ONEBIT_ASSIGN_OR_RETURN(*source, optimizer->impl->Rebind(newcomm));
+  return OkStatus();
+}
+
+Status GetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(stats, "stats"));
+  ONEBIT_TRY(CheckSize(stats, "stats"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  optimizer->impl->GetStats(stats);
+  return OkStatus();
+}
+
+Status GetTrustRatio(onebitOptimizer_t optimizer, size_t segment, onebitTrustRatio_t* out) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(out, "ratio"));
+  ONEBIT_TRY(CheckSize(out, "ratio"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  const size_t segment_count = optimizer->impl->table().segments().size();
+  if (segment >= segment_count) {
+    return Error(Code::kInvalidArgument, "segment is {}, but there are {}", segment, segment_count);
+  }
+  const std::optional<TrustRatio> ratio = optimizer->impl->trust_ratio(segment);
+  if (!ratio) {
+    return Error(Code::kInvalidUsage,
+                 "only onebitAlgorithmOneBitLamb has trust ratios; this optimizer's algorithm is "
+                 "another");
+  }
+  out->coefficient = ratio->coefficient;
+  out->average = ratio->average;
+  out->factor = ratio->factor;
+  out->momentumScale = ratio->momentum_scale;
+  return OkStatus();
+}
+
+Status Sync(onebitOptimizer_t optimizer) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerSync"));
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const ArithmeticScope scope(optimizer->impl->arithmetic());
+  return optimizer->impl->Sync();
+}
+
+Status Export(onebitOptimizer_t optimizer, const onebitStateKind_t& api_kind, void* buffer,
+              size_t* bytes) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(bytes, "bytes"));
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_global, IsGlobalKind(api_kind));
+  const StateKind kind = is_global ? StateKind::kOptimizerGlobal : StateKind::kOptimizerRank;
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerExport"));
+  Optimizer& impl = *optimizer->impl;
+  ONEBIT_ASSIGN_OR_RETURN(const size_t needed, impl.StateBytes(kind));
+  ONEBIT_TRY(CheckRoom("optimizer", needed, buffer, bytes));
+  if (buffer == nullptr) return OkStatus();
+  ONEBIT_TRY(impl.arithmetic().BeginAlone());
+  const ArithmeticScope scope(impl.arithmetic());
+  return impl.Export(kind, {static_cast<std::byte*>(buffer), needed});
+}
+
+Status Import(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  ONEBIT_TRY(CheckNotNull(blob, "blob"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerImport"));
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const ArithmeticScope scope(optimizer->impl->arithmetic());
+  return optimizer->impl->Import({static_cast<const std::byte*>(blob), bytes});
+}
+
+Status Rewarm(onebitOptimizer_t optimizer, int64_t steps) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(CheckNoGroup("onebitOptimizerRewarm"));
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const ArithmeticScope scope(optimizer->impl->arithmetic());
+  return optimizer->impl->Rewarm(steps);
+}
+
+Status GetState(onebitOptimizer_t optimizer, float* m, float* v) {
+  ONEBIT_TRY(CheckNotNull(optimizer, "optimizer"));
+  const Use use(optimizer);
+  ONEBIT_TRY(use.status());
+  ONEBIT_TRY(optimizer->impl->arithmetic().BeginAlone());
+  const ArithmeticScope scope(optimizer->impl->arithmetic());
+  return optimizer->impl->ReadMoments(m, v);
+}
+
+}  // namespace
+}  // namespace onebit::optim
+
+namespace {
+
+template <typename Body>
+onebitResult_t Guard(Body&& body) noexcept {
+  return onebit::GuardAs<onebitResult_t>(std::forward<Body>(body));
+}
+
+}  // namespace
+
+onebitResult_t onebitOptimizerCreate(onebitOptimizer_t* optimizer, onebitComm_t comm, size_t count,
+                                     float* parameters, const onebitOptimizerConfig_t* config) {
+  return Guard([&] { return onebit::optim::Create(optimizer, comm, count, parameters, config); });
+}
+
+onebitResult_t onebitOptimizerDestroy(onebitOptimizer_t optimizer) {
+  return Guard([&] { return onebit::optim::Destroy(optimizer); });
+}
+
+onebitResult_t onebitOptimizerStep(onebitOptimizer_t optimizer, void* gradients,
+                                   onebitDataType_t datatype, double learning_rate,
+                                   double grad_scale, double max_grad_norm,
+                                   onebitStepResult_t* result, onebitStream_t stream) {
+  return Guard([&] {
+    return onebit::optim::Step(optimizer, gradients, datatype, learning_rate, grad_scale,
+                               max_grad_norm, result, stream);
+  });
+}
+
+onebitResult_t onebitOptimizerRebind(onebitOptimizer_t optimizer, onebitComm_t newcomm,
+                                     int* source) {
+  return Guard([&] { return onebit::optim::Rebind(optimizer, newcomm, source); });
+}
+
+onebitResult_t onebitOptimizerGetStats(onebitOptimizer_t optimizer, onebitOptimizerStats_t* stats) {
+  return Guard([&] { return onebit::optim::GetStats(optimizer, stats); });
+}
+
+onebitResult_t onebitOptimizerGetTrustRatio(onebitOptimizer_t optimizer, size_t segment,
+                                            onebitTrustRatio_t* ratio) {
+  return Guard([&] { return onebit::optim::GetTrustRatio(optimizer, segment, ratio); });
+}
+
+onebitResult_t onebitOptimizerSync(onebitOptimizer_t optimizer) {
+  return Guard([&] { return onebit::optim::Sync(optimizer); });
+}
+
+onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, float* m, float* v) {
+  return Guard([&] { return onebit::optim::GetState(optimizer, m, v); });
+}
+
+onebitResult_t onebitOptimizerExport(onebitOptimizer_t optimizer, onebitStateKind_t kind,
+                                     void* buffer, size_t* bytes) {
+  return Guard([&] { return onebit::optim::Export(optimizer, kind, buffer, bytes); });
+}
+
+onebitResult_t onebitOptimizerImport(onebitOptimizer_t optimizer, const void* blob, size_t bytes) {
+  return Guard([&] { return onebit::optim::Import(optimizer, blob, bytes); });
+}
+
+onebitResult_t onebitOptimizerRewarm(onebitOptimizer_t optimizer, int64_t steps) {
+  return Guard([&] { return onebit::optim::Rewarm(optimizer, steps); });
+}

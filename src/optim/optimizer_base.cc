@@ -1,0 +1,414 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/optimizer_base.h"
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "optim/api_status.h"
+#include "optim/gradient_elements.h"
+#include "optim/quiet_log.h"
+
+namespace onebit::optim {
+namespace {
+
+using kernels::DataType;
+
+// Whether gradients whose squares have this sum leave every m and v finite: no square exceeds it.
+bool IsUsable(double sum_of_squares) {
+  return sum_of_squares <= std::numeric_limits<float>::max();  // false for NaN
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- life time
+
+Optimizer::Optimizer(Setup setup)
+    : options_(setup.options),
+      table_(std::move(setup.table)),
+      arithmetic_(std::move(setup.arithmetic)),
+      comm_(setup.comm),
+      count_(setup.count),
+      parameters_(setup.parameters) {}
+
+Optimizer::~Optimizer() { DestroyCompressors(); }
+
+void Optimizer::Settle() {
+  arithmetic_->Settle();
+  DestroyCompressors();
+}
+
+// After an error of a device the thread of its communicator may not have let go of them yet, nor of
+// the buffers of the call.
+void Optimizer::DestroyCompressors() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  for (onebitCompressor_t* const handle : {&compressor_, &comm_watch_}) {
+    const onebitCompressor_t compressor = std::exchange(*handle, nullptr);
+    while (onebitCompressorDestroy(compressor) == onebitInvalidUsage &&
+           arithmetic_->is_deferred() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+Status Optimizer::AllocateMoments() {
+  ONEBIT_TRY(FromApi(onebitCommUserRank(comm_, &rank_)));
+  ONEBIT_TRY(FromApi(onebitCommCount(comm_, &ranks_)));
+  ONEBIT_ASSIGN_OR_RETURN(m_, arithmetic_->Allocate(count_ * sizeof(float), "momentum"));
+  ONEBIT_ASSIGN_OR_RETURN(v_, arithmetic_->Allocate(count_ * sizeof(float), "variance"));
+  ONEBIT_ASSIGN_OR_RETURN(numbers_, arithmetic_->AllocateResults(sizeof(Numbers)));
+  ONEBIT_ASSIGN_OR_RETURN(mean_, arithmetic_->Allocate(sizeof(float), "a norm"));
+  if (!arithmetic_->is_deferred()) return OkStatus();
+  const std::span<const uint8_t> masks = table_.user_masks();
+  ONEBIT_ASSIGN_OR_RETURN(user_masks_, arithmetic_->Allocate(masks.size(), "masks"));
+  arithmetic_->Copy(user_masks_.data(), masks.data(), masks.size());
+  return arithmetic_->Await(nullptr);
+}
+
+// Residuals are where the optimizer computes.
+onebitCompressorConfig_t Optimizer::CompressorHere(const onebitCompressorConfig_t* config) const {
+  onebitCompressorConfig_t here = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  if (config != nullptr) here = *config;
+  const MemoryLocation& location = arithmetic_->location();
+  if (location.is_device()) {
+    here.memory = onebitMemoryDevice;
+    here.device = location.device;
+  }
+  return here;
+}
+
+Status Optimizer::CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config) {
+  const onebitCompressorConfig_t here = CompressorHere(config);
+  return FromApi(onebitCompressorCreate(&compressor_, comm_, element_count, onebitFloat32, &here));
+}
+
+Status Optimizer::WatchComm() {
+  onebitCompressorConfig_t config = CompressorHere(nullptr);
+  config.mode = onebitModeSign;
+  return FromApi(onebitCompressorCreate(&comm_watch_, comm_, 0, onebitFloat32, &config));
+}
+
+// ------------------------------------------------------------------------------------------ step
+
+Status Optimizer::Step(const StepInput& input, StepOutcome* outcome) {
+  ONEBIT_TRY(CheckWhole());
+  StepOutcome done{.stage = NextStage(input.learning_rate)};
+  if (done.stage == onebitStageLocal) {
+    ONEBIT_TRY(PrepareStep(input));
+    ONEBIT_TRY(StepAlone(input, &done));
+    *outcome = done;
+    return OkStatus();
+  }
+
+  ONEBIT_TRY(CheckComm());
+  ONEBIT_TRY(PrepareStep(input));
+  const uint64_t bytes_before = BytesSent();
+  double scale = input.grad_scale;
+  bool is_usable = true;
+  if (input.max_grad_norm > 0) {
+    const Result<double> norm = AgreeOnNorm(input);
+    if (!norm.ok()) return InStep(norm.status());
+    done.grad_norm = norm.value();
+    is_usable = std::isfinite(done.grad_norm);
+    if (done.grad_norm > input.max_grad_norm) scale *= input.max_grad_norm / done.grad_norm;
+  }
+  if (is_usable) {
+    const Result<bool> averaged = Average(input, static_cast<float>(scale));
+    if (!averaged.ok()) return InStep(averaged.status());
+    is_usable = averaged.value();
+  }
+  if (is_usable) {
+    ONEBIT_TRY(CommitOrTear(input, static_cast<float>(scale)));
+    CountStep(done.stage);
+    WarnWithoutWarmup(input.learning_rate);
+  } else {
+    ONEBIT_ASSIGN_OR_RETURN(const bool has_changed, Skip(input));
+    ++skipped_steps_;
+    if (has_changed) CountCommit(onebitStageDense);
+  }
+
+  done.is_skipped = !is_usable;
+  done.bytes_sent = BytesSent() - bytes_before;
+  bytes_sent_ += done.bytes_sent;
+  *outcome = done;
+  return OkStatus();
+}
+
+Status Optimizer::CommitOrTear(const StepInput& input, float scale) {
+  Status status = Commit(input, scale);
+  if (status.ok()) status = arithmetic_->Check();
+  return status.ok() ? status : Torn(InStep(status));
+}
+
+// Some of the state is new, and some is not.
+Status Optimizer::Torn(Status status) {
+  is_torn_ = true;
+  return status;
+}
+
+// Errors of collectives know nothing of steps.
+Status Optimizer::InStep(const Status& status) const {
+  return Error(status.code(), "{}, step {}: {}", NameOf(options_.policy.algorithm), step_ + 1,
+               status.text());
+}
+
+// A step that sends nothing cannot be agreed on. All ranks make it, so that they stay at the same
+// step; gradients that are not finite count as zeros on the rank that has them.
+Status Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
+  ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
+  double scale = input.grad_scale;
+  if (input.max_grad_norm > 0) {
+    outcome->grad_norm = std::sqrt(scaled_sum);
+    if (outcome->grad_norm > input.max_grad_norm) {
+      scale *= input.max_grad_norm / outcome->grad_norm;
+    }
+  }
+  if (!IsUsable(scaled_sum)) {
+    input.gradients = nullptr;
+    scale = 0;
+    ++local_overflows_;
+  }
+  ONEBIT_TRY(CommitOrTear(input, static_cast<float>(scale)));
+  CountStep(onebitStageLocal);
+  return OkStatus();
+}
+
+void Optimizer::CountStep(onebitStage_t stage) {
+  ++step_;
+  if (stage == onebitStageDense || stage == onebitStageBoth) ++dense_steps_;
+  if (stage == onebitStageCompressed || stage == onebitStageBoth) ++compressed_steps_;
+  if (stage == onebitStageLocal) ++local_steps_;
+  CountCommit(stage);
+}
+
+void Optimizer::CountCommit(onebitStage_t stage) {
+  if (stage != onebitStageLocal) ++commits_;
+  if (stage == onebitStageCompressed || stage == onebitStageBoth) ++residual_commits_;
+}
+
+Status Optimizer::Sync() {
+  ONEBIT_TRY(CheckWhole());
+  ONEBIT_TRY(CheckComm());
+  const uint64_t bytes_before = BytesSent();
+  ONEBIT_ASSIGN_OR_RETURN(const onebitStage_t sent, AgreeOnState());
+  if (Status status = arithmetic_->Await(nullptr); !status.ok()) return Torn(std::move(status));
+  CountCommit(sent);
+  bytes_sent_ += BytesSent() - bytes_before;
+  return OkStatus();
+}
+
+Status Optimizer::Rewarm(int64_t steps) {
+  ONEBIT_TRY(CheckWhole());
+  ONEBIT_TRY(BeginWarmup(steps));
+  if (rank_ == 0) {
+    LogIfPossible(LogLevel::kInfo, "{}: back to full precision after step {}",
+                  NameOf(options_.policy.algorithm), step_);
+  }
+  return OkStatus();
+}
+
+Status Optimizer::CheckWhole() const {
+  if (!is_torn_ && !awaits_residual_) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "the optimizer's state was left half taken over by onebitOptimizerRebind, or half "
+               "updated by a device that failed: call onebitOptimizerRebind again, or load a "
+               "checkpoint");
+}
+
+Status Optimizer::CheckComm() const {
+  onebitCompressorStats_t stats{.size = sizeof(stats)};
+  ONEBIT_TRY(FromApi(onebitCompressorGetStats(comm_watch_, &stats)));
+  if (stats.is_detached == 0) return OkStatus();
+  return Error(Code::kDetached,
+               "the optimizer's communicator was destroyed: it can be taken over to another one by "
+               "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
+}
+
+Result<double> Optimizer::ScaledSumOfSquares(const StepInput& input) {
+  arithmetic_->SumOfSquares(input.gradients, input.type, count_, &numbers().sum);
+  ONEBIT_TRY(arithmetic_->Await(nullptr));
+  return numbers().sum * input.grad_scale * input.grad_scale;
+}
+
+// sqrt(mean_r |g_r|^2) of scaled gradients, the same bytes on every rank; not finite if any is not.
+Result<double> Optimizer::AgreeOnNorm(const StepInput& input) {
+  ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
+  float& mean = numbers().value;
+  mean = IsUsable(scaled_sum) ? static_cast<float>(scaled_sum)
+                              : std::numeric_limits<float>::infinity();
+  arithmetic_->Copy(mean_.data(), &mean, sizeof(mean));
+  ONEBIT_TRY(FromApi(onebitAllReduce(mean_.data(), mean_.data(), 1, onebitFloat32, onebitAvg,
+                                     nullptr, comm_, arithmetic_->stream())));
+  arithmetic_->Copy(&mean, mean_.data(), sizeof(mean));
+  ONEBIT_TRY(arithmetic_->Await(comm_));
+  return std::sqrt(static_cast<double>(mean));
+}
+
+Result<bool> Optimizer::AverageDense(void* gradients, size_t count, DataType type, float scale) {
+  ONEBIT_TRY(FromApi(onebitAllReduce(gradients, gradients, count, ApiType(type), onebitAvg, nullptr,
+                                     comm_, arithmetic_->stream())));
+  arithmetic_->SumOfSquares(gradients, type, count, &numbers().sum);
+  ONEBIT_TRY(arithmetic_->Await(comm_));
+  return IsUsable(numbers().sum * scale * scale);
+}
+
+Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
+  if (arithmetic_->is_deferred() && !has_seen_compressor_) ONEBIT_TRY(LookAtCompressor());
+  ONEBIT_TRY(FromApi(onebitAllReduce(values, values, count, onebitFloat32, onebitAvg, compressor_,
+                                     comm_, arithmetic_->stream())));
+  if (arithmetic_->is_deferred()) return VerdictOfOutput(values, count);
+  const uint64_t nonfinite_before = nonfinite_calls_;
+  ONEBIT_TRY(LookAtCompressor());
+  return nonfinite_calls_ == nonfinite_before;
+}
+
+Status Optimizer::ResetCompressor() {
+  has_seen_compressor_ = false;
+  epoch_of_open_call_.reset();
+  return FromApi(onebitCompressorReset(compressor_));
+}
+
+Status Optimizer::LookAtCompressor() {
+  onebitCompressorStats_t stats{.size = sizeof(stats)};
+  ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
+  nonfinite_calls_ = stats.nonfinite_calls;
+  epoch_ = stats.epoch;
+  has_seen_compressor_ = true;
+  return OkStatus();
+}
+
+// To ask the compressor would wait for the device once more. A call that met a value that is not
+// finite has an output of NaNs, and any other has none. A communicator may fail right behind a call
+// that has succeeded: its residuals are new then, and the step has to follow them.
+Result<bool> Optimizer::VerdictOfOutput(const float* values, size_t count) {
+  float& first = numbers().value;
+  first = 0;
+  arithmetic_->Copy(&first, values, count == 0 ? 0 : sizeof(first));
+  Status status = arithmetic_->Await(comm_);
+  if (!status.ok()) {
+    const uint64_t epoch_before = epoch_;
+    const uint64_t nonfinite_before = nonfinite_calls_;
+    has_seen_compressor_ = false;
+    const bool has_ended =
+        LookAtCompressor().ok() && (epoch_ != epoch_before || nonfinite_calls_ != nonfinite_before);
+    if (!has_ended) {  // it may commit yet, where nobody could wait for it
+      if (!epoch_of_open_call_) epoch_of_open_call_ = epoch_before;
+      return status;
+    }
+    epoch_of_open_call_.reset();
+    return nonfinite_calls_ == nonfinite_before;
+  }
+  epoch_of_open_call_.reset();
+  const bool is_finite = !std::isnan(first);
+  ++(is_finite ? epoch_ : nonfinite_calls_);
+  return is_finite;
+}
+
+void Optimizer::PackDenseGradients(const StepInput& input, std::byte* out) const {
+  for (const Segment& segment : table_.segments()) {
+    if (!segment.is_dense || segment.count == 0) continue;
+    arithmetic_->Copy(ElementAt(out, input.type, segment.packed_offset),
+                      ElementAt(input.gradients, input.type, segment.offset),
+                      segment.count * kernels::BytesOf(input.type));
+  }
+}
+
+// ---------------------------------------------------------------------------------------- update
+
+double Optimizer::Correction(double beta_power) const {
+  return options_.has_bias_correction ? 1.0 / (1.0 - beta_power) : 1.0;
+}
+
+kernels::AdamUpdate Optimizer::UpdateOf(const Segment& segment, double learning_rate) const {
+  kernels::AdamUpdate update;
+  update.x = parameters_ + segment.offset;
+  update.m = Floats(m_) + segment.offset;
+  update.v = Floats(v_) + segment.offset;
+  update.count = segment.count;
+  update.lr = static_cast<float>(learning_rate * segment.lr_scale);
+  update.beta1 = static_cast<float>(options_.beta1);
+  update.one_minus_beta1 = static_cast<float>(1 - options_.beta1);
+  update.beta2 = static_cast<float>(options_.beta2);
+  update.one_minus_beta2 = static_cast<float>(1 - options_.beta2);
+  update.eps = static_cast<float>(options_.eps);
+  update.weight_decay = static_cast<float>(segment.weight_decay);
+  update.copy_type = options_.parameter_copy_type;
+  if (options_.parameter_copy != nullptr) {
+    update.copy = ElementAt(options_.parameter_copy, options_.parameter_copy_type, segment.offset);
+  }
+  return update;
+}
+
+// Without bias correction update t is (1 - b1^t) / sqrt(1 - b2^t) times that of AdamW: 3 to 7 times
+// at first with the usual betas. A trust ratio takes that out again.
+void Optimizer::WarnWithoutWarmup(double learning_rate) {
+  if (step_ == 1) first_learning_rate_ = learning_rate;
+  if (step_ != 2 || rank_ != 0 || options_.has_bias_correction ||
+      options_.policy.lr_warmup_steps != 0 ||
+      options_.policy.algorithm == onebitAlgorithmOneBitLamb ||
+      learning_rate > first_learning_rate_) {
+    return;
+  }
+  LogIfPossible(
+      LogLevel::kWarn,
+      "{}: no bias correction and no learning-rate warm-up: first steps are too large; raise the "
+      "rate over the first steps (and set lrWarmupSteps){}",
+      NameOf(options_.policy.algorithm),
+      options_.policy.algorithm == onebitAlgorithmOneBitAdam ? ", or set biasCorrection = 1" : "");
+}
+
+// ------------------------------------------------------------------------------ state and counters
+
+void Optimizer::ListState(StateList* list) {
+  list->AddReplicated(v_);
+  list->AddValue(step_);
+  list->AddValue(skipped_steps_);
+  list->AddValue(dense_steps_);
+  list->AddValue(compressed_steps_);
+  list->AddValue(local_steps_);
+  list->AddValue(beta1_power_);
+  list->AddValue(beta2_power_);
+  list->AddValue(first_learning_rate_);
+}
+
+// Whoever replaces parameters does not replace their copy: it follows from them.
+Status Optimizer::WriteParameterCopy() const {
+  if (options_.parameter_copy == nullptr) return OkStatus();
+  return arithmetic_->Round(parameters_, count_, options_.parameter_copy_type,
+                            options_.parameter_copy);
+}
+
+Status Optimizer::ReadMoments(float* m, float* v) {
+  if (m != nullptr) arithmetic_->Copy(m, m_.data(), m_.size());
+  if (v != nullptr) arithmetic_->Copy(v, v_.data(), v_.size());
+  return arithmetic_->Await(nullptr);
+}
+
+uint64_t Optimizer::BytesSent() const {
+  onebitCommStats_t stats{.size = sizeof(stats)};
+  return onebitCommGetStats(comm_, &stats) == onebitSuccess ? stats.bytes_sent : 0;
+}
+
+void Optimizer::GetStats(onebitOptimizerStats_t* stats) const {
+  stats->step = step_;
+  stats->dense_steps = dense_steps_;
+  stats->compressed_steps = compressed_steps_;
+  stats->local_steps = local_steps_;
+  stats->skipped = skipped_steps_;
+  stats->bytes_sent = bytes_sent_;
+  stats->local_overflows = local_overflows_;
+  stats->lost_elements = 0;
+  stats->state_bytes = m_.size() + v_.size();
+  onebitCompressorStats_t compressor_stats{.size = sizeof(compressor_stats)};
+  if (compressor_ != nullptr &&
+      onebitCompressorGetStats(compressor_, &compressor_stats) == onebitSuccess) {
+    stats->state_bytes += compressor_stats.residual_bytes;
+    stats->lost_elements = compressor_stats.lost_elements;
+  }
+  AddStats(stats);
+}
+
+}  // namespace onebit::optim
