@@ -29,7 +29,7 @@ onebitResult_t Endpoint::CheckPeer(int peer) const {
 }
 
 onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
-  return WithTurn([&] {
+  return WithLock([&] {
     switch (request->state) {
       case RequestState::kStaged: {
         Peer& to = peer(request->peer);
@@ -108,7 +108,7 @@ onebitResult_t Endpoint::Cancel(Request* request) {
       break;
   }
   requests_->Return(request);
-  GiveTurn();
+  GiveLock();
   return onebitSuccess;
 }
 

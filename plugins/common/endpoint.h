@@ -75,13 +75,13 @@ class Endpoint : private FrameSink {
   bool is_connected() const { return is_connected_; }
   // Runs `body` with the turn, unless the endpoint was aborted.
   template <typename Body>
-  onebitResult_t WithTurn(Body body) {
+  onebitResult_t WithLock(Body body) {
     const LockHolder holder(this);
     const onebitResult_t result = lock_.is_aborted() ? onebitAborted : frames_->CheckThread();
     return result == onebitSuccess ? body() : result;
   }
   template <typename Body>
-  void HoldTurn(Body body) {
+  void HoldLock(Body body) {
     const LockHolder holder(this);
     body();
   }
@@ -91,7 +91,7 @@ class Endpoint : private FrameSink {
   class LockHolder {
    public:
     explicit LockHolder(Endpoint* endpoint) : endpoint_(endpoint) { endpoint_->lock_.Take(); }
-    ~LockHolder() { endpoint_->GiveTurn(); }
+    ~LockHolder() { endpoint_->GiveLock(); }
     LockHolder(const LockHolder&) = delete;
     LockHolder& operator=(const LockHolder&) = delete;
 
@@ -99,7 +99,7 @@ class Endpoint : private FrameSink {
     Endpoint* const endpoint_;
   };
 
-  void GiveTurn();
+  void GiveLock();
   onebitResult_t CheckPeer(int peer) const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   int RankOf(const Peer& peer) const { return static_cast<int>(&peer - peers_.data()); }

@@ -29,14 +29,14 @@ onebitResult_t Endpoint::Abort() {
   frames_->Interrupt();
   // Whoever has the turn finds the mark, or the owner when it comes next.
   if (!frames_->CanTellOfAbort() || !lock_.TryTake()) return onebitSuccess;
-  GiveTurn();
+  GiveLock();
   return onebitSuccess;
 }
 
 // Called with the turn. Tells the peers of an abort that has come meanwhile, if there are any:
 // before connect, or after one that failed, the frame transport may have no way to send and nothing
 // to drive.
-void Endpoint::GiveTurn() {
+void Endpoint::GiveLock() {
   if (lock_.Give()) return;
   if (!has_said_bye_) {
     SayBye(true);

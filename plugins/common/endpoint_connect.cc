@@ -20,7 +20,7 @@ constexpr size_t kRequestsPerPeer = 3 * kWindow;
 onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* address_bytes,
                                  uint64_t timeout_ms) {
   if (has_begun_) return onebitInvalidUsage;
-  return WithTurn([&] {  // which is given back if there is no memory, too
+  return WithLock([&] {  // which is given back if there is no memory, too
     has_begun_ = true;
     const uint64_t start = Now();
     const uint64_t timeout_ns = std::min<uint64_t>(timeout_ms, 86'400'000) * kNsPerMs;

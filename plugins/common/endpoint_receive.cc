@@ -9,7 +9,7 @@
 namespace onebit::plugin {
 
 onebitResult_t Endpoint::Receive(int rank, void* header, Request** request) {
-  return WithTurn([&]() -> onebitResult_t {
+  return WithLock([&]() -> onebitResult_t {
     const onebitResult_t check = CheckPeer(rank);
     if (check != onebitSuccess) return check;
     Peer& from = peer(rank);
@@ -61,7 +61,7 @@ void Endpoint::SkipWithdrawn(Peer& from) {
 
 onebitResult_t Endpoint::Probe(const Request& request, size_t* header_bytes,
                                size_t* payload_bytes) {
-  return WithTurn([&] {
+  return WithLock([&] {
     if (request.state != RequestState::kHeader) return onebitInvalidUsage;
     *header_bytes = peer(request.peer).slot(request.number).header_bytes;
     *payload_bytes = request.payload_bytes;
@@ -70,7 +70,7 @@ onebitResult_t Endpoint::Probe(const Request& request, size_t* header_bytes,
 }
 
 onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_bytes) {
-  return WithTurn([&] {
+  return WithLock([&] {
     if (request->state != RequestState::kHeader) return onebitInvalidUsage;
     if (payload_bytes != request->payload_bytes || (payload == nullptr && payload_bytes != 0)) {
       return onebitInvalidArgument;

@@ -17,7 +17,7 @@ constexpr int kPiecesPerTurn = 8;
 
 onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
                               const void* payload, size_t payload_bytes, Request** request) {
-  return WithTurn([&]() -> onebitResult_t {
+  return WithLock([&]() -> onebitResult_t {
     const onebitResult_t check = CheckPeer(rank);
     if (check != onebitSuccess) return check;
     if (header_bytes > ONEBIT_TRANSPORT_HEADER_BYTES || (header == nullptr && header_bytes != 0) ||

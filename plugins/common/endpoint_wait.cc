@@ -14,7 +14,7 @@ constexpr int kRoundsOfProgress = 16;
 }  // namespace
 
 onebitResult_t Endpoint::Progress() {
-  return WithTurn([&] {
+  return WithLock([&] {
     if (!is_connected_) return onebitInvalidUsage;
     Drive();
     return onebitSuccess;
@@ -57,7 +57,7 @@ bool Endpoint::Drive() {
 }
 
 onebitResult_t Endpoint::Wait(uint64_t timeout_ms) {
-  return WithTurn([&] {
+  return WithLock([&] {
     if (!is_connected_) return onebitInvalidUsage;
     const uint64_t timeout_ns = std::min(timeout_ms, kLongestWaitMs) * kNsPerMs;
     const uint64_t start = news_ == heard_ ? Now() : 0;

@@ -32,7 +32,7 @@ onebitResult_t MpiEndpoint::Allreduce(const void* send, void* recv, size_t count
       ((send == nullptr || recv == nullptr) && count != 0)) {
     return onebitInvalidArgument;
   }
-  return WithTurn([&] {
+  return WithLock([&] {
     if (!is_connected() || !context_->options().native_dense) return onebitInvalidUsage;
     NativeAllreduce& native = frames_->channel().native();
     const bool has_started =
@@ -52,7 +52,7 @@ onebitResult_t MpiEndpoint::Probe(const Request& request, size_t* header_bytes,
   if (&request != &native_request_) {
     return Endpoint::Probe(request, header_bytes, payload_bytes);
   }
-  return WithTurn([&] {
+  return WithLock([&] {
     *header_bytes = 0;
     *payload_bytes = frames_->channel().native().finished() * sizeof(float);
     return onebitSuccess;
@@ -61,7 +61,7 @@ onebitResult_t MpiEndpoint::Probe(const Request& request, size_t* header_bytes,
 
 onebitResult_t MpiEndpoint::Test(Request* request, onebitTransportState* state) {
   if (request != &native_request_) return Endpoint::Test(request, state);
-  return WithTurn([&] {
+  return WithLock([&] {
     const NativeAllreduce& native = frames_->channel().native();
     *state = native.is_running() ? onebitTransportPending : onebitTransportDone;
     if (native.code() == MPI_SUCCESS) return onebitSuccess;
@@ -72,7 +72,7 @@ onebitResult_t MpiEndpoint::Test(Request* request, onebitTransportState* state) 
 
 onebitResult_t MpiEndpoint::Cancel(Request* request) {
   if (request != &native_request_) return Endpoint::Cancel(request);
-  HoldTurn([&] { frames_->channel().native().Cancel(); });
+  HoldLock([&] { frames_->channel().native().Cancel(); });
   return onebitSuccess;
 }
 

@@ -23,7 +23,7 @@ void Communicator::Join(CommHandle handle, uint64_t timeout_ms) {
   handle_.store(handle, std::memory_order_release);
 }
 
-void Communicator::GiveTurn() {
+void Communicator::GiveLock() {
   if (turn_.Give()) return;
   EndAborted();
   turn_.GiveAborted();
@@ -95,7 +95,7 @@ onebitResult_t Communicator::AsyncError(char* text, size_t capacity) {
   if (failure_.load(std::memory_order_acquire) == onebitSuccess && !turn_.is_aborted() &&
       turn_.TryTake()) {
     if (!turn_.is_aborted()) LookForError();
-    GiveTurn();
+    GiveLock();
   }
   // Asked with every call: without an error there is no text, and no need of the lock for it.
   if (failure_.load(std::memory_order_acquire) == onebitSuccess && !turn_.is_aborted()) {

@@ -84,7 +84,7 @@ class Communicator {
   // this is aborted or there is an interruption.
   int Await(CommHandle handle, uint64_t timeout_ms,
             const Interruption& interruption = NoInterruption) const;
-  void GiveTurn();
+  void GiveLock();
   void Keep(onebitResult_t result, const std::string& text);
   void LookForError();
   bool TakeTurnWithin(uint64_t timeout_ms);
@@ -129,7 +129,7 @@ onebitResult_t Communicator::Use(Body body) {
   {
     struct Giving {  // also where `body` throws
       Communicator& communicator;
-      ~Giving() { communicator.GiveTurn(); }
+      ~Giving() { communicator.GiveLock(); }
     } const giving{*this};
     if (result == onebitSuccess && !turn_.is_aborted()) {
       result = body(handle_.load(std::memory_order_relaxed));

@@ -147,7 +147,7 @@ bool Communicator::TakeTurnWithin(uint64_t timeout_ms) {
 void Communicator::Abort() {
   if (!turn_.MarkAborted()) return;
   if (TakeTurnWithin(kHolderMs)) {
-    GiveTurn();
+    GiveLock();
   } else if (is_joined_ || api_.CommRevoke == nullptr) {
     EndAborted();
   } else {

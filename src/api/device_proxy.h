@@ -63,7 +63,7 @@ class DeviceProxy {
     const uint32_t ticket = next_ticket_;
     ONEBIT_TRY(Mark(comm, stream, ticket));
     ONEBIT_TRY(thread_->Enqueue(HostStream::AfterFailure::kRun, [this, comm, ticket, body]() {
-      const Turn turn(*this, ticket);
+      const StreamRelease release(*this, ticket);
       try {
         const Status status = Run(comm, ticket, body);
         return status.ok() ? status : comm->comm->Fail(status);
@@ -81,12 +81,12 @@ class DeviceProxy {
   static constexpr uint32_t kMostCalls = 256;
 
   // Lets the stream go on at the end of the scope.
-  class Turn {
+  class StreamRelease {
    public:
-    Turn(DeviceProxy& proxy, uint32_t ticket) : lane_(proxy), ticket_(ticket) {}
-    ~Turn() { lane_.Release(ticket_); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    StreamRelease(DeviceProxy& proxy, uint32_t ticket) : lane_(proxy), ticket_(ticket) {}
+    ~StreamRelease() { lane_.Release(ticket_); }
+    StreamRelease(const StreamRelease&) = delete;
+    StreamRelease& operator=(const StreamRelease&) = delete;
 
    private:
     DeviceProxy& lane_;

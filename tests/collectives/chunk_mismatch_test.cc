@@ -178,7 +178,7 @@ TEST(ChunkMismatchTest, ResetOnAllRanksBeginsAnew) {
   group.Run([&](int rank) {
     const UniqueCompressor compressor = CompressorOf(onebitCollectiveAllGather, group.comm(rank));
     Room first, second;
-    for (GrowableBuffer* room : {&first, &second}) {
+    for (Room* room : {&first, &second}) {
       for (int call = 0; call < 20; ++call) {
         ASSERT_EQ(MakeCall(onebitCollectiveAllGather, room->Call(kCount, compressor.get()),
                            group.comm(rank)),

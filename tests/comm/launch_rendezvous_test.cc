@@ -163,7 +163,7 @@ TEST(RendezvousTest, RanksOfOneHostMeetAtAFileOfTheJob) {
       {{kPmi, {"MPI_LOCALNRANKS=4", "XDG_RUNTIME_DIR=relative"}},
        "/tmp/onebit-1000/mpiexec-4321 MPI_LOCALNRANKS and the parent process"},
   };
-  for (const FileCase& c : kCases) EXPECT_EQ(PlaceOf(c.c), c.process);
+  for (const FileCase& c : kCases) EXPECT_EQ(PlaceOf(c.c), c.place);
 }
 
 TEST(RendezvousTest, AJobsNameCannotLeaveTheFolder) {

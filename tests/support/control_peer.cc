@@ -41,7 +41,7 @@ SocketAddress LoopbackAddress(uint16_t port) {
 UniqueId StartControlServer(ControlServer::Options options) {
   options.address = LoopbackAddress();
   options.key = RandomKey();
-  options.location = "server:1";
+  options.process = "server:1";
   const JobKey key = options.key;
   return {.address = ValueOrThrow(ControlServer::Start(std::move(options))), .key = key};
 }
@@ -69,7 +69,7 @@ Job JoinJob(const UniqueId& id, int ranks, ControlClient::Options options) {
     own.rank = rank;
     own.ranks = ranks;
     own.connect_timeout = kPatience;
-    own.location = "rank:" + std::to_string(rank);
+    own.process = "rank:" + std::to_string(rank);
     joins.push_back(std::async(std::launch::async, [own, &id] {
       auto client = ValueOrThrow(ControlClient::Join(
           own, [&id] { return Result<UniqueId>(id); }, /*is_final=*/true));

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Test double of a frame transport of frames, and an endpoint over it: a test plays all peers of rank 0 and
+// Test double of a frame transport, and an endpoint over it: a test plays all peers of rank 0 and
 // sends it frames that no honest peer would send.
 #pragma once
 
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "plugins/common/base_context.h"
-#include "plugins/common/frame_transport.h"
 #include "plugins/common/endpoint.h"
+#include "plugins/common/frame_transport.h"
 #include "plugins/common/wire.h"
 
 namespace onebit::testing {

@@ -42,11 +42,11 @@ std::string DefaultOf(const onebitTransport* functions) {
 }
 
 TEST(LoaderTest, FirstFolderComesFirst) {
-  const auto opened = OpenPlugin("frames", kFolders);
+  const auto opened = OpenPlugin("carrier", kFolders);
   ASSERT_TRUE(opened.ok()) << opened.status().text();
   EXPECT_EQ(DefaultOf(opened.value()), "first");
   const std::vector<std::string> reversed = {kSecond, kFirst};
-  const auto other = OpenPlugin("frames", reversed);
+  const auto other = OpenPlugin("carrier", reversed);
   ASSERT_TRUE(other.ok()) << other.status().text();
   EXPECT_EQ(DefaultOf(other.value()), "second");
 }
@@ -60,8 +60,8 @@ TEST(LoaderTest, MissingPluginSaysWhereItWasLookedFor) {
 }
 
 TEST(LoaderTest, NamesThatAreNoNamesAreRefused) {
-  for (const std::string name : {"", "../frames", "/frames", "car.rier", "FrameTransport", "7up",
-                                 "a b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
+  for (const std::string name : {"", "../carrier", "/carrier", "car.rier", "Carrier", "7up", "a b",
+                                 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
     ExpectRefused(name, Code::kInvalidArgument, HasSubstr("lower-case letters and digits"));
   }
   EXPECT_TRUE(IsTransportName("ucx"));
@@ -79,8 +79,8 @@ TEST(LoaderTest, PluginsThatAreNoneAreRefused) {
 TEST(LoaderTest, FileThatIsNoLibraryIsNotPassedOver) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / "onebit_loader_test";
   std::filesystem::create_directory(folder);
-  std::ofstream(folder / "libonebit-transport-frames.so") << "not an ELF file\n";
-  ExpectRefused("frames", Code::kSystemError,
+  std::ofstream(folder / "libonebit-transport-carrier.so") << "not an ELF file\n";
+  ExpectRefused("carrier", Code::kSystemError,
                 AllOf(HasSubstr("cannot be opened"), HasSubstr(folder.string())),
                 {folder.string(), kFirst});
   std::filesystem::remove_all(folder);
@@ -119,7 +119,7 @@ TEST(LoaderTest, VariantsAreListedOnce) {
 
 TEST(LoaderTest, FindsNamesWithoutOpening) {
   EXPECT_EQ(FindPlugins(kFolders),
-            (std::vector<std::string>{"frames", "disguised", "empty", "future"}));
+            (std::vector<std::string>{"carrier", "disguised", "empty", "future"}));
 }
 
 TEST(LoaderTest, FoldersAreThoseOfThePathAndOurOwn) {
@@ -133,14 +133,14 @@ TEST(LoaderTest, VariableOfAPluginIsNotUnknown) {
   const auto table = ProcessSettings();
   ASSERT_TRUE(table.ok()) << table.status().text();
   EXPECT_STREQ(TransportSettingText("ONEBIT_CARRIER_SPEED"), "quick");
-  const auto frames = Transport::Get("frames");
-  ASSERT_TRUE(frames.ok()) << frames.status().text();
-  EXPECT_EQ(DefaultOf(&frames.value()->functions()), "second");
+  const auto carrier = Transport::Get("carrier");
+  ASSERT_TRUE(carrier.ok()) << carrier.status().text();
+  EXPECT_EQ(DefaultOf(&carrier.value()->functions()), "second");
 }
 
 TEST(LoaderTest, ListsWhatIsFound) {
   EXPECT_EQ(ListedTransports(),
-            (std::vector<std::string>{"local", "frames", "disguised", "empty", "future"}));
+            (std::vector<std::string>{"local", "carrier", "disguised", "empty", "future"}));
   const auto table = ListedSettings();  // with a line in the log for each that cannot be opened
   ASSERT_TRUE(table.ok()) << table.status().text();
   EXPECT_STREQ(table.value()->rows.back().name, "ONEBIT_CARRIER_SPEED");
