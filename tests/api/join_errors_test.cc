@@ -216,7 +216,7 @@ TEST(JoinLossTest, ARankThatFallsSilentWhileItJoinsIsNamed) {
   const onebitUniqueId id = NewUniqueId();
   ControlPeer silent(ValueOrThrow(DecodeUniqueId(id.internal)));
   silent.Send(Join{
-      .rank = 1, .ranks = 2, .heartbeat_ms = 100, .loss_timeout_ms = 400, .place = "silent:3"});
+      .rank = 1, .ranks = 2, .heartbeat_ms = 100, .loss_timeout_ms = 400, .process = "silent:3"});
   const auto joined = JoinRanks(id, {{.rank = 0, .nranks = 2, .config = ImpatientConfig()}});
   EXPECT_EQ(joined[0].outcome.result, onebitPeerLost);
   EXPECT_THAT(joined[0].outcome.text,
