@@ -127,7 +127,7 @@ ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParams& p) {
   warp.Once([&] {
     const uint32_t verdict = p.verdict == nullptr ? 0 : *p.verdict;
     CompressorWords* const words = p.words;
-    if (words != nullptr && verdict == 0) {
+    if (words != nullptr && verdict == 0 && !p.is_alone) {
       if (p.has_two_generations) words->current ^= 1;
       ++words->epoch;
       ++words->age;

@@ -52,6 +52,19 @@ enum class Kernel : uint32_t {
       kCount
 };
 
+// The parameters of a kernel: ParamsOf<Kernel::kCopy> is CopyParams.
+template <Kernel kKernel>
+struct ParamsOfKernel;
+#define ONEBIT_X(name, params)             \
+  template <>                              \
+  struct ParamsOfKernel<Kernel::k##name> { \
+    using Type = params;                   \
+  };
+ONEBIT_CUDA_KERNELS(ONEBIT_X)
+#undef ONEBIT_X
+template <Kernel kKernel>
+using ParamsOf = typename ParamsOfKernel<kKernel>::Type;
+
 inline constexpr size_t kKernelCount = static_cast<size_t>(Kernel::kCount);
 
 // Threads of a block (CTA) are kWarpsPerCta warps. A kernel does all its work for any number of

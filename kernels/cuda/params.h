@@ -279,6 +279,8 @@ struct CommitParams {
   uint32_t* verdict = nullptr;
   uint32_t* halted = nullptr;
   uint64_t* nonfinite_calls = nullptr;  // of the communicator; pinned memory
+  // One rank: its result is its input, so a finite call leaves nothing to commit.
+  bool is_alone = false;
 };
 
 // kSumOfSquares, kSumOfMagnitudes: tile_sums[i] of elements [i * kTensorSumBlock, ...); kFinishSum

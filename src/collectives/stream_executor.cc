@@ -335,8 +335,7 @@ Status StreamExecutor::EndCall(size_t index) {
   const kernels::cuda::FillParams reset = call.compressor->ResetOnDevice(verdict);
   if (reset.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kFillIf, &reset, stream_));
   kernels::cuda::CommitParams commit = call.compressor->CommitOnDevice();
-  // For one rank the result is the input: there is nothing to commit.
-  if (call.plan->ranks == 1) commit.words = nullptr;
+  commit.is_alone = call.plan->ranks == 1;
   commit.sequence = &words()->sequence;
   commit.halted = &words()->halted;
   commit.nonfinite_calls = &told()->nonfinite_calls;

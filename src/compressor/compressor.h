@@ -98,6 +98,9 @@ class Compressor {
   // Zeroes residuals of a single generation if *verdict is not clear.
   kernels::cuda::FillParams ResetOnDevice(const uint32_t* verdict) const;
   const uint64_t* age_on_device() const { return &words()->age; }
+  kernels::cuda::CompressorWords* words() const {
+    return reinterpret_cast<kernels::cuda::CompressorWords*>(words_.data());
+  }
   // Refresh reads the counters from the device; Publish writes those that the host has changed.
   Status Refresh();
   Status Publish();
@@ -169,9 +172,6 @@ class Compressor {
                               : memory.data() + element * kernels::BytesOf(config_.residual_type);
   }
   kernels::cuda::Residual ResidualOf(const Memory (&generations)[2]) const;
-  kernels::cuda::CompressorWords* words() const {
-    return reinterpret_cast<kernels::cuda::CompressorWords*>(words_.data());
-  }
   Result<Memory> NewMemory(size_t bytes, const char* purpose) const {
     return Memory::Create(config_.location, config_.devices, bytes, purpose);
   }

@@ -13,11 +13,11 @@ class AdamRule final : public UpdateRule {
   using UpdateRule::UpdateRule;
 
   void UpdateDense(size_t /*segment*/, const kernels::AdamUpdate& update) override {
-    arithmetic_.AdamDense(update);
+    arithmetic_.Run<Kernel::kAdamDense>(update);
   }
   void UpdateFrozen(size_t /*segment*/, const kernels::AdamUpdate& update,
                     double /*fresh_correction*/) override {
-    arithmetic_.AdamFrozen(update);
+    arithmetic_.Run<Kernel::kAdamFrozen>(update);
   }
 };
 

@@ -10,13 +10,13 @@
 
 #include "base/status.h"
 #include "device/memory.h"
-#include "kernels/lamb.h"
-#include "kernels/optimizer.h"
+#include "kernels/cuda/kernel_table.h"
 #include "kernels/types.h"
-#include "kernels/zero_one.h"
 #include "onebit/onebit.h"
 
 namespace onebit::optim {
+
+using kernels::cuda::Kernel;
 
 // Everything that touches elements goes through here, between Begin and End. Pointers are memory of
 // place(), but for results and where Copy is given others.
@@ -68,30 +68,22 @@ class Arithmetic {
   // out[i] = values[i], rounded to `type` of 16 bits. Waits, and takes memory: for rare events.
   virtual Status Round(const float* values, size_t count, kernels::DataType type, void* out) = 0;
 
-  // The kernels of optimizer.h, lamb.h and zero_one.h; results by pointer.
-  virtual void SumOfSquares(const void* values, kernels::DataType type, size_t count,
-                            double* sum) = 0;
-  virtual void SumOfMagnitudes(const float* values, size_t count, double* sum) = 0;
-  virtual void MaskOfNonzero(const float* v, size_t count, uint8_t* mask, uint64_t* set_bits) = 0;
-  virtual void AdamDense(const kernels::AdamUpdate& update) = 0;
-  virtual void AdamFrozen(const kernels::AdamUpdate& update) = 0;
-  virtual void LocalMomentum(const float* m, const void* g, kernels::DataType g_type, float g_scale,
-                             float beta1, float one_minus_beta1, const uint8_t* mask, size_t count,
-                             float* out) = 0;
-  virtual void LambDense(const kernels::LambUpdate& update, kernels::LambNorms* norms) = 0;
-  virtual void LambFrozen(const kernels::LambUpdate& update, kernels::LambNorms* norms) = 0;
-  virtual void ZeroOneLocal(const kernels::ZeroOneUpdate& update) = 0;
-  virtual void ZeroOneAccumulate(const kernels::ZeroOneUpdate& update, float* out) = 0;
-  virtual void ZeroOneSync(const kernels::ZeroOneUpdate& update) = 0;
-  virtual void RefreshVariance(const float* v, const void* input, kernels::DataType type,
-                               float input_scale, float beta2, float one_minus_beta2, size_t count,
-                               float* out) = 0;
+  // Runs a kernel of optimizer.h, lamb.h or zero_one.h: on the host the CPU's, on a device its own.
+  // Results are written to where `params` points. Scratch memory that only a device needs (partial
+  // sums) stays null: Run fills it in.
+  template <Kernel kKernel>
+  void Run(const kernels::cuda::ParamsOf<kKernel>& params) {
+    RunKernel(kKernel, &params);
+  }
 
  protected:
   Arithmetic(const MemoryLocation& location, const Devices* devices)
       : location_(location), devices_(devices) {}
 
  private:
+  // `params` has the type of the kernel's row in kernel_table.h.
+  virtual void RunKernel(Kernel kernel, const void* params) = 0;
+
   const MemoryLocation location_;
   const Devices* const devices_;
 };

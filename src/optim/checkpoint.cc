@@ -170,7 +170,7 @@ Status Optimizer::AdoptCompressor(const SavedOptimizer& saved) {
   if (inner.kind() != (saved.is_global ? StateKind::kGlobal : StateKind::kRank)) {
     return Damaged("its compressor's state is of another kind");
   }
-  has_seen_compressor_ = false;
+  outcome_.reset();
   ONEBIT_TRY(FromApi(
       onebitCompressorImport(compressor_, saved.compressor->data(), saved.compressor->size())));
   epoch_of_open_call_.reset();

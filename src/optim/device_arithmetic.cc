@@ -3,6 +3,7 @@
 #include "optim/device_arithmetic.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "device/await.h"
@@ -14,7 +15,6 @@ namespace onebit::optim {
 namespace {
 
 using kernels::DataType;
-using kernels::cuda::Kernel;
 
 Status FailureOf(onebitComm_t comm) {
   onebitResult_t result = onebitSuccess;
@@ -131,103 +131,39 @@ Status DeviceArithmetic::Round(const float* values, size_t count, DataType type,
 
 // ---------------------------------------------------------------------------------------- kernels
 
-void DeviceArithmetic::Sum(Kernel kernel, const void* values, DataType type, size_t count,
-                           double* sum) {
-  const kernels::cuda::SumParams params = {
-      .values = values,
-      .type = type,
-      .count = count,
-      .tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tiles_.data()),
-      .sum = sum};
+void DeviceArithmetic::RunKernel(Kernel kernel, const void* params) {
+  switch (kernel) {
+    case Kernel::kSumOfSquares:
+    case Kernel::kSumOfMagnitudes:
+      return Sum(kernel, *static_cast<const kernels::cuda::SumParams*>(params));
+    case Kernel::kLambDense:
+    case Kernel::kLambFrozen:
+      return Lamb(kernel, *static_cast<const kernels::cuda::LambParams*>(params));
+    case Kernel::kMaskOfNonzero:
+      return CountNonzero(*static_cast<const kernels::cuda::MaskParams*>(params));
+    default:  // the kernel needs nothing else
+      return Launch(kernel, params);
+  }
+}
+
+void DeviceArithmetic::Sum(Kernel kernel, kernels::cuda::SumParams params) {
+  params.tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tiles_.data());
   Launch(kernel, &params);
   Launch(Kernel::kFinishSum, &params);
 }
 
-void DeviceArithmetic::SumOfSquares(const void* values, DataType type, size_t count, double* sum) {
-  Sum(Kernel::kSumOfSquares, values, type, count, sum);
-}
-
-void DeviceArithmetic::SumOfMagnitudes(const float* values, size_t count, double* sum) {
-  Sum(Kernel::kSumOfMagnitudes, values, DataType::kF32, count, sum);
-}
-
-// Counted in device memory, where any device can add atomically.
-void DeviceArithmetic::MaskOfNonzero(const float* v, size_t count, uint8_t* mask,
-                                     uint64_t* set_bits) {
-  const kernels::cuda::MaskParams params = {
-      .v = v, .count = count, .mask = mask, .set_bits = &words()->set_bits};
-  Clear(&words()->set_bits, sizeof(words()->set_bits));
-  Launch(Kernel::kMaskOfNonzero, &params);
-  static_assert(sizeof(*set_bits) == sizeof(words()->set_bits));
-  Copy(set_bits, &words()->set_bits, sizeof(*set_bits));
-}
-
-void DeviceArithmetic::AdamDense(const kernels::AdamUpdate& update) {
-  Launch(Kernel::kAdamDense, &update);
-}
-
-void DeviceArithmetic::AdamFrozen(const kernels::AdamUpdate& update) {
-  Launch(Kernel::kAdamFrozen, &update);
-}
-
-void DeviceArithmetic::LocalMomentum(const float* m, const void* g, DataType g_type, float g_scale,
-                                     float beta1, float one_minus_beta1, const uint8_t* mask,
-                                     size_t count, float* out) {
-  const kernels::cuda::LocalMomentumParams params = {.m = m,
-                                                     .g = g,
-                                                     .g_type = g_type,
-                                                     .g_scale = g_scale,
-                                                     .beta1 = beta1,
-                                                     .one_minus_beta1 = one_minus_beta1,
-                                                     .mask = mask,
-                                                     .count = count,
-                                                     .out = out};
-  Launch(Kernel::kLocalMomentum, &params);
-}
-
-void DeviceArithmetic::Lamb(Kernel kernel, const kernels::LambUpdate& update,
-                            kernels::LambNorms* norms) {
-  const kernels::cuda::LambParams params = {
-      .update = update,
-      .tiles = reinterpret_cast<kernels::cuda::LambTile*>(tiles_.data()),
-      .norms = norms};
+void DeviceArithmetic::Lamb(Kernel kernel, kernels::cuda::LambParams params) {
+  params.tiles = reinterpret_cast<kernels::cuda::LambTile*>(tiles_.data());
   Launch(kernel, &params);
   Launch(Kernel::kFinishLamb, &params);
 }
 
-void DeviceArithmetic::LambDense(const kernels::LambUpdate& update, kernels::LambNorms* norms) {
-  Lamb(Kernel::kLambDense, update, norms);
-}
-
-void DeviceArithmetic::LambFrozen(const kernels::LambUpdate& update, kernels::LambNorms* norms) {
-  Lamb(Kernel::kLambFrozen, update, norms);
-}
-
-void DeviceArithmetic::ZeroOneLocal(const kernels::ZeroOneUpdate& update) {
-  Launch(Kernel::kZeroOneLocal, &update);
-}
-
-void DeviceArithmetic::ZeroOneAccumulate(const kernels::ZeroOneUpdate& update, float* out) {
-  const kernels::cuda::ZeroOneAccumulateParams params = {.update = update, .out = out};
-  Launch(Kernel::kZeroOneAccumulate, &params);
-}
-
-void DeviceArithmetic::ZeroOneSync(const kernels::ZeroOneUpdate& update) {
-  Launch(Kernel::kZeroOneSync, &update);
-}
-
-void DeviceArithmetic::RefreshVariance(const float* v, const void* input, DataType type,
-                                       float input_scale, float beta2, float one_minus_beta2,
-                                       size_t count, float* out) {
-  const kernels::cuda::RefreshVarianceParams params = {.v = v,
-                                                       .input = input,
-                                                       .type = type,
-                                                       .input_scale = input_scale,
-                                                       .beta2 = beta2,
-                                                       .one_minus_beta2 = one_minus_beta2,
-                                                       .count = count,
-                                                       .out = out};
-  Launch(Kernel::kRefreshVariance, &params);
+// Counts in device memory, because not every device can add atomically to pinned memory.
+void DeviceArithmetic::CountNonzero(kernels::cuda::MaskParams params) {
+  unsigned long long* const result = std::exchange(params.set_bits, &words()->set_bits);
+  Clear(params.set_bits, sizeof(*params.set_bits));
+  Launch(Kernel::kMaskOfNonzero, &params);
+  Copy(result, params.set_bits, sizeof(*result));
 }
 
 }  // namespace onebit::optim

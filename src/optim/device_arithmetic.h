@@ -31,22 +31,6 @@ class DeviceArithmetic final : public Arithmetic {
   void ClearOutside(const uint8_t* mask, size_t count, float* v) override;
   Status Round(const float* values, size_t count, kernels::DataType type, void* out) override;
 
-  void SumOfSquares(const void* values, kernels::DataType type, size_t count, double* sum) override;
-  void SumOfMagnitudes(const float* values, size_t count, double* sum) override;
-  void MaskOfNonzero(const float* v, size_t count, uint8_t* mask, uint64_t* set_bits) override;
-  void AdamDense(const kernels::AdamUpdate& update) override;
-  void AdamFrozen(const kernels::AdamUpdate& update) override;
-  void LocalMomentum(const float* m, const void* g, kernels::DataType g_type, float g_scale,
-                     float beta1, float one_minus_beta1, const uint8_t* mask, size_t count,
-                     float* out) override;
-  void LambDense(const kernels::LambUpdate& update, kernels::LambNorms* norms) override;
-  void LambFrozen(const kernels::LambUpdate& update, kernels::LambNorms* norms) override;
-  void ZeroOneLocal(const kernels::ZeroOneUpdate& update) override;
-  void ZeroOneAccumulate(const kernels::ZeroOneUpdate& update, float* out) override;
-  void ZeroOneSync(const kernels::ZeroOneUpdate& update) override;
-  void RefreshVariance(const float* v, const void* input, kernels::DataType type, float input_scale,
-                       float beta2, float one_minus_beta2, size_t count, float* out) override;
-
  private:
   // In device memory: what kernels count in, or write without anybody reading it.
   struct Words {
@@ -58,11 +42,11 @@ class DeviceArithmetic final : public Arithmetic {
   DeviceArithmetic(const Devices& devices, int device)
       : Arithmetic({MemoryKind::kDevice, device}, &devices), devices_(devices) {}
 
-  void Launch(kernels::cuda::Kernel kernel, const void* params);
-  void Sum(kernels::cuda::Kernel kernel, const void* values, kernels::DataType type, size_t count,
-           double* sum);
-  void Lamb(kernels::cuda::Kernel kernel, const kernels::LambUpdate& update,
-            kernels::LambNorms* norms);
+  void RunKernel(Kernel kernel, const void* params) override;
+  void Launch(Kernel kernel, const void* params);
+  void Sum(Kernel kernel, kernels::cuda::SumParams params);
+  void Lamb(Kernel kernel, kernels::cuda::LambParams params);
+  void CountNonzero(kernels::cuda::MaskParams params);
   Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
 
   const Devices& devices_;

@@ -54,9 +54,12 @@ Status FrozenVariance::Freeze(const float* v, double v_correction, double floor_
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
     const float* segment_v = v + segment.offset;
-    arithmetic_.MaskOfNonzero(segment_v, segment.count, masks() + segment.mask_offset,
-                              &sums()[i].live_count);
-    arithmetic_.SumOfMagnitudes(segment_v, segment.count, &sums()[i].v);
+    arithmetic_.Run<Kernel::kMaskOfNonzero>({.v = segment_v,
+                                             .count = segment.count,
+                                             .mask = masks() + segment.mask_offset,
+                                             .set_bits = &sums()[i].live_count});
+    arithmetic_.Run<Kernel::kSumOfMagnitudes>(
+        {.values = segment_v, .count = segment.count, .sum = &sums()[i].v});
   }
   ONEBIT_TRY(arithmetic_.Await(nullptr));
   size_t set_count = 0;

@@ -49,7 +49,7 @@ class FrozenVariance {
   // Of a segment, in results of the arithmetic.
   struct Sums {
     double v = 0;
-    uint64_t live_count = 0;  // elements whose v is not zero
+    unsigned long long live_count = 0;  // elements whose v is not zero
   };
 
   uint8_t* masks() const { return reinterpret_cast<uint8_t*>(masks_.data()); }

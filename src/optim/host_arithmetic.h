@@ -3,7 +3,6 @@
 // An optimizer's arithmetic on the host: calls of the CPU's kernels, each at once.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/reference/elements.h"
@@ -41,42 +40,8 @@ class HostArithmetic final : public Arithmetic {
     return OkStatus();
   }
 
-  void SumOfSquares(const void* values, kernels::DataType type, size_t count,
-                    double* sum) override {
-    *sum = kernels::cpu::SumOfSquares(values, type, count);
-  }
-  void SumOfMagnitudes(const float* values, size_t count, double* sum) override {
-    *sum = kernels::cpu::SumOfMagnitudes(values, kernels::DataType::kF32, count);
-  }
-  void MaskOfNonzero(const float* v, size_t count, uint8_t* mask, uint64_t* set_bits) override {
-    *set_bits = kernels::cpu::MaskOfNonzero(v, count, mask);
-  }
-  void AdamDense(const kernels::AdamUpdate& update) override { kernels::cpu::AdamDense(update); }
-  void AdamFrozen(const kernels::AdamUpdate& update) override { kernels::cpu::AdamFrozen(update); }
-  void LocalMomentum(const float* m, const void* g, kernels::DataType g_type, float g_scale,
-                     float beta1, float one_minus_beta1, const uint8_t* mask, size_t count,
-                     float* out) override {
-    kernels::cpu::LocalMomentum(m, g, g_type, g_scale, beta1, one_minus_beta1, mask, count, out);
-  }
-  void LambDense(const kernels::LambUpdate& update, kernels::LambNorms* norms) override {
-    *norms = kernels::cpu::LambDense(update);
-  }
-  void LambFrozen(const kernels::LambUpdate& update, kernels::LambNorms* norms) override {
-    *norms = kernels::cpu::LambFrozen(update);
-  }
-  void ZeroOneLocal(const kernels::ZeroOneUpdate& update) override {
-    kernels::cpu::ZeroOneLocal(update);
-  }
-  void ZeroOneAccumulate(const kernels::ZeroOneUpdate& update, float* out) override {
-    kernels::cpu::ZeroOneAccumulate(update, out);
-  }
-  void ZeroOneSync(const kernels::ZeroOneUpdate& update) override {
-    kernels::cpu::ZeroOneSync(update);
-  }
-  void RefreshVariance(const float* v, const void* input, kernels::DataType type, float input_scale,
-                       float beta2, float one_minus_beta2, size_t count, float* out) override {
-    kernels::cpu::RefreshVariance(v, input, type, input_scale, beta2, one_minus_beta2, count, out);
-  }
+ private:
+  void RunKernel(Kernel kernel, const void* params) override;
 };
 
 }  // namespace onebit::optim

@@ -64,9 +64,9 @@ void LambRule::UpdateDense(size_t segment, const AdamUpdate& update) {
   TrustRatio& layer = layers_[segment];
   if (!table_.segments()[segment].has_trust_ratio) {
     layer.coefficient = 1;
-    return arithmetic_.AdamDense(update);
+    return arithmetic_.Run<Kernel::kAdamDense>(update);
   }
-  arithmetic_.LambDense(LambUpdateOf(update), norms(segment));
+  arithmetic_.Run<Kernel::kLambDense>({.update = LambUpdateOf(update), .norms = norms(segment)});
   MoveWhenMeasured({segment, update, false});
 }
 
@@ -109,7 +109,7 @@ void LambRule::Move(AdamUpdate update, double coefficient) {
   update.input_type = DataType::kF32;
   update.input_scale = 1;
   update.lr *= static_cast<float>(coefficient);
-  arithmetic_.AdamFrozen(update);
+  arithmetic_.Run<Kernel::kAdamFrozen>(update);
 }
 
 // A layer that is zero, or does not move, has no ratio: it moves as in Adam, and leaves the average
@@ -130,8 +130,8 @@ Status LambRule::Freeze(const float* m, const float* v) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
-    arithmetic_.SumOfSquares(m + segment.offset, DataType::kF32, segment.count,
-                             &norms(i)->update_squared);
+    arithmetic_.Run<Kernel::kSumOfSquares>(
+        {.values = m + segment.offset, .count = segment.count, .sum = &norms(i)->update_squared});
   }
   ONEBIT_TRY(arithmetic_.Await(nullptr));
   // All layers get the same root mean square, so that blocks and servers that hold parts of several
@@ -161,12 +161,12 @@ Status LambRule::Freeze(const float* m, const float* v) {
 void LambRule::UpdateFrozen(size_t segment, const AdamUpdate& update, double fresh_correction) {
   if (!table_.segments()[segment].has_trust_ratio) {
     layers_[segment].coefficient = 1;
-    return arithmetic_.AdamFrozen(update);
+    return arithmetic_.Run<Kernel::kAdamFrozen>(update);
   }
   LambUpdate moments = LambUpdateOf(update);
   moments.v_fresh = Floats(fresh_variance_) + table_.segments()[segment].offset;
   moments.v_fresh_correction = static_cast<float>(fresh_correction);
-  arithmetic_.LambFrozen(moments, norms(segment));
+  arithmetic_.Run<Kernel::kLambFrozen>({.update = moments, .norms = norms(segment)});
   MoveWhenMeasured({segment, update, true});
 }
 

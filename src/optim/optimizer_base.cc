@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer_base.h"
 
-#include <chrono>
 #include <cmath>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "optim/api_status.h"
@@ -34,24 +32,12 @@ Optimizer::Optimizer(Setup setup)
       count_(setup.count),
       parameters_(setup.parameters) {}
 
-Optimizer::~Optimizer() { DestroyCompressors(); }
+Optimizer::~Optimizer() { DestroyAfterCalls(compressor_); }
 
 void Optimizer::Settle() {
   arithmetic_->Settle();
-  DestroyCompressors();
-}
-
-// After an error of a device the thread of its communicator may not have let go of them yet, nor of
-// the buffers of the call.
-void Optimizer::DestroyCompressors() {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  for (onebitCompressor_t* const handle : {&compressor_, &comm_watch_}) {
-    const onebitCompressor_t compressor = std::exchange(*handle, nullptr);
-    while (onebitCompressorDestroy(compressor) == onebitInvalidUsage &&
-           arithmetic_->is_deferred() && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
+  // After an error of a device the communicator's thread may still use it.
+  DestroyAfterCalls(std::exchange(compressor_, nullptr));
 }
 
 Status Optimizer::AllocateMoments() {
@@ -83,12 +69,6 @@ onebitCompressorConfig_t Optimizer::CompressorHere(const onebitCompressorConfig_
 Status Optimizer::CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config) {
   const onebitCompressorConfig_t here = CompressorHere(config);
   return FromApi(onebitCompressorCreate(&compressor_, comm_, element_count, onebitFloat32, &here));
-}
-
-Status Optimizer::WatchComm() {
-  onebitCompressorConfig_t config = CompressorHere(nullptr);
-  config.mode = onebitModeSign;
-  return FromApi(onebitCompressorCreate(&comm_watch_, comm_, 0, onebitFloat32, &config));
 }
 
 // ------------------------------------------------------------------------------------------ step
@@ -219,16 +199,15 @@ Status Optimizer::CheckWhole() const {
 }
 
 Status Optimizer::CheckComm() const {
-  onebitCompressorStats_t stats{.size = sizeof(stats)};
-  ONEBIT_TRY(FromApi(onebitCompressorGetStats(comm_watch_, &stats)));
-  if (stats.is_detached == 0) return OkStatus();
+  if (observer_.is_alive()) return OkStatus();
   return Error(Code::kDetached,
                "the optimizer's communicator was destroyed: it can be taken over to another one by "
                "onebitOptimizerRebind, be asked for its state, or be destroyed, too");
 }
 
 Result<double> Optimizer::ScaledSumOfSquares(const StepInput& input) {
-  arithmetic_->SumOfSquares(input.gradients, input.type, count_, &numbers().sum);
+  arithmetic_->Run<Kernel::kSumOfSquares>(
+      {.values = input.gradients, .type = input.type, .count = count_, .sum = &numbers().sum});
   ONEBIT_TRY(arithmetic_->Await(nullptr));
   return numbers().sum * input.grad_scale * input.grad_scale;
 }
@@ -250,61 +229,43 @@ Result<double> Optimizer::AgreeOnNorm(const StepInput& input) {
 Result<bool> Optimizer::AverageDense(void* gradients, size_t count, DataType type, float scale) {
   ONEBIT_TRY(FromApi(onebitAllReduce(gradients, gradients, count, ApiType(type), onebitAvg, nullptr,
                                      comm_, arithmetic_->stream())));
-  arithmetic_->SumOfSquares(gradients, type, count, &numbers().sum);
+  arithmetic_->Run<Kernel::kSumOfSquares>(
+      {.values = gradients, .type = type, .count = count, .sum = &numbers().sum});
   ONEBIT_TRY(arithmetic_->Await(comm_));
   return IsUsable(numbers().sum * scale * scale);
 }
 
+// A step follows the residuals: it happens if the call committed, even where the communicator
+// failed right after that.
 Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
-  if (arithmetic_->is_deferred() && !has_seen_compressor_) ONEBIT_TRY(LookAtCompressor());
+  if (!outcome_) {
+    ONEBIT_ASSIGN_OR_RETURN(outcome_, OutcomeOf(compressor_));
+  }
+  const CallOutcome before = *outcome_;
   ONEBIT_TRY(FromApi(onebitAllReduce(values, values, count, onebitFloat32, onebitAvg, compressor_,
                                      comm_, arithmetic_->stream())));
-  if (arithmetic_->is_deferred()) return VerdictOfOutput(values, count);
-  const uint64_t nonfinite_before = nonfinite_calls_;
-  ONEBIT_TRY(LookAtCompressor());
-  return nonfinite_calls_ == nonfinite_before;
+  const bool is_on_stream = HasOutcomeOnStream(*compressor_);
+  Status status = is_on_stream
+                      ? EnqueueOutcome(*compressor_, arithmetic_->stream(), &numbers().outcome)
+                      : OkStatus();
+  if (status.ok()) status = arithmetic_->Await(comm_);
+  const Result<CallOutcome> after =
+      is_on_stream && status.ok() ? OutcomeIn(numbers().outcome) : OutcomeOf(compressor_);
+  if (!after.ok() || (!status.ok() && after.value() == before)) {
+    outcome_.reset();
+    // The call may commit yet, where nobody could wait for it.
+    if (!epoch_of_open_call_) epoch_of_open_call_ = before.epoch;
+    return status.ok() ? after.status() : status;
+  }
+  outcome_ = after.value();
+  epoch_of_open_call_.reset();
+  return outcome_->nonfinite_calls == before.nonfinite_calls;
 }
 
 Status Optimizer::ResetCompressor() {
-  has_seen_compressor_ = false;
+  outcome_.reset();
   epoch_of_open_call_.reset();
   return FromApi(onebitCompressorReset(compressor_));
-}
-
-Status Optimizer::LookAtCompressor() {
-  onebitCompressorStats_t stats{.size = sizeof(stats)};
-  ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
-  nonfinite_calls_ = stats.nonfinite_calls;
-  epoch_ = stats.epoch;
-  has_seen_compressor_ = true;
-  return OkStatus();
-}
-
-// To ask the compressor would wait for the device once more. A call that met a value that is not
-// finite has an output of NaNs, and any other has none. A communicator may fail right behind a call
-// that has succeeded: its residuals are new then, and the step has to follow them.
-Result<bool> Optimizer::VerdictOfOutput(const float* values, size_t count) {
-  float& first = numbers().value;
-  first = 0;
-  arithmetic_->Copy(&first, values, count == 0 ? 0 : sizeof(first));
-  Status status = arithmetic_->Await(comm_);
-  if (!status.ok()) {
-    const uint64_t epoch_before = epoch_;
-    const uint64_t nonfinite_before = nonfinite_calls_;
-    has_seen_compressor_ = false;
-    const bool has_ended =
-        LookAtCompressor().ok() && (epoch_ != epoch_before || nonfinite_calls_ != nonfinite_before);
-    if (!has_ended) {  // it may commit yet, where nobody could wait for it
-      if (!epoch_of_open_call_) epoch_of_open_call_ = epoch_before;
-      return status;
-    }
-    epoch_of_open_call_.reset();
-    return nonfinite_calls_ == nonfinite_before;
-  }
-  epoch_of_open_call_.reset();
-  const bool is_finite = !std::isnan(first);
-  ++(is_finite ? epoch_ : nonfinite_calls_);
-  return is_finite;
 }
 
 void Optimizer::PackDenseGradients(const StepInput& input, std::byte* out) const {

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "api/optimizer_calls.h"
 #include "base/state_blob.h"
 #include "base/status.h"
 #include "kernels/optimizer.h"
@@ -117,7 +118,8 @@ class Optimizer {
   Status AllocateMoments();
   Status CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config);
   onebitCompressorConfig_t CompressorHere(const onebitCompressorConfig_t* config) const;
-  Status WatchComm();
+  // The communicator must exist: CheckComm asks whether it still does.
+  void ObserveComm() { observer_ = CommObserver::Create(comm_); }
 
   // ---- what an algorithm does
 
@@ -193,7 +195,6 @@ class Optimizer {
   double beta2_power_ = 1;
 
  private:
-  void DestroyCompressors();
   Status StepAlone(StepInput input, StepOutcome* outcome);
   Status CommitOrTear(const StepInput& input, float scale);
   Status InStep(const Status& status) const;
@@ -201,10 +202,6 @@ class Optimizer {
   void CountCommit(onebitStage_t stage);
   Status CheckWhole() const;
   Result<double> ScaledSumOfSquares(const StepInput& input);
-  // Of the last compressed average: whether ranks committed it, as its output or, after an error of
-  // the communicator, the compressor tells.
-  Result<bool> VerdictOfOutput(const float* values, size_t count);
-  Status LookAtCompressor();
   Result<double> AgreeOnNorm(const StepInput& input);
   Result<std::vector<StateSection>> StateSections(StateKind kind);
   SavedHead HeadOfState(StateKind kind) const;
@@ -217,20 +214,19 @@ class Optimizer {
   uint64_t BytesSent() const;
   void WarnWithoutWarmup(double learning_rate);
 
-  onebitCompressor_t comm_watch_ = nullptr;  // of no element: tells whether comm_ is still there
-  Memory user_masks_;                        // a copy of the table's, on a device; else empty
+  CommObserver observer_;  // of comm_
+  Memory user_masks_;      // a copy of the table's, on a device; else empty
   // Results.
   struct Numbers {
     double sum;
     float value;
+    kernels::cuda::CompressorWords outcome;
   };
   Numbers& numbers() const { return *reinterpret_cast<Numbers*>(numbers_.data()); }
   Memory numbers_;
   Memory mean_;  // a float, for averages
-  // Of compressor_, as last seen, unless it has changed by other than the calls here.
-  uint64_t nonfinite_calls_ = 0;
-  uint64_t epoch_ = 0;
-  bool has_seen_compressor_ = false;
+  // The last compressed call's, unless the compressor has changed since.
+  std::optional<CallOutcome> outcome_;
   // The epoch before a step whose call had not ended when the step gave up: what it committed after
   // that is of a step that this rank has not made. Until a rebind, or the residuals are replaced.
   std::optional<uint64_t> epoch_of_open_call_;

@@ -117,8 +117,7 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
     ONEBIT_TRY(PrepareCompressor());
     ONEBIT_TRY(RebindCompressor(comm));
   }
-  int ignored = -1;
-  ONEBIT_TRY(FromApi(onebitCompressorRebind(comm_watch_, comm, &ignored)));
+  observer_.Rebind(comm);
   comm_ = comm;
   rank_ = rank;
   ranks_ = static_cast<int>(standings.size());
@@ -172,7 +171,7 @@ Status Optimizer::RebindCompressor(onebitComm_t comm) {
   onebitCompressorStats_t stats{.size = sizeof(stats)};
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
   const uint64_t epoch_before = epoch_of_open_call_.value_or(stats.epoch);
-  has_seen_compressor_ = false;
+  outcome_.reset();
   int ignored = -1;  // parameters were taken over before
   ONEBIT_TRY(FromApi(onebitCompressorRebind(compressor_, comm, &ignored)));
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));

@@ -67,7 +67,10 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
   ONEBIT_TRY(frozen_.Allocate());
   ONEBIT_ASSIGN_OR_RETURN(sums_,
                           arithmetic_->AllocateResults(table_.segments().size() * sizeof(double)));
-  if (!has_compressed_stage) return WatchComm();
+  if (!has_compressed_stage) {
+    ObserveComm();
+    return OkStatus();
+  }
   if (table_.dense_count() != 0) {
     ONEBIT_ASSIGN_OR_RETURN(
         dense_scratch_,
@@ -77,7 +80,8 @@ Status TwoStage::Allocate(const onebitCompressorConfig_t* compressor_config) {
         arithmetic_->Allocate(table_.compressed_count() * sizeof(float), "local momentum"));
   }
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
-  return WatchComm();
+  ObserveComm();
+  return OkStatus();
 }
 
 // ------------------------------------------------------------------------------------------ step
@@ -128,10 +132,16 @@ Result<bool> TwoStage::AverageMomentum(const StepInput& input, float scale) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
     const double k = rule_->MomentumScale(i);
-    arithmetic_->LocalMomentum(
-        m() + segment.offset, ElementAt(input.gradients, input.type, segment.offset), input.type,
-        scale, static_cast<float>(options_.beta1 * k), static_cast<float>((1 - options_.beta1) * k),
-        frozen_.mask(segment), segment.count, momentum + segment.packed_offset);
+    arithmetic_->Run<Kernel::kLocalMomentum>(
+        {.m = m() + segment.offset,
+         .g = ElementAt(input.gradients, input.type, segment.offset),
+         .g_type = input.type,
+         .g_scale = scale,
+         .beta1 = static_cast<float>(options_.beta1 * k),
+         .one_minus_beta1 = static_cast<float>((1 - options_.beta1) * k),
+         .mask = frozen_.mask(segment),
+         .count = segment.count,
+         .out = momentum + segment.packed_offset});
   }
   return AverageCompressed(momentum, table_.compressed_count());
 }
@@ -200,7 +210,8 @@ Result<double> TwoStage::VarianceSum() {
   const std::vector<Segment>& segments = table_.segments();
   for (size_t i = 0; i < segments.size(); ++i) {
     if (segments[i].is_dense) continue;
-    arithmetic_->SumOfMagnitudes(v() + segments[i].offset, segments[i].count, &sums[i]);
+    arithmetic_->Run<Kernel::kSumOfMagnitudes>(
+        {.values = v() + segments[i].offset, .count = segments[i].count, .sum = &sums[i]});
   }
   ONEBIT_TRY(arithmetic_->Await(nullptr));
   double sum = 0;

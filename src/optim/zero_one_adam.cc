@@ -40,7 +40,8 @@ Status ZeroOneAdam::Allocate(const onebitCompressorConfig_t* compressor_config) 
   arithmetic_->Copy(x_sync_.data(), parameters_, x_sync_.size());
   ONEBIT_TRY(arithmetic_->Await(nullptr));
   ONEBIT_TRY(CreateCompressor(table_.compressed_count(), compressor_config));
-  return WatchComm();
+  ObserveComm();
+  return OkStatus();
 }
 
 Status ZeroOneAdam::AllocateFloats(size_t count, const char* purpose, Memory* memory) const {
@@ -105,9 +106,15 @@ Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
   }
   ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDense(gradients, count_, input.type, scale));
   if (!is_usable) return false;
-  arithmetic_->RefreshVariance(v(), gradients, input.type, scale,
-                               static_cast<float>(options_.beta2),
-                               static_cast<float>(1 - options_.beta2), count_, Floats(next_v_));
+  arithmetic_->Run<Kernel::kRefreshVariance>(
+      {.v = v(),
+       .input = gradients,
+       .type = input.type,
+       .input_scale = scale,
+       .beta2 = static_cast<float>(options_.beta2),
+       .one_minus_beta2 = static_cast<float>(1 - options_.beta2),
+       .count = count_,
+       .out = Floats(next_v_)});
   for (const Segment& segment : table_.segments()) ForgetMasked(segment, Floats(next_v_));
   have_masks_of_v_ = false;  // until this step has happened
   ONEBIT_TRY(SettleMasks(Floats(next_v_)));
@@ -124,10 +131,16 @@ Result<bool> ZeroOneAdam::AverageGradient(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
-    arithmetic_->LocalMomentum(m() + segment.offset,
-                               ElementAt(input.gradients, input.type, segment.offset), input.type,
-                               scale, 0, 1, variance_.mask(segment), segment.count,
-                               Contributions(input) + segment.packed_offset);
+    arithmetic_->Run<Kernel::kLocalMomentum>(
+        {.m = m() + segment.offset,
+         .g = ElementAt(input.gradients, input.type, segment.offset),
+         .g_type = input.type,
+         .g_scale = scale,
+         .beta1 = 0,
+         .one_minus_beta1 = 1,
+         .mask = variance_.mask(segment),
+         .count = segment.count,
+         .out = Contributions(input) + segment.packed_offset});
   }
   if (table_.dense_count() != 0) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_usable, AverageDenseSegments(input, scale));
@@ -144,8 +157,8 @@ Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
     if (segment.is_dense) continue;
-    arithmetic_->ZeroOneAccumulate(StepOf(i, input, scale),
-                                   Contributions(input) + segment.packed_offset);
+    arithmetic_->Run<Kernel::kZeroOneAccumulate>(
+        {.update = StepOf(i, input, scale), .out = Contributions(input) + segment.packed_offset});
   }
   return AverageCompressed(Contributions(input), table_.compressed_count());
 }
@@ -162,7 +175,8 @@ Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, float sca
       if (!segment.is_dense) continue;
       ZeroOneUpdate update = StepOf(i, input, scale);
       update.input = ElementAt(dense_scratch_.data(), input.type, segment.packed_offset);
-      arithmetic_->ZeroOneAccumulate(update, DenseSums() + segment.packed_offset);
+      arithmetic_->Run<Kernel::kZeroOneAccumulate>(
+          {.update = update, .out = DenseSums() + segment.packed_offset});
     }
   };
   const bool follows = has_gradient && !is_interval_open();
@@ -239,9 +253,15 @@ Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
 void ZeroOneAdam::RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale) {
   if (!segment.is_dense || plan_.refreshes_variance) return;
   float* v = Floats(v_) + segment.offset;
-  arithmetic_->RefreshVariance(
-      v, ElementAt(dense_scratch_.data(), input.type, segment.packed_offset), input.type, scale,
-      static_cast<float>(options_.beta2), static_cast<float>(1 - options_.beta2), segment.count, v);
+  arithmetic_->Run<Kernel::kRefreshVariance>(
+      {.v = v,
+       .input = ElementAt(dense_scratch_.data(), input.type, segment.packed_offset),
+       .type = input.type,
+       .input_scale = scale,
+       .beta2 = static_cast<float>(options_.beta2),
+       .one_minus_beta2 = static_cast<float>(1 - options_.beta2),
+       .count = segment.count,
+       .out = v});
   ForgetMasked(segment, Floats(v_));
 }
 
@@ -258,7 +278,7 @@ void ZeroOneAdam::TakeMeans(const StepInput& input, float scale) {
     if (input.gradients != nullptr) RefreshDenseSegment(segment, input, scale);
     ZeroOneUpdate update = StepOf(i, input, scale);
     update.input = (segment.is_dense ? DenseSums() : Contributions(input)) + segment.packed_offset;
-    arithmetic_->ZeroOneSync(update);
+    arithmetic_->Run<Kernel::kZeroOneSync>(update);
   }
 }
 
@@ -275,7 +295,7 @@ void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
       update.input_type = DataType::kF32;
       update.input_scale = 1;
     }
-    arithmetic_->ZeroOneLocal(update);
+    arithmetic_->Run<Kernel::kZeroOneLocal>(update);
   }
 }
 

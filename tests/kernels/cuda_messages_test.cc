@@ -334,6 +334,20 @@ TEST(CudaCommitTest, NonfiniteCallKeepsTheGeneration) {
   EXPECT_EQ(verdict, 0u);
 }
 
+TEST(CudaCommitTest, ARankAloneCommitsNothingAndCountsNonfiniteCalls) {
+  CompressorWords words = {.epoch = 5, .age = 4};
+  uint32_t verdict = 0;
+  CommitParams p = {&words, true, nullptr, &verdict};
+  p.is_alone = true;
+  Launch(Kernel::kCommit, p);
+  EXPECT_EQ(words.current, 0u);
+  EXPECT_EQ(words.epoch, 5u);
+  EXPECT_EQ(words.age, 4u);
+  verdict = kNonfinite;
+  Launch(Kernel::kCommit, p);
+  EXPECT_EQ(words.nonfinite_calls, 1u);
+}
+
 TEST(CudaCommitTest, OneGenerationIsResetByANonfiniteCall) {
   CompressorWords words = {.epoch = 5, .age = 4};
   uint32_t verdict = 0;

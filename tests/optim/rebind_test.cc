@@ -213,7 +213,7 @@ TEST_F(OptimizerRebindTest, CanBeRepeatedOnTheSameCommunicator) {
     if (result != onebitSuccess) return result;
     made[r].reset(comm);
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.tensorId = 1;
+    config.tensorId = 0;
     if (rank == 0) in_the_way[r] = NewCompressor(comm, 8, onebitFloat32, config);
     return rebind(rank);
   });

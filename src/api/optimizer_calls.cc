@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "api/optimizer_calls.h"
+
+#include <chrono>
+
+#include "api/handles.h"
+#include "api/host_stream_calls.h"
+#include "api/scoped_host_residency.h"
+#include "device/backoff.h"
+
+namespace onebit {
+
+CommObserver CommObserver::Create(onebitComm_t comm) {
+  CommObserver observer;
+  observer.link_ = comm->link;
+  observer.tensor_id_ = comm->comm->next_tensor_id();
+  comm->comm->CountTensor();
+  return observer;
+}
+
+void CommObserver::Rebind(onebitComm_t comm) {
+  link_ = comm->link;
+  comm->comm->SkipTensor(tensor_id_);
+}
+
+bool CommObserver::is_alive() const {
+  return link_ != nullptr && link_->comm.load(std::memory_order_acquire) != nullptr;
+}
+
+bool HasOutcomeOnStream(const onebitCompressor_s& compressor) {
+  return compressor.planned.compressor.config().is_stream_ordered;
+}
+
+Status EnqueueOutcome(const onebitCompressor_s& compressor, onebitStream_t stream,
+                      kernels::cuda::CompressorWords* words) {
+  const Compressor& state = compressor.planned.compressor;
+  return state.config().devices->Copy(words, state.words(), sizeof(*words), stream);
+}
+
+Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor) {
+  ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
+  Compressor& state = compressor->planned.compressor;
+  if (HasOutcomeOnStream(*compressor)) {
+    ONEBIT_TRY(AwaitStreams(*compressor));
+    ONEBIT_TRY(state.Refresh());
+  }
+  return CallOutcome{state.epoch(), state.nonfinite_calls()};
+}
+
+void DestroyAfterCalls(onebitCompressor_t compressor) {
+  if (compressor == nullptr) return;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  for (Backoff backoff; compressor->pending.count.load(std::memory_order_acquire) != 0;) {
+    if (std::chrono::steady_clock::now() >= end) return;
+    backoff.Pause();
+  }
+  static_cast<void>(onebitCompressorDestroy(compressor));
+}
+
+}  // namespace onebit

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// What the optimizers need to know of a call beyond the public API: whether the communicator still
+// exists, and how a compressed call has ended. They are clients of the public API in all else.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "kernels/cuda/params.h"
+#include "onebit/onebit.h"
+
+namespace onebit {
+
+struct CommLink;
+
+// Tells whether a communicator still exists. Never touches its handle, so it may outlive it.
+class CommObserver {
+ public:
+  CommObserver() = default;
+  // Takes a tensor number of the communicator, like a compressor: default ids of the compressors
+  // created after an optimizer stand in saved states, and must not move.
+  static CommObserver Create(onebitComm_t comm);
+  // Observes the communicator that the optimizer was rebound to, under the same number.
+  void Rebind(onebitComm_t comm);
+  bool is_alive() const;
+
+ private:
+  std::shared_ptr<CommLink> link_;
+  uint32_t tensor_id_ = 0;
+};
+
+// How the calls of a compressor have ended up to some point. The outcome of one call is what
+// differs between the points before and after it.
+struct CallOutcome {
+  uint64_t epoch = 0;            // commits
+  uint64_t nonfinite_calls = 0;  // calls that committed nothing because a value was not finite
+
+  friend bool operator==(const CallOutcome&, const CallOutcome&) = default;
+};
+
+// True if only the device knows the outcome, at a point of its stream.
+bool HasOutcomeOnStream(const onebitCompressor_s& compressor);
+// Enqueues a copy of the outcome at this point of `stream`. `words` is pinned memory.
+Status EnqueueOutcome(const onebitCompressor_s& compressor, onebitStream_t stream,
+                      kernels::cuda::CompressorWords* words);
+inline CallOutcome OutcomeIn(const kernels::cuda::CompressorWords& words) {
+  return {words.epoch, words.nonfinite_calls};
+}
+// The outcome now. With an outcome on a stream it waits for the device. An error while calls are
+// pending.
+Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor);
+
+// Destroys a compressor once no thread of the library uses it any more. Where that does not happen
+// within ten seconds, because a device has failed, the compressor stays allocated.
+void DestroyAfterCalls(onebitCompressor_t compressor);
+
+}  // namespace onebit
