@@ -87,7 +87,7 @@
  *   Joins are the onebitCommInit functions but onebitCommInitAll, onebitCommSplit and
  *   onebitCommShrink. The text names the cause.
  *   onebitInvalidArgument   A member of `config` is out of range.
- *   onebitInvalidUsage      A setting (an environment variable ONEBIT_*) is in error, or the log
+ *   onebitInvalidUsage      A setting (an environment variable ONEBIT_*) does not parse, or the log
  *                           file ONEBIT_DEBUG_FILE cannot be opened.
  *   onebitMismatch          Ranks differ in the number of ranks or in a setting that must be equal,
  *                           or two have the same rank; the text has ranks and values.

@@ -33,10 +33,10 @@ typedef struct {
  *
  * @param setting Receives texts with static storage.
  * @return onebitInvalidArgument  also: there is no such row, which ends an enumeration.
- * @return onebitInvalidUsage     a setting (ONEBIT_*) is in error, or the log file cannot be
- * opened.
+ * @return onebitInvalidUsage     a setting (ONEBIT_*) does not parse, or the log file cannot be
+ *                                opened.
  *
- * Thread safety: any thread. Settings are read once, at first use.
+ * Thread safety: any thread. Reads settings once; an unknown ONEBIT_* is a warning in the log.
  */
 ONEBIT_API onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting);
 

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Transport plugin ABI, version 1: how bytes get from one rank to another.
+ * Transport plugin ABI, version 2: how bytes get from one rank to another.
  *
  * A transport moves messages between the ranks of one communicator. A message is a small header and
  * a payload. The transport interprets neither: it knows no collective and no data type. The library
@@ -11,8 +11,8 @@
  * exports it by a function named ONEBIT_TRANSPORT_SYMBOL. plugins/README.md describes the life of a
  * plugin and what one can do today; tests/transports has the conformance program that it must pass.
  *
- * Version 1 is not frozen until two transports have used it. `structSize` tells which members
- * exist.
+ * Version 2 is not frozen: until it is, a change that old plugins cannot bear raises the version.
+ * `structSize` tells which members exist.
  */
 #ifndef ONEBIT_TRANSPORT_H_
 #define ONEBIT_TRANSPORT_H_
@@ -26,40 +26,57 @@
 extern "C" {
 #endif
 
-#define ONEBIT_TRANSPORT_ABI_VERSION 1
+#define ONEBIT_TRANSPORT_ABI_VERSION 2
 #define ONEBIT_TRANSPORT_SYMBOL "onebitTransportGet"
 
 /* Largest header of a message, in bytes. */
 #define ONEBIT_TRANSPORT_HEADER_BYTES 64
 
-/* Services that the library offers to a plugin; valid from `init` until `finalize` returns. All are
- * callable from any thread. */
+/* What the library offers to a plugin. The structure is valid until `init` returns, so a plugin
+ * copies it; the functions and texts are valid until `finalize` returns. Any thread may call the
+ * functions. */
 typedef struct {
   size_t structSize;
   /* Writes one line to the library's log. `level` is that of onebitLogLevel_t; `text` is one line
    * without the newline, copied. */
   void (*log)(int level, const char* text);
-  /* Text of a setting that this transport declared in its properties, as the environment gives it;
-   * NULL when it is not set there (the default holds) or not declared. The text has passed
-   * `accepts` and stays valid until `finalize` returns. */
-  const char* (*setting)(const char* name);
   /* Monotonic clock in nanoseconds. */
   uint64_t (*nowNs)(void);
   /* Names of the network interfaces that the library was told to use, with commas between them; ""
    * means any. Never NULL. */
   const char* interfaces;
+  /* Values of the settings that the transport declares in its properties: a structure of
+   * `settingsBytes` bytes, which the library has filled from the environment and the defaults.
+   * Valid until `init` returns. NULL if it declares none. */
+  const void* settings;
 } onebitTransportHost;
 
-/* One setting (environment variable) a transport understands; all texts have static storage. Its
- * name must begin with ONEBIT_<TRANSPORT NAME IN CAPITALS>_. */
+/* The values that a setting may have, and the type of the member that receives one. */
+typedef enum {
+  onebitSettingInteger = 0,       /* uint64_t: decimal digits, `minimum` to `maximum` */
+  onebitSettingAutoOrInteger = 1, /* uint64_t: the same, or "auto": ONEBIT_SETTING_AUTO */
+  onebitSettingBoolean = 2,       /* uint64_t: 0 or 1 */
+  onebitSettingChoice = 3,        /* uint64_t: the position in `values` */
+  onebitSettingName = 4,          /* const char*: lower-case letters and digits */
+  onebitSettingList = 5,          /* const char*: letters, digits and _-.:,^@/ */
+  onebitSettingText = 6           /* const char*: anything */
+} onebitSettingKind;
+#define ONEBIT_SETTING_AUTO UINT64_MAX
+
+/* One setting: an environment variable whose name begins with ONEBIT_<TRANSPORT NAME IN CAPITALS>_.
+ * The library reads it, refuses a text that is no value, and prints the row in words. All texts
+ * have static storage. */
 typedef struct {
   const char* name;
-  const char* type; /* what its value may be, e.g. "bytes, 0 to 65536" */
-  const char* defaultValue;
-  const char* help; /* one sentence */
-  /* Nonzero if `text` is a value of this setting; the library refuses the others. NULL: every text
-   * is one. Callable before `init`, from any thread. */
-  int (*accepts)(const char* text);
+  int kind; /* onebitSettingKind */
+  /* The unit of an integer, "bytes"; the choices, "no|yes"; "" for a boolean; otherwise the value
+   * in words, "path of a file". */
+  const char* values;
+  uint64_t minimum; /* of integers */
+  uint64_t maximum;
+  const char* defaultValue; /* only if it is "" may the value of a name or list be empty */
+  const char* help;         /* one sentence */
+  size_t offset;            /* of the member that receives the value, a multiple of 8 */
 } onebitTransportSetting;
 
 typedef struct {
@@ -70,6 +87,7 @@ typedef struct {
   size_t eagerBytes;   /* payloads up to this travel with their header; agreed between ranks */
   const onebitTransportSetting* settings;
   size_t settingCount;
+  size_t settingsBytes; /* size of the structure that the settings' offsets point into */
   /* Nonzero: after a rank was lost the others can make a new communicator. 0: a process that has
    * lost a peer can make none that lives, because the layer below cannot do without the dead one.
    */
@@ -124,9 +142,11 @@ typedef struct onebitTransport {
   size_t structSize;
   int abiVersion; /* ONEBIT_TRANSPORT_ABI_VERSION the plugin was built with */
 
-  /* Starts the transport, once per process, before anything else. Sets *context. */
+  /* Starts the transport, once per process, before any other member but getProperties. Sets
+   * *context. */
   onebitResult_t (*init)(const onebitTransportHost* host, void** context);
-  /* `context` may be NULL, also before init: then eagerBytes is that of the default settings. */
+  /* `context` may be NULL, also before init: then eagerBytes and nativeDense, which may depend on
+   * settings, are 0. */
   onebitResult_t (*getProperties)(void* context, onebitTransportProperties* properties);
   /* Ends the transport. Every endpoint has been closed. */
   onebitResult_t (*finalize)(void* context);

@@ -45,7 +45,8 @@ struct TransportTable {
   }
 
   static onebitResult_t Init(const onebitTransportHost* host, void** context) {
-    if (host == nullptr || context == nullptr || host->structSize < sizeof *host) {
+    if (host == nullptr || context == nullptr || host->structSize < sizeof *host ||
+        host->settings == nullptr) {
       return onebitInvalidArgument;
     }
     return WithoutExceptions([&] {

@@ -6,11 +6,10 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
-#include <cstring>
-#include <string_view>
+#include <iterator>
 
 #include "plugins/transport_local/local_endpoint.h"
 
@@ -19,8 +18,6 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6f6e656269744c31;  // "onebitL1"
 constexpr uint64_t kSpinNs = 20'000;
-constexpr size_t kDefaultEagerBytes = 1024;
-constexpr size_t kMostEagerBytes = 65536;
 
 uint32_t CountCores() {
   cpu_set_t cores;
@@ -31,24 +28,15 @@ uint32_t CountCores() {
   return online > 0 ? static_cast<uint32_t>(online) : 1;
 }
 
-bool ParseEagerBytes(std::string_view text, size_t* bytes) {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *bytes);
-  return error == std::errc() && stop == end && *bytes <= kMostEagerBytes;
-}
-
-int AcceptsEagerBytes(const char* text) {
-  size_t bytes = 0;
-  return ParseEagerBytes(text, &bytes) ? 1 : 0;
-}
-
 constexpr onebitTransportSetting kSettings[] = {
     {.name = "ONEBIT_LOCAL_EAGER_BYTES",
-     .type = "bytes, 0 to 65536",
+     .kind = onebitSettingInteger,
+     .values = "bytes",
+     .maximum = 65536,
      .defaultValue = "1024",
      .help = "Payloads up to this size are copied through the receiver's inbox; eight times this "
              "is reserved per pair of ranks.",
-     .accepts = AcceptsEagerBytes},
+     .offset = offsetof(Options, eager_bytes)},
 };
 
 }  // namespace
@@ -58,9 +46,10 @@ onebitTransportProperties Context::Properties(const Context* context) {
           .name = "local",
           .hasHostFace = 1,
           .addressBytes = sizeof(Address),
-          .eagerBytes = context == nullptr ? kDefaultEagerBytes : context->eager_bytes_,
+          .eagerBytes = context == nullptr ? 0 : context->eager_bytes(),
           .settings = kSettings,
           .settingCount = std::size(kSettings),
+          .settingsBytes = sizeof(Options),
           .survivesLoss = 1};
 }
 
@@ -68,17 +57,10 @@ Context::Context(const onebitTransportHost& host)
     : host_(host),
       nonce_(host.nowNs() ^ reinterpret_cast<uintptr_t>(this)),
       cores_(CountCores()),
-      eager_bytes_(kDefaultEagerBytes) {}
+      options_(*static_cast<const Options*>(host.settings)) {}
 
 onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
-  std::unique_ptr<Context> created(new Context(host));
-  const char* text = host.setting(kSettings[0].name);
-  if (text != nullptr && !ParseEagerBytes(text, &created->eager_bytes_)) {
-    created->Warn("%s is \"%s\"; it must be a number from 0 to %zu", kSettings[0].name, text,
-                  kMostEagerBytes);
-    return onebitInvalidUsage;
-  }
-  *context = std::move(created);
+  context->reset(new Context(host));
   return onebitSuccess;
 }
 

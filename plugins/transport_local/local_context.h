@@ -25,17 +25,21 @@ struct Address {
   uint64_t inbox_number;
 };
 
+// What `init` receives; the row is in context.cc.
+struct Options {
+  uint64_t eager_bytes;
+};
+
 // Made by init, ended by finalize. Any thread; the lock is taken by open, connect and close only.
 class Context {
  public:
-  // Reads the settings; onebitInvalidUsage if one does not parse.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
-  // Null: before init, with the defaults of all settings.
+  // Null: before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<Endpoint>* endpoint);
 
-  size_t eager_bytes() const { return eager_bytes_; }
+  size_t eager_bytes() const { return options_.eager_bytes; }
   uint64_t (*clock() const)() { return host_.nowNs; }
 
   // Time to poll before sleeping: 0 when there are more endpoints than cores, because then a rank
@@ -63,7 +67,7 @@ class Context {
   const onebitTransportHost host_;
   const uint64_t nonce_;
   const uint32_t cores_;
-  size_t eager_bytes_;
+  const Options options_;
   // relaxed everywhere: a number for a rule of thumb, nothing is published through it.
   std::atomic<uint32_t> open_endpoints_{0};
 

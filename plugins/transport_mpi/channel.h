@@ -14,8 +14,8 @@
 
 #include "plugins/common/frame_transport.h"
 #include "plugins/common/slot_pool.h"
+#include "plugins/transport_mpi/mpi_settings.h"
 #include "plugins/transport_mpi/native_allreduce.h"
-#include "plugins/transport_mpi/settings.h"
 
 namespace onebit::mpi {
 

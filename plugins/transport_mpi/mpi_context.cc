@@ -11,18 +11,19 @@
 namespace onebit::mpi {
 
 Context::Context(const onebitTransportHost& host)
-    : BaseContext(host, "mpi"), machine_(plugin::IdentityOfThisMachine()) {}
+    : BaseContext(host, "mpi"),
+      machine_(plugin::IdentityOfThisMachine()),
+      options_(*static_cast<const Options*>(host.settings)) {}
 
 onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
   std::unique_ptr<Context> created(new Context(host));
-  onebitResult_t result = ReadOptions(*created, &created->options_);
-  if (result == onebitSuccess) result = MpiProcess::Get().Start(*created);
+  const onebitResult_t result = MpiProcess::Get().Start(*created);
   if (result == onebitSuccess) *context = std::move(created);
   return result;
 }
 
 onebitTransportProperties Context::Properties(const Context* context) {
-  return PropertiesWith(context == nullptr ? Options() : context->options_);
+  return PropertiesWith(context == nullptr ? Options{} : context->options_);
 }
 
 onebitResult_t Context::Open(const onebitTransportCommInfo& info,

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "plugins/common/base_context.h"
-#include "plugins/transport_mpi/settings.h"
+#include "plugins/transport_mpi/mpi_settings.h"
 
 namespace onebit::mpi {
 
@@ -17,9 +17,9 @@ class MpiEndpoint;
 // Made by init, ended by finalize. Any thread.
 class Context : public plugin::BaseContext {
  public:
-  // Reads the settings and starts MPI. Logs why not.
+  // Starts MPI. Logs the cause of an error.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
-  // Null: before init, with the defaults of all settings.
+  // Null: before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<MpiEndpoint>* endpoint);
@@ -31,7 +31,7 @@ class Context : public plugin::BaseContext {
   explicit Context(const onebitTransportHost& host);
 
   const uint64_t machine_;
-  Options options_;
+  const Options options_;
 };
 
 }  // namespace onebit::mpi

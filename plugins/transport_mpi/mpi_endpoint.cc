@@ -33,7 +33,7 @@ onebitResult_t MpiEndpoint::Allreduce(const void* send, void* recv, size_t count
     return onebitInvalidArgument;
   }
   return WithLock([&] {
-    if (!is_connected() || !context_->options().native_dense) return onebitInvalidUsage;
+    if (!is_connected() || context_->options().native_dense == 0) return onebitInvalidUsage;
     NativeAllreduce& native = frames_->channel().native();
     const bool has_started =
         native.Start({.comm = frames_->channel().comm(),

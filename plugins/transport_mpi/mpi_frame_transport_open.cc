@@ -73,7 +73,7 @@ onebitResult_t MpiFrameTransport::Open(const void* const* addresses, const size_
     link.host = address.host_name;
     link.route = kMpiName;
   }
-  if (context_->options().native_dense) channel_->native().Reserve();
+  if (context_->options().native_dense != 0) channel_->native().Reserve();
   return onebitSuccess;
 }
 

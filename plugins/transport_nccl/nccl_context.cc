@@ -13,15 +13,13 @@ namespace onebit::nccl {
 
 onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
   std::unique_ptr<Context> created(new Context(host));
-  onebitResult_t result = ReadOptions(*created, &created->options_);
-  if (result != onebitSuccess) return result;
-  result = FindNccl(*created, created->options_.library.c_str(), &created->api_);
+  const onebitResult_t result = FindNccl(*created, created->options_.library, &created->api_);
   if (result == onebitSuccess) *context = std::move(created);
   return result;
 }
 
 onebitTransportProperties Context::Properties(const Context* context) {
-  return PropertiesWith(context == nullptr ? Options() : context->options_);
+  return PropertiesWith(context == nullptr ? Options{} : context->options_);
 }
 
 onebitResult_t Context::FindDeviceBinding(const char* who, DeviceBinding* binding) {

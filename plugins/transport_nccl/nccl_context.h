@@ -11,7 +11,7 @@
 #include "plugins/common/base_context.h"
 #include "plugins/transport_nccl/nccl_api.h"
 #include "plugins/transport_nccl/nccl_driver.h"
-#include "plugins/transport_nccl/settings.h"
+#include "plugins/transport_nccl/nccl_settings.h"
 
 namespace onebit::nccl {
 
@@ -27,9 +27,9 @@ struct DeviceBinding {
 // Made by init, ended by finalize. Any thread.
 class Context : public plugin::BaseContext {
  public:
-  // Reads the settings and finds NCCL. Logs why not.
+  // Finds NCCL. Logs the cause of an error.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
-  // Null: before init, with the defaults of all settings.
+  // Null: before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<NcclEndpoint>* endpoint);
@@ -44,9 +44,10 @@ class Context : public plugin::BaseContext {
   const std::shared_ptr<const NcclApi>& shared_api() const { return api_; }
 
  private:
-  explicit Context(const onebitTransportHost& host) : BaseContext(host, "nccl") {}
+  explicit Context(const onebitTransportHost& host)
+      : BaseContext(host, "nccl"), options_(*static_cast<const Options*>(host.settings)) {}
 
-  Options options_;
+  const Options options_;
   std::shared_ptr<const NcclApi> api_;
   std::mutex mutex_;
   // Guarded by mutex_. Null until it was needed: the program may load it after init.

@@ -67,7 +67,7 @@ onebitResult_t Communicator::Create(const UniqueId& id, uint64_t timeout_ms) {
                                                .id = id,
                                                .rank = rank_,
                                                .ranks = ranks_,
-                                               .is_blocking = context_.options().is_blocking});
+                                               .is_blocking = context_.options().is_blocking != 0});
     bool is_done = false;
     try {
       is_done = RunBeside([start] { start->Run(); }, [start] { start->Undo(); }, timeout_ms,

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "plugins/transport_ucx/settings.h"
+#include "plugins/transport_ucx/ucx_settings.h"
 
 namespace onebit::ucx {
 namespace {

@@ -22,7 +22,7 @@ struct Choice {
   std::string value;
 };
 
-void Modify(ucp_config_t* config, const Options& options) {
+void Modify(ucp_config_t* config, const char* tls, const std::string& net_devices) {
   const Choice choices[] = {
       {"WARN_UNUSED_ENV_VARS", "n"},
       // Hooks of malloc and mmap, which UCX needs to cache registrations of user memory. User
@@ -30,8 +30,8 @@ void Modify(ucp_config_t* config, const Options& options) {
       {"MEM_EVENTS", "n"},
       // And the cache itself, whose thread aborts the process when there are no descriptors for it.
       {"RCACHE_ENABLE", "n"},
-      {"TLS", options.tls},
-      {"NET_DEVICES", options.net_devices},
+      {"TLS", tls},
+      {"NET_DEVICES", net_devices},
       {"TX_SEG_SIZE", std::to_string(kNetworkSegmentBytes)},
       {"MM_SEG_SIZE", std::to_string(kSharedSegmentBytes)},
       // connect(2) must not hold up a thread for minutes when a host is silent.
@@ -48,7 +48,9 @@ void Modify(ucp_config_t* config, const Options& options) {
 Context::Context(const onebitTransportHost& host)
     : BaseContext(host, "ucx"),
       identity_(plugin::IdentityOfThisHost()),
-      machine_(plugin::IdentityOfThisMachine()) {}
+      machine_(plugin::IdentityOfThisMachine()),
+      options_(*static_cast<const Options*>(host.settings)),
+      net_devices_(options_.net_devices) {}
 
 Context::~Context() {
   const LogScope scope(host());
@@ -57,16 +59,13 @@ Context::~Context() {
 
 onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
   std::unique_ptr<Context> created(new Context(host));
-  onebitResult_t result = ReadOptions(host, &created->options_);
-  if (result == onebitSuccess) result = created->Start();
+  const onebitResult_t result = created->Start();
   if (result == onebitSuccess) *context = std::move(created);
   return result;
 }
 
 onebitTransportProperties Context::Properties(const Context* context) {
-  onebitTransportProperties properties = DefaultProperties();
-  if (context != nullptr) properties.eagerBytes = context->options_.eager_bytes;
-  return properties;
+  return PropertiesWith(context == nullptr ? Options{} : context->options_);
 }
 
 onebitResult_t Context::Open(const onebitTransportCommInfo& info,
@@ -84,9 +83,9 @@ onebitResult_t Context::Start() {
   const LogScope scope(host());
   if (!HasDescriptorsForUcx()) return NoDescriptors();
   const auto devices = NetworkDevices();
-  const bool is_set = !options_.net_devices.empty();
-  if (const auto unknown =
-          UnknownDevice(is_set ? options_.net_devices : options_.interfaces, devices);
+  const bool is_set = !net_devices_.empty();
+  const std::string interfaces = host().interfaces;
+  if (const auto unknown = UnknownDevice(is_set ? net_devices_ : interfaces, devices);
       !unknown.empty()) {
     std::string all;
     for (const auto& device : devices) all += " " + device;
@@ -94,13 +93,13 @@ onebitResult_t Context::Start() {
          is_set ? "ONEBIT_UCX_NET_DEVICES" : "ONEBIT_SOCKET_IFNAME", all.c_str());
     return onebitInvalidUsage;
   }
-  if (!is_set) options_.net_devices = UsableDevices(options_.interfaces, devices);
+  if (!is_set) net_devices_ = UsableDevices(interfaces, devices);
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
     Warn("its configuration cannot be read: %s", LogScope::LastError().c_str());
     return onebitSystemError;
   }
-  Modify(config, options_);
+  Modify(config, options_.tls, net_devices_);
   const ucp_params_t params{
       .field_mask =
           UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME,
@@ -110,8 +109,8 @@ onebitResult_t Context::Start() {
   const ucs_status_t status = ucp_init(&params, config, &ucp_);
   ucp_config_release(config);
   if (status == UCS_OK) return onebitSuccess;
-  Warn("cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", options_.tls.c_str(),
-       ucs_status_string(status), LogScope::LastError().c_str());
+  Warn("cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", options_.tls, ucs_status_string(status),
+       LogScope::LastError().c_str());
   return status == UCS_ERR_NO_DEVICE ? onebitInvalidUsage : onebitSystemError;
 }
 
@@ -121,7 +120,7 @@ onebitResult_t Context::NoDescriptors() const {
 }
 
 bool Context::can_share_memory() const {
-  return options_.shared_memory && AllowsSharedMemory(options_.tls);
+  return options_.shares_memory != 0 && AllowsSharedMemory(options_.tls);
 }
 
 }  // namespace onebit::ucx

@@ -8,22 +8,23 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "plugins/common/base_context.h"
 #include "plugins/common/endpoint.h"
 #include "plugins/common/host_identity.h"
-#include "plugins/transport_ucx/settings.h"
+#include "plugins/transport_ucx/ucx_settings.h"
 
 namespace onebit::ucx {
 
 // Made by init, ended by finalize. Any thread.
 class Context : public plugin::BaseContext {
  public:
-  // Reads the settings and starts UCX. Logs why not.
+  // Starts UCX with the host's settings. Logs the cause of an error.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
   ~Context();
 
-  // Null: before init, with the defaults of all settings.
+  // Null: before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info,
@@ -43,7 +44,8 @@ class Context : public plugin::BaseContext {
 
   const plugin::HostIdentity identity_;
   const uint64_t machine_;
-  Options options_;
+  const Options options_;
+  std::string net_devices_;
   ucp_context_h ucp_ = nullptr;
 };
 

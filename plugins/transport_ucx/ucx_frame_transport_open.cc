@@ -101,7 +101,7 @@ onebitResult_t UcxFrameTransport::MakeLinks(const void* const* addresses) {
     if (status != UCS_OK) {
       context_->Warn("rank %d has no way to rank %d on %s: %s (%s); ONEBIT_UCX_TLS=%s", rank_, rank,
                      link.host.c_str(), ucs_status_string(status), LogScope::LastError().c_str(),
-                     context_->options().tls.c_str());
+                     context_->options().tls);
       return ResultOf(status);
     }
     link.route = Worker::Route(link);

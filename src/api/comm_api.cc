@@ -10,7 +10,7 @@
 #include "api/host_stream_calls.h"
 #include "api/memory_location.h"
 #include "base/log.h"
-#include "transport/settings.h"
+#include "transport/process_settings.h"
 #include "transport/transport.h"
 
 using onebit::Code;
@@ -60,7 +60,7 @@ Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
   }
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
   // WARN is the default and means silence until something is wrong.
-  if (table->settings.debug != onebit::LogLevel::kWarn) {
+  if (table->settings.log_level() != onebit::LogLevel::kWarn) {
     onebit::Log(onebit::LogLevel::kVersion, "onebit version {}.{}.{}", ONEBIT_MAJOR, ONEBIT_MINOR,
                 ONEBIT_PATCH);
   }

@@ -3,6 +3,7 @@
 #include "api/comm_config.h"
 
 #include <chrono>
+#include <optional>
 
 #include "base/config_head.h"
 #include "comm/rendezvous.h"
@@ -31,12 +32,15 @@ Result<uint64_t> ValueOf(const Time& time, const SettingsTable& table) {
 }  // namespace
 
 CommOptions CommOptionsOf(const Settings& settings) {
+  const auto unless_auto = [](uint64_t value) {
+    return value == kAuto ? std::nullopt : std::optional(value);
+  };
   return {
       .timeout_ms = settings.collective_timeout_ms,
-      .one_exchange_elements = settings.one_exchange_elements,
+      .one_exchange_elements = unless_auto(settings.one_exchange_elements),
       .segment_elements = settings.segment_elements,
       .group_elements = settings.group_elements,
-      .compute_threads = settings.compute_threads,
+      .compute_threads = unless_auto(settings.compute_threads),
       .regroup_timeout_ms = settings.connect_timeout_ms,
   };
 }

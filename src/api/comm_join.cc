@@ -13,7 +13,7 @@
 #include "api/memory_location.h"
 #include "comm/launch_environment.h"
 #include "comm/rendezvous.h"
-#include "transport/settings.h"
+#include "transport/process_settings.h"
 #include "transport/transport.h"
 
 using onebit::Code;
@@ -99,9 +99,9 @@ Status InitRank(onebitComm_t* comm, int ranks, const onebitUniqueId& id, int ran
 // A variable that is set to nothing is rather a mistake than the wish to have no secret.
 Status CheckSecrets(const onebit::SettingsTable& table) {
   for (const auto& [variable, value] :
-       {std::pair{"ONEBIT_SECRET", &table.settings.secret},
-        std::pair{"ONEBIT_SECRET_FILE", &table.settings.secret_file}}) {
-    if (table.IsSet(variable) && value->empty()) {
+       {std::pair{"ONEBIT_SECRET", table.settings.secret},
+        std::pair{"ONEBIT_SECRET_FILE", table.settings.secret_file}}) {
+    if (table.IsSet(variable) && *value == '\0') {
       return Error(
           Code::kInvalidUsage,
           "environment variable {} is set to nothing: give it a value, or unset it to start "
@@ -146,7 +146,8 @@ Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, s
   if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
   if (transport == nullptr) return Error(Code::kInvalidArgument, "transport is NULL");
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
-  if (table->IsSet("ONEBIT_TRANSPORT") && table->settings.transport != transport) {
+  if (table->IsSet("ONEBIT_TRANSPORT") &&
+      std::string_view(table->settings.transport) != transport) {
     return Error(Code::kInvalidUsage,
                  "environment variable ONEBIT_TRANSPORT is {}, but the communicator is made from "
                  "one of {}: unset it",

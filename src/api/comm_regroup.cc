@@ -8,7 +8,7 @@
 #include "api/comm_config.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
-#include "transport/settings.h"
+#include "transport/process_settings.h"
 
 using onebit::Code;
 using onebit::Comm;

@@ -8,7 +8,7 @@
 
 #include "api/handles.h"
 #include "base/log.h"
-#include "transport/settings.h"
+#include "transport/process_settings.h"
 
 namespace onebit {
 namespace {
@@ -161,7 +161,7 @@ onebitResult_t onebitGetSetting(int index, onebitSetting_t* setting) {
                    rows.size());
     }
     const onebit::SettingRow& row = rows[static_cast<size_t>(index)];
-    *setting = {row.name, row.type,          row.default_value,
+    *setting = {row.name, row.type.c_str(),  row.default_value,
                 row.help, row.value.c_str(), row.is_set ? "environment" : "default"};
     return OkStatus();
   });

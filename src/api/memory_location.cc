@@ -3,7 +3,7 @@
 #include "api/memory_location.h"
 
 #include "api/host_stream_calls.h"
-#include "transport/settings.h"
+#include "transport/process_settings.h"
 
 namespace onebit {
 

@@ -1,231 +1,347 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the settings table and their parser.
+// The library's own rows, and the parser of all rows.
 #include "base/settings.h"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+#include <cstring>
+#include <numeric>
 #include <optional>
-#include <string_view>
-#include <utility>
+#include <type_traits>
 
 namespace onebit {
 namespace {
 
-struct Row {
-  const char* name;
-  const char* type;
-  const char* default_value;
-  const char* help;
-  bool (*parse)(std::string_view text, Settings* settings);
+// The row whose value is never shown.
+constexpr std::string_view kSecret = "ONEBIT_SECRET";
+
+static_assert(std::is_standard_layout_v<Settings>, "offsetof must be defined");
+
+constexpr Setting kOwnSettings[] = {
+    {.name = "ONEBIT_DEBUG",
+     .kind = SettingKind::kChoice,
+     .values = "NONE|VERSION|WARN|INFO|TRACE",  // in the order of LogLevel
+     .default_value = "WARN",
+     .help = "Lines up to this level are logged.",
+     .offset = offsetof(Settings, debug)},
+    {.name = "ONEBIT_DEBUG_FILE",
+     .kind = SettingKind::kText,
+     .values = "path; %h is the host, %p the process id",
+     .default_value = "",
+     .help = "Where the log goes instead of stderr; a file that cannot be opened is an error.",
+     .offset = offsetof(Settings, debug_file)},
+    {.name = "ONEBIT_TRANSPORT",
+     .kind = SettingKind::kName,
+     .values = "name of a transport",
+     .default_value = "ucx",
+     .help = "What carries the messages of ranks that are processes; equal on all ranks.",
+     .offset = offsetof(Settings, transport)},
+    {.name = "ONEBIT_RENDEZVOUS",
+     .kind = SettingKind::kText,
+     .values = "host:port, or path of a file with a slash in it",
+     .default_value = "",
+     .help = "Where the ranks of onebitCommInitEnv meet; unset: what the launcher says.",
+     .offset = offsetof(Settings, rendezvous)},
+    {.name = "ONEBIT_SECRET",
+     .kind = SettingKind::kText,
+     .values = "text of at least 16 characters",
+     .default_value = "",
+     .help = "Lets processes join where they meet at a host and port; equal on all ranks.",
+     .offset = offsetof(Settings, secret)},
+    {.name = "ONEBIT_SECRET_FILE",
+     .kind = SettingKind::kText,
+     .values = "path",
+     .default_value = "",
+     .help = "A file that holds the secret and that only its owner may read.",
+     .offset = offsetof(Settings, secret_file)},
+    {.name = "ONEBIT_SOCKET_IFNAME",
+     .kind = SettingKind::kText,
+     .values = "prefixes of interface names, e.g. eth,ib; =eth0 exact; ^docker not",
+     .default_value = "",
+     .help = "Network interfaces to use; unset: all but loopback and bridges of containers, where "
+             "there are others.",
+     .offset = offsetof(Settings, socket_interfaces)},
+    {.name = "ONEBIT_CONNECT_TIMEOUT_MS",
+     .kind = SettingKind::kInteger,
+     .values = "milliseconds",
+     .minimum = 1,
+     .maximum = 86'400'000,
+     .default_value = "60000",
+     .help = "All ranks must have joined and connected within this time.",
+     .offset = offsetof(Settings, connect_timeout_ms)},
+    {.name = "ONEBIT_HEARTBEAT_MS",
+     .kind = SettingKind::kInteger,
+     .values = "milliseconds",
+     .minimum = 1,
+     .maximum = 3'600'000,
+     .default_value = "1000",
+     .help = "Time between a process's signs of life; equal on all ranks.",
+     .offset = offsetof(Settings, heartbeat_ms)},
+    {.name = "ONEBIT_LOSS_TIMEOUT_MS",
+     .kind = SettingKind::kInteger,
+     .values = "milliseconds",
+     .minimum = 1,
+     .maximum = 86'400'000,
+     .default_value = "15000",
+     .help = "A process that is silent for so long counts as lost; more than ONEBIT_HEARTBEAT_MS; "
+             "equal on all ranks.",
+     .offset = offsetof(Settings, loss_timeout_ms)},
+    {.name = "ONEBIT_COLLECTIVE_TIMEOUT_MS",
+     .kind = SettingKind::kInteger,
+     .values = "milliseconds",
+     .minimum = 1,
+     .maximum = 86'400'000,
+     .default_value = "600000",
+     .help = "A collective that makes no progress for so long fails.",
+     .offset = offsetof(Settings, collective_timeout_ms)},
+    {.name = "ONEBIT_COMPUTE_THREADS",
+     .kind = SettingKind::kAutoOrInteger,
+     .values = "threads",
+     .maximum = 64,
+     .default_value = "auto",
+     .help = "Threads of a communicator that compute beside the caller of a collective; auto: up "
+             "to 3, where the ranks of a host leave it cores.",
+     .offset = offsetof(Settings, compute_threads)},
+    {.name = "ONEBIT_ONE_EXCHANGE_ELEMENTS",
+     .kind = SettingKind::kAutoOrInteger,
+     .values = "elements",
+     .maximum = 1'048'576,
+     .default_value = "auto",
+     .help = "Compressed tensors up to this size use one exchange instead of two; auto: 65536 for "
+             "2 ranks, 8192 for 4, 2340 for 8; equal on all ranks.",
+     .offset = offsetof(Settings, one_exchange_elements)},
+    {.name = "ONEBIT_GROUP_ELEMENTS",
+     .kind = SettingKind::kInteger,
+     .values = "elements",
+     .maximum = 1'073'741'824,
+     .default_value = "1048576",
+     .help = "Calls of a group up to this size travel together, up to four times as much in a "
+             "message; 0: none does; equal on all ranks.",
+     .offset = offsetof(Settings, group_elements)},
+    {.name = "ONEBIT_PLUGIN_PATH",
+     .kind = SettingKind::kText,
+     .values = "folders, with colons between them",
+     .default_value = "",
+     .help = "Where transports are looked for before the library's own folder.",
+     .offset = offsetof(Settings, plugin_path)},
+    {.name = "ONEBIT_SEGMENT_ELEMENTS",
+     .kind = SettingKind::kInteger,
+     .values = "elements",
+     .minimum = 64,
+     .maximum = 1'073'741'824,
+     .default_value = "262144",
+     .help = "Chunks travel in segments of about this size, dense ones in quarters of it, at most "
+             "64 a chunk; equal on all ranks.",
+     .offset = offsetof(Settings, segment_elements)},
 };
 
-template <uint64_t Settings::*kMember, uint64_t kLow, uint64_t kHigh>
-bool ParseInteger(std::string_view text, Settings* settings) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return false;
-  if (value < kLow || value > kHigh) return false;
-  settings->*kMember = value;
-  return true;
-}
-
-bool ParseLevel(std::string_view text, Settings* settings) {
-  constexpr std::pair<std::string_view, LogLevel> kLevels[] = {{"NONE", LogLevel::kNone},
-                                                               {"VERSION", LogLevel::kVersion},
-                                                               {"WARN", LogLevel::kWarn},
-                                                               {"INFO", LogLevel::kInfo},
-                                                               {"TRACE", LogLevel::kTrace}};
-  for (const auto& [name, level] : kLevels) {
-    if (text == name) {
-      settings->debug = level;
-      return true;
-    }
+std::vector<std::string_view> ChoicesOf(const Setting& setting) {
+  std::vector<std::string_view> choices;
+  for (std::string_view rest(setting.values);;) {
+    const size_t end = rest.find('|');
+    choices.push_back(rest.substr(0, end));
+    if (end == rest.npos) return choices;
+    rest.remove_prefix(end + 1);
   }
-  return false;
 }
 
-template <std::string Settings::*kMember>
-bool ParseText(std::string_view text, Settings* settings) {
-  settings->*kMember = text;
-  return true;
-}
-
-bool ParseTransport(std::string_view text, Settings* settings) {
-  settings->transport = text;
-  return !text.empty() &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string_view::npos;
-}
-
-template <std::optional<uint64_t> Settings::*kMember, uint64_t kHigh>
-bool ParseAutoOrInteger(std::string_view text, Settings* settings) {
-  if (text == "auto") {
-    (settings->*kMember).reset();
-    return true;
-  }
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  settings->*kMember = value;
-  return error == std::errc() && end == text.data() + text.size() && value <= kHigh;
-}
-
-// Its value is shown to nobody.
-constexpr const char* kSecret = "ONEBIT_SECRET";
-
-constexpr std::array kRows = {
-    Row{"ONEBIT_DEBUG", "NONE, VERSION, WARN, INFO or TRACE", "WARN",
-        "Lines up to this level are logged.", ParseLevel},
-    Row{"ONEBIT_DEBUG_FILE", "path; %h is the host, %p the process id", "",
-        "Where the log goes instead of stderr; a file that cannot be opened is an error.",
-        ParseText<&Settings::debug_file>},
-    Row{"ONEBIT_TRANSPORT", "name of a transport", "ucx",
-        "What carries the messages of ranks that are processes; equal on all ranks.",
-        ParseTransport},
-    Row{"ONEBIT_RENDEZVOUS", "host:port, or path of a file with a slash in it", "",
-        "Where the ranks of onebitCommInitEnv meet; unset: what the launcher says.",
-        ParseText<&Settings::rendezvous>},
-    Row{kSecret, "text of at least 16 characters", "",
-        "Lets processes join where they meet at a host and port; equal on all ranks.",
-        ParseText<&Settings::secret>},
-    Row{"ONEBIT_SECRET_FILE", "path", "",
-        "A file that holds the secret and that only its owner may read.",
-        ParseText<&Settings::secret_file>},
-    Row{"ONEBIT_SOCKET_IFNAME",
-        "prefixes of interface names, e.g. eth,ib; =eth0 exact; ^docker not", "",
-        "Network interfaces to use; unset: all but loopback and bridges of containers, where there "
-        "are "
-        "others.",
-        ParseText<&Settings::socket_interfaces>},
-    Row{"ONEBIT_CONNECT_TIMEOUT_MS", "milliseconds, 1 to 86400000", "60000",
-        "All ranks must have joined and connected within this time.",
-        ParseInteger<&Settings::connect_timeout_ms, 1, 86'400'000>},
-    Row{"ONEBIT_HEARTBEAT_MS", "milliseconds, 1 to 3600000", "1000",
-        "Time between a process's signs of life; equal on all ranks.",
-        ParseInteger<&Settings::heartbeat_ms, 1, 3'600'000>},
-    Row{"ONEBIT_LOSS_TIMEOUT_MS", "milliseconds, 1 to 86400000, more than ONEBIT_HEARTBEAT_MS",
-        "15000", "A process that is silent for so long counts as lost; equal on all ranks.",
-        ParseInteger<&Settings::loss_timeout_ms, 1, 86'400'000>},
-    Row{"ONEBIT_COLLECTIVE_TIMEOUT_MS", "milliseconds, 1 to 86400000", "600000",
-        "A collective that makes no progress for so long fails.",
-        ParseInteger<&Settings::collective_timeout_ms, 1, 86'400'000>},
-    Row{"ONEBIT_COMPUTE_THREADS", "auto, or threads, 0 to 64", "auto",
-        "Threads of a communicator that compute beside the caller of a collective; auto: up to 3, "
-        "where the ranks of a host leave it cores.",
-        ParseAutoOrInteger<&Settings::compute_threads, 64>},
-    Row{"ONEBIT_ONE_EXCHANGE_ELEMENTS", "auto, or elements, 0 to 1048576", "auto",
-        "Compressed tensors up to this size use one exchange instead of two; auto: 65536 for 2 "
-        "ranks, 8192 for 4, 2340 for 8; equal on all ranks.",
-        ParseAutoOrInteger<&Settings::one_exchange_elements, 1'048'576>},
-    Row{"ONEBIT_GROUP_ELEMENTS", "elements, 0 to 1073741824", "1048576",
-        "Calls of a group up to this size travel together, up to four times as much in a message; "
-        "0: none does; equal on all ranks.",
-        ParseInteger<&Settings::group_elements, 0, 1'073'741'824>},
-    Row{"ONEBIT_PLUGIN_PATH", "folders, with colons between them", "",
-        "Where transports are looked for before the library's own folder.",
-        ParseText<&Settings::plugin_path>},
-    Row{"ONEBIT_SEGMENT_ELEMENTS", "elements, 64 to 1073741824", "262144",
-        "Chunks travel in segments of about this size, dense ones in quarters of it, at most 64 a "
-        "chunk; equal on all ranks.",
-        ParseInteger<&Settings::segment_elements, 64, 1'073'741'824>},
+// A value in the form in which its receiver gets it.
+union Value {
+  uint64_t integer;
+  const char* text;
 };
 
-std::optional<std::string> Find(std::span<const char* const> environment, std::string_view name) {
-  for (const char* entry : environment) {
-    const std::string_view text(entry);
-    if (text.size() > name.size() && text.starts_with(name) && text[name.size()] == '=') {
-      return std::string(text.substr(name.size() + 1));
+std::optional<Value> ParseInteger(const Setting& setting, std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value < setting.minimum || value > setting.maximum) return std::nullopt;
+  return Value{.integer = value};
+}
+
+std::optional<Value> ParseChoice(std::span<const std::string_view> choices, std::string_view text) {
+  const auto found = std::ranges::find(choices, text);
+  if (found == choices.end()) return std::nullopt;
+  return Value{.integer = static_cast<uint64_t>(found - choices.begin())};
+}
+
+// None if `text` is not a value of this setting.
+std::optional<Value> Parse(const Setting& setting, const char* text) {
+  constexpr std::string_view kBooleans[] = {"0", "1"};
+  const auto text_of = [&](std::string_view characters) -> std::optional<Value> {
+    if (*text == '\0' && *setting.default_value != '\0') return std::nullopt;
+    if (std::string_view(text).find_first_not_of(characters) != std::string_view::npos) {
+      return std::nullopt;
     }
+    return Value{.text = text};
+  };
+  switch (setting.kind) {
+    case SettingKind::kInteger:
+      return ParseInteger(setting, text);
+    case SettingKind::kAutoOrInteger:
+      if (std::string_view(text) == "auto") return Value{.integer = kAuto};
+      return ParseInteger(setting, text);
+    case SettingKind::kBoolean:
+      return ParseChoice(kBooleans, text);
+    case SettingKind::kChoice:
+      return ParseChoice(ChoicesOf(setting), text);
+    case SettingKind::kName:
+      return text_of("abcdefghijklmnopqrstuvwxyz0123456789");
+    case SettingKind::kList:
+      return text_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:,^@/");
+    case SettingKind::kText:
+      return Value{.text = text};
   }
   return std::nullopt;
 }
 
-// Null when there is none.
-const SettingRow* FindRow(std::span<const SettingRow> rows, std::string_view name) {
-  for (const SettingRow& row : rows) {
-    if (name == row.name) return &row;
+// The values in words.
+std::string TypeOf(const Setting& setting) {
+  switch (setting.kind) {
+    case SettingKind::kInteger:
+      return Format("{}, {} to {}", setting.values, setting.minimum, setting.maximum);
+    case SettingKind::kAutoOrInteger:
+      return Format("auto, or {}, {} to {}", setting.values, setting.minimum, setting.maximum);
+    case SettingKind::kBoolean:
+      return "0 or 1";
+    case SettingKind::kChoice: {
+      const auto choices = ChoicesOf(setting);
+      std::string text(choices.front());
+      for (size_t i = 1; i < choices.size(); ++i) {
+        AppendFormat(&text, "{}{}", i + 1 < choices.size() ? ", " : " or ", choices[i]);
+      }
+      return text;
+    }
+    case SettingKind::kName:
+    case SettingKind::kList:
+    case SettingKind::kText:
+      break;
+  }
+  return setting.values;
+}
+
+// The value of a variable, as a C string inside the environment; null if it is not set.
+const char* Find(std::span<const char* const> environment, std::string_view name) {
+  for (const char* entry : environment) {
+    const std::string_view text(entry);
+    if (text.size() > name.size() && text.starts_with(name) && text[name.size()] == '=') {
+      return entry + name.size() + 1;
+    }
   }
   return nullptr;
 }
 
-Status RefuseUnknown(std::span<const char* const> environment, std::span<const SettingRow> rows) {
-  for (const char* entry : environment) {
-    const std::string_view text(entry);
-    if (!text.starts_with("ONEBIT_")) continue;
-    const std::string_view name = text.substr(0, text.find('='));
-    if (FindRow(rows, name) != nullptr) continue;
-    std::string known;
-    for (const SettingRow& row : rows) {
-      AppendFormat(&known, "{}{}", known.empty() ? "" : ", ", row.name);
-    }
-    return Error(
-        Code::kInvalidUsage,
-        "environment variable {} is unknown: check its spelling, or unset it; there are {}", name,
-        known);
+Result<Value> Read(std::span<const char* const> environment, const Setting& setting) {
+  const char* text = Find(environment, setting.name);
+  if (text == nullptr) text = setting.default_value;
+  if (const auto value = Parse(setting, text)) return *value;
+  return Error(Code::kInvalidUsage, "environment variable {}: \"{}\" is not {}", setting.name, text,
+               TypeOf(setting));
+}
+
+// Checks a row and appends it with the value it has in `environment`.
+Status Append(const Setting& setting, std::span<const char* const> environment,
+              SettingsTable* table) {
+  const bool is_known = std::ranges::any_of(table->rows, [&](const SettingRow& row) {
+    return std::string_view(row.name) == setting.name;
+  });
+  if (is_known) {
+    return Error(Code::kInvalidUsage, "the setting {} is declared twice", setting.name);
   }
+  ONEBIT_TRY(Read(environment, setting).status());
+  const char* text = Find(environment, setting.name);
+  table->rows.push_back({.name = setting.name,
+                         .type = TypeOf(setting),
+                         .default_value = setting.default_value,
+                         .help = setting.help,
+                         .value = text == nullptr           ? setting.default_value
+                                  : setting.name == kSecret ? "(not shown)"
+                                                            : text,
+                         .is_set = text != nullptr});
   return OkStatus();
 }
 
-Status Refuse(const SettingRow& row) {
-  return Error(Code::kInvalidUsage, "environment variable {}: \"{}\" is not {}", row.name,
-               row.value, row.type);
+// Fewest insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
+  std::iota(last.begin(), last.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    now[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const bool is_equal = a[i - 1] == b[j - 1];
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (is_equal ? 0 : 1)});
+      const bool is_swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (is_swap) now[j] = std::min(now[j], before[j - 2] + 1);
+    }
+    std::swap(before, last);
+    std::swap(last, now);
+  }
+  return last[b.size()];
 }
 
-// Appends a row of the library or of a plugin with the value it has in `environment`.
-template <typename AnyRow>
-const SettingRow& Append(const AnyRow& row, bool is_declared,
-                         std::span<const char* const> environment, SettingsTable* table) {
-  const std::optional<std::string> text = Find(environment, row.name);
-  return table->rows.emplace_back(SettingRow{.name = row.name,
-                                             .type = row.type,
-                                             .default_value = row.default_value,
-                                             .help = row.help,
-                                             .value = text.value_or(row.default_value),
-                                             .is_set = text.has_value(),
-                                             .is_declared = is_declared});
+constexpr std::string_view kPrefix = "ONEBIT_";
+
+// The known name that `unknown` is most likely a misspelling of; null if none is near.
+const char* NearestName(std::string_view unknown, std::span<const SettingRow> rows) {
+  std::string capitals(unknown);
+  for (char& c : capitals) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  // Three errors are a plausible slip, but in a short name they would change most of it.
+  size_t limit = std::min<size_t>(3, (unknown.size() - kPrefix.size()) / 3);
+  const char* nearest = nullptr;
+  for (const SettingRow& row : rows) {
+    const size_t length = std::strlen(row.name);
+    if (capitals.size() > length + limit) continue;  // also bounds the work on a very long name
+    const size_t distance = EditDistance(capitals, row.name);
+    if (distance > limit || (nearest != nullptr && distance == limit)) continue;
+    nearest = row.name;
+    limit = distance;
+  }
+  return nearest;
 }
 
 }  // namespace
 
 Result<SettingsTable> ReadSettings(std::span<const char* const> environment,
-                                   std::span<const DeclaredSetting> declared) {
+                                   std::span<const Setting> declared) {
   SettingsTable table;
-  Status first_error;
-  for (const Row& row : kRows) {
-    const SettingRow& added = Append(row, false, environment, &table);
-    if (!row.parse(added.value, &table.settings) && first_error.ok()) first_error = Refuse(added);
-    if (added.is_set && row.name == kSecret) table.rows.back().value = "(not shown)";
+  for (const Setting& setting : kOwnSettings) ONEBIT_TRY(Append(setting, environment, &table));
+  for (const Setting& setting : declared) ONEBIT_TRY(Append(setting, environment, &table));
+  ONEBIT_TRY(ReadValues(environment, kOwnSettings, &table.settings));
+  for (const std::string& name : UnknownVariables(environment, declared)) {
+    std::string text = Format("environment variable {} is unknown and ignored", name);
+    const char* nearest = NearestName(name, table.rows);
+    if (nearest != nullptr) AppendFormat(&text, "; did you mean {}?", nearest);
+    table.warnings.push_back(std::move(text));
   }
-  for (const DeclaredSetting& row : declared) {
-    if (FindRow(table.rows, row.name) != nullptr) {
-      return Error(Code::kInvalidUsage, "the setting {} is declared twice", row.name);
-    }
-    const SettingRow& added = Append(row, true, environment, &table);
-    const bool is_accepted = row.accepts == nullptr || row.accepts(added.value.c_str()) != 0;
-    if (!is_accepted && first_error.ok()) first_error = Refuse(added);
-  }
-  ONEBIT_TRY(RefuseUnknown(environment, table.rows));
-  ONEBIT_TRY(first_error);
   return table;
 }
 
+Status ReadValues(std::span<const char* const> environment, std::span<const Setting> settings,
+                  void* values) {
+  for (const Setting& setting : settings) {
+    ONEBIT_ASSIGN_OR_RETURN(const Value value, Read(environment, setting));
+    std::memcpy(static_cast<std::byte*>(values) + setting.offset, &value, sizeof value);
+  }
+  return OkStatus();
+}
+
 bool SettingsTable::IsSet(std::string_view name) const {
-  const SettingRow* row = FindRow(rows, name);
-  return row != nullptr && row->is_set;
+  return std::ranges::any_of(
+      rows, [name](const SettingRow& row) { return name == row.name && row.is_set; });
 }
 
 std::vector<std::string> UnknownVariables(std::span<const char* const> environment,
-                                          std::span<const DeclaredSetting> declared) {
+                                          std::span<const Setting> declared) {
   std::vector<std::string> unknown;
   for (const char* entry : environment) {
     const std::string_view text(entry);
-    if (!text.starts_with("ONEBIT_")) continue;
+    if (!text.starts_with(kPrefix)) continue;
     const std::string_view name = text.substr(0, text.find('='));
-    const auto has_name = [name](const auto& row) { return name == row.name; };
-    if (std::none_of(kRows.begin(), kRows.end(), has_name) &&
-        std::none_of(declared.begin(), declared.end(), has_name)) {
+    const auto has_name = [name](const Setting& setting) { return name == setting.name; };
+    if (std::ranges::none_of(kOwnSettings, has_name) && std::ranges::none_of(declared, has_name)) {
       unknown.emplace_back(name);
     }
   }
@@ -233,7 +349,8 @@ std::vector<std::string> UnknownVariables(std::span<const char* const> environme
 }
 
 std::string TextOf(std::span<const char* const> environment, const char* name) {
-  return Find(environment, name).value_or("");
+  const char* text = Find(environment, name);
+  return text == nullptr ? "" : text;
 }
 
 std::span<const char* const> ProcessEnvironment() {

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The table of ONEBIT_* environment variables: each is one row, of this library or declared by a
-// plugin, and is parsed once.
+// Settings are environment variables named ONEBIT_*. Each is one typed row, the library's own or a
+// transport's, and this file's parser reads and prints all of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,67 +16,92 @@
 
 namespace onebit {
 
-// Values of the library's own rows, parsed. The defaults stand in the table in settings.cc.
-struct Settings {
-  LogLevel debug = LogLevel::kWarn;
-  std::string debug_file;   // empty: stderr
-  std::string plugin_path;  // folders with colons between them
-  std::string transport;
-  std::string rendezvous;   // empty: what the launcher says
-  std::string secret;       // empty: none
-  std::string secret_file;  // empty: none
-  std::string socket_interfaces;
-  uint64_t connect_timeout_ms = 0;
-  uint64_t heartbeat_ms = 0;
-  uint64_t loss_timeout_ms = 0;
-  uint64_t collective_timeout_ms = 0;
-  std::optional<uint64_t> one_exchange_elements;  // none: auto
-  uint64_t segment_elements = 0;
-  uint64_t group_elements = 0;
-  std::optional<uint64_t> compute_threads;  // none: auto
+// The values a setting may have. Integers, booleans and choices are parsed into a uint64_t, the
+// others into a const char*.
+enum class SettingKind : int {
+  kInteger = 0,        // decimal digits, `minimum` to `maximum`
+  kAutoOrInteger = 1,  // the same, or "auto", which is kAuto
+  kBoolean = 2,        // 0 or 1
+  kChoice = 3,         // one of `values`; its value is the position there
+  kName = 4,           // lower-case letters and digits
+  kList = 5,           // letters, digits and _-.:,^@/
+  kText = 6,           // anything
+};
+inline constexpr uint64_t kAuto = UINT64_MAX;
+
+// One row. All texts have static storage.
+struct Setting {
+  const char* name;
+  SettingKind kind;
+  // The unit of an integer, "bytes"; the choices, "no|yes"; otherwise the value in words, "path".
+  const char* values = "";
+  uint64_t minimum = 0;
+  uint64_t maximum = 0;
+  const char* default_value;  // only if it is empty may the value of a name or list be
+  const char* help;
+  size_t offset;  // where the value goes in the structure that receives all values of a table
 };
 
-// A row that a plugin brings along and parses itself. All texts have static storage.
-struct DeclaredSetting {
-  const char* name;
-  const char* type;
-  const char* default_value;
-  const char* help;
-  int (*accepts)(const char* text);  // nonzero: the text is a value; null: every text is
+// Values of the library's own rows, which settings.cc declares with their defaults. Texts point
+// into the environment that was read.
+struct Settings {
+  uint64_t debug;           // a LogLevel
+  const char* debug_file;   // empty: stderr
+  const char* plugin_path;  // folders with colons between them
+  const char* transport;
+  const char* rendezvous;   // empty: what the launcher says
+  const char* secret;       // empty: none
+  const char* secret_file;  // empty: none
+  const char* socket_interfaces;
+  uint64_t connect_timeout_ms;
+  uint64_t heartbeat_ms;
+  uint64_t loss_timeout_ms;
+  uint64_t collective_timeout_ms;
+  uint64_t one_exchange_elements;  // or kAuto
+  uint64_t segment_elements;
+  uint64_t group_elements;
+  uint64_t compute_threads;  // or kAuto
+
+  LogLevel log_level() const { return static_cast<LogLevel>(debug); }
 };
 
 // A row as shown to people.
 struct SettingRow {
   const char* name;
-  const char* type;
+  std::string type;  // what its value may be, "bytes, 0 to 4096"
   const char* default_value;
   const char* help;
   std::string value;  // in force
   bool is_set;        // by the environment
-  bool is_declared;   // by a plugin
 };
 
 struct SettingsTable {
-  Settings settings;
+  Settings settings = {};
   std::vector<SettingRow> rows;
+  std::vector<std::string> warnings;  // one for each unknown ONEBIT_* variable
 
-  // Whether the environment sets a row.
+  // True if the environment sets the row.
   bool IsSet(std::string_view name) const;
 };
 
-// Reads an environment, given as "NAME=value" strings. An unknown ONEBIT_* variable or a value that
-// does not parse is an error that names it.
+// Reads an environment of "NAME=value" strings, which must outlive the table: the library's own
+// rows and `declared`. A value that does not parse is an error that names its variable.
 Result<SettingsTable> ReadSettings(std::span<const char* const> environment,
-                                   std::span<const DeclaredSetting> declared = {});
+                                   std::span<const Setting> declared = {});
 
-// Names of the ONEBIT_* variables of an environment that are no rows of this table.
+// Writes the value of each row, from the environment or its default, to its offset in `values`.
+Status ReadValues(std::span<const char* const> environment, std::span<const Setting> settings,
+                  void* values);
+
+// Names of the ONEBIT_* variables in an environment that are rows neither of the library nor of
+// `declared`.
 std::vector<std::string> UnknownVariables(std::span<const char* const> environment,
-                                          std::span<const DeclaredSetting> declared);
+                                          std::span<const Setting> declared);
 
 // Value of a variable in an environment; empty when it is not set.
 std::string TextOf(std::span<const char* const> environment, const char* name);
 
-// The environment of this process, to be read before anything changes it.
+// The environment of this process as it is now.
 std::span<const char* const> ProcessEnvironment();
 
 }  // namespace onebit

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/parameter_location.h"
 
-#include "transport/settings.h"
+#include "transport/process_settings.h"
 
 namespace onebit::optim {
 

@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which transports this process has; each is opened and started once, at first use.
+// The transports of this process. Each is opened and started once, at first use.
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <mutex>
 
 #include "transport/loader.h"
-#include "transport/settings.h"
+#include "transport/process_settings.h"
 #include "transport/transport.h"
 
-// Of plugins/transport_local, which is linked in.
+// Defined in plugins/transport_local, which is linked in.
 extern "C" const onebitTransport* onebitTransportLocalGet(void);
 
 namespace onebit {
@@ -61,7 +61,7 @@ class TransportRegistry {
     std::unique_ptr<Transport> started;
   };
 
-  // Holds mutex_. The entry stays where it is until the next call.
+  // The caller holds mutex_. The entry stays valid until the next call.
   Result<Entry*> Find(std::string_view name, std::span<const std::string> folders) {
     for (Entry& entry : entries_) {
       if (entry.name == name) return &entry;

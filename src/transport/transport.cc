@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls through the transport ABI, with results turned into texts.
+// Calls a transport through its ABI and turns results into errors with a text.
 #include "transport/transport.h"
 
 #include <unistd.h>
@@ -11,17 +11,18 @@
 #include <utility>
 
 #include "base/log.h"
-#include "transport/settings.h"
+#include "transport/declared_settings.h"
+#include "transport/process_settings.h"
 
 namespace onebit {
 namespace {
 
-// What a transport complained of last on this thread: the cause of an error it is about to return,
-// for which the ABI has no text.
+// The last warning that a transport logged on this thread. The ABI has no error texts, so this is
+// the cause of the error that it returns next.
 thread_local std::string complaint;  // NOLINT: calls of the ABI say nothing of who made them
 
-// Services for code that may be C, or called by C: they throw nothing. A line for which there is no
-// memory is lost.
+// Services throw nothing, because their caller may be C code. A line is lost if there is no memory
+// for it.
 void TakeLine(int level, const char* text) noexcept {
   try {
     if (level <= static_cast<int>(LogLevel::kWarn)) complaint = text;
@@ -35,17 +36,17 @@ uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
 }
 
-// Lives as long as the process, like the transports that use it.
+// Lives as long as the process. Each start copies it and adds the settings.
 onebitTransportHost& Host() {
   static auto* host = new onebitTransportHost{.structSize = sizeof(onebitTransportHost),
                                               .log = TakeLine,
-                                              .setting = TransportSettingText,
                                               .nowNs = NowNs,
-                                              .interfaces = ""};
+                                              .interfaces = "",
+                                              .settings = nullptr};
   return *host;
 }
 
-// An error whose text ends with the complaint, if there is one.
+// An error whose text ends with the transport's last warning, if there is one.
 Status Explained(Code code, std::string text) {
   if (!complaint.empty()) AppendFormat(&text, ": {}", complaint);
   complaint.clear();
@@ -56,7 +57,7 @@ void ForwardPeerError(void* argument, int peer, onebitResult_t result, const cha
   static_cast<PeerErrorSink*>(argument)->OnPeerError(peer, static_cast<Code>(result), text);
 }
 
-// Whether the plugin was compiled with all members up to `end` of the table.
+// True if the plugin was compiled with all members of the table before `end`.
 bool HasMembers(const onebitTransport& functions, size_t end) {
   return functions.structSize >= end;
 }
@@ -70,7 +71,7 @@ Status CheckVersion(const onebitTransport& functions) {
   return OkStatus();
 }
 
-// A face that the properties promise must be there.
+// Checks that the members of each face that the properties promise are there.
 Status CheckFaces(const onebitTransport& functions, const onebitTransportProperties& properties) {
   const bool has_stream_members =
       HasMembers(functions, sizeof(onebitTransport)) && functions.groupBegin != nullptr &&
@@ -92,11 +93,14 @@ Status CheckFaces(const onebitTransport& functions, const onebitTransportPropert
 }  // namespace
 
 Result<Transport> Transport::Start(const onebitTransport* functions) {
-  ONEBIT_TRY(CheckVersion(*functions));
+  ONEBIT_ASSIGN_OR_RETURN(const auto declared, PropertiesOf(functions, nullptr));
+  ONEBIT_ASSIGN_OR_RETURN(const auto settings, SettingsForInit(declared, EarlyEnvironment()));
+  onebitTransportHost host = Host();
+  host.settings = settings.data();
   Transport transport;
   transport.functions_ = functions;
   complaint.clear();
-  if (auto result = functions->init(&Host(), &transport.context_); result != onebitSuccess) {
+  if (auto result = functions->init(&host, &transport.context_); result != onebitSuccess) {
     return Explained(static_cast<Code>(result),
                      Format("transport failed to start (result {})", static_cast<int>(result)));
   }
@@ -106,7 +110,7 @@ Result<Transport> Transport::Start(const onebitTransport* functions) {
 }
 
 void Transport::UseInterfaces(const std::string& names) {
-  // Kept for ever: transports have the pointer.
+  // Never freed: transports keep the pointer.
   [[maybe_unused]] static const bool is_told = [&names] {
     Host().interfaces = (new std::string(names))->c_str();
     return true;
@@ -270,7 +274,7 @@ Result<RequestState> Endpoint::Test(onebitTransportRequest request) {
 }
 
 void Endpoint::Cancel(onebitTransportRequest request) {
-  // What fails here fails while giving up: the error that led here is the one that counts.
+  // A failure is ignored: the error that led to the cancel matters more.
   static_cast<void>(functions_->cancel(comm_, request));
 }
 
@@ -326,7 +330,7 @@ void Endpoint::Abort() {
 
 void Endpoint::Close() {
   if (comm_ == nullptr) return;
-  // In the child of a fork: what it would say to the peers, it would say in its parent's name.
+  // In the child of a fork, close would speak to the peers on behalf of the parent.
   if (owner_pid_ != getpid()) {
     comm_ = nullptr;
     return;

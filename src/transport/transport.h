@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// C++ face of the transport ABI: a started transport, and one rank's endpoint of a communicator.
+// The transport ABI in C++: a started transport, and one rank's endpoint of a communicator.
 #pragma once
 
 #include <cstdint>
@@ -14,33 +14,33 @@
 
 namespace onebit {
 
-// A transport that was initialised in this process. Lives until the process ends, because endpoints
-// may be closed from static destructors of the application. Thread-safe.
+// A transport that has been started in this process. It lives until the process ends, because
+// static destructors of the application may close endpoints. Thread-safe.
 class Transport {
  public:
-  // Finds and starts a transport by name: one that is linked in, or a plugin (loader.h). The error
-  // of an unknown name says where it was looked for. Settings that are in error are an error here.
+  // Finds and starts a transport by name, linked in or a plugin (loader.h). The error for an
+  // unknown name lists the folders that were searched. Settings that are in error are an error
+  // here, too.
   static Result<const Transport*> Get(std::string_view name);
-  // Starts a transport whose functions are at hand, without registering it: to it, none of the
-  // settings it may declare is set.
+  // Starts a transport from its functions, without registering it.
   static Result<Transport> Start(const onebitTransport* functions);
-  // Functions of the transports that are linked in or were opened.
+  // Functions of the transports that are linked in or have been opened.
   static std::vector<const onebitTransport*> Known();
-  // Names of those that are linked in.
+  // Names of the transports that are linked in.
   static std::vector<std::string> BuiltIns();
-  // Opens a plugin without starting it; one that is known already is not looked for again.
+  // Opens a plugin without starting it, unless it is open already.
   static Result<const onebitTransport*> Open(std::string_view name,
                                              std::span<const std::string> folders);
-  // Tells transports that start from now on which network interfaces to use, "eth0,eth1". The first
-  // call counts: the setting it comes from never changes.
+  // Sets the network interfaces, "eth0,eth1", for transports that start later. Only the first call
+  // has an effect, because the setting behind it never changes.
   static void UseInterfaces(const std::string& names);
-  // Refuses functions of another ABI version. `context` may be null, also before the start.
+  // Refuses functions of another ABI version. `context` may be null.
   static Result<onebitTransportProperties> PropertiesOf(const onebitTransport* functions,
                                                         void* context);
 
   const onebitTransport& functions() const { return *functions_; }
   const onebitTransportProperties& properties() const { return properties_; }
-  // Whether calls are enqueued on CUDA streams, and work on device memory alone.
+  // True if the transport works on device memory only, by calls that are enqueued on CUDA streams.
   bool is_stream_ordered() const {
     return properties_.hasHostFace == 0 && properties_.hasStreamFace != 0;
   }
@@ -52,11 +52,11 @@ class Transport {
   void* context_ = nullptr;
 };
 
-// Ranks of a communicator of the layer below, such as MPI's. Released at the end.
+// The ranks of a communicator of the layer below, such as MPI's. The destructor releases it.
 class NativeGroup {
  public:
-  // Collective on it. `native` null: the one of all processes. kInvalidUsage: the transport knows
-  // no communicators but its own.
+  // Collective over the ranks of `native`; null stands for all processes. kInvalidUsage: the
+  // transport can join no communicator of another library.
   static Result<NativeGroup> Adopt(const Transport& transport, const void* native,
                                    size_t native_bytes, uint64_t timeout_ms);
   NativeGroup(NativeGroup&& other) noexcept;
@@ -66,7 +66,7 @@ class NativeGroup {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   void* handle() const { return handle_; }
-  // Gives the bytes of rank 0 to all. Collective.
+  // Copies the bytes of rank 0 to all ranks. Collective.
   Status Broadcast(std::span<std::byte> bytes, uint64_t timeout_ms) const;
 
  private:
@@ -78,10 +78,10 @@ class NativeGroup {
   int ranks_ = 1;
 };
 
-// Receives what a transport learns about a peer, from any thread.
+// Receives a transport's reports about peers, on any thread.
 class PeerErrorSink {
  public:
-  // Throws nothing: a transport calls it.
+  // Must not throw, because a transport calls it.
   virtual void OnPeerError(int peer, Code code, const char* text) = 0;
 
  protected:
@@ -90,15 +90,16 @@ class PeerErrorSink {
 
 enum class RequestState { kPending, kHeader, kDone };
 
-// One rank's end of a communicator. Used by one thread at a time, Abort by any. Closed at the end.
+// One rank's end of a communicator. One thread at a time uses it; any thread may call Abort. The
+// destructor closes it.
 class Endpoint {
  public:
   struct Info {
     int rank = 0;
     int nranks = 1;
     uint64_t comm_id = 0;
-    PeerErrorSink* sink = nullptr;       // must outlive the endpoint
-    const NativeGroup* group = nullptr;  // of the same ranks; null: none
+    PeerErrorSink* sink = nullptr;       // outlives the endpoint
+    const NativeGroup* group = nullptr;  // has the same ranks; null: none
   };
 
   static Result<Endpoint> Open(const Transport& transport, const Info& info);
@@ -110,7 +111,7 @@ class Endpoint {
   Result<std::vector<std::byte>> Address() const;
   Status Connect(std::span<const std::vector<std::byte>> addresses, uint64_t timeout_ms);
 
-  // Send and Receive: false when the transport has no room: make progress and try again.
+  // Send and Receive return false if the transport has no room: make progress and try again.
   Result<bool> Send(int peer, std::span<const std::byte> header, std::span<const std::byte> payload,
                     onebitTransportRequest* request);
   Result<bool> Receive(int peer, std::span<std::byte> header, onebitTransportRequest* request);
@@ -120,25 +121,24 @@ class Endpoint {
   };
   Result<MessageSize> Probe(onebitTransportRequest request);
   Status Accept(onebitTransportRequest request, std::span<std::byte> payload);
-  // An error other than kAborted means that the request is dead; after kAborted it must be
-  // cancelled.
+  // After any error but kAborted the request is dead; after kAborted it must be cancelled.
   Result<RequestState> Test(onebitTransportRequest request);
   void Cancel(onebitTransportRequest request);
-  // The layer below's own allreduce of fp32, where the properties say nativeDense: a request for
-  // Test and Cancel. False: no room, as with Send.
+  // Starts the layer below's own allreduce of fp32; only for transports with nativeDense. The
+  // request is for Test and Cancel. Returns false if there is no room, like Send.
   Result<bool> AllReduce(const void* input, void* output, size_t count, onebitRedOp_t op,
                          onebitTransportRequest* request);
   Status Progress();
   Status Wait(uint64_t timeout_ms);
 
-  // The stream face, where the transport has one; `stream` is one of the endpoint's device.
+  // The stream face, if the transport has one. `stream` belongs to the endpoint's device.
   Status BeginGroup();
   Status EndGroup();
   Status SendOnStream(int peer, const void* buffer, size_t bytes, onebitStream_t stream);
   Status ReceiveOnStream(int peer, void* buffer, size_t bytes, onebitStream_t stream);
   Status AllReduceOnStream(const void* input, void* output, size_t count, onebitDataType_t type,
                            onebitRedOp_t op, onebitStream_t stream);
-  // What has failed since the calls returned; from any thread.
+  // An error that came up after the calls had returned. Thread-safe.
   Status AsyncError() const;
 
   void Abort();
@@ -149,7 +149,7 @@ class Endpoint {
     uint64_t messages_sent = 0;
   };
   Counters counters() const;
-  // How a peer is reached, for error texts: "tcp over eth0". Empty before Connect.
+  // The way to a peer, for error texts: "tcp over eth0". Empty before Connect.
   std::string DescribePeer(int peer) const;
 
  private:
@@ -159,7 +159,7 @@ class Endpoint {
   const char* name_ = "";
   size_t address_bytes_ = 0;
   void* comm_ = nullptr;
-  int owner_pid_ = 0;  // a copy that a fork made is left alone
+  int owner_pid_ = 0;  // only this process may use the endpoint, not its forks
 };
 
 }  // namespace onebit

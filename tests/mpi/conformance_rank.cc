@@ -9,37 +9,18 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/mpi/native_checks.h"
+#include "tests/support/transport_host.h"
 #include "tests/transports/conformance.h"
 
 namespace onebit {
 namespace {
 
 using conformance::Expect;
-
-std::map<std::string, std::string>& Settings() {
-  static std::map<std::string, std::string> settings;
-  return settings;
-}
-
-const char* Setting(const char* name) {
-  const auto found = Settings().find(name);
-  return found == Settings().end() ? nullptr : found->second.c_str();
-}
-
-void Log(int level, const char* text) {
-  if (level <= onebitLogWarn) std::fprintf(stderr, "%s\n", text);
-}
-
-uint64_t NowNs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
-}
 
 // Waits without taking the processor from the other ranks.
 void Await(MPI_Request* request) {
@@ -94,23 +75,18 @@ const onebitTransport* OpenTransport(const char* path) {
   return get();
 }
 
-void RunChecks(const char* path) {
-  const onebitTransportHost host{.structSize = sizeof(onebitTransportHost),
-                                 .log = Log,
-                                 .setting = Setting,
-                                 .nowNs = NowNs,
-                                 .interfaces = ""};
+void RunChecks(const char* path, const testing::SettingTexts& settings) {
   const onebitTransport* const transport = OpenTransport(path);
-  void* context = nullptr;
-  Expect(transport->init(&host, &context) == onebitSuccess, "init failed");
+  const testing::StartedTransport started(*transport, settings);
+  Expect(started.start_result() == onebitSuccess, started.warnings());
   const conformance::Subject subject{.transport = transport,
-                                     .context = context,
+                                     .context = started.context(),
                                      .run_ranks = nullptr,
                                      .delivers_after_close = true,
                                      .open_close_rounds = 20,
                                      .seed = 20240611};
   MpiMeeting meeting;
-  const bool is_native = Setting("ONEBIT_MPI_NATIVE_DENSE") != nullptr;
+  const bool is_native = settings.contains("ONEBIT_MPI_NATIVE_DENSE");
   for (const conformance::Check& check :
        is_native ? conformance::NativeChecks() : conformance::AllChecks()) {
     if (meeting.nranks() < check.min_ranks) continue;
@@ -123,23 +99,24 @@ void RunChecks(const char* path) {
     }
     meeting.Barrier();
   }
-  Expect(transport->finalize(context) == onebitSuccess, "finalize failed");
 }
 
 }  // namespace
 }  // namespace onebit
 
 int main(int argc, char** argv) {
+  onebit::testing::SettingTexts settings;
   for (int i = 2; i < argc; ++i) {
     const std::string text = argv[i];
-    onebit::Settings()[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+    settings[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
   }
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   try {
-    onebit::RunChecks(argv[1]);
+    onebit::RunChecks(argv[1], settings);
   } catch (const onebit::conformance::Failure& failure) {
-    std::fprintf(stderr, "%s\n", failure.what());
+    std::fprintf(stderr, "%s\n%s\n", failure.what(),
+                 onebit::testing::StartedTransport::warnings().c_str());
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();

@@ -29,8 +29,13 @@ def main() -> None:
         shown = run(tool, *options, ONEBIT_SECRET="correct horse battery staple")
         assert "(not shown)" in shown.stdout and "battery" not in shown.stdout, shown
 
-    unknown = run(tool, ONEBIT_NO_SUCH_SETTING="1")
-    assert unknown.returncode == 1 and "ONEBIT_NO_SUCH_SETTING" in unknown.stderr, unknown
+    for options in ([], ["--json"]):
+        unknown = run(tool, *options, ONEBIT_HEARTBEATS_MS="1")
+        assert unknown.returncode == 0 and "ONEBIT_HEARTBEATS_MS" not in unknown.stdout, unknown
+        assert unknown.stderr.count("ONEBIT_HEARTBEATS_MS is unknown and ignored; "
+                                    "did you mean ONEBIT_HEARTBEAT_MS?") == 1, unknown
+    bad = run(tool, ONEBIT_HEARTBEAT_MS="0")
+    assert bad.returncode == 1 and "ONEBIT_HEARTBEAT_MS" in bad.stderr, bad
     assert run(tool, "--nonsense").returncode == 2
 
 

@@ -4,7 +4,9 @@
 // name, FAULTY_SETTING the setting that says the fault. Its context is a FaultyContext.
 #include "tests/support/faulty_plugin.h"
 
+#include "base/settings.h"
 #include "tests/support/faulty_functions.h"
+#include "transport/declared_settings.h"
 
 namespace onebit::testing {
 namespace {
@@ -14,20 +16,29 @@ const onebitTransport* Inner() {
   return inner;
 }
 
-int IsFault(const char* text) { return ParseFault(text).has_value() ? 1 : 0; }
+constexpr onebitTransportSetting kSetting{
+    .name = FAULTY_SETTING,
+    .kind = onebitSettingText,
+    .values = "fault, as \"kill rank=2 exchange=1 message=5\"",
+    .defaultValue = "none",
+    .help = "What goes wrong with one message of one rank."};
 
-constexpr onebitTransportSetting kSetting{.name = FAULTY_SETTING,
-                                          .type = "fault, as \"kill rank=2 exchange=1 message=5\"",
-                                          .defaultValue = "none",
-                                          .help = "What goes wrong with one message of one rank.",
-                                          .accepts = IsFault};
+struct Options {
+  const char* fault;
+};
 
 onebitResult_t Init(const onebitTransportHost* host, void** context) {
   if (Inner() == nullptr) return onebitSystemError;
-  const char* text = host->setting(FAULTY_SETTING);
-  const auto fault = ParseFault(text == nullptr ? kSetting.defaultValue : text);
+  const auto fault = ParseFault(static_cast<const Options*>(host->settings)->fault);
   if (!fault) return onebitInvalidUsage;
-  const onebitResult_t result = StartFaulty(Inner(), host, context);
+  // The transport inside has settings of its own, which the library does not know it needs.
+  onebitTransportProperties properties{.structSize = sizeof properties};
+  Inner()->getProperties(nullptr, &properties);
+  const auto settings = SettingsForInit(properties, ProcessEnvironment());
+  if (!settings.ok()) return onebitInvalidUsage;
+  onebitTransportHost inner_host = *host;
+  inner_host.settings = settings.value().data();
+  const onebitResult_t result = StartFaulty(Inner(), &inner_host, context);
   if (result != onebitSuccess) return result;
   auto* faulty = static_cast<FaultyContext*>(*context);
   faulty->faults.Arm(*fault);
@@ -35,7 +46,6 @@ onebitResult_t Init(const onebitTransportHost* host, void** context) {
   return onebitSuccess;
 }
 
-// Settings of the transport inside are declared by that transport.
 onebitResult_t GetProperties(void* context, onebitTransportProperties* properties) {
   if (Inner() == nullptr) return onebitSystemError;
   void* inner = context == nullptr ? nullptr : static_cast<FaultyContext*>(context)->inner_context;
@@ -43,6 +53,7 @@ onebitResult_t GetProperties(void* context, onebitTransportProperties* propertie
   properties->name = FAULTY_NAME;
   properties->settings = &kSetting;
   properties->settingCount = 1;
+  properties->settingsBytes = sizeof(Options);
   return result;
 }
 

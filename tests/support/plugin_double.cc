@@ -7,7 +7,8 @@
 namespace {
 
 constexpr onebitTransportSetting kSetting{.name = "ONEBIT_CARRIER_SPEED",
-                                          .type = "text",
+                                          .kind = onebitSettingText,
+                                          .values = "text",
                                           .defaultValue = DOUBLE_DEFAULT,
                                           .help = "Speed of flight."};
 
@@ -21,6 +22,7 @@ onebitResult_t GetProperties(void*, onebitTransportProperties* properties) {
   properties->hasHostFace = 1;
   properties->settings = &kSetting;
   properties->settingCount = 1;
+  properties->settingsBytes = sizeof(const char*);
   return onebitSuccess;
 }
 

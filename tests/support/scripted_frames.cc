@@ -80,7 +80,6 @@ bool ScriptedFrames::Progress() {
 FramedRank::FramedRank()
     : context_({.structSize = sizeof(onebitTransportHost),
                 .log = [](int, const char* text) { warnings_.emplace_back(text); },
-                .setting = [](const char*) -> const char* { return nullptr; },
                 .nowNs = NowNs,
                 .interfaces = ""},
                "scripted") {

@@ -36,10 +36,14 @@ void PropertiesAreSane(const Subject& subject, Meeting& /*meeting*/) {
     const onebitTransportSetting& setting = properties.settings[i];
     Expect(std::string(setting.name).starts_with(prefix), setting.name, " does not begin with ",
            prefix);
-    Expect(setting.type != nullptr && *setting.type != '\0', setting.name, " has no type");
+    Expect(setting.kind >= onebitSettingInteger && setting.kind <= onebitSettingText, setting.name,
+           " is of the unknown kind ", setting.kind);
+    Expect(setting.values != nullptr &&
+               (*setting.values != '\0' || setting.kind == onebitSettingBoolean),
+           setting.name, " does not tell its values");
     Expect(setting.defaultValue != nullptr, setting.name, " has no default");
-    Expect(setting.accepts == nullptr || setting.accepts(setting.defaultValue) != 0, setting.name,
-           " does not accept its default");
+    Expect(setting.offset % 8 == 0 && setting.offset + 8 <= properties.settingsBytes, setting.name,
+           " is at offset ", setting.offset, " of ", properties.settingsBytes, " bytes");
     Expect(setting.help != nullptr && *setting.help != '\0', setting.name, " has no help");
   }
 }
@@ -69,7 +73,7 @@ void PayloadWaitsForAccept(const Subject& subject, Meeting& meeting) {
   for (const size_t bytes : {size_t{40}, endpoint.eager_bytes() + 5000}) {
     const std::string sent(bytes, 's');
     const std::string before(bytes, 'b');
-    std::string buffer = before;  // where the receiver intends to take the payload
+    std::string buffer = before;  // the receiver accepts the payload into it later
     char header[ONEBIT_TRANSPORT_HEADER_BYTES];
     const auto receive = endpoint.Irecv(endpoint.previous(), header);
     const auto send = endpoint.Isend(endpoint.next(), "h", sent.data(), bytes);
@@ -115,8 +119,8 @@ void TakeInOrder(Endpoint& endpoint, const std::vector<size_t>& sizes,
 
 }  // namespace
 
-// The next receive may be posted when a header is there: several payloads can wait, and be taken in
-// another order than they came.
+// The next receive may be posted as soon as a header is there, so several payloads can wait and be
+// accepted in another order than they arrived.
 void HeadersRunAhead(const Subject& subject, Meeting& meeting) {
   Endpoint endpoint(subject, meeting);
   const size_t large = endpoint.eager_bytes() + 5000;

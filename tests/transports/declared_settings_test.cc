@@ -1,65 +1,120 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How settings that transports declare get into the table of the process, and back to transports.
-#include "transport/settings.h"
+// How the settings that a transport declares are checked, and how their values reach it.
+#include "transport/declared_settings.h"
 
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "transport/process_settings.h"
 #include "transport/transport.h"
 
 namespace onebit {
 namespace {
 
-// What the transport under test declares.
-onebitTransportSetting declared_row;
+// The structure that `init` of the transport under test receives.
+struct Values {
+  uint64_t speed;
+  const char* name;
+  uint64_t height;
+};
 
-onebitResult_t GetProperties(void*, onebitTransportProperties* properties) {
-  properties->name = "carrier2";
-  properties->settings = &declared_row;
-  properties->settingCount = 1;
-  return onebitSuccess;
+constexpr onebitTransportSetting kRows[] = {
+    {.name = "ONEBIT_CARRIER2_SPEED",
+     .kind = onebitSettingInteger,
+     .values = "metres a second",
+     .minimum = 1,
+     .maximum = 30,
+     .defaultValue = "12",
+     .help = "Speed of flight.",
+     .offset = offsetof(Values, speed)},
+    {.name = "ONEBIT_CARRIER2_NAME",
+     .kind = onebitSettingText,
+     .values = "name",
+     .defaultValue = "",
+     .help = "Name of the carrier.",
+     .offset = offsetof(Values, name)},
+    {.name = "ONEBIT_CARRIER2_HEIGHT",
+     .kind = onebitSettingAutoOrInteger,
+     .values = "metres",
+     .maximum = 100,
+     .defaultValue = "auto",
+     .help = "Height of flight.",
+     .offset = offsetof(Values, height)},
+};
+
+onebitTransportProperties Carrier(std::span<const onebitTransportSetting> rows = kRows) {
+  return {.structSize = sizeof(onebitTransportProperties),
+          .name = "carrier2",
+          .settings = rows.data(),
+          .settingCount = rows.size(),
+          .settingsBytes = sizeof(Values)};
 }
 
-constexpr onebitTransport kCarrier{.structSize = sizeof(onebitTransport),
-                                   .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
-                                   .getProperties = GetProperties};
-
-Result<std::vector<DeclaredSetting>> Declare(const onebitTransportSetting& row,
-                                             const onebitTransport& transport = kCarrier) {
-  declared_row = row;
-  const onebitTransport* const transports[] = {&transport};
-  return DeclaredSettings(transports);
+Result<Values> Read(std::initializer_list<const char*> environment) {
+  const std::vector<const char*> entries(environment);
+  const auto bytes = SettingsForInit(Carrier(), entries);
+  if (!bytes.ok()) return bytes.status();
+  Values values;
+  EXPECT_EQ(bytes.value().size() * sizeof(uint64_t), sizeof values);
+  std::memcpy(&values, bytes.value().data(), sizeof values);
+  return values;
 }
 
-constexpr onebitTransportSetting kSpeed{.name = "ONEBIT_CARRIER2_SPEED",
-                                        .type = "text",
-                                        .defaultValue = "fast",
-                                        .help = "Speed of flight."};
+TEST(DeclaredSettingsTest, ValuesAreWrittenWhereTheirRowsSay) {
+  const auto values = Read({"ONEBIT_CARRIER2_HEIGHT=40", "ONEBIT_CARRIER2_NAME=Hermes"});
+  ASSERT_TRUE(values.ok()) << values.status().text();
+  EXPECT_EQ(values.value().speed, 12u);
+  EXPECT_STREQ(values.value().name, "Hermes");
+  EXPECT_EQ(values.value().height, 40u);
+}
+
+TEST(DeclaredSettingsTest, DefaultsHoldWhereTheEnvironmentIsSilent) {
+  const auto values = Read({});
+  ASSERT_TRUE(values.ok()) << values.status().text();
+  EXPECT_EQ(values.value().speed, 12u);
+  EXPECT_STREQ(values.value().name, "");
+  EXPECT_EQ(values.value().height, ONEBIT_SETTING_AUTO);
+}
+
+TEST(DeclaredSettingsTest, ValuesAreCheckedByTheLibrary) {
+  const auto values = Read({"ONEBIT_CARRIER2_SPEED=31"});
+  ASSERT_FALSE(values.ok());
+  EXPECT_EQ(values.status().code(), Code::kInvalidUsage);
+  EXPECT_EQ(values.status().text(),
+            "environment variable ONEBIT_CARRIER2_SPEED: \"31\" is not metres a second, 1 to 30");
+}
+
+TEST(DeclaredSettingsTest, ATransportWithoutSettingsReceivesNone) {
+  const auto values = SettingsForInit(Carrier({}), {});
+  ASSERT_TRUE(values.ok()) << values.status().text();
+  EXPECT_TRUE(values.value().empty());
+}
+
+TEST(DeclaredSettingsTest, RowsKeepTheirTexts) {
+  const auto declared = DeclaredSettings(Carrier());
+  ASSERT_TRUE(declared.ok()) << declared.status().text();
+  ASSERT_EQ(declared.value().size(), 3u);
+  EXPECT_STREQ(declared.value()[0].name, "ONEBIT_CARRIER2_SPEED");
+  EXPECT_STREQ(declared.value()[0].default_value, "12");
+  EXPECT_STREQ(declared.value()[0].help, "Speed of flight.");
+}
 
 void ExpectRefused(const onebitTransportSetting& row, const std::string& text) {
-  const auto declared = Declare(row);
+  const auto declared = DeclaredSettings(Carrier({&row, 1}));
   ASSERT_FALSE(declared.ok());
   EXPECT_EQ(declared.status().code(), Code::kInvalidUsage);
   EXPECT_EQ(declared.status().text(), text);
 }
 
-TEST(DeclaredSettingsTest, RowsAreTakenOver) {
-  const auto declared = Declare(kSpeed);
-  ASSERT_TRUE(declared.ok()) << declared.status().text();
-  ASSERT_EQ(declared.value().size(), 1u);
-  EXPECT_STREQ(declared.value()[0].name, "ONEBIT_CARRIER2_SPEED");
-  EXPECT_STREQ(declared.value()[0].type, "text");
-  EXPECT_STREQ(declared.value()[0].default_value, "fast");
-  EXPECT_STREQ(declared.value()[0].help, "Speed of flight.");
-}
-
 TEST(DeclaredSettingsTest, NamesOfOthersAreRefused) {
   for (const char* name : {"ONEBIT_SPEED", "ONEBIT_CARRIER_SPEED", "CARRIER2_SPEED",
                            "ONEBIT_carrier2_SPEED", "ONEBIT_CARRIER2SPEED"}) {
-    onebitTransportSetting row = kSpeed;
+    onebitTransportSetting row = kRows[0];
     row.name = name;
     ExpectRefused(row, std::string("transport carrier2 declares the setting ") + name +
                            "; its settings must begin with ONEBIT_CARRIER2_");
@@ -68,33 +123,45 @@ TEST(DeclaredSettingsTest, NamesOfOthersAreRefused) {
 
 TEST(DeclaredSettingsTest, IncompleteRowsAreRefused) {
   for (const char* onebitTransportSetting::*member :
-       {&onebitTransportSetting::type, &onebitTransportSetting::defaultValue,
+       {&onebitTransportSetting::values, &onebitTransportSetting::defaultValue,
         &onebitTransportSetting::help}) {
-    onebitTransportSetting row = kSpeed;
+    onebitTransportSetting row = kRows[0];
     row.*member = nullptr;
     ExpectRefused(row,
-                  "transport carrier2 declares the setting ONEBIT_CARRIER2_SPEED without type, "
+                  "transport carrier2 declares the setting ONEBIT_CARRIER2_SPEED without values, "
                   "default or help");
   }
 }
 
+TEST(DeclaredSettingsTest, KindsOfLaterVersionsAreRefused) {
+  for (const int kind : {-1, 7}) {
+    onebitTransportSetting row = kRows[0];
+    row.kind = kind;
+    ExpectRefused(row,
+                  "transport carrier2 declares the setting ONEBIT_CARRIER2_SPEED with the unknown "
+                  "kind " +
+                      std::to_string(kind));
+  }
+}
+
+TEST(DeclaredSettingsTest, PlacesOutsideOfTheStructureAreRefused) {
+  for (const size_t offset : {size_t{4}, size_t{24}, SIZE_MAX - 7}) {
+    onebitTransportSetting row = kRows[0];
+    row.offset = offset;
+    ExpectRefused(row, "transport carrier2 declares the setting ONEBIT_CARRIER2_SPEED at offset " +
+                           std::to_string(offset) + " of a structure of 24 bytes");
+  }
+}
+
 TEST(DeclaredSettingsTest, AnotherAbiVersionIsRefusedBeforeItIsAsked) {
-  onebitTransport future = kCarrier;
-  future.abiVersion = ONEBIT_TRANSPORT_ABI_VERSION + 1;
-  future.getProperties = nullptr;
-  EXPECT_FALSE(Declare(kSpeed, future).ok());
+  const onebitTransport future{.structSize = sizeof(onebitTransport),
+                               .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION + 1,
+                               .getProperties = nullptr};
+  EXPECT_FALSE(Transport::PropertiesOf(&future, nullptr).ok());
 }
 
 // The environment is read once in a process: this program sets it in main.
-TEST(TransportSettingTextTest, IsTheEnvironmentsAndNullForWhatNoTransportDeclared) {
-  EXPECT_STREQ(TransportSettingText("ONEBIT_LOCAL_EAGER_BYTES"), "512");
-  EXPECT_EQ(TransportSettingText("ONEBIT_SEGMENT_ELEMENTS"), nullptr);  // set, but the library's
-  EXPECT_EQ(TransportSettingText("ONEBIT_CARRIER2_SPEED"), nullptr);
-  EXPECT_EQ(TransportSettingText("PATH"), nullptr);
-  EXPECT_EQ(TransportSettingText(nullptr), nullptr);
-}
-
-TEST(TransportSettingTextTest, ReachesTheTransport) {
+TEST(DeclaredSettingsTest, ReachTheTransport) {
   const auto local = Transport::Get("local");
   ASSERT_TRUE(local.ok()) << local.status().text();
   EXPECT_EQ(local.value()->properties().eagerBytes, 512u);
@@ -106,6 +173,5 @@ TEST(TransportSettingTextTest, ReachesTheTransport) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   setenv("ONEBIT_LOCAL_EAGER_BYTES", "512", 1);
-  setenv("ONEBIT_SEGMENT_ELEMENTS", "64", 1);
   return RUN_ALL_TESTS();
 }

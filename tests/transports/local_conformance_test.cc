@@ -25,7 +25,7 @@ namespace onebit::local {
 namespace {
 
 #if defined(ONEBIT_IS_SANITIZED)
-// Sanitizers hold freed memory back; LeakSanitizer looks for leaks instead. They are slow, too.
+// Sanitizers are slow and delay the reuse of freed memory; LeakSanitizer finds leaks instead.
 constexpr int kOpenCloseRounds = 300;
 constexpr uint64_t kMostLeakedBytes = 0;
 #else
@@ -73,7 +73,7 @@ class LocalConformanceTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(LocalConformanceTest, Passes) {
   const StartedTransport started(GetParam().eager_bytes);
-  ASSERT_EQ(started.init_result(), onebitSuccess);
+  ASSERT_EQ(started.start_result(), onebitSuccess);
   std::cout << "seed " << kSeed << '\n';
   EXPECT_EQ(conformance::RunCheck(SubjectOf(started), GetParam().check, GetParam().nranks), "");
 }

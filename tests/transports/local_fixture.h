@@ -1,32 +1,26 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Transport `local` started for a test, with a host table that the test can steer.
+// Transport `local` started for a test.
 #pragma once
 
 #include <string>
 
 #include "plugins/transport_local/local_transport.h"
+#include "tests/support/transport_host.h"
 
 namespace onebit::local {
 
-// One at a time: the host's functions have no argument that could tell two apart.
-class StartedTransport {
+class StartedTransport : public testing::StartedTransport {
  public:
   // `eager_bytes` is the value of ONEBIT_LOCAL_EAGER_BYTES; empty: not set.
-  explicit StartedTransport(const std::string& eager_bytes = "");
-  ~StartedTransport();
-  StartedTransport(const StartedTransport&) = delete;
-  StartedTransport& operator=(const StartedTransport&) = delete;
-
-  onebitResult_t init_result() const { return init_result_; }
-  const onebitTransport& api() const { return *onebitTransportLocalGet(); }
-  void* context() const { return context_; }
-  // The last line the transport logged.
-  std::string log() const;
+  explicit StartedTransport(const std::string& eager_bytes = "")
+      : testing::StartedTransport(*onebitTransportLocalGet(), TextsOf(eager_bytes)) {}
 
  private:
-  void* context_ = nullptr;
-  onebitResult_t init_result_;
+  static testing::SettingTexts TextsOf(const std::string& eager_bytes) {
+    if (eager_bytes.empty()) return {};
+    return {{"ONEBIT_LOCAL_EAGER_BYTES", eager_bytes}};
+  }
 };
 
 }  // namespace onebit::local

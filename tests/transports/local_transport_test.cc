@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What is particular to transport `local`: settings, addresses, limits and texts.
+// Properties that only transport `local` has: settings, addresses, limits and texts.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -71,7 +71,7 @@ class Group {
 
 TEST(LocalSettingsTest, ReadsEagerBytes) {
   const StartedTransport started("4096");
-  ASSERT_EQ(started.init_result(), onebitSuccess);
+  ASSERT_EQ(started.start_result(), onebitSuccess);
   onebitTransportProperties properties{.structSize = sizeof properties};
   ASSERT_EQ(started.api().getProperties(started.context(), &properties), onebitSuccess);
   EXPECT_EQ(properties.eagerBytes, 4096u);
@@ -80,24 +80,25 @@ TEST(LocalSettingsTest, ReadsEagerBytes) {
 TEST(LocalSettingsTest, NamesABadValue) {
   for (const char* value : {"many", "65537", "-1", "12x", " 12"}) {
     const StartedTransport started(value);
-    EXPECT_EQ(started.init_result(), onebitInvalidUsage) << value;
-    EXPECT_EQ(started.log(), std::string("ONEBIT_LOCAL_EAGER_BYTES is \"") + value +
-                                 "\"; it must be a number from 0 to 65536");
+    EXPECT_EQ(started.start_result(), onebitInvalidUsage) << value;
+    EXPECT_EQ(started.warnings(), std::string("environment variable ONEBIT_LOCAL_EAGER_BYTES: \"") +
+                                      value + "\" is not bytes, 0 to 65536");
   }
 }
 
-TEST(LocalSettingsTest, AreKnownAndCheckedBeforeInit) {
+TEST(LocalSettingsTest, AreKnownBeforeInit) {
   onebitTransportProperties properties{.structSize = sizeof properties};
   ASSERT_EQ(onebitTransportLocalGet()->getProperties(nullptr, &properties), onebitSuccess);
   ASSERT_EQ(properties.settingCount, 1u);
-  for (const char* value : {"0", "1024", "65536"}) {
-    EXPECT_NE(properties.settings[0].accepts(value), 0) << value;
-  }
-  for (const char* value : {"", "many", "65537", "-1", "12x", " 12"}) {
-    EXPECT_EQ(properties.settings[0].accepts(value), 0) << value;
-  }
   EXPECT_STREQ(properties.settings[0].name, "ONEBIT_LOCAL_EAGER_BYTES");
-  EXPECT_EQ(std::to_string(properties.eagerBytes), properties.settings[0].defaultValue);
+  EXPECT_EQ(properties.eagerBytes, 0u);
+}
+
+TEST(LocalSettingsTest, EagerBytesHaveADefault) {
+  const StartedTransport started;
+  onebitTransportProperties properties{.structSize = sizeof properties};
+  ASSERT_EQ(started.api().getProperties(started.context(), &properties), onebitSuccess);
+  EXPECT_EQ(properties.eagerBytes, 1024u);
 }
 
 TEST(LocalConnectTest, RefusesAnAddressOfAnotherProcess) {
@@ -106,7 +107,7 @@ TEST(LocalConnectTest, RefusesAnAddressOfAnotherProcess) {
   group.addresses[1].process_id += 1;
   EXPECT_EQ(group.Connect(0), onebitInvalidUsage);
   EXPECT_EQ(
-      started.log(),
+      started.warnings(),
       "local: rank 1 is in another process; this transport joins threads of one process only");
 }
 
@@ -137,7 +138,8 @@ TEST(LocalConnectTest, RefusesAnotherCommunicator) {
   Group other(started, 2, 8);
   group.addresses[1] = other.addresses[1];
   EXPECT_EQ(group.Connect(0), onebitInvalidArgument);
-  EXPECT_EQ(started.log(), "local: the address of rank 1 belongs to rank 1 of 2 in communicator 8");
+  EXPECT_EQ(started.warnings(),
+            "local: the address of rank 1 belongs to rank 1 of 2 in communicator 8");
 }
 
 TEST(LocalFinalizeTest, RefusesWhileAnEndpointIsOpen) {
@@ -146,7 +148,7 @@ TEST(LocalFinalizeTest, RefusesWhileAnEndpointIsOpen) {
   EXPECT_EQ(started.api().finalize(started.context()), onebitInvalidUsage);
 }
 
-class LocalMessageTest : public testing::Test {
+class LocalMessageTest : public ::testing::Test {
  protected:
   LocalMessageTest() : group_(started_, 2) { group_.ConnectAll(); }
 
@@ -222,8 +224,8 @@ TEST_F(LocalMessageTest, EightMessagesFillTheRing) {
   }
 }
 
-// Eight headers taken, no payload: the ninth receive stays pending and does not take the first
-// again.
+// After eight headers without a payload accepted, the ninth receive stays pending and does not
+// report the first header again.
 TEST_F(LocalMessageTest, HeadersRunAheadByOneRing) {
   std::array<std::array<char, ONEBIT_TRANSPORT_HEADER_BYTES>, 9> headers;
   std::array<onebitTransportRequest, 8> receives;
@@ -265,7 +267,7 @@ TEST_F(LocalMessageTest, ACancelledReceiveFailsItsSend) {
   ASSERT_EQ(Send(5000, &send), onebitSuccess);
   ASSERT_EQ(api_.cancel(group_[1], ReceiveHeader(header)), onebitSuccess);
   EXPECT_EQ(api_.test(group_[0], send, &state), onebitRemoteError);
-  for (int i = 0; i < 20; ++i) {  // the slot is of use again
+  for (int i = 0; i < 20; ++i) {  // the slot can be used again
     ASSERT_EQ(Send(5000, &send), onebitSuccess);
     const auto receive = ReceiveHeader(header);
     ASSERT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);

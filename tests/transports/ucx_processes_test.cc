@@ -25,7 +25,7 @@ constexpr uint64_t kSeed = 20240611;
 
 // Starts the transport in the process of a rank.
 conformance::Subject SubjectOf(const StartedTransport& started) {
-  Expect(started.init_result() == onebitSuccess, started.log());
+  Expect(started.start_result() == onebitSuccess, started.warnings());
   return {.transport = &started.api(),
           .context = started.context(),
           .run_ranks = nullptr,
@@ -52,8 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Tcp, UcxProcessesTest,
                          ::testing::ValuesIn(CasesFor({2, 4}, {{"ONEBIT_UCX_TLS", "tcp"}})),
                          NameOf);
 
-// Rank 1 is killed while it takes a long payload from rank 0, and everybody expects something of
-// it.
+// Rank 1 is killed while it receives a long payload from rank 0 and all other ranks wait for it.
 void SurviveTheDeathOfRank1(Meeting& meeting) {
   const StartedTransport started(SettingTexts{{"ONEBIT_UCX_TLS", "tcp"}});
   conformance::Endpoint endpoint(SubjectOf(started), meeting);
@@ -91,7 +90,7 @@ TEST(UcxKillTest, SurvivorsLearnOfADeathOverTcp) {
     ::testing::internal::CaptureStderr();
     const std::string failure = conformance::RunRankProcesses(nranks, SurviveTheDeathOfRank1, {1});
     EXPECT_EQ(failure, "") << nranks << " ranks";
-    // What is to be said of it is said by results and peerError.
+    // Results and peerError report the death, so nothing needs to be printed.
     EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What is special about transport `ucx`: its settings, its addresses, and messages of strangers.
+// Properties that only transport `ucx` has: its settings, its addresses, and messages of strangers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(UcxAddressTest, DamagedAddressesAreRefused) {
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
     EXPECT_EQ(rank.Connect(damaged), onebitInvalidArgument) << "byte " << at;
   }
-  EXPECT_EQ(rank.Connect(good), onebitSuccess) << started.log();
+  EXPECT_EQ(rank.Connect(good), onebitSuccess) << started.warnings();
 }
 
 TEST(UcxAddressTest, AnotherCommunicatorsAddressIsRefused) {
@@ -76,10 +76,10 @@ TEST(UcxAddressTest, AnotherCommunicatorsAddressIsRefused) {
   OneRank rank(started);
   const OneRank other(started, 8);
   EXPECT_EQ(rank.Connect(other.address()), onebitInvalidArgument);
-  EXPECT_THAT(started.log(), HasSubstr("belongs to rank 0 of 1 in communicator 8"));
+  EXPECT_THAT(started.warnings(), HasSubstr("belongs to rank 0 of 1 in communicator 8"));
 }
 
-// Two endpoints of one communicator, of which only that of rank 0 connects.
+// Two endpoints of one communicator; only that of rank 0 connects.
 class MissingRank {
  public:
   explicit MissingRank(const StartedTransport& started) : api_(started.api()) {
@@ -116,8 +116,8 @@ TEST(UcxConnectTest, MissingRanksAreNamed) {
   const StartedTransport started;
   MissingRank missing(started);
   EXPECT_EQ(missing.Connect(50), onebitTimeout);
-  EXPECT_THAT(started.log(), AllOf(HasSubstr("rank 0 waited 50 ms in vain for rank 1 (on "),
-                                   HasSubstr("by shared memory)")));
+  EXPECT_THAT(started.warnings(), AllOf(HasSubstr("rank 0 waited 50 ms in vain for rank 1 (on "),
+                                        HasSubstr("by shared memory)")));
 }
 
 TEST(UcxConnectTest, EndsOnAbort) {
@@ -146,30 +146,31 @@ TEST(UcxSettingsTest, WrongValuesAreRefusedByName) {
       {{"ONEBIT_UCX_NET_DEVICES", "eth 0"}},   {{"ONEBIT_UCX_SHARED_MEMORY", "yes"}}};
   for (const SettingTexts& settings : wrong) {
     const StartedTransport started(settings);
-    EXPECT_EQ(started.init_result(), onebitInvalidUsage);
-    EXPECT_THAT(started.log(), HasSubstr(settings.begin()->first));
+    EXPECT_EQ(started.start_result(), onebitInvalidUsage);
+    EXPECT_THAT(started.warnings(), HasSubstr(settings.begin()->first));
   }
 }
 
 TEST(UcxSettingsTest, UnknownDevicesAndTransportsAreErrorsThatListTheKnownOnes) {
   const StartedTransport device(SettingTexts{{"ONEBIT_UCX_NET_DEVICES", "lo,nonesuch0"}});
-  EXPECT_EQ(device.init_result(), onebitInvalidUsage);
-  EXPECT_THAT(device.log(), AllOf(HasSubstr("\"nonesuch0\""), HasSubstr(" lo")));
+  EXPECT_EQ(device.start_result(), onebitInvalidUsage);
+  EXPECT_THAT(device.warnings(), AllOf(HasSubstr("\"nonesuch0\""), HasSubstr(" lo")));
   const StartedTransport interfaces({}, "nonesuch1");
-  EXPECT_EQ(interfaces.init_result(), onebitInvalidUsage);
-  EXPECT_THAT(interfaces.log(), HasSubstr("ONEBIT_SOCKET_IFNAME"));
+  EXPECT_EQ(interfaces.start_result(), onebitInvalidUsage);
+  EXPECT_THAT(interfaces.warnings(), HasSubstr("ONEBIT_SOCKET_IFNAME"));
   const StartedTransport tls(SettingTexts{{"ONEBIT_UCX_TLS", "pigeon"}});
-  EXPECT_NE(tls.init_result(), onebitSuccess);
-  EXPECT_THAT(tls.log(), HasSubstr("ONEBIT_UCX_TLS=pigeon"));
+  EXPECT_NE(tls.start_result(), onebitSuccess);
+  EXPECT_THAT(tls.warnings(), HasSubstr("ONEBIT_UCX_TLS=pigeon"));
 }
 
 TEST(UcxSettingsTest, ASettingComesBeforeTheInterfacesOfTheLibrary) {
   const StartedTransport started(SettingTexts{{"ONEBIT_UCX_NET_DEVICES", "lo"}}, "nonesuch1");
-  EXPECT_EQ(started.init_result(), onebitSuccess) << started.log();
+  EXPECT_EQ(started.start_result(), onebitSuccess) << started.warnings();
 }
 
 TEST(UcxDevicesTest, BridgesOfContainersAreLeftOut) {
-  // Names that are no interfaces here stand for RDMA devices, which interfaces do not concern.
+  // A name that is no network interface stands for an RDMA device, and interfaces do not matter to
+  // it.
   const std::set<std::string> devices = {"lo", "mlx5_0:1"};
   EXPECT_EQ(UsableDevices("", devices), "lo,mlx5_0:1");
   EXPECT_EQ(UsableDevices("eth7", devices), "mlx5_0:1");
@@ -184,7 +185,7 @@ TEST(UcxDescribeTest, TellsTheWay) {
     OneRank rank(started);
     char text[64] = "";
     EXPECT_EQ(started.api().describePeer(rank.comm(), 0, text, sizeof text), onebitInvalidUsage);
-    ASSERT_EQ(rank.Connect(rank.address()), onebitSuccess) << started.log();
+    ASSERT_EQ(rank.Connect(rank.address()), onebitSuccess) << started.warnings();
     EXPECT_EQ(started.api().describePeer(rank.comm(), 0, text, sizeof text), onebitSuccess);
     EXPECT_STREQ(text, way);
     EXPECT_EQ(started.api().describePeer(rank.comm(), 1, text, sizeof text), onebitInvalidArgument);

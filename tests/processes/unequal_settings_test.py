@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 """Ranks whose settings of the transport differ do not start, and are told why:
-settings_test.py RANK_LOOP."""
+unequal_settings_test.py RANK_LOOP."""
 
 import sys
 

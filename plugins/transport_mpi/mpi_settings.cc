@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/transport_mpi/mpi_settings.h"
+
+#include <cstddef>
+#include <iterator>
+#include <type_traits>
+
+#include "plugins/transport_mpi/mpi_address.h"
+
+namespace onebit::mpi {
+namespace {
+
+static_assert(std::is_standard_layout_v<Options>, "offsetof must be defined");
+
+constexpr onebitTransportSetting kSettings[] = {
+    // The caller regards a send of such a payload as done and may not call again soon, so MPI must
+    // deliver it without further calls. Open MPI sends up to 4096 bytes at once over shared memory,
+    // its own header and those of wire.h and channel.cc included; its other ways and MPICH take
+    // more.
+    {.name = "ONEBIT_MPI_EAGER_BYTES",
+     .kind = onebitSettingInteger,
+     .values = "bytes",
+     .maximum = 3584,
+     .defaultValue = "2048",
+     .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
+             "peer; equal on all ranks.",
+     .offset = offsetof(Options, eager_bytes)},
+    // In effect plugin::EarlyBytes lowers it with the number of ranks.
+    {.name = "ONEBIT_MPI_EARLY_BYTES",
+     .kind = onebitSettingInteger,
+     .values = "bytes",
+     .maximum = 1048576,
+     .defaultValue = "1048576",
+     .help = "Payloads up to this size, and up to 2 MiB divided by the number of ranks, set out "
+             "before their receiver asks for them; 32 times this is reserved per peer; equal on "
+             "all ranks.",
+     .offset = offsetof(Options, early_bytes)},
+    {.name = "ONEBIT_MPI_NATIVE_DENSE",
+     .kind = onebitSettingBoolean,
+     .values = "",
+     .defaultValue = "0",
+     .help =
+         "1: dense allreduces of fp32 are MPI's own, in full precision but not with bytes equal "
+         "to those of other transports; its bytes are in no counter; equal on all ranks.",
+     .offset = offsetof(Options, native_dense)},
+};
+
+}  // namespace
+
+onebitTransportProperties PropertiesWith(const Options& options) {
+  return {.structSize = sizeof(onebitTransportProperties),
+          .name = "mpi",
+          .hasHostFace = 1,
+          .addressBytes = sizeof(Address),
+          .eagerBytes = options.eager_bytes,
+          .settings = kSettings,
+          .settingCount = std::size(kSettings),
+          .settingsBytes = sizeof(Options),
+          .survivesLoss = 0,
+          .nativeDense = options.native_dense != 0 ? 1 : 0};
+}
+
+}  // namespace onebit::mpi

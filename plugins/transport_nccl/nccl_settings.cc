@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/transport_nccl/nccl_settings.h"
+
+#include <cstddef>
+#include <iterator>
+#include <type_traits>
+
+#include "plugins/transport_nccl/nccl_address.h"
+
+namespace onebit::nccl {
+namespace {
+
+static_assert(std::is_standard_layout_v<Options>, "offsetof must be defined");
+
+constexpr onebitTransportSetting kSettings[] = {
+    {.name = "ONEBIT_NCCL_LIB",
+     .kind = onebitSettingText,
+     .values = "path of a file",
+     .defaultValue = "",
+     .help = "File of NCCL; empty: the libnccl.so.2 that the process has loaded, else the one that "
+             "the system's loader finds.",
+     .offset = offsetof(Options, library)},
+    {.name = "ONEBIT_NCCL_NATIVE_DENSE",
+     .kind = onebitSettingBoolean,
+     .values = "",
+     .defaultValue = "0",
+     .help =
+         "1: dense allreduces of fp32 are NCCL's own, in full precision but not with bytes equal "
+         "to those of other transports; its bytes are in no counter; equal on all ranks.",
+     .offset = offsetof(Options, native_dense)},
+    {.name = "ONEBIT_NCCL_BLOCKING",
+     .kind = onebitSettingBoolean,
+     .values = "",
+     .defaultValue = "1",
+     .help =
+         "0: communicators that the library makes are NCCL's non-blocking ones: a call takes more "
+         "of the processor's time, but one that connects to a peer which is gone ends by itself, "
+         "not only when the communicator is aborted.",
+     .offset = offsetof(Options, is_blocking)},
+    {.name = "ONEBIT_NCCL_CLOSE_MS",
+     .kind = onebitSettingInteger,
+     .values = "milliseconds",
+     .maximum = 600'000,
+     .defaultValue = "5000",
+     .help =
+         "How long the end of a communicator waits for work that was started before; then it is "
+         "aborted.",
+     .offset = offsetof(Options, close_ms)},
+};
+
+}  // namespace
+
+onebitTransportProperties PropertiesWith(const Options& options) {
+  return {.structSize = sizeof(onebitTransportProperties),
+          .name = "nccl",
+          .hasHostFace = 0,
+          .addressBytes = sizeof(Address),
+          .eagerBytes = 0,
+          .settings = kSettings,
+          .settingCount = std::size(kSettings),
+          .settingsBytes = sizeof(Options),
+          .survivesLoss = 1,
+          .nativeDense = options.native_dense != 0 ? 1 : 0,
+          .hasStreamFace = 1};
+}
+
+}  // namespace onebit::nccl

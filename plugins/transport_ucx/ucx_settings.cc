@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/transport_ucx/ucx_settings.h"
+
+#include <algorithm>
+#include <iterator>
+#include <type_traits>
+
+namespace onebit::ucx {
+namespace {
+
+static_assert(std::is_standard_layout_v<Options>, "offsetof must be defined");
+
+constexpr onebitTransportSetting kSettings[] = {
+    // With headers a whole window of such payloads is about 40 KiB, which the systems of both ends
+    // take at once: then no message that counts as sent stays with UCX until its sender calls
+    // again.
+    {.name = "ONEBIT_UCX_EAGER_BYTES",
+     .kind = onebitSettingInteger,
+     .values = "bytes",
+     .maximum = 32768,
+     .defaultValue = "1152",
+     .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
+             "peer; equal on all ranks.",
+     .offset = offsetof(Options, eager_bytes)},
+    // In effect plugin::EarlyBytes lowers it with the number of ranks.
+    {.name = "ONEBIT_UCX_EARLY_BYTES",
+     .kind = onebitSettingInteger,
+     .values = "bytes",
+     .maximum = 1048576,
+     .defaultValue = "1048576",
+     .help = "Payloads up to this size, and up to 2 MiB divided by the number of ranks, set out "
+             "before their receiver asks for them; 32 times this is reserved per peer; equal on "
+             "all ranks.",
+     .offset = offsetof(Options, early_bytes)},
+    // UCX itself refuses names that it does not know.
+    {.name = "ONEBIT_UCX_TLS",
+     .kind = onebitSettingList,
+     .values = "list of UCX transports, as UCX_TLS",
+     .defaultValue = "all",
+     .help = "What UCX may use; \"tcp\" keeps ranks of one host from sharing memory, too.",
+     .offset = offsetof(Options, tls)},
+    {.name = "ONEBIT_UCX_NET_DEVICES",
+     .kind = onebitSettingList,
+     .values = "list of network devices, as UCX_NET_DEVICES",
+     .defaultValue = "",
+     .help =
+         "Devices that UCX may use; empty: those of ONEBIT_SOCKET_IFNAME, else all but bridges of "
+         "containers, and RDMA devices in any case.",
+     .offset = offsetof(Options, net_devices)},
+    {.name = "ONEBIT_UCX_SHARED_MEMORY",
+     .kind = onebitSettingBoolean,
+     .values = "",
+     .defaultValue = "1",
+     .help = "1: ranks of one host share memory; 0: they use the network, where UCX sees a peer's "
+             "death itself.",
+     .offset = offsetof(Options, shares_memory)},
+};
+
+}  // namespace
+
+bool AllowsSharedMemory(std::string_view tls) {
+  const bool is_exclusion = tls.starts_with('^');
+  bool is_named = false;
+  std::string_view rest = tls;
+  if (is_exclusion) rest.remove_prefix(1);
+  while (!rest.empty()) {
+    const std::string_view name = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    for (const std::string_view shared : {"all", "sm", "shm", "mm", "posix", "sysv", "xpmem"}) {
+      is_named |= name == shared;
+    }
+  }
+  // One name is enough for an exclusion, too: a wrong guess costs speed only.
+  return is_named != is_exclusion;
+}
+
+onebitTransportProperties PropertiesWith(const Options& options) {
+  return {.structSize = sizeof(onebitTransportProperties),
+          .name = "ucx",
+          .hasHostFace = 1,
+          .addressBytes = kMostAddressBytes,
+          .eagerBytes = options.eager_bytes,
+          .settings = kSettings,
+          .settingCount = std::size(kSettings),
+          .settingsBytes = sizeof(Options),
+          .survivesLoss = 1};
+}
+
+}  // namespace onebit::ucx
