@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the weight of the project with budget.txt, and prints lines per folder: budget.py ROOT
+
+Exported functions, public headers and settings must be as many as the file says, so that a commit
+that adds one says so there. Base names of product files must be unique, except for those that the
+file lists.
+"""
+
+import collections
+import pathlib
+import re
+import sys
+
+from exports import DECLARATION
+from sources import project_files
+
+BUDGET = "tests/layout/budget.txt"
+PRODUCT = ("include", "kernels", "perf", "plugins", "src")
+FOLDERS = (*PRODUCT, "tests")
+SOURCES = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".py"}
+SETTING = re.compile(r'\.name = "ONEBIT_\w+"')
+
+
+class Budget:
+    """What budget.txt says: figures, their ceilings, and the folders that share a base name."""
+
+    def __init__(self, text: str):
+        self.figures: dict[str, int] = {}
+        self.ceilings: dict[str, int] = {}
+        self.shared: dict[str, set[str]] = {}
+        for line in text.splitlines():
+            match line.split("#")[0].split():
+                case []:
+                    pass
+                case ["shared", name, *folders]:
+                    self.shared[name] = set(folders)
+                case [name, figure]:
+                    self.figures[name] = int(figure)
+                case [name, figure, "of", ceiling]:
+                    self.figures[name], self.ceilings[name] = int(figure), int(ceiling)
+                case _:
+                    raise ValueError(f"{BUDGET}: cannot read the line: {line}")
+
+
+def figures_of(root: pathlib.Path, paths: list[pathlib.PurePosixPath]) -> dict[str, int]:
+    """The counts that the budget limits."""
+    headers = [path for path in paths if path.parts[:2] == ("include", "onebit")]
+    functions = {name for path in headers
+                 for name in DECLARATION.findall((root / path).read_text(encoding="utf-8"))}
+    settings = sum(len(SETTING.findall((root / path).read_text(encoding="utf-8")))
+                   for path in paths if path.parts[0] in ("src", "plugins") and path.suffix == ".cc")
+    return {"functions": len(functions), "headers": len(headers), "settings": settings}
+
+
+def shared_names(paths: list[pathlib.PurePosixPath]) -> dict[str, set[str]]:
+    """Base names of product files in more than one folder, with these folders. X.h, X-inl.h and X.cc
+    of a folder are one idea; so are the spellings of a kernel in all folders of kernels/."""
+    folders = collections.defaultdict(set)
+    for path in paths:
+        if path.parts[0] in PRODUCT and path.suffix in SOURCES and path.name != "__init__.py":
+            folder = "kernels" if path.parts[0] == "kernels" else str(path.parent)
+            folders[path.stem.removesuffix("-inl")].add(folder)
+    return {name: where for name, where in folders.items() if len(where) > 1}
+
+
+def problems(budget: Budget, figures: dict[str, int], shared: dict[str, set[str]]) -> list[str]:
+    """What differs from the budget, each with what to do about it."""
+    found = []
+    for name, figure in figures.items():
+        ceiling = budget.ceilings.get(name)
+        if name not in budget.figures:
+            found.append(f"{BUDGET} says nothing of {name}: add the line: {name} {figure}")
+        elif figure != budget.figures[name]:
+            found.append(f"there are {figure} {name}, but {BUDGET} says {budget.figures[name]}: if that "
+                         "is on purpose, change the file in the same commit and say why")
+        if ceiling is not None and figure > ceiling:
+            found.append(f"there are {figure} {name}, more than the ceiling of {ceiling}: remove one, "
+                         "or talk about the ceiling first")
+    for name, folders in sorted(shared.items()):
+        for folder in sorted(folders - budget.shared.get(name, set())):
+            others = ", ".join(sorted(folders - {folder}))
+            found.append(f"{folder}/{name}: {others} has a file of this base name, too: find a name "
+                         "that says what is special about this one")
+    for name, folders in sorted(budget.shared.items()):
+        if name not in shared:
+            found.append(f"{BUDGET}: no folders share the base name {name} any more: delete the line")
+            continue
+        for folder in sorted(folders - shared[name]):
+            found.append(f"{BUDGET}: {folder} has no file of the base name {name} any more: delete it "
+                         "from the line")
+    return found
+
+
+def print_lines(root: pathlib.Path, paths: list[pathlib.PurePosixPath]) -> None:
+    lines = collections.Counter()
+    for path in paths:
+        if path.parts[0] not in FOLDERS:
+            continue
+        content = (root / path).read_bytes()
+        if path.suffix not in SOURCES or b"\0" in content:
+            continue
+        lines[path.parts[0]] += content.count(b"\n")
+        if path.parts[0] == "src":
+            lines[f"src/{path.parts[1]}"] += content.count(b"\n")
+    for folder in sorted(lines):
+        print(f"{lines[folder]:7d} lines in {folder}")
+    print(f"{sum(lines[folder] for folder in PRODUCT if folder != 'perf'):7d} lines of product "
+          "(include, kernels, plugins, src)")
+
+
+def main() -> int:
+    root = pathlib.Path(sys.argv[1]).resolve()
+    paths = project_files(root)
+    figures = figures_of(root, paths)
+    for name, figure in figures.items():
+        print(f"{figure:7d} {name}")
+    print_lines(root, paths)
+    found = problems(Budget((root / BUDGET).read_text(encoding="utf-8")), figures,
+                     shared_names(paths))
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Proves that budget.py finds what it should, and nothing else."""
+
+import pathlib
+import tempfile
+import unittest
+
+import budget
+
+TEXT = """# A comment.
+functions 2 of 3
+settings 1  # another
+shared context src/a src/b
+"""
+FIGURES = {"functions": 2, "settings": 1}
+SHARED = {"context": {"src/a", "src/b"}}
+
+
+def problems(text=TEXT, figures=None, shared=None):
+    return budget.problems(budget.Budget(text), FIGURES | (figures or {}), SHARED | (shared or {}))
+
+
+def paths(*names):
+    return [pathlib.PurePosixPath(name) for name in names]
+
+
+class BudgetTest(unittest.TestCase):
+    def test_accepts_what_the_file_says(self):
+        self.assertEqual(problems(), [])
+
+    def test_a_figure_that_grows_or_shrinks_must_be_changed_there(self):
+        for functions in (1, 3):
+            found = problems(figures={"functions": functions})
+            self.assertEqual(len(found), 1)
+            self.assertIn(f"there are {functions} functions, but", found[0])
+
+    def test_no_figure_may_pass_its_ceiling(self):
+        found = problems(TEXT.replace("2 of 3", "4 of 3"), {"functions": 4})
+        self.assertEqual(len(found), 1)
+        self.assertIn("more than the ceiling of 3", found[0])
+
+    def test_every_figure_has_a_line(self):
+        self.assertIn("add the line: headers 5", problems(figures={"headers": 5})[0])
+
+    def test_finds_a_new_shared_name(self):
+        found = problems(shared={"group": {"src/a", "src/c"}})
+        self.assertEqual([line.split(":")[0] for line in found], ["src/a/group", "src/c/group"])
+        found = problems(shared={"context": {"src/a", "src/b", "src/c"}})
+        self.assertEqual([line.split(":")[0] for line in found], ["src/c/context"])
+
+    def test_finds_stale_lines(self):
+        found = problems(TEXT + "shared group src/a src/c\n")
+        self.assertEqual(len(found), 1)
+        self.assertIn("no folders share the base name group any more: delete the line", found[0])
+        found = problems(TEXT.replace("src/b", "src/b src/c"))
+        self.assertEqual(len(found), 1)
+        self.assertIn("src/c has no file of the base name context any more: delete it", found[0])
+
+    def test_refuses_lines_it_does_not_understand(self):
+        with self.assertRaises(ValueError):
+            budget.Budget("functions 2 at 3\n")
+
+    def test_knows_which_names_are_shared(self):
+        shared = budget.shared_names(paths(
+            "src/a/group.h", "src/a/group.cc", "src/a/group-inl.h", "plugins/p/group.cc",
+            "kernels/reference/sum.h", "kernels/cuda/sum.cu", "perf/a/__init__.py",
+            "perf/b/__init__.py", "src/a/README.md", "src/b/README.md", "src/a/CMakeLists.txt",
+            "src/b/CMakeLists.txt", "src/a/alone.h", "tests/a/alone.h"))
+        self.assertEqual(shared, {"group": {"src/a", "plugins/p"}})
+
+    def test_counts_functions_headers_and_settings(self):
+        files = {
+            "include/onebit/a.h": "ONEBIT_API int onebitA(void);\nint inner(void);\n",
+            "include/onebit/b.h": "ONEBIT_API int onebitB(\n    int b);\n",
+            "src/s.cc": '{.name = "ONEBIT_ONE", .kind = 1},\n{.name = "ONEBIT_TWO"}\n"ONEBIT_ONE"\n',
+            "plugins/p/s.cc": '{.name = "ONEBIT_P_THREE"}\n',
+            "tests/t.cc": '{.name = "ONEBIT_TEST"}\n'}
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            self.assertEqual(budget.figures_of(root, paths(*files)),
+                             {"functions": 2, "headers": 2, "settings": 3})
+
+
+if __name__ == "__main__":
+    unittest.main()
