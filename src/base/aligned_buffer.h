@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Zeroed memory on a cache-line boundary, owned.
+// AlignedBuffer: owned, zeroed memory on a cache-line boundary.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class AlignedBuffer {
  public:
   AlignedBuffer() = default;
 
-  // `purpose` is named in the error.
+  // The error of a failed allocation names `purpose`.
   static Result<AlignedBuffer> Create(size_t bytes, const char* purpose) {
     AlignedBuffer buffer;
     if (bytes == 0) return buffer;

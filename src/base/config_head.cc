@@ -6,7 +6,7 @@ namespace onebit {
 
 Status CheckConfigHead(std::string_view name, std::string_view initializer, const ConfigHead& given,
                        const ConfigHead& known) {
-  constexpr uint32_t kMajor = 10'000;  // ONEBIT_VERSION_CODE counts majors in these
+  constexpr uint32_t kMajor = 10'000;  // weight of the major version in ONEBIT_VERSION_CODE
   if (given.magic != known.magic) {
     return Error(Code::kInvalidArgument, "{}: magic is {:#x}: start from {}", name, given.magic,
                  initializer);

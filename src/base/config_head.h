@@ -17,9 +17,9 @@ struct ConfigHead {
   uint32_t version;
 };
 
-// Refuses a structure that was not started from its initialiser, or that comes from a header this
-// library does not know. The text calls it `name` and its macro `initializer`. Only one size of
-// each structure exists so far; one that grows accepts its former sizes here.
+// Refuses a structure that was not started from its initialiser, or that comes from a header that
+// this library does not know. The error calls it `name` and its macro `initializer`. Each structure
+// has had one size so far; when one grows, this function must accept its former sizes.
 Status CheckConfigHead(std::string_view name, std::string_view initializer, const ConfigHead& given,
                        const ConfigHead& known);
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A 64-bit checksum of bytes that are kept: against damage, not against an adversary.
+// A 64-bit checksum of stored bytes. It detects damage; it does not stop an adversary.
 #pragma once
 
 #include <bit>
@@ -14,9 +14,9 @@ namespace onebit {
 static_assert(std::endian::native == std::endian::little,
               "words are little-endian; a big-endian port swaps here");
 
-// Every step is one to one in the state and in the word, so that two inputs of one length and seed
-// that differ within one aligned word of 8 bytes never have the same digest; others have it by
-// chance, once in 2^64.
+// Each step is a bijection of the state and of the word. Two inputs of equal length and seed that
+// differ within one aligned word of 8 bytes therefore never have the same digest; other pairs
+// collide with a probability of 2^-64.
 inline uint64_t DigestOf(std::span<const std::byte> bytes, uint64_t seed) {
   constexpr uint64_t kOdd = 0x9e37'79b9'7f4a'7c15u;
   const auto mix = [](uint64_t state, uint64_t word) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The one file that holds {fmt}'s code.
+// The one file that compiles {fmt}'s code.
 #define FMT_HEADER_ONLY 1
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Text from a format string, checked at compile time. One file of the library holds {fmt}'s code
-// (format.cc), so that no other needs seconds to compile it, and none of its symbols is imported.
+// Text from a format string that is checked at compile time. Only format.cc compiles {fmt}'s code,
+// which takes seconds, and the library imports no symbol of it.
 #pragma once
 
 #include <string>

@@ -5,7 +5,7 @@
 namespace onebit {
 
 int& GroupDepth() {
-  thread_local int depth = 0;  // NOLINT: NCCL's groups are those of a thread
+  thread_local int depth = 0;  // NOLINT: a group belongs to a thread, as in NCCL
   return depth;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The last error of each thread.
+// Keeps the last error text of each thread.
 #include "base/guard.h"
 
 #include <string>

@@ -15,17 +15,17 @@ namespace onebit {
 Code RememberError(const Status& status);
 const char* LastErrorText();
 
-// Runs a body that returns a Status, and makes one of what says that there is no memory.
+// Runs a body that returns a Status, and turns std::bad_alloc into one.
 template <typename Body>
 Status CatchNoMemory(Body&& body) {
   try {
     return std::forward<Body>(body)();
   } catch (const std::bad_alloc&) {
-    return {Code::kOutOfMemory, "out of memory"};  // so short that it needs none
+    return {Code::kOutOfMemory, "out of memory"};  // short enough to need no allocation
   }
 }
 
-// Runs the body of an API function, which returns a Status: nothing thrown leaves the library.
+// Runs the body of an API function, which returns a Status. No exception leaves the library.
 // `Result` is the C enumeration with the values of Code.
 template <typename Result, typename Body>
 Result GuardAs(Body&& body) noexcept {

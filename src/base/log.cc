@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where log lines go, and what they look like.
+// The destination of log lines, and their form.
 #include "base/log.h"
 
 #include <sys/syscall.h>
@@ -18,14 +18,14 @@ namespace {
 // The process has one log, as it has one stderr.
 struct Destination {
   std::atomic<LogLevel> level = LogLevel::kWarn;
-  std::mutex mutex;  // guards everything below, and keeps lines whole
+  std::mutex mutex;  // guards all members and keeps lines whole
   LogSink sink = nullptr;
   void* argument = nullptr;
   FILE* file = stderr;
 };
 
 Destination& TheDestination() {
-  static Destination* destination = new Destination;  // never destroyed: logged to during exit
+  static Destination* destination = new Destination;  // never destroyed: others log during exit
   return *destination;
 }
 

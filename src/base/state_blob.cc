@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kMagic = "1BITSTAT";
 constexpr size_t kHeadBytes = 40;
 constexpr size_t kRowBytes = 24;
-constexpr size_t kAlignment = 8;  // of sections, from the beginning of the blob
+constexpr size_t kAlignment = 8;  // of sections, counted from the beginning of the blob
 
-// Offsets of src/compressor/STATE.md, in the head and in a row of its table.
+// Offsets in the head and in a row of its table, as STATE.md specifies them.
 enum HeadOffset : size_t {
   kAtMagic = 0,
   kAtVersion = 8,
@@ -43,7 +43,7 @@ constexpr size_t Padded(size_t bytes) { return (bytes + kAlignment - 1) / kAlign
 
 constexpr size_t HeaderBytes(size_t sections) { return kHeadBytes + sections * kRowBytes; }
 
-// With the member that holds it taken as zero.
+// The member that holds the checksum counts as zero.
 uint64_t HeaderCheck(std::span<const std::byte> header) {
   constexpr size_t kBehind = kAtCheck + sizeof(uint64_t);
   return DigestOf(header.subspan(kBehind), DigestOf(header.first(kAtCheck), 0));
@@ -140,7 +140,7 @@ Result<StateReader> StateReader::Open(std::span<const std::byte> blob) {
                  blob.size(), kMagic);
   }
   if (blob.size() < kHeadBytes) return Truncated(blob.size(), kHeadBytes);
-  // The head has the same members, and the same checksum, in all versions.
+  // All versions have these members of the head and this checksum.
   const auto header_bytes = size_t{Get<uint32_t>(blob.data(), kAtHeaderBytes)};
   if (header_bytes < kHeadBytes) return Damaged("its header is shorter than a header can be");
   if (header_bytes > blob.size()) return Truncated(blob.size(), header_bytes);
@@ -162,7 +162,7 @@ Result<StateReader> StateReader::Open(std::span<const std::byte> blob) {
   return reader;
 }
 
-// Nothing in the table is believed before it is compared with the bytes that are there.
+// Trusts no size in the table before comparing it with the bytes that are there.
 Status StateReader::ReadTable(std::span<const std::byte> blob, size_t header_bytes) {
   const auto kind = Get<uint32_t>(blob.data(), kAtKind);
   section_count_ = Get<uint32_t>(blob.data(), kAtSectionCount);

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A state in bytes (src/compressor/STATE.md): a head with a table of sections, then the sections,
-// every bit of them under a checksum. What the sections hold is the business of those who write
-// them.
+// A state in bytes (src/compressor/STATE.md) is a head with a table of sections, then the sections.
+// Checksums cover every bit. The meaning of a section's content is known to its writers and readers
+// alone.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ enum class SectionTag : uint32_t {
   kServer = 3,
   kSync = 4,
   kAccumulator = 5,
-  kCompressor = 6,  // a whole state of kind kRank, or kGlobal where it is in such a one
+  kCompressor = 6,  // a whole state: of kind kGlobal inside a global state, else kRank
   kOptimizer = 7,
   kValues = 8,
   kElements = 9,
@@ -43,7 +43,7 @@ struct StateSection {
 
 size_t StateBytes(std::span<const StateSection> sections);
 
-// The error of whoever was given a state of this kind, and loads others.
+// The error of a reader that was given a state of this kind and loads others.
 Status WrongKind(StateKind kind);
 
 class StateWriter {
@@ -52,9 +52,9 @@ class StateWriter {
   // in ascending order of their tags.
   StateWriter(StateKind kind, std::span<const StateSection> sections, std::byte* blob);
 
-  // Where the content of a section goes.
+  // Memory for the content of a section.
   std::span<std::byte> section(SectionTag tag) const;
-  // Checksums, once all sections are written.
+  // Writes the checksums. Call it once all sections are written.
   void Seal();
 
  private:
@@ -63,9 +63,9 @@ class StateWriter {
 
 class StateReader {
  public:
-  // Checks everything but what the sections mean. `blob` must outlive the reader. kInvalidArgument:
-  // something else than a state; kMismatch: of a later version of the library; kCorrupt: damaged,
-  // or not all of it.
+  // Checks everything but the meaning of the sections. `blob` must outlive the reader. Errors:
+  // kInvalidArgument, the bytes are no state; kMismatch, a later version of the library wrote it;
+  // kCorrupt, it is damaged or incomplete.
   static Result<StateReader> Open(std::span<const std::byte> blob);
 
   StateKind kind() const { return kind_; }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Says in what a state differs from whoever is to load it.
+// Describes how a state differs from the object that is to load it.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace onebit {
 
-// Collects what differs: "count 100 in the state, 200 here; ...".
+// Collects differences: "count 100 in the state, 200 here; ...".
 class Differences {
  public:
   template <typename T>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of the functions that export states: of compressors, syncs and optimizers.
+// Checks of arguments for the functions that export states of compressors, syncs and optimizers.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace onebit {
 
-// Whether an onebitStateKind_t is onebitStateGlobal. A caller in C may hand over any number, which
-// C++ must not load as an enumeration.
+// True if an onebitStateKind_t is onebitStateGlobal. A caller in C may pass any number, which C++
+// must not load as an enumeration.
 template <typename ApiKind>
 Result<bool> IsGlobalKind(const ApiKind& kind) {
   int value;
@@ -22,7 +22,7 @@ Result<bool> IsGlobalKind(const ApiKind& kind) {
                "state kind {} is unknown: onebitStateRank or onebitStateGlobal", value);
 }
 
-// Whether `*bytes` is room for `needed`, which it becomes. No buffer needs no room.
+// Checks that `*bytes` are enough for `needed`, which it becomes. A null buffer asks for the size.
 inline Status CheckRoom(const char* what, size_t needed, const void* buffer, size_t* bytes) {
   const size_t room = buffer == nullptr ? needed : *bytes;
   *bytes = needed;

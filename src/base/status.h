@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Errors as values: Status (ok, or a code with a text) and Result<T> (a value or a Status).
+// Errors are values: Status is ok or a code with a text, Result<T> a value or a Status.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace onebit {
 
-// The library's error codes; the values are those of onebitResult_t, which src/api checks.
+// The library's error codes. Their values are those of onebitResult_t, as src/api asserts.
 enum class Code : int {
   kOk = 0,
   kUnhandledCudaError = 1,
@@ -31,7 +31,7 @@ enum class Code : int {
   kOutOfMemory = 106,
 };
 
-// Cheap when ok: the text is empty and allocates nothing.
+// An ok Status is cheap: its text is empty and allocates nothing.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -53,7 +53,7 @@ Status Error(Code code, fmt::format_string<Args...> format, Args&&... args) {
   return {code, Format(format, std::forward<Args>(args)...)};
 }
 
-// A value, or why there is none.
+// A value, or the error that prevented it.
 template <typename T>
 class [[nodiscard]] Result {
  public:

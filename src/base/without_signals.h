@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Signals are the application's business, and its threads'. Threads of the library inherit a mask
-// that blocks all of them.
+// The application handles signals, on threads of its own. Threads of the library start while all
+// signals are blocked, and inherit that mask.
 #pragma once
 
 #include <csignal>
 
 namespace onebit {
 
-// Blocks all signals of the calling thread while it lives.
+// Blocks all signals of the calling thread for its lifetime.
 class WithoutSignals {
  public:
   WithoutSignals() {

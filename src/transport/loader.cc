@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// dlopen, and what can go wrong with it.
+// Opens plugins with dlopen and explains its failures.
 #include "transport/loader.h"
 
 #include <dlfcn.h>
@@ -20,14 +20,14 @@ namespace {
 
 constexpr size_t kLongestName = 32;
 
-// The folder of libonebit.so, or of the program that holds this code; empty if it is not known.
+// The folder of the object that holds this code, libonebit.so or a program; empty if unknown.
 std::string FolderOfThisCode() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&FolderOfThisCode), &info) == 0 ||
       info.dli_fname == nullptr) {
     return "";
   }
-  // A program's own name may be one that the shell looked up; the path of the process is better.
+  // dladdr may know a program by its name alone, without a folder; /proc has the whole path.
   std::error_code error;
   std::filesystem::path path(info.dli_fname);
   if (!path.has_parent_path()) path = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -116,7 +116,7 @@ Result<const onebitTransport*> OpenPlugin(std::string_view name,
   for (const std::string& folder : folders) {
     const std::string path = folder + "/" + file;
     if (access(path.c_str(), F_OK) != 0) continue;
-    // A plugin that is there and broken is not passed over for another one further down.
+    // A broken plugin is an error, even if a later folder has another one.
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
       return Error(

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Finds and opens transports that are shared objects of their own, libonebit-transport-NAME.so.
+// Finds and opens plugins: transports in a shared object libonebit-transport-NAME.so.
 #pragma once
 
 #include <span>
@@ -13,22 +13,22 @@
 
 namespace onebit {
 
-// Lower-case letters and digits, a letter first; so no name can leave the folders of plugins.
+// True for lower-case letters and digits, a letter first. No such name leads out of a folder.
 bool IsTransportName(std::string_view name);
 
-// Where plugins are looked for, in this order: the folders of `plugin_path` (colons between them),
-// and the folder of the object that holds this code. After them comes what the system's loader
-// searches, which has no list.
+// The folders that are searched for plugins, in this order: those of `plugin_path` (colons between
+// them), then the folder of the object that holds this code. The search path of the system's loader
+// follows, but cannot be listed.
 std::vector<std::string> PluginFolders(std::string_view plugin_path);
 
-// Names of the plugins that lie in these folders, sorted; none is opened.
+// Names of the plugins in these folders, sorted. Opens none.
 std::vector<std::string> FindPlugins(std::span<const std::string> folders);
 
-// Opens the first plugin of that name and checks that it is one: its symbol, its ABI version, its
-// name. It is never closed, because its functions may be called until the process ends. Any thread.
+// Opens the first plugin of that name and checks its symbol, its ABI version and its name. It is
+// never closed, because its functions may be called until the process ends. Thread-safe.
 //
-// kInvalidArgument: there is none. kSystemError: there is one, and it cannot be opened.
-// kInvalidUsage: it is not a plugin for this library.
+// Errors: kInvalidArgument, there is no such plugin; kSystemError, it cannot be opened;
+// kInvalidUsage, it is not a plugin for this library.
 Result<const onebitTransport*> OpenPlugin(std::string_view name,
                                           std::span<const std::string> folders);
 

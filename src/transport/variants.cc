@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The table of variants, and the signs by which one is told.
+// The table of variants, and the rules that choose one.
 #include "transport/variants.h"
 
 #include <dlfcn.h>
@@ -20,9 +20,9 @@ constexpr std::string_view kSuffix = ".so";
 struct Variant {
   std::string_view transport;
   std::string_view name;
-  const char* library;                   // whose presence decides
-  std::array<const char*, 3> variables;  // of its launcher
-  const char* launcher;                  // for texts
+  const char* library;                   // decides if it is loaded
+  std::array<const char*, 3> variables;  // set by its launcher
+  const char* launcher;                  // for error texts
 };
 
 constexpr std::array kVariants = {
@@ -55,7 +55,7 @@ bool IsLaunched(const Variant& variant) {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-// Null unless exactly one of the transport's variants has the sign.
+// The only variant of the transport with this sign; null if none or several have it.
 template <typename Sign>
 const Variant* TheOneWith(std::string_view transport, Sign has_sign) {
   const Variant* found = nullptr;
@@ -70,7 +70,7 @@ const Variant* TheOneWith(std::string_view transport, Sign has_sign) {
 Status Undecided(std::string_view transport) {
   std::string files;
   std::string launchers;
-  std::string found;  // variables of launchers
+  std::string found;  // variables of launchers that are set
   for (const Variant& variant : kVariants) {
     if (variant.transport != transport) continue;
     const bool is_first = files.empty();

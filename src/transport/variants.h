@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which file a transport is in. Most have one; MPI has no ABI of its own, so transport `mpi` has
-// one for each MPI, of which only that of this process will do.
+// The file that holds a transport. MPI has no ABI of its own, so transport `mpi` has one file for
+// each implementation, and only the one of this process works. Other transports have a single file.
 #pragma once
 
 #include <optional>
@@ -12,12 +12,12 @@
 
 namespace onebit {
 
-// "libonebit-transport-ucx.so". Of variants, the one whose library is in this process already; else
-// the one whose launcher has started it, by its variables. No library is loaded to find out.
-// kInvalidUsage when neither tells: the text names the files and what to do.
+// "libonebit-transport-ucx.so" for "ucx". If the transport has several files, chooses the one whose
+// MPI this process has loaded, else the one whose launcher has set its variables. Loads no library.
+// The error, kInvalidUsage, means that neither decides; its text names the files and what to do.
 Result<std::string> PluginFile(std::string_view transport);
 
-// "mpi" for "libonebit-transport-mpi-openmpi.so"; no value if no transport can have such a file.
+// "mpi" for "libonebit-transport-mpi-openmpi.so"; none if no transport can have such a file.
 std::optional<std::string> TransportOfFile(std::string_view file);
 
 }  // namespace onebit

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A state in bytes: what was written is read, and nothing else is.
+// States in bytes: the reader returns what was written and refuses everything else.
 #include "base/state_blob.h"
 
 #include <cstring>
@@ -44,7 +44,7 @@ template <typename T>
 void Put(Blob* blob, size_t offset, T value) {
   std::memcpy(blob->data() + offset, &value, sizeof(value));
 }
-// A header that says what it is made to say.
+// Makes the header's checksum match what has been put into it.
 void FixHeader(Blob* blob) {
   uint32_t header_bytes;
   std::memcpy(&header_bytes, blob->data() + kAtHeaderBytes, sizeof(header_bytes));
@@ -67,7 +67,7 @@ TEST(StateBlobTest, SectionsAreReadAsWritten) {
   EXPECT_FALSE(reader.value().section(SectionTag::kWorker).has_value());
 }
 
-// The bytes of STATE.md; a change of them is a new version.
+// The bytes that STATE.md specifies. Changing them takes a new version.
 TEST(StateBlobTest, BytesAreThoseOfTheDocument) {
   const StateSection sections[] = {{SectionTag::kWorker, 4}};
   Blob blob(StateBytes(sections), std::byte{0xee});
@@ -138,7 +138,7 @@ TEST(StateBlobTest, LaterVersionSaysSo) {
   EXPECT_NE(status.text().find("version 2, this library reads 1"), std::string::npos);
 }
 
-// With checksums that are right, so that the members themselves are looked at.
+// The checksums are right, so that the reader must notice the members themselves.
 TEST(StateBlobTest, LengthsAreNotTrusted) {
   const auto expect_corrupt = [](size_t offset, auto value) {
     Blob blob = SmallBlob();
@@ -174,7 +174,7 @@ TEST(DigestTest, LengthAndSeedCount) {
   EXPECT_NE(DigestOf(bytes, 1), DigestOf(bytes, 2));
 }
 
-// The sums of the wire's checksum do not see these.
+// The checksum of packets, which is made of sums, would not notice these changes.
 TEST(DigestTest, TwoSignsAndTwoExchangedWordsAreFound) {
   Blob blob(256);
   for (size_t i = 0; i < blob.size(); ++i) blob[i] = static_cast<std::byte>(i);

@@ -18,7 +18,7 @@ constexpr std::byte kContent{0x11};
 constexpr std::byte kScribble{0xee};
 constexpr size_t kLongBytes = 12 << 20;  // long enough that two threads meet in the middle of it
 
-// How long a copy of kLongBytes takes here and now.
+// Time that a copy of kLongBytes takes on this machine now.
 double SecondsOfLongCopy() {
   const std::vector<std::byte> from(kLongBytes, kScribble);
   std::vector<std::byte> to(kLongBytes);
@@ -27,8 +27,8 @@ double SecondsOfLongCopy() {
   return SecondsSince(start);
 }
 
-// Every byte is kContent. By one comparison of the memory with itself, which is quick also when
-// instrumented.
+// True if every byte is kContent. One comparison of the memory with itself is fast even under a
+// sanitizer.
 bool IsContent(const std::vector<std::byte>& payload) {
   return payload.empty() ||
          (payload[0] == kContent &&
@@ -42,7 +42,7 @@ void BusyWait(double seconds) {
 
 // Receives from `peer` for a while; calls `before_accept` once, when the payload is about to be
 // taken or does not come. A message that comes in full must have the content sent; an error or
-// nothing is right too, as somebody gives up meanwhile.
+// no message is right too, because one side gives up meanwhile.
 void TakeWhatComes(
     Endpoint* endpoint, int peer, const std::function<void()>& before_accept = [] {}) {
   constexpr double kSeconds = 0.02;
@@ -85,8 +85,8 @@ void TakeWhatComes(
   endpoint->Cancel(request);
 }
 
-// Tests a send until it is taken or fails. Does not use wait, which might put in order what only
-// the end of the request may put in order.
+// Tests a send until it is taken or fails. It does not call wait, which might synchronize what the
+// end of the request alone must synchronize.
 void TestUntilOver(Endpoint* endpoint, onebitTransportRequest send) {
   const onebitTransport& api = endpoint->api();
   onebitTransportState state = onebitTransportPending;
@@ -121,10 +121,10 @@ void CancelOfUnreceivedSend(const Subject& subject, Meeting& meeting) {
 void CancelWhilePeerReceives(const Subject& subject, Meeting& meeting) {
   Random random(subject.seed);
   const double most_seconds = meeting.rank() <= 1 ? 1.5 * SecondsOfLongCopy() : 0;
-  const int rounds = meeting.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others watch
+  const int rounds = meeting.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others idle
   for (int round = 0; round < rounds; ++round) {
     const double share = static_cast<double>(random.Next() % 1000) / 1000;
-    // Of medium size, too, which a transport may handle in another way.
+    // A transport may send payloads of medium size in another way.
     const size_t bytes = round % 2 == 0 ? kLongBytes : kLongBytes / 32;
     std::vector<std::byte> payload(meeting.rank() == 0 ? bytes : 0, kContent);
     Endpoint endpoint(subject, meeting, 100 + static_cast<uint64_t>(round));
@@ -143,7 +143,7 @@ void CancelWhilePeerReceives(const Subject& subject, Meeting& meeting) {
   }
 }
 
-// Close cancels what is pending: the same with the end of the sender's endpoint in the place of
+// Close cancels pending requests: the same check, with close of the sender's endpoint instead of
 // cancel.
 void CloseTakesSendsBack(const Subject& subject, Meeting& meeting) {
   constexpr size_t kBytes = 300'000;
@@ -164,7 +164,7 @@ void CloseTakesSendsBack(const Subject& subject, Meeting& meeting) {
 void AbortWhileReceiving(const Subject& subject, Meeting& meeting) {
   Random random(subject.seed);
   const double most_seconds = meeting.rank() <= 1 ? 1.5 * SecondsOfLongCopy() : 0;
-  const int rounds = meeting.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others watch
+  const int rounds = meeting.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others idle
   for (int round = 0; round < rounds; ++round) {
     const double share = static_cast<double>(random.Next() % 1000) / 1000;
     std::vector<std::byte> payload(meeting.rank() == 0 ? kLongBytes : 0, kContent);
@@ -190,7 +190,7 @@ void AbortWhileReceiving(const Subject& subject, Meeting& meeting) {
   }
 }
 
-// Posted, or with its header there: after cancel neither header nor payload is written.
+// After the cancel of a receive, posted or with its header there, nothing is written.
 void CancelOfReceive(const Subject& subject, Meeting& meeting) {
   uint64_t comm_id = 1;
   for (const bool has_header : {false, true}) {

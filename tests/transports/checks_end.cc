@@ -16,8 +16,8 @@ bool IsPeerFailure(onebitResult_t result) {
   return result == onebitRemoteError || result == onebitPeerLost;
 }
 
-// All ranks but 0 wait for rank 0, rank 1 also to get rid of a payload. Then `end_rank_0` happens,
-// and all of them must get errors.
+// All ranks but 0 wait for rank 0, and rank 1 also sends it a payload. Then `end_rank_0` runs, and
+// all of them must get errors.
 template <typename End>
 void ExpectPeersNotice(Endpoint* endpoint, Meeting& meeting, End end_rank_0) {
   if (endpoint->rank() == 0) {
@@ -101,8 +101,8 @@ void PeersNoticeClose(const Subject& subject, Meeting& meeting) {
   ExpectPeersNotice(&endpoint, meeting, [&endpoint] { endpoint.Close(); });
 }
 
-// Ranks close one after the other. As long as nothing is expected of a closed peer, nobody is told
-// of an error, and the others go on.
+// Ranks close one after the other. While no message to or from a closed peer is pending, no rank
+// gets an error, and the others go on.
 void OrderlyCloseIsSilent(const Subject& subject, Meeting& meeting) {
   Endpoint endpoint(subject, meeting);
   for (int closing = 0; closing < endpoint.nranks(); ++closing) {
@@ -111,7 +111,7 @@ void OrderlyCloseIsSilent(const Subject& subject, Meeting& meeting) {
     if (endpoint.rank() <= closing) continue;
     endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
     endpoint.Check(endpoint.api().wait(endpoint.comm(), 1), "wait");
-    // A ring of the ranks that are left; the last one talks to itself.
+    // A ring of the remaining ranks; the last one sends to itself.
     const int peer = endpoint.rank() + 1 < endpoint.nranks() ? endpoint.rank() + 1 : closing + 1;
     const int source = endpoint.rank() > closing + 1 ? endpoint.rank() - 1 : endpoint.nranks() - 1;
     const auto send = endpoint.Isend(peer, Text(closing), nullptr, 0);

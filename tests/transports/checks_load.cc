@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Checks with many messages: full rings, random load, counters, and what is left behind.
+// Checks with many messages: full rings, random load, counters, and leaks.
 #include <unistd.h>
 
 #include <chrono>
@@ -24,9 +24,9 @@ uint64_t ResidentBytes() {
 
 }  // namespace
 
-// A sender that outruns its receiver is told so, and is woken when there is room again: it sleeps
-// with a time-out longer than the check may take. Transports that buffer more than is sent here
-// pass too.
+// A sender that outruns its receiver gets onebitInProgress and is woken when there is room again:
+// it sleeps with a time-out longer than the check may take. A transport that buffers more than the
+// check sends passes too.
 void FullThenRoom(const Subject& subject, Meeting& meeting) {
   constexpr int kMessages = 400;
   Endpoint endpoint(subject, meeting);
@@ -63,8 +63,8 @@ void FullThenRoom(const Subject& subject, Meeting& meeting) {
 }
 
 // The sender fills the ring while the receiver takes the first half of what is sent, and stops.
-// These sends must then be reported done, although their places in the ring are already taken
-// again: also when a place became free in the middle of the call that looked for it.
+// These sends must then be reported done although later sends have taken their slots in the ring,
+// even if a slot became free in the middle of the call that looked for one.
 void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting) {
   constexpr int kBatches = 1500;
   constexpr size_t kHalf = 8;
@@ -72,7 +72,7 @@ void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting) {
   const std::vector<char> payload(endpoint.eager_bytes() + 1, 'x');
   for (int batch = 0; batch < kBatches; ++batch) {
     std::vector<onebitTransportRequest> requests;
-    // The second half only as far as there is room for it.
+    // Sends as much of the second half as there is room for.
     for (int tries = 0; endpoint.rank() == 0 && requests.size() < 2 * kHalf;) {
       if (requests.size() >= kHalf && ++tries > 200) break;
       onebitTransportRequest request = nullptr;
@@ -100,10 +100,10 @@ void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// A rank whose sends are done need make no progress for them to arrive, however full the ways to
-// their receiver were when they set out.
+// Sends that are done arrive without further progress of their rank, however full the queues to
+// the receiver were when they started.
 void SendsDoneNeedNoProgress(const Subject& subject, Meeting& meeting) {
-  constexpr int kMessages = 30;  // fewer than any window: none is refused for long
+  constexpr int kMessages = 30;  // fewer than any window, so none is refused for long
   Endpoint endpoint(subject, meeting);
   const std::vector<char> payload(endpoint.eager_bytes(), 'x');
   if (endpoint.rank() == 0) {
@@ -145,7 +145,7 @@ void TwoCommunicators(const Subject& subject, Meeting& meeting) {
     const bool has_second_changed = traffic_of_second.Step();
     if (has_first_changed || has_second_changed) continue;
     Expect(SecondsSince(start) < kPatience.count(), "the messages did not end");
-    // A thread can sleep at one endpoint only, so not for long.
+    // The thread drives several endpoints and sleeps at one, so it sleeps briefly.
     first.Check(first.api().wait(first.comm(), 1), "wait");
   }
   meeting.Barrier();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kConnectMs = 500;
 
-// An endpoint that has its address and those of the others, and is not connected.
+// An endpoint that knows all addresses and is not connected yet.
 class UnconnectedEndpoint {
  public:
   UnconnectedEndpoint(const Subject& subject, Meeting& meeting) : api_(*subject.transport) {
@@ -76,8 +76,8 @@ void AbortAfterFailedConnect(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// Rank 0 waits for the others in vain, until a thread aborts it. A transport that waits for nobody
-// there has nothing to abort. The others come when it is gone, and wait in vain, too.
+// Rank 0 waits for the others in vain until a thread aborts it. A transport whose connect waits for
+// nobody has nothing to abort. The others connect when rank 0 is gone, and wait in vain as well.
 void AbortDuringConnect(const Subject& subject, Meeting& meeting) {
   UnconnectedEndpoint endpoint(subject, meeting);
   if (meeting.rank() == 0) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Checks of wait: it ends in time, and no news is slept through.
+// Checks of wait: it ends in time, and no event is missed.
 #include <string>
 #include <thread>
 
@@ -26,9 +26,9 @@ void WaitEndsAtItsTimeout(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// A message goes round; everybody else sleeps with a time-out that is longer than the whole check
-// may take. One lost wake-up, and it fails. Odd rounds test before they make progress, so that news
-// found by progress must end the wait as well.
+// A message goes round; all other ranks sleep with a time-out that is longer than the whole check
+// may take, so one lost wake-up fails it. Odd rounds test before they make progress, so that an
+// event found by progress must end the wait as well.
 void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting) {
   constexpr uint64_t kLongMs = 15'000;
   Endpoint endpoint(subject, meeting);
@@ -59,7 +59,7 @@ void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// News that comes after the last look, before wait. Even ranks look, odd ranks make the news.
+// An event between the last look and wait must end the wait. Even ranks look, odd ranks cause it.
 void WaitSeesEarlierNews(const Subject& subject, Meeting& meeting) {
   constexpr std::chrono::milliseconds kTimeForNews{20};
   Endpoint endpoint(subject, meeting);
@@ -110,7 +110,7 @@ void WaitSeesEarlierNews(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// As WaitSeesEveryMessage, for the other kind of news: a payload was taken.
+// The same as WaitSeesEveryMessage for the other kind of event: a payload was accepted.
 void WaitSeesEverySend(const Subject& subject, Meeting& meeting) {
   Endpoint endpoint(subject, meeting);
   const onebitTransport& api = endpoint.api();
@@ -145,7 +145,7 @@ void WaitEndsOnAbort(const Subject& subject, Meeting& meeting) {
     });
     onebitResult_t result = onebitSuccess;
     const Clock::time_point start = Clock::now();
-    // An abort of a peer may end a wait too, without being one of this rank.
+    // The abort of a peer may end a wait, too, but is no abort of this rank.
     while (result == onebitSuccess && SecondsSince(start) < 5.0) {
       result = endpoint.api().wait(endpoint.comm(), 10'000);
     }

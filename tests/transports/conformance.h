@@ -3,8 +3,8 @@
 // Conformance program of the transport ABI: the checks that every transport must pass.
 //
 // Written against onebitTransport alone. A check is run by all ranks at once, each with its own
-// endpoint; whether ranks are threads or processes is up to the test of the transport, which says
-// how by `Subject::run_ranks` (rank_threads.h has the one for threads).
+// endpoint. The test of the transport chooses between threads and processes for the ranks by
+// `Subject::run_ranks` (rank_threads.h has the one for threads).
 #pragma once
 
 #include <onebit/transport.h>
@@ -59,7 +59,7 @@ struct Subject {
   uint64_t (*allocations)() = nullptr;
   // Messages that were sent before the sender closed its endpoint can be received after that.
   bool delivers_after_close = false;
-  // Rounds of opening and closing, and memory in bytes they may leave behind (0: not checked).
+  // Rounds of opening and closing, and the bytes of memory that they may leak (0: not checked).
   int open_close_rounds = 10;
   uint64_t most_leaked_bytes = 0;
   uint64_t seed = 1;

@@ -19,7 +19,7 @@ inline constexpr std::chrono::seconds kPatience{20};
 
 double SecondsSince(Clock::time_point start);
 
-// Used by the thread of its rank; Abort by any.
+// The thread of its rank uses it; any thread may call Abort.
 class Endpoint {
  public:
   // Collective: all ranks of the meeting make theirs. `comm_id` tells communicators apart.
@@ -35,7 +35,7 @@ class Endpoint {
   size_t eager_bytes() const { return eager_bytes_; }
   const onebitTransport& api() const { return api_; }
   void* comm() const { return comm_; }
-  // What peerError said about a peer; onebitSuccess: nothing.
+  // The result that peerError reported for a peer; onebitSuccess if it reported none.
   onebitResult_t peer_error(int peer) const { return peer_errors_[static_cast<size_t>(peer)]; }
 
   // Not collective. The second call does nothing.
@@ -52,14 +52,14 @@ class Endpoint {
   onebitResult_t AwaitError(onebitTransportRequest request);
   void Cancel(onebitTransportRequest request);
 
-  // Whole messages; Send returns when the payload may be changed.
+  // Transfer whole messages. Send returns when the payload may be changed.
   void Send(int peer, std::string_view header, std::string_view payload);
   struct Message {
     std::string header;
     std::string payload;
   };
   Message Receive(int peer);
-  // Takes a message whose header has arrived.
+  // Accepts a message whose header has arrived.
   Message Take(onebitTransportRequest request, const void* header);
 
   // Makes progress until `is_over()`, sleeping in wait between looks.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What an endpoint makes of frames that no honest peer sends: each check of what arrives, and what
-// it protects.
+// An endpoint survives frames that no honest peer sends: each check of arriving frames, and what it
+// protects.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 constexpr size_t kEager = FramedRank::kEagerBytes;
 constexpr size_t kEarly = FramedRank::kEarlyBytes;
 constexpr size_t kPiece = FramedRank::kPieceBytes;
-constexpr size_t kLarge = 2000;  // set out when it was asked for
+constexpr size_t kLarge = 2000;  // sent only when asked for
 constexpr std::byte kUntouched{0xee};
 
 std::vector<std::byte> Filled(size_t bytes, int value) {
@@ -45,18 +45,18 @@ WireHeader Of(WireType type, uint64_t number, uint64_t value = 0) {
   return FramedRank::Wire(type, number, value);
 }
 
-// A receive of rank 0, with bytes around its memory that nobody may touch.
+// A receive of rank 0, with guard bytes around its memory.
 class Receiving {
  public:
   explicit Receiving(FramedRank& rank) : rank_(rank) {
     EXPECT_EQ(rank.endpoint().Receive(1, header_.data(), &request_), onebitSuccess);
   }
-  // The payload of a message whose header is there.
+  // Accepts the payload of a message whose header has arrived.
   void Accept(size_t bytes) {
     memory_.assign(bytes + 2 * kPiece, kUntouched);
     EXPECT_EQ(rank_.endpoint().Accept(request_, memory_.data() + kPiece, bytes), onebitSuccess);
   }
-  // State, or the error.
+  // The state, or the negated error.
   int Test() {
     onebitTransportState state = onebitTransportPending;
     const onebitResult_t result = rank_.endpoint().Test(request_, &state);
@@ -87,7 +87,7 @@ constexpr int kPending = onebitTransportPending;
 constexpr int kHeader = onebitTransportHeader;
 constexpr int kDone = onebitTransportDone;
 
-// The next message, which is all here.
+// Receives the next message, all of which has arrived.
 std::vector<std::byte> ReceiveNow(FramedRank& rank, size_t bytes) {
   Receiving receiving(rank);
   EXPECT_EQ(receiving.Test(), kHeader);
@@ -133,7 +133,7 @@ TEST(FramesTest, AFrameThatIsWrongInOneFieldIsDropped) {
     rank.Arrive(wire, Filled(bad.payload_bytes, 1), Filled(bad.header_bytes, 2));
     EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr(bad.problem)));
     EXPECT_EQ(receiving.Test(), kPending);
-    rank.Arrive(Message(0, 0));  // it has not taken the place of the one that is right
+    rank.Arrive(Message(0, 0));  // the wrong one has not taken its slot
     EXPECT_EQ(receiving.Test(), kHeader);
     EXPECT_EQ(FramedRank::warnings().size(), 1u);
     receiving.Cancel();
@@ -159,7 +159,7 @@ TEST(FramesTest, FurtherFramesAreDroppedWithoutAWord) {
 
 TEST(FramesTest, AWindowOfTheLargestMessagesKeepsEachApart) {
   FramedRank rank;
-  for (uint64_t number = kWindow; number-- > 0;) {  // those of one window in any order
+  for (uint64_t number = kWindow; number-- > 0;) {  // one window may arrive in any order
     WireHeader wire = Message(number, kEarly);
     wire.header_bytes = ONEBIT_TRANSPORT_HEADER_BYTES;
     rank.Arrive(wire, Filled(kEarly, static_cast<int>(number)),
@@ -235,7 +235,7 @@ TEST(FramesTest, APieceOutsideAnEarlyPayloadTouchesNoOtherMessage) {
   FramedRank rank;
   rank.Arrive(Message(0, 300), Filled(kPiece, 1));
   rank.Arrive(Message(1, kEager), Filled(kEager, 2));
-  // Were it written to where the first message lies, it would run into the second.
+  // Written at the first message, it would overrun into the second.
   rank.Arrive(Data(0, kPiece), Filled(kEarly, 9));
   EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("outside the payload")));
   rank.Arrive(Data(0, kPiece), Filled(300 - kPiece, 1));
@@ -249,7 +249,7 @@ TEST(FramesTest, APieceBeforeItsMessageIsDropped) {
   rank.Arrive(Message(0, kLarge));
   Receiving receiving(rank);
   receiving.Accept(kLarge);
-  rank.Arrive(Data(kWindow, 0), Filled(100, 9));  // it would have the same place
+  rank.Arrive(Data(kWindow, 0), Filled(100, 9));  // it would have the same slot
   EXPECT_TRUE(receiving.is_untouched());
   EXPECT_EQ(receiving.Test(), kPending);
   receiving.Cancel();
@@ -267,7 +267,7 @@ TEST(FramesTest, APieceThatWasNotAskedForIsDropped) {
   receiving.Cancel();
 }
 
-// A piece that comes twice must not stand for one that never came.
+// A piece that arrives twice must not count for one that never arrived.
 TEST(FramesTest, APayloadIsDoneWhenAllOfItIsThere) {
   for (const size_t bytes : {size_t{600}, kLarge}) {
     SCOPED_TRACE(bytes);
@@ -335,7 +335,7 @@ TEST(FramesTest, AMessageThatIsWithdrawnInTimeIsSkipped) {
   EXPECT_THAT(FramedRank::warnings(), IsEmpty());
 }
 
-// Or a sender that withdraws all it has offered would wait for room that only a receive makes.
+// Otherwise a sender that withdraws all its offers would wait for room that only a receive makes.
 TEST(FramesTest, WhatIsWithdrawnMakesRoomWithoutAReceive) {
   FramedRank rank;
   for (uint64_t number = 0; number < kWindow; ++number) {
@@ -350,9 +350,9 @@ TEST(FramesTest, AWithdrawalOfAnotherNumberWithTheSamePlaceChangesNothing) {
   FramedRank rank;
   rank.Arrive(Of(WireType::kWithdraw, kWindow));  // beyond the window: not kept
   rank.Arrive(Message(0, kEager), Filled(kEager, 1));
-  rank.Arrive(Of(WireType::kWithdraw, kWindow));  // the place holds message 0
+  rank.Arrive(Of(WireType::kWithdraw, kWindow));  // the slot holds message 0
   EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 1));
-  rank.Arrive(Of(WireType::kWithdraw, 0));  // too late: the place is that of message 32 now
+  rank.Arrive(Of(WireType::kWithdraw, 0));  // too late: message 32 has the slot now
   for (uint64_t number = 1; number <= kWindow; ++number) {
     rank.Arrive(Message(number, kEager), Filled(kEager, static_cast<int>(number)));
     EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, static_cast<int>(number)));
@@ -369,7 +369,7 @@ TEST(FramesTest, AWithdrawalFailsTheReceiveThatHasTheHeader) {
     rank.Arrive(Of(WireType::kWithdraw, 0));
     if (!is_accepted) receiving.Accept(kLarge);
     rank.Arrive(Data(0, 0), Filled(kPiece, 9));
-    EXPECT_EQ(receiving.Test(), -onebitRemoteError);  // the peer itself is well
+    EXPECT_EQ(receiving.Test(), -onebitRemoteError);  // the peer itself is healthy
     EXPECT_TRUE(receiving.is_untouched());
     EXPECT_THAT(rank.peer_errors(), IsEmpty());
     rank.Arrive(Message(1, kEager), Filled(kEager, 2));
@@ -387,7 +387,7 @@ TEST(FramesTest, WhatAPeerSentBeforeItsEndIsReceived) {
   EXPECT_EQ(second.Test(), kPending);
   EXPECT_THAT(rank.peer_errors(), IsEmpty());
   rank.Arrive(Message(1, kLarge));
-  second.Accept(kLarge);  // its payload was not handed over
+  second.Accept(kLarge);  // the peer ended without sending its payload
   EXPECT_EQ(second.Test(), -onebitRemoteError);
   Receiving third(rank);
   EXPECT_EQ(third.Test(), -onebitRemoteError);
@@ -459,7 +459,7 @@ TEST(FramesTest, AnAnswerIsForItsMessageAndCountsOnce) {
   rank.Arrive(Of(WireType::kAccept, 0));  // before there is anything to accept
   rank.Arrive(Of(WireType::kDrop, 0));
   Sending sending(rank);
-  rank.Arrive(Of(WireType::kAccept, kWindow));  // of another number with the same place
+  rank.Arrive(Of(WireType::kAccept, kWindow));  // another number with the same slot
   rank.Arrive(Of(WireType::kDrop, kWindow));
   EXPECT_EQ(sending.Test(), kPending);
   EXPECT_EQ(BytesOfData(rank, 0), 0u);
@@ -484,7 +484,7 @@ TEST(FramesTest, ARefusalFailsOneSendOnly) {
   EXPECT_THAT(rank.peer_errors(), IsEmpty());
   second.Cancel();
   EXPECT_EQ(rank.frames().CountSent(1, WireType::kWithdraw, 1), 1u);
-  rank.Arrive(Of(WireType::kAccept, 1));  // it had set out before the withdrawal came
+  rank.Arrive(Of(WireType::kAccept, 1));  // it was sent before the withdrawal arrived
   EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
   EXPECT_EQ(BytesOfData(rank, 1), 0u);
 }
@@ -492,7 +492,7 @@ TEST(FramesTest, ARefusalFailsOneSendOnly) {
 TEST(FramesTest, AReleaseEndsOnlyWhatHasLeft) {
   FramedRank rank;
   Sending offered(rank);        // nobody has asked for it
-  Sending early(rank, kPiece);  // all of it is on its way
+  Sending early(rank, kPiece);  // all of it has been sent
   Sending later(rank, kPiece);
   WireHeader release = Of(WireType::kRelease, 0);
   release.released = 2;
@@ -500,7 +500,7 @@ TEST(FramesTest, AReleaseEndsOnlyWhatHasLeft) {
   EXPECT_EQ(offered.Test(), kPending);
   EXPECT_EQ(early.Test(), kDone);
   EXPECT_EQ(later.Test(), kPending);
-  release.released = 1;  // an older one that was overtaken
+  release.released = 1;  // an older one that a newer one has overtaken
   rank.Arrive(release);
   release.released = 3;
   rank.Arrive(release);
@@ -518,12 +518,12 @@ TEST(FramesTest, ARankSendsAWindowAndWaitsForItsRelease) {
   WireHeader release = Of(WireType::kRelease, 0);
   release.released = 1;
   rank.Arrive(release);
-  rank.Arrive(Message(0, 0));  // an older frame, which knows of no release
+  rank.Arrive(Message(0, 0));  // an older frame, sent before the release
   EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
   EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
 }
 
-// A peer that keeps to nothing is lost before what waits for it fills memory.
+// A peer that breaks every rule counts as lost before queued frames fill memory.
 TEST(FramesTest, AnswersThatFindNoRoomAreBounded) {
   FramedRank rank;
   rank.frames().set_has_room(false);
@@ -531,7 +531,7 @@ TEST(FramesTest, AnswersThatFindNoRoomAreBounded) {
     rank.Arrive(Message(number, kLarge));
     Receiving receiving(rank);
     if (receiving.Test() != kHeader) break;
-    receiving.Cancel();  // a drop for each
+    receiving.Cancel();  // queues a drop frame for each
   }
   Receiving last(rank);
   EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);

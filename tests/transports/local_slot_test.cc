@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// State machine of a slot, in the orders of events that threads meet only by chance; and the
-// doorbell.
+// The doorbell, and the state machine of a slot in orders of events that threads produce only by
+// chance.
 #include "plugins/transport_local/slot.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class SlotTest : public testing::Test {
  protected:
   void Offer() { slot_.Publish("head", 4, payload_, sizeof payload_, kEagerBytes); }
 
-  // A slot is zeroed memory with room for an eager payload behind it.
+  // A slot is zeroed memory, followed by the capacity for an eager payload.
   alignas(64) unsigned char memory_[sizeof(Slot) + kEagerBytes] = {};
   Slot& slot_ = *reinterpret_cast<Slot*>(memory_);
   char payload_[100] = "payload";

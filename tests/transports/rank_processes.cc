@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Forked ranks. They meet by way of the parent, over one socket each.
+// Forked ranks, which exchange texts through the parent over one socket each.
 #include "tests/transports/rank_processes.h"
 
 #include <poll.h>
@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kPatienceMs = 60'000;
 
-// A message is its kind, its length, and the text. 'e': a text to exchange; 'f': a failure.
+// A message holds its kind, its length and the text. Kinds: 'e', a text to exchange; 'f', a
+// failure.
 struct Head {
   char kind;
   uint32_t bytes;
@@ -94,7 +95,7 @@ class ProcessMeeting : public Meeting {
     WriteText(fd, 'f', Text("rank ", rank, ": ", error.what()));
     status = 1;
   }
-  // Runs what looks for leaks, but nothing of the parent's.
+  // Unlike _exit, this runs the check of LeakSanitizer.
   std::exit(status);
 }
 
@@ -118,7 +119,7 @@ std::string Serve(std::vector<int> fds, const std::vector<int>& may_die) {
       if (kind == 'e') has_text[rank] = true;
       if (kind == 'f' && failure.empty()) failure = texts[rank];
       if (kind == 'f') {
-        // The others cannot go on; closing tells them.
+        // The others cannot go on, and learn it from the closed socket.
         for (int& fd : fds) {
           if (fd >= 0) close(fd);
           fd = -1;

@@ -10,8 +10,8 @@
 
 namespace onebit::conformance {
 
-// Runs `body` on `nranks` threads, as Subject::run_ranks asks for. Returns the first failure, the
-// follow-up failures of other ranks left out.
+// Runs `body` on `nranks` threads, as Subject::run_ranks asks for. Returns the first failure, and
+// leaves out the failures of other ranks that follow from it.
 std::string RunRankThreads(int nranks, const std::function<void(Meeting&)>& body);
 
 }  // namespace onebit::conformance

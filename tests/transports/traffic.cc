@@ -70,7 +70,7 @@ Traffic::Shape Traffic::ShapeOf(int from, int to, size_t index) const {
   if (!plan_.payload_bytes.empty()) {
     shape.payload_bytes = plan_.payload_bytes[index % plan_.payload_bytes.size()];
   } else {
-    // Small sizes often, large ones seldom.
+    // Prefers small sizes.
     const uint64_t limit = (plan_.most_payload_bytes >> random.Next() % 16) + 1;
     shape.payload_bytes = random.Next() % limit;
   }
@@ -107,7 +107,7 @@ bool Traffic::StepSends(int peer) {
   for (Operation& operation : direction.operations) {
     if (operation.request != nullptr && endpoint_.Test(operation.request) == onebitTransportDone) {
       operation.request = nullptr;
-      // The buffer is ours again: whoever still reads it gets caught.
+      // The buffer is ours again. A transport that still reads it sends wrong bytes.
       std::memset(operation.payload(), 0xee, operation.payload_bytes);
       ++direction.finished;
       --open_;
@@ -176,8 +176,8 @@ bool Traffic::StepReceives(int peer) {
   return has_changed;
 }
 
-// Checks the header and sizes of a message, its payload once accepted, and that nothing else of the
-// memory was written.
+// Checks the header and sizes of a message, its payload once accepted, and that no other byte of
+// the memory was written.
 void Traffic::Verify(int peer, Operation& operation) {
   const Shape shape = ShapeOf(peer, rank_, operation.index);
   const auto fail = [&](const char* what) {

@@ -43,7 +43,7 @@ class Traffic {
 
   // Sends and receives everything.
   void Run();
-  // Does what can be done now. False if nothing could.
+  // Does what is possible now; false if that was nothing.
   bool Step();
   bool is_over() const { return open_ == 0; }
   // Bytes and messages this rank sends in all.
@@ -77,7 +77,7 @@ class Traffic {
     uint64_t content_seed;
   };
 
-  // Bytes of an operation's memory that a message can be expected to touch, and some more.
+  // Bytes of an operation's memory that a message may touch, and a margin.
   static size_t GuardedBytes(const Shape& shape) { return shape.payload_bytes + 2 * kGuardBytes; }
   Shape ShapeOf(int from, int to, size_t index) const;
   bool StepSends(int peer);
@@ -95,7 +95,7 @@ class Traffic {
   uint64_t bytes_ = 0;
 };
 
-// Fills bytes from a seed, and tells whether bytes are still so.
+// Fill bytes from a seed, and check that they still have these values.
 void FillContent(uint64_t seed, std::byte* bytes, size_t count);
 bool HasContent(uint64_t seed, const std::byte* bytes, size_t count);
 

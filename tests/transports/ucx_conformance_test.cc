@@ -32,10 +32,10 @@ class UcxConformanceTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(UcxConformanceTest, Passes) {
   const StartedTransport started(GetParam().settings);
-  ASSERT_EQ(started.init_result(), onebitSuccess) << started.log();
+  ASSERT_EQ(started.start_result(), onebitSuccess) << started.warnings();
   std::cout << "seed " << kSeed << '\n';
   EXPECT_EQ(conformance::RunCheck(SubjectOf(started), GetParam().check, GetParam().nranks), "")
-      << started.log();
+      << started.warnings();
 }
 
 INSTANTIATE_TEST_SUITE_P(SharedMemory, UcxConformanceTest,
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Tcp, UcxConformanceTest,
                          ::testing::ValuesIn(CasesFor({1, 2, 3}, {{"ONEBIT_UCX_TLS", "tcp"}})),
                          NameOf);
 
-// No payload comes with its header, but soon after.
+// No payload travels with its header, but all follow without being asked for.
 INSTANTIATE_TEST_SUITE_P(NothingEager, UcxConformanceTest,
                          ::testing::ValuesIn(CasesFor({3}, {{"ONEBIT_UCX_EAGER_BYTES", "0"}})),
                          NameOf);
