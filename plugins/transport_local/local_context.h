@@ -25,7 +25,7 @@ struct Address {
   uint64_t inbox_number;
 };
 
-// What `init` receives; the row is in context.cc.
+// What `init` receives; the row is in local_context.cc.
 struct Options {
   uint64_t eager_bytes;
 };
