@@ -63,7 +63,7 @@
  * Errors every call can return
  *   Functions that return onebitResult_t list only further errors, and causes that need explaining.
  *   onebitResult_t says what each error means. After the first three of these nothing was sent and
- *   nothing changed.
+ *   nothing changed, unless a collective runs out of memory when others already wait for it.
  *   onebitInvalidArgument  A pointer or handle is NULL, an enumerator is unknown, a number is out
  *                          of range, or the head of a structure (size, magic, version) is wrong.
  *   onebitInvalidUsage     The handle is busy: another thread is inside a call on it, an open group
@@ -79,9 +79,9 @@
  *   onebitDetached      The compressor's communicator was destroyed: rebind it.
  *   The others put the communicator out of use on every rank: onebitMismatch, onebitCorrupt,
  *   onebitPeerLost, onebitRemoteError, onebitTimeout (no progress for collectiveTimeoutMs),
- *   onebitAborted, onebitUnhandledCudaError, onebitSystemError. Every later collective returns the
- *   same error; destroy or shrink the communicator (see "Recovery"). Compressors keep their
- *   residuals; the content of the output buffer is undefined.
+ *   onebitAborted, onebitUnhandledCudaError, onebitSystemError, and onebitOutOfMemory once others
+ *   wait. Every later collective returns the same error; destroy or shrink the communicator (see
+ *   "Recovery"). Compressors keep their residuals; the output buffer's content is undefined.
  *
  * Errors every join can return
  *   Joins are the onebitCommInit functions but onebitCommInitAll, onebitCommSplit and
@@ -94,8 +94,7 @@
  *   onebitTimeout           Not all ranks joined within connectTimeoutMs, or an address could not
  *                           be reached; the text names who is missing, or the address.
  *   onebitNotAuthenticated  Whoever listens at the meeting address does not know the job's secret.
- *   onebitRemoteError       Another rank failed while it joined.
- *   onebitSystemError       As in onebitResult_t.
+ *   onebitRemoteError, onebitSystemError
  */
 #ifndef ONEBIT_H_
 #define ONEBIT_H_
@@ -139,7 +138,7 @@ typedef enum {
   onebitNotAuthenticated = 103, /* this side or the other does not know the job's secret */
   onebitDetached = 104,         /* the compressor's communicator was destroyed: rebind it */
   onebitAborted = 105,          /* onebitCommAbort was called on this communicator */
-  onebitOutOfMemory = 106       /* an allocation failed; nothing was changed */
+  onebitOutOfMemory = 106       /* an allocation failed */
 } onebitResult_t;
 
 /** Element types, with NCCL's values. */
@@ -224,7 +223,8 @@ typedef struct {
  *
  * @param comm   Receives the handle.
  * @param config NULL: all defaults.
- * @return onebitInvalidUsage  variables are missing or contradict each other; the text names them.
+ * @return onebitInvalidUsage  variables are missing, empty or contradict each other; the text names
+ *                             them.
  *
  * Further errors: those of every join. Thread safety: any thread.
  */
@@ -243,9 +243,8 @@ ONEBIT_API onebitResult_t onebitCommInitEnv(onebitComm_t* comm, const onebitConf
  * @param devices NULL, or n ordinals of CUDA devices: rank r's calls on device memory are on
  *                devices[r] (memory.h).
  * @return onebitInvalidArgument  `n` is out of range, or there is no such device.
- * @return onebitInvalidUsage     `devices` is given but CUDA is not there; a setting (ONEBIT_*) is
- *                                in error, or ONEBIT_DEBUG_FILE cannot be opened. The text names
- *                                it.
+ * @return onebitInvalidUsage     `devices` is given without CUDA, or as for every join a setting or
+ *                                the log file is in error.
  *
  * Thread safety: any thread. Mirrors ncclCommInitAll.
  */
@@ -268,8 +267,7 @@ typedef enum {
 /** Scale of a block z of N elements. */
 typedef enum {
   onebitScaleL2 = 0, /* ||z||_2 / sqrt(N): 1-bit Adam (Tang et al. 2021, section 3), DeepSpeed */
-  onebitScaleL1 = 1  /* ||z||_1 / N: EF-SignSGD (Karimireddy et al. 2019), 0/1 Adam (Lu et al.
-                        2023) */
+  onebitScaleL1 = 1  /* ||z||_1 / N: EF-SignSGD (Karimireddy et al. 2019), 0/1 Adam (optim.h) */
 } onebitScaleRule_t;
 
 /** The collective that a compressor serves. Its `count` is the one that this collective takes. */
@@ -458,13 +456,13 @@ ONEBIT_API onebitResult_t onebitCommDestroy(onebitComm_t comm);
 
 /* =============================================================================== Communicators */
 
-/** Where the ranks of a new communicator meet, and the secret that admits them. Keep it like a
+/** Meeting address of a new communicator, and the secret that admits its ranks. Keep it like a
  * password: whoever has it can join. */
 typedef struct {
   char internal[128];
 } onebitUniqueId;
 
-/** What a communicator has done so far. */
+/** Counters of a communicator since its creation. */
 typedef struct {
   size_t size;               /* sizeof(onebitCommStats_t) as the caller was compiled; input */
   uint64_t dense_calls;      /* successful collectives without a compressor */
@@ -579,16 +577,14 @@ ONEBIT_API onebitResult_t onebitCommSplit(onebitComm_t comm, int color, int key,
                                           onebitComm_t* newcomm, const onebitConfig_t* config);
 
 /**
- * Reads the counters since creation. stats->size must be set; members beyond the library's own size
- * are left alone.
- *
- * Thread safety: any thread; exact when no call is running.
+ * Reads the counters. stats->size must be set; members beyond the library's own size are left
+ * alone. Thread safety: any thread; exact when no call is running.
  */
 ONEBIT_API onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats);
 
 /* ================================================================================= Compressors */
 
-/** What a compressor has done so far. */
+/** Counters and facts of a compressor. */
 typedef struct {
   size_t size;              /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
   uint64_t epoch;           /* calls that committed new residuals (sign mode: successful calls) */
@@ -631,26 +627,11 @@ ONEBIT_API onebitResult_t onebitCompressorReset(onebitCompressor_t compressor);
 ONEBIT_API onebitResult_t onebitCompressorSetMask(onebitCompressor_t compressor,
                                                   const uint8_t* mask);
 
-/**
- * Reads counters and facts. stats->size must be set; members beyond the library's own size are left
- * alone.
- *
- * Thread safety: one thread at a time per compressor.
- */
+/** Like onebitCommGetStats. Thread safety: one thread at a time per compressor. */
 ONEBIT_API onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
                                                    onebitCompressorStats_t* stats);
 
 /* ==================================================================================== Recovery */
-
-/* How a job goes on after it has lost a rank:
- *
- *   if (onebitAllReduce(..., compressor, comm, NULL) == onebitPeerLost) {
- *     onebitCommShrink(comm, NULL, 0, &newcomm, NULL, ONEBIT_SHRINK_ABORT);
- *     onebitCompressorRebind(compressor, newcomm, &source);
- *     onebitBroadcast(parameters, parameters, ..., source, newcomm, NULL);
- *     onebitCommDestroy(comm);
- *   }
- */
 
 /** Writes the error that put `comm` out of use, else onebitSuccess. Thread safety: any thread. */
 ONEBIT_API onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result);
@@ -672,8 +653,15 @@ ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
 #define ONEBIT_SHRINK_ABORT 1   /* onebitCommAbort comes first */
 
 /**
- * Makes a communicator of the ranks of `comm` that remain, even if `comm` has failed. Collective
- * over the ranks that remain; they keep their order.
+ * Makes a communicator of the ranks of `comm` that remain, even if `comm` has failed: how a job
+ * continues after it has lost a rank. Collective over the ranks that remain; they keep their order.
+ *
+ *   if (onebitAllReduce(..., compressor, comm, NULL) == onebitPeerLost) {
+ *     onebitCommShrink(comm, NULL, 0, &newcomm, NULL, ONEBIT_SHRINK_ABORT);
+ *     onebitCompressorRebind(compressor, newcomm, &source);
+ *     onebitBroadcast(parameters, parameters, ..., source, newcomm, NULL);
+ *     onebitCommDestroy(comm);
+ *   }
  *
  * Processes meet at a port that each of them has held open since `comm` was made, because the
  * control channel may be what was lost. If a rank that should remain does not come, call Shrink
@@ -775,9 +763,9 @@ typedef void (*onebitLogCallback_t)(onebitLogLevel_t level, const char* text, vo
  */
 ONEBIT_API onebitResult_t onebitSetLogCallback(onebitLogCallback_t callback, void* argument);
 
-/** Whose residuals a saved state holds: for state.h, sync.h and optim.h. */
+/** Scope of a saved state, for state.h, sync.h and optim.h. */
 typedef enum {
-  onebitStateRank = 0,  /* this rank's, bit for bit: for the same rank of as many ranks */
+  onebitStateRank = 0,  /* this rank's residuals, bit for bit: for the same rank of as many ranks */
   onebitStateGlobal = 1 /* what all ranks together still owe: for any number of ranks */
 } onebitStateKind_t;
 

@@ -54,7 +54,7 @@ typedef struct onebitOptimizer_s* onebitOptimizer_t;
 
 /* ------------------------------------------------------------------------------ configuration */
 
-/** What an optimizer step sends. */
+/** Stage of an optimizer: the data that a step sends. */
 typedef enum {
   onebitStageDense = 0,      /* full precision gradients; the variance is live */
   onebitStageCompressed = 1, /* one-bit momentum; only dense segments have a live variance */
@@ -169,7 +169,7 @@ typedef struct {
 
 /* ------------------------------------------------------------------------------------- results */
 
-/** What a step did. Start from ONEBIT_STEP_RESULT_INIT. */
+/** Outcome of a step. Start from ONEBIT_STEP_RESULT_INIT. */
 typedef struct {
   size_t size;      /* sizeof(onebitStepResult_t) as the caller was compiled; input */
   int32_t skipped;  /* 1: some rank's gradient was not finite, or its square overflowed fp32 (which
@@ -186,7 +186,7 @@ typedef struct {
 #define ONEBIT_STEP_RESULT_INIT \
   { sizeof(onebitStepResult_t), 0, 0, 0, -1.0, 0 }
 
-/** What an optimizer has done so far. */
+/** Counters and facts of an optimizer. */
 typedef struct {
   size_t size;               /* sizeof(onebitOptimizerStats_t) as the caller was compiled; input */
   uint64_t step;             /* steps that were not skipped */
@@ -204,7 +204,7 @@ typedef struct {
                                look here, on all ranks. Not in saved states */
 } onebitOptimizerStats_t;
 
-/** What 1-bit LAMB knows of a layer. Start from ONEBIT_TRUST_RATIO_INIT. */
+/** Trust ratio of a layer of 1-bit LAMB. Start from ONEBIT_TRUST_RATIO_INIT. */
 typedef struct {
   size_t size;        /* sizeof(onebitTrustRatio_t) as the caller was compiled; input */
   double coefficient; /* c of the last step: the layer moved by c times its Adam step. 0 before the
@@ -479,7 +479,7 @@ ONEBIT_API onebitResult_t onebitOptimizerRewarm(onebitOptimizer_t optimizer, int
  *
  * src/compressor/STATE.md describes the bytes.
  *
- * @param kind   Whose state.
+ * @param kind   Scope of the state.
  * @param buffer NULL: only *bytes is written, without communication. Otherwise receives the state;
  *               of any alignment. Undefined after an error.
  * @param bytes  In: the size of `buffer`, if it is not NULL. Out: the length of the state: 12 bytes

@@ -46,7 +46,7 @@ typedef enum {
   onebitAlgorithmZeroOneAdam = 2 /* Lu et al. 2023 */
 } onebitAlgorithm_t;
 
-/** Whose version of an update rule. */
+/** Version of an update rule: as published, or as in DeepSpeed. */
 typedef enum {
   onebitVariantPaper = 0,
   /* For comparisons: what DeepSpeed computes. It swallows the first step, and its 0/1 Adam
@@ -104,7 +104,7 @@ typedef struct {
         ONEBIT_UNDEF_STEP, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT                                 \
   }
 
-/** What a step does besides sending. */
+/** Effects of a step besides sending. */
 typedef enum {
   onebitStepRefreshesVariance = 1,  /* with the dense average of the gradient */
   onebitStepFeedsMomentum = 2,      /* the momentum takes that average, not this rank's gradient */

@@ -42,7 +42,7 @@ extern "C" {
  * src/compressor/STATE.md describes the bytes. They do not name the tensor: the caller must know
  * which state belongs to which.
  *
- * @param kind   Whose residuals.
+ * @param kind   Scope of the state.
  * @param buffer NULL: only *bytes is written, without communication. Otherwise receives the state;
  *               of any alignment. Undefined after an error.
  * @param bytes  In: the size of `buffer`, if it is not NULL. Out: the length of the state. For

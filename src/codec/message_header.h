@@ -30,7 +30,7 @@ enum class Collective : uint8_t {
 enum class CodecKind : uint8_t { kDense = 0, kSign = 1, kEf = 2 };
 enum class ReduceOp : uint8_t { kSum = 0, kAvg = 4 };
 
-// What all ranks must agree on for one call; the same in every message of the call.
+// Parameters of one call, on which all ranks must agree; the same in every message of the call.
 struct CallDescriptor {
   uint32_t comm_id = 0;
   uint64_t sequence = 0;  // calls on this communicator before this one

@@ -154,8 +154,8 @@ class Compressor {
   std::optional<ReduceOp> op() const { return op_; }
   void set_op(ReduceOp op) { op_ = op; }
 
-  // What replicas of a server residual compare: 0 for a residual of zeros, otherwise the number of
-  // calls that made it, modulo 255.
+  // Number that replicas of a server residual compare: 0 for a residual of zeros, otherwise the
+  // count of calls that made it, modulo 255.
   uint8_t age() const { return age_ == 0 ? 0 : static_cast<uint8_t>(1 + (age_ - 1) % 255); }
 
   uint64_t commits_since_zero() const { return age_; }

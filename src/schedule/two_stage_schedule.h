@@ -29,7 +29,7 @@ class TwoStageSchedule {
   bool is_frozen() const { return state_.frozen_at != 0; }
   bool needs_variance_sum() const { return !is_frozen() && rule_.needs_variance_sum(); }
 
-  // What the next step sends.
+  // Kind of the next step.
   StepKind Next() const;
 
   // Records that the next step was made. variance_sum is |v|_1 after it, used only if

@@ -46,7 +46,7 @@ struct ZeroOnePolicy {
   friend bool operator==(const ZeroOnePolicy&, const ZeroOnePolicy&) = default;
 };
 
-// What a step does.
+// Effects of a step.
 struct ZeroOneStep {
   StepKind kind = StepKind::kLocal;
   bool refreshes_variance = false;   // with the dense average of the gradient
@@ -75,8 +75,8 @@ class ZeroOneSchedule {
   // The policy's members must be in range.
   explicit ZeroOneSchedule(const ZeroOnePolicy& policy) : policy_(policy) {}
 
-  // What the next step does if it is made with this learning rate, finite and not negative. As long
-  // as the rates of an interval sum to 0, u has no mean, and a sync that is due is postponed.
+  // Effects of the next step if it is made with this learning rate, finite and not negative. As
+  // long as the rates of an interval sum to 0, u has no mean, and a sync that is due is postponed.
   ZeroOneStep Next(double learning_rate) const;
 
   // Records that the next step was made.

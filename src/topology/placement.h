@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks compute: on which machine, and on which of its processors. The ranks exchange it in
-// order to know who shares what.
+// The machine and processors on which a rank computes. The ranks exchange it in order to know who
+// shares what.
 #pragma once
 
 #include <cstddef>
