@@ -31,8 +31,8 @@ extern "C" {
  *     order, so no call may use what another one writes.
  *   - A compressor has one call in the group and none pending on a stream, and no call outside the
  *     group may use it.
- *   - All calls have the same stream, or none (over transport nccl: all calls of a communicator).
- * On a stream, onebitGroupEnd queues the group.
+ *   - All calls have the same stream, or none; over transport nccl, all calls of a communicator.
+ *     On a stream, onebitGroupEnd queues the group.
  *   - Calls may be on several communicators, including those of several ranks of this process
  *     (onebitCommInitAll): one thread can make the calls of all ranks.
  *   - Functions other than collectives act at once. Those that need the result of a collective are

@@ -18,10 +18,10 @@
  * The communicator's transport decides how bytes travel:
  *
  * - Transport nccl (nccl.h, or config.transport = "nccl"): from device to device, in the order of
- *   the stream. Calls can be captured into a CUDA graph; a replay is a call like any other. Make
- * one call of each shape before the capture, so that this allocates nothing. All ranks capture and
- *   replay alike. An all-to-all-v cannot be part of a group. A dense call on buffers in host
- * memory, with `stream` NULL, blocks.
+ *   the stream. Calls can be captured into a CUDA graph; a replay is a call like any other. Before
+ *   the capture make one call of each shape, so that the capture allocates nothing. All ranks
+ *   capture and replay alike. An all-to-all-v cannot be part of a group. A dense call on buffers in
+ *   host memory, with `stream` NULL, blocks.
  * - Any other transport (ucx, mpi, local): the device compresses, and only packets pass through
  *   pinned host memory. A thread of the communicator sends them from there while the stream waits.
  *   Dense calls pass through pinned memory whole. Such calls cannot be captured, and all calls of a

@@ -448,8 +448,8 @@ ONEBIT_API onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, f
  *              freezeStep, with lrWarmupSteps counted from here. For 0/1 Adam always
  *              ONEBIT_FREEZE_AUTOMATIC.
  * @return onebitInvalidArgument  also: ONEBIT_FREEZE_AUTOMATIC for 1-bit Adam and 1-bit LAMB with
- *                                onebitVariantDeepSpeed, or with a beta2 above 1 - 1e-6; or 1 step
- * where DeepSpeed's variant has yet to swallow the first.
+ *                                onebitVariantDeepSpeed, or with a beta2 above 1 - 1e-6; or 1
+ *                                where DeepSpeed's variant has yet to swallow its first step.
  * @return onebitInvalidUsage     also: a group is open, freezeStep is ONEBIT_FREEZE_NEVER, an
  *                                interval of 0/1 Adam has begun, or a rebind was left half done.
  *

@@ -7,7 +7,7 @@
  *   onebitStream_t stream;
  *   onebitStreamCreate(&stream);
  *   onebitAllReduce(gradients, gradients, count, onebitFloat32, onebitAvg, compressor, comm,
- * stream);
+ *                   stream);
  *   ...                                                    // computes something else
  *   onebitResult_t result = onebitStreamSynchronize(stream);
  */

@@ -95,7 +95,7 @@ Status Compressor::MoveTo(const MemoryLocation& location) {
     if (fits(i)) {
       ONEBIT_TRY(CopyNow(*config_.devices, location.device, home_[i].data(), all[i]->data(),
                          all[i]->size()));
-    } else {  // what has another size than at home is new there
+    } else {  // its size has changed, or there is no memory from before
       ONEBIT_ASSIGN_OR_RETURN(moved[i], all[i]->CopyTo(location, config_.devices, "a residual"));
     }
   }

@@ -88,9 +88,9 @@ class Compressor {
   // `mask` has one bit for every element of the tensor, without gaps between chunks.
   Status SetMask(const uint8_t* mask);
 
-  // Takes residuals and mask to another place, and with stream-ordered calls what only the device
-  // knows of them. Everything enqueued must be done. After an error they are where they were.
-  // Memory of the device is kept, for the way back.
+  // Moves residuals and mask to other memory, and with stream-ordered calls also the counters that
+  // only the device knows. All enqueued work must be done. After an error everything is where it
+  // was. Memory of the device is kept for the way back.
   Status MoveTo(const MemoryLocation& location);
 
   // With stream-ordered calls: parameters of their kernels.
