@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Transport plugin ABI, version 2: how bytes get from one rank to another.
+ * Transport plugin ABI, version 2: moves bytes from one rank to another.
  *
  * A transport moves messages between the ranks of one communicator. A message is a small header and
  * a payload. The transport interprets neither: it knows no collective and no data type. The library
@@ -11,8 +11,8 @@
  * exports it by a function named ONEBIT_TRANSPORT_SYMBOL. plugins/README.md describes the life of a
  * plugin and what one can do today; tests/transports has the conformance program that it must pass.
  *
- * Version 2 is not frozen: until it is, a change that old plugins cannot bear raises the version.
- * `structSize` tells which members exist.
+ * Version 2 is not frozen: a change that breaks old plugins raises the version. `structSize` tells
+ * which members exist.
  */
 #ifndef ONEBIT_TRANSPORT_H_
 #define ONEBIT_TRANSPORT_H_
@@ -32,31 +32,29 @@ extern "C" {
 /* Largest header of a message, in bytes. */
 #define ONEBIT_TRANSPORT_HEADER_BYTES 64
 
-/* What the library offers to a plugin. The structure is valid until `init` returns, so a plugin
- * copies it; the functions and texts are valid until `finalize` returns. Any thread may call the
- * functions. */
+/* Services of the library. The structure is valid until `init` returns, so a plugin copies it; its
+ * functions and texts are valid until `finalize` returns. Any thread may call the functions. */
 typedef struct {
   size_t structSize;
-  /* Writes one line to the library's log. `level` is that of onebitLogLevel_t; `text` is one line
-   * without the newline, copied. */
+  /* Writes one line to the library's log. `level` is a onebitLogLevel_t; `text` has no newline and
+   * is copied. */
   void (*log)(int level, const char* text);
-  /* Monotonic clock in nanoseconds. */
+  /* Returns a monotonic clock in nanoseconds. */
   uint64_t (*nowNs)(void);
-  /* Names of the network interfaces that the library was told to use, with commas between them; ""
-   * means any. Never NULL. */
+  /* Names of the network interfaces to use, separated by commas; "" means any. Never NULL. */
   const char* interfaces;
   /* Values of the settings that the transport declares in its properties: a structure of
    * `settingsBytes` bytes, which the library has filled from the environment and the defaults.
-   * Valid until `init` returns. NULL if it declares none. */
+   * Valid until `init` returns. NULL if the transport declares no settings. */
   const void* settings;
 } onebitTransportHost;
 
-/* The values that a setting may have, and the type of the member that receives one. */
+/* Kind of a setting: the values that it accepts, and the type of the member that receives one. */
 typedef enum {
   onebitSettingInteger = 0,       /* uint64_t: decimal digits, `minimum` to `maximum` */
-  onebitSettingAutoOrInteger = 1, /* uint64_t: the same, or "auto": ONEBIT_SETTING_AUTO */
+  onebitSettingAutoOrInteger = 1, /* uint64_t: the same; ONEBIT_SETTING_AUTO for "auto" */
   onebitSettingBoolean = 2,       /* uint64_t: 0 or 1 */
-  onebitSettingChoice = 3,        /* uint64_t: the position in `values` */
+  onebitSettingChoice = 3,        /* uint64_t: position in `values` */
   onebitSettingName = 4,          /* const char*: lower-case letters and digits */
   onebitSettingList = 5,          /* const char*: letters, digits and _-.:,^@/ */
   onebitSettingText = 6           /* const char*: anything */
@@ -64,19 +62,19 @@ typedef enum {
 #define ONEBIT_SETTING_AUTO UINT64_MAX
 
 /* One setting: an environment variable whose name begins with ONEBIT_<TRANSPORT NAME IN CAPITALS>_.
- * The library reads it, refuses a text that is no value, and prints the row in words. All texts
- * have static storage. */
+ * The library reads it, refuses an invalid text, and prints the row in words. All texts have static
+ * storage. */
 typedef struct {
   const char* name;
   int kind; /* onebitSettingKind */
-  /* The unit of an integer, "bytes"; the choices, "no|yes"; "" for a boolean; otherwise the value
-   * in words, "path of a file". */
+  /* The unit of an integer ("bytes"), the choices ("no|yes"), "" for a boolean, otherwise the value
+   * in words ("path of a file"). */
   const char* values;
-  uint64_t minimum; /* of integers */
+  uint64_t minimum; /* integers only */
   uint64_t maximum;
-  const char* defaultValue; /* only if it is "" may the value of a name or list be empty */
+  const char* defaultValue; /* if it is "", the value of a name or list may be empty */
   const char* help;         /* one sentence */
-  size_t offset;            /* of the member that receives the value, a multiple of 8 */
+  size_t offset;            /* that of the member that receives the value, a multiple of 8 */
 } onebitTransportSetting;
 
 typedef struct {
@@ -84,13 +82,12 @@ typedef struct {
   const char* name;    /* lower case, e.g. "ucx" */
   int hasHostFace;     /* nonzero: the host members of onebitTransport are filled */
   size_t addressBytes; /* upper bound of what getAddress writes */
-  size_t eagerBytes;   /* payloads up to this travel with their header; agreed between ranks */
+  size_t eagerBytes;   /* payloads up to this size travel with their header; equal on all ranks */
   const onebitTransportSetting* settings;
   size_t settingCount;
   size_t settingsBytes; /* size of the structure that the settings' offsets point into */
-  /* Nonzero: after a rank was lost the others can make a new communicator. 0: a process that has
-   * lost a peer can make none that lives, because the layer below cannot do without the dead one.
-   */
+  /* Nonzero: after a rank was lost the others can make a new communicator. 0: they cannot, because
+   * the layer below cannot do without the dead one. */
   int survivesLoss;
   /* Nonzero: the library makes dense allreduces of fp32 by `iallreduce` or, with a stream face, by
    * `allReduceOnStream`. Equal on all ranks. */
@@ -145,10 +142,10 @@ typedef struct onebitTransport {
   /* Starts the transport, once per process, before any other member but getProperties. Sets
    * *context. */
   onebitResult_t (*init)(const onebitTransportHost* host, void** context);
-  /* `context` may be NULL, also before init: then eagerBytes and nativeDense, which may depend on
-   * settings, are 0. */
+  /* Describes the transport. `context` may be NULL, even before init: then eagerBytes and
+   * nativeDense, which may depend on settings, are 0. */
   onebitResult_t (*getProperties)(void* context, onebitTransportProperties* properties);
-  /* Ends the transport. Every endpoint has been closed. */
+  /* Ends the transport. The library has closed every endpoint before. */
   onebitResult_t (*finalize)(void* context);
 
   /* Makes this rank's endpoint of a new communicator. Needs no other rank. */
