@@ -368,6 +368,47 @@ TEST(PreparedRebindTest, RankThatDidNotHearTheLastWordGoesOverNextTime) {
   }
 }
 
+// Whoever goes on where it is belongs to the others no more who have gone over.
+TEST(PreparedRebindTest, EndsWithWhateverAnotherRebindCouldNotFollow) {
+  Job job(2, kEf);
+  job.CallsSucceed(1);
+  const std::vector<std::byte> state = [&] {
+    size_t bytes = 0;
+    onebitCompressorExport(job.compressor(0), onebitStateRank, nullptr, &bytes);
+    std::vector<std::byte> blob(bytes);
+    EXPECT_EQ(onebitCompressorExport(job.compressor(0), onebitStateRank, blob.data(), &bytes),
+              onebitSuccess);
+    return blob;
+  }();
+  std::vector<std::vector<float>> values(2, std::vector<float>(kEf.count, 1.0f));
+  const auto call = [&](int rank) {
+    float* const mine = values[static_cast<size_t>(rank)].data();
+    return onebitAllReduce(mine, mine, kEf.count, onebitFloat32, onebitAvg, job.compressor(rank),
+                           job.comm(rank), nullptr);
+  };
+  const std::pair<const char*, std::function<onebitResult_t(int rank)>> ways[] = {
+      {"a call", call},
+      {"a call of a group",
+       [&](int rank) {
+         onebitGroupStart();
+         call(rank);
+         return onebitGroupEnd();
+       }},
+      {"a reset", [&](int rank) { return onebitCompressorReset(job.compressor(rank)); }},
+      {"an import", [&](int rank) {
+         return rank == 0 ? onebitCompressorImport(job.compressor(0), state.data(), state.size())
+                          : onebitCompressorReset(job.compressor(1));
+       }}};
+  for (const auto& [name, way] : ways) {
+    SCOPED_TRACE(name);
+    for (int rank = 0; rank < 2; ++rank) job.compressor(rank)->planned.prepared.emplace();
+    job.EachSucceeds(way);
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_FALSE(job.compressor(rank)->planned.prepared.has_value()) << "rank " << rank;
+    }
+  }
+}
+
 // Those who had the results of the last call are lost before they could hand them on.
 TEST(RollForwardTest, ResultsThatAreLostAreNobodys) {
   FaultyTransport transport;
@@ -440,6 +481,30 @@ TEST(RebindMismatchTest, OtherEpochsAreRefused) {
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.result, onebitMismatch);
     EXPECT_THAT(outcome.text, HasSubstr("rank 1 has committed 7 calls, rank 0 2"));
+  }
+}
+
+// One call that only some have committed can be rolled forward to; of two, one is lost.
+TEST(RebindMismatchTest, TwoEpochsApartIsRefused) {
+  for (const uint64_t ahead : {1, 2}) {
+    Job job(3, kEf);
+    job.CallsSucceed(2);
+    const auto outcomes = RebindAfter(job, [&](int rank) {
+      Compressor& state = job.compressor(rank)->planned.compressor;
+      if (rank == 1) {
+        state.Resume(2 + ahead, 3, state.op());
+      } else {
+        state.NoteFailed();  // they could roll forward, by one
+      }
+    });
+    for (const Outcome& outcome : outcomes) {
+      if (ahead == 1) {
+        EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+        continue;
+      }
+      EXPECT_EQ(outcome.result, onebitMismatch);
+      EXPECT_THAT(outcome.text, HasSubstr("rank 1 has committed 4 calls, rank 0 2"));
+    }
   }
 }
 
