@@ -77,6 +77,12 @@ bool ScriptedFrames::Progress() {
   return true;
 }
 
+void ScriptedFrames::Sleep(uint64_t timeout_ns) {
+  longest_sleep_ns_ = std::max(longest_sleep_ns_, timeout_ns);
+  for (Frame& frame : in_sleep_) Arrive(std::move(frame));
+  in_sleep_.clear();
+}
+
 FramedRank::FramedRank()
     : context_({.structSize = sizeof(onebitTransportHost),
                 .log = [](int, const char* text) { warnings_.emplace_back(text); },

@@ -38,6 +38,9 @@ class ScriptedFrames : public plugin::FrameTransport {
   void Arrive(Frame frame) { arriving_.push_back(std::move(frame)); }
   void Lose(int rank);
   void set_has_room(bool has_room) { has_room_ = has_room; }
+  // What arrives while the endpoint sleeps for the first time.
+  void ArriveInSleep(Frame frame) { in_sleep_.push_back(std::move(frame)); }
+  uint64_t longest_sleep_ns() const { return longest_sleep_ns_; }
   const std::vector<SentFrame>& sent() const { return sent_; }
   // Frames of one type that were sent to one rank, for messages with this number.
   size_t CountSent(int rank, plugin::WireType type, uint64_t number) const;
@@ -51,12 +54,14 @@ class ScriptedFrames : public plugin::FrameTransport {
   plugin::Sent Send(int rank, plugin::FrameKind kind, std::span<const std::byte> header,
                     std::span<const std::byte> payload) override;
   bool Progress() override;
-  void Sleep(uint64_t) override {}
+  void Sleep(uint64_t timeout_ns) override;
   void Interrupt() override {}
 
  private:
   std::vector<plugin::Link> links_;
   std::deque<Frame> arriving_;
+  std::deque<Frame> in_sleep_;
+  uint64_t longest_sleep_ns_ = 0;
   std::vector<SentFrame> sent_;
   bool has_room_ = true;
 };

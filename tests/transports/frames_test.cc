@@ -538,5 +538,77 @@ TEST(FramesTest, AnswersThatFindNoRoomAreBounded) {
   EXPECT_EQ(last.Test(), -onebitPeerLost);
 }
 
+// A day at most, so that no number of milliseconds overflows.
+TEST(FramesTest, AWaitIsOfMilliseconds) {
+  constexpr uint64_t kNsPerMs = 1'000'000;
+  for (const uint64_t timeout_ms : {uint64_t{3'600'000}, uint64_t{86'400'000}, UINT64_MAX}) {
+    FramedRank rank;
+    EXPECT_EQ(rank.endpoint().Wait(0), onebitSuccess);  // what connect has heard
+    Receiving receiving(rank);
+    const WireHeader wire = Message(0, 0);
+    const auto bytes = std::as_bytes(std::span(&wire, 1));
+    rank.frames().ArriveInSleep({{bytes.begin(), bytes.end()}, {}});
+    EXPECT_EQ(rank.endpoint().Wait(timeout_ms), onebitSuccess);
+    EXPECT_EQ(receiving.Test(), kHeader);
+    const uint64_t expected_ms = std::min<uint64_t>(timeout_ms, 86'400'000);
+    EXPECT_LE(rank.frames().longest_sleep_ns(), expected_ms * kNsPerMs);
+    EXPECT_GT(rank.frames().longest_sleep_ns(), (expected_ms - 600'000) * kNsPerMs);
+    receiving.Cancel();
+  }
+}
+
+// Over a shared network a rank has so much on its way to a peer, and no more.
+TEST(FramesTest, APacedLinkTakesPayloadsUpToItsLimit) {
+  for (const bool is_paced : {false, true}) {
+    FramedRank rank;
+    rank.frames().link(1)->is_paced = is_paced;
+    constexpr size_t kHalf = plugin::kMostPendingBytes / 2;
+    Sending first(rank, kHalf), second(rank, kHalf);
+    Request* request = nullptr;
+    const std::vector<std::byte> third = Filled(kLarge, 1);
+    const auto send = [&] {
+      return rank.endpoint().Send(1, nullptr, 0, third.data(), kLarge, &request);
+    };
+    if (is_paced) {
+      EXPECT_EQ(send(), onebitInProgress);
+      rank.Arrive(Of(WireType::kDrop, 0));  // it has room again
+    }
+    EXPECT_EQ(send(), onebitSuccess);
+    EXPECT_EQ(rank.endpoint().Cancel(request), onebitSuccess);
+    first.Cancel();
+    second.Cancel();
+  }
+}
+
+TEST(FramesTest, APeerIsToldOfRoomBeforeItRunsShort) {
+  FramedRank rank;
+  for (uint64_t number = 0; number < 2 * kWindow; ++number) {
+    rank.Arrive(Message(number, kEager), Filled(kEager, 1));
+    ReceiveNow(rank, kEager);
+  }
+  std::vector<uint64_t> told;
+  for (const auto& frame : rank.frames().sent()) {
+    if (frame.rank == 1 && frame.wire.type == WireType::kRelease) {
+      told.push_back(frame.wire.released);
+    }
+  }
+  EXPECT_THAT(told, ElementsAre(8, 16, 24, 32, 40, 48, 56, 64));
+}
+
+TEST(FramesTest, AnswersWaitForRoomAndGoOutOnce) {
+  FramedRank rank;
+  rank.Arrive(Message(0, kLarge));
+  Receiving receiving(rank);
+  rank.frames().set_has_room(false);
+  receiving.Accept(kLarge);
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.frames().CountSent(1, WireType::kAccept, 0), 0u);
+  rank.frames().set_has_room(true);
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.frames().CountSent(1, WireType::kAccept, 0), 1u);
+  receiving.Cancel();
+}
+
 }  // namespace
 }  // namespace onebit::testing
