@@ -157,11 +157,25 @@ TEST(StateBlobTest, LengthsAreNotTrusted) {
   for (const uint32_t count : {0u, 1u, 3u, 9u, UINT32_MAX}) expect_corrupt(kAtSectionCount, count);
   expect_corrupt(kAtKind, uint32_t{0});
   expect_corrupt(kAtKind, uint32_t{77});
+  expect_corrupt(kAtKind, static_cast<uint32_t>(StateKind::kOptimizerGlobal) + 1);
   expect_corrupt(kAtFirstRow, uint32_t{3});  // not below the next tag
   for (const uint32_t header : {0u, 39u, UINT32_MAX}) {
     Blob blob = SmallBlob();
     Put(&blob, kAtHeaderBytes, header);
     EXPECT_EQ(CodeOf(blob), Code::kCorrupt) << "header of " << header;
+  }
+}
+
+// One more would be written behind the reader's table.
+TEST(StateBlobTest, MoreSectionsThanThereCanBeAreRefused) {
+  std::vector<StateSection> sections;
+  for (uint32_t tag = 1; tag <= 40; ++tag) {
+    sections.push_back({static_cast<SectionTag>(tag), 8});
+    Blob blob(StateBytes(sections));
+    StateWriter writer(StateKind::kRank, sections, blob.data());
+    for (const StateSection& section : sections) writer.section(section.tag)[0] = std::byte{1};
+    writer.Seal();
+    EXPECT_EQ(CodeOf(blob), tag <= 8 ? Code::kOk : Code::kCorrupt) << tag;
   }
 }
 

@@ -3,6 +3,10 @@
 // Headers: encoded and decoded again, damaged, from the future, and different between ranks.
 #include "codec/message_header.h"
 
+#include <cstring>
+#include <iterator>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 namespace onebit {
@@ -117,6 +121,27 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(2); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(3); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.rule = static_cast<kernels::ScaleRule>(2); }));
+}
+
+// With the check of what was changed, as a peer with members of its own would send them.
+TEST(MessageHeaderTest, RejectsFlagsAndParametersThatItDoesNotKnow) {
+  for (const auto& [offset, known] : {std::pair<size_t, unsigned>{6, 0x07}, {51, 0x8f}}) {
+    for (unsigned bit = 1; bit < 256; bit *= 2) {
+      HeaderBytes bytes = Encoded(Sample());
+      bytes[offset] |= static_cast<std::byte>(bit);
+      uint32_t words[kHeaderBytes / 4];
+      std::memcpy(words, bytes.data(), kHeaderBytes);
+      words[3] = 0;  // the check
+      uint32_t sum = 0, weighted = 0;
+      for (uint32_t i = 0; i < std::size(words); ++i) {
+        sum += words[i];
+        weighted += (i + 1) * words[i];
+      }
+      words[3] = sum ^ (weighted << 16 | weighted >> 16);
+      std::memcpy(bytes.data(), words, kHeaderBytes);
+      EXPECT_EQ(DecodeHeader(bytes).ok(), (bit & known) != 0) << "offset " << offset << ", " << bit;
+    }
+  }
 }
 
 TEST(GroupDigestTest, TellsCallsApartButNotWhereAndWhenTheyAreMade) {

@@ -3,6 +3,7 @@
 // Control messages: what is written is read, and nothing else is.
 #include "comm/control_message.h"
 
+#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -174,6 +175,18 @@ TEST(ControlMessageTest, AFailureIsOfARankALossOrAVerdict) {
   }
   bytes[5] = std::byte{3};
   EXPECT_FALSE(DecodeStarMessage(bytes).ok());
+}
+
+// A rank is a number that an int holds, whatever comes.
+TEST(ControlMessageTest, AFailureIsOfNoRankBeyondTheLimit) {
+  Bytes bytes = Encode(StarMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
+  for (const uint32_t rank : {uint32_t{7}, kMaxRanks, kMaxRanks + 1, 0x8000'0000u, 0xffff'ffffu}) {
+    for (size_t i = 0; i < 4; ++i) bytes[1 + i] = static_cast<std::byte>(rank >> (8 * i));
+    const auto decoded = DecodeStarMessage(bytes);
+    ASSERT_TRUE(decoded.ok());
+    EXPECT_EQ(std::get<Failed>(decoded.value()).first.rank,
+              static_cast<int>(std::min(rank, kMaxRanks)));
+  }
 }
 
 TEST(ControlMessageTest, CallsAreAtLeastOneWithAShortText) {
