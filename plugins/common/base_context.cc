@@ -19,7 +19,7 @@ uint32_t CountCores() {
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
     return static_cast<uint32_t>(CPU_COUNT(&cores));
   }
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than cpu_set_t has room for
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than cpu_set_t can hold
   return online > 0 ? static_cast<uint32_t>(online) : 1;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// BaseContext: what the context of every transport has, services of the host and a count of
-// endpoints.
+// BaseContext: the part of a context that all transports share, which is the host's services and a
+// count of open endpoints.
 #pragma once
 
 #include <onebit/transport.h>
@@ -11,10 +11,10 @@
 
 namespace onebit::plugin {
 
-// Any thread.
+// Thread-safe.
 class BaseContext {
  public:
-  // `name` begins every line in the log.
+  // `name` is the prefix of every log line.
   BaseContext(const onebitTransportHost& host, const char* name);
   BaseContext(const BaseContext&) = delete;
   BaseContext& operator=(const BaseContext&) = delete;
@@ -22,12 +22,12 @@ class BaseContext {
   const onebitTransportHost& host() const { return host_; }
   uint64_t Now() const { return host_.nowNs(); }
 
-  // Time to poll before sleeping; 0 when `ranks_here`, those of a communicator on this machine, or
-  // the endpoints of this process, are more than cores: a rank that polls keeps the core from the
-  // rank it waits for.
+  // Nanoseconds to poll before sleeping. 0 when there are more ranks than cores, counting either
+  // `ranks_here` (the communicator's ranks on this machine) or this process's endpoints: a rank
+  // that polls would keep the core from the rank it waits for.
   uint64_t spin_ns(uint32_t ranks_here) const;
 
-  // Counts open endpoints.
+  // Both maintain the count of open endpoints.
   void AddEndpoint() { open_endpoints_.fetch_add(1, std::memory_order_relaxed); }
   void RemoveEndpoint() { open_endpoints_.fetch_sub(1, std::memory_order_relaxed); }
   // True when every endpoint has been closed.
@@ -40,7 +40,7 @@ class BaseContext {
   const onebitTransportHost host_;
   const char* const name_;
   const uint32_t cores_;
-  // relaxed everywhere: a number for a rule of thumb, nothing is published through it.
+  // relaxed everywhere: the count feeds a rule of thumb and publishes nothing.
   std::atomic<uint32_t> open_endpoints_{0};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A ring.
+// ControlQueue as a ring buffer.
 #include "plugins/common/control_queue.h"
 
 namespace onebit::plugin {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Control messages that wait for room on the way to one peer.
+// Control messages that could not be sent to one peer yet.
 #pragma once
 
 #include <array>
@@ -17,15 +17,16 @@ struct Control {
   uint64_t value;
 };
 
-// First in, first out. Bounded without an error of its own: a place of the window brings about one
-// kAccept, a kDrop, and a kWithdraw before it is used again, as no new message is sent
-// while controls wait; and kRelease and kBye wait at most once.
+// First in, first out. The capacity is sufficient: before a slot of the window is used again it
+// causes at most one kAccept, one kDrop and one kWithdraw, because no new message is sent while
+// controls wait; and at most one kRelease and one kBye wait.
 class ControlQueue {
  public:
   bool is_empty() const { return count_ == 0; }
   const Control& front() const { return ring_[first_]; }
 
-  // False, and nothing is queued, when it is full: our bug, or a peer that breaks the protocol.
+  // Returns false and queues nothing if the queue is full, which means a bug of ours or a peer that
+  // breaks the protocol.
   bool Push(const Control& control);
   void Pop();
   void Clear() { count_ = 0; }

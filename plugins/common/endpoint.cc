@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Life of an endpoint and of its requests.
+// Construction and destruction of an endpoint, and the interface for its requests.
 #include "plugins/common/endpoint.h"
 
 #include <cstdio>
@@ -50,7 +50,7 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
         return onebitSuccess;
       case RequestState::kDone: {
         Peer& from = peer(request->peer);
-        // A caller that expects no more of this rank need not come back soon.
+        // A caller that expects nothing more from this rank may not come back soon.
         if (from.posted != nullptr) break;
         TellReleasedNow(request->peer);
         if (from.HasItsAnswers()) break;
@@ -62,7 +62,8 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
         *state = onebitTransportDone;
         return onebitSuccess;
       case RequestState::kFailed: {
-        // Lost, unless the peer said that it ends, or is well and gave up this message only.
+        // The peer counts as lost, unless it announced its end, or is healthy and gave up only this
+        // message.
         const Peer& other = peer(request->peer);
         const bool is_lost = other.link->is_lost() && !other.has_bye;
         requests_->Return(request);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Endpoint: one rank's end of one communicator, over whatever carries frames.
+// Endpoint: one rank's end of one communicator, over any transport of frames.
 #pragma once
 
 #include <onebit/transport.h>
@@ -20,24 +20,26 @@
 
 namespace onebit::plugin {
 
-// The protocol stands in wire.h. The frame transport never refers to memory of the user after a
-// call: what it cannot send at once goes from a staging slot, and what arrives is copied in a
-// callback. So cancel is a matter of our own books, and takes no time whatever the peer does.
+// wire.h describes the protocol. The frame transport never refers to memory of the user after a
+// call returns: a frame that it cannot send at once goes from a staging slot, and an arriving frame
+// is copied in a callback. So a cancel only changes our own records, and takes bounded time
+// whatever the peer does.
 //
-// When a peer closes or aborts its endpoint it says so. What it had sent before can still be
-// received, except payloads it had not handed over; whatever else needs it fails with
-// onebitRemoteError. If the frame transport finds the peer lost, it is onebitPeerLost. The first
-// such failure per peer calls peerError, from inside Test, Progress, Receive, Send or Wait. A peer
-// that ends while nothing is expected of it is not reported: communicators end one rank after the
-// other.
+// A peer announces that it closes or aborts its endpoint. Messages that it had sent before can
+// still be received, except payloads it had not handed over; every other request that needs it
+// fails with onebitRemoteError. If the frame transport finds the peer lost, the error is
+// onebitPeerLost. The first such failure per peer calls peerError, from inside Test, Progress,
+// Receive, Send or Wait. A peer that ends while nothing is expected of it is not reported, because
+// communicators end one rank after the other.
 //
-// One thread at a time, except Abort. The public functions take the turn; the private ones hold it.
+// One thread at a time, except Abort. The public functions take the lock; the private ones expect
+// it to be held.
 class Endpoint : private FrameSink {
  public:
   using Request = plugin::Request;
 
-  // Payloads up to these sizes travel with their header, and set out before they are asked for; the
-  // latter is cut to what EarlyBytes allows for the number of ranks. Equal on all ranks.
+  // Payloads up to these sizes travel with their header, and start before the receiver asks for
+  // them; the latter is cut to what EarlyBytes allows for the number of ranks. Equal on all ranks.
   struct Limits {
     size_t eager_bytes;
     size_t early_bytes;
@@ -46,7 +48,7 @@ class Endpoint : private FrameSink {
   // Connect throws std::bad_alloc.
   Endpoint(BaseContext* context, const onebitTransportCommInfo& info, const Limits& limits,
            std::unique_ptr<FrameTransport> frames);
-  // Close: tells the peers, and gives what was sent at most 100 ms to get out.
+  // Closes the endpoint: tells the peers, and gives frames already sent at most 100 ms to leave.
   virtual ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -71,9 +73,9 @@ class Endpoint : private FrameSink {
   onebitResult_t DescribePeer(int peer, char* text, size_t capacity) const;
 
  protected:
-  // For a transport that can do more than carry messages.
+  // For transports that do more than carry messages.
   bool is_connected() const { return is_connected_; }
-  // Runs `body` with the turn, unless the endpoint was aborted.
+  // Runs `body` with the lock held, unless the endpoint was aborted.
   template <typename Body>
   onebitResult_t WithLock(Body body) {
     const LockHolder holder(this);
@@ -87,7 +89,7 @@ class Endpoint : private FrameSink {
   }
 
  private:
-  // Gives the turn back whatever happens, or the next one to take it would wait for ever.
+  // Releases the lock whatever happens; otherwise the next thread would wait for ever.
   class LockHolder {
    public:
     explicit LockHolder(Endpoint* endpoint) : endpoint_(endpoint) { endpoint_->lock_.Take(); }
@@ -130,7 +132,7 @@ class Endpoint : private FrameSink {
   void OnNews() override { ++news_; }
   void OnFrame(const void* header, size_t header_bytes, const void* payload,
                size_t payload_bytes) override;
-  // Null, or what is wrong with it.
+  // Returns null, or what is wrong with the frame.
   const char* Arrive(const WireHeader& wire, const std::byte* header, size_t header_bytes,
                      const std::byte* payload, size_t payload_bytes);
   const char* ArriveMessage(int source, const WireHeader& wire, const std::byte* header,
@@ -176,34 +178,34 @@ class Endpoint : private FrameSink {
 
   SpinLock lock_;
 
-  // Guarded by the turn.
+  // Guarded by the lock.
   const std::unique_ptr<FrameTransport> frames_;
   std::vector<Peer> peers_;  // empty until connect begins, then fixed
-  bool has_begun_ = false;   // connect was called with the right to
+  bool has_begun_ = false;   // connect was called correctly
   bool is_connected_ = false;
   uint64_t spin_ns_ = 0;
   const size_t eager_bytes_;
-  const size_t early_bytes_;  // payloads up to this set out without being asked for
-  size_t slot_bytes_ = 0;     // memory of a slot: for an eager or early payload
+  const size_t early_bytes_;  // payloads up to this size start before the receiver asks
+  size_t slot_bytes_ = 0;     // memory of a slot, for an eager or early payload
   std::unique_ptr<MessageRequests> requests_;
   Request sent_{.state = RequestState::kSent};
   std::vector<int> streaming_;  // peers whose stream is not empty; capacity reserved
-  std::vector<int> flushing_;   // peers whose controls wait; capacity reserved
-  bool has_losses_ = false;     // some link or some life has changed for the worse
-  bool has_untold_ = false;     // slots were released, and the peer might need to know
-  bool lacks_room_ = false;     // isend said onebitInProgress
-  bool has_watches_ = false;    // of frames that lie with the frames
-  bool is_mute_ = false;        // what arrives is dropped: the endpoint ends
+  std::vector<int> flushing_;   // peers with waiting controls; capacity reserved
+  bool has_losses_ = false;     // some link was lost or some peer has ended
+  bool has_untold_ = false;     // slots were released, and the peer may need to know
+  bool lacks_room_ = false;     // isend returned onebitInProgress
+  bool has_watches_ = false;    // for frames that the frame transport still holds
+  bool is_mute_ = false;        // arriving frames are dropped: the endpoint ends
   bool has_said_bye_ = false;
-  bool has_warned_ = false;  // of a frame that is not ours
+  bool has_warned_ = false;  // about a frame that is not ours
 
-  // News so far, and the news when Wait last returned. Counting from the last return, not from the
-  // last look, makes Wait return once too often rather than miss news when the caller tests before
-  // it makes progress.
+  // `news_` counts events; `heard_` is its value when Wait last returned. Counting from the last
+  // return, not from the last look, makes Wait return once too often rather than miss news when the
+  // caller tests before it makes progress.
   uint64_t news_ = 0;
   uint64_t heard_ = 0;
 
-  // Atomic so that statistics may be read from another thread; written by the owner only. relaxed:
+  // Atomic so that another thread may read the statistics; only the owner writes them. relaxed:
   // nothing is published through them.
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<uint64_t> messages_sent_{0};

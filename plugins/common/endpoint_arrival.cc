@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What peers send. Called inside progress; whatever does not fit our books is dropped.
+// Handles arriving frames. Runs inside progress; a frame that does not fit our records is dropped.
 #include <cstring>
 
 #include "plugins/common/endpoint.h"
@@ -77,7 +77,8 @@ const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const st
   if (wire.number < from.received || wire.number >= from.released + kWindow) {
     return "its number is out of order";
   }
-  // An eager payload is here, an early one may have begun, a larger one was not asked for.
+  // An eager payload comes complete, an early one may have begun, and a larger one must not come
+  // before it is accepted.
   const size_t least = wire.value <= eager_bytes ? wire.value : 0;
   const size_t most = wire.value <= slot_bytes_ ? wire.value : 0;
   if (payload_bytes < least || payload_bytes > most) {
@@ -116,7 +117,7 @@ const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::
   Slot& slot = from.slot(wire.number);
   if (slot.number != wire.number ||
       (slot.state != SlotState::kTaken && slot.state != SlotState::kArrived)) {
-    return nullptr;  // of a receive that was cancelled meanwhile
+    return nullptr;  // its receive was cancelled meanwhile
   }
   if (payload_bytes > slot.payload_bytes || wire.value > slot.payload_bytes - payload_bytes) {
     return "its piece lies outside the payload";
@@ -126,7 +127,8 @@ const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::
       slot.state == SlotState::kTaken && request->state == RequestState::kReceiving;
   if (!is_accepted && slot.payload_bytes > early_bytes_) return "it was not asked for";
   uint64_t& moved_bytes = is_accepted ? request->moved_bytes : slot.moved_bytes;
-  // Also where the memory is the caller's: a piece that comes twice must not count for another one.
+  // This check also covers memory of the caller: a piece that comes twice must not count as another
+  // one.
   if (wire.value != moved_bytes) return "its piece is out of order";
   std::byte* const target = is_accepted ? request->target : SlotMemory(from, wire.number);
   if (payload_bytes != 0) std::memcpy(target + wire.value, payload, payload_bytes);
@@ -135,8 +137,8 @@ const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::
   return nullptr;
 }
 
-// Releases come in the order of the messages. What the peer has dropped it said before, unless it
-// ends: then nobody cares.
+// Releases come in the order of the messages. The peer announced its drops before, unless it ends,
+// and then nobody needs them.
 void Endpoint::ArriveRelease(Peer& from, uint64_t released) {
   for (uint64_t number = from.released_by_it; number < released; ++number) {
     Request* offer = from.offers[number % kWindow];
@@ -177,7 +179,7 @@ void Endpoint::ArriveWithdrawal(Peer& from, const WireHeader& wire) {
     if (slot.taker->state == RequestState::kReceiving) {
       EndReceive(slot.taker, RequestState::kFailed);
     } else {
-      slot.state = SlotState::kTakenLost;  // told after accept
+      slot.state = SlotState::kTakenLost;  // reported after accept
     }
   }
 }

@@ -6,7 +6,8 @@
 namespace onebit::plugin {
 namespace {
 
-// Time for what was sent to get out, spent only while it has not and its receiver is not gone.
+// Time for sent frames to leave, spent only while some have not left and their receiver still
+// exists.
 constexpr uint64_t kCloseNs = 100 * kNsPerMs;
 constexpr uint64_t kAbortNs = 2 * kNsPerMs;
 
@@ -27,15 +28,16 @@ Endpoint::~Endpoint() {
 onebitResult_t Endpoint::Abort() {
   if (!lock_.MarkAborted()) return onebitSuccess;
   frames_->Interrupt();
-  // Whoever has the turn finds the mark, or the owner when it comes next.
+  // If the lock is taken, its holder finds the mark when it releases; otherwise the owner finds it
+  // in its next call.
   if (!frames_->CanTellOfAbort() || !lock_.TryTake()) return onebitSuccess;
   GiveLock();
   return onebitSuccess;
 }
 
-// Called with the turn. Tells the peers of an abort that has come meanwhile, if there are any:
-// before connect, or after one that failed, the frame transport may have no way to send and nothing
-// to drive.
+// Called with the lock held. Tells the peers of an abort that has come meanwhile. There may be none
+// to tell: before connect, or after one that failed, the frame transport may be unable to send and
+// has nothing to drive.
 void Endpoint::GiveLock() {
   if (lock_.Give()) return;
   if (!has_said_bye_) {
@@ -45,8 +47,8 @@ void Endpoint::GiveLock() {
   lock_.GiveAborted();
 }
 
-// From here on nothing of the user's is read or written. Payloads that were not handed over are
-// lost, as are control messages that wait: they are about requests that end now.
+// From here on no memory of the user is read or written. Payloads that were not handed over are
+// lost, and so are waiting control messages, which concern requests that end now.
 void Endpoint::SayBye(bool is_abort) {
   if (!has_said_bye_ && is_connected_) {
     for (int rank = 0; rank < nranks_; ++rank) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How the endpoints of a communicator find each other.
+// Connects the endpoints of a communicator with each other.
 #include <algorithm>
 #include <cstdio>
 #include <span>
@@ -20,13 +20,13 @@ constexpr size_t kRequestsPerPeer = 3 * kWindow;
 onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* address_bytes,
                                  uint64_t timeout_ms) {
   if (has_begun_) return onebitInvalidUsage;
-  return WithLock([&] {  // which is given back if there is no memory, too
+  return WithLock([&] {  // The lock is released even if memory runs out.
     has_begun_ = true;
     const uint64_t start = Now();
     const uint64_t timeout_ns = std::min<uint64_t>(timeout_ms, 86'400'000) * kNsPerMs;
     onebitResult_t result =
         frames_->Open(addresses, address_bytes, timeout_ns, [this] { return lock_.is_aborted(); });
-    if (result == onebitInvalidArgument) has_begun_ = false;  // addresses that lead nowhere
+    if (result == onebitInvalidArgument) has_begun_ = false;  // The addresses lead nowhere.
     if (result != onebitSuccess) return result;
     MakePeers();
     result = Meet(start, timeout_ns);
@@ -35,7 +35,7 @@ onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* add
   });
 }
 
-// Everything that messages need is allocated here.
+// Allocates everything that messages need.
 void Endpoint::MakePeers() {
   const auto ranks = static_cast<size_t>(nranks_);
   slot_bytes_ = std::max(early_bytes_, eager_bytes_);
@@ -53,9 +53,9 @@ void Endpoint::MakePeers() {
 }
 
 // Greets every rank and waits for the greetings of all. A rank is done when it has heard from all
-// and its own greetings are gone: so nobody depends on it any more.
+// and its own greetings have left: from then on nobody depends on it.
 onebitResult_t Endpoint::Meet(uint64_t start, uint64_t timeout_ns) {
-  // With a payload, so that it goes the way of long messages: see Send.
+  // The greeting carries a payload so that it takes the path of long messages: see Send.
   for (int rank = 0; rank < nranks_; ++rank) {
     const WireHeader wire = Wire(peer(rank), WireType::kHello, 0, 0);
     constexpr std::byte kPayload[256] = {};

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Control messages, and the end of peers.
+// Control messages, and peers that end.
 #include <cstdio>
 #include <span>
 
@@ -26,7 +26,7 @@ WireHeader Endpoint::Wire(Peer& to, WireType type, uint64_t number, uint64_t val
           .released = to.released};
 }
 
-// Sends a control message now, or as soon as there is room.
+// Sends a control message now, or as soon as the frame transport accepts it.
 void Endpoint::Tell(int rank, WireType type, uint64_t number, uint64_t value) {
   Peer& to = peer(rank);
   if (to.is_gone() || is_mute_) return;
@@ -71,9 +71,9 @@ void Endpoint::FlushAllControls() {
   }
 }
 
-// Tells a rank that it has room again, now and then: every message says it by the way, and a rank
-// that has room enough need not know. Nor need one whose sends wait to be done, as long as there is
-// something else to do.
+// Tells a rank now and then how many slots are free again. Every message carries that number, so a
+// rank with enough free slots need not be told separately. A rank whose sends wait to complete can
+// wait, too, as long as this one has something else to do.
 void Endpoint::TellReleased(int rank) {
   Peer& to = peer(rank);
   const uint64_t untold = to.released - to.told;
@@ -84,7 +84,7 @@ void Endpoint::TellReleased(int rank) {
   }
 }
 
-// Whether a rank waits for what it was not told, or has little room.
+// True if a rank waits for a release that it was not told, or has few free slots.
 bool Endpoint::NeedsToKnow(const Peer& to) const {
   return to.released != to.told &&
          (to.awaited > to.told || to.told + kWindow < to.seen + kFewPlaces);
@@ -95,14 +95,14 @@ void Endpoint::TellReleasedNow(int rank) {
   if (NeedsToKnow(to) && to.controls.is_empty()) Tell(rank, WireType::kRelease, 0);
 }
 
-// When there is nothing else to do.
+// Called when there is nothing else to do.
 void Endpoint::TellReleasedWhenIdle() {
   if (!has_untold_) return;
   has_untold_ = false;
   for (int rank = 0; rank < nranks_; ++rank) TellReleasedNow(rank);
 }
 
-// Fails what needs a peer that has ended or was lost.
+// Fails requests that need a peer that has ended or was lost.
 void Endpoint::SettleDepartures() {
   if (frames_->TakeLosses()) has_losses_ = true;
   if (!has_losses_) return;
@@ -127,7 +127,7 @@ void Endpoint::SettleDepartures() {
     }
     if (was_needed) ReportDeparture(rank);
     MatchPosted(rank);
-    ++news_;  // a caller that waits for room learns it from isend
+    ++news_;  // A caller that waits for capacity learns of the loss from isend.
   }
 }
 

@@ -24,8 +24,8 @@ onebitResult_t Endpoint::Receive(int rank, void* header, Request** request) {
   });
 }
 
-// Gives the next message of a rank to the receive that waits for it, or fails the receive if none
-// can come any more.
+// Gives the next message from a rank to the receive that waits for it, or fails the receive if no
+// message can come any more.
 void Endpoint::MatchPosted(int source) {
   Peer& from = peer(source);
   Request* request = from.posted;
@@ -95,19 +95,19 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
   });
 }
 
-// Ends a receive whose header had come: from now on nothing refers to the user's memory.
+// Ends a receive whose header has arrived: from now on nothing refers to the user's memory.
 void Endpoint::EndReceive(Request* request, RequestState outcome) {
   Peer& from = peer(request->peer);
   if (request->payload_bytes > eager_bytes_) {
     from.untold_bytes += request->payload_bytes;
-    from.awaited = std::max(from.awaited, request->number + 1);  // they may end in any order
+    from.awaited = std::max(from.awaited, request->number + 1);  // Receives may end in any order.
   }
   ReleaseSlot(from, from.slot(request->number));
   request->state = outcome;
   ++news_;
 }
 
-// Places are given back in the order of their messages, so that one number tells the sender all.
+// Slots are released in the order of their messages, so that a single number informs the sender.
 void Endpoint::ReleaseSlot(Peer& from, Slot& slot) {
   slot.state = SlotState::kFree;
   slot.taker = nullptr;

@@ -10,7 +10,7 @@
 namespace onebit::plugin {
 namespace {
 
-// Pieces sent of one payload before another one, and what arrives, gets its turn.
+// Pieces of one payload to send before other payloads, and arrivals, are served.
 constexpr int kPiecesPerTurn = 8;
 
 }  // namespace
@@ -39,9 +39,9 @@ onebitResult_t Endpoint::Send(int rank, const void* header, size_t header_bytes,
       return to.has_bye ? onebitRemoteError : onebitPeerLost;
     }
     if (result == onebitInProgress) lacks_room_ = true;
-    // What the frame transport could not send at once may wait for nothing but progress, and a
-    // caller need not come back soon. (Over shared memory UCX attaches to a segment of the
-    // receiver's when it makes progress, and keeps the first message that lies there so long.)
+    // A frame that the frame transport could not send at once may need nothing but progress, and
+    // the caller may not come back soon. (Over shared memory, UCX attaches to a segment of the
+    // receiver only when it makes progress, and holds the first message until then.)
     if (to.link->in_flight() != 0) frames_->Progress();
     return result;
   });
@@ -103,17 +103,17 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
   return onebitSuccess;
 }
 
-// Sends pieces of the payloads that have set out, to all peers in turn. True if any was sent.
+// Sends pieces of the payloads in flight, to all peers in turn. True if any was sent.
 bool Endpoint::PumpStreams() {
   bool has_sent = false;
-  // Backwards, because StopStreaming puts the last one in the place of the one that ends.
+  // Backwards, because StopStreaming moves the last entry into the slot of the one that ends.
   for (size_t i = streaming_.size(); i-- > 0;) has_sent |= PumpStream(peer(streaming_[i]));
   return has_sent;
 }
 
 bool Endpoint::PumpStream(Peer& to) {
   if (to.is_gone()) return false;  // SettleDepartures ends it
-  // A drop that waits must come before the release that follows it.
+  // A waiting drop must be sent before the release that follows it.
   if (!to.controls.is_empty()) return false;
   const size_t piece_bytes = to.link->piece_bytes;
   bool has_sent = false;
@@ -122,8 +122,8 @@ bool Endpoint::PumpStream(Peer& to) {
     const size_t bytes = std::min(piece_bytes, request->payload_bytes - request->moved_bytes);
     const bool is_last = bytes == request->payload_bytes - request->moved_bytes;
     const WireHeader wire = Wire(to, WireType::kData, request->number, request->moved_bytes);
-    // Before the last piece goes: a frame transport may deliver to this rank itself inside the
-    // send, answer included.
+    // Set before the last piece is sent: for a message to this rank itself, the frame transport may
+    // deliver inside the send, answer included.
     if (is_last) request->state = RequestState::kLeaving;
     const Sent sent =
         frames_->Send(RankOf(to), FrameKind::kPiece, std::as_bytes(std::span(&wire, 1)),

@@ -21,7 +21,7 @@ onebitResult_t Endpoint::Progress() {
   });
 }
 
-// A test said pending for the sake of a frame that the frame transport has not sent.
+// Notes that a test returned pending because the frame transport has not sent `frame` yet.
 void Endpoint::Watch(Peer& to, uint64_t frame) {
   to.watched_frame = std::min(to.watched_frame, frame);
   has_watches_ = true;
@@ -41,7 +41,7 @@ void Endpoint::TellOfWatchedFrames() {
   }
 }
 
-// Moves everything on. False if there was nothing to do.
+// Makes progress on everything. False if there was nothing to do.
 bool Endpoint::Drive() {
   bool has_moved = false;
   int rounds = 0;

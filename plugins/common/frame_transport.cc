@@ -9,7 +9,7 @@
 namespace onebit::plugin {
 namespace {
 
-// For early payloads of all peers of one endpoint; touched when first used.
+// Limit for early payloads of all peers of one endpoint; the memory is touched when first used.
 constexpr size_t kMostEarlyMemory = 64u << 20;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// FrameTransport: what an endpoint needs of a network library, which is to carry frames between
-// ranks.
+// FrameTransport: carries frames between ranks, which is all an endpoint needs from a network
+// library.
 #pragma once
 
 #include <onebit/transport.h>
@@ -15,18 +15,18 @@
 
 namespace onebit::plugin {
 
-// The way to one rank. The frame transport's; it stays where it is from Open to the end.
+// The path to one rank. Owned by the frame transport; its address is stable from Open to the end.
 struct Link {
-  size_t piece_bytes = 0;  // of a payload that one frame carries
-  // Whether only so many bytes may be on their way to this rank: over a network that is shared.
+  size_t piece_bytes = 0;  // of a payload, in one frame
+  // True over a shared network: the bytes on their way to this rank are then limited.
   bool is_paced = false;
-  // Frames that the frame transport could not send at once: those it took, and those of them that
-  // it has sent since. They go in the order they were taken, but for some that overtake smaller
-  // ones.
+  // Two counters of the frames that could not be sent at once: how many were accepted, and how many
+  // of them have been sent since. Frames leave in the order they were accepted, except that some
+  // overtake smaller ones.
   uint64_t taken = 0;
   uint64_t sent = 0;
-  const char* loss = nullptr;  // why the rank cannot be reached any more; null: it can
-  std::string host;            // where the rank is, for texts
+  const char* loss = nullptr;  // why the rank is unreachable; null: it is reachable
+  std::string host;            // the rank's host, for texts
   std::string route;           // in words: "shared memory", "tcp over eth0"
 
   uint64_t in_flight() const { return taken - sent; }
@@ -35,18 +35,18 @@ struct Link {
 
 enum class Sent { kYes, kNoRoom, kFailed };
 
-// Frames of the two kinds have room of their own, so that neither keeps the other waiting.
+// The two kinds of frame have separate capacity, so that neither keeps the other waiting.
 enum class FrameKind {
-  kShort,  // at most kMostHeaderBytes and the eager limit
-  kPiece,  // at most kMostHeaderBytes and `piece_bytes` of the link
+  kShort,  // at most kMostHeaderBytes plus the eager limit
+  kPiece,  // at most kMostHeaderBytes plus the link's `piece_bytes`
 };
 
 class FrameSink {
  public:
-  // The memory is the frame transport's, until it returns.
+  // The memory belongs to the frame transport and is valid during the call.
   virtual void OnFrame(const void* header, size_t header_bytes, const void* payload,
                        size_t payload_bytes) = 0;
-  // Something else than a frame has come that a caller may wait for.
+  // Reports an event other than a frame that a caller may wait for.
   virtual void OnNews() = 0;
 
  protected:
@@ -62,21 +62,21 @@ class FrameTransport {
   FrameTransport(const FrameTransport&) = delete;
   FrameTransport& operator=(const FrameTransport&) = delete;
 
-  // Where frames go that arrive inside Progress, Send or Sleep.
+  // Sets the receiver of frames that arrive inside Progress, Send or Sleep.
   void SetSink(FrameSink* sink) { sink_ = sink; }
 
-  // Writes what the others need to know, at most addressBytes of the properties. Throws
+  // Writes the address that the other ranks need, at most addressBytes of the properties. Throws
   // std::bad_alloc, as Open does.
   virtual onebitResult_t GetAddress(void* address, size_t* bytes) = 0;
-  // Opens the ways to all ranks and allocates whatever frames need. Called once at most. Logs why
-  // not.
+  // Opens the links to all ranks and allocates everything that frames need. Called at most once.
+  // Logs the cause of an error.
   virtual onebitResult_t Open(const void* const* addresses, const size_t* address_bytes,
                               uint64_t timeout_ns, const std::function<bool()>& is_aborted) = 0;
-  // Gives everything up, without waiting for anybody, also without Open or after one that failed.
-  // Nothing but the destructor follows.
+  // Gives everything up without waiting for anybody; allowed without Open or after one that failed.
+  // Only the destructor may follow.
   virtual void Close() = 0;
 
-  // From here to StartFlush, and is_flushed: only after an Open that succeeded.
+  // The functions from here to is_flushed may be called only after an Open that succeeded.
   virtual Link* link(int rank) = 0;
   // Ranks on this machine, this one included: they share its processors.
   virtual uint32_t ranks_here() const = 0;
@@ -84,28 +84,28 @@ class FrameTransport {
   // Sends a frame. Both spans are the caller's again when it returns.
   virtual Sent Send(int rank, FrameKind kind, std::span<const std::byte> header,
                     std::span<const std::byte> payload) = 0;
-  // Moves frames on. False if there was nothing to do.
+  // Makes progress on frames. False if there was nothing to do.
   virtual bool Progress() = 0;
-  // Returns when there may be something to do, after an interrupt, or when the time is over.
+  // Returns when there may be something to do, after an interrupt, or at the time-out.
   virtual void Sleep(uint64_t timeout_ns) = 0;
-  // Any thread, also before Open and while it goes on. Ends the sleep that is going on, and those
-  // to come.
+  // Ends the current sleep and all later ones. Thread-safe, also before and during Open.
   virtual void Interrupt() = 0;
-  // Whether some link has been lost since it was asked last.
+  // True if some link was lost since the last call.
   bool TakeLosses() { return std::exchange(has_losses_, false); }
 
-  // Starts to hand everything that was sent to the wire, where that is more than sending it.
+  // Starts to hand all sent frames to the wire, in transports where that is more than sending them.
   virtual void StartFlush() {}
   virtual bool is_flushed() const { return true; }
 
-  // At any time. From here on nothing of a caller's memory is read or written, by what goes beside
-  // the frames of a frame transport.
+  // May be called at any time. From here on, operations other than frames no longer read or write
+  // memory of a caller.
   virtual void ForgetCallers() {}
 
-  // At any time: onebitInvalidUsage, and a line in the log, if the calling thread may not use the
-  // frame transport.
+  // May be called at any time. Returns onebitInvalidUsage, and logs a line, if the calling thread
+  // may not use the frame transport.
   virtual onebitResult_t CheckThread() const { return onebitSuccess; }
-  // At any time: whether a thread that is not the owner's may send, between two calls of the owner.
+  // May be called at any time. True if a thread other than the owner's may send between two calls
+  // of the owner.
   virtual bool CanTellOfAbort() const { return true; }
 
  protected:
@@ -113,8 +113,8 @@ class FrameTransport {
   bool has_losses_ = false;
 };
 
-// Payloads up to this size set out before the receiver has asked for them: `most`, or less in a
-// communicator of many ranks, because each keeps a window of them for every other.
+// Payloads up to this size start before the receiver has asked for them: `most`, or less in a
+// communicator of many ranks, because each rank keeps a window of them for every other.
 size_t EarlyBytes(size_t most, size_t ranks);
 
 }  // namespace onebit::plugin

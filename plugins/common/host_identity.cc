@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Identity from the boot, the host's name, the namespaces and the user.
+// Identity made of the boot id, the host's name, the namespaces and the user.
 #include "plugins/common/host_identity.h"
 
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 namespace onebit::plugin {
 namespace {
 
-// Of the running kernel.
+// The boot id of the running kernel.
 std::string BootId() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
@@ -23,7 +23,7 @@ std::string BootId() {
 }  // namespace
 
 uint64_t HashOf(const void* bytes, uint64_t byte_count, uint64_t seed) {
-  // FNV-1a with a final mix.
+  // This is FNV-1a with a final mix.
   uint64_t hash = 0xcbf29ce484222325 ^ seed;
   const auto* at = static_cast<const unsigned char*>(bytes);
   for (uint64_t i = 0; i < byte_count; ++i) hash = (hash ^ at[i]) * 0x100000001b3;
@@ -42,8 +42,9 @@ HostIdentity IdentityOfThisHost() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   text << BootId() << '|' << name << '|' << geteuid();
-  // POSIX shared memory needs one process namespace (UCX opens it by /proc/<pid>), System V one IPC
-  // namespace. The network one makes our lab's "hosts" differ, as they do in their addresses.
+  // POSIX shared memory needs a common process namespace (UCX opens it by /proc/<pid>), System V a
+  // common IPC namespace. The network namespace separates simulated hosts of one machine, which
+  // have addresses of their own.
   for (const char* kind : {"net", "ipc", "pid", "user"}) {
     struct stat status {};
     const std::string path = std::string("/proc/self/ns/") + kind;

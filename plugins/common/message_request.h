@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Request: a pending send or receive of an endpoint that frames messages.
+// Request: a pending send or receive of an endpoint that splits messages into frames.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,29 @@ namespace onebit::plugin {
 
 enum class RequestState : uint32_t {
   kUnused,
-  kStaged,     // send: eager, and with the frames, which could not send it at once
+  kStaged,     // send: eager; the frame transport holds it and could not send it at once
   kOffered,    // send: the receiver has not answered yet
   kStreaming,  // send: the receiver has memory, pieces are on their way
-  kLeaving,    // send: the frames has all pieces, the receiver does not have them yet
+  kLeaving,    // send: the frame transport has all pieces, the receiver does not yet
   kPosted,     // receive: no message yet
-  kHeader,     // receive: the header is with the caller, the payload not yet
+  kHeader,     // receive: the caller has the header, but not yet the payload
   kReceiving,  // receive: accepted, pieces arrive
   kDone,
-  kFailed,  // the peer is gone or gave this message up
-  kSent,    // the shared request of all sends that were done at once; never ends
+  kFailed,  // the peer has ended or gave this message up
+  kSent,    // shared by all sends that completed at once; never ends
 };
 
 struct Request {
   RequestState state;
   int peer;
-  uint64_t number;           // of the message; none while posted
-  uint64_t frame;            // send, staged: it is out when the link has sent so many
+  uint64_t number;           // number of the message; unset while posted
+  uint64_t frame;            // send, staged: complete when the link has sent this many frames
   void* header;              // receive: where the caller wants the header
   const std::byte* payload;  // send: the caller's payload
   std::byte* target;         // receive: the caller's memory, once accepted
   size_t payload_bytes;
   size_t moved_bytes;  // sent or received so far
-  Request* next;       // while streaming: the payload behind this one; while unused: another one
+  Request* next;       // while streaming: the next payload; while unused: the next free request
 };
 
 using MessageRequests = RequestPool<Request, RequestState>;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The requests of one endpoint: a fixed number, recycled, never allocated after connect.
+// The requests of one endpoint: a fixed number, recycled and never allocated after connect.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace onebit::plugin {
 
-// Request has members `state`, `peer` and `next`; State::kUnused marks one that nobody has. One
-// thread at a time.
+// Request has members `state`, `peer` and `next`; State::kUnused marks a free one. One thread at a
+// time.
 template <typename Request, typename State>
 class RequestPool {
  public:
@@ -46,7 +46,7 @@ class RequestPool {
  private:
   std::unique_ptr<Request[]> requests_;
   size_t capacity_;
-  size_t touched_ = 0;  // requests at and beyond this index were never used
+  size_t touched_ = 0;  // requests from this index on were never used
   Request* unused_ = nullptr;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Staging memory of one endpoint: what a frame transport has not sent yet lies here, never in the
-// user's memory.
+// Staging memory of one endpoint: frames not sent yet are kept here, never in the user's memory.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +9,14 @@
 
 namespace onebit::plugin {
 
-// A fixed number of slots, recycled; the one used last is used next, so few are touched. One thread
+// A fixed number of recycled slots. The slot used last is used next, so few are touched. One thread
 // at a time.
 class SlotPool {
  public:
   struct Slot {
     Slot* next;
     SlotPool* pool;
-    uint64_t* sent;  // counter of the link it travels on
+    uint64_t* sent;  // counter of the link that carries it
     std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
   };
 

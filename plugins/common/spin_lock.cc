@@ -7,7 +7,7 @@
 
 namespace onebit::plugin {
 
-// acquire on taking, release on giving: as with a lock, a holder sees what the one before it did.
+// acquire on taking, release on giving: a holder sees the writes of the previous one.
 bool SpinLock::TryTake() {
   uint32_t seen = state_.load(std::memory_order_relaxed);
   while ((seen & kTaken) == 0) {
@@ -25,7 +25,7 @@ void SpinLock::Take() {
 
 bool SpinLock::Give() {
   uint32_t expected = kTaken;
-  // acquire on failure: what the aborting thread did is visible.
+  // acquire on failure: the writes of the aborting thread are visible.
   return state_.compare_exchange_strong(expected, 0, std::memory_order_release,
                                         std::memory_order_acquire);
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// SpinLock: who may use an endpoint now, its owner or an abort.
+// SpinLock: gives either the owner or an abort exclusive use of an endpoint.
 #pragma once
 
 #include <atomic>
@@ -8,25 +8,26 @@
 
 namespace onebit::plugin {
 
-// An abort has to tell the peers, and a frame transport allows one thread at a time only. So
-// whoever works on the endpoint holds the turn. An abort marks the endpoint; if the turn is free it
-// takes it and tells the peers, else the holder finds the mark when it gives the turn back, and
-// tells them. Marking and taking are changes of one word, so exactly one of the two sees the other.
+// An abort has to tell the peers, and a frame transport allows only one thread at a time. So every
+// thread that works on the endpoint holds the lock. An abort marks the endpoint; if the lock is
+// free it takes it and tells the peers, otherwise the holder finds the mark when it releases the
+// lock, and tells them. Marking and taking change the same word, so exactly one of the two sees the
+// other.
 class SpinLock {
  public:
-  // Owner. Waits for an abort that is telling the peers, which takes a bounded time.
+  // Called by the owner. Waits for an abort that is telling the peers, which takes a bounded time.
   void Take();
-  // Holder. False: the endpoint has been aborted; the caller still holds the turn, tells the peers
-  // if nobody did, and gives up the turn by GiveAborted.
+  // Called by the holder. False if the endpoint was aborted: the caller still holds the lock, tells
+  // the peers if nobody did, and releases the lock by GiveAborted.
   bool Give();
   void GiveAborted();
 
-  // Any thread. True for the first mark.
+  // Thread-safe. True for the first mark.
   bool MarkAborted();
-  // Takes the turn if it is free. Does not wait.
+  // Takes the lock if it is free. Does not wait.
   bool TryTake();
 
-  // acquire: what the aborting thread did before is visible.
+  // acquire: earlier writes of the aborting thread are visible.
   bool is_aborted() const { return (state_.load(std::memory_order_acquire) & kAborted) != 0; }
 
  private:

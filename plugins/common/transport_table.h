@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The table of C functions of a transport, made of its C++ classes: checks arguments, keeps
+// Makes a transport's table of C functions from its C++ classes: checks arguments and keeps
 // exceptions inside.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace onebit::plugin {
 
-// Runs code that may run out of memory.
+// Runs code that may throw std::bad_alloc.
 template <typename Body>
 onebitResult_t WithoutExceptions(Body body) noexcept {
   try {
@@ -26,7 +26,7 @@ onebitResult_t WithoutExceptions(Body body) noexcept {
   }
 }
 
-// Context has
+// Context needs the members
 //   static onebitResult_t Create(const onebitTransportHost&, std::unique_ptr<Context>*);
 //   static onebitTransportProperties Properties(const Context*);  // null: before init
 //   bool is_idle() const;
