@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Asks UCX's lower layer, because ucp_init takes unknown devices with a warning if it finds another
-// transport to work with, shared memory for instance.
+// Asks UCX's lower layer for its devices. ucp_init only warns of unknown ones if it finds another
+// transport to work with, such as shared memory.
 #include "plugins/transport_ucx/net_devices.h"
 
 #include <net/if.h>
@@ -32,8 +32,8 @@ void AddDevices(uct_component_h component, const char* domain, std::set<std::str
   uct_md_close(opened);
 }
 
-// The library's bootstrap has the same ones in mind (comm/interfaces.cc), but a plugin knows
-// nothing of it.
+// The library's bootstrap excludes the same interfaces (comm/interfaces.cc), but a plugin cannot
+// use its code.
 bool IsVirtual(std::string_view name) {
   for (const std::string_view prefix : {"docker", "veth", "virbr", "br-", "cni", "flannel"}) {
     if (name.starts_with(prefix)) return true;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells the others about its endpoint.
+// The address of an endpoint that a rank gives to the others.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace onebit::ucx {
 // UCX's address of the worker follows it.
 struct AddressHead {
   uint64_t magic;
-  uint64_t checksum;  // of all that follows this member, UCX's address included
+  uint64_t checksum;  // covers everything after this member, UCX's address included
   uint64_t comm_id;
   plugin::HostIdentity host;
   uint64_t machine;
@@ -25,17 +25,17 @@ struct AddressHead {
   uint32_t can_share_memory;
   uint32_t worker_bytes;
   uint32_t unused;
-  char host_name[64];  // for error texts; ends with 0
+  char host_name[64];  // for error texts; NUL-terminated
 };
 
-// Writes head (checksum, magic and worker_bytes are filled in) and UCX's address into `address`,
-// which has room for them.
+// Writes the head (this fills in checksum, magic and worker_bytes) and UCX's address into
+// `address`, which must be large enough for both.
 size_t WriteAddress(AddressHead head, const void* worker_address, size_t worker_bytes,
                     void* address);
 
-// Reads an address from another process. Returns null, or what is wrong with it. UCX reads its part
-// of an address without looking at the length, so nothing but what WriteAddress wrote may get
-// there.
+// Reads an address from another process. Returns null, or what is wrong with it. UCX parses its
+// part of an address without looking at the length, so only bytes that WriteAddress wrote may reach
+// it.
 const char* ReadAddress(const void* address, size_t bytes, AddressHead* head);
 
 }  // namespace onebit::ucx

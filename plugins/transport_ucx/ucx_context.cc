@@ -14,9 +14,10 @@
 namespace onebit::ucx {
 namespace {
 
-// ucp_config_modify takes any name: those that are not UCP's own are kept and tried on each lower
-// layer's table when it is opened. That table knows TX_SEG_SIZE by its bare name (TCP_TX_SEG_SIZE
-// is ignored), but MM_SEG_SIZE, which POSIX and System V inherit, by its full one (UCX 1.13).
+// ucp_config_modify accepts any name: names that are not UCP's own are kept, and tried on the table
+// of each lower layer when it is opened. That table knows TX_SEG_SIZE by its bare name
+// (TCP_TX_SEG_SIZE is ignored), but MM_SEG_SIZE, which POSIX and System V inherit, by its full one
+// (UCX 1.13).
 struct Choice {
   const char* name;
   std::string value;
@@ -25,16 +26,17 @@ struct Choice {
 void Modify(ucp_config_t* config, const char* tls, const std::string& net_devices) {
   const Choice choices[] = {
       {"WARN_UNUSED_ENV_VARS", "n"},
-      // Hooks of malloc and mmap, which UCX needs to cache registrations of user memory. User
-      // memory is never registered here.
+      // Disables the hooks of malloc and mmap, which UCX needs to cache registrations of user
+      // memory. User memory is never registered here.
       {"MEM_EVENTS", "n"},
-      // And the cache itself, whose thread aborts the process when there are no descriptors for it.
+      // Disables the cache itself, whose thread aborts the process when there are no descriptors
+      // for it.
       {"RCACHE_ENABLE", "n"},
       {"TLS", tls},
       {"NET_DEVICES", net_devices},
       {"TX_SEG_SIZE", std::to_string(kNetworkSegmentBytes)},
       {"MM_SEG_SIZE", std::to_string(kSharedSegmentBytes)},
-      // connect(2) must not hold up a thread for minutes when a host is silent.
+      // connect(2) must not block a thread for minutes when a host is silent.
       {"CONN_NB", "y"},
       {"KEEPALIVE_INTERVAL", "5s"},
   };

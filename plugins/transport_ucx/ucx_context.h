@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Context: what the endpoints of a process share.
+// Context: the state that the endpoints of a process share.
 #pragma once
 
 #include <onebit/transport.h>
@@ -17,14 +17,14 @@
 
 namespace onebit::ucx {
 
-// Made by init, ended by finalize. Any thread.
+// Created by init, destroyed by finalize. Thread-safe.
 class Context : public plugin::BaseContext {
  public:
   // Starts UCX with the host's settings. Logs the cause of an error.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
   ~Context();
 
-  // Null: before init.
+  // `context` is null before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info,
@@ -35,7 +35,7 @@ class Context : public plugin::BaseContext {
   const plugin::HostIdentity& identity() const { return identity_; }
   uint64_t machine() const { return machine_; }
   bool can_share_memory() const;
-  // Says that the process has too few descriptors for UCX, and returns the error for it.
+  // Logs that the process has too few descriptors for UCX, and returns the error for it.
   onebitResult_t NoDescriptors() const;
 
  private:

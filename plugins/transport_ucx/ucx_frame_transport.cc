@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Life of a frame transport, its frames, and its sleep.
+// Construction and destruction of a frame transport, its frames, and its sleep.
 #include "plugins/transport_ucx/ucx_frame_transport.h"
 
 #include <poll.h>
@@ -18,8 +18,8 @@ namespace onebit::ucx {
 namespace {
 
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
-// UCX has no event for room in the memory that a peer shares. A sender that waits for it looks this
-// often.
+// UCX has no event for free capacity in the memory that a peer shares. A sender that waits for it
+// polls at this interval.
 constexpr uint64_t kLookAgainNs = 50'000;
 constexpr int kTriesToArm = 3;
 
@@ -52,7 +52,7 @@ UcxFrameTransport::~UcxFrameTransport() {
 void UcxFrameTransport::Close() {
   const LogScope scope(context_->host());
   for (UcxLink& link : links_) Worker::CloseByForce(&link);
-  // Sends that end with the worker give their slots back, so it goes before the pools.
+  // Sends that end with the worker return their slots, so it must be destroyed before the pools.
   worker_.reset();
 }
 
@@ -78,14 +78,14 @@ bool UcxFrameTransport::Progress() {
   return worker_->Progress();
 }
 
-// Sleeps until UCX has something to do, an interrupt, or the time is over.
+// Sleeps until UCX has something to do, an interrupt, or the time-out.
 void UcxFrameTransport::Sleep(uint64_t timeout_ns) {
   const LogScope scope(context_->host());
   pollfd fds[] = {{.fd = interrupt_fd_, .events = POLLIN, .revents = 0},
                   {.fd = worker_->wake_fd(), .events = POLLIN, .revents = 0}};
   nfds_t count = 2;
-  // What came since the last progress makes Arm say no, so that nothing is slept through.
-  // Over shared memory the first no may be about an event that is over, so it is asked again.
+  // Arm refuses if anything arrived since the last progress, so no event is missed. Over shared
+  // memory the first refusal may be due to an event that is over, so Arm is called again.
   bool is_armed = worker_->Arm();
   for (int tries = 0; !is_armed && tries < kTriesToArm; ++tries) {
     if (worker_->Progress()) return;
@@ -105,7 +105,7 @@ void UcxFrameTransport::Interrupt() {
   [[maybe_unused]] const ssize_t written = write(interrupt_fd_, &one, sizeof one);
 }
 
-// UCX calls a send done when it has copied it. Flushing it gets it to the system.
+// UCX calls a send done when it has copied it. A flush hands it to the operating system.
 void UcxFrameTransport::StartFlush() {
   const LogScope scope(context_->host());
   worker_->StartFlush();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// UcxFrameTransport: frames as UCX active messages, by one worker per endpoint.
+// UcxFrameTransport: sends frames as UCX active messages, with one worker per endpoint.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,12 @@ class UcxFrameTransport final : public plugin::FrameTransport {
   const int rank_;
   const int nranks_;
   const uint64_t comm_id_;
-  int interrupt_fd_ = -1;  // readable from the first interrupt on
+  int interrupt_fd_ = -1;  // readable after the first interrupt
   std::unique_ptr<Worker> worker_;
-  std::vector<UcxLink> links_;  // of all ranks, from Open on
+  std::vector<UcxLink> links_;  // to all ranks, after Open
   uint32_t ranks_here_ = 0;
-  std::unique_ptr<SlotPool> small_slots_;  // messages and controls
-  std::unique_ptr<SlotPool> large_slots_;  // pieces of payloads
+  std::unique_ptr<SlotPool> small_slots_;  // for messages and controls
+  std::unique_ptr<SlotPool> large_slots_;  // for pieces of payloads
 };
 
 }  // namespace onebit::ucx

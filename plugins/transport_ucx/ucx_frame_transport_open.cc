@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Addresses, and the links that are made of them.
+// Exchanges addresses and makes links of them.
 #include <unistd.h>
 
 #include <cstdio>
@@ -75,7 +75,7 @@ onebitResult_t UcxFrameTransport::ReadAddresses(const void* const* addresses,
           head.early_bytes);
       return onebitInvalidUsage;
     }
-    // Both ends must come to the same answer: it follows from what both have said alone.
+    // Both ends must come to the same answer, so it depends only on the two addresses.
     const bool is_local = head.host == here;
     if (head.machine == context_->machine()) ++ranks_here_;
     UcxLink& link = links_[static_cast<size_t>(rank)];

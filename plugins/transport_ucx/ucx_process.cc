@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Undoes what libucs does when it is loaded, and filters its log.
+// Reverts what libucs does to the process when it is loaded, and filters its log.
 #include "plugins/transport_ucx/ucx_process.h"
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ ucs_log_func_rc_t TakeLine(const char*, unsigned, const char*, ucs_log_level_t l
                            va_list arguments) {
   if (scope_host == nullptr) return UCS_LOG_FUNC_RC_CONTINUE;
   char text[512] = "ucx: ";
-  // The list is used up here: no other handler sees this line.
+  // The argument list is consumed here: no other handler sees this line.
   std::vsnprintf(text + 5, sizeof text - 5, format, arguments);
   const bool is_trouble = level <= UCS_LOG_LEVEL_WARN;
   if (is_trouble) std::snprintf(last_error, sizeof last_error, "%s", text + 5);
@@ -34,11 +34,10 @@ ucs_log_func_rc_t TakeLine(const char*, unsigned, const char*, ucs_log_level_t l
 }
 
 // libucs installs handlers of SIGSEGV, SIGBUS, SIGILL and SIGFPE in its constructor, so
-// HANDLE_ERRORS and ERROR_SIGNALS given to ucp_config_modify come too late (UCX 1.13;
-// ucp_config_modify takes them and says nothing). A library must not do that to its application.
-// Undone here, in a constructor of the plugin, which runs right after that of libucs; unless the
-// user asked UCX for them, and only where the handler is libucs's own: what the application
-// installed since stays.
+// HANDLE_ERRORS and ERROR_SIGNALS given to ucp_config_modify come too late (UCX 1.13 accepts them
+// silently). A library must not do that to its application. This constructor of the plugin runs
+// right after that of libucs and removes them, unless the user asked UCX for them, and only where
+// the handler is libucs's own: handlers that the application has installed since stay.
 [[gnu::constructor]] void RestoreSignalHandlers() {
   if (std::getenv("UCX_HANDLE_ERRORS") != nullptr) return;
   Dl_info ucs{};

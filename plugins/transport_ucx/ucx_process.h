@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What UCX does to a whole process, kept in bounds: signal handlers and log.
+// Limits what UCX does to a whole process: signal handlers and log.
 #pragma once
 
 #include <onebit/transport.h>
@@ -9,9 +9,9 @@
 
 namespace onebit::ucx {
 
-// While one lives, lines that UCX logs on this thread go to the library's log: errors and warnings
-// at INFO, the rest at TRACE, because what matters of them is told by results and peerError. Lines
-// of other threads, and of other users of UCX in this process, go where they always did.
+// While an object exists, lines that UCX logs on this thread go to the library's log: errors and
+// warnings at INFO, the rest at TRACE, because results and peerError already report what matters.
+// Lines of other threads, and of other users of UCX in this process, are not redirected.
 //
 // May be nested. Costs two stores.
 class LogScope {
@@ -21,15 +21,15 @@ class LogScope {
   LogScope(const LogScope&) = delete;
   LogScope& operator=(const LogScope&) = delete;
 
-  // The last error or warning of this thread, to say why something failed.
+  // The last error or warning on this thread, to explain a failure.
   static std::string LastError();
 
  private:
   const onebitTransportHost* const outer_;
 };
 
-// Whether the process may open the descriptors that UCX takes for a context or a worker. libucs
-// aborts the process when its own thread gets none (UCX 1.13), so this must be known before.
+// True if the process can open the descriptors that UCX needs for a context or a worker. libucs
+// aborts the process when its own thread gets none (UCX 1.13), so this must be checked before.
 bool HasDescriptorsForUcx();
 
 }  // namespace onebit::ucx

@@ -12,9 +12,9 @@ namespace {
 static_assert(std::is_standard_layout_v<Options>, "offsetof must be defined");
 
 constexpr onebitTransportSetting kSettings[] = {
-    // With headers a whole window of such payloads is about 40 KiB, which the systems of both ends
-    // take at once: then no message that counts as sent stays with UCX until its sender calls
-    // again.
+    // A whole window of such payloads, headers included, is about 40 KiB, which the operating
+    // systems of both ends accept at once: then no message that counts as sent stays in UCX until
+    // its sender calls again.
     {.name = "ONEBIT_UCX_EAGER_BYTES",
      .kind = onebitSettingInteger,
      .values = "bytes",
@@ -23,7 +23,7 @@ constexpr onebitTransportSetting kSettings[] = {
      .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
              "peer; equal on all ranks.",
      .offset = offsetof(Options, eager_bytes)},
-    // In effect plugin::EarlyBytes lowers it with the number of ranks.
+    // plugin::EarlyBytes lowers the effective value as the number of ranks grows.
     {.name = "ONEBIT_UCX_EARLY_BYTES",
      .kind = onebitSettingInteger,
      .values = "bytes",
@@ -33,7 +33,7 @@ constexpr onebitTransportSetting kSettings[] = {
              "before their receiver asks for them; 32 times this is reserved per peer; equal on "
              "all ranks.",
      .offset = offsetof(Options, early_bytes)},
-    // UCX itself refuses names that it does not know.
+    // UCX itself rejects names that it does not know.
     {.name = "ONEBIT_UCX_TLS",
      .kind = onebitSettingList,
      .values = "list of UCX transports, as UCX_TLS",
@@ -71,7 +71,7 @@ bool AllowsSharedMemory(std::string_view tls) {
       is_named |= name == shared;
     }
   }
-  // One name is enough for an exclusion, too: a wrong guess costs speed only.
+  // One name suffices for an exclusion, too: a wrong guess costs only speed.
   return is_named != is_exclusion;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Settings of the transport, and its properties.
+// Settings and properties of the transport.
 #pragma once
 
 #include <onebit/transport.h>
@@ -11,11 +11,11 @@
 
 namespace onebit::ucx {
 
-// Upper bound of an address: UCX's own (about 200 bytes, more with many network devices) and a
-// head.
+// Upper bound of an address, which is a head and UCX's own (about 200 bytes, more with many network
+// devices).
 inline constexpr size_t kMostAddressBytes = 4096;
 
-// What `init` receives; the rows are in ucx_settings.cc.
+// The values that `init` receives; ucx_settings.cc declares the settings.
 struct Options {
   uint64_t eager_bytes;
   uint64_t early_bytes;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls of UCP.
+// Calls UCP.
 #include "plugins/transport_ucx/worker.h"
 
 #include <cstdio>
@@ -18,14 +18,14 @@ using plugin::Sent;
 namespace {
 
 void OnSent(void* request, ucs_status_t /*status*/, void* user_data) {
-  // A failure is told by the error handler of the link as well.
+  // A failure needs no handling here: the link's error handler reports it as well.
   auto* slot = static_cast<SlotPool::Slot*>(user_data);
   ++*slot->sent;
   slot->pool->Return(slot);
   ucp_request_free(request);
 }
 
-// Called inside progress, where UCX must not be called: looked at afterwards.
+// Runs inside progress, where UCX must not be called: the caller handles the loss afterwards.
 void OnLoss(void* argument, ucp_ep_h /*endpoint*/, ucs_status_t status) {
   auto* link = static_cast<UcxLink*>(argument);
   link->loss = ucs_status_string(status);
@@ -38,7 +38,7 @@ Sent Fail(UcxLink* link, ucs_status_ptr_t sent) {
   return Sent::kFailed;
 }
 
-// Header and payload that UCX 1.13 sends at once over shared memory.
+// Most bytes of header and payload that UCX 1.13 sends at once over shared memory.
 constexpr size_t kMostShortSharedBytes = 84;
 
 }  // namespace
@@ -79,7 +79,7 @@ Worker::~Worker() {
 ucs_status_t Worker::OnMessage(void* argument, const void* header, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param) {
   auto* worker = static_cast<Worker*>(argument);
-  // Nobody of ours sends by rendezvous; there is no payload here then.
+  // Our ranks never send by rendezvous; such a message has no payload here.
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) bytes = 0;
   worker->arrival_(worker->argument_, header, header_bytes, data, bytes);
   return UCS_OK;
@@ -95,8 +95,9 @@ std::string Worker::Address() const {
 }
 
 ucs_status_t Worker::Connect(const void* address, UcxLink* link) {
-  // Shared memory knows no error mode PEER: UCX would silently take TCP instead. In mode NONE the
-  // death of a peer is not seen, and the library's control channel has to tell it.
+  // Shared memory does not support error mode PEER: UCX would silently use TCP instead. In mode
+  // NONE UCX does not notice the death of a peer, and the library's control channel has to report
+  // it.
   const ucp_ep_params_t params{
       .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                     UCP_EP_PARAM_FIELD_ERR_HANDLER,
@@ -109,7 +110,8 @@ ucs_status_t Worker::Connect(const void* address, UcxLink* link) {
 Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const void* payload,
                   size_t payload_bytes, SlotPool* pool, uint32_t most_in_flight) {
   // With FORCE_IMM_CMPL UCX sends now or not at all, and keeps no pointer. In UCX 1.13 that works
-  // for what it calls short: over TCP anything up to a segment, over shared memory 93 bytes.
+  // for messages that it calls short: over TCP anything up to a segment, over shared memory 93
+  // bytes.
   ucp_request_param_t param{
       .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
       .flags = UCP_AM_SEND_FLAG_EAGER};
@@ -117,7 +119,7 @@ Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const 
     const ucs_status_ptr_t sent = ucp_am_send_nbx(link->endpoint, kActiveMessage, header,
                                                   header_bytes, payload, payload_bytes, &param);
     if (sent == nullptr) return Sent::kYes;
-    // It should not be a request, by its contract.
+    // UCX's contract excludes a request here.
     if (!UCS_PTR_IS_ERR(sent) || UCS_PTR_STATUS(sent) != UCS_ERR_NO_RESOURCE)
       return Fail(link, sent);
   }
@@ -144,8 +146,8 @@ Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const 
 }
 
 std::string Worker::Route(const UcxLink& link) {
-  // UCX 1.13 tells the transports of an endpoint in words only. The lane that carries active
-  // messages looks like "lane[0]:  0:tcp/lo.0 md[0]   -> md[0]/tcp/sysdev[255] am am_bw#0".
+  // UCX 1.13 names the transports of an endpoint only in text. The line about active messages looks
+  // like "lane[0]:  0:tcp/lo.0 md[0]   -> md[0]/tcp/sysdev[255] am am_bw#0".
   char* text = nullptr;
   size_t bytes = 0;
   FILE* stream = open_memstream(&text, &bytes);
@@ -184,8 +186,8 @@ bool Worker::is_flushed() const {
 }
 
 void Worker::CloseByForce(UcxLink* link) {
-  // In mode NONE UCX refuses force, and without force it may wait for the peer. Such a link goes
-  // with the worker.
+  // In mode NONE UCX rejects a forced close, and an unforced one may wait for the peer. Such a link
+  // is closed with the worker.
   if (link->endpoint == nullptr || link->shares_memory) return;
   const ucp_request_param_t param{.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                   .flags = UCP_EP_CLOSE_FLAG_FORCE};

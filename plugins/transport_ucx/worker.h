@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Worker: UCX's worker of one endpoint, and the way to send by it without lending it user memory.
+// Worker: UCX's worker of one endpoint, which sends without lending user memory to UCX.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -21,67 +21,66 @@ using plugin::SlotPool;
 // The one active message id in use.
 inline constexpr unsigned kActiveMessage = 1;
 
-// Largest active message that UCX sends in one piece, as this transport configures it.
+// The largest active messages that UCX sends in one piece, as this transport configures it.
 inline constexpr size_t kNetworkSegmentBytes = 65536;
 inline constexpr size_t kSharedSegmentBytes = 32768;
-// Payload of a piece: what a segment holds, less the headers of all layers.
+// Payload of a piece: the size of a segment, less the headers of all layers.
 inline constexpr size_t kNetworkPieceBytes = kNetworkSegmentBytes - 256;
 inline constexpr size_t kSharedPieceBytes = kSharedSegmentBytes - 256;
 // Staging slots per link. A link whose slots are all in flight is blocked anyway.
 inline constexpr uint32_t kMostSmallInFlight = 40;
 inline constexpr uint32_t kMostPiecesInFlight = 4;
 
-// What the library is told of an error of UCX.
+// Translates an error of UCX for the library.
 inline onebitResult_t ResultOf(ucs_status_t status) {
   return status == UCS_ERR_NO_MEMORY ? onebitOutOfMemory : onebitSystemError;
 }
 
-// The way to one peer. `loss` is set while UCX makes progress, when it finds that the peer cannot
-// be reached any more.
+// The path to one peer. `loss` is set during UCX's progress, when UCX finds the peer unreachable.
 struct UcxLink : plugin::Link {
   ucp_ep_h endpoint = nullptr;
-  bool shares_memory = false;  // else UCX watches the peer (error mode PEER)
-  bool* has_losses = nullptr;  // of the frames: some link is lost
+  bool shares_memory = false;  // if false, UCX watches the peer (error mode PEER)
+  bool* has_losses = nullptr;  // of the frame transport: some link is lost
 };
 
 // One thread at a time.
 class Worker {
  public:
-  // Called for each active message. The memory is UCX's, until it returns.
+  // Called for each active message. The memory belongs to UCX and is valid during the call.
   using Arrival = void (*)(void* argument, const void* header, size_t header_bytes,
                            const void* payload, size_t payload_bytes);
 
   static onebitResult_t Create(const Context& context, Arrival arrival, void* argument,
                                std::unique_ptr<Worker>* worker);
-  // Never waits for a peer. Pools that were given to Send must outlive it.
+  // Never waits for a peer. Pools that were given to Send must outlive the worker.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // UCX's address, in memory of its own.
+  // A copy of UCX's address.
   std::string Address() const;
-  // `link` must stay where it is.
+  // The address of `link` must be stable.
   ucs_status_t Connect(const void* address, UcxLink* link);
-  // In words: "shared memory", "tcp over eth0".
+  // Describes the path: "shared memory", "tcp over eth0".
   static std::string Route(const UcxLink& link);
 
-  // Sends header and payload. Where UCX can send at once it does so from the memory given, else
-  // from a copy in a slot of `pool`, at most `most_in_flight` of them on this link.
+  // Sends header and payload: from the given memory if UCX can send at once, else from a copy in a
+  // slot of `pool`. At most `most_in_flight` slots are in use per link.
   static plugin::Sent Send(UcxLink* link, const void* header, size_t header_bytes,
                            const void* payload, size_t payload_bytes, SlotPool* pool,
                            uint32_t most_in_flight);
 
-  // Moves messages on. False if there was nothing to do.
+  // Makes progress. False if there was nothing to do.
   bool Progress() { return ucp_worker_progress(worker_) != 0; }
-  // True: `wake_fd` will be readable when there is something to do. False: there is already, or UCX
-  // has sends that it can only poll for.
+  // True: `wake_fd` will become readable when there is something to do. False: there is already, or
+  // UCX has sends that need polling.
   bool Arm() { return ucp_worker_arm(worker_) == UCS_OK; }
   int wake_fd() const { return wake_fd_; }
 
-  // Starts to hand everything that was sent to the wire.
+  // Starts to hand all sent messages to the wire.
   void StartFlush();
   bool is_flushed() const;
-  // Gives up the way to a peer at once, where UCX allows that.
+  // Gives up the path to a peer at once, if UCX allows that.
   static void CloseByForce(UcxLink* link);
 
  private:
