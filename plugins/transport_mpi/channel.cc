@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Frames by MPI_Isend, MPI_Issend and MPI_Irecv.
+// Sends and receives frames by MPI_Isend, MPI_Issend and MPI_Irecv.
 #include "plugins/transport_mpi/channel.h"
 
 #include <algorithm>
@@ -23,10 +23,10 @@ constexpr size_t kSlotsPerLink = kMostShortInFlight + kMostPiecesInFlight;
 
 constexpr size_t kMostPieceBytes = 65536;
 constexpr size_t kLeastPieceBytes = 8192;
-// For receive buffers of one communicator.
+// Limit for the receive buffers of one communicator.
 constexpr size_t kMostReceiveMemory = 64u << 20;
 
-// Begins each frame. The payload is what follows the header.
+// Starts each frame. The payload follows the header.
 struct FrameHead {
   uint32_t header_bytes;
   uint32_t unused;
@@ -185,7 +185,7 @@ bool Channel::ProgressReceives(plugin::FrameSink* sink) {
       continue;
     }
     Receive(rank, status, sink);
-    // Others of this rank may be here, too.
+    // More frames from this rank may have arrived.
     for (size_t more = 1; more < kReceives && heads_[rank] != MPI_REQUEST_NULL; ++more) {
       int is_here = 0;
       if (const int error = MPI_Test(&heads_[rank], &is_here, &status); error != MPI_SUCCESS) {
@@ -199,7 +199,8 @@ bool Channel::ProgressReceives(plugin::FrameSink* sink) {
   return true;
 }
 
-// Hands on the frame in the oldest buffer of a rank, posts it again, and turns to the next one.
+// Delivers the frame in a rank's oldest buffer, posts the buffer again, and advances to the next
+// one.
 void Channel::Receive(size_t rank, const MPI_Status& status, plugin::FrameSink* sink) {
   const size_t index = head_indices_[rank];
   if (status.MPI_TAG == kLastTag) {
@@ -212,7 +213,8 @@ void Channel::Receive(size_t rank, const MPI_Status& status, plugin::FrameSink* 
     const bool is_counted =
         MPI_Get_count(&status, MPI_BYTE, &received) == MPI_SUCCESS && received != MPI_UNDEFINED;
     const std::byte* const bytes = Buffer(rank, index);
-    const auto count = static_cast<size_t>(is_counted ? received : 0);  // 0: no frame, and told so
+    // 0: not a frame, and logged as such
+    const auto count = static_cast<size_t>(is_counted ? received : 0);
     FrameHead head{};
     if (count >= sizeof head) std::memcpy(&head, bytes, sizeof head);
     if (count < sizeof head || head.header_bytes > count - sizeof head) {

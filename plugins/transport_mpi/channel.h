@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Channel: frames between the ranks of an MPI communicator of our own.
+// Channel: carries frames between the ranks of a private MPI communicator.
 #pragma once
 
 #include <mpi.h>
@@ -19,39 +19,39 @@
 
 namespace onebit::mpi {
 
-// MPI knows memory of this class only: a send cannot be cancelled, and a receive not once it has
-// begun. A frame is copied into a slot before it is sent and out of a buffer after it was received.
-// For each rank there are always kReceives buffers of the largest size posted, so no message is
-// larger than a receive it can match (Open MPI 4.1 writes past the end then).
+// MPI uses only memory of this class, because a send cannot be cancelled, and a receive not once it
+// has begun. A frame is copied into a slot before it is sent and out of a buffer after it was
+// received. For each rank there are always kReceives buffers of the largest size posted, so no
+// message is larger than a receive it can match (Open MPI 4.1 would write past its end).
 //
-// What a peer may send unasked is bounded by its window (wire.h). Pieces go by MPI_Issend, which is
-// done when the receiver has a buffer for it: then no rank collects in the memory of MPI what
-// another one sends faster than it takes it.
+// The window (wire.h) bounds what a peer may send unasked. Pieces use MPI_Issend, which completes
+// when the receiver has a buffer for them: so frames that a rank takes too slowly do not accumulate
+// in MPI's memory there.
 //
-// An MPI communicator can be freed only when no frame can arrive any more, or one that comes late
-// might be taken for one of the next communicator. So a channel ends in two steps: StartEnd tells
-// the peers that nothing follows, and TryEnd, called now and then, frees it when all have said so.
+// An MPI communicator can be freed only when no frame can arrive any more, or a late one might be
+// taken for one of the next communicator. So a channel ends in two steps: StartEnd tells the peers
+// that nothing follows, and TryEnd, called now and then, frees it when all peers have said so.
 //
 // One thread at a time.
 class Channel {
  public:
   struct Shape {
     int ranks;
-    size_t short_bytes;  // of header and payload
-    size_t piece_bytes;  // of a payload
+    size_t short_bytes;  // header and payload
+    size_t piece_bytes;  // payload of one piece
   };
 
-  // Owns `comm`. Throws std::bad_alloc, and then `comm` is left to MPI: peers may send on it, and
-  // what would take that has no memory.
+  // Owns `comm`. Throws std::bad_alloc; MPI then keeps `comm`, because peers may send on it and
+  // there is no memory to receive with.
   Channel(MPI_Comm comm, const Shape& shape);
   ~Channel() = default;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // The same on all ranks, because their options are.
+  // Equal on all ranks, because their options are.
   static Shape ShapeOf(int ranks, const Options& options);
 
-  // Posts the receives. MPI's code.
+  // Posts the receives. Returns MPI's code.
   int Start();
 
   plugin::Link* link(int rank) { return &links_[static_cast<size_t>(rank)]; }
@@ -61,16 +61,17 @@ class Channel {
 
   plugin::Sent Send(int rank, plugin::FrameKind kind, std::span<const std::byte> header,
                     std::span<const std::byte> payload);
-  // Frames that have arrived go to `sink`; null: they are dropped. False if nothing has moved.
+  // Delivers frames that have arrived to `sink`, or drops them if it is null. False if nothing
+  // moved.
   bool Progress(plugin::FrameSink* sink);
 
   void StartEnd();
-  // True: it is over, and the communicator is freed.
+  // True if the channel has ended and its communicator is freed.
   bool TryEnd();
 
  private:
   using Slot = plugin::SlotPool::Slot;
-  // A frame MPI has not sent yet; its request is in sends_ at the same place.
+  // A frame MPI has not sent yet; sends_ has its request at the same index.
   struct Sending {
     Slot* slot;
     int rank;
@@ -93,29 +94,29 @@ class Channel {
   const size_t ranks_;
   const size_t frame_bytes_;
   std::vector<plugin::Link> links_;
-  std::vector<std::string> losses_;  // texts of links that are lost
+  std::vector<std::string> losses_;  // error texts of lost links
   bool has_losses_ = false;
 
   plugin::SlotPool short_slots_;
   plugin::SlotPool piece_slots_;
-  std::vector<MPI_Request> sends_;  // capacity reserved, as of the next one
+  std::vector<MPI_Request> sends_;  // capacity reserved, like that of the next member
   std::vector<Sending> sendings_;
 
-  // Receives of a rank are matched in the order they were posted, so only the oldest is looked at:
+  // MPI matches receives from a rank in the order they were posted, so only the oldest is tested:
   // heads_[rank], into buffer head_indices_[rank]. The others are in receives_, by buffer.
   std::unique_ptr<std::byte[]> receive_memory_;
   std::vector<MPI_Request> heads_;
   std::vector<size_t> head_indices_;
   std::vector<MPI_Request> receives_;
 
-  // Of MPI_Testsome.
+  // Outputs of MPI_Testsome.
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
 
   NativeAllreduce native_;
   bool is_ending_ = false;
-  std::vector<bool> has_last_;              // by rank: nothing comes any more
-  std::vector<MPI_Request> last_messages_;  // of StartEnd, by rank
+  std::vector<bool> has_last_;              // by rank: no message follows
+  std::vector<MPI_Request> last_messages_;  // sent by StartEnd, by rank
 };
 
 }  // namespace onebit::mpi

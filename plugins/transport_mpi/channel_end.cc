@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The end of a channel.
+// Ends a channel.
 #include "plugins/transport_mpi/channel.h"
 #include "plugins/transport_mpi/tags.h"
 
@@ -35,12 +35,12 @@ bool Channel::TryEnd() {
   }
   if (code != MPI_SUCCESS) LoseAll(code);
   if (code != MPI_SUCCESS || are_told == 0 || are_cancelled == 0) return false;
-  // Local in Open MPI and MPICH, whatever the standard allows.
+  // The call is local in Open MPI and MPICH, although the standard does not promise that.
   MPI_Comm_free(&comm_);
   return true;
 }
 
-// Nothing can match them any more, so MPI gives all of them back.
+// No message can match these receives any more, so MPI returns all of them.
 void Channel::CancelReceives(size_t rank) {
   for (size_t index = 0; index < kReceives; ++index) {
     MPI_Request& request = receives_[rank * kReceives + index];

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The handlers that are to be set again, with how many wait for that.
+// The error handlers to restore, each with the number of its users.
 #include "plugins/transport_mpi/errors_return.h"
 
 #include <algorithm>
@@ -12,11 +12,11 @@ namespace {
 
 struct Replaced {
   MPI_Comm comm;
-  MPI_Errhandler before;  // null: MPI did not tell
+  MPI_Errhandler before;  // null: MPI did not say
   int users;
 };
 
-// Never destroyed: communicators are made and closed during exit, too.
+// Never destroyed: communicators are created and closed during exit, too.
 struct Registry {
   std::mutex mutex;
   std::vector<Replaced> replaced;  // guarded by mutex

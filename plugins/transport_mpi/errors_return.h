@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// ErrorsReturn: errors of MPI come back as codes, on a communicator that is the application's.
+// ErrorsReturn: makes MPI return error codes on a communicator of the application.
 #pragma once
 
 #include <mpi.h>
 
 namespace onebit::mpi {
 
-// While some exist for a communicator its error handler is MPI_ERRORS_RETURN; with the last one the
-// handler of before is back. An application that sets one meanwhile loses it. Any thread that may
-// call MPI.
+// While objects for a communicator exist, its error handler is MPI_ERRORS_RETURN; the last one
+// restores the previous handler. A handler that the application sets meanwhile is lost. May be used
+// on any thread that may call MPI.
 class ErrorsReturn {
  public:
   explicit ErrorsReturn(MPI_Comm comm);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The end of MPI. It must not hang: what others still owe us is waited for, but not for ever.
+// Ends MPI without hanging: waits for peers only for a bounded time.
 #include <unistd.h>
 
 #include <atomic>
@@ -20,16 +20,16 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-// Peers say good-bye within the time they take to close their communicators.
+// Peers say good-bye within the time they need to close their communicators.
 constexpr uint64_t kEndNs = 2'000'000'000;
-// MPI_Finalize of MPICH 4.0 over TCP may wait for a rank that has ended already.
+// MPI_Finalize of MPICH 4.0 over TCP may wait for a rank that has already ended.
 constexpr seconds kFinalizeTime{5};
 constexpr seconds kBarrierTime{1};
 
-// MPICH 4.0 over TCP hangs in MPI_Finalize more often than not: a rank there asks all others for an
-// acknowledgement, and one that has its own no longer answers. Leaving without it is a success to
-// the launcher where a rank has its host for itself, so there it is left out. Of ranks that share a
-// host the launcher would end those that are a little later, but these talk through shared memory.
+// MPICH 4.0 over TCP usually hangs in MPI_Finalize: a rank asks all others for an acknowledgement,
+// and a rank that has its own no longer answers. If a rank has its host for itself, the launcher
+// accepts an exit without MPI_Finalize, so we skip it there. If ranks share a host, the launcher
+// would kill those that are a little later, but these use shared memory, which does not hang.
 bool LeavesWithoutFinalize([[maybe_unused]] int world_size) {
 #if defined(OPEN_MPI)
   return false;
@@ -39,7 +39,7 @@ bool LeavesWithoutFinalize([[maybe_unused]] int world_size) {
 #endif
 }
 
-// What the others still expect of this rank gets out, if they come.
+// Gives the other ranks the chance to receive what they still expect from this one.
 void AwaitWorld() {
   const auto deadline = Clock::now() + kBarrierTime;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -50,11 +50,11 @@ void AwaitWorld() {
   }
 }
 
-// relaxed: publishes nothing. Read by a thread that may outlive everything else.
+// relaxed: publishes nothing. Its reader is a thread that may outlive everything else.
 std::atomic<bool> has_finalized{false};
 
-// Ends the process after this time, unless MPI_Finalize has returned: exit handlers that come after
-// it have all the time they want. False: the system gives no thread.
+// Ends the process after this time, unless MPI_Finalize has returned: later exit handlers are not
+// limited. False if the system has no thread left.
 bool LeavesAfter(seconds time, int status) {
   try {
     std::thread([time, status] {
@@ -69,8 +69,7 @@ bool LeavesAfter(seconds time, int status) {
 
 }  // namespace
 
-// MPI_Finalize deletes the attributes of MPI_COMM_SELF before it does anything else, so this is
-// called whoever calls it.
+// MPI_Finalize deletes the attributes of MPI_COMM_SELF first, so this runs whoever calls it.
 void MpiProcess::HookFinalize() {
   int key = MPI_KEYVAL_INVALID;
   if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, OnFinalize, &key, nullptr) != MPI_SUCCESS) {
@@ -97,9 +96,9 @@ bool MpiProcess::EndParked(uint64_t timeout_ns) {
   }
 }
 
-// Only of a MPI that was started here. After an error, or with a communicator that was never
-// destroyed, nobody knows whether the others come to MPI_Finalize, so this rank does not wait for
-// them there; the launcher then says that it was not called.
+// Ends MPI only if it was started here. After an error, or with a communicator that was never
+// destroyed, the others may never reach MPI_Finalize, so this rank does not wait for them there;
+// the launcher then reports that it was not called.
 void MpiProcess::AtExit(int status, void* argument) {
   auto* const process = static_cast<MpiProcess*>(argument);
   if (process->owner_pid_ != getpid()) return;
@@ -114,8 +113,8 @@ void MpiProcess::AtExit(int status, void* argument) {
     AwaitWorld();
     return;
   }
-  std::fflush(nullptr);                             // as exit would later, if it comes to that
-  if (!LeavesAfter(kFinalizeTime, status)) return;  // rather without MPI_Finalize than for ever
+  std::fflush(nullptr);                             // exit may not get to do it
+  if (!LeavesAfter(kFinalizeTime, status)) return;  // no MPI_Finalize is better than a hang
   MPI_Finalize();
   has_finalized.store(true, std::memory_order_relaxed);
 }

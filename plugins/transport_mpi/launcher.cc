@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables of launchers.
+// Reads the environment variables of launchers.
 #include "plugins/transport_mpi/launcher.h"
 
 #include <mpi.h>
@@ -25,7 +25,7 @@ constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE",
                                "FLUX_JOB_ID",
                                "PALS_RANKID",
                                "ALPS_APP_PE"};
-// Of launchers of MPI. (WORLD_SIZE is torchrun's, which starts no ranks of MPI.)
+// Variables that MPI launchers set. (WORLD_SIZE is torchrun's, which does not start MPI ranks.)
 constexpr std::array kSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
 constexpr std::array kJobs = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
                               "SLURM_JOB_ID", "SLURM_STEP_ID"};
@@ -48,7 +48,8 @@ bool HasLauncher() {
 }
 
 std::string WrongLauncher(int world_size) {
-  // Without its own launcher each process is a job of one rank. Where there are more, MPI knows.
+  // Without its own launcher, MPI treats each process as a job of one rank. A larger size comes
+  // from the right launcher.
   if (world_size != 1) return "";
   for (const char* name : kSizes) {
     const char* text = std::getenv(name);

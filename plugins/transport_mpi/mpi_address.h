@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells the others about its endpoint.
+// The address of an endpoint that a rank gives to the others.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 namespace onebit::mpi {
 
 struct Address {
-  uint64_t magic;     // WriteAddress
-  uint64_t checksum;  // WriteAddress: of all that follows
+  uint64_t magic;     // set by WriteAddress
+  uint64_t checksum;  // set by WriteAddress, over all following members
   uint64_t comm_id;
   uint64_t machine;
-  uint64_t job;      // tells two jobs apart, as far as their launcher does
-  uint64_t library;  // of the version of MPI
+  uint64_t job;      // distinguishes jobs, as far as their launcher does
+  uint64_t library;  // identifies the version of MPI
   uint32_t rank;
   uint32_t nranks;
   uint32_t world_rank;
@@ -23,7 +23,7 @@ struct Address {
   uint32_t early_bytes;
   uint32_t has_group;
   uint32_t unused;
-  char host_name[64];  // for error texts; ends with 0
+  char host_name[64];  // for error texts; NUL-terminated
 };
 
 void WriteAddress(Address address, void* bytes);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Context: what the endpoints of a process share.
+// Context: the state that the endpoints of a process share.
 #pragma once
 
 #include <onebit/transport.h>
@@ -14,12 +14,12 @@ namespace onebit::mpi {
 
 class MpiEndpoint;
 
-// Made by init, ended by finalize. Any thread.
+// Created by init, destroyed by finalize. Thread-safe.
 class Context : public plugin::BaseContext {
  public:
   // Starts MPI. Logs the cause of an error.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
-  // Null: before init.
+  // `context` is null before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<MpiEndpoint>* endpoint);

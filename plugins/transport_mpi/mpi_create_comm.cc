@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// MPI_Comm_create_group, on a thread that can be left behind.
+// Calls MPI_Comm_create_group on a thread that can be abandoned.
 #include "plugins/transport_mpi/mpi_create_comm.h"
 
 #include <chrono>
@@ -34,7 +34,7 @@ int Create(const std::vector<int>& world_ranks, int tag, MPI_Comm* comm) {
   return code;
 }
 
-// Shared by a thread in MPI and the one that waits for it, as long as it does.
+// Shared by a thread inside MPI and the thread that waits for it, as long as that does.
 struct Work {
   std::mutex mutex;
   std::condition_variable changed;
@@ -43,8 +43,8 @@ struct Work {
   MPI_Comm comm = MPI_COMM_NULL;
 };
 
-// False: the system gives no thread. What the thread makes after the time is
-// over stays as it is, because peers may send on it.
+// False if the system has no thread left. A communicator made after the time-out is never freed,
+// because peers may send on it.
 bool StartThread(const std::shared_ptr<Work>& work, std::vector<int> world_ranks, int tag) {
   try {
     std::thread([work, ranks = std::move(world_ranks), tag] {

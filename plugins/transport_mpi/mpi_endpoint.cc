@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The allreduce among the other requests.
+// Adds the native allreduce to the requests of an endpoint.
 #include "plugins/transport_mpi/mpi_endpoint.h"
 
 #include "plugins/transport_mpi/mpi_process.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// MpiEndpoint: an endpoint that has MPI's own allreduce, too.
+// MpiEndpoint: an endpoint with MPI's own allreduce.
 #pragma once
 
 #include <memory>
@@ -22,13 +22,13 @@ class MpiEndpoint final : public plugin::Endpoint {
   onebitResult_t Cancel(Request* request);
 
  private:
-  // Takes the frame transport over.
+  // Takes ownership of the frame transport.
   MpiEndpoint(Context* context, const onebitTransportCommInfo& info, MpiFrameTransport* frames);
 
   const Context* const context_;
   const int nranks_;
-  MpiFrameTransport* const frames_;  // the endpoint's
-  Request native_request_{};         // of the allreduce; its address is all there is to it
+  MpiFrameTransport* const frames_;  // owned by the base class
+  Request native_request_{};         // of the allreduce; only its address is used
 };
 
 }  // namespace onebit::mpi

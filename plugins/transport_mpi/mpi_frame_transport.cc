@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Frames, and a sleep that MPI has no event for.
+// Frames over MPI, and a sleep that polls because MPI has no events.
 #include "plugins/transport_mpi/mpi_frame_transport.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kShortestPauseNs = 20'000;
 constexpr uint64_t kLongestPauseNs = 1'000'000;
-// Each step of a collective of MPI takes progress of this rank.
+// Each step of an MPI collective needs progress on this rank.
 constexpr uint64_t kLongestPauseInCollectiveNs = 100'000;
 constexpr int kShortSleeps = 50;
 
@@ -33,7 +33,7 @@ MpiFrameTransport::MpiFrameTransport(Context* context, const onebitTransportComm
       group_(GroupOf(info)),
       pause_ns_(kShortestPauseNs) {}
 
-// What MPI still has of this goes on without us.
+// Operations that MPI has not finished go on without us.
 void MpiFrameTransport::Close() {
   if (channel_ == nullptr) return;
   ForgetCallers();
@@ -65,8 +65,8 @@ bool MpiFrameTransport::Progress() {
   return has_moved;
 }
 
-// Ever longer while nothing comes, but not soon: a frame that MPI moves in parts needs the progress
-// of both ends several times before either sees that something has moved.
+// Sleeps ever longer while nothing arrives, after some short sleeps: a frame that MPI moves in
+// parts needs progress at both ends several times before either sees that something has moved.
 void MpiFrameTransport::Sleep(uint64_t timeout_ns) {
   if (is_interrupted_.load(std::memory_order_relaxed)) return;
   const uint64_t longest_ns =

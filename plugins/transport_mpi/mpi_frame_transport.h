@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// MpiFrameTransport: frames by a channel over an MPI communicator.
+// MpiFrameTransport: carries frames over a channel of an MPI communicator.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class MpiFrameTransport final : public plugin::FrameTransport {
   bool CanTellOfAbort() const override;
   void ForgetCallers() override;
 
-  // After Open.
+  // Valid after Open.
   Channel& channel() { return *channel_; }
 
  private:
@@ -51,12 +51,12 @@ class MpiFrameTransport final : public plugin::FrameTransport {
   const int rank_;
   const int nranks_;
   const uint64_t comm_id_;
-  std::shared_ptr<Group> group_;  // null: the communicator is made of MPI_COMM_WORLD
+  std::shared_ptr<Group> group_;  // null: the communicator is made from MPI_COMM_WORLD
   std::unique_ptr<Channel> channel_;
   uint32_t ranks_here_ = 0;
-  uint64_t pause_ns_ = 0;  // of the next sleep
-  int idle_sleeps_ = 0;    // since a frame moved
-  // relaxed: says to look, publishes nothing.
+  uint64_t pause_ns_ = 0;  // length of the next sleep
+  int idle_sleeps_ = 0;    // sleeps since a frame moved
+  // relaxed: a hint to look, which publishes nothing.
   std::atomic<bool> is_interrupted_{false};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Addresses, and the communicator that is made of them.
+// Exchanges addresses and makes a communicator of them.
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace onebit::mpi {
 namespace {
 
-// Tags of MPI_Comm_create_group, so that two threads may make two communicators at a time. Smaller
-// than MPI_TAG_UB of any MPI.
+// Tags of MPI_Comm_create_group, so that two threads may create two communicators at a time.
+// Smaller than MPI_TAG_UB of any MPI.
 constexpr uint64_t kTagMask = 0x7fff;
 
 }  // namespace
@@ -58,7 +58,7 @@ onebitResult_t MpiFrameTransport::Open(const void* const* addresses, const size_
     throw;
   }
   process.AddChannel();
-  // First of all: a channel that listens can be ended, whatever fails from here on.
+  // Started before anything else: a channel that listens can be ended, whatever fails later.
   if (const int code = channel_->Start(); code != MPI_SUCCESS) {
     context_->Warn("rank %d: MPI_Irecv failed: %s", rank_, ErrorText(code).c_str());
     return onebitSystemError;
@@ -109,7 +109,7 @@ onebitResult_t MpiFrameTransport::ReadAddresses(const void* const* addresses,
   return onebitSuccess;
 }
 
-// Whether these are different processes that one MPI can join.
+// Checks that these are different processes that one MPI can join.
 onebitResult_t MpiFrameTransport::CheckRanks(const std::vector<Address>& all) const {
   const Address& mine = all[static_cast<size_t>(rank_)];
   std::vector<int> rank_of(mine.world_size, -1);
@@ -120,7 +120,7 @@ onebitResult_t MpiFrameTransport::CheckRanks(const std::vector<Address>& all) co
                      rank_);
       return onebitInvalidUsage;
     }
-    if (mine.has_group != 0) continue;  // MPI has joined them already, and knows whom it can join
+    if (mine.has_group != 0) continue;  // MPI has already joined them
     if (other.library != mine.library) {
       context_->Warn("rank %d on %s runs another MPI than rank %d, which has %s", rank,
                      other.host_name, rank_, kMpiName);

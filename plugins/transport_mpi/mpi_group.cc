@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// MPI_Comm_idup and MPI_Ibcast, with a deadline.
+// MPI_Comm_idup and MPI_Ibcast with a deadline.
 #include "plugins/transport_mpi/mpi_group.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Of an operation that cannot be cancelled: what it works on is given up after a time-out.
+// Waits for an operation that cannot be cancelled: after a time-out its memory is leaked.
 onebitResult_t Await(const plugin::BaseContext& context, const char* what, MPI_Request* request,
                      uint64_t timeout_ms) {
   const auto deadline = Clock::now() + milliseconds(std::min<uint64_t>(timeout_ms, 86'400'000));
@@ -78,7 +78,7 @@ onebitResult_t Adopt(const Context& context, const void* native, size_t native_b
     context.Warn("the communicator is an intercommunicator, whose ranks are two groups");
     return onebitInvalidArgument;
   }
-  // On the heap: after a time-out MPI may still write to it, so then it is left alone.
+  // On the heap: after a time-out MPI may still write to it, so it is then leaked.
   auto duplicate = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   auto adopted = std::make_shared<Group>();
   MPI_Request request = MPI_REQUEST_NULL;
@@ -98,7 +98,7 @@ onebitResult_t Adopt(const Context& context, const void* native, size_t native_b
   if (asked == MPI_SUCCESS) asked = MPI_Comm_rank(adopted->comm, &adopted->rank);
   if (asked == MPI_SUCCESS) asked = MPI_Comm_size(adopted->comm, &adopted->ranks);
   if (asked != MPI_SUCCESS) {
-    adopted->comm = MPI_COMM_NULL;  // what cannot be asked for its ranks cannot be ended
+    adopted->comm = MPI_COMM_NULL;  // a communicator with unknown ranks cannot be ended
     MpiProcess::Get().SetBroken();
     context.Warn("a duplicate of the communicator cannot be used: %s", ErrorText(asked).c_str());
     return onebitSystemError;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Group: ranks of an MPI communicator of the application, on a duplicate of it.
+// Group: ranks of an application's MPI communicator, on a duplicate of it.
 #pragma once
 
 #include <mpi.h>
@@ -20,13 +20,13 @@ struct Group {
   int ranks = 1;
 
   Group() = default;
-  // Ends the communicator if no endpoint has taken it.
+  // Ends the communicator unless an endpoint has taken it.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 };
 
-// What `native` points to is an MPI_Comm; null: MPI_COMM_WORLD. Throws std::bad_alloc.
+// `native` points to an MPI_Comm; null means MPI_COMM_WORLD. Throws std::bad_alloc.
 onebitResult_t Adopt(const Context& context, const void* native, size_t native_bytes,
                      uint64_t timeout_ms, std::shared_ptr<Group>* group);
 onebitResult_t Broadcast(Group* group, void* bytes, size_t count, uint64_t timeout_ms);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The start of MPI, its thread level, and the parking place.
+// The start of MPI, its thread level, and the parked channels.
 #include "plugins/transport_mpi/mpi_process.h"
 
 #include "plugins/common/host_identity.h"
@@ -87,7 +87,8 @@ onebitResult_t MpiProcess::Init(const plugin::BaseContext& context) {
     context.Warn("MPI_Init_thread failed: %s", ErrorText(code).c_str());
     return onebitSystemError;
   }
-  // Nobody else has set a handler. An application's is left alone: see errors_return.h.
+  // We started MPI, so nobody else has set a handler. An application's handler is left alone: see
+  // errors_return.h.
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   on_exit(AtExit, this);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// MpiProcess: what MPI is to the whole process: whether it runs, who may call it, and what is left
-// to be ended in it.
+// MpiProcess: the process-wide state of MPI: if it runs, which threads may call it, and which
+// channels remain to be ended.
 #pragma once
 
 #include <mpi.h>
@@ -20,36 +20,38 @@ namespace onebit::mpi {
 
 class Channel;
 
-// Text of MPI for an error code.
+// MPI's text for an error code.
 std::string ErrorText(int code);
 
-// One per process, never destroyed: channels may be closed during exit.
+// A singleton, never destroyed: channels may be closed during exit.
 class MpiProcess {
  public:
   static MpiProcess& Get();
 
-  // Starts MPI unless the application has, and looks whether its launcher fits. Logs why not.
+  // Starts MPI unless the application has, and checks that its launcher fits. Logs the cause of an
+  // error.
   onebitResult_t Start(const plugin::BaseContext& context);
 
   int world_rank() const { return world_rank_; }
   int world_size() const { return world_size_; }
   uint64_t library() const { return library_; }
 
-  // Whether several threads may be inside MPI at a time.
+  // True if several threads may be inside MPI at a time.
   bool is_multiple() const { return thread_level_ == MPI_THREAD_MULTIPLE; }
-  // Whether the calling thread may call MPI now: its level allows it, and MPI still runs.
+  // True if the calling thread may call MPI now: its level allows it, and MPI still runs.
   bool IsUsableHere() const;
-  // onebitInvalidUsage and a line that says which level is needed, if it may not.
+  // Returns onebitInvalidUsage, and logs which level is needed, if the calling thread may not use
+  // MPI.
   onebitResult_t CheckThread(const plugin::BaseContext& context) const;
 
-  // Channels in use; while there are any, MPI is not ended.
+  // Counts channels in use; while there are any, MPI is not finalized.
   void AddChannel() { open_channels_.fetch_add(1, std::memory_order_relaxed); }
-  // Takes over a channel that is done with, until its peers are, too. Any thread.
+  // Keeps a closed channel until its peers have closed it, too. Thread-safe.
   void Park(std::unique_ptr<Channel> channel);
-  // Looks which parked channels can be freed. Any thread.
+  // Frees parked channels that can be freed. Thread-safe.
   void PollParked();
 
-  // Something of ours inside MPI will never end: MPI_Finalize could wait for it.
+  // Records that an operation of ours inside MPI will never end: MPI_Finalize could wait for it.
   void SetBroken() { is_broken_.store(true, std::memory_order_relaxed); }
 
  private:
@@ -67,8 +69,8 @@ class MpiProcess {
   int thread_level_ = MPI_THREAD_SINGLE;
   uint64_t library_ = 0;
   bool is_started_ = false;         // guarded by mutex_
-  const int owner_pid_ = getpid();  // a copy that a fork made ends nothing
-  // relaxed: read when everything else is over.
+  const int owner_pid_ = getpid();  // a forked copy ends nothing
+  // relaxed: read when everything else has ended.
   std::atomic<bool> is_broken_{false};
   std::atomic<int> open_channels_{0};
   std::mutex mutex_;

@@ -14,10 +14,10 @@ namespace {
 static_assert(std::is_standard_layout_v<Options>, "offsetof must be defined");
 
 constexpr onebitTransportSetting kSettings[] = {
-    // The caller regards a send of such a payload as done and may not call again soon, so MPI must
+    // The caller considers the send of such a payload done and may not call again soon, so MPI must
     // deliver it without further calls. Open MPI sends up to 4096 bytes at once over shared memory,
-    // its own header and those of wire.h and channel.cc included; its other ways and MPICH take
-    // more.
+    // its own header and those of wire.h and channel.cc included; its other networks and MPICH
+    // accept more.
     {.name = "ONEBIT_MPI_EAGER_BYTES",
      .kind = onebitSettingInteger,
      .values = "bytes",
@@ -26,7 +26,7 @@ constexpr onebitTransportSetting kSettings[] = {
      .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
              "peer; equal on all ranks.",
      .offset = offsetof(Options, eager_bytes)},
-    // In effect plugin::EarlyBytes lowers it with the number of ranks.
+    // plugin::EarlyBytes lowers the effective value as the number of ranks grows.
     {.name = "ONEBIT_MPI_EARLY_BYTES",
      .kind = onebitSettingInteger,
      .values = "bytes",

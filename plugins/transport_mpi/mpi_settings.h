@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Settings of the transport, and its properties.
+// Settings and properties of the transport.
 #pragma once
 
 #include <onebit/transport.h>
@@ -9,7 +9,7 @@
 
 namespace onebit::mpi {
 
-// What `init` receives; the rows are in mpi_settings.cc.
+// The values that `init` receives; mpi_settings.cc declares the settings.
 struct Options {
   uint64_t eager_bytes;
   uint64_t early_bytes;

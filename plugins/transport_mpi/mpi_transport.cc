@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The transport's table of C functions.
+// The transport's function table.
 #include <onebit/transport.h>
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace onebit::mpi {
 namespace {
 
 using Table = plugin::TransportTable<Context, MpiEndpoint>;
-using SharedGroup = std::shared_ptr<Group>;  // what a group is to the caller
+using SharedGroup = std::shared_ptr<Group>;  // the caller's handle of a group
 
 onebitResult_t AdoptComm(void* context, const void* native, size_t native_bytes,
                          uint64_t timeout_ms, void** group, int* rank, int* nranks) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Pieces in turn.
+// Splits an allreduce into pieces.
 #include "plugins/transport_mpi/native_allreduce.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// NativeAllreduce: MPI's own allreduce of fp32, in pieces through memory of the library.
+// NativeAllreduce: MPI's own fp32 allreduce, in pieces through memory of the library.
 #pragma once
 
 #include <mpi.h>
@@ -11,8 +11,8 @@
 
 namespace onebit::mpi {
 
-// MPI_Iallreduce cannot be cancelled, so it works on copies: of two pieces at a time, while one of
-// them is copied the other one travels. One allreduce at a time, one thread at a time.
+// MPI_Iallreduce cannot be cancelled, so it works on copies. Two pieces are in use at a time: one
+// is copied while the other travels. One allreduce at a time, one thread at a time.
 class NativeAllreduce {
  public:
   // Throws std::bad_alloc.
@@ -23,20 +23,21 @@ class NativeAllreduce {
     const float* send = nullptr;
     float* recv = nullptr;
     size_t count = 0;
-    float divisor = 1;  // of the sum
+    float divisor = 1;  // divides the sum
   };
-  // False: the one before has not ended, or is still in MPI.
+  // False if the previous one has not ended, or MPI still works on it.
   bool Start(const Job& job);
-  // Ends one piece at most. True if it has and is not cancelled, or if the allreduce has failed.
+  // Completes at most one piece. True if it completed one and was not cancelled, or if the
+  // allreduce has failed.
   bool Progress();
   bool is_running() const { return is_running_; }
-  // Of the one that was started last: elements that have their results.
+  // Elements of the last started allreduce that have their results.
   size_t finished() const { return finished_; }
-  // Of the last one that ended: MPI's code.
+  // MPI's code of the last allreduce that ended.
   int code() const { return code_; }
-  // Ends it: the caller's memory is not touched again.
+  // Ends the allreduce: the caller's memory is not touched again.
   void Cancel() { is_running_ = false; }
-  // Whether MPI still works on a piece.
+  // True while MPI works on a piece.
   bool is_in_mpi() const;
 
  private:
@@ -56,7 +57,7 @@ class NativeAllreduce {
   int code_ = MPI_SUCCESS;
   size_t started_ = 0;   // elements
   size_t finished_ = 0;  // elements
-  size_t oldest_ = 0;    // piece: they end in the order they were started
+  size_t oldest_ = 0;    // piece; pieces end in the order they were started
 };
 
 }  // namespace onebit::mpi

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A channel that ends as soon as it has begun.
+// Ends a communicator by a channel that closes at once.
 #include "plugins/transport_mpi/unused_comm.h"
 
 #include <memory>

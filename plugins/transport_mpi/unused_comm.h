@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The end of a communicator of ours that no endpoint uses.
+// Ends a private communicator that no endpoint uses.
 #pragma once
 
 #include <mpi.h>
@@ -9,8 +9,8 @@
 
 namespace onebit::mpi {
 
-// Takes `comm` over. Peers may have endpoints on it that send already, so it is ended as theirs
-// are, by a channel that is parked; without memory for one it is left to MPI.
+// Takes ownership of `comm`. Peers may already send on it from their endpoints, so it is ended as
+// theirs are, by a parked channel; without memory for one it is leaked.
 void EndUnused(MPI_Comm comm, int ranks, const Context& context) noexcept;
 
 }  // namespace onebit::mpi
