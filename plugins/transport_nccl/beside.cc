@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The thread, and what it and its maker agree about.
+// The new thread, and how it agrees with its creator on who cleans up.
 #include "plugins/transport_nccl/beside.h"
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace onebit::nccl {
 namespace {
 
-// Whoever changes it from kRunning first decides who ends what the work has made.
+// The first to change it from kRunning decides who undoes the work.
 enum class Agreement { kRunning, kDone, kAbandoned };
 
 }  // namespace
@@ -24,7 +24,7 @@ bool RunBeside(std::function<void()> work, std::function<void()> undo, uint64_t 
   std::thread thread([agreement, work = std::move(work), undo = std::move(undo)] {
     work();
     Agreement expected = Agreement::kRunning;
-    // release: what the work has written is visible to its maker. acquire: see below.
+    // release: the creator sees what the work has written. acquire: see below.
     if (!agreement->compare_exchange_strong(expected, Agreement::kDone,
                                             std::memory_order_acq_rel)) {
       undo();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// RunBeside: a call of NCCL that may never return, in a thread of its own.
+// RunBeside: runs a call of NCCL that may never return in a separate thread.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace onebit::nccl {
 
-// Runs `work` in a new thread and waits for it, until so long or until `should_stop`. True: it has
-// returned. False: it goes on, and `undo` follows it in its thread; so both hold what they use.
-// Throws std::bad_alloc and std::system_error.
+// Runs `work` in a new thread and waits for it, until the time-out or until `should_stop` is true.
+// True if it has returned. False if it goes on; its thread then runs `undo` afterwards. So both
+// must own what they use. Throws std::bad_alloc and std::system_error.
 bool RunBeside(std::function<void()> work, std::function<void()> undo, uint64_t timeout_ms,
                const std::function<bool()>& should_stop);
 

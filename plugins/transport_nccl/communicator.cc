@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Use of a communicator, and what its errors are.
+// Use of a communicator, and its errors.
 #include "plugins/transport_nccl/communicator.h"
 
 #include <cstdio>
@@ -42,7 +42,8 @@ int Communicator::Await(CommHandle handle, uint64_t timeout_ms,
 }
 
 void Communicator::NoteCapture(onebitStream_t stream) {
-  // The application ends its own, and knows of its graphs. The legacy stream is never captured.
+  // The application destroys a joined communicator itself, and knows its graphs. The legacy stream
+  // is never captured.
   if (has_captured_ || is_joined_ || stream == nullptr) return;
   has_captured_ = binding_.driver->IsCapturing(stream);
 }
@@ -50,7 +51,7 @@ void Communicator::NoteCapture(onebitStream_t stream) {
 onebitResult_t Communicator::Finish(const char* what, int result,
                                     const Interruption& interruption) {
   if (result == kSuccess) return onebitSuccess;
-  // An abort that has lost its patience has freed it.
+  // An abort that stopped waiting for us has freed the handle.
   if (result == kInProgress && !turn_.is_aborted()) {
     result = Await(handle_.load(std::memory_order_relaxed), timeout_ms_, interruption);
     if (result == kSuccess) return onebitSuccess;
@@ -97,7 +98,7 @@ onebitResult_t Communicator::AsyncError(char* text, size_t capacity) {
     if (!turn_.is_aborted()) LookForError();
     GiveLock();
   }
-  // Asked with every call: without an error there is no text, and no need of the lock for it.
+  // Queried with every call: without an error there is no text, so the lock is not needed.
   if (failure_.load(std::memory_order_acquire) == onebitSuccess && !turn_.is_aborted()) {
     if (capacity != 0) *text = '\0';
     return onebitSuccess;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Communicator: one of NCCL, made here or joined, that is used by one thread at a time and aborted
-// by any.
+// Communicator: a communicator of NCCL, created here or joined. One thread at a time uses it; any
+// thread may abort it.
 #pragma once
 
 #include <onebit/transport.h>
@@ -19,19 +19,19 @@
 
 namespace onebit::nccl {
 
-// NCCL allows no two calls on a communicator at a time, and ncclCommAbort frees it. So every use
-// holds the turn (plugins/common/spin_lock.h). An abort that finds it taken leaves the end to the
-// holder. Of a communicator that does not block the holder comes back soon; a blocking one may keep
-// it in NCCL for ever. Then an abort revokes the communicator, which throws the holder out and
-// frees nothing, and frees it when the holder is out, unless a graph may hold calls of it or NCCL
-// is still revoking. Before 2.28.7 NCCL cannot revoke, and from then on it raises its flags only
-// for a moment, which a holder that is connecting may miss: there the abort frees it under its
-// holder, the only way out that NCCL has.
+// NCCL does not allow two calls on a communicator at a time, and ncclCommAbort frees it. So every
+// use holds the lock (plugins/common/spin_lock.h). An abort that finds the lock taken leaves the
+// end to the holder. The holder of a non-blocking communicator returns soon; a blocking one may
+// keep its holder inside NCCL for ever. Then an abort revokes the communicator, which makes the
+// holder return and frees nothing, and frees it once the holder has returned, unless a graph may
+// hold calls of it or NCCL is still revoking. NCCL before 2.28.7 cannot revoke. Later versions
+// raise their flags only for a moment, which a holder that is connecting may miss: the abort then
+// frees the communicator under its holder, because NCCL offers no other way out.
 class Communicator {
  public:
   Communicator(const Context& context, DeviceBinding binding, int rank, int ranks);
-  // Ends a communicator that was made here; waits for its work as long as ONEBIT_NCCL_CLOSE_MS
-  // says.
+  // Destroys a communicator that was created here; waits for its work for at most
+  // ONEBIT_NCCL_CLOSE_MS.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -41,47 +41,48 @@ class Communicator {
   const DeviceBinding& binding() const { return binding_; }
   const NcclApi& api() const { return api_; }
   bool is_joined() const { return is_joined_; }
-  // Of one that was made here; what an application's does NCCL does not tell.
+  // Valid for communicators created here; NCCL does not tell it for the application's.
   bool is_blocking() const { return is_blocking_; }
-  // For the holder of the turn.
+  // Requires the lock.
   CommHandle handle() const { return handle_.load(std::memory_order_relaxed); }
 
-  // Makes one of all ranks. Later calls that NCCL finishes in the background have as long, too.
+  // Creates a communicator of all ranks. `timeout_ms` also limits later calls that NCCL finishes in
+  // the background.
   onebitResult_t Create(const UniqueId& id, uint64_t timeout_ms);
-  // Takes one of the application, which is ready to be used and stays its owner's.
+  // Joins a communicator of the application, which must be ready for use and keeps its owner.
   void Join(CommHandle handle, uint64_t timeout_ms);
 
-  // Runs `body`, a function of the handle, while nobody else uses the communicator.
-  // onebitAborted, or what failed before: it was not run.
+  // Runs `body`, a function of the handle, while nobody else uses the communicator. If the
+  // communicator was aborted or has failed, returns that error without running it.
   template <typename Body>
   onebitResult_t Use(Body body);
-  // What ends a wait for NCCL before its time: anything but onebitSuccess.
+  // Ends a wait for NCCL early by returning anything but onebitSuccess.
   using Interruption = std::function<onebitResult_t()>;
-  // Holder of the turn: what came of a call of NCCL. Waits while NCCL works on it in the
-  // background: only then it has reached the stream. An error is logged and kept, an interruption,
-  // too.
+  // Returns the outcome of a call of NCCL. Waits while NCCL works on it in the background, because
+  // only then it has reached the stream. An error or interruption is logged and kept. Requires the
+  // lock.
   onebitResult_t Finish(const char* what, int result,
                         const Interruption& interruption = NoInterruption);
-  // Holder of the turn, before calls on `stream`, of whose capture it takes a note.
+  // Records if `stream` is being captured, before calls on it. Requires the lock.
   void NoteCapture(onebitStream_t stream);
-  // An error that ends the use of this communicator. Logs it and keeps it.
+  // Logs and keeps an error that ends the use of this communicator.
   onebitResult_t Fail(onebitResult_t result, const std::string& text);
 
-  // Any thread.
+  // Thread-safe.
   void Abort();
   bool is_aborted() const { return turn_.is_aborted(); }
-  // onebitAborted, the first error, or onebitSuccess.
+  // Returns onebitAborted, the first error, or onebitSuccess.
   onebitResult_t state() const {
     return turn_.is_aborted() ? onebitAborted : failure_.load(std::memory_order_acquire);
   }
-  // The first error. Looks for one of NCCL's unless another thread uses the communicator, which
+  // Returns the first error. Asks NCCL for one unless another thread uses the communicator, which
   // then learns of it by itself.
   onebitResult_t AsyncError(char* text, size_t capacity);
 
  private:
   static onebitResult_t NoInterruption() { return onebitSuccess; }
-  // Until NCCL is no longer at work in the background: its result; kInProgress if the time is over,
-  // this is aborted or there is an interruption.
+  // Waits until NCCL no longer works in the background and returns its result; kInProgress after a
+  // time-out, an abort or an interruption.
   int Await(CommHandle handle, uint64_t timeout_ms,
             const Interruption& interruption = NoInterruption) const;
   void GiveLock();
@@ -90,13 +91,14 @@ class Communicator {
   bool TakeTurnWithin(uint64_t timeout_ms);
   void EndAborted();
   void EndUnderHolder();
-  // NCCL's result; kInProgress: it has not done it in time. It must have ncclCommRevoke.
+  // Returns NCCL's result, or kInProgress after a time-out. Requires ncclCommRevoke.
   int Revoke(CommHandle handle);
   void EndInOrder(CommHandle handle);
   void AbortHandle(CommHandle handle);
   void StopJoined(CommHandle handle);
-  // False: it has not returned within that time, and goes on in a thread of its own. Throws where
-  // there is no thread or no memory for one; TryBeside returns false then, too.
+  // CallBeside returns false if the call has not returned in time; it then goes on in its own
+  // thread. It throws if there is no thread or no memory for one; TryBeside returns false then,
+  // too.
   bool CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
   bool TryBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
 
@@ -109,13 +111,14 @@ class Communicator {
   bool is_blocking_ = true;  // written before handle_
   uint64_t timeout_ms_ = 0;
   plugin::SpinLock turn_;
-  // Set once by the owner; read by an abort that does not wait for the turn. release, acquire: what
-  // made it is visible.
+  // Set once by the owner; read by an abort that does not wait for the lock. release, acquire: the
+  // reader sees the communicator's other members.
   std::atomic<CommHandle> handle_{nullptr};
-  std::atomic<bool> is_ending_{false};  // acq_rel: exactly one ends it
-  // Whether a graph may hold calls. For the holder of the turn.
+  std::atomic<bool> is_ending_{false};  // acq_rel: exactly one thread ends it
+  // True if a graph may hold calls. Requires the lock.
   bool has_captured_ = false;
-  // release after failure_text_, which mutex_ guards, too: two may fail at a time.
+  // Stored with release after failure_text_, which mutex_ also guards, because two threads may fail
+  // at a time.
   std::atomic<onebitResult_t> failure_{onebitSuccess};
   std::mutex mutex_;
   std::string failure_text_;
@@ -127,7 +130,7 @@ onebitResult_t Communicator::Use(Body body) {
   turn_.Take();
   onebitResult_t result = failure_.load(std::memory_order_acquire);
   {
-    struct Giving {  // also where `body` throws
+    struct Giving {  // also when `body` throws
       Communicator& communicator;
       ~Giving() { communicator.GiveLock(); }
     } const giving{*this};

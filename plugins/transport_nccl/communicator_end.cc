@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a communicator ends: in order, or aborted.
+// The end of a communicator: a normal one, or an abort.
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -16,9 +16,9 @@
 namespace onebit::nccl {
 namespace {
 
-// A holder of the turn that is not stuck in NCCL gives it up within this.
+// A holder of the lock that is not stuck in NCCL releases it within this time.
 constexpr uint64_t kHolderMs = 1000;
-// Most of the time that an abort takes.
+// Limits each of an abort's calls of NCCL.
 constexpr uint64_t kAbortMs = 5000;
 
 }  // namespace
@@ -37,7 +37,7 @@ Communicator::~Communicator() {
   EndInOrder(handle);
 }
 
-// ncclCommFinalize and ncclCommDestroy wait for work that was started, and so for the peers.
+// ncclCommFinalize and ncclCommDestroy wait for started work, and so for the peers.
 void Communicator::EndInOrder(CommHandle handle) {
   const auto patience_ms = context_.options().close_ms;
   if (!is_blocking_ && api_.CommFinalize != nullptr) {
@@ -54,7 +54,7 @@ void Communicator::EndInOrder(CommHandle handle) {
     api_.CommAbort(handle);
     return;
   }
-  // An abort beside it would free what it uses.
+  // Not aborted on a time-out: an abort concurrent with this call would free what it uses.
   const auto end = [handle](const NcclApi& nccl) {
     if (nccl.CommFinalize != nullptr) nccl.CommFinalize(handle);
     nccl.CommDestroy(handle);
@@ -67,8 +67,8 @@ void Communicator::EndInOrder(CommHandle handle) {
   }
 }
 
-// An abort of a blocking communicator, and of any before 2.14, waits until no graph holds a call of
-// it any more.
+// NCCL's abort of a blocking communicator, and of any before 2.14, waits until no graph holds a
+// call of it.
 void Communicator::AbortHandle(CommHandle handle) {
   if (!is_blocking_) {
     api_.CommAbort(handle);
@@ -82,11 +82,11 @@ void Communicator::AbortHandle(CommHandle handle) {
   }
 }
 
-// Work that is under way ends, and calls that wait in NCCL return; the handle stays.
+// Ends work in progress and makes calls that wait in NCCL return; the handle stays valid.
 int Communicator::Revoke(CommHandle handle) {
   struct Revocation {
     std::mutex mutex;
-    bool is_left = false;  // nobody waits any more, and the handle may be gone
+    bool is_left = false;  // nobody waits any more, and the handle may be invalid
     int result = kInProgress;
   };
   std::shared_ptr<Revocation> revocation;
@@ -166,11 +166,11 @@ void Communicator::EndAborted() {
   }
   try {
     StopJoined(handle);
-  } catch (const std::bad_alloc&) {  // for a line of the log
+  } catch (const std::bad_alloc&) {  // no memory for the log line
   }
 }
 
-// A handle of the application is stopped where NCCL can do that, and never freed.
+// Stops a handle of the application if NCCL can do that, and never frees it.
 void Communicator::StopJoined(CommHandle handle) {
   if (api_.CommRevoke == nullptr) {
     context_.Warn(
@@ -193,7 +193,7 @@ void Communicator::StopJoined(CommHandle handle) {
   }
 }
 
-// Frees nothing that the holder of the turn is using: it is thrown out of NCCL first.
+// Makes the holder of the lock leave NCCL first, so that nothing is freed while it is in use.
 void Communicator::EndUnderHolder() {
   CommHandle handle = handle_.load(std::memory_order_acquire);
   // From here on the holder leaves the end to this thread.
@@ -203,7 +203,8 @@ void Communicator::EndUnderHolder() {
   const int revoked = Revoke(handle);
   const bool has_turn = TakeTurnWithin(kHolderMs);
   if (revoked == kInProgress) {
-    // An end beside it would free what it uses. It has raised NCCL's flags: the work ends.
+    // Destroying the communicator during the revoke would free what it uses. The revoke has raised
+    // NCCL's flags, so the work ends.
     context_.Warn(
         "rank %d: the communicator was aborted and its memory is not freed: NCCL has not revoked "
         "it within %llu ms and is at work on it yet",
@@ -212,15 +213,15 @@ void Communicator::EndUnderHolder() {
     return;
   }
   if (!has_turn) {
-    // Nothing else is known that brings it out: an abort raises NCCL's flags for good.
+    // An abort raises NCCL's flags for good; no other way to make the holder return is known.
     AbortHandle(handle);
     context_.Warn("rank %d: the communicator was aborted under a call of NCCL that did not end%s",
                   rank_, revoked == kSuccess ? " when it was revoked" : "");
     return;
   }
   if (revoked == kSuccess && has_captured_) {
-    // As a revoked one is ended NCCL does not wait for graphs that hold it, as it does otherwise,
-    // and their end would use what is freed.
+    // NCCL does not wait for graphs that hold a revoked communicator, unlike others, and the end of
+    // the graphs would use freed memory.
     context_.Warn(
         "rank %d: the communicator was aborted and its memory is not freed: graphs may hold calls "
         "that were captured with it",

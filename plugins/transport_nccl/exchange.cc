@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Groups of NCCL for the exchanges of one or several ranks.
+// Hands the exchanges of one or several ranks to NCCL in groups.
 #include "plugins/transport_nccl/exchange.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void Exchange::CountSends() {
   messages_sent_.store(count, std::memory_order_relaxed);
 }
 
-// One start of exchanges that have something to do.
+// Starts those of several exchanges that are not empty.
 class JointStart {
  public:
   explicit JointStart(std::span<Exchange* const> exchanges) : exchanges_(exchanges) {}
@@ -38,8 +38,8 @@ class JointStart {
  private:
   static bool IsEmpty(const Exchange* exchange) { return exchange->operations_.empty(); }
 
-  // Uses the communicators behind the last one, then starts all. They come by their address: two
-  // threads that start the same ones must not wait for each other. A communicator may have several
+  // Locks the communicators after `last`, then starts all exchanges. The order is by address, so
+  // that two threads that start the same ones cannot deadlock. A communicator may have several
   // endpoints.
   onebitResult_t Hold(const Communicator* last) {
     constexpr std::less<const Communicator*> is_before;
@@ -53,12 +53,12 @@ class JointStart {
     return next->Use([&](CommHandle) { return Hold(next); });
   }
 
-  // NCCL forbids a group in which some communicators block and others do not. It checks that of
-  // their making only: what else is in such a group has undefined effects, as the one that came
-  // last says whether the end of the group waits. Which kind a joined one is NCCL does not tell. So
-  // each kind has a group of its own. On every thread they come in this order, each when the one
-  // before has reached its streams: no thread waits in one for a thread that waits in another, and
-  // on no stream do they change places.
+  // NCCL forbids a group with both blocking and non-blocking communicators. It checks this only
+  // when communicators are created; calls in such a group have undefined effects, because the last
+  // communicator decides if the end of the group waits. NCCL does not tell the kind of a joined
+  // communicator. So each kind has a separate group. Every thread starts the groups in this order,
+  // each when the one before has reached its streams: so no thread waits in one group for a thread
+  // that waits in another, and the order is the same on every stream.
   enum class Kind { kNonBlocking, kJoined, kBlocking };
   static Kind KindOf(const Communicator& communicator) {
     if (communicator.is_joined()) return Kind::kJoined;
@@ -75,9 +75,9 @@ class JointStart {
     return onebitSuccess;
   }
 
-  // An abort frees a communicator under its holder, but not within a second of its mark
-  // (communicator_end.cc). So whoever has waited, for a turn or for the kind before, looks for
-  // marks before it uses any handle.
+  // An abort frees a communicator under its holder, but at the earliest one second after marking it
+  // (communicator_end.cc). So after waiting for a lock or for the previous kind, a thread checks
+  // for marks before it uses any handle.
   onebitResult_t StartKind(Kind kind) const {
     const onebitResult_t state = State();
     if (state != onebitSuccess) return state;
@@ -86,7 +86,7 @@ class JointStart {
     return Finish(kind, what, code);
   }
 
-  // onebitSuccess, or what has ended one of those that are held.
+  // Returns onebitSuccess, or the error of a locked communicator.
   onebitResult_t State() const {
     for (const Exchange* exchange : exchanges_) {
       const onebitResult_t state = exchange->communicator().state();
@@ -109,7 +109,7 @@ class JointStart {
     if (code != kSuccess) return code;
     int end = kSuccess;
     {
-      struct Ending {  // in any case, or the thread's later groups would be inside this one
+      struct Ending {  // in any case, or the thread's later groups would nest in this one
         const NcclApi& nccl;
         int& end;
         ~Ending() { end = nccl.GroupEnd(); }
@@ -127,7 +127,7 @@ class JointStart {
   int Give(Exchange& exchange, const char** what) const {
     Communicator& communicator = exchange.communicator();
     const NcclApi& nccl = communicator.api();
-    // The caller has made the device of the last one current.
+    // The caller has made the device of the last exchange current.
     std::optional<CurrentContext> current;
     if (exchanges_.size() > 1) {
       current.emplace(*communicator.binding().driver, communicator.binding().device_context);
@@ -159,8 +159,8 @@ class JointStart {
     return kSuccess;
   }
 
-  // NCCL may work on each of them in the background yet, for as long as a peer does not come. The
-  // others wait for it: what ends one of them ends that.
+  // NCCL may still work on each of them in the background, until the peers have come. The others
+  // end the wait for one: an error of any communicator is an error of all.
   onebitResult_t Finish(Kind kind, const char* what, int code) const {
     onebitResult_t first = onebitSuccess;
     for (Exchange* exchange : exchanges_) {
@@ -172,7 +172,7 @@ class JointStart {
     return first;
   }
 
-  // What belongs together is not on all streams.
+  // Fails the other exchanges, because only a part of a joint start has reached the streams.
   void FailOthers(onebitResult_t result) const {
     for (Exchange* exchange : exchanges_) {
       Communicator& other = exchange->communicator();

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Exchange: what one rank hands to NCCL at a time, together with the other ranks of its thread.
+// Exchange: the operations that one rank hands to NCCL at a time, together with the other ranks of
+// its thread.
 #pragma once
 
 #include <onebit/transport.h>
@@ -20,16 +21,16 @@ struct Operation {
   enum class Kind { kSend, kReceive, kAllReduce };
 
   Kind kind = Kind::kSend;
-  int peer = 0;                  // not of an allreduce
-  const void* input = nullptr;   // of a send or an allreduce
-  void* output = nullptr;        // of a receive or an allreduce
-  size_t count = 0;              // bytes; of an allreduce elements
-  onebitDataType_t type = {};    // of an allreduce
-  onebitRedOp_t op = onebitSum;  // likewise
+  int peer = 0;                  // unused in an allreduce
+  const void* input = nullptr;   // for a send or an allreduce
+  void* output = nullptr;        // for a receive or an allreduce
+  size_t count = 0;              // bytes; for an allreduce elements
+  onebitDataType_t type = {};    // for an allreduce
+  onebitRedOp_t op = onebitSum;  // for an allreduce
   onebitStream_t stream = nullptr;
 };
 
-// Of one endpoint, for its thread; the counters for any.
+// Belongs to one endpoint and its thread; the counters are thread-safe.
 class Exchange {
  public:
   explicit Exchange(std::shared_ptr<Communicator> communicator)
@@ -46,29 +47,28 @@ class Exchange {
 
   const std::shared_ptr<Communicator> communicator_;
   std::vector<Operation> operations_;
-  // relaxed: numbers that nothing else depends on.
+  // relaxed: statistics that nothing else depends on.
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<uint64_t> messages_sent_{0};
 };
 
-// Hands all to NCCL, in one group of its for all communicators that block, one for those that do
-// not and one for joined ones; or nothing if one of them cannot be: ranks of one thread may wait
-// for each other, in connecting for the first time and in starting kernels. When this returns
-// success all of it has reached the streams. Once it has begun, an error or an abort of one is an
-// error of all.
+// Hands all exchanges to NCCL, in one group each for blocking, non-blocking and joined
+// communicators. Hands over nothing if one of them is unusable, because ranks of one thread may
+// wait for each other when they connect for the first time and when they start kernels. After
+// success all of it has reached the streams. Once the start has begun, an error or abort of one is
+// an error of all.
 onebitResult_t StartTogether(std::span<Exchange* const> exchanges);
 
-// The groups that a thread has begun and not ended. What is in them starts at the end of the last
-// one.
+// The groups that a thread has begun and not ended. Their contents start when the last one ends.
 class ThreadGroups {
  public:
   static ThreadGroups& OfThisThread();
 
   // May throw std::bad_alloc; then nothing has begun.
   void Begin(Exchange* exchange);
-  // Of one that has begun.
+  // Requires a Begin before.
   onebitResult_t End();
-  // It goes away, in the midst of a group or not.
+  // Removes an exchange that is being destroyed, inside a group or not.
   void Forget(const Exchange* exchange, bool has_begun);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Addresses, checked before anybody uses them.
+// Addresses, and the check before they are used.
 #include "plugins/transport_nccl/nccl_address.h"
 
 #include <cstring>

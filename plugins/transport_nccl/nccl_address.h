@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Address: what a rank tells the others before they connect.
+// Address: a rank gives it to the others before they connect.
 #pragma once
 
 #include <onebit/transport.h>
@@ -19,18 +19,18 @@ namespace onebit::nccl {
 struct Address {
   uint64_t comm_id = 0;
   uint32_t magic = 0x6c63636e;  // "nccl"
-  int32_t version = 0;          // of NCCL
+  int32_t version = 0;          // NCCL's version
   char bus_id[32] = {};
   char host[64] = {};
-  UniqueId unique_id = {};  // of rank 0, unless the communicator is the application's
+  UniqueId unique_id = {};  // set by rank 0, unless the application made the communicator
 };
 
-// Checks the addresses of all ranks. Logs what is wrong.
+// Checks the addresses of all ranks. Logs the cause of an error.
 onebitResult_t ReadAddresses(const plugin::BaseContext& context, int rank, uint64_t comm_id,
                              const NcclApi& api, std::span<const void* const> addresses,
                              std::span<const size_t> address_bytes, std::vector<Address>* read);
 
-// "GPU 0000:3b:00.0 of host a".
+// Describes a rank: "GPU 0000:3b:00.0 of host a".
 std::string Describe(const Address& address);
 
 }  // namespace onebit::nccl

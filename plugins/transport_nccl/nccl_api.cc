@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Look-up of NCCL and of its functions.
+// Looks up NCCL and its functions.
 #include "plugins/transport_nccl/nccl_api.h"
 
 #include <dlfcn.h>
@@ -12,15 +12,16 @@ namespace onebit::nccl {
 namespace {
 
 constexpr char kLibrary[] = "libnccl.so.2";
-constexpr int kOldestVersion = 21000;  // ncclAvg
+constexpr int kOldestVersion = 21000;  // first with ncclAvg
 
 const char* LastDlError() {
   const char* text = dlerror();
   return text == nullptr ? "no reason given" : text;
 }
 
-// "AllReduce" is pncclAllReduce if NCCL has it, as it has since 2.8: the strong name, which nobody
-// in front of NCCL replaces. What is sent here is compressed already, or is not to be.
+// Looks up "AllReduce" as pncclAllReduce if NCCL has it, as it has since 2.8: the strong name,
+// which libraries in front of NCCL do not replace. Data sent here is compressed already, or must
+// not be.
 void* Find(void* library, const char* name) {
   char symbol[64];
   std::snprintf(symbol, sizeof symbol, "pnccl%s", name);
@@ -28,7 +29,8 @@ void* Find(void* library, const char* name) {
   return function != nullptr ? function : dlsym(library, symbol + 1);
 }
 
-// Null: nowhere. dlerror tells why. *was_loaded: the process had it.
+// Returns null if the library was not found; dlerror has the cause. *was_loaded is true if the
+// process had loaded it already.
 void* OpenLibrary(const char* path, bool* was_loaded) {
   *was_loaded = true;
   if (path != nullptr && *path != '\0') {
@@ -39,7 +41,7 @@ void* OpenLibrary(const char* path, bool* was_loaded) {
   }
   void* loaded = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (loaded != nullptr) return loaded;
-  // RTLD_DEFAULT is null: a program that holds NCCL and exports it is a library like any other.
+  // RTLD_DEFAULT is null: a program that contains and exports NCCL counts as a library.
   if (Find(RTLD_DEFAULT, "GetVersion") != nullptr) return dlopen(nullptr, RTLD_NOW);
   *was_loaded = false;
   return dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
@@ -51,7 +53,7 @@ struct Release {
   int patch;
 };
 
-// Up to 2.8 a version was X * 1000 + Y * 100 + Z.
+// Versions up to 2.8 are X * 1000 + Y * 100 + Z.
 Release ReleaseOf(int version) {
   const int unit = version < 10000 ? 1000 : 10000;
   return {version / unit, version % unit / 100, version % 100};
@@ -63,7 +65,7 @@ std::string TextOf(const Release& release) {
   return text;
 }
 
-// The name of the first function that is missing; null if none is.
+// Remembers the name of the first missing function; null if none is missing.
 class Functions {
  public:
   explicit Functions(void* library) : library_(library) {}
@@ -130,7 +132,7 @@ std::string NcclApi::Explain(int result) const {
 onebitResult_t FindNccl(const plugin::BaseContext& context, const char* path,
                         std::shared_ptr<const NcclApi>* api) {
   auto found = std::make_shared<NcclApi>();
-  // Never closed: threads of NCCL may be in it.
+  // Never closed, because threads of NCCL may be inside.
   void* library = OpenLibrary(path, &found->was_loaded);
   if (library == nullptr) {
     context.Warn("NCCL cannot be opened: %s; install %s, or name its file in ONEBIT_NCCL_LIB",

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NcclApi: the functions of NCCL, found by name in the library that the process uses.
 //
-// Declared here as NCCL's C ABI has had them since 2.10, and not taken from nccl.h: so the plugin
-// is built without NCCL, and one build serves every version.
+// Their declarations follow NCCL's C ABI since 2.10 instead of nccl.h. So the plugin is built
+// without NCCL, and one build serves every version.
 #pragma once
 
 #include <onebit/transport.h>
@@ -17,7 +17,7 @@
 
 namespace onebit::nccl {
 
-// Of ncclResult_t. Those from 0 to 8 have the numbers of onebitResult_t.
+// Values of ncclResult_t. Those from 0 to 8 have the numbers of onebitResult_t.
 constexpr int kSuccess = 0;
 constexpr int kUnhandledCudaError = 1;
 constexpr int kSystemError = 2;
@@ -31,14 +31,14 @@ struct UniqueId {
   char bytes[128];
 };
 
-// ncclConfig_t as it was in 2.14, the first one. NCCL reads it by `size` and `version`, and gives
-// every later field its default.
+// ncclConfig_t as in its first version, 2.14. NCCL reads it by `size` and `version`, and uses the
+// default for every later field.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
   unsigned version = 21400;
   int blocking = INT_MIN;
-  int unused = INT_MIN;  // where 2.17 has a field: this means undefined there
+  int unused = INT_MIN;  // a field since 2.17: this means undefined there
 };
 
 struct NcclApi {
@@ -63,7 +63,7 @@ struct NcclApi {
   int (*Broadcast)(const void* send, void* recv, size_t count, int type, int root, CommHandle comm,
                    onebitStream_t stream) = nullptr;
 
-  // Null where this NCCL is too old for them.
+  // Null if this NCCL is too old for them.
   const char* (*GetLastError)(CommHandle comm) = nullptr;  // 2.13
   int (*CommInitRankConfig)(CommHandle* comm, int ranks, UniqueId id, int rank,
                             Config* config) = nullptr;      // 2.14
@@ -72,21 +72,21 @@ struct NcclApi {
 
   int version = 0;      // as NCCL_VERSION_CODE
   std::string release;  // "2.28.9"
-  std::string file;     // that it was found in
-  // Whether the process had it before: else no communicator of the application is of it.
+  std::string file;     // path of the library
+  // True if the process had loaded it before: otherwise it made no communicator of the application.
   bool was_loaded = true;
 
-  // What NCCL says of an error: "unhandled system error (...)".
+  // NCCL's text for an error: "unhandled system error (...)".
   std::string Explain(int result) const;
 };
 
-// Finds NCCL: the file of ONEBIT_NCCL_LIB; the libnccl.so.2 that the process has; NCCL linked into
-// the program; libnccl.so.2 where the system's loader looks. Logs what is wrong. `path` may be
-// null.
+// Finds NCCL, in this order: the file of ONEBIT_NCCL_LIB; a libnccl.so.2 that the process has
+// loaded; NCCL linked into the program; a libnccl.so.2 that the system's loader finds. Logs the
+// cause of an error. `path` may be null.
 onebitResult_t FindNccl(const plugin::BaseContext& context, const char* path,
                         std::shared_ptr<const NcclApi>* api);
 
-// Result of the library for one of NCCL.
+// Translates a result of NCCL.
 onebitResult_t ResultOf(int result);
 
 }  // namespace onebit::nccl

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What open and adopt need: NCCL, a driver, a current device.
+// Finds NCCL, a driver and a current device for open and adopt.
 #include "plugins/transport_nccl/nccl_context.h"
 
 #include <string>

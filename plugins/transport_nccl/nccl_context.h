@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Context: what the endpoints of a process share.
+// Context: the state that the endpoints of a process share.
 #pragma once
 
 #include <onebit/transport.h>
@@ -17,30 +17,30 @@ namespace onebit::nccl {
 
 class NcclEndpoint;
 
-// Where a rank's communicator works.
+// The driver, device and context of a rank's communicator.
 struct DeviceBinding {
   std::shared_ptr<const Driver> driver;
   DeviceContext device_context = nullptr;
   int device = 0;
 };
 
-// Made by init, ended by finalize. Any thread.
+// Created by init, destroyed by finalize. Thread-safe.
 class Context : public plugin::BaseContext {
  public:
   // Finds NCCL. Logs the cause of an error.
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
-  // Null: before init.
+  // `context` is null before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<NcclEndpoint>* endpoint);
 
-  // The device that is current in this thread. Logs what is wrong, as something that happened to
-  // `who`.
+  // Finds this thread's current device. Logs the cause of an error, with `who` as the one
+  // concerned.
   onebitResult_t FindDeviceBinding(const char* who, DeviceBinding* binding);
 
   const Options& options() const { return options_; }
   const NcclApi& api() const { return *api_; }
-  // For those who may outlive the context.
+  // For users that may outlive the context.
   const std::shared_ptr<const NcclApi>& shared_api() const { return api_; }
 
  private:
@@ -50,7 +50,7 @@ class Context : public plugin::BaseContext {
   const Options options_;
   std::shared_ptr<const NcclApi> api_;
   std::mutex mutex_;
-  // Guarded by mutex_. Null until it was needed: the program may load it after init.
+  // Guarded by mutex_. Null until first needed, because the program may load it after init.
   std::shared_ptr<const Driver> driver_;
 };
 

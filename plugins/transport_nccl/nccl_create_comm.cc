@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A communicator of NCCL, with a deadline that NCCL does not have.
+// Creates a communicator of NCCL with a deadline, which NCCL does not have.
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -12,9 +12,10 @@
 namespace onebit::nccl {
 namespace {
 
-// Whether calls on a new communicator wait in NCCL. NCCL_COMM_BLOCKING, a number to NCCL, goes
-// before what was asked for, and may come from a file that NCCL itself puts into the environment.
-// All ranks must know it alike, also one for which NCCL had nothing to wait for.
+// True if calls on a new communicator wait in NCCL. NCCL_COMM_BLOCKING, which NCCL reads as a
+// number, overrides the configuration, and may come from a file that NCCL itself loads into the
+// environment. All ranks must come to the same answer, including one for which NCCL had nothing to
+// wait for.
 bool IsBlocking(bool has_config, bool was_asked_for, int result) {
   if (!has_config) return true;
   if (result == kInProgress) return false;
@@ -24,7 +25,8 @@ bool IsBlocking(bool has_config, bool was_asked_for, int result) {
   return number == 0 || number == 1 ? number == 1 : was_asked_for;
 }
 
-// What the thread in which NCCL waits for the other ranks needs. It may outlive all else.
+// The inputs and outputs of the thread in which NCCL waits for the other ranks. It may outlive
+// everything else.
 struct Start {
   std::shared_ptr<const NcclApi> api;
   DeviceBinding binding;
@@ -35,7 +37,7 @@ struct Start {
 
   CommHandle handle = nullptr;
   int result = kSuccess;
-  std::string text;  // of an error
+  std::string text;  // error text
 
   void Run() {
     const CurrentContext current(*binding.driver, binding.device_context);

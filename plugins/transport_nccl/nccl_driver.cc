@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Look-up of the driver's functions. Names with _v2 are those behind cuda.h's plain ones.
+// Looks up the driver's functions. Names with _v2 are those that cuda.h maps its plain names to.
 #include "plugins/transport_nccl/nccl_driver.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@ constexpr char kDriverLibrary[] = "libcuda.so.1";
 }  // namespace
 
 std::shared_ptr<const Driver> Driver::Find(std::string* problem) {
-  // Never loaded from here: who has memory of a device has loaded it.
+  // Never loaded from here: a program with device memory has loaded it.
   void* library = dlopen(kDriverLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) {
     *problem = "the process has not loaded the CUDA driver (libcuda.so.1)";

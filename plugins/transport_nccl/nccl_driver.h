@@ -14,7 +14,7 @@ namespace onebit::nccl {
 using DeviceContext = struct CUctx_st*;
 using DevicePointer = unsigned long long;
 
-// Of CUresult.
+// Values of CUresult.
 constexpr int kCudaSuccess = 0;
 constexpr int kCudaDeinitialized = 4;
 constexpr int kCudaInvalidContext = 201;
@@ -25,7 +25,7 @@ constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 
 constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
 
-// Results are those of CUresult. NULL streams are the legacy default stream.
+// Functions return a CUresult. A NULL stream is the legacy default stream.
 struct Driver {
   int (*CtxGetCurrent)(DeviceContext* context) = nullptr;
   int (*CtxGetDevice)(int* device) = nullptr;
@@ -43,17 +43,17 @@ struct Driver {
   int (*StreamDestroy)(onebitStream_t stream) = nullptr;
   int (*ThreadExchangeStreamCaptureMode)(int* mode) = nullptr;
 
-  // The driver that the process has loaded; null if it has none, and then `problem` says so.
+  // Returns the driver that the process has loaded. Null if it has none; `problem` then says so.
   static std::shared_ptr<const Driver> Find(std::string* problem);
 
-  // Whether what is put on the stream becomes part of a graph. False, too, of a stream that cannot
-  // tell: it takes nothing either.
+  // True if work on the stream becomes part of a graph. Also false if the stream cannot tell, since
+  // it accepts no work either.
   bool IsCapturing(onebitStream_t stream) const;
-  // "CUDA_ERROR_NOT_READY".
+  // The name of a result: "CUDA_ERROR_NOT_READY".
   std::string Name(int result) const;
 };
 
-// Makes a context current in this thread, and what was current again at the end.
+// Makes a context current in this thread, and restores the previous one at the end.
 class CurrentContext {
  public:
   CurrentContext(const Driver& driver, DeviceContext context)
@@ -65,8 +65,8 @@ class CurrentContext {
   CurrentContext(const CurrentContext&) = delete;
   CurrentContext& operator=(const CurrentContext&) = delete;
 
-  // False: the context is gone, with its device's memory and all work; so it is while the process
-  // exits.
+  // False if the context is destroyed, with its device's memory and all work; this is so during
+  // process exit.
   bool is_alive() const { return result_ == kCudaSuccess; }
 
  private:
@@ -74,9 +74,9 @@ class CurrentContext {
   const int result_;
 };
 
-// While any thread captures a graph in CUDA's default mode, calls that could wait for a device, as
-// those that allocate or look at a stream, fail and break that capture. Ours touch no captured
-// stream, so as long as this object lives they do neither.
+// While any thread captures a graph in CUDA's default mode, calls that could wait for a device,
+// such as allocations or stream queries, fail and break that capture. Our calls touch no captured
+// stream, so while this object lives they neither fail nor break one.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const Driver& driver)
@@ -89,7 +89,7 @@ class RelaxedCapture {
 
  private:
   const Driver& driver_;
-  int mode_ = kRelaxedCapture;  // then that of the thread
+  int mode_ = kRelaxedCapture;  // afterwards the thread's previous mode
   const bool is_set_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Messages, gathered until the end of their group.
+// Collects messages until their group ends.
 #include "plugins/transport_nccl/nccl_endpoint.h"
 
 #include <unistd.h>
@@ -19,7 +19,8 @@ NcclEndpoint::NcclEndpoint(Context* context, const onebitTransportCommInfo& info
       comm_id_(info.commId),
       communicator_(std::move(communicator)),
       exchange_(communicator_) {
-  // A group of one exchange, several pieces to each peer; a larger one grows it once.
+  // Enough for a group of one exchange with several pieces to each peer; a larger one grows it
+  // once.
   exchange_.operations().reserve(std::max<size_t>(64, 8 * static_cast<size_t>(info.nranks)));
   context_->AddEndpoint();
 }
@@ -35,7 +36,7 @@ onebitResult_t NcclEndpoint::GetAddress(void* address, size_t* bytes) {
   const NcclApi& nccl = communicator_->api();
   const DeviceBinding& binding = communicator_->binding();
   Address own{.comm_id = comm_id_, .version = nccl.version};
-  // For texts only: what cannot be told is empty.
+  // Used only in texts: unknown parts are empty.
   binding.driver->DeviceGetPCIBusId(own.bus_id, sizeof own.bus_id, binding.device);
   gethostname(own.host, sizeof own.host - 1);
   if (communicator_->rank() == 0 && !communicator_->is_joined()) {
@@ -140,7 +141,8 @@ onebitResult_t NcclEndpoint::Receive(int peer, void* buffer, size_t bytes, onebi
 onebitResult_t NcclEndpoint::AddMessage(const Operation& message, const void* buffer) {
   const onebitResult_t check = CheckUsable();
   if (check != onebitSuccess) return check;
-  // An exchange without this message would leave its peer waiting: so it is an error of the group.
+  // An exchange without this message would leave its peer waiting, so this is an error of the
+  // group.
   if (message.peer < 0 || message.peer >= communicator_->ranks() ||
       (buffer == nullptr && message.count != 0)) {
     return communicator_->Fail(onebitInvalidArgument,
@@ -149,7 +151,7 @@ onebitResult_t NcclEndpoint::AddMessage(const Operation& message, const void* bu
                                    " rank " + std::to_string(message.peer) + " of " +
                                    std::to_string(communicator_->ranks()));
   }
-  // Both sides know the size, so neither waits for a message without bytes.
+  // Both sides know the size, so neither waits for an empty message.
   return message.count == 0 ? onebitSuccess : Add(message);
 }
 

@@ -17,10 +17,10 @@
 
 namespace onebit::nccl {
 
-// One thread at a time; Abort, AsyncError: any.
+// One thread at a time; Abort and AsyncError are thread-safe.
 class NcclEndpoint {
  public:
-  struct Request;  // there is none: the transport has no host face
+  struct Request;  // never defined: the transport has no host face
 
   NcclEndpoint(Context* context, const onebitTransportCommInfo& info,
                std::shared_ptr<Communicator> communicator);
@@ -33,9 +33,9 @@ class NcclEndpoint {
   void GetCounters(uint64_t* bytes_sent, uint64_t* messages_sent) const;
   onebitResult_t DescribePeer(int peer, char* text, size_t capacity) const;
 
-  // The calls of a group are gathered and handed to NCCL at its end, all at once, and with those of
-  // other endpoints whose groups the thread has begun (exchange.h): so whatever happens between
-  // them, NCCL's own group, which is the thread's, is not left open.
+  // A group's calls are collected and handed to NCCL at its end, all at once, together with those
+  // of other endpoints whose groups the thread has begun (exchange.h). So whatever happens between
+  // Begin and End, NCCL's own per-thread group is not left open.
   onebitResult_t GroupBegin();
   onebitResult_t GroupEnd();
   onebitResult_t Send(int peer, const void* buffer, size_t bytes, onebitStream_t stream);
@@ -43,13 +43,13 @@ class NcclEndpoint {
   onebitResult_t AllReduce(const void* send, void* recv, size_t count, onebitDataType_t type,
                            onebitRedOp_t op, onebitStream_t stream);
   onebitResult_t AsyncError(char* text, size_t capacity);
-  // What is asked of the host face.
+  // Implements every call of the host face.
   onebitResult_t RefuseHostFace();
 
  private:
   onebitResult_t CheckUsable() const;
   onebitResult_t AddMessage(const Operation& message, const void* buffer);
-  // At once, or to the group.
+  // Starts the operation at once, or adds it to the group.
   onebitResult_t Add(const Operation& operation);
 
   Context* const context_;
@@ -58,7 +58,7 @@ class NcclEndpoint {
   std::vector<Address> addresses_;  // of all ranks, after Connect
   bool is_connected_ = false;
   bool is_in_group_ = false;
-  Exchange exchange_;  // of the group, or of one operation
+  Exchange exchange_;  // operations of the group, or a single one
 };
 
 }  // namespace onebit::nccl

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of an application's communicator, and a broadcast over it.
+// Queries an application's communicator, and broadcasts over it.
 #include "plugins/transport_nccl/nccl_group.h"
 
 #include <cstring>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kMostBytes = 1u << 20;
 
-// Bytes on the device, and a stream for them alone. Freed by Free only: a device that may still
-// write to the bytes is not to be waited for.
+// Device memory with a private stream. Only Free frees it, because nobody may wait for a device
+// that may still write to the memory.
 class Scratch {
  public:
   explicit Scratch(const Driver& driver) : driver_(driver) {}
@@ -44,7 +44,7 @@ DevicePointer AddressOf(const void* host) {
   return static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(host));
 }
 
-// Until the stream has done all, or the communicator has failed.
+// Waits until the stream has done all work, or the communicator has failed.
 onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebitStream_t stream,
                            uint64_t timeout_ms) {
   const Driver& driver = *communicator->binding().driver;
@@ -74,7 +74,7 @@ onebitResult_t Carry(Communicator* communicator, CommHandle handle, const Scratc
         "ncclBroadcast", communicator->api().Broadcast(scratch.memory(), scratch.memory(), count,
                                                        kInt8, 0, handle, scratch.stream()));
     if (result != onebitSuccess) return result;
-    // A copy to ordinary memory waits for the stream, and must not wait for the peers.
+    // A copy to pageable memory blocks on the stream, and must not wait for the peers.
     const onebitResult_t done = AwaitStream(communicator, handle, scratch.stream(), timeout_ms);
     if (done != onebitSuccess) return done;
     code = driver.MemcpyAsync(AddressOf(bytes), scratch.bytes(), count, scratch.stream());
@@ -92,7 +92,7 @@ struct Facts {
   int device = 0;
 };
 
-// Until the communicator is ready: one that does not block may still be in the making.
+// Waits until the communicator is ready: a non-blocking one may still be under construction.
 int AskFacts(const NcclApi& api, CommHandle handle, uint64_t timeout_ms, Facts* facts) {
   Pauses pauses(timeout_ms);
   int state = kSuccess;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Group: ranks of a communicator of NCCL that is the application's.
+// Group: ranks of an application's NCCL communicator.
 #pragma once
 
 #include <onebit/transport.h>
@@ -19,7 +19,7 @@ struct Group {
   std::shared_ptr<Communicator> communicator;
 };
 
-// What `native` points to is an ncclComm_t. Throws std::bad_alloc.
+// `native` points to an ncclComm_t. Throws std::bad_alloc.
 onebitResult_t Adopt(Context* context, const void* native, size_t native_bytes, uint64_t timeout_ms,
                      std::shared_ptr<Group>* group);
 onebitResult_t Broadcast(Group* group, void* bytes, size_t count, uint64_t timeout_ms);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Settings of the transport, and its properties.
+// Settings and properties of the transport.
 #pragma once
 
 #include <onebit/transport.h>
@@ -9,9 +9,9 @@
 
 namespace onebit::nccl {
 
-// What `init` receives; the rows are in nccl_settings.cc.
+// The values that `init` receives; nccl_settings.cc declares the settings.
 struct Options {
-  const char* library;    // empty: looked for
+  const char* library;    // empty: search for it
   uint64_t native_dense;  // 0 or 1
   uint64_t is_blocking;   // 0 or 1
   uint64_t close_ms;

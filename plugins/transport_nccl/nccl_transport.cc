@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The transport's table of C functions.
+// The transport's function table.
 #include <onebit/transport.h>
 
 #include <memory>
@@ -14,9 +14,9 @@ namespace onebit::nccl {
 namespace {
 
 using Table = plugin::TransportTable<Context, NcclEndpoint>;
-using SharedGroup = std::shared_ptr<Group>;  // what a group is to the caller
+using SharedGroup = std::shared_ptr<Group>;  // the caller's handle of a group
 
-// Every member of the host face, whatever its arguments.
+// Stands for every member of the host face, whatever its arguments.
 template <typename... Arguments>
 onebitResult_t NoHostFace(void* comm, Arguments...) {
   return comm == nullptr ? onebitInvalidArgument : Table::AsEndpoint(comm)->RefuseHostFace();
@@ -51,7 +51,7 @@ onebitResult_t ReleaseGroup(void* group) {
   return onebitSuccess;
 }
 
-// The endpoint's function, if there is an endpoint.
+// Calls the endpoint's function, if there is an endpoint.
 template <typename Body>
 onebitResult_t With(void* comm, Body body) {
   if (comm == nullptr) return onebitInvalidArgument;

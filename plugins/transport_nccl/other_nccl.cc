@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A look at all objects that the process has loaded.
+// Searches all objects that the process has loaded.
 #include "plugins/transport_nccl/other_nccl.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 namespace onebit::nccl {
 namespace {
 
-// The names of all objects but the program, and of libraries that the kernel maps.
+// Returns the names of all objects except the program and libraries that the kernel maps.
 std::vector<std::string> LoadedFiles() {
   std::vector<std::string> files;
   const auto add = [](dl_phdr_info* info, size_t, void* to) {
@@ -24,7 +24,7 @@ std::vector<std::string> LoadedFiles() {
   return files;
 }
 
-// Where the object that holds the function begins.
+// Returns the base address of the object that holds the function.
 const void* BaseOf(const void* function, std::string* file) {
   Dl_info info{};
   if (dladdr(function, &info) == 0) return nullptr;
@@ -38,14 +38,14 @@ std::string OtherNccl(const NcclApi& api) {
   if (api.was_loaded) return "";
   std::string file;
   const void* const own = BaseOf(reinterpret_cast<const void*>(api.GetVersion), &file);
-  // The program may hold NCCL itself; null stands for it.
+  // The program may contain NCCL itself; null stands for it.
   std::vector<std::string> names = LoadedFiles();
   names.emplace_back();
   for (const std::string& name : names) {
     void* const object = dlopen(name.empty() ? nullptr : name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (object == nullptr) continue;
-    // The strong name: libraries in front of NCCL have the other one only. What is found may be in
-    // a library that this one needs.
+    // Looks up the strong name, because libraries in front of NCCL have only the other one. The
+    // function may come from a library that this object depends on.
     const void* const function = dlsym(object, "pncclCommInitRank");
     const void* const base = function == nullptr ? nullptr : BaseOf(function, &file);
     dlclose(object);

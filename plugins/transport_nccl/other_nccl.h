@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// OtherNccl: whether communicators of the application can be of the NCCL that is used here.
+// OtherNccl: detects that the application's communicators belong to another NCCL.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace onebit::nccl {
 
-// A file of NCCL that the application uses, if it cannot be `api`: that was loaded for onebit
-// alone. Empty if there is none, and where the process has loaded several by itself: a handle does
-// not tell which of them made it. Throws std::bad_alloc.
+// Returns an NCCL library that the application uses, if `api` was loaded for onebit alone and so
+// cannot be the one. Empty if there is none, or if the process has loaded several itself: a handle
+// does not tell which library made it. Throws std::bad_alloc.
 std::string OtherNccl(const NcclApi& api);
 
 }  // namespace onebit::nccl

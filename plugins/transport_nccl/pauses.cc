@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Looks by yielding, then sleeps that grow.
+// Yields at first, then sleeps for growing times.
 #include "plugins/transport_nccl/pauses.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kSpinNs = 20'000;
 constexpr uint64_t kLongestPauseUs = 500;
-constexpr uint64_t kMostMs = 86'400'000;  // a day: so that nanoseconds do not overflow
+constexpr uint64_t kMostMs = 86'400'000;  // a day: keeps nanoseconds from overflowing
 
 uint64_t NowNs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();

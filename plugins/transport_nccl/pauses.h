@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Pauses: the time between two looks at what NCCL or a device does by itself.
+// Pauses: back-off for polling NCCL or a device, which do not notify.
 #pragma once
 
 #include <cstdint>
 
 namespace onebit::nccl {
 
-// One thread. Looks are close at first, for a call that NCCL is about to finish, then up to half a
+// One thread. Polls are close at first, for a call that NCCL is about to finish, then up to half a
 // millisecond apart.
 class Pauses {
  public:
   explicit Pauses(uint64_t timeout_ms);
-  // Waits a little. False: the time is over.
+  // Waits a little. False after the time-out.
   bool Wait();
 
  private:
