@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Doorbell on the futex system call of Linux.
+// Doorbell on Linux futexes.
 #include "plugins/transport_local/doorbell.h"
 
 #include <linux/futex.h>
@@ -15,7 +15,7 @@ namespace {
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex word has 32 bits");
 
-// One sleep at most; Wait() sleeps again while its time is not over. Keeps timespec in range.
+// Longest single sleep, which keeps timespec in range; Wait() sleeps again until its time-out.
 constexpr uint64_t kLongestSleepNs = 3'600'000'000'000;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 
@@ -28,7 +28,7 @@ void RelaxCpu() {
 }
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t expected, const timespec* timeout) {
-  // The result does not matter: woken, changed, interrupted or timed out, Wait() looks again.
+  // The result does not matter: woken, changed, interrupted or timed out, Wait() checks again.
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout, nullptr, 0);
 }
 
@@ -44,10 +44,11 @@ void FutexWakeOne(std::atomic<uint32_t>* word) {
 // not sleep. The kernel compares the count once more under its own lock, which closes the gap
 // between Sleep's load and the moment the thread is queued.
 void Doorbell::Ring() {
-  // seq_cst as said; includes release, which publishes the news to readers of count().
+  // seq_cst as explained above; includes release, which publishes the news to readers of count().
   count_.fetch_add(1, std::memory_order_seq_cst);
   if (is_sleeping_.load(std::memory_order_seq_cst) == 0) return;
-  // The first of several ringers makes the system call. relaxed: only who wakes is decided here.
+  // The first of several ringers makes the system call. relaxed: it decides only who wakes the
+  // owner.
   if (is_sleeping_.exchange(0, std::memory_order_relaxed) != 0) FutexWakeOne(&count_);
 }
 
@@ -59,7 +60,7 @@ void Doorbell::Sleep(uint32_t seen, uint64_t timeout_ns) {
                            .tv_nsec = static_cast<long>(timeout_ns % kNsPerSecond)};
     FutexWait(&count_, seen, &timeout);
   }
-  // relaxed: a ringer that still sees 1 makes a needless system call, nothing else.
+  // relaxed: a ringer that still sees 1 only makes a needless system call.
   is_sleeping_.store(0, std::memory_order_relaxed);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Doorbell: how ranks wake the one thread that waits for news at an endpoint.
+// Doorbell: wakes the one thread that waits for news at an endpoint.
 #pragma once
 
 #include <atomic>
@@ -8,23 +8,23 @@
 
 namespace onebit::local {
 
-// An event count on a futex. Anyone rings after publishing news; the owner sleeps until the count
-// differs from one it has read *before* it last looked for news. So news that arrives between the
-// look and the sleep changes the count, and the sleep ends at once: no wake-up is lost.
+// An event count on a futex. Any thread rings after publishing news; the owner sleeps until the
+// count differs from one it has read *before* it last looked for news. So news that arrives between
+// the look and the sleep changes the count, and the sleep ends at once: no wake-up is lost.
 //
 // The count wraps. A sleeper would miss news only if exactly 2^32 rings fell between its look and
 // its sleep, and then only until its time-out.
 class alignas(64) Doorbell {
  public:
-  // The count. Whatever was published before the rings it includes is visible to the reader.
-  // acquire: pairs with the release half of Ring().
+  // The count. The reader sees everything published before the rings it includes. acquire: pairs
+  // with the release half of Ring().
   uint32_t count() const { return count_.load(std::memory_order_acquire); }
 
-  // Any thread. Costs a system call only when the owner sleeps.
+  // Thread-safe. Costs a system call only when the owner sleeps.
   void Ring();
 
-  // Owner only. Returns when the count differs from `seen` or the time is over, whichever is first:
-  // polls for `spin_ns`, then sleeps. `now_ns` is a monotonic clock.
+  // Owner only. Returns when the count differs from `seen`, or after the time-out: polls for
+  // `spin_ns`, then sleeps. `now_ns` is a monotonic clock.
   void Wait(uint32_t seen, uint64_t timeout_ns, uint64_t spin_ns, uint64_t (*now_ns)());
 
  private:

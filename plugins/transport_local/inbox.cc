@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Memory of an inbox.
+// Allocates the memory of an inbox.
 #include "plugins/transport_local/inbox.h"
 
 #include <new>
@@ -20,8 +20,7 @@ Inbox::Inbox(const Identity& identity, size_t eager_bytes)
     : identity_(identity),
       slot_bytes_(RoundUpToCacheLine(sizeof(Slot) + eager_bytes)),
       ring_bytes_(kRingControlBytes + kSlotsPerRing * slot_bytes_) {
-  // calloc, because large blocks of it are pages that the system zeroes when they are first
-  // touched.
+  // calloc takes large blocks from pages that the system zeroes when they are first touched.
   const size_t bytes = static_cast<size_t>(identity.nranks) * ring_bytes_ + kCacheLineBytes;
   memory_.reset(std::calloc(bytes, 1));
   if (memory_ == nullptr) throw std::bad_alloc();

@@ -13,13 +13,13 @@
 
 namespace onebit::local {
 
-// Messages from one rank to another that have not been taken yet.
+// Messages from one rank to another that may be waiting to be taken.
 inline constexpr uint64_t kSlotsPerRing = 8;
 
 enum class Life : uint32_t { kOpen = 0, kAborted, kClosed };
 
-// One ring of slots for each source rank, filled by that rank alone and emptied by the owner alone;
-// the doorbell that wakes the owner; and whether the owner is still there.
+// Has one ring of slots for each source rank, which only that rank fills and only the owner
+// empties; the doorbell that wakes the owner; and a flag that says if the owner is still there.
 //
 // Lifetime is shared: every endpoint of the communicator holds every inbox, so that ranks can close
 // in any order while others still write here or ring.
@@ -37,7 +37,7 @@ class Inbox {
 
   const Identity& identity() const { return identity_; }
 
-  // Slot of the message number `index` (0, 1, ...) from `source`.
+  // The slot of message number `index` (0, 1, ...) from `source`.
   Slot& slot(int source, uint64_t index) {
     return *reinterpret_cast<Slot*>(ring(source) + kRingControlBytes +
                                     (index % kSlotsPerRing) * slot_bytes_);
@@ -51,15 +51,15 @@ class Inbox {
 
   Doorbell& doorbell() { return doorbell_; }
 
-  // The owner's life. Stored with release after the last message and before others are told, loaded
-  // with acquire: who sees the end sees all messages sent before it.
+  // The owner's state. Stored with release after the last message and before others are told,
+  // loaded with acquire: a rank that sees the end sees all messages sent before it.
   std::atomic<Life>& life() { return life_; }
 
-  // How often some other rank has told this one that its life ended. Spares a look at every life.
+  // Counts the other ranks' announcements of their ends. Saves reading every rank's life.
   std::atomic<uint32_t>& departures() { return departures_; }
 
  private:
-  static constexpr size_t kRingControlBytes = 64;  // a cache line of its own
+  static constexpr size_t kRingControlBytes = 64;  // a separate cache line
 
   struct FreeMemory {
     void operator()(void* memory) const { std::free(memory); }
@@ -74,7 +74,7 @@ class Inbox {
   const size_t slot_bytes_;
   const size_t ring_bytes_;
   std::unique_ptr<void, FreeMemory> memory_;
-  std::byte* rings_;  // into memory_, aligned to a cache line
+  std::byte* rings_;  // points into memory_, aligned to a cache line
 };
 
 }  // namespace onebit::local

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Settings of the transport and the register of inboxes.
+// Settings of the transport and the registry of inboxes.
 #include "plugins/transport_local/local_context.h"
 
 #include <sched.h>
@@ -24,7 +24,7 @@ uint32_t CountCores() {
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
     return static_cast<uint32_t>(CPU_COUNT(&cores));
   }
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than cpu_set_t has room for
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than cpu_set_t can hold
   return online > 0 ? static_cast<uint32_t>(online) : 1;
 }
 

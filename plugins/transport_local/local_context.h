@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Context: what the endpoints of a process share.
+// Context: the state that the endpoints of a process share.
 #pragma once
 
 #include <onebit/transport.h>
@@ -17,24 +17,24 @@ namespace onebit::local {
 
 class Endpoint;
 
-// What a rank tells the others about its endpoint.
+// The address of an endpoint that a rank gives to the others.
 struct Address {
   uint64_t magic;
   uint64_t process_id;
-  uint64_t context_nonce;  // tells equal process ids on two hosts or in two containers apart
+  uint64_t context_nonce;  // distinguishes equal process ids on two hosts or in two containers
   uint64_t inbox_number;
 };
 
-// What `init` receives; the row is in local_context.cc.
+// The values that `init` receives; local_context.cc declares the setting.
 struct Options {
   uint64_t eager_bytes;
 };
 
-// Made by init, ended by finalize. Any thread; the lock is taken by open, connect and close only.
+// Created by init, destroyed by finalize. Thread-safe; only open, connect and close take the lock.
 class Context {
  public:
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
-  // Null: before init.
+  // `context` is null before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<Endpoint>* endpoint);
@@ -42,18 +42,18 @@ class Context {
   size_t eager_bytes() const { return options_.eager_bytes; }
   uint64_t (*clock() const)() { return host_.nowNs; }
 
-  // Time to poll before sleeping: 0 when there are more endpoints than cores, because then a rank
-  // that polls keeps the core from the rank it waits for.
+  // Nanoseconds to poll before sleeping: 0 when there are more endpoints than cores, because then a
+  // rank that polls would keep the core from the rank it waits for.
   uint64_t spin_ns() const;
 
   // True when every endpoint has been closed.
   bool is_idle() const { return open_endpoints_.load(std::memory_order_relaxed) == 0; }
 
-  // Makes an inbox known under an address, and forgets it.
+  // Register makes an inbox available under an address; Unregister removes it.
   Address Register(std::shared_ptr<Inbox> inbox);
   void Unregister(const Address& address);
 
-  // The inbox of an address, which must be that of `expected`. Logs why not.
+  // Finds the inbox of an address, which must be that of `expected`. Logs the cause of an error.
   onebitResult_t Find(const Address& address, const Inbox::Identity& expected,
                       std::shared_ptr<Inbox>* inbox);
 
@@ -68,7 +68,7 @@ class Context {
   const uint64_t nonce_;
   const uint32_t cores_;
   const Options options_;
-  // relaxed everywhere: a number for a rule of thumb, nothing is published through it.
+  // relaxed everywhere: the count feeds a rule of thumb and publishes nothing.
   std::atomic<uint32_t> open_endpoints_{0};
 
   std::mutex mutex_;

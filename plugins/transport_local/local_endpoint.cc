@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Life of an endpoint, its requests, and waiting.
+// Construction and destruction of an endpoint, its requests, and waiting.
 #include "plugins/transport_local/local_endpoint.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* add
   }
   posted_.reserve(static_cast<size_t>(nranks_));
   peers_ = std::move(peers);
-  // Either an abort sees the peers, or this sees the abort: both are sequentially consistent.
+  // Either an abort sees the peers, or this thread sees the abort, because both are seq_cst.
   has_peers_.store(true, std::memory_order_seq_cst);
   if (inbox_->life().load(std::memory_order_seq_cst) == Life::kOpen) return onebitSuccess;
   TellPeers();
@@ -129,7 +129,7 @@ onebitResult_t Endpoint::Cancel(Request* request) {
 
 onebitResult_t Endpoint::Progress() {
   if (is_aborted()) return onebitAborted;
-  // Sends need no progress: the receiver moves them, and Test looks at their slots.
+  // Sends need no progress: the receiver moves them, and Test checks their slots.
   for (size_t i = posted_.size(); i-- > 0;) {
     if (MatchPosted(posted_[i])) {
       posted_[i] = posted_.back();
@@ -152,8 +152,8 @@ onebitResult_t Endpoint::Wait(uint64_t timeout_ms) {
 
 onebitResult_t Endpoint::Abort() {
   Life expected = Life::kOpen;
-  // Only the first abort tells the peers, itself included, which ends its wait. While there are
-  // none yet, Connect does. relaxed on failure: then nothing is to be done.
+  // Only the first abort tells the peers, and this rank itself, which ends its wait. Before the
+  // peers are known, Connect does it instead. relaxed on failure: there is nothing to do then.
   if (inbox_->life().compare_exchange_strong(expected, Life::kAborted, std::memory_order_seq_cst,
                                              std::memory_order_relaxed) &&
       has_peers_.load(std::memory_order_seq_cst)) {
@@ -175,7 +175,7 @@ onebitResult_t Endpoint::DescribePeer(int peer, char* text, size_t capacity) con
 }
 
 bool Endpoint::HasDeparted(const Peer& peer) const {
-  // acquire on departures: whoever sees the announcement sees the life it is about.
+  // acquire on departures: a reader of the announcement also sees the life that it is about.
   return inbox_->departures().load(std::memory_order_acquire) != 0 &&
          peer.inbox->life().load(std::memory_order_acquire) != Life::kOpen;
 }

@@ -17,15 +17,16 @@
 
 namespace onebit::local {
 
-// A small message is copied into a slot of the receiver's inbox, and the send is done. Of a large
-// one only the header goes there; the receiver copies the payload from the sender's buffer when it
+// A small message is copied into a slot of the receiver's inbox, and its send is done. A large one
+// puts only its header there; the receiver copies the payload from the sender's buffer when it
 // accepts, and the send is done then.
 //
-// When a peer's endpoint is closed or aborted, what it had sent before can still be received,
-// except payloads it had not handed over. Then whatever still needs it fails with
+// When a peer's endpoint is closed or aborted, messages it had sent before can still be received,
+// except payloads it had not handed over. Then every operation that still needs it fails with
 // onebitRemoteError: sends it has not taken, receives it will not serve, new sends. The first such
 // failure per peer calls peerError, from inside Test, Progress, Receive or Send. A peer that ends
-// while nothing is expected of it is not reported: communicators end one rank after the other.
+// while nothing is expected of it is not reported, because communicators end one rank after the
+// other.
 //
 // One thread at a time, except Abort.
 class Endpoint {
@@ -34,8 +35,8 @@ class Endpoint {
 
   // Throws std::bad_alloc.
   Endpoint(Context* context, const onebitTransportCommInfo& info);
-  // Close: cancels what is pending, tells the peers. Never waits for them, except for the rest of a
-  // piece of at most kPieceBytes that a peer is copying at this moment.
+  // Closes the endpoint: cancels pending requests, tells the peers. Never waits for them, except
+  // for the rest of a piece of at most kPieceBytes that a peer is copying at this moment.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -65,17 +66,17 @@ class Endpoint {
   // This rank's view of another rank, or of itself.
   struct Peer {
     std::shared_ptr<Inbox> inbox;
-    uint64_t sent = 0;      // messages published to it
+    uint64_t sent = 0;      // messages published to the peer
     uint64_t received = 0;  // messages from it whose header was taken
-    // Offers by slot of its inbox, null when settled.
+    // Offers by slot of the peer's inbox, null when settled.
     std::array<Request*, kSlotsPerRing> offers = {};
-    // Bit s: slot s holds a message whose header was taken and whose payload was not.
+    // Bit s is set if slot s holds a message whose header was taken and whose payload was not.
     uint32_t held_slots = 0;
-    Request* posted = nullptr;  // the receive that waits for a header
+    Request* posted = nullptr;  // the receive waiting for a header
     bool is_reported = false;   // peerError was called
   };
 
-  // The flag that abort sets. acquire: what the aborting thread did before is visible.
+  // Reads the flag that abort sets. acquire: earlier writes of the aborting thread are visible.
   bool is_aborted() const { return inbox_->life().load(std::memory_order_acquire) != Life::kOpen; }
   bool is_connected() const { return !peers_.empty(); }
   onebitResult_t CheckPeer(int peer) const;
@@ -104,24 +105,24 @@ class Endpoint {
   const std::shared_ptr<Inbox> inbox_;
 
   std::vector<Peer> peers_;             // empty until connected, then fixed
-  std::atomic<bool> has_peers_{false};  // for aborts: peers_ will not change any more
+  std::atomic<bool> has_peers_{false};  // for aborts: peers_ no longer changes
   RequestPool requests_;
-  Request sent_;                  // of every send that was done at once
+  Request sent_;                  // shared by all sends that completed at once
   std::vector<Request*> posted_;  // receives without header; capacity reserved
 
-  // For Wait: the count of the doorbell when Wait last returned, and whether calls of this rank
-  // itself have changed requests since. Counting from the last return, not from the last look,
-  // makes Wait return once too often rather than miss news when the caller tests before it makes
-  // progress.
+  // For Wait: `heard_` is the doorbell's count when Wait last returned; `has_own_news_` is set if
+  // calls of this rank have changed requests since. Counting from the last return, not from the
+  // last look, makes Wait return once too often rather than miss news when the caller tests before
+  // it makes progress.
   uint32_t heard_ = 0;
   bool has_own_news_ = false;
 
-  // Atomic so that statistics may be read from another thread; written by the owner only. relaxed:
+  // Atomic so that another thread may read the statistics; only the owner writes them. relaxed:
   // nothing is published through them.
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<uint64_t> messages_sent_{0};
 
-  // Last: when a rank has an address, nothing of its endpoint can fail any more.
+  // The last member: once a rank has an address, nothing in its endpoint can fail any more.
   const Address address_;
 };
 

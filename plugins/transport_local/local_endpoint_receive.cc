@@ -22,14 +22,14 @@ onebitResult_t Endpoint::Receive(int peer, void* header, Request** request) {
   return onebitSuccess;
 }
 
-// Takes the next header from the peer of a posted receive. True if the receive is posted no more.
+// Takes the next header from the peer of a posted receive. True if the receive is no longer posted.
 bool Endpoint::MatchPosted(Request* request) {
   Peer& from = peers_[static_cast<size_t>(request->peer)];
   while (true) {
-    // First the life, then the slot: after the end of a life nothing is published, so an empty slot
-    // seen then stays empty.
+    // Reads the life first and the slot second: after its end a rank publishes nothing, so an empty
+    // slot stays empty.
     const bool has_departed = HasDeparted(from);
-    // Once around the ring, the slot may hold a message whose payload was not accepted yet.
+    // After one round of the ring, the slot may hold a message whose payload was not accepted yet.
     if ((from.held_slots >> (from.received % kSlotsPerRing) & 1u) != 0) return false;
     Slot& slot = inbox_->slot(request->peer, from.received);
     switch (slot.state()) {
@@ -91,12 +91,12 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
   return onebitSuccess;
 }
 
-// Copies an offered payload from the sender's buffer, piece by piece so that neither the sender's
+// Copies an offered payload from the sender's buffer, piece by piece, so that neither the sender's
 // cancel nor an abort of this rank waits long. False if the payload did not arrive in full.
 bool Endpoint::CopyOffered(Request* request, std::byte* payload) {
   Slot& slot = *request->slot;
   if (!slot.StartCopying()) {
-    ReleaseSlot(request);  // withdrawn
+    ReleaseSlot(request);  // the offer was withdrawn
     return false;
   }
   const auto* source = static_cast<const std::byte*>(slot.offered_payload());
@@ -115,7 +115,7 @@ bool Endpoint::CopyOffered(Request* request, std::byte* payload) {
   return true;
 }
 
-// Gives the slot of a message back to its sender, and tells it if it waits for that.
+// Gives the slot of a message back to its sender, and rings if the sender waits for that.
 void Endpoint::ReleaseSlot(Request* request) {
   Peer& from = peers_[static_cast<size_t>(request->peer)];
   Slot& slot = *request->slot;
@@ -125,7 +125,7 @@ void Endpoint::ReleaseSlot(Request* request) {
   }
   request->slot = nullptr;
   slot.Free();
-  // seq_cst: free first, then look; see Slot::Free.
+  // seq_cst: free first, then check; see Slot::Free.
   auto lacks_room = inbox_->source_lacks_room(request->peer);
   const bool is_awaited = lacks_room.load(std::memory_order_seq_cst) != 0;
   // relaxed: a sender that announces again meanwhile is rung below, after this store, tries again

@@ -47,17 +47,17 @@ bool Endpoint::HasRoom(Peer& to, Slot& slot) {
   Request*& former = to.offers[to.sent % kSlotsPerRing];
   if (former != nullptr) SettleOffer(former);  // frees the slot if the offer was refused
   if (slot.state() != SlotState::kFree) {
-    // seq_cst: announce first, then look again; see Slot::Free.
+    // seq_cst: announce first, then check again; see Slot::Free.
     to.inbox->source_lacks_room(rank_).store(1, std::memory_order_seq_cst);
     if (slot.state_seq_cst() != SlotState::kFree) return false;
   }
-  // The receiver may have taken the former offer since it was looked at above. Its request must
-  // hear of that now: in the slot's next life nobody could tell.
+  // The receiver may have taken the former offer since the check above. Its request must be settled
+  // now, because the next message in the slot erases the answer.
   if (former != nullptr) SettleOffer(former);
   return true;
 }
 
-// Looks what became of an offer, and ends its request if it is settled.
+// Checks if an offer is settled, and if so ends its request.
 void Endpoint::SettleOffer(Request* request) {
   Peer& to = peers_[static_cast<size_t>(request->peer)];
   Slot& slot = *request->slot;
@@ -70,7 +70,8 @@ void Endpoint::SettleOffer(Request* request) {
       slot.ForgetRefusal();
       break;
     case SlotState::kOffered:
-      // A peer that was aborted may still be about to copy, so the offer must be won back.
+      // An aborted peer may still be about to copy, so the offer must be withdrawn successfully
+      // first.
       if (!HasDeparted(to) || !slot.WithdrawOffer()) return;
       ReportDeparture(request->peer);
       break;
@@ -87,8 +88,8 @@ void Endpoint::SettleOffer(Request* request) {
   request->slot = nullptr;
 }
 
-// Gets the payload's buffer back from the receiver. If the receiver is copying, it stops after the
-// piece it is at, and rings; it runs in this process, so that takes a bounded time.
+// Takes the payload's buffer back from the receiver. A receiver that is copying stops after the
+// current piece, and rings; it runs in this process, so that takes a bounded time.
 void Endpoint::WithdrawOffer(Request* request) {
   constexpr uint64_t kLookAgainNs = 1'000'000;
   Peer& to = peers_[static_cast<size_t>(request->peer)];

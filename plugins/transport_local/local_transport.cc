@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The transport's table of C functions.
+// The transport's function table.
 #include "plugins/transport_local/local_transport.h"
 
 #include "plugins/common/transport_table.h"

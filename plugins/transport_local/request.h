@@ -14,18 +14,18 @@ enum class RequestState : uint32_t {
   kUnused,
   kOffered,  // send: the receiver has not taken the payload yet
   kPosted,   // receive: no message yet
-  kHeader,   // receive: the header is with the caller, the payload not yet
+  kHeader,   // receive: the caller has the header, but not yet the payload
   kDone,
-  kFailed,  // the peer is gone or gave this message up
-  kSent,    // the shared request of all sends that were done at once; never ends
+  kFailed,  // the peer has ended or gave this message up
+  kSent,    // shared by all sends that completed at once; never ends
 };
 
 struct Request {
   RequestState state;
   int peer;
-  Slot* slot;     // of the message; null while posted, done or failed
+  Slot* slot;     // the message's slot; null while posted, done or failed
   void* header;   // receive: where the caller wants the header
-  Request* next;  // while unused: another one
+  Request* next;  // while unused: the next free request
 };
 
 using RequestPool = plugin::RequestPool<Request, RequestState>;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Transitions of a slot that need more than one store.
+// Transitions of a slot that need more than a store.
 #include "plugins/transport_local/slot.h"
 
 #include <cstring>
@@ -23,7 +23,7 @@ void Slot::Publish(const void* header, size_t header_bytes, const void* payload,
 
 bool Slot::WithdrawOffer() {
   SlotState expected = SlotState::kOffered;
-  // relaxed on failure: nothing is read; the caller looks at the state again.
+  // relaxed on failure: nothing is read; the caller checks the state again.
   return ref().compare_exchange_strong(expected, SlotState::kWithdrawn, std::memory_order_acq_rel,
                                        std::memory_order_relaxed);
 }
@@ -36,7 +36,8 @@ bool Slot::Withdraw() {
         break;
       case SlotState::kCopying: {
         SlotState expected = SlotState::kCopying;
-        // relaxed: asks, hands nothing over. A failure means that the reader has just finished.
+        // relaxed: a request, which hands nothing over. A failure means that the reader has just
+        // finished.
         if (ref().compare_exchange_strong(expected, SlotState::kWithdrawing,
                                           std::memory_order_relaxed)) {
           return false;
@@ -57,14 +58,14 @@ bool Slot::Withdraw() {
 }
 
 void Slot::ForgetRefusal() {
-  // relaxed: the slot stays with the sender; the receiver reads nothing of a free slot.
+  // relaxed: the sender keeps the slot; the receiver reads nothing from a free slot.
   ref().store(SlotState::kFree, std::memory_order_relaxed);
 }
 
 bool Slot::StartCopying() {
   SlotState expected = SlotState::kOffered;
   // acquire alone: the buffer's content came with the state that announced the header; the slot is
-  // handed to nobody.
+  // not handed over.
   return ref().compare_exchange_strong(expected, SlotState::kCopying, std::memory_order_acquire,
                                        std::memory_order_relaxed);
 }
@@ -77,7 +78,7 @@ void Slot::Refuse() {
       return;
     }
   }
-  Free();  // withdrawn or withdrawing: the sender has given up this send already
+  Free();  // withdrawn or withdrawing: the sender has already given up this send
 }
 
 }  // namespace onebit::local
