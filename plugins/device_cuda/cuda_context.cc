@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA keeps a stack of contexts per thread, of which the top one is current. Enter pushes, Leave
-// pops: so whatever was there, nothing included, is there again.
+// CUDA keeps a stack of contexts per thread, of which the top one is current. Enter pushes and
+// Leave pops, which restores the previous state, even an empty stack.
 #include "plugins/device_cuda/cuda_context.h"
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace {
 
 enum Token : uintptr_t { kLeftInPlace = 0, kPushed = 1 };
 
-// Loads the kernels in the current context, which is one of `device`, unless they are there.
+// Loads the kernels in the current context, which belongs to `device`, unless it has them already.
 onebitResult_t LoadKernels(Process& process, Device& device, CUcontext context,
                            unsigned long long id) {
   const RelaxedCapture relaxed(process.driver());
@@ -38,7 +38,7 @@ onebitResult_t IdOf(const Driver& driver, CUcontext context, unsigned long long*
   return Check(driver, driver.cuCtxGetId(context, id), "cuCtxGetId");
 }
 
-// The first time creates the primary context, unless the program did, and keeps it.
+// The first call creates the primary context, unless the program did, and retains it.
 onebitResult_t RetainPrimary(Process& process, int number, CUcontext* context) {
   Device& device = process.device(number);
   *context = device.primary.load(std::memory_order_acquire);
@@ -54,9 +54,9 @@ onebitResult_t RetainPrimary(Process& process, int number, CUcontext* context) {
   return onebitSuccess;
 }
 
-// The context that is current is one of device `number`, but not yet known as its primary one.
-// Nobody promises that other contexts stay, and a later one may have the same handle: so each is
-// known by its id.
+// Handles a current context of device `number` that is not yet known as its primary one. Other
+// contexts may be destroyed, and a later one may get the same handle, so each is identified by its
+// id.
 onebitResult_t EnterInPlace(Process& process, int number, CUcontext current) {
   const Driver& driver = process.driver();
   Device& device = process.device(number);
@@ -67,7 +67,7 @@ onebitResult_t EnterInPlace(Process& process, int number, CUcontext current) {
   int is_active = 0;
   ONEBIT_CUDA_TRY(Check(driver, driver.cuDevicePrimaryCtxGetState(number, &flags, &is_active),
                         "cuDevicePrimaryCtxGetState"));
-  // A program that uses contexts of its own is not made to pay for one more.
+  // A program with contexts of its own need not pay for another one.
   if (is_active != 0 && device.primary.load(std::memory_order_acquire) == nullptr) {
     CUcontext primary = nullptr;
     ONEBIT_CUDA_TRY(RetainPrimary(process, number, &primary));
@@ -151,7 +151,7 @@ onebitResult_t FindUsedContext(Process& process, CUcontext* context) {
     if (is_active != 0) return RetainPrimary(process, number, context);
     if (used < 0 && device.is_in_use()) used = number;
   }
-  // The program has a context of its own somewhere, but which thread has it is not known.
+  // The program has its own context in some thread, but we cannot know which.
   return used < 0 ? onebitSuccess : RetainPrimary(process, used, context);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The current device of a thread: what DeviceFunctions says of CurrentDevice, Enter and Leave.
+// The current device of a thread: implements CurrentDevice, Enter and Leave of DeviceFunctions.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ onebitResult_t CurrentDevice(int* device);
 onebitResult_t Enter(int device, uintptr_t* token);
 void Leave(uintptr_t token);
 
-// A primary context of a device that is in use, whichever; null: none is. Keeps it.
+// Finds a primary context in use, of any device, and retains it; null if there is none.
 onebitResult_t FindUsedContext(Process& process, CUcontext* context);
 
-// The device whose context is current, once it was entered. No allocation, no lock.
+// Finds the device whose context is current, once it was entered. No allocation, no lock.
 onebitResult_t FindCurrentDevice(Process& process, Device** device);
 
 }  // namespace onebit::device_cuda

@@ -11,8 +11,8 @@ namespace {
 
 constexpr char kDriverLibrary[] = "libcuda.so.1";
 
-// A name that cuda.h replaces by another would be declared as one function and looked up as
-// another.
+// If cuda.h replaced one of these names by a macro, it would be declared as one function and looked
+// up as another.
 #define ONEBIT_EXPANDED(name) ONEBIT_AS_WRITTEN(name)
 #define ONEBIT_AS_WRITTEN(name) #name
 #define ONEBIT_X(name)                                            \
@@ -27,13 +27,13 @@ bool Find(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-// "12.4" of 12040.
+// Formats 12040 as "12.4".
 std::string VersionText(int version) { return Text("{}.{}", version / 1000, version % 1000 / 10); }
 
 }  // namespace
 
 std::string FindDriver(Driver* driver) {
-  // The count of references that this adds keeps the driver loaded as long as the process runs.
+  // The reference that this takes keeps the driver loaded until the process ends.
   void* library = dlopen(kDriverLibrary, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) {
     return Text(

@@ -14,8 +14,8 @@
 
 namespace onebit::device_cuda {
 
-// The names in the library. cuda.h gives some functions a version by a macro (cuMemAlloc is
-// cuMemAlloc_v2); here the version is written out, which driver.cc checks.
+// The symbols in the library. cuda.h maps some functions to a versioned symbol by a macro
+// (cuMemAlloc is cuMemAlloc_v2); this list has the versioned symbol, as cuda_driver.cc checks.
 #define ONEBIT_CUDA_DRIVER_FUNCTIONS(X)          \
   X(cuCtxGetCurrent)                             \
   X(cuCtxGetDevice)                              \
@@ -64,19 +64,19 @@ struct Driver {
 #define ONEBIT_X(name) decltype(&::name) name = nullptr;
   ONEBIT_CUDA_DRIVER_FUNCTIONS(ONEBIT_X)
 #undef ONEBIT_X
-  // Since CUDA 12.4, null before: loads what cuKernelGetFunction may have put off.
+  // Loads a function that cuKernelGetFunction may have deferred. Since CUDA 12.4, else null.
   CUresult (*cuFuncLoad)(CUfunction) = nullptr;
 };
 
-// CUDA 12.0. The kernels need a driver of the major version of the toolkit that compiled them, too,
-// which is told when they are loaded.
+// CUDA 12.0. The kernels also need a driver of the major version of the toolkit that compiled them,
+// which is checked when they are loaded.
 inline constexpr int kMinDriverVersion = 12000;
 
-// Fills in `driver` from the libcuda.so.1 that the program has loaded and initialises it. Loads
-// nothing. Returns "" or why there is none to use.
+// Fills in `driver` from the libcuda.so.1 that the program has loaded and initialises it. Never
+// loads a library. Returns "" or why no driver is usable.
 std::string FindDriver(Driver* driver);
 
-// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
+// Formats an error: "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
 std::string DescribeError(const Driver& driver, CUresult error);
 
 }  // namespace onebit::device_cuda

@@ -15,7 +15,7 @@ using kernels::cuda::kWarpsPerCta;
 
 constexpr int kThreadsPerCta = 32 * static_cast<int>(kWarpsPerCta);
 
-// Sets *resident to how many CTAs of `function` the current device runs at once.
+// Sets *resident to the number of CTAs of `function` that the current device runs at once.
 onebitResult_t CountResident(const Driver& driver, CUfunction function, const char* symbol,
                              unsigned* resident) {
   int max_threads = 0;
@@ -46,7 +46,7 @@ onebitResult_t CountResident(const Driver& driver, CUfunction function, const ch
 }  // namespace
 
 onebitResult_t KernelLibrary::LoadLibrary(const Driver& driver) {
-  // The driver replaces the second one by how much of the log it has filled.
+  // The driver overwrites the second value by the number of bytes it has logged.
   compiler_values_ = {log_.data(), reinterpret_cast<void*>(uintptr_t{log_.size()})};
   CUlibrary library = nullptr;
   if (const CUresult error = driver.cuLibraryLoadData(
@@ -60,7 +60,7 @@ onebitResult_t KernelLibrary::LoadLibrary(const Driver& driver) {
   for (size_t i = 0; i < kKernelCount && result == onebitSuccess; ++i) {
     result = Check(driver, driver.cuLibraryGetKernel(&kernels_[i], library, kKernels[i].symbol),
                    "finding kernel {}", kKernels[i].symbol);
-    // CUDA says that cuLaunchKernel takes a CUkernel in the guise of a CUfunction.
+    // CUDA allows passing a CUkernel, cast to CUfunction, to cuLaunchKernel.
     functions_[i] = reinterpret_cast<CUfunction>(kernels_[i]);
   }
   if (result == onebitSuccess) {
@@ -77,14 +77,14 @@ onebitResult_t KernelLibrary::LoadInCurrentContext(const Driver& driver, KernelL
   for (size_t i = 0; i < kKernelCount; ++i) {
     const char* const symbol = kKernels[i].symbol;
     CUfunction function = nullptr;
-    // Before the text of an error is made: the call writes the log.
+    // Called before the error text is built, because the call writes the log.
     const CUresult found = driver.cuKernelGetFunction(&function, kernels_[i]);
     ONEBIT_CUDA_TRY(Check(driver, found, "loading kernel {}{}{}", symbol,
                           log_[0] == '\0' ? "" : ", ", log_.data()));
     if (driver.cuFuncLoad != nullptr) {
       ONEBIT_CUDA_TRY(Check(driver, driver.cuFuncLoad(function), "loading kernel {}", symbol));
     }
-    // Loads, too, with a driver that puts it off and has no cuFuncLoad.
+    // This also loads the kernel with a driver that defers loading and has no cuFuncLoad.
     unsigned resident = 0;
     ONEBIT_CUDA_TRY(CountResident(driver, function, symbol, &resident));
     if (limits != nullptr) (*limits)[i] = resident;

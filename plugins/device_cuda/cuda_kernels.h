@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// KernelLibrary: the kernels, loaded from the image that is part of this plugin.
+// KernelLibrary: loads the kernels from the image that this plugin contains.
 #pragma once
 
 #include <array>
@@ -16,13 +16,14 @@ namespace onebit::device_cuda {
 
 using kernels::cuda::kKernelCount;
 
-// Of a device, by kernel: CTAs that are resident at once. More would only wait for their turn.
+// CTAs of each kernel that are resident at once on a device. More would only wait for those to
+// finish.
 using KernelLimits = std::array<unsigned, kKernelCount>;
 
-// The image that nvcc made: machine code for some architectures, PTX for later ones.
+// The image from nvcc: machine code for some architectures, PTX for later ones.
 std::span<const std::byte> KernelImage();
 
-// Any thread. The driver knows a library's kernels in every context, so one is enough for all
+// Thread-safe. The driver knows a library's kernels in every context, so one library serves all
 // devices. It is never unloaded.
 class KernelLibrary {
  public:
@@ -31,18 +32,18 @@ class KernelLibrary {
   // device. Slow; allocates device memory.
   onebitResult_t LoadInCurrentContext(const Driver& driver, KernelLimits* limits);
 
-  // A kernel for cuLaunchKernel in any context in which it was loaded.
+  // Returns a kernel for cuLaunchKernel, in any context in which it was loaded.
   CUfunction function(size_t kernel) const { return functions_[kernel]; }
 
  private:
   onebitResult_t LoadLibrary(const Driver& driver);
 
-  std::mutex mutex_;  // guards the loading; functions_ is constant after it
+  std::mutex mutex_;  // guards loading; functions_ is constant afterwards
   CUlibrary library_ = nullptr;
   std::array<CUkernel, kKernelCount> kernels_ = {};
-  std::array<CUfunction, kKernelCount> functions_ = {};  // the same handles
-  // What the compiler in the driver says of the image, and what it is told to do with it. Members,
-  // because it may read and write them late, when a kernel is first loaded in a context.
+  std::array<CUfunction, kKernelCount> functions_ = {};  // the same handles, cast
+  // Options and log of the driver's compiler. They are members because the compiler may use them
+  // late, when a kernel is first loaded in a context.
   std::array<char, 4096> log_ = {};
   std::array<CUjit_option, 2> compiler_options_ = {CU_JIT_ERROR_LOG_BUFFER,
                                                    CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};

@@ -15,10 +15,10 @@
 namespace onebit::device_cuda {
 namespace {
 
-// All memory has one address space, so an address of the host is one of the device, too.
+// CUDA uses one address space for all memory, so a host address is a device address, too.
 CUdeviceptr AddressOf(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
-// What the driver writes for memory that it does not know: nothing, or 0 and no device.
+// Initial values for memory unknown to the driver, which then writes nothing, or 0 and no device.
 struct Attributes {
   unsigned memory_type = 0;
   unsigned is_managed = 0;
@@ -33,8 +33,8 @@ CUresult Ask(const Driver& driver, const void* pointer, Attributes* answer) {
   return driver.cuPointerGetAttributes(3, attributes, values, AddressOf(pointer));
 }
 
-// The driver may refuse to answer a thread without a context, whatever the pointer is. The answer
-// is the same in every context, so any will do that is in use.
+// The driver may refuse a query from a thread without a context, whatever the pointer. The answer
+// is the same in every context, so any context in use will do.
 onebitResult_t AskInSomeContext(Process& process, const void* pointer, Attributes* answer,
                                 CUresult* result) {
   const Driver& driver = process.driver();
@@ -43,7 +43,7 @@ onebitResult_t AskInSomeContext(Process& process, const void* pointer, Attribute
   if (current != nullptr) return onebitSuccess;
   CUcontext used = nullptr;
   ONEBIT_CUDA_TRY(FindUsedContext(process, &used));
-  if (used == nullptr) return onebitSuccess;  // so nobody has memory of a device
+  if (used == nullptr) return onebitSuccess;  // no context, so no device memory
   PushedContext pushed(driver);
   ONEBIT_CUDA_TRY(pushed.Push(used));
   *answer = {};
@@ -62,7 +62,7 @@ onebitResult_t InspectPointer(const void* pointer, DevicePointerInfo* info) {
   if (result == CUDA_ERROR_INVALID_CONTEXT) {
     ONEBIT_CUDA_TRY(AskInSomeContext(*process, pointer, &answer, &result));
   }
-  // CUDA names the first two for memory of which no context knows.
+  // CUDA returns the first two for memory that no context knows.
   if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_VALUE) {
     *info = {};
     return onebitSuccess;
@@ -72,7 +72,7 @@ onebitResult_t InspectPointer(const void* pointer, DevicePointerInfo* info) {
   if (answer.memory_type == CU_MEMORYTYPE_DEVICE || (answer.is_managed & 0xff) != 0) {
     found.kind = MemoryKind::kDevice;
     found.device = answer.device;
-    // Managed memory need not belong to a device.
+    // Managed memory may belong to no device.
     if (answer.device < 0) ONEBIT_CUDA_TRY(CurrentDevice(&found.device));
   }
   *info = found;
@@ -85,7 +85,7 @@ onebitResult_t Allocate(size_t bytes, void** memory) {
   const Driver& driver = process->driver();
   const RelaxedCapture relaxed(driver);
   CUdeviceptr address = 0;
-  // CUDA refuses to allocate nothing.
+  // CUDA refuses to allocate 0 bytes.
   ONEBIT_CUDA_TRY(Check(driver, driver.cuMemAlloc_v2(&address, std::max<size_t>(bytes, 1)),
                         "allocating {} bytes of device memory", bytes));
   *memory = reinterpret_cast<void*>(address);
@@ -96,7 +96,7 @@ void Free(void* memory) {
   Process* const process = FindProcess();
   if (process == nullptr || memory == nullptr) return;
   const RelaxedCapture relaxed(process->driver());
-  // Nothing can be done about an error, and during process exit it means nothing.
+  // An error cannot be handled here, and during process exit it is harmless.
   process->driver().cuMemFree_v2(AddressOf(memory));
 }
 

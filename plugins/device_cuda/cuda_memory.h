@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices and pinned memory: those members of DeviceFunctions.
+// Implements the members of DeviceFunctions for device memory and pinned memory.
 #pragma once
 
 #include "device/device_abi.h"

@@ -20,7 +20,7 @@ constexpr std::chrono::microseconds kLongestSleep{200};
 
 CUevent EventOf(void* event) { return static_cast<CUevent>(event); }
 
-// So that no time-out is too large for the clock.
+// Limits time-outs so that adding them to the clock cannot overflow.
 constexpr uint64_t kLongestTimeoutMs = uint64_t{1000} * 60 * 60 * 24 * 365;
 
 }  // namespace
@@ -31,8 +31,8 @@ onebitResult_t CreateStream(onebitStream_t* stream) {
   const Driver& driver = process->driver();
   const RelaxedCapture relaxed(driver);
   CUstream created = nullptr;
-  // The highest priority, whatever its number is: such streams do not share a hardware queue with
-  // those of the application, of which one may be waiting for this one by way of the host.
+  // CUDA clamps this to the highest priority. Such streams do not share a hardware queue with those
+  // of the application, one of which may be waiting for this stream through the host.
   constexpr int kHighest = -1000;
   ONEBIT_CUDA_TRY(
       Check(driver, driver.cuStreamCreateWithPriority(&created, CU_STREAM_NON_BLOCKING, kHighest),
@@ -104,7 +104,8 @@ onebitResult_t IsCapturing(onebitStream_t stream, int* is_capturing) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = driver.cuStreamIsCapturing(stream, &status);
   const onebitResult_t checked = Check(driver, result, "cuStreamIsCapturing");
-  // The first that is asked of a caller's stream: what is wrong with it is no fault of the device.
+  // This is the first query of a caller's stream: an invalid stream is the caller's error, not one
+  // of the device.
   if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
     return onebitInvalidArgument;
   }
@@ -118,7 +119,7 @@ onebitResult_t Synchronize(onebitStream_t stream, uint64_t timeout_ms) {
   Process* const process = RequireProcess();
   if (process == nullptr) return onebitUnhandledCudaError;
   const Driver& driver = process->driver();
-  // To ask a stream that is being captured would break the capture.
+  // Querying a stream that is being captured would break the capture.
   int is_capturing = 0;
   ONEBIT_CUDA_TRY(IsCapturing(stream, &is_capturing));
   if (is_capturing != 0) {
@@ -147,7 +148,7 @@ onebitResult_t WaitValue(onebitStream_t stream, const uint32_t* word, uint32_t v
   Process* const process = RequireProcess();
   if (process == nullptr) return onebitUnhandledCudaError;
   const Driver& driver = process->driver();
-  // No attribute of the device tells of the 32-bit functions that every later driver has.
+  // The device has no attribute for the 32-bit functions; every later driver has them.
   const CUresult result = driver.cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(word),
                                                         value, CU_STREAM_WAIT_VALUE_GEQ);
   if (result == CUDA_ERROR_NOT_SUPPORTED) {

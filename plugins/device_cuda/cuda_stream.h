@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events: those members of DeviceFunctions.
+// Implements the members of DeviceFunctions for streams and events.
 #pragma once
 
 #include "device/device_abi.h"

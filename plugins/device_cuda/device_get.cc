@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The table of functions that the library gets, and the description of a device.
+// The function table that the library receives, and the description of a device.
 #include "device/device_abi.h"
 #include "kernels/cuda/kernel_table.h"
 #include "plugins/device_cuda/cuda_context.h"
@@ -55,7 +55,8 @@ constexpr size_t ParamSum() {
   return sum;
 }
 
-// What the ABI promises: a function that runs out of host memory, as an error text may, says so.
+// The ABI promises that a function that runs out of host memory, for example in an error text,
+// returns an error.
 template <auto kFunction>
 struct NoThrow;
 template <typename... Arguments, onebitResult_t (*kFunction)(Arguments...)>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The one file that holds {fmt}'s code, of which nothing is imported.
+// The only file with {fmt}'s code, which is header-only here, so that no {fmt} library is needed.
 #define FMT_HEADER_ONLY 1
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 namespace onebit::device_cuda {
 namespace {
 
-// Without a destructor, so that it is there to the end of a thread.
+// Trivially destructible, so that it exists until the thread ends.
 thread_local char last_error[1024];
 
 const char* Advice(CUresult error) {

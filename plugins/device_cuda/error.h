@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The text of the last error of a thread, and how errors of CUDA become results with a text.
+// The text of a thread's last error, and the conversion of CUDA errors to results with a text.
 #pragma once
 
 #include <fmt/core.h>
@@ -13,7 +13,7 @@
 
 namespace onebit::device_cuda {
 
-// "" if no function has failed on this thread. Valid until the next one fails.
+// "" if no function has failed on this thread. Valid until the next failure.
 const char* LastError();
 
 std::string FormatText(fmt::string_view format, fmt::format_args arguments);
@@ -23,7 +23,7 @@ std::string Text(fmt::format_string<Arguments...> format, Arguments&&... argumen
   return FormatText(format, fmt::make_format_args(arguments...));
 }
 
-// Keeps `text` as that of the thread's last error, cut where it is very long. Returns `result`.
+// Stores `text` as the thread's last error, truncated if very long. Returns `result`.
 onebitResult_t SetError(onebitResult_t result, std::string_view text);
 
 template <typename... Arguments>
@@ -32,11 +32,11 @@ onebitResult_t Fail(onebitResult_t result, fmt::format_string<Arguments...> form
   return SetError(result, FormatText(format, fmt::make_format_args(arguments...)));
 }
 
-// For a call of the driver that failed: "<what>: <CUDA's name and text>, device 1; <what to do>".
-// onebitOutOfMemory if that is what CUDA says, else onebitUnhandledCudaError.
+// Records a failed driver call: "<what>: <CUDA's name and text>, device 1; <what to do>". Returns
+// onebitOutOfMemory if CUDA reports that, else onebitUnhandledCudaError.
 onebitResult_t SetCudaError(const Driver& driver, CUresult error, std::string_view what);
 
-// `result` is a CUresult. Formats nothing unless it is an error.
+// `result` is a CUresult. Formats text only for an error.
 template <typename... Arguments>
 onebitResult_t Check(const Driver& driver, CUresult result, fmt::format_string<Arguments...> format,
                      Arguments&&... arguments) {
@@ -46,7 +46,7 @@ onebitResult_t Check(const Driver& driver, CUresult result, fmt::format_string<A
   return SetCudaError(driver, result, FormatText(format, fmt::make_format_args(arguments...)));
 }
 
-// Passes an error on; the text is that of the function that failed.
+// Returns an error from the caller; the text is that of the function that failed.
 #define ONEBIT_CUDA_TRY(call)                                                                    \
   do {                                                                                           \
     if (const onebitResult_t onebit_cuda_result = (call); onebit_cuda_result != onebitSuccess) { \

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The image of the kernels, as a part of this plugin.
+// Embeds the image of the kernels in this plugin.
 #include "plugins/device_cuda/cuda_kernels.h"
 
-// The driver reads it in units of 8 bytes and more.
+// The driver reads the image in units of 8 bytes and more, so it is aligned.
 __asm__(
     ".pushsection .rodata.onebit_kernel_image, \"a\"\n"
     ".balign 64\n"

@@ -28,7 +28,7 @@ onebitResult_t Launch(uint32_t kernel, const void* params, onebitStream_t stream
   if (warps == 0) return onebitSuccess;
   const uint64_t ctas = std::min<uint64_t>((warps - 1) / kWarpsPerCta + 1, device->limits[kernel]);
 
-  // The one parameter of every kernel is a structure; CUDA copies it before it returns.
+  // Every kernel has one parameter, a structure; CUDA copies it before the launch returns.
   void* arguments[] = {const_cast<void*>(params)};
   const Driver& driver = process->driver();
   return Check(

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Launches of kernels: DeviceFunctions::Launch.
+// Launches kernels: DeviceFunctions::Launch.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 namespace onebit::device_cuda {
 namespace {
 
-// What Start found; set once and never changed but by a fork.
+// The result of Start; set once, and changed only by a fork.
 struct Started {
   std::once_flag once;
   std::string failure;  // constant after `once`
@@ -20,7 +20,7 @@ struct Started {
   std::atomic<bool> is_child{false};
 };
 
-// Never destroyed, for the sake of calls during process exit.
+// Never destroyed, because calls may come during process exit.
 Started& TheStarted() {
   static Started* const started = new Started;
   return *started;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Process: the driver, the devices and the kernels, of which a process has one each.
+// Process: the driver, the devices and the kernels, one set per process.
 #pragma once
 
 #include <atomic>
@@ -12,34 +12,34 @@
 
 namespace onebit::device_cuda {
 
-// A context in which the kernels are loaded. Ids are not used again, so an entry is true for ever.
+// A context in which the kernels are loaded. Ids are never reused, so an entry stays valid.
 struct LoadedContext {
   unsigned long long id;
   const LoadedContext* next;
 };
 
-// CUdevice is the number of the device: cuDeviceGet(i) gives i, which Start checks.
+// CUdevice equals the number of the device: cuDeviceGet(i) gives i, which Start checks.
 struct Device {
   ~Device();
-  // No lock.
+  // Lock-free.
   bool HasLoaded(unsigned long long id) const;
-  // Whether some context of it was entered; then `limits` is filled in.
+  // True once a context of the device was entered; `limits` is filled in then.
   bool is_in_use() const { return loaded_contexts.load(std::memory_order_acquire) != nullptr; }
-  // Under the mutex.
+  // Requires the mutex.
   void AddLoaded(std::unique_ptr<LoadedContext> loaded);
 
-  // The primary context, once this plugin keeps it; never given back.
+  // The primary context once this plugin has retained it; never released.
   std::atomic<CUcontext> primary{nullptr};
-  // Whether kernels are loaded in `primary`, too.
+  // True once kernels are loaded in `primary`.
   std::atomic<bool> is_primary_ready{false};
-  // The last one that was added, which is changed under the mutex; entries are constant.
+  // Head of a list, changed under the mutex; its entries are constant.
   std::atomic<const LoadedContext*> loaded_contexts{nullptr};
 
   std::mutex mutex;
   KernelLimits limits;  // written under the mutex before the first entry, then constant
 };
 
-// Any thread. Never destroyed: other threads may be in it while the process exits.
+// Thread-safe. Never destroyed: other threads may use it while the process exits.
 class Process {
  public:
   Process(const Driver& driver, int device_count);
@@ -56,12 +56,12 @@ class Process {
   KernelLibrary kernels_;
 };
 
-// DeviceFunctions::Start.
+// Implements DeviceFunctions::Start.
 onebitResult_t Start(int* device_count);
 
-// Null before Start and in a child of a fork, because CUDA does not work there.
+// Null before Start, and in a forked child, because CUDA does not work there.
 Process* FindProcess();
-// The same; null sets the text of an error.
+// As FindProcess; sets an error text before it returns null.
 Process* RequireProcess();
 
 }  // namespace onebit::device_cuda

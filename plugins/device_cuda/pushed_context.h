@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// PushedContext: a context that is current in a thread for a while.
+// PushedContext: makes a context current in a thread for a scope.
 #pragma once
 
 #include "onebit/onebit.h"
@@ -8,7 +8,7 @@
 
 namespace onebit::device_cuda {
 
-// A context on top of the thread's stack, which is taken away unless it is kept.
+// Pushes a context on the thread's stack, and pops it at the end unless it is kept.
 class PushedContext {
  public:
   explicit PushedContext(const Driver& driver) : driver_(driver) {}

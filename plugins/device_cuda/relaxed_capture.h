@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// RelaxedCapture: calls that a graph capture of somebody else would forbid.
+// RelaxedCapture: permits calls that another thread's graph capture would forbid.
 #pragma once
 
 #include "plugins/device_cuda/cuda_driver.h"
@@ -8,8 +8,8 @@
 namespace onebit::device_cuda {
 
 // While a thread captures a graph in CUDA's default mode, calls such as cuMemAlloc or cuEventQuery
-// of any thread fail, and break that capture. Ours touch no captured stream, so for as long as this
-// object lives they neither fail nor break anything.
+// fail on any thread, and break that capture. Our calls touch no captured stream, so while this
+// object lives they neither fail nor break one.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const Driver& driver)
@@ -23,7 +23,8 @@ class RelaxedCapture {
 
  private:
   const Driver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then that of the thread
+  // afterwards the thread's previous mode
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   const bool is_set_;
 };
 
