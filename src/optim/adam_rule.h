@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The update of 1-bit Adam (Tang et al. 2021, algorithm 1): Adam, with a variance that may be
+// The update of 1-bit Adam (Tang et al. 2021, algorithm 1): Adam with a variance that may be
 // frozen.
 #pragma once
 

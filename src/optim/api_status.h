@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Results of the public API, of which the optimizers are clients, as Status.
+// Converts results of the public API, which the optimizers call, to Status.
 #pragma once
 
 #include "base/status.h"

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where an optimizer computes: on the host, with its kernels, or on a device, with the same ones
-// there. Both give the same bits.
+// The arithmetic of an optimizer, on the host's kernels or on those of a device. Both give the same
+// bits.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ namespace onebit::optim {
 
 using kernels::cuda::Kernel;
 
-// Everything that touches elements goes through here, between Begin and End. Pointers are memory of
-// place(), but for results and where Copy is given others.
+// Every access to elements goes through this class, between Begin and End. Pointers refer to memory
+// at location(), except results and the arguments that Copy allows elsewhere.
 //
-// On the host each function has done its work when it returns. On a device it has enqueued it on
-// the stream of Begin: what comes out is there after Await, which also tells what could not be
-// enqueued, once something could not. Results are written to memory that AllocateResults has made.
+// On the host each function has done its work when it returns. On a device it enqueues the work on
+// the stream of Begin: outputs are ready after Await, which also reports the first work that could
+// not be enqueued. Results are written to memory from AllocateResults.
 //
 // One thread at a time.
 class Arithmetic {
  public:
-  // For runs of up to `count` elements. `devices` is needed for a place on a device.
+  // For runs of up to `count` elements. A location on a device requires `devices`.
   static Result<std::unique_ptr<Arithmetic>> Create(const MemoryLocation& location,
                                                     const Devices* devices, size_t count);
   virtual ~Arithmetic() = default;
@@ -36,41 +36,42 @@ class Arithmetic {
   Arithmetic& operator=(const Arithmetic&) = delete;
 
   const MemoryLocation& location() const { return location_; }
-  // Whether what functions write is there only after Await.
+  // True if outputs are ready only after Await.
   bool is_deferred() const { return location_.is_device(); }
   Result<Memory> Allocate(size_t bytes, const char* purpose) const {
     return Memory::Create(location_, devices_, bytes, purpose);
   }
-  // Memory of the host.
+  // Allocates host memory.
   virtual Result<Memory> AllocateResults(size_t bytes) const = 0;
 
-  // What is enqueued from here on goes on `stream`, behind all that came before. The device is the
-  // thread's current one until End.
+  // Enqueues the following work on `stream`, after all earlier work. Until End, the device is the
+  // thread's current one.
   virtual Status Begin(onebitStream_t stream) = 0;
-  // The same on a stream of its own, for work that is awaited before the call returns.
+  // As Begin, on a private stream, for work that is awaited before the call returns.
   virtual Status BeginAlone() = 0;
   virtual void End() = 0;
   virtual onebitStream_t stream() const = 0;
 
-  // Waits for all of this, `comm` not null: for as long as the communicator is in order, whose
-  // error it returns if it is not. Without results of collectives it is not asked.
+  // Waits for all enqueued work. If `comm` is not null, waits only while the communicator is
+  // healthy, and returns its error otherwise. `comm` may be null if no result of a collective is
+  // involved.
   virtual Status Await(onebitComm_t comm) = 0;
-  // Without waiting, what could not be enqueued since Begin.
+  // Reports work that could not be enqueued since Begin, without waiting.
   virtual Status Check() const = 0;
-  // Before memory goes away: waits until nothing is using it, but not for ever.
+  // Called before memory is freed: waits until nothing uses it, for a bounded time.
   virtual void Settle() = 0;
 
-  // One of both may be memory of the host.
+  // Either argument may be host memory.
   virtual void Copy(void* to, const void* from, size_t bytes) = 0;
   virtual void Clear(void* memory, size_t bytes) = 0;
   // v[i] = 0 where the bit of `mask` is clear.
   virtual void ClearOutside(const uint8_t* mask, size_t count, float* v) = 0;
-  // out[i] = values[i], rounded to `type` of 16 bits. Waits, and takes memory: for rare events.
+  // out[i] = values[i], rounded to a 16-bit `type`. Waits and allocates, so it is for rare events.
   virtual Status Round(const float* values, size_t count, kernels::DataType type, void* out) = 0;
 
-  // Runs a kernel of optimizer.h, lamb.h or zero_one.h: on the host the CPU's, on a device its own.
-  // Results are written to where `params` points. Scratch memory that only a device needs (partial
-  // sums) stays null: Run fills it in.
+  // Runs a kernel of optimizer.h, lamb.h or zero_one.h: the CPU's on the host, the device's own on
+  // a device. Results are written to the addresses in `params`. Scratch memory that only a device
+  // needs (partial sums) may be null: Run fills it in.
   template <Kernel kKernel>
   void Run(const kernels::cuda::ParamsOf<kKernel>& params) {
     RunKernel(kKernel, &params);
@@ -81,14 +82,14 @@ class Arithmetic {
       : location_(location), devices_(devices) {}
 
  private:
-  // `params` has the type of the kernel's row in kernel_table.h.
+  // `params` must have the type from the kernel's row in kernel_table.h.
   virtual void RunKernel(Kernel kernel, const void* params) = 0;
 
   const MemoryLocation location_;
   const Devices* const devices_;
 };
 
-// The end of a scope is the End of what it has begun.
+// Calls End for the Begin of a scope.
 class ArithmeticScope {
  public:
   explicit ArithmeticScope(Arithmetic& arithmetic) : arithmetic_(arithmetic) {}

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Saves what an optimizer consists of, and loads it: one rank's share exactly, or that of all ranks
-// for any number of them. Values and elements are those of the list of state, the compressor's
-// state goes in as it is.
+// Saves and loads an optimizer: one rank's share exactly, or the state of all ranks for any number
+// of ranks. The list of state supplies values and elements; the compressor's state is embedded
+// unchanged.
 #include <array>
 #include <utility>
 #include <vector>
@@ -22,7 +22,7 @@ onebitStateKind_t CompressorKind(StateKind kind) {
 
 Status Damaged(const char* what) { return Error(Code::kCorrupt, "the state is damaged: {}", what); }
 
-// Values before they were replaced: put back, unless the new ones are kept.
+// Restores replaced values at the end of a scope, unless the new ones are kept.
 class FormerValues {
  public:
   explicit FormerValues(const StateList& list) : list_(list), bytes_(list.value_bytes()) {
@@ -101,7 +101,7 @@ Status Optimizer::WriteState(StateKind kind, std::span<std::byte> blob) {
   return OkStatus();
 }
 
-// One state is to stand for those of all ranks, so it must be theirs to the bit.
+// One state will stand for those of all ranks, so they must be identical to the bit.
 Status Optimizer::CompareState(uint64_t digest) const {
   ONEBIT_ASSIGN_OR_RETURN(
       const RankNumbers all,
@@ -137,8 +137,8 @@ Status Optimizer::Import(std::span<const std::byte> blob) {
   return Adopt(saved);
 }
 
-// Values are tried out, and put back unless the compressor's state, the last that can be refused,
-// is loaded, too.
+// Tries out the values, and restores the old ones unless the compressor's state, the last part that
+// can be rejected, is loaded, too.
 Status Optimizer::Adopt(const SavedOptimizer& saved) {
   StateList state;
   ListState(&state);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// From a configuration to an optimizer.
+// Creates an optimizer from a configuration.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace onebit::optim {
 
-// `config` null: all defaults.
+// A null `config` means all defaults.
 Result<std::unique_ptr<Optimizer>> CreateOptimizer(onebitComm_t comm, size_t count,
                                                    float* parameters,
                                                    const onebitOptimizerConfig_t* config);

@@ -69,7 +69,8 @@ Status DeviceArithmetic::Begin(onebitStream_t stream) {
                  "stream is being captured, but an optimizer's step waits on the host for what "
                  "ranks agree on, which a graph cannot: capture what is before and behind it");
   }
-  // One name may be another stream on every thread, so this is not left out where it is the same.
+  // Needed even if the stream has not changed, because the handle of the default stream can mean
+  // another stream on every thread.
   if (has_last_) ONEBIT_TRY(devices_.Wait(stream, last_.get()));
   failure_ = OkStatus();
   stream_ = stream;
@@ -79,7 +80,7 @@ Status DeviceArithmetic::Begin(onebitStream_t stream) {
 
 void DeviceArithmetic::End() {
   if (!scope_) return;
-  // A device that cannot even do this refuses all that would have to wait for it, too.
+  // A device where even this fails also rejects all work that would have to wait for it.
   has_last_ = devices_.Record(last_.get(), stream_).ok() || has_last_;
   scope_.reset();
 }
@@ -109,14 +110,14 @@ void DeviceArithmetic::ClearOutside(const uint8_t* mask, size_t count, float* v)
   kernels::cuda::CopyParams params;
   params.input = params.output = v;
   params.mask = mask;
-  params.verdict = &words()->verdict;  // of no interest
+  params.verdict = &words()->verdict;  // never read
   params.list.count = 1;
   params.list.tiles = static_cast<uint32_t>(kernels::BlockCount(count, kernels::kTensorSumBlock));
   params.list.pieces[0].count = count;
   Launch(Kernel::kCopy, &params);
 }
 
-// By the host: no kernel does it by itself.
+// Runs on the host, because no kernel only rounds.
 Status DeviceArithmetic::Round(const float* values, size_t count, DataType type, void* out) {
   std::vector<float> exact(count);
   std::vector<std::byte> rounded(count * kernels::BytesOf(type));
@@ -141,7 +142,7 @@ void DeviceArithmetic::RunKernel(Kernel kernel, const void* params) {
       return Lamb(kernel, *static_cast<const kernels::cuda::LambParams*>(params));
     case Kernel::kMaskOfNonzero:
       return CountNonzero(*static_cast<const kernels::cuda::MaskParams*>(params));
-    default:  // the kernel needs nothing else
+    default:  // the kernel needs no scratch memory
       return Launch(kernel, params);
   }
 }

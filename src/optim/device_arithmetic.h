@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer's arithmetic on a CUDA device: kernels on a stream of the caller.
+// An optimizer's arithmetic on a CUDA device: kernels on the caller's stream.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class DeviceArithmetic final : public Arithmetic {
   Status Round(const float* values, size_t count, kernels::DataType type, void* out) override;
 
  private:
-  // In device memory: what kernels count in, or write without anybody reading it.
+  // Device memory for counters of kernels, and for outputs that nobody reads.
   struct Words {
     unsigned long long set_bits = 0;
     uint32_t verdict = 0;
@@ -53,11 +53,11 @@ class DeviceArithmetic final : public Arithmetic {
   std::optional<DeviceScope> scope_;  // between Begin and End
   DeviceStream own_;
   DeviceEvent awaited_;
-  DeviceEvent last_;      // behind all that was enqueued before the last End
-  Memory words_, tiles_;  // of launches, which take turns
+  DeviceEvent last_;      // follows all work enqueued before the last End
+  Memory words_, tiles_;  // shared by launches, one after the other
   onebitStream_t stream_ = nullptr;
   bool has_last_ = false;
-  Status failure_;  // the first, since Begin
+  Status failure_;  // the first error since Begin
 };
 
 }  // namespace onebit::optim

@@ -22,7 +22,8 @@ void AppendBits(const uint8_t* mask, size_t count, size_t first_bit, uint8_t* pa
   }
 }
 
-// Clears in `mask` what is clear in `other` and returns how many of `count` bits are left.
+// Clears the bits of `mask` that are clear in `other` and returns how many of `count` bits are
+// still set.
 size_t Intersect(const uint8_t* other, size_t count, uint8_t* mask) {
   size_t set_count = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -85,7 +86,7 @@ Status FrozenVariance::Freeze(const float* v, double v_correction, double floor_
   return OkStatus();
 }
 
-// On the host, where the caller's masks are: there is one such moment in a training, or few.
+// Runs on the host, where the caller's masks are: training does this once or a few times.
 Result<uint8_t*> FrozenVariance::JoinMasks(std::vector<uint8_t>* copy, size_t* set_count) {
   uint8_t* joined = masks();
   if (arithmetic_.is_deferred()) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What follows from a variance that will not change any more: masks and denominator floors.
+// State derived from a variance that no longer changes: masks and denominator floors.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace onebit::optim {
 
 // An element with v = 0 never saw a gradient. One bit cannot say 0, so after the freeze such
 // elements would receive the scale of their block divided by eps; they are masked. Elements with a
-// tiny v are nearly as bad, which is what the floor of a segment is for: a share of the root mean
-// square of sqrt(v) over the segment.
+// tiny v are nearly as bad; the floor of a segment, a share of the root mean square of sqrt(v) over
+// the segment, protects them.
 //
 // Dense segments keep a live v: they have no floor here, and only the caller's mask.
 class FrozenVariance {
@@ -27,16 +27,16 @@ class FrozenVariance {
       : table_(table), arithmetic_(arithmetic), floors_(table.segments().size()) {}
   Status Allocate();
 
-  // Derives everything from v and tells `compressor` its mask. `v_correction` multiplies v, as in
+  // Derives everything from v and gives `compressor` its mask. `v_correction` multiplies v, as in
   // the denominator. May be called again, after an error or for another v.
   Status Freeze(const float* v, double v_correction, double floor_share,
                 onebitCompressor_t compressor);
 
   bool is_ready() const { return is_ready_; }
-  // v was replaced: Freeze is to be called again.
+  // Called when v was replaced: Freeze must be called again.
   void Forget() { is_ready_ = false; }
 
-  // Of a compressed segment, by its index in the table.
+  // The floor of a compressed segment, by its index in the table.
   float floor(size_t segment_index) const { return floors_[segment_index]; }
   // Null when every element of every compressed segment takes part.
   const uint8_t* mask(const Segment& segment) const {
@@ -46,7 +46,7 @@ class FrozenVariance {
   size_t bytes() const { return masks_.size() + floors_.size() * sizeof(float); }
 
  private:
-  // Of a segment, in results of the arithmetic.
+  // Sums over one segment, written as results of the arithmetic.
   struct Sums {
     double v = 0;
     unsigned long long live_count = 0;  // elements whose v is not zero
@@ -54,16 +54,16 @@ class FrozenVariance {
 
   uint8_t* masks() const { return reinterpret_cast<uint8_t*>(masks_.data()); }
   Sums* sums() const { return reinterpret_cast<Sums*>(sums_.data()); }
-  // Masks on the host: those of compressed segments with those of the caller.
+  // Combines the masks of compressed segments with those of the caller, on the host.
   Result<uint8_t*> JoinMasks(std::vector<uint8_t>* copy, size_t* set_count);
-  // The masks of all compressed segments joined without gaps, as their concatenation needs it.
+  // The masks of all compressed segments, concatenated without gaps as their elements are.
   std::vector<uint8_t> PackedMask(const uint8_t* masks) const;
 
   const SegmentTable& table_;
   Arithmetic& arithmetic_;
   Memory masks_;               // table_.mask_bytes()
   Memory sums_;                // one per segment
-  std::vector<float> floors_;  // likewise
+  std::vector<float> floors_;  // one per segment
   bool has_masked_element_ = false;
   bool is_ready_ = false;
 };

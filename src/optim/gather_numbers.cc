@@ -7,7 +7,7 @@
 namespace onebit::optim {
 namespace {
 
-// A number as floats that add up exactly when all other ranks have zeros.
+// Represents a number as floats whose sum is exact when all other ranks contribute zeros.
 constexpr size_t kDigits = 4;
 constexpr unsigned kDigitBits = 16;
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell each other of themselves, besides elements.
+// Exchanges integers between ranks.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace onebit::optim {
 
-// Numbers of all ranks, as many of each.
+// The numbers of all ranks, equally many of each.
 class RankNumbers {
  public:
   RankNumbers(std::vector<uint64_t> numbers, size_t numbers_per_rank)
@@ -28,8 +28,8 @@ class RankNumbers {
   size_t numbers_per_rank_;
 };
 
-// Collective over `comm`, where this is rank `rank`. `mine` has as many on every rank, at least
-// one.
+// Collective over `comm`, where this is rank `rank`. `mine` has the same size on every rank, at
+// least one.
 Result<RankNumbers> GatherNumbers(onebitComm_t comm, int rank, std::span<const uint64_t> mine);
 
 }  // namespace onebit::optim

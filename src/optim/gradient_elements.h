@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Elements of buffers by type, and types as the public API names them.
+// Access to buffers of any element type, and the public API's element types.
 #pragma once
 
 #include <cstddef>

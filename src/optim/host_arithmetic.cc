@@ -18,7 +18,7 @@ const kernels::cuda::ParamsOf<kKernel>& As(const void* params) {
 
 }  // namespace
 
-// One row for each kernel of an optimizer.
+// Has one case for each kernel of an optimizer.
 void HostArithmetic::RunKernel(Kernel kernel, const void* params) {
   switch (kernel) {
     case Kernel::kSumOfSquares: {
@@ -69,7 +69,7 @@ void HostArithmetic::RunKernel(Kernel kernel, const void* params) {
                                   p.count, p.out);
     }
     default:
-      return;  // no kernel of an optimizer
+      return;  // not a kernel of an optimizer
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer's arithmetic on the host: calls of the CPU's kernels, each at once.
+// An optimizer's arithmetic on the host: runs the CPU's kernels immediately.
 #pragma once
 
 #include <cstring>

@@ -15,11 +15,11 @@ using kernels::DataType;
 using kernels::LambNorms;
 using kernels::LambUpdate;
 
-// A layer that got no gradient for long has next to no momentum. Made as large as the others' it
-// would drown them when its gradients come back, and overflow before that.
+// A layer without gradients for a long time has almost no momentum. Scaled to the size of the
+// others, it would dominate them when its gradients return, and overflow before that.
 constexpr double kMaxMomentumScale = 1 << 20;
 
-// Everything but the variance of reconstructed gradients.
+// Fills in everything except the variance of reconstructed gradients.
 LambUpdate LambUpdateOf(const AdamUpdate& update) {
   return {.x = update.x,
           .m = update.m,
@@ -70,8 +70,8 @@ void LambRule::UpdateDense(size_t segment, const AdamUpdate& update) {
   MoveWhenMeasured({segment, update, false});
 }
 
-// At once, while the layer is in the cache; on a device all layers are measured first, so that the
-// host waits once.
+// Moves at once on the host, while the layer is in the cache; on a device all layers are measured
+// first, so that the host waits once.
 void LambRule::MoveWhenMeasured(const Pending& pending) {
   if (arithmetic_.is_deferred()) {
     pending_.push_back(pending);
@@ -103,7 +103,7 @@ void LambRule::Settle(const Pending& pending) {
   Move(pending.update, layer.coefficient);
 }
 
-// x by `coefficient` times the Adam step of moments that are new already.
+// Moves x by `coefficient` times the Adam step; the moments are already updated.
 void LambRule::Move(AdamUpdate update, double coefficient) {
   update.input = update.m;
   update.input_type = DataType::kF32;
@@ -113,7 +113,7 @@ void LambRule::Move(AdamUpdate update, double coefficient) {
 }
 
 // A layer that is zero, or does not move, has no ratio: it moves as in Adam, and leaves the average
-// as it is. DeepSpeed takes any ratio of exactly 1 for such a layer's.
+// unchanged. DeepSpeed interprets any ratio of exactly 1 as such a layer.
 void LambRule::Measure(const LambNorms& norms, TrustRatio* layer) const {
   const double ratio = std::sqrt(norms.x_squared) / std::sqrt(norms.decayed_squared);
   const bool is_defined = norms.x_squared > 0 && norms.decayed_squared > 0 && std::isfinite(ratio);
@@ -134,8 +134,8 @@ Status LambRule::Freeze(const float* m, const float* v) {
         {.values = m + segment.offset, .count = segment.count, .sum = &norms(i)->update_squared});
   }
   ONEBIT_TRY(arithmetic_.Await(nullptr));
-  // All layers get the same root mean square, so that blocks and servers that hold parts of several
-  // have one scale that fits all. Layers without momentum have nothing to be scaled by.
+  // Scales all layers to the same root mean square, so that one scale fits blocks and servers that
+  // hold parts of several. Layers without momentum cannot be scaled.
   double sum = 0;
   size_t summed = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -171,14 +171,14 @@ void LambRule::UpdateFrozen(size_t segment, const AdamUpdate& update, double fre
 }
 
 double LambRule::Factor(const LambNorms& norms, double weight_decay, double last) const {
-  if (!(norms.max_ratio > 0)) return last;  // no element takes part
+  if (!(norms.max_ratio > 0)) return last;  // every element is masked
   double factor = norms.max_ratio;
   if (weight_decay > 0 && norms.decayed_squared > 0) {
     const double share =
         std::min(1.0, std::sqrt(norms.update_squared) / std::sqrt(norms.decayed_squared));
     factor = factor * share + (1 - share);
   }
-  // First the range, then the rate of change.
+  // Limits the range first, then the rate of change.
   factor = std::clamp(factor, lamb_.min_factor, lamb_.max_factor);
   return std::clamp(factor, (1 - lamb_.threshold) * last, (1 + lamb_.threshold) * last);
 }

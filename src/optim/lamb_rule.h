@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The update of 1-bit LAMB (Li et al. 2021, algorithm 1): each layer moves by a trust ratio times
-// its Adam step. With the variance frozen that ratio cannot be measured as LAMB does; it is its
-// moving average from before, times a factor that follows a variance of reconstructed gradients.
+// its Adam step. With a frozen variance LAMB's ratio cannot be measured; it is replaced by its
+// earlier moving average, times a factor that follows a variance of reconstructed gradients.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace onebit::optim {
 
 class LambRule final : public UpdateRule {
  public:
-  // `table` and `arithmetic` must outlive the rule, `lamb` is copied.
+  // `table` and `arithmetic` must outlive the rule; `lamb` is copied.
   LambRule(const SegmentTable& table, const LambOptions& lamb, Arithmetic& arithmetic);
 
   Status Allocate(bool has_compressed_stage) override;
@@ -36,7 +36,7 @@ class LambRule final : public UpdateRule {
   size_t bytes() const override;
 
  private:
-  // A layer whose moments are new, and which moves when its norms are known.
+  // A layer with new moments, which moves when its norms are known.
   struct Pending {
     size_t segment = 0;
     kernels::AdamUpdate update;
@@ -55,9 +55,9 @@ class LambRule final : public UpdateRule {
   const SegmentTable& table_;
   const LambOptions lamb_;
   std::vector<TrustRatio> layers_;  // one per segment
-  Memory fresh_variance_;           // as v would be, of reconstructed gradients
+  Memory fresh_variance_;           // as v, but from reconstructed gradients
   Memory norms_;                    // one per segment
-  std::vector<Pending> pending_;    // of the update in progress, where results are deferred
+  std::vector<Pending> pending_;    // layers of the current update, if results are deferred
 };
 
 }  // namespace onebit::optim

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of optim.h: argument checks, one thread at a time, Status to onebitResult_t.
+// Implements optim.h: argument checks, one thread at a time, Status to onebitResult_t.
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 struct onebitOptimizer_s {
   std::unique_ptr<onebit::optim::Optimizer> impl;
-  onebitStream_t cuda_stream = nullptr;  // the last that was looked at
+  onebitStream_t cuda_stream = nullptr;  // the last stream that was checked
   std::atomic_flag is_in_use;
 };
 
@@ -61,7 +61,7 @@ Status CheckAligned(const void* pointer, size_t alignment, const char* name) {
   return Error(Code::kInvalidArgument, "{} is not aligned to its element type", name);
 }
 
-// All members of the first version must be there.
+// The structure must have at least all members of the first version.
 template <typename T>
 Status CheckSize(const T* structure, const char* name) {
   if (structure->size >= sizeof(T)) return OkStatus();
@@ -116,14 +116,14 @@ Result<StepInput> ReadStep(const Optimizer& impl, void* gradients, onebitDataTyp
   return input;
 }
 
-// Calls that need the results of their collectives at once.
+// Rejects calls that need the results of their collectives at once.
 Status CheckNoGroup(const char* function) {
   if (!IsInsideGroup()) return OkStatus();
   return Error(Code::kInvalidUsage, "{} was called inside a group: call onebitGroupEnd first",
                function);
 }
 
-// A stream of onebitStreamCreate is none of CUDA, which would look into it.
+// Rejects streams of onebitStreamCreate, whose handles CUDA would dereference.
 Status CheckStream(const onebitOptimizer_s& optimizer, onebitStream_t stream) {
   if (stream == nullptr) return OkStatus();
   if (!optimizer.impl->arithmetic().is_deferred()) {

@@ -15,7 +15,7 @@ namespace {
 
 using kernels::DataType;
 
-// Whether gradients whose squares have this sum leave every m and v finite: no square exceeds it.
+// True if gradients with this sum of squares leave every m and v finite: no square exceeds the sum.
 bool IsUsable(double sum_of_squares) {
   return sum_of_squares <= std::numeric_limits<float>::max();  // false for NaN
 }
@@ -36,7 +36,7 @@ Optimizer::~Optimizer() { DestroyAfterCalls(compressor_); }
 
 void Optimizer::Settle() {
   arithmetic_->Settle();
-  // After an error of a device the communicator's thread may still use it.
+  // After a device error the communicator's thread may still use it.
   DestroyAfterCalls(std::exchange(compressor_, nullptr));
 }
 
@@ -54,7 +54,7 @@ Status Optimizer::AllocateMoments() {
   return arithmetic_->Await(nullptr);
 }
 
-// Residuals are where the optimizer computes.
+// The residuals are in the optimizer's memory location.
 onebitCompressorConfig_t Optimizer::CompressorHere(const onebitCompressorConfig_t* config) const {
   onebitCompressorConfig_t here = ONEBIT_COMPRESSOR_CONFIG_INIT;
   if (config != nullptr) here = *config;
@@ -123,20 +123,20 @@ Status Optimizer::CommitOrTear(const StepInput& input, float scale) {
   return status.ok() ? status : Torn(InStep(status));
 }
 
-// Some of the state is new, and some is not.
+// Marks the state as partly updated.
 Status Optimizer::Torn(Status status) {
   is_torn_ = true;
   return status;
 }
 
-// Errors of collectives know nothing of steps.
+// Adds the step to errors of collectives, which do not know it.
 Status Optimizer::InStep(const Status& status) const {
   return Error(status.code(), "{}, step {}: {}", NameOf(options_.policy.algorithm), step_ + 1,
                status.text());
 }
 
-// A step that sends nothing cannot be agreed on. All ranks make it, so that they stay at the same
-// step; gradients that are not finite count as zeros on the rank that has them.
+// Ranks cannot agree on a step that sends nothing. All ranks make it, so that they stay at the same
+// step; a rank whose gradients are not finite counts them as zeros.
 Status Optimizer::StepAlone(StepInput input, StepOutcome* outcome) {
   ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
   double scale = input.grad_scale;
@@ -212,7 +212,8 @@ Result<double> Optimizer::ScaledSumOfSquares(const StepInput& input) {
   return numbers().sum * input.grad_scale * input.grad_scale;
 }
 
-// sqrt(mean_r |g_r|^2) of scaled gradients, the same bytes on every rank; not finite if any is not.
+// Returns sqrt(mean_r |g_r|^2) of scaled gradients, the same bytes on every rank; not finite if any
+// gradient is not.
 Result<double> Optimizer::AgreeOnNorm(const StepInput& input) {
   ONEBIT_ASSIGN_OR_RETURN(const double scaled_sum, ScaledSumOfSquares(input));
   float& mean = numbers().value;
@@ -235,8 +236,8 @@ Result<bool> Optimizer::AverageDense(void* gradients, size_t count, DataType typ
   return IsUsable(numbers().sum * scale * scale);
 }
 
-// A step follows the residuals: it happens if the call committed, even where the communicator
-// failed right after that.
+// A step follows the residuals: it counts if the call committed, even if the communicator failed
+// right after that.
 Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
   if (!outcome_) {
     ONEBIT_ASSIGN_OR_RETURN(outcome_, OutcomeOf(compressor_));
@@ -253,7 +254,7 @@ Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
       is_on_stream && status.ok() ? OutcomeIn(numbers().outcome) : OutcomeOf(compressor_);
   if (!after.ok() || (!status.ok() && after.value() == before)) {
     outcome_.reset();
-    // The call may commit yet, where nobody could wait for it.
+    // Nobody could wait for the call, so it may still commit.
     if (!epoch_of_open_call_) epoch_of_open_call_ = before.epoch;
     return status.ok() ? after.status() : status;
   }
@@ -303,8 +304,8 @@ kernels::AdamUpdate Optimizer::UpdateOf(const Segment& segment, double learning_
   return update;
 }
 
-// Without bias correction update t is (1 - b1^t) / sqrt(1 - b2^t) times that of AdamW: 3 to 7 times
-// at first with the usual betas. A trust ratio takes that out again.
+// Without bias correction, update t is (1 - b1^t) / sqrt(1 - b2^t) times that of AdamW: with the
+// usual betas 3 to 7 times as large at first. A trust ratio cancels this factor.
 void Optimizer::WarnWithoutWarmup(double learning_rate) {
   if (step_ == 1) first_learning_rate_ = learning_rate;
   if (step_ != 2 || rank_ != 0 || options_.has_bias_correction ||
@@ -335,7 +336,7 @@ void Optimizer::ListState(StateList* list) {
   list->AddValue(first_learning_rate_);
 }
 
-// Whoever replaces parameters does not replace their copy: it follows from them.
+// Code that replaces parameters does not replace their low-precision copy, which follows from them.
 Status Optimizer::WriteParameterCopy() const {
   if (options_.parameter_copy == nullptr) return OkStatus();
   return arithmetic_->Round(parameters_, count_, options_.parameter_copy_type,

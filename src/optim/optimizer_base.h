@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What all optimizers share: how a step runs, what ranks agree on, how state is taken over.
+// The base of all optimizers: runs steps, agrees between ranks, transfers state.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +25,16 @@
 
 namespace onebit::optim {
 
-// Arguments of one step, checked.
+// Checked arguments of one step.
 struct StepInput {
   void* gradients = nullptr;  // null: zeros, in a step that sends nothing
   kernels::DataType type = kernels::DataType::kF32;
   double learning_rate = 0;
   double grad_scale = 1;
-  double max_grad_norm = 0;  // 0: not measured
+  double max_grad_norm = 0;  // 0: no norm is measured
 };
 
-// What it did.
+// The outcome of a step.
 struct StepOutcome {
   bool is_skipped = false;
   onebitStage_t stage = onebitStageDense;
@@ -44,7 +44,7 @@ struct StepOutcome {
 
 // A client of the public API and the kernels. A step has three parts, in this order, so that
 // nothing ever has to be undone:
-//   1. what can fail or be non-finite and is dense: the norm, then averages of gradients;
+//   1. the dense part that can fail or be non-finite: the norm, then averages of gradients;
 //   2. the compressed average, which commits residuals;
 //   3. the update of m, v, x and counters, which cannot fail on the host. A device that breaks in
 //      it leaves the optimizer torn.
@@ -55,7 +55,7 @@ struct StepOutcome {
 // arithmetic. One thread at a time.
 class Optimizer {
  public:
-  // Where, how and what for.
+  // Inputs of the constructor.
   struct Setup {
     onebitComm_t comm;
     size_t count;
@@ -69,39 +69,40 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // The last call, before the destructor: waits until nothing works on memory of this any more, but
-  // not for ever. By the destructor of this class buffers of derived ones would be gone already.
+  // The last call before the destructor: waits, for a bounded time, until nothing uses memory of
+  // this object. It is not in this class's destructor, because buffers of derived classes would be
+  // freed by then.
   void Settle();
 
   // Outputs are written only on success.
   Status Step(const StepInput& input, StepOutcome* outcome);
 
-  // Goes over to another communicator, of ranks of the present one. Collective on it. Returns the
-  // rank whose state all have afterwards. rebind.cc
+  // Migrates to another communicator, whose ranks belong to the present one. Collective on the new
+  // one. Returns the rank whose state all ranks have afterwards. See optimizer_rebind.cc.
   Result<int> Rebind(onebitComm_t comm);
 
-  // Makes ranks agree on all state, where a step does not. Collective.
+  // Makes ranks agree on all state, if a step does not. Collective.
   Status Sync();
 
-  // Back to where the variance is refreshed by dense averages, as onebitOptimizerRewarm says.
-  // Local. After an error nothing has changed.
+  // Returns to the stage where dense averages refresh the variance, as onebitOptimizerRewarm says.
+  // Local. An error changes nothing.
   Status Rewarm(int64_t steps);
 
-  // Of kind kOptimizerRank or kOptimizerGlobal. Exporting the latter is collective, makes ranks
-  // agree first, and gives all the same bytes. `blob` has StateBytes; its content is undefined
-  // after an error. checkpoint.cc
+  // State of kind kOptimizerRank or kOptimizerGlobal. Exporting the latter is collective, makes
+  // ranks agree first, and gives all the same bytes. `blob` has StateBytes; its content is
+  // undefined after an error. See checkpoint.cc.
   Result<size_t> StateBytes(StateKind kind);
   Status Export(StateKind kind, std::span<std::byte> blob);
-  // Local. After an error the optimizer is what it was. checkpoint.cc
+  // Local. An error changes nothing. See checkpoint.cc.
   Status Import(std::span<const std::byte> blob);
 
   // Fills everything but `size`.
   void GetStats(onebitOptimizerStats_t* stats) const;
 
-  // Nothing for algorithms that have no trust ratios.
+  // Empty for algorithms without trust ratios.
   virtual std::optional<TrustRatio> trust_ratio(size_t /*segment*/) const { return std::nullopt; }
 
-  // Copies of all elements of m and v, where not null.
+  // Copies all elements of m and v to the outputs that are not null.
   Status ReadMoments(float* m, float* v);
 
   Arithmetic& arithmetic() const { return *arithmetic_; }
@@ -112,68 +113,69 @@ class Optimizer {
  protected:
   explicit Optimizer(Setup setup);
 
-  // Moments and, unless nothing will ever be compressed, the compressor of `element_count`
-  // elements. The last to allocate: creating a compressor takes a number of the communicator, also
-  // on the other ranks.
+  // Allocate the moments and, unless nothing will ever be compressed, the compressor of
+  // `element_count` elements. CreateCompressor must be the last allocation: it takes a number of
+  // the communicator, also on the other ranks.
   Status AllocateMoments();
   Status CreateCompressor(size_t element_count, const onebitCompressorConfig_t* config);
   onebitCompressorConfig_t CompressorHere(const onebitCompressorConfig_t* config) const;
-  // The communicator must exist: CheckComm asks whether it still does.
+  // Requires a live communicator: CheckComm later asks if it still exists.
   void ObserveComm() { observer_ = CommObserver::Create(comm_); }
 
-  // ---- what an algorithm does
+  // ---- implemented by an algorithm
 
-  // What the next step sends, at this learning rate.
+  // What the next step sends at this learning rate.
   virtual onebitStage_t NextStage(double learning_rate) const = 0;
-  // Everything a step needs memory for, before anything is sent.
+  // Allocates everything a step needs, before anything is sent.
   virtual Status PrepareStep(const StepInput& input) = 0;
-  // All averages of a step that sends something. A false result is the verdict "not finite".
+  // Computes all averages of a step that sends something. False is the verdict "not finite".
   virtual Result<bool> Average(const StepInput& input, float scale) = 0;
-  // The update of m, v, x and everything else but the counters below.
+  // Updates m, v, x and everything else but the counters below.
   virtual Status Commit(const StepInput& input, float scale) = 0;
-  // Instead of Commit, where the verdict was "not finite". Returns whether anything changed: it may
-  // take collectives, and after an error nothing has.
+  // Replaces Commit after the verdict "not finite". Returns true if anything changed. It may run
+  // collectives; an error changes nothing.
   virtual Result<bool> Skip(const StepInput& /*input*/) { return false; }
-  // What Sync does, where ranks may have come apart. Returns the stage of a step that sends as
-  // much, onebitStageLocal where there was nothing to do.
+  // Implements Sync, when ranks may differ. Returns the stage of a step that sends as much, or
+  // onebitStageLocal if there was nothing to do.
   virtual Result<onebitStage_t> AgreeOnState() { return onebitStageLocal; }
-  // What Rewarm does.
+  // Implements Rewarm.
   virtual Status BeginWarmup(int64_t steps) = 0;
-  // Settles what follows from state that was replaced: masks, floors.
+  // PrepareCompressor recomputes what follows from replaced state: masks and floors.
+  // ForgetDerivedState invalidates it.
   virtual Status PrepareCompressor() { return OkStatus(); }
   virtual void ForgetDerivedState() {}
   virtual void ListState(StateList* list);
-  // Whether values that were replaced can be those of this optimizer.
+  // Checks that replaced values are possible for this optimizer.
   virtual Status CheckState() const;
-  // What the last onebitOptimizerRewarm was told, or the configuration, where that matters.
+  // The argument of the last onebitOptimizerRewarm, or else the configuration's value, for
+  // algorithms that use it.
   virtual int64_t freeze_rule() const { return 0; }
-  // Takes the place of a state that differs in nothing that must be equal. After an error nothing
-  // has changed.
+  // Loads a state that agrees in everything that must be equal. An error changes nothing.
   virtual Status Adopt(const SavedOptimizer& saved);
   virtual void AddStats(onebitOptimizerStats_t* stats) const = 0;
 
-  // ---- what it does that with
+  // ---- services for algorithms
 
   Status CheckComm() const;
-  // Marks the state as neither old nor new, for an error of a device in between.
+  // Marks the state as neither old nor new, after a device error in between.
   Status Torn(Status status);
   // Averages over ranks, in place. False if squares of scaled averages leave fp32.
   Result<bool> AverageDense(void* gradients, size_t count, kernels::DataType type, float scale);
-  // Compressed. False if any rank had a value that is not finite.
+  // Averages with compression. False if any rank had a value that is not finite.
   Result<bool> AverageCompressed(float* values, size_t count);
   Status ResetCompressor();
-  // Dense segments' gradients, joined.
+  // Concatenates the gradients of dense segments.
   void PackDenseGradients(const StepInput& input, std::byte* out) const;
-  // The caller's mask of one segment, where kernels can read it.
+  // The caller's mask of one segment, in memory that kernels can read.
   const uint8_t* user_mask(const Segment& segment) const {
     return user_masks_.size() == 0
                ? table_.user_mask(segment)
                : reinterpret_cast<const uint8_t*>(user_masks_.data()) + segment.mask_offset;
   }
-  // x, m, v and what the configuration says of one segment.
+  // Fills in x, m, v and the segment's configuration.
   kernels::AdamUpdate UpdateOf(const Segment& segment, double learning_rate) const;
   double Correction(double beta_power) const;
-  // The low-precision copy, from parameters that came from elsewhere than an update.
+  // Writes the low-precision copy after parameters were replaced outside an update.
   Status WriteParameterCopy() const;
   std::span<float> parameters() const { return {parameters_, count_}; }
   const float* m() const { return reinterpret_cast<const float*>(m_.data()); }
@@ -190,7 +192,7 @@ class Optimizer {
 
   Memory m_, v_;
   onebitCompressor_t compressor_ = nullptr;  // null when nothing will ever be compressed
-  uint64_t step_ = 0;                        // t, of steps that have happened
+  uint64_t step_ = 0;                        // t, counts steps that have happened
   double beta1_power_ = 1;                   // beta1^t
   double beta2_power_ = 1;
 
@@ -214,9 +216,9 @@ class Optimizer {
   uint64_t BytesSent() const;
   void WarnWithoutWarmup(double learning_rate);
 
-  CommObserver observer_;  // of comm_
-  Memory user_masks_;      // a copy of the table's, on a device; else empty
-  // Results.
+  CommObserver observer_;  // observes comm_
+  Memory user_masks_;      // on a device: a copy of the table's masks; else empty
+  // Results of kernels.
   struct Numbers {
     double sum;
     float value;
@@ -225,18 +227,19 @@ class Optimizer {
   Numbers& numbers() const { return *reinterpret_cast<Numbers*>(numbers_.data()); }
   Memory numbers_;
   Memory mean_;  // a float, for averages
-  // The last compressed call's, unless the compressor has changed since.
+  // The outcome of the last compressed call, unless the compressor has changed since.
   std::optional<CallOutcome> outcome_;
-  // The epoch before a step whose call had not ended when the step gave up: what it committed after
-  // that is of a step that this rank has not made. Until a rebind, or the residuals are replaced.
+  // The epoch before a step that gave up while its call was pending: anything committed later
+  // belongs to a step that this rank has not made. Valid until a rebind, or until the residuals are
+  // replaced.
   std::optional<uint64_t> epoch_of_open_call_;
   double first_learning_rate_ = 0;
-  bool awaits_residual_ = false;  // took over a compressed step whose residuals are to follow
+  bool awaits_residual_ = false;  // received a compressed step whose residuals must follow
   bool is_torn_ = false;          // a rebind failed while it overwrote parameters, m and v
   uint64_t dense_steps_ = 0, compressed_steps_ = 0, local_steps_ = 0, skipped_steps_ = 0;
-  // Since the beginning, or a checkpoint was loaded: steps, skips and syncs that changed what ranks
-  // have in common, and of those the ones that left residuals. Who has fewer than another rank has
-  // missed the last.
+  // Counters since creation or the last loaded checkpoint: steps, skips and syncs that changed the
+  // common state of the ranks, and those of them that left residuals. A rank with fewer than
+  // another has missed the last one.
   uint64_t commits_ = 0, residual_commits_ = 0;
   uint64_t bytes_sent_ = 0;
   uint64_t local_overflows_ = 0;

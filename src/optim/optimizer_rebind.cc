@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How an optimizer goes over to another communicator: ranks that missed the last step get its
-// results from one that did not, then its compressors are rebound.
+// Migrates an optimizer to another communicator: ranks that missed the last step receive its
+// results from one that did not, then the compressors are rebound.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -16,7 +16,7 @@
 namespace onebit::optim {
 namespace {
 
-// What a rank tells of itself.
+// The state of one rank, as exchanged with the others.
 struct Standing {
   uint64_t commits = 0;
   uint64_t step = 0;
@@ -25,7 +25,8 @@ struct Standing {
   uint64_t freeze_rule = 0;
   bool is_torn = false;
 
-  // What they agreed on last comes first: a rank may have made steps of its own since then.
+  // Commits, which ranks agreed on, are compared first: a rank may have made local steps since
+  // then.
   bool IsBehind(const Standing& other) const {
     return std::tie(commits, step) < std::tie(other.commits, other.step);
   }
@@ -48,7 +49,7 @@ Result<std::vector<Standing>> Gather(onebitComm_t comm, int rank, const Standing
   return standings;
 }
 
-// As elements of 4 or of 2 bytes, which a broadcast copies as they are.
+// Sends bytes as elements of 4 or 2 bytes, which a broadcast copies unchanged.
 Status BroadcastBytes(StateList::Bytes bytes, int source, onebitComm_t comm,
                       onebitStream_t stream) {
   const bool has_words = bytes.size() % sizeof(float) == 0 &&
@@ -70,7 +71,7 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
                          .freeze_rule = static_cast<uint64_t>(freeze_rule()),
                          .is_torn = is_torn_};
   ONEBIT_ASSIGN_OR_RETURN(const std::vector<Standing> standings, Gather(comm, rank, mine));
-  // The first of the newest that have all of their state.
+  // The source is the first of the newest ranks that have their complete state.
   int source = -1;
   uint64_t most_skipped = 0;
   for (size_t r = 0; r < standings.size(); ++r) {
@@ -113,7 +114,7 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
   }
   skipped_steps_ = most_skipped;
   if (compressor_ != nullptr) {
-    // Masks are compared, and a rank may have come to this before or not.
+    // The rebind compares masks, which some ranks may not have computed yet.
     ONEBIT_TRY(PrepareCompressor());
     ONEBIT_TRY(RebindCompressor(comm));
   }
@@ -132,8 +133,8 @@ Status Optimizer::TakeState(onebitComm_t comm, int source, bool is_source, bool 
   for (const StateList::Part& local : state.local()) {
     most_bytes = std::max(most_bytes, local.bytes.size());
   }
-  // For values, which are replaced all at once, and for what ranks that are not behind have of
-  // their own.
+  // Buffers for values, which are replaced all at once, and for data that ranks with the newest
+  // state receive and ignore.
   ONEBIT_ASSIGN_OR_RETURN(
       const AlignedBuffer values,
       AlignedBuffer::Create(RoundUp(state.value_bytes(), sizeof(float)), "state"));
@@ -158,21 +159,21 @@ Status Optimizer::TakeState(onebitComm_t comm, int source, bool is_source, bool 
   return OkStatus();
 }
 
-// Each is awaited: the next may be in memory of the host, which no call may be pending for.
+// Waits for each broadcast: the next may use host memory, for which no call may be pending.
 Status Optimizer::BroadcastPart(const StateList::Part& part, int source, onebitComm_t comm) {
   ONEBIT_TRY(
       BroadcastBytes(part.bytes, source, comm, part.is_on_host ? nullptr : arithmetic_->stream()));
   return arithmetic_->Await(comm);
 }
 
-// Who takes over a compressed step needs the residuals it left, too, and these are its own: the
-// rebind rolls forward to them, as long as a rank is there that committed the step.
+// A rank that receives a compressed step also needs the residuals it left, which are specific to
+// each rank: the rebind rolls forward to them if a rank that committed the step is present.
 Status Optimizer::RebindCompressor(onebitComm_t comm) {
   onebitCompressorStats_t stats{.size = sizeof(stats)};
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
   const uint64_t epoch_before = epoch_of_open_call_.value_or(stats.epoch);
   outcome_.reset();
-  int ignored = -1;  // parameters were taken over before
+  int ignored = -1;  // parameters were received before
   ONEBIT_TRY(FromApi(onebitCompressorRebind(compressor_, comm, &ignored)));
   ONEBIT_TRY(FromApi(onebitCompressorGetStats(compressor_, &stats)));
   if (awaits_residual_ && stats.epoch == epoch_before) {

@@ -25,12 +25,12 @@ Status CheckHead(const onebitOptimizerConfig_t& config) {
                          {sizeof(config), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE});
 }
 
-// Checked where policies are: the members have the same names there.
+// Checked by the policies' own code, which uses the same names for the members.
 Result<PolicyOptions> ReadPolicy(const onebitOptimizerConfig_t& config) {
   onebitPolicyConfig_t policy = ONEBIT_POLICY_CONFIG_INIT;
   policy.algorithm = config.algorithm;
   policy.variant = config.variant;
-  // All optimizers have a beta2, but of policies only those that may freeze automatically.
+  // All optimizers have a beta2, but only policies that may freeze automatically do.
   if (config.algorithm != onebitAlgorithmZeroOneAdam && config.variant != onebitVariantDeepSpeed) {
     policy.beta2 = config.beta2;
   }
@@ -87,7 +87,7 @@ Result<LambOptions> ReadLamb(const onebitOptimizerConfig_t& config) {
   return lamb;
 }
 
-// 1 / (1 - beta^t) of the moments.
+// Reads if moments are multiplied by 1 / (1 - beta^t).
 Result<bool> ReadBiasCorrection(const onebitOptimizerConfig_t& config) {
   if (config.biasCorrection == ONEBIT_UNDEF_INT) return false;
   if (config.biasCorrection != 0 && config.biasCorrection != 1) {
@@ -124,7 +124,7 @@ Status ReadCopy(const onebitOptimizerConfig_t& config, Options* options) {
   return OkStatus();
 }
 
-// Other members are checked where they are known, by onebitCompressorCreate.
+// onebitCompressorCreate checks the other members.
 Status CheckCompressor(const onebitCompressorConfig_t* compressor) {
   if (compressor == nullptr) return OkStatus();
   if (compressor->size != sizeof(onebitCompressorConfig_t)) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The configuration of an optimizer, checked and with its defaults filled in.
+// An optimizer's configuration, checked and with defaults filled in.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace onebit::optim {
 
-// Of 1-bit LAMB: how far trust ratios go.
+// Bounds for the trust ratios of 1-bit LAMB.
 struct LambOptions {
   double min_coefficient = 0.01;
   double max_coefficient = 10;
-  double beta = 0.9;  // of the moving average
+  double beta = 0.9;  // for the moving average
   double min_factor = 0.5;
   double max_factor = 4;
   double threshold = 0.1;
   bool skips_ratio_one = false;
 };
 
-// Values in force. Members mean what those of onebitOptimizerConfig_t mean.
+// Effective values. Members mean the same as those of onebitOptimizerConfig_t.
 struct Options {
   PolicyOptions policy;
   double beta1 = 0.9;
@@ -35,18 +35,18 @@ struct Options {
   bool has_bias_correction = false;
   LambOptions lamb;
   void* parameter_copy = nullptr;
-  kernels::DataType parameter_copy_type = kernels::DataType::kF32;  // kF32 when there is no copy
+  kernels::DataType parameter_copy_type = kernels::DataType::kF32;  // kF32: there is no copy
 };
 
-// `config` null: all defaults. Does not look at the segments, and of the compressor only at what
-// the optimizer forbids.
+// A null `config` means all defaults. Does not check the segments, and checks the compressor only
+// for values that optimizers forbid.
 Result<Options> ReadOptions(const onebitOptimizerConfig_t* config);
 
-// For log lines.
+// The name in log lines.
 const char* NameOf(onebitAlgorithm_t algorithm);
 
-// `value`, or `fallback` if it is ONEBIT_UNDEF_REAL. An error that names `member` unless the result
-// is finite, also in fp32, and not negative.
+// Returns `value`, or `fallback` if it is ONEBIT_UNDEF_REAL. An error that names `member` unless
+// the result is not negative and finite, also in fp32.
 Result<double> ReadReal(std::string_view member, double value, double fallback);
 
 // The kernels' name of an element type; an error for an unknown one.

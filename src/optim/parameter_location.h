@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where the buffers of an optimizer lie.
+// The memory location of an optimizer's buffers.
 #pragma once
 
 #include "base/status.h"
@@ -9,17 +9,16 @@
 
 namespace onebit::optim {
 
-// The devices of this process; null as long as the program has not loaded CUDA.
+// The devices of this process; null while the program has not loaded CUDA.
 const Devices* FindDevices();
 
-// Of memory that may be null, which is the host's.
+// The location of `memory`; the host if it is null.
 Result<MemoryLocation> LocationOf(const void* memory);
 
-// An error that names both unless `memory`, if it is not null, is in the same place as the
-// parameters.
+// Returns an error that names both buffers unless `memory` is null or at the parameters' location.
 Status CheckLocation(const char* name, const void* memory, const MemoryLocation& parameters);
 
-// An error if `config`, if it is not null, wants the residuals to be elsewhere.
+// Returns an error if `config` is not null and wants the residuals elsewhere.
 Status CheckResidualLocation(const onebitCompressorConfig_t* config,
                              const MemoryLocation& parameters);
 

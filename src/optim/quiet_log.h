@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Log lines of steps that are committed already: a line that cannot be written is no error of
-// theirs.
+// Logs lines about steps that are already committed: failing to write a line is not an error of the
+// step.
 #pragma once
 
 #include <new>

@@ -10,7 +10,7 @@
 namespace onebit::optim {
 namespace {
 
-// A row of the table of segments.
+// A row of the segment table.
 struct SavedSegment {
   uint64_t count = 0;
   uint32_t is_dense = 0;
@@ -32,7 +32,7 @@ const char* NameOfVariant(uint32_t variant) {
   return variant == static_cast<uint32_t>(Variant::kPaper) ? "paper" : "deepspeed";
 }
 
-// As the constants are called.
+// Uses the constants' names.
 std::string NameOfFreeze(int64_t step) {
   if (step == ONEBIT_FREEZE_AUTOMATIC) return "automatic";
   if (step == ONEBIT_FREEZE_NEVER) return "never";
@@ -118,7 +118,7 @@ std::string SavedOptimizer::DescribeDifference(const SavedHead& here,
       .Compare("count", head.count, here.count)
       .Compare("segmentCount", head.segments, here.segments)
       .Compare("beta2", head.beta2, here.beta2);
-  // Policies of different algorithms have nothing to be compared.
+  // Policies of different algorithms cannot be compared.
   if (head.algorithm == here.algorithm) {
     differences
         .Compare("freezeStep", NameOfFreeze(head.freeze_step), NameOfFreeze(here.freeze_step))

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The sections of an optimizer's state (src/compressor/STATE.md), and what must be equal for it to
-// be loaded.
+// The sections of an optimizer's state (src/compressor/STATE.md), and the members that must be
+// equal to load it.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@
 
 namespace onebit::optim {
 
-// The head of the optimizer section, at the offsets of STATE.md. Of each algorithm the members that
-// shape its state; members of others are 0.
+// The head of the optimizer section, at the offsets of STATE.md. Contains the members that shape
+// the state of its algorithm; members of other algorithms are 0.
 struct SavedHead {
   uint64_t count = 0;
   uint64_t segments = 0;
   uint32_t algorithm = 0;
   uint32_t variant = 0;
   uint32_t ranks = 1;
-  uint32_t rank = 0;  // of a state of all ranks: 0
+  uint32_t rank = 0;  // 0 in a state of all ranks
   double beta2 = 0;
   int64_t freeze_step = 0;
   uint64_t lr_warmup_steps = 0;
@@ -36,18 +36,18 @@ struct SavedHead {
   uint64_t local_step_start = 0;
   uint32_t rate_tied = 0;
   uint32_t dense_step_feeds_momentum = 0;
-  int64_t freeze_rule = 0;  // as freeze_step, but that of the last onebitOptimizerRewarm
+  int64_t freeze_rule = 0;  // as freeze_step, but from the last onebitOptimizerRewarm
 };
 static_assert(sizeof(SavedHead) == 112);
 
-// What the configuration says; ranks and rule are left to be set.
+// Fills in the head from the configuration; the caller sets ranks and rule.
 SavedHead HeadOf(const Options& options, const SegmentTable& table, size_t count);
 
-// The section has the head and behind it the segments.
+// The section consists of the head, followed by the segments.
 size_t OptimizerSectionBytes(const SegmentTable& table);
 void WriteOptimizerSection(const SavedHead& head, const SegmentTable& table, std::byte* section);
 
-// A state whose checksums are right, by its sections.
+// A state with valid checksums, by its sections.
 struct SavedOptimizer {
   bool is_global = false;
   SavedHead head;
@@ -60,8 +60,8 @@ struct SavedOptimizer {
   // another kind of state.
   static Result<SavedOptimizer> Read(std::span<const std::byte> blob);
 
-  // "" if a state of `head` and `table` can take its place: "count 100 in the state, 200 here;
-  // ...".
+  // Returns "" if the state can be loaded into an optimizer with `here` and `table`, else the
+  // differences: "count 100 in the state, 200 here; ...".
   std::string DescribeDifference(const SavedHead& here, const SegmentTable& table) const;
 };
 

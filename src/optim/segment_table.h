@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The layers of an optimizer: which runs of the flat buffer have which settings.
+// The layers of an optimizer: the runs of the flat buffer and their settings.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,14 @@
 
 namespace onebit::optim {
 
-// A run of parameters. Its mask starts on a byte of its own, so that kernels can be given a run.
+// A run of parameters. Its mask starts on a byte boundary, so that kernels can process a single
+// run.
 struct Segment {
   size_t offset = 0;
   size_t count = 0;
   double lr_scale = 1;
   double weight_decay = 0;
-  bool is_dense = false;  // exact average and live v for ever
+  bool is_dense = false;  // exact average, never frozen v
   bool has_trust_ratio = true;
   size_t packed_offset = 0;  // first element in the concatenation of all segments of its kind
   size_t mask_offset = 0;    // first byte in a mask buffer of mask_bytes()
@@ -28,7 +29,7 @@ struct Segment {
 // Immutable after creation; covers all elements in order without gaps.
 class SegmentTable {
  public:
-  // `weight_decay` is the default of segments that have none.
+  // `weight_decay` applies to segments without their own.
   static Result<SegmentTable> Create(const onebitSegment_t* segments, size_t segment_count,
                                      size_t element_count, double weight_decay);
 
@@ -37,11 +38,11 @@ class SegmentTable {
   size_t dense_count() const { return dense_count_; }
   size_t mask_bytes() const { return mask_bytes_; }
 
-  // The caller's mask of one segment; null: all of its elements take part.
+  // The caller's mask of one segment; null if all of its elements take part.
   const uint8_t* user_mask(const Segment& segment) const {
     return user_masks_.empty() ? nullptr : user_masks_.data() + segment.mask_offset;
   }
-  // Those of all segments; empty when no segment has one.
+  // The masks of all segments; empty when no segment has one.
   std::span<const uint8_t> user_masks() const { return user_masks_; }
 
  private:

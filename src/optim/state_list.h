@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer consists of, by address: for checkpoints, and for ranks that take it over from
-// another rank. One list serves both, so that neither can forget a member that the other knows.
+// The addresses of an optimizer's state, for checkpoints and for ranks that receive it from another
+// rank. One list serves both, so that neither can forget a member that the other knows.
 #pragma once
 
 #include <cmath>
@@ -16,8 +16,8 @@
 
 namespace onebit::optim {
 
-// Addresses are of members of one optimizer, in an order that its configuration decides, and that
-// STATE.md tells. What follows from other members is not in the list.
+// Addresses are of members of one optimizer, in an order that its configuration determines and
+// STATE.md documents. State that follows from other members is not in the list.
 class StateList {
  public:
   using Bytes = std::span<std::byte>;
@@ -26,10 +26,10 @@ class StateList {
   // A run of elements.
   struct Part {
     Bytes bytes;
-    bool is_on_host = false;  // wherever the optimizer computes; otherwise there
+    bool is_on_host = false;  // if false, in the optimizer's location
   };
 
-  // Elements that are the same on all ranks after every step.
+  // Adds elements that are the same on all ranks after every step.
   void AddReplicated(const Memory& memory) {
     replicated_.push_back({.bytes = {memory.data(), memory.size()}});
   }
@@ -40,7 +40,7 @@ class StateList {
     replicated_.push_back({.bytes = std::as_writable_bytes(elements), .is_on_host = true});
   }
 
-  // Elements that ranks have of their own between two syncs.
+  // Adds elements that differ between ranks between two syncs.
   void AddLocal(const Memory& memory) {
     local_.push_back({.bytes = {memory.data(), memory.size()}});
   }
@@ -48,14 +48,14 @@ class StateList {
     local_.push_back({.bytes = std::as_writable_bytes(elements)});
   }
 
-  // Counters and other small members, the same on all ranks.
+  // Adds counters and other small members, the same on all ranks.
   void AddValue(uint64_t& value) { values_.emplace_back(&value); }
   void AddValue(double& value) { values_.emplace_back(&value); }
 
   const std::vector<Part>& replicated() const { return replicated_; }
   const std::vector<Part>& local() const { return local_; }
 
-  // All values behind each other.
+  // All values, concatenated.
   size_t value_bytes() const { return values_.size() * kValueBytes; }
   void ReadValues(std::byte* out) const {
     for (const Value& value : values_) {
@@ -77,13 +77,13 @@ class StateList {
     return true;
   }
 
-  // All elements behind each other, those of this rank at the end.
+  // All elements, concatenated, with those of this rank at the end.
   size_t element_bytes() const {
     size_t bytes = 0;
     ForEachPart([&](const Part& part) { bytes += part.bytes.size(); });
     return bytes;
   }
-  // To and from memory of the host; done after the Await of `arithmetic`.
+  // Copies to and from host memory; complete after the Await of `arithmetic`.
   void ReadElements(Arithmetic* arithmetic, std::byte* out) const {
     ForEachPart([&](const Part& part) {
       Copy(arithmetic, part, out, part.bytes.data());

@@ -4,7 +4,7 @@
 
 namespace onebit::optim {
 
-// What LAMB knows of a layer.
+// The state that LAMB keeps for a layer.
 struct TrustRatio {
   double coefficient = 0;     // c of the last step; 0 before the first
   double average = 0;         // moving average of c over the dense steps

@@ -23,7 +23,7 @@ std::unique_ptr<UpdateRule> MakeRule(const Options& options, const SegmentTable&
   return std::make_unique<AdamRule>(arithmetic);
 }
 
-// Two schedules that have changed places: they change back, unless this is kept.
+// Swaps two schedules, and swaps them back at the end of a scope unless this is kept.
 class Exchange {
  public:
   Exchange(TwoStageSchedule& a, TwoStageSchedule& b) : a_(a), b_(b) { std::swap(a_, b_); }
@@ -120,7 +120,8 @@ Result<bool> TwoStage::Average(const StepInput& input, float scale) {
   return AverageMomentum(input, scale);
 }
 
-// Compressed segments' local momentum, joined: over the gradients themselves where they fit.
+// Local momentum of compressed segments, concatenated; overwrites the gradients themselves if it
+// fits.
 float* TwoStage::MomentumBuffer(const StepInput& input) const {
   const bool is_in_place = input.type == DataType::kF32 && table_.dense_count() == 0;
   return is_in_place ? static_cast<float*>(input.gradients) : Floats(momentum_scratch_);
@@ -204,7 +205,7 @@ Status TwoStage::Commit(const StepInput& input, float scale) {
   return OkStatus();
 }
 
-// |v|_1 of what would be frozen.
+// Computes |v|_1 of the segments that would be frozen.
 Result<double> TwoStage::VarianceSum() {
   auto* const sums = reinterpret_cast<double*>(sums_.data());
   const std::vector<Segment>& segments = table_.segments();
@@ -223,8 +224,8 @@ Result<double> TwoStage::VarianceSum() {
 
 // ----------------------------------------------------------------------------------------- re-warm
 
-// v goes on from where it was frozen, and its bias with it. Residuals belong to momenta that were
-// not averaged as they are from here on.
+// v goes on from its frozen value, with its bias. Residuals are reset because they belong to
+// averages of another kind than those from here on.
 Status TwoStage::BeginWarmup(int64_t steps) {
   if (options_.policy.freeze_step == ONEBIT_FREEZE_NEVER) {
     return Error(
@@ -244,7 +245,7 @@ Status TwoStage::BeginWarmup(int64_t steps) {
   return OkStatus();
 }
 
-// A dense stage of so many steps, or as ONEBIT_FREEZE_AUTOMATIC has it.
+// Makes the rule for a dense stage of `steps`, or for ONEBIT_FREEZE_AUTOMATIC.
 Result<FreezeRule> TwoStage::MakeFreezeRule(int64_t steps) const {
   PolicyOptions policy = options_.policy;
   policy.freeze_step = steps;
@@ -302,7 +303,7 @@ Status TwoStage::CheckState() const {
   return Error(Code::kCorrupt, "the state is damaged: its stage makes no sense");
 }
 
-// What Rewarm was told decides how long the state is: its rule comes first.
+// The argument of Rewarm determines the size of the state, so its rule is restored first.
 Status TwoStage::Adopt(const SavedOptimizer& saved) {
   Result<FreezeRule> rule = MakeFreezeRule(saved.head.freeze_rule);
   if (!rule.ok()) return {Code::kCorrupt, "the state is damaged: " + rule.status().text()};

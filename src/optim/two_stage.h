@@ -50,16 +50,16 @@ class TwoStage final : public Optimizer {
   float* MomentumBuffer(const StepInput& input) const;
 
   std::unique_ptr<UpdateRule> rule_;
-  // fp32; where compressed gradients cannot become momentum in place.
+  // fp32; used if compressed gradients cannot become momentum in place.
   Memory momentum_scratch_;
-  // Dense segments' gradients, joined, while the others are compressed.
+  // Gradients of dense segments, concatenated, while the others are compressed.
   Memory dense_scratch_;
   Memory sums_;  // results, one per segment
 
   TwoStageSchedule schedule_;
   FrozenVariance frozen_;
-  int64_t freeze_rule_;  // of schedule_, as freezeStep has it
-  // beta2_power_ is that of compressed segments' v, which does not grow older while it is frozen.
+  int64_t freeze_rule_;  // the rule of schedule_, in the encoding of freezeStep
+  // beta2_power_ belongs to the v of compressed segments, which does not age while it is frozen.
   double dense_beta2_power_ = 1;   // of dense segments
   double frozen_beta2_power_ = 0;  // beta2_power_ at the freeze
 };

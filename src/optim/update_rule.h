@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the optimizers that freeze their variance differ in.
+// The differences between the optimizers that freeze their variance.
 #pragma once
 
 #include <cstddef>
@@ -15,38 +15,38 @@
 
 namespace onebit::optim {
 
-// The part of an update that depends on the algorithm, one segment at a time. Segments go by their
-// index in the table. On the host nothing but Allocate can fail.
+// The part of an update that depends on the algorithm, one segment at a time. Segments are
+// identified by their index in the table. On the host only Allocate can fail.
 class UpdateRule {
  public:
   // `arithmetic` must outlive the rule.
   explicit UpdateRule(Arithmetic& arithmetic) : arithmetic_(arithmetic) {}
   virtual ~UpdateRule() = default;
 
-  // State besides m and v; `has_compressed_stage` is false where it never comes to that.
+  // Allocates state besides m and v; `has_compressed_stage` is false if that stage never comes.
   virtual Status Allocate(bool /*has_compressed_stage*/) { return OkStatus(); }
 
-  // `update` is complete, its input the averaged gradient; v is live.
+  // `update` is complete, with the averaged gradient as its input; v is live.
   virtual void UpdateDense(size_t segment, const kernels::AdamUpdate& update) = 0;
-  // `update` is complete, its input the averaged momentum times MomentumScale; v is frozen.
-  // `fresh_correction` is what would correct a v that had gone on.
+  // `update` is complete, with the averaged momentum times MomentumScale as its input; v is frozen.
+  // `fresh_correction` is the bias correction of a v that was never frozen.
   virtual void UpdateFrozen(size_t segment, const kernels::AdamUpdate& update,
                             double fresh_correction) = 0;
-  // Behind those of all segments: what had to wait for results.
+  // Called after all segments, for work that had to wait for results.
   virtual Status EndUpdate() { return OkStatus(); }
 
-  // m and v, all elements, as the last dense step left them.
+  // Receives all elements of m and v, as the last dense step left them.
   virtual Status Freeze(const float* /*m*/, const float* /*v*/) { return OkStatus(); }
-  // Back to dense steps.
+  // Returns to dense steps.
   virtual void Rewarm() {}
-  // What a segment's momentum is multiplied with before it is compressed.
+  // The factor that multiplies a segment's momentum before compression.
   virtual float MomentumScale(size_t /*segment*/) const { return 1; }
 
-  // Nothing for rules that have no trust ratios.
+  // Empty for rules without trust ratios.
   virtual std::optional<TrustRatio> trust_ratio(size_t /*segment*/) const { return std::nullopt; }
 
   virtual void ListState(StateList* /*list*/) {}
-  // Whether values that were replaced, all of them finite, can be those of this rule.
+  // Checks that replaced values, all of them finite, are possible for this rule.
   virtual bool IsStatePossible() const { return true; }
   virtual size_t bytes() const { return 0; }
 

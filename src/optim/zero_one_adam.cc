@@ -60,7 +60,7 @@ onebitStage_t ZeroOneAdam::NextStage(double learning_rate) const {
 
 Status ZeroOneAdam::PrepareStep(const StepInput& input) {
   plan_ = schedule_.Next(input.learning_rate);
-  // Here, as a step that all ranks skip needs it behind their first message.
+  // Allocated here, because a step that all ranks skip needs it after their first message.
   const bool may_go_back = is_interval_open() && input.type != DataType::kF32;
   if (may_go_back && arithmetic_->is_deferred()) {
     ONEBIT_TRY(AllocateFloats(count_, "momenta", &next_v_));
@@ -96,11 +96,11 @@ Result<bool> ZeroOneAdam::Average(const StepInput& input, float scale) {
   return true;
 }
 
-// The variance behind this step, beside the one before it: the step may still fail. Masks follow
-// at once, as what is compressed next must not have elements that v says are dead.
+// Writes the new variance next to the old one, because the step may still fail. Masks are updated
+// at once: the next compressed data must not include elements that v marks as dead.
 Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
   void* gradients = input.gradients;
-  if (!plan_.feeds_momentum) {  // this rank's own are needed still
+  if (!plan_.feeds_momentum) {  // this rank's own gradients are still needed
     gradients = input.type == DataType::kF32 ? next_v_.data() : gradient_copy_.data();
     arithmetic_->Copy(gradients, input.gradients, count_ * kernels::BytesOf(input.type));
   }
@@ -163,7 +163,7 @@ Result<bool> ZeroOneAdam::AverageSums(const StepInput& input, float scale) {
   return AverageCompressed(Contributions(input), table_.compressed_count());
 }
 
-// Of dense segments, the gradient of this step, for their variance, and the sums. Where ranks
+// Averages, for dense segments, this step's gradient for their variance, and the sums. If ranks
 // agreed before this step, the sums follow from the gradient.
 Result<bool> ZeroOneAdam::AverageDenseSegments(const StepInput& input, float scale) {
   const size_t count = table_.dense_count();
@@ -216,7 +216,7 @@ ZeroOneUpdate ZeroOneAdam::StepOf(size_t index, const StepInput& input, float sc
   update.floor = segment.is_dense ? 0 : variance_.floor(index);
   update.copy = adam.copy;
   update.copy_type = adam.copy_type;
-  // DeepSpeed decays what a local step finds, and takes that into the momentum.
+  // DeepSpeed applies weight decay to the result of local steps, and includes it in the momentum.
   const bool decays_locally = options_.policy.variant == Variant::kDeepSpeed &&
                               (plan_.kind == StepKind::kSync || plan_.kind == StepKind::kLocal);
   (decays_locally ? update.local_decay : update.weight_decay) = adam.weight_decay;
@@ -241,7 +241,7 @@ Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
   }
   schedule_.Commit(input.learning_rate);
   last_rate_ = input.learning_rate;
-  // A device would be waited for, and with it streams that may wait for this thread.
+  // Not on a device: freeing would wait for it, and so for streams that may wait for this thread.
   if (schedule_.has_last_refresh_behind() && !arithmetic_->is_deferred()) {
     next_v_ = Memory();
     gradient_copy_ = Memory();
@@ -249,7 +249,7 @@ Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
   return OkStatus();
 }
 
-// Of a dense segment, from the average of this step's gradient; others have next_v_.
+// Refreshes a dense segment from the average of this step's gradient; others use next_v_.
 void ZeroOneAdam::RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale) {
   if (!segment.is_dense || plan_.refreshes_variance) return;
   float* v = Floats(v_) + segment.offset;
@@ -265,13 +265,13 @@ void ZeroOneAdam::RefreshDenseSegment(const Segment& segment, const StepInput& i
   ForgetMasked(segment, Floats(v_));
 }
 
-// Elements that the caller has taken out have no variance, and no part in the floor.
+// Elements that the caller has masked have no variance, and do not contribute to the floor.
 void ZeroOneAdam::ForgetMasked(const Segment& segment, float* v) const {
   const uint8_t* mask = user_mask(segment);
   if (mask != nullptr) arithmetic_->ClearOutside(mask, segment.count, v + segment.offset);
 }
 
-// m, x and x_sync from the means over the ranks.
+// Computes m, x and x_sync from the means over the ranks.
 void ZeroOneAdam::TakeMeans(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
@@ -282,7 +282,7 @@ void ZeroOneAdam::TakeMeans(const StepInput& input, float scale) {
   }
 }
 
-// A step as Adam makes it: of this rank alone, or on an average that all ranks have.
+// Makes a step as Adam does: of this rank alone, or with an average that all ranks have.
 void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const Segment& segment = table_.segments()[i];
@@ -301,7 +301,7 @@ void ZeroOneAdam::MoveAlone(const StepInput& input, float scale) {
 
 // -------------------------------------------------------------------------------------- intervals
 
-// Ranks agree on x and m.
+// Called when all ranks agree on x and m.
 void ZeroOneAdam::KeepAsSynced() {
   arithmetic_->Copy(x_sync_.data(), parameters_, x_sync_.size());
   arithmetic_->Clear(u_.data(), u_.size());
@@ -314,13 +314,13 @@ Result<bool> ZeroOneAdam::Skip(const StepInput& input) {
   return true;
 }
 
-// All ranks forget what they have added up since they agreed, and go back there. Residuals belong
-// to what was sent, and stay. Momenta have come apart, too: all take their mean. `scratch` has room
-// for it, or is null.
+// All ranks discard the sums since they last agreed, and return to that state. Residuals belong to
+// data already sent, and stay. Momenta have diverged, too: all take their mean. `scratch` is large
+// enough for it, or null.
 Status ZeroOneAdam::GoBackToLastSync(float* scratch) {
   Memory made;
   if (scratch == nullptr) {
-    // On a device in memory that stays, and that a step which has come to this does not use.
+    // A device uses permanent memory, which a step that comes here does not need.
     Memory& room = arithmetic_->is_deferred() ? next_v_ : made;
     ONEBIT_TRY(AllocateFloats(count_, "momenta", &room));
     scratch = Floats(room);
@@ -345,7 +345,8 @@ Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
   if (!is_interval_open()) return onebitStageLocal;
   ONEBIT_TRY(AllocateFloats(table_.compressed_count(), "local sums", &contributions_));
   ONEBIT_TRY(PrepareCompressor());
-  const StepInput none{.type = DataType::kF16};  // so that contributions are not in gradients
+  // With this type Contributions() has separate memory instead of the gradients.
+  const StepInput none{.type = DataType::kF16};
   plan_ = {};
   bool is_usable = schedule_.has_weight(0);
   if (is_usable) {
@@ -363,7 +364,7 @@ Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
     ONEBIT_ASSIGN_OR_RETURN(is_usable,
                             AverageCompressed(Contributions(none), table_.compressed_count()));
   }
-  if (!is_usable) {  // nothing to form momenta from
+  if (!is_usable) {  // there is no mean to compute momenta from
     ONEBIT_TRY(GoBackToLastSync(nullptr));
     return onebitStageDense;
   }
@@ -372,8 +373,8 @@ Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
   return onebitStageCompressed;
 }
 
-// The first step of DeepSpeed's policy, which drops the gradient, is behind an optimizer that has
-// made steps.
+// The first step of DeepSpeed's policy, which drops the gradient, does not recur in an optimizer
+// that has made steps.
 Status ZeroOneAdam::BeginWarmup(int64_t steps) {
   if (steps != ONEBIT_FREEZE_AUTOMATIC) {
     return Error(Code::kInvalidArgument,

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // 0/1 Adam (Lu et al. 2023, algorithm 1): ranks step on their own, and average the sums of their
-// steps every so often, at one bit per element with error feedback. The variance is refreshed from
-// dense averages at steps that become rarer, and then no more.
+// steps every so often, at one bit per element with error feedback. Dense averages refresh the
+// variance at ever rarer steps, and finally stop.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@
 
 namespace onebit::optim {
 
-// Between two syncs x, m and u are this rank's own; x_sync and v are always the same on all ranks.
-// A sync forms x from x_sync, rather than taking back what the rank had added to it, so that ranks
-// agree to the bit after it.
+// Between two syncs x, m and u belong to this rank alone; x_sync and v are always the same on all
+// ranks. A sync computes x from x_sync, rather than subtracting what the rank had added to it, so
+// that ranks agree to the bit after it.
 //
-// Dense segments are averaged exactly at every sync, u and gradient, and refresh their variance
-// then.
+// Dense segments are averaged exactly at every sync, both u and gradient, and refresh their
+// variance then.
 class ZeroOneAdam final : public Optimizer {
  public:
   static Result<std::unique_ptr<Optimizer>> Create(
@@ -46,7 +46,7 @@ class ZeroOneAdam final : public Optimizer {
   Status CheckState() const override;
   void AddStats(onebitOptimizerStats_t* stats) const override;
 
-  // The parts of Average. A false result is the verdict "not finite".
+  // The parts of Average. False is the verdict "not finite".
   Result<bool> RefreshVariance(const StepInput& input, float scale);
   Result<bool> AverageGradient(const StepInput& input, float scale);
   Result<bool> AverageSums(const StepInput& input, float scale);
@@ -61,25 +61,25 @@ class ZeroOneAdam final : public Optimizer {
   void MoveAlone(const StepInput& input, float scale);
   void KeepAsSynced();
   Status GoBackToLastSync(float* scratch);
-  // Where compressed segments' contributions are, joined: over the gradients where they fit.
+  // Contributions of compressed segments, concatenated; they overwrite the gradients if they fit.
   float* Contributions(const StepInput& input) const;
   float* DenseSums() const { return Floats(dense_scratch_) + table_.dense_count(); }
   bool is_interval_open() const;
 
   ZeroOneSchedule schedule_;
-  ZeroOneStep plan_;         // of the step that is running
-  double last_rate_ = 1;     // learning rate of the last step; only stats go by it
-  FrozenVariance variance_;  // masks and floors, of v_ or, during a step, of next_v_
+  ZeroOneStep plan_;         // of the current step
+  double last_rate_ = 1;     // learning rate of the last step; used only for stats
+  FrozenVariance variance_;  // masks and floors, from v_ or, during a step, from next_v_
   bool have_masks_of_v_ = false;
 
   Memory u_, x_sync_;
-  // v behind this step; until the variance is frozen, on a device to the end.
+  // v after the current step. Freed when the variance is frozen, on a device only at the end.
   Memory next_v_;
-  // fp32 contributions of compressed segments, where they do not fit over the gradients.
+  // fp32 contributions of compressed segments that cannot overwrite the gradients.
   Memory contributions_;
-  // Gradients of half precision, while their average is formed. For as long as next_v_.
+  // A copy of half-precision gradients while their average is formed. Same lifetime as next_v_.
   Memory gradient_copy_;
-  // Of dense segments, joined: gradients, then sums.
+  // Concatenated data of dense segments: gradients, then sums.
   Memory dense_scratch_;
 };
 
