@@ -324,29 +324,24 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
 }
 
 std::string Describe(const CallDescriptor& call) {
-  std::string text;
-  AppendDescription(call, &text);
-  return text;
-}
-
-void AppendDescription(const CallDescriptor& call, std::string* text) {
-  AppendFormat(text, "{} {}", NameOf(call.collective), call.sequence);
-  if (call.collective == Collective::kBarrier) return;
-  if (call.collective == Collective::kGroup) return AppendFormat(text, " of {} calls", call.count);
+  std::string text = Format("{} {}", NameOf(call.collective), call.sequence);
+  if (call.collective == Collective::kBarrier) return text;
+  if (call.collective == Collective::kGroup) return text + Format(" of {} calls", call.count);
   if (call.collective == Collective::kAllToAllv) {  // a count for each pair of ranks
-    AppendFormat(text, " of {}", NameOf(call.type));
+    AppendFormat(&text, " of {}", NameOf(call.type));
   } else {
-    AppendFormat(text, " of {} {}", call.count, NameOf(call.type));
+    AppendFormat(&text, " of {} {}", call.count, NameOf(call.type));
   }
   if (call.collective == Collective::kBroadcast) {
-    return AppendFormat(text, " from rank {}", call.tensor_id);
+    return text + Format(" from rank {}", call.tensor_id);
   }
-  if (HasOp(call.collective)) AppendFormat(text, ", {}", NameOf(call.op));
-  AppendFormat(text, ", {}", NameOf(call.codec));
+  if (HasOp(call.collective)) AppendFormat(&text, ", {}", NameOf(call.op));
+  AppendFormat(&text, ", {}", NameOf(call.codec));
   if (call.codec != CodecKind::kDense) {
-    AppendFormat(text, " block {} {}, tensor {}", BlockText(call.block), NameOf(call.rule),
+    AppendFormat(&text, " block {} {}, tensor {}", BlockText(call.block), NameOf(call.rule),
                  call.tensor_id);
   }
+  return text;
 }
 
 }  // namespace onebit

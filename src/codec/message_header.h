@@ -87,7 +87,6 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
 
 // "allreduce 17 of 1024 float32, avg, ef block 4096 l2, tensor 3"
 std::string Describe(const CallDescriptor& call);
-void AppendDescription(const CallDescriptor& call, std::string* text);
 
 // Groups (FORMAT.md, "Groups"). The payload begins with a table of one word per call: the call's
 // digest, with this bit set if one of its values is not finite.

@@ -172,7 +172,6 @@ class Engine {
   void EndOnStream(bool has_succeeded);
   Status AwaitCall();
   Status CheckDeadline();
-  void TellCalls();
   void LookAfterStream() noexcept;
   void EndStream();
   void AwaitCause() const;
@@ -207,7 +206,6 @@ class Engine {
   std::vector<Request> host_requests_;                     // these calls, with such buffers
   DeviceStream host_calls_stream_;                         // of them, once there was one
   std::vector<Engine*> engines_;                           // ScratchForEngines
-  std::vector<CallRecord> told_;                           // of the watch
   std::unique_ptr<DeviceSide> device_;                     // once a call worked on one
   Memory packets_;                 // of the largest plan so far; calls take turns. See packets()
   std::vector<CachedPlan> plans_;  // the least recently used one makes room

@@ -16,15 +16,14 @@
 namespace onebit {
 namespace {
 
-// The call itself is in order: a line that cannot be written is no error of it.
-void TellUntold(const Comm& comm, const CallDescriptor& call) noexcept {
+// The call itself is fine, so running out of memory for the line does not fail it.
+void WarnOfOverflow(const Comm& comm, const CallDescriptor& call) noexcept {
   try {
     Log(LogLevel::kWarn,
         "rank {}: {} calls were enqueued before the other ranks could be told of one: from {} on "
-        "this "
-        "communicator's calls are not compared, and dense calls that differ between ranks may hang "
-        "or give wrong results",
-        comm.rank(), ToldCalls::kRoom, Describe(call));
+        "some of this communicator's calls are not compared, and dense calls that differ between "
+        "ranks may hang or give wrong results",
+        comm.rank(), CallRecordRing::kCapacity, Describe(call));
   } catch (const std::bad_alloc&) {
   }
 }
@@ -40,6 +39,7 @@ bool Engine::is_stream_ordered() const { return stream_ != nullptr; }
 Status Engine::OrderByStreams(const Devices& devices, int device) {
   ONEBIT_ASSIGN_OR_RETURN(stream_, StreamExecutor::Create(comm_, devices, device));
   if (comm_.ranks() == 1) return OkStatus();
+  comm_.RecordCalls();
   ONEBIT_ASSIGN_OR_RETURN(watch_, StreamWatch::Start([this] { LookAfterStream(); }));
   return OkStatus();
 }
@@ -48,33 +48,13 @@ Status Engine::OrderByStreams(const Devices& devices, int device) {
 // another rank, and calls that do not end.
 void Engine::LookAfterStream() noexcept {
   try {
-    TellCalls();
+    comm_.SendCalls();
     if (!comm_.is_stopped() && CheckStream().ok() && CheckDeadline().ok()) return;
     // Streams that wait for a message that will not come go on.
     comm_.endpoint().Abort();
   } catch (const std::bad_alloc&) {
     static_cast<void>(comm_.FailWithoutMemory());
   }
-}
-
-// Sizes of messages cannot be compared when they arrive: a call that differs from those of the
-// other ranks hangs, or worse. So ranks tell each other what they have enqueued.
-void Engine::TellCalls() {
-  constexpr size_t kMostAtATime = 64;
-  told_.resize(kMostAtATime);
-  size_t count = 0;
-  do {
-    for (count = 0; count < kMostAtATime; ++count) {
-      const auto call = stream_->told_calls().Take();
-      if (!call) break;
-      CallRecord& record = told_[count];
-      record.sequence = call->sequence;
-      record.digest = DigestOf(*call, 0);
-      record.text.clear();
-      AppendDescription(*call, &record.text);
-    }
-    if (count != 0) comm_.TellCalls(std::span(told_).first(count));
-  } while (count == kMostAtATime);
 }
 
 Status Engine::CheckDeadline() {
@@ -211,10 +191,12 @@ Status Engine::EnqueueAll(std::span<Engine* const> engines) {
     for (size_t i = 0; i < engine->calls_.size(); ++i) {
       CallDescriptor& call = engine->calls_[i].descriptor;
       call.sequence = engine->comm_.NextSequence();
-      // What only the device knows is not compared here.
-      CallDescriptor told = call;
-      told.replica_age = 0;
-      if (!engine->stream_->told_calls().Put(told)) TellUntold(engine->comm_, call);
+      // Sizes of messages cannot be compared when they arrive: a call that differs from those of
+      // the other ranks hangs, or worse. So the control channel compares what was enqueued, except
+      // for what only the device knows.
+      CallDescriptor posted = call;
+      posted.replica_age = 0;
+      if (!engine->comm_.PostCall(posted)) WarnOfOverflow(engine->comm_, call);
     }
   }
   const Status status = CatchNoMemory([&] { return EnqueuePhases(engines); });

@@ -21,7 +21,6 @@
 #include "collectives/device_compute.h"
 #include "collectives/stream_calls.h"
 #include "collectives/stream_order.h"
-#include "collectives/told_calls.h"
 #include "comm/comm.h"
 #include "device/devices.h"
 #include "device/memory.h"
@@ -54,7 +53,6 @@ class StreamExecutor {
   // or End was over. Nothing where the stream is being captured.
   void Drop(onebitStream_t stream);
 
-  ToldCalls& told_calls() { return told_calls_; }
   // Calls with values that are not finite, replays included. From any thread.
   uint64_t nonfinite_calls() const;
   // How long a call has been under way without an end of any, from its Begin on; for another
@@ -129,7 +127,6 @@ class StreamExecutor {
   bool has_last_ = false;
   bool has_captured_ = false;
   StreamCalls under_way_;
-  ToldCalls told_calls_;
 
   // Of the batch in progress.
   std::span<Call> calls_;

@@ -9,7 +9,7 @@
 namespace onebit {
 namespace {
 
-// No rank is more at fault than another: all of them are told the same.
+// No rank is more at fault than another, so all of them get the same text.
 Failure Verdict(uint32_t rank, Status cause) {
   return {.rank = static_cast<int>(rank),
           .is_loss = false,
@@ -19,18 +19,18 @@ Failure Verdict(uint32_t rank, Status cause) {
 
 }  // namespace
 
-std::optional<Failure> CallRecords::Tell(uint32_t rank, uint64_t untold,
-                                         std::span<const CallRecord> records) {
-  for (const CallRecord& record : records) {
+std::optional<Failure> CallRecords::Add(uint32_t rank, const Calls& calls) {
+  uint64_t skipped = calls.skipped;
+  for (const CallRecord& record : calls.records) {
     const uint64_t due = next_[rank];
-    const bool is_due = record.sequence >= untold && record.sequence - untold == due;
+    const bool is_due = record.sequence >= skipped && record.sequence - skipped == due;
     if (!is_due || record.sequence == UINT64_MAX) {
       return Verdict(rank, Error(Code::kCorrupt,
                                  "rank {} tells of call {} after {} untold ones when call {} was "
                                  "due",
-                                 rank, record.sequence, untold, due));
+                                 rank, record.sequence, skipped, due));
     }
-    not_compared_ += std::exchange(untold, 0);
+    not_compared_ += std::exchange(skipped, 0);
     if (record.sequence != due) Advance(rank, record.sequence);
     if (auto failure = Compare(rank, record)) return failure;
     Advance(rank, record.sequence + 1);
@@ -43,20 +43,20 @@ std::optional<Failure> CallRecords::Compare(uint32_t rank, const CallRecord& rec
     ++not_compared_;
     return std::nullopt;
   }
-  const auto found = first_told_.find(record.sequence);
-  if (found == first_told_.end()) {
+  const auto found = first_records_.find(record.sequence);
+  if (found == first_records_.end()) {
     try {
-      first_told_.emplace(
-          record.sequence,
-          FirstTold{.rank = rank, .digest = record.digest, .text = std::string(ShortText(record))});
+      first_records_.emplace(record.sequence, FirstRecord{.rank = rank,
+                                                          .digest = record.digest,
+                                                          .text = std::string(ShortText(record))});
     } catch (const std::bad_alloc&) {
-      ++not_compared_;  // no reason to end a communicator
+      ++not_compared_;  // a call that is not compared need not end a communicator
     }
     return std::nullopt;
   }
-  const FirstTold& first = found->second;
+  const FirstRecord& first = found->second;
   if (first.digest == record.digest) return std::nullopt;
-  // Texts say what people think of when they name a call, digests cover all of it.
+  // Texts name the properties that people use to identify a call; digests cover all of them.
   if (first.text == ShortText(record)) {
     return Verdict(
         rank, Error(Code::kMismatch,
@@ -73,10 +73,10 @@ void CallRecords::Advance(uint32_t rank, uint64_t next) {
   const bool was_oldest = next_[rank] == oldest_;
   next_[rank] = next;
   if (!was_oldest || --at_oldest_ > 0) return;
-  // Every rank has moved since the last time, so that looking at all of them costs little per call.
+  // Every rank has advanced since the last scan, so its cost per call is small.
   oldest_ = *std::min_element(next_.begin(), next_.end());
   at_oldest_ = static_cast<size_t>(std::count(next_.begin(), next_.end(), oldest_));
-  first_told_.erase(first_told_.begin(), first_told_.lower_bound(oldest_));
+  first_records_.erase(first_records_.begin(), first_records_.lower_bound(oldest_));
 }
 
 }  // namespace onebit

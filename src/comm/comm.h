@@ -142,10 +142,16 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // never end because no thread is left to make the other ranks' calls.
   // `ranks_here`: the ranks of this communicator whose calls the thread is making at once.
   Status Enter(int ranks_here = 1);
-  // Tells the group of calls that this rank has made, where they cannot be compared in messages:
-  // Control::TellCalls. Never waits.
-  void TellCalls(std::span<const CallRecord> records) {
-    if (ranks_ > 1 && control_ != nullptr) control_->TellCalls(records);
+  // For transports that cannot compare calls in their messages: see Control. A single rank has
+  // nobody to compare its calls with.
+  void RecordCalls() {
+    if (ranks_ > 1) control_->RecordCalls();
+  }
+  [[nodiscard]] bool PostCall(const CallDescriptor& call) {
+    return ranks_ == 1 || control_->PostCall(call);
+  }
+  void SendCalls() {
+    if (ranks_ > 1) control_->SendCalls();
   }
   // Fails when no collective may begin, because the communicator has failed or was finalized. For
   // any thread.

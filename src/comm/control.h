@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -18,24 +19,13 @@
 
 #include "base/status.h"
 #include "comm/byte_stream.h"
+#include "comm/call_record_ring.h"
 #include "comm/socket.h"
 
 namespace onebit {
 
 // What a rank gives to a gather, and the text of an error, may be this long.
 inline constexpr size_t kMaxContentBytes = 8192;
-
-// What a rank tells of a call that it has made. Calls of a communicator are the same on all ranks
-// when their digests are; the text is for people, and its end is lost beyond kMaxCallTextBytes.
-struct CallRecord {
-  uint64_t sequence = 0;  // calls on this communicator before this one
-  uint32_t digest = 0;
-  std::string text;
-};
-inline constexpr size_t kMaxCallTextBytes = 200;
-inline std::string_view ShortText(const CallRecord& record) {
-  return std::string_view(record.text).substr(0, kMaxCallTextBytes);
-}
 
 // A rank's way to hear that another one failed, or that their calls differ. Called from the failing
 // rank's thread, one that tells of calls, or that of the control channel; returns at once and calls
@@ -94,13 +84,16 @@ class Control {
   virtual Failure Report(const Failure& failure) = 0;
   virtual std::optional<Failure> first_failure() const = 0;
 
-  // Tells the group which calls this rank has made: all of them from sequence number 0 on, each
-  // once, in order; for any thread, as long as the order is kept. A call that is another one than
-  // that of another rank is the group's failure, of which this rank, too, hears by its listener,
-  // maybe before this returns. Waits for nobody: ranks that are late, or never tell, are no
-  // failure. What is told when ranks are thousands of calls apart, or the group cannot be heard,
-  // may not be compared.
-  virtual void TellCalls(std::span<const CallRecord> records) = 0;
+  // Must precede PostCall. Calls that are compared in their own messages need no records.
+  virtual void RecordCalls() { calls_ = std::make_unique<CallRecordRing>(); }
+  // Records a call of this rank, in the order of sequence numbers, for comparison with those of the
+  // other ranks. Neither waits nor allocates; one thread at a time. If ranks are thousands of calls
+  // apart, or the group does not answer, calls are dropped: false for the first one.
+  [[nodiscard]] bool PostCall(const CallDescriptor& call) { return calls_->Post(call); }
+  // Sends what was posted to whoever compares it, without waiting. A call that differs from that of
+  // another rank is the group's failure; every rank's listener learns of it, this one's possibly
+  // before SendCalls returns. Ranks that are late, or post nothing, are no failure.
+  virtual void SendCalls() = 0;
 
   // What every rank has to say, by rank; at most kMaxContentBytes each. Collective, one thread at a
   // time; after an error there is no other gather. kTimeout, whose text names who is missing; or
@@ -110,6 +103,7 @@ class Control {
 
  protected:
   StopCheck stop_;
+  std::unique_ptr<CallRecordRing> calls_;  // null before RecordCalls
 };
 
 }  // namespace onebit

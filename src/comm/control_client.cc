@@ -27,9 +27,6 @@ constexpr milliseconds kSecondChance{3000};
 constexpr milliseconds kVerdict{500};
 // For its list of who is missing.
 constexpr milliseconds kMissing{500};
-// From the first record of a call on, until it is sent with all that have come meanwhile: one
-// message for many, in good time for people and for calls that wait on each other.
-constexpr milliseconds kCallsTogether{50};
 // For the star to hear that this rank leaves.
 constexpr milliseconds kFarewell{500};
 
@@ -156,7 +153,7 @@ ControlClient::~ControlClient() {
   if (channel_ != nullptr) {
     bool is_told = true;
     try {
-      SendCalls();
+      DrainCalls();
       Send(Leave{});
     } catch (const std::bad_alloc&) {
       is_told = false;  // then the end of the connection says it
@@ -235,7 +232,7 @@ Failure ControlClient::Report(const Failure& failure) {
   if (!first_failure_ && channel_ != nullptr) {
     onebit::Report report{.lost = {}, .cause = failure.cause};
     if (failure.is_loss) report.lost = static_cast<uint32_t>(failure.rank);
-    SendCalls();  // a difference of calls may be what this failure follows from
+    DrainCalls();  // a difference between calls may be the cause of this failure
     Send(report);
     changed_.wait_for(lock, kVerdict, [this] { return first_failure_ || channel_ == nullptr; });
   }
@@ -251,9 +248,13 @@ std::optional<Failure> ControlClient::first_failure() const {
   return first_failure_;
 }
 
-void ControlClient::TellCalls(std::span<const CallRecord> records) {
-  if (owner_pid_ != getpid()) return;
-  if (calls_.Push(records)) ControlLoop::Get().Wake();
+void ControlClient::RecordCalls() {
+  std::lock_guard lock(ControlLoop::Get().mutex());
+  Control::RecordCalls();
+}
+
+void ControlClient::SendCalls() {
+  if (owner_pid_ == getpid() && !calls_->is_empty()) ControlLoop::Get().Wake();
 }
 
 void ControlClient::OnEvent(int, uint32_t events) {
@@ -267,14 +268,14 @@ void ControlClient::OnEvent(int, uint32_t events) {
     status = channel_->Flush();
     if (status.ok() && !channel_->has_unsent()) {
       ControlLoop::Get().Change(channel_->socket().get(), EPOLLIN);
-      SendCalls();
+      DrainCalls();
     }
   }
   if (!status.ok()) CloseChannel(status.text());
 }
 
 Clock::time_point ControlClient::OnTimer(Clock::time_point now) {
-  if (channel_ == nullptr || first_failure_) calls_.Close();
+  DrainCalls();
   if (channel_ == nullptr) return Clock::time_point::max();
   if (now - last_heard_ >= options_.loss_timeout && !may_end_) {
     GiveUpServer(Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
@@ -285,8 +286,8 @@ Clock::time_point ControlClient::OnTimer(Clock::time_point now) {
     next_heartbeat_ = now + options_.heartbeat;
     Send(RankAlive{});
   }
-  const auto next = std::min(next_heartbeat_, SendCallsInTime(now));
-  return may_end_ ? next : std::min(next, last_heard_ + options_.loss_timeout);
+  return may_end_ ? next_heartbeat_
+                  : std::min(next_heartbeat_, last_heard_ + options_.loss_timeout);
 }
 
 void ControlClient::OnOutOfMemory() {
@@ -332,23 +333,15 @@ void ControlClient::Send(const RankMessage& message) {
   }
 }
 
-void ControlClient::SendCalls() {
-  // What the socket does not take stays in the queue, which has a bound.
-  while (channel_ != nullptr && !channel_->has_unsent()) {
-    const auto calls = calls_.Take();
+void ControlClient::DrainCalls() {
+  if (calls_ == nullptr) return;
+  if (channel_ == nullptr || first_failure_) return calls_->Clear();  // nobody compares any more
+  // Records that the socket does not take stay in the ring until it is writable again.
+  while (!channel_->has_unsent()) {
+    const auto calls = calls_->Take();
     if (!calls) break;
     Send(*calls);
   }
-  send_calls_at_.reset();
-}
-
-// Returns when to come back. If the socket is full, that is when it is not any more.
-Clock::time_point ControlClient::SendCallsInTime(Clock::time_point now) {
-  if (calls_.is_empty() || channel_->has_unsent()) return Clock::time_point::max();
-  if (!send_calls_at_) send_calls_at_ = now + kCallsTogether;
-  if (now < *send_calls_at_) return *send_calls_at_;
-  SendCalls();
-  return Clock::time_point::max();
 }
 
 // The star lives in the process of one of the ranks and ends with it.

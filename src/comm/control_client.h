@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/call_queue.h"
 #include "comm/control.h"
 #include "comm/control_loop.h"
 #include "comm/control_message.h"
@@ -68,7 +67,8 @@ class ControlClient final : public Control, private LoopItem {
   void EndJoining() override;
   Failure Report(const Failure& failure) override;
   std::optional<Failure> first_failure() const override;
-  void TellCalls(std::span<const CallRecord> records) override;
+  void RecordCalls() override;
+  void SendCalls() override;
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override;
 
@@ -88,9 +88,8 @@ class ControlClient final : public Control, private LoopItem {
   void Retire() override {}
   Status OnMessage(StarMessage message);
   void Send(const RankMessage& message);
-  // Sends of the records of calls what the socket takes.
-  void SendCalls();
-  std::chrono::steady_clock::time_point SendCallsInTime(std::chrono::steady_clock::time_point now);
+  // Sends as many call records as the socket takes.
+  void DrainCalls();
   void CloseChannel(std::string_view why);
   void GiveUpServer(std::string_view why);
   Failure LossOfServer(std::string_view why) const;
@@ -118,9 +117,6 @@ class ControlClient final : public Control, private LoopItem {
   std::optional<Failure> first_failure_;
   std::chrono::steady_clock::time_point last_heard_;
   std::chrono::steady_clock::time_point next_heartbeat_;
-  std::optional<std::chrono::steady_clock::time_point> send_calls_at_;  // not before
-
-  CallQueue calls_;
 };
 
 }  // namespace onebit

@@ -139,7 +139,7 @@ void ControlHub::On(uint32_t rank, const Gather& gather) {
 
 void ControlHub::On(uint32_t rank, const Calls& calls) {
   if (first_failure_) return;
-  if (auto failure = call_records_.Tell(rank, calls.untold, calls.records)) {
+  if (auto failure = call_records_.Add(rank, calls)) {
     Fail(*std::move(failure));
   }
 }

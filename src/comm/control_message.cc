@@ -90,7 +90,7 @@ Bytes EncodeOne(const Report& report) {
 }
 Bytes EncodeOne(const Calls& calls) {
   ByteWriter writer = Begin(Kind::kCalls);
-  writer.Integer(calls.untold)
+  writer.Integer(calls.skipped)
       .Integer(calls.records.front().sequence)
       .Integer(static_cast<uint32_t>(calls.records.size()));
   for (const CallRecord& record : calls.records) {
@@ -133,7 +133,7 @@ Bytes EncodeOne(const MayEnd&) { return Begin(Kind::kMayEnd).Take(); }
 
 // Nothing if no rank would write them so.
 std::optional<Calls> ReadCalls(ByteReader* reader) {
-  Calls calls = {.untold = reader->Integer<uint64_t>(), .records = {}};
+  Calls calls = {.skipped = reader->Integer<uint64_t>(), .records = {}};
   const auto first = reader->Integer<uint64_t>();
   const auto count = reader->Integer<uint32_t>();
   // As below, the count is not trusted with memory.

@@ -35,10 +35,6 @@ struct Report {
   std::optional<uint32_t> lost;  // the rank that is gone, as this one sees; none: it failed itself
   Status cause;
 };
-struct Calls {                      // that the rank has made
-  uint64_t untold = 0;              // calls just before these of which nothing is told
-  std::vector<CallRecord> records;  // one or more, of consecutive calls
-};
 struct WhoIsMissing {};  // in the gather that is under way; StarAlive answers
 struct Leave {};         // the last word: what follows is no failure
 struct RankAlive {};

@@ -50,11 +50,14 @@ std::optional<Failure> LocalGroup::first_failure() const {
   return first_failure_;
 }
 
-void LocalGroup::TellCalls(int rank, std::span<const CallRecord> records) {
+void LocalGroup::CompareCalls(int rank, CallRecordRing* calls) {
   std::lock_guard lock(mutex_);
-  if (first_failure_) return;
-  const auto failure = call_records_.Tell(static_cast<uint32_t>(rank), 0, records);
-  if (failure) Fail(*failure);
+  while (!first_failure_) {
+    const auto next = calls->Take();
+    if (!next) return;
+    if (const auto failure = call_records_.Add(static_cast<uint32_t>(rank), *next)) Fail(*failure);
+  }
+  calls->Clear();
 }
 
 Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byte> mine,

@@ -14,8 +14,8 @@
 
 namespace onebit {
 
-// What the ranks of one group share. Thread-safe. Its lock is taken at birth, death and failure of
-// ranks, when they gather and when they tell of calls.
+// What the ranks of one group share. Thread-safe. Its lock is taken when ranks join, leave,
+// fail and gather, and when calls are compared.
 class LocalGroup {
  public:
   // `known_as`: what people know the ranks by until EndJoining, where they had other numbers
@@ -30,7 +30,7 @@ class LocalGroup {
   void Leave(int rank);  // the listener is not called any more when this returns
   Failure Report(const Failure& failure);
   std::optional<Failure> first_failure() const;
-  void TellCalls(int rank, std::span<const CallRecord> records);
+  void CompareCalls(int rank, CallRecordRing* calls);
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
                                     const StopCheck& stop, std::string_view what);
 
@@ -80,9 +80,7 @@ class LocalControl final : public Control {
   }
   Failure Report(const Failure& failure) override { return group_->Report(failure); }
   std::optional<Failure> first_failure() const override { return group_->first_failure(); }
-  void TellCalls(std::span<const CallRecord> records) override {
-    group_->TellCalls(rank_, records);
-  }
+  void SendCalls() override { group_->CompareCalls(rank_, calls_.get()); }
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what) override {
     return group_->Gather(rank_, mine, deadline, stop_, what);

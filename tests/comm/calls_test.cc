@@ -40,10 +40,23 @@ class Listener final : public FailureListener {
   std::atomic<bool> heard{false};
 };
 
-CallRecord AllReduceOf(uint64_t sequence, uint32_t count) {
+CallDescriptor AllReduceOf(uint64_t sequence, uint32_t count) {
   return {.sequence = sequence,
-          .digest = count,
-          .text = Format("allreduce {} of {} float32, avg", sequence, count)};
+          .collective = Collective::kAllReduce,
+          .count = count,
+          .op = ReduceOp::kAvg};
+}
+CallDescriptor BroadcastOf(uint64_t sequence, uint32_t count) {
+  return {.sequence = sequence, .collective = Collective::kBroadcast, .count = count};
+}
+
+void Post(Control& control, const CallDescriptor& call) {
+  static_cast<void>(control.PostCall(call));
+  control.SendCalls();
+}
+void Post(Comm& comm, const CallDescriptor& call) {
+  static_cast<void>(comm.PostCall(call));
+  comm.SendCalls();
 }
 
 class CallsTest : public ::testing::TestWithParam<Channel> {
@@ -53,6 +66,7 @@ class CallsTest : public ::testing::TestWithParam<Channel> {
       const auto group = std::make_shared<LocalGroup>(kRanks);
       for (int rank = 0; rank < kRanks; ++rank) {
         controls_.push_back(std::make_unique<LocalControl>(group, rank, &listeners_[rank]));
+        controls_.back()->RecordCalls();
       }
       return;
     }
@@ -61,11 +75,12 @@ class CallsTest : public ::testing::TestWithParam<Channel> {
     for (int rank = 0; rank < kRanks; ++rank) {
       auto& client = job.ranks[static_cast<size_t>(rank)];
       client->SetListener(&listeners_[rank]);
+      client->RecordCalls();
       controls_.push_back(std::move(client));
     }
   }
 
-  void Tell(int rank, const CallRecord& record) { control(rank).TellCalls({&record, 1}); }
+  void Tell(int rank, const CallDescriptor& call) { Post(control(rank), call); }
   Control& control(int rank) { return *controls_[static_cast<size_t>(rank)]; }
   bool HaveAllHeard(milliseconds time) const {
     const auto deadline = steady_clock::now() + time;
@@ -117,14 +132,14 @@ TEST_P(CallsTest, AnotherCallOnOneRankFailsOnAllOfThem) {
   std::this_thread::sleep_for(kAWhile);
   const auto begin = steady_clock::now();
   for (const int rank : {0, 3, 1}) Tell(rank, AllReduceOf(17, 1024));
-  Tell(2, {.sequence = 17, .digest = 1, .text = "broadcast 17 of 8 float32 from rank 0"});
+  Tell(2, BroadcastOf(17, 8));
   ASSERT_TRUE(HaveAllHeard(kSoon));
   const double seconds = std::chrono::duration<double>(steady_clock::now() - begin).count();
   std::printf("[ figures  ] all ranks heard of the difference within %.1f ms\n", 1000 * seconds);
   const Failure failure = *control(0).first_failure();
   EXPECT_THAT(failure.cause.text(), HasSubstr("the ranks' calls differ: call 17 is "));
   EXPECT_THAT(failure.cause.text(), HasSubstr("broadcast 17 of 8 float32 from rank 0 on rank 2"));
-  EXPECT_THAT(failure.cause.text(), HasSubstr("allreduce 17 of 1024 float32, avg on rank"));
+  EXPECT_THAT(failure.cause.text(), HasSubstr("allreduce 17 of 1024 float32, avg, dense on rank"));
   for (int rank = 0; rank < kRanks; ++rank) {
     const Status status = DescribeFailure(*control(rank).first_failure(), rank);
     EXPECT_EQ(status.code(), Code::kMismatch);
@@ -244,41 +259,40 @@ TEST(CallsMemoryTest, AServerThatIsStoppedNeitherBlocksNorFillsARank) {
   server.Signal(SIGSTOP);
   const size_t before = ResidentBytes();
   constexpr uint64_t kCalls = 200'000;
-  CallRecord record = {.sequence = 0, .digest = 1, .text = std::string(kMaxCallTextBytes, 'x')};
-  for (; record.sequence < kCalls; ++record.sequence) job.ranks[0]->TellCalls({&record, 1});
+  for (const auto& rank : job.ranks) rank->RecordCalls();
+  for (uint64_t call = 0; call < kCalls; ++call) Post(*job.ranks[0], AllReduceOf(call, 8));
   const size_t growth = ResidentBytes() - std::min(before, ResidentBytes());
   std::printf("[ figures  ] %.1f MB more\n", static_cast<double>(growth) / 1e6);
   EXPECT_LT(growth, kMostGrowthBytes);
   server.Signal(SIGCONT);
   // It hears that calls are missing, and compares those that it has.
   std::this_thread::sleep_for(kAWhile);
-  job.ranks[0]->TellCalls({&record, 1});
+  Post(*job.ranks[0], AllReduceOf(kCalls, 8));
   std::this_thread::sleep_for(kAWhile);
   EXPECT_FALSE(job.ranks[1]->first_failure().has_value());
-  record = {.sequence = 0, .digest = 2, .text = "another call"};
-  job.ranks[1]->TellCalls({&record, 1});
+  Post(*job.ranks[1], BroadcastOf(0, 8));
   std::this_thread::sleep_for(kAWhile);
   ASSERT_TRUE(job.ranks[0]->first_failure().has_value());
-  EXPECT_THAT(job.ranks[0]->first_failure()->cause.text(), HasSubstr("another call on rank 1"));
+  EXPECT_THAT(job.ranks[0]->first_failure()->cause.text(),
+              HasSubstr("broadcast 0 of 8 float32 from rank 0 on rank 1"));
 }
 
 TEST(CallsCommTest, ADifferencePutsTheCommunicatorOutOfUseOnAllRanks) {
   const std::vector<CommOptions> options(3);
   auto comms = ValueOrThrow(Comm::CreateLocalGroup(*Transport::Get("local").value(), options));
-  const CallRecord large = AllReduceOf(0, 1024);
-  const CallRecord small = AllReduceOf(0, 8);
-  comms[0]->TellCalls({&large, 1});
-  comms[1]->TellCalls({&large, 1});
+  for (const auto& comm : comms) comm->RecordCalls();
+  Post(*comms[0], AllReduceOf(0, 1024));
+  Post(*comms[1], AllReduceOf(0, 1024));
   EXPECT_FALSE(comms[2]->is_stopped());
-  comms[2]->TellCalls({&small, 1});
+  Post(*comms[2], AllReduceOf(0, 8));
   for (const auto& comm : comms) {
     EXPECT_TRUE(comm->is_stopped());
     const Status status = comm->CheckUsable();
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_THAT(status.text(),
                 HasSubstr(Format("rank {}: the ranks' calls differ: call 0 is allreduce 0 of 1024 "
-                                 "float32, avg on rank 0 and allreduce 0 of 8 float32, avg on rank "
-                                 "2",
+                                 "float32, avg, dense on rank 0 and allreduce 0 of 8 float32, avg, "
+                                 "dense on rank 2",
                                  comm->rank())));
     EXPECT_FALSE(comm->FindLostRank().has_value());
   }
@@ -286,8 +300,8 @@ TEST(CallsCommTest, ADifferencePutsTheCommunicatorOutOfUseOnAllRanks) {
 
 TEST(CallsCommTest, OneRankHasNobodyToDifferFrom) {
   auto comms = ValueOrThrow(Comm::CreateLocalGroup(*Transport::Get("local").value(), 1, {}));
-  const CallRecord record = AllReduceOf(5, 1);  // not even in order
-  comms[0]->TellCalls({&record, 1});
+  comms[0]->RecordCalls();
+  Post(*comms[0], AllReduceOf(5, 1));
   EXPECT_FALSE(comms[0]->is_stopped());
 }
 

@@ -24,7 +24,7 @@ std::vector<RankMessage> RankMessages() {
       Gather{},
       Report{.lost = {}, .cause = Error(Code::kCorrupt, "rank 1: bad")},
       Report{.lost = 2, .cause = Error(Code::kPeerLost, "connection reset")},
-      Calls{.untold = 1ull << 50,
+      Calls{.skipped = 1ull << 50,
             .records = {{.sequence = 1ull << 51, .digest = 0x0123'4567, .text = "allreduce"},
                         {.sequence = (1ull << 51) + 1, .digest = 0, .text = ""}}},
       WhoIsMissing{},
@@ -85,7 +85,7 @@ TEST(ControlMessageTest, FieldsAreWhereTheyBelong) {
   EXPECT_EQ(report.cause.code(), Code::kCorrupt);
   EXPECT_EQ(report.cause.text(), "rank 1: bad");
   const auto calls = std::get<Calls>(DecodeRankMessage(Encode(RankMessages()[6])).value());
-  EXPECT_EQ(calls.untold, 1ull << 50);
+  EXPECT_EQ(calls.skipped, 1ull << 50);
   ASSERT_EQ(calls.records.size(), 2u);
   EXPECT_EQ(calls.records[0].sequence, 1ull << 51);
   EXPECT_EQ(calls.records[0].digest, 0x0123'4567u);

@@ -20,7 +20,8 @@ class IncludeRulesTest(unittest.TestCase):
         self.root = pathlib.Path(folder.name).resolve()
         for header in ("include/onebit/onebit.h", "include/onebit/transport.h",
                        "include/onebit/optim.h", "kernels/kernels.h", "src/base/status.h",
-                       "src/codec/packet.h", "src/collectives/plan.h", "src/comm/comm.h",
+                       "src/codec/message_header.h", "src/codec/packet.h",
+                       "src/collectives/plan.h", "src/comm/comm.h",
                        "src/device/devices.h",
                        "plugins/transport_local/ring.h", "plugins/transport_ucx/worker.h",
                        "perf/common/driver.h"):
@@ -53,6 +54,9 @@ class IncludeRulesTest(unittest.TestCase):
     def test_no_folder_may_include_upwards(self):
         self.assert_forbidden("src/codec/a.cc", '"collectives/plan.h"', "src/codec may include")
         self.assert_forbidden("src/comm/a.cc", '"codec/packet.h"', "src/comm may include")
+        self.assert_allowed("src/comm/call_record_ring.h", '"codec/message_header.h"')
+        self.assert_forbidden("src/comm/call_record_ring.h", '"codec/packet.h"', "src/comm may")
+        self.assert_forbidden("src/comm/control.h", '"codec/message_header.h"', "src/comm may")
         self.assert_forbidden("kernels/cpu/a.cc", '"base/status.h"', "no other folder")
         self.assert_forbidden("src/base/a.cc", '"kernels/kernels.h"', "no other folder")
 
