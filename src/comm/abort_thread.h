@@ -12,8 +12,8 @@
 
 namespace onebit {
 
-// An abort of NCCL may take seconds, and the thread that hears of a failure is the one that tells
-// the process's signs of life, for all communicators.
+// Aborting NCCL may take seconds, but the control thread, which learns of failures, also sends the
+// heartbeats of every communicator in the process and must not wait.
 class AbortThread {
  public:
   AbortThread() = default;
@@ -22,7 +22,8 @@ class AbortThread {
   AbortThread(const AbortThread&) = delete;
   AbortThread& operator=(const AbortThread&) = delete;
 
-  // On this thread where there can be no other. Calls after the first do nothing; one at a time.
+  // Aborts on the calling thread if no other can be started. Calls after the first do nothing. Not
+  // thread-safe.
   void Abort(Endpoint& endpoint) noexcept;
 
  private:

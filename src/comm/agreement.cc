@@ -7,7 +7,7 @@
 namespace onebit {
 namespace {
 
-// "nothing" stands for a value that a rank does not have: another version of the library.
+// "nothing" stands for a value that a rank of another library version does not have.
 std::string ValueOf(const AgreedValues& values, const std::string& name) {
   const auto found = std::find_if(values.begin(), values.end(),
                                   [&](const auto& value) { return value.first == name; });

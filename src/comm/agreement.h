@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What ranks must agree on before they exchange messages, by name.
+// Named values on which ranks must agree before they exchange messages.
 #pragma once
 
 #include <span>

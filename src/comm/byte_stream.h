@@ -29,7 +29,7 @@ class ByteWriter {
     }
     return *this;
   }
-  // Length, then content.
+  // Writes the length, then the content.
   ByteWriter& Block(std::span<const std::byte> content) {
     Integer(static_cast<uint32_t>(content.size()));
     for (const std::byte byte : content) bytes_.push_back(byte);
@@ -63,7 +63,7 @@ class ByteReader {
     return {reinterpret_cast<const char*>(block.data()), block.size()};
   }
 
-  // Everything was there, and nothing is left.
+  // True if every field was present and nothing is left.
   bool is_complete() const { return !is_short_ && left_.empty(); }
   bool is_short() const { return is_short_; }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a communicator is made, entered, and stopped so that the root cause remains.
+// Creates, enters and stops communicators, and keeps the root cause of a stop.
 #include "comm/comm.h"
 
 #include <chrono>
@@ -18,7 +18,7 @@
 namespace onebit {
 namespace {
 
-// True only if it is certain. While the only thread of a process blocks, no other can be started.
+// True only if that is certain. While the only thread of a process blocks, no other can be started.
 bool IsOnlyThreadOfProcess() {
 #if __has_include(<sys/single_threaded.h>)
   return __libc_single_threaded != 0;
@@ -92,7 +92,7 @@ Result<std::vector<std::unique_ptr<Comm>>> Comm::CreateLocalGroupUnchecked(
 CpuSet Comm::FindCpuSet() const {
   if (options_.compute_threads.has_value())
     return {.threads = static_cast<uint32_t>(*options_.compute_threads)};
-  // Reading a topology takes a while, and often the answer is clear before.
+  // Reading the topology is slow, and often not needed for the answer.
   const Placement here = PlacementOfThisThread();
   if (ThreadsToSpare(here.processor_count(), sharing_ranks_) == 0) return {};
   NearCores near = CoresNearThisThread();
@@ -101,7 +101,7 @@ CpuSet Comm::FindCpuSet() const {
 }
 
 Comm::~Comm() {
-  // Nobody may call OnRemoteFailure while the endpoint goes away.
+  // OnRemoteFailure must not be called while the endpoint is destroyed.
   control_.reset();
 }
 
@@ -200,13 +200,12 @@ Status Comm::Decide(Status cause, const std::string& situation) {
   auto first = control_ == nullptr ? std::nullopt : control_->first_failure();
   if (!first) {
     const Failure own = OwnCause(std::move(cause), situation);
-    // Whoever was first is the one that all ranks name. Peers see what follows from this failure
-    // only after the group has heard of it, so that no follow-up is reported before its cause.
+    // All ranks name the first failure. Peers see consequences of this failure only after the group
+    // has it, so no consequence is reported before its cause.
     first = control_ == nullptr ? own : control_->Report(own);
   }
   const Status failure = Record(Told(*first, situation));
-  // Where it is decided it is logged; an abort was the application's own wish. A rank that is lost
-  // can log nothing itself.
+  // The rank that decides logs. An abort is the application's own wish, and a lost rank cannot log.
   const bool is_ours = first->is_loss || first->rank == rank_;
   Log(is_ours && failure.code() != Code::kAborted ? LogLevel::kWarn : LogLevel::kInfo, "{}",
       failure.text());
@@ -214,9 +213,9 @@ Status Comm::Decide(Status cause, const std::string& situation) {
 }
 
 Status Comm::FailWithoutMemory() noexcept {
-  constexpr const char* kText = "out of memory";  // so short that a Status with it needs none
+  constexpr const char* kText = "out of memory";  // short enough for a Status without allocation
   try {
-    return Decide({Code::kOutOfMemory, kText}, {});  // there may be enough for this
+    return Decide({Code::kOutOfMemory, kText}, {});  // there may be enough memory for this
   } catch (const std::bad_alloc&) {
   }
   endpoint_.Abort();
@@ -251,8 +250,8 @@ void Comm::Abort() {
   static_cast<void>(
       Fail(Error(Code::kAborted, "rank {}: onebitCommAbort was called on this rank", rank_)));
   endpoint_.Abort();
-  // The call inside sees the stop between two steps, which are short; buffers are the caller's when
-  // it has left.
+  // The call inside sees the stop between two steps, which are short. Once it has left, the caller
+  // owns its buffers again.
   while (is_in_call()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
@@ -264,7 +263,7 @@ void Comm::OnPeerError(int peer, Code code, const char* text) {
   is_stopped_.store(true, std::memory_order_release);
 }
 
-// Called through a transport, which must not be thrown through: without memory it has no text.
+// Called by a transport, through which nothing may be thrown; without memory the text is empty.
 Failure Comm::PeerFailure(int peer, Code code, const char* text) const noexcept {
   const bool is_loss = code == Code::kPeerLost;
   Failure failure{.rank = is_loss ? peer : rank_, .is_loss = is_loss, .cause = {}};

@@ -27,35 +27,35 @@
 
 namespace onebit {
 
-// Frozen at creation. What changes messages is equal on all ranks; the time-out may differ.
+// Fixed at creation. Options that change messages are equal on all ranks; time-outs may differ.
 struct CommOptions {
   uint64_t timeout_ms = 600'000;  // without progress, until a collective fails
-  // Compressed tensors up to this size use one exchange; nullopt: as suits the number of ranks.
+  // Compressed tensors up to this size use one exchange; nullopt: depends on the number of ranks.
   std::optional<uint64_t> one_exchange_elements = 0;
   uint64_t segment_elements = 262'144;
-  // Calls of a group up to this size travel together.
+  // Calls of a group up to this size share messages.
   uint64_t group_elements = 1'048'576;
-  // Threads that compute beside the caller; nullopt: as many as cores are to spare.
+  // Threads that compute in addition to the caller; nullopt: as many as there are spare cores.
   std::optional<uint64_t> compute_threads = 0;
-  uint64_t regroup_timeout_ms = 60'000;  // for all ranks to come to a Split or Shrink
+  uint64_t regroup_timeout_ms = 60'000;  // for all ranks to enter a Split or Shrink
 };
 
-// The options that change messages: what ranks must agree on.
+// The options that change messages, on which ranks must agree.
 AgreedValues AgreedOptions(const CommOptions& options);
 
-// kMismatch if ranks differ in one of them; the text names the variable, two ranks and their
-// values.
+// Fails with kMismatch if ranks differ in one of them; the text names the variable, two ranks and
+// their values.
 Status CompareOptions(std::span<const CommOptions> options_by_rank);
 
-// How a rank that is a process joins its group.
+// Options with which a process joins its group as a rank.
 struct JoinOptions {
   ControlClient::Options control;
-  ControlClient::Locate locate;   // where the server of the control channel is
+  ControlClient::Locate locate;   // finds the control server
   bool is_location_final = true;  // ControlClient::Join
   std::string transport;          // by name
   std::string interfaces;         // ONEBIT_SOCKET_IFNAME
   CommOptions comm;
-  // Of exactly these ranks, for the time of the call; null: none.
+  // A native group of exactly these ranks, valid during the call; may be null.
   const NativeGroup* group = nullptr;
 };
 
@@ -64,7 +64,7 @@ struct CpuSet {
   ProcessorSet processors;  // empty: any
 };
 
-// Written by the thread in a call, read by anyone.
+// Written by the thread in a call, read by any thread.
 struct CommCounters {
   std::atomic<uint64_t> dense_calls{0};
   std::atomic<uint64_t> compressed_calls{0};
@@ -77,12 +77,12 @@ struct CommCounters {
   std::atomic<uint64_t> call_ns{0};
   std::atomic<uint64_t> compute_threads{0};
 };
-// relaxed: numbers that nothing else depends on.
+// relaxed: nothing else depends on these numbers.
 inline void Add(std::atomic<uint64_t>& counter, uint64_t amount) {
   counter.fetch_add(amount, std::memory_order_relaxed);
 }
 
-// One thread at a time between Enter and Exit; Abort and the const members from any thread.
+// One thread at a time between Enter and Exit. Abort and const members are thread-safe.
 class Comm final : private PeerErrorSink, private FailureListener {
  public:
   // A group of n ranks in this process over `transport`.
@@ -92,29 +92,28 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // The same with one set of options per rank, which CompareOptions must find equal.
   static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroup(
       const Transport& transport, std::span<const CommOptions> options_by_rank);
-  // The same without the comparison: for tests of what the checks in messages see when ranks differ
-  // all the same.
+  // The same without the comparison, for tests of the checks in messages.
   static Result<std::vector<std::unique_ptr<Comm>>> CreateLocalGroupUnchecked(
       const Transport& transport, std::span<const CommOptions> options_by_rank);
   // Joins a group of processes; returns when all ranks have joined and are connected, or when
-  // `stop` calls it off.
+  // `stop` cancels it.
   static Result<std::unique_ptr<Comm>> Join(const JoinOptions& options, const StopCheck& stop = {});
 
-  // New communicators of ranks of this one. Of `options`, null meaning those of this communicator,
-  // the times and the options of collectives count. For a thread that has acquired it.
+  // Make new communicators from ranks of this one. They use the time-outs and the options of
+  // collectives from `options`; null means those of this communicator. The calling thread has
+  // acquired it.
   //
-  // Split: collective on this communicator, which must be in order. Ranks of equal color, 0 or
-  // more, become one communicator, by key and then by rank; null for a color of kNoColor. Shrink:
-  // of the ranks that are not excluded, in their order, which are the only ones to call it; whether
-  // this communicator has failed does not matter.
+  // Split is collective on this communicator, which must be healthy. Ranks of equal color, 0 or
+  // more, become one communicator, ordered by key and then by rank; null for kNoColor. Shrink is
+  // called by the ranks that are not excluded and keeps their order; this communicator may have
+  // failed.
   static constexpr int kNoColor = -1;
   Result<std::unique_ptr<Comm>> Split(int color, int key, const JoinOptions* options);
   Result<std::unique_ptr<Comm>> Shrink(std::span<const int> excluded, const JoinOptions* options);
   // The rank whose loss put the communicator out of use, if that is why.
   std::optional<int> FindLostRank();
 
-  // What every rank has to say, by rank: Control::Gather. A failure puts the communicator out of
-  // use.
+  // See Control::Gather. A failure puts the communicator out of use.
   Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                     std::string_view what);
   ~Comm();
@@ -126,21 +125,22 @@ class Comm final : private PeerErrorSink, private FailureListener {
   uint32_t id() const { return id_; }
   const CommOptions& options() const { return options_; }
   std::string_view transport_name() const { return transport_->properties().name; }
-  // Whether dense allreduces of fp32 are the transport's own.
+  // True if the transport itself implements dense allreduces of fp32.
   bool has_native_dense() const { return transport_->properties().nativeDense != 0; }
   bool is_stream_ordered() const { return transport_->is_stream_ordered(); }
-  // Threads that may compute beside the calling one, and where.
+  // Number and processors of the threads that may compute in addition to the calling one.
   CpuSet FindCpuSet() const;
   Endpoint& endpoint() { return endpoint_; }
   CommCounters& counters() { return counters_; }
   const CommCounters& counters() const { return counters_; }
 
-  // Bracket whatever only one thread may do at a time. Acquire fails when another thread is inside.
+  // Bracket operations that are limited to one thread at a time. Acquire fails if another thread is
+  // inside.
   Status Acquire();
   void Exit();
-  // Acquire for a collective: fails, too, when the communicator has failed, and when the call could
-  // never end because no thread is left to make the other ranks' calls.
-  // `ranks_here`: the ranks of this communicator whose calls the thread is making at once.
+  // Acquires for a collective. Also fails if the communicator has failed, or if the call could
+  // never end because no thread is left to make the other ranks' calls. `ranks_here` is the number
+  // of ranks whose calls this thread makes at once.
   Status Enter(int ranks_here = 1);
   // For transports that cannot compare calls in their messages: see Control. A single rank has
   // nobody to compare its calls with.
@@ -153,10 +153,9 @@ class Comm final : private PeerErrorSink, private FailureListener {
   void SendCalls() {
     if (ranks_ > 1) control_->SendCalls();
   }
-  // Fails when no collective may begin, because the communicator has failed or was finalized. For
-  // any thread.
+  // Fails if the communicator has failed or was finalized. Thread-safe.
   Status CheckUsable();
-  // No collective may begin any more.
+  // Prevents further collectives.
   void Finalize() { is_finalized_.store(true, std::memory_order_release); }
   bool is_in_call() const { return is_in_call_.load(std::memory_order_acquire); }
 
@@ -168,25 +167,25 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // No later compressor gets this id by default.
   void SkipTensor(uint32_t id) { next_tensor_id_ = std::max(next_tensor_id_, id + 1); }
 
-  // True as soon as the communicator is to stop, whoever caused it. Cheap.
+  // True once the communicator has to stop, whatever the cause. One load.
   bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }
-  // Puts the communicator out of use and tells the group. If something else stopped it before, that
-  // is the error that remains and is returned: the root cause, not what followed from it.
-  // `situation` tells what this rank was doing; `cause` tells it already.
+  // Puts the communicator out of use and reports to the group. Keeps and returns an earlier cause
+  // if there is one: the root cause, not its consequences. `situation` describes what this rank was
+  // doing, for causes that do not.
   Status Fail(Status cause, const std::string& situation = {});
-  // For a rank that finds no memory for Fail: if there is none at all, the transport tells the
-  // peers that this rank has ended.
+  // For a rank without memory for Fail. In the worst case peers learn from the transport that this
+  // rank has ended.
   Status FailWithoutMemory() noexcept;
-  // The error that put it out of use; ok if none. FindFailure also looks for the cause of a stop
-  // from outside that no call has noticed yet.
+  // The error that put the communicator out of use; ok if none. FindFailure also finds the cause of
+  // an external stop that no call has noticed yet.
   Status failure() const;
   Status FindFailure() { return is_stopped() ? Fail(OkStatus()) : OkStatus(); }
 
-  // Stops the communicator and returns when no call is inside any more.
+  // Stops the communicator and returns once no call is inside.
   void Abort();
 
  private:
-  // Of the processes: what they can meet by when this communicator has failed.
+  // How processes meet again after this communicator has failed.
   struct Fallback {
     JoinOptions options;  // how this rank joined
     SpareRendezvous rendezvous;
@@ -199,8 +198,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // Fails if the calls of `ranks` ranks of this process can never be made.
   Status CheckOtherThreads(int ranks) const;
   Status ConnectTo(ControlClient* control);
-  // A communicator of these ranks of this one, in the order of their new ranks. `purpose` is equal
-  // on all of them and keeps others out.
+  // Makes a communicator of these ranks, in the order of their new ranks. `purpose` is equal on all
+  // of them and keeps others out.
   Result<std::unique_ptr<Comm>> JoinMembers(std::span<const int> members, std::string_view purpose,
                                             const JoinOptions* options) const;
   Result<std::unique_ptr<Comm>> JoinProcesses(std::span<const int> members,
@@ -213,9 +212,9 @@ class Comm final : private PeerErrorSink, private FailureListener {
   Failure PeerFailure(int peer, Code code, const char* text) const noexcept;
   void OnRemoteFailure() override;
   Status Decide(Status cause, const std::string& situation);
-  // Of a failure that this rank is the first to see.
+  // Describes a failure that this rank is the first to see.
   Failure OwnCause(Status cause, const std::string& situation);
-  // A failure of the group as this rank tells it.
+  // Describes a failure of the group for this rank's user.
   Status Told(const Failure& failure, const std::string& situation) const;
   Status Record(Status cause);
 
@@ -224,8 +223,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   const uint32_t id_;
   const CommOptions options_;
   const Transport* const transport_;
-  bool are_ranks_threads_ = false;  // of this process, all of them
-  size_t sharing_ranks_ = 1;        // ranks on the processors of this one, itself included
+  bool are_ranks_threads_ = false;  // all ranks are threads of this process
+  size_t sharing_ranks_ = 1;        // ranks on this one's processors, itself included
   uint64_t sequence_ = 0;
   uint32_t next_tensor_id_ = 0;
   std::atomic<bool> is_in_call_{false};
@@ -238,12 +237,12 @@ class Comm final : private PeerErrorSink, private FailureListener {
   CommCounters counters_;
   Endpoint endpoint_;
   AbortThread abort_thread_;                 // uses endpoint_
-  std::optional<Fallback> fallback_;         // of processes
-  std::shared_ptr<LocalGroup> local_group_;  // of threads
-  std::unique_ptr<Control> control_;         // last: it calls back, so it goes first
+  std::optional<Fallback> fallback_;         // for processes
+  std::shared_ptr<LocalGroup> local_group_;  // for threads
+  std::unique_ptr<Control> control_;         // last: it calls back, so it is destroyed first
 };
 
-// Leaves an acquired or entered communicator at the end of the scope, whatever happens in it.
+// Leaves an acquired or entered communicator at the end of the scope.
 class CommUse {
  public:
   explicit CommUse(Comm& comm) : comm_(comm) {}

@@ -24,12 +24,12 @@
 
 namespace onebit {
 
-// What a rank gives to a gather, and the text of an error, may be this long.
+// Limits a rank's contribution to a gather, and the text of an error.
 inline constexpr size_t kMaxContentBytes = 8192;
 
-// A rank's way to hear that another one failed, or that their calls differ. Called from the failing
-// rank's thread, one that tells of calls, or that of the control channel; returns at once and calls
-// nothing of Control.
+// Learns that another rank failed, or that the ranks' calls differ. Called by the failing rank's
+// thread, one that sends calls, or the control thread; returns at once and calls nothing of
+// Control.
 class FailureListener {
  public:
   virtual void OnRemoteFailure() = 0;
@@ -38,11 +38,11 @@ class FailureListener {
   ~FailureListener() = default;
 };
 
-// Whether somebody has called off what is being waited for. Empty: nobody can.
+// Returns true once a wait has been cancelled. Empty if nobody can cancel it.
 using StopCheck = std::function<bool()>;
 
-// Waits until `is_settled` or the deadline; false if neither it nor the deadline but `stop` ended
-// the wait, which is asked often enough for a person.
+// Waits until `is_settled` or the deadline. False if `stop` ended the wait; it is checked often
+// enough for a person not to notice the delay.
 template <typename IsSettled>
 bool WaitUnlessStopped(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                        Deadline deadline, const StopCheck& stop, IsSettled is_settled) {
@@ -56,31 +56,31 @@ bool WaitUnlessStopped(std::condition_variable& changed, std::unique_lock<std::m
   return true;
 }
 
-// What a wait that was called off returns.
+// The error of a wait that was cancelled.
 Status CalledOff(int rank, std::string_view what);
 
 struct Failure {
-  int rank = 0;          // who saw it first; of a loss, who is gone
-  bool is_loss = false;  // the rank did not say so itself: its process has ended or is silent
-  // No rank said so: it shows when what they told of their calls is compared. `rank` told last.
+  int rank = 0;          // who saw it first; for a loss, the lost rank
+  bool is_loss = false;  // not reported by the rank: its process has ended or is silent
+  // Found by comparing call records, not reported by a rank. `rank` sent its record last.
   bool is_verdict = false;
   Status cause;
 };
 
-// The group's failure as `rank` tells it to its user: which rank failed first, and of what.
+// The group's failure as the user of `rank` reads it: which rank failed first, and why.
 Status DescribeFailure(const Failure& failure, int rank);
 
-// One rank's end. Thread-safe. The first failure of the group is the one that everybody sees.
+// One rank's end of the channel. Thread-safe. All ranks see the group's first failure, and no
+// other.
 class Control {
  public:
   virtual ~Control() = default;
-  // Who may call off this rank's gathers; for the thread that gathers.
+  // Sets the check that cancels this rank's gathers. For the thread that gathers.
   void SetStop(StopCheck stop) { stop_ = std::move(stop); }
-  // All have come: from now on ranks are known by the numbers they have here.
+  // All ranks have joined: from now on texts use their numbers in this communicator.
   virtual void EndJoining() { SetStop({}); }
-  // Tells the group that this rank failed, or that it sees the loss of another. Only the first
-  // report of the group counts: returns that of the group, or this one if the group cannot be heard
-  // in time.
+  // Reports to the group that this rank failed, or that it lost another one. Only the group's first
+  // report counts, and is returned; `failure` itself if the group does not answer in time.
   virtual Failure Report(const Failure& failure) = 0;
   virtual std::optional<Failure> first_failure() const = 0;
 
@@ -95,9 +95,9 @@ class Control {
   // before SendCalls returns. Ranks that are late, or post nothing, are no failure.
   virtual void SendCalls() = 0;
 
-  // What every rank has to say, by rank; at most kMaxContentBytes each. Collective, one thread at a
-  // time; after an error there is no other gather. kTimeout, whose text names who is missing; or
-  // the group's first failure as this rank sees it. `what` is for texts.
+  // Collects the contents of all ranks, by rank; at most kMaxContentBytes each. Collective, one
+  // thread at a time; no gather may follow an error. Fails with kTimeout, whose text names the
+  // missing ranks, or with the group's first failure. `what` names the gather in texts.
   virtual Result<std::vector<Bytes>> Gather(std::span<const std::byte> mine, Deadline deadline,
                                             std::string_view what) = 0;
 

@@ -16,18 +16,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// One attempt to get in; a server that is there answers at once.
+// Limits one attempt to join; a server that is running answers at once.
 constexpr milliseconds kAttempt{5000};
-constexpr milliseconds kShortAttempt{500};  // of who may be called off
+constexpr milliseconds kShortAttempt{500};  // if a StopCheck must be polled
 constexpr milliseconds kShortestPause{5};
 constexpr milliseconds kLongestPause{200};
-// For rank 0 to begin again where a start failed.
+// Gives rank 0 time to start again after a failed start.
 constexpr milliseconds kSecondChance{3000};
-// For the star's verdict on who was first. It answers at once unless it is what failed.
+// Limits the wait for the hub's verdict on who failed first. It answers at once unless it is what
+// failed.
 constexpr milliseconds kVerdict{500};
-// For its list of who is missing.
+// Limits the wait for the hub's list of missing ranks.
 constexpr milliseconds kMissing{500};
-// For the star to hear that this rank leaves.
+// Limits the wait for the hub to acknowledge that this rank leaves.
 constexpr milliseconds kFarewell{500};
 
 double SecondsOf(Clock::duration duration) {
@@ -53,14 +54,14 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
       if (status.ok()) break;
       if (status.code() == Code::kMismatch) return status;
       if (client->first_failure_) {
-        // Of a start that failed before this one, whose server has not gone yet?
+        // The failure may be that of an earlier start, whose server is still running.
         if (!options.is_address_reused || Clock::now() >= start + kSecondChance) return status;
         client->first_failure_.reset();
       }
       if (status.code() == Code::kNotAuthenticated && is_final) return status;
     }
     if (Clock::now() + pause >= deadline) {
-      // A file may be of a former job, but not all the time.
+      // A rendezvous file may be left from a former job, but not until the deadline.
       const bool is_secret_wrong = status.code() == Code::kNotAuthenticated;
       const std::string source = options.address_source.empty()
                                      ? ""
@@ -78,7 +79,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
   return client;
 }
 
-// Blocks: the loop does not know the connection yet.
+// Blocks, because the loop does not watch the connection yet.
 Status ControlClient::Attempt(const UniqueId& id) {
   const milliseconds patience = stop_ ? kShortAttempt : kAttempt;
   const Deadline deadline = std::min(connect_deadline_, Clock::now() + patience);
@@ -125,7 +126,7 @@ Status ControlClient::Attempt(const UniqueId& id) {
       return OnMessage(std::move(message));
     });
   }
-  // Joined first and failed later: then the failure is told by whatever the rank does next.
+  // If the group failed after this rank joined, the rank's next operation returns the failure.
   if (!server_name_.empty()) return OkStatus();
   channel_.reset();
   if (first_failure_) return DescribeFailure(*first_failure_, options_.rank);
@@ -156,11 +157,10 @@ ControlClient::~ControlClient() {
       DrainCalls();
       Send(Leave{});
     } catch (const std::bad_alloc&) {
-      is_told = false;  // then the end of the connection says it
+      is_told = false;  // the end of the connection then says the same
     }
-    // Until the star has closed the connection: closed from here it might be reset before the word
-    // is heard. And where the star lives in this process it must have told the others that it may
-    // end, before the process does.
+    // Wait until the hub closes the connection: closed from here it might be reset before the hub
+    // has read Leave. A hub in this process must also have sent MayEnd before the process ends.
     if (is_told && (!first_failure_ || server_name_ == options_.process)) {
       changed_.wait_for(lock, kFarewell, [this] { return channel_ == nullptr; });
     }
@@ -186,7 +186,7 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
     return CalledOff(options_.rank, what);
   }
   if (!is_settled()) {
-    missing_.reset();  // what came with the last heartbeat may be out of date
+    missing_.reset();  // the list of the last heartbeat may be out of date
     Send(WhoIsMissing{});
     changed_.wait_for(lock, kMissing, [&] { return is_settled() || missing_; });
   }
@@ -216,7 +216,7 @@ void ControlClient::SetServerRank(std::span<const std::string> processes) {
 void ControlClient::SetListener(FailureListener* listener) {
   std::lock_guard lock(ControlLoop::Get().mutex());
   listener_ = listener;
-  // A failure may have come before somebody listened.
+  // The failure may have come before there was a listener.
   if (listener_ != nullptr && first_failure_) listener_->OnRemoteFailure();
 }
 
@@ -258,7 +258,7 @@ void ControlClient::SendCalls() {
 }
 
 void ControlClient::OnEvent(int, uint32_t events) {
-  // First what the star said, even if nothing can be sent to it any more.
+  // Read before sending: messages of the hub count even if nothing can be sent to it any more.
   Status status = channel_->Receive([&](const Bytes& bytes) -> Status {
     ONEBIT_ASSIGN_OR_RETURN(StarMessage message, DecodeStarMessage(bytes));
     last_heard_ = Clock::now();
@@ -326,7 +326,7 @@ Status ControlClient::OnMessage(StarMessage message) {
 
 void ControlClient::Send(const RankMessage& message) {
   if (channel_ == nullptr) return;
-  // What broke shows when the loop reads: what the star said before it broke comes first.
+  // The loop notices a broken connection when it reads, after it has read what the hub sent before.
   static_cast<void>(channel_->Send(Encode(message)));
   if (channel_->has_unsent()) {
     ControlLoop::Get().Change(channel_->socket().get(), EPOLLIN | EPOLLOUT);
@@ -344,7 +344,7 @@ void ControlClient::DrainCalls() {
   }
 }
 
-// The star lives in the process of one of the ranks and ends with it.
+// The hub usually runs in the process of a rank and ends with it.
 void ControlClient::CloseChannel(std::string_view why) {
   ControlLoop::Get().Unwatch(channel_->socket().get());
   channel_.reset();
@@ -352,8 +352,8 @@ void ControlClient::CloseChannel(std::string_view why) {
   changed_.notify_all();
 }
 
-// If the process of the star was only stopped, it finds the reason when it goes on, rather than
-// ranks that seem to have ended.
+// Reports the loss to the hub as well: if its process was only stopped, it reads the reason when it
+// continues, instead of finding ranks that seem to have ended.
 void ControlClient::GiveUpServer(std::string_view why) {
   const Failure loss = LossOfServer(why);
   onebit::Report report{.lost = {}, .cause = loss.cause};
@@ -364,7 +364,7 @@ void ControlClient::GiveUpServer(std::string_view why) {
 }
 
 Failure ControlClient::LossOfServer(std::string_view why) const {
-  // Who made the unique id need not be a rank.
+  // The process that made the unique id need not be a rank.
   if (!server_rank_) {
     return {.rank = options_.rank,
             .is_loss = false,

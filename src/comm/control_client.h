@@ -33,35 +33,36 @@ class ControlClient final : public Control, private LoopItem {
     std::chrono::milliseconds heartbeat{1000};
     std::chrono::milliseconds loss_timeout{15'000};
     std::string process;  // "host:pid" of this process
-    // Where the server is there may have been another one, of a start that failed.
+    // The address may have belonged to the server of an earlier start, which failed.
     bool is_address_reused = false;
-    std::string address_source;  // where the server's address is from, for texts; may be empty
-    // What people know the ranks by until EndJoining, where they had other numbers before.
+    std::string address_source;  // names the origin of the address in texts; may be empty
+    // Former numbers of the ranks, which texts use until EndJoining.
     std::vector<int> known_as;
   };
-  // Says where the server is; asked before each attempt.
+  // Returns the server's address and key. Called before each attempt.
   using Locate = std::function<Result<UniqueId>()>;
 
-  // Tries until it is in or the time is over. With `is_final`, a server with another secret is the
-  // end; without, it may be a former one whose successor is about to come.
-  // `stop` can call it off, also what it gathers later, until SetStop says otherwise.
+  // Retries until admitted or out of time. With `is_final`, a server with another secret is an
+  // error at once; without, it may be an old one that is about to be replaced. `stop` cancels the
+  // attempt, and later gathers until SetStop replaces it.
   static Result<std::unique_ptr<ControlClient>> Join(const Options& options, const Locate& locate,
                                                      bool is_final, const StopCheck& stop = {});
-  // Leaves.
+  // Leaves the group.
   ~ControlClient() override;
 
   uint64_t comm_id() const { return comm_id_; }
   Deadline connect_deadline() const { return connect_deadline_; }
   const SocketAddress& server() const { return server_; }
-  // This end of the connection to it: an address that other ranks reach, but for those of the
-  // process that has the server, which reach themselves by any.
+  // This end of the connection. Ranks of other processes reach it; a rank in the server's own
+  // process may be connected by an address that only this host can reach.
   const SocketAddress& local_address() const { return local_address_; }
   bool is_server_here() const { return server_name_ == options_.process; }
 
-  // Which rank is lost if the server is: the first whose process ("host:pid") is the server's, if
-  // it is one of them.
+  // Names the rank that is lost with the server: the first whose process ("host:pid") is the
+  // server's, if there is one.
   void SetServerRank(std::span<const std::string> processes);
-  // Who hears of failures; null: nobody, and no call to the former one is going on any more.
+  // Sets who learns of failures; null for nobody. No call of the former listener is running when
+  // this returns.
   void SetListener(FailureListener* listener);
 
   void EndJoining() override;
@@ -79,7 +80,7 @@ class ControlClient final : public Control, private LoopItem {
   Status Attempt(const UniqueId& id);
   Status Watch();
 
-  // With the loop's mutex held.
+  // Called with the loop's mutex held.
   void OnEvent(int fd, uint32_t events) override;
   std::chrono::steady_clock::time_point OnTimer(std::chrono::steady_clock::time_point now) override;
   void OnStall(std::chrono::steady_clock::time_point now) override { last_heard_ = now; }
@@ -97,7 +98,7 @@ class ControlClient final : public Control, private LoopItem {
   std::string MissingText() const;
 
   const Options options_;
-  const int owner_pid_ = getpid();  // a copy that a fork made says nothing
+  const int owner_pid_ = getpid();  // a forked copy must not use the connection
   const Deadline connect_deadline_;
   SocketAddress server_;
   SocketAddress local_address_;

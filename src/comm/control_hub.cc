@@ -18,7 +18,7 @@ double SecondsOf(Clock::duration duration) {
 void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::time_point now) {
   const auto found = rank_of_link_.find(link);
   if (found == rank_of_link_.end()) {
-    // The first word must be who it is.
+    // The first message must be Join.
     if (const Join* join = std::get_if<Join>(&message)) return On(link, *join, now);
     return links_.Close(link);
   }
@@ -37,8 +37,8 @@ void ControlHub::OnMessage(uint64_t link, const RankMessage& message, Clock::tim
     links_.Send(link, Missing());
   } else if (std::holds_alternative<Leave>(message)) {
     members_[rank].has_left = true;
-    // What comes from the star's own process may now end with it. The others hear it before the
-    // process does, so that it cannot end too early.
+    // The hub's own process may end once its rank has left. The other ranks must know before it
+    // does, or they would take the end for a failure.
     if (members_[rank].process == process_) SendToAll(MayEnd{});
     links_.Close(link);
     Remove(rank);
@@ -102,7 +102,7 @@ void ControlHub::Admit(uint64_t link, const Join& join, Clock::time_point now) {
   links_.Send(link, Joined{comm_id_, process_});
 }
 
-// One wrong rank means that the job was started wrongly: all ranks hear of it.
+// One wrong rank means that the job was started wrongly, so the whole group fails.
 void ControlHub::Refuse(uint64_t link, uint32_t rank, const Status& cause) {
   links_.Send(link, Failed{{.rank = static_cast<int>(rank), .is_loss = false, .cause = cause}});
   links_.Close(link);
@@ -170,7 +170,7 @@ Clock::time_point ControlHub::OnTimer(Clock::time_point now) {
       continue;
     }
     const uint64_t link = member.link;
-    // The silent rank is told as well: it may be alive after all.
+    // The silent rank gets the failure, too, because it may be alive.
     Lose(rank, Format("has been silent for {:.1f} s (ONEBIT_LOSS_TIMEOUT_MS)",
                       SecondsOf(now - member.last_heard)));
     Remove(rank);
@@ -188,8 +188,8 @@ void ControlHub::OnStall(Clock::time_point now) {
   last_awake_ = now;
   for (Member& member : members_) member.last_heard = now;
   if (stall < loss_timeout_) return;
-  // The others have given up the rank of this process. What they report of each other now follows
-  // from that.
+  // The other ranks have given up the rank of this process; whatever they report now is a
+  // consequence.
   const auto own = std::find_if(members_.begin(), members_.end(), [this](const Member& member) {
     return member.link != 0 && member.process == process_;
   });

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The middle of a communicator's control channel: who has joined, what is gathered, who is alive,
-// and which failure was the first. Rules only; sockets and time are the server's.
+// The rules at the hub of a communicator's control channel: who has joined, what is gathered, who
+// is alive, and which failure was first. The server owns sockets and time.
 #pragma once
 
 #include <chrono>
@@ -19,18 +19,18 @@ namespace onebit {
 
 using Clock = std::chrono::steady_clock;
 
-// How the star speaks. A link is an authenticated connection; numbers are not reused.
+// Sends the hub's messages. A link is an authenticated connection; link numbers are not reused.
 class ControlLinks {
  public:
   virtual void Send(uint64_t link, const StarMessage& message) = 0;
-  // Closes it, after what was sent has gone out. OnGone is not called for it.
+  // Closes the link once everything sent has gone out. Does not call OnGone.
   virtual void Close(uint64_t link) = 0;
 
  protected:
   ~ControlLinks() = default;
 };
 
-// Used by one thread at a time. The functions of `links` may be called from each of its own.
+// Used by one thread at a time. Every function may call those of `links`.
 class ControlHub {
  public:
   // `process` is "host:pid" of this process.
@@ -39,14 +39,14 @@ class ControlHub {
 
   void OnMessage(uint64_t link, const RankMessage& message, Clock::time_point now);
   void OnGone(uint64_t link, std::string_view why);
-  // Sends heartbeats and finds ranks that are silent. Returns when to call it next.
+  // Sends heartbeats and finds silent ranks. Returns when to call it next.
   Clock::time_point OnTimer(Clock::time_point now);
   // This process was stopped for a while: silence during that time says nothing about the ranks.
   void OnStall(Clock::time_point now);
 
-  // All ranks have joined: nobody else may.
+  // All ranks have joined; nobody else may.
   bool is_complete() const { return ranks_ != 0 && joined_ == ranks_; }
-  // Nobody is left, and nobody can come who would not be told of a failure.
+  // No rank is left, and none can come that would not get a failure at once.
   bool is_over() const { return is_complete() && present_ == 0; }
   bool has_failed() const { return first_failure_.has_value(); }
   uint32_t present() const { return present_; }
@@ -54,12 +54,12 @@ class ControlHub {
 
  private:
   struct Member {
-    uint64_t link = 0;  // 0: has not joined, or is gone
+    uint64_t link = 0;  // 0: not joined, or gone
     bool has_joined = false;
     bool has_left = false;
     std::string process;
     Clock::time_point last_heard;
-    std::optional<Bytes> content;  // for the gather under way
+    std::optional<Bytes> content;  // for the current gather
   };
 
   void On(uint64_t link, const Join& join, Clock::time_point now);
@@ -76,19 +76,19 @@ class ControlHub {
   const std::string process_;
   const uint64_t comm_id_;
   ControlLinks& links_;
-  uint32_t ranks_ = 0;  // as the first rank to join says; 0 before
+  uint32_t ranks_ = 0;  // from the first rank to join; 0 before
   std::chrono::milliseconds heartbeat_{1000};
   std::chrono::milliseconds loss_timeout_{15'000};
   std::vector<Member> members_;
   std::unordered_map<uint64_t, uint32_t> rank_of_link_;
   uint32_t joined_ = 0;
   uint32_t present_ = 0;
-  uint64_t gather_number_ = 0;  // of the one under way
+  uint64_t gather_number_ = 0;  // of the current gather
   uint32_t gathered_ = 0;
   CallRecords call_records_{0};
   std::optional<Failure> first_failure_;
   Clock::time_point next_heartbeat_;
-  Clock::time_point last_awake_ = Clock::now();  // this process
+  Clock::time_point last_awake_ = Clock::now();  // last time this process ran
 };
 
 }  // namespace onebit

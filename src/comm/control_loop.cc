@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A sleep that lasts so much longer than asked for means that the process was stopped.
+// A sleep that lasts this much longer than requested means that the process was stopped.
 constexpr std::chrono::milliseconds kStall{500};
 
 int TimeoutUntil(Clock::time_point time) {
@@ -37,8 +37,8 @@ uint64_t TokenOf(int fd, uint32_t generation) {
 }  // namespace
 
 ControlLoop& ControlLoop::Get() {
-  // Never destroyed: its thread may run while the process exits. A fork has a copy without a
-  // thread, and so gets one of its own.
+  // Never destroyed, because its thread may run while the process exits. A forked child has a copy
+  // without a thread and gets a new one.
   static std::mutex mutex;
   static ControlLoop* loop = nullptr;
   static pid_t owner = 0;
@@ -67,7 +67,7 @@ Status ControlLoop::Start() {
       return Error(Code::kSystemError, "the control thread gets no descriptors: {}",
                    std::strerror(errno));
     }
-    // Both or none: a later start must not take one without the other for enough.
+    // Set both or neither, so that a later start does not find one without the other.
     epoll_ = std::move(epoll);
     wake_ = std::move(wake);
   }
@@ -143,7 +143,7 @@ void ControlLoop::Run() {
   is_running_ = false;
 }
 
-// Returns when the next one is due.
+// Returns when the next timer is due.
 Clock::time_point ControlLoop::RunTimers() {
   Clock::time_point next = Clock::time_point::max();
   const Clock::time_point now = Clock::now();

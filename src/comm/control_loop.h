@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The one small thread of a process that watches all control connections. It sleeps until a socket
-// or a timer needs it, and ends when nothing is left to watch.
+// The control thread, one per process, which watches all control connections. It sleeps until a
+// socket or a timer needs it and ends when nothing is left to watch.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,19 @@
 
 namespace onebit {
 
-// What the thread serves. All functions are called by it with ControlLoop::mutex held.
+// Served by the thread, which calls every function with ControlLoop::mutex held.
 class LoopItem {
  public:
   virtual void OnEvent(int fd, uint32_t events) = 0;
-  // Does what is due; returns when to be called next. Called after events, too.
+  // Does what is due and returns when to be called next. Also called after events.
   virtual std::chrono::steady_clock::time_point OnTimer(
       std::chrono::steady_clock::time_point now) = 0;
-  // The process was stopped for a while: time passed without a chance to listen.
+  // The process was stopped for a while, so silence during that time means nothing.
   virtual void OnStall(std::chrono::steady_clock::time_point now) = 0;
-  // One of the above found no memory. The item ends what it serves, for which it needs none: others
-  // see the end of its connections.
+  // One of the above ran out of memory. The item closes its connections, which needs no memory and
+  // which the other ends notice.
   virtual void OnOutOfMemory() = 0;
-  // Whether the item is done. Then the thread forgets it and calls Retire, with which it may end.
+  // True when the item is done. The thread then forgets it and calls Retire, which may delete it.
   virtual bool is_over() const = 0;
   virtual void Retire() = 0;
 
@@ -36,25 +36,25 @@ class LoopItem {
   ~LoopItem() = default;
 };
 
-// One per process, never destroyed. What it guards by its mutex is all of its items.
+// One per process, never destroyed. Its mutex guards all of its items.
 class ControlLoop {
  public:
   static ControlLoop& Get();
 
   std::mutex& mutex() { return mutex_; }
-  // With `mutex` held, from here on. Add starts the thread if it does not run.
+  // These need `mutex`. Add starts the thread if it is not running.
   Status Add(LoopItem* item);
-  void Remove(LoopItem* item);  // and what it watches
+  void Remove(LoopItem* item);  // and its descriptors
   Status Watch(LoopItem* item, int fd, uint32_t events);
   void Change(int fd, uint32_t events);
   void Unwatch(int fd);
-  // The timers of an item have changed. The only one that needs no lock, once an item was added.
+  // Makes the thread run the timers. Needs no lock once an item was added.
   void Wake();
 
  private:
   struct Watched {
     LoopItem* item = nullptr;
-    uint32_t generation = 0;  // tells an event of a former descriptor of this number
+    uint32_t generation = 0;  // distinguishes events of an earlier descriptor of this number
   };
 
   ControlLoop() = default;

@@ -23,12 +23,12 @@ enum class Kind : uint8_t {
   kMayEnd = 21,
 };
 
-// Of a failure.
+// The origin of a failure.
 enum class Source : uint8_t { kRank = 0, kLoss = 1, kVerdict = 2 };
 
 constexpr uint32_t kNobody = UINT32_MAX;
 
-// Texts are for people: a longer one loses its end.
+// Texts are for people, so a long one is cut.
 std::string_view Shortened(const std::string& text) {
   return std::string_view(text).substr(0, kMaxContentBytes);
 }
@@ -43,7 +43,7 @@ void AppendStatus(const Status& status, ByteWriter* writer) {
   writer->Integer(static_cast<uint32_t>(status.code())).Text(Shortened(status.text()));
 }
 
-// A code this library does not know comes from a newer one; what matters is that it is an error.
+// An unknown code comes from a newer library; it is an error all the same.
 Status ReadStatus(ByteReader* reader) {
   const auto code = static_cast<Code>(reader->Integer<uint32_t>());
   std::string text = reader->Text();
@@ -131,12 +131,12 @@ Bytes EncodeOne(const StarAlive& alive) {
 }
 Bytes EncodeOne(const MayEnd&) { return Begin(Kind::kMayEnd).Take(); }
 
-// Nothing if no rank would write them so.
+// Returns nothing if no rank would write these bytes.
 std::optional<Calls> ReadCalls(ByteReader* reader) {
   Calls calls = {.skipped = reader->Integer<uint64_t>(), .records = {}};
   const auto first = reader->Integer<uint64_t>();
   const auto count = reader->Integer<uint32_t>();
-  // As below, the count is not trusted with memory.
+  // As below, nothing is reserved for a count that a peer claims.
   for (uint32_t i = 0; i < count && !reader->is_short(); ++i) {
     CallRecord& record = calls.records.emplace_back();
     record.sequence = first + i;
@@ -151,7 +151,7 @@ std::optional<Calls> ReadCalls(ByteReader* reader) {
 Gathered ReadGathered(ByteReader* reader) {
   Gathered gathered = {.number = reader->Integer<uint64_t>(), .contents = {}};
   const uint32_t count = reader->Integer<uint32_t>();
-  // The count is not trusted with memory: each content is there before the next is asked for.
+  // The count reserves no memory: each content is present before space for the next is needed.
   for (uint32_t i = 0; i < count && !reader->is_short(); ++i) {
     const auto content = reader->Block();
     gathered.contents.emplace_back(content.begin(), content.end());
@@ -234,7 +234,7 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
     case Kind::kMayEnd:
       return Corrupt(kind);
   }
-  // A kind that is none leaves the default, and bytes unread or short.
+  // An unknown kind leaves the default message, and the reader with unread or missing bytes.
   if (!reader.is_complete() ||
       (message.index() == 0 && kind != static_cast<uint8_t>(Kind::kJoin))) {
     return Corrupt(kind);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What is said on the control connections once both sides have proved who they are. A rank is the
-// client of its connection, the star in the middle the server.
+// Messages of authenticated control connections. A rank is the client of its connection, the hub
+// ("star" in the messages' names) is the server.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace onebit {
 
 inline constexpr uint32_t kMaxRanks = 65'536;
 
-// From a rank to the star.
+// From a rank to the hub.
 struct Join {
   uint32_t rank = 0;
   uint32_t ranks = 0;
@@ -27,23 +27,23 @@ struct Join {
   uint32_t loss_timeout_ms = 0;
   std::string process;  // "host:pid", for texts
 };
-struct Gather {  // of all ranks; the number counts the gathers of a communicator
+struct Gather {  // the number counts the gathers of a communicator
   uint64_t number = 0;
   Bytes content;
 };
 struct Report {
-  std::optional<uint32_t> lost;  // the rank that is gone, as this one sees; none: it failed itself
+  std::optional<uint32_t> lost;  // the rank whose loss is reported; none: the sender failed
   Status cause;
 };
-struct WhoIsMissing {};  // in the gather that is under way; StarAlive answers
-struct Leave {};         // the last word: what follows is no failure
+struct WhoIsMissing {};  // asks about the current gather; StarAlive answers
+struct Leave {};         // the last message: the end of the connection is no failure
 struct RankAlive {};
 using RankMessage = std::variant<Join, Gather, Report, Calls, WhoIsMissing, Leave, RankAlive>;
 
-// From the star to a rank.
+// From the hub to a rank.
 struct Joined {
   uint64_t comm_id = 0;
-  std::string process;  // of the star
+  std::string process;  // of the hub
 };
 struct Gathered {
   uint64_t number = 0;
@@ -52,20 +52,20 @@ struct Gathered {
 struct Failed {
   Failure first;
 };
-struct StarAlive {  // with who is missing in the gather that is under way
+struct StarAlive {  // with the ranks missing in the current gather
   uint32_t missing = 0;
-  std::vector<uint32_t> some_missing;  // the first of them
+  std::vector<uint32_t> some_missing;  // the first missing ranks
 };
-struct MayEnd {};  // from now on the end of the star is no failure
+struct MayEnd {};  // the end of the hub is no failure any more
 using StarMessage = std::variant<Joined, Gathered, Failed, StarAlive, MayEnd>;
 
 Bytes Encode(const RankMessage& message);
 Bytes Encode(const StarMessage& message);
-// kCorrupt for whatever Encode does not write.
+// Fail with kCorrupt for anything that Encode does not write.
 Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes);
 Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes);
 
-// What a record takes in Calls, which hold at most kMaxContentBytes of them.
+// Bytes of a record in Calls, whose records take at most kMaxContentBytes.
 inline size_t EncodedBytes(const CallRecord& record) {
   return 2 * sizeof(uint32_t) + ShortText(record).size();
 }

@@ -15,9 +15,9 @@
 namespace onebit {
 namespace {
 
-// After the process ran out of descriptors.
+// The pause after the process ran out of descriptors.
 constexpr std::chrono::milliseconds kPause{50};
-// In one go, so that a flood of connections keeps nobody else waiting.
+// Connections accepted at a time, so that a flood of them keeps nobody else waiting.
 constexpr int kMostAccepts = 64;
 
 uint64_t RandomCommId() {
@@ -87,7 +87,7 @@ Clock::time_point ControlServer::OnTimer(Clock::time_point now) {
   }
   if (paused_until_ && listener_.is_open()) next = std::min(next, *paused_until_);
   if (hub_.has_failed() && !failed_at_) failed_at_ = now;
-  // As long as a rank is there, it is its leaving that ends the server, and no timer.
+  // While a rank is connected, no timer ends the server; the last rank to leave does.
   if (hub_.present() == 0) next = std::min(next, End());
   closed_.clear();
   return next;
@@ -141,13 +141,13 @@ void ControlServer::Accept() {
     if (!socket.is_open()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-      // Strangers must not keep ranks out: they have to go first. Then it is somebody else's
-      // descriptors, and all there is to do is to try again in a while.
+      // Strangers must not keep ranks out, so they are closed first. If there are none, others use
+      // up the descriptors, and the server can only try again later.
       if (!strangers_.empty()) {
         DropStranger(strangers_.begin());
         continue;
       }
-      // The port stays readable as long as somebody waits there: nobody may look at it meanwhile.
+      // The port stays readable while a connection waits, so it must not be watched meanwhile.
       paused_until_ = Clock::now() + kPause;
       ControlLoop::Get().Change(listener_.get(), 0);
       return;
@@ -182,11 +182,11 @@ void ControlServer::OnStranger(std::list<Stranger>::iterator stranger) {
   try {
     status = Advance(*stranger, &is_proved);
   } catch (const std::bad_alloc&) {
-    // A stranger must not end the group by what it makes us need. A rank comes again.
+    // A stranger must not end the group by using up memory. A rank tries again.
     return DropStranger(stranger);
   }
   if (!status.ok()) {
-    // Who speaks the protocol is rather a rank with another secret than a scan: worth one warning.
+    // A client that speaks the protocol is probably a rank with another secret, not a port scan.
     const bool is_rank = stranger->answer.has_value() && !options_.has_visitors;
     Log(is_rank && !has_warned_ ? LogLevel::kWarn : LogLevel::kInfo,
         "control port: turned a connection away: {}{}", status.text(),
@@ -205,7 +205,7 @@ Status ControlServer::Advance(Stranger& stranger, bool* is_proved) {
                             AnswerHello(options_.key, FromBytes<ClientHello>(stranger.received)));
     stranger.received.clear();
     const ServerHello& hello = stranger.answer->hello;
-    // The socket's buffer is empty, so either all of it fits or the other side is no rank.
+    // The socket's buffer is empty, so all of it fits unless the other side is no rank.
     if (send(stranger.socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
       return Error(Code::kNotAuthenticated, "it does not listen");
     }
@@ -245,7 +245,7 @@ void ControlServer::Promote(std::list<Stranger>::iterator stranger) {
   stranger_of_fd_.erase(fd);
   newcomers_.emplace_back(link, stranger->deadline);
   strangers_.erase(stranger);
-  OnLink(link, EPOLLIN);  // it may have spoken already
+  OnLink(link, EPOLLIN);  // its first message may be here already
 }
 
 Clock::time_point ControlServer::DropIdleNewcomers(Clock::time_point now) {
@@ -270,7 +270,7 @@ void ControlServer::DropStranger(std::list<Stranger>::iterator stranger) {
 
 void ControlServer::OnLink(uint64_t link, uint32_t events) {
   SealedChannel& channel = *links_[link];
-  // First what the rank said, even if nothing can be sent to it any more.
+  // Read before sending: messages of the rank count even if nothing can be sent to it any more.
   Status status = channel.Receive([&](const Bytes& bytes) -> Status {
     ONEBIT_ASSIGN_OR_RETURN(const RankMessage message, DecodeRankMessage(bytes));
     hub_.OnMessage(link, message, Clock::now());
@@ -292,15 +292,15 @@ void ControlServer::Send(uint64_t link, const StarMessage& message) {
   const auto found = links_.find(link);
   if (found == links_.end()) return;
   SealedChannel& channel = *found->second;
-  // What broke shows as an event of the socket, too, and is dealt with there.
+  // A broken connection is also an event of the socket, which handles it.
   static_cast<void>(channel.Send(Encode(message)));
   if (channel.has_unsent()) {
     ControlLoop::Get().Change(channel.socket().get(), EPOLLIN | EPOLLOUT);
   }
 }
 
-// What the socket has taken, the system delivers. What it has not is lost: this happens only to a
-// rank that does not listen.
+// The system delivers what the socket has taken. The rest is lost, which happens only to a rank
+// that does not read.
 void ControlServer::Close(uint64_t link) { DropLink(link); }
 
 void ControlServer::DropLink(uint64_t link) {
@@ -314,7 +314,7 @@ void ControlServer::DropLink(uint64_t link) {
   links_.erase(found);
 }
 
-// From here on there is no port that anybody could knock at.
+// Nobody can connect after this.
 void ControlServer::CloseListener() {
   if (!listener_.is_open()) return;
   ControlLoop::Get().Unwatch(listener_.get());

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The server of a communicator's control channel: opens its port, lets in who proves to know the
-// key, and serves them by the rules of the star. Strangers cost it a little memory for a short
-// time.
+// The server of a communicator's control channel: opens its port, admits clients that prove to know
+// the key, and serves them by the rules of ControlHub. A stranger costs it little memory for a
+// short time.
 #pragma once
 
 #include <deque>
@@ -20,37 +20,37 @@
 
 namespace onebit {
 
-// Lives in the control loop until all ranks have left. Owned by itself after Start.
+// Lives in the control loop until all ranks have left. Owns itself after Start.
 class ControlServer final : private LoopItem, private ControlLinks {
  public:
   struct Options {
     SocketAddress address;  // port 0: any
     JobKey key;
     std::string process;              // "host:pid" of this process
-    bool has_visitors = false;        // who goes away again, or has another key, is no surprise
+    bool has_visitors = false;        // clients that leave, or have another key, are expected
     std::function<void()> on_closed;  // called once, by the loop, when no rank can join any more
-    // For a stranger to prove itself and say which rank it is.
+    // The time a stranger has to prove itself and say which rank it is.
     std::chrono::milliseconds handshake_timeout{5000};
-    // How long it waits for a rank to come; 0: for as long as the process lives.
+    // The time to wait for the first rank; 0: as long as the process lives.
     std::chrono::milliseconds patience{0};
-    // After a start that failed: how long ranks that are late find out what went wrong.
+    // The time after a failed start in which late ranks still get the reason.
     std::chrono::milliseconds patience_after_failure{60'000};
   };
   // Returns the address it listens at.
   static Result<SocketAddress> Start(Options options);
-  // The same at a socket that listens already; options.address is not looked at.
+  // The same with a socket that is listening already; ignores options.address.
   static Status StartAt(Descriptor listener, Options options);
 
-  // Ends the servers of this process whose start failed, and closes their ports at once: the
+  // Ends the servers of this process whose start failed and closes their ports at once, because the
   // process starts again.
   static void RetireFailed();
 
-  // Strangers that are dealt with at a time; beyond that the one that is longest there must go. Who
-  // has proved itself and has not said which rank it is counts for as many again.
+  // Strangers served at a time; one more displaces the oldest. The same limit applies to clients
+  // that have proved themselves but not said which rank they are.
   static constexpr size_t kMaxStrangers = 256;
 
  private:
-  // A connection that has not proved anything yet.
+  // A connection that has not proved that it knows the key.
   struct Stranger {
     Descriptor socket;
     Clock::time_point deadline;
@@ -74,34 +74,35 @@ class ControlServer final : private LoopItem, private ControlLinks {
   void Accept();
   void Welcome(Descriptor socket);
   void OnStranger(std::list<Stranger>::iterator stranger);
-  // Takes what has come of a hello or proof; true when all of it is there.
+  // Reads what has arrived of a hello or proof. True once it is complete.
   Result<bool> ReadExactly(Stranger& stranger, size_t size);
   Status Advance(Stranger& stranger, bool* is_proved);
   void Promote(std::list<Stranger>::iterator stranger);
   void DropStranger(std::list<Stranger>::iterator stranger);
   void OnLink(uint64_t link, uint32_t events);
   void DropLink(uint64_t link);
-  // Closes connections that have proved themselves and do not join. Returns when the next is due.
+  // Closes authenticated connections that did not join in time. Returns when the next is due.
   Clock::time_point DropIdleNewcomers(Clock::time_point now);
   void CloseListener();
-  // When it ends although not all ranks have come, if none of them is there.
+  // The time at which the server ends if no rank is connected, though not all have joined.
   Clock::time_point End() const;
 
   const Options options_;
   Descriptor listener_;
-  std::optional<Clock::time_point> paused_until_;  // no descriptors were left: the listener rests
+  std::optional<Clock::time_point> paused_until_;  // out of descriptors: not accepting
   std::list<Stranger> strangers_;                  // oldest first
   std::unordered_map<int, std::list<Stranger>::iterator> stranger_of_fd_;
   std::unordered_map<uint64_t, std::unique_ptr<SealedChannel>> links_;
   std::unordered_map<int, uint64_t> link_of_fd_;
-  // Links by age, with the time until which they must have joined; some have, or are gone.
+  // Links by age, with their deadlines for joining; some have joined, or are gone.
   std::deque<std::pair<uint64_t, Clock::time_point>> newcomers_;
-  std::vector<std::unique_ptr<SealedChannel>> closed_;  // one of them may be in a call still
+  std::vector<std::unique_ptr<SealedChannel>>
+      closed_;  // kept, because one may still be on the stack
   uint64_t next_link_ = 1;
   const Clock::time_point started_ = Clock::now();
   std::optional<Clock::time_point> failed_at_;
   bool is_retired_ = false;
-  bool has_warned_ = false;  // of somebody with a wrong secret
+  bool has_warned_ = false;  // about a client with a wrong secret
   ControlHub hub_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Looks variables up and reads numbers strictly: no sign, no white space, nothing behind.
+// Looks variables up and reads numbers strictly: no sign, no white space, no trailing characters.
 #include "comm/environment_view.h"
 
 #include <charconv>

@@ -24,8 +24,8 @@ class EnvironmentView {
   // The first of `names` that is set; empty if none is.
   std::string_view FirstSet(std::span<const std::string_view> names) const;
 
-  // The variable, which is set, as a whole number in decimal digits. Otherwise an error that names
-  // it, its value and what is allowed.
+  // Parses the variable, which must be set, as a whole decimal number. The error names it, its
+  // value and what is allowed.
   Result<uint64_t> Number(std::string_view name, uint64_t lowest, uint64_t highest) const;
 
  private:

@@ -13,7 +13,7 @@
 namespace onebit {
 namespace {
 
-// Bridges and cables of containers and virtual machines: other hosts rarely reach them.
+// Bridges and virtual links of containers and virtual machines, which other hosts rarely reach.
 constexpr std::string_view kVirtualPrefixes[] = {"docker", "veth", "virbr",
                                                  "br-",    "cni",  "flannel"};
 
@@ -62,7 +62,7 @@ Result<std::vector<Interface>> ListInterfaces() {
           (entry->ifa_flags & IFF_UP) == 0) {
         continue;
       }
-      // A link-local address means nothing to other hosts without the interface's number there.
+      // A link-local address is useless to other hosts without their interface's number.
       if (family == AF_INET6 &&
           IN6_IS_ADDR_LINKLOCAL(
               &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Network interfaces of this host, and which of them the user means.
+// Network interfaces of this host, and the user's selection of them.
 #pragma once
 
 #include <span>
@@ -20,14 +20,14 @@ struct Interface {
   bool is_loopback = false;
 };
 
-// IPv4 addresses first, link-local IPv6 ones left out.
+// Lists IPv4 addresses first and omits link-local IPv6 ones.
 Result<std::vector<Interface>> ListInterfaces();
 
-// Those that `pattern` selects, in its order. The grammar is that of NCCL_SOCKET_IFNAME: a comma
-// list of name prefixes; "=" before the list asks for whole names, "^" for all interfaces but
-// these. Empty: all, loopback last, and last but one what containers bring along (docker...,
-// veth...). An error if nothing is selected, or an entry without "^" selects nothing; it lists the
-// interfaces.
+// Returns the interfaces that `pattern` selects, in its order. The grammar is that of
+// NCCL_SOCKET_IFNAME: a comma list of name prefixes; "=" before the list asks for whole names, "^"
+// for all interfaces but these. Empty: all, loopback last, and last but one what containers bring
+// along (docker..., veth...). An error if nothing is selected, or an entry without "^" selects
+// nothing; it lists the interfaces.
 Result<std::vector<Interface>> SelectInterfaces(std::span<const Interface> interfaces,
                                                 std::string_view pattern);
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How processes become a communicator: they meet on the control channel, compare what must be
-// equal, and connect by the transport.
+// Joins processes into a communicator: they meet on the control channel, compare what must be
+// equal, and connect through the transport.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kTimeToTell{2000};
 
-// What the first gather says of a rank.
+// A rank's contribution to the first gather.
 struct Introduction {
   std::string process;
-  UniqueId spare;  // where to meet when the communicator has failed
+  UniqueId spare;  // rendezvous after the communicator has failed
   Placement placement;
   AgreedValues values;
 };
@@ -70,9 +70,9 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
   return values;
 }
 
-// What a rank learns from the introductions of all.
+// Facts a rank derives from all introductions.
 struct Acquaintance {
-  size_t sharing_ranks = 1;      // on the processors of this one, itself included
+  size_t sharing_ranks = 1;      // on this rank's processors, itself included
   std::vector<UniqueId> spares;  // by rank
 };
 
@@ -104,14 +104,14 @@ Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& tran
     address = control->server();
     address.set_port(port);
   }
-  // Every rank comes to the same verdict by itself.
+  // Every rank reaches the same verdict independently.
   ONEBIT_TRY(CompareAgreed(values));
   found.sharing_ranks = RanksSharing(mine.placement, placements);
   return found;
 }
 
-// Where the others reach this process: as it reaches the server of the control channel. The process
-// that has the server is reached by the address that they use for that, which it may not know.
+// Other ranks reach this process at the address it uses towards the control server. The server's
+// own process is reached at the address that the others use for the server, which it may not know.
 SocketAddress SpareAddress(const ControlClient& control) {
   return control.is_server_here() ? AnyAddress(control.server().family()) : control.local_address();
 }
@@ -122,8 +122,8 @@ uint64_t MillisecondsUntil(Deadline deadline) {
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 1));
 }
 
-// Joins for as long as it takes to tell the others, who would wait for this rank. If all ranks have
-// the same trouble, rank 0 may be gone already.
+// Joins only to report the failure, because the other ranks would wait for this one. If all ranks
+// have the same problem, rank 0 may be gone already.
 Status CannotTakePart(const JoinOptions& options, const Status& cause) {
   ControlClient::Options control = options.control;
   control.connect_timeout = std::min(control.connect_timeout, kTimeToTell);
@@ -141,7 +141,7 @@ Status Comm::ConnectTo(ControlClient* control) {
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> addresses,
       control->Gather(mine, control->connect_deadline(), "exchanging addresses"));
-  // From now on a rank that is lost, or fails, ends the wait for it.
+  // From here on the loss or failure of a rank ends the wait for it.
   control->SetListener(this);
   ONEBIT_TRY(endpoint_.Connect(addresses, MillisecondsUntil(control->connect_deadline())));
   // No endpoint may close before all are connected.
@@ -156,7 +156,7 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
       std::unique_ptr<ControlClient> joined,
       ControlClient::Join(options.control, options.locate, options.is_location_final, stop));
   ControlClient* const control = joined.get();
-  // From here on the others wait for this rank: they are told what goes wrong with it.
+  // From here on the others wait for this rank, so its errors are reported to them.
   const auto fail = [&](const Status& cause) {
     const int self = options.control.rank;
     return DescribeFailure(control->Report({.rank = self, .is_loss = false, .cause = cause}), self);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Reads every family of variables there is, and accepts no contradiction.
+// Reads every family of variables and accepts no contradiction.
 #include "comm/launch_environment.h"
 
 #include <array>
@@ -20,7 +20,7 @@ struct FamilyNames {
   std::array<std::string_view, 3> ranks;
 };
 
-// Slurm's last: it speaks only if the others are silent. A step may have fewer tasks than the
+// Slurm's comes last and counts only if the others are unset. A step may have fewer tasks than the
 // allocation, which older versions call SLURM_NPROCS.
 constexpr std::array kFamilies = {
     FamilyNames{LaunchFamily::kTorch, "RANK", {"WORLD_SIZE"}},
@@ -35,7 +35,7 @@ std::string_view DefaultRanksName(const FamilyNames& names) {
   return names.family == LaunchFamily::kSlurm ? names.ranks[1] : names.ranks[0];
 }
 
-// What one family says.
+// The values of one family.
 struct Claim {
   LaunchFamily family;
   std::string_view rank_name;
@@ -46,7 +46,7 @@ struct Claim {
   std::string Text() const { return Format("{}={} and {}={}", rank_name, rank, ranks_name, ranks); }
 };
 
-// No value if the family is silent.
+// Returns no value if the family is unset.
 Result<std::optional<Claim>> ReadFamily(const EnvironmentView& environment,
                                         const FamilyNames& names) {
   const std::string_view ranks_name = environment.FirstSet(names.ranks);

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher of this job says about this process: its rank, the number of ranks, and where
-// the ranks meet. Launchers say it in environment variables of their own, in families.
+// Reads from the launcher's environment variables which rank this process is, how many ranks there
+// are, and where they meet. Each launcher has its own family of variables.
 //
 //   RANK, WORLD_SIZE                              torchrun, onebit_run
 //   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE    mpirun of Open MPI
 //   PMI_RANK, PMI_SIZE                            mpiexec of MPICH and its kin
 //   SLURM_PROCID, SLURM_NTASKS                    srun
 //
-// Inside an allocation of Slurm everything inherits the variables of the batch step, where there is
-// one task with SLURM_PROCID=0. So Slurm's count only where no other family is complete.
+// Inside a Slurm allocation every process inherits the variables of the batch step, which has one
+// task with SLURM_PROCID=0. Slurm's family therefore counts only if no other one is complete.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Tries the places where ranks can meet, in order of preference.
+// Tries the possible meeting points in order of preference.
 #include "comm/launch_rendezvous.h"
 
 #include <unistd.h>
@@ -103,10 +103,10 @@ MaybeRendezvous FromMaster(const EnvironmentView& environment) {
 
 struct SlurmIds {
   uint64_t job = 0;
-  uint64_t step = 0;  // 0 where there is none
+  uint64_t step = 0;  // 0 if there is none
 };
 
-// No value if there is no job id.
+// Returns no value if there is no job id.
 Result<std::optional<SlurmIds>> ReadSlurmIds(const EnvironmentView& environment) {
   SlurmIds ids;
   const std::string_view job_name = environment.FirstSet(kSlurmJobIds);
@@ -142,8 +142,8 @@ MaybeRendezvous FromSlurmHosts(const EnvironmentView& environment) {
   return std::optional(std::move(rendezvous));
 }
 
-// Bytes that could mean something in a path become '_'; then a hash of the name keeps apart what
-// would fall together. It cannot be "." or "..": callers put a word before it.
+// Replaces bytes that are special in a path by '_' and appends a hash of the name, so that
+// different names stay different. The result cannot be "." or "..", because callers prepend a word.
 std::string SafeName(std::string_view name) {
   std::string safe;
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
@@ -161,7 +161,7 @@ struct Job {
   std::string source;
 };
 
-// The variable that says how many ranks, or for Slurm hosts, are here.
+// The variable with the number of ranks, or for Slurm of hosts, of this job.
 std::string_view LocalCountName(const EnvironmentView& environment, LaunchFamily family) {
   switch (family) {
     case LaunchFamily::kTorch:

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a launched job meet. The first of these that there is:
+// Chooses where the ranks of a launched job meet. The first available of these:
 //
 //   1. ONEBIT_RENDEZVOUS: "host:port", "[IPv6 address]:port", or a path, which has a slash.
 //   2. MASTER_ADDR and MASTER_PORT + 1. MASTER_PORT itself is taken: torchrun keeps its store
@@ -8,12 +8,12 @@
 //   3. With ranks from Slurm: the first host of the step, where rank 0 is unless somebody asked for
 //      another distribution of tasks; SlurmPort() is the port.
 //   4. With all ranks on one host: a file named after the job, in "$XDG_RUNTIME_DIR/onebit" or
-//      "/tmp/onebit-UID". Whoever makes this folder must see to it that it is its user's alone.
+//      "/tmp/onebit-UID". The folder must belong to its user alone.
 //
 // A job's name is what its launcher tells all ranks: torchrun TORCHELASTIC_RUN_ID, Open MPI
-// PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid, Slurm the ids of job and step. MPICH's launcher tells
-// nothing of the kind; there it is the process id of the parent, which on one host is the same
-// proxy for all ranks as long as no script starts the program in between.
+// PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid, Slurm the ids of job and step. MPICH's launcher sets
+// no such variable; there the name is the process id of the parent, which on one host is the same
+// launcher proxy for all ranks unless a script starts the program.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ struct Rendezvous {
   std::string source;  // variables it came from, for texts
 };
 
-// Who says what rank this is.
+// The launcher whose variables define the rank.
 enum class LaunchFamily { kTorch, kOpenMpi, kPmi, kSlurm };
 
-// What the system knows of this process and no variable says.
+// Facts about this process that come from the system, not from variables.
 struct LaunchProcess {
   int64_t parent_pid = 0;
   uint32_t user_id = 0;
@@ -49,8 +49,8 @@ Result<Rendezvous> FindRendezvous(const EnvironmentView& environment,
                                   std::span<const LaunchFamily> families, int ranks,
                                   const LaunchProcess& process);
 
-// In 20000 ... 29999, below the ports that systems give out by themselves. Steps of a job and jobs
-// that follow each other have different ones.
+// Returns a port in 20000 ... 29999, below the ephemeral ports. Steps of a job, and consecutive
+// jobs, get different ones.
 uint16_t SlurmPort(uint64_t job_id, uint64_t step_id);
 
 }  // namespace onebit

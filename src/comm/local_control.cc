@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The first failure of a local group reaches every rank that is still in it.
+// Passes the first failure of a local group to every rank that is still in it.
 #include "comm/local_control.h"
 
 #include <algorithm>
@@ -78,7 +78,7 @@ Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byt
   const auto is_settled = [&] { return gathers_ != number || first_failure_; };
   if (!WaitUnlessStopped(changed_, lock, deadline, stop, is_settled)) return CalledOff(rank, what);
   if (!is_settled()) return GatherFailure(rank, what);
-  // Nobody can end the next gather before this rank has come to it: these contents are its own.
+  // The next gather cannot complete without this rank, so these are the contents of this one.
   if (gathers_ != number) return *gathered_;
   return DescribeFailure(*first_failure_, rank);
 }
@@ -100,7 +100,7 @@ std::shared_ptr<LocalGroup> LocalGroup::Subgroup(std::span<const int> members, i
            std::ranges::count(pending.awaited, rank) != 0 && !pending.group->first_failure();
   });
   if (found == pending_.end()) {
-    // What is left of another attempt of the same ranks will never be complete.
+    // An earlier attempt of the same ranks can no longer complete.
     std::erase_if(pending_, [&](const Pending& pending) {
       return std::ranges::equal(pending.members, members);
     });

@@ -18,25 +18,24 @@ namespace onebit {
 // fail and gather, and when calls are compared.
 class LocalGroup {
  public:
-  // `known_as`: what people know the ranks by until EndJoining, where they had other numbers
-  // before.
+  // `known_as` has former numbers of the ranks, which texts use until EndJoining.
   explicit LocalGroup(int ranks, std::vector<int> known_as = {});
 
-  // Random, of the communicator.
+  // The random id of the communicator.
   uint32_t id() const { return id_; }
 
   void Join(int rank, FailureListener* listener);
   void EndJoining();
-  void Leave(int rank);  // the listener is not called any more when this returns
+  void Leave(int rank);  // no call of the listener follows
   Failure Report(const Failure& failure);
   std::optional<Failure> first_failure() const;
   void CompareCalls(int rank, CallRecordRing* calls);
   Result<std::vector<Bytes>> Gather(int rank, std::span<const std::byte> mine, Deadline deadline,
                                     const StopCheck& stop, std::string_view what);
 
-  // A group of some of this one's ranks, `members`, in the order of their new ranks: the same one
-  // for all of them, each of which asks once. One that failed before all had asked is not handed
-  // out any more, so that they can try again. Works after this group has failed, too.
+  // Returns the group of `members`, ranks of this one in the order of their new ranks. Every member
+  // asks once and gets the same group. A group that fails before all members have asked is
+  // replaced, so that they can try again. Also works after this group has failed.
   std::shared_ptr<LocalGroup> Subgroup(std::span<const int> members, int rank);
 
  private:
@@ -47,20 +46,20 @@ class LocalGroup {
     std::shared_ptr<LocalGroup> group;
   };
 
-  // With the mutex held.
+  // Called with the mutex held.
   const Failure& Fail(const Failure& failure);
   Status GatherFailure(int rank, std::string_view what) const;
 
   const uint32_t id_;
-  mutable std::mutex mutex_;  // guards all that follows
+  mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   std::vector<int> known_as_;
   std::vector<FailureListener*> listeners_;
   std::optional<Failure> first_failure_;
   CallRecords call_records_;
-  std::vector<std::optional<Bytes>> contents_;          // of the gather under way, by rank
+  std::vector<std::optional<Bytes>> contents_;          // of the current gather, by rank
   std::shared_ptr<const std::vector<Bytes>> gathered_;  // of the last one
-  uint64_t gathers_ = 0;                                // that are complete
+  uint64_t gathers_ = 0;                                // completed gathers
   std::vector<Pending> pending_;
 };
 

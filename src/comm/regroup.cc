@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How new communicators are made of the ranks of one: Split, while it is in order, and Shrink, also
-// after it has failed.
+// Makes new communicators from the ranks of one: Split while it is healthy, Shrink also after it
+// has failed.
 //
 // Ranks that are threads find each other in the group they share. Processes meet at a port of the
 // first of them, which every rank has held ready since it joined, because the control channel may
-// be what died. Who wants another set of ranks has another key and is not let in.
+// be what died. A rank that expects another set of members has another key and is not admitted.
 #include <algorithm>
 
 #include "base/log.h"
@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What a rank says in a split.
+// A rank's contribution to a split.
 struct Wish {
   int color = Comm::kNoColor;
   int key = 0;
@@ -43,7 +43,7 @@ Result<std::vector<Wish>> DecodeWishes(const std::vector<Bytes>& contents) {
   return wishes;
 }
 
-// Ranks with the color of `rank`, in the order of their new ranks.
+// Returns the ranks with the color of `rank`, in the order of their new ranks.
 std::vector<int> MembersOf(const std::vector<Wish>& wishes, int rank) {
   const auto wish = [&](int r) { return wishes[static_cast<size_t>(r)]; };
   std::vector<int> members;
@@ -69,14 +69,14 @@ std::string TextOf(std::span<const int> ranks) {
   return text;
 }
 
-// Different for different members.
+// Returns a key purpose that differs for different members.
 std::string PurposeOf(std::string_view what, std::span<const int> members) {
   std::string purpose(what);
   for (const int rank : members) AppendFormat(&purpose, " {}", rank);
   return purpose;
 }
 
-// What the members of a group of threads tell each other before they connect.
+// The data that threads of a group exchange before they connect.
 struct LocalIntroduction {
   AgreedValues values;
   Bytes address;
@@ -110,7 +110,7 @@ milliseconds RegroupTime(const CommOptions& options) {
 
 Result<std::unique_ptr<Comm>> Comm::Split(int color, int key, const JoinOptions* options) {
   const CommOptions& used = options == nullptr ? options_ : options->comm;
-  // A color that cannot be is told to all, who would otherwise wait for this rank.
+  // An invalid color is reported to all ranks, which would otherwise wait for this one.
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> contents,
       Gather(Encode(Wish{color, key}), std::chrono::steady_clock::now() + RegroupTime(used),
@@ -194,7 +194,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
   comm->are_ranks_threads_ = true;
   comm->sharing_ranks_ = members.size();
   comm->local_group_ = group;
-  // Failures of others end the endpoint, so it must be there before they are listened to.
+  // Failures of other ranks abort the endpoint, so it must exist before this rank listens.
   auto endpoint = Endpoint::Open(
       *transport_,
       {.rank = comm->rank_, .nranks = comm->ranks_, .comm_id = comm->id_, .sink = comm.get()});
@@ -209,7 +209,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinThreads(std::span<const int> members,
   return comm;
 }
 
-// An abort of this communicator ends what makes another one of it, too.
+// Aborting this communicator also cancels the creation of another one from it.
 StopCheck Comm::StopOfThisCall() const {
   return [this, before = aborts_.load(std::memory_order_acquire)] {
     return aborts_.load(std::memory_order_acquire) != before;

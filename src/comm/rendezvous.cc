@@ -19,7 +19,7 @@
 namespace onebit {
 namespace {
 
-// A shorter secret is guessed by trying; nobody remembers it anyway.
+// A shorter secret could be guessed by trying.
 constexpr size_t kShortestSecret = 16;
 
 Result<std::string> SecretOf(const RendezvousOptions& options) {
@@ -49,7 +49,7 @@ Result<Interface> ChooseInterface(const RendezvousOptions& options) {
   return selected.front();
 }
 
-// Beyond the time that ranks have to come: one that was late is told what went wrong.
+// Added to the time that ranks have for joining, so that a late one still gets the reason.
 constexpr std::chrono::milliseconds kGrace{60'000};
 
 Result<UniqueId> StartServer(ControlServer::Options options) {
@@ -63,8 +63,7 @@ bool IsLoopbackName(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// Many systems give their own name an address of the loopback interface, where nobody else could
-// reach it.
+// Many systems resolve their own name to a loopback address, which no other host can reach.
 SocketAddress ListeningAddress(const std::string& host, const SocketAddress& resolved) {
   if (!resolved.is_loopback() || IsLoopbackName(host)) return resolved;
   return AnyAddress(resolved.family(), resolved.port());
@@ -92,7 +91,7 @@ Result<RendezvousPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
                    rendezvous.host, rendezvous.port, rendezvous.source, started.status().text());
     }
   }
-  // All addresses of the host take turns: not every one may be reachable from here.
+  // Tries all addresses of the host in turn, because some may be unreachable from here.
   auto locate = [host = rendezvous.host, port = rendezvous.port, key,
                  turn = size_t{0}]() mutable -> Result<UniqueId> {
     ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(host, port));
@@ -105,7 +104,7 @@ Result<RendezvousPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
 Result<RendezvousPoint> MeetAtFile(const Rendezvous& rendezvous, int rank,
                                    const std::string& secret, const RendezvousOptions& options) {
   const std::string& path = rendezvous.path;
-  // A folder that the library chose is its own to make.
+  // The library creates the folder only if it chose it.
   if (rendezvous.source != "ONEBIT_RENDEZVOUS") ONEBIT_TRY(MakePrivateFolderOf(path));
   std::function<void()> give_up;
   if (rank == 0) {
@@ -124,7 +123,7 @@ Result<RendezvousPoint> MeetAtFile(const Rendezvous& rendezvous, int rank,
       std::lock_guard lock(ControlLoop::Get().mutex());
       *text = std::move(content);
     }
-    // It holds a secret, and leads nowhere once this process has ended.
+    // The file holds a secret and is useless once this process has ended.
     give_up = [path, text] { RemoveRendezvousFile(path, *text); };
     Log(LogLevel::kInfo, "rank 0 waits at {} ({}), as {} says", id.address.Text(), interface.name,
         path);

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a communicator find the server of its control channel, and how they come by
-// the key that lets them in.
+// Finds the server of a communicator's control channel, and the key that admits its ranks.
 #pragma once
 
 #include <chrono>
@@ -14,15 +13,15 @@
 
 namespace onebit {
 
-// What of the settings matters here.
+// The settings that matter for the rendezvous.
 struct RendezvousOptions {
   std::string interfaces;                             // ONEBIT_SOCKET_IFNAME
   std::string secret;                                 // ONEBIT_SECRET; empty: none
   std::string secret_file;                            // ONEBIT_SECRET_FILE; empty: none
-  std::chrono::milliseconds connect_timeout{60'000};  // of the ranks that are to come
+  std::chrono::milliseconds connect_timeout{60'000};  // for all ranks to join
 };
 
-// Names of the interfaces that the setting selects, "eth0,eth1"; "" if it is not set.
+// Returns the names of the interfaces that the setting selects, "eth0,eth1"; "" if it is not set.
 Result<std::string> SelectedInterfaces(const RendezvousOptions& options);
 
 // "host:pid" of this process.
@@ -31,16 +30,16 @@ std::string NameOfThisProcess();
 // Starts a server in this process with a key of its own; it serves one communicator.
 Result<UniqueId> OpenRendezvous(const RendezvousOptions& options);
 
-// A place to meet that is held ready for a later communicator: a port at which nobody answers until
-// Serve. Who connects before waits there.
+// A rendezvous reserved for a later communicator: a port that is open but not served until Serve.
+// Ranks that connect earlier wait in its backlog.
 class SpareRendezvous {
  public:
-  // At the interface that `options` select, if they do, else at `address` and any port.
+  // Uses the interface that `options` select; if they select none, `address`. Any port.
   static Result<SpareRendezvous> Open(const RendezvousOptions& options, SocketAddress address);
 
   const UniqueId& id() const { return id_; }
-  // Starts a server there, for one communicator: who joins must know its `purpose`, too. Any number
-  // of times: the one of a former attempt that failed ends first. Ranks that do not come within
+  // Starts a server for one communicator, whose ranks must also know its `purpose`. May be called
+  // again: the server of a failed attempt ends first. Ranks that do not come within
   // `patience` are not waited for.
   Status Serve(std::string_view purpose, std::chrono::milliseconds patience) const;
 
@@ -54,12 +53,12 @@ class SpareRendezvous {
 
 struct RendezvousPoint {
   ControlClient::Locate locate;
-  std::string source;             // where the address is from, for texts
-  std::function<void()> give_up;  // empty: nothing; to be called when the start has failed
+  std::string source;             // names the origin of the address in texts
+  std::function<void()> give_up;  // to be called after a failed start; may be empty
   bool is_final = true;           // ControlClient::Join
 };
 
-// As the launcher's variables say. Rank 0 starts the server there.
+// Follows the launcher's variables. Rank 0 starts the server.
 Result<RendezvousPoint> MeetAt(const Rendezvous& rendezvous, int rank,
                                const RendezvousOptions& options);
 

@@ -49,7 +49,7 @@ Status WriteAll(int fd, const std::string& content, const std::string& path) {
 Result<std::string> WriteRendezvousFile(const std::string& path, const UniqueId& id) {
   std::string content(kPrefix);
   content += Hex(EncodeUniqueId(id)) + "\n";
-  // Another name first: nobody must read half of it.
+  // Written under another name first, so that nobody reads half of it.
   const std::string draft = Format("{}.{}", path, getpid());
   unlink(draft.c_str());
   const Descriptor file(
@@ -91,7 +91,7 @@ void RemoveRendezvousFile(const std::string& path, const std::string& content) n
     const auto found = ReadPrivateFile(path);
     if (found.ok() && found.value() == content) unlink(path.c_str());
   } catch (...) {
-    // Left behind; the next job replaces it.
+    // A file that cannot be removed stays; the next job replaces it.
   }
 }
 

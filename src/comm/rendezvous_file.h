@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A file by which rank 0 tells the others where it waits, and the key of the job. Only its owner
-// may read it.
+// A file with which rank 0 publishes its address and the job's key. Only its owner may read it.
 #pragma once
 
 #include <string>
@@ -17,10 +16,11 @@ Result<std::string> WriteRendezvousFile(const std::string& path, const UniqueId&
 // Refuses files of other users, and those that others may read or write.
 Result<UniqueId> ReadRendezvousFile(const std::string& path);
 
-// If its content is still `content`; another job may have replaced it. Throws nothing.
+// Removes the file if its content is still `content`; another job may have replaced it. Does not
+// throw.
 void RemoveRendezvousFile(const std::string& path, const std::string& content) noexcept;
 
-// Makes the folder of `path` for this user alone, or finds that it is.
+// Creates the folder of `path` for this user alone, or checks that it is private.
 Status MakePrivateFolderOf(const std::string& path);
 
 }  // namespace onebit

@@ -20,19 +20,19 @@ class SealedChannel {
 
   const Descriptor& socket() const { return socket_; }
 
-  // Takes the message, sends what the socket takes.
+  // Queues the message and sends as much as the socket takes.
   Status Send(std::span<const std::byte> message);
   Status Flush();
-  // What the other side said before it broke the connection still counts: Receive before Flush.
+  // Call Receive first: what the other side sent before the connection broke still counts.
   bool has_unsent() const { return sent_ < unsent_.size(); }
 
-  // Reads what is there and gives `take` one message after the other. An error, also one of `take`,
-  // ends it; so does the other side, with kPeerLost.
+  // Reads what has arrived and passes one message after the other to `take`. Stops at an error,
+  // including one of `take`; returns kPeerLost if the other side has closed the connection.
   template <typename Take>
   Status Receive(Take&& take);
 
  private:
-  // False when nothing is there now.
+  // False if nothing has arrived.
   Result<bool> Read();
 
   Descriptor socket_;
@@ -46,7 +46,7 @@ template <typename Take>
 Status SealedChannel::Receive(Take&& take) {
   // Bounded, so that one busy connection does not starve the others.
   for (int rounds = 0; rounds < 16; ++rounds) {
-    // What came together with the last word before the end counts.
+    // Messages that arrived together with the end of the connection count.
     const Result<bool> has_read = Read();
     if (has_read.ok() && !has_read.value()) return OkStatus();
     ONEBIT_TRY(has_read.status());

@@ -16,8 +16,8 @@ constexpr size_t kLengthBytes = 4;
 constexpr size_t kSealBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
 constexpr Magic kHelloMagic = {'o', 'n', 'e', 'b', 'i', 't', 'C', '3'};
 
-// Chooses libsodium's implementations; again and again is allowed, from any thread. It fails only
-// where the system has no randomness, and then libsodium itself stops the process later.
+// Initialises libsodium; may be repeated from any thread. Fails only if the system has no source of
+// randomness.
 void Start() { [[maybe_unused]] const int result = sodium_init(); }
 
 template <typename Output>
@@ -44,7 +44,7 @@ JobKey HashOf(std::span<const unsigned char> key, std::string_view text) {
   return hash;
 }
 
-// Roles have equal length, so that no two inputs of the hash can be the same bytes.
+// Roles have equal length, so no two inputs of the hash can be equal.
 Proof ServerProof(const JobKey& key, const Nonce& client, const Nonce& server) {
   return KeyedHash<Proof>(key, "proof-server", client, server);
 }

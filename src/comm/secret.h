@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a job's ranks share and strangers do not: the key, and the proof of knowing it.
+// The key that a job's ranks share, and the proof of knowing it.
 //
 // Both sides of a connection send a fresh nonce. Each proves that it has the key by a keyed hash
 // (BLAKE2b) over both nonces and its own role, the server first, so that a proof is good for one
 // connection and one direction. The same nonces give two session keys, one per direction; every
 // later frame is sealed with its key (ChaCha20-Poly1305) and the number of the frame, so that
-// nothing can be put in, changed, left out or repeated unnoticed. All of the cryptography is
-// libsodium's.
+// insertions, changes, omissions and replays are detected. libsodium does all of the cryptography.
 #pragma once
 
 #include <array>
@@ -28,17 +27,17 @@ struct JobKey {
 };
 
 JobKey RandomKey();
-// The key of a job whose secret is a text; the empty text gives a key that everybody knows.
+// Derives the key from a secret text; the empty text gives a key that everybody knows.
 JobKey KeyOfSecret(std::string_view secret);
 
-// A key of which the secret is a part, too. Without a secret it is `key`.
+// Mixes the secret into `key`. Without a secret returns `key`.
 JobKey MixedKey(const JobKey& key, std::string_view secret);
 
 using Nonce = std::array<unsigned char, 32>;
 using Proof = std::array<unsigned char, 32>;
 using Magic = std::array<char, 8>;
 
-// On the wire as they are: bytes only, no padding.
+// Sent as they are: bytes only, no padding.
 struct ClientHello {
   Magic magic;
   Nonce nonce;
@@ -62,18 +61,18 @@ struct ServerAnswer {
   Proof expected_proof;  // of the client
   SessionKeys keys;
 };
-// An error if the hello is not one of this version; the nonce cannot be wrong.
+// Fails if the hello has another version. Any nonce is valid.
 Result<ServerAnswer> AnswerHello(const JobKey& key, const ClientHello& hello);
 
 struct ClientAnswer {
   Proof proof;
   SessionKeys keys;
 };
-// kNotAuthenticated if the server does not know the key.
+// Fails with kNotAuthenticated if the server does not know the key.
 Result<ClientAnswer> CheckServer(const JobKey& key, const ClientHello& sent,
                                  const ServerHello& received);
 
-// In constant time.
+// Compares in constant time.
 bool IsSameProof(const Proof& a, const Proof& b);
 
 // Makes frames: length of the sealed message (4 bytes, little-endian), sealed message.
@@ -87,15 +86,15 @@ class FrameSealer {
   uint64_t number_ = 0;
 };
 
-// Takes frames apart. What it holds is never larger than the largest frame and the last Feed.
+// Takes frames apart. Never buffers more than the largest frame and the last Feed.
 class FrameOpener {
  public:
   FrameOpener(const JobKey& key, size_t most_message_bytes)
       : key_(key), most_message_bytes_(most_message_bytes) {}
 
   void Feed(std::span<const std::byte> bytes);
-  // The next message, nothing if it is not complete. After an error the connection is of no use:
-  // kCorrupt for a length beyond the limit, kNotAuthenticated for a seal that is broken.
+  // Returns the next message; nothing if it is incomplete. Errors end the connection: kCorrupt for
+  // a length beyond the limit, kNotAuthenticated for a broken seal.
   Result<std::optional<Bytes>> Next();
 
  private:
@@ -103,7 +102,7 @@ class FrameOpener {
   size_t most_message_bytes_;
   uint64_t number_ = 0;
   Bytes buffer_;
-  size_t begin_ = 0;  // of what Next has not taken
+  size_t begin_ = 0;  // of the bytes that Next has not consumed
 };
 
 }  // namespace onebit

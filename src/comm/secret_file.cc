@@ -19,7 +19,7 @@ constexpr size_t kMostBytes = 4096;
 }  // namespace
 
 Result<std::string> ReadPrivateFile(const std::string& path) {
-  // Not to be kept waiting by a pipe.
+  // O_NONBLOCK, because opening a pipe would block.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) {
     return Error(Code::kSystemError, "{}: cannot be opened: {}", path, std::strerror(errno));
@@ -28,7 +28,7 @@ Result<std::string> ReadPrivateFile(const std::string& path) {
   if (fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
     return Error(Code::kInvalidUsage, "{}: is no regular file", path);
   }
-  // Root may have put it there for the user.
+  // Root may have created it for the user.
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {
     return Error(Code::kInvalidUsage, "{}: belongs to another user ({})", path, facts.st_uid);
   }

@@ -9,8 +9,8 @@
 
 namespace onebit {
 
-// Content of a regular file of this user, up to 4096 bytes, that nobody else may read or write.
-// Errors name the path and what to do.
+// Returns the content of a regular file of this user, up to 4096 bytes, that nobody else may read
+// or write. Errors name the path and what to do.
 Result<std::string> ReadPrivateFile(const std::string& path);
 
 // ReadPrivateFile, with "ONEBIT_SECRET_FILE" in its errors and without white space at the end.

@@ -16,7 +16,7 @@
 namespace onebit {
 namespace {
 
-// Long enough for a thousand connections that come at once.
+// Enough for a thousand connections at once.
 constexpr int kBacklog = 4096;
 
 std::string ErrnoText(int error) { return Format("{} (errno {})", std::strerror(error), error); }
@@ -45,7 +45,7 @@ Status WaitFor(int fd, short events, Deadline deadline) {
   }
 }
 
-// Control messages are small and urgent.
+// Disables Nagle's algorithm: control messages are small and urgent.
 void SendAtOnce(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

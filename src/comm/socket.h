@@ -49,7 +49,7 @@ class SocketAddress {
   uint16_t port() const;
   void set_port(uint16_t port);
   bool is_loopback() const;
-  bool is_any() const;  // of every interface
+  bool is_any() const;  // listens on every interface
   std::string HostText() const;
   std::string Text() const;  // "10.0.0.1:4711", "[::1]:4711"
 
@@ -57,15 +57,15 @@ class SocketAddress {
   sockaddr_storage storage_ = {};
 };
 
-// Of every interface; any port.
+// Every interface, any port.
 SocketAddress AnyAddress(int family, uint16_t port = 0);
 
-// Addresses of a host name or numeric address; an error that names the host if there are none.
+// Resolves a host name or numeric address. The error names the host if there are no addresses.
 Result<std::vector<SocketAddress>> Resolve(const std::string& host, uint16_t port);
 
 // All sockets are non-blocking and are closed by exec.
 //
-// Port 0: any free one.
+// Port 0 takes any free port.
 Result<Descriptor> Listen(const SocketAddress& address);
 Result<SocketAddress> LocalAddress(const Descriptor& socket);
 Result<Descriptor> Connect(const SocketAddress& address, Deadline deadline);

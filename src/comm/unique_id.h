@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The 128 bytes that tell a rank where the others meet, and prove that it belongs to them.
+// The 128 bytes with the address of the control server and the key that admits ranks.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct UniqueId {
 };
 
 std::array<char, kUniqueIdBytes> EncodeUniqueId(const UniqueId& id);
-// An error says that the bytes are no id.
+// Fails if the bytes are no id.
 Result<UniqueId> DecodeUniqueId(std::span<const char, kUniqueIdBytes> bytes);
 
 }  // namespace onebit

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What libonebit-cuda.so does for the library: memory, streams, events and kernels of CUDA devices.
+// Interface of libonebit-cuda.so: memory, streams, events and kernels of CUDA devices.
 //
-// Private: library and plugin are built together, and `build` tells that they were. The plugin
+// Private: library and plugin are built together, which the first fields verify. The plugin
 // links nothing of CUDA. It uses the driver (libcuda.so.1) that the program has loaded, finds its
 // functions by name, and works in the primary contexts, as the CUDA run time does.
 #pragma once
@@ -20,7 +20,7 @@ inline constexpr char kDeviceSymbol[] = "onebitDeviceGet";
 // Changes with every change of this file or of kernels/cuda/params.h.
 inline constexpr uint32_t kDeviceAbiVersion = 3;
 
-// What a pointer points to.
+// The kind of memory that a pointer points to.
 enum class MemoryKind : uint32_t {
   kHost = 0,    // memory that CUDA does not know, or pinned host memory
   kDevice = 1,  // memory of a device, or managed memory
@@ -40,12 +40,12 @@ struct DeviceInfo {
   uint64_t memory_bytes = 0;
 };
 
-// Rules: functions return onebitSuccess or an error, of which LastError has the text, on the same
-// thread. They never exit, abort, throw or print. All are callable from any thread. Nothing
-// synchronises the host with a device but Synchronize and what takes or frees memory; between
-// Launch, Copy, Fill, events and values and what they call nothing allocates. `stream` null is the
-// legacy default stream of the current device. During process exit, when the driver has gone,
-// functions that free do nothing.
+// Rules: functions return onebitSuccess or an error, whose text LastError returns on the same
+// thread. They never exit, abort, throw or print, and are thread-safe. Only Synchronize and
+// functions that allocate or free memory synchronise the host with a device; Launch, Copy, Fill and
+// the functions of events and values do not allocate. `stream` null is the legacy default stream of
+// the current device. During process exit, when the driver has gone, functions that free do
+// nothing.
 struct DeviceFunctions {
   size_t struct_size;
   uint32_t abi_version;     // kDeviceAbiVersion
@@ -54,14 +54,13 @@ struct DeviceFunctions {
 
   const char* (*LastError)();
 
-  // Finds the driver that is loaded and its devices; the first call counts, later ones return what
-  // it returned. onebitUnhandledCudaError: there is no driver, it is too old, or no device.
+  // Finds the loaded driver and its devices. Later calls return the result of the first.
+  // onebitUnhandledCudaError: no driver, a driver that is too old, or no device.
   onebitResult_t (*Start)(int* device_count);
   onebitResult_t (*Describe)(int device, DeviceInfo* info);
-  // What the driver knows of a pointer. An unknown one is host memory.
+  // Asks the driver about a pointer. One that it does not know is host memory.
   onebitResult_t (*InspectPointer)(const void* pointer, DevicePointerInfo* info);
-  // The device whose context the calling thread uses; without one 0, which the CUDA run time would
-  // use.
+  // The device whose context the calling thread uses; 0 without a context, as in the CUDA run time.
   onebitResult_t (*CurrentDevice)(int* device);
 
   // Makes `device` the current one of the thread until Leave, which restores what was there. Nests.
@@ -83,19 +82,20 @@ struct DeviceFunctions {
   void (*DestroyEvent)(void* event);
   onebitResult_t (*RecordEvent)(void* event, onebitStream_t stream);
   onebitResult_t (*WaitEvent)(onebitStream_t stream, void* event);
-  // Whether all before the last record is done; true if there was none. An error of the device that
-  // happened before is returned here.
+  // True if all work before the last record is done, or nothing was recorded. Returns earlier
+  // errors of the device.
   onebitResult_t (*QueryEvent)(void* event, int* is_done);
-  // Waits on the host, by polling, until `stream` is done or so long. onebitTimeout: it is not.
+  // Polls on the host until `stream` is done. onebitTimeout if that takes longer.
   onebitResult_t (*Synchronize)(onebitStream_t stream, uint64_t timeout_ms);
-  // The stream goes on when *word - value, modulo 2^32 and taken as signed, is not negative. `word`
+  // Blocks the stream until *word - value, modulo 2^32 and taken as signed, is not negative. `word`
   // is pinned memory that the host or a kernel writes. onebitUnhandledCudaError with a text if the
   // device cannot do that.
   onebitResult_t (*WaitValue)(onebitStream_t stream, const uint32_t* word, uint32_t value);
-  // Whether `stream` is being captured into a graph.
+  // True if `stream` is being captured into a graph.
   onebitResult_t (*IsCapturing)(onebitStream_t stream, int* is_capturing);
 
-  // Between any two of device memory, pinned and, if the stream is not captured, other host memory.
+  // Copies between device memory, pinned memory and, unless the stream is captured, other host
+  // memory.
   onebitResult_t (*Copy)(void* to, const void* from, size_t bytes, onebitStream_t stream);
   onebitResult_t (*Fill)(void* memory, uint8_t value, size_t bytes, onebitStream_t stream);
   // Launches kernel number `kernel` (kernels::cuda::Kernel) for the current device; `params` is

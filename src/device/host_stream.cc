@@ -31,12 +31,13 @@ Result<std::unique_ptr<HostStream>> HostStream::Create() {
 HostStream::~HostStream() {
   if (thread_ == nullptr) return;
   if (owner_pid_ != getpid()) {
-    // A forked child has no such thread, and no way to say so but to leave the handle.
+    // A forked child has no such thread, so the handle is leaked: it can be neither joined nor
+    // detached.
     static_cast<void>(thread_.release());
     return;
   }
   WaitUntilIdle();
-  // One task more that does nothing: the thread looks at is_ending_ when it is given.
+  // An empty task wakes the thread, which then sees is_ending_.
   is_ending_.store(true, std::memory_order_release);
   Publish();
   thread_->join();
@@ -80,7 +81,7 @@ Status HostStream::Synchronize() {
   return std::exchange(failure_, OkStatus());
 }
 
-// A function on the stream may queue more, but only before it is done itself.
+// A task may queue others, but only while it runs.
 void HostStream::WaitUntilIdle() {
   while (!is_idle()) WaitUntilDone(given_.load(std::memory_order_acquire));
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A stream on host memory: a thread that does what it is given, in order.
+// A stream of host work: a thread that runs tasks in order.
 #pragma once
 
 #include <sys/types.h>
@@ -19,30 +19,30 @@
 
 namespace onebit {
 
-// Given work by one thread at a time. Giving it allocates nothing and takes no lock, but waits when
-// kMostTasks are queued.
+// One thread at a time may queue tasks. Queuing allocates nothing and takes no lock, but waits
+// while kMostTasks are queued.
 class HostStream {
  public:
   static constexpr size_t kMostTasks = 1024;
   static constexpr size_t kTaskBytes = 208;
 
   static Result<std::unique_ptr<HostStream>> Create();
-  // Waits until all is done.
+  // Waits until all tasks are done.
   ~HostStream();
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
-  // The stream whose thread this is; null in all others.
+  // The stream that runs the calling thread; null in other threads.
   static HostStream* Current();
 
-  // What a failure of the tasks before it means for a task.
+  // How a task reacts to the failure of an earlier one.
   enum class AfterFailure {
-    kRun,   // nothing: peers wait for it all the same
-    kSkip,  // it is not done: it would use what was not made
+    kRun,   // runs, because peers wait for it
+    kSkip,  // does not run, because its input is missing
   };
 
-  // Queues `body`, which returns a Status. Called by the stream's own thread it fails if the queue
-  // is full, as nobody else could empty it.
+  // Queues `body`, which returns a Status. On the stream's own thread it fails if the queue is
+  // full, because no other thread could empty it.
   template <typename Body>
   Status Enqueue(AfterFailure rule, Body body) {
     static_assert(sizeof(Body) <= kTaskBytes && alignof(Body) <= alignof(std::max_align_t));
@@ -56,13 +56,13 @@ class HostStream {
     return OkStatus();
   }
 
-  // Waits until all is done; the first error since the last time it was asked.
+  // Waits until all tasks are done and returns the first error since the previous call.
   Status Synchronize();
-  // Whether all is done. Leaves the error for Synchronize.
+  // True if all tasks are done. Leaves the error for Synchronize.
   bool is_idle() const {
     return done_.load(std::memory_order_acquire) == given_.load(std::memory_order_acquire);
   }
-  // Of an idle stream.
+  // Requires an idle stream.
   const Status& failure() const { return failure_; }
 
  private:

@@ -7,7 +7,7 @@
 namespace onebit {
 namespace {
 
-// For copies of at most some gigabytes: longer is a device that does not answer.
+// Copies have at most some gigabytes; only a device that does not answer takes longer.
 constexpr uint64_t kPatienceMs = 60'000;
 
 // Runs `body` with a stream of its own on the device, and waits for it.
@@ -36,8 +36,8 @@ Result<Memory> Memory::Create(const MemoryLocation& location, const Devices* dev
     memory.bytes_ = bytes;
     return memory;
   }
-  // The stream comes first: memory that could not be filled for want of one would be freed, which
-  // waits for all that the device does.
+  // Creates the stream first: without one the memory could not be filled and would be freed, which
+  // waits for all work of the device.
   ONEBIT_TRY(OnOwnStream(*devices, location.device, [&](onebitStream_t stream) -> Status {
     void* data = nullptr;
     ONEBIT_TRY(Explain(devices->Check(devices->functions().Allocate(bytes, &data), "allocate"),

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Zeroed memory of the host or of a device, owned.
+// Owns zeroed memory of the host or of a device.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Memory {
   // Host memory that every device reads and writes at the same address.
   static Result<Memory> CreatePinned(const Devices& devices, int device, size_t bytes,
                                      const char* purpose);
-  // A copy in another place. Waits for the device.
+  // Returns a copy at another location. Waits for the device.
   Result<Memory> CopyTo(const MemoryLocation& location, const Devices* devices,
                         const char* purpose) const;
 
@@ -40,7 +40,7 @@ class Memory {
   }
   ~Memory();
 
-  // Leaves the memory to whoever is still using it, for good.
+  // Leaks the memory on purpose, because something may still be using it.
   std::byte* Release() {
     devices_ = nullptr;
     bytes_ = 0;
@@ -54,24 +54,23 @@ class Memory {
   const MemoryLocation& location() const { return location_; }
 
  private:
-  AlignedBuffer host_;                // what owns the bytes, in host memory that is not pinned
-  const Devices* devices_ = nullptr;  // otherwise
-  int device_ = 0;                    // likewise: of the context that knows it
+  AlignedBuffer host_;                // owns pageable host memory
+  const Devices* devices_ = nullptr;  // owns all other memory
+  int device_ = 0;                    // whose context knows the memory
   MemoryLocation location_;
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
 };
 
-// Working memory that grows and never shrinks. What it grew out of is kept until the end: to free
-// memory may wait for all that devices are doing, which may wait for a rank whose thread this is,
-// and captured graphs go on using it.
+// Working memory that grows and never shrinks. Smaller blocks are kept until the end: captured
+// graphs may use them, and freeing device memory may wait for device work that waits for this very
+// thread.
 class GrowableBuffer {
  public:
   std::byte* data() const { return current_.data(); }
   size_t size() const { return current_.size(); }
 
-  // Makes room for so many bytes, and for some more where it grows. `create` makes Memory of the
-  // size that it is given.
+  // Grows to at least so many bytes, with some reserve. `create` makes Memory of a given size.
   template <typename Create>
   Status Reserve(size_t bytes, Create create) {
     if (bytes <= size()) return OkStatus();
@@ -82,7 +81,7 @@ class GrowableBuffer {
     return OkStatus();
   }
 
-  // Memory::Release of all.
+  // Releases all blocks: see Memory::Release.
   void Release() {
     static_cast<void>(current_.Release());
     for (Memory& memory : former_) static_cast<void>(memory.Release());
@@ -93,8 +92,8 @@ class GrowableBuffer {
   std::vector<Memory> former_;
 };
 
-// Copies between memory of any two places. Waits until it is done; other streams of the device
-// must be done with the memory.
+// Copies between any two locations and waits for the end. Other streams of the device must have
+// finished with the memory.
 Status CopyNow(const Devices& devices, int device, void* to, const void* from, size_t bytes);
 
 }  // namespace onebit

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Working memory of one thread that another one allocates, beside its use.
+// Working memory of one thread that another thread allocates concurrently.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,12 @@
 
 namespace onebit {
 
-// To allocate memory that a device reaches may wait for all that the device does, and so for
-// streams that wait for the thread which uses this room: that one must find what it needs.
+// Allocating memory for a device may wait for all work of the device, and so for streams that wait
+// for the thread which uses this buffer. That thread must therefore never need to allocate.
 class PreallocatedBuffer {
  public:
-  // The using thread, or any while nobody uses it. Takes what was prepared; allocates what was not.
+  // For the using thread, or any other while the buffer is unused. Takes prepared memory, and
+  // allocates only if none was prepared.
   std::byte* data() const { return buffer_.data(); }
   template <typename Create>
   Status Reserve(size_t bytes, Create create) {
@@ -31,14 +32,15 @@ class PreallocatedBuffer {
     return OkStatus();
   }
 
-  // The preparing thread: a Reserve of so many bytes will allocate nothing.
+  // For the preparing thread. A later Reserve of so many bytes does not allocate.
   template <typename Create>
   Status Prepare(size_t bytes, Create create) {
     if (bytes <= std::max(prepared_bytes_, size_.load(std::memory_order_relaxed))) {
       return OkStatus();
     }
     {
-      // First: memory that nothing can hold would be freed, which waits as allocating does.
+      // Reserves the list entry first: without it the memory would be freed, which waits as
+      // allocating does.
       const std::lock_guard lock(mutex_);
       prepared_.reserve(prepared_.size() + 1);
     }
@@ -53,8 +55,8 @@ class PreallocatedBuffer {
   }
 
  private:
-  // The smallest that is large enough; empty if there is none. They come in the order of their
-  // sizes.
+  // Takes the smallest block that is large enough; empty if there is none. Blocks are ordered by
+  // size.
   Memory Take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(prepared_.begin(), prepared_.end(),
@@ -66,7 +68,7 @@ class PreallocatedBuffer {
   }
 
   GrowableBuffer buffer_;
-  std::atomic<size_t> size_{0};  // of the room; a number that nothing else depends on
+  std::atomic<size_t> size_{0};  // of the buffer; nothing else depends on it
   size_t prepared_bytes_ = 0;    // the preparing thread's
   std::mutex mutex_;             // guards prepared_
   std::vector<Memory> prepared_;

@@ -39,7 +39,7 @@ Topology LoadTopology() {
   return hwloc_topology_load(raw) == 0 ? std::move(topology) : nullptr;
 }
 
-// The NUMA node whose processors include `where`; null if there is none or it is unknown.
+// Returns the NUMA node whose processors include `where`; null if there is none or it is unknown.
 hwloc_obj_t NodeOf(hwloc_topology_t topology, hwloc_const_cpuset_t where) {
   for (hwloc_obj_t node = nullptr;
        (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
