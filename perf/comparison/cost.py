@@ -8,7 +8,7 @@ The figures are of a machine with two cores. Where they are wrong the plan is, n
 from __future__ import annotations
 
 from comparison.links import Cell
-from comparison.systems import System
+from comparison.compared_systems import System
 
 ROW_SECONDS = 0.1  # of timed calls in a row, if that is at least MIN_CALLS
 ALONE_SECONDS = 0.6  # the same of a row that has a command for itself

@@ -22,7 +22,7 @@ import tempfile
 import time
 
 from comparison.cost import FINISH_SECONDS
-from comparison.systems import Files
+from comparison.compared_systems import Files
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 15  # for a launcher to end its ranks and remove its network

@@ -12,14 +12,14 @@ import subprocess
 import sys
 import time
 
-from comparison import cost, machine
+from comparison import cost, compare_machine
 from comparison.links import Cell
-from comparison.plan import Plan, Run, Wish, examples, make_plan
-from comparison.progress import Progress
-from comparison.results import Results, State
+from comparison.compare_plan import Plan, Run, Wish, examples, make_plan
+from comparison.compare_progress import Progress
+from comparison.compare_results import Results, State
 from comparison.runner import Runner
 from comparison.sizes import buffer_flags, size_text, sweep_flags
-from comparison.systems import SYSTEMS, Place, command, missing, shell_text
+from comparison.compared_systems import SYSTEMS, Place, command, missing, shell_text
 
 EXIT_OK, EXIT_FAILED = 0, 1
 LAB_PROBE_SECONDS = 20
@@ -35,7 +35,7 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace, root: pathlib.Path):
         self._options = options
-        self._place = Place(root, options.build, machine.cores(), os.geteuid() == 0)
+        self._place = Place(root, options.build, compare_machine.cores(), os.geteuid() == 0)
         self._cells = [Cell(link, hosts) for link in options.links for hosts in options.hosts]
         self._sizes = sorted(options.sizes)
         self._buffers = buffer_flags(self._sizes)
@@ -61,7 +61,7 @@ class Comparison:
         settings = {"links": [link.name for link in self._options.links], "hosts": self._options.hosts,
                     "systems": self._options.systems, "sizes": self._sizes,
                     "repetitions": self._options.repetitions, "time-budget": self._options.time_budget}
-        facts = machine.facts(self._place.root, self._options.build)
+        facts = compare_machine.facts(self._place.root, self._options.build)
         results = Results.resume(output, facts, settings) if self._options.resume else \
             Results(facts, settings)
         absent = self._absent()

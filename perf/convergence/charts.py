@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from convergence.results import Study
+from convergence.convergence_results import Study
 from reporting.axes import Axis, LogAxis, Tick, size_ticks
 from reporting.line_chart import HEIGHT, WIDTH, Line, LineChart, Mark, marker_shape
 from reporting.markup import Markup, tag

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from convergence.results import OPTIMIZERS
+from convergence.convergence_results import OPTIMIZERS
 
 STUDY = {"optimizers": list(OPTIMIZERS), "seeds": [0, 1, 2], "steps": 500, "ranks": 4}
 

@@ -8,8 +8,8 @@ import json
 import pathlib
 
 from convergence.charts import loss_against_bytes, loss_against_steps
-from convergence.readme import readme
-from convergence.results import Study
+from convergence.convergence_readme import readme
+from convergence.convergence_results import Study
 from ethernet_lab.json_file import JsonFile
 
 RESULTS = "results.json"

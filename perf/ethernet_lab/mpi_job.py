@@ -19,11 +19,11 @@ import subprocess
 
 from ethernet_lab.counters import read_counts
 from ethernet_lab.errors import Unavailable
-from ethernet_lab.job import (STANDARD_OUTPUT, clean_environment, finish_job, first_input,
+from ethernet_lab.lab_job import (STANDARD_OUTPUT, clean_environment, finish_job, first_input,
                               meeting_variables)
 from ethernet_lab.network import Network
 from ethernet_lab.output_reader import OutputReader
-from ethernet_lab.report import JobResult
+from ethernet_lab.lab_report import JobResult
 from ethernet_lab.supervisor import SignalGate, Supervisor
 
 REMOTE_SHELL = str(pathlib.Path(__file__).resolve().parent / "remote_shell")

@@ -12,13 +12,13 @@ ROOT = pathlib.Path(sys.argv.pop(1))
 sys.path.insert(0, str(ROOT / "perf"))
 
 # pylint: disable=wrong-import-position
-from comparison import cost, machine
+from comparison import cost, compare_machine
 from comparison.links import Cell, Link
-from comparison.plan import Row, Run, Wish, examples, make_plan
-from comparison.results import ResumeError, Results, State
+from comparison.compare_plan import Row, Run, Wish, examples, make_plan
+from comparison.compare_results import ResumeError, Results, State
 from comparison.runner import Outcome
 from comparison.sizes import parse_size, size_text, sweep_flags, sweeps
-from comparison.systems import SYSTEMS, Files, Place, command, shell_text
+from comparison.compared_systems import SYSTEMS, Files, Place, command, shell_text
 
 K, M = 1 << 10, 1 << 20
 SHM, SLOW, FAST = Link.parse("shm"), Link.parse("100mbit"), Link.parse("10gbit")
@@ -322,7 +322,7 @@ class ResultsTest(unittest.TestCase):
 
 class MachineTest(unittest.TestCase):
     def test_facts(self):
-        facts = machine.facts(ROOT, pathlib.Path("build/none"))
+        facts = compare_machine.facts(ROOT, pathlib.Path("build/none"))
         self.assertEqual(set(facts), set(MACHINE))
         self.assertGreater(facts["copy_gbps"], 0.1)
         self.assertTrue(facts["cache_bytes"] is None or facts["cache_bytes"] >= 1 << 10, facts)

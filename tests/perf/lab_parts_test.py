@@ -21,7 +21,7 @@ from ethernet_lab.json_file import JsonFile
 from ethernet_lab.names import LabName
 from ethernet_lab.output_reader import LibraryCount, OutputReader
 from ethernet_lab.rates import FRAME_BYTES, SEGMENT_BYTES, Rate
-from ethernet_lab.report import JobResult
+from ethernet_lab.lab_report import JobResult
 from ethernet_lab.supervisor import SignalGate
 from reporting import systems as reported
 

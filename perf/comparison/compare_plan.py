@@ -18,7 +18,7 @@ import dataclasses
 from comparison import cost
 from comparison.links import Cell
 from comparison.sizes import sweeps
-from comparison.systems import SYSTEMS, System
+from comparison.compared_systems import SYSTEMS, System
 
 MAX_CHECKED_SIZE = 1 << 20
 SLOW_ROW_SECONDS = 5.0

@@ -11,9 +11,9 @@ import os
 import pathlib
 import statistics
 
-from comparison.plan import Row, Run
+from comparison.compare_plan import Row, Run
 from comparison.runner import Outcome
-from comparison.systems import SYSTEMS
+from comparison.compared_systems import SYSTEMS
 
 FORMAT, VERSION = "onebit-compare", 1
 # What the error of a call may be, relative to the exact sum. Sums of fp32 are good to 1e-7. Of one

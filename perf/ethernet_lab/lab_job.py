@@ -13,7 +13,7 @@ from ethernet_lab.counters import read_counts
 from ethernet_lab.errors import SIGNAL_STATUS
 from ethernet_lab.network import Network
 from ethernet_lab.output_reader import OutputReader
-from ethernet_lab.report import JobResult
+from ethernet_lab.lab_report import JobResult
 from ethernet_lab.supervisor import SignalGate, Supervisor
 
 MASTER_PORT = 29500

@@ -9,8 +9,8 @@ import textwrap
 
 from convergence.charts import MOST_LOSS
 from convergence.defaults import RATES_TRIED, STUDY, best_rate
-from convergence.results import CLOSE, OPTIMIZERS, Study, compressed_calls
-from convergence.training import EVALUATE_EVERY_PERCENT
+from convergence.convergence_results import CLOSE, OPTIMIZERS, Study, compressed_calls
+from convergence.convergence_training import EVALUATE_EVERY_PERCENT
 from reporting.markdown import table
 
 WIDTH = 105

@@ -10,12 +10,12 @@ import sys
 
 from ethernet_lab import namespaces
 from ethernet_lab.errors import EXIT_FAILED, LabError, UsageError
-from ethernet_lab.guard import Guard
-from ethernet_lab.job import run_job
+from ethernet_lab.lab_guard import Guard
+from ethernet_lab.lab_job import run_job
 from ethernet_lab.mpi_job import LAUNCHERS, MpiLauncher
 from ethernet_lab.network import Network, remove_abandoned
 from ethernet_lab.rates import Rate
-from ethernet_lab.report import open_json, report
+from ethernet_lab.lab_report import open_json, report
 from ethernet_lab.supervisor import SignalGate, say
 
 MAX_HOSTS = 64

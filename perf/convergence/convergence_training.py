@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from comparison.machine import facts
+from comparison.compare_machine import facts
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EVALUATE_EVERY_PERCENT = 5

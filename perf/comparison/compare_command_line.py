@@ -9,11 +9,11 @@ import pathlib
 import sys
 
 from comparison.links import Link
-from comparison.results import ResumeError
+from comparison.compare_results import ResumeError
 from comparison.runner import Stopped, raise_on_signals
 from comparison.session import EXIT_FAILED, SLOWNESS, Comparison, UsageError
 from comparison.sizes import parse_size
-from comparison.systems import SYSTEMS
+from comparison.compared_systems import SYSTEMS
 
 EXIT_USAGE, SIGNAL_STATUS = 2, 128
 MAX_HOSTS = 64
