@@ -3,7 +3,7 @@
 // Sweep of onebitAllGather over message sizes, in the manner of nccl-tests.
 #include "perf/common/chunks_collective.h"
 #include "perf/common/chunks_reference.h"
-#include "perf/common/sweep.h"
+#include "perf/common/sweep_driver.h"
 
 namespace onebit::perf {
 namespace {
@@ -26,7 +26,7 @@ class AllGather : public ChunksCollective {
                            call.stream);
   }
 
-  // Every rank looks at its neighbor's part of the result, which is the same on all.
+  // All ranks have the same result, so each measures the error of its neighbor's part.
   ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,
                     int rank) const override {
     ErrorNorm norm;

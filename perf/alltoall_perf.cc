@@ -3,7 +3,7 @@
 // Sweep of onebitAllToAll over message sizes, in the manner of nccl-tests.
 #include "perf/common/chunks_collective.h"
 #include "perf/common/chunks_reference.h"
-#include "perf/common/sweep.h"
+#include "perf/common/sweep_driver.h"
 
 namespace onebit::perf {
 namespace {

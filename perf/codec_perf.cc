@@ -44,7 +44,7 @@ void PrintHelp() {
   benchmark::PrintDefaultHelp();
 }
 
-// Processor time of this thread: what it waits while other programs run does not count.
+// Processor time of this thread. Time spent waiting while other programs run does not count.
 double Now() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -33,7 +33,8 @@ Buffers& Buffers::Get() {
 
 void Buffers::Free::operator()(void* memory) const { std::free(memory); }
 
-// Starts differ modulo the page size, as those of a program's tensors do; all are whole lines.
+// Buffers start at different offsets in a page, as the tensors of a program do, and cover whole
+// cache lines.
 void* Buffers::Allocate(size_t bytes) {
   constexpr size_t kPage = 4096;
   constexpr size_t kStagger = 17 * 64;

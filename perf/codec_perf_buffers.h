@@ -18,7 +18,7 @@ class Buffers {
   static constexpr size_t kPackets = 8;
   static constexpr size_t kMinBlock = 64;
 
-  // Made by the first call (about 1.8 GB). For one thread.
+  // Allocates about 1.8 GB on the first call. Not thread-safe.
   static Buffers& Get();
 
   const float* Numbers(size_t i) const { return numbers_[i]; }  // i < 2; ordinary fp32

@@ -48,8 +48,7 @@ constexpr size_t kLine = 64;
 
 enum class Store { kPlain, kStreamed };
 
-// The compiler is told that a loaded line is used, so that no arithmetic is needed to keep the
-// load.
+// An empty asm statement claims to use the loaded line, so the load survives without arithmetic.
 #if defined(__AVX512F__)
 inline void LoadLine(const char* from) {
   const __m512i line = _mm512_load_si512(from);
@@ -103,7 +102,7 @@ inline void Fence() {
 #endif
 }
 
-// Whether a buffer with this many lines per group has one at `step`, 0 to 31.
+// True if a buffer with this many lines per group has a line at `step`, 0 to 31.
 constexpr bool HasLine(size_t lines, size_t step) { return step % (kF32 / lines) == 0; }
 
 constexpr size_t kFetchAhead = 4096;
@@ -124,7 +123,7 @@ void ReadStep(const char*& from) {
 template <size_t kLines, size_t kStep, Store kStore>
 void WriteStep(char*& to) {
   if constexpr (HasLine(kLines, kStep)) {
-    // Few lines go the way of ordinary stores in the kernels, too.
+    // The kernels also use ordinary stores if there are only a few lines.
     WriteLine<kLines == kBits ? Store::kPlain : kStore>(to);
     to += kLine;
   }

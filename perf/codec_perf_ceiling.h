@@ -42,9 +42,9 @@ enum class Shape {
   kRead,          // fp32
 };
 
-// The passes of a shape for this processor, of which the fastest counts: with plain stores, with
-// non-temporal ones, and with these and lines fetched ahead. Without a large output the first two
-// are the same.
+// The passes of a shape for this processor: with plain stores, with non-temporal stores, and with
+// non-temporal stores plus prefetch. The fastest counts. Without a large output the first two are
+// the same.
 using CeilingPasses = std::array<CeilingPass, 3>;
 CeilingPasses CeilingPassesOf(Shape shape);
 

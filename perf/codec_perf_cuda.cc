@@ -28,14 +28,14 @@ using kernels::cuda::PieceList;
 constexpr size_t kPacketBlock = CudaSession::kPacketBlock;
 constexpr uint32_t kRanks = CudaSession::kPackets;
 
-// What a launch does: its kernel and parameters, and the bytes that count.
+// One benchmark: its kernel, its parameters and the bytes that count.
 struct Launch {
   std::function<void()> enqueue;
   size_t logical_bytes = 0;
   size_t moved_bytes = 0;
 };
 
-// As many as take some milliseconds, so that neither events nor the host's part matter.
+// A batch takes some milliseconds, so the cost of events and of the host is negligible.
 int LaunchesInBatch(double seconds) {
   constexpr double kBatchSeconds = 0.01;
   constexpr int kMost = 100;
@@ -44,13 +44,14 @@ int LaunchesInBatch(double seconds) {
 
 void Measure(benchmark::State& state, const CudaSession& session, const Launch& launch) {
   const auto copy = [&] { session.CopyOnDevice(); };
-  session.SecondsOf(1, launch.enqueue);  // what is slow the first time
+  session.SecondsOf(1, launch.enqueue);  // the first run is slow
   const int launches = LaunchesInBatch(session.SecondsOf(1, launch.enqueue));
   session.SecondsOf(1, copy);
   const int copies = LaunchesInBatch(session.SecondsOf(1, copy));
   std::vector<double> kernel_seconds;
   double copy_seconds = session.SecondsOf(copies, copy);
-  // The time of an iteration is the host's; a manual one would be a part of the name.
+  // Iterations are timed by the host's clock; a manual time would become part of the benchmark's
+  // name.
   while (state.KeepRunningBatch(launches)) {
     kernel_seconds.push_back(session.SecondsOf(launches, launch.enqueue));
     state.PauseTiming();
@@ -72,7 +73,7 @@ size_t ScaleBytes(const CudaSession& session, size_t block) {
   return kernels::BlockCount(session.elements(), block) * sizeof(float);
 }
 
-// All elements as one piece, of which a warp takes `tile_elements` at a time.
+// Compresses all elements as one piece; a warp takes `tile_elements` at a time.
 PieceList WholeBuffer(const CudaSession& session, size_t tile_elements) {
   PieceList list;
   list.count = 1;
@@ -83,7 +84,7 @@ PieceList WholeBuffer(const CudaSession& session, size_t tile_elements) {
   return list;
 }
 
-// Likewise, where packets are the input.
+// The same for kernels whose input is packets.
 PieceList WholePackets(const CudaSession& session, size_t tile_elements) {
   PieceList list = WholeBuffer(session, tile_elements);
   list.pieces[0].source_bits = session.packet_scale_bytes();
@@ -187,7 +188,7 @@ Launch Checksum(const CudaSession& session) {
   return LaunchOf(session, Kernel::kChecksum, params, session.float_bytes(), session.float_bytes());
 }
 
-// x, m and v change, but stay ordinary numbers however often it runs.
+// x, m and v change with each launch but stay ordinary numbers however often it runs.
 Launch Adam(const CudaSession& session, Kernel kernel) {
   const kernels::AdamUpdate update = {.x = session.Floats(2),
                                       .m = session.Floats(3),

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Benchmarks of the kernels on a CUDA device, under the names that those of the host have.
+// Benchmarks of the kernels on a CUDA device. They have the names of the host's benchmarks.
 #pragma once
 
 namespace onebit::perf {

@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kFloatsInMiB = (size_t{1} << 20) / sizeof(float);
 constexpr size_t kWordBytes = 128;
 
-// Where the library's part for CUDA may be: in ONEBIT_PLUGIN_PATH, or where a build and an
-// installation have it, seen from this program.
+// Candidates for the library's CUDA plugin: ONEBIT_PLUGIN_PATH, then the places relative to this
+// program that a build and an installation use.
 std::vector<std::string> Folders() {
   std::vector<std::string> folders;
   const char* const set = std::getenv("ONEBIT_PLUGIN_PATH");
@@ -47,7 +47,7 @@ void CheckStatus(const Status& status) {
   if (!status.ok()) throw ToolError(status.text());
 }
 
-// Host memory that a large buffer is made of, again and again.
+// A pattern in host memory; large device buffers are filled with copies of it.
 template <class Number, class Make>
 std::vector<Number> Pattern(const Make& make) {
   std::vector<Number> pattern(size_t{1} << 20);
@@ -99,7 +99,7 @@ CudaSession::CudaSession(int device, size_t megabytes)
   stream_.Synchronize();
 }
 
-// A multiple of 16 bytes for any size in MiB, as is what follows.
+// A multiple of 16 bytes for any size in MiB, so every buffer behind it is aligned as well.
 size_t CudaSession::packet_scale_bytes() const { return elements_ / kPacketBlock * sizeof(float); }
 
 void CudaSession::Launch(kernels::cuda::Kernel kernel, const void* params) const {

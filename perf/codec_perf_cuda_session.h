@@ -15,7 +15,7 @@
 
 namespace onebit::perf {
 
-// Of one thread.
+// Not thread-safe.
 class CudaSession {
  public:
   static constexpr size_t kFloatBuffers = 6;
@@ -23,8 +23,8 @@ class CudaSession {
   static constexpr size_t kPacketBlock = 4096;
   static constexpr size_t kMinBlock = 64;
 
-  // Buffers of `megabytes` MiB of fp32. Throws NoCudaError, and ToolError where the library's part
-  // for CUDA is missing.
+  // Allocates buffers of `megabytes` MiB of fp32. Throws NoCudaError, or ToolError if the library's
+  // CUDA plugin is missing.
   CudaSession(int device, size_t megabytes);
 
   size_t elements() const { return elements_; }
@@ -45,15 +45,15 @@ class CudaSession {
   size_t packet_scale_bytes() const;
   size_t bit_bytes() const { return elements_ / 8; }
 
-  // Enqueues. `bytes` is a pattern's, so that 0x3f makes fp32 of 0.747.
+  // Enqueues a fill with a byte pattern: 0x3f makes every fp32 0.747.
   void Launch(kernels::cuda::Kernel kernel, const void* params) const;
   void Fill(float* floats, uint8_t byte) const { stream_.Fill(floats, byte, float_bytes()); }
-  // Copies a buffer of fp32 to another.
+  // Enqueues a copy of a buffer of fp32.
   void CopyOnDevice() const { stream_.Copy(Floats(kFloatBuffers - 1), Floats(0), float_bytes()); }
 
-  // Enqueues `work` so often and waits. Returns the device's seconds for one.
+  // Enqueues `work` repeatedly and waits. Returns the device's seconds per run.
   double SecondsOf(int times, const std::function<void()>& work) const;
-  // Waits, and tells whether a kernel has met a value that is not finite since the last time.
+  // Waits. Returns true if a kernel has met a value that is not finite since the last call.
   bool HasVerdict() const;
 
  private:

@@ -21,8 +21,9 @@ struct MultiPassBuffers {
   size_t count;
 };
 
-// Six vectorised passes with one l2 scale: add, norm, sign, scale, subtract, pack. As in frameworks
-// signs are a tensor of the input's type; unlike there, nothing is allocated. Returns the scale.
+// Six vectorised passes with one l2 scale: add, norm, sign, scale, subtract, pack. As in
+// frameworks, signs are a tensor of the input's type; unlike there, nothing is allocated. Returns
+// the scale.
 float CompressInSixPasses(const MultiPassBuffers& buffers);
 
 }  // namespace onebit::perf

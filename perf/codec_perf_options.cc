@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {

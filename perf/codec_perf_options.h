@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What codec_perf understands besides the flags of Google Benchmark.
+// The options of codec_perf besides the flags of Google Benchmark.
 #pragma once
 
 #include <cstddef>
 
 namespace onebit::perf {
 
-// Where there is no CUDA, so that a test that wants it counts as skipped.
+// Tells CTest to count a test as skipped if there is no CUDA.
 inline constexpr int kExitSkipped = 77;
 
 struct CodecPerfOptions {
@@ -22,7 +22,7 @@ inline constexpr char kCodecPerfHelp[] =
     "                                       (default 256)\n"
     "and what Google Benchmark understands:\n\n";
 
-// Takes them out of the command line. Throws UsageError.
+// Removes our options from the command line and returns them. Throws UsageError.
 CodecPerfOptions TakeCodecPerfOptions(int* argc, char** argv);
 
 }  // namespace onebit::perf

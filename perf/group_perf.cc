@@ -3,9 +3,6 @@
 // Many small tensors: the same allreduces one by one, and as one group.
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,15 +10,16 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "perf/common/comm_handles.h"
 #include "perf/common/comm_stats.h"
 #include "perf/common/cuda_device.h"
 #include "perf/common/device_choice.h"
-#include "perf/common/error.h"
 #include "perf/common/flag_kinds.h"
-#include "perf/common/handles.h"
-#include "perf/common/launcher.h"
 #include "perf/common/procs.h"
 #include "perf/common/rank_exchange.h"
+#include "perf/common/rank_launcher.h"
+#include "perf/common/tool_error.h"
+#include "perf/common/tool_main.h"
 #include "perf/group_tensors.h"
 
 namespace onebit::perf {
@@ -31,23 +29,19 @@ constexpr char kTool[] = "group_perf";
 
 struct GroupOptions {
   RankSource ranks;
+  std::string transport;  // in use
   DeviceChoice device;
   TensorShapes shapes;
   int repetitions = 20;
   int warmup = 3;
 };
 
-// Throws UsageError; no value when help was asked for.
+// Throws UsageError. No value if help was asked for.
 std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
   GroupOptions options;
   options.ranks.launched_rank = LaunchedRank();
   CLI::App app("Time allreduces of many small fp32 tensors: one by one, and as one group.", kTool);
-  app.add_option("--procs", options.ranks.procs, kProcsHelp)
-      ->check(CLI::Range(1, kMaxProcesses).description(""))
-      ->type_name("N");
-  app.add_option("--transport", options.ranks.transport,
-                 std::string(kTransportHelp) + "; nccl with --device cuda")
-      ->type_name("NAME");
+  AddRankSource(app, &options.ranks, "; nccl with --device cuda");
   AddDevice(app, &options.device);
   AddCount(app, "--tensors", "tensors of a group", 1, 100'000, &options.shapes.tensors);
   AddCount(app, "--min-elements", "elements of the smallest tensor", 0, 1 << 28,
@@ -59,14 +53,7 @@ std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
   AddCount(app, "--seed", "what sizes depend on", 0, INT32_MAX, &options.shapes.seed);
   app.add_flag("--dense", options.shapes.is_dense,
                "full precision, not one bit with error feedback");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
-  }
+  if (!ParseCommandLine(app, argc, argv)) return std::nullopt;
   if (options.ranks.procs == 0 && !options.ranks.is_one_rank()) {
     throw UsageError("the ranks are processes: start some with --procs N");
   }
@@ -74,8 +61,7 @@ std::optional<GroupOptions> ParseOptions(int argc, const char* const* argv) {
     throw UsageError("--min-elements is larger than --max-elements");
   }
   options.ranks.has_cuda = options.device.is_cuda;
-  const std::string problem = ProblemWith(options.ranks, std::getenv("ONEBIT_TRANSPORT"));
-  if (!problem.empty()) throw UsageError(problem);
+  options.transport = CheckedTransportOf(options.ranks);
   return options;
 }
 
@@ -110,14 +96,13 @@ std::string LineOf(const char* name, const Measured& measured) {
                      measured.sent.messages, measured.sent.bytes);
 }
 
-int RunTool(const GroupOptions& options) {
-  // Who joins over a transport of devices joins with the one that is current.
+int Run(const GroupOptions& options) {
+  // A transport of devices joins with the device that is current.
   if (options.device.is_cuda) {
     UseCudaDevice(CudaDeviceOf(options.device, *options.ranks.launched_rank));
   }
   onebitComm_t joined = nullptr;
-  Check(JoinProcesses(TransportOf(options.ranks, std::getenv("ONEBIT_TRANSPORT")), &joined),
-        "onebitCommInitEnv");
+  Check(JoinProcesses(options.transport, &joined), "onebitCommInitEnv");
   const CommHandle comm(joined);
   Tensors alone(options.shapes, joined, options.device.is_cuda);
   Tensors together(options.shapes, joined, options.device.is_cuda);
@@ -152,24 +137,10 @@ int RunTool(const GroupOptions& options) {
 
 int main(int argc, char** argv) {
   using namespace onebit::perf;
-  bool is_speaker = true;
-  try {
+  return RunTool(kTool, LaunchedRank().value_or(0) == 0, [&] {
     const std::optional<GroupOptions> options = ParseOptions(argc, argv);
     if (!options) return kExitOk;
-    is_speaker = options->ranks.is_speaker();
     if (options->ranks.procs > 0) return LaunchSelf(kTool, options->ranks.procs, argc, argv);
-    return RunTool(*options);
-  } catch (const UsageError& error) {
-    // Of ranks that were started with the same command line only the first says so.
-    if (LaunchedRank().value_or(0) == 0) {
-      fmt::print(stderr, "{}: {}\nRun {} --help for the options.\n", kTool, error.what(), kTool);
-    }
-    return kExitUsage;
-  } catch (const ToolError& error) {
-    if (is_speaker || !error.is_consequence()) fmt::print(stderr, "{}: {}\n", kTool, error.what());
-    return kExitFailed;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", kTool, error.what());
-    return kExitFailed;
-  }
+    return Run(*options);
+  });
 }

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "perf/common/device_calls.h"
-#include "perf/common/error.h"
 #include "perf/common/rank_exchange.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "onebit/onebit.h"
+#include "perf/common/comm_handles.h"
 #include "perf/common/cuda_device.h"
-#include "perf/common/handles.h"
 
 namespace onebit::perf {
 
@@ -21,18 +21,18 @@ struct TensorShapes {
   bool is_dense = false;
 };
 
-// Sizes are spread evenly over their logarithm, as those of a model are. In host memory, or in that
-// of the CUDA device that is current, with a stream of its own.
+// Draws sizes evenly over their logarithm, as a model has them. Tensors are in host memory, or on
+// the current CUDA device with a stream of its own.
 class Tensors {
  public:
   Tensors(const TensorShapes& shapes, onebitComm_t comm, bool has_cuda);
 
-  // Return when the results are there.
+  // Both return when the results are there.
   void CallAll();
   void CallGroup();
 
   size_t elements() const { return elements_; }
-  // Calls of both must be done.
+  // Both must have no call in progress.
   bool HasResultsOf(const Tensors& other) const;
 
  private:
@@ -41,7 +41,7 @@ class Tensors {
     std::vector<float> input;
     std::vector<float> output;
     CudaBuffer device_input;   // without memory on the host
-    CudaBuffer device_output;  // likewise
+    CudaBuffer device_output;  // empty on the host
     CompressorHandle compressor;
   };
 

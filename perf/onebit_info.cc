@@ -4,8 +4,6 @@
 // value and source.
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,19 +14,15 @@
 #include <nlohmann/json.hpp>
 
 #include "onebit/onebit.h"
+#include "perf/common/comm_handles.h"
 #include "perf/common/cuda_device.h"
-#include "perf/common/error.h"
-#include "perf/common/handles.h"
-#include "perf/common/options.h"
+#include "perf/common/flag_kinds.h"
+#include "perf/common/run_facts.h"
+#include "perf/common/tool_error.h"
+#include "perf/common/tool_main.h"
 
 namespace onebit::perf {
 namespace {
-
-std::string VersionText() {
-  int version = 0;
-  Check(onebitGetVersion(&version), "onebitGetVersion");
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
 
 // All rows of the settings table; a bad environment is an error that names the variable.
 std::vector<onebitSetting_t> Settings() {
@@ -42,7 +36,7 @@ std::vector<onebitSetting_t> Settings() {
   }
 }
 
-// Also those that the tools have no use for.
+// Lists all transports, including those that the tools have no use for.
 std::vector<std::string> Transports() {
   std::vector<std::string> names;
   for (int index = 0;; ++index) {
@@ -54,11 +48,11 @@ std::vector<std::string> Transports() {
   }
 }
 
-// An empty text can be seen.
+// Makes an empty text visible.
 const char* Shown(const char* text) { return *text == '\0' ? "(empty)" : text; }
 
-// Transports whose settings could not be asked for: which of its plugins would be used is known
-// only where a launcher has started the program.
+// Names transports whose settings cannot be queried: which plugin of a transport is used may be
+// known only under its launcher.
 std::vector<std::string> TransportsWithoutSettings(const std::vector<onebitSetting_t>& settings) {
   std::vector<std::string> names;
   for (const std::string& name : Transports()) {
@@ -85,7 +79,7 @@ CudaReport LookForCuda() {
     for (int number = 0; number < CudaDeviceCount(); ++number) {
       report.devices.push_back(FactsOfCudaDevice(number));
     }
-    // The library opens its part for CUDA for a communicator that has a device.
+    // Creating a communicator with a device makes the library load its CUDA plugin.
     const int first = 0;
     UseCudaDevice(first);
     onebitComm_t comm = nullptr;
@@ -159,16 +153,8 @@ int Run(int argc, const char* const* argv) {
                "onebit_info");
   bool is_json = false;
   app.add_flag("--json", is_json, "print JSON");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return kExitOk;
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "onebit_info: {}\nRun onebit_info --help for the options.\n", error.what());
-    return kExitUsage;
-  }
-  const std::string version = VersionText();
+  if (!ParseCommandLine(app, argc, argv)) return kExitOk;
+  const std::string version = LibraryVersionText();
   const std::vector<onebitSetting_t> settings = Settings();
   is_json ? PrintJson(version, settings) : PrintText(version, settings);
   return kExitOk;
@@ -178,10 +164,6 @@ int Run(int argc, const char* const* argv) {
 }  // namespace onebit::perf
 
 int main(int argc, char** argv) {
-  try {
-    return onebit::perf::Run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "onebit_info: %s\n", error.what());
-    return onebit::perf::kExitFailed;
-  }
+  using namespace onebit::perf;
+  return RunTool("onebit_info", true, [&] { return Run(argc, argv); });
 }

@@ -1,10 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// onebit_run -n N PROGRAM ...: the ranks of a job on this host. Exit status: that of the first rank
-// that failed; 2 bad usage, 126 PROGRAM cannot be executed, 127 there is none.
-#include <cmath>
-#include <cstdio>
-#include <exception>
+// onebit_run -n N PROGRAM ...: runs the ranks of a job on this host. Exit status: that of the first
+// rank that failed; 2 for bad usage, 126 if PROGRAM cannot be executed, 127 if it does not exist.
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,26 +9,17 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "perf/common/error.h"
-#include "perf/common/launcher.h"
+#include "perf/common/flag_kinds.h"
+#include "perf/common/rank_launcher.h"
+#include "perf/common/tool_error.h"
+#include "perf/common/tool_main.h"
 
 namespace onebit::perf {
 namespace {
 
 constexpr double kMaxGraceSeconds = 86400;
 
-CLI::Validator Seconds() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        double seconds = -1;
-        const bool is_fine = CLI::detail::lexical_cast(text, seconds) && std::isfinite(seconds) &&
-                             seconds >= 0 && seconds <= kMaxGraceSeconds;
-        return is_fine ? "" : fmt::format("{} is not in 0 ... {}", text, kMaxGraceSeconds);
-      },
-      "");
-}
-
-// The command to start is no option, so CLI11 does not know of it.
+// PROGRAM is not an option, so CLI11's usage line would omit it.
 class Help : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -58,25 +46,19 @@ int Run(int argc, const char* const* argv) {
                "begin every line of output with its rank, \"[3] \"");
   app.add_option("--grace", options.grace_seconds,
                  "time for the others to end by themselves when one has failed")
-      ->check(Seconds())
+      ->check(Number(fmt::format("in 0 ... {}", kMaxGraceSeconds),
+                     [](double seconds) { return seconds >= 0 && seconds <= kMaxGraceSeconds; }))
       ->type_name("SECONDS")
       ->capture_default_str();
   app.prefix_command();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return kExitOk;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
-  }
+  if (!ParseCommandLine(app, argc, argv)) return kExitOk;
   options.arguments = app.remaining();
   if (!options.arguments.empty() && options.arguments.front() == "--") {
     options.arguments.erase(options.arguments.begin());
   }
   if (options.arguments.empty()) throw UsageError("there is no program to start");
   options.program = options.arguments.front();
-  // It would be a name that nobody has given to a program.
+  // A program's name does not begin with a dash: this is a misspelt option.
   if (options.program.starts_with('-')) {
     throw UsageError(fmt::format("there is no option {}", options.program));
   }
@@ -88,16 +70,5 @@ int Run(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   using namespace onebit::perf;
-  try {
-    return Run(argc, argv);
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "onebit_run: {}\nRun onebit_run --help for the options.\n", error.what());
-    return kExitUsage;
-  } catch (const StartError& error) {
-    fmt::print(stderr, "onebit_run: {}\n", error.what());
-    return error.status();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "onebit_run: {}\n", error.what());
-    return kExitFailed;
-  }
+  return RunTool("onebit_run", true, [&] { return Run(argc, argv); });
 }

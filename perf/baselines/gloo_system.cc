@@ -12,16 +12,16 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
+#include <gloo/broadcast.h>
 #include <gloo/config.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
@@ -118,12 +118,13 @@ void GlooSystem::Barrier() {
   gloo::barrier(options);
 }
 
-void GlooSystem::AllGather(const void* mine, void* all, size_t bytes) {
-  gloo::AllgatherOptions options(context_);
+void GlooSystem::Broadcast(std::span<std::byte> bytes, int root) {
+  if (bytes.empty()) return;
+  gloo::BroadcastOptions options(context_);
   options.setTag(tag_++);
-  options.setInput(const_cast<std::byte*>(static_cast<const std::byte*>(mine)), bytes);
-  options.setOutput(static_cast<std::byte*>(all), bytes * static_cast<size_t>(ranks()));
-  gloo::allgather(options);
+  options.setRoot(root);
+  options.setOutput(bytes.data(), bytes.size());
+  gloo::broadcast(options);
 }
 
 }  // namespace onebit::perf

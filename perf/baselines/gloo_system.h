@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Gloo over TCP, as PyTorch's process group of that name uses it.
+// Gloo over TCP, used as PyTorch's process group gloo uses it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,11 +22,11 @@ struct GlooOptions {
   std::string interface;  // network interface; empty: lo on one host, else eth0
 };
 
-// A call that fails throws, because a peer is gone or silent.
+// A failed call throws: a peer is gone or silent.
 class GlooSystem : public System {
  public:
-  // Rank and number of ranks come from RANK and WORLD_SIZE. Throws UsageError where these, or the
-  // folder, are missing.
+  // Takes rank and number of ranks from RANK and WORLD_SIZE. Throws UsageError if these or the
+  // folder are missing.
   explicit GlooSystem(const GlooOptions& options);
   ~GlooSystem() override;
 
@@ -37,7 +38,7 @@ class GlooSystem : public System {
 
   void AllReduce(const float* send, float* recv, size_t count) override;
   void Barrier() override;
-  void AllGather(const void* mine, void* all, size_t bytes) override;
+  void Broadcast(std::span<std::byte> bytes, int root) override;
 
  private:
   std::shared_ptr<gloo::Context> context_;

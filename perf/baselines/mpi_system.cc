@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <cstdio>
@@ -13,12 +14,12 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
 
-// What launchers of MPI tell their processes.
+// Variables in which MPI launchers tell the number of ranks.
 constexpr std::array<const char*, 2> kSizeVariables = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
 
 void CheckLauncher(int ranks) {
@@ -53,11 +54,11 @@ MpiSystem::MpiSystem() {
 
 MpiSystem::~MpiSystem() { MPI_Finalize(); }
 
-// MPICH 4.0 over TCP hangs in MPI_Finalize more often than not: a rank there asks all others for an
-// acknowledgement, and one that has its own no longer answers. Leaving without it is a success to
-// the launcher where each rank has a host of its own. Of ranks that share a host it kills those
-// that are a little later, but they talk through shared memory, and MPI_Finalize ends.
-void MpiSystem::Finish([[maybe_unused]] int status) {
+// MPICH 4.0 over TCP usually hangs in MPI_Finalize: a rank asks all others for an acknowledgement,
+// and a rank that has its own no longer answers. If each rank has a host of its own, the launcher
+// accepts a process that leaves without it. On a shared host it would kill the ranks that are a
+// little later; but those talk through shared memory, where MPI_Finalize ends.
+void MpiSystem::End([[maybe_unused]] int status) {
 #if !defined(OPEN_MPI)
   MPI_Comm neighbours = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &neighbours);
@@ -106,14 +107,12 @@ void MpiSystem::AllReduce(const float* send, float* recv, size_t count) {
 
 void MpiSystem::Barrier() { MPI_Barrier(MPI_COMM_WORLD); }
 
-void MpiSystem::AllGather(const void* mine, void* all, size_t bytes) {
-  MPI_Allgather(mine, static_cast<int>(bytes), MPI_BYTE, all, static_cast<int>(bytes), MPI_BYTE,
-                MPI_COMM_WORLD);
-}
-
-void MpiSystem::AllToAll(const void* send, void* recv, size_t bytes) {
-  MPI_Alltoall(send, static_cast<int>(bytes), MPI_BYTE, recv, static_cast<int>(bytes), MPI_BYTE,
-               MPI_COMM_WORLD);
+void MpiSystem::Broadcast(std::span<std::byte> bytes, int root) {
+  while (!bytes.empty()) {
+    const size_t part = std::min<size_t>(bytes.size(), INT_MAX);  // MPI counts in ints
+    MPI_Bcast(bytes.data(), static_cast<int>(part), MPI_BYTE, root, MPI_COMM_WORLD);
+    bytes = bytes.subspan(part);
+  }
 }
 
 }  // namespace onebit::perf

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// MPI_Allreduce of whatever MPI this is compiled for.
+// MPI_Allreduce of the MPI that this is compiled for.
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,15 +12,15 @@
 
 namespace onebit::perf {
 
-// Of Open MPI's launcher and MPICH's.
+// Variables of the launchers of Open MPI and MPICH.
 inline constexpr std::array<const char*, 2> kMpiRankVariables = {"OMPI_COMM_WORLD_RANK",
                                                                  "PMI_RANK"};
 
-// One at a time: MPI starts once in a process. A call that fails ends the job, as is MPI's default.
-// Whoever fails otherwise calls Abort, or the others wait for this rank.
+// At most one per process, as MPI starts once. A call that fails ends the job, as is MPI's default.
+// After any other failure call Abort, or the other ranks wait forever.
 class MpiSystem : public System {
  public:
-  // Throws ToolError when the launcher was that of another MPI: every process would be rank 0 of 1.
+  // Throws ToolError if the launcher was that of another MPI: every process would be rank 0 of 1.
   MpiSystem();
   ~MpiSystem() override;
   MpiSystem(const MpiSystem&) = delete;
@@ -32,13 +33,10 @@ class MpiSystem : public System {
   size_t max_count() const override;
 
   void AllReduce(const float* send, float* recv, size_t count) override;
-  void Finish(int status) override;
+  void End(int status) override;
   void Abort(int status) override;
   void Barrier() override;
-  void AllGather(const void* mine, void* all, size_t bytes) override;
-
-  // Each rank sends `bytes` to each, by rank.
-  void AllToAll(const void* send, void* recv, size_t bytes);
+  void Broadcast(std::span<std::byte> bytes, int root) override;
 
  private:
   int rank_ = 0;

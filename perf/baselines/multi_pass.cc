@@ -111,7 +111,7 @@ void MultiPassAllReduce::CompressInput(const float* send) {
                                        .count = padded_});
 }
 
-// The mean of what all ranks sent for this rank's chunk, compressed again.
+// Averages what all ranks sent for this rank's chunk, and compresses the mean.
 void MultiPassAllReduce::ReduceChunk() {
   float* const sum = floats(server_sum_);
   std::memset(sum, 0, chunk_ * sizeof(float));

@@ -1,22 +1,22 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Compressed allreduce the way frameworks compose it, after the shape of DeepSpeed's back ends:
-// each tensor operation is a pass over the whole tensor, and a call makes four collectives. There
-// are one scale per rank and one per chunk, and the zeros that pad a tensor count in them.
+// Compressed allreduce as frameworks compose it, modelled on DeepSpeed's back ends: each tensor
+// operation is a pass over the whole tensor, and a call makes four collectives. There is one scale
+// per rank and one per chunk, and the zeros that pad a tensor count in them.
 //
-// It is kinder than what it stands for: nothing is allocated in a call, passes are vectorised, and
-// signs become a float tensor in one pass instead of several.
+// It is faster than its model: nothing is allocated in a call, passes are vectorised, and signs
+// become a float tensor in one pass instead of several.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
-#include "perf/common/handles.h"
+#include "perf/common/comm_handles.h"
 
 namespace onebit::perf {
 
-// What the calls use to talk.
+// The collectives that a call uses.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -33,7 +33,7 @@ class MultiPassAllReduce {
   // Residuals are zero. `exchange` is borrowed.
   MultiPassAllReduce(Exchange& exchange, size_t count);
 
-  // The sum, one bit per element and direction. May be in place.
+  // Computes the sum, one bit per element and direction. May be in place.
   void Call(const float* send, float* recv);
 
   void Reset();
@@ -61,7 +61,7 @@ class MultiPassAllReduce {
   float server_scale_ = 0;
 };
 
-// Elements of a chunk: a share of the tensor, and a multiple of what the passes take at a time.
+// Returns the elements of a chunk: a share of the tensor, rounded up to the width of the passes.
 size_t MultiPassChunk(size_t count, int ranks);
 
 }  // namespace onebit::perf

@@ -10,8 +10,8 @@
 namespace onebit::perf {
 namespace {
 
-// The order of additions is part of the result: element i goes to sum i mod 64, then these are
-// added.
+// The order of additions is part of the result: element i goes to sum i mod 64, and these 64 are
+// added last.
 constexpr size_t kLanes = 64;
 
 float RootMeanSquare(const std::vector<float>& values) {
@@ -24,7 +24,7 @@ float RootMeanSquare(const std::vector<float>& values) {
 
 float SignOf(float value) { return value < 0 ? -1.0f : 1.0f; }
 
-// What is sent of values + error; the rest is the new error.
+// Compresses values + error; the remainder becomes the new error.
 struct Compressed {
   float scale = 0;
   std::vector<float> signs;
@@ -43,23 +43,24 @@ Compressed Compress(std::vector<float> values, std::vector<float>* error) {
 
 }  // namespace
 
-MultiPassModel::MultiPassModel(size_t count, int ranks)
-    : count_(count),
-      ranks_(static_cast<size_t>(ranks)),
-      chunk_(((count + ranks_ - 1) / ranks_ + kLanes - 1) / kLanes * kLanes),
+MultiPassModel::MultiPassModel(const Case& row)
+    : AllReduceReference(row),
+      count_(row.count),
+      ranks_(static_cast<size_t>(row.ranks)),
+      chunk_(((count_ + ranks_ - 1) / ranks_ + kLanes - 1) / kLanes * kLanes),
       worker_errors_(ranks_, std::vector<float>(chunk_ * ranks_)),
       server_errors_(ranks_, std::vector<float>(chunk_)),
-      output_(count),
-      total_in_(count),
-      total_out_(count) {}
+      total_in_(count_),
+      total_out_(count_) {}
 
-std::span<const float> MultiPassModel::Next(std::span<const CheckedInput> inputs) {
-  if (count_ == 0) return output_;
+void MultiPassModel::Simulate(std::span<const void* const> inputs, void* result) {
+  if (count_ == 0) return;
+  auto* output = static_cast<float*>(result);
   std::vector<Compressed> sent;
   for (size_t rank = 0; rank < ranks_; ++rank) {
     std::vector<float> values(chunk_ * ranks_);
     for (size_t i = 0; i < count_; ++i) {
-      values[i] = inputs[rank].At(i);
+      values[i] = static_cast<const float*>(inputs[rank])[i];
       total_in_[i] += values[i];
     }
     sent.push_back(Compress(std::move(values), &worker_errors_[rank]));
@@ -74,14 +75,13 @@ std::span<const float> MultiPassModel::Next(std::span<const CheckedInput> inputs
     const Compressed result = Compress(std::move(mean), &server_errors_[server]);
     for (size_t i = 0; i < chunk_ && server * chunk_ + i < count_; ++i) {
       const size_t at = server * chunk_ + i;
-      output_[at] = result.scale * static_cast<float>(ranks_) * result.signs[i];
-      total_out_[at] += output_[at];
+      output[at] = result.scale * static_cast<float>(ranks_) * result.signs[i];
+      total_out_[at] += output[at];
     }
   }
-  return output_;
 }
 
-uint64_t MultiPassModel::CountLostElements() const {
+uint64_t MultiPassModel::CountLostElements() {
   constexpr double kTolerance = 1e-5;  // of the largest number that takes part
   uint64_t lost = 0;
   for (size_t i = 0; i < count_; ++i) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What MultiPassAllReduce must give, one element after the other and for all ranks at once. It
-// shares no code with it, and is the same to the bit.
+// A model of MultiPassAllReduce that computes one element after the other, for all ranks at once.
+// The two share no code and agree to the bit.
 #pragma once
 
 #include <cstddef>
@@ -9,27 +9,26 @@
 #include <span>
 #include <vector>
 
-#include "perf/baselines/expectation.h"
+#include "perf/common/all_reduce_reference.h"
 
 namespace onebit::perf {
 
-class MultiPassModel : public Expectation {
+class MultiPassModel : public AllReduceReference {
  public:
-  MultiPassModel(size_t count, int ranks);
+  explicit MultiPassModel(const Case& row);
 
-  int calls() const override { return 3; }  // residuals matter from the second on
-  std::span<const float> Next(std::span<const CheckedInput> inputs) override;
-  // The sums of outputs, of worker errors, and of server errors times the number of ranks must be
-  // the sum of inputs, for every element.
-  uint64_t CountLostElements() const override;
+  // For every element, the outputs, the worker errors and the server errors times the number of
+  // ranks must add up to the inputs.
+  uint64_t CountLostElements() override;
 
  private:
+  void Simulate(std::span<const void* const> inputs, void* result) override;
+
   size_t count_;
   size_t ranks_;
   size_t chunk_;
   std::vector<std::vector<float>> worker_errors_;  // [rank], padded
   std::vector<std::vector<float>> server_errors_;  // [rank], a chunk
-  std::vector<float> output_;
   std::vector<double> total_in_;
   std::vector<double> total_out_;
 };

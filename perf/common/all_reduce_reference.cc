@@ -9,37 +9,12 @@
 #include <vector>
 
 #include "perf/common/allreduce_model.h"
-#include "perf/common/elements.h"
-#include "perf/common/handles.h"
+#include "perf/common/seeded_elements.h"
 
 namespace onebit::perf {
 namespace {
 
 namespace reference = kernels::reference;
-
-// Keeps what every rank must have received in each call; all receive the same.
-class AllReduceReference : public Reference {
- public:
-  explicit AllReduceReference(const Case& row) : row_(row) {}
-
-  void Advance(std::span<const void* const> inputs) override {
-    Buffer output(row_.count * ElementBytes(row_.type));
-    Simulate(inputs, output.data());
-    expected_.push_back(std::move(output));
-  }
-  const void* Expected(size_t call, int /*rank*/) const override { return expected_[call].data(); }
-
-  void Observe(std::span<const void* const>, const void*) override {}
-  uint64_t CountLostElements() override { return 0; }
-
- protected:
-  virtual void Simulate(std::span<const void* const> inputs, void* output) = 0;
-
-  const Case row_;
-
- private:
-  std::vector<Buffer> expected_;
-};
 
 class DenseReference : public AllReduceReference {
  public:

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One call in three steps, as on real ranks: every rank compresses all chunks, every server reduces
-// its chunk of all ranks and compresses it again, everybody decodes all chunks.
+// One call has three steps, as on real ranks: every rank compresses all chunks, every server
+// reduces its chunk of all ranks and compresses it again, and everybody decodes all chunks.
 #include "perf/common/allreduce_model.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace onebit::kernels::reference {
 namespace {
 
-// Runs work(0) .. work(count - 1) on up to `threads` threads. Returns whether all returned true.
+// Runs work(0) .. work(count - 1) on up to `threads` threads. Returns true if all returned true.
 bool ForEach(size_t count, size_t threads, const std::function<bool(size_t)>& work) {
   std::atomic<size_t> next = 0;
   std::atomic<bool> all = true;
@@ -123,7 +123,7 @@ bool AllReduceModel::Run(std::span<const void* const> inputs, void* output) {
   });
 }
 
-// One rank has nothing to compress: the output is the input as far as it takes part, which must be
+// A single rank compresses nothing: the output is the input, of which the unmasked part must be
 // finite.
 bool AllReduceModel::CopyMasked(const void* input, void* output) const {
   for (size_t i = 0; i < config_.count; ++i) {
@@ -135,7 +135,7 @@ bool AllReduceModel::CopyMasked(const void* input, void* output) const {
   return true;
 }
 
-// Phase 1 of one rank: signs and scales of every chunk. Returns whether everything was finite.
+// Phase 1 of one rank: signs and scales of every chunk. Returns true if everything was finite.
 bool AllReduceModel::CompressWorker(size_t rank, const void* input) {
   std::vector<CompressInput> pieces(config_.ranks);
   for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
@@ -163,7 +163,7 @@ bool AllReduceModel::CompressWorker(size_t rank, const void* input) {
     return is_finite;
   }
 
-  // One scale over all chunks: it is known when the last one was summed.
+  // A single scale covers all chunks, so it is known only after the last one was summed.
   TensorSum sum;
   for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
     CompressSigns(pieces[chunk], worker_packets_[rank][chunk].bits.data(), &sum);

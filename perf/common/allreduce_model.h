@@ -30,8 +30,9 @@ struct AllReduceConfig {
   size_t threads = 1;            // the simulated ranks share these; the result is the same
 };
 
-// Elements [begin, end) that `rank` serves. Chunks have equal padded length, the smallest multiple
-// of `alignment` with ranks * length >= count, so the last ones may be short or empty.
+// Returns the elements [begin, end) that `rank` reduces. Chunks have equal padded length, the
+// smallest multiple of `alignment` with ranks * length >= count, so the last ones may be short or
+// empty.
 struct ChunkRange {
   size_t begin = 0;
   size_t end = 0;
@@ -43,34 +44,36 @@ class AllReduceModel {
  public:
   explicit AllReduceModel(AllReduceConfig config);
 
-  // One call of all ranks. inputs[r] and output have config.count elements of config.type; output
-  // overlaps no input. Returns whether everything was finite; if not, output is all NaN and the
-  // residuals are as before. With one rank: copies the input, touches nothing, returns true.
+  // Simulates one call of all ranks. inputs[r] and output have config.count elements of
+  // config.type; output overlaps no input. Returns false if a value was not finite: output is then
+  // all NaN and the residuals are unchanged. With one rank it copies the input, changes no residual
+  // and returns true.
   bool Run(std::span<const void* const> inputs, void* output);
 
   // Sets all residuals to zero.
   void Reset();
 
-  // The mask of the calls to come. Residuals of elements that leave are dropped by the next one.
+  // Sets the mask of later calls. The next call drops the residuals of elements that leave.
   void SetMask(std::vector<uint8_t> mask) { config_.mask = std::move(mask); }
 
-  // The same tensor on other ranks: rank i goes on with the worker residual of rank survivors[i] of
-  // this model. Server residuals go on but for the chunks of ranks that are no survivors, which are
-  // zero unless every rank had all chunks. Of a sum they grow as the number of ranks shrinks.
+  // The model of the same tensor on other ranks: rank i continues with the worker residual of rank
+  // survivors[i]. Server residuals are kept, except for the chunks of ranks that are not survivors:
+  // those are zero unless every rank had all chunks. For sums they grow as the number of ranks
+  // shrinks.
   AllReduceModel Rebound(std::span<const size_t> survivors, bool has_every_rank_all_chunks) const;
 
-  // Elements whose server residual Rebound sets to zero.
+  // The elements whose server residual Rebound sets to zero.
   size_t LostElements(std::span<const size_t> survivors, bool has_every_rank_all_chunks) const;
 
-  // Residuals as fp32, config.count elements; all zero in mode sign. The server residual is that of
-  // all chunks in order.
+  // Residuals as fp32, config.count elements; all zero in mode sign. The server residual covers all
+  // chunks in order.
   std::vector<float> worker_residual(size_t rank) const;
   std::vector<float> server_residual() const;
 
  private:
   using Bytes = std::vector<std::byte>;
 
-  // What one rank or one server sends about all elements it compressed.
+  // Everything one rank or one server sends about the elements it compressed.
   struct Packet {
     std::vector<float> scales;
     std::vector<uint8_t> bits;
@@ -88,7 +91,7 @@ class AllReduceModel {
   // [rank][chunk] and [chunk]: packets of the current call, as after phase 1 and phase 2.
   std::vector<std::vector<Packet>> worker_packets_;
   std::vector<Packet> server_packets_;
-  // Residuals in config.residual_type: in force, and those of the current call. [rank] and all
+  // Committed residuals and those of the current call, in config.residual_type. [rank] and all
   // chunks.
   std::vector<Bytes> worker_, worker_next_;
   Bytes server_, server_next_;

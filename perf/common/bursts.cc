@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Lengths of bursts, even ones, and no longer than sums in place stay in range.
+// Bursts of equal length, short enough that sums in place stay in range.
 #include "perf/common/bursts.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ std::vector<int> BurstLengths(int iterations, int rounds, int longest) {
 
 int LongestInPlaceBurst(onebitDataType_t type, onebitRedOp_t op, int ranks) {
   if (op != onebitSum || ranks == 1) return INT_MAX;
-  // Inputs are below 4 and residuals below a few times that. fp16 ends at 2^16; a sum of the
-  // squares of a block must stay below 2^127.
+  // Inputs are below 4 and residuals below a few times that. fp16 overflows at 2^16, and the sum of
+  // the squares of a block must stay below 2^127.
   const double largest_growth_log2 = type == onebitFloat16 ? 12 : 40;
   return std::max(1, static_cast<int>(largest_growth_log2 / std::log2(ranks)));
 }

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
@@ -27,15 +27,16 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// Makes `to` the same as `from`, and lets it outlive exec. dup2() does so only where they differ.
+// Makes `to` the same as `from`, and lets it survive exec. dup2() does so only if the two differ.
 bool Become(int from, int to) {
   return from == to ? fcntl(to, F_SETFD, 0) == 0 : dup2(from, to) == to;
 }
 
-// In the child, where memory must not be allocated: whatever another thread was doing stays undone.
+// Runs in the child, where allocating memory could deadlock: a lock that another thread held stays
+// locked.
 [[noreturn]] void BecomeProgram(const ChildSpec& spec, char* const* arguments,
                                 char* const* environment, pid_t parent, int report) {
-  // Groups make it possible to reach what a rank has started itself.
+  // A group makes it possible to signal whatever the rank itself starts.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have died before it could be watched.
@@ -43,12 +44,11 @@ bool Become(int from, int to) {
 
   if (spec.announcement >= 0) {
     const pid_t self = getpid();
-    // Nobody may be there to read it any more; the program runs all the same, SIGPIPE being ignored
-    // so far.
+    // The reader may be gone. SIGPIPE is still ignored here, so the program runs all the same.
     [[maybe_unused]] const ssize_t written = write(spec.announcement, &self, sizeof(self));
   }
 
-  // Ignored by the parent for itself, and exec would keep it.
+  // The parent ignores these signals for itself, and exec would keep that.
   struct sigaction by_default = {};
   by_default.sa_handler = SIG_DFL;
   for (const int signal : {SIGPIPE, SIGTTIN}) sigaction(signal, &by_default, nullptr);
@@ -65,12 +65,12 @@ bool Become(int from, int to) {
   }
   if (is_ready) execvpe(spec.program.c_str(), arguments, environment);
   const int error = errno;
-  // If nobody can be told, the status still says that it failed.
+  // If the pipe fails, the status still tells of the failure.
   if (write(report, &error, sizeof(error)) < 0) _exit(kExitFailed);
   _exit(kExitNotFound);
 }
 
-// 0 if exec succeeded, which closed the other end; else its errno.
+// Returns 0 if exec succeeded, which closed the other end, else its errno.
 int ReadReport(int report) {
   int error = 0;
   ssize_t size;
@@ -114,7 +114,7 @@ pid_t StartChild(const ChildSpec& spec) {
   if (child == 0) {
     BecomeProgram(spec, arguments.data(), environment.data(), parent, report.write.number());
   }
-  // Whoever comes first: it must be a group before anybody wants to signal it.
+  // Parent and child both do this: whichever runs first must find a group that can be signalled.
   setpgid(child, child);
   report.write = Descriptor();
   const int error = ReadReport(report.read.number());

@@ -36,18 +36,20 @@ struct ChildSpec {
   std::string program;                   // a path, or a name to look for in PATH
   std::vector<std::string> arguments;    // argv, its first element included
   std::vector<std::string> environment;  // "NAME=value"
-  // What becomes the child's standard streams; -1: the parent's.
+  // Standard streams of the child; -1: those of the parent.
   int standard_input = -1;
   int standard_output = -1;
   int standard_error = -1;
-  // A pipe that the child writes its number to, a pid_t, before it becomes the program; -1: none.
+  // The child writes its process number, a pid_t, to this pipe before it becomes the program; -1:
+  // none.
   int announcement = -1;
 };
 
-// Starts the child as the leader of a process group of its own, with no signal blocked. It is
-// killed if this thread ends before it does.
+// Starts the child as the leader of a new process group, with no signal blocked. The kernel kills
+// it if this thread ends first.
 //
-// Throws StartError if the program cannot be run, ToolError if there can be no further process.
+// Throws StartError if the program cannot be run, ToolError if the system has no room for another
+// process.
 pid_t StartChild(const ChildSpec& spec);
 
 }  // namespace onebit::perf

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the collectives with one chunk per rank have in common for a sweep. `count` is that of a
-// chunk, and the size of a row that of all chunks, as in nccl-tests.
+// Common parts of the collectives with one chunk per rank. `count` is that of a chunk; the size of
+// a row is that of all chunks, as in nccl-tests.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class ChunksCollective : public Collective {
   }
 
  protected:
-  // Adds element `i` of an output.
+  // Adds the error of element `i` of an output.
   static void AddError(const Case& row, const void* output, size_t i, double exact,
                        ErrorNorm* norm) {
     const double error = ElementAt(output, row.type, i) - exact;

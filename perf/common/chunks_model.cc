@@ -16,13 +16,13 @@ std::byte* ChunkOf(void* buffer, const ChunksConfig& config, size_t chunk) {
   return static_cast<std::byte*>(buffer) + chunk * config.count * BytesOf(config.type);
 }
 
-// Of all chunks; null in mode sign.
+// The residuals of all chunks; null in mode sign.
 struct Residuals {
   const float* in = nullptr;
   float* out = nullptr;
 };
 
-// A packet for each of `chunks` chunks.
+// Makes a packet for each of `chunks` chunks.
 std::vector<ChunkPacket> Compress(const ChunksConfig& config, size_t chunks, DataType scale_type,
                                   const void* input, const Residuals& residuals) {
   std::vector<ChunkPacket> packets(chunks);
@@ -151,7 +151,7 @@ void AllGatherModel::Run(std::span<const void* const> inputs, void* output) {
 
 void AllGatherModel::RunDelta(size_t rank, const void* input, std::byte* output) {
   float* held = negated_.data() + rank * config_.count;
-  std::vector<float> lacking(config_.count);  // nobody keeps it: the next difference has it
+  std::vector<float> lacking(config_.count);  // the next difference contains it, so nobody keeps it
   const ChunkPacket packet = Compress(config_, 1, DataType::kF32, input, {held, lacking.data()})[0];
   DeltaInput in;
   in.bits = packet.bits.data();

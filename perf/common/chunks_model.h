@@ -25,21 +25,21 @@ struct ChunksConfig {
   size_t elements() const { return ranks * count; }
 };
 
-// What one rank sends of one chunk.
+// The packet of one chunk.
 struct ChunkPacket {
   std::vector<float> scales;
   std::vector<uint8_t> bits;
 };
 
 // Compresses chunks of `config.count` elements, each with a residual of its own. Scales are rounded
-// to `scale_type`. With one scale for all it covers all chunks of a call.
+// to `scale_type`. A scale per tensor covers all chunks of a call.
 class ChunkCompressor {
  public:
   ChunkCompressor(const ChunksConfig& config, size_t chunks, DataType scale_type);
 
-  // `input` has the chunks one after the other. Returns a packet for each.
+  // Returns a packet for each chunk; `input` has the chunks one after the other.
   std::vector<ChunkPacket> Run(const void* input);
-  // fp32, of all chunks; zero in mode sign.
+  // The residuals of all chunks in fp32; zero in mode sign.
   const std::vector<float>& residual() const { return residual_; }
 
  private:
@@ -50,7 +50,7 @@ class ChunkCompressor {
 };
 
 // Results of one call of all ranks; outputs[r] is rank r's. With one rank outputs are inputs. All
-// inputs must be finite, and so must be what comes of them.
+// inputs and results must be finite.
 class ReduceScatterModel {
  public:
   explicit ReduceScatterModel(const ChunksConfig& config);
@@ -67,7 +67,7 @@ class AllToAllModel {
  public:
   explicit AllToAllModel(const ChunksConfig& config);
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs);
-  // Of what `from` sends `to`.
+  // The compressor of what `from` sends `to`.
   std::span<const float> residual(size_t from, size_t to) const;
 
  private:
@@ -75,7 +75,8 @@ class AllToAllModel {
   std::vector<ChunkCompressor> compressors_;  // [from * ranks + to]
 };
 
-// With feedback packets say by how much inputs differ from what all ranks hold of them.
+// With feedback, packets carry the difference between the input and what all ranks already hold of
+// it.
 class AllGatherModel {
  public:
   explicit AllGatherModel(const ChunksConfig& config);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Dense calls by hand, compressed ones from the scalar models.
+// Computes dense calls directly and compressed ones with the scalar models.
 #include "perf/common/chunks_reference.h"
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 
 #include "perf/common/allreduce_model.h"
 #include "perf/common/chunks_model.h"
-#include "perf/common/elements.h"
-#include "perf/common/handles.h"
+#include "perf/common/comm_handles.h"
+#include "perf/common/seeded_elements.h"
 
 namespace onebit::perf {
 namespace {
 
 namespace reference = kernels::reference;
 
-// Keeps what every rank must have received in each call.
+// Keeps the expected result of each call on every rank.
 class ChunksReference : public Reference {
  public:
   ChunksReference(const Case& row, const Options& options)
@@ -63,8 +63,8 @@ class ChunksReference : public Reference {
   std::byte* ChunkOf(void* buffer, size_t chunk) const {
     return static_cast<std::byte*>(buffer) + chunk * chunk_bytes();
   }
-  // Where inputs are neither in outputs nor in residuals. Rounding an output once to its type may
-  // lose up to `roundings` half units of it.
+  // Counts elements whose inputs are neither in outputs nor in residuals. Rounding an output once
+  // to its type may lose up to `roundings` half units of it.
   uint64_t CountDifferences(const std::vector<double>& inputs, const std::vector<double>& outputs,
                             double roundings) const {
     double largest = 0;
@@ -89,8 +89,8 @@ class ChunksReference : public Reference {
   std::vector<std::vector<Buffer>> expected_;  // [call][rank]
 };
 
-// Over all calls: sum of outputs + mean of the residuals = sum of mean inputs, of rank 0's chunk. A
-// 16-bit output is rounded, which no residual has.
+// Over all calls, the outputs plus the mean of the residuals add up to the mean inputs, for rank
+// 0's chunk. A 16-bit output is rounded, and no residual holds the difference.
 class ReduceScatterReference : public ChunksReference {
  public:
   ReduceScatterReference(const Case& row, const Options& options)
@@ -134,7 +134,8 @@ class ReduceScatterReference : public ChunksReference {
   int calls_ = 0;
 };
 
-// Over all calls: sum of outputs + residual = sum of inputs, of what goes to rank 0.
+// Over all calls, the outputs plus the residual add up to the inputs, for everything sent to rank
+// 0.
 class AllToAllReference : public ChunksReference {
  public:
   AllToAllReference(const Case& row, const Options& options)
@@ -178,7 +179,7 @@ class AllToAllReference : public ChunksReference {
   std::vector<double> outputs_;
 };
 
-// The output of every call is what all hold by then, rounded to its type.
+// Each output is the state that all ranks share after that call, rounded to its type.
 class AllGatherReference : public ChunksReference {
  public:
   AllGatherReference(const Case& row, const Options& options)

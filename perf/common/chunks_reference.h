@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the checks of reduce_scatter_perf, all_gather_perf and alltoall_perf expect.
+// Expected results of reduce_scatter_perf, all_gather_perf and alltoall_perf.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a collective with one chunk per rank must put on the wire, by formula, apart from the
+// The bytes that a collective with one chunk per rank must send, by formula, independent of the
 // library.
 #pragma once
 
@@ -16,8 +16,8 @@ struct ChunksWire {
   size_t segments = 1;
 };
 
-// Bytes that every rank sends, headers included. A compressed call ends with a header from everyone
-// to everyone.
+// Returns the bytes that every rank sends, headers included. A compressed call ends with a header
+// from everyone to everyone.
 uint64_t CompressedChunksBytes(const ChunksWire& wire);
 uint64_t DenseChunksBytes(const ChunksWire& wire, size_t element_bytes);
 

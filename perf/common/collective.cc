@@ -1,13 +1,34 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Size of a message as nccl-tests counts it.
+// A compressor for each rank of a row, and the size of a message as nccl-tests counts it.
 #include "perf/common/collective.h"
 
 #include <algorithm>
 
-#include "perf/common/elements.h"
+#include "perf/common/rank_state.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
+
+void Collective::Prepare(const Case& row, const Options& options, RankState& state) const {
+  if (!options.is_compressed()) return;
+  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+  config.mode = options.mode == Mode::kSign ? onebitModeSign : onebitModeEf;
+  config.collective = collective();
+  config.scaleRule = options.scale_rule;
+  config.block = options.block;
+  if (options.device.is_cuda) config.memory = onebitMemoryDevice;  // of the thread's device
+  onebitCompressor_t compressor = nullptr;
+  state.compressor.reset();  // before the next one is allocated
+  Check(onebitCompressorCreate(&compressor, state.comm.get(), row.count, row.type, &config),
+        "onebitCompressorCreate");
+  state.compressor.reset(compressor);
+}
+
+void Collective::Reset(RankState& state) const {
+  if (state.compressor == nullptr) return;
+  Check(onebitCompressorReset(state.compressor.get()), "onebitCompressorReset");
+}
 
 size_t MessageBytes(const Shape& shape, onebitDataType_t type) {
   return std::max(shape.send_elements, shape.recv_elements) * ElementBytes(type);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a sweep tool says about its collective; the driver does the rest.
+// What a sweep tool declares about its collective; the driver does the rest.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,12 @@
 #include <string_view>
 
 #include "onebit/onebit.h"
-#include "perf/common/elements.h"
-#include "perf/common/options.h"
+#include "perf/common/seeded_elements.h"
+#include "perf/common/sweep_options.h"
 
 namespace onebit::perf {
+
+struct RankState;
 
 // One row: what all ranks call.
 struct Case {
@@ -23,7 +25,8 @@ struct Case {
   int ranks = 1;
 };
 
-// Buffers of one rank. In place both are parts of one, which is as long as the longer of them.
+// The buffers of one rank. In place both are parts of one buffer, which is as long as the longer of
+// them.
 struct Shape {
   size_t send_elements = 0;
   size_t recv_elements = 0;
@@ -31,20 +34,20 @@ struct Shape {
   size_t in_place_recv_offset = 0;
 };
 
-// Sums of squares over some of the elements: of what came out minus the exact result, and of the
-// exact result.
+// Sums of squares over some of the elements: of the difference between result and exact result, and
+// of the exact result.
 struct ErrorNorm {
   double error = 0;
   double exact = 0;
 };
 
-// What a compressed row's packets depend on, as the library chose it.
+// The library's choices that the size of a row's packets depends on.
 struct WireFacts {
   size_t exchanges = 2;
   size_t segments = 1;  // 0: messages have no headers, so their number does not matter
 };
 
-// What one rank gives a call.
+// The arguments of one call on one rank.
 struct RankCall {
   const void* send = nullptr;
   void* recv = nullptr;
@@ -60,14 +63,13 @@ class Reference {
 
   // Simulates the next call; inputs[r] is what rank r sends.
   virtual void Advance(std::span<const void* const> inputs) = 0;
-  // What `rank` must have received, bit for bit, in call `call` (0 is the first).
+  // The exact bytes that `rank` must have received in call `call`; 0 is the first.
   virtual const void* Expected(size_t call, int rank) const = 0;
 
-  // Collects what went in and what rank 0 got out of the real collective in the last simulated call
-  // ...
+  // Collects the inputs and rank 0's output of the last simulated call, ...
   virtual void Observe(std::span<const void* const> inputs, const void* output) = 0;
-  // ... and counts the elements where input is neither in the output nor in a residual of the
-  // model. Called once, after the last call.
+  // ... and counts the elements whose input is neither in an output nor in a residual of the model.
+  // Called once, after the last call.
   virtual uint64_t CountLostElements() = 0;
 };
 
@@ -77,37 +79,54 @@ class Collective {
 
   virtual std::string_view tool() const = 0;  // name of the program
   virtual const char* call() const = 0;       // name of the function it measures
-  // What the compressor is for.
+  // The collective that compressors are created for.
   virtual onebitCollective_t collective() const = 0;
+
+  // Gives a rank what it keeps between the calls of a row: a compressor with fresh residuals, or
+  // nothing in mode dense.
+  virtual void Prepare(const Case& row, const Options& options, RankState& state) const;
+  // Forgets earlier calls of the row.
+  virtual void Reset(RankState& state) const;
 
   virtual bool has_op() const { return true; }        // it reduces
   virtual bool has_in_place() const { return true; }  // it can be called in place
-  // In how many messages a rank sends each peer its part of a dense call, if that is not cut.
+  // The number of messages in which a rank sends each peer its part of a dense call that is not
+  // segmented.
   virtual size_t dense_exchanges() const { return 2; }
 
   // The count argument whose message has at most `bytes` bytes.
   virtual size_t CountOf(size_t bytes, onebitDataType_t type, int ranks) const = 0;
   virtual Shape ShapeOf(const Case& row, int rank) const = 0;
 
-  // busbw = algbw * factor; and bytes each rank must send in a bandwidth-optimal dense collective.
+  // BusFactor: busbw = algbw * factor. DenseOptimalBytes: what each rank must send in a bandwidth-
+  // optimal dense collective.
   virtual double BusFactor(int ranks) const = 0;
   virtual double DenseOptimalBytes(size_t bytes, int ranks) const = 0;
 
-  // Exact bytes on the wire, the largest over ranks.
-  virtual uint64_t WireBound(const Case& row, const Options& options,
-                             const WireFacts& facts) const = 0;
+  // Exact bytes on the wire, the largest over ranks. Only asked if sent bytes are counted.
+  virtual uint64_t WireBound(const Case& /*row*/, const Options& /*options*/,
+                             const WireFacts& /*facts*/) const {
+    return 0;
+  }
 
   virtual onebitResult_t Run(const Case& row, const RankCall& call) const = 0;
 
-  // Error of `rank`'s share of the result, the shares of all ranks together being all of it.
+  // The error of `rank`'s share of the result. The shares of all ranks cover all of it.
   virtual ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs,
                             const void* output, int rank) const = 0;
 
   virtual std::unique_ptr<Reference> MakeReference(const Case& row,
                                                    const Options& options) const = 0;
+  // Calls of one check pass: compressed results depend on residuals from the second call on.
+  virtual int CheckedCalls(const Options& options) const { return options.is_compressed() ? 3 : 1; }
+  // The input of a rank in a checked call.
+  virtual void FillChecked(void* values, size_t count, onebitDataType_t type, uint64_t seed,
+                           int rank) const {
+    FillSeeded(values, count, type, seed, rank);
+  }
 };
 
-// Bytes of the message a row is about: the larger of what a rank sends and receives.
+// The size of a row's message: the larger of what a rank sends and receives.
 size_t MessageBytes(const Shape& shape, onebitDataType_t type);
 
 }  // namespace onebit::perf

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a communicator counts, and the lines about it that perf/lab holds against its links.
+// Counters of a communicator, and the lines about them that perf/lab compares with its links.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace onebit::perf {
 // Counters of `comm` since its creation. Throws ToolError.
 onebitCommStats_t StatsOf(onebitComm_t comm);
 
-// All that a rank has handed to its transport. It travels between processes as it is.
+// Everything a rank has handed to its transport so far. It is sent between processes as raw bytes.
 struct SentTotal {
   uint64_t bytes = 0;
   uint64_t messages = 0;
 };
 
-// What it is now: who gathers it from all ranks sends a little more. Throws ToolError.
+// Reads the counters. Gathering them from all ranks sends a little more. Throws ToolError.
 SentTotal SentBy(onebitComm_t comm);
 
 // One line for each rank, "#   rank 0 sent 123 bytes in 4 messages".

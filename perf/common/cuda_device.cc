@@ -8,7 +8,7 @@
 namespace onebit::perf {
 namespace {
 
-// As CUDA numbers them.
+// Values of CUdevice_attribute and of flags.
 constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
 constexpr unsigned kNonBlocking = 1;
@@ -30,8 +30,8 @@ int HandleOf(int number) {
   return device;
 }
 
-// What is freed belongs to a context, and the thread that frees it may use another, or none. Errors
-// do not matter any more.
+// Makes the context of an object current while it is freed: the thread that frees it may use
+// another context, or none. Errors no longer matter then.
 class InContext {
  public:
   explicit InContext(CudaContext context)
@@ -84,7 +84,7 @@ void UseCudaDevice(int number) {
 
 CudaBuffer::CudaBuffer(size_t bytes) : context_(CurrentContext()) {
   const CudaDriver& driver = CudaDriver::Get();
-  // CUDA refuses to allocate nothing.
+  // CUDA refuses to allocate 0 bytes.
   driver.Check(driver.cuMemAlloc_v2(&address_, std::max<size_t>(bytes, 1)),
                fmt::format("allocating {} bytes of the CUDA device's memory", bytes));
 }

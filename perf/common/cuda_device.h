@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA as a tool needs it: devices, their memory, a stream and events. The driver is loaded by the
-// first use; errors throw ToolError, and NoCudaError where there is no CUDA.
+// The part of CUDA that tools need: devices, their memory, a stream and events. The driver is
+// loaded by the first use. Errors throw ToolError, or NoCudaError if there is no CUDA.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +24,12 @@ struct CudaDeviceFacts {
 };
 CudaDeviceFacts FactsOfCudaDevice(int number);
 
-// Makes the primary context of a device, which the CUDA run time uses, too, the current one of this
-// thread for good.
+// Makes the primary context of a device, which the CUDA runtime uses as well, permanently current
+// in this thread.
 void UseCudaDevice(int number);
 
-// Memory of the device that is current when it is made. Move-only; without memory when moved from.
-// It may be freed by any thread.
+// Memory of the device that is current at construction. Move-only; empty when moved from. Any
+// thread may free it.
 class CudaBuffer {
  public:
   explicit CudaBuffer(size_t bytes);
@@ -50,8 +50,8 @@ class CudaBuffer {
   CudaContext context_ = nullptr;
 };
 
-// A stream that does not wait for the legacy default stream, of the device that is current when it
-// is made.
+// A stream of the device that is current at construction. It does not wait for the legacy default
+// stream.
 class CudaStream {
  public:
   CudaStream();
@@ -61,8 +61,8 @@ class CudaStream {
 
   onebitStream_t get() const { return stream_; }
 
-  // Enqueues a copy between any two of device memory and host memory. Of host memory that is
-  // written and read the bytes are there, or free to be changed, after Synchronize.
+  // Enqueues a copy between any two of device memory and host memory. Host memory may be read or
+  // changed after Synchronize.
   void Copy(void* to, const void* from, size_t bytes) const;
   void Fill(void* memory, uint8_t value, size_t bytes) const;
 
@@ -74,7 +74,8 @@ class CudaStream {
   CudaContext context_ = nullptr;
 };
 
-// A place in a stream whose time the device keeps. As CudaStream.
+// A point in a stream, timed by the device. It belongs to the device that is current at
+// construction.
 class CudaEvent {
  public:
   CudaEvent();
@@ -83,7 +84,7 @@ class CudaEvent {
   ~CudaEvent();
 
   void Record(const CudaStream& stream) const;
-  // Between two events that the stream has come to.
+  // Both events must have been reached.
   static double SecondsBetween(const CudaEvent& from, const CudaEvent& to);
 
  private:

@@ -22,11 +22,11 @@ void Find(void* library, const char* name, Function* function, std::string* miss
   if (*function == nullptr && missing->empty()) *missing = name;
 }
 
-// It stays loaded: the library, too, looks for it and keeps what it finds.
+// The driver is never unloaded: the library looks it up as well and keeps its functions.
 Loaded Load() {
   Loaded loaded;
-  // Streams of one device share its queues, by default so few that one which waits for another rank
-  // could hold up the stream that the other rank needs.
+  // Streams of a device share its hardware queues, by default so few that a stream which waits for
+  // another rank could block the stream that the other rank needs.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -37,33 +37,9 @@ Loaded Load() {
   }
   CudaDriver& driver = loaded.driver;
   std::string missing;
-#define ONEBIT_FIND(name) Find(library, #name, &driver.name, &missing)
-  ONEBIT_FIND(cuCtxGetCurrent);
-  ONEBIT_FIND(cuCtxPopCurrent_v2);
-  ONEBIT_FIND(cuCtxPushCurrent_v2);
-  ONEBIT_FIND(cuCtxSetCurrent);
-  ONEBIT_FIND(cuDeviceGet);
-  ONEBIT_FIND(cuDeviceGetAttribute);
-  ONEBIT_FIND(cuDeviceGetCount);
-  ONEBIT_FIND(cuDeviceGetName);
-  ONEBIT_FIND(cuDevicePrimaryCtxRetain);
-  ONEBIT_FIND(cuDeviceTotalMem_v2);
-  ONEBIT_FIND(cuEventCreate);
-  ONEBIT_FIND(cuEventDestroy_v2);
-  ONEBIT_FIND(cuEventElapsedTime);
-  ONEBIT_FIND(cuEventRecord);
-  ONEBIT_FIND(cuGetErrorName);
-  ONEBIT_FIND(cuGetErrorString);
-  ONEBIT_FIND(cuInit);
-  ONEBIT_FIND(cuMemAlloc_v2);
-  ONEBIT_FIND(cuMemFree_v2);
-  ONEBIT_FIND(cuMemcpyAsync);
-  ONEBIT_FIND(cuMemsetD8Async);
-  ONEBIT_FIND(cuStreamCreate);
-  ONEBIT_FIND(cuStreamDestroy_v2);
-  ONEBIT_FIND(cuStreamQuery);
-  ONEBIT_FIND(cuStreamSynchronize);
-#undef ONEBIT_FIND
+#define ONEBIT_X(name, parameters) Find(library, #name, &driver.name, &missing);
+  ONEBIT_CUDA_FUNCTIONS(ONEBIT_X)
+#undef ONEBIT_X
   if (!missing.empty()) {
     loaded.problem = fmt::format("no CUDA: {} has no function {}", kLibrary, missing);
     return loaded;

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of CUDA's driver that tools use, found by name, so that a tool needs nothing of
-// CUDA to be built or to run on host memory. What is declared here is a small part of the driver's
-// interface, which does not change.
+// The functions of CUDA's driver that tools use. They are found by name at run time, so a tool
+// needs no part of CUDA to be built, or to run on host memory. The declarations are a small part of
+// the driver's stable ABI.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
 #include "onebit/onebit.h"
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 struct CUctx_st;
 struct CUevent_st;
@@ -18,7 +18,7 @@ struct CUgraphExec_st;
 
 namespace onebit::perf {
 
-// There is no CUDA to use: no driver, or no device.
+// CUDA cannot be used: there is no driver, or no device.
 class NoCudaError : public ToolError {
  public:
   explicit NoCudaError(const std::string& text) : ToolError(text) {}
@@ -28,40 +28,47 @@ using CudaAddress = unsigned long long;  // the driver's type of an address on a
 using CudaContext = CUctx_st*;
 using CudaEventHandle = CUevent_st*;
 
-struct CudaDriver {
-  int (*cuCtxGetCurrent)(CudaContext* context);
-  int (*cuCtxPopCurrent_v2)(CudaContext* context);
-  int (*cuCtxPushCurrent_v2)(CudaContext context);
-  int (*cuCtxSetCurrent)(CudaContext context);
-  int (*cuDeviceGet)(int* device, int number);
-  int (*cuDeviceGetAttribute)(int* value, int attribute, int device);
-  int (*cuDeviceGetCount)(int* count);
-  int (*cuDeviceGetName)(char* name, int capacity, int device);
-  int (*cuDevicePrimaryCtxRetain)(CudaContext* context, int device);
-  int (*cuDeviceTotalMem_v2)(size_t* bytes, int device);
-  int (*cuEventCreate)(CudaEventHandle* event, unsigned flags);
-  int (*cuEventDestroy_v2)(CudaEventHandle event);
-  int (*cuEventElapsedTime)(float* milliseconds, CudaEventHandle from, CudaEventHandle to);
-  int (*cuEventRecord)(CudaEventHandle event, onebitStream_t stream);
-  int (*cuGetErrorName)(int error, const char** name);
-  int (*cuGetErrorString)(int error, const char** text);
-  int (*cuInit)(unsigned flags);
-  int (*cuMemAlloc_v2)(CudaAddress* address, size_t bytes);
-  int (*cuMemFree_v2)(CudaAddress address);
-  int (*cuMemcpyAsync)(CudaAddress to, CudaAddress from, size_t bytes, onebitStream_t stream);
-  int (*cuMemsetD8Async)(CudaAddress memory, unsigned char value, size_t bytes,
-                         onebitStream_t stream);
-  int (*cuStreamCreate)(onebitStream_t* stream, unsigned flags);
-  int (*cuStreamDestroy_v2)(onebitStream_t stream);
-  int (*cuStreamQuery)(onebitStream_t stream);
-  int (*cuStreamSynchronize)(onebitStream_t stream);
+// Name and parameters of each function.
+#define ONEBIT_CUDA_FUNCTIONS(X)                                                            \
+  X(cuCtxGetCurrent, (CudaContext * context))                                               \
+  X(cuCtxPopCurrent_v2, (CudaContext * context))                                            \
+  X(cuCtxPushCurrent_v2, (CudaContext context))                                             \
+  X(cuCtxSetCurrent, (CudaContext context))                                                 \
+  X(cuDeviceGet, (int* device, int number))                                                 \
+  X(cuDeviceGetAttribute, (int* value, int attribute, int device))                          \
+  X(cuDeviceGetCount, (int* count))                                                         \
+  X(cuDeviceGetName, (char* name, int capacity, int device))                                \
+  X(cuDevicePrimaryCtxRetain, (CudaContext * context, int device))                          \
+  X(cuDeviceTotalMem_v2, (size_t * bytes, int device))                                      \
+  X(cuEventCreate, (CudaEventHandle * event, unsigned flags))                               \
+  X(cuEventDestroy_v2, (CudaEventHandle event))                                             \
+  X(cuEventElapsedTime, (float* milliseconds, CudaEventHandle from, CudaEventHandle to))    \
+  X(cuEventRecord, (CudaEventHandle event, onebitStream_t stream))                          \
+  X(cuGetErrorName, (int error, const char** name))                                         \
+  X(cuGetErrorString, (int error, const char** text))                                       \
+  X(cuInit, (unsigned flags))                                                               \
+  X(cuMemAlloc_v2, (CudaAddress * address, size_t bytes))                                   \
+  X(cuMemFree_v2, (CudaAddress address))                                                    \
+  X(cuMemcpyAsync, (CudaAddress to, CudaAddress from, size_t bytes, onebitStream_t stream)) \
+  X(cuMemsetD8Async,                                                                        \
+    (CudaAddress memory, unsigned char value, size_t bytes, onebitStream_t stream))         \
+  X(cuStreamCreate, (onebitStream_t * stream, unsigned flags))                              \
+  X(cuStreamDestroy_v2, (onebitStream_t stream))                                            \
+  X(cuStreamQuery, (onebitStream_t stream))                                                 \
+  X(cuStreamSynchronize, (onebitStream_t stream))
 
-  // The driver, loaded and started by the first call. Throws NoCudaError, the same each time.
+struct CudaDriver {
+#define ONEBIT_X(name, parameters) int(*name) parameters;
+  ONEBIT_CUDA_FUNCTIONS(ONEBIT_X)
+#undef ONEBIT_X
+
+  // Returns the driver, which the first call loads and starts. Throws NoCudaError, the same each
+  // time.
   static const CudaDriver& Get();
-  // The same, or null.
+  // Returns the driver, or null where Get would throw.
   static const CudaDriver* Find();
 
-  // Throws ToolError with CUDA's name of the error and what was `done`.
+  // Throws ToolError with CUDA's name of the error; `done` says what failed.
   void Check(int result, const std::string& done) const;
   std::string TextOf(int result) const;
 };

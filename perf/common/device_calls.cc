@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls that are on a CUDA stream.
+// Waiting for calls on a CUDA stream.
 #pragma once
 
 #include "onebit/onebit.h"

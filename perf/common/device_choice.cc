@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "perf/common/cuda_device.h"
-#include "perf/common/error.h"
 #include "perf/common/flag_kinds.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {

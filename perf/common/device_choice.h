@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where the buffers of calls are: flag --device.
+// The flag --device: the memory that holds the buffers of calls.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct DeviceChoice {
 
 void AddDevice(CLI::App& app, DeviceChoice* device);
 
-// The CUDA device that a rank uses. Throws ToolError: there is none, or not this one.
+// Returns the CUDA device that a rank uses. Throws ToolError if it does not exist.
 int CudaDeviceOf(const DeviceChoice& choice, int rank);
 
 }  // namespace onebit::perf

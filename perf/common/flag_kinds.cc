@@ -1,16 +1,28 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Declares options with what their values must be.
 #include "perf/common/flag_kinds.h"
 
+#include <cmath>
+#include <cstdio>
 #include <optional>
-#include <utility>
 
-#include <fmt/format.h>
-
-#include "perf/common/sizes.h"
+#include "perf/common/message_sizes.h"
+#include "perf/common/rank_launcher.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
+
+bool ParseCommandLine(CLI::App& app, int argc, const char* const* argv, bool is_speaker) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    if (is_speaker) std::fputs(app.help().c_str(), stdout);
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  return true;
+}
 
 CLI::Option* AddParsed(CLI::App& app, const std::string& flags, const std::string& help,
                        const std::string& type_name, const std::string& default_text,
@@ -25,9 +37,9 @@ CLI::Option* AddParsed(CLI::App& app, const std::string& flags, const std::strin
   return option->type_name(type_name)->default_str(default_text);
 }
 
-void AddCount(CLI::App& app, const std::string& flags, const std::string& help, int at_least,
-              int at_most, int* count) {
-  app.add_option(flags, *count, help)
+CLI::Option* AddCount(CLI::App& app, const std::string& flags, const std::string& help,
+                      int at_least, int at_most, int* count) {
+  return app.add_option(flags, *count, help)
       ->check(CLI::Range(at_least, at_most).description(""))
       ->type_name("N")
       ->capture_default_str();
@@ -42,6 +54,33 @@ void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
     *size = *parsed;
     return std::string();
   });
+}
+
+CLI::Validator Number(const std::string& what, std::function<bool(double)> fits) {
+  return CLI::Validator(
+      [what, fits = std::move(fits)](std::string& text) -> std::string {
+        double number = 0;
+        const bool is_fine =
+            CLI::detail::lexical_cast(text, number) && std::isfinite(number) && fits(number);
+        return is_fine ? "" : fmt::format("{} is not {}", text, what);
+      },
+      "");
+}
+
+void AddRankSource(CLI::App& app, RankSource* source, const std::string& transport_note) {
+  app.add_option("--procs", source->procs, "ranks, each a process that is started on this host")
+      ->check(CLI::Range(1, kMaxProcesses).description(""))
+      ->type_name("N");
+  app.add_option(
+         "--transport", source->transport,
+         "what carries the bytes: local for threads, ucx (the default) or mpi for processes" +
+             transport_note)
+      ->type_name("NAME");
+}
+
+CLI::Validator NoSign() {
+  return CLI::Validator(
+      [](std::string& text) { return text.starts_with('-') ? text + " is negative" : ""; }, "");
 }
 
 }  // namespace onebit::perf

@@ -5,32 +5,28 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-#include "perf/common/host.h"
-#include "perf/common/options.h"
 #include "perf/common/row.h"
+#include "perf/common/sweep_json.h"
 
 namespace onebit::perf {
 
 class JsonReport {
  public:
-  JsonReport(const Options& options, std::span<const RankPlace> places,
-             std::vector<std::string> arguments);
+  JsonReport(const RunFacts& facts, std::vector<std::string> arguments);
 
-  void AddRow(const Row& row);
-  void AddError(const std::string& error);
+  void AddRow(const Row& row) { results_.push_back(RowJson(row, rows_)); }
+  void AddError(const std::string& error) { errors_.push_back(error); }
 
   // Completes the report; call once.
   nlohmann::ordered_json Finish(uint64_t wrong, double average_bus_gbps) &&;
 
  private:
-  Options options_;
-  size_t rank_count_;
+  RowFacts rows_;
   nlohmann::ordered_json report_;
   nlohmann::ordered_json results_ = nlohmann::ordered_json::array();
   nlohmann::ordered_json errors_ = nlohmann::ordered_json::array();

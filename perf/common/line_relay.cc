@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kReadBytes = 1 << 16;
 // A "line" without an end, such as binary data, is passed on in parts of this size.
 constexpr size_t kMaxLineBytes = 1 << 20;
-// What is kept for a reader who lags behind; then the ranks wait for it.
+// Output kept for a slow reader. Beyond this the ranks wait.
 constexpr size_t kMaxQueuedBytes = 1 << 20;
 
 }  // namespace
@@ -42,7 +42,7 @@ OutputQueue::OutputQueue(int to) : to_(to) {
   struct stat status;
   const bool can_block = fstat(to, &status) == 0 && (S_ISFIFO(status.st_mode) || isatty(to) == 1);
   if (!can_block) return;
-  // May fail, for a pipe of another user; Flush() gets along without it.
+  // This fails for a pipe of another user; Flush() works without it.
   own_ = Descriptor(open(fmt::format("/proc/self/fd/{}", to).c_str(),
                          O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (own_.is_open()) to_ = own_.number();
@@ -56,7 +56,7 @@ bool OutputQueue::is_full() const { return bytes_.size() - begin_ >= kMaxQueuedB
 
 bool OutputQueue::Flush() {
   while (!is_empty()) {
-    // What poll() finds writable takes so much without blocking, be it a pipe or a socket.
+    // A pipe or socket that poll() reports as writable takes this many bytes without blocking.
     pollfd wait = {to_, POLLOUT, 0};
     if (poll(&wait, 1, 0) <= 0) break;
     const size_t size = std::min<size_t>(bytes_.size() - begin_, PIPE_BUF);
@@ -116,7 +116,7 @@ void LineRelay::PassLines() {
 }
 
 InputRelay::InputRelay(int from, Descriptor to) : from_(from), to_(std::move(to)) {
-  // The child has the other end of the pipe, with flags of its own.
+  // The child's end of the pipe has flags of its own.
   fcntl(to_.number(), F_SETFL, fcntl(to_.number(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -131,7 +131,7 @@ void InputRelay::Pump() {
     char buffer[4096];
     const ssize_t size = read(from_, buffer, sizeof(buffer));
     if (size < 0 && errno == EINTR) return;
-    // An error, too, is an end: in the background a terminal cannot be read.
+    // An error counts as the end: a terminal cannot be read in the background.
     if (size <= 0) {
       to_ = Descriptor();
       return;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Passes bytes from one descriptor on to another as they come: whole lines with a tag in front, or
-// everything as it is. Nothing here waits for a reader.
+// Relays bytes from one descriptor to another as they come: whole lines with a tag in front, or
+// everything unchanged. Nothing here waits for a reader.
 #pragma once
 
 #include <poll.h>
@@ -14,21 +14,20 @@
 
 namespace onebit::perf {
 
-// What is still to be written to a descriptor that others may share.
+// Pending output for a descriptor that others may share.
 class OutputQueue {
  public:
-  // `to` is borrowed, and its flags are left as they are: they are also those of whoever started
-  // us.
+  // `to` is borrowed. Its flags are left alone, because other processes share them.
   explicit OutputQueue(int to);
 
   void Append(std::string_view text);
-  // Writes as much as can be written at once. False when `to` cannot be written any more; from then
-  // on everything is dropped.
+  // Writes as much as possible without blocking. Returns false once `to` cannot be written any
+  // more; from then on everything is dropped.
   bool Flush();
   bool is_empty() const { return begin_ == bytes_.size(); }
-  // Who would add much should wait.
+  // Callers that produce much should wait.
   bool is_full() const;
-  // To be waited for, until it can be written; -1: there is nothing to write.
+  // The descriptor to poll for writing; -1: there is nothing to write.
   int waiting() const { return is_empty() ? -1 : to_; }
 
  private:
@@ -39,18 +38,18 @@ class OutputQueue {
   size_t begin_ = 0;  // of what is not written yet
 };
 
-// Lines of one stream of one rank. A line that comes in parts is written once it is complete, so
-// that lines of several ranks do not mix.
+// The lines of one stream of one rank. An incomplete line is held back until it is complete, so
+// lines of several ranks do not mix.
 class LineRelay {
  public:
   // `from` is read without blocking; `to` is borrowed.
   LineRelay(Descriptor from, OutputQueue* to, std::string tag);
 
-  // To be waited for, until it can be read; -1: the stream has ended, or `to` is full.
+  // The descriptor to poll for reading; -1: the stream has ended, or `to` is full.
   int waiting() const { return to_->is_full() ? -1 : from_.number(); }
-  // Passes on a part of what is there now, unless `to` is full. False when there is nothing.
+  // Relays a part of the available input, unless `to` is full. Returns false if there is none.
   bool Pump();
-  // Passes on a last line without its end. To be called when nothing more will come.
+  // Relays a last line that has no newline. Call it when nothing more will come.
   void Finish();
 
  private:
@@ -62,16 +61,16 @@ class LineRelay {
   std::string pending_;  // the beginning of a line
 };
 
-// What is typed at a terminal, for a child that is not in the terminal's foreground group and would
-// be stopped if it read there itself.
+// Relays terminal input to a child that is not in the terminal's foreground group and would be
+// stopped if it read there itself.
 class InputRelay {
  public:
   // `from` is borrowed; `to` is written without blocking.
   InputRelay(int from, Descriptor to);
 
-  // What to wait for: that the child reads what it has not read yet, or that more comes.
+  // The event to poll for: the child can take pending input, or more has been typed.
   pollfd Wait() const;
-  // To be called when that is so. At the end of the input closes the child's.
+  // Call it when that event has happened. At the end of the input it closes the child's.
   void Pump();
 
  private:
@@ -80,7 +79,7 @@ class InputRelay {
   std::string pending_;  // read, and not written yet
 };
 
-// Writes everything. False on an error.
+// Writes all bytes. Returns false on an error.
 bool WriteAll(int descriptor, const char* bytes, size_t size);
 
 }  // namespace onebit::perf

@@ -10,7 +10,7 @@
 #include <string>
 #include <system_error>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {

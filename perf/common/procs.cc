@@ -1,13 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Rules for -t, --procs and --transport, and the start of this program by itself.
+// Rules for -t, --procs and --transport, and the start of this program as ranks.
 #include "perf/common/procs.h"
 
+#include <cstdlib>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "perf/common/launcher.h"
+#include "perf/common/rank_launcher.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
@@ -16,7 +18,7 @@ constexpr char kOfThreads[] = "local";
 constexpr char kOfProcesses[] = "ucx";
 constexpr char kOfMpi[] = "mpi";
 
-// argv without --procs, which CLI11 takes as two words or as one.
+// Removes --procs from argv. CLI11 accepts it as two words or as one.
 std::vector<std::string> WithoutProcs(int argc, const char* const* argv) {
   std::vector<std::string> rest;
   for (int i = 0; i < argc; ++i) {
@@ -89,6 +91,13 @@ std::string TransportOf(const RankSource& source, const char* set_transport) {
   }
   if (!source.transport.empty()) return source.transport;
   return set_transport != nullptr ? set_transport : kOfProcesses;
+}
+
+std::string CheckedTransportOf(const RankSource& source) {
+  const char* const set_transport = std::getenv("ONEBIT_TRANSPORT");
+  const std::string problem = ProblemWith(source, set_transport);
+  if (!problem.empty()) throw UsageError(problem);
+  return TransportOf(source, set_transport);
 }
 
 int LaunchSelf(std::string_view tool, int procs, int argc, const char* const* argv,

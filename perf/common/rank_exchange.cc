@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
@@ -47,7 +47,7 @@ int CountOf(onebitComm_t comm) {
 
 BytesHash HashBytes(std::span<const std::byte> bytes) {
   // Two chains of multiplications with different constants. A product carries nothing downwards, so
-  // each is folded: without that the highest bits of all words would be one and the same.
+  // each is folded; otherwise the highest bits of all words would never mix.
   BytesHash hash = {0xcbf29ce484222325, bytes.size()};
   const auto add = [&hash](uint64_t word) {
     hash.first = (hash.first ^ word) * 0xbf58476d1ce4e5b9;

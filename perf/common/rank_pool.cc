@@ -8,12 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 
 RankPool::RankPool(int first, int ranks, std::function<void()> release_others)
-    : first_(first), release_others_(std::move(release_others)) {
+    : first_(first), ranks_(ranks), release_others_(std::move(release_others)) {
+  if (ranks == 1) return;
   for (int rank = first_; rank < first_ + ranks; ++rank) {
     threads_.emplace_back([this, rank] { Loop(rank); });
   }
@@ -30,10 +31,16 @@ RankPool::~RankPool() {
 void RankPool::Run(const std::function<void(int rank)>& work) {
   std::unique_lock lock(mutex_);
   work_ = &work;
-  running_ = ranks();
-  ++generation_;
-  changed_.notify_all();
-  changed_.wait(lock, [this] { return running_ == 0; });
+  if (threads_.empty()) {
+    lock.unlock();
+    Execute(first_);
+    lock.lock();
+  } else {
+    running_ = ranks();
+    ++generation_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return running_ == 0; });
+  }
   work_ = nullptr;
   if (has_failed_) throw ToolError(first_error_, is_consequence_);
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // One thread per local rank, kept for the life of the tool: a communicator is always driven by the
-// same thread, and thread start is never part of a timing.
+// same thread, and thread start is never part of a timing. A single rank is driven by the thread of
+// the caller, because MPI may be used only by the thread that has started it.
 #pragma once
 
 #include <condition_variable>
@@ -15,16 +16,16 @@ namespace onebit::perf {
 
 class RankPool {
  public:
-  // For the ranks from `first` on.
+  // Serves `ranks` ranks, numbered from `first`.
   //
-  // release_others: called once, on the thread of the first rank that fails, while the others may
-  // be blocked in a collective with it; it must make their calls return.
+  // release_others: called once, on the thread of the first rank that fails. The others may be
+  // blocked in a collective with it; it must make their calls return.
   RankPool(int first, int ranks, std::function<void()> release_others);
   ~RankPool();
   RankPool(const RankPool&) = delete;
   RankPool& operator=(const RankPool&) = delete;
 
-  int ranks() const { return static_cast<int>(threads_.size()); }
+  int ranks() const { return ranks_; }
 
   // Runs work(rank) on the thread of every rank and returns when all are done. If any threw, throws
   // a ToolError with the text of the one that failed first; the rest are its consequences.
@@ -35,6 +36,7 @@ class RankPool {
   void Execute(int rank);
 
   const int first_;
+  const int ranks_;
   const std::function<void()> release_others_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

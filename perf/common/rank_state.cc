@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Makes or joins communicators, and buffers on the thread of each rank.
+// Creates or joins communicators, and allocates buffers on the thread of each rank.
 #include "perf/common/rank_state.h"
 
 #include <unistd.h>
@@ -11,12 +11,13 @@
 #include <utility>
 
 #include "perf/common/device_calls.h"
-#include "perf/common/error.h"
+#include "perf/common/rank_exchange.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
 
-// The devices of `threads` ranks, the first one being current afterwards; empty: host memory.
+// Returns the device of each thread and makes the first one current; empty for host memory.
 std::vector<int> DevicesOfThreads(const Options& options) {
   std::vector<int> devices;
   if (!options.device.is_cuda) return devices;
@@ -38,7 +39,7 @@ std::vector<CommHandle> LocalComms(const Options& options) {
   return handles;
 }
 
-// Threads that join as if they were processes, each with its device.
+// Joins threads to a communicator as if they were processes, each with its device.
 std::vector<CommHandle> JoinedComms(const Options& options) {
   const std::vector<int> devices = DevicesOfThreads(options);
   onebitUniqueId id;
@@ -69,7 +70,7 @@ std::vector<CommHandle> JoinedComms(const Options& options) {
   return handles;
 }
 
-// A place that can travel.
+// A RankPlace without pointers, which can be sent to other ranks.
 struct PlaceRecord {
   int pid;
   int cuda_device;  // negative: none
@@ -77,7 +78,7 @@ struct PlaceRecord {
   char cuda_name[128];
 };
 
-// All but the last byte of `field` may be text.
+// Truncates the text to leave a terminating zero.
 template <size_t kSize>
 void CopyText(const std::string& text, char (&field)[kSize]) {
   std::memcpy(field, text.data(), std::min(text.size(), kSize - 1));
@@ -131,50 +132,60 @@ void RankState::CopySendToRecv(size_t from, size_t to, size_t bytes) {
   device->stream.Synchronize();
 }
 
-// It asks again and again, as nccl-tests does: to be woken would take longer than a small call. A
-// call that failed may leave the stream waiting, so it looks for errors, too.
+// Polls, as nccl-tests does, because being woken would take longer than a small call. It also looks
+// for errors: a call that failed may leave the stream waiting.
 void RankState::Await() const {
   if (device != nullptr) AwaitCalls(comm.get(), device->stream);
 }
 
-Ranks::Ranks(std::vector<CommHandle> comms, int first, size_t buffer_bytes, DeviceChoice device)
+Ranks::Ranks(std::vector<CommHandle> comms, int first, size_t buffer_bytes, DeviceChoice device,
+             size_t allocated_bytes)
     : first_(first), buffer_bytes_(buffer_bytes), device_(device), states_(comms.size()) {
-  count_ = CountOf(comms.front().get());
-  std::vector<onebitComm_t> borrowed;
+  links_.reserve(comms.size());
   for (size_t i = 0; i < comms.size(); ++i) {
-    borrowed.push_back(comms[i].get());
+    states_[i].link = &links_.emplace_back(comms[i].get());
     states_[i].comm = std::move(comms[i]);
   }
-  // Abort only marks a communicator, from any thread; the handles stay valid.
-  pool_ = std::make_unique<RankPool>(first_, local_count(), [borrowed] {
-    for (onebitComm_t comm : borrowed) onebitCommAbort(comm);
+  Start(std::max(buffer_bytes, allocated_bytes));
+}
+
+Ranks::Ranks(RankLink& link, size_t buffer_bytes, size_t allocated_bytes)
+    : first_(link.rank()), buffer_bytes_(buffer_bytes), states_(1) {
+  states_.front().link = &link;
+  Start(std::max(buffer_bytes, allocated_bytes));
+}
+
+void Ranks::Start(size_t allocated_bytes) {
+  count_ = states_.front().link->ranks();
+  pool_ = std::make_unique<RankPool>(first_, local_count(), [this] {
+    for (RankState& state : states_) state.link->Release();
   });
-  pool_->Run([this](int rank) {
-    state(rank).send = Buffer(buffer_bytes_);
-    state(rank).recv = Buffer(buffer_bytes_);
+  pool_->Run([this, allocated_bytes](int rank) {
+    state(rank).send = Buffer(allocated_bytes);
+    state(rank).recv = Buffer(allocated_bytes);
     if (!device_.is_cuda) return;
     UseCudaDevice(CudaDeviceOf(device_, rank));
-    state(rank).device = std::make_unique<DeviceSide>(buffer_bytes_);
+    state(rank).device = std::make_unique<DeviceSide>(allocated_bytes);
   });
 }
 
 Ranks::~Ranks() {
   if (!is_finished_ && !are_all_local()) {
-    for (RankState& state : states_) onebitCommAbort(state.comm.get());
+    for (RankState& state : states_) state.link->Release();
   }
   if (!device_.is_cuda) return;
-  // The end of a communicator of NCCL waits for those of its peers, so all end at a time.
+  // NCCL destroys a communicator only together with its peers, so all ranks do it concurrently.
   try {
     pool().Run([this](int rank) {
       state(rank).compressor.reset();
       state(rank).comm.reset();
     });
-  } catch (const ToolError&) {  // what failed before, once more
+  } catch (const ToolError&) {  // the failure was reported before
   }
 }
 
 void Ranks::Broadcast(std::span<std::byte> bytes, int root) {
-  pool().Run([&](int rank) { BroadcastBytes(state(rank).comm.get(), bytes, root); });
+  pool().Run([&](int rank) { state(rank).link->Broadcast(bytes, root); });
 }
 
 std::vector<RankPlace> Ranks::Places() {
@@ -199,8 +210,7 @@ std::vector<RankPlace> Ranks::Places() {
 
 void Ranks::Finish() {
   if (!are_all_local()) {
-    pool().Run(
-        [&](int rank) { Check(onebitCommFinalize(state(rank).comm.get()), "onebitCommFinalize"); });
+    pool().Run([&](int rank) { state(rank).link->Finish(); });
   }
   is_finished_ = true;
 }
@@ -217,13 +227,14 @@ std::vector<RankPlace> PlacesOfThreads(const Options& options) {
 }
 
 std::unique_ptr<Ranks> MakeRanks(const Options& options) {
-  const size_t buffer_bytes = std::max<size_t>(options.AllocatedBytes(), 1);
+  const size_t buffer_bytes = std::max<size_t>(options.sweep.max_bytes, 1);
   if (!options.ranks.is_one_rank()) {
     auto comms =
         options.transport == kTransportOfDevices ? JoinedComms(options) : LocalComms(options);
-    return std::make_unique<Ranks>(std::move(comms), 0, buffer_bytes, options.device);
+    return std::make_unique<Ranks>(std::move(comms), 0, buffer_bytes, options.device,
+                                   options.AllocatedBytes());
   }
-  // Who joins over a transport of devices joins with the one that is current.
+  // A transport of devices joins with the device that is current.
   if (options.device.is_cuda) {
     UseCudaDevice(CudaDeviceOf(options.device, *options.ranks.launched_rank));
   }
@@ -232,7 +243,8 @@ std::unique_ptr<Ranks> MakeRanks(const Options& options) {
   std::vector<CommHandle> comms;
   comms.emplace_back(comm);
   const int rank = RankOf(comm);
-  return std::make_unique<Ranks>(std::move(comms), rank, buffer_bytes, options.device);
+  return std::make_unique<Ranks>(std::move(comms), rank, buffer_bytes, options.device,
+                                 options.AllocatedBytes());
 }
 
 }  // namespace onebit::perf

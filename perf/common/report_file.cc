@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A file that exists is left, and another name taken.
+// Keeps an existing file and takes another name.
 #include "perf/common/report_file.h"
 
 #include <cerrno>
 
 #include <fmt/format.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {

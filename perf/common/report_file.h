@@ -11,11 +11,11 @@
 
 namespace onebit::perf {
 
-// A new file for a report: `path`, or if it exists `path`.0, `path`.1, ... It is made at the start
-// of a run, so that hours of work are not lost to a wrong path.
+// Creates a new file for a report: `path`, or if it exists `path`.0, `path`.1, ... It is created at
+// the start of a run, so that hours of work are not lost to a wrong path.
 class ReportFile {
  public:
-  // `flag` is the option that names it. Throws UsageError.
+  // `flag` is the option that names the path. Throws UsageError.
   explicit ReportFile(const std::string& path, const std::string& flag = "-J");
   const std::string& path() const { return path_; }
   void Write(const nlohmann::ordered_json& report);  // throws ToolError

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Result of one row of a sweep.
+// The result of one row of a sweep.
 #pragma once
 
 #include <cstddef>
@@ -23,19 +23,19 @@ struct Row {
   size_t bytes = 0;
   size_t count = 0;
   onebitDataType_t type = onebitFloat32;
-  std::optional<onebitRedOp_t> op = onebitSum;  // none: it reduces nothing
+  std::optional<onebitRedOp_t> op = onebitSum;  // none: the collective reduces nothing
   int iterations = 0;                           // timed calls out of place
-  int64_t untimed_calls = 0;  // other calls of the row in its mode; warm-up comes before rows
+  int64_t untimed_calls = 0;                    // other calls in the row's mode, without warm-up
   Measurement out_of_place;
   Measurement in_place;
-  // Sent per rank and call, largest over ranks, as counted, and the same by formula; no value:
-  // nobody counted.
+  // Bytes sent per rank and call, the largest over ranks: as counted, and by formula. No value: not
+  // counted.
   std::optional<uint64_t> wire_bytes;
   std::optional<uint64_t> wire_bytes_bound;
   std::optional<double> ratio;  // dense bandwidth-optimal bytes over wire bytes; none without wire
   double rel_error = 0;         // of the first call from fresh residuals, in the 2-norm
   std::optional<double> speedup_vs_dense;  // out of place; none when dense itself is measured
-  std::string problem;                     // what was wrong first; empty if nothing
+  std::string problem;                     // the first thing that was wrong; empty if nothing was
 };
 
 }  // namespace onebit::perf

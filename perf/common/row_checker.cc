@@ -9,23 +9,23 @@
 
 #include <fmt/format.h>
 
-#include "perf/common/elements.h"
-#include "perf/common/error.h"
+#include "perf/common/rank_exchange.h"
+#include "perf/common/seeded_elements.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
 
-constexpr int kCompressedCalls = 3;
-
-// Where an output differs from what the reference expects.
+// The elements of an output that differ from the reference.
 struct WrongElements {
   uint64_t count = 0;
-  size_t first = 0;  // and its values
+  size_t first = 0;  // values at `first`
   float got = 0;
   float expected = 0;
 };
 
-// The inputs of all ranks in one call, for the reference. Those of ranks elsewhere are made anew.
+// The inputs of all ranks in one call, for the reference. Those of remote ranks are generated
+// again.
 class AllInputs {
  public:
   explicit AllInputs(const Ranks& ranks) : remote_(static_cast<size_t>(ranks.count())) {}
@@ -41,7 +41,7 @@ class AllInputs {
       Buffer& buffer = remote_[static_cast<size_t>(rank)];
       const size_t elements = collective.ShapeOf(row, rank).send_elements;
       if (buffer.data() == nullptr) buffer = Buffer(elements * ElementBytes(row.type));
-      FillSeeded(buffer.data(), elements, row.type, seed, rank);
+      collective.FillChecked(buffer.data(), elements, row.type, seed, rank);
       inputs.push_back(buffer.data());
     }
     return inputs;
@@ -51,11 +51,11 @@ class AllInputs {
   std::vector<Buffer> remote_;  // [rank]; of one row
 };
 
-// One pass over one kind of buffers. The process of rank 0 has the reference; from the others it
-// gets hashes of their outputs, and the output itself where that is not what it must be.
+// One pass over one kind of buffers. The process of rank 0 has the reference. The others send
+// hashes of their outputs, and an output itself only if its hash is wrong.
 class Pass {
  public:
-  // reference and inputs: null where rank 0 is not.
+  // reference and inputs: null in processes without rank 0.
   Pass(const Collective& collective, const Case& row, Ranks& ranks, Reference* reference,
        AllInputs* inputs, bool is_in_place)
       : collective_(collective),
@@ -66,19 +66,17 @@ class Pass {
         is_in_place_(is_in_place),
         found_(static_cast<size_t>(ranks.count())) {}
 
-  void ResetCompressors() {
-    ranks_.pool().Run([this](int rank) {
-      onebitCompressor_t compressor = ranks_.state(rank).compressor.get();
-      if (compressor != nullptr) Check(onebitCompressorReset(compressor), "onebitCompressorReset");
-    });
+  void Reset() {
+    ranks_.pool().Run([this](int rank) { collective_.Reset(ranks_.state(rank)); });
   }
 
-  // The reference runs along out of place and remembers; in place gets the same inputs again.
+  // Out of place, the reference computes each call and remembers the result; in place gets the same
+  // inputs again.
   void Call(int call, uint64_t seed) {
     ranks_.pool().Run([&](int rank) {
       RankState& state = ranks_.state(rank);
       const size_t elements = ShapeOf(rank).send_elements;
-      FillSeeded(state.send.data(), elements, row_.type, seed, rank);
+      collective_.FillChecked(state.send.data(), elements, row_.type, seed, rank);
       state.PublishSend(elements * ElementBytes(row_.type));
     });
     std::vector<const void*> inputs;
@@ -113,7 +111,7 @@ class Pass {
     RankState& state = ranks_.state(rank);
     const Shape shape = ShapeOf(rank);
     const size_t element_bytes = ElementBytes(row_.type);
-    // What an earlier call left must not pass for a result.
+    // Overwrites earlier output, which must not pass for a result.
     state.FillRecv(0xa5, MessageBytes(shape, row_.type));
     RankCall rank_call = state.CallAt(0, OutputAt(rank), state.compressor.get());
     if (is_in_place_) {
@@ -138,7 +136,7 @@ class Pass {
     wrong.expected = ElementAt(expected, row_.type, difference.first);
   }
 
-  // All processes take part. An output with the right hash is right; one that has not is fetched.
+  // Collective. An output with the right hash is right; any other is fetched.
   void CompareRemote(int call) {
     const auto hashes = ranks_.GatherFromAll([&](int rank) {
       return HashBytes({Output(rank), OutputBytes(rank)});
@@ -192,7 +190,7 @@ class Pass {
 CheckResult CheckRow(const Collective& collective, const Case& row, const Options& options,
                      Ranks& ranks) {
   CheckResult result;
-  const int calls = options.is_compressed() ? kCompressedCalls : 1;
+  const int calls = collective.CheckedCalls(options);
   AllInputs inputs(ranks);
   for (int pass = 0; pass < options.checks; ++pass) {
     std::unique_ptr<Reference> reference;
@@ -200,7 +198,7 @@ CheckResult CheckRow(const Collective& collective, const Case& row, const Option
     for (bool is_in_place : {false, true}) {
       if (is_in_place && !collective.has_in_place()) continue;
       Pass checked(collective, row, ranks, reference.get(), &inputs, is_in_place);
-      checked.ResetCompressors();
+      checked.Reset();
       for (int call = 0; call < calls; ++call) {
         checked.Call(call, 1 + static_cast<uint64_t>(pass * calls + call));
       }

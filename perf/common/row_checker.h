@@ -8,8 +8,8 @@
 #include <string>
 
 #include "perf/common/collective.h"
-#include "perf/common/options.h"
 #include "perf/common/rank_state.h"
+#include "perf/common/sweep_options.h"
 
 namespace onebit::perf {
 
@@ -19,13 +19,13 @@ struct CheckResult {
   std::string problem;  // the first wrong element, in words; empty if there is none
 };
 
-// What the send buffers hold outside CheckRow: SeededInput of this seed.
+// The send buffers hold SeededInput of this seed outside CheckRow.
 inline constexpr uint64_t kTimedSeed = 0;
 
-// A pass makes 3 calls from fresh residuals in compressed modes, else one. Every rank's bytes must
-// be those of the reference, so ranks are equal when they are right. Inputs are of other seeds; the
-// send buffers hold the usual one at the end, as at the beginning. Only the process of rank 0 runs
-// the reference and has a result to tell; on the others it is empty.
+// A pass makes as many calls as the collective wants checked, from fresh residuals. Every rank's
+// bytes must equal the reference, so ranks that are right are equal. Checks use other seeds; at the
+// end the send buffers hold the usual one again. Only the process of rank 0 runs the reference and
+// has a result; elsewhere it is empty.
 CheckResult CheckRow(const Collective& collective, const Case& row, const Options& options,
                      Ranks& ranks);
 

@@ -10,16 +10,15 @@
 #include <vector>
 
 #include "perf/common/bursts.h"
-#include "perf/common/comm_stats.h"
-#include "perf/common/elements.h"
-#include "perf/common/error.h"
+#include "perf/common/seeded_elements.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What one rank measured on one path.
+// Measurements of one rank on one path.
 struct Sample {
   double seconds = 0;
   uint64_t calls = 0;
@@ -36,10 +35,10 @@ struct RankSamples {
   uint64_t calls = 0;  // in the row's mode, timed or not
 };
 
-// What all ranks do alike.
+// The same on all ranks.
 struct CallPlan {
   int calls = 0;
-  // One call was made before: it is warm-up, or, where calls are slow, a sample like the others.
+  // The call that showed how slow calls are. It is warm-up, or, if calls are slow, a sample.
   std::optional<Sample> first;
 };
 
@@ -57,39 +56,39 @@ class RankTimer {
     slots_ = stride_ == 0 ? 1 : std::max<size_t>(1, ranks.buffer_bytes() / stride_);
   }
 
-  // Timed calls on the same path, after a barrier and one untimed call if asked for.
+  // Makes timed calls on one path, after a barrier and, if asked for, an untimed call.
   void OutOfPlace(onebitCompressor_t compressor, int calls, bool has_untimed_call, Sample* sample) {
     if (has_untimed_call) CallOutOfPlace(compressor, 0);
     Time(calls, sample, [&](int i) { CallOutOfPlace(compressor, i); });
   }
 
-  void InPlace(onebitCompressor_t compressor, int calls, bool has_untimed_call, Sample* sample) {
+  void InPlace(int calls, bool has_untimed_call, Sample* sample) {
     if (has_untimed_call) {
-      Refill(compressor, 1);
-      CallInPlace(compressor, 0);
+      Refill(1);
+      CallInPlace(0);
     }
-    Refill(compressor, calls);
-    Time(calls, sample, [&](int i) { CallInPlace(compressor, i); });
+    Refill(calls);
+    Time(calls, sample, [&](int i) { CallInPlace(i); });
   }
 
   onebitCompressor_t compressor() const { return state_.compressor.get(); }
-  // So far, in the row's mode.
+  // Calls so far in the row's mode.
   uint64_t calls() const { return calls_; }
 
  private:
   template <class CallOnce>
   void Time(int calls, Sample* sample, const CallOnce& call) {
-    state_.Await();  // what came before on the stream, too
-    Check(onebitBarrier(state_.comm.get(), nullptr), "onebitBarrier");
-    const onebitCommStats_t before = StatsOf(state_.comm.get());
+    state_.Await();  // includes earlier work on the stream
+    state_.link->Barrier();
+    const SentTotal before = state_.link->Sent();
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < calls; ++i) call(i);
     state_.Await();
     sample->seconds += std::chrono::duration<double>(Clock::now() - start).count();
-    const onebitCommStats_t after = StatsOf(state_.comm.get());
+    const SentTotal after = state_.link->Sent();
     sample->calls += static_cast<uint64_t>(calls);
-    sample->bytes_sent += after.bytes_sent - before.bytes_sent;
-    sample->messages_sent += after.messages_sent - before.messages_sent;
+    sample->bytes_sent += after.bytes - before.bytes;
+    sample->messages_sent += after.messages - before.messages;
   }
 
   // Each call uses the next part of the buffers, so that small messages are not always in cache.
@@ -99,9 +98,9 @@ class RankTimer {
     Call(state_.CallAt(OffsetOf(i), OffsetOf(i), compressor));
   }
 
-  void CallInPlace(onebitCompressor_t compressor, int i) {
+  void CallInPlace(int i) {
     Call(state_.CallInPlaceAt(OffsetOf(i) + in_place_send_, OffsetOf(i) + in_place_recv_,
-                              compressor));
+                              compressor()));
   }
 
   void Call(const RankCall& call) {
@@ -109,15 +108,15 @@ class RankTimer {
     Check(collective_.Run(row_, call), collective_.call());
   }
 
-  // Fresh inputs for `calls` calls in place, and residuals that know nothing of earlier, grown
-  // ones.
-  void Refill(onebitCompressor_t compressor, int calls) {
+  // Results replace the inputs of calls in place, and grow from call to call. Restores the inputs
+  // for `calls` calls, and clears the residuals of grown ones.
+  void Refill(int calls) {
     state_.Await();
     const size_t used = std::min(static_cast<size_t>(calls), slots_);
     for (size_t slot = 0; slot < used; ++slot) {
       state_.CopySendToRecv(slot * stride_, slot * stride_ + in_place_send_, send_bytes_);
     }
-    if (compressor != nullptr) Check(onebitCompressorReset(compressor), "onebitCompressorReset");
+    collective_.Reset(state_);
   }
 
   const Collective& collective_;
@@ -131,7 +130,7 @@ class RankTimer {
   uint64_t calls_ = 0;
 };
 
-// All timed calls of one rank. The barrier in front of each burst keeps the ranks together.
+// Makes all timed calls of one rank. The barrier before each burst keeps the ranks together.
 RankSamples TimeRank(RankTimer& timer, const Case& row, const Options& options, CallPlan plan) {
   onebitCompressor_t compressor = timer.compressor();
   const bool has_dense = compressor != nullptr && options.is_dense_timed;
@@ -153,7 +152,7 @@ RankSamples TimeRank(RankTimer& timer, const Case& row, const Options& options, 
     is_first = true;
     const int longest = LongestInPlaceBurst(row.type, row.op, row.ranks);
     for (int calls : BurstLengths(plan.calls, 1, longest)) {
-      timer.InPlace(compressor, calls, is_first, &samples.in_place);
+      timer.InPlace(calls, is_first, &samples.in_place);
       is_first = false;
     }
   }
@@ -161,7 +160,7 @@ RankSamples TimeRank(RankTimer& timer, const Case& row, const Options& options, 
   return samples;
 }
 
-// Makes a first call to see how many there is time for. The slowest rank decides for all.
+// Makes a first call to see how many fit in the time. The slowest rank decides for all.
 std::vector<CallPlan> PlanCalls(const Collective& collective, const Case& row,
                                 const Options& options, Ranks& ranks) {
   CallPlan plan;

@@ -3,13 +3,11 @@
 // Declares the flags to CLI11 and checks what it cannot.
 #include "perf/common/sweep_flags.h"
 
-#include <cstdlib>
-
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "perf/common/error.h"
 #include "perf/common/flag_kinds.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {
@@ -31,17 +29,11 @@ void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* fla
   AddSize(app, "--buffer-bytes", "bytes of each buffer, of which a row uses the first; default: -e",
           "", &flags->buffer_bytes);
   AddCount(app, "-n,--iters", "timed calls per row", 1, kMaxCalls, &flags->iterations);
-  AddParsed(app, "--row-seconds",
-            "make as many timed calls as fit in this time, from 2 to -n; default: -n calls", "S",
-            "", [flags](const std::string& text) {
-              char* end = nullptr;
-              const double seconds = std::strtod(text.c_str(), &end);
-              if (text.empty() || *end != '\0' || !(seconds >= 0 && seconds < kMaxRowSeconds)) {
-                return fmt::format("'{}' is no time in seconds", text);
-              }
-              flags->row_seconds = seconds;
-              return std::string();
-            });
+  app.add_option("--row-seconds", flags->row_seconds,
+                 "make as many timed calls as fit in this time, from 2 to -n; default: -n calls")
+      ->type_name("S")
+      ->check(Number(fmt::format("a time in seconds from 0 to {}", kMaxRowSeconds),
+                     [](double seconds) { return seconds >= 0 && seconds < kMaxRowSeconds; }));
   AddCount(app, "-w,--warmup_iters", "calls at each power of two times -b, once before the sweep",
            0, kMaxCalls, &flags->warmup_iterations);
   AddCount(app, "-c,--check", check_help, 0, kMaxCalls, &flags->checks);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Flags of every program that sweeps over message sizes, whatever system it measures: those of
-// nccl-tests, with their defaults, and what keeps a sweep over a slow link short.
+// The flags of every program that sweeps over message sizes, whatever system it measures: those of
+// nccl-tests, with their defaults, and some that keep a sweep over a slow link short.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "perf/common/sizes.h"
+#include "perf/common/message_sizes.h"
 
 namespace CLI {
 class App;
@@ -19,11 +19,12 @@ namespace onebit::perf {
 
 struct SweepFlags {
   SweepRange sweep;
-  // Of each buffer, 0: the largest message. How a buffer lies in memory depends on its size; where
-  // several sweeps are compared it should be the same in all.
+  // Size of each buffer; 0: that of the largest message. Its size determines how a buffer is placed
+  // in memory, so it should be the same in sweeps that are compared.
   size_t buffer_bytes = 0;
   int iterations = 20;
-  // Time for the timed calls of a row; then `iterations` is the most calls, not their number.
+  // Time for the timed calls of a row. If set, `iterations` is the maximum, not the number of
+  // calls.
   std::optional<double> row_seconds;
   int warmup_iterations = 1;  // calls per size of WarmupSizes, once before the sweep
   int checks = 1;             // check passes per row, 0: none
@@ -33,10 +34,10 @@ struct SweepFlags {
   size_t AllocatedBytes() const { return std::max(buffer_bytes, sweep.max_bytes); }
 };
 
-// Declares them; `flags` outlives the parsing. `check_help` says what -c compares with.
+// Declares the flags; `flags` must outlive the parsing. `check_help` says what -c compares with.
 void AddSweepFlags(CLI::App& app, const std::string& check_help, SweepFlags* flags);
 
-// What no single flag can see. Throws UsageError.
+// Checks combinations of flags. Throws UsageError.
 void CheckSweepFlags(const SweepFlags& flags);
 
 }  // namespace onebit::perf

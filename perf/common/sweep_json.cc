@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "perf/common/elements.h"
+#include "perf/common/seeded_elements.h"
 
 namespace onebit::perf {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a sweep's JSON report, in nccl-tests' layout (version 3) with numbers as numbers and
-// what compression adds. Booleans are the strings "true" and "false", as there; null is what was
-// not measured. It knows nothing of the library, so that programs which time other systems write
-// the same.
+// The parts of a sweep's JSON report: nccl-tests' layout (version 3) with numbers as numbers, and
+// the fields of compression. Booleans are the strings "true" and "false", as there; null means not
+// measured.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "perf/common/host.h"
+#include "perf/common/host_facts.h"
 #include "perf/common/row.h"
 #include "perf/common/sweep_flags.h"
 
@@ -34,10 +33,10 @@ nlohmann::ordered_json NumberOrNull(const std::optional<Number>& number) {
 nlohmann::ordered_json ConfigJson(const SweepFlags& flags, int threads);
 nlohmann::ordered_json DevicesJson(std::span<const RankPlace> places);
 
-// Of the GPU, or of the processor where buffers are host memory.
+// The name of the GPU, or of the processor for host memory.
 std::string DeviceNameOf(const RankPlace& place);
 
-// How all rows of a report were measured.
+// The part of a row that all rows of a report share.
 struct RowFacts {
   std::string_view mode;
   std::string_view transport;
@@ -45,9 +44,21 @@ struct RowFacts {
   size_t ranks = 0;
   bool is_dense = true;
 };
+
+// The part of a report that differs from system to system, besides the rows.
+struct RunFacts {
+  std::string system;              // name and version
+  nlohmann::ordered_json version;  // the same, with its key in the report
+  nlohmann::ordered_json config;
+  RowFacts rows;  // borrows its texts
+  int threads = 1;
+  std::string details = {};  // appended to the mode
+  std::string devices = {};  // a line for each rank
+};
+
 nlohmann::ordered_json RowJson(const Row& row, const RowFacts& facts);
 
-// Adds what comes after the parameters.
+// Adds everything behind the parameters.
 void CompleteReport(nlohmann::ordered_json results, nlohmann::ordered_json errors, uint64_t wrong,
                     double average_bus_gbps, nlohmann::ordered_json* report);
 

@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Header, footer and report of a sweep.
 #include "perf/common/sweep_output.h"
 
 #include <cstdio>
@@ -8,39 +7,63 @@
 
 #include <fmt/format.h>
 
-#include "perf/common/table.h"
+#include "perf/common/sweep_text.h"
 
 namespace onebit::perf {
 
-SweepOutput::SweepOutput(const Options& options, std::string_view tool,
-                         std::span<const RankPlace> places, std::vector<std::string> arguments)
-    : tool_(tool), is_speaker_(options.ranks.is_speaker()) {
+SweepOutput::SweepOutput(std::string_view tool, bool is_speaker, const SweepFlags& flags)
+    : tool_(tool), is_speaker_(is_speaker), flags_(flags), progress_(is_speaker) {
+  if (is_speaker_ && !flags.json_path.empty()) file_.emplace(flags.json_path);
+}
+
+void SweepOutput::Begin(const RunFacts& facts, std::vector<std::string> arguments) {
   if (!is_speaker_) return;
-  if (!options.json_path.empty()) {
-    file_.emplace(options.json_path);
-    json_.emplace(options, places, std::move(arguments));
+  if (file_) {
+    json_.emplace(facts, std::move(arguments));
     fmt::print("# Writing JSON output to {}\n", file_->path());
   }
-  fmt::print("{}", HeaderText(tool_, options, places));
+  fmt::print("{}", HeaderText(tool_, flags_, facts));
   std::fflush(stdout);
+}
+
+void SweepOutput::ShowProgress(size_t bytes, std::string_view doing) {
+  progress_.Show(fmt::format("{}: {} bytes: {}", tool_, bytes, doing));
+}
+
+void SweepOutput::AddRow(const Row& row) {
+  if (!is_speaker_) return;
+  progress_.Clear();
+  fmt::print("{}", RowText(row));
+  std::fflush(stdout);
+  if (json_) json_->AddRow(row);
+  if (!row.problem.empty()) {
+    fmt::print(stderr, "{}: {}\n", tool_, row.problem);
+    if (json_) json_->AddError(row.problem);
+  }
+  wrong_ += row.out_of_place.wrong.value_or(0) + row.in_place.wrong.value_or(0);
+  for (const Measurement* measurement : {&row.out_of_place, &row.in_place}) {
+    if (!measurement->seconds) continue;
+    bus_gbps_sum_ += measurement->bandwidth.bus_gbps;
+    ++bus_gbps_count_;
+  }
 }
 
 void SweepOutput::ReportSent(std::span<const SentTotal> ranks) {
   if (is_speaker_) fmt::print("{}", SentText(ranks));
 }
 
-void SweepOutput::Finish(uint64_t wrong, double bus_gbps) {
-  if (is_speaker_) fmt::print("{}", FooterText(tool_, wrong, bus_gbps));
-  Write(wrong, bus_gbps);
+void SweepOutput::Finish() {
+  if (is_speaker_) fmt::print("{}", FooterText(tool_, wrong_, average_bus_gbps()));
+  Write();
 }
 
-void SweepOutput::Fail(const std::string& error, uint64_t wrong, double bus_gbps) {
+void SweepOutput::Fail(const std::string& error) {
   if (json_) json_->AddError(error);
-  Write(wrong, bus_gbps);
+  Write();
 }
 
-void SweepOutput::Write(uint64_t wrong, double bus_gbps) {
-  if (json_) file_->Write(std::move(*json_).Finish(wrong, bus_gbps));
+void SweepOutput::Write() {
+  if (json_) file_->Write(std::move(*json_).Finish(wrong_, average_bus_gbps()));
 }
 
 }  // namespace onebit::perf

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "perf/common/elements.h"
+#include "perf/common/seeded_elements.h"
 
 namespace onebit::perf {
 namespace {
@@ -56,8 +56,6 @@ std::string PlaceLine(const std::string& ranks, const RankPlace& place) {
   return fmt::format("#  {} Pid {:6} on {:>10} {}\n", ranks, place.pid, place.host, memory);
 }
 
-}  // namespace
-
 std::string ParametersText(const SweepFlags& flags, int threads) {
   const SweepRange& sweep = flags.sweep;
   const bool has_factor = sweep.step_factor > 1;
@@ -67,19 +65,6 @@ std::string ParametersText(const SweepFlags& flags, int threads) {
       threads, sweep.min_bytes, sweep.max_bytes, has_factor ? sweep.step_factor : sweep.step_bytes,
       has_factor ? "factor" : "bytes", flags.warmup_iterations, flags.row_seconds ? "at most " : "",
       flags.iterations, flags.checks);
-}
-
-std::string ThreadsText(std::span<const RankPlace> places) {
-  if (places.front().cuda_device) return ProcessesText(places);  // each has a device
-  return PlaceLine(fmt::format("Ranks 0-{}", places.size() - 1), places.front());
-}
-
-std::string ProcessesText(std::span<const RankPlace> places) {
-  std::string text;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    text += PlaceLine(fmt::format("Rank {:2}", rank), places[rank]);
-  }
-  return text;
 }
 
 std::string ColumnsText() {
@@ -92,6 +77,29 @@ std::string ColumnsText() {
           fmt::format("  {:>11}  {:>6}  {:>8}  {:>7}\n", "sent", "ratio", "error", "speedup");
   text += ColumnLine("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "") +
           fmt::format("  {:>11}  {:>6}  {:>8}  {:>7}\n", "(B/rank)", "", "(rel.)", "(dense)");
+  return text;
+}
+
+}  // namespace
+
+std::string HeaderText(std::string_view tool, const SweepFlags& flags, const RunFacts& facts) {
+  return fmt::format(
+      "# {}\n# Collective test starting: {}\n{}# mode: {} transport: {} nranks: {}{}\n#\n"
+      "# Using devices\n{}#\n{}",
+      facts.system, tool, ParametersText(flags, facts.threads), facts.rows.mode,
+      facts.rows.transport, facts.rows.ranks, facts.details, facts.devices, ColumnsText());
+}
+
+std::string ThreadsText(std::span<const RankPlace> places) {
+  if (places.front().cuda_device) return ProcessesText(places);  // each has a device
+  return PlaceLine(fmt::format("Ranks 0-{}", places.size() - 1), places.front());
+}
+
+std::string ProcessesText(std::span<const RankPlace> places) {
+  std::string text;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    text += PlaceLine(fmt::format("Rank {:2}", rank), places[rank]);
+  }
   return text;
 }
 

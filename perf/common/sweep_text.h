@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What any sweep prints: parameters, ranks, nccl-tests' columns followed by those of compression,
-// and the lines below them. It knows nothing of the library, so that programs which time other
-// systems print the same.
+// The text of a sweep: parameters, ranks, nccl-tests' columns followed by those of compression, and
+// the footer.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +9,21 @@
 #include <string>
 #include <string_view>
 
-#include "perf/common/host.h"
+#include "perf/common/host_facts.h"
 #include "perf/common/row.h"
 #include "perf/common/sweep_flags.h"
+#include "perf/common/sweep_json.h"
 
 namespace onebit::perf {
 
-std::string ParametersText(const SweepFlags& flags, int threads);
+// Returns everything above the rows.
+std::string HeaderText(std::string_view tool, const SweepFlags& flags, const RunFacts& facts);
 
-// Where the ranks are: threads of one process in one line, unless each has a device, or processes
-// with a line each.
+// Tells where the ranks are: threads of one process in one line, unless each has a device;
+// processes with a line each.
 std::string ThreadsText(std::span<const RankPlace> places);
 std::string ProcessesText(std::span<const RankPlace> places);
 
-std::string ColumnsText();
 std::string RowText(const Row& row);
 std::string FooterText(std::string_view tool, uint64_t wrong, double average_bus_gbps);
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The settings are those of the papers' experiments and of the example scripts published with them.
+// Settings come from the papers' experiments and from the example scripts published with them.
 #include "perf/onebit_schedule/claims.h"
 
 #include <array>
@@ -16,7 +16,7 @@
 namespace onebit::schedule {
 namespace {
 
-// Steps of two phases of pre-training, and the dense ones at the beginning of each.
+// The steps of two phases of pre-training, and the dense ones at the start of each.
 struct Training {
   uint64_t steps = 0;
   uint64_t dense_steps = 0;
@@ -36,7 +36,7 @@ constexpr double kBlogShareSquad = 0.25;
 
 // 0/1 Adam on BERT.
 constexpr uint64_t kVarFreezeStep = 12'500;
-// DeepSpeed's example of phase 2 goes on from a checkpoint of this step, with this freeze.
+// DeepSpeed's example of phase 2 resumes from a checkpoint of this step, with this freeze.
 constexpr uint64_t kResumedAt = 152'511;
 constexpr uint64_t kResumedFreezeStep = 155'000;
 constexpr uint64_t kResumedSteps = 10'000;
@@ -111,7 +111,8 @@ StepCounts CountsOfPaper(uint64_t steps) {
   return RunSteps(config, {}, 0, steps - 1).counts;
 }
 
-// Bits per element and step of DeepSpeed's two phases: a resumed run starts its intervals anew.
+// Returns the bits per element and step of DeepSpeed's two phases; a resumed run restarts its
+// intervals.
 double ResumedBitsPerStep(int dense_bits) {
   onebitPolicyConfig_t config = ONEBIT_POLICY_CONFIG_INIT;
   config.algorithm = onebitAlgorithmZeroOneAdam;
@@ -160,7 +161,7 @@ std::vector<Claim> ZeroOneVolumes(const StepCounts& large, const StepCounts& pha
       claims.push_back(Percent(claim, claimed, inputs, 1 - bits / one_bit_bits));
     }
   }
-  // T_w/T of a 1-bit Adam that sends so many bits: V = 16 w + (1 - w).
+  // Returns T_w/T of a 1-bit Adam that sends this many bits: V = 16 w + (1 - w).
   const auto dense_share_for = [](double bits_per_step) { return (bits_per_step - 1) / 15; };
   const std::string published =
       fmt::format("1-bit Adam had {:.1f} %", 100 * kBertLarge.dense_share());

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the papers and their authors' posts claim about volumes and speed-ups, and what the formulas
-// give for the settings that were published.
+// Claims of the papers and of their authors' posts about volume and speed-up, and what the formulas
+// give for the published settings.
 #pragma once
 
 #include <optional>
@@ -26,8 +26,8 @@ struct Claim {
 // Runs the schedules of 0/1 Adam over their whole length. Throws perf::ToolError.
 std::vector<Claim> ComputeClaims();
 
-// Whether the formula gives what is claimed: factors to 3 %, shares to half a percentage point,
-// which is what rounding in a paper explains.
+// True if the formula gives what is claimed: factors to 3 %, shares to half a percentage point,
+// which rounding in a paper explains.
 std::string VerdictOf(const Claim& claim);
 
 std::string ClaimsText(const std::vector<Claim>& claims);

@@ -16,10 +16,10 @@ namespace onebit::schedule {
 
 class PolicyRun {
  public:
-  // Throws perf::UsageError if the configuration is wrong, in the words of the library.
+  // Throws perf::UsageError with the library's text if the configuration is wrong.
   explicit PolicyRun(const onebitPolicyConfig_t& config);
 
-  // The next step, with this learning rate.
+  // Returns the next step, given its learning rate.
   onebitStepPlan_t Step(double learning_rate);
 
  private:
@@ -29,7 +29,7 @@ class PolicyRun {
   std::unique_ptr<std::remove_pointer_t<onebitPolicy_t>, Destroy> policy_;
 };
 
-// Some steps of a run, those before them left out.
+// A range of the steps of a run.
 struct Steps {
   uint64_t first = 0;
   uint64_t last = 0;
@@ -37,8 +37,8 @@ struct Steps {
   StepCounts counts;
 };
 
-// Steps `first` to `last`, by the numbers that the policy gives them. Throws perf::UsageError also
-// if `first` is before its first step.
+// Returns steps `first` to `last`, in the policy's own numbering. Throws perf::UsageError, also if
+// `first` is before its first step.
 Steps RunSteps(const onebitPolicyConfig_t& config, const RateSchedule& rates, uint64_t first,
                uint64_t last);
 

@@ -39,19 +39,19 @@ class StepCounts {
 // N_F F + N_1. A step with both averages counts in both.
 uint64_t TotalBits(const StepCounts& counts, int dense_bits);
 
-// V, the mean over the steps; of a run with these counts, or with dense steps followed by
-// compressed ones: V = F w + (1 - w).
+// V, the mean over the steps: of a run with these counts, or of dense steps followed by compressed
+// ones, V = F w + (1 - w).
 double BitsPerStep(const StepCounts& counts, int dense_bits);
 double BitsPerStep(double dense_share, int dense_bits);
 
-// R = F / V, against dense steps only.
+// R = F / V, the reduction against dense steps only.
 double Reduction(double bits_per_step, int dense_bits);
 
 // 1 - rounds / T.
 double RoundsSaved(const StepCounts& counts);
 
 // S = 1 / (w + (1 - w) / S_c), the speed-up of a run whose compressed steps are S_c times as fast;
-// and the S_c that a given S takes.
+// and the S_c that yields a given S.
 double Speedup(double dense_share, double compressed_speedup);
 double CompressedSpeedupFor(double dense_share, double speedup);
 

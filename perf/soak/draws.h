@@ -16,18 +16,18 @@ class Draws {
 
   uint64_t Next() { return Mix(counter_ += 0x9e3779b97f4a7c15u); }
 
-  // Below `limit`, which is not 0. Its bias is below limit / 2^64.
+  // Returns a number below `limit`, which is not 0, with a bias below limit / 2^64.
   uint64_t Below(uint64_t limit) { return Next() % limit; }
 
   bool Chance(double probability) { return Unit() < probability; }
 
-  // From 0 to `most`; every power of two is about as likely as any other.
+  // Returns a number from 0 to `most`; all powers of two are about equally likely.
   size_t LogUniform(size_t most) {
     const double size = std::exp(Unit() * std::log(static_cast<double>(most) + 2)) - 1;
     return static_cast<size_t>(size) < most ? static_cast<size_t>(size) : most;
   }
 
-  // One of `values`.
+  // Returns one of `values`.
   template <class Values>
   auto OneOf(const Values& values) {
     return *(std::begin(values) + static_cast<std::ptrdiff_t>(Below(std::size(values))));

@@ -3,7 +3,7 @@
 // A list with a lock.
 #include "perf/soak/live_comms.h"
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::soak {
 

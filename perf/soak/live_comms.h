@@ -10,11 +10,11 @@
 
 namespace onebit::soak {
 
-// Owns them. Any thread may call anything.
+// Owns the communicators. Thread-safe.
 class LiveComms {
  public:
   LiveComms() = default;
-  // Frees what is left; no rank is inside a call any more.
+  // Destroys the remaining communicators; no rank may be inside a call any more.
   ~LiveComms();
   LiveComms(const LiveComms&) = delete;
   LiveComms& operator=(const LiveComms&) = delete;
@@ -22,7 +22,7 @@ class LiveComms {
   void Add(onebitComm_t comm);
   // Throws ToolError.
   void Destroy(onebitComm_t comm);
-  // Also those that are still to come.
+  // Aborts all communicators, including those that are added later.
   void AbortAll();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Every rank runs the scalar model of all ranks beside the library: inputs are functions of seeds.
+// Every rank runs the scalar model of all ranks beside the library; inputs are functions of seeds.
 #include "perf/soak/rank_round.h"
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 #include <fmt/format.h>
 
 #include "perf/common/comm_stats.h"
-#include "perf/common/elements.h"
-#include "perf/common/error.h"
-#include "perf/soak/regroup.h"
+#include "perf/common/seeded_elements.h"
+#include "perf/common/tool_error.h"
 #include "perf/soak/result_check.h"
+#include "perf/soak/soak_regroup.h"
 
 namespace onebit::soak {
 namespace {
@@ -143,7 +143,7 @@ void RankRound::Regroup(const Action& action) {
   Adopt(Shrink(CommOf(action), excluded), action);
 }
 
-// The new communicator must be that of the plan.
+// The plan predicts the members of the new communicator.
 void RankRound::Adopt(onebitComm_t comm, const Action& action) {
   if (comm != nullptr) place_.comms.Add(comm);
   for (const int group : action.new_groups) {
@@ -163,8 +163,8 @@ void RankRound::Adopt(onebitComm_t comm, const Action& action) {
 }
 
 void RankRound::DestroyGroup(const Action& action) {
-  // Without a finalize nobody may be inside any more; all ranks of the round wait, which is more
-  // than is needed.
+  // Without onebitCommFinalize no rank may be inside a call any more. All ranks of the round wait,
+  // which is more than needed but simple.
   if (!action.is_finalized) Check(onebitBarrier(place_.base, nullptr), "onebitBarrier");
   if (!IsMember(action)) return;
   onebitComm_t comm = std::exchange(comms_[static_cast<size_t>(action.group)], nullptr);
@@ -236,7 +236,7 @@ std::vector<const void*> RankRound::FillInputs(const Action& action) {
   return inputs;
 }
 
-// Where the result goes, with nothing of it there; the send buffer has this rank's input.
+// Prepares the send buffer with this rank's input, and a clean place for the result.
 std::byte* RankRound::PrepareResult(const Action& action, const void* input,
                                     const std::byte** send) {
   Workspace& workspace = place_.workspace;

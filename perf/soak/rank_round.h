@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One rank's part in a round: it carries out the plan, and verifies every result.
+// One rank's part in a round: it carries out the plan and verifies every result.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,28 @@
 
 #include "onebit/onebit.h"
 #include "perf/common/allreduce_model.h"
-#include "perf/common/handles.h"
+#include "perf/common/comm_handles.h"
 #include "perf/common/rank_exchange.h"
 #include "perf/soak/live_comms.h"
-#include "perf/soak/plan.h"
+#include "perf/soak/soak_plan.h"
 #include "perf/soak/watchdog.h"
 #include "perf/soak/workspace.h"
 
 namespace onebit::soak {
 
-// For tests of the soak itself; may be empty. Called on the threads of the ranks.
+// Hooks for tests of the soak itself; may be empty. Called on the threads of the ranks.
 struct SoakHooks {
   // After each call with data, before its result is verified.
   std::function<void(int rank, const Action& action, std::span<std::byte> result)> after_call;
 };
 
-// What the communicators of a rank have counted.
+// Counters of a rank's communicators.
 struct Traffic {
   uint64_t logical_bytes = 0;
   uint64_t wire_bytes = 0;
 };
 
-// What a rank works with in all rounds.
+// Everything a rank works with in all rounds.
 struct RankPlace {
   int rank = 0;
   onebitComm_t base = nullptr;
@@ -48,10 +48,10 @@ class RankRound {
   // All are borrowed.
   RankRound(const RankPlace& place, const Plan& plan, uint64_t round);
 
-  // Throws ToolError whose text says which action of which round it was.
+  // Throws ToolError; the text names action and round.
   void Run();
 
-  // Of the communicators that were made and destroyed.
+  // Counters of the communicators that were created and destroyed.
   const Traffic& traffic() const { return traffic_; }
 
  private:
@@ -61,7 +61,7 @@ class RankRound {
     Members holders;
     bool has_residuals = false;  // a call has committed since they were zero
   };
-  // What ranks compare after a call.
+  // The outcome of a call, compared between ranks.
   struct Verdict {
     perf::BytesHash result;
     uint64_t epoch = 0;
@@ -76,7 +76,7 @@ class RankRound {
   void Rebind(const Action& action);
   void AllReduce(const Action& action);
   void Broadcast(const Action& action);
-  // Fills the inputs of all members and returns them.
+  // Generates the inputs of all members and returns them.
   std::vector<const void*> FillInputs(const Action& action);
   std::byte* PrepareResult(const Action& action, const void* input, const std::byte** send);
   void Verify(const Action& action, const std::byte* result, const void* expected);

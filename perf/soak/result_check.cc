@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Compares bytes; numbers are for people.
+// Compares bytes; the messages show numbers.
 #include "perf/soak/result_check.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "perf/common/elements.h"
+#include "perf/common/seeded_elements.h"
 
 namespace onebit::soak {
 namespace {

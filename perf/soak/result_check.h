@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Whether what a call has left in memory is what it must be.
+// Checks of the memory that a call has written.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace onebit::soak {
 
-// What is wrong with `got`, "" if nothing is. Both have `count` elements.
+// Returns what is wrong with `got`, or "". Both have `count` elements.
 std::string ProblemWithResult(const void* got, const void* expected, size_t count,
                               onebitDataType_t type);
 
-// Memory that no call may touch holds this.
+// The content of memory that no call may touch.
 inline constexpr std::byte kUntouched{0xa5};
 
-// Likewise, of memory beside a result.
+// Returns what is wrong with the memory beside a result, or "".
 std::string ProblemWithGuard(std::span<const std::byte> before, std::span<const std::byte> after);
 
 }  // namespace onebit::soak

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// All ranks do the rounds that rank 0 orders, because clocks differ.
+// Rank 0 decides on every round for all ranks, because their clocks differ.
 #include "perf/soak/soak.h"
 
 #include <unistd.h>
@@ -15,9 +15,9 @@
 #include <fmt/format.h>
 
 #include "perf/common/comm_stats.h"
-#include "perf/common/error.h"
 #include "perf/common/rank_exchange.h"
 #include "perf/common/rank_pool.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::soak {
 namespace {
@@ -35,7 +35,7 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What rank 0 says before every round.
+// The order of rank 0 before every round.
 struct Order {
   uint64_t has_round = 0;
   uint64_t is_warmed_up = 0;  // for the first time
@@ -118,7 +118,8 @@ class RankSoak {
     }
   }
 
-  // While no rank, which may be a thread of this process, is doing anything. One of a process asks.
+  // Measures while no rank, which may be a thread of this process, is doing anything. One rank per
+  // process asks.
   perf::ProcessUsage UsageAtRest() {
     Barrier();
     const perf::ProcessUsage usage =
@@ -127,7 +128,7 @@ class RankSoak {
     return usage;
   }
 
-  // Connections are closed by threads that nobody waits for.
+  // Connections are closed by detached threads, so the count may need a moment.
   perf::ProcessUsage UsageWhenSettled(const RankFigures& figures) {
     constexpr auto kPatience = std::chrono::seconds(3);
     const Clock::time_point deadline = Clock::now() + kPatience;
@@ -151,7 +152,7 @@ class RankSoak {
   SoakResult result_;
 };
 
-// The communicators of the local ranks, the first of them being rank `first` of all.
+// Creates or joins the communicators of the local ranks; the first of them has rank `first`.
 std::vector<onebitComm_t> MakeBase(const SoakOptions& options) {
   if (options.ranks.is_one_rank()) {
     onebitComm_t comm = nullptr;
@@ -163,7 +164,7 @@ std::vector<onebitComm_t> MakeBase(const SoakOptions& options) {
   return comms;
 }
 
-// "" if `end` is within the limit.
+// Returns "" if `end` is within the limit.
 std::string Growth(const char* what, uint64_t warmed_up, uint64_t end, uint64_t limit) {
   if (end <= limit) return "";
   const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
@@ -178,7 +179,7 @@ std::string Growth(const char* what, uint64_t warmed_up, uint64_t end, uint64_t 
 
 SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks, const OnRound& on_round) {
   const auto deadline_ms = static_cast<int64_t>(std::ceil(options.deadline_seconds * 1000));
-  // Before the library reads its settings; where it is set already it is left.
+  // Set before the library reads its settings; a value of the user's is kept.
   for (const char* variable : kDeadlineVariables) {
     setenv(variable, std::to_string(deadline_ms).c_str(), 0);
   }

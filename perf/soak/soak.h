@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A run: rounds until the time is over, and what the ranks hold after them.
+// A run: rounds until the time is over, and the resources that ranks hold afterwards.
 #pragma once
 
 #include <array>
@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "perf/common/process_usage.h"
-#include "perf/soak/options.h"
-#include "perf/soak/plan.h"
 #include "perf/soak/rank_round.h"
+#include "perf/soak/soak_options.h"
+#include "perf/soak/soak_plan.h"
 
 namespace onebit::soak {
 
-// What a rank has found. It travels between processes as it is. Of threads the first has what their
-// process holds, and the others have zeros.
+// The figures of one rank, sent between processes as raw bytes. If ranks are threads, the first has
+// the figures of their process and the others have zeros.
 struct RankFigures {
   int pid = 0;
   uint64_t logical_bytes = 0;
@@ -38,23 +38,24 @@ struct SoakResult {
   std::vector<RankFigures> by_rank;
 };
 
-// On the thread of the rank that speaks, before every round.
+// Called on the thread of the speaking rank before every round.
 using OnRound = std::function<void(uint64_t rounds_done, const SoakResult& so_far)>;
 
-// Runs the ranks that this process drives. The result is complete where rank 0 is, which is the
-// only place that `on_round` is called.
+// Runs the ranks that this process drives. The result is complete in the process of rank 0, which
+// is also the only one that calls `on_round`.
 //
-// Throws ToolError: a wrong result, or an error of the library, with what repeats it.
+// Throws ToolError for a wrong result or an error of the library; the text has the command that
+// repeats it.
 SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks = {},
                    const OnRound& on_round = {});
 
-// What grew more than it may, "" if nothing did. Descriptors never may.
+// Returns what grew beyond its limit, or "". Descriptors may not grow at all.
 std::string ProblemWithGrowth(const SoakResult& result, bool is_memory_limited = true);
 
-// The most that may be held in the end, after so much was when the run was warmed up: a tenth more
-// and 4 MiB of what malloc has given out, where a leak shows. What is resident may come up to what
-// malloc had given out then, because pages of buffers that UCX has from the start become resident
-// when they are first used; a tenth and 32 MiB beyond that are for what does not come from malloc.
+// Limits for the end of the run, given the state when it was warmed up. Memory allocated by malloc,
+// where a leak shows, may grow by a tenth plus 4 MiB. Resident memory may reach what malloc had
+// allocated, because UCX's buffers become resident only when first used, plus a tenth and 32 MiB
+// for memory outside malloc.
 uint64_t HeapLimit(uint64_t warmed_up_bytes);
 uint64_t ResidentLimit(const perf::ProcessUsage& warmed_up);
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A thread that sleeps until the deadline, which every note moves.
+// A thread sleeps until a deadline that every note moves.
 #include "perf/soak/watchdog.h"
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::soak {
 
@@ -33,10 +33,10 @@ void Watchdog::Watch(const std::stop_token& stop) {
       fmt::print(stderr, "{}: nothing has happened for {} s after {}\n", tool_,
                  static_cast<double>(patience_.count()) / 1000, last_);
       std::fflush(stderr);
-      // Threads are stuck, so that nothing can be cleared up.
+      // Threads are stuck, so nothing can be cleaned up.
       std::_Exit(perf::kExitFailed);
     }
-    // Only a request to stop ends this before its time.
+    // Only a request to stop ends the wait early.
     changed_.wait_until(lock, stop, deadline_, [] { return false; });
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Ends the process when its ranks hang where the library's own deadlines do not reach.
+// Ends the process if its ranks hang beyond the reach of the library's own deadlines.
 #pragma once
 
 #include <chrono>
@@ -13,11 +13,11 @@ namespace onebit::soak {
 
 class Watchdog {
  public:
-  // `patience`: without a call of Note. Then prints what was noted last and ends the process with
-  // status 1.
+  // After `patience` without a call of Note, prints the last note and ends the process with status
+  // 1.
   Watchdog(std::string tool, std::chrono::milliseconds patience);
 
-  // Something goes on, on any rank. Any thread.
+  // Reports progress of any rank. Thread-safe.
   void Note(std::string what);
 
  private:

@@ -1,19 +1,19 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The buffers of one rank, made once, so that a growing process is the library's doing.
+// The buffers of one rank, allocated once, so that any growth of the process is the library's.
 #pragma once
 
 #include <cstddef>
 #include <cstring>
 #include <vector>
 
-#include "perf/common/handles.h"
-#include "perf/soak/plan.h"
+#include "perf/common/comm_handles.h"
+#include "perf/soak/soak_plan.h"
 
 namespace onebit::soak {
 
 struct Workspace {
-  // Elements around a result that must stay as they are.
+  // Elements before and after a result that calls must not touch.
   static constexpr size_t kGuard = kMaxShift + 1;
 
   Workspace(int ranks, size_t max_elements)

@@ -19,7 +19,7 @@ nlohmann::ordered_json NumberOr(int64_t number, int64_t word_value, const char* 
   return number;
 }
 
-/** What is set of the members that only some optimizers have, by name. */
+/** Lists the members that only some optimizers have and that are set, by name. */
 nlohmann::ordered_json RuleJson(const onebitOptimizerConfig_t& rule) {
   auto json = nlohmann::ordered_json::object();
   if (rule.freezeStep != ONEBIT_UNDEF_STEP && rule.freezeStep != ONEBIT_FREEZE_NEVER) {

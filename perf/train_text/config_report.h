@@ -1,21 +1,23 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a report says of the configuration of a run.
+// The configuration of a run, as a report shows it.
 #pragma once
 
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "perf/train_text/options.h"
+#include "perf/train_text/train_options.h"
 
 namespace onebit::train {
 
 /** The optimizer, in half a line. */
 std::string DescribeOptimizer(const TrainOptions& options);
 
-/** Everything that has an effect on the result, by the names of the options. What only some
- * optimizers have is there if it was set or depends on the run. */
+/**
+ * Lists everything that affects the result, by option name. Options of only some optimizers appear
+ * if they were set or depend on the run.
+ */
 nlohmann::ordered_json ConfigJson(const TrainOptions& options);
 
 }  // namespace onebit::train

@@ -10,7 +10,7 @@
 
 namespace onebit::train {
 
-/** What a sequence of numbers is used for; different streams are independent. */
+/** The use of a sequence of numbers; different streams are independent. */
 enum class RandomStream : uint64_t { kParameters = 1, kBatches = 2 };
 
 /** The finaliser of SplitMix64 over a key (Steele, Lea and Flood 2014) serves as the hash. */
@@ -21,12 +21,16 @@ class CounterRandom {
 
   uint64_t Bits(uint64_t counter) const { return Mix(key_ + counter * kGolden); }
 
-  /** A number in [0, bound), bound < 2^32; its bias of bound / 2^32 does not matter here. */
+  /**
+   * Returns a number in [0, bound), bound < 2^32. Its bias of bound / 2^32 does not matter here.
+   */
   uint64_t Below(uint64_t counter, uint64_t bound) const {
     return ((Bits(counter) >> 32) * bound) >> 32;
   }
 
-  /** A sample of the normal distribution with mean 0 and variance 1 (Box and Muller 1958). */
+  /**
+   * Returns a sample of the normal distribution with mean 0 and variance 1 (Box and Muller 1958).
+   */
   double Normal(uint64_t counter) const {
     const double radius = std::sqrt(-2.0 * std::log(OpenUnit(Bits(2 * counter))));
     return radius * std::cos(2.0 * std::numbers::pi * OpenUnit(Bits(2 * counter + 1)));
@@ -42,7 +46,7 @@ class CounterRandom {
     return x ^ (x >> 31);
   }
 
-  /** The 53 highest bits as a number in (0, 1). */
+  /** Returns the 53 highest bits as a number in (0, 1). */
   static double OpenUnit(uint64_t bits) {
     return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
   }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A gradient in the type that is handed to the optimizer.
+// A gradient in the type that the optimizer receives.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ class GradientBuffer {
     if (type == onebitBfloat16) bfloat16_.resize(count);
   }
 
-  /** Where the model writes. */
+  /** The buffer the model writes to. */
   std::span<float> values() { return values_; }
 
-  /** `values` scaled and in the buffer's type; valid until the values are written again. */
+  /** Returns `values` scaled and converted; valid until the values are written again. */
   void* Converted() { return Converted(0, values_.size()); }
 
-  /** The same of `count` values from `begin` on. */
+  /** Converts `count` values from `begin` on. */
   void* Converted(size_t begin, size_t count) {
     using Eigen::Index;
     Eigen::Map<Eigen::ArrayXf> values(values_.data() + begin, static_cast<Index>(count));

@@ -15,8 +15,8 @@ struct LrSchedule {
   int steps = 500;
 
   /**
-   * Rate of step `step` in [0, steps). The last warm-up step has the peak; the step after the last
-   * one of the run would have 0.
+   * Returns the rate of step `step` in [0, steps). The last warm-up step has the peak; the step
+   * after the end of the run would have 0.
    */
   double Rate(int step) const {
     if (step < warmup_steps) return peak * (step + 1) / warmup_steps;

@@ -61,7 +61,10 @@ struct ModelLayout {
     }
   }
 
-  /** What has its gradient at a time: embedding and first layer, second layer, third. */
+  /**
+   * Parts whose gradients are complete at the same time: embedding and first layer, second layer,
+   * third.
+   */
   static constexpr size_t kLayers = 3;
   std::span<const Tensor> LayerTensors(size_t layer) const {
     constexpr std::array<Index, kLayers + 1> kFirst = {kEmbedding, kWeight2, kWeight3,
@@ -72,7 +75,7 @@ struct ModelLayout {
   size_t parameter_count() const { return tensors.back().offset + tensors.back().count(); }
 };
 
-/** Buffers of the forward and backward pass for up to `capacity` examples. One thread at a time. */
+/** Buffers of the forward and backward pass for up to `capacity` examples. Not thread-safe. */
 template <typename Scalar>
 class ByteModel {
  public:
@@ -91,21 +94,21 @@ class ByteModel {
   const ModelLayout& layout() const { return layout_; }
   int capacity() const { return static_cast<int>(input_.cols()); }
 
-  /** Weights for ReLU layers (He et al. 2015), small embeddings, biases 0. */
+  /** Initializes weights for ReLU layers (He et al. 2015), small embeddings, and biases of 0. */
   void Initialize(uint64_t seed, std::span<Scalar> parameters) const;
 
   /**
-   * Sum of -ln p(text[position]) over `positions`, each predicted from the `context` bytes before
-   * it. Every position is at least `context` and below the size of `text`; at most capacity() of
-   * them.
+   * Returns the sum of -ln p(text[position]) over `positions`, each predicted from the `context`
+   * bytes before it. There are at most capacity() positions, each at least `context` and below the
+   * size of `text`.
    */
   double LossSum(std::span<const Scalar> parameters, std::span<const uint8_t> text,
                  std::span<const size_t> positions);
 
   /**
-   * The same, divided by the number of positions, which is not 0; overwrites all of `gradient` with
-   * the gradient of that mean. Calls `on_layer`, if there is one, for the last layer first, when
-   * its gradient is there and its parameters are not needed any more.
+   * Returns the mean of the same, over at least one position, and overwrites all of `gradient` with
+   * the gradient of that mean. Calls `on_layer`, if there is one, as soon as the gradient of a
+   * layer is complete and its parameters are no longer needed; the last layer comes first.
    */
   using OnLayer = std::function<void(size_t layer)>;
   double MeanLossAndGradient(std::span<const Scalar> parameters, std::span<const uint8_t> text,
@@ -126,7 +129,10 @@ class ByteModel {
     return {flat.data() + tensor.offset, tensor.rows, tensor.cols};
   }
 
-  /** ReLU in place. Keeps NaN, which a maximum with 0 may lose: a diverged model has to show. */
+  /**
+   * Applies ReLU in place. It keeps NaN, which a maximum with 0 may lose: a diverged model has to
+   * show.
+   */
   template <typename Columns>
   static void Rectify(Columns&& columns) {
     Scalar* values = columns.data();
@@ -250,8 +256,8 @@ double ByteModel<Scalar>::Forward(std::span<const Scalar> parameters, std::span<
   logits.noalias() = View(parameters, ModelLayout::kWeight3) * hidden2;
   logits.colwise() += View(parameters, ModelLayout::kBias3).col(0);
 
-  // Softmax and cross entropy, column by column; the maximum is taken out so that exp cannot
-  // overflow.
+  // Softmax and cross entropy, column by column. Subtracting the maximum keeps exp from
+  // overflowing.
   double loss_sum = 0;
   for (Eigen::Index b = 0; b < batch; ++b) {
     auto column = logits.col(b).array();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The library's configuration of an optimizer, from what the command line says.
+// Builds the library's configuration of an optimizer from the command line.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "onebit/optim.h"
-#include "perf/train_text/options.h"
+#include "perf/train_text/train_options.h"
 
 namespace onebit::train {
 
@@ -32,7 +32,10 @@ inline constexpr std::array<RuleMember<int64_t>, 5> kZeroOneMembers = {
      {"--local-step-start", &onebitOptimizerConfig_t::localStepStart,
       "Step before which every step is a sync [--var-freeze-step]"}}};
 
-/** Of layers' ratios in all steps, then of the factor on their averages in compressed ones. */
+/**
+ * Limits of the layers' ratios in all steps, then of the factor on their averages in compressed
+ * steps.
+ */
 inline constexpr std::array<RuleMember<double>, 2> kLambMembers = {
     {{"--min-coeff", &onebitOptimizerConfig_t::minCoeff, "Least trust ratio [0.01]"},
      {"--max-coeff", &onebitOptimizerConfig_t::maxCoeff, "Greatest trust ratio [10]"}}};
@@ -47,19 +50,23 @@ inline constexpr std::array<RuleMember<double>, 4> kCompressedLambMembers = {
 bool Compresses(OptimizerKind optimizer);
 bool IsLamb(OptimizerKind optimizer);
 
-/** The best of {1e-3, 2e-3, 3e-3} for Adam and of {5e-3, 1e-2, 2e-2, 3e-2} for LAMB, in runs of 500
- * steps; perf/convergence has losses, and higher rates of Adam. At the best one of dense LAMB 1-bit
- * LAMB diverges, unless --factor-max is 1. */
+/**
+ * The default rate: the best of {1e-3, 2e-3, 3e-3} for Adam and of {5e-3, 1e-2, 2e-2, 3e-2} for
+ * LAMB, in runs of 500 steps. perf/convergence has the losses, and higher rates of Adam. 1-bit LAMB
+ * diverges at the best rate of dense LAMB unless --factor-max is 1.
+ */
 double DefaultRate(OptimizerKind optimizer);
 
-/** The floor in effect: as given, or else the library's default, which it does not tell. */
+/**
+ * Returns the floor in effect: the given one, or the library's default, which it does not report.
+ */
 double VarianceFloorOf(const TrainOptions& options);
 
-/** Everything but segments and the compressor. */
+/** Returns the configuration without segments and compressor. */
 onebitOptimizerConfig_t ConfigOf(const TrainOptions& options);
 onebitCompressorConfig_t CompressorConfigOf(const TrainOptions& options);
 
-/** "--var-freeze-step" as reports write it, "var_freeze_step". */
+/** Turns "--var-freeze-step" into "var_freeze_step", as reports spell it. */
 std::string ReportName(const char* flag);
 
 }  // namespace onebit::train

@@ -8,8 +8,8 @@
 
 #include <fmt/core.h>
 
+#include "perf/common/flag_kinds.h"
 #include "perf/train_text/optimizer_config.h"
-#include "perf/train_text/option_kinds.h"
 
 namespace onebit::train {
 namespace {
@@ -19,19 +19,43 @@ constexpr int kBlockMultiple = 64;
 constexpr char kLambGroup[] = "LAMB";
 constexpr char kZeroOneGroup[] = "0/1 Adam";
 
-const Names<OptimizerKind> kOptimizers = {{"adam", OptimizerKind::kAdam},
-                                          {"onebit-adam", OptimizerKind::kOneBitAdam},
-                                          {"lamb", OptimizerKind::kLamb},
-                                          {"onebit-lamb", OptimizerKind::kOneBitLamb},
-                                          {"zero-one-adam", OptimizerKind::kZeroOneAdam}};
-const Names<onebitVariant_t> kVariants = {{"paper", onebitVariantPaper},
-                                          {"deepspeed", onebitVariantDeepSpeed}};
-const Names<onebitMode_t> kModes = {{"ef", onebitModeEf}, {"sign", onebitModeSign}};
-const Names<onebitScaleRule_t> kScaleRules = {{"l2", onebitScaleL2}, {"l1", onebitScaleL1}};
-const Names<onebitDataType_t> kGradientTypes = {
+const perf::Names<OptimizerKind> kOptimizers = {{"adam", OptimizerKind::kAdam},
+                                                {"onebit-adam", OptimizerKind::kOneBitAdam},
+                                                {"lamb", OptimizerKind::kLamb},
+                                                {"onebit-lamb", OptimizerKind::kOneBitLamb},
+                                                {"zero-one-adam", OptimizerKind::kZeroOneAdam}};
+const perf::Names<onebitVariant_t> kVariants = {{"paper", onebitVariantPaper},
+                                                {"deepspeed", onebitVariantDeepSpeed}};
+const perf::Names<onebitMode_t> kModes = {{"ef", onebitModeEf}, {"sign", onebitModeSign}};
+const perf::Names<onebitScaleRule_t> kScaleRules = {{"l2", onebitScaleL2}, {"l1", onebitScaleL1}};
+const perf::Names<onebitDataType_t> kGradientTypes = {
     {"float", onebitFloat32}, {"half", onebitFloat16}, {"bfloat16", onebitBfloat16}};
-const Names<onebitDataType_t> kResidualTypes = {{"float", onebitFloat32},
-                                                {"bfloat16", onebitBfloat16}};
+const perf::Names<onebitDataType_t> kResidualTypes = {{"float", onebitFloat32},
+                                                      {"bfloat16", onebitBfloat16}};
+
+CLI::Validator NotNegative() {
+  return perf::Number("a number of 0 or more", [](double number) { return number >= 0; });
+}
+
+CLI::Validator Decay() {
+  return perf::Number("in [0, 1)", [](double decay) { return decay >= 0 && decay < 1; });
+}
+
+/**
+ * Adds an option for an integer or `word`, which stands for `word_value`. `store` returns why a
+ * number is wrong, or "".
+ */
+template <typename Integer, typename Store>
+void AddIntegerOr(CLI::App& app, const std::string& flag, const std::string& word,
+                  Integer word_value, Store store, const std::string& help) {
+  perf::AddParsed(app, flag, help, "N|" + word, "", [=](const std::string& text) -> std::string {
+    Integer number = word_value;
+    if (text != word && !CLI::detail::lexical_cast(text, number)) {
+      return fmt::format("{} is neither a number nor {}", text, word);
+    }
+    return store(number, text != word);
+  });
+}
 
 void AddZeroOneOptions(CLI::App& app, onebitOptimizerConfig_t& rule) {
   for (const RuleMember<int64_t>& member : kZeroOneMembers) {
@@ -64,7 +88,7 @@ void AddLambOptions(CLI::App& app, onebitOptimizerConfig_t& rule) {
   add(kCompressedLambMembers);
 }
 
-/** Flags of members, and others. */
+/** Returns the flags of members and others. */
 template <typename... Members>
 std::vector<const char*> Flags(std::vector<const char*> flags, const Members&... lists) {
   const auto append = [&flags](const auto& members) {
@@ -114,8 +138,8 @@ void CheckVariant(const CLI::App& app, const TrainOptions& options) {
 }  // namespace
 
 void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
-  AddChoice(app, "--optimizer", kOptimizers, options.optimizer, "Update rule");
-  AddChoice(app, "--variant", kVariants, options.variant, "Whose reading of it");
+  perf::AddChoice(app, "--optimizer", kOptimizers, &options.optimizer, "Update rule");
+  perf::AddChoice(app, "--variant", kVariants, &options.variant, "Whose reading of it");
   app.add_option("--lr", options.lr, "Highest learning rate [0.003; lamb 0.02, onebit-lamb 0.01]")
       ->check(NotNegative());
   app.add_option("--warmup", options.warmup_steps, "Steps of linear warm-up; then half a cosine")
@@ -136,8 +160,8 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
   AddIntegerOr<int64_t>(
       app, "--freeze", "auto", ONEBIT_FREEZE_AUTOMATIC,
       [&options](int64_t step, bool is_number) {
-        if (is_number && step < 1) throw CLI::ValidationError("--freeze", "not 1 or more");
         options.freeze = step;
+        return is_number && step < 1 ? "not 1 or more" : "";
       },
       "Dense steps of two-stage optimizers; then the variance is frozen [a fifth of the steps]");
   app.add_option(
@@ -149,26 +173,34 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
 }
 
 void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
-  AddChoice(app, "--grad-type", kGradientTypes, options.gradient_type, "Type of gradients");
+  perf::AddChoice(app, "--grad-type", kGradientTypes, &options.gradient_type, "Type of gradients");
   app.add_option("--loss-scale", options.loss_scale,
                  "Multiplies gradients while in --grad-type [1024 for half, else 1]")
       ->check(NotNegative());
-  AddChoice(app, "--mode", kModes, options.mode, "Compression with or without error feedback");
-  AddChoice(app, "--scale", kScaleRules, options.scale_rule, "Scale of a block");
+  perf::AddChoice(app, "--mode", kModes, &options.mode,
+                  "Compression with or without error feedback");
+  perf::AddChoice(app, "--scale", kScaleRules, &options.scale_rule, "Scale of a block");
   AddIntegerOr<int>(
       app, "--block", "tensor", ONEBIT_BLOCK_TENSOR,
       [&options](int block, bool is_number) {
-        if (is_number && (block < 1 || block % kBlockMultiple != 0)) {
-          throw CLI::ValidationError(
-              "--block", fmt::format("{} is not a multiple of {}", block, kBlockMultiple));
-        }
         options.block = block;
+        const bool is_fine = !is_number || (block >= 1 && block % kBlockMultiple == 0);
+        return is_fine ? "" : fmt::format("{} is not a multiple of {}", block, kBlockMultiple);
       },
       fmt::format("Elements per scale [{}]", options.block));
-  AddChoice(app, "--residual", kResidualTypes, options.residual_type, "Type of residuals");
+  perf::AddChoice(app, "--residual", kResidualTypes, &options.residual_type, "Type of residuals");
   app.add_flag_callback(
       "--no-server-residual", [&options] { options.server_residual = false; },
       "Error feedback on the workers' side only");
+}
+
+void RequireUnused(const CLI::App& app, const std::vector<const char*>& flags,
+                   const std::string& reason) {
+  for (const char* flag : flags) {
+    if (app.get_option(flag)->count() > 0) {
+      throw CLI::ValidationError(flag, "has no effect " + reason);
+    }
+  }
 }
 
 void CompleteOptimizerOptions(const CLI::App& app, TrainOptions& options) {
@@ -182,16 +214,16 @@ void CompleteOptimizerOptions(const CLI::App& app, TrainOptions& options) {
   if (app.count("--lr") == 0) options.lr = DefaultRate(options.optimizer);
 }
 
-const char* OptimizerName(OptimizerKind optimizer) { return NameOf(kOptimizers, optimizer); }
+const char* OptimizerName(OptimizerKind optimizer) { return perf::NameOf(kOptimizers, optimizer); }
 
-const char* VariantName(onebitVariant_t variant) { return NameOf(kVariants, variant); }
+const char* VariantName(onebitVariant_t variant) { return perf::NameOf(kVariants, variant); }
 
 const char* ModeName(const TrainOptions& options) {
-  return Compresses(options.optimizer) ? NameOf(kModes, options.mode) : "dense";
+  return Compresses(options.optimizer) ? perf::NameOf(kModes, options.mode) : "dense";
 }
 
-const char* ScaleRuleName(onebitScaleRule_t rule) { return NameOf(kScaleRules, rule); }
+const char* ScaleRuleName(onebitScaleRule_t rule) { return perf::NameOf(kScaleRules, rule); }
 
-const char* TypeName(onebitDataType_t type) { return NameOf(kGradientTypes, type); }
+const char* TypeName(onebitDataType_t type) { return perf::NameOf(kGradientTypes, type); }
 
 }  // namespace onebit::train

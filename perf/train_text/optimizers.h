@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer of one rank: one for all parameters, or one per layer that goes on while the
-// gradients of the layers before it are computed.
+// The optimizer of one rank: one for all parameters, or one per layer, which steps while the
+// gradients of earlier layers are computed.
 #pragma once
 
 #include <cstddef>
@@ -11,38 +11,47 @@
 #include "onebit/onebit.hpp"
 #include "onebit/optim.h"
 #include "perf/train_text/model.h"
-#include "perf/train_text/options.h"
+#include "perf/train_text/train_options.h"
 
 namespace onebit::train {
 
-/** One thread at a time. Functions that return no result throw OnebitError. */
+/** Not thread-safe. Functions that return no result throw OnebitError. */
 class Optimizers {
  public:
-  /** `comm` and `parameters` are borrowed. With options.is_overlapped there is one per layer. */
+  /**
+   * Borrows `comm` and `parameters`. With options.is_overlapped there is one optimizer per layer.
+   */
   Optimizers(const TrainOptions& options, onebitComm_t comm, const ModelLayout& layout,
              std::span<float> parameters);
 
-  /** The step of all parameters; blocks. `result` is written on success. */
+  /** Steps all parameters and blocks. `result` is written on success. */
   onebitResult_t Step(void* gradients, double rate, onebitStepResult_t* result);
 
-  /** Starts the step of a layer, which goes on beside the caller. In the same order on all ranks.
+  /**
+   * Starts the step of a layer, which runs concurrently with the caller. All ranks must start
+   * layers in the same order.
    */
   void Start(size_t layer, void* gradients, double rate);
-  /** Ends the steps of all layers. `result` is that of the first layer, with the bytes of all. */
+  /**
+   * Waits for the steps of all layers. `result` is that of the first layer, with the bytes of all.
+   */
   onebitResult_t Finish(onebitStepResult_t* result);
-  /** What the steps that Start began have taken, on the thread where they ran. */
+  /** Seconds that steps begun by Start have taken, on the thread where they ran. */
   double started_seconds() const;
 
-  /** Makes ranks agree on the parameters where local steps have taken them apart; blocks. */
+  /** Averages the parameters after local steps, in which replicas diverge; blocks. */
   void Sync();
 
   /** Counters of all layers; step and stage of the first. */
   onebitOptimizerStats_t Stats() const;
-  /** Without layers only. A rank of `comm` that has the results of the last step. */
+  /**
+   * Requires a single optimizer. `source` is a rank of `comm` that has the results of the last
+   * step.
+   */
   int Rebind(onebitComm_t comm);
 
  private:
-  /** One of them, and the step that was started. */
+  /** One layer's optimizer, and the step it has started. */
   struct Part {
     const TrainOptions* options = nullptr;
     UniqueOptimizer optimizer;
@@ -58,8 +67,8 @@ class Optimizers {
   void AddPart(const TrainOptions& options, onebitComm_t comm, std::span<const Tensor> tensors,
                std::span<float> parameters);
 
-  std::vector<Part> parts_;  // as many as there are from the start: the stream has their addresses
-  UniqueStream stream_;      // last: its end waits for what it does with the others
+  std::vector<Part> parts_;  // never grows: the stream holds the addresses
+  UniqueStream stream_;      // last: its destructor waits for work on the others
 };
 
 }  // namespace onebit::train

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One worker, and what it is told of the others.
+// Runs one worker and gathers the results of the others.
 #include "perf/train_text/process_trainer.h"
 
 #include <memory>
@@ -10,15 +10,15 @@
 
 #include <fmt/core.h>
 
-#include "perf/common/error.h"
 #include "perf/common/rank_exchange.h"
+#include "perf/common/tool_error.h"
 #include "perf/train_text/rank_worker.h"
 #include "perf/train_text/run_result.h"
 
 namespace onebit::train {
 namespace {
 
-/** Other hosts may have another version of the text; the run would be no one's. */
+/** Fails if another host has a different version of the text. */
 void RequireSameText(const Corpus& corpus, onebitComm_t comm) {
   const std::vector<uint64_t> hashes = perf::GatherRecords(comm, corpus.hash);
   for (size_t rank = 1; rank < hashes.size(); ++rank) {
@@ -36,7 +36,7 @@ onebitResult_t AsyncErrorOf(onebitComm_t comm) {
   return result;
 }
 
-/** Whether the run may go on without a rank: one is gone, and it is the one that was to go. */
+/** True if the run may continue without a rank: the one that is gone is the one that was to go. */
 bool CanResume(const TrainOptions& options, const RankWorker& worker, onebitComm_t comm) {
   const onebitResult_t error = AsyncErrorOf(comm);
   const bool was_lost = error == onebitPeerLost || error == onebitRemoteError;
@@ -44,7 +44,7 @@ bool CanResume(const TrainOptions& options, const RankWorker& worker, onebitComm
          worker.current_step() + 1 >= options.survive->step - 1;
 }
 
-/** All steps, if need be in two parts. */
+/** Runs all steps, in two parts if a rank is lost. */
 void RunWorker(const TrainOptions& options, perf::CommHandle& comm, RankWorker& worker) {
   try {
     worker.Run();
@@ -52,7 +52,7 @@ void RunWorker(const TrainOptions& options, perf::CommHandle& comm, RankWorker& 
   } catch (const std::exception&) {
     if (!CanResume(options, worker, comm.get())) throw;
   }
-  comm = worker.Resume();  // and destroys the former one
+  comm = worker.Resume();  // destroys the former one
   worker.Run();
 }
 

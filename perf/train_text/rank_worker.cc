@@ -22,7 +22,9 @@
 namespace onebit::train {
 namespace {
 
-/** At most this many positions of the held-out text, spread evenly: a twentieth of a default run.
+/**
+ * Evaluates at most this many positions of the held-out text, spread evenly: a twentieth of a
+ * default run.
  */
 constexpr size_t kMaxHeldoutPositions = size_t{1} << 15;
 
@@ -30,15 +32,17 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/** Multiplies whole words: a comparison of replicas must not cost more than the step it checks. */
+/** Multiplies whole words: comparing replicas must not cost more than the step it checks. */
 uint64_t HashWords(std::span<const float> values) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const float value : values) hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3;
   return hash;
 }
 
-/** The same on every rank; a broadcast is not needed. To be had before the optimizer is made: that
- * of 0/1 Adam remembers where it began. */
+/**
+ * The parameters are the same on every rank without a broadcast. They are needed before the
+ * optimizer is created, because 0/1 Adam remembers its starting point.
+ */
 AlignedVector<float> InitialParameters(const ByteModel<float>& model, uint64_t seed) {
   AlignedVector<float> parameters(model.layout().parameter_count());
   model.Initialize(seed, parameters);
@@ -124,8 +128,8 @@ void RankWorker::EndStep() {
   EvaluateIfDue();
 }
 
-// The run may end between two syncs. What it ends with is of one piece, and that is part of its
-// cost.
+// The run may end between two syncs. This sync makes the final parameters equal, and its bytes
+// count as part of the run.
 void RankWorker::AgreeOnParameters() {
   const Clock::time_point start = Clock::now();
   call_start_ = start;
@@ -154,8 +158,8 @@ void RankWorker::EvaluateIfDue() {
   start_ = Clock::now();
 }
 
-// Counts what it lives for as an exchange, also when that fails. Counters can be read for as long
-// as there is a handle.
+// Counts its lifetime as exchange time, also if the call fails. The counters stay readable as long
+// as the handle exists.
 class RankWorker::ExchangeTimer {
  public:
   explicit ExchangeTimer(RankWorker& worker) : worker_(worker), before_(worker.CallSeconds()) {}
@@ -174,7 +178,8 @@ void RankWorker::Evaluate() {
   if (shared_.are_ranks_processes) {
     ExchangeShares();
   } else {
-    // All shares are there, and remain until all ranks have entered the next step's collective.
+    // All shares are complete now, and stay valid until all ranks have entered the next step's
+    // collective.
     Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
   }
 }
@@ -228,19 +233,19 @@ void RankWorker::RunStep(int step) {
   Record(step);
 }
 
-// The step of all parameters, once the gradient of all is there.
+// Steps all parameters once the whole gradient is available.
 onebitResult_t RankWorker::Update(int step, Clock::time_point start, onebitStepResult_t* result) {
   void* gradient = gradient_.Converted();
   seconds_.compute += SecondsSince(start);
   const std::optional<Loss>& loss = shared_.options.survive;
   const bool is_victim = loss && loss->rank == rank_ && loss->step == step + 1;
   std::jthread end;
-  // The last step is the best guess of when half of this one is done.
+  // Half the duration of the last step is the best guess for the middle of this one.
   if (is_victim) end = DieIn(update_seconds_ / 2);
   const uint64_t messages_before = sent().messages;
   call_start_ = Clock::now();
   const onebitResult_t status = optimizers_.Step(gradient, RateOf(step), result);
-  if (is_victim) Die();  // it was sooner done than guessed
+  if (is_victim) Die();  // the step was faster than guessed
   update_seconds_ = SecondsSince(call_start_);
   seconds_.optimizer += update_seconds_;
   messages_sent_ += sent().messages - messages_before;
@@ -254,7 +259,7 @@ double RankWorker::RateOf(int step) const {
 
 void RankWorker::Record(int step) {
   if (shared_.options.check_replicas) {
-    // A local step takes replicas apart, so there is nothing to compare.
+    // Replicas differ after a local step, so there is nothing to compare.
     const bool is_alone = done_.stage == onebitStageLocal;
     shared_.replica_hashes[FirstSlot(step) + static_cast<size_t>(rank_)] =
         is_alone ? 0 : HashWords(parameters_);
@@ -278,9 +283,9 @@ void RankWorker::Record(int step) {
   step_end_ = now;
 }
 
-// Makes the losses of all ranks known to all, so that they come to the same verdict. Those of
-// processes are sent. A thread leaves the step's collective only after all have entered it, and so
-// have written their losses; where a step has none, this stands in for it.
+// Shares the losses of all ranks, so all come to the same verdict. Processes broadcast them.
+// Threads leave the step's collective only after all have entered it, and so have written their
+// losses; if a step has no collective, this one stands in for it.
 void RankWorker::Meet(int step) {
   if (shared_.are_ranks_processes) {
     ExchangeStep(step);

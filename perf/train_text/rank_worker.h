@@ -14,14 +14,14 @@
 
 #include "onebit/onebit.h"
 #include "onebit/optim.h"
+#include "perf/common/comm_handles.h"
 #include "perf/common/comm_stats.h"
-#include "perf/common/handles.h"
 #include "perf/train_text/gradient_buffer.h"
 #include "perf/train_text/model.h"
 #include "perf/train_text/onebit_error.h"
 #include "perf/train_text/optimizers.h"
-#include "perf/train_text/options.h"
 #include "perf/train_text/text_corpus.h"
+#include "perf/train_text/train_options.h"
 #include "perf/train_text/trainer.h"
 
 namespace onebit::train {
@@ -29,20 +29,20 @@ namespace onebit::train {
 /** Positions of the held-out text are evaluated in batches of this size. */
 inline constexpr int kEvaluationBatch = 512;
 
-/** Memory aligned for vectors, so that every run splits loops into vectors alike. */
+/** Memory aligned for vectors, so every run splits loops into vectors alike. */
 template <typename T>
 using AlignedVector = std::vector<T, Eigen::aligned_allocator<T>>;
 
 /**
- * What all ranks of a run share. Each element of the vectors is written by one rank only. Where the
- * others are processes, each has its own, and the ranks send each other what they have written.
+ * The data that all ranks of a run share. Each element of the vectors is written by one rank only.
+ * Ranks that are processes have a copy each, and send each other what they have written.
  */
 struct SharedRun {
   const TrainOptions& options;
   const Corpus& corpus;
   const TrainHooks& hooks;
   const bool are_ranks_processes;
-  // The ranks of the communicator in use, by the numbers they had at the start.
+  // The ranks of the current communicator, by their numbers at the start.
   std::vector<int> members;
   std::vector<int> steps_of_rank;        // [rank]: of the first so many its slots count
   std::vector<double> losses;            // [step][rank], of ranks as at the start
@@ -56,11 +56,13 @@ struct SharedRun {
    * returned. */
   double MeanLoss(int step) const;
 
-  /** Nats per byte, from the sums of all batches. */
+  /** Returns nats per byte, from the sums of all batches. */
   double HeldoutLoss() const;
 };
 
-/** What of a worker's steps others may lack. It travels between processes as it is. */
+/**
+ * The progress of a worker, which other ranks may lack. It is sent between processes as raw bytes.
+ */
 struct StepsDone {
   int kept = 0;             // steps whose update this rank has
   int recorded = 0;         // steps whose losses it has from all
@@ -70,36 +72,39 @@ struct StepsDone {
   bool is_skipped = false;
 };
 
-/** Driven by one thread, its rank's. All functions throw OnebitError, perf::ToolError or what hooks
- * throw. */
+/**
+ * Driven by the thread of its rank. All functions throw OnebitError, perf::ToolError, or whatever
+ * hooks throw.
+ */
 class RankWorker {
  public:
   /** `comm` is borrowed and outlives the worker. */
   RankWorker(SharedRun& shared, onebitComm_t comm, int rank);
 
   /**
-   * All steps, then and now the held-out text, of which this rank evaluates its share. After an
-   * error, and once Resume has returned, it goes on. All ranks end with the same parameters;
-   * before that, between two syncs of 0/1 Adam, each evaluates its share with its own, and the
-   * loss is the mean over them.
+   * Runs all steps and the scheduled evaluations, of which this rank does its share. It may be
+   * called again after an error, once Resume has returned. All ranks end with the same parameters.
+   * Between two syncs of 0/1 Adam replicas differ, so each rank evaluates with its own and the loss
+   * is the mean.
    */
   void Run();
 
   /**
-   * Goes on after the loss of a rank: makes a communicator of the ranks that remain, gives all the
-   * state of the one that is furthest, and tells what it took. The caller destroys the former one.
+   * Recovers from the loss of a rank: makes a communicator of the remaining ranks, brings all to
+   * the state of the one that is furthest, and returns the communicator. The caller destroys the
+   * former one.
    */
   perf::CommHandle Resume();
 
   // Results, valid after Run.
   const std::vector<StepRecord>& steps() const { return steps_; }
-  /** Their seconds are of this rank's clock. */
+  /** Seconds are of this rank's clock. */
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
   bool has_diverged() const { return has_diverged_; }
   std::span<const float> parameters() const { return parameters_; }
   uint64_t parameter_hash() const;
   const PhaseSeconds& seconds() const { return seconds_; }
-  /** Over all communicators. */
+  /** Summed over all communicators. */
   perf::SentTotal sent() const;
   uint64_t final_sync_bytes() const { return final_sync_bytes_; }
   const std::optional<uint64_t>& bytes_expected() const { return bytes_expected_; }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a worker goes on with another communicator.
+// Continues a worker with another communicator.
 #include <algorithm>
 #include <chrono>
 
@@ -50,8 +50,8 @@ perf::CommHandle RankWorker::Resume() {
   return owner;
 }
 
-// All have the parameters of `source` now, and so the steps it has kept. What some have recorded
-// and others have not is recorded again, by all that are left.
+// All ranks now have the parameters of `source`, and so the steps it has kept. Steps that only some
+// ranks have recorded are recorded again by all.
 void RankWorker::TakeUp(int source) {
   const std::vector<StepsDone> all = perf::GatherRecords(comm_, done_);
   int recorded = done_.recorded;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks have found, joined to the result of a run.
+// Combines the findings of all ranks into the result of a run.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace onebit::train {
 
-/** What is told of a rank once it is done. It travels between processes as it is. */
+/** The summary of a rank that is done, sent between processes as raw bytes. */
 struct RankSummary {
   perf::BytesHash parameters;
   uint64_t bytes_sent = 0;  // in the steps
@@ -23,10 +23,10 @@ struct RankSummary {
 
 RankSummary SummaryOf(const RankWorker& worker);
 
-/** Throws TrainError where the parameters of a rank differ from those of the first one. */
+/** Throws TrainError if the parameters of a rank differ from those of the first one. */
 void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks);
 
-/** `worker` is any rank's: they are all of the same opinion. Sums are taken in rank order. */
+/** `worker` may be any rank's, as all hold the same results. Sums are taken in rank order. */
 TrainResult JoinResults(const SharedRun& shared, const RankWorker& worker,
                         std::span<const RankSummary> ranks);
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Letters come from the stages that steps had. Two of DeepSpeed's variant do not show in these.
+// Derives letters from the stages of steps. Two kinds of DeepSpeed's variant do not show in the
+// stages.
 #include "perf/train_text/step_kinds.h"
 
 #include <cstdint>
@@ -34,8 +35,8 @@ std::string StepKinds(const TrainOptions& options, std::span<const StepRecord> s
   int64_t number = 1;  // as the library counts: a step that is skipped is made again
   for (const StepRecord& step : steps) {
     char kind = KindOfStage(step.stage);
-    // The first step is swallowed. Behind the step in which 0/1 Adam freezes its variance, the one
-    // after varFreezeStep, what it compresses are sums of steps, no longer gradients.
+    // DeepSpeed swallows the first step. After 0/1 Adam freezes its variance, it compresses sums of
+    // steps instead of gradients, from the step after varFreezeStep on.
     if (is_deepspeed && number == 1) kind = 'i';
     if (is_deepspeed && is_zero_one && kind == '1' && number > var_freeze_step + 1) kind = 'u';
     kinds += kind;

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr size_t kHeldOutDivisor = 20;  // 5 %
 
 bool BelongsToCorpus(const fs::directory_entry& entry) {
-  // symlink_status: the type of the entry itself, not of what a link points to.
+  // symlink_status gives the type of the entry itself, not of a link's target.
   return entry.symlink_status().type() == fs::file_type::regular &&
          !entry.path().filename().native().ends_with(".dat");
 }

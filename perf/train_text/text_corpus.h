@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The text a run learns from: which files it is made of, and which part of it is held out.
+// The text that a run learns from: its files, and the part that is held out.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ inline constexpr const char* kDefaultTextPath = "/usr/share/games/fortunes";
 /** Texts shorter than this are refused: both parts must hold whole contexts. */
 inline constexpr size_t kMinTextBytes = 1024;
 
-/** The text is missing or unusable; the message says what to do about it. */
+/** The text is missing or unusable; the message says what to do. */
 class CorpusError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -34,8 +34,8 @@ struct Corpus {
 /**
  * Reads a file, or the files of a directory in the bytewise order of their names.
  *
- * Of a directory only regular files count: symbolic links would bring the same text in twice, and
- * `*.dat` are indices. Subdirectories are not entered. The last twentieth of the text is held out.
+ * Only regular files of a directory count: symbolic links would include the same text twice, and
+ * `*.dat` are indices. Subdirectories are skipped. The last twentieth of the text is held out.
  *
  * Throws CorpusError.
  */

@@ -20,7 +20,7 @@
 namespace onebit::train {
 namespace {
 
-/** Keeps the error to report. When one rank fails, the others fail too, because of it. */
+/** Keeps the error to report. If one rank fails, the others fail as a consequence. */
 class FirstError {
  public:
   /** `is_consequence`: this rank failed because another did. A cause replaces a consequence. */
@@ -31,7 +31,7 @@ class FirstError {
     is_consequence_ = is_consequence;
   }
 
-  /** Call it when no rank is running any more. */
+  /** Requires that no rank is running any more. */
   const std::string& text() const { return text_; }
 
  private:

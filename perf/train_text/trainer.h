@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "perf/common/comm_stats.h"
-#include "perf/train_text/options.h"
 #include "perf/train_text/text_corpus.h"
+#include "perf/train_text/train_options.h"
 
 namespace onebit::train {
 
@@ -30,14 +30,14 @@ struct StepRecord {
   bool is_skipped = false;                 // a gradient overflowed
 };
 
-/** The held-out text after a step. */
+/** An evaluation of the held-out text after a step. */
 struct Evaluation {
   int step = 0;        // steps done
-  double seconds = 0;  // of training so far, on rank 0; evaluations are not in it
+  double seconds = 0;  // training time so far on rank 0, without evaluations
   double heldout_loss = 0;
 };
 
-/** Where the time of the steps went, in seconds, mean over the ranks. Evaluation is not in it. */
+/** How the time of the steps was spent, in seconds, mean over the ranks. Evaluation is excluded. */
 struct PhaseSeconds {
   double compute = 0;    // batches and gradients
   double optimizer = 0;  // parameter updates, outside collectives
@@ -47,7 +47,7 @@ struct PhaseSeconds {
   double total = 0;
 };
 
-/** How a run went on without a rank, in seconds of the clock of the rank that reports. */
+/** The recovery of a run from the loss of a rank, in seconds of the reporting rank's clock. */
 struct Survival {
   Loss loss;
   int resumed_at = 0;            // the step after those that any rank has kept; the first is 1
@@ -70,7 +70,7 @@ struct TrainResult {
   std::vector<uint64_t> bytes_sent_by_rank;   // in all steps and the sync behind them
   std::vector<perf::SentTotal> sent_by_rank;  // with what ranks tell each other besides
   uint64_t final_sync_bytes = 0;              // of these, by rank 0, in that sync
-  // What rank 0 must have sent, by formula; none where steps do not all send alike.
+  // Bytes that rank 0 must have sent, by formula; no value if steps differ in what they send.
   std::optional<uint64_t> bytes_expected;
   std::optional<uint64_t> frozen_at;  // the step whose variance was kept
   uint64_t skipped_steps = 0;
@@ -79,7 +79,7 @@ struct TrainResult {
   PhaseSeconds seconds;
 };
 
-/** What steps sent. A step of 0/1 Adam may be both dense and compressed. */
+/** Counts of steps by what they sent. A step of 0/1 Adam may be both dense and compressed. */
 struct StepCounts {
   uint64_t rounds = 0;  // something
   uint64_t dense = 0;
@@ -88,16 +88,16 @@ struct StepCounts {
 };
 StepCounts CountSteps(std::span<const StepRecord> steps);
 
-/** Called on the threads of the ranks; must not call onebit. Either may be empty. */
+/** Hooks, called on the threads of the ranks; they must not call onebit. Either may be empty. */
 struct TrainHooks {
-  /** On rank 0, after each step, with the number of steps done. */
+  /** Called on rank 0 after each step, with the number of steps done. */
   std::function<void(int steps_done, const StepRecord& step)> on_step;
-  /** Before each step of each rank. What it throws stops the run, as any failure does. */
+  /** Called before each step of each rank. An exception stops the run, as any failure does. */
   std::function<void(int rank, int step)> before_step;
 };
 
 /**
- * Runs to the end or to a divergence: a loss that is not finite or above kDivergedLoss.
+ * Runs to the end or to a divergence: a loss that is not finite or is above kDivergedLoss.
  *
  * The result is a function of options and corpus, to the bit: batches come from a counter-based
  * generator, and sums over ranks are taken in rank order. If one rank fails, all are stopped.

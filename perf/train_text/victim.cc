@@ -13,7 +13,7 @@ namespace onebit::train {
 
 void Die() {
   kill(getpid(), SIGKILL);
-  std::abort();  // it does not come to this
+  std::abort();  // not reached
 }
 
 std::jthread DieIn(double seconds) {

@@ -8,6 +8,8 @@
 
 #include <utility>
 
+#include "perf/common/run_facts.h"
+
 namespace onebit::perf {
 namespace {
 
@@ -25,7 +27,7 @@ Json ReportOf(const Row& row, Mode mode = Mode::kEf) {
   options.mode = mode;
   options.sweep.step_factor = 2;
   const std::vector<RankPlace> places(4, {.pid = 1, .host = "h"});
-  JsonReport report(options, places, {"tool", "-t", "4"});
+  JsonReport report(FactsOfLibrary(options, places), {"tool", "-t", "4"});
   report.AddRow(row);
   return std::move(report).Finish(2, 1.5);
 }
@@ -78,7 +80,7 @@ TEST(JsonReportTest, RowsHaveNumbersAndWhatCompressionAdds) {
 TEST(JsonReportTest, SaysOnWhichDeviceARankWorks) {
   Options options;
   std::vector<RankPlace> places = {{.pid = 1, .host = "h"}, {.pid = 2, .host = "h"}};
-  JsonReport on_host(options, places, {});
+  JsonReport on_host(FactsOfLibrary(options, places), {});
   on_host.AddRow(SomeRow());
   const Json host = std::move(on_host).Finish(0, 0);
   EXPECT_EQ(host["results"][0]["device"], "cpu");
@@ -90,7 +92,7 @@ TEST(JsonReportTest, SaysOnWhichDeviceARankWorks) {
     place.cuda_device = place.pid + 2;
     place.cuda_name = "A GPU";
   }
-  JsonReport on_cuda(options, places, {});
+  JsonReport on_cuda(FactsOfLibrary(options, places), {});
   on_cuda.AddRow(SomeRow());
   const Json cuda = std::move(on_cuda).Finish(0, 0);
   EXPECT_EQ(cuda["results"][0]["device"], "cuda");
@@ -121,7 +123,7 @@ TEST(JsonReportTest, WhatWasNotMeasuredIsNull) {
 
 TEST(JsonReportTest, AnErrorIsNeverOkay) {
   const Options options;  // a temporary makes GCC 12 see uninitialised strings
-  JsonReport report(options, {}, {});
+  JsonReport report(FactsOfLibrary(options, {}), {});
   report.AddError("rank 1: gone");
   const Json json = std::move(report).Finish(0, 0);
   EXPECT_EQ(json["out_of_bounds"]["okay"], "false");

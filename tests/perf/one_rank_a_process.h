@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "perf/common/error.h"
 #include "perf/common/rank_state.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 

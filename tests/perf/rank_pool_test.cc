@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {

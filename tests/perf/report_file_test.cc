@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 
 namespace onebit::perf {
 namespace {

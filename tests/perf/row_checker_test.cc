@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "perf/common/all_reduce_collective.h"
 #include "perf/common/all_reduce_reference.h"
 #include "perf/common/bursts.h"
+#include "perf/common/rank_exchange.h"
 #include "perf/common/row_timer.h"
 #include "tests/perf/one_rank_a_process.h"
 
@@ -29,21 +31,13 @@ constexpr size_t kCount = 1000;
 constexpr Case kRow = {.count = kCount, .type = onebitFloat32, .op = onebitAvg, .ranks = kRanks};
 
 // An allreduce that writes elements 5, 6, ... of `wrong_rank` wrong.
-class FaultyAllReduce : public Collective {
+class FaultyAllReduce : public AllReduceCollective {
  public:
   FaultyAllReduce(int wrong_rank, size_t wrong_elements)
       : wrong_rank_(wrong_rank), wrong_elements_(wrong_elements) {}
 
   std::string_view tool() const override { return "test"; }
   const char* call() const override { return "onebitAllReduce"; }
-  onebitCollective_t collective() const override { return onebitCollectiveAllReduce; }
-  size_t CountOf(size_t bytes, onebitDataType_t type, int) const override {
-    return bytes / ElementBytes(type);
-  }
-  Shape ShapeOf(const Case& row, int) const override { return {row.count, row.count, 0}; }
-  double BusFactor(int) const override { return 1; }
-  double DenseOptimalBytes(size_t bytes, int) const override { return static_cast<double>(bytes); }
-  uint64_t WireBound(const Case&, const Options&, const WireFacts&) const override { return 0; }
 
   onebitResult_t Run(const Case& row, const RankCall& call) const override {
     const onebitResult_t result = onebitAllReduce(call.send, call.recv, row.count, row.type, row.op,
@@ -52,19 +46,6 @@ class FaultyAllReduce : public Collective {
       for (size_t i = 0; i < wrong_elements_; ++i) static_cast<float*>(call.recv)[5 + i] = 99;
     }
     return result;
-  }
-  ErrorNorm ErrorOf(const Case& row, std::span<const SeededInput> inputs, const void* output,
-                    int rank) const override {
-    ErrorNorm norm;
-    for (size_t i = static_cast<size_t>(rank); i < row.count; i += inputs.size()) {
-      double exact = 0;
-      for (const SeededInput& input : inputs) exact += input.At(i);
-      exact /= row.ranks;
-      const double error = ElementAt(output, row.type, i) - exact;
-      norm.error += error * error;
-      norm.exact += exact * exact;
-    }
-    return norm;
   }
   std::unique_ptr<Reference> MakeReference(const Case& row, const Options& options) const override {
     return MakeAllReduceReference(row, options);
@@ -75,23 +56,16 @@ class FaultyAllReduce : public Collective {
   size_t wrong_elements_;
 };
 
-void CreateCompressors(Ranks& ranks, Mode mode) {
-  onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-  config.mode = mode == Mode::kSign ? onebitModeSign : onebitModeEf;
-  ranks.pool().Run([&](int rank) {
-    onebitCompressor_t compressor = nullptr;
-    Check(onebitCompressorCreate(&compressor, ranks.state(rank).comm.get(), kCount, onebitFloat32,
-                                 &config),
-          "onebitCompressorCreate");
-    ranks.state(rank).compressor.reset(compressor);
-  });
+void CreateCompressors(Ranks& ranks, const Options& options) {
+  ranks.pool().Run(
+      [&](int rank) { FaultyAllReduce(-1, 0).Prepare(kRow, options, ranks.state(rank)); });
 }
 
 // The verdict of every process.
 std::vector<CheckResult> CheckInProcesses(const Collective& collective, const Options& options) {
   std::vector<CheckResult> results(kRanks);
   const auto errors = RunOneRankAProcess(kRanks, kCount * 4, [&](Ranks& ranks) {
-    if (options.is_compressed()) CreateCompressors(ranks, options.mode);
+    CreateCompressors(ranks, options);
     results[static_cast<size_t>(ranks.first())] = CheckRow(collective, kRow, options, ranks);
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
@@ -140,8 +114,10 @@ TEST(RowCheckerTest, CountsWrongElementsOfAnyRank) {
 
 TEST(RowCheckerTest, EveryProcessKnowsTheErrorOfThreads) {
   const FaultyAllReduce collective(-1, 0);
-  const auto fill = [](Ranks& ranks) {
-    CreateCompressors(ranks, Mode::kEf);
+  Options options;
+  options.mode = Mode::kEf;
+  const auto fill = [&](Ranks& ranks) {
+    CreateCompressors(ranks, options);
     ranks.pool().Run([&](int rank) {
       FillSeeded(ranks.state(rank).send.data(), kCount, onebitFloat32, kTimedSeed, rank);
     });
@@ -150,7 +126,7 @@ TEST(RowCheckerTest, EveryProcessKnowsTheErrorOfThreads) {
   fill(*threads);
   const Options usual;  // a temporary makes GCC 12 see uninitialised strings
   CheckRow(collective, kRow, usual, *threads);  // leaves the inputs as they were
-  CreateCompressors(*threads, Mode::kEf);       // with fresh residuals
+  CreateCompressors(*threads, options);         // with fresh residuals
   const double expected = RelativeErrorOfFirstCall(collective, kRow, *threads);
   EXPECT_GT(expected, 0.5);
   const auto errors = RunOneRankAProcess(kRanks, kCount * 4, [&](Ranks& ranks) {

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 #include "perf/onebit_schedule/claims.h"
 #include "perf/onebit_schedule/policy_run.h"
 #include "perf/onebit_schedule/rate_schedule.h"

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The random plans of a soak: the same for the same seed, and never something that cannot be done.
-#include "perf/soak/plan.h"
+#include "perf/soak/soak_plan.h"
 
 #include <algorithm>
 #include <set>

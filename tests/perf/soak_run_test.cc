@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "perf/common/error.h"
+#include "perf/common/tool_error.h"
 #include "perf/soak/soak.h"
 #include "perf/soak/watchdog.h"
 

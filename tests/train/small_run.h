@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "perf/train_text/counter_random.h"
-#include "perf/train_text/options.h"
 #include "perf/train_text/text_corpus.h"
+#include "perf/train_text/train_options.h"
 #include "perf/train_text/trainer.h"
 
 namespace onebit::train {

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Facts about this machine and time, for reports.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace onebit::perf {
+
+std::string HostName();
+
+// Process, host and device of a rank.
+struct RankPlace {
+  int pid = 0;
+  std::string host = {};
+  std::optional<int> cuda_device = {};  // no value: host memory
+  std::string cuda_name = {};
+};
+
+std::string ProcessorName();
+std::string LocalTime();  // "2025-01-31 23:59:59"
+
+// Returns "NAME=value" of the variables that configure the library. Secrets are left out.
+std::vector<std::string> LibraryEnvironment();
+
+}  // namespace onebit::perf

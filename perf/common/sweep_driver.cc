@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Measures, checks and reports row after row.
+#include "perf/common/sweep_driver.h"
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "perf/common/row_checker.h"
+#include "perf/common/row_timer.h"
+#include "perf/common/run_facts.h"
+#include "perf/common/seeded_elements.h"
+#include "perf/common/tool_error.h"
+#include "perf/common/tool_main.h"
+
+namespace onebit::perf {
+namespace {
+
+class Sweep {
+ public:
+  // Everything is borrowed.
+  Sweep(const Collective& collective, const Options& options, Ranks& ranks, SweepOutput& output)
+      : collective_(collective), options_(options), ranks_(ranks), output_(output) {}
+
+  // All rows of all types and ops.
+  void Run() {
+    for (onebitDataType_t type : options_.types) {
+      ranks_.pool().Run([&](int rank) {
+        RankState& state = ranks_.state(rank);
+        const size_t elements = ranks_.buffer_bytes() / ElementBytes(type);
+        FillSeeded(state.send.data(), elements, type, kTimedSeed, rank);
+        state.PublishSend(ranks_.buffer_bytes());
+        // Faults its pages in before calls are timed, as warm-up calls may not reach all of them.
+        state.FillRecv(0, ranks_.buffer_bytes());
+      });
+      for (onebitRedOp_t op : options_.ops) {
+        WarmUp(type, op);
+        for (size_t bytes : SweepSizes(options_.sweep)) {
+          output_.AddRow(MeasureRow(bytes, type, op));
+        }
+      }
+    }
+  }
+
+ private:
+  Case CaseOf(size_t bytes, onebitDataType_t type, onebitRedOp_t op) const {
+    return {collective_.CountOf(bytes, type, ranks_.count()), type, op, ranks_.count()};
+  }
+
+  void Prepare(const Case& row) {
+    ranks_.pool().Run([&](int rank) { collective_.Prepare(row, options_, ranks_.state(rank)); });
+  }
+
+  void WarmUp(onebitDataType_t type, onebitRedOp_t op) {
+    if (options_.warmup_iterations == 0) return;
+    for (size_t bytes : WarmupSizes(options_.sweep)) {
+      output_.ShowProgress(bytes, "warming up");
+      const Case row = CaseOf(bytes, type, op);
+      Prepare(row);
+      ranks_.pool().Run([&](int rank) {
+        RankState& state = ranks_.state(rank);
+        for (int i = 0; i < options_.warmup_iterations; ++i) {
+          Check(collective_.Run(row, state.CallAt(0, 0, state.compressor.get())),
+                collective_.call());
+        }
+        state.Await();
+      });
+    }
+  }
+
+  Row MeasureRow(size_t bytes, onebitDataType_t type, onebitRedOp_t op) {
+    const Case row_case = CaseOf(bytes, type, op);
+    Row row;
+    row.bytes = MessageBytes(collective_.ShapeOf(row_case, 0), type);
+    row.count = row_case.count;
+    row.type = type;
+    row.op = collective_.has_op() ? std::optional(op) : std::nullopt;
+
+    output_.ShowProgress(row.bytes, "timing");
+    Prepare(row_case);
+    row.rel_error = RelativeErrorOfFirstCall(collective_, row_case, ranks_);
+    const RowTimes times = TimeRow(collective_, row_case, options_, ranks_);
+    SetTimes(times, &row);
+    SetWire(row_case, times, &row);
+
+    if (options_.checks > 0) {
+      output_.ShowProgress(row.bytes, "checking");
+      const CheckResult check = CheckRow(collective_, row_case, options_, ranks_);
+      row.out_of_place.wrong = check.wrong_out_of_place;
+      row.in_place.wrong = check.wrong_in_place;
+      row.problem = check.problem;
+    }
+    return row;
+  }
+
+  void SetTimes(const RowTimes& times, Row* row) const {
+    const double factor = collective_.BusFactor(ranks_.count());
+    row->out_of_place.seconds = times.out_of_place_seconds;
+    row->in_place.seconds = times.in_place_seconds;
+    for (Measurement* measurement : {&row->out_of_place, &row->in_place}) {
+      measurement->bandwidth = BandwidthOf(row->bytes, measurement->seconds.value_or(0), factor);
+    }
+    if (options_.is_compressed() && times.dense_seconds && times.out_of_place_seconds > 0) {
+      row->speedup_vs_dense = *times.dense_seconds / times.out_of_place_seconds;
+    }
+    row->iterations = times.calls;
+    row->untimed_calls = 1 + times.untimed_calls;  // the first showed the relative error
+  }
+
+  void SetWire(const Case& row_case, const RowTimes& times, Row* row) {
+    if (!ranks_.counts_sent()) return;
+    row->wire_bytes = times.wire_bytes;
+    row->wire_bytes_bound =
+        collective_.WireBound(row_case, options_, WireFactsOf(row_case, times.messages));
+    if (times.wire_bytes > 0) {
+      row->ratio = collective_.DenseOptimalBytes(row->bytes, ranks_.count()) /
+                   static_cast<double>(times.wire_bytes);
+    }
+  }
+
+  // Tells into how many messages the library cut the row: its compressor knows; for a dense call it
+  // follows from the number of messages.
+  WireFacts WireFactsOf(const Case& row_case, uint64_t messages) {
+    if (row_case.ranks == 1) return {};
+    onebitCompressor_t compressor = ranks_.state(ranks_.first()).compressor.get();
+    if (compressor == nullptr) {
+      const size_t exchanges = collective_.dense_exchanges();
+      // Dense messages over NCCL have no headers, and an empty message is not sent.
+      if (options_.transport == kTransportOfDevices) return {exchanges, 0};
+      return {exchanges, messages / (exchanges * static_cast<size_t>(row_case.ranks - 1))};
+    }
+    onebitCompressorStats_t stats{};
+    stats.size = sizeof(stats);
+    Check(onebitCompressorGetStats(compressor, &stats), "onebitCompressorGetStats");
+    return {stats.exchanges, stats.segments};
+  }
+
+  const Collective& collective_;
+  const Options& options_;
+  Ranks& ranks_;
+  SweepOutput& output_;
+};
+
+// Runs a parsed command line. Throws ToolError, and UsageError for a bad path.
+int RunOptions(const Options& options, const Collective& collective,
+               std::vector<std::string> arguments) {
+  std::unique_ptr<Ranks> ranks;
+  // Processes are joined before anything can fail in one of them: the others would wait for it.
+  if (options.ranks.is_one_rank()) ranks = MakeRanks(options);
+  SweepOutput output(collective.tool(), options.ranks.is_speaker(), options);
+  output.Begin(FactsOfLibrary(options, ranks ? ranks->Places() : PlacesOfThreads(options)),
+               std::move(arguments));
+  if (!ranks) {
+    try {
+      ranks = MakeRanks(options);
+    } catch (const std::exception& error) {
+      output.Fail(error.what());
+      throw;
+    }
+  }
+  return RunSweep(collective, options, *ranks, output);
+}
+
+}  // namespace
+
+int RunSweep(const Collective& collective, const Options& options, Ranks& ranks,
+             SweepOutput& output) {
+  try {
+    Sweep(collective, options, ranks, output).Run();
+    std::vector<SentTotal> sent;
+    if (ranks.counts_sent()) {
+      sent = ranks.GatherFromAll([&](int rank) { return ranks.state(rank).link->Sent(); });
+    }
+    ranks.Finish();
+    output.ReportSent(sent);
+  } catch (const std::exception& error) {
+    output.Fail(error.what());
+    throw;
+  }
+  output.Finish();
+  return output.wrong() == 0 ? kExitOk : kExitFailed;
+}
+
+int RunSweepTool(int argc, const char* const* argv, const Collective& collective,
+                 std::string_view description) {
+  return RunTool(collective.tool(), LaunchedRank().value_or(0) == 0, [&] {
+    std::optional<Options> options = ParseOptions(argc, argv, collective.tool(), description,
+                                                  LaunchedRank(), collective.has_op());
+    if (!options) return kExitOk;
+    if (!collective.has_in_place()) options->is_in_place_timed = false;
+    if (options->ranks.procs > 0) {
+      return LaunchSelf(collective.tool(), options->ranks.procs, argc, argv);
+    }
+    return RunOptions(*options, collective, {argv, argv + argc});
+  });
+}
+
+}  // namespace onebit::perf

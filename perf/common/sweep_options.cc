@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Declares the flags to CLI11 and checks what it cannot.
+#include "perf/common/sweep_options.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "perf/common/flag_kinds.h"
+#include "perf/common/seeded_elements.h"
+
+namespace onebit::perf {
+namespace {
+
+constexpr int kMaxRanks = 1024;
+
+const Names<onebitDataType_t> kTypes = {
+    {"half", onebitFloat16}, {"float", onebitFloat32}, {"bfloat16", onebitBfloat16}};
+const Names<onebitRedOp_t> kOps = {{"sum", onebitSum}, {"avg", onebitAvg}};
+const Names<Mode> kModes = {{"dense", Mode::kDense}, {"sign", Mode::kSign}, {"ef", Mode::kEf}};
+const Names<onebitScaleRule_t> kScaleRules = {{"l1", onebitScaleL1}, {"l2", onebitScaleL2}};
+
+// Adds a choice of one of `names`, or "all" of them.
+template <class Value>
+void AddNames(CLI::App& app, const std::string& flags, const std::string& help,
+              const Names<Value>& names, std::vector<Value>* values) {
+  const std::string choices = Choices(names) + "|all";
+  AddParsed(app, flags, help, choices, NameOf(names, values->front()),
+            [&names, values, choices](const std::string& text) {
+              std::vector<Value> chosen;
+              for (const auto& [name, value] : names) {
+                if (text == "all" || text == name) chosen.push_back(value);
+              }
+              if (chosen.empty()) return fmt::format("{} is not {}", text, choices);
+              *values = chosen;
+              return std::string();
+            });
+}
+
+std::string ParseBlock(const std::string& text, int32_t* block) {
+  if (text == "tensor") {
+    *block = ONEBIT_BLOCK_TENSOR;
+    return "";
+  }
+  const std::optional<size_t> size = ParseSize(text);
+  if (!size || *size == 0 || *size % 64 != 0 || *size > INT32_MAX) {
+    return fmt::format("'{}' is neither a positive multiple of 64 nor 'tensor'", text);
+  }
+  *block = static_cast<int32_t>(*size);
+  return "";
+}
+
+void AddNcclOptions(CLI::App& app, bool has_op, Options& options) {
+  AddSweepFlags(app, "passes that check results against the scalar reference; 0: none", &options);
+  AddNames(app, "-d,--datatype", "element type", kTypes, &options.types);
+  if (has_op) AddNames(app, "-o,--op", "reduction", kOps, &options.ops);
+  AddCount(app, "-t,--nthreads", "ranks, each a thread of this process", 1, kMaxRanks,
+           &options.ranks.threads);
+  AddRankSource(app, &options.ranks, "; nccl for both with --device cuda");
+}
+
+void AddCompressionOptions(CLI::App& app, Options& options) {
+  AddChoice(app, "--mode", kModes, &options.mode,
+            "full precision, signs, or signs with error feedback");
+  app.add_flag_callback(
+      "--no-dense", [&options] { options.is_dense_timed = false; },
+      "do not time dense calls in turns with compressed ones");
+  AddDevice(app, &options.device);
+  AddChoice(app, "--scale", kScaleRules, &options.scale_rule,
+            "scale of a block: root mean square or mean magnitude");
+  AddParsed(app, "--block", "elements per scale, or 'tensor' for one per tensor", "N|tensor",
+            "4096",
+            [&options](const std::string& text) { return ParseBlock(text, &options.block); });
+}
+
+}  // namespace
+
+std::string_view ModeName(Mode mode) { return NameOf(kModes, mode); }
+
+std::optional<Options> ParseOptions(int argc, const char* const* argv, std::string_view tool,
+                                    std::string_view description, std::optional<int> launched_rank,
+                                    bool has_op) {
+  Options options;
+  options.ranks.launched_rank = launched_rank;
+  CLI::App app{std::string(description), std::string(tool)};
+  app.get_formatter()->column_width(38);
+  AddNcclOptions(app, has_op, options);
+  AddCompressionOptions(app, options);
+  if (!ParseCommandLine(app, argc, argv, options.ranks.is_speaker())) return std::nullopt;
+  CheckSweepFlags(options);
+  options.ranks.has_cuda = options.device.is_cuda;
+  options.ranks.is_threads_given = app.count("--nthreads") > 0;
+  options.transport = CheckedTransportOf(options.ranks);
+  return options;
+}
+
+}  // namespace onebit::perf

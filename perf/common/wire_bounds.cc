@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Adds up headers, scales and bits message by message.
+#include "perf/common/wire_bounds.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace onebit::perf {
+namespace {
+
+constexpr uint64_t kHeaderBytes = 64;
+constexpr uint64_t kScaleBytes = 4;
+
+constexpr uint64_t CeilDivide(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+// Elements of chunk `chunk`: equal padded shares, cut off at the end of the tensor.
+uint64_t ChunkElements(const WireShape& shape, size_t chunk) {
+  const uint64_t share = CeilDivide(shape.count, shape.ranks);
+  const uint64_t length = CeilDivide(share, shape.chunk_alignment) * shape.chunk_alignment;
+  return std::min<uint64_t>((chunk + 1) * length, shape.count) -
+         std::min<uint64_t>(chunk * length, shape.count);
+}
+
+// Bytes of the scales and sign bits of `elements`. Segments are whole blocks, so segmentation does
+// not change them.
+uint64_t PacketBytes(const WireShape& shape, uint64_t elements) {
+  if (elements == 0) return 0;
+  const uint64_t scales = shape.block == 0 ? 1 : CeilDivide(elements, shape.block);
+  return kScaleBytes * scales + CeilDivide(elements, 8);
+}
+
+// Treats the packets of all chunks as one: a scale per tensor is then sent once, not once per
+// chunk.
+uint64_t WholePacketBytes(const WireShape& shape) {
+  if (shape.block == 0) return PacketBytes(shape, shape.count);
+  uint64_t bytes = 0;
+  for (size_t chunk = 0; chunk < shape.ranks; ++chunk) {
+    bytes += PacketBytes(shape, ChunkElements(shape, chunk));
+  }
+  return bytes;
+}
+
+// Counts the bytes of a rank that sends chunk j to rank j, then its own chunk to all others.
+// `payload` gives the bytes of a chunk; each of its segments has a header, even that of an empty
+// chunk.
+template <class Payload>
+uint64_t TwoExchanges(const WireShape& shape, size_t rank, const Payload& payload) {
+  uint64_t bytes = 0;
+  for (size_t peer = 0; peer < shape.ranks; ++peer) {
+    if (peer == rank) continue;
+    const uint64_t headers = shape.segments * kHeaderBytes;
+    bytes += headers + payload(ChunkElements(shape, peer));
+    bytes += headers + payload(ChunkElements(shape, rank));
+  }
+  return bytes;
+}
+
+uint64_t MaxOverRanks(size_t ranks, const std::function<uint64_t(size_t)>& bytes_of) {
+  uint64_t most = 0;
+  for (size_t rank = 0; rank < ranks; ++rank) most = std::max(most, bytes_of(rank));
+  return most;
+}
+
+}  // namespace
+
+uint64_t CompressedWireBytes(const WireShape& shape, size_t rank) {
+  if (shape.exchanges == 1) return (shape.ranks - 1) * (kHeaderBytes + WholePacketBytes(shape));
+  return TwoExchanges(shape, rank, [&](uint64_t elements) { return PacketBytes(shape, elements); });
+}
+
+uint64_t DenseWireBytes(const WireShape& shape, size_t element_bytes, size_t rank) {
+  return TwoExchanges(shape, rank, [&](uint64_t elements) { return elements * element_bytes; });
+}
+
+uint64_t MaxCompressedWireBytes(const WireShape& shape) {
+  return MaxOverRanks(shape.ranks, [&](size_t rank) { return CompressedWireBytes(shape, rank); });
+}
+
+uint64_t MaxDenseWireBytes(const WireShape& shape, size_t element_bytes) {
+  return MaxOverRanks(shape.ranks,
+                      [&](size_t rank) { return DenseWireBytes(shape, element_bytes, rank); });
+}
+
+}  // namespace onebit::perf

@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The command line. An option without effect is an error, as is an unknown one. Options of
+// optimizers are in optimizer_options.cc.
+#include "perf/train_text/train_options.h"
+
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <vector>
+
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include "perf/common/flag_kinds.h"
+#include "perf/common/tool_error.h"
+#include "perf/train_text/optimizer_options.h"
+
+namespace onebit::train {
+namespace {
+
+constexpr int kMaxRanks = 1024;
+constexpr int kMaxBatch = 1 << 16;
+constexpr int kMaxHidden = 1 << 16;
+constexpr double kHalfLossScale = 1024;
+constexpr char kSurvivingTransport[] = "ucx";
+
+Loss ParseLoss(const std::string& text) {
+  Loss loss;
+  const size_t at = text.find('@');
+  if (at == std::string::npos || !CLI::detail::lexical_cast(text.substr(0, at), loss.rank) ||
+      !CLI::detail::lexical_cast(text.substr(at + 1), loss.step) || loss.rank < 0 ||
+      loss.step < 1) {
+    throw CLI::ValidationError("--survive",
+                               text + " is not RANK@STEP, as 2@250 for rank 2 in step 250");
+  }
+  return loss;
+}
+
+void AddRunOptions(CLI::App& app, TrainOptions& options) {
+  app.add_option("-t,--threads", options.ranks, "Ranks, each a thread of this process")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->capture_default_str();
+  perf::AddRankSource(app, &options.source);
+  app.add_option("--steps", options.steps, "Steps of the run")
+      ->check(CLI::Range(1, kMaxSteps))
+      ->capture_default_str();
+  app.add_option("--batch", options.batch, "Examples per rank and step")
+      ->check(CLI::Range(1, kMaxBatch))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Seed of parameters and batches")
+      ->check(perf::NoSign())
+      ->capture_default_str();
+  app.add_option_function<std::vector<int>>(
+         "--hidden",
+         [&options](const std::vector<int>& widths) {
+           std::copy(widths.begin(), widths.end(), options.shape.hidden.begin());
+         },
+         "Widths of the two hidden layers [768,512]")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(CLI::Range(1, kMaxHidden))
+      ->type_name("A,B");
+  app.add_option("--text", options.text_path, "File or directory to learn from")
+      ->capture_default_str();
+  CLI::Option* const json =
+      app.add_option("--json", options.json_path, "Write the results to this file")
+          ->type_name("FILE");
+  app.add_option("--eval-every", options.evaluate_every_percent,
+                 "Evaluate the held-out text every so many percent of the steps, for --json; the\n"
+                 "time it takes is not counted")
+      ->check(perf::Number("more than 0 and at most 100",
+                           [](double percent) { return percent > 0 && percent <= 100; }))
+      ->needs(json)
+      ->type_name("PERCENT");
+  app.add_option_function<std::string>(
+         "--survive", [&options](const std::string& text) { options.survive = ParseLoss(text); },
+         "This rank kills itself in this step, and the others go on without it; for processes over "
+         "ucx")
+      ->type_name("RANK@STEP");
+  app.add_flag("--check-replicas", options.check_replicas,
+               "Compare the parameters of all ranks after every step, not only at the end");
+}
+
+void SetSource(const CLI::App& app, TrainOptions& options) {
+  options.source.threads = options.ranks;
+  options.source.is_threads_given = app.count("--threads") > 0;
+  try {
+    options.transport = perf::CheckedTransportOf(options.source);
+  } catch (const perf::UsageError& error) {
+    throw CLI::ParseError(error.what(), kUsageErrorStatus);
+  }
+  if (!options.survive) return;
+  if (options.transport != kSurvivingTransport) {
+    throw CLI::ValidationError(
+        "--survive", options.transport == "local"
+                         ? "threads die together: make ranks processes with --procs N"
+                         : options.transport + " cannot go on without a rank: use --transport " +
+                               kSurvivingTransport);
+  }
+  if (options.source.procs == 0) return;  // the number of ranks is known when they have joined
+  const std::string loss_problem = ProblemWithLoss(options, options.source.procs);
+  if (!loss_problem.empty()) throw CLI::ParseError(loss_problem, kUsageErrorStatus);
+}
+
+void CheckOverlap(const CLI::App& app, const TrainOptions& options) {
+  if (!options.is_overlapped) return;
+  const char* const reason = "with --overlap, where layers are optimized one by one";
+  RequireUnused(app, {"--max-grad-norm", "--survive"}, reason);
+  if (options.freeze == ONEBIT_FREEZE_AUTOMATIC) {
+    throw CLI::ValidationError("--freeze", fmt::format("auto has no common step {}", reason));
+  }
+}
+
+}  // namespace
+
+double TrainOptions::gradient_scale() const {
+  return loss_scale.value_or(gradient_type == onebitFloat16 ? kHalfLossScale : 1.0);
+}
+
+std::string ProblemWithLoss(const TrainOptions& options, int ranks) {
+  if (!options.survive) return "";
+  const Loss& loss = *options.survive;
+  if (ranks < 2) return "--survive: with one rank nobody is left";
+  if (loss.rank >= ranks) {
+    return fmt::format("--survive: there is no rank {} among {}", loss.rank, ranks);
+  }
+  if (loss.step > options.steps) {
+    return fmt::format("--survive: there is no step {} in {} steps", loss.step, options.steps);
+  }
+  return "";
+}
+
+ParsedOptions ParseOptions(int argc, const char* const* argv, std::optional<int> launched_rank) {
+  ParsedOptions parsed;
+  parsed.options.source.launched_rank = launched_rank;
+  CLI::App app(
+      "Trains a byte-level language model on text, data-parallel over ranks that are threads or\n"
+      "processes, with Adam, LAMB or their compressed forms, and reports loss, bytes and time.");
+  app.set_help_flag("-h,--help", "Print this help");
+  AddRunOptions(app, parsed.options);
+  AddOptimizerOptions(app, parsed.options);
+  AddCompressionOptions(app, parsed.options);
+  app.add_flag(
+      "--overlap", parsed.options.is_overlapped,
+      "Step each layer as soon as its gradient is there, on a stream, while the gradients\n"
+      "of the layers before it are computed");
+  try {
+    app.parse(argc, argv);
+    CompleteOptimizerOptions(app, parsed.options);
+    CheckOverlap(app, parsed.options);
+    SetSource(app, parsed.options);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream unheard;
+    const bool is_speaker = parsed.options.source.is_speaker();
+    const bool is_help =
+        app.exit(error, is_speaker ? std::cout : unheard, is_speaker ? std::cerr : unheard) == 0;
+    parsed.exit_status = is_help ? 0 : kUsageErrorStatus;
+  }
+  return parsed;
+}
+
+}  // namespace onebit::train

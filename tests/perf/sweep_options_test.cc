@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The command line: nccl-tests' flags and defaults, our own, and errors that help.
+#include "perf/common/sweep_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "perf/common/tool_error.h"
+
+namespace onebit::perf {
+namespace {
+
+Options Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "tool");
+  const auto count = static_cast<int>(arguments.size());
+  return ParseOptions(count, arguments.data(), "tool", "Measure.").value();
+}
+
+std::string ErrorOf(const std::vector<const char*>& arguments) {
+  try {
+    Parse(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(OptionsTest, DefaultsAreThoseOfNcclTests) {
+  const Options options = Parse({});
+  EXPECT_EQ(options.sweep.min_bytes, size_t{32} << 20);
+  EXPECT_EQ(options.sweep.max_bytes, size_t{32} << 20);
+  EXPECT_EQ(options.sweep.step_bytes, size_t{1} << 20);
+  EXPECT_LE(options.sweep.step_factor, 1u);
+  EXPECT_EQ(options.iterations, 20);
+  EXPECT_EQ(options.warmup_iterations, 1);
+  EXPECT_EQ(options.checks, 1);
+  EXPECT_EQ(options.ranks.threads, 1);
+  EXPECT_THAT(options.types, testing::ElementsAre(onebitFloat32));
+  EXPECT_THAT(options.ops, testing::ElementsAre(onebitSum));
+  EXPECT_FALSE(options.is_compressed());
+}
+
+TEST(OptionsTest, FlagsAreThoseOfNcclTests) {
+  const Options options =
+      Parse({"-b", "1K", "-e", "2M", "-i",  "512", "-f",  "2",  "-n", "5",  "-w",
+             "0",  "-c", "0",  "-d", "all", "-o",  "avg", "-t", "7",  "-J", "x.json"});
+  EXPECT_EQ(options.sweep.min_bytes, 1024u);
+  EXPECT_EQ(options.sweep.max_bytes, size_t{2} << 20);
+  EXPECT_EQ(options.sweep.step_bytes, 512u);
+  EXPECT_EQ(options.sweep.step_factor, 2u);
+  EXPECT_EQ(options.iterations, 5);
+  EXPECT_EQ(options.warmup_iterations, 0);
+  EXPECT_EQ(options.checks, 0);
+  EXPECT_EQ(options.ranks.threads, 7);
+  EXPECT_THAT(options.types, testing::ElementsAre(onebitFloat16, onebitFloat32, onebitBfloat16));
+  EXPECT_THAT(options.ops, testing::ElementsAre(onebitAvg));
+  EXPECT_EQ(options.json_path, "x.json");
+}
+
+TEST(OptionsTest, ASweepCanBeKeptShort) {
+  const Options usual = Parse({});
+  EXPECT_FALSE(usual.row_seconds.has_value());
+  EXPECT_TRUE(usual.is_in_place_timed);
+  EXPECT_TRUE(usual.is_dense_timed);
+  const Options quick = Parse({"--row-seconds", "0.5", "--no-in-place", "--no-dense"});
+  EXPECT_EQ(quick.row_seconds, 0.5);
+  EXPECT_FALSE(quick.is_in_place_timed);
+  EXPECT_FALSE(quick.is_dense_timed);
+  EXPECT_NE(ErrorOf({"--row-seconds", "-1"}), "");
+  EXPECT_NE(ErrorOf({"--row-seconds", "nan"}), "");
+}
+
+TEST(OptionsTest, BuffersHoldTheLargestMessage) {
+  EXPECT_EQ(Parse({"-b", "1K", "-e", "2M"}).AllocatedBytes(), size_t{2} << 20);
+  EXPECT_EQ(Parse({"-b", "1K", "-e", "2M", "--buffer-bytes", "64M"}).AllocatedBytes(),
+            size_t{64} << 20);
+  EXPECT_THAT(ErrorOf({"-b", "1K", "-e", "2M", "--buffer-bytes", "1M"}),
+              testing::HasSubstr("--buffer-bytes 1048576 is too small for -e 2097152"));
+}
+
+TEST(OptionsTest, CompressionHasItsOwn) {
+  const Options options =
+      Parse({"--mode", "sign", "--scale", "l1", "--block", "tensor", "--transport", "local"});
+  EXPECT_EQ(options.mode, Mode::kSign);
+  EXPECT_EQ(options.scale_rule, onebitScaleL1);
+  EXPECT_EQ(options.block, ONEBIT_BLOCK_TENSOR);
+  EXPECT_EQ(Parse({"--block", "1K"}).block, 1024);
+}
+
+TEST(OptionsTest, BuffersAreHostMemoryOrThatOfADevice) {
+  EXPECT_FALSE(Parse({}).device.is_cuda);
+  EXPECT_FALSE(Parse({"--device", "cpu"}).device.is_cuda);
+  const Options any = Parse({"--device", "cuda", "-t", "2", "--transport", "nccl"});
+  EXPECT_TRUE(any.device.is_cuda);
+  EXPECT_FALSE(any.device.number.has_value());
+  EXPECT_EQ(any.transport, "nccl");
+  EXPECT_EQ(Parse({"--device", "cuda:3"}).device.number, 3);
+  for (const char* wrong : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda1"}) {
+    EXPECT_THAT(ErrorOf({"--device", wrong}), testing::HasSubstr("none of cpu, cuda and cuda:N"));
+  }
+  EXPECT_THAT(ErrorOf({"--transport", "nccl"}), testing::HasSubstr("add --device cuda"));
+}
+
+TEST(OptionsTest, ErrorsSayWhatWouldBeRight) {
+  EXPECT_THAT(ErrorOf({"-b", "4X"}), testing::HasSubstr("'4X' is no size"));
+  EXPECT_THAT(ErrorOf({"-d", "int8"}), testing::HasSubstr("half|float|bfloat16"));
+  EXPECT_THAT(ErrorOf({"-o", "prod"}), testing::HasSubstr("sum|avg"));
+  EXPECT_THAT(ErrorOf({"--mode", "2bit"}), testing::HasSubstr("dense|sign|ef"));
+  EXPECT_THAT(ErrorOf({"--transport", "pigeon"}), testing::HasSubstr("start some with --procs N"));
+  EXPECT_THAT(ErrorOf({"--block", "100"}), testing::HasSubstr("multiple of 64"));
+  EXPECT_THAT(ErrorOf({"-b", "2K", "-e", "1K"}), testing::HasSubstr("larger than"));
+  EXPECT_THAT(ErrorOf({"-b", "0", "-f", "2"}), testing::HasSubstr("cannot grow"));
+  EXPECT_THAT(ErrorOf({"-i", "0"}), testing::HasSubstr("never reaches"));
+  EXPECT_NE(ErrorOf({"-t", "0"}), "");
+  EXPECT_NE(ErrorOf({"-n", "0"}), "");
+  EXPECT_NE(ErrorOf({"-g", "1"}), "");
+}
+
+}  // namespace
+}  // namespace onebit::perf

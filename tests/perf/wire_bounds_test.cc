@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The formula of bytes on the wire against sums made by hand.
+#include "perf/common/wire_bounds.h"
+
+#include <gtest/gtest.h>
+
+namespace onebit::perf {
+namespace {
+
+// Two chunks of 64 elements, of which the second has 36: 8 + 4 and 5 + 4 bytes.
+TEST(WireTest, TwoExchangesSendThePeersChunkAndTheOwn) {
+  const WireShape shape{.count = 100, .ranks = 2};
+  EXPECT_EQ(CompressedWireBytes(shape, 0), (64u + 9) + (64 + 12));
+  EXPECT_EQ(CompressedWireBytes(shape, 1), (64u + 12) + (64 + 9));
+}
+
+// Chunks of 64, 36, 0 and 0: rank 3 sends two headers alone less than it sends with chunks.
+TEST(WireTest, EmptyChunksAreHeadersAlone) {
+  const WireShape shape{.count = 100, .ranks = 4};
+  EXPECT_EQ(CompressedWireBytes(shape, 0), 6 * 64u + (9 + 0 + 0) + 3 * 12);
+  EXPECT_EQ(CompressedWireBytes(shape, 3), 6 * 64u + (12 + 9 + 0) + 3 * 0);
+  EXPECT_EQ(MaxCompressedWireBytes(shape), CompressedWireBytes(shape, 0));
+}
+
+TEST(WireTest, ScalesAreOnePerBlockAndSegmentsAddHeaders) {
+  // Chunks of 10000 elements rounded up to 10048: 10048 and 9952.
+  WireShape shape{.count = 20000, .ranks = 2, .block = 4096};
+  const uint64_t one_segment = 2 * 64 + (12 + 1256) + (12 + 1244);
+  EXPECT_EQ(CompressedWireBytes(shape, 1), one_segment);
+  shape.segments = 3;
+  EXPECT_EQ(CompressedWireBytes(shape, 1), one_segment + 2 * 2 * 64);
+  shape.segments = 1;
+  shape.block = 0;
+  EXPECT_EQ(CompressedWireBytes(shape, 1), one_segment - 2 * 2 * 4);
+}
+
+TEST(WireTest, OneExchangeSendsTheWholePacketToAll) {
+  WireShape shape{.count = 100, .ranks = 4, .exchanges = 1};
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(CompressedWireBytes(shape, rank), 3 * (64u + 12 + 9));
+  }
+  shape.block = 0;  // one scale for all chunks
+  EXPECT_EQ(MaxCompressedWireBytes(shape), 3 * (64u + 4 + 13));
+  shape.count = 0;
+  EXPECT_EQ(MaxCompressedWireBytes(shape), 3 * 64u);
+}
+
+TEST(WireTest, DenseSendsElements) {
+  const WireShape shape{.count = 100, .ranks = 2};
+  EXPECT_EQ(DenseWireBytes(shape, 4, 0), 2 * 64u + 36 * 4 + 64 * 4);
+  EXPECT_EQ(MaxDenseWireBytes(shape, 2), 2 * 64u + 100 * 2);
+}
+
+TEST(WireTest, NothingIsSentAlone) {
+  EXPECT_EQ(MaxCompressedWireBytes({.count = 1000, .ranks = 1}), 0u);
+  EXPECT_EQ(MaxCompressedWireBytes({.count = 1000, .ranks = 1, .exchanges = 1}), 0u);
+  EXPECT_EQ(MaxDenseWireBytes({.count = 1000, .ranks = 1}, 4), 0u);
+}
+
+}  // namespace
+}  // namespace onebit::perf
