@@ -18,7 +18,7 @@ TEXT_COLUMNS = 2  # of both; the others are figures
 
 
 def machine(build: pathlib.Path) -> str:
-    """Processor, cores and compiler, because a time means nothing without them."""
+    """Processor, cores and compiler, without which a time means nothing."""
     cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
     cores = len(os.sched_getaffinity(0))
@@ -42,7 +42,7 @@ FASTEST_LINK_GIGABITS = 1000  # beyond it the difference of the times is noise
 
 
 def break_even(dense_s: float, ef_s: float, dense_bytes: int, ef_bytes: int) -> str:
-    """Link speed per rank at which both take equally long: time on this machine plus bytes / speed."""
+    """The link speed per rank at which both take equally long: time on this machine plus bytes / speed."""
     if ef_s <= dense_s:
         return "any link"
     gigabits = 8e-9 * (dense_bytes - ef_bytes) / (ef_s - dense_s)
@@ -52,7 +52,7 @@ def break_even(dense_s: float, ef_s: float, dense_bytes: int, ef_bytes: int) -> 
 
 
 def ranks_text(report: dict) -> str:
-    """What the ranks were: a launcher's processes, or the threads of one."""
+    """Describes the ranks: processes of a launcher, or threads of one process."""
     first = report["results"][0] if "results" in report else report
     return f"{first['nranks']} {'threads' if first['transport'] == 'local' else 'processes'}"
 

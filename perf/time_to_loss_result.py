@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a training run has reached a loss, and what optimizers make of that."""
+"""The time at which a training run reached a loss, and comparisons of such times."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ COLUMNS = ["rate", "optimizer", "final loss", "target", "step", "time to target"
            "over 1-bit Adam", "published", "whole run", "rounds", "link sent"]
 TEXT_COLUMNS = 2  # the others are figures
 WIDTH = 105
-# Of each optimizer: what its speed is the speed of.
+# The optimizer that each one's speed is compared with.
 _DENSE, _TWO_STAGES = "onebit dense", "onebit dense until --freeze, then onebit 1-bit"
 ALLREDUCE = {"adam": _DENSE, "lamb": _DENSE, "onebit-adam": _TWO_STAGES, "onebit-lamb": _TWO_STAGES,
              "zero-one-adam": "onebit 1-bit, in ever fewer steps, and dense where the variance is refreshed"}
-# The best end-to-end speed-ups of the papers, and over what.
+# The best end-to-end speed-ups of the papers, with their baselines.
 PUBLISHED = {"onebit-adam": "3.3x dense", "zero-one-adam": "2x 1-bit Adam", "onebit-lamb": "2.8x dense"}
 _PAPERS = {
     "onebit-adam": "1-bit Adam over Adam: BERT-Large, up to 256 GPUs, Ethernet with an effective 4.1 Gbit/s",
@@ -44,11 +44,11 @@ class Run:
 
     @property
     def link_bytes(self) -> int:
-        """Sent over the link of the host that sent most."""
+        """Bytes sent over the link of the host that sent most."""
         return max(link["sent_bytes"] for link in self.lab["links"])
 
     def first_at(self, target: float) -> dict | None:
-        """The first evaluation at the target or below; None: it was never reached."""
+        """The first evaluation at the target or below, or None."""
         return next((evaluation for evaluation in self.training["evaluations"]
                      if evaluation["heldout_loss"] is not None
                      and evaluation["heldout_loss"] <= target), None)
@@ -75,7 +75,7 @@ class Run:
 
 
 def speedup(result: dict, results: list[dict], base: str) -> str:
-    """How many times sooner than `base` at the same rate it has the same loss."""
+    """How many times sooner than `base` the optimizer reaches the loss at the same rate."""
     same = [other for other in results if other["rate"] == result["rate"] and other["optimizer"] == base
             and other["target_loss"] == result["target_loss"]]
     times = [result["seconds_to_target"], *(other["seconds_to_target"] for other in same)]
@@ -83,7 +83,7 @@ def speedup(result: dict, results: list[dict], base: str) -> str:
 
 
 def table(results: list[dict]) -> str:
-    """Of Run.as_json."""
+    """The table of results of Run.as_json."""
     rows = [COLUMNS]
     for result in results:
         optimizer, seconds = result["optimizer"], result["seconds_to_target"]
@@ -110,7 +110,7 @@ def table(results: list[dict]) -> str:
 
 
 def notes(results: list[dict], cores: int) -> list[str]:
-    """What figures must not be taken for, one paragraph each."""
+    """Caveats, one paragraph each."""
     optimizers = {result["optimizer"] for result in results}
     paragraphs = []
     if "zero-one-adam" in optimizers:

@@ -54,7 +54,7 @@ def main(arguments: list[str], root: pathlib.Path) -> int:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Lists are separated by commas."""
+    """Parses the command line. Lists are separated by commas."""
     parser = argparse.ArgumentParser(prog="compare", description=DESCRIPTION, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
 

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a time means nothing without: processor, cores, kernel, commit, compiler, speed of memory."""
+"""Facts without which a time means nothing: processor, cores, kernel, commit, compiler, speed of
+memory."""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ COPIES = 5
 
 
 def cores() -> int:
-    """Those this process may use."""
+    """The number of cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def copy_gbps() -> float:
-    """Bytes read and written per second by one core that copies memory, in 10^9; the best of some."""
+    """Bytes read and written per second by one core that copies memory, in 10^9: the best of several
+    tries."""
     source, target = bytearray(COPY_BYTES), bytearray(COPY_BYTES)
-    source[::4096] = b"\1" * (COPY_BYTES // 4096)  # every page has come in
+    source[::4096] = b"\1" * (COPY_BYTES // 4096)  # touches every page
     target[:] = source
     best = 0.0
     for _ in range(COPIES):
@@ -35,7 +37,7 @@ def copy_gbps() -> float:
 
 
 def cache_bytes() -> int | None:
-    """Of the last level's cache; None where the system does not say."""
+    """The size of the last-level cache; None if the system does not say."""
     found = []
     for index in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
@@ -47,14 +49,14 @@ def cache_bytes() -> int | None:
 
 
 def commit(root: pathlib.Path) -> str:
-    """Of the checkout, with -dirty where it was changed."""
+    """The commit of the checkout, with -dirty if it was changed."""
     described = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12",
                                 "--exclude=*"], capture_output=True, text=True, check=False)
     return described.stdout.strip() if described.returncode == 0 else "unknown"
 
 
 def facts(root: pathlib.Path, build: pathlib.Path) -> dict:
-    """The "machine" of a report."""
+    """The entry "machine" of a report."""
     cpuinfo = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
     return {"cpu": model[1] if model else platform.machine(),

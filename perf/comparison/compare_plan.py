@@ -28,7 +28,7 @@ EXAMPLE_HOSTS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What one result of the comparison is about."""
+    """The subject of one result of the comparison."""
 
     cell: Cell
     system: str
@@ -48,26 +48,26 @@ class Run:
 
     @property
     def key(self) -> list:
-        """What it is known by in the file of a comparison."""
+        """The key of the run in the file of a comparison."""
         return [self.cell.link.name, self.cell.hosts, self.system.name, self.repetition, list(self.sizes)]
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What one example of a command is given for: a kind of link and a system."""
+        """The kind of link and the system: one example of a command is shown for each."""
         return self.cell.link.kind, self.system.name
 
     def rows(self) -> list[Row]:
-        """The results it contributes to."""
+        """The rows that the run contributes to."""
         return [Row(self.cell, self.system.name, size) for size in self.sizes]
 
     def seconds(self) -> float:
-        """Expected."""
+        """The expected duration."""
         return cost.run_seconds(self.system, self.cell, self.sizes, self.row_seconds)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Commands in order, and what there is no time for."""
+    """Commands in order, and the rows there is no time for."""
 
     runs: list[Run]
     repetitions: int
@@ -80,13 +80,13 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """What is to be compared."""
+    """The request: what is to be compared."""
 
     cells: list[Cell]
     systems: list[str]
     sizes: list[int]  # ascending
     repetitions: int  # at most
-    absent: frozenset[tuple[str, str]] = frozenset()  # kinds of link and systems that cannot be had
+    absent: frozenset[tuple[str, str]] = frozenset()  # unavailable pairs of link kind and system
 
     def rows(self) -> list[Row]:
         """All results, in order."""
@@ -95,8 +95,9 @@ class Wish:
 
 
 def make_plan(wish: Wish, budget_seconds: float) -> Plan:
-    """What fits in the time. For the sake of another repetition at most MAX_LEFT_OUT of all rows go: the
-    slow ones of the slowest size, and those of the middle number of hosts last."""
+    """Returns the plan that fits in the time. To allow another repetition, at most MAX_LEFT_OUT of all
+    rows are dropped: the slow ones of the slowest size first, those of the middle number of hosts
+    last."""
     rows = wish.rows()
     for repetitions in range(wish.repetitions, 0, -1):
         most = len(rows) if repetitions == 1 else MAX_LEFT_OUT * len(rows)
@@ -114,8 +115,8 @@ def make_plan(wish: Wish, budget_seconds: float) -> Plan:
 
 
 def examples(runs: list[Run]) -> dict[tuple[str, str], Run]:
-    """For each kind of link and system the command to show: with 4 hosts and the largest size if that is
-    run."""
+    """The command to show for each kind of link and system: with 4 hosts and the largest size if that
+    is run."""
     chosen: dict[tuple[str, str], Run] = {}
     for run in runs:
         if run.kind not in chosen or _fitness(run) > _fitness(chosen[run.kind]):
@@ -128,8 +129,8 @@ def _fitness(run: Run) -> tuple:
 
 
 def _bundles(wish: Wish) -> list[set[Row]]:
-    """Rows that are left out together, so that systems are compared or are not; what can be missed best
-    comes first."""
+    """Groups rows that are left out together, so that systems remain comparable; the least important
+    come first."""
     hosts = sorted({cell.hosts for cell in wish.cells})
     middle = hosts[(len(hosts) - 1) // 2] if hosts else 0
     by_place: dict[tuple[Cell, int], set[Row]] = {}
@@ -145,7 +146,7 @@ def _row_seconds(row: Row) -> float:
 
 
 def _is_slow(wish: Wish, row: Row) -> bool:
-    """Whether it takes seconds: of systems in full precision, whether the slowest of them does."""
+    """True if a row takes seconds; for systems in full precision, if the slowest of them does."""
     alike = [row.system]
     if SYSTEMS[row.system].is_dense:
         alike = [name for name in wish.systems
@@ -183,6 +184,6 @@ def _parts(wish: Wish, cell: Cell, system: str, repetition: int, left_out: set[R
 
 
 def _is_cheap(wish: Wish, cell: Cell) -> bool:
-    """Shared memory, and the fastest link of the lab."""
+    """True for shared memory and for the fastest link of the lab."""
     rates = [other.link.rate_bits_per_second or 0 for other in wish.cells]
     return cell.link.rate is None or cell.link.rate_bits_per_second == max(rates)

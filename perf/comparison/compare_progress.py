@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What perf/compare says on standard error while it runs."""
+"""Prints the progress of perf/compare on standard error."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import sys
 
 
 class Progress:
-    """Lines that stay, and on a terminal one that the next replaces."""
+    """Permanent lines and, on a terminal, one that is overwritten by the next."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
 
     def show(self, text: str) -> None:
-        """On a line that the next one replaces."""
+        """Shows a line that the next one overwrites."""
         if self._is_terminal:
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     def clear_line(self) -> None:
-        """Of what was shown."""
+        """Removes the line that is shown."""
         if self._is_terminal:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a permanent line."""
         self.clear_line()
         print(f"compare: {text}", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured, and its file: always whole, after every command, so that a comparison that is cut
-short can be read, and continued."""
+"""Measurements and their file. It is rewritten after every command and always complete, so a comparison
+that is cut short can be read and continued."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from comparison.runner import Outcome
 from comparison.compared_systems import SYSTEMS
 
 FORMAT, VERSION = "onebit-compare", 1
-# What the error of a call may be, relative to the exact sum. Sums of fp32 are good to 1e-7. Of one
-# bit and a scale 0.7 to 0.95 was seen; signs that have nothing to do with the tensor would give 1.4.
+# Limits for the error of a call relative to the exact sum. Sums in fp32 are good to 1e-7. With one bit
+# and a scale 0.7 to 0.95 was seen; signs unrelated to the tensor would give 1.4.
 MAX_DENSE_ERROR, MAX_ONE_BIT_ERROR = 1e-5, 1.2
 
 
 class State(enum.Enum):
-    """What became of a row."""
+    """The outcome of a row."""
 
     MEASURED = "measured"
     FAILED = "failed"      # tried, and there is no result, or a wrong one
@@ -31,7 +31,7 @@ class State(enum.Enum):
 
 
 class ResumeError(Exception):
-    """The file is of another comparison; the text says what differs."""
+    """The file belongs to another comparison; the text says what differs."""
 
 
 class Results:
@@ -44,14 +44,14 @@ class Results:
         self.samples: list[dict] = []
         self.failures: list[dict] = []
         self.runs: list[list] = []  # keys of commands that succeeded
-        # Of rows that are not measured, or not in each repetition: why. A failure counts before what
-        # was not even tried.
+        # Reasons why rows are not measured, or not in each repetition. A failure takes precedence over
+        # a row that was not tried.
         self.errors: dict[Row, tuple[State, str]] = {}
         self._failed_repetitions: dict[Row, int] = {}
 
     @staticmethod
     def resume(path: pathlib.Path, machine: dict, settings: dict) -> Results:
-        """Of an earlier run of the same comparison. Its failures are tried again."""
+        """Continues an earlier run of the same comparison. Its failures are tried again."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             found = Results(content["machine"], content["settings"])
@@ -69,11 +69,11 @@ class Results:
         return found
 
     def has(self, run: Run) -> bool:
-        """It was made, and went well."""
+        """True if the run was made and succeeded."""
         return run.key in self.runs
 
     def add(self, run: Run, outcome: Outcome) -> str | None:
-        """Takes in what came of a run. Returns what was wrong with it."""
+        """Adds the outcome of a run. Returns what was wrong with it."""
         reported = {row.get("size"): row for row in (outcome.report or {}).get("results", [])}
         lacking = [row for row in run.rows() if row.size not in reported]
         for row in run.rows():
@@ -90,25 +90,25 @@ class Results:
         return problem
 
     def show_command(self, run: Run, text: str, is_example: bool) -> None:
-        """Keeps the text of a command that was run: of an example, or as long as there is none."""
+        """Keeps the text of a command that was run, preferably an example."""
         kind, system = run.kind
         of_kind = self.commands.setdefault(kind, {})
         if is_example or system not in of_kind:
             of_kind[system] = text
 
     def leave_out(self, rows: list[Row], state: State, reason: str) -> None:
-        """Rows that are not measured, where nothing better is known of them."""
+        """Leaves out rows, unless something better is known of them."""
         for row in rows:
             self.errors.setdefault(row, (state, reason))
 
     def save(self, path: pathlib.Path, rows: list[Row]) -> None:
-        """Replaces the file at once."""
+        """Replaces the file atomically."""
         part = path.with_name(f".{path.name}.part")
         part.write_text(json.dumps(self.as_json(rows), indent=1) + "\n", encoding="utf-8")
         os.replace(part, path)
 
     def as_json(self, rows: list[Row]) -> dict:
-        """Results of those rows of which there is something to say, in their order."""
+        """Results of the rows about which something is known, in order."""
         by_row: dict[tuple, list[dict]] = {}
         for sample in self.samples:
             key = tuple(sample[name] for name in ("rate", "hosts", "system", "size"))
@@ -127,9 +127,9 @@ class Results:
         wrong = [measured[place]["nwrong"] for place in ("out_of_place", "in_place")]
         calls = measured["actual_iterations"] + measured["untimed_calls"]
         link_bytes = None
-        # Everything from the start of the command to its end, as the interface counts it: headers,
-        # acknowledgements, what ranks say to each other before and between calls. A run of several sizes,
-        # or with checks, has other calls, too.
+        # Counts everything from the start of the command to its end as the interface sees it: headers,
+        # acknowledgements, and what ranks exchange before and between calls. A run of several sizes, or
+        # with checks, contains other calls as well.
         if outcome.lab is not None and len(run.sizes) == 1 and not run.is_checked:
             link_bytes = round(max(link["sent_bytes"] for link in outcome.lab["links"]) / calls)
         return {**_place(row), "repetition": run.repetition,
@@ -168,7 +168,7 @@ class Results:
 
 
 def _is_of(sample: dict, runs: list[list]) -> bool:
-    """Whether the sample came of one of these commands."""
+    """True if the sample came from one of these commands."""
     key = [sample["rate"] or "shm", sample["hosts"], sample["system"], sample["repetition"]]
     return any(run[:-1] == key and sample["size"] in run[-1] for run in runs)
 

@@ -22,7 +22,7 @@ NEW_FOLDER = "NEW_FOLDER"  # stands in commands that are shown for a folder of e
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What commands need to know of this machine and checkout."""
+    """The facts about this machine and checkout that commands need."""
 
     root: pathlib.Path   # of the checkout; commands run there
     build: pathlib.Path  # with the tools, absolute or relative to root
@@ -30,13 +30,13 @@ class Place:
     is_root: bool
 
     def tool(self, name: str) -> str:
-        """A program of the build."""
+        """The path of a program of the build."""
         return str(self.build / "perf" / name)
 
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """Where one command writes: its report, the lab's counters, and a folder for ranks to meet."""
+    """The files of one command: its report, the lab's counters, and a folder in which ranks meet."""
 
     report: pathlib.Path
     lab: pathlib.Path
@@ -57,7 +57,7 @@ class System:
 
     @property
     def may_hang(self) -> bool:
-        """Though all is done; see runner.py."""
+        """True if the program may hang after its work is done; see runner.py."""
         return self.launcher == "mpich"
 
 
@@ -77,8 +77,8 @@ SYSTEMS = {system.name: system for system in (
 
 
 def command(system: System, cell: Cell, sweep: list[str], place: Place, files: Files | None) -> list[str]:
-    """Runs a sweep of the system with the flags `sweep`. Without files it writes no report: that is
-    how a reader would run it."""
+    """The command that runs a sweep of the system with the flags `sweep`. Without files it writes no
+    report, as a reader would run it."""
     program = [place.tool(system.program), *sweep, *system.options]
     if system.launcher == "gloo":
         program += ["--interface", "lo" if cell.link.rate is None else "eth0"]
@@ -90,7 +90,7 @@ def command(system: System, cell: Cell, sweep: list[str], place: Place, files: F
 
 
 def shell_text(arguments: list[str]) -> str:
-    """A command without files as a reader can paste it into a shell."""
+    """A command without files, for a reader to paste into a shell."""
     return " ".join('"$(mktemp -d)"' if argument == NEW_FOLDER else shlex.quote(argument)
                     for argument in arguments)
 
@@ -125,7 +125,7 @@ def _on_the_lab(system: System, cell: Cell, program: list[str], place: Place,
 
 
 def _polite(system: System, cell: Cell, place: Place) -> list[str]:
-    """How a waiting rank gives way to the others, where they share cores."""
+    """Flags that make a waiting rank yield to the others on shared cores."""
     if cell.hosts <= place.cores:
         return []
     if system.launcher == "openmpi":
@@ -134,7 +134,7 @@ def _polite(system: System, cell: Cell, place: Place) -> list[str]:
 
 
 def missing(system: System, place: Place) -> str | None:
-    """Why the system cannot be run at all; None if it can."""
+    """Why the system cannot be run, or None if it can."""
     path = place.root / place.tool(system.program)
     if os.access(path, os.X_OK):
         return None

@@ -19,7 +19,7 @@ FRAMING = 1514 / 1448          # bytes on an Ethernet per byte of TCP, both as t
 COMPRESSION = 31               # of one bit per element, with scales and headers
 COPY_SECONDS_PER_BYTE = 1e-9   # of a rank: through sockets or shared memory, and the sum
 LATENCY_SECONDS = {"onebit": 2e-4, "openmpi": 2e-4, "mpich": 5e-3, "gloo": 2e-3}
-# A dense call on a link over the time of its bytes.
+# Duration of a dense call on a link as a multiple of the time of its bytes.
 WIRE_FACTOR = {"openmpi": 1.6, "openmpi-ring": 1.1, "mpich": 1.3, "gloo": 1.1, "onebit-dense": 1.1}
 START_SECONDS = {"onebit": 0.3, "openmpi": 0.4, "mpich": 0.3, "gloo": 0.3}
 LAB_SECONDS = 0.5      # to build and remove it
@@ -28,7 +28,7 @@ FINISH_SECONDS = 1.5   # for a command to end when it has said everything
 
 
 def call_seconds(system: System, cell: Cell, size: int) -> float:
-    """One call."""
+    """Seconds of one call."""
     ranks = cell.hosts
     moved = size * 2 * (ranks - 1) / ranks  # each rank sends so much
     work = COPY_SECONDS_PER_BYTE * size * max(1.0, ranks / 2)
@@ -41,14 +41,14 @@ def call_seconds(system: System, cell: Cell, size: int) -> float:
 
 
 def row_seconds(system: System, cell: Cell, size: int, timed_seconds: float = ROW_SECONDS) -> float:
-    """A row: a first call, one that shows how long calls take, and the timed ones."""
+    """Seconds of a row: a first call, one that shows how long calls take, and the timed ones."""
     call = call_seconds(system, cell, size)
     timed = min(MAX_CALLS, max(MIN_CALLS, timed_seconds / call))
     return call * (1 + timed + (1 if timed > MIN_CALLS else 0))
 
 
 def start_seconds(system: System, cell: Cell) -> float:
-    """Everything that is not a row."""
+    """Seconds of a command besides its rows."""
     seconds = START_SECONDS[system.launcher]
     if cell.link.rate is not None:
         seconds += LAB_SECONDS
@@ -58,6 +58,6 @@ def start_seconds(system: System, cell: Cell) -> float:
 
 
 def run_seconds(system: System, cell: Cell, sizes: tuple[int, ...], timed_seconds: float) -> float:
-    """A whole command."""
+    """Seconds of a whole command."""
     return start_seconds(system, cell) + sum(row_seconds(system, cell, size, timed_seconds)
                                              for size in sizes)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where ranks are and what lies between them: shared memory of this host, or links of the lab."""
+"""The placement of ranks and the links between them: shared memory of this host, or links of the lab."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Link:
 
     @property
     def kind(self) -> str:
-        """As reports call it."""
+        """The name in reports."""
         return "shm" if self.rate is None else "lab"
 
     @property
     def name(self) -> str:
-        """As --links takes it."""
+        """The name for --links."""
         return self.rate or "shm"
 
     @staticmethod
     def parse(text: str) -> Link:
-        """'shm', or a rate like '100mbit' or '2.7gbit'. Raises ValueError."""
+        """Parses 'shm', or a rate like '100mbit' or '2.7gbit'. Raises ValueError."""
         if text == "shm":
             return Link(None, None)
         try:
@@ -43,7 +43,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What systems are compared on: a link and a number of ranks, each on a host of its own."""
+    """The setting of a comparison: a link and a number of ranks, each on a host of its own."""
 
     link: Link
     hosts: int

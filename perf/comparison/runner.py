@@ -51,7 +51,7 @@ def raise_on_signals() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of a command."""
+    """The outcome of a command."""
 
     seconds: float
     report: dict | None   # of the tool, as far as it came
@@ -62,7 +62,7 @@ class Outcome:
 
 
 class Runner:
-    """One command after the other, in the root of the checkout."""
+    """Runs one command after the other in the root of the checkout."""
 
     def __init__(self, root: pathlib.Path):
         self._root = root
@@ -76,7 +76,7 @@ class Runner:
         self._folder.cleanup()
 
     def new_files(self) -> Files:
-        """Names in a folder of their own, of which the last is there."""
+        """Names in a new folder. Only the folder for meeting is created."""
         self._count += 1
         folder = pathlib.Path(self._folder.name) / str(self._count)
         store = folder / "store"
@@ -84,7 +84,8 @@ class Runner:
         return Files(folder / "report.json", folder / "lab.json", store)
 
     def run(self, command: list[str], files: Files, timeout_seconds: float, may_hang: bool) -> Outcome:
-        """Waits for the end, or brings it about. `may_hang`: it is known not to end at times."""
+        """Waits for the end of the command, or forces it. `may_hang`: the command is known to hang at
+        times."""
         begin = time.monotonic()
         output, errors = (files.report.with_name(name) for name in ("stdout", "stderr"))
         with open(output, "wb") as output_file, open(errors, "wb") as errors_file:
@@ -109,7 +110,8 @@ class Runner:
 
     def _wait(self, process: subprocess.Popen, files: Files, deadline: float,
               may_hang: bool) -> tuple[bool, bool]:
-        """Until the command has ended, has long been complete, or is late: is it late, or complete?"""
+        """Waits until the command has ended, has been complete for a while, or is late. Returns whether
+        it is late, and whether it is complete."""
         complete_since = None
         while process.poll() is None:
             now = time.monotonic()
@@ -123,7 +125,7 @@ class Runner:
         return False, False
 
     def _end(self, process: subprocess.Popen, command: list[str]) -> None:
-        """Politely, so that launchers end their ranks; then not."""
+        """Terminates the command, so that launchers can end their ranks, then kills it."""
         if process.poll() is not None:
             return
         process.send_signal(signal.SIGTERM)
@@ -136,7 +138,7 @@ class Runner:
                 self._clean_lab()
 
     def _clean_lab(self) -> None:
-        """Of what a lab that was killed has left. If that hangs, too, the next lab does it."""
+        """Removes what a killed lab has left. If that hangs as well, the next lab does it."""
         try:
             subprocess.run(["perf/lab", "clean"], cwd=self._root, capture_output=True, check=False,
                            timeout=GRACE_SECONDS)
@@ -145,7 +147,7 @@ class Runner:
 
 
 def _ending_with(parent: int):
-    """What the child does first: whatever happens to this program, it does not run on."""
+    """Returns what the child runs first: it makes the kernel end the child together with this program."""
     def prepare() -> None:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it ended before that
@@ -158,7 +160,7 @@ def _is_complete(report: pathlib.Path) -> bool:
 
 
 def _read_json(path: pathlib.Path) -> dict | None:
-    """None as long as it is not there, or not whole."""
+    """Reads a JSON file; None while it does not exist or is incomplete."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -167,7 +169,7 @@ def _read_json(path: pathlib.Path) -> dict | None:
 
 
 def _last_words(*logs: pathlib.Path) -> str:
-    """What the command said at the end, without tables: of the first log that says something."""
+    """The last message of the command, without tables, from the first log that has one."""
     for log in logs:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         words = [line for line in lines if line and not line.startswith(("#", "---", "==="))]

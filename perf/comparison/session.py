@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""One comparison from beginning to end: what can be run, in which order, and what came of it."""
+"""One comparison from beginning to end: what can be run, in which order, and with what outcome."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Comparison:
         self._progress = Progress()
 
     def print_plan(self) -> int:
-        """What would be run, as a reader would run it."""
+        """Prints the commands that would be run, as a reader would run them."""
         plan = self._make_plan({})
         for run in plan.runs:
             print(self._display(run))
@@ -51,7 +51,7 @@ class Comparison:
         return EXIT_OK
 
     def run(self) -> int:
-        """Everything, and the file."""
+        """Runs everything and writes the file."""
         output = self._options.output or self._place.root / self._options.build / "compare.json"
         if not (self._place.root / self._options.build).is_dir():
             raise UsageError(f"there is no build in {self._options.build}: build it, or give --build")
@@ -115,7 +115,8 @@ class Comparison:
                 results.save(output, self._rows)
 
     def _conclude(self, results: Results, output: pathlib.Path) -> int:
-        """Says what there is and what there is not. A repetition that failed counts, whatever others gave."""
+        """Prints what was measured and what was not. A failed repetition counts as a failure, even if
+        others succeeded."""
         entries = results.as_json(self._rows)["results"]
         counts = collections.Counter(State(entry["state"]) for entry in entries)
         texts = [f"{counts[state]} {state.value}" for state in State if state in counts]
@@ -134,7 +135,7 @@ class Comparison:
         return EXIT_OK
 
     def _absent(self) -> dict[tuple[str, str], str]:
-        """Which systems cannot run on which kind of link, and why."""
+        """The systems that cannot run on a kind of link, with the reasons."""
         absent = {}
         kinds = {link.kind for link in self._options.links}
         for name in self._options.systems:
@@ -171,7 +172,7 @@ class Comparison:
         return command(run.system, run.cell, self._sweep(run), self._place, files)
 
     def _display(self, run: Run) -> str:
-        """As a reader would run it."""
+        """The command as a reader would run it."""
         return shell_text(command(run.system, run.cell, self._sweep(run), self._place, None))
 
     def _summary(self, plan: Plan) -> str:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Message sizes: how they are written, and which of them one sweep of a tool can visit."""
+"""Message sizes: their syntax, and which of them one sweep of a tool can visit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_SIZE = 1 << 30
 
 
 def parse_size(text: str) -> int:
-    """'4096', '64K', '1M'. Raises ValueError with what would be right."""
+    """Parses '4096', '64K', '1M'. Raises ValueError with what would be right."""
     match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
     size = int(match[1]) * UNITS[match[2]] if match else 0
     if size <= 0 or size % ELEMENT_BYTES or size > MAX_SIZE:
@@ -22,7 +22,7 @@ def parse_size(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """As parse_size reads it."""
+    """The text that parse_size reads."""
     for unit in ("G", "M", "K"):
         if size % UNITS[unit] == 0:
             return f"{size // UNITS[unit]}{unit}"
@@ -45,8 +45,9 @@ def sweeps(sizes: list[int]) -> list[list[int]]:
 
 
 def buffer_flags(sizes: list[int]) -> list[str]:
-    """The same for every sweep of a comparison, so that a row does not depend on the sizes beside it.
-    What a sweep does not use of a buffer is never touched, and takes addresses only."""
+    """Flags that give every sweep of a comparison buffers of one size, so a row does not depend on the
+    sizes beside it. The part of a buffer that a sweep does not use is never touched and takes up
+    addresses only."""
     return ["--buffer-bytes", size_text(max(sizes))]
 
 

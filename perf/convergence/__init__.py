@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether compressed optimizers learn what dense ones do, and what they send for it."""
+"""A study of whether compressed optimizers learn as dense ones do, and of what they send."""

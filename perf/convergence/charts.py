@@ -78,7 +78,7 @@ def _picture(study: Study, chart: LineChart) -> str:
     height = legend_height + HEIGHT
     colours = "".join(f".s-{name} {{ stroke: {colour}; }} .s-{name} .marker {{ fill: {colour}; }}\n"
                       for name, (_, colour) in STYLES.items() if name in study.optimizers)
-    # The licence stands in it as in other files; a picture has no other place for it.
+    # Each picture carries the licence, as other files do.
     licence = "<!-- SPDX-FileCopyrightText: The onebit authors\n     SPDX-License-Identifier: Apache-2.0 -->\n"
     return licence + tag(
         "svg", tag("style", Markup(colours + STYLE)),

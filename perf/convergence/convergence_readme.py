@@ -39,7 +39,7 @@ def _wrapped(*sentences: str) -> str:
 
 
 def _command(study: Study) -> str:
-    """With what is not a default, but --build and --out."""
+    """The command, with all options that are not defaults except --build and --out."""
     options = []
     for name, value in {"optimizers": study.optimizers, "seeds": study.seeds,
                         "steps": study.results["steps"], "ranks": study.results["ranks"]}.items():
@@ -62,7 +62,8 @@ def _setting(study: Study) -> str:
 
 
 def _tried(optimizer: str, default: float) -> str:
-    """The loss of each rate; how far the best one is from the default, and from the dense one's best."""
+    """Lists the loss of each rate, and how far the best one is from the default and from the dense
+    optimizer's best."""
     losses, dense = RATES_TRIED[optimizer], OPTIMIZERS[optimizer]
     best, least = best_rate(optimizer)
     verdict = f"least at {best:g}"
@@ -78,7 +79,7 @@ def _tried(optimizer: str, default: float) -> str:
 
 
 def _rates(study: Study) -> list[str]:
-    """What is known of the rates of the table, if they are the defaults."""
+    """Describes the rates of the table, if they are the defaults."""
     if study.results["training_options"]:
         return []
     return [_wrapped(
@@ -122,7 +123,7 @@ def _bytes_table(study: Study) -> list[str]:
 
 
 def _reading(study: Study) -> str:
-    """What the columns of the table of bytes are."""
+    """Explains the columns of the table of bytes."""
     has_zero_one = ZERO_ONE in study.optimizers
     is_all_checked = all(run["bytes_expected"] is not None for run in study.results["runs"])
     bits = study.dense_bits()
@@ -132,7 +133,7 @@ def _reading(study: Study) -> str:
         '"sent" is what rank 0 handed to its transport in all steps' +
         (" and in the sync that ends a run of 0/1 Adam" if has_zero_one else "") +
         ", headers and scales included.",
-        '"by formula" follows from the kinds of the steps by the formulas of `perf/common/wire.h`; `run` '
+        '"by formula" follows from the kinds of the steps by the formulas of `perf/common/wire_bounds.h`; `run` '
         "fails where it is not what was sent, to the byte.",
         "" if is_all_checked else "It is not checked where not all steps of a kind send the same, as when "
         "gradients are clipped, steps were skipped, or layers are optimized one by one.",
@@ -143,7 +144,7 @@ def _reading(study: Study) -> str:
 
 
 def _curves(study: Study) -> str:
-    """What the charts show."""
+    """Explains the charts."""
     return _wrapped(
         f"Means over the seeds, evaluated every {EVALUATE_EVERY_PERCENT} % of the steps; points above "
         f"{MOST_LOSS:g} nats per byte are left out.",
@@ -162,7 +163,7 @@ def _claims(study: Study) -> list[str]:
 
 
 def _overlap(study: Study, name: str, dense: str) -> str:
-    """The gap against the spread."""
+    """Compares the gap with the spread."""
     limits = study.loss_range(name), study.loss_range(dense)
     if None in limits:
         return ""

@@ -1,20 +1,20 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What results.json says, and what follows from it."""
+"""The content of results.json and figures derived from it."""
 
 from __future__ import annotations
 
 import statistics
 
-# Optimizers, and the dense one that each is held against.
+# Optimizers, each with the dense one it is compared with.
 OPTIMIZERS = {"adam": "adam", "onebit-adam": "adam", "zero-one-adam": "adam",
               "lamb": "lamb", "onebit-lamb": "lamb"}
 CLOSE = 0.02  # of the dense one's loss
-# Of an element, in one exchange.
+# Bits of an element in one exchange.
 DENSE_BITS = {"float": 32, "half": 16, "bfloat16": 16}
 COMPRESSED_BITS = 1
 
-# Of steps, as onebit_schedule prints them, by what they count as.
+# How letters of steps, as onebit_schedule prints them, are counted.
 KINDS = {"rounds": "FB1u", "dense_steps": "FB", "compressed_steps": "B1u", "local_steps": ".i"}
 
 
@@ -23,7 +23,7 @@ class Malformed(Exception):
 
 
 def mean(values: list[float | None]) -> float | None:
-    """None where one of them is missing: a run diverged."""
+    """The mean, or None if a value is missing because a run diverged."""
     return None if None in values else statistics.fmean(values)
 
 
@@ -44,7 +44,7 @@ class Study:
         return [run for run in self.results["runs"] if run["optimizer"] == optimizer]
 
     def compressed(self) -> list[str]:
-        """Those whose dense counterpart was trained, too."""
+        """Optimizers whose dense counterpart was trained as well."""
         return [name for name in self.optimizers
                 if OPTIMIZERS[name] != name and OPTIMIZERS[name] in self.optimizers]
 
@@ -55,12 +55,12 @@ class Study:
         return mean(self.losses(optimizer))
 
     def loss_range(self, optimizer: str) -> tuple[float, float] | None:
-        """Least and greatest over the seeds; None where a run diverged."""
+        """Smallest and largest loss over the seeds; None if a run diverged."""
         losses = self.losses(optimizer)
         return None if None in losses else (min(losses), max(losses))
 
     def mean_excess(self, optimizer: str) -> float | None:
-        """Of the mean loss over that of the dense counterpart, as a share of that."""
+        """Excess of the mean loss over that of the dense counterpart, relative to the latter."""
         dense = OPTIMIZERS[optimizer]
         if dense not in self.optimizers:
             return None
@@ -68,23 +68,23 @@ class Study:
         return None if loss is None or base is None else loss / base - 1
 
     def curve(self, optimizer: str) -> list[dict]:
-        """Evaluations, as means over the seeds that all of them have."""
+        """Evaluations as means over the seeds, for the steps that all seeds have."""
         return [{"step": at[0]["step"],
                  "heldout_loss": statistics.fmean(one["heldout_loss"] for one in at),
                  "bytes_sent": statistics.fmean(one["bytes_sent"] for one in at)}
                 for at in zip(*(run["evaluations"] for run in self.runs(optimizer)))]
 
     def dense_bits(self) -> int:
-        """Of an element of the gradient, which has the same type in all runs."""
+        """Bits per element of the gradient, which has the same type in all runs."""
         return DENSE_BITS[self.results["runs"][0]["config"]["grad_type"]]
 
     def counted_bits(self, run: dict) -> float:
-        """Sent per element and step."""
+        """Bits sent per element and step."""
         return 8 * run["bytes_sent_per_rank"] / (self.results["parameters"] * len(run["schedule"]))
 
     def formula_bits(self, run: dict) -> float:
-        """The same without headers and scales: the bits of an element in the rounds that there were, in
-        both exchanges of an allreduce."""
+        """Bits without headers and scales: those of the elements in the rounds that happened, in both
+        exchanges of an allreduce."""
         exchanges = 2 * (self.results["ranks"] - 1) / self.results["ranks"]
         bits = self.dense_bits() * run["dense_steps"] + COMPRESSED_BITS * compressed_calls(run)
         return exchanges * bits / len(run["schedule"])
@@ -95,8 +95,8 @@ def compressed_calls(run: dict) -> int:
 
 
 def _check(run: dict) -> None:
-    """That bytes are those of the formula, where steps of a kind all send the same, and that counts are those
-    of the steps."""
+    """Checks that bytes are those of the formula if steps of a kind all send the same, and that counts
+    match the steps."""
     name = f"{run['optimizer']}, seed {run['seed']}"
     if run["bytes_expected"] not in (None, run["bytes_sent_per_rank"]):
         raise Malformed(f"{name}: rank 0 sent {run['bytes_sent_per_rank']} bytes, but by the formula it is "

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs train_text, and keeps of its reports what the study needs."""
+"""Runs train_text and keeps the parts of its reports that the study needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from comparison.compare_machine import facts
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EVALUATE_EVERY_PERCENT = 5
-# Of a report, for each run.
+# Fields kept of each run's report.
 KEPT = ("optimizer", "seed", "config", "heldout_loss", "diverged_at", "skipped_steps", "schedule", "rounds",
         "dense_steps", "compressed_steps", "local_steps", "final_sync_bytes", "bytes_sent_per_rank",
         "bytes_expected")
@@ -26,7 +26,7 @@ class TrainingFailed(Exception):
 
 
 def train(options: argparse.Namespace, optimizer: str, seed: int) -> dict:
-    """One run's report."""
+    """Trains once and returns the report."""
     with tempfile.TemporaryDirectory(prefix="onebit-convergence-") as folder:
         report = pathlib.Path(folder) / "report.json"
         done = subprocess.run(
@@ -39,7 +39,7 @@ def train(options: argparse.Namespace, optimizer: str, seed: int) -> dict:
 
 
 def kept_of(report: dict) -> dict:
-    """One run in results.json."""
+    """The entry of one run in results.json."""
     sent, sent_after = 0, {}
     for step in report["steps"]:
         sent += step["bytes_sent"]
@@ -52,7 +52,7 @@ def kept_of(report: dict) -> dict:
 
 
 def train_all(options: argparse.Namespace) -> dict:
-    """What results.json holds."""
+    """Trains everything and returns the content of results.json."""
     reports = []
     for optimizer in options.optimizers:
         for seed in options.seeds:
@@ -61,7 +61,7 @@ def train_all(options: argparse.Namespace) -> dict:
     machine = facts(ROOT, options.build.resolve())
     first = reports[0]
     return {"format": "onebit-convergence", "version": 1,
-            # All that losses may depend on: the model is compiled for the processor.
+            # Facts that losses may depend on: the model is compiled for the processor.
             "machine": {name: machine[name] for name in ("cpu", "compiler")},
             "ranks": options.ranks, "steps": options.steps, "parameters": first["parameters"],
             "text": {name: first["text"][name] for name in ("bytes", "fnv1a", "heldout_bytes")},

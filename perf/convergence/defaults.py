@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a study trains unless told otherwise, and how its learning rates were chosen."""
+"""The defaults of a study, and how its learning rates were chosen."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ RATES_TRIED = {
 
 
 def best_rate(optimizer: str) -> tuple[float, float]:
-    """Of those tried: the rate, and its loss."""
+    """The best rate of those tried, and its loss."""
     return min(((rate, loss) for rate, loss in RATES_TRIED[optimizer].items() if loss is not None),
                key=lambda tried: tried[1])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a study. All but results.json follow from it."""
+"""The files of a study. All except results.json are derived from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_results(folder: pathlib.Path) -> Study:
 
 
 def differing(folder: pathlib.Path, study: Study) -> list[str]:
-    """Names of the files that are not what follows from the results."""
+    """Names of the files that differ from what the results imply."""
     return [name for name, text_of in DERIVED.items()
             if not (folder / name).is_file()
             or (folder / name).read_text(encoding="utf-8") != text_of(study)]

@@ -19,7 +19,7 @@ from ethernet_lab.network import Network
 
 @dataclasses.dataclass(frozen=True)
 class LinkCounts:
-    """Of the link of one host."""
+    """Counters of the link of one host."""
 
     sent_bytes: int
     sent_packets: int
@@ -33,7 +33,7 @@ class LinkCounts:
 
 
 def read_counts(network: Network) -> list[LinkCounts]:
-    """By host, since the network was made."""
+    """Counters by host since the network was made."""
     received = _passed(network.switch)
     counts = []
     for host in network.hosts:
@@ -45,7 +45,7 @@ def read_counts(network: Network) -> list[LinkCounts]:
 
 
 def _passed(namespace: str) -> dict[str, tuple[int, int]]:
-    """Bytes and packets, by device."""
+    """Bytes and packets that have passed, by device."""
     disciplines = json.loads(namespaces.call("tc", "-n", namespace, "-s", "-j", "qdisc", "show"))
     return {discipline["dev"]: (discipline["bytes"], discipline["packets"])
             for discipline in disciplines if discipline.get("root")}

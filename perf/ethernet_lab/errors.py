@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, and the exit status that says so."""
+"""Errors, and the exit status of each."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

@@ -47,11 +47,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _occupy_standard_streams() -> None:
-    """Where whoever started us closed one, the first file to be opened would get its number."""
+    """Opens closed standard streams: otherwise the first file to be opened would get such a number."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
-    if sys.stderr is None:  # print() would take standard output for it
+    if sys.stderr is None:  # else print() would use standard output
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Clears up after a lab that was killed and cannot do it itself."""
+"""Cleans up after a lab that was killed and cannot do it itself."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import subprocess
 import sys
 
 LAB = pathlib.Path(__file__).resolve().parent.parent / "lab"
-# The end of the pipe without a last word is the death of the lab.
+# If the pipe ends without the farewell line, the lab has died.
 SCRIPT = 'read -r last_word || exec "$@"'
 
 
 class Guard:
-    """A process out of reach of the terminal that waits for the end of this one, within the block."""
+    """A process, out of reach of the terminal, that waits for the end of this one while the block runs."""
 
     def __enter__(self) -> Guard:
         self._process = subprocess.Popen(

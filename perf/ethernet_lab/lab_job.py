@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""perf/lab run: one process per host, told its rank as torchrun and onebit_run do."""
+"""perf/lab run: one process per host, which finds its rank where torchrun and onebit_run put it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MASTER_PORT = 29500
 STANDARD_OUTPUT = 1
 SIGPIPE_STATUS = SIGNAL_STATUS + 13
 
-# What other launchers said of this process, and where it would meet the ranks of another job.
+# Variables of other launchers, which describe another job.
 FOREIGN_VARIABLES = {
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "ONEBIT_RENDEZVOUS", "ONEBIT_SECRET", "ONEBIT_SECRET_FILE"}
 FOREIGN_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "HYDRA_", "HYDI_")
-# Parameters of Open MPI, which are the user's unless an mpirun has set them for this process.
+# Parameters of Open MPI belong to the user, unless an mpirun has set them for this process.
 PARAMETER_PREFIX = "OMPI_MCA_"
 
 
 def clean_environment() -> dict[str, str]:
-    """Of this process, without what would make it a rank of another job."""
+    """The environment of this process without variables that would make it a rank of another job."""
     is_launched = "OMPI_COMM_WORLD_RANK" in os.environ
 
     def is_foreign(name: str) -> bool:
@@ -42,7 +42,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def meeting_variables(network: Network) -> dict[str, str]:
-    """Where ranks meet: at the first host."""
+    """Variables that tell ranks to meet at the first host."""
     secret = network.folder / "secret"
     with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w",
               encoding="ascii") as file:
@@ -73,13 +73,13 @@ def run_job(network: Network, gate: SignalGate, command: list[str],
 
 
 def first_input():
-    """A terminal cannot be read from another process group than that in the foreground."""
+    """Input of the first rank. A terminal can only be read from the foreground process group."""
     return subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None
 
 
 def finish_job(network: Network, supervisor: Supervisor, reader: OutputReader,
                before: list) -> JobResult:
-    """Waits for the processes, clears up after them, and says what passed through the links."""
+    """Waits for the processes, cleans up after them, and returns what passed through the links."""
     status = supervisor.wait()
     network.kill_processes()  # what they have left would hold the output open
     reader.finish()

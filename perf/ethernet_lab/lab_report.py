@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is said at the end: link counters beside the library's, as a table and as JSON."""
+"""The final report: link counters beside the library's, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ["host", "link sent", "link received", "frames sent", "sent again", "l
 
 @dataclasses.dataclass(frozen=True)
 class JobResult:
-    """Of one command on the lab."""
+    """The result of one command on the lab."""
 
     rate: Rate
     links: list[LinkCounts]
@@ -39,7 +39,7 @@ class JobResult:
         }
 
     def table(self) -> str:
-        """Rank r runs on host r."""
+        """The table. Rank r runs on host r."""
         library = {count.rank: count.sent_bytes for count in self.library}
         rows = [COLUMNS]
         for host, link in enumerate(self.links):
@@ -54,7 +54,7 @@ class JobResult:
 
 
 def open_json(path: str | None) -> contextlib.AbstractContextManager[JsonFile | None]:
-    """Of --json, if it was given."""
+    """Opens the file of --json, if it was given."""
     if path is None:
         return contextlib.nullcontext()
     try:
@@ -64,7 +64,7 @@ def open_json(path: str | None) -> contextlib.AbstractContextManager[JsonFile | 
 
 
 def report(result: JobResult, json_file: JsonFile | None) -> None:
-    """The table on standard error, so that standard output stays the program's."""
+    """Prints the table on standard error, because standard output belongs to the program."""
     try:
         print(f"# {len(result.links)} hosts, {result.rate.text} each way; frames on the links from the "
               f"start to the end of the command\n{result.table()}", file=sys.stderr, flush=True)

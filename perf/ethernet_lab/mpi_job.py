@@ -27,12 +27,12 @@ from ethernet_lab.lab_report import JobResult
 from ethernet_lab.supervisor import SignalGate, Supervisor
 
 REMOTE_SHELL = str(pathlib.Path(__file__).resolve().parent / "remote_shell")
-# The names that Debian gives to the launchers of both, wherever mpirun points.
+# Debian's names of both launchers, wherever mpirun points.
 LAUNCHERS = {"openmpi": ("mpirun.openmpi", "openmpi-bin"), "mpich": ("mpirun.mpich", "mpich")}
 
 
 class MpiLauncher:
-    """Of one MPI, with arguments of the user's for it."""
+    """The launcher of one MPI, with the user's arguments for it."""
 
     def __init__(self, mpi: str, arguments: list[str]):
         program, package = LAUNCHERS[mpi]
@@ -54,7 +54,8 @@ class MpiLauncher:
             own_arguments = _openmpi_arguments(network)
         else:
             own_arguments = _mpich_arguments(network)
-            # It would take the other hosts' memory for its own, and loopback for a way to them.
+            # Otherwise UCX would take other hosts' memory for local memory, and loopback for a way to
+            # them.
             environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"} | environment
         launch = [self._path, *own_arguments, *self._arguments, *command]
 
@@ -70,7 +71,7 @@ def _openmpi_arguments(network: Network) -> list[str]:
     parameters = {
         "plm_rsh_agent": REMOTE_SHELL,
         "plm_rsh_no_tree_spawn": "1",
-        "orte_tmpdir_base": str(network.folder),  # what it leaves goes with the lab
+        "orte_tmpdir_base": str(network.folder),  # removed with the lab
         "oob_tcp_if_include": "eth0",
         "pml": "ob1",
         "btl": "tcp,self",

@@ -17,7 +17,7 @@ PATTERN = re.compile(r"onebit-lab-(\d+)-(\d+)-([0-9a-f]{4})")
 
 
 def start_of(pid: int) -> int | None:
-    """When the process was started, in ticks since boot; None if there is none, or it has ended."""
+    """The start of the process in ticks since boot; None if it does not exist or has ended."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -30,7 +30,7 @@ def start_of(pid: int) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class LabName:
-    """Of one lab; text begins the names of its namespaces and is that of its folder."""
+    """The name of one lab. `text` prefixes the names of its namespaces and names its folder."""
 
     owner: int
     owner_start: int
@@ -44,7 +44,7 @@ class LabName:
 
     @classmethod
     def parse(cls, text: str) -> LabName | None:
-        """The lab that a namespace or folder belongs to; None: it is not one of a lab."""
+        """The lab that a namespace or folder belongs to, or None."""
         match = PATTERN.match(text)
         return cls(int(match[1]), int(match[2]), match[3]) if match else None
 

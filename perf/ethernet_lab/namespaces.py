@@ -21,7 +21,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def require_support() -> None:
-    """Throws Unavailable where no namespaces can be made, as far as that can be told beforehand."""
+    """Raises Unavailable if it is clear beforehand that no namespaces can be made."""
     if os.geteuid() != 0:
         raise Unavailable("network namespaces need root: run it as root")
     for tool, package in TOOLS.items():
@@ -46,7 +46,7 @@ def add(name: str) -> None:
 
 
 def delete(name: str) -> None:
-    """Also when it is gone already."""
+    """Deletes a namespace; it may be gone already."""
     _run("ip", "netns", "delete", name)
 
 
@@ -55,14 +55,14 @@ def names() -> list[str]:
 
 
 def processes_in(namespaces: list[str]) -> list[int]:
-    """All whose network is one of these, whoever started them."""
+    """Processes whose network is one of these, whoever started them."""
     wanted = {identity for name in namespaces if (identity := _identity(FOLDER / name))}
     numbers = (int(path.name) for path in pathlib.Path("/proc").iterdir() if path.name.isdigit())
     return [pid for pid in numbers if _identity(pathlib.Path(f"/proc/{pid}/ns/net")) in wanted]
 
 
 def kill_processes_in(namespaces: list[str]) -> None:
-    """Kills until none is left: they may still start others meanwhile."""
+    """Kills until no process is left: they may start others meanwhile."""
     deadline = time.monotonic() + SECONDS_TO_DIE
     while pids := processes_in(namespaces):
         for pid in pids:
@@ -71,12 +71,12 @@ def kill_processes_in(namespaces: list[str]) -> None:
             except ProcessLookupError:
                 pass
         if time.monotonic() > deadline:
-            return  # one of them cannot die now, as in a system call on a dead file system
+            return  # a process may be stuck in a system call, as on a dead file system
         time.sleep(0.01)
 
 
 def _run(*command: str) -> subprocess.CompletedProcess:
-    """A command that the terminal's Ctrl-C, which goes to the whole group, does not end half-way."""
+    """Runs a command that the terminal's Ctrl-C, which goes to the whole group, does not interrupt."""
     former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # inherited by the command
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False)

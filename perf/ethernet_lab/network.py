@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts in network namespaces, each with one cable to a switch, and the clearing away of all of it."""
+"""Hosts in network namespaces, each with one cable to a switch, and their removal."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ethernet_lab.names import LabName
 from ethernet_lab.rates import Rate
 
 BRIDGE = "switch"
-# Linux's default, whatever this machine has chosen for itself. BBR, for one, paces each stream at a
-# rate it learns slowly, which shows in all systems that are compared here.
+# Linux's default, whatever this machine uses. BBR, for one, paces each stream at a rate it learns
+# slowly, which would distort all systems that are compared.
 CONGESTION_CONTROL = "cubic"
 SECONDS_UNTIL_UP = 10
-# What a process of a host runs under, each replaced by the next (exec), so that it is one process: it
-# ends with the lab; it is in the host's network; it has its host name.
+# A chain of programs that exec each other, so it stays one process: it ends with the lab, is in the
+# host's network, and has the host's name.
 NAME_ITSELF = 'hostname "$1" && shift && exec "$@"'
-# Memory of its own: that of other hosts would otherwise be the way that libraries choose.
+# Private shared memory: otherwise libraries would communicate through that of the machine.
 TAKE_MEMORY = ["unshare", "--ipc", "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
 
 
 class Host:
-    """One of them, and its cable."""
+    """A host and its cable."""
 
     def __init__(self, lab: LabName, index: int, role: str):
         self.index = index
         self.namespace = f"{lab.text}-{role}"
         self.name = f"{role}-{lab.token}"
-        self.port = f"port{index}"  # the switch's end
+        self.port = f"port{index}"  # the end at the switch
         # Namespaces keep the networks of two labs apart; different addresses keep their logs apart.
         token = int(lab.token, 16)
         network = f"10.{64 + (token >> 8) % 64}.{token & 255}"
@@ -43,7 +43,7 @@ class Host:
     def enter(self, command: list[str], shares_memory: bool = False) -> list[str]:
         """The command line that runs `command` on this host.
 
-        It shares memory with nobody, or with all others of the machine that share it.
+        The host has memory of its own, or shares that of the machine.
         """
         return ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.namespace,
                 "unshare", "--uts", "sh", "-c", NAME_ITSELF, "sh", self.name,
@@ -51,9 +51,9 @@ class Host:
 
 
 class Network:
-    """Hosts and switch; gone when the block is left, with every process in them.
+    """Hosts and switch. Leaving the block removes them with every process in them.
 
-    On request there is one host more, from which a launcher starts programs on the others.
+    On request there is an additional host, from which a launcher starts programs on the others.
     """
 
     def __init__(self, hosts: int, rate: Rate, has_launcher: bool = False):
@@ -82,7 +82,7 @@ class Network:
         remove(self.name, self._namespaces())
 
     def kill_processes(self) -> None:
-        """All on the hosts, whoever started them."""
+        """Kills all processes on the hosts, whoever started them."""
         namespaces.kill_processes_in(self._namespaces())
 
     def _namespaces(self) -> list[str]:
@@ -115,7 +115,7 @@ class Network:
                     "congctl", CONGESTION_CONTROL)
 
     def _keep_quiet(self, namespace: str, device: str) -> None:
-        """No IPv6 address, and none of the messages that come with one: what is counted is the job's."""
+        """Disables IPv6 addresses and the messages that come with them, so counters show the job alone."""
         self._build("ip", "-n", namespace, "link", "set", device, "addrgenmode", "none")
 
     @staticmethod
@@ -126,7 +126,8 @@ class Network:
             raise Unavailable(f"this kernel cannot make the lab's network: {error}") from error
 
     def _wait_until_up(self) -> None:
-        """TCP works a little before the kernel calls a link up, and UCX looks once."""
+        """Waits until the kernel reports links as up: TCP works a little earlier, but UCX looks only
+        once."""
         deadline = time.monotonic() + SECONDS_UNTIL_UP
         waiting = self._all_hosts()
         while waiting:
@@ -139,7 +140,7 @@ class Network:
 
 
 def remove(name: LabName, of_lab: list[str]) -> None:
-    """What there is of a lab: processes, namespaces, folder."""
+    """Removes a lab: processes, namespaces, folder."""
     namespaces.kill_processes_in(of_lab)
     for namespace in of_lab:
         namespaces.delete(namespace)
@@ -147,7 +148,7 @@ def remove(name: LabName, of_lab: list[str]) -> None:
 
 
 def remove_abandoned() -> list[str]:
-    """Removes the labs whose owners have ended without doing it; returns their names."""
+    """Removes labs whose owners have ended without doing it; returns their names."""
     abandoned: dict[LabName, list[str]] = {}
     folders = [path.name for path in pathlib.Path(tempfile.gettempdir()).iterdir()]
     for text in namespaces.names() + folders:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Standard output of the first rank: passed on as it comes, and read for what the library counted."""
+"""Relays the standard output of the first rank and extracts the library's counters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import IO
 from ethernet_lab.supervisor import SignalGate
 
 LINE = re.compile(rb"#\s+rank (\d+) sent (\d+) bytes in (\d+) messages\s*$")
-MAX_LINE_BYTES = 256  # longer ones are none of these
+MAX_LINE_BYTES = 256  # longer lines are not counters
 
 
 @dataclasses.dataclass(frozen=True)
 class LibraryCount:
-    """What the transport of a rank says it has sent."""
+    """What a rank's transport reports as sent."""
 
     rank: int
     sent_bytes: int
@@ -27,7 +27,7 @@ class LibraryCount:
 
 
 class OutputReader:
-    """Reads in a thread of its own: whoever reads our output may be slow."""
+    """Reads in a separate thread, because the reader of our output may be slow."""
 
     def __init__(self, stream: IO[bytes], to: int, gate: SignalGate):
         self._stream = stream
@@ -40,7 +40,7 @@ class OutputReader:
         self._thread.start()
 
     def finish(self) -> None:
-        """To be called when nobody can write any more; passes on the rest, until told to stop."""
+        """Relays the rest, until told to stop. Call it when nobody can write any more."""
         while self._thread.is_alive():
             self._thread.join(0.01)
             if self._thread.is_alive() and any(number != signal.SIGCHLD
@@ -54,7 +54,7 @@ class OutputReader:
                 while chunk:
                     chunk = chunk[os.write(self._to, chunk):]
             except OSError:
-                # The job is of no use any more, as for any program in a pipe.
+                # The job is pointless now, as for any program in a pipe.
                 self.is_closed = True
                 self._gate.poke(signal.SIGTERM)
                 self._stream.close()

@@ -40,7 +40,7 @@ MAX_BITS_PER_SECOND = 400 * 10**9
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """Of one direction of a link."""
+    """The rate of one direction of a link."""
 
     text: str
     bits_per_second: int | None  # None: as fast as the machine
@@ -59,14 +59,14 @@ class Rate:
         return cls(text, bits)
 
     def super_packet_bytes(self) -> int:
-        """What the kernel may hand to the link at once."""
+        """The most that the kernel may hand to the link at once."""
         if self.bits_per_second is None:
             return MAX_SUPER_PACKET_BYTES
         wanted = self._bytes_in(SECONDS_OF_SUPER_PACKET)
         return min(max(wanted, MIN_SUPER_PACKET_BYTES), MAX_SUPER_PACKET_BYTES)
 
     def bucket_bytes(self) -> int:
-        """Room for a super-packet with a header before each of its segments."""
+        """The size of a super-packet with a header before each of its segments."""
         headers = (FRAME_BYTES - SEGMENT_BYTES) * (self.super_packet_bytes() // SEGMENT_BYTES + 1)
         packet = self.super_packet_bytes() + headers + FRAME_BYTES
         return max(packet, self._bytes_in(SECONDS_OF_BUCKET))
@@ -75,7 +75,7 @@ class Rate:
         return max(self._bytes_in(SECONDS_OF_QUEUE), MIN_QUEUE_BYTES)
 
     def discipline(self) -> list[str]:
-        """Arguments of tc for one end of a link. Both kinds count what passes, header by header."""
+        """Arguments of tc for one end of a link. Both kinds of discipline count bytes with all headers."""
         if self.bits_per_second is None:
             return ["pfifo", "limit", "10000"]
         return ["tbf", "rate", f"{self.bits_per_second}bit", "burst", str(self.bucket_bytes()),

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Watches over the processes of a job until all have ended, by the rules of onebit_run.
+"""Supervises the processes of a job until all have ended, by the rules of onebit_run.
 
-When one fails, the others get a grace period to say why in their own words, then SIGTERM, then SIGKILL;
-when the job is told to stop, it is told, and then likewise. The status is that of the first that
-failed, or 128 + signal if the job was told to stop before. What processes have left running is ended
+After a failure, the others get a grace period to report it in their own words, then SIGTERM, then
+SIGKILL. A signal to stop the job is passed on, and the same steps follow. The status is that of the
+first process that failed, or 128 + signal if the job was told to stop before. Leftover processes end
 with the hosts they are on.
 """
 
@@ -25,7 +25,8 @@ SECONDS_TO_TERMINATE = 2
 
 
 class SignalGate:
-    """Collects signals to be read in order, instead of exceptions anywhere; for the whole of a lab."""
+    """Collects signals to be read in order, instead of raising exceptions anywhere, while the lab
+    exists."""
 
     def __init__(self):
         self._read, self._write = socket.socketpair()
@@ -35,7 +36,7 @@ class SignalGate:
         for end in (self._read, self._write):
             end.setblocking(False)
         for number in (*STOP_SIGNALS, signal.SIGCHLD):
-            # What whoever started us wants ignored, as nohup does, stays so.
+            # Signals that were ignored at our start, as nohup does it, stay ignored.
             if number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN:
                 self._former[number] = signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
@@ -49,7 +50,7 @@ class SignalGate:
             end.close()
 
     def wait(self, seconds: float | None) -> list[int]:
-        """Signals that have come, at the latest after so long."""
+        """Waits for signals, at most this many seconds, and returns them."""
         select.select([self._read], [], [], seconds)
         try:
             return list(self._read.recv(4096))
@@ -57,7 +58,7 @@ class SignalGate:
             return []
 
     def poke(self, number: int) -> None:
-        """As if the signal had come. From any thread, and at any time."""
+        """Simulates the arrival of a signal. Thread-safe, at any time."""
         try:
             self._write.send(bytes([number]))
         except OSError:
@@ -65,13 +66,13 @@ class SignalGate:
 
 
 class Supervisor:
-    """Of one job."""
+    """Supervisor of one job."""
 
     def __init__(self, gate: SignalGate, grace_seconds: float):
         self._gate = gate
         self._grace_seconds = grace_seconds
         self._live: dict[str, subprocess.Popen] = {}  # by name
-        # Of the first that failed: name, process number, status (negative for a signal).
+        # The first failure: name, process number, status (negative for a signal).
         self._failure: tuple[str, int, int] | None = None
         self._is_explained = False
         self._stop_signal = 0
@@ -81,7 +82,7 @@ class Supervisor:
 
     def start(self, name: str, command: list[str], environment: dict[str, str],
               **streams) -> subprocess.Popen:
-        """The next process. It leads a group, so that what it starts is reached, too."""
+        """Starts a process as the leader of a group, so that whatever it starts can be signalled."""
         process = subprocess.Popen(command, env=environment, process_group=0, **streams)
         self._live[name] = process
         return process
@@ -108,7 +109,7 @@ class Supervisor:
         is_second = self._stop_signal != 0
         self._stop_signal = number
         self._signal_live(number)
-        if is_second:  # it means: now
+        if is_second:  # a second signal means: stop now
             self._escalate()
         else:
             self._begin_ending()
@@ -127,8 +128,7 @@ class Supervisor:
             self._failure = (name, pid, status)
         elif (not self._has_signalled and self._failure is not None and self._failure[2] > 0
               and status < 0):
-            # Who ends with a status may do so because a signal has ended another, and be done sooner
-            # than the kernel with the other.
+            # A rank may exit because a signal has ended another one, and be reaped sooner.
             self._failure = (name, pid, status)
         self._begin_ending()
 
@@ -163,7 +163,7 @@ class Supervisor:
 
 
 def say(line: str) -> None:
-    """On standard error, which may be closed: nobody then wants to know."""
+    """Prints to standard error, which may be closed."""
     try:
         print(f"lab: {line}", file=sys.stderr, flush=True)
     except OSError:

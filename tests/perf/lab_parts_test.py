@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "perf"))
 
 # pylint: disable=wrong-import-position
 from ethernet_lab.counters import LinkCounts
-from comparison import systems as compared
+from comparison import compared_systems as compared
 from comparison.links import Link
 from ethernet_lab.errors import UsageError
 from ethernet_lab.json_file import JsonFile
