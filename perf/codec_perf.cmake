@@ -18,7 +18,7 @@ add_executable(codec_perf
   ${dir}/codec_perf_multipass.cc
   ${dir}/codec_perf_options.cc)
 onebit_configure_target(codec_perf)
-# Kernels of a device are launched as the library does it, by what it has not in public.
+# Kernels of a device are launched by the library's internal functions.
 target_link_libraries(codec_perf PRIVATE
   onebit_kernels_cpu onebit_core onebit_perf_cuda benchmark::benchmark)
 if(TARGET onebit_device_cuda)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a small checked sweep from end to end: sweep_test.py ALL_REDUCE_PERF --mode MODE"""
+"""Runs a small checked sweep from end to end: all_reduce_sweep_test.py ALL_REDUCE_PERF --mode MODE"""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ SIZES = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20]
 
 
 def sweep(tool: str, *options: str) -> tuple[dict, str]:
-    """The JSON report and stdout of a sweep that must succeed."""
+    """Returns the JSON report and stdout of a sweep that must succeed."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "out.json"
         command = [tool, "-t", str(RANKS), "-n", "4", "-c", "1", "-J", str(report), *options]
@@ -33,7 +33,7 @@ def check_row(row: dict, mode: str) -> None:
     assert row["out_of_place"]["nwrong"] == 0 and row["in_place"]["nwrong"] == 0, row
     assert row["out_of_place"]["time"] > 0 and row["in_place"]["time"] > 0, row
     assert row["mode"] == mode and row["nranks"] == RANKS and row["transport"] == "local", row
-    # What was counted on the wire is what the formula says, to the byte.
+    # The bytes counted on the wire equal the formula exactly.
     assert row["wire_bytes"] == row["wire_bytes_bound"], row
     if mode == "dense":
         assert row["speedup_vs_dense"] == 1.0, row
@@ -64,7 +64,7 @@ def check_table(stdout: str, rows: list[dict]) -> None:
     assert "# Out of bounds values : 0 OK" in stdout, stdout
     sent = re.findall(r"^#   rank (\d+) sent (\d+) bytes in (\d+) messages$", stdout, re.MULTILINE)
     assert [int(rank) for rank, _, _ in sent] == list(range(RANKS)), stdout
-    # Two timed calls at least of each row, and both phases of a row.
+    # Each row has at least two timed calls, and both phases.
     assert max(int(count) for _, count, _ in sent) > 2 * sum(row["wire_bytes"] for row in rows), sent
 
 
@@ -82,7 +82,7 @@ def main() -> None:
     assert report["errors"] == [], report
     check_table(stdout, rows)
 
-    # Odd sizes, empty chunks and no element at all; all types and ops.
+    # Covers odd sizes, empty chunks, no elements, and all types and ops.
     odd, _ = sweep(arguments.tool, "--mode", mode, "-b", "0", "-e", "1210", "-i", "121",
                    "-d", "all", "-o", "all", "--scale", "l1", "--block", "64")
     rows += odd["results"]

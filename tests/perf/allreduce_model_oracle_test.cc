@@ -11,7 +11,7 @@
 namespace onebit::kernels::reference {
 namespace {
 
-// One call of all ranks, and what must be true after it.
+// One call of all ranks, with its expected results.
 struct OracleCall {
   std::vector<std::vector<float>> inputs;
   std::vector<double> output;
@@ -108,7 +108,7 @@ const OracleCall kRootMeanSquareCalls[] = {
                 -0.8870963442949261, 0.8870963442949261, 0.4591948574886999, -0.4591948574886999}},
 };
 
-// Of 32 padded elements 10 exist: chunks of 8, 2, 0 and 0. Pads are in no scale.
+// 10 of 32 padded elements exist: chunks of 8, 2, 0 and 0. Pads do not count in scales.
 const OracleCall kPaddedCalls[] = {
     {.inputs = {{-3, 4, 0, -4, 3, -1, -5, 2, -2, 5},
                 {2, -2, 5, 1, -3, 4, 0, -4, 3, -1},

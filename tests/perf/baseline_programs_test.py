@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""3 ranks of each baseline under its launcher, checked: baseline_programs_test.py ONEBIT_RUN PROGRAM...
+"""Runs 3 checked ranks of each baseline under its launcher: baseline_programs_test.py ONEBIT_RUN
+PROGRAM...
 
-Ends with 77 where a launcher is missing and nothing could be tried.
+Ends with 77 if launchers are missing and nothing could be tried.
 """
 
 import json
@@ -35,7 +36,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess:
 
 
 def check_sweep(launcher: list[str], program: str) -> None:
-    """A table and a report without a wrong element, also in sizes that do not divide evenly."""
+    """Checks table and report, with no wrong element, for sizes that do not divide evenly as well."""
     name = pathlib.Path(program).name
     with tempfile.TemporaryDirectory() as folder:
         report_path = pathlib.Path(folder) / "out.json"
@@ -69,15 +70,16 @@ def check_usage(launcher: list[str], program: str) -> None:
 
 
 def check_rank_of_somebody_else(launcher: list[str], program: str) -> None:
-    """That this test is a rank of some other job says nothing about those of MPI."""
+    """The variables of another job's launcher must not confuse ranks of MPI."""
     for rank in ("0", "1"):
         wrong = run(["env", f"RANK={rank}", *launcher, "-n", "2", program, "-b", "4X"])
         assert wrong.returncode == 2 and wrong.stderr.count("'4X' is no size") == 1, wrong
 
 
 def check_size_beyond_the_system(launcher: list[str], program: str) -> None:
-    """Known only when the system has started: said once, before the system is gone. Gloo has one rank:
-    of two, the one that speaks may be ended as soon as the other one misses it."""
+    """The limit is known only after the system has started; the error is printed once, before the
+    system ends. Gloo has one rank: of two, the speaking one may be killed as soon as the other
+    misses it."""
     ranks = "1" if program.endswith("gloo") else "2"
     wrong = run([*launcher, "-n", ranks, program, "-b", "4", "-e", "16G", "-f", "2"])
     text = "-e 17179869184: a call of this system takes 2147483647 elements at most"
@@ -85,7 +87,7 @@ def check_size_beyond_the_system(launcher: list[str], program: str) -> None:
 
 
 def check_foreign_launcher(program: str, other: list[str]) -> None:
-    """Each process would be rank 0 of 1, and all would measure nothing."""
+    """Under a foreign launcher each process would be rank 0 of 1 and measure nothing."""
     alone = run([*other, "-n", "2", program, "-b", "1K", "-e", "1K"])
     assert alone.returncode == 1 and "another MPI's mpirun" in alone.stderr, alone
 

@@ -38,7 +38,7 @@ def check(row: dict, name: str, mode: str, ranks: int) -> None:
     assert row["size"] == ranks * row["count"] * (4 if row["type"] == "float" else 2), row
     assert row["redop"] == ("sum" if name == "reduce_scatter_perf" else "none"), row
     assert row["mode"] == mode and row["nranks"] == ranks, row
-    # To the byte; with error feedback an all-gather compares checksums now and then.
+    # Equal to the byte, except that with error feedback an all-gather compares checksums now and then.
     slack = 8 * (ranks - 1) if name == "all_gather_perf" and mode == "ef" else 0
     assert row["wire_bytes_bound"] <= row["wire_bytes"] <= row["wire_bytes_bound"] + slack, row
     if mode == "dense":

@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 
-# Names and user counters as scripts read them.
+# The names and user counters that scripts read.
 COUNTERS = {
     "EfCompress/fp32/block4096": {"gbps", "ceiling_share"},
     "EfCompressMultiPass/fp32": {"gbps", "fused_speedup"},

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What ranks have sent is gathered as it was counted, and written as perf/lab reads it.
+// Sent bytes are gathered as counted, and printed as perf/lab parses them.
 #include "perf/common/comm_stats.h"
 
 #include <gmock/gmock.h>

@@ -29,7 +29,7 @@ MACHINE = {"cpu": "c", "cores": 2, "kernel": "k", "date": "d", "commit": "x", "c
 
 
 def report(run: Run, time_us: float, nwrong=None, rel_error=5e-8) -> dict:
-    """What a tool writes."""
+    """The report that a tool writes."""
     place = {"time": time_us, "alg_bw": 1, "bus_bw": 1, "nwrong": nwrong}
     return {"end_time": "now", "results": [
         {"size": size, "out_of_place": place, "in_place": {**place, "time": None}, "actual_iterations": 4,
@@ -99,7 +99,7 @@ class PlanTest(unittest.TestCase):
         self.assertEqual({frozenset(systems & dense) for systems in by_cell.values()},
                          {frozenset(), frozenset(dense)})
         self.assertTrue(all("onebit-ef" in systems for systems in by_cell.values()))
-        # One that cannot be had keeps nobody from being measured again.
+        # An unavailable system does not stop others from being measured again.
         slow = next(cell for cell in reversed(cells) if not by_cell[cell] & dense)
         absent = frozenset({("lab", "openmpi")})
         plan = make_plan(Wish([slow], ["openmpi", "gloo"], [64 * M], 2, absent), 1e6)
@@ -122,7 +122,7 @@ class PlanTest(unittest.TestCase):
             self.assertLessEqual(plan.seconds(), share * whole)
             measured = {row for run in plan.runs for row in run.rows()}
             self.assertEqual(measured | set(plan.left_out), set(self.wish.rows()))
-        # The first to go are slow ones of 8 hosts; those that are compared stay together.
+        # Slow runs of 8 hosts are dropped first; systems that are compared stay together.
         one = make_plan(Wish(self.wish.cells, self.wish.systems, self.wish.sizes, 1), 1e6).seconds()
         plan = make_plan(self.wish, one - 1)
         self.assertEqual({(row.cell.hosts, row.size) for row in plan.left_out}, {(8, 64 * M)})
@@ -150,7 +150,7 @@ class PlanTest(unittest.TestCase):
         self.assertGreater(plan.seconds(), 600)
         self.assertLessEqual(plan.seconds(), 1500)
         self.assertIn(Row(Cell(SLOW, 4), "gloo", 64 * M), {row for run in plan.runs for row in run.rows()})
-        # What matters most is measured by all as often as anything.
+        # The most important rows are measured as often as any, for all systems.
         again = {row for run in plan.runs if run.repetition == 3 for row in run.rows()}
         for system in SYSTEMS:
             self.assertIn(Row(Cell(Link.parse("1gbit"), 4), system, 64 * M), again)

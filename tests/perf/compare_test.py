@@ -67,7 +67,7 @@ def compare(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def read(path: pathlib.Path) -> dict:
-    """A file, whose entries have what readers need."""
+    """Reads a file and checks that its entries have what readers need."""
     content = json.loads(path.read_text())
     assert (content["format"], content["version"]) == ("onebit-compare", 1), content
     assert set(content["machine"]) == {"cpu", "cores", "kernel", "date", "commit", "compiler",
@@ -81,7 +81,7 @@ def read(path: pathlib.Path) -> dict:
 
 
 class Fakes:
-    """A build with such tools, and the comparison of the two."""
+    """Makes a build with such tools, and compares the two."""
 
     def __init__(self, folder: str):
         self.folder = pathlib.Path(folder)
@@ -101,12 +101,12 @@ class Fakes:
                       "onebit-dense,onebit-ef"]
 
     def behave(self, **modes: str) -> None:
-        """From now on."""
+        """Sets what tools do from now on."""
         (self.perf / "behaviour").write_text(json.dumps(modes))
         (self.perf / "log").write_text("")
 
     def log(self) -> list[str]:
-        """Modes that were run, in order."""
+        """Returns the modes that were run, in order."""
         return (self.perf / "log").read_text().split()
 
 
@@ -134,7 +134,7 @@ def check_turns_and_resume(fakes: Fakes) -> None:
 
 
 def check_resume_with_another_budget(fakes: Fakes) -> None:
-    """Its plan could cut sweeps otherwise, and measure a row twice in a repetition."""
+    """Another plan could divide sweeps differently and measure a row twice in a repetition."""
     fakes.behave()
     assert compare(*fakes.flags).returncode == 0
     fakes.behave()
@@ -145,7 +145,8 @@ def check_resume_with_another_budget(fakes: Fakes) -> None:
 
 
 def check_failing_system(fakes: Fakes) -> None:
-    """It has its own words as error, others are measured, and a later run makes up for it."""
+    """A failed system reports its own message as error; others are measured, and a later run makes up
+    for it."""
     fakes.behave(dense="bad")
     done = compare(*fakes.flags)
     assert done.returncode == 1 and "exit status 3: the tool says: no good" in done.stderr, done
@@ -160,7 +161,7 @@ def check_failing_system(fakes: Fakes) -> None:
 
 
 def check_failing_repetition(fakes: Fakes) -> None:
-    """Good figures of one repetition do not hide that another failed, and a later run makes up for it."""
+    """A failed repetition shows even if others are good, and a later run makes up for it."""
     fakes.behave(dense="bad the second time")
     done = compare(*fakes.flags)
     reason = "exit status 3: the tool says: no good"
@@ -181,7 +182,8 @@ def check_failing_repetition(fakes: Fakes) -> None:
 
 
 def check_hang_at_the_end(fakes: Fakes) -> None:
-    """A tool of MPICH that has written all but does not end is ended, and counts. Another's does not."""
+    """A tool of MPICH that hangs after writing everything is ended, and counts. Another system's does
+    not."""
     fakes.behave(ef="hangs at the end", mpich="hangs at the end")
     begin = time.monotonic()
     flags = [*fakes.flags, "--patience", "0.2"]
@@ -204,7 +206,7 @@ def check_hang_at_the_end(fakes: Fakes) -> None:
 
 
 def check_interruption(fakes: Fakes, number: signal.Signals) -> None:
-    """It ends what it runs and leaves a file that can be continued."""
+    """When stopped, it ends its command and leaves a file that can be continued."""
     fakes.behave(ef="slow")
     started = fakes.perf / "started"
     started.unlink(missing_ok=True)
@@ -231,7 +233,7 @@ def check_interruption(fakes: Fakes, number: signal.Signals) -> None:
 
 
 def check_missing_tool(fakes: Fakes) -> None:
-    """What is not built has its reason in the file, and is no failure unless nothing else is there."""
+    """A missing tool is recorded with its reason, and is no failure unless nothing else can run."""
     fakes.behave()
     done = compare(*fakes.flags, "--systems", "gloo,onebit-ef")
     assert done.returncode == 0 and "rows: 1 measured, 1 absent" in done.stderr, done
@@ -244,7 +246,7 @@ def check_missing_tool(fakes: Fakes) -> None:
 
 
 def check_short_budget(fakes: Fakes) -> None:
-    """What there was no time for is left out, not failed."""
+    """Rows without time are left out and do not fail."""
     fakes.behave()
     done = compare(*fakes.flags, "--time-budget", "0.001")
     assert done.returncode == 1 and "rows: 2 left out; 0 commands failed" in done.stderr, done
@@ -254,7 +256,7 @@ def check_short_budget(fakes: Fakes) -> None:
 
 
 def check_usage(fakes: Fakes) -> None:
-    """Wrong words are named, and nothing is run."""
+    """Usage errors name the wrong word, and nothing is run."""
     fakes.behave()
     for arguments, text in {("--links", "shm,warp"): "'warp' is no link", ("--hosts", "1"): "'1' is no number",
                             ("--systems", "nccl"): "'nccl' is none of", ("--sizes", "3"): "'3' is no size",
@@ -267,7 +269,7 @@ def check_usage(fakes: Fakes) -> None:
 
 
 def check_dry_run(fakes: Fakes) -> None:
-    """Commands as a reader would run them, the estimate, and nothing else."""
+    """Prints commands as a reader would run them, the estimate, and nothing else."""
     fakes.behave()
     done = compare(*fakes.flags, "--dry-run", "--links", "shm,1gbit")
     lines = done.stdout.splitlines()
@@ -280,7 +282,7 @@ def check_dry_run(fakes: Fakes) -> None:
 
 
 def check_fakes() -> None:
-    """All of the above."""
+    """Runs all checks with fake tools."""
     with tempfile.TemporaryDirectory() as folder:
         fakes = Fakes(folder)
         check_usage(fakes)
@@ -297,12 +299,12 @@ def check_fakes() -> None:
 
 
 def has(system: str) -> bool:
-    """Whether the build has what it takes."""
+    """True if the build has the system's program."""
     return system not in PROGRAMS or os.access(BUILD / "perf/baselines" / PROGRAMS[system], os.X_OK)
 
 
 def check_real(systems: list[str], sizes: str, *arguments: str) -> list[dict]:
-    """Compares what can be compared; the entries."""
+    """Compares the available systems and returns the entries."""
     systems = [system for system in systems if has(system)]
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "c.json"
@@ -324,14 +326,14 @@ def check_real(systems: list[str], sizes: str, *arguments: str) -> list[dict]:
 
 
 def check_shm() -> None:
-    """All systems, checked."""
+    """Compares all systems, with checks."""
     systems = [*PROGRAMS, "onebit-dense", "onebit-ef"]
     for entry in check_real(systems, "4K,256K", "--links", "shm"):
         assert entry["link"] == "shm" and entry["nwrong"] == 0, entry
 
 
 def lab_of(parent: int, program: str) -> int | None:
-    """The process of perf/lab that this one has started to run the program."""
+    """Finds the perf/lab process that `parent` has started to run the program."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode().split("\0")
@@ -348,7 +350,7 @@ def networks_of(lab: int | None) -> list[str]:
 
 
 def check_interruption_in_lab() -> None:
-    """In the middle of a command that would take long: no network and no process is left."""
+    """A stop in the middle of a long command leaves no network and no process."""
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--build", str(BUILD), "--output", f"{folder}/c.json", "--hosts", "2", "--sizes", "64M",
                  "--systems", "onebit-dense", "--links", "10mbit", "--repetitions", "1"]
@@ -367,7 +369,7 @@ def check_interruption_in_lab() -> None:
 
 
 def check_lab() -> int:
-    """Link counters agree with what must pass."""
+    """Link counters agree with the bytes that must pass."""
     probe = subprocess.run([ROOT / "perf/lab", "run", "--hosts", "2", "--rate", "1gbit", "--", "true"],
                            capture_output=True, text=True, check=False)
     if probe.returncode == 77:

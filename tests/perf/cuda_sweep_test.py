@@ -43,7 +43,7 @@ class Tool:
                               env=self.environment(folders, devices))
 
     def sweep(self, *options: str) -> dict:
-        """The report of a sweep that must succeed."""
+        """Returns the report of a sweep that must succeed."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "out.json"
             done = self.run("-n", "3", "-c", "1", "-J", str(file), *options)
@@ -102,7 +102,7 @@ def check_errors(tool: Tool) -> None:
 
 
 def rank_of(launcher: int, rank: int) -> int:
-    """The process of a rank."""
+    """Returns the process of a rank."""
     children = [child for thread in pathlib.Path(f"/proc/{launcher}/task").iterdir()
                 for child in (thread / "children").read_text().split()]
     variable = f"RANK={rank}".encode()
@@ -113,7 +113,7 @@ def rank_of(launcher: int, rank: int) -> int:
 
 
 def check_loss(tool: Tool) -> None:
-    """Streams that wait for a rank that dies go on, and the others end by an error that names it."""
+    """Streams that wait for a dead rank continue, and the other ranks fail with an error that names it."""
     command = tool.command("--procs", "3", "--mode", "ef", "-b", "64K", "-e", "64M", "-i", "64",
                            "-n", "1", "-w", "0")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

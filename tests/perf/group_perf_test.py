@@ -38,7 +38,7 @@ def main() -> None:
         assert result.returncode == 2, (options, result)
         assert text in result.stderr and result.stdout == "", (options, result)
 
-    # To two peers; small compressed tensors take one exchange.
+    # Bytes to two peers; small compressed tensors take one exchange.
     for mode, expected in ([], 2), (["--dense"], 4):
         result = run(tool, "--procs", "3", "--tensors", "12", "--max-elements", "9000",
                      "--repetitions", "3", "--warmup", "1", *mode, *device)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of perf/lab share: starting it, and looking for what it left."""
+"""Common parts of the tests of perf/lab: starting it, and looking for leftovers."""
 
 import json
 import os
@@ -19,7 +19,7 @@ FOREIGN = re.compile(r"(RANK|WORLD_SIZE|OMPI_.*|PMI_.*|SLURM_.*|ONEBIT_.*)")
 
 
 def skip_without_lab() -> None:
-    """Ends the test as skipped where there can be none, with the reason that the lab gives."""
+    """Skips the test if there can be no lab, with the reason that the lab gives."""
     probe = subprocess.run([LAB, "run", "--hosts", "1", "--rate", "1gbit", "true"],
                            capture_output=True, text=True, timeout=60, check=False)
     if probe.returncode == 77:
@@ -28,13 +28,13 @@ def skip_without_lab() -> None:
 
 
 class LabTestCase(unittest.TestCase):
-    """Fails also when something of a lab is left after a test."""
+    """Also fails if a test leaves anything of a lab behind."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        # Everything on the hosts inherits this, so that it can be found afterwards.
+        # Every process on the hosts inherits this variable and can be found by it.
         self.mark = f"LAB_TEST_MARK={self.folder}"
         self.environment = {name: value for name, value in os.environ.items()
                             if not FOREIGN.fullmatch(name)}
@@ -70,7 +70,7 @@ class LabTestCase(unittest.TestCase):
         return self.finish(self.start(*arguments))
 
     def report_of(self, command: str, *arguments: str) -> tuple[dict, str]:
-        """The JSON report and standard output of a run that must succeed."""
+        """Returns the JSON report and standard output of a run that must succeed."""
         path = self.folder / "lab.json"
         result = self.run_lab(command, "--json", str(path), *arguments)
         self.assertEqual(result.returncode, 0, result)

@@ -14,7 +14,7 @@ HEADER_BYTES = 66  # of a frame: Ethernet 14, IPv4 20, TCP with time stamps 32
 SEGMENT_BYTES = 1448  # of a full one, TCP's data
 ATTEMPTS = 5  # a busy machine makes a link slow
 
-# Host 1 sends so many bytes to host 0, which says how long they took from the first to the last.
+# Host 1 sends bytes to host 0, which prints the time from the first to the last.
 TRANSFER = """
 import os, socket, sys, time
 count = int(sys.argv[1])
@@ -69,7 +69,7 @@ class LabLinksTest(lab_case.LabTestCase):
         self.assertGreaterEqual(sender["sent_bytes"], least)
         self.assertLess(sender["sent_bytes"], 1.005 * least + again)
         self.assertGreaterEqual(sender["sent_packets"], count / SEGMENT_BYTES)
-        # What one sends, the other receives, and nobody else was there.
+        # The bytes one host sends equal those the other receives; nobody else is there.
         for one, other in ((sender, receiver), (receiver, sender)):
             self.assertLess(abs(one["sent_bytes"] - other["received_bytes"]), 0.001 * least)
         self.assertIsNone(report["library"])

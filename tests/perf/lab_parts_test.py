@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of perf/lab that need no network: rates, names, what is read and what is reported."""
+"""Parts of perf/lab that need no network: rates, names, parsing and reports."""
 
 import json
 import os
@@ -90,7 +90,7 @@ class NameTest(unittest.TestCase):
 
 class OutputReaderTest(unittest.TestCase):
     def read(self, text: str) -> tuple[list[LibraryCount], str]:
-        """What is found and what is passed on, of text that comes in pieces."""
+        """Returns the counters found and the text relayed, for text that arrives in pieces."""
         with tempfile.TemporaryFile() as output, SignalGate() as gate:
             source = subprocess.Popen(
                 [sys.executable, "-c", "import sys, time\nfor part in sys.argv[1].split('|'):\n"

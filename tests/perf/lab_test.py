@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""perf/lab run: hosts, ranks, exit status, and what is left when it ends in whatever way."""
+"""perf/lab run: hosts, ranks, exit status, and leftovers after every kind of end."""
 
 import json
 import os
@@ -99,7 +99,7 @@ class LabTest(lab_case.LabTestCase):
         self.assertEqual(self.run_lab(*TWO, "/no/such/program").returncode, 127)
 
     def start_waiting(self, *script: str) -> subprocess.Popen:
-        """A lab whose ranks, and what they have started in a session of its own, wait."""
+        """Starts a lab whose ranks wait, together with processes they have started in a new session."""
         ready = self.folder / "ready"
         ready.unlink(missing_ok=True)
         lab = self.start(*TWO, "sh", "-c", ";".join(

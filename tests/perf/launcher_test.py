@@ -25,21 +25,21 @@ class LauncherTest(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.path = pathlib.Path(self.folder.name)
         (self.path / "tmp").mkdir()
-        # Everything a rank starts inherits this, so that it can be found afterwards.
+        # Everything a rank starts inherits this variable and can be found by it.
         self.mark = f"ONEBIT_LAUNCHER_TEST_MARK={self.path}"
         name, value = self.mark.split("=")
         self.environment = {key: text for key, text in os.environ.items() if key not in OTHERS}
         self.environment |= {name: value, "TMPDIR": str(self.path / "tmp")}
 
     def tearDown(self) -> None:
-        # What was killed is gone at once, but for the moment the kernel takes.
+        # Killed processes are gone as soon as the kernel has cleaned up.
         deadline = time.monotonic() + 10
         while self.leftover() and time.monotonic() < deadline:
             time.sleep(0.01)
         self.assertEqual(self.leftover(), [])
 
     def leftover(self) -> list[str]:
-        """Processes of this test that live."""
+        """Returns the living processes of this test."""
         return marked_processes.living(self.mark)
 
     def start(self, *arguments: str, **options) -> subprocess.Popen:
@@ -217,7 +217,7 @@ class LauncherTest(unittest.TestCase):
         self.assertRegex(result.stderr, r"^onebit_run: rank 1 \(pid \d+\) ended with status 7\n$")
 
     def test_a_signal_is_the_cause_of_a_status(self):
-        # Rank 1 saw rank 0 hang up, and was done before rank 0 was dead.
+        # Rank 1 saw rank 0 hang up and exited before rank 0 was dead.
         result = self.shell("if [ $RANK = 1 ]; then exit 1; fi; sleep 0.3; "
                             "if [ $RANK = 0 ]; then kill -9 $$; fi")
         self.assertEqual(result.returncode, 128 + 9, result)
@@ -288,7 +288,7 @@ class LauncherTest(unittest.TestCase):
         self.assertEqual(job.returncode, 128 + signal.SIGTERM)
 
     def test_everything_dies_with_the_launcher(self):
-        # Also what a wrapper script has started, and the folder.
+        # This includes processes of wrapper scripts, and the folder.
         job = self.start("-n", "2", "sh", "-c", f"sleep 600 & touch {self.path}/$RANK; sleep 601")
         self.wait_for_files("0", "1")
         job.kill()

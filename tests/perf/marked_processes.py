@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what a test has started, down to the last grandchild, by a variable that all inherit."""
+"""Finds processes that a test has started, at any depth, by a variable that all inherit."""
 
 import pathlib
 
 
 def living(mark: str) -> list[str]:
-    """Command lines of the processes that live with "NAME=value" in their environment."""
+    """Returns the command lines of living processes with "NAME=value" in their environment."""
     found = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the driver of a sweep does in several processes, in one: each "process" is a thread with one
-// rank of a group, and no way to the memory of the others.
+// Runs the driver of a sweep as several processes would: each "process" is a thread with one rank
+// of a group, and no access to the memory of the others.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace onebit::perf {
 
-// Runs work(ranks) in every process, and returns what each threw, by rank, "" if nothing.
+// Runs work(ranks) in every process. Returns what each threw, by rank, or "".
 inline std::vector<std::string> RunOneRankAProcess(int count, size_t buffer_bytes,
                                                    const std::function<void(Ranks&)>& work) {
   std::vector<onebitComm_t> comms(static_cast<size_t>(count));

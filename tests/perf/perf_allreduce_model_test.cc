@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What must hold for the model of allreduce whatever the numbers are.
+// Properties of the model of allreduce that hold for any numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Threads or processes: which flags go together, and which transport that makes.
+// Threads or processes: valid combinations of flags, and the transport that follows.
 #include "perf/common/procs.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ RankSource With(RankSource source, std::string transport) {
 TEST(ProcsTest, ThreadsUseLocalAndProcessesUcx) {
   EXPECT_EQ(TransportOf({}, nullptr), "local");
   EXPECT_EQ(TransportOf(Threads(4), nullptr), "local");
-  EXPECT_EQ(TransportOf(Threads(4), "ucx"), "local");  // the variable is for processes
+  EXPECT_EQ(TransportOf(Threads(4), "ucx"), "local");  // the variable applies to processes
   EXPECT_EQ(TransportOf(Procs(4), nullptr), "ucx");
   EXPECT_EQ(TransportOf(Launched(0), nullptr), "ucx");
   EXPECT_EQ(TransportOf(Procs(4), "mpi"), "mpi");

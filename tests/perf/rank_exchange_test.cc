@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Records and bytes between ranks arrive as they were, and hashes tell buffers apart.
+// Records and bytes arrive unchanged, and hashes distinguish buffers.
 #include "perf/common/rank_exchange.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ struct Record {
 };
 
 TEST(RankExchangeTest, EveryRankSeesTheRecordsOfAll) {
-  // A signalling NaN: what is copied as numbers might be quietened.
+  // A signalling NaN, which copying as a number might turn into a quiet one.
   constexpr uint64_t kBits = 0x7fa00000'7fa00001;
   const auto errors = RunOneRankAProcess(kRanks, 1, [](Ranks& ranks) {
     const auto records = ranks.GatherFromAll([](int rank) {
@@ -60,7 +60,7 @@ TEST(RankExchangeTest, BroadcastsAnyNumberOfBytesFromAnyRank) {
           ranks.Broadcast(std::span(bytes).subspan(offset, size), root);
           for (size_t i = 0; i < size; ++i) ASSERT_EQ(bytes[offset + i], mark) << size << " " << i;
           if (ranks.is_local(root)) continue;
-          ASSERT_EQ(bytes[offset + size], std::byte{0});  // nothing behind was touched
+          ASSERT_EQ(bytes[offset + size], std::byte{0});  // nothing beyond was touched
         }
       }
     }

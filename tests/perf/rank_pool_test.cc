@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Rank threads: kept, at work together, released by a failure.
+// Rank threads persist, run concurrently, and are released by a failure.
 #include "perf/common/rank_pool.h"
 
 #include <gtest/gtest.h>

@@ -39,7 +39,7 @@ class Browser:
                          f"--user-data-dir={folder / 'profile'}"]
 
     def run(self, file: pathlib.Path, width: int, *options: str) -> str:
-        """What it wrote to stdout. Whatever the page's console says is a failure."""
+        """Returns the text on stdout. Any message on the page's console is a failure."""
         command = [*self._command, f"--window-size={width},{HEIGHT}", *options, file.as_uri()]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               start_new_session=True) as process:
@@ -54,7 +54,7 @@ class Browser:
         return stdout
 
     def probe(self, text: str, file: pathlib.Path, width: int) -> dict:
-        """What report_probe.js finds in a copy of the page that lets it run."""
+        """Returns what report_probe.js finds in a copy of the page that allows scripts."""
         script = (HERE / "report_probe.js").read_text()
         assert text.count("</body>") == 1 and text.count(page.POLICY.replace("'", "&#x27;")) == 1
         text = text.replace(page.POLICY.replace("'", "&#x27;"), "script-src 'unsafe-inline'")
@@ -74,7 +74,7 @@ def check_layout(browser: Browser, text: str, folder: pathlib.Path) -> None:
 
 
 def check_probe(browser: Browser, text: str, folder: pathlib.Path) -> None:
-    """What the probe is there to find, it finds."""
+    """The probe finds the defects it is meant to find."""
     broken = (".chart text { font-size: 30px !important } .line .marker { translate: 150px 0 } "
               "main { min-width: 3000px }")
     found = browser.probe(text.replace("</style>", f"{broken}</style>"), folder / "probe.html", LAPTOP)

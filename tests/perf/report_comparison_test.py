@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What perf/report accepts as figures of perf/compare, and what it says of anything else."""
+"""The figures of perf/compare that perf/report accepts, and its errors for anything else."""
 
 import pathlib
 import tempfile

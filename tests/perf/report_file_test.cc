@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Files of reports: new ones only.
+// Files of reports are always new.
 #include "perf/common/report_file.h"
 
 #include <gtest/gtest.h>

@@ -1,9 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of perf/report share: the package, and made-up figures to give to it.
-
-The times of data/compare_synthetic.json were chosen so that results can be checked by hand.
-"""
+"""Common parts of the tests of perf/report: the package, and made-up figures. The times of
+data/compare_synthetic.json were chosen so that results can be checked by hand."""
 
 import copy
 import json
@@ -20,7 +18,7 @@ from reporting.figures import Figures, GroupFigures  # noqa: E402
 
 
 def document() -> dict:
-    """The figures as JSON, to be changed at will."""
+    """Returns the figures as JSON, to be changed at will."""
     return json.loads(DATA.read_text())
 
 

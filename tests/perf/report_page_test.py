@@ -54,7 +54,7 @@ def page_of(document: dict) -> str:
 
 
 def luminance(colour: str) -> float:
-    """As WCAG 2 defines it."""
+    """Contrast as WCAG 2 defines it."""
     parts = [int(colour[at:at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

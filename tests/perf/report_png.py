@@ -17,7 +17,7 @@ def paeth(left: int, above: int, corner: int) -> int:
 
 
 def unfiltered(filter_type: int, row: bytearray, previous: bytes, step: int) -> bytearray:
-    """A row as it was before the filter that PNG's section 9 defines."""
+    """Returns a row as it was before the filter of PNG's section 9."""
     if filter_type == 2:
         return bytearray((byte + above) & 0xFF for byte, above in zip(row, previous, strict=True))
     if filter_type == 0:
@@ -32,7 +32,7 @@ def unfiltered(filter_type: int, row: bytearray, previous: bytes, step: int) -> 
 
 
 def colours(path: pathlib.Path) -> dict[bytes, int]:
-    """How often each RGB colour occurs."""
+    """Counts pixels by RGB colour."""
     data = path.read_bytes()
     assert data.startswith(SIGNATURE), path
     position, packed, header = len(SIGNATURE), b"", b""

@@ -13,7 +13,7 @@ MARKED = f"# Title\n\n{readme.BEGIN}\nold\n{readme.END}\n\nafter\n"
 
 
 def cells(line: str) -> list[str]:
-    """Of a row; an escaped bar ends no cell."""
+    """Splits a row into cells; an escaped bar ends no cell."""
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 

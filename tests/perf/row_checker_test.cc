@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A check finds every wrong element on every rank, wherever the rank is, and finds none where there
-// is none; what it measures is the same for threads and processes.
+// A check finds every wrong element on every rank, wherever the rank is, and none if all are right;
+// measurements are the same for threads and processes.
 #include "perf/common/row_checker.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ void CreateCompressors(Ranks& ranks, const Options& options) {
       [&](int rank) { FaultyAllReduce(-1, 0).Prepare(kRow, options, ranks.state(rank)); });
 }
 
-// The verdict of every process.
+// Returns the verdict of every process.
 std::vector<CheckResult> CheckInProcesses(const Collective& collective, const Options& options) {
   std::vector<CheckResult> results(kRanks);
   const auto errors = RunOneRankAProcess(kRanks, kCount * 4, [&](Ranks& ranks) {
@@ -91,7 +91,8 @@ TEST(RowCheckerTest, RightResultsHaveNothingWrong) {
 }
 
 TEST(RowCheckerTest, CountsWrongElementsOfAnyRank) {
-  for (const Mode mode : {Mode::kDense, Mode::kSign}) {  // the calls of ef would spoil each other
+  for (const Mode mode :
+       {Mode::kDense, Mode::kSign}) {  // with ef, one wrong call would spoil the next
     for (int wrong_rank = 0; wrong_rank < kRanks; ++wrong_rank) {
       Options options;
       options.mode = mode;
@@ -103,7 +104,7 @@ TEST(RowCheckerTest, CountsWrongElementsOfAnyRank) {
       EXPECT_THAT(results[0].problem,
                   HasSubstr("rank " + std::to_string(wrong_rank) +
                             " has 7 wrong elements, the first is element 5: 99 instead of"));
-      EXPECT_EQ(results[1].wrong_out_of_place, 0u);  // it is for rank 0 to tell
+      EXPECT_EQ(results[1].wrong_out_of_place, 0u);  // only rank 0 reports
 
       if (mode != Mode::kDense) continue;
       const auto threads = ThreadRanks();
@@ -158,7 +159,7 @@ TEST(RowTimerTest, EveryProcessKnowsTheMeansOfAll) {
   }
 }
 
-// A time decides for all ranks alike, or they would wait for each other.
+// All ranks must derive the same number of calls from a time, or they would wait for each other.
 TEST(RowTimerTest, ATimeForTheRowDecidesHowManyCalls) {
   const auto ranks = ThreadRanks();
   Options options;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What onebit_schedule computes: volumes, learning rates, and the verdicts on claims.
+// Computations of onebit_schedule: volumes, learning rates, and verdicts on claims.
 #include <map>
 #include <string>
 #include <vector>
@@ -128,7 +128,7 @@ TEST(ClaimsTest, VerdictAllowsForRounding) {
   EXPECT_EQ(VerdictOf(claim), "why");
 }
 
-// Recomputed with a calculator from the settings; those of 0/1 Adam by counting: 45178 steps with a
+// Recomputed with a calculator from the settings. Those of 0/1 Adam are counted: 45178 steps with a
 // sync each, then one in 2, 4, 8 and 16 for 32678 steps each, and 153 refreshes.
 TEST(ClaimsTest, FormulasGiveTheKnownNumbers) {
   std::vector<double> computed;

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What onebit_schedule prints, character by character: schedule_tool_test.py ONEBIT_SCHEDULE"""
+"""The output of onebit_schedule, character by character: schedule_tool_test.py ONEBIT_SCHEDULE"""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-# Small enough to be worked by hand: all that doubles does so within a hundred steps.
+# A run small enough to be worked out by hand: everything that doubles does so within a hundred steps.
 SMALL = ["--algorithm", "zero-one-adam", "--var-freeze-step", "40", "--var-update-scaler", "4",
          "--local-step-scaler", "16", "--local-step-clipper", "8"]
 

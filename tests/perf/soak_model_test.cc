@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The scalar model goes over to other ranks as compressors do.
+// The scalar model moves to other ranks as compressors do.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -35,7 +35,7 @@ Values Input(int call, size_t rank) {
   return values;
 }
 
-// One call of a model whose ranks were once ranks `survivors`.
+// One call of a model that was rebound to ranks `survivors`.
 Values Call(AllReduceModel* model, int call, std::span<const size_t> survivors) {
   std::vector<Values> inputs;
   std::vector<const void*> pointers;
@@ -80,7 +80,7 @@ TEST(SoakModelTest, LosesNothingWhereEveryRankHasAllChunks) {
   EXPECT_EQ(model.Rebound(kWithoutOne, true).server_residual(), model.server_residual());
 }
 
-// What the residual adds to a result of fewer ranks is what it would have added to that of all.
+// The residual adds to a result of fewer ranks what it would have added to that of all.
 TEST(SoakModelTest, KeepsWhatASumOwes) {
   const AllReduceModel model = ModelAfterCalls(true);
   Values expected = model.server_residual();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The random plans of a soak: the same for the same seed, and never something that cannot be done.
+// Random plans of a soak are reproducible and never contain an impossible action.
 #include "perf/soak/soak_plan.h"
 
 #include <algorithm>
@@ -22,7 +22,8 @@ std::string Text(const Plan& plan) {
   return text;
 }
 
-// What exists while a plan is carried out. Every function expects that its action can be done.
+// The objects that exist while a plan is carried out. Every function expects that its action is
+// possible.
 class World {
  public:
   explicit World(const Plan& plan) : plan_(plan), homes_(plan.tensors.size(), kNone) {

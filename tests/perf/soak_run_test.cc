@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A soak over threads finds what is wrong, and says where.
+// A soak over threads detects errors and reports their place.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -32,7 +32,7 @@ SoakOptions Options() {
   return options;
 }
 
-// Lets `damage` change the result of the third call of such a kind on rank 1.
+// Lets `damage` change the result of the third call of this kind on rank 1.
 SoakHooks Damage(ActionKind kind, std::function<void(std::span<std::byte>)> damage) {
   auto calls = std::make_shared<std::atomic<int>>(0);
   return {.after_call = [=](int rank, const Action& action, std::span<std::byte> result) {

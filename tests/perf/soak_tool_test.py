@@ -38,7 +38,7 @@ def run(*command: str) -> subprocess.CompletedProcess:
 
 
 def report(folder: str, *command: str) -> dict:
-    """The JSON report of a run that must succeed."""
+    """Returns the JSON report of a run that must succeed."""
     file = pathlib.Path(folder, "report.json")
     result = run(*command, "--json", str(file))
     assert result.returncode == 0 and result.stderr == "", result
@@ -66,7 +66,7 @@ def pid_of_rank(parent: int, rank: int) -> int:
 
 
 def check_killed(soak: str) -> None:
-    """A rank dies in the middle of a round: nobody waits for it."""
+    """If a rank dies in the middle of a round, no other rank waits for it."""
     job = subprocess.Popen([soak, *SMALL, "--procs", "3", "--seconds", "90"], env=clean(), text=True,
                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     pid = pid_of_rank(job.pid, 1)

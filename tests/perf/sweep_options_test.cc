@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The command line: nccl-tests' flags and defaults, our own, and errors that help.
+// The command line: nccl-tests' flags and defaults, our own flags, and helpful errors.
 #include "perf/common/sweep_options.h"
 
 #include <gmock/gmock.h>

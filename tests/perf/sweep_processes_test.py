@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps over ranks that are processes: processes_test.py ALL_REDUCE_PERF ONEBIT_RUN
+"""Sweeps over ranks that are processes: sweep_processes_test.py ALL_REDUCE_PERF ONEBIT_RUN
 
 Their results are right, one rank speaks for all, and a failure of one ends all with its cause.
 """
@@ -34,7 +34,7 @@ class ProcessesTest(unittest.TestCase):
                               stdin=subprocess.DEVNULL, env={**self.environment, **environment})
 
     def sweep(self, *command: str, **environment: str) -> tuple[dict, str]:
-        """The report and stdout of a sweep that must succeed."""
+        """Returns the report and stdout of a sweep that must succeed."""
         self.report.unlink(missing_ok=True)
         result = self.run_tool(*command, "-J", str(self.report), **environment)
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
@@ -72,7 +72,7 @@ class ProcessesTest(unittest.TestCase):
         self.assertTrue(all(line.startswith("[0] ") for line in stdout.splitlines()), stdout)
 
     def test_errors_are_those_of_threads(self):
-        """The same inputs and the same arithmetic: what is reported of them is the same."""
+        """Threads and processes report the same, as inputs and arithmetic are the same."""
         threads, _ = self.sweep(TOOL, *SMALL, "-t", "3", "--mode", "ef")
         processes, _ = self.sweep(TOOL, *SMALL, "--procs", "3", "--mode", "ef")
         for ours, theirs in zip(processes["results"], threads["results"], strict=True):

@@ -114,7 +114,7 @@ class ToolTest(lab_case.LabTestCase):
             self.assertGreater(result["link_bytes"], result["bytes_sent_per_rank"])
             self.assertIn(f"{at['seconds']:.2f} s", done.stdout)
             self.assertIn(f"allreduce of {result['optimizer']}: {result['allreduce']}\n", done.stdout)
-        # The rate changes times, not what is learned.
+        # The rate changes times, but not the training itself.
         for fast, slow in zip(results[:2], results[2:]):
             self.assertEqual(fast["final_loss"], slow["final_loss"])
         self.assertLess(results[1]["bytes_sent_per_rank"], results[0]["bytes_sent_per_rank"] / 2)

@@ -38,7 +38,7 @@ def main() -> None:
     help_text = run(tool, "--help")
     assert help_text.returncode == 0 and "--minbytes" in help_text.stdout, help_text
 
-    # An error of the library is shown in its words.
+    # Errors of the library are shown in its own words.
     unknown = run(tool, "-b", "1K", "-e", "1K", "-t", "2", ONEBIT_NO_SUCH_SETTING="1")
     assert unknown.returncode == 1 and "ONEBIT_NO_SUCH_SETTING" in unknown.stderr, unknown
 

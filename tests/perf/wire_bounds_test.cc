@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The formula of bytes on the wire against sums made by hand.
+// The formula of bytes on the wire against sums worked out by hand.
 #include "perf/common/wire_bounds.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace onebit::perf {
 namespace {
 
-// Two chunks of 64 elements, of which the second has 36: 8 + 4 and 5 + 4 bytes.
+// Two chunks of 64 elements, the second of which has 36: 8 + 4 and 5 + 4 bytes.
 TEST(WireTest, TwoExchangesSendThePeersChunkAndTheOwn) {
   const WireShape shape{.count = 100, .ranks = 2};
   EXPECT_EQ(CompressedWireBytes(shape, 0), (64u + 9) + (64 + 12));
@@ -24,7 +24,7 @@ TEST(WireTest, EmptyChunksAreHeadersAlone) {
 }
 
 TEST(WireTest, ScalesAreOnePerBlockAndSegmentsAddHeaders) {
-  // Chunks of 10000 elements rounded up to 10048: 10048 and 9952.
+  // Chunks of 10000 elements are rounded up to 10048: 10048 and 9952.
   WireShape shape{.count = 20000, .ranks = 2, .block = 4096};
   const uint64_t one_segment = 2 * 64 + (12 + 1256) + (12 + 1244);
   EXPECT_EQ(CompressedWireBytes(shape, 1), one_segment);

@@ -41,7 +41,7 @@ def loss_text(run: dict) -> str:
 
 
 def excess(run: dict, baseline: dict) -> float:
-    """How much worse, as a share of the baseline's loss; infinite if diverged."""
+    """Returns how much worse a loss is, relative to the baseline; infinite if diverged."""
     if run["heldout_loss"] is None:
         return float("inf")
     return run["heldout_loss"] / baseline["heldout_loss"] - 1

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""perf/convergence: its arithmetic, its files, and a small study: convergence_test.py TRAIN_TEXT"""
+"""perf/convergence: its arithmetic, its files, and a small study: convergence_tool_test.py TRAIN_TEXT"""
 
 import copy
 import json
@@ -28,7 +28,7 @@ MOST_CHART_BYTES = 60_000
 
 
 def run_of(optimizer: str, seed: int, loss: float | None, schedule: str = "BB1.") -> dict:
-    """4 ranks and 1000 parameters; a dense step sends 6000 bytes, a compressed one 190."""
+    """A study of 4 ranks and 1000 parameters; a dense step sends 6000 bytes, a compressed one 190."""
     dense, compressed = (sum(schedule.count(kind) for kind in kinds) for kinds in ("FB", "1B"))
     sync = 190 if schedule.endswith(".") else 0
     sent = 6000 * dense + 190 * compressed + sync

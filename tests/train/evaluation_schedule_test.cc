@@ -31,7 +31,7 @@ TEST(EvaluationScheduleTest, ComesAtEqualDistancesAndAtTheEnd) {
 TEST(EvaluationScheduleTest, RoundsUpWherePercentsAreNoWholeSteps) {
   EXPECT_EQ(DueSteps(30, 10), (std::vector<int>{3, 6, 9, 10}));
   EXPECT_EQ(DueSteps(25, 10), (std::vector<int>{3, 5, 8, 10}));
-  // A third of a percent, which no binary number is.
+  // A third of a percent, which has no exact binary representation.
   EXPECT_EQ(DueSteps(100.0 / 3, 9), (std::vector<int>{3, 6, 9}));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Gradients in other types than the model's.
+// Gradients in types other than the model's.
 #include "perf/train_text/gradient_buffer.h"
 
 #include <algorithm>
@@ -13,8 +13,10 @@
 namespace onebit::train {
 namespace {
 
-/** The bits of `value` in 16-bit type `type`, at every place of a buffer that fills several
- * vectors. */
+/**
+ * Returns the bits of `value` in 16-bit type `type`, checked at every place of a buffer of several
+ * vectors.
+ */
 uint16_t ConvertedBits(onebitDataType_t type, double loss_scale, float value) {
   constexpr size_t kCount = 70;
   GradientBuffer gradient(kCount, type, loss_scale);

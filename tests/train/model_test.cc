@@ -17,7 +17,7 @@ namespace {
 constexpr ModelShape kSmallShape{.context = 3, .embedding = 4, .hidden = {7, 5}};
 constexpr int kBatch = 6;
 
-/** Few byte values, so that contexts repeat bytes and several examples meet in one embedding. */
+/** Uses few byte values, so contexts repeat bytes and several examples share an embedding. */
 std::vector<uint8_t> SmallText() {
   std::vector<uint8_t> text(40);
   const CounterRandom random(11, RandomStream::kBatches, 0);
@@ -36,7 +36,7 @@ struct Problem {
 
   explicit Problem(uint64_t seed) {
     model.Initialize(seed, parameters);
-    // Biases begin at 0, where a wrong sign would not show.
+    // Biases start at 0, where a wrong sign would go unnoticed.
     const CounterRandom random(seed, RandomStream::kBatches, 1);
     for (const auto bias : {ModelLayout::kBias1, ModelLayout::kBias2, ModelLayout::kBias3}) {
       const Tensor& tensor = model.layout().tensors[bias];
@@ -51,7 +51,7 @@ struct Problem {
   }
 
   std::vector<Scalar> Gradient() {
-    // Whatever was there before must not matter.
+    // Earlier content must not matter.
     std::vector<Scalar> gradient(parameters.size(), std::numeric_limits<Scalar>::quiet_NaN());
     model.MeanLossAndGradient(parameters, text, positions, gradient);
     return gradient;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What reaches the library of what the command line says.
+// How the command line maps to the library's configuration.
 #include "perf/train_text/optimizer_config.h"
 
 #include <string>
@@ -25,7 +25,7 @@ TrainOptions Parse(Arguments arguments) {
 
 onebitOptimizerConfig_t ConfigFor(const Arguments& arguments) { return ConfigOf(Parse(arguments)); }
 
-// The library refuses members that the policy has no use for.
+// The library rejects members that the policy does not use.
 bool IsPolicyAccepted(const onebitOptimizerConfig_t& config) {
   const onebitPolicyConfig_t policy = PolicyOf(config);
   onebitPolicy_t made = nullptr;

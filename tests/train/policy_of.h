@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The policy that an optimizer of this configuration follows.
+// Returns the policy that an optimizer of this configuration follows.
 #pragma once
 
 #include "onebit/optim.h"
@@ -8,7 +8,7 @@
 
 namespace onebit::train {
 
-/** All members that both have. */
+/** Copies all members that both have. */
 inline onebitPolicyConfig_t PolicyOf(const onebitOptimizerConfig_t& optimizer) {
   onebitPolicyConfig_t policy = ONEBIT_POLICY_CONFIG_INIT;
   policy.algorithm = optimizer.algorithm;

@@ -16,7 +16,7 @@
 
 namespace onebit::train {
 
-/** Words drawn at random: something to learn, and always the same. */
+/** Words drawn at random: learnable, and always the same. */
 inline Corpus SmallCorpus() {
   constexpr std::array<std::string_view, 6> kWords = {"one ",      "bit ", "per ",
                                                       "element, ", "no ",  "more.\n"};
@@ -30,7 +30,7 @@ inline Corpus SmallCorpus() {
   return corpus;
 }
 
-/** A run of less than a second. */
+/** Returns the options of a run of less than a second. */
 inline TrainOptions SmallOptions(int ranks) {
   TrainOptions options;
   options.ranks = ranks;
@@ -49,8 +49,10 @@ inline std::vector<double> Losses(const TrainResult& result) {
   return losses;
 }
 
-/** 0/1 Adam whose last interval is open when the steps are done: a sync in every fourth from step
- * 11 on. */
+/**
+ * Returns options of 0/1 Adam whose last interval is open when the steps are done: a sync in every
+ * fourth step from step 11 on.
+ */
 inline void LocalSteps(TrainOptions& options) {
   options.optimizer = OptimizerKind::kZeroOneAdam;
   options.lr = 1e-3;

@@ -13,17 +13,17 @@ LAUNCHERS = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "ONEBIT_")
 RANKS, STEPS, FROZEN_AT = 4, 30, 6
 SMALL = ["--steps", str(STEPS), "--hidden", "96,64", "--batch", "16", "--seed", "5",
          "--lr", "5e-4", "--warmup", "4"]
-# In both stages; rank 0 holds the control channel and was to write the report.
+# Loses a rank in both stages; rank 0 holds the control channel and was to write the report.
 LOSSES = [(2, 3), (2, 20), (0, 4), (0, 15), (1, 1), (3, STEPS)]
-# Of other optimizers in less detail; of 0/1 Adam in a step that refreshes the variance, a local one and a
-# sync.
+# Tests other optimizers in less detail: 0/1 Adam in a step that refreshes the variance, in a local step
+# and in a sync.
 OTHERS = [(["--optimizer", "onebit-lamb"], [(0, 3), (2, 20)]),
           (["--optimizer", "zero-one-adam", "--local-step-scaler", "2", "--local-step-clipper", "4"],
            [(2, 3), (0, 17), (1, 18), (3, 19), (2, STEPS)])]
 
 
 class Folder:
-    """A text to learn from and a place for reports."""
+    """A text to learn from and a folder for reports."""
 
     def __init__(self, path: str) -> None:
         self.path = pathlib.Path(path)
@@ -31,7 +31,7 @@ class Folder:
         self.text.write_text("".join(f"line {i % 7} of {i % 11}\n" for i in range(2000)))
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith(LAUNCHERS)}
-        # Nothing here is slow: who hangs is to fail soon.
+        # No step here is slow, so a rank that hangs fails soon.
         self.environment |= {"ONEBIT_COLLECTIVE_TIMEOUT_MS": "20000", "ONEBIT_CONNECT_TIMEOUT_MS": "20000"}
 
     def run(self, *command: str) -> subprocess.CompletedProcess:
@@ -39,7 +39,7 @@ class Folder:
                               timeout=100, stdin=subprocess.DEVNULL, env=self.environment)
 
     def report(self, *command: str) -> tuple[dict, subprocess.CompletedProcess]:
-        """The JSON report of a run that must succeed."""
+        """Returns the JSON report of a run that must succeed."""
         file = self.path / "report.json"
         result = self.run(*command, "--json", str(file))
         assert result.returncode == 0, result
@@ -94,13 +94,13 @@ def main() -> None:
                 check_survival(*folder.report(tool, *options, "--procs", str(RANKS)), other, rank, step)
         assert other["schedule"][16:19] == ".1.", other["schedule"]
 
-        # An evaluation is made by whoever is left.
+        # The remaining ranks make all evaluations.
         report, result = folder.report(tool, *SMALL, "--survive", "0@16", "--procs", str(RANKS),
                                        "--eval-every", "50")
         check_survival(report, result, whole, 0, 16)
         assert [entry["step"] for entry in report["evaluations"]] == [STEPS // 2, STEPS], report
 
-        # Another launcher sees a rank that was killed; the others end well all the same.
+        # Another launcher reports the killed rank; the others end well all the same.
         file = folder.path / "launched.json"
         launched = folder.run(launcher, "-n", str(RANKS), "--grace", "60", tool, *SMALL, "--survive",
                               "2@20", "--json", str(file))

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which files make up a corpus, in which order, and what is held out.
+// The files of a corpus, their order, and the held-out part.
 #include "perf/train_text/text_corpus.h"
 
 #include <unistd.h>
@@ -49,7 +49,7 @@ std::string Filler(char letter, size_t count = kMinTextBytes) { return std::stri
 TEST_F(TextCorpusTest, JoinsFilesInTheBytewiseOrderOfTheirNames) {
   Write("b", Filler('2'));
   Write("a-b", Filler('1'));
-  Write("\xc3\xa9", Filler('4'));  // not ASCII: after all that is
+  Write("\xc3\xa9", Filler('4'));  // not ASCII: after all ASCII names
   Write("Z", Filler('0'));
   Write("b.u8", Filler('3'));
   EXPECT_EQ(Load(), Filler('0') + Filler('1') + Filler('2') + Filler('3') + Filler('4'));

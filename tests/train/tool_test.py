@@ -18,7 +18,7 @@ def run(tool: str, *options: str, **environment: str) -> subprocess.CompletedPro
 
 
 class Folder:
-    """A text to learn from and a place for reports."""
+    """A text to learn from and a folder for reports."""
 
     def __init__(self, path: str) -> None:
         self.path = pathlib.Path(path)
@@ -26,7 +26,7 @@ class Folder:
         self.text.write_text("".join(f"line {i % 7} of {i % 11}\n" for i in range(2000)))
 
     def report(self, tool: str, *options: str) -> tuple[dict, str]:
-        """The JSON report and stdout of a run that must succeed."""
+        """Returns the JSON report and stdout of a run that must succeed."""
         file = self.path / "report.json"
         result = run(tool, "--text", str(self.text), "--json", str(file), *SMALL, *options)
         assert result.returncode == 0 and result.stderr == "", result
@@ -71,7 +71,8 @@ def check_evaluations(report: dict, stdout: str, plain: dict) -> None:
 
 
 def check_local_steps(report: dict, stdout: str) -> None:
-    """Of 0/1 Adam that syncs in every step up to the 11th, then in every fourth, and ends in between."""
+    """Options of 0/1 Adam that syncs in every step up to the 11th, then in every fourth, and ends in
+    between."""
     schedule = report["schedule"]
     assert schedule == 5 * "B" + 6 * "1" + "...1...1.", report
     assert report["config"]["var_freeze_step"] == 5 and report["config"]["local_step_clipper"] == 4, report

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Training over processes gives what threads give, to the bit: processes_test.py TRAIN_TEXT ONEBIT_RUN"""
+"""Training over processes equals training over threads to the bit: train_processes_test.py TRAIN_TEXT
+ONEBIT_RUN"""
 
 import json
 import os
@@ -15,7 +16,7 @@ OF_PLACE = {"seconds", "transport"}  # what may differ
 
 
 class Folder:
-    """A text to learn from and a place for reports."""
+    """A text to learn from and a folder for reports."""
 
     def __init__(self, path: str) -> None:
         self.path = pathlib.Path(path)
@@ -29,7 +30,7 @@ class Folder:
                               timeout=120, stdin=subprocess.DEVNULL, env=self.environment)
 
     def report(self, *command: str) -> dict:
-        """The JSON report of a run that must succeed."""
+        """Returns the JSON report of a run that must succeed."""
         file = self.path / "report.json"
         result = self.run(*command, "--json", str(file))
         assert result.returncode == 0 and result.stderr == "", result
@@ -63,7 +64,7 @@ def main() -> None:
             check_same(folder.report(tool, *SMALL, "-t", "2", *options),
                        folder.report(tool, *SMALL, "--procs", "2", *options))
 
-        # One complains for all, and none waits for it.
+        # Only one rank prints the error, and none waits for it.
         missing = folder.run(launcher, "-n", "3", tool, *SMALL, "--json", "/nonexistent/x.json")
         assert missing.returncode in (1, 2) and missing.stderr.count("/nonexistent/x.json") == 1, missing
         for command, text in (([tool, "--procs", "2", "-t", "2"], "leave out -t"),

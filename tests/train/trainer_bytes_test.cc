@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What ranks send in the steps of a run, worked out by hand.
+// The bytes that ranks send in the steps of a run, worked out by hand.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ constexpr size_t kChunkAlignment = 64;
 
 size_t DivideUp(size_t dividend, size_t divisor) { return (dividend + divisor - 1) / divisor; }
 
-/** Elements of each rank's chunk. */
+/** Returns the elements of each rank's chunk. */
 std::vector<size_t> ChunkElements(size_t count, size_t ranks) {
   const size_t chunk = kChunkAlignment * DivideUp(count, ranks * kChunkAlignment);
   std::vector<size_t> elements;
@@ -37,7 +37,10 @@ size_t PayloadBytes(size_t elements, size_t block) {
   return kScaleBytes * DivideUp(elements, block) + DivideUp(elements, 8);
 }
 
-/** Bytes that rank 0 sends in one compressed allreduce of a tensor in `segments` segments. */
+/**
+ * Returns the bytes that rank 0 sends in one compressed allreduce of a tensor in `segments`
+ * segments.
+ */
 size_t TwoExchangeBytes(const std::vector<size_t>& chunks, size_t block, size_t segments) {
   size_t bytes = 0;
   for (size_t peer = 1; peer < chunks.size(); ++peer) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which steps of a run are dense, compressed or local, held against the library's policies.
+// The dense, compressed and local steps of a run, compared with the library's policies.
 #include <string>
 #include <vector>
 
@@ -17,7 +17,7 @@
 namespace onebit::train {
 namespace {
 
-/** The kinds of steps as the library plans them, from learning rates alone. */
+/** Returns the kinds of steps as the library plans them, from learning rates alone. */
 std::string PlannedKinds(const TrainOptions& options, const TrainResult& result) {
   const onebitPolicyConfig_t config = PolicyOf(ConfigOf(options));
   onebitPolicy_t policy = nullptr;

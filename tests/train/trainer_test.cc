@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Short runs on a small text: reproducible, and equal on all ranks.
+// Short runs on a small text are reproducible and equal on all ranks.
 #include "perf/train_text/trainer.h"
 
 #include <algorithm>
@@ -92,7 +92,7 @@ TEST(TrainerTest, ZeroOneAdamThatRefreshesInEveryStepIsAdam) {
   EXPECT_EQ(zero_one.bytes_sent_by_rank, adam.bytes_sent_by_rank);
 }
 
-// The library does not tell its default; what reports say of it must be what runs have.
+// The library does not report its default; the reported one must be in effect.
 TEST(TrainerTest, AVarianceFloorThatIsNotGivenIsTheReportedOne) {
   const Corpus corpus = SmallCorpus();
   TrainOptions options = SmallOptions(2);
@@ -155,7 +155,7 @@ TEST(TrainerTest, ARunThatDivergesIsNotEvaluatedAnyMore) {
   EXPECT_EQ(result.evaluations.size(), static_cast<size_t>(*result.diverged_at - 1));
 }
 
-/** Number of ranks, and what differs from a small run. */
+/** The number of ranks, and the differences from a small run. */
 struct Variant {
   int ranks;
   const char* name;
