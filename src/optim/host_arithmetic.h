@@ -10,7 +10,7 @@
 
 namespace onebit::optim {
 
-class HostArithmetic final : public Arithmetic {
+class HostArithmetic : public Arithmetic {
  public:
   HostArithmetic() : Arithmetic({}, nullptr) {}
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Clipping to a common norm, in both stages.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -110,6 +111,52 @@ TEST(OneBitAdamClippingTest, WithoutLimitTheCompressedStageSendsNothingElse) {
       EXPECT_EQ(after.bytes_sent - before.bytes_sent, result.bytes_sent);
     }
   });
+}
+
+// Nothing is agreed on where nothing is sent: each rank takes its own norm, and its own factor.
+TEST(ZeroOneAdamClippingTest, ALocalStepIsClippedToItsOwnNorm) {
+  const onebitCompressorConfig_t compressor = PaperCompressor();
+  Training training;
+  training.problem = {.ranks = 3, .dimension = 24};
+  training.config.algorithm = onebitAlgorithmZeroOneAdam;
+  training.config.compressor = &compressor;
+  training.config.beta2 = 0.97;
+  training.config.varFreezeStep = 8;
+  training.config.localStepScaler = 2;
+  training.config.localStepClipper = 4;
+  training.calls = 24;
+  training.loss_scale = 4;  // the limit is one of scaled gradients
+  training.max_grad_norm = 4;
+  const std::vector<Record> clipped = Train(training);
+  size_t local_steps = 0;
+  for (size_t rank = 0; rank < clipped.size(); ++rank) {
+    for (size_t call = 0; call < training.calls; ++call) {
+      if (clipped[rank].results[call].stage != onebitStageLocal) continue;
+      ++local_steps;
+      double sum = 0;
+      for (const float g :
+           training.problem.Gradient(clipped[rank].x[call], static_cast<int>(rank), call + 1)) {
+        sum += double{g} * g;
+      }
+      EXPECT_GT(sum, 16);  // or there would be nothing to clip
+      EXPECT_NEAR(clipped[rank].results[call].grad_norm, std::sqrt(sum), 1e-5 * std::sqrt(sum));
+    }
+  }
+  EXPECT_GT(local_steps, 10u);
+
+  // The same by hand: gradients scaled before they are handed over.
+  training.max_grad_norm = 0;
+  training.spoil = [&](size_t call, int rank, std::vector<float>& gradient) {
+    const double norm = clipped[static_cast<size_t>(rank)].results[call].grad_norm;
+    for (float& g : gradient) g = static_cast<float>(g * std::min(1.0, 4 / norm));
+  };
+  const std::vector<Record> by_hand = Train(training);
+  for (size_t rank = 0; rank < clipped.size(); ++rank) {
+    for (size_t call = 0; call <= training.calls; ++call) {
+      EXPECT_LT(MaxDifference(clipped[rank].x[call], by_hand[rank].x[call]), 1e-3)
+          << "rank " << rank << ", call " << call;
+    }
+  }
 }
 
 }  // namespace

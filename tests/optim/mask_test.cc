@@ -99,6 +99,43 @@ TEST_F(OneBitAdamMaskTest, MaskedElementsOnlyDecay) {
   }
 }
 
+// Or they would have a part in the floor of the others, and wake with a variance of their own.
+TEST_F(OneBitAdamMaskTest, MaskedElementsHaveNoVariance) {
+  const uint8_t first[] = {0b101};          // element 1 is out
+  const uint8_t second[] = {0b111110};      // element 3, which is dense
+  const uint8_t third[] = {0xff, 0b01111};  // element 21
+  segments_[0].mask = first;
+  segments_[1].mask = second;
+  segments_[2].mask = third;
+  for (const auto algorithm :
+       {onebitAlgorithmOneBitAdam, onebitAlgorithmOneBitLamb, onebitAlgorithmZeroOneAdam}) {
+    for (const onebitVariant_t variant : {onebitVariantPaper, onebitVariantDeepSpeed}) {
+      for (const size_t calls : {6, 30}) {  // while variances are refreshed, and behind that
+        SCOPED_TRACE(::testing::Message() << algorithm << ' ' << variant << ' ' << calls);
+        onebitOptimizerConfig_t& config = training_.config;
+        config = ONEBIT_OPTIMIZER_CONFIG_INIT;
+        config.algorithm = algorithm;
+        config.variant = variant;
+        config.segments = segments_.data();
+        config.segmentCount = segments_.size();
+        config.compressor = &compressor_;
+        if (algorithm == onebitAlgorithmZeroOneAdam) {
+          config.varFreezeStep = 12;
+          config.localStepScaler = 6;
+          config.localStepClipper = 4;
+        } else {
+          config.freezeStep = 12;
+        }
+        training_.calls = calls;
+        const Record record = Train(training_)[0];
+        for (size_t k = 0; k < kCount; ++k) {
+          EXPECT_EQ(record.v[k] == 0, k == 1 || k == 3 || k == 21) << k;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(OneBitAdamMaskTest, MaskIsCopied) {
   uint8_t mask[] = {0xff, 0b01111};
   segments_[2].mask = mask;

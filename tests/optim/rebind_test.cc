@@ -4,10 +4,12 @@
 // only: all of them go on from the same state, and training ends where it would have without the
 // fault.
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/optim/optimizer_job.h"
 #include "tests/optim/training.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/faulty_transport.h"
@@ -233,6 +235,31 @@ TEST_F(OptimizerRebindTest, ArgumentsAreChecked) {
   EXPECT_EQ(onebitOptimizerRebind(nullptr, group_.comm(0), &source), onebitInvalidArgument);
   EXPECT_EQ(onebitOptimizerRebind(optimizer, nullptr, &source), onebitInvalidArgument);
   EXPECT_EQ(onebitOptimizerRebind(optimizer, group_.comm(0), nullptr), onebitInvalidArgument);
+}
+
+// Of one step that some have missed the others know the results; what lies further back is of
+// another training.
+TEST(OptimizerRebindMismatchTest, TwoCommitsApartIsRefused) {
+  const OptimizerSubject subject = SubjectOf("adam", onebitAlgorithmOneBitAdam);
+  for (const uint64_t steps : {1, 2}) {
+    CommGroup group(2);
+    std::vector<UniqueComm> made(2);
+    std::vector<std::unique_ptr<OptimizerRank>> ranks(2);
+    const std::vector<Outcome> outcomes = group.Call([&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      ranks[r] = std::make_unique<OptimizerRank>(subject, group.comm(rank), rank);
+      ranks[r]->StepUntil(1, steps);
+      if (rank == 1) ranks[r]->Import(ranks[r]->Export());  // counts commits from here
+      onebitComm_t comm = nullptr;
+      Check(onebitCommSplit(group.comm(rank), 0, 0, &comm, nullptr));
+      made[r].reset(comm);
+      int source = -1;
+      return onebitOptimizerRebind(ranks[r]->get(), comm, &source);
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.result, steps == 1 ? onebitSuccess : onebitMismatch) << outcome.text;
+    }
+  }
 }
 
 }  // namespace

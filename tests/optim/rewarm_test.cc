@@ -88,22 +88,31 @@ std::string StagesOf(OptimizerRank& optimizer, uint64_t first_call, uint64_t las
 // What the ranks owe each other is dropped: behind it, nothing but m and v is left of the stage
 // before.
 TEST(RewarmTest, ResidualsAreDropped) {
-  OptimizerSubject subject = SubjectOf("adam", onebitAlgorithmOneBitAdam);
-  subject.config.varianceFloor = 0;
-  RunRanks(2, [&](onebitComm_t comm, int rank) {
-    OptimizerRank optimizer(subject, comm, rank);
-    const Blob fresh = optimizer.Export();
-    optimizer.StepUntil(1, 8);
-    const auto residual_of = [&](const Blob& blob) {
-      const StateReader reader = StateReader::Open(blob).value();
-      const auto nested = *reader.section(SectionTag::kCompressor);
-      const auto worker = *StateReader::Open(nested).value().section(SectionTag::kWorker);
-      return Blob(worker.begin(), worker.end());
-    };
-    EXPECT_NE(residual_of(optimizer.Export()), residual_of(fresh));
-    Check(onebitOptimizerRewarm(optimizer.get(), 2));
-    EXPECT_EQ(residual_of(optimizer.Export()), residual_of(fresh));
-  });
+  for (const OptimizerSubject& subject :
+       {SubjectOf("adam", onebitAlgorithmOneBitAdam), SubjectOf("lamb", onebitAlgorithmOneBitLamb),
+        SubjectOf("zero_one", onebitAlgorithmZeroOneAdam)}) {
+    SCOPED_TRACE(subject.name);
+    RunRanks(2, [&](onebitComm_t comm, int rank) {
+      OptimizerRank optimizer(subject, comm, rank);
+      const Blob fresh = optimizer.Export();
+      optimizer.StepUntil(1, 8);
+      Check(onebitOptimizerSync(optimizer.get()));
+      const auto residual_of = [&](const Blob& blob, SectionTag tag) {
+        const StateReader reader = StateReader::Open(blob).value();
+        const auto nested = *reader.section(SectionTag::kCompressor);
+        const auto residual = *StateReader::Open(nested).value().section(tag);
+        return Blob(residual.begin(), residual.end());
+      };
+      for (const SectionTag tag : {SectionTag::kWorker, SectionTag::kServer}) {
+        EXPECT_NE(residual_of(optimizer.Export(), tag), residual_of(fresh, tag));
+      }
+      Check(onebitOptimizerRewarm(
+          optimizer.get(), subject.name == "zero_one" ? ONEBIT_FREEZE_AUTOMATIC : int64_t{2}));
+      for (const SectionTag tag : {SectionTag::kWorker, SectionTag::kServer}) {
+        EXPECT_EQ(residual_of(optimizer.Export(), tag), residual_of(fresh, tag));
+      }
+    });
+  }
 }
 
 TEST(RewarmTest, TwoPhasesHaveTheStagesThatTheyWereGiven) {
