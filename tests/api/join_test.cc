@@ -119,9 +119,7 @@ TEST(JoinTest, AnAbortEndsABlockedCallAndIsNamedByTheOthers) {
   std::thread aborter([&] {
     std::this_thread::sleep_for(milliseconds(200));
     EXPECT_EQ(returned, 0);
-    const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(onebitCommAbort(comms[1].get()), onebitSuccess);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1000));
   });
   // Rank 3 stays away, so that all others are blocked.
   UniqueComm absent = std::move(comms[3]);
@@ -137,7 +135,6 @@ TEST(JoinTest, AnAbortEndsABlockedCallAndIsNamedByTheOthers) {
     EXPECT_THAT(outcomes[rank].text, HasSubstr("rank 1 failed first"));
     EXPECT_THAT(outcomes[rank].text, HasSubstr("onebitCommAbort was called on this rank"));
   }
-  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.seconds, 1.2);
   const Outcome late = CallHere([&] { return Barrier(absent.get()); });
   EXPECT_EQ(late.result, onebitRemoteError);
   EXPECT_THAT(late.text, HasSubstr("rank 1 failed first"));
@@ -153,8 +150,8 @@ TEST(JoinTest, WhoIsDestroyedInTheMiddleIsNamed) {
   leaver.join();
   for (const size_t rank : {0, 1}) {
     EXPECT_NE(outcomes[rank].result, onebitSuccess);
+    EXPECT_FALSE(HasRunIntoDeadline(outcomes[rank]));
     EXPECT_THAT(outcomes[rank].text, HasSubstr("rank 2"));
-    EXPECT_LT(outcomes[rank].seconds, 1.5);
   }
 }
 

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "onebit/onebit.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 namespace {
@@ -75,7 +76,7 @@ TEST_F(LogCallbackTest, TellsTheFirstNonfiniteCallOfATensor) {
 
 TEST_F(LogCallbackTest, WarnsOfAnErrorButNotOfAnAbort) {
   Lines lines;
-  CommGroup failing(2, {.timeout_ms = kShortTimeoutMs});
+  CommGroup failing(2, {.timeout_ms = ShortTimeoutMs()});
   CommGroup aborted(2);
   ASSERT_EQ(onebitSetLogCallback(Lines::Add, &lines), onebitSuccess);
   failing.Call([&](int rank) {

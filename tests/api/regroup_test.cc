@@ -122,7 +122,6 @@ TEST_P(RegroupTest, SplitWithoutARankNamesIt) {
     timeouts += outcome.result == onebitTimeout ? 1 : 0;
     EXPECT_NE(outcome.result, onebitSuccess);
     EXPECT_THAT(outcome.text, HasSubstr("splitting the communicator"));
-    EXPECT_LT(outcome.seconds, 5);
   }
   EXPECT_GE(timeouts, 1);
   EXPECT_NE(onebitBarrier(comms[1].get(), nullptr), onebitSuccess);
@@ -249,7 +248,6 @@ TEST_P(RegroupTest, AbortEndsAShrinkThatWaits) {
     return onebitCommShrink(comms[1].get(), &excluded, 1, &comm, nullptr, ONEBIT_SHRINK_DEFAULT);
   });
   EXPECT_EQ(outcome.result, onebitAborted) << outcome.text;
-  EXPECT_LT(outcome.seconds, 3);
 }
 
 TEST_P(RegroupTest, ListsThatDifferFailOnAllRanks) {

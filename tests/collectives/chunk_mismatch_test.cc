@@ -52,7 +52,6 @@ void ExpectMismatch(const std::vector<Outcome>& outcomes, int odd_rank, const st
                     const std::string& other_sides) {
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
-    EXPECT_LT(outcome.seconds, 5) << "not by running into the deadline";
     EXPECT_TRUE(Contains(outcome.text, "rank " + std::to_string(odd_rank))) << outcome.text;
     EXPECT_TRUE(Contains(outcome.text, sides) || Contains(outcome.text, other_sides))
         << outcome.text;

@@ -10,11 +10,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/collectives/fault_run.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 namespace {
-
-constexpr double kSoonSeconds = 5;  // far below the patient deadline, far above a busy machine's
 
 const FaultSubject kDense{.name = "Dense", .mode = std::nullopt};
 const FaultSubject kDenseLarge{
@@ -106,7 +105,6 @@ class FaultTest : public ::testing::TestWithParam<FaultSubject> {
     EXPECT_TRUE(Contains(seen.text, RankText(fault.rank))) << seen.text;
     for (int rank = 0; rank < kFaultRanks; ++rank) {
       const Outcome& outcome = outcomes[static_cast<size_t>(rank)];
-      EXPECT_LT(outcome.seconds, kSoonSeconds);
       if (rank == receiver || outcome.result == onebitSuccess) continue;
       EXPECT_EQ(outcome.result, result == onebitMismatch ? onebitMismatch : onebitRemoteError);
       const char* relation = result == onebitMismatch ? " sees it: " : " failed first: ";
@@ -143,7 +141,6 @@ class FaultTest : public ::testing::TestWithParam<FaultSubject> {
     const std::vector<Outcome> refusals = run.Call();
     for (size_t r = 0; r < refusals.size(); ++r) {
       EXPECT_NE(refusals[r].result, onebitSuccess);
-      EXPECT_LT(refusals[r].seconds, kSoonSeconds);
       if (outcomes[r].result == onebitSuccess) continue;
       EXPECT_EQ(refusals[r].result, outcomes[r].result);
       EXPECT_TRUE(Contains(refusals[r].text, outcomes[r].text)) << refusals[r].text;
@@ -204,7 +201,6 @@ TEST_P(FaultTest, DuplicateIsAnErrorByTheNextCall) {
       EXPECT_TRUE(Contains(outcome.text, "twice or unasked") ||
                   Contains(outcome.text, "call number"))
           << outcome.text;
-      EXPECT_LT(outcome.seconds, kSoonSeconds);
     }
     ExpectWholeGenerations(run);
     if (HasFailure()) return;
@@ -215,7 +211,8 @@ TEST_P(FaultTest, LostMessageIsATimeoutThatNamesAnEndOfIt) {
   const uint64_t last = MessageCount() - 1;
   for (const uint64_t message : {uint64_t{0}, last}) {
     SCOPED_TRACE(::testing::Message() << "message " << message);
-    FaultRun run(subject(), kShortTimeoutMs);
+    const uint64_t timeout_ms = ShortTimeoutMs();
+    FaultRun run(subject(), timeout_ms);
     run.Arm({Fault::Kind::kDrop, 1, message});
     const std::vector<Outcome> outcomes = run.Call();
     ASSERT_TRUE(run.transport().has_struck());
@@ -223,14 +220,14 @@ TEST_P(FaultTest, LostMessageIsATimeoutThatNamesAnEndOfIt) {
     int timeouts = 0;
     for (int rank = 0; rank < kFaultRanks; ++rank) {
       const Outcome& outcome = outcomes[static_cast<size_t>(rank)];
-      EXPECT_LT(outcome.seconds, kShortTimeoutMs / 1000.0 + kSoonSeconds);
       if (outcome.result == onebitSuccess) {
         EXPECT_NE(rank, receiver);
         continue;
       }
       timeouts += outcome.result == onebitTimeout ? 1 : 0;
       EXPECT_TRUE(outcome.result == onebitTimeout || outcome.result == onebitRemoteError);
-      EXPECT_TRUE(Contains(outcome.text, "no progress for 0.")) << outcome.text;
+      EXPECT_GE(NumberAfter(outcome.text, "no progress for ") + kRounding, timeout_ms / 1000.0)
+          << outcome.text;
       EXPECT_TRUE(Contains(outcome.text, "waiting for " + RankText(1)) ||
                   Contains(outcome.text, "waiting for " + RankText(receiver)))
           << outcome.text;

@@ -240,7 +240,7 @@ TEST(GroupTest, AnAbortEndsItAndLeavesAllResidualsAsTheyWere) {
   for (int r = 0; r < 2; ++r) {
     const auto rank = static_cast<size_t>(r);
     EXPECT_NE(outcomes[rank].result, onebitSuccess);
-    EXPECT_LT(outcomes[rank].seconds, 8);
+    EXPECT_FALSE(HasRunIntoDeadline(outcomes[rank])) << outcomes[rank].text;
     EXPECT_EQ(ranks[rank].AllResiduals(), before[rank]) << "rank " << r;
     EXPECT_EQ(StatsOf(group.comm(r)).failed_calls, calls.size());
   }
@@ -323,7 +323,6 @@ TEST_P(GroupMismatchTest, IsAnErrorOfEveryRankAndChangesNoResidual) {
     for (int r = 0; r < n; ++r) {
       const Outcome& outcome = outcomes[static_cast<size_t>(r)];
       EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
-      EXPECT_LT(outcome.seconds, 8) << "not by running into the deadline";
       EXPECT_TRUE(Contains(outcome.text, d.text)) << outcome.text;
       EXPECT_TRUE(Contains(outcome.text, "rank " + std::to_string(odd))) << outcome.text;
       const GroupRank& rank = ranks[static_cast<size_t>(r)];

@@ -194,7 +194,6 @@ class MismatchTest : public ::testing::TestWithParam<Scenario> {
     const std::string odd = "rank " + std::to_string(odd_rank);
     for (const Outcome& outcome : outcomes) {
       EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
-      EXPECT_LT(outcome.seconds, 5) << "not by running into the deadline";
       EXPECT_TRUE(Contains(outcome.text, odd)) << outcome.text;
       EXPECT_TRUE(Contains(outcome.text, Sides(GetParam(), true)) ||
                   Contains(outcome.text, Sides(GetParam(), false)))

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/control_peer.h"
+#include "tests/support/deadlines.h"
 #include "tests/support/descriptor_limit.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/sanitizers.h"
@@ -23,8 +24,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
-constexpr milliseconds kSoon{2000};
-
 Result<std::unique_ptr<ControlClient>> JoinOne(const UniqueId& id, int rank, int ranks,
                                                ControlClient::Options options = {}) {
   options.rank = rank;
@@ -34,13 +33,16 @@ Result<std::unique_ptr<ControlClient>> JoinOne(const UniqueId& id, int rank, int
       options, [id] { return Result<UniqueId>(id); }, true);
 }
 
-std::optional<Failure> AwaitFailure(const ControlClient& client, milliseconds time) {
-  const auto deadline = steady_clock::now() + time;
+// A process that is gone is lost because its connection ends, long before this.
+const ControlClient::Options kNoLossBySilence = {.loss_timeout = std::chrono::minutes(5)};
+
+bool IsPortClosedInTheEnd(const SocketAddress& address) {
+  const auto deadline = steady_clock::now() + kPatience;
   while (steady_clock::now() < deadline) {
-    if (auto failure = client.first_failure()) return failure;
-    std::this_thread::sleep_for(milliseconds(2));
+    if (!Connect(address, deadline).ok()) return true;
+    std::this_thread::sleep_for(milliseconds(10));
   }
-  return std::nullopt;
+  return false;
 }
 
 TEST(ControlChannelTest, AGatherThatIsLateNamesTheMissingRanks) {
@@ -63,44 +65,48 @@ TEST(ControlChannelTest, TheListOfTheMissingIsUpToDate) {
     auto joined = ValueOrThrow(JoinOne(id, 1, 3, {.heartbeat = milliseconds(50)}));
     static_cast<void>(joined->Gather({}, steady_clock::now() + milliseconds(400), "testing"));
   });
-  const auto late = client->Gather({}, steady_clock::now() + milliseconds(300), "testing");
+  const auto late = client->Gather({}, steady_clock::now() + milliseconds(PacedMs(300)), "testing");
   EXPECT_THAT(late.status().text(), HasSubstr("rank 2 missing (1 of 3)"));
   second.join();
 }
 
 TEST(ControlChannelTest, ASilentRankIsLostForAllOthers) {
   const UniqueId id = StartControlServer();
+  const milliseconds loss_timeout(ShortTimeoutMs());
   const ControlClient::Options options = {.heartbeat = milliseconds(100),
-                                          .loss_timeout = milliseconds(400)};
+                                          .loss_timeout = loss_timeout};
   ControlPeer silent(id);
-  silent.Send(Join{
-      .rank = 2, .ranks = 3, .heartbeat_ms = 100, .loss_timeout_ms = 400, .process = "silent:3"});
-  const auto begin = steady_clock::now();
+  silent.Send(Join{.rank = 2,
+                   .ranks = 3,
+                   .heartbeat_ms = 100,
+                   .loss_timeout_ms = static_cast<uint32_t>(loss_timeout.count()),
+                   .process = "silent:3"});
   const auto first = ValueOrThrow(JoinOne(id, 0, 3, options));
   const auto second = ValueOrThrow(JoinOne(id, 1, 3, options));
   for (const auto* client : {first.get(), second.get()}) {
-    const auto failure = AwaitFailure(*client, kSoon);
+    const auto failure = AwaitFailure(*client);
     ASSERT_TRUE(failure.has_value());
     EXPECT_EQ(failure->rank, 2);
     EXPECT_TRUE(failure->is_loss);
     EXPECT_EQ(failure->cause.code(), Code::kPeerLost);
-    EXPECT_THAT(failure->cause.text(), HasSubstr("its process silent:3 has been silent for 0.4"));
+    EXPECT_GE(
+        NumberAfter(failure->cause.text(), "its process silent:3 has been silent for ") + kRounding,
+        std::chrono::duration<double>(loss_timeout).count())
+        << failure->cause.text();
   }
-  EXPECT_GE(steady_clock::now() - begin, milliseconds(350));
 }
 
 TEST(ControlChannelTest, RanksThatSpeakAreNotLost) {
   const UniqueId id = StartControlServer();
-  const Job job =
-      JoinJob(id, 3, {.heartbeat = milliseconds(50), .loss_timeout = milliseconds(400)});
-  std::this_thread::sleep_for(milliseconds(900));
+  const milliseconds loss_timeout(ShortTimeoutMs());
+  const Job job = JoinJob(id, 3, {.heartbeat = milliseconds(50), .loss_timeout = loss_timeout});
+  std::this_thread::sleep_for(2.25 * loss_timeout);
   for (const auto& client : job.ranks) EXPECT_FALSE(client->first_failure().has_value());
 }
 
 TEST(ControlChannelTest, MoreRanksMayComeAtOnceThanStrangersMayWait) {
   constexpr int kRanks = ControlServer::kMaxStrangers + 50;
   const Job job = JoinJob(StartControlServer(), kRanks);
-  std::printf("[ figures  ] %d ranks joined in %.0f ms\n", kRanks, 1000 * job.seconds);
   for (const auto& client : job.ranks) EXPECT_FALSE(client->first_failure().has_value());
 }
 
@@ -114,14 +120,14 @@ TEST(ControlChannelTest, AReportReachesAllAndTheFirstOneWins) {
       job.ranks[2]->Report({.rank = 2, .is_loss = false, .cause = Error(Code::kTimeout, "second")});
   EXPECT_EQ(second.rank, 1);
   EXPECT_EQ(second.cause.text(), "first");
-  EXPECT_EQ(AwaitFailure(*job.ranks[0], kSoon)->cause.text(), "first");
+  EXPECT_EQ(AwaitFailure(*job.ranks[0])->cause.text(), "first");
 }
 
 TEST(ControlChannelTest, AGatherBeyondTheLimitIsRefusedHere) {
   const UniqueId id = StartControlServer();
   const Job job = JoinJob(id, 1);
-  const auto gathered = job.ranks[0]->Gather(Bytes(kMaxContentBytes + 1),
-                                             steady_clock::now() + kSoon, "exchanging addresses");
+  const auto gathered = job.ranks[0]->Gather(
+      Bytes(kMaxContentBytes + 1), steady_clock::now() + kPatience, "exchanging addresses");
   ASSERT_FALSE(gathered.ok());
   EXPECT_THAT(gathered.status().text(), HasSubstr("exchanging addresses: 8193 bytes"));
 }
@@ -131,37 +137,36 @@ TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
   ControlPeer peer(id);
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
   peer.Send(Report{.lost = {}, .cause = Error(Code::kCorrupt, "x")});
-  peer.AwaitFailure(kSoon);
+  peer.AwaitFailure(kPatience);
   std::this_thread::sleep_for(milliseconds(100));
   const double before = CpuSeconds();
   std::this_thread::sleep_for(milliseconds(300));
   EXPECT_LT(CpuSeconds() - before, 0.03);
   // Without the rank, the server goes, and with it the port.
   peer.Send(Leave{});
-  EXPECT_TRUE(IsClosedWithin(peer.socket(), kSoon));
-  std::this_thread::sleep_for(milliseconds(100));
-  EXPECT_FALSE(Connect(id.address, steady_clock::now() + kSoon).ok());
+  EXPECT_TRUE(IsClosedWithin(peer.socket(), kPatience));
+  EXPECT_TRUE(IsPortClosedInTheEnd(id.address));
 }
 
 TEST(ControlChannelTest, AServerToWhomNobodyComesGivesUp) {
   const UniqueId id = StartControlServer({.patience = milliseconds(100)});
-  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kSoon).ok());
-  std::this_thread::sleep_for(milliseconds(300));
-  EXPECT_FALSE(Connect(id.address, steady_clock::now() + kSoon).ok());
+  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kPatience).ok());
+  EXPECT_TRUE(IsPortClosedInTheEnd(id.address));
 }
 
 TEST(ControlChannelTest, AServerWaitsAsLongAsARankIsThere) {
-  const UniqueId id = StartControlServer({.patience = milliseconds(100)});
+  const milliseconds patience(PacedMs(100));
+  const UniqueId id = StartControlServer({.patience = patience});
   ControlPeer peer(id);
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
-  std::this_thread::sleep_for(milliseconds(300));
-  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kSoon).ok());
+  std::this_thread::sleep_for(3 * patience);
+  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kPatience).ok());
 }
 
 TEST(ControlChannelTest, MessagesGoOutAtOnce) {
   const Descriptor listener = ValueOrThrow(Listen(LoopbackAddress()));
   const Descriptor client = ConnectTo(ValueOrThrow(LocalAddress(listener)));
-  OrThrow(AwaitReadable(listener, steady_clock::now() + kSoon));
+  OrThrow(AwaitReadable(listener, steady_clock::now() + kPatience));
   const Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
   for (const Descriptor* socket : {&client, &accepted}) {
     int value = 0;
@@ -173,11 +178,10 @@ TEST(ControlChannelTest, MessagesGoOutAtOnce) {
 
 TEST(ServerProcessTest, WhenItIsKilledItsRankIsLostAtOnce) {
   const ServerProcess server;
-  const Job job = JoinJob(server.id(), 3);
-  const auto begin = steady_clock::now();
+  const Job job = JoinJob(server.id(), 3, kNoLossBySilence);
   server.Signal(SIGKILL);
   for (const auto& client : job.ranks) {
-    const auto failure = AwaitFailure(*client, kSoon);
+    const auto failure = AwaitFailure(*client);
     ASSERT_TRUE(failure.has_value());
     EXPECT_EQ(failure->rank, 0);
     EXPECT_TRUE(failure->is_loss);
@@ -185,33 +189,32 @@ TEST(ServerProcessTest, WhenItIsKilledItsRankIsLostAtOnce) {
     EXPECT_THAT(failure->cause.text(), HasSubstr("which holds the control channel"));
     EXPECT_THAT(failure->cause.text(), HasSubstr(server.id().address.Text()));
   }
-  EXPECT_LT(steady_clock::now() - begin, milliseconds(1000));
 }
 
 TEST(ServerProcessTest, WhenItIsKilledAGatherEndsAtOnce) {
   const ServerProcess server;
-  const auto client = ValueOrThrow(JoinOne(server.id(), 1, 2));
+  const auto client = ValueOrThrow(JoinOne(server.id(), 1, 2, kNoLossBySilence));
   std::thread killer([&] {
     std::this_thread::sleep_for(milliseconds(100));
     server.Signal(SIGKILL);
   });
-  const auto begin = steady_clock::now();
-  const auto gathered = client->Gather({}, begin + std::chrono::seconds(20), "testing");
+  const auto gathered = client->Gather({}, steady_clock::now() + kPatience, "testing");
   killer.join();
   EXPECT_EQ(gathered.status().code(), Code::kPeerLost);
   EXPECT_THAT(gathered.status().text(), HasSubstr("rank 1: rank 0 is gone"));
-  EXPECT_LT(steady_clock::now() - begin, kSoon);
 }
 
 TEST(ServerProcessTest, WhenItIsStoppedItsSilenceIsNoticed) {
   const ServerProcess server;
+  const milliseconds loss_timeout(ShortTimeoutMs());
   const Job job =
-      JoinJob(server.id(), 2, {.heartbeat = milliseconds(100), .loss_timeout = milliseconds(400)});
+      JoinJob(server.id(), 2, {.heartbeat = milliseconds(100), .loss_timeout = loss_timeout});
   server.Signal(SIGSTOP);
-  const auto failure = AwaitFailure(*job.ranks[1], kSoon);
+  const auto failure = AwaitFailure(*job.ranks[1]);
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->rank, 0);
-  EXPECT_THAT(failure->cause.text(), HasSubstr("has been silent for 0.4"));
+  EXPECT_GE(NumberAfter(failure->cause.text(), "has been silent for ") + kRounding,
+            std::chrono::duration<double>(loss_timeout).count());
 }
 
 TEST(ServerProcessTest, WhenDescriptorsAreShortStrangersGoFirst) {
@@ -221,7 +224,6 @@ TEST(ServerProcessTest, WhenDescriptorsAreShortStrangersGoFirst) {
   std::vector<Descriptor> idle;
   for (int i = 0; i < 100; ++i) idle.push_back(ConnectTo(server.id().address));
   const Job job = JoinJob(server.id(), 4);
-  EXPECT_LT(job.seconds, 2.0);
 }
 
 // Ranks are not declared lost for the time in which nobody could hear them.
@@ -232,7 +234,8 @@ TEST(ServerProcessTest, WhenItWasStoppedForAWhileItBlamesNobody) {
   server.Signal(SIGSTOP);
   std::this_thread::sleep_for(milliseconds(900));
   server.Signal(SIGCONT);
-  EXPECT_FALSE(AwaitFailure(*job.ranks[0], milliseconds(300)).has_value());
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_FALSE(job.ranks[0]->first_failure().has_value());
 }
 
 TEST(IdleTest, AnIdleGroupCostsNextToNothing) {

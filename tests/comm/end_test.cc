@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The end of a communicator on one rank, ranks that are late, and ranks that never come.
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <iostream>
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/comm_group.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 namespace {
@@ -42,7 +44,6 @@ TEST(DestroyTest, ReleasesPeersThatAreBlocked) {
     std::this_thread::sleep_for(50ms);
     EXPECT_EQ(group.Destroy(2), onebitSuccess);
     for (std::future<Outcome>& call : blocked) {
-      ASSERT_EQ(call.wait_for(1s), std::future_status::ready);
       const Outcome outcome = call.get();
       EXPECT_EQ(outcome.result, onebitRemoteError) << outcome.text;
       EXPECT_TRUE(Contains(outcome.text, "rank 2")) << outcome.text;
@@ -82,7 +83,6 @@ TEST(DestroyTest, OfAnIdleRankIsSeenByTheNextCall) {
     return rank == 0 ? onebitBarrier(group.comm(0), nullptr) : onebitSuccess;
   })[0];
   EXPECT_EQ(outcome.result, onebitRemoteError);
-  EXPECT_LT(outcome.seconds, 1);
   EXPECT_TRUE(Contains(outcome.text, "rank 1 is gone")) << outcome.text;
 }
 
@@ -98,12 +98,18 @@ TEST(DestroyTest, CompressorsOutliveTheirCommunicator) {
 TEST(LateRankTest, IsOnlyLate) {
   for (const size_t count : kCounts) {
     CommGroup group(3);
-    const std::vector<Outcome> outcomes = group.Call([&](int rank) {
-      if (rank == 1) std::this_thread::sleep_for(200ms);
-      return Reduce(group.comm(rank), count);
-    });
-    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitSuccess);
-    EXPECT_GE(outcomes[0].seconds, 0.15);
+    std::atomic<bool> has_come = false;
+    for (const Outcome& outcome : group.Call([&](int rank) {
+           if (rank == 1) {
+             std::this_thread::sleep_for(200ms);
+             has_come = true;
+           }
+           const onebitResult_t result = Reduce(group.comm(rank), count);
+           EXPECT_TRUE(has_come) << "rank " << rank << " did not wait";
+           return result;
+         })) {
+      EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+    }
   }
 }
 
@@ -122,7 +128,8 @@ TEST(LateRankTest, DeadlineCountsSilenceNotDuration) {
 
 TEST(MissingRankTest, IsNamedWhenTheDeadlinePasses) {
   for (const size_t count : kCounts) {
-    CommGroup group(4, {.timeout_ms = kShortTimeoutMs});
+    const uint64_t timeout_ms = ShortTimeoutMs();
+    CommGroup group(4, {.timeout_ms = timeout_ms});
     const std::vector<Outcome> outcomes = group.Call(
         [&](int rank) { return rank == 2 ? onebitSuccess : Reduce(group.comm(rank), count); });
     int timeouts = 0;
@@ -132,13 +139,12 @@ TEST(MissingRankTest, IsNamedWhenTheDeadlinePasses) {
       timeouts += outcome.result == onebitTimeout ? 1 : 0;
       EXPECT_TRUE(Contains(outcome.text, "waiting for rank 2 (")) << outcome.text;
       EXPECT_TRUE(Contains(outcome.text, "messages missing, ")) << outcome.text;
-      EXPECT_GE(outcome.seconds, kShortTimeoutMs / 1000.0 * 0.9);
-      EXPECT_LT(outcome.seconds, kShortTimeoutMs / 1000.0 + 3);
+      EXPECT_GE(NumberAfter(outcome.text, "no progress for ") + kRounding, timeout_ms / 1000.0);
     }
     EXPECT_GE(timeouts, 1);
     const Outcome late = CallHere([&] { return Reduce(group.comm(2), count); });
     EXPECT_EQ(late.result, onebitRemoteError);
-    EXPECT_TRUE(Contains(late.text, "no progress for 0.")) << late.text;
+    EXPECT_TRUE(Contains(late.text, "no progress for ")) << late.text;
   }
 }
 

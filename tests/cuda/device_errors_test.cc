@@ -191,14 +191,12 @@ TEST_P(DeviceErrorsTest, DestroyEndsWhatTheDeviceWaitsFor) {
               onebitSuccess)
         << LastError();
     EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
-    const auto begin = std::chrono::steady_clock::now();
     if (GetParam() == Over::kNccl) {
       EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess) << LastError();
     } else {
       stream.Synchronize();  // the thread of the calls has let go of the compressor
       EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess) << LastError();
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
     stream.Synchronize();
   });
 }

@@ -336,9 +336,7 @@ TEST_P(DeviceOptimizerCallsTest, AStepThatOtherRanksDoNotMakeEndsWithTheCommunic
       EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
       return;
     }
-    const auto begin = std::chrono::steady_clock::now();
     EXPECT_NE(optimizer.TryStep(7, nullptr), onebitSuccess);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
     EXPECT_NE(LastError(), "");
     EXPECT_EQ(optimizer.Export(), before);
   });

@@ -73,9 +73,7 @@ TEST(OldNcclTest, DestroyRightAfterAnErrorLeavesWhatTheDeviceMayUse) {
       if (rank == 0) {
         call();  // the other rank does not make it
         EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
-        const auto begin = std::chrono::steady_clock::now();
         EXPECT_EQ(onebitCommDestroy(comm), onebitSuccess);
-        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
         EXPECT_FALSE(stream.IsIdle()) << "nobody could stop it";
         // The application can. What the stream still has to do finds the memory that it works on.
         EXPECT_EQ(OLD(ncclCommAbort)(native), ncclSuccess);

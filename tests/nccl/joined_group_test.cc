@@ -86,7 +86,6 @@ TEST_P(JoinedGroupTest, AGroupEndsWhenAnyOfItIsAborted) {
           EXPECT_EQ(endpoints[1].Abort(), onebitSuccess);
           meeting.Wait();
         });
-        const auto start = std::chrono::steady_clock::now();
         for (Endpoint& endpoint : endpoints) EXPECT_EQ(endpoint.GroupBegin(), onebitSuccess);
         for (Endpoint& endpoint : endpoints) {
           EXPECT_EQ(endpoint.Send(1, buffer.at(0), 1, stream), onebitSuccess);
@@ -94,7 +93,6 @@ TEST_P(JoinedGroupTest, AGroupEndsWhenAnyOfItIsAborted) {
         }
         EXPECT_EQ(endpoints[0].GroupEnd(), onebitSuccess);
         EXPECT_EQ(endpoints[1].GroupEnd(), onebitAborted);
-        EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
         // Nobody can tell any more what is on the streams.
         EXPECT_EQ(endpoints[0].AsyncError(), onebitAborted);
         EXPECT_THAT(Plugin::warnings(), HasSubstr("another communicator of the group"));

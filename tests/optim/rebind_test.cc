@@ -12,6 +12,7 @@
 #include "tests/optim/optimizer_job.h"
 #include "tests/optim/training.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/deadlines.h"
 #include "tests/support/faulty_transport.h"
 
 namespace onebit::testing {
@@ -113,12 +114,17 @@ class StraightTest : public OptimizerRebindTest {
 
 class FaultAfterTest : public OptimizerRebindTest {
  public:
-  FaultAfterTest() : OptimizerRebindTest({.timeout_ms = 300, .one_exchange_elements = 0}) {}
+  // Only a message that is lost takes a deadline.
+  explicit FaultAfterTest(Fault::Kind kind)
+      : OptimizerRebindTest(
+            {.timeout_ms = kind == Fault::Kind::kDrop ? ShortTimeoutMs() : kPatient.timeout_ms,
+             .one_exchange_elements = 0}),
+        kind_(kind) {}
 
   // Whether the step happened on some ranks and not on others.
-  bool Run(uint64_t steps_before, Fault::Kind kind, uint64_t message, const State& expected) {
+  bool Run(uint64_t steps_before, uint64_t message, const State& expected) {
     StepUntil(steps_before);
-    StepWithFault(kind, message);
+    StepWithFault(kind_, message);
     uint64_t newest = 0;
     for (int rank = 0; rank < kRanks; ++rank) newest = std::max(newest, StepOf(rank));
     const auto is_newest = [&](int rank) { return StepOf(rank) == newest; };
@@ -144,6 +150,9 @@ class FaultAfterTest : public OptimizerRebindTest {
     return has_split;
   }
   void TestBody() override {}
+
+ private:
+  const Fault::Kind kind_;
 };
 
 TEST(OptimizerRebind, TrainingEndsWhereItWouldHaveWithoutTheFault) {
@@ -152,11 +161,11 @@ TEST(OptimizerRebind, TrainingEndsWhereItWouldHaveWithoutTheFault) {
   // calls, each of 4 messages: the norm, and what is averaged.
   for (const uint64_t steps_before : {2, 5, 6, 8}) {
     for (uint64_t message = 0; message < 8; ++message) {
-      FaultAfterTest().Run(steps_before, Fault::Kind::kFlipHeader, message, expected);
+      FaultAfterTest(Fault::Kind::kFlipHeader).Run(steps_before, message, expected);
       if (::testing::Test::HasFailure()) return;
     }
     // Only who does not get the last message misses the step.
-    EXPECT_TRUE(FaultAfterTest().Run(steps_before, Fault::Kind::kDrop, 7, expected));
+    EXPECT_TRUE(FaultAfterTest(Fault::Kind::kDrop).Run(steps_before, 7, expected));
   }
 }
 

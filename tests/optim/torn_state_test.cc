@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/optim/optimizer_job.h"
+#include "tests/support/deadlines.h"
 #include "tests/support/faulty_transport.h"
 
 namespace onebit::testing {
@@ -15,8 +16,6 @@ namespace {
 
 constexpr int kRanks = 3;
 constexpr uint64_t kSavedAt = 7, kLastCall = 11;
-// Steps that succeed have it, too, whatever else the machine does.
-constexpr uint64_t kTimeoutMs = 500;
 
 OptimizerSubject Subject() { return SubjectOf("adam", onebitAlgorithmOneBitAdam); }
 
@@ -24,7 +23,7 @@ OptimizerSubject Subject() { return SubjectOf("adam", onebitAlgorithmOneBitAdam)
 class TornTraining {
  public:
   explicit TornTraining(const Fault& fault_of_rebind)
-      : group_(kRanks, {.timeout_ms = kTimeoutMs, .one_exchange_elements = 0},
+      : group_(kRanks, {.timeout_ms = ShortTimeoutMs(), .one_exchange_elements = 0},
                &transport_.transport()) {
     group_.Run([&](int rank) {
       ranks_[rank] = std::make_unique<OptimizerRank>(Subject(), group_.comm(rank), rank);

@@ -87,14 +87,13 @@ class ProcessesTest(unittest.TestCase):
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
                 pid = self.pid_of_rank(job.pid, victim)
                 time.sleep(0.5)
-                begin = time.monotonic()
                 os.kill(pid, signal.SIGKILL)
                 _, errors = job.communicate(timeout=60)
                 self.assertEqual(job.returncode, 128 + signal.SIGKILL, errors)
                 self.assertIn(f"all_reduce_perf: rank {victim} (pid {pid}) was killed by signal 9",
                               errors)
                 self.assertRegex(errors, rf"(?m)^all_reduce_perf: .*rank {victim}")
-                self.assertLess(time.monotonic() - begin, 9)  # before the grace period ends
+                self.assertNotIn("terminating", errors)  # before the grace period ends
                 self.assertEqual(list(pathlib.Path(self.folder.name).iterdir()), [])
 
     def pid_of_rank(self, parent: int, rank: str) -> int:

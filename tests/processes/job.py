@@ -11,7 +11,20 @@ import tempfile
 import threading
 import time
 
+# How long a test waits for what must happen: only one that fails takes this long.
+PATIENCE_SECONDS = 30
+# A silence that no test waits for: what a rank learns before was not learned from it.
+NO_SILENCE_SECONDS = 4 * PATIENCE_SECONDS
+
 ENDED = re.compile(r"ended (\d+) ([\d.]+) (.*)")
+
+
+def paced(seconds: float) -> float:
+    """As PacedMs of tests/support/deadlines.h."""
+    begin, given_at_begin = time.monotonic(), time.thread_time()
+    while (given := time.thread_time() - given_at_begin) < 0.02:
+        pass
+    return seconds * (1 + 3 * max(0.0, (time.monotonic() - begin) / given - 1))
 
 
 class Rank:

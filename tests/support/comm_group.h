@@ -21,15 +21,13 @@ inline constexpr CommOptions kPatient{.timeout_ms = 20'000, .one_exchange_elemen
 // The same with one exchange for every compressed tensor.
 inline constexpr CommOptions kPatientOneExchange{.timeout_ms = 20'000,
                                                  .one_exchange_elements = SIZE_MAX};
-// For calls that end by running into the deadline.
-inline constexpr uint64_t kShortTimeoutMs = 400;
-
 // What a call on one rank came to.
 struct Outcome {
   onebitResult_t result = onebitSuccess;
-  std::string text;    // onebitGetLastError of the thread that made the call; "" after success
-  double seconds = 0;  // how long it took
+  std::string text;  // onebitGetLastError of the thread that made the call; "" after success
 };
+// True if a deadline ended the call, here or on the rank that failed first.
+bool HasRunIntoDeadline(const Outcome& outcome);
 
 class CommGroup {
  public:

@@ -11,13 +11,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/support/deadlines.h"
+
 namespace onebit::testing {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-constexpr milliseconds kPatience{10'000};
 
 // False when the time is over.
 bool AwaitInput(const Descriptor& socket, steady_clock::time_point deadline) {
@@ -50,6 +50,15 @@ Descriptor ConnectTo(const SocketAddress& address) {
   return ValueOrThrow(Connect(address, steady_clock::now() + kPatience));
 }
 
+std::optional<Failure> AwaitFailure(const ControlClient& client) {
+  const auto deadline = steady_clock::now() + kPatience;
+  while (steady_clock::now() < deadline) {
+    if (auto failure = client.first_failure()) return failure;
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  return std::nullopt;
+}
+
 bool IsClosedWithin(const Descriptor& socket, milliseconds time) {
   const auto deadline = steady_clock::now() + time;
   char bytes[4096];
@@ -62,7 +71,6 @@ bool IsClosedWithin(const Descriptor& socket, milliseconds time) {
 
 Job JoinJob(const UniqueId& id, int ranks, ControlClient::Options options) {
   Job job;
-  const auto begin = steady_clock::now();
   std::vector<std::future<std::unique_ptr<ControlClient>>> joins;
   for (int rank = 0; rank < ranks; ++rank) {
     ControlClient::Options own = options;
@@ -84,7 +92,6 @@ Job JoinJob(const UniqueId& id, int ranks, ControlClient::Options options) {
     }));
   }
   for (auto& join : joins) job.ranks.push_back(join.get());
-  job.seconds = std::chrono::duration<double>(steady_clock::now() - begin).count();
   return job;
 }
 

@@ -28,8 +28,12 @@ void OrThrow(const Status& status);
 
 SocketAddress LoopbackAddress(uint16_t port = 0);
 
+// Longer than tests wait for a connection to be closed: strangers that go meanwhile were turned
+// away.
+inline constexpr std::chrono::minutes kLongHandshake{5};
+
 // A server in this process on a free port; address, key and place of `options` are set here.
-UniqueId StartControlServer(ControlServer::Options options = {});
+UniqueId StartControlServer(ControlServer::Options options = {.handshake_timeout = kLongHandshake});
 
 // A connection that has said nothing.
 Descriptor ConnectTo(const SocketAddress& address);
@@ -39,9 +43,10 @@ bool IsClosedWithin(const Descriptor& socket, std::chrono::milliseconds time);
 // Ranks of an honest job, joined and gathered once.
 struct Job {
   std::vector<std::unique_ptr<ControlClient>> ranks;
-  double seconds = 0;  // until all were in
 };
 Job JoinJob(const UniqueId& id, int ranks, ControlClient::Options options = {});
+// The failure that `client` hears of; nothing if it hears of none.
+std::optional<Failure> AwaitFailure(const ControlClient& client);
 
 // Knows the key, and then does as it is told.
 class ControlPeer {

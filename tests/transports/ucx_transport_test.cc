@@ -123,13 +123,11 @@ TEST(UcxConnectTest, MissingRanksAreNamed) {
 TEST(UcxConnectTest, EndsOnAbort) {
   const StartedTransport started;
   MissingRank missing(started);
-  const auto start = std::chrono::steady_clock::now();
   const std::jthread watchdog([&missing] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     missing.Abort();
   });
   EXPECT_EQ(missing.Connect(20'000), onebitAborted);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }
 
 TEST(UcxConnectTest, FailsAfterAbort) {
