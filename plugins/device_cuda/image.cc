@@ -12,8 +12,12 @@ __asm__(
     ".global onebit_kernel_image_begin\n"
     ".global onebit_kernel_image_end\n"
     "onebit_kernel_image_begin:\n"
+#if defined(ONEBIT_KERNEL_IMAGE)
     ".incbin \"" ONEBIT_KERNEL_IMAGE
     "\"\n"
+#else
+    ".long 0xba55ed50\n"  // an image without kernels, for ONEBIT_DEVICE_CODE=OFF
+#endif
     "onebit_kernel_image_end:\n"
     ".balign 64\n"
     ".popsection\n");
