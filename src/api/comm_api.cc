@@ -10,6 +10,7 @@
 #include "api/host_stream_calls.h"
 #include "api/memory_location.h"
 #include "base/log.h"
+#include "collectives/run_calls.h"
 #include "transport/process_settings.h"
 #include "transport/transport.h"
 
@@ -33,7 +34,7 @@ Result<std::unique_ptr<onebitComm_s>> onebit::NewHandle(std::unique_ptr<Comm> co
   ONEBIT_TRY(handle->engine.OrderByStreams(*devices, device));
   // NCCL connects two ranks when they first have something to say, and waits for both: here, where
   // all ranks are, so that later calls wait for nobody.
-  ONEBIT_TRY(handle->engine.Barrier());
+  ONEBIT_TRY(RunCall(handle->engine, {}));  // a barrier
   return handle;
 }
 
@@ -97,7 +98,7 @@ onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const int* devices)
 onebitResult_t onebitCommDestroy(onebitComm_t comm) {
   return Guard([&]() -> Status {
     if (comm == nullptr) return OkStatus();
-    ONEBIT_TRY(onebit::AwaitPending(comm));  // before the next, as each of them is a call
+    ONEBIT_TRY(onebit::AwaitPending(comm));  // first: each pending call acquires it
     if (comm->comm->is_in_call()) {
       return Error(Code::kInvalidUsage,
                    "rank {}: another thread is inside a call on this communicator; "
@@ -126,7 +127,8 @@ onebitResult_t onebitCommAbort(onebitComm_t comm) {
 
 onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result) {
   return Tell(comm, result, "result", [comm](onebit::Comm& c) {
-    static_cast<void>(comm->engine.CheckStream());  // what it finds is the failure
+    onebit::StreamEngine* const stream = comm->engine.stream();
+    if (stream != nullptr) static_cast<void>(stream->CheckStream());  // it finds the failure
     return static_cast<onebitResult_t>(c.FindFailure().code());
   });
 }
@@ -144,6 +146,7 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
     if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
     const onebit::CommCounters& counters = comm->comm->counters();
+    const onebit::StreamEngine* const stream = comm->engine.stream();
     const auto read = [](const std::atomic<uint64_t>& counter) {
       return counter.load(std::memory_order_relaxed);
     };
@@ -152,7 +155,7 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
         .dense_calls = read(counters.dense_calls),
         .compressed_calls = read(counters.compressed_calls),
         .nonfinite_calls =
-            read(counters.nonfinite_calls) + comm->engine.nonfinite_calls_on_stream(),
+            read(counters.nonfinite_calls) + (stream == nullptr ? 0 : stream->nonfinite_calls()),
         .failed_calls = read(counters.failed_calls),
         .logical_bytes = read(counters.logical_bytes),
         .bytes_sent = read(counters.bytes_sent),

@@ -11,6 +11,7 @@
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "api/memory_location.h"
+#include "collectives/run_calls.h"
 #include "comm/launch_environment.h"
 #include "comm/rendezvous.h"
 #include "transport/process_settings.h"
@@ -228,7 +229,7 @@ onebitResult_t onebitCommFinalize(onebitComm_t comm) {
   return Guard([&]() -> Status {
     if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
     ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
-    ONEBIT_TRY(comm->engine.Barrier());
+    ONEBIT_TRY(onebit::RunCall(comm->engine, {}));  // a barrier
     comm->comm->Finalize();
     return OkStatus();
   });

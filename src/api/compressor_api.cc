@@ -77,7 +77,8 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
 Status CheckSameOrder(const onebitCompressor_s& compressor, const onebitComm_s& comm) {
   const onebit::Compressor::Config& config = compressor.planned.compressor.config();
   if (config.is_stream_ordered == comm.engine.is_stream_ordered()) {
-    return comm.engine.CheckResidualLocation(config.location);
+    const onebit::StreamEngine* const stream = comm.engine.stream();
+    return stream == nullptr ? OkStatus() : stream->CheckResidualLocation(config.location);
   }
   return Error(
       Code::kInvalidUsage,

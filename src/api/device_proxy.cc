@@ -24,7 +24,7 @@ Result<std::unique_ptr<DeviceProxy>> DeviceProxy::Create(const Devices& devices,
 }
 
 Status DeviceProxy::Prepare(onebitComm_t comm, onebitStream_t stream,
-                            std::span<const Engine::Request> requests) const {
+                            std::span<const CallRequest> requests) const {
   ONEBIT_TRY(CheckCanWait(comm, stream));
   return comm->engine.PrepareForDevice(requests);
 }
@@ -53,7 +53,7 @@ Status DeviceProxy::Mark(onebitComm_t comm, onebitStream_t stream, uint32_t tick
   return devices_.Record(events_[ticket % kMostCalls].get(), stream);
 }
 
-// However long the work before it takes: a rank that is late is only late.
+// Has no timeout: work that was queued before the call may legitimately be slow.
 Status DeviceProxy::AwaitStream(onebitComm_t comm, uint32_t ticket) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
   for (Backoff backoff;;) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How calls on the memory of a device are made over a transport of the host: the caller's stream
-// waits, the caller does not.
+// Runs device-memory calls over a host transport. A proxy thread executes each call; the CUDA
+// stream blocks on a word in pinned memory, the caller returns at once.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@
 
 namespace onebit {
 
-// Of one communicator. A call marks its place on its stream and makes the stream wait for a word in
-// pinned memory. A thread makes the calls in their order, each when its stream has come to its
-// place, and then lets the stream go on, whatever has become of the call. Used by one thread at a
-// time, like its communicator.
+// Serves one communicator. A call records an event on its stream and makes the stream wait for a
+// ticket in pinned memory. The thread runs the calls in order, each when its event has completed,
+// and then releases the stream, however the call has ended. Used by one thread at a time, like its
+// communicator.
 class DeviceProxy {
  public:
   static Result<std::unique_ptr<DeviceProxy>> Create(const Devices& devices, int device);
@@ -30,33 +30,34 @@ class DeviceProxy {
   int device() const { return device_; }
   // Takes the memory for calls that are to be queued (Engine::PrepareForDevice).
   Status Prepare(onebitComm_t comm, onebitStream_t stream,
-                 std::span<const Engine::Request> requests) const;
+                 std::span<const CallRequest> requests) const;
   HostStream& thread() { return *thread_; }
 
-  // Queues `body`, which returns a Status, for its place on the target's stream and its turn on the
-  // communicator. An error of it puts the communicator out of use. It is called in any case, once
-  // it is queued: by a communicator that has failed it is refused, and what it holds is let go.
-  // is_queued, if not null, tells whether it is: an error may come after that, too.
+  // Queues `body`, which gets the call and returns a Status, behind the work on the call's stream
+  // and behind earlier calls of the communicator. An error of it puts the communicator out of use.
+  // Once queued it always runs, so that what it holds is released: a failed communicator refuses
+  // the call. is_queued, if not null, tells whether it is queued, which may be so in spite of an
+  // error.
   template <typename Body>
-  Status Enqueue(const CallTarget& target, Body body, bool* is_queued = nullptr) {
-    ONEBIT_TRY(CheckCanWait(target.comm, target.stream));
-    ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(target, thread_.get()));
+  Status Enqueue(const ApiCall& call, Body body, bool* is_queued = nullptr) {
+    ONEBIT_TRY(CheckCanWait(call.comm, call.request.stream));
+    ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(call, thread_.get()));
     bool is_begun = false;
     Status status = EnqueueBegun(
-        target.comm, target.stream,
-        [target, turn, body]() -> Status {
-          const PendingCall call(target);  // ends before the stream goes on
-          AwaitTicket(target.comm, turn);
-          return body();
+        call.comm, call.request.stream,
+        [call, turn, body]() -> Status {
+          const PendingCall pending(call);  // ends before the stream goes on
+          AwaitTicket(call.comm, turn);
+          return body(call);
         },
         &is_begun);
-    if (!is_begun) CancelPending(target);
+    if (!is_begun) CancelPending(call);
     if (is_queued != nullptr) *is_queued = is_begun;
     return status;
   }
 
-  // Likewise for a call that has begun, and whose body waits for its tickets and ends it. Nobody
-  // waits for what it returns: its communicator has to tell.
+  // The same for a call that was begun, whose body waits for its tickets and ends it. Its status
+  // reaches nobody but the communicator.
   template <typename Body>
   Status EnqueueBegun(onebitComm_t comm, onebitStream_t stream, Body body, bool* is_queued) {
     ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
@@ -77,10 +78,10 @@ class DeviceProxy {
   }
 
  private:
-  // Calls of which the stream has not come to its place yet, at most.
+  // Most calls whose events have not completed.
   static constexpr uint32_t kMostCalls = 256;
 
-  // Lets the stream go on at the end of the scope.
+  // Releases the stream at the end of the scope.
   class StreamRelease {
    public:
     StreamRelease(DeviceProxy& proxy, uint32_t ticket) : lane_(proxy), ticket_(ticket) {}
@@ -95,7 +96,7 @@ class DeviceProxy {
 
   DeviceProxy(const Devices& devices, int device) : devices_(devices), device_(device) {}
 
-  // A stream that is being captured cannot.
+  // Fails for a stream that is being captured.
   Status CheckCanWait(onebitComm_t comm, onebitStream_t stream) const;
   uint32_t* word() const { return reinterpret_cast<uint32_t*>(word_.data()); }
   Status Mark(onebitComm_t comm, onebitStream_t stream, uint32_t ticket);
@@ -104,7 +105,7 @@ class DeviceProxy {
 
   template <typename Body>
   Status Run(onebitComm_t comm, uint32_t ticket, Body& body) {
-    // Without its place the communicator fails, and refuses the call.
+    // If its event cannot be awaited the communicator fails, and refuses the call.
     Status reached = AwaitStream(comm, ticket);
     const auto scope = DeviceScope::Enter(devices_, device_);
     if (reached.ok()) reached = scope.status();

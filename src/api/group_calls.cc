@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "api/call.h"
 #include "api/device_proxy.h"
-#include "api/make_call.h"
 #include "base/guard.h"
 
 namespace onebit {
@@ -38,8 +38,8 @@ Status Group::End() {
   if (is_enqueued_at_once || first.location.is_device()) {
     // The device is one and the same for all of them.
     Status status = is_enqueued_at_once ? Run() : EnqueueOnDevice();
-    for (const GroupMember& member : members_) {
-      static_cast<void>(TellOfDevice(*member.comm, status));
+    for (const CommCalls& member : members_) {
+      static_cast<void>(TellOfDevice(member.engine->comm(), status));
     }
     return status;
   }
@@ -50,24 +50,23 @@ void Group::NoteMembers() {
   members_.clear();
   for (size_t i = 0; i < used_parts_; ++i) {
     const Part& part = parts_[i];
-    members_.push_back(
-        {.comm = part.comm->comm.get(), .engine = &part.comm->engine, .requests = part.requests});
+    members_.push_back({.engine = &part.comm->engine, .requests = part.requests});
   }
 }
 
 Status Group::Run() {
   NoteMembers();
-  return RunGroup(members_);
+  return RunCalls(members_);
 }
 
 // The calls of a group that a stream makes, with what they hold until then.
 struct Group::Queued {
   Group group;
-  std::vector<CallTarget> targets;  // all communicators and compressors
-  std::vector<uint64_t> tickets;    // by target
-  bool is_taken = false;            // by the thread that makes the calls
+  std::vector<ApiCall> targets;   // all communicators and compressors
+  std::vector<uint64_t> tickets;  // by target
+  bool is_taken = false;          // by the thread that makes the calls
 
-  // Of each communicator the first target; the others are of this group, too.
+  // Waits for the calls before this group: the first target of each communicator knows them.
   void AwaitTickets() const {
     for (size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].compressor == nullptr) AwaitTicket(targets[i].comm, tickets[i]);
@@ -88,7 +87,7 @@ struct Group::Queued {
 
 Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   auto queued = std::make_unique<Queued>();
-  const auto begin = [&](const CallTarget& target) -> Status {
+  const auto begin = [&](const ApiCall& target) -> Status {
     queued->targets.reserve(queued->targets.size() + 1);  // what has begun must be ended
     queued->tickets.reserve(queued->targets.size() + 1);
     ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(target, thread));
@@ -98,9 +97,11 @@ Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   };
   for (size_t i = 0; i < used_parts_; ++i) {
     const Part& part = parts_[i];
-    ONEBIT_TRY(begin({.comm = part.comm, .location = part.location}));
+    ApiCall target = {.comm = part.comm, .request = {.location = part.location}};
+    ONEBIT_TRY(begin(target));
     for (const onebitCompressor_t compressor : part.compressors) {
-      ONEBIT_TRY(begin({.comm = part.comm, .compressor = compressor, .location = part.location}));
+      target.compressor = compressor;
+      ONEBIT_TRY(begin(target));
     }
   }
   std::swap(queued->group.parts_, parts_);
@@ -170,50 +171,49 @@ void Group::Clear() {
   error_ = OkStatus();
 }
 
-Status Group::CheckTarget(const CallTarget& target) const {
-  for (size_t part = 0; part < used_parts_; ++part) ONEBIT_TRY(CheckStream(target, parts_[part]));
-  if (target.is_blocking()) {
-    ONEBIT_TRY(CheckNonePending(target.comm->pending, "communicator"));
-  } else if (!target.location.is_device()) {
-    ONEBIT_TRY(FindStream(target.stream).status());
+Status Group::CheckTarget(const ApiCall& call) const {
+  for (size_t part = 0; part < used_parts_; ++part) ONEBIT_TRY(CheckStream(call, parts_[part]));
+  if (call.is_blocking()) {
+    ONEBIT_TRY(CheckNonePending(call.comm->pending, "communicator"));
+  } else if (!call.request.location.is_device()) {
+    ONEBIT_TRY(FindStream(call.request.stream).status());
   }
-  if (target.compressor == nullptr) return OkStatus();
-  ONEBIT_TRY(CheckNotUsed(target.compressor));
-  return CheckNonePending(target.compressor->pending, "compressor");
+  if (call.compressor == nullptr) return OkStatus();
+  ONEBIT_TRY(CheckNotUsed(call.compressor));
+  return CheckNonePending(call.compressor->pending, "compressor");
 }
 
 // Where messages are in the order of streams, each communicator has its own: one thread may drive
 // several devices.
-Status Group::CheckStream(const CallTarget& target, const Part& part) {
-  if (target.comm != part.comm && target.comm->engine.is_stream_ordered() &&
+Status Group::CheckStream(const ApiCall& call, const Part& part) {
+  if (call.comm != part.comm && call.comm->engine.is_stream_ordered() &&
       part.comm->engine.is_stream_ordered()) {
     return OkStatus();
   }
-  if (target.comm->engine.is_stream_ordered() != part.comm->engine.is_stream_ordered()) {
+  if (call.comm->engine.is_stream_ordered() != part.comm->engine.is_stream_ordered()) {
     return Error(Code::kInvalidUsage,
                  "the calls of a group go over transport nccl and over another one: make two "
                  "groups");
   }
-  if (target.stream != part.stream) {
+  if (call.request.stream != part.stream) {
     return Error(Code::kInvalidUsage,
                  "the calls of a group have different streams: give all of them the same one");
   }
-  if (target.location == part.location) return OkStatus();
+  if (call.request.location == part.location) return OkStatus();
   return Error(Code::kInvalidUsage, "the calls of a group work on {} and on {}: make two groups",
-               Describe(part.location), Describe(target.location));
+               Describe(part.location), Describe(call.request.location));
 }
 
-Status Group::Add(const CallTarget& target, const Engine::Request& request,
-                  std::optional<CompressorUse> use) {
-  ONEBIT_TRY(target.comm->comm->CheckUsable());
-  Part& part = PartOf(target.comm);
+Status Group::Add(const ApiCall& call, std::optional<CompressorUse> use) {
+  ONEBIT_TRY(call.comm->comm->CheckUsable());
+  Part& part = PartOf(call.comm);
   if (use.has_value()) {
     part.uses.push_back(*std::move(use));
-    part.compressors.push_back(target.compressor);
+    part.compressors.push_back(call.compressor);
   }
-  part.requests.push_back(request);
-  part.stream = target.stream;
-  part.location = target.location;
+  part.requests.push_back(call.request);
+  part.stream = call.request.stream;
+  part.location = call.request.location;
   return OkStatus();
 }
 
@@ -239,7 +239,7 @@ bool Group::Has(onebitComm_t comm) const {
 Status Group::CheckNotUsed(onebitCompressor_t compressor) const {
   if (!compressor->is_in_use.load(std::memory_order_acquire)) return OkStatus();
   for (size_t i = 0; i < used_parts_; ++i) {
-    for (const Engine::Request& request : parts_[i].requests) {
+    for (const CallRequest& request : parts_[i].requests) {
       if (request.compressor != &compressor->planned) continue;
       return Error(
           Code::kInvalidUsage,

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The group that a thread is in: calls between onebitGroupStart and onebitGroupEnd.
+// Collects the calls of a thread between onebitGroupStart and onebitGroupEnd.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,7 @@
 #include "api/host_stream_calls.h"
 #include "api/pair_checks.h"
 #include "base/group_depth.h"
-#include "collectives/engine.h"
-#include "collectives/group_run.h"
+#include "collectives/run_calls.h"
 
 namespace onebit {
 
@@ -27,14 +26,13 @@ class Group {
   Status Start();
   Status End();
 
-  // Whether a call can be kept for the end ...
-  Status CheckTarget(const CallTarget& target) const;
-  // ... and keeping it. `use` holds the compressor of the request.
-  Status Add(const CallTarget& target, const Engine::Request& request,
-             std::optional<CompressorUse> use);
-  // What the request that was added last refers to.
+  // Fails if the call cannot be part of the group ...
+  Status CheckTarget(const ApiCall& call) const;
+  // ... and else keeps it for the end. `use` holds its compressor.
+  Status Add(const ApiCall& call, std::optional<CompressorUse> use);
+  // Keeps the lists that the request added last refers to.
   void Keep(onebitComm_t comm, std::unique_ptr<PairLists> lists);
-  // Whether calls on the communicator wait for the end.
+  // True if calls on the communicator wait for the end.
   bool Has(onebitComm_t comm) const;
 
   // Runs the body of an API call; in a group an error is also one of the group, whose end then runs
@@ -57,19 +55,19 @@ class Group {
   struct Part {
     onebitComm_t comm = nullptr;
     onebitStream_t stream = nullptr;  // of all calls
-    MemoryLocation location = {};     // likewise
-    std::vector<Engine::Request> requests;
+    MemoryLocation location = {};     // of all their buffers
+    std::vector<CallRequest> requests;
     std::vector<CompressorUse> uses;
-    std::vector<onebitCompressor_t> compressors;    // that these hold
+    std::vector<onebitCompressor_t> compressors;    // held by `uses`
     std::vector<std::unique_ptr<PairLists>> lists;  // of requests that refer to them
   };
 
-  // What a stream is given.
+  // A group on its way to a stream.
   struct Queued;
 
-  // Whether the calls are on one stream with those of a part.
-  static Status CheckStream(const CallTarget& target, const Part& part);
-  // A call keeps its compressor until the end, so there can be no other of it.
+  // Fails if the call cannot be in one group with those of the part.
+  static Status CheckStream(const ApiCall& call, const Part& part);
+  // A call holds its compressor until the end of the group: a second one would wait for ever.
   Status CheckNotUsed(onebitCompressor_t compressor) const;
   Part& PartOf(onebitComm_t comm);
   void NoteMembers();
@@ -87,8 +85,8 @@ class Group {
   }
 
   std::vector<Part> parts_;
-  size_t used_parts_ = 0;  // the first ones; the others are room
-  std::vector<GroupMember> members_;
+  size_t used_parts_ = 0;  // the first ones; the others are capacity
+  std::vector<CommCalls> members_;
   Status error_;  // the first one of a call in the group
 };
 

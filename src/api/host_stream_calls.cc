@@ -55,15 +55,15 @@ Status Destroy(onebitStream_t handle) {
   return stream->Synchronize();
 }
 
-// Of the stream's thread: a call that its own host function makes comes at its place in the order.
+// True on the stream's own thread: a call that a host function makes there is in order.
 bool IsOwn(const PendingCalls& pending) {
   return HostStream::Current() != nullptr &&
          HostStream::Current() == pending.stream.load(std::memory_order_relaxed);
 }
 
-Result<uint64_t> BeginPendingOf(PendingCalls& pending, const CallTarget& target, HostStream* stream,
+Result<uint64_t> BeginPendingOf(PendingCalls& pending, const ApiCall& call, HostStream* stream,
                                 const char* what) {
-  const bool has_turns = target.location.is_device();
+  const bool has_turns = call.request.location.is_device();
   if (pending.count.load(std::memory_order_acquire) != 0 &&
       pending.stream.load(std::memory_order_relaxed) != stream &&
       !(has_turns && pending.has_turns.load(std::memory_order_relaxed))) {
@@ -78,13 +78,13 @@ Result<uint64_t> BeginPendingOf(PendingCalls& pending, const CallTarget& target,
   return pending.begun.fetch_add(1, std::memory_order_acq_rel);
 }
 
-// The count comes last: without calls what is pending may go away.
+// The count comes last: as soon as it is 0 the owner of `pending` may be destroyed.
 void EndPendingOf(PendingCalls& pending) {
   pending.ended.fetch_add(1, std::memory_order_acq_rel);
   pending.count.fetch_sub(1, std::memory_order_acq_rel);
 }
 
-// The newest turn, which nobody waits for yet: those before it may be open.
+// Only the newest ticket can be cancelled: nobody waits for it yet.
 void CancelPendingOf(PendingCalls& pending) {
   pending.begun.fetch_sub(1, std::memory_order_acq_rel);
   pending.count.fetch_sub(1, std::memory_order_acq_rel);
@@ -127,12 +127,12 @@ Status AwaitPending(onebitComm_t comm) {
   return OkStatus();
 }
 
-Result<uint64_t> BeginPending(const CallTarget& target, HostStream* stream) {
-  auto turn = BeginPendingOf(target.comm->pending, target, stream, "communicator");
-  if (!turn.ok() || target.compressor == nullptr) return turn;
-  auto second = BeginPendingOf(target.compressor->pending, target, stream, "compressor");
+Result<uint64_t> BeginPending(const ApiCall& call, HostStream* stream) {
+  auto turn = BeginPendingOf(call.comm->pending, call, stream, "communicator");
+  if (!turn.ok() || call.compressor == nullptr) return turn;
+  auto second = BeginPendingOf(call.compressor->pending, call, stream, "compressor");
   if (second.ok()) return turn;
-  CancelPendingOf(target.comm->pending);
+  CancelPendingOf(call.comm->pending);
   return second;
 }
 
@@ -143,20 +143,20 @@ void AwaitTicket(onebitComm_t comm, uint64_t turn) {
   }
 }
 
-void EndPending(const CallTarget& target) {
-  if (target.compressor != nullptr) EndPendingOf(target.compressor->pending);
-  EndPendingOf(target.comm->pending);
+void EndPending(const ApiCall& call) {
+  if (call.compressor != nullptr) EndPendingOf(call.compressor->pending);
+  EndPendingOf(call.comm->pending);
 }
 
-void CancelPending(const CallTarget& target) {
-  if (target.compressor != nullptr) CancelPendingOf(target.compressor->pending);
-  CancelPendingOf(target.comm->pending);
+void CancelPending(const ApiCall& call) {
+  if (call.compressor != nullptr) CancelPendingOf(call.compressor->pending);
+  CancelPendingOf(call.comm->pending);
 }
 
-Status CheckNonePending(const CallTarget& target) {
-  ONEBIT_TRY(CheckNonePending(target.comm->pending, "communicator"));
-  if (target.compressor == nullptr) return OkStatus();
-  return CheckNonePending(target.compressor->pending, "compressor");
+Status CheckNonePending(const ApiCall& call) {
+  ONEBIT_TRY(CheckNonePending(call.comm->pending, "communicator"));
+  if (call.compressor == nullptr) return OkStatus();
+  return CheckNonePending(call.compressor->pending, "compressor");
 }
 
 }  // namespace onebit

@@ -11,70 +11,70 @@
 
 namespace onebit {
 
-// The stream of a handle, without looking into what is no handle of ours.
+// Returns the stream of a handle; never dereferences a handle that is not alive.
 Result<HostStream*> FindStream(onebitStream_t handle);
 bool IsHostStream(onebitStream_t handle);
 
 // Says why a handle with pending calls cannot be used otherwise; `what` names its kind.
 Status CheckNonePending(const PendingCalls& pending, const char* what);
 
-// Waits for the calls that are pending with a communicator that was stopped, as each fails when it
-// is its turn. With one in order they are an error.
+// Waits until the pending calls of a stopped communicator have failed, each in its turn. An error
+// if calls are pending and the communicator is healthy.
 Status AwaitPending(onebitComm_t comm);
 
-// What a call works on. compressor null: none.
-struct CallTarget {
+// A call with the handles that it works on; the compressor of `request` is that of the handle.
+struct ApiCall {
   onebitComm_t comm = nullptr;
-  onebitCompressor_t compressor = nullptr;
-  onebitStream_t stream = nullptr;
-  MemoryLocation location =
-      {};  // on a device `stream` is one of CUDA's, null being the default one
+  onebitCompressor_t compressor = nullptr;  // null: none
+  CallRequest request = {};
 
-  bool is_blocking() const { return stream == nullptr && !location.is_device(); }
+  // Whether it is over when its function returns.
+  bool is_blocking() const { return request.stream == nullptr && !request.location.is_device(); }
 };
 
-// Counts a call on a stream for what it works on, or says why its order would be undefined. Returns
-// the calls of the communicator before it, of which those on the memory of a device may be with
-// another thread: AwaitTicket waits for them, unless the communicator has failed, and then none
+// Counts a call on a stream as pending, or says why its order would be undefined. Returns a ticket:
+// the number of calls of the communicator before it. Those on device memory may be on another
+// thread; AwaitTicket waits for them, or until the communicator has failed, since then none
 // begins.
-Result<uint64_t> BeginPending(const CallTarget& target, HostStream* stream);
+Result<uint64_t> BeginPending(const ApiCall& call, HostStream* stream);
 void AwaitTicket(onebitComm_t comm, uint64_t turn);
-void EndPending(const CallTarget& target);
-// Takes back the newest call that has begun, because it was not queued. By the thread that began
-// it, before it begins another one.
-void CancelPending(const CallTarget& target);
-// Ends a pending call with the scope, whatever happens in it.
+void EndPending(const ApiCall& call);
+// Undoes the newest BeginPending, whose call was not queued. For the thread that began it, before
+// it begins another one.
+void CancelPending(const ApiCall& call);
+// Ends a pending call at the end of the scope, even if an exception leaves it.
 class PendingCall {
  public:
-  explicit PendingCall(const CallTarget& target) : target_(target) {}
-  ~PendingCall() { EndPending(target_); }
+  explicit PendingCall(const ApiCall& call) : call_(call) {}
+  ~PendingCall() { EndPending(call_); }
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
 
  private:
-  const CallTarget& target_;
+  const ApiCall& call_;
 };
 
-// Whether a call that blocks has a place in the order of calls.
-Status CheckNonePending(const CallTarget& target);
+// Fails if pending calls leave the order of a blocking call undefined.
+Status CheckNonePending(const ApiCall& call);
 
-// Makes the call on host memory: at once, or on the stream in its turn. `body` returns a Status and
-// is copied. is_taken, if not null, tells whether it has run or will.
+// Runs the body of a call on host memory: at once, or on the stream in its turn. `body` gets the
+// call and returns a Status; both are copied. is_taken, if not null, tells whether it has run or
+// will.
 template <typename Body>
-Status MakeHostCall(const CallTarget& target, Body body, bool* is_taken = nullptr) {
-  if (target.is_blocking()) {
-    ONEBIT_TRY(CheckNonePending(target));
+Status RunOnHost(const ApiCall& call, Body body, bool* is_taken = nullptr) {
+  if (call.is_blocking()) {
+    ONEBIT_TRY(CheckNonePending(call));
     if (is_taken != nullptr) *is_taken = true;
-    return body();
+    return body(call);
   }
-  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(target.stream));
-  ONEBIT_TRY(BeginPending(target, stream).status());
-  Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [target, body] {
-    const PendingCall call(target);
-    return body();
+  ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(call.request.stream));
+  ONEBIT_TRY(BeginPending(call, stream).status());
+  Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [call, body] {
+    const PendingCall pending(call);
+    return body(call);
   });
   if (!status.ok()) {
-    CancelPending(target);
+    CancelPending(call);
     return status;
   }
   if (is_taken != nullptr) *is_taken = true;

@@ -72,13 +72,14 @@ Result<Extent> CheckSide(const Side& side, size_t ranks, size_t element_bytes) {
 
 }  // namespace
 
-Status CheckPairs(const Comm& comm, const Engine::Buffers& buffers, const PairCounts& pairs) {
+Status CheckPairs(const Comm& comm, const CallRequest& request) {
+  const PairCounts& pairs = request.pairs;
   const auto ranks = static_cast<size_t>(comm.ranks());
-  const size_t element_bytes = kernels::BytesOf(buffers.type);
-  const Side sent{"sendbuff",    "sendcounts",      "sdispls",
-                  buffers.input, pairs.send_counts, pairs.send_begins};
-  const Side received{"recvbuff",     "recvcounts",         "rdispls",
-                      buffers.output, pairs.receive_counts, pairs.receive_begins};
+  const size_t element_bytes = kernels::BytesOf(request.type);
+  const Side sent{"sendbuff",       "sendcounts",      "sdispls",
+                  request.sendbuff, pairs.send_counts, pairs.send_begins};
+  const Side received{"recvbuff",       "recvcounts",         "rdispls",
+                      request.recvbuff, pairs.receive_counts, pairs.receive_begins};
   ONEBIT_ASSIGN_OR_RETURN(const Extent sent_extent, CheckSide(sent, ranks, element_bytes));
   ONEBIT_ASSIGN_OR_RETURN(const Extent received_extent, CheckSide(received, ranks, element_bytes));
   const auto rank = static_cast<size_t>(comm.rank());

@@ -1,17 +1,17 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What onebitAllToAllv checks of its counts and displacements.
+// Checks of the counts and displacements of onebitAllToAllv.
 #pragma once
 
 #include <vector>
 
-#include "collectives/engine.h"
+#include "collectives/call_request.h"
 
 namespace onebit {
 
-// Whether every range lies in memory, is aligned, and none that is sent is received into; and
-// whether what this rank sends itself is what it receives of itself.
-Status CheckPairs(const Comm& comm, const Engine::Buffers& buffers, const PairCounts& pairs);
+// Fails unless every range lies in memory and is aligned, no range that is sent overlaps one that
+// is received, and this rank sends itself as much as it receives of itself.
+Status CheckPairs(const Comm& comm, const CallRequest& request);
 
 // Copies of the caller's lists, for a call that is made later.
 class PairLists {

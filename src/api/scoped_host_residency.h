@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Residuals in host memory for as long as something works on them that knows no device.
+// Keeps residuals in host memory while code works on them that cannot reach a device.
 #pragma once
 
 #include <new>
@@ -13,7 +13,8 @@ namespace onebit {
 // Waits until no stream-ordered call of the compressor's communicator is under way.
 inline Status AwaitStreams(const onebitCompressor_s& compressor) {
   const onebitComm_t comm = compressor.id.comm();
-  return comm == nullptr ? OkStatus() : comm->engine.AwaitStream();
+  StreamEngine* const stream = comm == nullptr ? nullptr : comm->engine.stream();
+  return stream == nullptr ? OkStatus() : stream->AwaitStream();
 }
 
 class ScopedHostResidency {
@@ -22,7 +23,7 @@ class ScopedHostResidency {
       : handle_(*handle),
         compressor_(handle->planned.compressor),
         home_(compressor_.config().location) {}
-  // Where an exception has left End out.
+  // Moves them back if an exception has skipped End.
   ~ScopedHostResidency() {
     if (has_ended_) return;
     try {
@@ -38,7 +39,7 @@ class ScopedHostResidency {
     ONEBIT_TRY(AwaitStreams(handle_));
     return compressor_.MoveTo(MemoryLocation{});
   }
-  // Without the memory for it they stay, which every later call tells.
+  // Without the memory for it they stay on the host, and every later call fails.
   Status End() {
     has_ended_ = true;
     return compressor_.MoveTo(home_);

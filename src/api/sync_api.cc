@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "api/call.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
-#include "api/make_call.h"
 #include "api/memory_location.h"
 #include "api/scoped_host_residency.h"
 #include "api/state_export.h"
@@ -26,7 +26,7 @@ using onebit::StateKind;
 using onebit::Status;
 using onebit::SyncSchedule;
 
-// In use whenever its compressor is.
+// Guarded by the use of its compressor.
 struct onebitSync_s {
   onebitCompressor_t compressor;
   OneBitSync sync;
@@ -87,7 +87,7 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
   return OkStatus();
 }
 
-// Equal is in place; anything else that shares bytes would be overwritten while it is read.
+// The buffers may be equal; any other overlap would be overwritten while it is read.
 Status CheckBuffers(const float* x, const float* out, size_t count) {
   if (count == 0) return OkStatus();
   if (x == nullptr) return Error(Code::kInvalidArgument, "x is NULL");
@@ -106,7 +106,7 @@ Status CheckBuffers(const float* x, const float* out, size_t count) {
   return OkStatus();
 }
 
-// Of a sync on a device.
+// Checks the buffers and the stream of a sync on a device.
 Status CheckPlaces(const onebit::Compressor::Config& config, const float* x, const float* out,
                    onebitStream_t stream) {
   if (onebit::IsHostStream(stream)) {
@@ -129,30 +129,22 @@ Status CheckPlaces(const onebit::Compressor::Config& config, const float* x, con
 // The allreduce of a sync on a device, on the stream of its step.
 class CallOnDevice final : public OneBitSync::Call {
  public:
-  CallOnDevice(const onebit::CallTarget& target, float* out, size_t count)
-      : target_(target), out_(out), count_(count) {}
+  explicit CallOnDevice(const onebit::ApiCall& call) : call_(call) {}
 
   Status Make(uint32_t weight_bits) override {
-    const onebit::Engine::Buffers buffers = {.input = out_,
-                                             .output = out_,
-                                             .count = count_,
-                                             .type = onebit::kernels::DataType::kF32,
-                                             .location = target_.location,
-                                             .stream = target_.stream};
-    return onebit::MakeCall(target_, [target = target_, buffers, weight_bits] {
-      return target.comm->engine.AllReduce(buffers, onebit::ReduceOp::kAvg,
-                                           &target.compressor->planned, weight_bits);
+    call_.request.sync_weight = weight_bits;
+    return onebit::RunInOrder(call_, [](const onebit::ApiCall& call) {
+      return onebit::RunCall(call.comm->engine, call.request);
     });
   }
   Status FindFailure() override {
-    static_cast<void>(target_.comm->engine.CheckStream());  // what it finds is the failure
-    return target_.comm->comm->FindFailure();
+    onebit::StreamEngine* const stream = call_.comm->engine.stream();
+    if (stream != nullptr) static_cast<void>(stream->CheckStream());  // it finds the failure
+    return call_.comm->comm->FindFailure();
   }
 
  private:
-  const onebit::CallTarget target_;
-  float* const out_;
-  const size_t count_;
+  onebit::ApiCall call_;
 };
 
 Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* out, int* did_sync,
@@ -165,7 +157,16 @@ Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* ou
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   ONEBIT_ASSIGN_OR_RETURN(const auto scope,
                           onebit::DeviceScope::Enter(*config.devices, config.location.device));
-  CallOnDevice call({comm, compressor, stream, config.location}, out, config.count);
+  CallOnDevice call({comm,
+                     compressor,
+                     {.collective = onebit::Collective::kAllReduce,
+                      .sendbuff = out,
+                      .recvbuff = out,
+                      .count = config.count,
+                      .op = onebit::ReduceOp::kAvg,
+                      .location = config.location,
+                      .stream = stream,
+                      .compressor = &compressor->planned}});
   ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
                           handle->sync.StepOnDevice(comm == nullptr ? nullptr : &call,
                                                     &compressor->planned, x, weight, out, stream));
@@ -190,9 +191,10 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   ONEBIT_TRY(onebit::CheckHostMemory(out, "a sync whose compressor is of host memory"));
   const onebitCompressor_t compressor = handle->compressor;
   const onebitComm_t comm = compressor->id.comm();
-  const auto step = [=]() -> Status {
+  const onebit::ApiCall call = {comm, compressor, {.stream = stream}};
+  const auto step = [=](const onebit::ApiCall& made) -> Status {
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
-    onebit::Engine* const engine = comm == nullptr ? nullptr : &comm->engine;
+    onebit::Engine* const engine = made.comm == nullptr ? nullptr : &made.comm->engine;
     ONEBIT_ASSIGN_OR_RETURN(const OneBitSync::Outcome outcome,
                             handle->sync.Step(engine, &compressor->planned, x, weight, out));
     *did_sync = outcome.did_sync ? 1 : 0;
@@ -200,12 +202,12 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
     return OkStatus();
   };
   if (comm == nullptr) {  // a step that sends nothing is fine all the same
-    if (stream == nullptr) return step();
+    if (stream == nullptr) return step(call);
     return Error(Code::kDetached,
                  "the communicator of the sync's compressor was destroyed: only steps without a "
                  "stream are left, and of these only those that send nothing");
   }
-  return onebit::MakeHostCall({comm, compressor, stream}, step);
+  return onebit::RunOnHost(call, step);
 }
 
 Status Export(onebitSync_t handle, const onebitStateKind_t& api_kind, void* buffer, size_t* bytes) {
@@ -244,10 +246,10 @@ onebitResult_t onebitSyncCreate(onebitSync_t* sync, onebitCompressor_t compresso
 onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
   return Guard([&]() -> Status {
     if (sync == nullptr) return OkStatus();
-    // Nobody begins with it any more while this holds the compressor.
+    // Holding the compressor keeps others from using the sync.
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
-    // What it is used by ends, or nobody can say; then freeing waits for the device.
+    // If the device cannot tell whether it still uses the sync, freeing waits for the device.
     static_cast<void>(sync->sync.Settle());
     sync->compressor->has_sync = false;
     delete sync;

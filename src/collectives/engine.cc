@@ -3,12 +3,14 @@
 #include "collectives/engine.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cstring>
 #include <new>
+#include <utility>
 
+#include "base/guard.h"
 #include "base/log.h"
-#include "collectives/device_steps.h"
-#include "collectives/stream_executor.h"
+#include "collectives/device_side.h"
+#include "collectives/run_calls.h"
 
 namespace onebit {
 namespace {
@@ -33,8 +35,8 @@ void FillNan(std::byte* output, size_t count, kernels::DataType type) {
   }
 }
 
-// What a call with a non-finite value returns: quiet NaNs, so that a loss scaler notices.
-void FillNan(const onebit::Call& call) {
+// A call that met a NaN or infinity returns quiet NaNs, so that a loss scaler notices.
+void FillNan(const Call& call) {
   for (const Step& step : call.plan->steps) {
     if (!WritesOutput(step) || step.elements.count == 0) continue;
     FillNan(call.OutputAt(step.elements.begin), step.elements.count, call.plan->key.type);
@@ -54,13 +56,9 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
   };
 }
 
-PlanKey DenseKey(size_t count, kernels::DataType type) {
-  return {.collective = Collective::kAllReduce, .type = type, .count = count};
-}
-
-// Of the first such call of a tensor; the stats count the others. The call is over: a line that
-// cannot be written is no error of it.
-void TellNonfinite(int rank, const CallDescriptor& call) noexcept {
+// The other such calls of a tensor are in the stats alone. The call is over: a line that cannot be
+// written is no error of it.
+void LogFirstNonfinite(int rank, const CallDescriptor& call) noexcept {
   if (!LogEnabled(LogLevel::kInfo)) return;
   try {
     Log(LogLevel::kInfo, "rank {}: {}: a value is not finite, so the output is NaN on all ranks",
@@ -70,6 +68,58 @@ void TellNonfinite(int rank, const CallDescriptor& call) noexcept {
 }
 
 }  // namespace
+
+// A call alone finds room for itself: the first one of a compressor allocates nothing.
+Engine::Engine(Comm& comm)
+    : comm_(comm),
+      plans_(comm),
+      executor_(comm),
+      are_finite_(1),
+      batches_(1),
+      sequences_(1),
+      calls_(1),
+      digests_(1) {
+  batches_.clear();
+}
+
+Engine::~Engine() = default;
+
+std::optional<int> Engine::device() const {
+  if (stream_ != nullptr) return stream_->device();
+  if (device_ != nullptr) return device_->steps().device();
+  return std::nullopt;
+}
+
+Status Engine::OrderByStreams(const Devices& devices, int device) {
+  ONEBIT_ASSIGN_OR_RETURN(stream_, StreamEngine::Create(comm_, plans_, devices, device));
+  return OkStatus();
+}
+
+Status Engine::UseDevice(const Devices& devices, int device) {
+  if (device_ != nullptr) {
+    const int first = device_->steps().device();
+    if (first == device) return OkStatus();
+    return Error(Code::kInvalidUsage,
+                 "rank {}: buffers are memory of CUDA device {}, but this communicator works on "
+                 "device {}: one communicator has one device",
+                 comm_.rank(), device, first);
+  }
+  ONEBIT_ASSIGN_OR_RETURN(device_, DeviceSide::Create(comm_, devices, device));
+  packets_ = Memory();  // from now on kernels must reach them
+  return OkStatus();
+}
+
+std::byte* Engine::packets() const {
+  return device_ == nullptr ? packets_.data() : device_->packets();
+}
+
+DeviceSteps* Engine::device_steps() const {
+  return device_ == nullptr ? nullptr : &device_->steps();
+}
+
+Status Engine::PrepareForDevice(std::span<const CallRequest> requests) {
+  return device_->Prepare(requests);
+}
 
 Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
   const bool has_chunks =
@@ -81,7 +131,7 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
                  "hold",
                  config.count, config.chunks);
   }
-  ONEBIT_TRY(CheckResidualLocation(config.location));
+  if (stream_ != nullptr) ONEBIT_TRY(stream_->CheckResidualLocation(config.location));
   config.is_stream_ordered = stream_ != nullptr;
   if (config.location.is_device() && stream_ == nullptr)
     ONEBIT_TRY(UseDevice(*config.devices, config.location.device));
@@ -93,13 +143,13 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
     planned.sized_plan = std::make_shared<Plan>(*planned.plan);  // the others' sizes are theirs
     planned.plan = planned.sized_plan;
   }
-  // On a stream nobody could look at the outcome.
+  // A stream-ordered call has nobody to read the outcome of the check.
   if (config.collective == Collective::kAllGather && config.kind == CodecKind::kEf &&
       stream_ == nullptr) {
     PlanKey key = planned.plan->key;
     key.has_drift_check = planned.plan->ranks > 1;
-    planned.check_plan = PlanFor(key);
-    ONEBIT_TRY(ReservePackets(*planned.check_plan));
+    planned.check_plan = plans_.PlanFor(key);
+    ONEBIT_TRY(Reserve(*planned.check_plan));
   }
   return planned;
 }
@@ -109,8 +159,8 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
   const bool is_all_reduce = config.collective == Collective::kAllReduce;
   const bool is_one_exchange =
       is_all_reduce && UsesOneExchange(config.count, ranks, comm_.options());
-  auto plan = PlanFor(KeyOf(config, is_one_exchange));
-  ONEBIT_TRY(ReservePackets(*plan));
+  auto plan = plans_.PlanFor(KeyOf(config, is_one_exchange));
+  ONEBIT_TRY(Reserve(*plan));
   if (!is_all_reduce) return NewBinding{std::move(plan), 0};
   const size_t served =
       is_one_exchange ? config.count
@@ -119,96 +169,29 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
 }
 
 Status Engine::ReserveSum(size_t count, kernels::DataType type) {
-  return ReservePackets(*PlanFor(DenseKey(count, type)));
+  return Reserve(
+      *plans_.PlanFor(PlanKey{.collective = Collective::kAllReduce, .type = type, .count = count}));
 }
 
 Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
-  const PlanKey key = DenseKey(count, type);
-  CallDescriptor descriptor = DescriptorOf(key);
-  descriptor.op = ReduceOp::kSum;
-  const Request request = {key, descriptor, {values, values, count, type}};
-  return stream_ == nullptr ? Run(request) : RunOnStream({&request, 1});
+  const CallRequest request = {.collective = Collective::kAllReduce,
+                               .sendbuff = values,
+                               .recvbuff = values,
+                               .count = count,
+                               .type = type,
+                               .can_be_native = false};
+  CommCalls call{.engine = this, .requests = {&request, 1}};
+  return RunCalls({&call, 1}, /*are_entered=*/true);
 }
 
-Engine::Request Engine::CompressedRequest(const Buffers& buffers, ReduceOp op,
-                                          PlannedCompressor* compressor) const {
-  CallDescriptor descriptor = DescriptorOf(*compressor);
-  descriptor.op = op;
-  return {compressor->plan->key, descriptor, buffers, compressor, {}};
-}
-
-Engine::Request Engine::AllReduceRequest(const Buffers& buffers, ReduceOp op,
-                                         PlannedCompressor* compressor) const {
-  if (compressor != nullptr) return CompressedRequest(buffers, op, compressor);
-  PlanKey key = DenseKey(buffers.count, buffers.type);
-  key.is_native = comm_.has_native_dense() && buffers.type == kernels::DataType::kF32;
-  CallDescriptor descriptor = DescriptorOf(key);
-  descriptor.op = op;
-  return {key, descriptor, buffers, nullptr, {}};
-}
-
-Engine::Request Engine::BroadcastRequest(const Buffers& buffers, uint32_t root) const {
-  const PlanKey key = {.collective = Collective::kBroadcast,
-                       .type = buffers.type,
-                       .root = root,
-                       .count = buffers.count};
-  CallDescriptor descriptor = DescriptorOf(key);
-  descriptor.tensor_id = root;
-  return {key, descriptor, buffers};
-}
-
-Engine::Request Engine::BarrierRequest() const {
-  const PlanKey key = {.collective = Collective::kBarrier};
-  return {key, DescriptorOf(key), {}};
-}
-
-Status Engine::Call(const Request& request) {
-  if (stream_ != nullptr) return CallOnStream(request);
-  ONEBIT_TRY(comm_.Enter());
-  const CommUse use(comm_);
-  return IsStaged(request) ? RunStaged(request) : Run(request);
-}
-
-Status Engine::AllReduce(const Buffers& buffers, ReduceOp op, PlannedCompressor* compressor,
-                         std::optional<uint32_t> sync_weight) {
-  Request request = AllReduceRequest(buffers, op, compressor);
-  if (sync_weight.has_value()) {
-    request.descriptor.is_sync = true;
-    request.descriptor.mask_digest ^= *sync_weight;
-  }
-  return Call(request);
-}
-
-Status Engine::Barrier() { return Call(BarrierRequest()); }
-
-CallDescriptor Engine::DescriptorOf(const PlanKey& key) const {
-  return {
-      .comm_id = comm_.id(),
-      .collective = key.collective,
-      .count = key.count,
-      .type = key.type,
-      .codec = key.codec,
-      .block = key.block,
-      .chunk_alignment = key.chunk_alignment,
-      .is_one_exchange = key.is_one_exchange,
-  };
-}
-
-CallDescriptor Engine::DescriptorOf(const PlannedCompressor& compressor) const {
-  const Compressor& state = compressor.compressor;
-  const PlanKey& key = compressor.plan->key;
-  CallDescriptor descriptor = DescriptorOf(key);
-  descriptor.tensor_id = state.config().tensor_id;
-  descriptor.rule = state.config().rule;
-  descriptor.has_server_residual =
-      state.config().has_server_residual && key.collective == Collective::kAllReduce;
-  descriptor.mask_digest = state.mask_digest();
-  if (HasReplica(key, state)) {
-    descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
-    descriptor.is_replica_transactional = state.config().is_transactional;
-    descriptor.replica_age = state.age();
-  }
-  return descriptor;
+Status Engine::Reserve(const Plan& plan, size_t calls) {
+  if (stream_ != nullptr) return stream_->Reserve(plan);
+  executor_.Reserve(plan, calls);
+  if (device_ != nullptr) return device_->Reserve(plan);
+  if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(packets_,
+                          Memory::Create({}, nullptr, plan.packet_space_bytes, "packet space"));
+  return OkStatus();
 }
 
 Status Engine::CheckThread() {
@@ -216,138 +199,169 @@ Status Engine::CheckThread() {
   return refusal.code() == Code::kInvalidUsage ? refusal : OkStatus();
 }
 
-Status Engine::Run(const Request& request) {
-  const auto plan = PlanFor(request);
-  // Before the call is numbered: without memory nothing was sent, and the call can be made again.
-  ONEBIT_TRY(ReservePackets(*plan));
-  ONEBIT_TRY(executor_.StartThreads(plan->tensor_elements));
-  ONEBIT_TRY(CheckThread());
-  const auto begin = Clock::now();
-  Status status = RunNumbered(*plan, request);
-  CountMessages();
-  CommCounters& counters = comm_.counters();
-  Add(counters.call_ns,
-      static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count()));
-  if (status.ok()) {
-    CountCall(request, *plan);
-  } else {
-    Add(counters.failed_calls, 1);
+// Before the calls are numbered: without memory nothing was sent, and they can be made again.
+Status Engine::Prepare(std::span<const CallRequest> requests) {
+  originals_ = requests_ = requests;
+  if (std::any_of(requests.begin(), requests.end(), IsStaged)) {
+    ONEBIT_ASSIGN_OR_RETURN(requests_, device_->BringIn(requests));
   }
+  next_batch_ = 0;
+  is_batch_running_ = false;
+  plans_.PlanBatches(requests_, &batches_);
+  size_t most_calls = 0;
+  size_t most_elements = 0;
+  for (const CallBatch& batch : batches_) {
+    const size_t calls = batch.cut.count;
+    plans_.TakeCounts(requests_[batch.cut.begin]);
+    ONEBIT_TRY(Reserve(batch.whole(), calls));
+    most_calls = std::max(most_calls, calls);
+    for (size_t i = 0; i < calls; ++i) {
+      most_elements = std::max(most_elements, batch.PlanOf(i).tensor_elements);
+    }
+  }
+  calls_.resize(std::max(calls_.size(), most_calls));
+  digests_.resize(std::max(digests_.size(), most_calls));
+  are_finite_.assign(requests.size(), 1);
+  sequences_.assign(batches_.size(), 0);
+  ONEBIT_TRY(executor_.StartThreads(most_elements));
+  ONEBIT_TRY(CheckThread());
+  begin_ = Clock::now();
+  return OkStatus();
+}
+
+// A call alone has the messages of its own plan, which name it; several have those of the group's.
+void Engine::StartBatch() {
+  const CallBatch& batch = batches_[next_batch_];
+  const auto requests = requests_.subspan(batch.cut.begin, batch.cut.count);
+  const uint64_t sequence = sequences_[next_batch_++] = comm_.NextSequence();
+  if (batches_.size() > 1) plans_.TakeCounts(requests[0]);  // others were prepared behind it
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Plan& plan = batch.PlanOf(i);
+    const size_t offset = batch.plan != nullptr ? 0 : batch.group->packets[i];
+    calls_[i] = CallOf(requests[i], plan, comm_, packets() + offset);
+    calls_[i].descriptor.sequence = sequence;
+    digests_[i] = DigestOf(calls_[i].descriptor, static_cast<uint16_t>(plan.segments()));
+  }
+  Batch run = {.plan = &batch.whole(),
+               .descriptor = calls_[0].descriptor,
+               .calls = std::span(calls_).first(requests.size()),
+               .packets = packets(),
+               .digests = {},
+               .device = device_steps()};
+  if (batch.plan == nullptr) {
+    run.digests = std::span(digests_).first(requests.size());
+    run.descriptor = DescriptorOf(run.plan->key, comm_);
+    run.descriptor.sequence = sequence;
+    run.descriptor.mask_digest = GroupDigest(run.digests);
+  }
+  executor_.Start(run);
+  is_batch_running_ = true;
+}
+
+Status Engine::Go(bool* has_moved) {
+  if (!is_batch_running_) StartBatch();
+  ONEBIT_TRY(executor_.Go(has_moved));
+  if (!executor_.is_done()) return OkStatus();
+  *has_moved = true;
+  is_batch_running_ = false;
+  const GroupCut& cut = batches_[next_batch_ - 1].cut;
+  for (size_t i = 0; i < cut.count; ++i) {
+    are_finite_[cut.begin + i] = executor_.is_finite(i);
+    if (executor_.is_finite(i)) ONEBIT_TRY(CheckHeld(calls_[i]));
+  }
+  Add(comm_.counters().codec_ns, executor_.codec_ns());
+  const bool is_staged = originals_.data() != requests_.data();
+  return has_ended() && is_staged ? device_->BringOut(originals_) : OkStatus();
+}
+
+// Until the last batch is over another rank may still fail: then no call of the group has happened,
+// on any rank that can tell.
+Status Engine::Finish(Status status) {
+  const bool has_succeeded = status.ok();
+  if (!has_succeeded && is_batch_running_) status = executor_.Fail(status);
+  CountMessages(&comm_);
+  for (size_t index = 0; index < batches_.size(); ++index) {
+    const CallBatch& batch = batches_[index];
+    if (batches_.size() > 1) plans_.TakeCounts(requests_[batch.cut.begin]);
+    for (size_t i = 0; i < batch.cut.count; ++i) {
+      const size_t number = batch.cut.begin + i;
+      Call call =
+          CallOf(requests_[number], batch.PlanOf(i), comm_, nullptr);  // its packets are gone
+      call.descriptor.sequence = sequences_[index];
+      const Ending ending = has_succeeded
+                                ? are_finite_[number] != 0 ? Ending::kFinite : Ending::kNonfinite
+                            : index < next_batch_ ? Ending::kFailed
+                                                  : Ending::kNotBegun;
+      Status settled = Settle(requests_[number], call, ending);
+      if (!settled.ok()) settled = comm_.Fail(std::move(settled));
+      if (status.ok()) status = std::move(settled);
+    }
+  }
+  Add(comm_.counters().call_ns,
+      static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - begin_).count()));
+  batches_.clear();
+  next_batch_ = 0;
+  is_batch_running_ = false;
+  requests_ = originals_ = {};
   return status;
 }
 
-void Engine::CountMessages() {
-  CommCounters& counters = comm_.counters();
-  const Endpoint::Counters sent = comm_.endpoint().counters();
-  counters.bytes_sent.store(sent.bytes_sent, std::memory_order_relaxed);
-  counters.messages_sent.store(sent.messages_sent, std::memory_order_relaxed);
-}
-
-void Engine::CountCall(const Request& request, const Plan& plan) {
-  CommCounters& counters = comm_.counters();
-  Add(request.compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
-  Add(counters.logical_bytes, plan.tensor_elements * kernels::BytesOf(request.buffers.type));
-}
-
-Status Engine::RunNumbered(const Plan& plan, const Request& request) {
-  onebit::Call call = CallOf(request, plan, packets());
-  call.descriptor.sequence = comm_.NextSequence();
-  const Status status = executor_.Run({.plan = &plan,
-                                       .descriptor = call.descriptor,
-                                       .calls = {&call, 1},
-                                       .packets = packets(),
-                                       .digests = {},
-                                       .device = device_steps()});
-  if (!status.ok()) {
-    if (request.compressor != nullptr) request.compressor->compressor.DiscardFailed();
-    return status;
+// Every call that was prepared ends here: in its compressor, its output and the counters.
+Status Engine::Settle(const CallRequest& request, const Call& call, Ending ending) {
+  PlannedCompressor* const compressor = request.compressor;
+  if (ending == Ending::kNotBegun || ending == Ending::kFailed) {
+    Add(comm_.counters().failed_calls, 1);
+    // A call that has not begun has written nothing yet.
+    const bool has_begun = ending == Ending::kFailed;
+    if (has_begun && compressor != nullptr) compressor->compressor.DiscardFailed();
+    return OkStatus();
   }
-  Add(comm_.counters().codec_ns, executor_.codec_ns());
-  if (Status drift = executor_.is_finite(0) ? CheckHeld(call) : OkStatus(); !drift.ok()) {
-    request.compressor->compressor.DiscardFailed();
-    return drift;
-  }
-  return Settle(request, call, executor_.is_finite(0));
-}
-
-onebit::Call Engine::CallOf(const Request& request, const Plan& plan, std::byte* packets) const {
-  return {
-      .plan = &plan,
-      .descriptor = request.descriptor,
-      .input = static_cast<const std::byte*>(request.buffers.input),
-      .output = static_cast<std::byte*>(request.buffers.output),
-      .packets = packets,
-      .compressor = request.compressor == nullptr ? nullptr : &request.compressor->compressor,
-  };
-}
-
-Status Engine::Settle(const Request& request, const onebit::Call& call, bool is_finite) {
-  if (request.compressor == nullptr) return OkStatus();
-  Compressor& state = request.compressor->compressor;
-  if (!is_finite) {
+  CountCall(request, *call.plan, &comm_);
+  if (compressor == nullptr) return OkStatus();
+  Compressor& state = compressor->compressor;
+  if (ending == Ending::kNonfinite) {
     Add(comm_.counters().nonfinite_calls, 1);
     state.DiscardNonfinite();
-    if (state.nonfinite_calls() == 1) TellNonfinite(comm_.rank(), call.descriptor);
-    if (state.config().location.is_device()) return FillNanOnDevice(call);
+    if (state.nonfinite_calls() == 1) LogFirstNonfinite(comm_.rank(), call.descriptor);
+    if (call.is_on_device()) return device_->FillNan(call);
     FillNan(call);
     return OkStatus();
   }
-  if (HasOp(call.descriptor.collective)) state.set_op(call.descriptor.op);
+  if (HasOp(request.collective)) state.set_op(request.op);
   // For one rank the result is the input: there is nothing to commit.
   if (comm_.ranks() > 1) state.Commit();
-  request.compressor->prepared.reset();  // it went its own way
+  compressor->prepared.reset();  // a rebind that was not known to have succeeded is void now
   return OkStatus();
 }
 
-Status Engine::ReservePackets(const Plan& plan) {
-  if (stream_ != nullptr) {
-    const Plan* const plans[] = {&plan};
-    return stream_->Reserve(plans, std::nullopt);
-  }
-  if (device_ != nullptr) return ReserveForDevice(plan);
-  if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
-  ONEBIT_ASSIGN_OR_RETURN(packets_,
-                          Memory::Create({}, nullptr, plan.packet_space_bytes, "packet space"));
-  return OkStatus();
-}
-
-std::shared_ptr<const Plan> Engine::PlanFor(const Request& request) {
-  if (request.key.collective == Collective::kAllToAllv) return PairPlanFor(request);
-  if (request.compressor == nullptr) return PlanFor(request.key);
-  return request.key.has_drift_check ? request.compressor->check_plan : request.compressor->plan;
-}
-
-std::shared_ptr<const Plan> Engine::PlanFor(const PlanKey& key) {
-  if (stream_ != nullptr) return StreamPlanFor(key);
-  return CachedPlanFor(key);
-}
-
-// Messages have their headers in front, and are in one piece: the wire is as busy, and kernels few.
-std::shared_ptr<const Plan> Engine::StreamPlanFor(PlanKey key) {
-  if (key.codec != CodecKind::kDense) key.header_room = kHeaderBytes;
-  return CachedPlanFor(key);
-}
-
-std::shared_ptr<const Plan> Engine::CachedPlanFor(const PlanKey& key) {
-  const size_t segment_elements = stream_ == nullptr ? comm_.options().segment_elements : 0;
-  for (CachedPlan& cached : plans_) {
-    if (cached.plan->key == key) {
-      cached.last_use = ++uses_;
-      return cached.plan;
+// Every rank's verdict carries the checksum of what it holds of itself; this rank holds the same,
+// or its outputs are wrong from some call on.
+Status Engine::CheckHeld(const Call& call) {
+  const Plan& plan = *call.plan;
+  if (!plan.key.has_drift_check) return OkStatus();
+  for (uint32_t peer = 0; peer < plan.ranks; ++peer) {
+    if (peer == plan.rank) continue;
+    kernels::Checksum there;
+    const Step& step = plan.steps[plan.ReceiveStep(2, peer, 0)];
+    std::memcpy(&there, call.Read(step.region), sizeof(there));
+    kernels::Checksum here;
+    if (call.is_on_device()) {
+      ONEBIT_ASSIGN_OR_RETURN(here, device_->steps().HeldChecksum(call, peer));
+    } else {
+      here = HeldChecksum(call, peer);
     }
+    if (here == there) continue;
+    return comm_.Fail(CatchNoMemory([&]() -> Status {
+      return Error(Code::kMismatch,
+                   "rank {}: {}: this rank and rank {} hold different values of what rank "
+                   "{} gathers (checksums {:08x}:{:08x} here, {:08x}:{:08x} there): memory "
+                   "was damaged, or processors do not compute alike; what all ranks hold "
+                   "must be reset, by a new communicator and new compressors on all",
+                   plan.rank, Describe(call.descriptor), peer, peer, here.sum, here.weighted,
+                   there.sum, there.weighted);
+    }));
   }
-  auto plan = std::make_shared<const Plan>(SelectPlan(key, static_cast<uint32_t>(comm_.rank()),
-                                                      static_cast<uint32_t>(comm_.ranks()),
-                                                      segment_elements));
-  executor_.Reserve(*plan);
-  if (plans_.size() == kMaxCachedPlans) {
-    const auto oldest =
-        std::min_element(plans_.begin(), plans_.end(),
-                         [](const auto& a, const auto& b) { return a.last_use < b.last_use; });
-    plans_.erase(oldest);
-  }
-  plans_.push_back({plan, ++uses_});
-  return plan;
+  return OkStatus();
 }
 
 }  // namespace onebit

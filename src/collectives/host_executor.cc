@@ -3,10 +3,10 @@
 #include "collectives/host_executor.h"
 
 #include <algorithm>
-#include <new>
 #include <thread>
 #include <utility>
 
+#include "base/guard.h"
 #include "base/log.h"
 #include "collectives/device_steps.h"
 
@@ -18,9 +18,6 @@ using Clock = std::chrono::steady_clock;
 uint64_t Nanoseconds(Clock::duration duration) {
   return static_cast<uint64_t>(std::chrono::nanoseconds(duration).count());
 }
-
-// A peer that stays silent is looked at again this often even if no event comes.
-constexpr uint64_t kWaitSliceMs = 100;
 
 // Elements of a step below which handing it to another thread costs more than it saves.
 constexpr size_t kWorthSharing = 16'384;
@@ -67,40 +64,6 @@ Status HostExecutor::StartThreads(size_t elements) {
   return OkStatus();
 }
 
-Status HostExecutor::Run(const Batch& batch) {
-  Start(batch);
-  return Attempt([this]() -> Status {
-    while (!is_done()) {
-      bool has_moved = false;
-      ONEBIT_TRY(Advance(&has_moved));
-      if (!has_moved) ONEBIT_TRY(WaitForEvents(kWaitSliceMs));
-    }
-    return OkStatus();
-  });
-}
-
-Status HostExecutor::Go(bool* has_moved) {
-  return Attempt([&] { return Advance(has_moved); });
-}
-
-Status HostExecutor::Wait(uint64_t timeout_ms) {
-  return Attempt([&] { return WaitForEvents(timeout_ms); });
-}
-
-template <typename Body>
-Status HostExecutor::Attempt(Body body) {
-  std::string situation;
-  Status status = WithoutThrowing(body, &situation);
-  if (status.ok()) return status;
-  threads_.Drop();
-  if (batch_.device != nullptr) batch_.device->Drop();
-  // The group hears the cause before peers can see what follows from it, such as a payload that
-  // is not taken.
-  Status failure = comm_.Fail(std::move(status), situation);
-  CancelAll();
-  return failure;
-}
-
 void HostExecutor::Start(const Batch& batch) {
   batch_ = batch;
   plan_ = batch.plan;
@@ -132,26 +95,36 @@ void HostExecutor::Start(const Batch& batch) {
   }
 }
 
-// The text of an error may find no memory. Requests on the caller's buffers must not outlive it.
-template <typename Body>
-Status HostExecutor::WithoutThrowing(Body body, std::string* situation) {
-  try {
-    const Status status = body();
-    if (status.ok()) return status;
+// Without memory for the longer text the short one has to do: requests on the caller's buffers must
+// not outlive the call.
+Status HostExecutor::Fail(const Status& cause) {
+  std::string situation;
+  Status failure = CatchNoMemory([&]() -> Status {
+    if (cause.code() == Code::kOutOfMemory) return cause;
     const std::string call = Describe(batch_.descriptor);
     const std::string progress = Progress();
-    *situation = Format("in {}, {}", call, progress);
-    return Error(status.code(), "rank {}: {}: {} ({})", comm_.rank(), call, status.text(),
-                 progress);
-  } catch (const std::bad_alloc&) {
-    return {Code::kOutOfMemory, "out of memory"};
-  }
+    situation = Format("in {}, {}", call, progress);
+    return Error(cause.code(), "rank {}: {}: {} ({})", comm_.rank(), call, cause.text(), progress);
+  });
+  threads_.Drop();
+  if (batch_.device != nullptr) batch_.device->Drop();
+  // The group hears the cause before peers can see what follows from it, such as a payload that
+  // is not taken.
+  failure = comm_.Fail(std::move(failure), situation);
+  CancelAll();
+  return failure;
 }
 
-Status HostExecutor::Advance(bool* has_moved) {
+Status HostExecutor::Go(bool* has_moved) {
   if (comm_.is_stopped()) return Error(Code::kAborted, "stopped");
   bool has_worked = false;
-  ONEBIT_TRY(Poll(&has_worked));
+  if (plan_->ranks > 1) {
+    ONEBIT_TRY(endpoint_.Progress());
+    ONEBIT_TRY(StartSends(&has_worked));
+    ONEBIT_TRY(PollReceives(&has_worked));
+    ONEBIT_TRY(PollSends(&has_worked));
+    if (native_.step != kNoStep) ONEBIT_TRY(PollNative(&has_worked));
+  }
   has_worked = ShareSteps() || has_worked;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_shared, ShareWithDevice());
   has_worked |= has_shared;
@@ -163,7 +136,7 @@ Status HostExecutor::Advance(bool* has_moved) {
     if (!has_worked) std::this_thread::yield();  // they may need this core after all
     *has_moved = true;
   } else if (batch_.device != nullptr && batch_.device->outstanding() != 0) {
-    // Nor of the device's; and a device that hangs is no progress.
+    // The device has no such event either; but a device that hangs must not count as progress.
     ONEBIT_TRY(Deadline());
     std::this_thread::yield();
     *has_moved = true;
@@ -171,7 +144,7 @@ Status HostExecutor::Advance(bool* has_moved) {
   return OkStatus();
 }
 
-Status HostExecutor::WaitForEvents(uint64_t timeout_ms) {
+Status HostExecutor::Wait(uint64_t timeout_ms) {
   if (is_done()) return OkStatus();
   ONEBIT_TRY(Deadline());
   return endpoint_.Wait(std::min(timeout_ms, comm_.options().timeout_ms));
@@ -208,7 +181,7 @@ void HostExecutor::MakeReady(uint32_t step) {
   }
 }
 
-// The flag of a step follows its results to whatever is made of them.
+// The non-finite flag of a step is inherited by the steps that use its results.
 void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
   const Step& done = plan_->steps[step];
   if (is_nonfinite) {
@@ -277,7 +250,7 @@ Result<bool> HostExecutor::ShareWithDevice() {
   return has_moved;
 }
 
-// Packets are the host's, so that it writes those that no kernel makes.
+// Packets are in host memory, so the host writes those that need no kernel.
 Status HostExecutor::GiveToDevice(uint32_t index) {
   const Step& step = plan_->steps[index];
   const Call& call = batch_.calls[step.call];
@@ -297,7 +270,7 @@ Status HostExecutor::GiveToDevice(uint32_t index) {
   return OkStatus();
 }
 
-// Steps of small tensors are shorter than a look at the messages.
+// Runs several steps at a time: those of small tensors are shorter than a poll of the messages.
 bool HostExecutor::ComputeSome() {
   StepQueue* queue = MostUrgent();
   if (queue == nullptr || IsOnDevice(queue->front())) return false;

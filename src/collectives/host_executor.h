@@ -34,12 +34,12 @@ class StepQueue {
   size_t tail_ = 0;
 };
 
-// Whether the transport has let go of a request whose test failed. That of an aborted endpoint
-// still holds its buffers until it is cancelled.
+// True if a failed request no longer references user buffers. One of an aborted endpoint does until
+// it is cancelled.
 inline bool IsDead(const Status& status) { return status.code() != Code::kAborted; }
 
-// Owned by a communicator's engine, used by the thread in the call. Run allocates nothing and takes
-// no lock; Reserve does.
+// Owned by a communicator's engine, used by the thread in the call. A batch allocates nothing and
+// takes no lock; Reserve does.
 class HostExecutor {
  public:
   explicit HostExecutor(Comm& comm);
@@ -52,19 +52,19 @@ class HostExecutor {
   // were asked for.
   Status StartThreads(size_t elements);
 
-  // Runs a batch to its end. After an error, here and below, no request is outstanding and the
-  // communicator has failed.
-  Status Run(const Batch& batch);
-  // The same by hand, for a thread that runs several executors in turns: Start, then Go until
-  // is_done, and Wait, at most so long, when no executor has moved.
+  // A batch: Start, then Go until is_done. Go never blocks, so that a thread can run several
+  // executors in turns; when none has moved it may Wait, at most so long.
   void Start(const Batch& batch);
   bool is_done() const { return steps_left_ == 0; }
   Status Go(bool* has_moved);
   Status Wait(uint64_t timeout_ms);
+  // After an error of Go or Wait: puts the communicator out of use and gives up all requests of the
+  // batch. Returns the error of the communicator.
+  Status Fail(const Status& cause);
 
-  // Of the last run, which succeeded.
+  // Results of the last batch, which succeeded.
   bool is_finite(size_t call) const { return are_finite_[call] != 0; }
-  uint64_t codec_ns() const { return codec_ns_; }  // of the caller
+  uint64_t codec_ns() const { return codec_ns_; }  // spent by the caller
 
  private:
   // A message on its way.
@@ -81,19 +81,9 @@ class HostExecutor {
     MessageHeader decoded;
   };
 
-  // `body` is what may fail; an error puts the communicator out of use.
-  template <typename Body>
-  Status Attempt(Body body);
-  // After an error `situation` tells where in the call it was.
-  template <typename Body>
-  Status WithoutThrowing(Body body, std::string* situation);
-  // One round of everything that can go on.
-  Status Advance(bool* has_moved);
-  Status WaitForEvents(uint64_t timeout_ms);
   void Finish(uint32_t step, bool is_nonfinite);
   void MakeReady(uint32_t step);
 
-  Status Poll(bool* has_moved);
   Status PollSends(bool* has_moved);
   Status PollReceives(bool* has_moved);
   Status PollHeader(uint32_t peer, bool* has_moved);
@@ -102,26 +92,26 @@ class HostExecutor {
   Status CheckHeader(uint32_t peer);
   Status Accept(uint32_t peer);
   Status CompleteReceive(uint32_t step);
-  // Of groups. host_executor_groups.cc
-  // Of packets; in a group none, see Seal.
+  // Messages of groups: host_executor_groups.cc.
+  // Null in a group, whose messages have a checksum each (Seal).
   kernels::Checksum* packet_checksums() { return batch_.is_group() ? nullptr : checksums_.data(); }
   void FillTables();
   void Seal(const Step& send);
-  // Everything that can be copied now; whether there was any.
+  // Copies whatever is ready; true if there was any.
   Result<bool> CopyAll();
   void Pack(uint32_t step);
   Status Unpack(uint32_t step);
   Status CheckGroupMessage(const Step& receive, kernels::Checksum expected) const;
-  // kMismatch, with the first call of a peer's table that this rank's is not; ok if there is none.
+  // Fails with kMismatch at the first call of a peer's table that differs from this rank's.
   Status CompareTable(uint32_t peer, std::span<const std::byte> table) const;
-  // The same for a peer whose header says that there is one: gets its table first, if it can be had
+  // The same for a peer whose header says that there is one: receives its table first, if it comes
   // soon.
   Status CompareCalls(uint32_t peer, size_t payload_bytes);
   Status StartSends(bool* has_moved);
   Status PollNative(bool* has_moved);
   // Gives ready steps to the compute threads and takes them back.
   bool ShareSteps();
-  // The same with the device.
+  // Gives ready steps to the device and takes them back.
   Result<bool> ShareWithDevice();
   Status GiveToDevice(uint32_t step);
   bool IsOnDevice(uint32_t step) const;
@@ -136,9 +126,9 @@ class HostExecutor {
   Endpoint& endpoint_;
   StepCompute compute_;
   ComputeThreads threads_;
-  bool has_threads_ = false;  // were started, if there are any to spare
+  bool has_threads_ = false;  // StartThreads has tried
 
-  // Of the run in progress; sized by Reserve.
+  // State of the batch in progress; sized by Reserve.
   Batch batch_;
   const Plan* plan_ = nullptr;
   std::vector<uint32_t> waiting_for_;         // by step: dependencies not yet done

@@ -1,23 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The messages of a run: sends that may start, headers that arrive and are held against the call,
-// payloads, and the end of all that is outstanding after an error.
+// The messages of a batch: starts sends, checks headers that arrive against the call, receives
+// payloads, and cancels everything outstanding after an error.
 #include <algorithm>
 #include <utility>
 
 #include "collectives/host_executor.h"
 
 namespace onebit {
-Status HostExecutor::Poll(bool* has_moved) {
-  if (plan_->ranks == 1) return OkStatus();
-  ONEBIT_TRY(endpoint_.Progress());
-  ONEBIT_TRY(StartSends(has_moved));
-  ONEBIT_TRY(PollReceives(has_moved));
-  ONEBIT_TRY(PollSends(has_moved));
-  return native_.step == kNoStep ? OkStatus() : PollNative(has_moved);
-}
 
-// There is at most one in a plan.
+// A plan has at most one native step.
 Status HostExecutor::PollNative(bool* has_moved) {
   if (native_.request == nullptr) {
     const onebitRedOp_t op = batch_.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
@@ -30,7 +22,7 @@ Status HostExecutor::PollNative(bool* has_moved) {
   }
   const auto state = endpoint_.Test(native_.request);
   if (state.ok() && state.value() != RequestState::kDone) {
-    // A part that has come is progress to the deadline.
+    // Bytes that arrive are progress, which postpones the deadline.
     ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize done, endpoint_.Probe(native_.request));
     *has_moved |= done.payload_bytes != std::exchange(native_bytes_, done.payload_bytes);
     return OkStatus();

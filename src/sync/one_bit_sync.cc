@@ -10,6 +10,7 @@
 
 #include "base/state_blob.h"
 #include "collectives/compressor_state.h"
+#include "collectives/run_calls.h"
 
 namespace onebit {
 namespace {
@@ -104,9 +105,13 @@ Result<OneBitSync::Outcome> OneBitSync::Step(Engine* engine, PlannedCompressor* 
   const uint64_t epoch = compressor->compressor.epoch();
   // The sum is formed in `out`, so that an error leaves u as it is.
   for (size_t i = 0; i < count_; ++i) out[i] = sum[i] + x[i];
-  const Status status =
-      engine->AllReduce({out, out, count_, kernels::DataType::kF32}, ReduceOp::kAvg, compressor,
-                        std::bit_cast<uint32_t>(next.weight_sum));
+  const Status status = RunCall(*engine, {.collective = Collective::kAllReduce,
+                                          .sendbuff = out,
+                                          .recvbuff = out,
+                                          .count = count_,
+                                          .op = ReduceOp::kAvg,
+                                          .compressor = compressor,
+                                          .sync_weight = std::bit_cast<uint32_t>(next.weight_sum)});
   if (!status.ok()) return Failed(status, epoch, next.weight_sum);
   EndInterval();
   return Outcome{.did_sync = true, .weight_sum = next.weight_sum};

@@ -19,8 +19,8 @@ namespace onebit {
 // The accumulator u and the weight sum L of one tensor. Not thread-safe.
 class OneBitSync {
  public:
-  // For the fp32 tensor of a compressor, with u = 0 and L = 0 before step 0. u is in the memory of
-  // the residuals.
+  // Creates a sync for the fp32 tensor of a compressor, with u = 0 and L = 0 before step 0. u is in
+  // the same memory as the residuals.
   static Result<OneBitSync> Create(const Compressor::Config& config, const SyncSchedule& schedule);
 
   struct Outcome {
@@ -53,7 +53,7 @@ class OneBitSync {
   Status Settle();
 
   // Counts a sync that failed here as done if another rank committed it: a rebind has then rolled
-  // the residuals forward, and they contain what was in u. Call it before Describe and Export.
+  // the residuals forward, and they contain u. Must be called before Describe and Export.
   void SettleFailedSync(const Compressor& compressor);
 
   size_t count() const { return count_; }

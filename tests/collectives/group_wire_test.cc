@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "codec/packet.h"
-#include "collectives/group_run.h"
+#include "collectives/run_calls.h"
 #include "tests/support/scripted_transport.h"
 
 namespace onebit::testing {
@@ -52,11 +52,18 @@ class GroupWireTest : public ::testing::Test {
     compressor_ = std::make_unique<PlannedCompressor>(
         engine_->CreateCompressor({.kind = CodecKind::kSign, .count = kElements, .block = kBlock})
             .value());
-    requests_ = {engine_->BroadcastRequest({nullptr, received_.data(), received_.size()}, 1),
-                 engine_->AllReduceRequest({input_.data(), sum_.data(), kElements}, ReduceOp::kSum,
-                                           compressor_.get())};
+    requests_ = {{.collective = Collective::kBroadcast,
+                  .recvbuff = received_.data(),
+                  .count = received_.size(),
+                  .root = 1},
+                 {.collective = Collective::kAllReduce,
+                  .sendbuff = input_.data(),
+                  .recvbuff = sum_.data(),
+                  .count = kElements,
+                  .compressor = compressor_.get()}};
     // The payload of the peer: table, three elements, two scales, the signs of 70 elements.
-    digests_ = {DigestOf(requests_[0].descriptor, 1), DigestOf(requests_[1].descriptor, 1)};
+    digests_ = {DigestOf(DescriptorOf(requests_[0], comm()), 1),
+                DigestOf(DescriptorOf(requests_[1], comm()), 1)};
     Append(digests_);
     Append(std::vector<float>{7, 8, 9});
     Append(std::vector<float>{2, 4});
@@ -92,11 +99,8 @@ class GroupWireTest : public ::testing::Test {
     message.header.assign(bytes.begin(), bytes.end());
     message.payload = payload_;
     ScriptedTransport::SetScript(1, std::deque<ScriptedMessage>{message});
-    GroupMember member;
-    member.comm = &comm();
-    member.engine = engine_.get();
-    member.requests = requests_;
-    return RunGroup({&member, 1});
+    CommCalls member{.engine = engine_.get(), .requests = requests_};
+    return RunCalls({&member, 1});
   }
   void ExpectError(Code code, const std::string& text) {
     const Status status = Run();
@@ -110,7 +114,7 @@ class GroupWireTest : public ::testing::Test {
   std::vector<float> received_ = std::vector<float>(3);
   std::vector<float> input_ = std::vector<float>(kElements, 1);
   std::vector<float> sum_ = std::vector<float>(kElements);
-  std::vector<Engine::Request> requests_;
+  std::vector<CallRequest> requests_;
   std::vector<uint32_t> digests_;
   std::vector<std::byte> payload_;
   bool is_header_nonfinite_ = false;

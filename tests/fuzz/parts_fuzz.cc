@@ -9,7 +9,7 @@
 
 #include "codec/packet.h"
 #include "collectives/algorithms.h"
-#include "collectives/engine.h"
+#include "collectives/run_calls.h"
 #include "tests/fuzz/byte_input.h"
 #include "tests/fuzz/scripted_start.h"
 
@@ -96,25 +96,26 @@ Status MakeCall(Engine& engine, const Case& c) {
   const bool is_pairs = c.collective == Collective::kAllToAllv;
   const std::vector<float> x(2 * c.count, 0.5f);
   std::vector<float> output(2 * c.count);
-  const Engine::Buffers buffers = {x.data(), output.data(), is_pairs ? 0 : c.count};
+  const size_t counts[] = {c.count, c.count};
+  const size_t begins[] = {0, c.count};
+  CallRequest request = {.collective = c.collective,
+                         .sendbuff = x.data(),
+                         .recvbuff = output.data(),
+                         .count = is_pairs ? 0 : c.count};
+  if (is_pairs) request.pairs = {counts, begins, counts, begins};
   std::optional<PlannedCompressor> compressor;
   if (c.kind != CodecKind::kDense) {
     Compressor::Config config;
     config.kind = c.kind;
-    config.count = buffers.count;
+    config.count = request.count;
     config.block = c.block;
     config.collective = c.collective;
     auto created = engine.CreateCompressor(config);
     if (!created.ok()) std::abort();
     compressor = std::move(created).value();
   }
-  PlannedCompressor* planned = compressor ? &*compressor : nullptr;
-  if (!is_pairs) {
-    return engine.Call(engine.ChunksRequest(c.collective, buffers, ReduceOp::kSum, planned));
-  }
-  const size_t counts[] = {c.count, c.count};
-  const size_t begins[] = {0, c.count};
-  return engine.Call(engine.AllToAllvRequest(buffers, {counts, begins, counts, begins}, planned));
+  request.compressor = compressor ? &*compressor : nullptr;
+  return RunCall(engine, request);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "codec/packet.h"
 #include "collectives/algorithms.h"
-#include "collectives/engine.h"
+#include "collectives/run_calls.h"
 #include "tests/fuzz/byte_input.h"
 #include "tests/fuzz/scripted_start.h"
 #include "tests/support/scripted_transport.h"
@@ -132,14 +132,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Engine engine(comm);
   const std::vector<float> x(c.count, 0.5f);
   std::vector<float> output(c.count);
-  const Engine::Buffers buffers = {x.data(), output.data(), c.count};
+  CallRequest request = {.collective = Collective::kAllReduce,
+                         .sendbuff = x.data(),
+                         .recvbuff = output.data(),
+                         .count = c.count,
+                         .op = ReduceOp::kAvg};
   Status status;
   if (c.kind == CodecKind::kDense) {
-    status = engine.AllReduce(buffers, ReduceOp::kAvg, nullptr);
+    status = RunCall(engine, request);
   } else {
     auto compressor = engine.CreateCompressor({.kind = c.kind, .count = c.count, .block = c.block});
     if (!compressor.ok()) std::abort();
-    status = engine.AllReduce(buffers, ReduceOp::kAvg, &compressor.value());
+    request.compressor = &compressor.value();
+    status = RunCall(engine, request);
   }
   if (!status.ok() && status.text().empty()) std::abort();
   if (status.code() == Code::kInvalidUsage)

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls of an engine over a transport whose messages are in the order of CUDA streams.
+#include "collectives/stream_engine.h"
+
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -8,10 +9,6 @@
 
 #include "base/guard.h"
 #include "base/log.h"
-#include "collectives/dense_staging.h"
-#include "collectives/engine.h"
-#include "collectives/stream_executor.h"
-#include "collectives/stream_watch.h"
 
 namespace onebit {
 namespace {
@@ -30,34 +27,41 @@ void WarnOfOverflow(const Comm& comm, const CallDescriptor& call) noexcept {
 
 }  // namespace
 
-uint64_t Engine::nonfinite_calls_on_stream() const {
-  return stream_ == nullptr ? 0 : stream_->nonfinite_calls();
+Result<std::unique_ptr<StreamEngine>> StreamEngine::Create(Comm& comm, PlanCache& plans,
+                                                           const Devices& devices, int device) {
+  plans.OrderByStreams();
+  std::unique_ptr<StreamEngine> engine(new StreamEngine(comm, plans));
+  ONEBIT_ASSIGN_OR_RETURN(engine->stream_, StreamExecutor::Create(comm, devices, device));
+  if (comm.ranks() == 1) return engine;
+  comm.RecordCalls();
+  ONEBIT_ASSIGN_OR_RETURN(engine->watch_,
+                          StreamWatch::Start([raw = engine.get()] { raw->LookAfterStream(); }));
+  return engine;
 }
 
-bool Engine::is_stream_ordered() const { return stream_ != nullptr; }
-
-Status Engine::OrderByStreams(const Devices& devices, int device) {
-  ONEBIT_ASSIGN_OR_RETURN(stream_, StreamExecutor::Create(comm_, devices, device));
-  if (comm_.ranks() == 1) return OkStatus();
-  comm_.RecordCalls();
-  ONEBIT_ASSIGN_OR_RETURN(watch_, StreamWatch::Start([this] { LookAfterStream(); }));
-  return OkStatus();
+StreamEngine::~StreamEngine() {
+  if (stream_ != nullptr) EndStream();
 }
 
-// What nobody waits for must be found all the same: errors of the device, of the transport, of
-// another rank, and calls that do not end.
-void Engine::LookAfterStream() noexcept {
+Status StreamEngine::Reserve(const Plan& plan) {
+  const Plan* const plans[] = {&plan};
+  return stream_->Reserve(plans, std::nullopt);
+}
+
+// Nobody waits for stream-ordered calls, so errors of the device, of the transport and of other
+// ranks, and calls that do not end, are found here.
+void StreamEngine::LookAfterStream() noexcept {
   try {
     comm_.SendCalls();
     if (!comm_.is_stopped() && CheckStream().ok() && CheckDeadline().ok()) return;
-    // Streams that wait for a message that will not come go on.
+    // Releases streams that wait for a message that will not come.
     comm_.endpoint().Abort();
   } catch (const std::bad_alloc&) {
     static_cast<void>(comm_.FailWithoutMemory());
   }
 }
 
-Status Engine::CheckDeadline() {
+Status StreamEngine::CheckDeadline() {
   const std::chrono::milliseconds timeout(comm_.options().timeout_ms);
   const auto age = stream_->Age();
   if (!age.ok()) return comm_.Fail(age.status());
@@ -68,18 +72,16 @@ Status Engine::CheckDeadline() {
                           comm_.rank(), std::chrono::duration<double>(age.value()).count()));
 }
 
-Status Engine::CheckResidualLocation(const MemoryLocation& location) const {
-  if (stream_ == nullptr || (location.is_device() && location.device == stream_->device())) {
-    return OkStatus();
-  }
+Status StreamEngine::CheckResidualLocation(const MemoryLocation& location) const {
+  if (location.is_device() && location.device == stream_->device()) return OkStatus();
   return Error(Code::kInvalidUsage,
                "rank {}: the compressor is for {}, but transport {} works on memory of CUDA device "
                "{}: set `memory` to onebitMemoryDevice in its config",
                comm_.rank(), Describe(location), comm_.transport_name(), stream_->device());
 }
 
-// Whatever calls are under way: memory that they use must not be freed, which would wait for them.
-void Engine::EndStream() {
+// Must not free memory that calls under way use, because freeing would wait for them.
+void StreamEngine::EndStream() {
   constexpr std::chrono::milliseconds kPatience{5000};
   watch_.reset();
   const bool is_in_order = !comm_.is_stopped() && stream_->IsIdleWithin(kPatience);
@@ -106,9 +108,9 @@ void Engine::EndStream() {
   host_calls_.Release();
 }
 
-// The device tells what went wrong with calls that have returned long ago.
-Status Engine::CheckStream() {
-  if (stream_ == nullptr || comm_.is_stopped()) return OkStatus();
+// Looks for errors of calls that returned long ago.
+Status StreamEngine::CheckStream() {
+  if (comm_.is_stopped()) return OkStatus();
   if (Status status = stream_->FindFailure(); !status.ok()) {
     if (status.code() == Code::kRemoteError) AwaitCause();
     return comm_.Fail(std::move(status));
@@ -121,7 +123,7 @@ Status Engine::CheckStream() {
 }
 
 // The rank that had a failure tells all others what it was, as soon as its thread has looked.
-void Engine::AwaitCause() const {
+void StreamEngine::AwaitCause() const {
   constexpr std::chrono::seconds kTimeToTell{2};
   const auto end = std::chrono::steady_clock::now() + kTimeToTell;
   while (!comm_.is_stopped() && std::chrono::steady_clock::now() < end) {
@@ -129,65 +131,58 @@ void Engine::AwaitCause() const {
   }
 }
 
-Status Engine::AwaitStream() { return stream_ == nullptr ? OkStatus() : stream_->AwaitAll(); }
-
-Status Engine::CallOnStream(const Request& request) {
-  ONEBIT_TRY(comm_.Enter(comm_.ranks()));  // nothing blocks: a thread may make the calls of all
-  const CommUse use(comm_);
-  return RunOnStream({&request, 1});
-}
-
-Status Engine::RunOnStream(std::span<const Request> requests) {
+Status StreamEngine::Run(std::span<const CallRequest> requests) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(stream_->devices(), stream_->device()));
-  const bool is_on_host = std::any_of(requests.begin(), requests.end(), [](const Request& request) {
-    return !request.buffers.location.is_device();
-  });
+  const bool is_on_host =
+      std::any_of(requests.begin(), requests.end(),
+                  [](const CallRequest& request) { return !request.location.is_device(); });
   if (is_on_host) return RunFromHost(requests);
-  ONEBIT_TRY(PrepareStream(requests));
-  Engine* const self = this;
+  ONEBIT_TRY(Prepare(requests));
+  StreamEngine* const self = this;
   return EnqueueAll({&self, 1});
 }
 
-Status Engine::CheckLocation(const Request& request) const {
-  const MemoryLocation& location = request.buffers.location;
+Status StreamEngine::CheckLocation(const CallRequest& request) const {
+  const MemoryLocation& location = request.location;
   if (location.is_device() && location.device == stream_->device()) return OkStatus();
   return Error(Code::kInvalidUsage,
                "rank {}: the buffers are {}, but this communicator works on device {}",
-               comm_.rank(), Describe(request.buffers.location), stream_->device());
+               comm_.rank(), Describe(request.location), stream_->device());
 }
 
-// The calls of this rank in the batch, ready to be enqueued; nothing was.
-Status Engine::PrepareStream(std::span<const Request> requests) {
+// Makes everything ready for EnqueueAll, and enqueues nothing.
+Status StreamEngine::Prepare(std::span<const CallRequest> requests) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(stream_->devices(), stream_->device()));
   ONEBIT_TRY(CheckStream());
-  for (const Request& request : requests) ONEBIT_TRY(CheckLocation(request));
+  for (const CallRequest& request : requests) ONEBIT_TRY(CheckLocation(request));
   requests_ = requests;
-  stream_plans_.clear();
+  owned_plans_.clear();
   plans_in_batch_.clear();
-  for (const Request& request : requests) {
-    if (request.key.collective == Collective::kAllToAllv && requests.size() > 1) {
+  for (const CallRequest& request : requests) {
+    if (request.collective == Collective::kAllToAllv && requests.size() > 1) {
       return Error(Code::kInvalidUsage,
                    "rank {}: an all-to-all-v on a CUDA stream cannot be part of a group: call it "
                    "before or behind",
                    comm_.rank());
     }
-    stream_plans_.push_back(PlanFor(request));
-    plans_in_batch_.push_back(stream_plans_.back().get());
+    owned_plans_.push_back(plans_.PlanFor(request));
+    plans_.TakeCounts(request);
+    plans_in_batch_.push_back(owned_plans_.back().get());
   }
-  ONEBIT_TRY(stream_->Reserve(plans_in_batch_, requests[0].buffers.stream));
+  ONEBIT_TRY(stream_->Reserve(plans_in_batch_, requests[0].stream));
   calls_.clear();
   for (size_t i = 0; i < requests.size(); ++i) {
-    calls_.push_back(CallOf(requests[i], *stream_plans_[i], nullptr));
+    calls_.push_back(CallOf(requests[i], *owned_plans_[i], comm_, nullptr));
   }
   return OkStatus();
 }
 
-// Phase by phase, and in each all communicators that the thread drives: their ranks may wait for
-// each other.
-Status Engine::EnqueueAll(std::span<Engine* const> engines) {
-  for (Engine* engine : engines) {
+// Enqueues phase by phase, each on all communicators that the thread drives, because their ranks
+// may wait for each other.
+Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
+  for (StreamEngine* engine : engines) {
     for (size_t i = 0; i < engine->calls_.size(); ++i) {
       CallDescriptor& call = engine->calls_[i].descriptor;
       call.sequence = engine->comm_.NextSequence();
@@ -201,8 +196,8 @@ Status Engine::EnqueueAll(std::span<Engine* const> engines) {
   }
   const Status status = CatchNoMemory([&] { return EnqueuePhases(engines); });
   Status told;
-  for (Engine* engine : engines) {
-    engine->EndOnStream(status.ok());
+  for (StreamEngine* engine : engines) {
+    engine->EndBatch(status.ok());
     // Other ranks wait for what was not enqueued.
     if (status.ok()) continue;
     Comm& comm = engine->comm_;
@@ -214,9 +209,9 @@ Status Engine::EnqueueAll(std::span<Engine* const> engines) {
   return told;
 }
 
-Status Engine::EnqueuePhases(std::span<Engine* const> engines) {
+Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
   const auto for_each = [&](auto body) -> Status {
-    for (Engine* engine : engines) {
+    for (StreamEngine* engine : engines) {
       ONEBIT_ASSIGN_OR_RETURN(
           const DeviceScope scope,
           DeviceScope::Enter(engine->stream_->devices(), engine->stream_->device()));
@@ -226,8 +221,8 @@ Status Engine::EnqueuePhases(std::span<Engine* const> engines) {
   };
   size_t begun = 0;
   ONEBIT_TRY(for_each([&](StreamExecutor& stream, Comm&) {
-    Engine& engine = *engines[begun++];
-    return stream.Begin(engine.calls_, engine.requests_[0].buffers.stream);
+    StreamEngine& engine = *engines[begun++];
+    return stream.Begin(engine.calls_, engine.requests_[0].stream);
   }));
   for (uint32_t exchange = 1; exchange <= StreamOrder::kExchanges; ++exchange) {
     ONEBIT_TRY(
@@ -243,12 +238,13 @@ Status Engine::EnqueuePhases(std::span<Engine* const> engines) {
   });
 }
 
-// A group that was begun is ended, whatever happens in it: it belongs to the thread.
-Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exchange) {
+// Ends every transport group that it has begun, even after an error: an open group would swallow
+// the thread's later calls.
+Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, uint32_t exchange) {
   Status status;
   size_t begun = 0;
   while (begun < engines.size() && status.ok()) {
-    Engine& engine = *engines[begun];
+    StreamEngine& engine = *engines[begun];
     if (engine.comm_.ranks() > 1) {
       const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
       status = CatchNoMemory([&]() -> Status {
@@ -260,7 +256,7 @@ Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exch
     ++begun;
   }
   for (size_t i = 0; i < begun; ++i) {
-    Engine& engine = *engines[i];
+    StreamEngine& engine = *engines[i];
     if (engine.comm_.ranks() == 1) continue;
     const auto scope = DeviceScope::Enter(engine.stream_->devices(), engine.stream_->device());
     Status ended = CatchNoMemory([&] { return engine.comm_.endpoint().EndGroup(); });
@@ -269,38 +265,38 @@ Status Engine::ExchangeOnStreams(std::span<Engine* const> engines, uint32_t exch
   return status;
 }
 
-void Engine::EndOnStream(bool has_succeeded) {
+void StreamEngine::EndBatch(bool has_succeeded) {
   CommCounters& counters = comm_.counters();
-  if (comm_.ranks() > 1) CountMessages();
+  if (comm_.ranks() > 1) CountMessages(&comm_);
   for (size_t i = 0; i < requests_.size(); ++i) {
-    const Request& request = requests_[i];
+    const CallRequest& request = requests_[i];
     if (!has_succeeded) {
       if (request.compressor != nullptr) request.compressor->compressor.NoteFailed();
       continue;
     }
-    CountCall(request, *stream_plans_[i]);
-    if (request.compressor != nullptr && HasOp(request.key.collective)) {
-      request.compressor->compressor.set_op(request.descriptor.op);
+    CountCall(request, *owned_plans_[i], &comm_);
+    if (request.compressor != nullptr && HasOp(request.collective)) {
+      request.compressor->compressor.set_op(request.op);
     }
     if (request.compressor != nullptr) request.compressor->prepared.reset();
   }
   if (!has_succeeded) {
-    stream_->Drop(requests_[0].buffers.stream);
+    stream_->Drop(requests_[0].stream);
     Add(counters.failed_calls, requests_.size());
   }
   requests_ = {};
 }
 
 // Buffers in host memory make a call that blocks: they are brought to the device and back.
-Status Engine::RunFromHost(std::span<const Request> requests) {
-  for (const Request& request : requests) {
-    if (request.buffers.location.is_device() || request.buffers.stream != nullptr) {
+Status StreamEngine::RunFromHost(std::span<const CallRequest> requests) {
+  for (const CallRequest& request : requests) {
+    if (request.location.is_device()) {
       return Error(Code::kInvalidUsage,
                    "rank {}: the calls of a group work on host memory and on memory of a device: "
                    "make two groups",
                    comm_.rank());
     }
-    if (request.compressor != nullptr && request.buffers.count != 0) {
+    if (request.compressor != nullptr && request.count != 0) {
       return Error(Code::kInvalidUsage,
                    "rank {}: transport {} compresses memory of CUDA devices only, and the buffers "
                    "are host memory",
@@ -312,45 +308,44 @@ Status Engine::RunFromHost(std::span<const Request> requests) {
     ONEBIT_ASSIGN_OR_RETURN(host_calls_stream_, DeviceStream::Create(devices));
   }
   const DeviceStream& stream = host_calls_stream_;
-  std::vector<Request>& staged = host_requests_;
+  std::vector<CallRequest>& staged = host_requests_;
   staged.assign(requests.begin(), requests.end());
   size_t needed = 0;
-  for (const Request& request : requests) {
-    const BufferBytes bytes = BytesOf(request, comm_.rank(), comm_.ranks());
+  for (const CallRequest& request : requests) {
+    const BufferBytes bytes = BytesOf(request, comm_);
     needed += RoundUp(bytes.input, kCacheLine) + RoundUp(bytes.output, kCacheLine);
   }
   const MemoryLocation location{MemoryKind::kDevice, stream_->device()};
   ONEBIT_TRY(host_calls_.Reserve(
       needed, [&](size_t bytes) { return Memory::Create(location, &devices, bytes, "a call"); }));
   std::byte* next = host_calls_.data();
-  for (Request& request : staged) {
-    const BufferBytes bytes = BytesOf(request, comm_.rank(), comm_.ranks());
+  for (CallRequest& request : staged) {
+    const BufferBytes bytes = BytesOf(request, comm_);
     std::byte* const input = next;
     std::byte* const output = input + RoundUp(bytes.input, kCacheLine);
     next = output + RoundUp(bytes.output, kCacheLine);
-    ONEBIT_TRY(devices.Copy(input, request.buffers.input, bytes.input, stream.get()));
-    if (request.key.collective == Collective::kAllToAllv) {  // it leaves gaps as they are
-      ONEBIT_TRY(devices.Copy(output, request.buffers.output, bytes.output, stream.get()));
+    ONEBIT_TRY(devices.Copy(input, request.sendbuff, bytes.input, stream.get()));
+    if (request.collective == Collective::kAllToAllv) {  // it leaves gaps as they are
+      ONEBIT_TRY(devices.Copy(output, request.recvbuff, bytes.output, stream.get()));
     }
-    request.buffers.input = input;
-    request.buffers.output = output;
-    request.buffers.location = location;
-    request.buffers.stream = stream.get();
+    request.sendbuff = input;
+    request.recvbuff = output;
+    request.location = location;
+    request.stream = stream.get();
   }
-  ONEBIT_TRY(PrepareStream(staged));
-  Engine* const self = this;
+  ONEBIT_TRY(Prepare(staged));
+  StreamEngine* const self = this;
   ONEBIT_TRY(EnqueueAll({&self, 1}));
   ONEBIT_TRY(AwaitCall());
   for (size_t i = 0; i < staged.size(); ++i) {
-    ONEBIT_TRY(devices.Copy(requests[i].buffers.output, staged[i].buffers.output,
-                            BytesOf(requests[i], comm_.rank(), comm_.ranks()).output,
-                            stream.get()));
+    ONEBIT_TRY(devices.Copy(requests[i].recvbuff, staged[i].recvbuff,
+                            BytesOf(requests[i], comm_).output, stream.get()));
   }
   return devices.Synchronize(stream.get(), comm_.options().timeout_ms);
 }
 
 // Until the call is done, or has failed by what the device, the transport or the group say.
-Status Engine::AwaitCall() {
+Status StreamEngine::AwaitCall() {
   while (true) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_done, stream_->IsIdle());
     ONEBIT_TRY(CheckStream());

@@ -1,0 +1,299 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "api/call.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "api/group_calls.h"
+#include "api/memory_location.h"
+#include "api/pair_checks.h"
+
+namespace onebit {
+namespace {
+
+size_t RanksOf(const ApiCall& call) { return static_cast<size_t>(call.comm->comm->ranks()); }
+
+// Parts of `count` elements that a buffer has: one, or one for every rank.
+size_t SendParts(const ApiCall& call) {
+  const Collective collective = call.request.collective;
+  const bool has_parts =
+      collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
+  return has_parts ? RanksOf(call) : 1;
+}
+size_t ReceiveParts(const ApiCall& call) {
+  const Collective collective = call.request.collective;
+  const bool has_parts =
+      collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  return has_parts ? RanksOf(call) : 1;
+}
+
+bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  const auto begin_a = reinterpret_cast<uintptr_t>(a);
+  const auto begin_b = reinterpret_cast<uintptr_t>(b);
+  return begin_a < begin_b + b_bytes && begin_b < begin_a + a_bytes;
+}
+
+// In place, the smaller buffer is this rank's part of the larger one. Anything else that shares
+// bytes would be overwritten while it is read.
+Status CheckOverlap(const ApiCall& call, size_t part_bytes) {
+  const void* const sendbuff = call.request.sendbuff;
+  const void* const recvbuff = call.request.recvbuff;
+  const size_t send_parts = SendParts(call);
+  const size_t receive_parts = ReceiveParts(call);
+  if (!Overlap(sendbuff, part_bytes * send_parts, recvbuff, part_bytes * receive_parts)) {
+    return OkStatus();
+  }
+  if (call.request.collective == Collective::kAllToAll) {
+    return Error(Code::kInvalidArgument,
+                 "sendbuff and recvbuff overlap: an all-to-all cannot work in place, use two "
+                 "buffers");
+  }
+  const auto rank = static_cast<size_t>(call.comm->comm->rank());
+  const size_t sent_from = receive_parts > 1 ? rank * part_bytes : 0;
+  const size_t received_from = send_parts > 1 ? rank * part_bytes : 0;
+  if (reinterpret_cast<uintptr_t>(sendbuff) + received_from ==
+      reinterpret_cast<uintptr_t>(recvbuff) + sent_from) {
+    return OkStatus();
+  }
+  if (send_parts == 1 && receive_parts == 1) {
+    return Error(Code::kInvalidArgument,
+                 "sendbuff and recvbuff overlap without being equal: use one buffer, or two");
+  }
+  return Error(Code::kInvalidArgument,
+               "sendbuff and recvbuff overlap, but the smaller one is not part {} of the other, "
+               "this rank's: use its address, or two buffers",
+               rank);
+}
+
+Result<kernels::DataType> CheckType(onebitDataType_t datatype) {
+  const auto type = TypeOf(datatype);
+  if (type) return *type;
+  return Error(Code::kInvalidArgument,
+               "datatype {} is unknown: onebitFloat32, onebitFloat16 or onebitBfloat16",
+               static_cast<int>(datatype));
+}
+
+Status CheckAlignment(const void* buffer, size_t element_bytes) {
+  if (reinterpret_cast<uintptr_t>(buffer) % element_bytes == 0) return OkStatus();
+  return Error(Code::kInvalidArgument, "buffer {} is not aligned to its element of {} bytes",
+               buffer, element_bytes);
+}
+
+Result<ReduceOp> CheckOp(onebitRedOp_t op) {
+  switch (op) {
+    case onebitSum:
+      return ReduceOp::kSum;
+    case onebitAvg:
+      return ReduceOp::kAvg;
+  }
+  return Error(Code::kInvalidArgument, "op {} is unknown: onebitSum or onebitAvg",
+               static_cast<int>(op));
+}
+
+// A rank of a broadcast that is not the root has no sendbuff: it is not even looked at.
+Status CheckRoot(ApiCall* call) {
+  const Comm& comm = *call->comm->comm;
+  const auto root = static_cast<int>(call->request.root);
+  if (root < 0 || root >= comm.ranks()) {
+    return Error(Code::kInvalidArgument, "root is {}, but ranks are 0 to {}", root,
+                 comm.ranks() - 1);
+  }
+  if (comm.rank() != root) call->request.sendbuff = nullptr;
+  return OkStatus();
+}
+
+Status CheckBuffers(const ApiCall& call) {
+  const CallRequest& request = call.request;
+  const size_t element_bytes = kernels::BytesOf(request.type);
+  const size_t parts = std::max(SendParts(call), ReceiveParts(call));
+  if (request.count > SIZE_MAX / 2 / element_bytes / parts) {
+    return Error(Code::kInvalidArgument, "count is {}: more than memory can hold", request.count);
+  }
+  if (request.count == 0) return OkStatus();
+  const bool is_sender = request.collective != Collective::kBroadcast ||
+                         static_cast<uint32_t>(call.comm->comm->rank()) == request.root;
+  if (is_sender && request.sendbuff == nullptr) {
+    return Error(Code::kInvalidArgument, "sendbuff is NULL, but count is {}", request.count);
+  }
+  if (request.recvbuff == nullptr) {
+    return Error(Code::kInvalidArgument, "recvbuff is NULL, but count is {}", request.count);
+  }
+  if (is_sender) ONEBIT_TRY(CheckOverlap(call, request.count * element_bytes));
+  ONEBIT_TRY(CheckAlignment(request.sendbuff, element_bytes));
+  return CheckAlignment(request.recvbuff, element_bytes);
+}
+
+// Buffers without elements are not looked at.
+Status Locate(ApiCall* call) {
+  CallRequest& request = call->request;
+  const bool is_empty = request.count == 0 && request.collective != Collective::kAllToAllv;
+  auto location = LocationOfCall(request.stream, is_empty ? nullptr : request.sendbuff,
+                                 is_empty ? nullptr : request.recvbuff);
+  if (!location.ok()) return TellOfDevice(call->comm, location.status());
+  request.location = location.value();
+  return OkStatus();
+}
+
+Status CheckCompressor(const ApiCall& call) {
+  const CallRequest& request = call.request;
+  const onebitCompressor_s& handle = *call.compressor;
+  const Compressor& compressor = handle.planned.compressor;
+  const auto& config = compressor.config();
+  const onebitComm_t owner = handle.id.comm();
+  if (owner == nullptr) {
+    return Error(Code::kDetached,
+                 "compressor of tensor {}: its communicator was destroyed; take it over to "
+                 "another one by onebitCompressorRebind",
+                 config.tensor_id);
+  }
+  if (owner != call.comm) {
+    return Error(Code::kInvalidUsage, "compressor of tensor {} belongs to another communicator",
+                 config.tensor_id);
+  }
+  if (handle.has_sync) {
+    return Error(Code::kInvalidUsage,
+                 "compressor of tensor {} serves a sync, and only onebitSyncStep may use it",
+                 config.tensor_id);
+  }
+  if (request.collective != config.collective) {
+    return Error(Code::kInvalidArgument,
+                 "call is {}, but the compressor of tensor {} was created for {}; set `collective` "
+                 "in its config",
+                 NameOf(request.collective), config.tensor_id, NameOf(config.collective));
+  }
+  if (request.count != config.count || request.type != config.type) {
+    return Error(Code::kInvalidArgument,
+                 "call has {} {}, but the compressor of tensor {} was created for {} {}",
+                 request.count, NameOf(request.type), config.tensor_id, config.count,
+                 NameOf(config.type));
+  }
+  // Without elements there is no buffer that would lie anywhere.
+  if (request.count != 0 && request.location != config.location) {
+    return Error(Code::kInvalidArgument,
+                 "the buffers are {}, but the compressor of tensor {} was created for {}; set "
+                 "`memory` and `device` in its config",
+                 Describe(request.location), config.tensor_id, Describe(config.location));
+  }
+  return OkStatus();
+}
+
+// A call without elements is made where the residuals are, or on the communicator's device.
+void PlaceEmpty(ApiCall* call) {
+  CallRequest& request = call->request;
+  if (request.count != 0 || request.collective == Collective::kAllToAllv) return;
+  if (call->compressor != nullptr) {
+    request.location = call->compressor->planned.compressor.config().location;
+  } else if (request.location.is_device()) {
+    request.location.device = call->comm->engine.device().value_or(request.location.device);
+  }
+}
+
+Status Check(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
+  CallRequest& request = call->request;
+  if (call->comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
+  if (request.collective == Collective::kBroadcast) ONEBIT_TRY(CheckRoot(call));
+  ONEBIT_ASSIGN_OR_RETURN(request.type, CheckType(datatype));
+  ONEBIT_TRY(CheckBuffers(*call));
+  ONEBIT_TRY(Locate(call));
+  if (request.collective == Collective::kAllToAllv) {
+    ONEBIT_TRY(CheckPairs(*call->comm->comm, request));
+  }
+  if (HasOp(request.collective)) {
+    ONEBIT_ASSIGN_OR_RETURN(request.op, CheckOp(op));
+  }
+  if (call->compressor != nullptr) {
+    ONEBIT_TRY(CheckCompressor(*call));
+    request.compressor = &call->compressor->planned;
+  }
+  PlaceEmpty(call);
+  return OkStatus();
+}
+
+// When the call is its turn: those before it may be on a stream yet.
+Status CheckRecordedOp(const ApiCall& call) {
+  if (call.compressor == nullptr || !HasOp(call.request.collective)) return OkStatus();
+  const Compressor& compressor = call.compressor->planned.compressor;
+  if (!compressor.op().has_value() || *compressor.op() == call.request.op) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "compressor of tensor {} was used with another op; onebitCompressorReset first",
+               compressor.config().tensor_id);
+}
+
+Status Run(const ApiCall& call) {
+  ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(call.compressor));
+  ONEBIT_TRY(CheckRecordedOp(call));
+  return RunCall(call.comm->engine, call.request);
+}
+
+Status AddToGroup(const ApiCall& call) {
+  Group& group = Group::OfThisThread();
+  ONEBIT_TRY(group.CheckTarget(call));
+  ONEBIT_ASSIGN_OR_RETURN(auto use, BeginUse(call.compressor));
+  ONEBIT_TRY(CheckRecordedOp(call));
+  return group.Add(call, std::move(use));
+}
+
+// A proxy makes the call while the caller's stream waits: it takes the memory for it before that. A
+// compressor has had it since it was made, but for an all-to-all-v.
+Status PrepareOnProxy(const ApiCall& call) {
+  const bool uses_proxy =
+      call.request.location.is_device() && !call.comm->engine.is_stream_ordered();
+  if (!uses_proxy) return OkStatus();
+  if (call.compressor != nullptr && call.request.collective != Collective::kAllToAllv) {
+    return OkStatus();
+  }
+  const auto proxy = ProxyOf(call.comm, call.request.location);
+  return TellOfDevice(call.comm, proxy.ok() ? proxy.value()->Prepare(call.comm, call.request.stream,
+                                                                     {&call.request, 1})
+                                            : proxy.status());
+}
+
+// The caller's lists are read before its call returns; a call that is made later has copies.
+Status SubmitWithLists(ApiCall call) {
+  auto lists = std::make_unique<PairLists>(call.request.pairs, RanksOf(call));
+  call.request.pairs = lists->pairs();
+  if (IsInsideGroup()) {
+    ONEBIT_TRY(AddToGroup(call));
+    Group::OfThisThread().Keep(call.comm, std::move(lists));
+    return OkStatus();
+  }
+  ONEBIT_TRY(PrepareOnProxy(call));
+  bool is_taken = false;
+  Status status = RunInOrder(
+      call,
+      [owned = lists.get()](const ApiCall& made) {
+        const std::unique_ptr<PairLists> held(owned);
+        return Run(made);
+      },
+      &is_taken);
+  if (is_taken) static_cast<void>(lists.release());  // the call's now
+  return status;
+}
+
+Status Submit(const ApiCall& call) {
+  const bool is_enqueued_now =
+      call.request.location.is_device() && call.comm->engine.is_stream_ordered();
+  const bool is_made_now = !IsInsideGroup() && (call.is_blocking() || is_enqueued_now);
+  if (call.request.collective == Collective::kAllToAllv && !is_made_now) {
+    return SubmitWithLists(call);
+  }
+  if (IsInsideGroup()) return AddToGroup(call);
+  ONEBIT_TRY(PrepareOnProxy(call));
+  return RunInOrder(call, Run);
+}
+
+}  // namespace
+
+onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t op) noexcept {
+  return Guard([&] {
+    return Group::Watch([&]() -> Status {
+      ONEBIT_TRY(Check(&call, datatype, op));
+      return Submit(call);
+    });
+  });
+}
+
+}  // namespace onebit

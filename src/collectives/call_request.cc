@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/call_request.h"
+
+#include <algorithm>
+
+namespace onebit {
+namespace {
+
+// An all-gather with error feedback compares what ranks hold of each other every so many calls, by
+// the one count of calls that all of them are known to agree on.
+constexpr uint8_t kDriftCheckInterval = 16;
+
+bool IsDriftCheckTime(const PlannedCompressor& compressor) {
+  if (compressor.check_plan == nullptr) return false;
+  const auto age = compressor.compressor.age();
+  return age != 0 && age % kDriftCheckInterval == 0 && compressor.check_plan->key.has_drift_check;
+}
+
+// Elements up to which a buffer of an all-to-all-v reaches.
+size_t Extent(const size_t* counts, const size_t* begins, size_t ranks) {
+  size_t extent = 0;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    if (counts[rank] != 0) extent = std::max(extent, begins[rank] + counts[rank]);
+  }
+  return extent;
+}
+
+}  // namespace
+
+PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
+  PlanKey key;
+  if (request.compressor != nullptr) {
+    key = request.compressor->plan->key;
+    key.has_drift_check = IsDriftCheckTime(*request.compressor);
+    return key;
+  }
+  key.collective = request.collective;
+  key.type = request.type;
+  key.root = request.root;
+  key.count = request.count;
+  switch (request.collective) {
+    case Collective::kAllReduce:
+      key.is_native = request.can_be_native && comm.has_native_dense() &&
+                      request.type == kernels::DataType::kF32;
+      break;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kAllToAll:
+    case Collective::kAllToAllv:
+      key.chunk_alignment = 0;
+      break;
+    case Collective::kBroadcast:
+    case Collective::kBarrier:
+    case Collective::kGroup:
+      break;
+  }
+  return key;
+}
+
+CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm) {
+  return {
+      .comm_id = comm.id(),
+      .collective = key.collective,
+      .count = key.count,
+      .type = key.type,
+      .codec = key.codec,
+      .block = key.block,
+      .chunk_alignment = key.chunk_alignment,
+      .is_one_exchange = key.is_one_exchange,
+  };
+}
+
+CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm) {
+  const PlanKey key = KeyOf(request, comm);
+  CallDescriptor descriptor = DescriptorOf(key, comm);
+  descriptor.op = request.op;
+  if (request.collective == Collective::kBroadcast) descriptor.tensor_id = request.root;
+  if (request.compressor == nullptr) return descriptor;
+  const Compressor& state = request.compressor->compressor;
+  descriptor.tensor_id = state.config().tensor_id;
+  descriptor.rule = state.config().rule;
+  descriptor.has_server_residual =
+      state.config().has_server_residual && key.collective == Collective::kAllReduce;
+  descriptor.mask_digest = state.mask_digest();
+  if (HasReplica(key, state)) {
+    descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
+    descriptor.is_replica_transactional = state.config().is_transactional;
+    descriptor.replica_age = state.age();
+  }
+  if (request.sync_weight.has_value()) {
+    descriptor.is_sync = true;
+    descriptor.mask_digest ^= *request.sync_weight;
+  }
+  return descriptor;
+}
+
+Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std::byte* packets) {
+  return {
+      .plan = &plan,
+      .descriptor = DescriptorOf(request, comm),
+      .input = static_cast<const std::byte*>(request.sendbuff),
+      .output = static_cast<std::byte*>(request.recvbuff),
+      .packets = packets,
+      .compressor = request.compressor == nullptr ? nullptr : &request.compressor->compressor,
+  };
+}
+
+BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {
+  const size_t element_bytes = kernels::BytesOf(request.type);
+  const auto ranks = static_cast<size_t>(comm.ranks());
+  const size_t part = request.count * element_bytes;
+  const PairCounts& pairs = request.pairs;
+  switch (request.collective) {
+    case Collective::kBarrier:
+    case Collective::kGroup:
+      return {};
+    case Collective::kBroadcast:
+      return {.input = request.root == static_cast<uint32_t>(comm.rank()) ? part : 0,
+              .output = part};
+    case Collective::kAllReduce:
+      return {part, part};
+    case Collective::kReduceScatter:
+      return {part * ranks, part};
+    case Collective::kAllGather:
+      return {part, part * ranks};
+    case Collective::kAllToAll:
+      return {part * ranks, part * ranks};
+    case Collective::kAllToAllv:
+      return {Extent(pairs.send_counts, pairs.send_begins, ranks) * element_bytes,
+              Extent(pairs.receive_counts, pairs.receive_begins, ranks) * element_bytes};
+  }
+  return {};
+}
+
+void CountCall(const CallRequest& request, const Plan& plan, Comm* comm) {
+  CommCounters& counters = comm->counters();
+  Add(request.compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
+  Add(counters.logical_bytes, plan.tensor_elements * kernels::BytesOf(request.type));
+}
+
+void CountMessages(Comm* comm) {
+  CommCounters& counters = comm->counters();
+  const Endpoint::Counters sent = comm->endpoint().counters();
+  counters.bytes_sent.store(sent.bytes_sent, std::memory_order_relaxed);
+  counters.messages_sent.store(sent.messages_sent, std::memory_order_relaxed);
+}
+
+}  // namespace onebit

@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/plan_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/algorithms.h"
+
+namespace onebit {
+
+Plan PlanCache::NewPlan(const PlanKey& key, size_t segment_elements) const {
+  return SelectPlan(key, static_cast<uint32_t>(comm_.rank()), static_cast<uint32_t>(comm_.ranks()),
+                    segment_elements);
+}
+
+template <typename AnyEntry>
+void PlanCache::Insert(AnyEntry entry, std::vector<AnyEntry>* entries) {
+  if (entries->size() < kMaxEntries) {
+    entries->push_back(std::move(entry));
+  } else {
+    *std::ranges::min_element(*entries, {}, &AnyEntry::last_use) = std::move(entry);
+  }
+}
+
+std::shared_ptr<const Plan> PlanCache::PlanFor(PlanKey key) {
+  if (is_stream_ordered_ && key.codec != CodecKind::kDense) key.header_room = kHeaderBytes;
+  for (Entry& entry : entries_) {
+    if (entry.plan->key != key) continue;
+    entry.last_use = ++uses_;
+    return entry.plan;
+  }
+  const size_t segment_elements = is_stream_ordered_ ? 0 : comm_.options().segment_elements;
+  auto plan = std::make_shared<const Plan>(NewPlan(key, segment_elements));
+  Insert(Entry{plan, ++uses_}, &entries_);
+  return plan;
+}
+
+std::shared_ptr<const Plan> PlanCache::PlanFor(const CallRequest& request) {
+  return PlanFor(request, KeyOf(request, comm_));
+}
+
+std::shared_ptr<const Plan> PlanCache::PlanFor(const CallRequest& request, const PlanKey& key) {
+  if (request.compressor != nullptr) {
+    return key.has_drift_check ? request.compressor->check_plan : request.compressor->plan;
+  }
+  if (request.collective != Collective::kAllToAllv) return PlanFor(key);
+  if (dense_pairs_ == nullptr) {
+    dense_pairs_ = std::make_shared<Plan>(
+        NewPlan({.collective = Collective::kAllToAllv, .chunk_alignment = 0}, 0));
+  }
+  return dense_pairs_;
+}
+
+void PlanCache::TakeCounts(const CallRequest& request) {
+  if (request.collective != Collective::kAllToAllv) return;
+  Plan& plan = request.compressor != nullptr ? *request.compressor->sized_plan : *dense_pairs_;
+  if (request.compressor == nullptr) plan.key.type = request.type;
+  ResizeAllToAllv(request.pairs, &plan);
+}
+
+void PlanCache::PlanBatches(std::span<const CallRequest> requests,
+                            std::vector<CallBatch>* batches) {
+  batches->clear();
+  keys_.clear();
+  for (const CallRequest& request : requests) keys_.push_back(KeyOf(request, comm_));
+  const auto ranks = static_cast<size_t>(comm_.ranks());
+  // One rank sends nothing that could travel together.
+  const uint64_t group_elements = ranks == 1 ? 0 : comm_.options().group_elements;
+  for (size_t begin = 0; begin < requests.size(); begin += batches->back().cut.count) {
+    const size_t count = FirstCut(std::span(keys_).subspan(begin), ranks, group_elements).count;
+    CallBatch batch{.cut = {begin, count}, .plan = nullptr, .group = nullptr};
+    if (count == 1) {
+      batch.plan = PlanFor(requests[begin], keys_[begin]);
+    } else {
+      batch.group =
+          GroupPlanFor(requests.subspan(begin, count), std::span(keys_).subspan(begin, count));
+    }
+    batches->push_back(std::move(batch));
+  }
+}
+
+std::shared_ptr<const GroupPlan> PlanCache::GroupPlanFor(std::span<const CallRequest> requests,
+                                                         std::span<const PlanKey> keys) {
+  for (GroupEntry& entry : group_entries_) {
+    if (!std::ranges::equal(keys, entry.keys)) continue;
+    entry.last_use = ++uses_;
+    return entry.plan;
+  }
+  std::vector<std::shared_ptr<const Plan>> plans;
+  for (size_t i = 0; i < requests.size(); ++i) plans.push_back(PlanFor(requests[i], keys[i]));
+  auto plan = std::make_shared<const GroupPlan>(MergePlans(
+      std::move(plans), static_cast<uint32_t>(comm_.rank()), static_cast<uint32_t>(comm_.ranks())));
+  Insert(GroupEntry{{keys.begin(), keys.end()}, plan, ++uses_}, &group_entries_);
+  return plan;
+}
+
+}  // namespace onebit

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/run_calls.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/guard.h"
+#include "collectives/stream_engine.h"
+
+namespace onebit {
+namespace {
+
+// A peer that stays silent is looked at again this often even if no event comes. With several
+// communicators news may come to any of them.
+constexpr uint64_t kWaitAloneMs = 100;
+constexpr uint64_t kWaitInTurnMs = 1;
+
+// Exits the communicators that it has entered.
+class Entrance {
+ public:
+  explicit Entrance(std::span<CommCalls> members) : members_(members) {}
+  ~Entrance() {
+    for (size_t i = 0; i < entered_; ++i) members_[i].engine->comm().Exit();
+  }
+  Entrance(const Entrance&) = delete;
+  Entrance& operator=(const Entrance&) = delete;
+
+  Status Enter() {
+    for (const CommCalls& member : members_) {
+      Comm& comm = member.engine->comm();
+      const auto is_of_same_group = [&](const CommCalls& other) {
+        return other.engine->comm().id() == comm.id();
+      };
+      const auto ranks_here = std::count_if(members_.begin(), members_.end(), is_of_same_group);
+      // Nothing blocks on a stream: other ranks need no thread of their own.
+      const bool is_enqueued = member.engine->is_stream_ordered();
+      ONEBIT_TRY(comm.Enter(is_enqueued ? comm.ranks() : static_cast<int>(ranks_here)));
+      ++entered_;
+    }
+    return OkStatus();
+  }
+
+ private:
+  std::span<CommCalls> members_;
+  size_t entered_ = 0;
+};
+
+void End(CommCalls* member, Status status) {
+  member->status = member->engine->Finish(std::move(status));
+  member->has_ended = true;
+}
+
+void WaitFor(CommCalls* member, uint64_t timeout_ms) {
+  Status status = CatchNoMemory([&] { return member->engine->Wait(timeout_ms); });
+  if (!status.ok()) End(member, std::move(status));
+}
+
+Status CheckAllStreamOrdered(std::span<const CommCalls> members) {
+  for (const CommCalls& member : members) {
+    if (member.engine->is_stream_ordered()) continue;
+    return Error(Code::kInvalidUsage,
+                 "the calls of a group are on communicators of transports that differ: make one "
+                 "group for nccl and one for the others");
+  }
+  return OkStatus();
+}
+
+// Calls that are enqueued on streams: all are under way when this returns.
+Status EnqueueCalls(std::span<CommCalls> members) {
+  StreamEngine& first = *members[0].engine->stream();
+  if (members.size() == 1) return first.Run(members[0].requests);
+  std::vector<StreamEngine*>& engines = first.ScratchForEngines();
+  engines.clear();
+  for (const CommCalls& member : members) {
+    engines.push_back(member.engine->stream());
+    ONEBIT_TRY(engines.back()->Prepare(member.requests));
+  }
+  return StreamEngine::EnqueueAll(engines);
+}
+
+}  // namespace
+
+Status RunCalls(std::span<CommCalls> members, bool are_entered) {
+  const bool is_stream_ordered = std::ranges::any_of(
+      members, [](const CommCalls& member) { return member.engine->is_stream_ordered(); });
+  Entrance entrance(members);
+  if (is_stream_ordered) ONEBIT_TRY(CheckAllStreamOrdered(members));
+  if (!are_entered) ONEBIT_TRY(entrance.Enter());
+  if (is_stream_ordered) return EnqueueCalls(members);
+  for (CommCalls& member : members) {
+    ONEBIT_TRY(member.engine->Prepare(member.requests));
+    member.status = OkStatus();
+    member.has_ended = false;
+  }
+  for (size_t open = members.size(), turn = 0; open != 0;) {
+    bool has_moved = false;
+    open = 0;
+    CommCalls* last_open = nullptr;
+    for (CommCalls& member : members) {
+      if (member.has_ended) continue;
+      Status status = CatchNoMemory([&] { return member.engine->Go(&has_moved); });
+      if (!status.ok() || member.engine->has_ended()) {
+        End(&member, std::move(status));
+        has_moved = true;
+        continue;
+      }
+      ++open;
+      last_open = &member;
+    }
+    if (has_moved || open == 0) continue;
+    if (open == 1) {
+      WaitFor(last_open, kWaitAloneMs);
+    } else if (CommCalls& next = members[turn++ % members.size()]; !next.has_ended) {
+      WaitFor(&next, kWaitInTurnMs);
+    }
+  }
+  for (CommCalls& member : members) {
+    if (!member.status.ok()) return std::move(member.status);
+  }
+  return OkStatus();
+}
+
+}  // namespace onebit
