@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of compression: numbers to signs and scales, and back. Pure functions on memory
-// that the caller owns; they allocate nothing and call nobody.
+// that the caller owns; they allocate nothing and call no other code.
 //
 // Two implementations have exactly these signatures and the same results to the bit:
 // `kernels::reference` (scalar, the oracle) and `kernels::cpu` (Google Highway, dispatched to the
@@ -15,12 +15,12 @@
 //   * `block` is a positive multiple of kBlockMultiple. Blocks start at element 0 of the piece that
 //     is passed in; the last one may be shorter.
 //   * A mask, if not null, has one bit per element in the same order; a clear bit takes the element
-//     out: its z is 0, its sign positive, its new residual 0, its output 0, and it is in no N. What
-//     the input holds there is ignored, NaN included.
+//     out: its z is 0, its sign positive, its new residual 0, its output 0, and it is in no N. Its
+//     input value is ignored, even if it is NaN.
 //   * N of a scale is the number of elements that take part; N = 0 gives the scale 0.
 //   * A z counts as finite if it is, and with a bf16 residual only if it is below 2^127: then no
 //     residual can round to infinity.
-//   * Pointers need the alignment of their element type only; `bits` and `mask` need none. Nothing
+//   * Pointers need only the alignment of their element type; `bits` and `mask` need none. Nothing
 //     outside of the sizes given is read or written. residual_out may equal residual_in; otherwise
 //     no output may overlap an input.
 //   * The caller's floating-point control register does not matter: it is saved, set to
@@ -34,19 +34,19 @@
 
 namespace onebit::kernels {
 
-// Input of the worker side. Sign mode has no residual: both pointers null. With residual_out alone
-// null the residual is read, and what is lost is not kept.
+// Input of the worker side. Sign mode has no residual: both pointers are null. If only residual_out
+// is null, the residual is read and the new one is not stored.
 struct CompressInput {
   const void* input = nullptr;  // count elements of input_type
   DataType input_type = DataType::kF32;
   const void* residual_in = nullptr;        // count elements of residual_type, or null
-  void* residual_out = nullptr;             // the same; null when residual_in is
+  void* residual_out = nullptr;             // count elements; null when residual_in is
   DataType residual_type = DataType::kF32;  // kF32 or kBf16 (rounded to nearest even)
   const uint8_t* mask = nullptr;
   size_t count = 0;
   ScaleRule rule = ScaleRule::kL2;
-  // What scales are rounded to before they are stored and residuals are formed: the output's type
-  // where they go to an output without another compression.
+  // The type that scales are rounded to before they are stored and residuals are formed: the
+  // output's type if the scales reach an output without another compression.
   DataType scale_type = DataType::kF32;
 };
 
@@ -71,25 +71,26 @@ struct ReduceInput {
 //   mean: t = round_to_output_type(a),          residual_out = y - t * sigma(y)
 //   sum:  t = round_to_output_type(ranks * a),  residual_out = y - (t / ranks) * sigma(y)
 // (products and quotients in fp32). t is stored as fp32, and decoding is +-t without arithmetic, so
-// whatever rounding to the output type loses is in the residual.
+// the residual contains all that rounding to the output type loses.
 
-// A packet that says by how much values differ from what every rank holds of them. What is held is
-// kept negated, so that it is the residual of CompressInput: z = x + held is what is missing.
+// A packet of differences between values and the copies of them that every rank holds. Held copies
+// are stored negated, which makes them the residual of CompressInput: z = x + held is the missing
+// part.
 struct DeltaInput {
   const uint8_t* bits = nullptr;
   const float* scales = nullptr;
   const float* held_in = nullptr;  // count elements
-  float* held_out = nullptr;       // the same; may equal held_in
+  float* held_out = nullptr;       // count elements; may equal held_in
   const uint8_t* mask = nullptr;
   size_t count = 0;
   DataType output_type = DataType::kF32;
 };
 
-// Sum of a tensor whose scale covers more than one call. Starts zeroed; each call adds its
+// Sum of a tensor whose scale spans several calls. Starts zeroed; each call adds its
 // kTensorSumBlock-element block sums in index order, in fp64.
 struct TensorSum {
   double sum = 0;
-  size_t element_count = 0;  // elements that take part so far
+  size_t element_count = 0;  // elements that took part so far
   bool is_finite = true;     // every z so far was finite
 };
 

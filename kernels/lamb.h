@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One layer of LAMB and 1-bit LAMB, up to its trust ratio. The rules of optimizer.h hold.
+// One layer of LAMB and 1-bit LAMB, up to its trust ratio. The rules of optimizer.h apply.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,27 @@
 
 namespace onebit::kernels {
 
-// New moments of `count` elements and the norms that the trust ratio is made of, in one pass over
-// memory. x does not move here: its coefficient c is known only when the whole layer was seen. Then
-// AdamFrozen with input == m and lr * c forms u again, by the same operations, and moves x. Every
-// step of the formula is a separate fp32 operation, written here in evaluation order:
+// Computes new moments of `count` elements and the norms for the trust ratio, in one pass over
+// memory. x does not move here, because its coefficient c is known only after the whole layer. Then
+// AdamFrozen with input == m and lr * c computes u again, by the same operations, and moves x.
+// Every step of the formula is a separate fp32 operation, written here in evaluation order:
 //   dense (v is live):   g = input * input_scale
 //                        m = b1*m + (1-b1)*g        v = b2*v + ((1-b2)*g)*g
 //   frozen:              m_new = input * input_scale
-//                        ghat = (m_new - b1*m) / (1-b1)     -- the mean gradient behind m_new
+//                        ghat = (m_new - b1*m) / (1-b1)     -- the mean gradient of m_new
 //                        v_fresh = b2*v_fresh + ((1-b2)*ghat)*ghat
 //                        m = m_new                  v unchanged
 //   den       = max(sqrt(v * v_correction), floor) + eps
 //   den_fresh = max(sqrt(v_fresh * v_fresh_correction), floor) + eps
 //   up = (m * m_correction) / den
 //   u  = up + weight_decay * x
-// ghat magnifies what compression lost, and its square may overflow: v_fresh is then infinite for
-// good, which takes the element out of the largest ratio and changes nothing else.
+// ghat magnifies compression errors, and its square may overflow: v_fresh then stays infinite,
+// which excludes the element from the largest ratio and has no other effect.
 struct LambUpdate {
   const float* x = nullptr;
   float* m = nullptr;
   float* v = nullptr;           // read only in LambFrozen
-  float* v_fresh = nullptr;     // LambFrozen alone touches it
+  float* v_fresh = nullptr;     // used only by LambFrozen
   const void* input = nullptr;  // averaged gradient (dense) or averaged, scaled momentum (frozen)
   DataType input_type = DataType::kF32;
   size_t count = 0;
@@ -43,7 +43,7 @@ struct LambUpdate {
   float v_correction = 1;
   float v_fresh_correction = 1;
   float floor = 0;
-  // Or null. A clear bit: the input is ignored, m = 0, v and v_fresh stay, up = 0.
+  // May be null. For a clear bit the input is ignored, m = 0, v and v_fresh stay, up = 0.
   const uint8_t* mask = nullptr;
 };
 
@@ -53,8 +53,8 @@ struct LambNorms {
   double x_squared = 0;        // sum of x^2
   double update_squared = 0;   // sum of up^2
   double decayed_squared = 0;  // sum of u^2
-  // LambFrozen: the largest den / den_fresh of the elements that take part, 0 if there are none. A
-  // quotient that is not a number is passed over. LambDense: 0.
+  // LambFrozen: the largest den / den_fresh of the elements that take part, 0 if there are none.
+  // NaN quotients are skipped. LambDense: 0.
   float max_ratio = 0;
 };
 

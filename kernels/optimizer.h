@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise optimizer updates and the reductions they need. Same rules as kernels.h: no
-// allocation, results equal to the bit in `reference` and `cpu` (no fused multiply-add, IEEE
-// division and square root), floating-point control register saved and restored.
+// Elementwise optimizer updates and their reductions. The rules of kernels.h apply: no allocation,
+// results equal to the bit in `reference` and `cpu` (no fused multiply-add, IEEE division and
+// square root), floating-point control register saved and restored.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct AdamUpdate {
   float* m = nullptr;
   float* v = nullptr;  // read only in AdamFrozen
   // Averaged gradient (dense) or averaged momentum (frozen). In AdamFrozen it may be m itself: then
-  // the momentum that is there moves x.
+  // the present momentum moves x.
   const void* input = nullptr;
   DataType input_type = DataType::kF32;
   size_t count = 0;
@@ -37,9 +37,9 @@ struct AdamUpdate {
   float m_correction = 1;  // 1 / (1 - b1^t), or 1
   float v_correction = 1;  // 1 / (1 - b2^t), or 1; multiplies v before the square root
   float floor = 0;         // variance_floor * RMS of the segment's sqrt(v * v_correction); 0: none
-  // Or null. A clear bit: the input is ignored, m = 0, v stays, u = 0 (weight decay only).
+  // May be null. For a clear bit the input is ignored, m = 0, v stays, u = 0 (weight decay only).
   const uint8_t* mask = nullptr;
-  void* copy = nullptr;  // optional low-precision copy of x, or null
+  void* copy = nullptr;  // low-precision copy of x, or null
   DataType copy_type = DataType::kF32;
 };
 

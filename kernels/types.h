@@ -13,17 +13,18 @@ enum class DataType : uint8_t { kF32, kF16, kBf16 };
 
 constexpr size_t BytesOf(DataType type) { return type == DataType::kF32 ? 4 : 2; }
 
-// How a block's scale follows from its elements: sqrt(sum z^2 / N) or sum |z| / N.
+// Rule for a block's scale: sqrt(sum z^2 / N) or sum |z| / N.
 enum class ScaleRule : uint8_t { kL2, kL1 };
 
-// Lanes of a block sum. One warp of float4, eight 512-bit registers; fixed so that every processor
-// adds in the same order.
+// Lanes of a block sum: one warp of float4, or eight 512-bit registers; fixed so that every
+// processor adds in the same order.
 inline constexpr size_t kSumLanes = 128;
 
 // Elements of one fp32 partial sum when a scale covers a whole tensor.
 inline constexpr size_t kTensorSumBlock = 4096;
 
-// Blocks are multiples of this. Pieces of a tensor need not be: they begin at multiples of 8.
+// Block lengths are multiples of this. Pieces of a tensor may have any length: they begin at
+// multiples of 8.
 inline constexpr size_t kBlockMultiple = 64;
 
 constexpr size_t BlockCount(size_t element_count, size_t block) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Steps of 0/1 Adam: local ones, and the two halves of a synchronising one. The rules of
-// optimizer.h hold.
+// optimizer.h apply.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace onebit::kernels {
 
-// `count` elements of a rank whose parameters were those of all ranks, x_sync, when it last
-// synchronised. Since then it has gathered u, the sum of its steps before they are divided by the
+// `count` elements of a rank whose parameters equalled those of all ranks, x_sync, when it last
+// synchronised. Since then it has accumulated u, the sum of its steps before division by the
 // denominator. Every step of the formula is a separate fp32 operation, written here in evaluation
 // order:
 //   g     = input * input_scale                      -- 0 if input is null
@@ -23,30 +23,30 @@ namespace onebit::kernels {
 //   u'    = u + lr*step
 //   X(s)  = x_sync - lr_scale * (s/den + (weight_decay*lr_sum)*x_sync)
 // A local step takes m', u' and x = X(u'). In a synchronising step each rank contributes u', and
-// with the mean of all contributions takes m = mean / lr_sum, x = X(mean) and u = 0. Both form X by
-// the same operations: a rank alone, or one of ranks that agree, ends with the same x either way.
+// with the mean of all contributions takes m = mean / lr_sum, x = X(mean) and u = 0. Both compute X
+// by the same operations: a single rank, or ranks that agree, end with the same x either way.
 struct ZeroOneUpdate {
   float* x = nullptr;
   float* m = nullptr;
   float* u = nullptr;
-  float* x_sync = nullptr;  // written in ZeroOneSync only
+  float* x_sync = nullptr;  // written only in ZeroOneSync
   const float* v = nullptr;
   const void* input = nullptr;  // local gradient, or null; ZeroOneSync: mean of u', always fp32
   DataType input_type = DataType::kF32;
   size_t count = 0;
   float lr = 0;
-  float lr_scale = 1;  // of the segment: applies to x, not to u, so that u has one scale throughout
+  float lr_scale = 1;  // the segment's factor: scales x, not u, so that u has one scale throughout
   float beta1 = 0, one_minus_beta1 = 0;
   float eps = 0;
-  float weight_decay = 0;  // of x_sync, so that ranks decay alike and m knows nothing of it
-  float lr_sum = 0;        // of all steps in u, this one included; positive in ZeroOneSync
+  float weight_decay = 0;  // decays x_sync, so that ranks decay alike and m does not include it
+  float lr_sum = 0;        // over all steps in u, this one included; positive in ZeroOneSync
   float input_scale = 1;
   float floor = 0;  // see AdamUpdate
   float v_correction = 1;
-  float local_decay = 0;  // DeepSpeed's weight decay, of this rank's x and inside of u
-  // Or null. A clear bit: the input is ignored, m = 0, u = 0, s/den = 0 (weight decay only).
+  float local_decay = 0;  // DeepSpeed's weight decay, of this rank's x and included in u
+  // May be null. For a clear bit the input is ignored, m = 0, u = 0, s/den = 0 (weight decay only).
   const uint8_t* mask = nullptr;
-  void* copy = nullptr;  // optional low-precision copy of x, or null
+  void* copy = nullptr;  // low-precision copy of x, or null
   DataType copy_type = DataType::kF32;
 };
 

@@ -61,7 +61,7 @@ HWY_INLINE void UpdateVectors(const AdamUpdate& u, size_t count, size_t first_bi
   }
 }
 
-// Updates a tile; the last, partial vector on copies.
+// Updates a tile, using copies for the last, partial vector.
 template <bool kDense, DataType kInput, bool kMasked>
 HWY_NOINLINE void UpdateTile(const AdamUpdate& u) {
   const size_t whole = u.count / kLanes * kLanes;

@@ -18,7 +18,7 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 namespace {
 
-// Of any alignment, also below that of a word.
+// Loads from any alignment, even below that of a word.
 HWY_INLINE VU32 LoadWords(const uint8_t* from) {
 #if HWY_TARGET == HWY_SCALAR
   uint32_t word;
@@ -31,11 +31,11 @@ HWY_INLINE VU32 LoadWords(const uint8_t* from) {
 
 }  // namespace
 
-// Words are taken in rows of kVectors vectors. Per column, `sum` adds the words and `above` adds
-// the sum before each row, so that after R rows a word of row r has been added R - 1 - r times to
-// `above`:
+// Words are processed in rows of kVectors vectors. Per column, `sum` adds the words and `above`
+// adds the sum before each row, so that after R rows a word of row r has been added R - 1 - r times
+// to `above`:
 //   sum over rows of r * w = (R - 1) * sum - above.
-// Multiplications are then needed only once, at the end.
+// So multiplications are needed only once, at the end.
 Checksum ChecksumOf(const void* data, size_t bytes) {
   constexpr size_t kVectors = 4;
   constexpr size_t kRowWords = kVectors * kLanes;
@@ -89,7 +89,7 @@ namespace onebit::kernels::cpu {
 
 HWY_EXPORT(ChecksumOf);
 
-// Integers only: the floating-point environment does not matter.
+// Uses only integers: the floating-point environment does not matter.
 Checksum ChecksumOf(const void* data, size_t bytes) {
   return HWY_DYNAMIC_DISPATCH(ChecksumOf)(data, bytes);
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Parameters in the type that a model computes with. Per-target header.
+// Copies parameters in the type that a model computes with. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_COPY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_COPY_INL_H_
 #undef ONEBIT_KERNELS_CPU_COPY_INL_H_

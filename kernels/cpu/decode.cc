@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Signs and scales back to numbers, without compressing again.
+// Converts signs and scales back to numbers, without compressing again.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -22,7 +22,7 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 namespace {
 
-// Elements from `begin` on that share a scale and fit a tile.
+// Counts the elements from `begin` on that share a scale and fit a tile.
 HWY_INLINE size_t TileCount(size_t begin, size_t count, size_t block) {
   const size_t end = block == 0 ? count : std::min(count, (begin / block + 1) * block);
   return std::min(kTile, end - begin);
@@ -47,7 +47,7 @@ HWY_INLINE void FinishTile(const float* sum, const uint8_t* mask, float factor, 
       largest.Add(value);
       StoreF32As<kType>(value, output, i);
     } else {
-      // Behind the sums of a piece is what an earlier tile has left.
+      // The sums of a piece are followed by leftovers of an earlier tile.
       value = hn::IfThenElseZero(hn::FirstN(kF32, count - i), value);
       largest.Add(value);
       StoreFirst<kType>(value, count - i, output + i);
@@ -55,14 +55,15 @@ HWY_INLINE void FinishTile(const float* sum, const uint8_t* mask, float factor, 
   }
 }
 
-// Whether no rounding on the way can bring a sum of these scales out of range.
+// True if no intermediate rounding can move a sum of these scales out of range.
 HWY_INLINE bool IsFarFromInfinity(const Packets& packets, size_t scale_index) {
   double sum = 0;
   for (size_t rank = 0; rank < packets.ranks; ++rank) sum += packets.scales[rank][scale_index];
   return sum / packets.divisor < 0x1p127;
 }
 
-// Sums of packets. Without mask and factor whole vectors of fp32 go straight to the output.
+// Decodes sums of packets. Without mask and factor, whole vectors of fp32 go directly to the
+// output.
 template <DataType kType>
 bool DecodeSum(const Packets& packets, size_t block, const uint8_t* mask, float factor,
                ElementOf<kType>* output) {
@@ -91,7 +92,7 @@ bool DecodeSum(const Packets& packets, size_t block, const uint8_t* mask, float 
   return largest.IsFinite();
 }
 
-// Part of a piece under one scale; `bits` and `mask` are padded.
+// A part of a piece under one scale; `bits` and `mask` are padded.
 struct DeltaTile {
   const uint8_t* bits;
   const uint8_t* mask;
@@ -155,7 +156,7 @@ using D16 = hn::ScalableTag<uint16_t>;
 inline constexpr D16 k16{};
 inline constexpr size_t kLanes16 = hn::MaxLanes(D16());
 
-// Decodes to 16-bit elements whose bits are `positive` where a bit is clear.
+// Decodes to 16-bit elements; a clear bit gives the bits `positive`.
 template <bool kStream>
 HWY_NOINLINE void DecodeTile16(const uint8_t* bits, const uint8_t* mask, uint16_t positive,
                                size_t count, uint16_t* output) {

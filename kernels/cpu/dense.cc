@@ -23,7 +23,7 @@ namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 namespace {
 
-// Inputs are added in groups of at most this many; between groups sums wait in the tile.
+// Inputs are added in groups of at most this many; between groups, sums stay in the tile.
 inline constexpr size_t kMaxGroupInputs = 8;
 
 // Part of a tile: sum = (sum +) input_0 + input_1 + ..., and after the last input output = sum /
@@ -70,7 +70,7 @@ HWY_NOINLINE void ReducePartAs(const DensePart& part_in_memory) {
     KeepOrder();
   }
   if (whole == part.count) return;
-  // The last, partial vector: on copies.
+  // The last, partial vector uses copies.
   const size_t left_bytes = (part.count - whole) * sizeof(Element);
   alignas(64) Element inputs[kInputs][kLanes] = {};
   alignas(64) Element output[kLanes];

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The losses of a tile whose z is cached. Per-target header.
+// Writes the residuals of a tile whose z is cached. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_EMIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_EMIT_INL_H_
 #undef ONEBIT_KERNELS_CPU_EMIT_INL_H_
@@ -49,7 +49,7 @@ EmitTile ChooseEmit(bool is_masked, bool is_streamed) {
   return is_streamed ? &EmitTileAs<kResidual, false, true> : &EmitTileAs<kResidual, false, false>;
 }
 
-// Null without residual.
+// Returns null without a residual.
 inline EmitTile ChooseEmitTile(Residual residual, bool is_masked, bool is_streamed) {
   switch (residual) {
     case Residual::kNone:

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Blocks to scales, signs and residuals; the same for the worker (z from the input) and the server
-// (y from packets), which differ in their `Source`:
+// Converts blocks to scales, signs and residuals. The code is the same for the worker (z from the
+// input) and the server (y from packets), which differ in their `Source`:
 //   in                           CompressInput or ReduceInput
 //   sweeps                       TileSweeps for its types
 //   TileAt(begin, count, space)  TileInput of a part of the piece, without mask; may put the input
@@ -46,11 +46,11 @@ inline void* At(void* array, DataType type, size_t i) {
   return array == nullptr ? nullptr : static_cast<char*>(array) + i * BytesOf(type);
 }
 
-// The tile in work, on the stack.
+// Buffers of the current tile, on the stack.
 struct TileScratch {
   alignas(64) float z[kTile];
   alignas(64) float space[kTile];  // for the source
-  TileBits mask_bits[2];           // of this tile and of the one before
+  TileBits mask_bits[2];           // of this tile and of the previous one
   size_t parity = 0;
   const uint8_t* mask = nullptr;  // padded mask of the tile in z, or null
 
@@ -62,7 +62,7 @@ struct TileScratch {
   }
 };
 
-// What a sweep over a block finds.
+// The results of a sweep over a block.
 struct BlockLanes {
   SumLanes lanes;
   size_t participants;
@@ -88,13 +88,13 @@ HWY_INLINE void SweepTile(const Source& source, LoadTile sweep, size_t begin, si
   }
 }
 
-// z of a tile, once more.
+// Computes the z of a tile again.
 template <class Source>
 HWY_INLINE void ReloadTile(const Source& source, size_t begin, size_t count, TileScratch& scratch) {
   SweepTile(source, source.sweeps.load, begin, count, scratch, nullptr, nullptr, nullptr);
 }
 
-// First sweep over a block. Leaves the last (for short blocks: the only) tile in `scratch`.
+// First sweep over a block. Leaves the last tile (in short blocks the only one) in `scratch`.
 template <class Source>
 HWY_INLINE void ReadBlock(const Source& source, size_t begin, size_t count, TileScratch& scratch,
                           BlockLanes& block, uint8_t* bits) {
@@ -105,7 +105,7 @@ HWY_INLINE void ReadBlock(const Source& source, size_t begin, size_t count, Tile
   }
 }
 
-// The sum of a block that was just read.
+// The sum of the block that was just read.
 template <class Source>
 HWY_INLINE BlockSum SumOfBlock(const Source& source, size_t begin, size_t count,
                                const BlockLanes& block, TileScratch& scratch) {
@@ -134,7 +134,7 @@ bool IsStreamed(const In& in) {
   return ShouldStream(in.residual_out, in.count * BytesOf(in.residual_type));
 }
 
-// Null if residuals are not kept.
+// Returns null if residuals are not kept.
 template <class In>
 EmitTile EmitOf(const In& in, bool is_streamed) {
   if (in.residual_out == nullptr) return nullptr;
@@ -150,7 +150,7 @@ bool EncodeBlocks(const Source& source, size_t block, float* scales, uint8_t* bi
   TileScratch scratch;
   bool is_finite = true;
   BlockLanes lanes;
-  bool is_read = false;  // whether the sweep over the block before has read this one
+  bool is_read = false;  // the sweep over the previous block has read this one
   for (size_t begin = 0; begin < in.count; begin += block) {
     const size_t count = std::min(block, in.count - begin);
     if (!is_read) ReadBlock(source, begin, count, scratch, lanes, bits);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for the SIMD kernels in builds without Highway.
+// Replaces the SIMD kernels in builds without Highway.
 #include "kernels/kernels.h"
 #include "kernels/lamb.h"
 #include "kernels/optimizer.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Guard of every public kernel: IEEE defaults inside, the caller's floating-point control outside.
+// Guards every public kernel: IEEE defaults inside, the caller's floating-point control outside.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace onebit::kernels::cpu {
 
-// Round to nearest even, denormals kept, no traps; the old state, exception flags included, comes
-// back at the end of the scope. Arithmetic must not be inlined next to the guard, where a compiler
-// could move it out: kernels are called through Highway's table of function pointers.
+// Sets round to nearest even, denormals kept, no traps; restores the old state, exception flags
+// included, at the end of the scope. Arithmetic must not be inlined next to the guard, where a
+// compiler could move it out: kernels are called through Highway's table of function pointers.
 class DefaultFpScope {
  public:
   DefaultFpScope(const DefaultFpScope&) = delete;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Moments of a layer and the norms behind its trust ratio in one pass over memory. A tile is one
-// block of the sums, which grow while the tile is updated.
+// Moments of a layer and the norms for its trust ratio in one pass over memory. A tile is one block
+// of the sums, which are accumulated while the tile is updated.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -55,8 +55,8 @@ HWY_INLINE VF DecayedOf(const LambUpdate& u, VF up, VF x) {
 }
 
 // Updates elements [0, count), whole vectors or less than one; they are elements `first` + i of the
-// tile, whose mask is padded. What is beyond `count` takes no part and must be 0 in x, so that it
-// adds nothing to the sums even where 0 / 0 is formed.
+// tile, whose mask is padded. Elements beyond `count` take no part and must be 0 in x, so that they
+// add nothing to the sums even if 0 / 0 is computed.
 template <bool kDense, DataType kInput>
 HWY_INLINE void UpdateVectors(const LambUpdate& update, size_t count, size_t first,
                               TileSums& sums) {
@@ -90,7 +90,7 @@ HWY_INLINE void UpdateVectors(const LambUpdate& update, size_t count, size_t fir
       const VF fresh = hn::IfThenElse(takes_part, new_fresh, old_fresh);
       hn::StoreU(fresh, kF32, u.v_fresh + i);
       const VF ratio = hn::Div(den, Denominator(fresh, u.v_fresh_correction, u.floor, u.eps));
-      // Not Max, whose result for a NaN depends on the target.
+      // Max would be wrong here: its result for a NaN depends on the target.
       const MF is_larger = hn::And(takes_part, hn::Gt(ratio, max_ratio));
       max_ratio = hn::IfThenElse(is_larger, ratio, max_ratio);
     }
@@ -103,7 +103,7 @@ HWY_INLINE void UpdateVectors(const LambUpdate& update, size_t count, size_t fir
   hn::Store(max_ratio, kF32, sums.max_ratio);
 }
 
-// Updates a tile; the last, partial vector on copies.
+// Updates a tile, using copies for the last, partial vector.
 template <bool kDense, DataType kInput>
 HWY_NOINLINE void UpdateTile(const LambUpdate& u, TileSums& sums) {
   const size_t whole = u.count / kLanes * kLanes;
@@ -124,7 +124,7 @@ HWY_NOINLINE void UpdateTile(const LambUpdate& u, TileSums& sums) {
   if constexpr (!kDense) v_fresh.Return(u.v_fresh, whole, left);
 }
 
-// ---- Sums that fp32 may not hold
+// ---- Sums that may exceed fp32
 
 // The elements of all sums of a tile, padded with zeros to whole vectors.
 struct Elements {
@@ -138,7 +138,7 @@ HWY_INLINE void CopyPadded(const float* from, size_t count, float* to) {
   memcpy(to, from, count * sizeof(float));
 }
 
-// Forms the elements of the sums once more, from the new m and v of the tile.
+// Computes the elements of the sums again, from the new m and v of the tile.
 HWY_INLINE void FormElements(const LambUpdate& u, Elements& z) {
   CopyPadded(u.x, u.count, z.x);
   CopyPadded(u.m, u.count, z.update);
@@ -160,7 +160,7 @@ double SumAgain(float narrow, const float* z, size_t count) {
   return ChooseSumOf(narrow, wide, Residual::kNone).sum;
 }
 
-// Apart, as its buffers would be most of the stack that a layer takes.
+// A separate function, because its buffers would be most of a layer's stack.
 HWY_NOINLINE void AddSumsAgain(const LambUpdate& u, const TileSums& sums, LambNorms& norms) {
   Elements z;
   FormElements(u, z);

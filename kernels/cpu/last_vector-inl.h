@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The last, partial vector of an array, on a copy: nothing beyond the array may be touched.
-// Per-target header.
+// Copies the last, partial vector of an array: nothing beyond the array may be touched. Per-target
+// header.
 #if defined(ONEBIT_KERNELS_CPU_LAST_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_LAST_VECTOR_INL_H_
 #undef ONEBIT_KERNELS_CPU_LAST_VECTOR_INL_H_
@@ -19,13 +19,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
-// A vector of an array that ends, or is absent, before the vector does; zeros stand in for the
-// rest.
+// A vector of an array that ends before the vector does, or is absent; the rest is zeros.
 template <class Element>
 struct alignas(64) LastVector {
   Element element[kLanes] = {};
 
-  // Takes `count` elements, unless `array` is null, and returns where they are now.
+  // Copies `count` elements, unless `array` is null, and returns their address.
   Element* Take(const void* array, size_t begin, size_t count) {
     if (array == nullptr) return nullptr;
     memcpy(element, static_cast<const Element*>(array) + begin, count * sizeof(Element));

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The parts that the formulas of all optimizers share, by vectors. Per-target header.
+// Vectors of the formulas that all optimizers share. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_MOMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_MOMENTS_INL_H_
 #undef ONEBIT_KERNELS_CPU_MOMENTS_INL_H_

@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
 // Ranks are added in groups of at most this many, whose weights stay in registers; between groups
-// the partial sums wait in the tile.
+// the partial sums stay in the tile.
 inline constexpr size_t kMaxGroupRanks = 8;
 
 struct RankGroup {
@@ -33,7 +33,7 @@ using D8 = hn::ScalableTag<uint8_t>;
 inline constexpr D8 k8{};
 inline constexpr size_t kLanes8 = hn::MaxLanes(D8());
 
-// Elements i, i + 1, ... as numbers whose bit k is the sign bit of rank k.
+// Numbers for elements i, i + 1, ... whose bit k is the sign bit of rank k.
 template <size_t kRanks>
 HWY_INLINE hn::Vec<D8> SignPatterns(const uint8_t* const* bits, size_t i) {
   auto pattern = hn::Zero(k8);
@@ -45,9 +45,9 @@ HWY_INLINE hn::Vec<D8> SignPatterns(const uint8_t* const* bits, size_t i) {
   return pattern;
 }
 
-// Sign patterns select from tables: the first ranks together their sum, which the table holds for
-// every pattern of their signs, formed in rank order; each later rank its +-w. That takes half the
-// instructions of choosing every rank's weight by a mask.
+// Sign patterns select from tables. The first ranks share a table with their sum for every pattern
+// of their signs, computed in rank order; each later rank selects its +-w. That takes half the
+// instructions of selecting every rank's weight by a mask.
 inline constexpr bool kHasTables = kLanes >= 8;
 inline constexpr size_t kTableBits = kLanes == 16 ? 4 : 3;  // one vector
 #if HWY_TARGET == HWY_AVX3
@@ -74,17 +74,18 @@ class RankTables {
     for (size_t k = 1; k < kSummed && k < kTableBits; ++k)
       low_sums_ = hn::Add(low_sums_, weight_[k]);
     if constexpr (kSummed > kTableBits) {
-      // Lanes do not reach the bit of this rank: it chooses the vector, and its lanes are all +w.
+      // A vector's lanes do not cover the bit of this rank, so the bit selects the vector; the
+      // lanes here are all +w.
       high_sums_ = hn::Sub(low_sums_, weight_[kTableBits]);
       low_sums_ = hn::Add(low_sums_, weight_[kTableBits]);
     }
   }
 
-  // sum, if not the first group, +- every rank's weight in order.
+  // Adds +- every rank's weight in order, to `sum` unless this is the first group.
   HWY_INLINE VF Add(VF sum, VU32 pattern) const {
     if constexpr (kSummed > kTableBits) {
 #if HWY_TARGET == HWY_AVX3
-      // Looks at the lowest five bits only; Highway 1.0.3 has no name for it.
+      // Uses only the lowest five bits; Highway 1.0.3 has no function for it.
       sum = VF{_mm512_permutex2var_ps(low_sums_.raw, pattern.raw, high_sums_.raw)};
 #endif
     } else if constexpr (kSummed > 0) {
@@ -96,7 +97,7 @@ class RankTables {
  private:
   static constexpr size_t kSummed = !kIsFirst ? 0 : HWY_MIN(kRanks, kSumTableBits);
 
-  // kTableBits bits of the pattern from kBit on.
+  // Returns kTableBits bits of the pattern, from kBit on.
   template <size_t kBit>
   static HWY_INLINE auto IndexAt(VU32 pattern) {
     if constexpr (kBit != 0) pattern = hn::ShiftRight<static_cast<int>(kBit)>(pattern);
@@ -194,7 +195,7 @@ HWY_INLINE void AddGroup(const RankGroup& group, bool is_first, size_t count, co
   }
 }
 
-// The last group may write somewhere else than the tile.
+// The last group may write to memory other than the tile.
 template <bool kStream>
 HWY_INLINE void AddGroupOf(size_t ranks, const RankGroup& group, bool is_first, size_t count,
                            const float* from, float* to) {
@@ -210,7 +211,7 @@ HWY_INLINE void AddGroupOf(size_t ranks, const RankGroup& group, bool is_first, 
   }
 }
 
-// Packets of all ranks for one piece.
+// The packets of all ranks for one piece.
 struct Packets {
   const uint8_t* const* bits;
   const float* const* scales;
@@ -223,10 +224,10 @@ HWY_INLINE Packets PacketsOf(const ReduceInput& in) {
   return {in.bits, in.scales, in.ranks, in.count, static_cast<float>(in.ranks)};
 }
 
-// Where the sums of a tile go.
+// The destination of a tile's sums.
 struct SumTarget {
   float* to;         // written in whole vectors: up to kLanes - 1 elements beyond count
-  bool is_streamed;  // past the caches; needs alignment to 64 bytes
+  bool is_streamed;  // bypasses the caches; needs 64-byte alignment
 };
 
 // Adds the packets in rank order for elements [begin, begin + count) of the piece, count <= kTile,

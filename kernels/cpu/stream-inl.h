@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// When to store past the caches. Per-target header.
+// Decides when stores bypass the caches. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_STREAM_INL_H_
 #undef ONEBIT_KERNELS_CPU_STREAM_INL_H_
@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace onebit::kernels::cpu::HWY_NAMESPACE {
 
-// From this size on an output is assumed not to be read again before it would have left the caches.
+// Outputs of at least this size are assumed to leave the caches before they are read again.
 inline constexpr size_t kStreamBytes = size_t{4} << 20;
 
 inline bool ShouldStream(const void* output, size_t bytes) {

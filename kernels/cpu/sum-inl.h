@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// From the lanes of a block to its sum and scale. Per-target header.
+// Computes a block's sum and scale from its lanes. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_SUM_INL_H_
 #undef ONEBIT_KERNELS_CPU_SUM_INL_H_
@@ -49,12 +49,12 @@ HWY_INLINE float TreeSum(const SumLanes& lanes) {
   return SumHalves(kF32, sum[0]);
 }
 
-// Sums from here on say by themselves that every z is finite, below 2^127 and summed without
-// overflow (terms are not negative, so that no sum is below any of its terms) and that underflow
-// cannot have mattered. All others, 0 included, are formed again.
+// A sum in this range proves that every z is finite, below 2^127 and summed without overflow (terms
+// are not negative, so no sum is below any of its terms) and that underflow cannot have mattered.
+// All others, 0 included, are computed again.
 HWY_INLINE bool IsSafeSum(float sum) { return sum >= 0x1p-100f && sum < 0x1p127f; }
 
-// Whether z[0, count), padded with zeros to whole vectors, is all +0 and -0.
+// True if z[0, count), padded with zeros to whole vectors, contains only +0 and -0.
 HWY_INLINE bool IsAllZero(const float* z, size_t count) {
   VU32 any = hn::Zero(kU32);
   for (size_t i = 0; i < count; i += kLanes) {
@@ -63,7 +63,7 @@ HWY_INLINE bool IsAllZero(const float* z, size_t count) {
   return hn::AllTrue(kU32, hn::Eq(hn::ShiftLeft<1>(any), hn::Zero(kU32)));
 }
 
-// The same sum in fp64. Rare, and plain code, but for blocks of zeros.
+// Repeats the sum in fp64. This is rare, so the code is plain, except for blocks of zeros.
 struct WideSum {
   double lane[kSumLanes] = {};
   float largest = 0;
@@ -86,7 +86,7 @@ struct WideSum {
     return lane[0];
   }
 
-  // See the rule on non-finite values in kernels.h.
+  // Implements the rule on non-finite values in kernels.h.
   bool IsInRange(Residual residual) const {
     return is_finite && (residual != Residual::kBf16 || largest < 0x1p127f);
   }
@@ -97,7 +97,7 @@ struct BlockSum {
   bool is_in_range = true;
 };
 
-// `narrow` is the fp32 sum that `wide` repeats.
+// `narrow` is the fp32 sum, and `wide` the same sum repeated in fp64.
 HWY_INLINE BlockSum ChooseSumOf(float narrow, WideSum& wide, Residual residual) {
   const bool is_narrow_good = std::isfinite(narrow) && narrow >= 0x1p-100f;
   return {is_narrow_good ? static_cast<double>(narrow) : wide.Total(), wide.IsInRange(residual)};

@@ -36,7 +36,7 @@ LoadTile ChooseSweep(DataType type, ScaleRule rule) {
 double SumInBlocks(const void* values, DataType type, size_t piece_count, ScaleRule rule) {
   const LoadTile sweep = ChooseSweep(type, rule);
   alignas(64) float z[kTile];
-  TileBits signs;  // not needed
+  TileBits signs;  // not used
   SumLanes lanes;
   double sum = 0;
   for (size_t begin = 0; begin < piece_count; begin += kTile) {
@@ -83,7 +83,7 @@ size_t MaskOfNonzero(const float* v, size_t piece_count, uint8_t* mask) {
         memcpy(last, v + begin + i, (count - i) * sizeof(float));
         value = hn::Load(kF32, last);
       }
-      // Not "!=", which on some targets is false for a NaN.
+      // "!=" would be wrong here: on some targets it is false for a NaN.
       const MF is_nonzero = hn::Not(hn::Eq(value, hn::Zero(kF32)));
       WriteBitsOf(is_nonzero, i, bits.bytes);
       nonzero_count += hn::CountTrue(kF32, is_nonzero);

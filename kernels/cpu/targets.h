@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which instruction sets are compiled. Include first: Highway reads the macro.
+// Selects the instruction sets to compile. Include first: Highway reads the macro.
 #pragma once
 
 #include <bit>
 
-// Left out: vectors whose length is unknown at compile time (their processors run NEON or scalar
-// code), and x86 sets that bring nothing to these kernels over the next lower one.
+// Excludes vectors whose length is unknown at compile time (their processors run NEON or scalar
+// code), and x86 sets that gain nothing here over the next lower one.
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A tile is the part of a block that fits the first-level cache as z. A sweep over a tile forms z,
-// adds to the sums and writes the signs. What a block loses can only be written when its scale is
-// known: by a second sweep over the cached z (emit-inl.h) or, at no further pass over anything,
-// while the sweep over the next block replaces z. Per-target header.
+// A tile is the part of a block whose z fits the first-level cache. A sweep over a tile computes z,
+// adds to the sums and writes the signs. A block's residual can only be written when its scale is
+// known: by a second sweep over the cached z (emit-inl.h) or, with no additional pass, while the
+// sweep over the next block replaces z. Per-target header.
 #if defined(ONEBIT_KERNELS_CPU_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ONEBIT_KERNELS_CPU_TILE_INL_H_
 #undef ONEBIT_KERNELS_CPU_TILE_INL_H_
@@ -33,21 +33,22 @@ struct alignas(64) TileBits {
 struct alignas(64) SumLanes {
   float lane[kSumLanes];
 
-  // By vectors: compilers turn the initialisation of so many bytes into slow string instructions.
+  // Stores vectors, because compilers turn an initialisation of this size into slow string
+  // instructions.
   HWY_INLINE void Clear() {
     for (size_t i = 0; i < kSumLanes; i += kLanes) hn::Store(hn::Zero(kF32), kF32, lane + i);
   }
 };
 
-// Where the z of a tile come from.
+// The inputs of a tile's z.
 struct TileInput {
   const void* input;
   const void* residual;  // or null
-  const uint8_t* mask;   // padded, bits from `count` on clear; or null
+  const uint8_t* mask;   // padded, bits from `count` on are clear; or null
   size_t count;          // at most kTile
 };
 
-// Where the losses of a tile go: residual = z - scale * sign(z), 0 where masked.
+// The destination of a tile's residual, which is z - scale * sign(z), 0 where masked.
 struct TileOutput {
   void* residual;
   const uint8_t* mask;  // padded, or null
@@ -56,9 +57,9 @@ struct TileOutput {
 };
 
 // A sweep that writes z[0, count), with zeros up to a whole vector. If it sums, it adds to `lanes`
-// and writes the signs as BitBytes(count) bytes of `bits`. If it swaps, z holds the tile before,
-// whose losses go to `before` as their place is taken; both counts are then the same multiple of
-// kSumLanes, and the residual is aligned to 64 bytes.
+// and writes the signs as BitBytes(count) bytes of `bits`. If it swaps, z holds the previous tile,
+// whose residual goes to `before` as its z is overwritten; both counts are then the same multiple
+// of kSumLanes, and the residual is aligned to 64 bytes.
 using LoadTile = void (*)(const TileInput& tile, float* z, float* lanes, uint8_t* bits,
                           const TileOutput* before);
 
@@ -86,7 +87,7 @@ HWY_INLINE VF LoadZ(const TileInput& tile, size_t i) {
   return z;
 }
 
-// The last, partial vector: from copies padded with zeros.
+// Loads the last, partial vector from copies padded with zeros.
 template <DataType kInput, Residual kResidual, bool kMasked>
 HWY_INLINE VF LoadLastZ(const TileInput& tile, size_t i) {
   using Input = ElementOf<kInput>;
@@ -109,13 +110,14 @@ HWY_INLINE VF LoadLastZ(const TileInput& tile, size_t i) {
 // Measured on an EPYC 9005 (48 KiB first-level cache), reading x and e and writing e' of 64 Mi
 // elements: a sweep with one load instruction per stream, lines of all streams alternating, and
 // lines fetched 3 KiB ahead takes 5 to 12 % longer than a loop without arithmetic. With loads
-// unrolled eight times it takes another 5 %, and with those of several vectors together another
-// 10 %; without fetching, half as long again.
+// unrolled eight times it takes another 5 %, and with those of several vectors together another 10
+// %; without fetching it takes half as long again.
 
 inline constexpr size_t kFetchAheadBytes = 3072;
 inline constexpr size_t kLineBytes = 64;
 
-// Fetches ahead of element i; once per line as i advances by vectors. May point beyond the array.
+// Fetches ahead of element i, once per line as i advances by vectors. The address may be beyond the
+// array.
 template <DataType kType>
 HWY_INLINE void FetchAhead(const void* array, size_t i) {
   const size_t byte = i * sizeof(ElementOf<kType>);
@@ -125,13 +127,13 @@ HWY_INLINE void FetchAhead(const void* array, size_t i) {
   }
 }
 
-// Keeps the compiler from gathering the loads or the fetches of several vectors; a fence of
-// <atomic> does not hold fetches.
+// Keeps the compiler from grouping the loads or the fetches of several vectors; a fence of <atomic>
+// does not order fetches.
 HWY_INLINE void KeepOrder() { asm volatile("" : : : "memory"); }
 
 // ---- The sweep
 
-// Signs of 8 vectors, which are whole bytes on every target.
+// Signs of 8 vectors, which fill whole bytes on every target.
 struct RowSigns {
   uint64_t word[(8 * kLanes + 63) / 64] = {};
 
@@ -149,8 +151,8 @@ HWY_INLINE void WriteLoss(VF z, VF scale, const TileOutput& tile, size_t i) {
 }
 
 // Whole rows of a tile that is likely to be in a cache. Eight accumulators hide the latency of the
-// addition and fit every register file; where they do not hold all lanes, rows of kSumLanes
-// elements are walked once per group of columns.
+// addition and fit every register file; if they cannot hold all lanes, rows of kSumLanes elements
+// are read once per group of columns.
 template <DataType kInput, Residual kResidual, bool kMasked, Sum kSum>
 HWY_INLINE void SweepRows(const TileInput& tile, size_t row_end, float* z, float* lanes,
                           uint8_t* bits) {
@@ -189,8 +191,8 @@ HWY_INLINE void SweepRows(const TileInput& tile, size_t row_end, float* z, float
   }
 }
 
-// Whole rows of a tile that comes from memory while the one before leaves. Waiting for memory there
-// is time to keep the sums in the first-level cache.
+// Whole rows of a tile that comes from memory while the previous one is written. The wait for
+// memory there leaves time to keep the sums in the first-level cache.
 template <DataType kInput, Residual kResidual, bool kMasked, Sum kSum>
 HWY_INLINE void SwapRows(const TileInput& tile, size_t row_end, float* z, float* lanes,
                          uint8_t* bits, const TileOutput& before) {

@@ -52,8 +52,8 @@ HWY_INLINE VF F32FromF16(VU16 half) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   return hn::PromoteTo(kF32, hn::BitCast(hn::Rebind<hwy::float16_t, DF>(), half));
 #else
-  // Exponent and mantissa in their fp32 places, the difference of the biases by a multiplication,
-  // which is exact and makes subnormals normal. Infinity and NaN then still lack exponent bits.
+  // Moves exponent and mantissa to their fp32 positions, and corrects the bias by a multiplication,
+  // which is exact and normalises subnormals. Infinity and NaN then still lack exponent bits.
   const VU32 wide = hn::PromoteTo(kU32, half);
   const VU32 magnitude = hn::ShiftLeft<13>(hn::And(wide, hn::Set(kU32, 0x7FFF)));
   const VF scaled = hn::Mul(hn::BitCast(kF32, magnitude), hn::Set(kF32, 0x1p112f));
@@ -65,7 +65,7 @@ HWY_INLINE VF F32FromF16(VU16 half) {
 #endif
 }
 
-// Elements i, i + 1, ... of `array`.
+// Loads elements i, i + 1, ... of `array`.
 template <DataType kType>
 HWY_INLINE VF LoadF32(const void* array, size_t i) {
   if constexpr (kType == DataType::kF32) {
@@ -76,12 +76,12 @@ HWY_INLINE VF LoadF32(const void* array, size_t i) {
   }
 }
 
-// The lanes where both are below 2^31 and a > b.
+// The lanes with a > b, if both are below 2^31.
 HWY_INLINE hn::Mask<DU32> IsAbove(VU32 a, uint32_t b) {
   return hn::RebindMask(kU32, hn::Gt(hn::BitCast(kI32, a), hn::Set(kI32, static_cast<int32_t>(b))));
 }
 
-// Integer rounding to nearest even: Highway's own conversions differ between targets.
+// Rounds to nearest even with integers: Highway's own conversions differ between targets.
 HWY_INLINE VU32 Bf16BitsOf(VF value) {
   const VU32 bits = hn::BitCast(kU32, value);
   const VU32 upper = hn::ShiftRight<16>(bits);
@@ -97,12 +97,13 @@ HWY_INLINE VU32 F16BitsOf(VF value) {
   const VU32 magnitude = hn::And(bits, hn::Set(kU32, 0x7FFFFFFF));
   const VU32 sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
   const VF absolute = hn::BitCast(kF32, magnitude);
-  // Normal: rebase the exponent and round off 13 bits; a carry into the exponent is right as it is.
+  // Normal: rebase the exponent and round off 13 bits; a carry into the exponent gives the right
+  // result.
   const VU32 odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(kU32, 1));
   const VU32 bias = hn::Set(kU32, 0xFFFu - ((127u - 15u) << 23));
   const VU32 normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, bias), odd));
   // Below 2^-14: adding 0.5 shifts the value to units of 2^-24 at the end of the mantissa, and the
-  // addition rounds as we need.
+  // addition rounds correctly.
   const VF half = hn::Set(kF32, 0.5f);
   const VU32 subnormal =
       hn::Sub(hn::BitCast(kU32, hn::Add(absolute, half)), hn::BitCast(kU32, half));
@@ -114,11 +115,11 @@ HWY_INLINE VU32 F16BitsOf(VF value) {
   return hn::Or(result, sign);
 }
 
-// Vectors must hold 16 bytes to be streamed, narrow ones too.
+// A vector must hold 16 bytes to be streamed.
 template <DataType kType>
 inline constexpr bool kCanStream = kLanes * sizeof(ElementOf<kType>) >= HWY_STREAM_MULTIPLE;
 
-// Stores to element i. kStream: past the caches; needs an address aligned to the vector.
+// Stores to element i. kStream bypasses the caches and needs an address aligned to the vector.
 template <DataType kType, bool kStream = false>
 HWY_INLINE void StoreF32As(VF value, void* array, size_t i) {
   if constexpr (kType == DataType::kF32) {
@@ -140,7 +141,7 @@ HWY_INLINE void StoreF32As(VF value, void* array, size_t i) {
   }
 }
 
-// `value` as it is after it was stored as `type`.
+// Returns `value` as rounded when it is stored as `type`.
 inline float RoundTo(DataType type, float value) {
   const VF wide = hn::Set(kF32, value);
   switch (type) {
@@ -154,12 +155,12 @@ inline float RoundTo(DataType type, float value) {
   return 0;
 }
 
-// Finds out whether values are finite once they are rounded to a type: their magnitudes have the
-// order of their bits, NaN being above infinity.
+// Determines if values are finite once they are rounded to a type: magnitudes order like their
+// bits, with NaN above infinity.
 template <DataType kType>
 class LargestMagnitude {
  public:
-  // Written out: generated ones are not compiled for the target.
+  // Defined explicitly: a generated constructor is not compiled for the target.
   HWY_INLINE LargestMagnitude() : largest_(hn::Zero(kI32)) {}
   HWY_INLINE void Add(VF value) {
     const auto magnitude = hn::And(hn::BitCast(kI32, value), hn::Set(kI32, 0x7FFFFFFF));
@@ -168,7 +169,7 @@ class LargestMagnitude {
   bool IsFinite() const {
     alignas(64) int32_t lanes[kLanes];
     hn::Store(largest_, kI32, lanes);
-    // The least magnitude that rounds to infinity.
+    // The smallest magnitude that rounds to infinity.
     constexpr int32_t kInfinite = kType == DataType::kF32   ? 0x7F800000
                                   : kType == DataType::kF16 ? 0x477FF000
                                                             : 0x7F7F8000;
@@ -184,7 +185,7 @@ class LargestMagnitude {
 
 // ---- Packed bits
 
-// Bytes that Highway may touch beyond the bits that count.
+// Bytes that Highway may touch beyond the meaningful bits.
 inline constexpr size_t kBitPadding = 8;
 
 // The lanes whose bits i, i + 1, ... are set; i is a multiple of the lanes of D. kBitPadding bytes
@@ -200,7 +201,7 @@ HWY_INLINE hn::Mask<D> MaskOfBits(D d, const uint8_t* bits, size_t i) {
 }
 HWY_INLINE MF MaskOfBits(const uint8_t* bits, size_t i) { return MaskOfBits(kF32, bits, i); }
 
-// The mask as bits, lane 0 lowest.
+// Converts the mask to bits, lane 0 lowest.
 HWY_INLINE uint64_t BitsOf(MF mask) {
   uint8_t bytes[kBitPadding];
   hn::StoreMaskBits(kF32, mask, bytes);
@@ -209,25 +210,26 @@ HWY_INLINE uint64_t BitsOf(MF mask) {
   return bits & ((1u << kLanes) - 1);
 }
 
-// Writes the mask as bits i, i + 1, ... and touches no byte without one of them; to be called in
-// ascending order.
+// Writes the mask as bits i, i + 1, ... and touches no other byte; calls must be in ascending
+// order.
 HWY_INLINE void WriteBitsOf(MF mask, size_t i, uint8_t* bits) {
   if constexpr (kLanes >= 8) {
     const uint64_t word = BitsOf(mask);
     memcpy(bits + i / 8, &word, kLanes / 8);
   } else {
-    // A byte takes the bits of several vectors.
+    // A byte holds the bits of several vectors.
     const uint64_t before = i % 8 == 0 ? 0 : bits[i / 8];
     bits[i / 8] = static_cast<uint8_t>(before | (BitsOf(mask) << (i % 8)));
   }
 }
 
-// Whether 8 bytes may be read at any byte of the bits [0, end) if `bit_count` bits are readable.
+// True if 8 bytes can be read from any byte of the bits [0, end) when `bit_count` bits are
+// readable.
 constexpr bool HasBitPadding(size_t end, size_t bit_count) {
   return BitBytes(end) + kBitPadding - 1 <= BitBytes(bit_count);
 }
 
-// Copies `bit_count` bits and sets what follows, padding included, to 0.
+// Copies `bit_count` bits and sets the following ones, padding included, to 0.
 HWY_INLINE void CopyBitsPadded(const uint8_t* from, size_t bit_count, uint8_t* to) {
   const size_t bytes = BitBytes(bit_count);
   if (bytes != 0) memcpy(to, from, bytes);

@@ -29,7 +29,7 @@ HWY_INLINE VF DenominatorAt(const ZeroOneUpdate& u, size_t i) {
   return Denominator(hn::LoadU(kF32, u.v + i), u.v_correction, u.floor, u.eps);
 }
 
-// x at the steps gathered in `sum`, away from x_sync.
+// Moves x away from x_sync by the steps accumulated in `sum`.
 HWY_INLINE VF MovedFrom(const ZeroOneUpdate& u, VF x_sync, VF sum, VF den, MF takes_part) {
   const VF quotient = hn::IfThenElseZero(takes_part, hn::Div(sum, den));
   const VF decay = hn::Set(kF32, u.weight_decay * u.lr_sum);
@@ -37,7 +37,7 @@ HWY_INLINE VF MovedFrom(const ZeroOneUpdate& u, VF x_sync, VF sum, VF den, MF ta
   return hn::Sub(x_sync, hn::Mul(hn::Set(kF32, u.lr_scale), move));
 }
 
-// Elements i, i + 1, ... of a local step or of what a rank contributes.
+// Processes elements i, i + 1, ... of a local step or of a rank's contribution.
 template <Step kStep, DataType kInput>
 HWY_INLINE void StepForward(const ZeroOneUpdate& u, size_t i, MF takes_part, float* out) {
   VF g = hn::Zero(kF32);
@@ -63,7 +63,7 @@ HWY_INLINE void StepForward(const ZeroOneUpdate& u, size_t i, MF takes_part, flo
   }
 }
 
-// Elements i, i + 1, ... with the mean of all contributions.
+// Updates elements i, i + 1, ... with the mean of all contributions.
 HWY_INLINE void TakeMean(const ZeroOneUpdate& u, size_t i, MF takes_part) {
   const VF sum = hn::IfThenElseZero(takes_part, LoadF32<DataType::kF32>(u.input, i));
   const VF x_sync = hn::LoadU(kF32, u.x_sync + i);
@@ -90,7 +90,7 @@ HWY_INLINE void UpdateVectors(const ZeroOneUpdate& update, size_t count, size_t 
   }
 }
 
-// Updates a tile; the last, partial vector on copies.
+// Updates a tile, using copies for the last, partial vector.
 template <Step kStep, DataType kInput>
 HWY_NOINLINE void UpdateTile(const ZeroOneUpdate& u, float* out) {
   const size_t whole = u.count / kLanes * kLanes;
@@ -117,7 +117,7 @@ HWY_NOINLINE void UpdateTile(const ZeroOneUpdate& u, float* out) {
   }
 }
 
-// Element `begin` of an array that a step may do without.
+// Element `begin` of an array that may be null.
 template <class Element>
 HWY_INLINE Element* At(Element* array, size_t begin) {
   return array == nullptr ? nullptr : array + begin;

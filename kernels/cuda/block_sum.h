@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The sum behind a scale, in the order of FORMAT.md, by one warp.
+// The sum for a scale, in the order of FORMAT.md, computed by one warp.
 #pragma once
 
 #include <bit>
@@ -16,12 +16,12 @@ namespace onebit::kernels::cuda {
 
 struct BlockSum {
   double sum = 0;
-  uint32_t element_count = 0;  // that take part
+  uint32_t element_count = 0;  // elements that take part
   bool is_in_range = true;     // every z can be compressed
-  bool is_ordinary = false;    // it is an fp32 sum that stood, or 0 of zeros
+  bool is_ordinary = false;    // a valid fp32 sum, or 0 because all are zeros
 };
 
-// What reference::ScaleOfSum gives, at less cost where the sum is ordinary.
+// Equals reference::ScaleOfSum, at less cost if the sum is ordinary.
 ONEBIT_KERNEL float ScaleOf(const BlockSum& sum, ScaleRule rule) {
   if (!sum.is_ordinary) return reference::ScaleOfSum(sum.sum, sum.element_count, rule);
   const double mean = QuotientOf(sum.sum, sum.element_count);
@@ -33,8 +33,8 @@ ONEBIT_KERNEL Real TermOf(ScaleRule rule, Real z) {
   return rule == ScaleRule::kL2 ? z * z : std::abs(z);
 }
 
-// The tree over 128 sum lanes. Halves of 64 to 4 lanes are 16 lanes of the warp to 1 apart; those
-// of 2 and 1 are in one lane.
+// The tree over 128 sum lanes. Its halves of 64 to 4 lanes combine warp lanes 16 to 1 apart; its
+// halves of 2 and 1 are within one warp lane.
 template <class Real>
 ONEBIT_KERNEL Real SumOfQuads(const Warp& warp, Lanes<Quad<Real>> sums) {
   ONEBIT_UNROLL
@@ -55,11 +55,11 @@ ONEBIT_KERNEL Real SumOfQuads(const Warp& warp, Lanes<Quad<Real>> sums) {
   return warp.Broadcast(total, 0);
 }
 
-// An fp32 sum that stands: squares and magnitudes neither left its range nor vanished.
+// True for a valid fp32 sum: squares and magnitudes neither left its range nor vanished.
 ONEBIT_KERNEL bool IsOrdinarySum(float sum) { return sum >= 0x1p-100f && sum < INFINITY; }
 
-// `source` gives a z for every element of its piece: source.Load(warp, group, end, &z) loads those
-// of the group of 128 at element `group`, 0 from `end` on and where a mask takes them out.
+// `source` provides a z for every element of its piece: source.Load(warp, group, end, &z) loads
+// those of the group of 128 at element `group`; z is 0 from `end` on and where masked.
 template <class Real, class Source>
 ONEBIT_KERNEL Real SumOfLanes(const Warp& warp, const Source& source, ScaleRule rule,
                               uint64_t begin, uint64_t end) {
@@ -77,7 +77,7 @@ ONEBIT_KERNEL Real SumOfLanes(const Warp& warp, const Source& source, ScaleRule 
   return SumOfQuads(warp, sums);
 }
 
-// The largest magnitude as bits, which have the order of the numbers; NaN is above all.
+// Returns the largest magnitude as bits, which order like the numbers; NaN is above all.
 template <class Source>
 ONEBIT_KERNEL uint32_t LargestMagnitude(const Warp& warp, const Source& source, uint64_t begin,
                                         uint64_t end) {
@@ -109,10 +109,10 @@ ONEBIT_KERNEL uint32_t CountInMask(const Warp& warp, const uint8_t* mask, uint64
   return SumOf(warp, counts);
 }
 
-// A sum that tells by itself that every z is in range: one that is not would have made it larger.
+// True if the sum proves that every z is in range: one out of range would have made it larger.
 ONEBIT_KERNEL bool IsSumInRange(float sum) { return sum < 0x1p127f; }
 
-// The sum of a block of any length, by as many passes over memory as it takes. A z must be finite,
+// The sum of a block of any length, in as many passes over memory as it takes. A z must be finite,
 // and with a bf16 residual below 2^127.
 template <class Source>
 ONEBIT_KERNEL BlockSum SumOfBlock(const Warp& warp, const Source& source, ScaleRule rule,

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Spans of bytes: their checksums, and filling them. And the end of a call.
+// Checksums and fills of byte spans, and the end of a call.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace onebit::kernels::cuda {
 
-// Calls body(begin, end) for the tiles of this warp of a span of bytes. Tiles are counted through
-// all spans; `first_tile` goes on to the next one.
+// Calls body(begin, end) for this warp's tiles of a span of bytes. Tiles are numbered across all
+// spans; `first_tile` advances to the next one.
 template <class Body>
 ONEBIT_KERNEL void ForEachByteTile(const Warp& warp, uint64_t bytes, uint64_t* first_tile,
                                    const Body& body) {
@@ -25,8 +25,8 @@ ONEBIT_KERNEL void ForEachByteTile(const Warp& warp, uint64_t bytes, uint64_t* f
   *first_tile += (bytes + kByteTile - 1) / kByteTile;
 }
 
-// Four words at byte `at` of a span; what is beyond `end` is 0. `alignment` of the span: 16, 4
-// or 1.
+// Loads four words at byte `at` of a span; bytes from `end` on are 0. `alignment` of the span: 16,
+// 4 or 1.
 ONEBIT_KERNEL Quad<uint32_t> LoadWordsUntil(const std::byte* data, uint64_t at, uint64_t end,
                                             unsigned alignment) {
   Quad<uint32_t> words;
@@ -78,7 +78,7 @@ ONEBIT_KERNEL void RunChecksum(const Warp& warp, const ChecksumParams& p) {
   }
 }
 
-// What fills a word, by the place of its bytes in memory: elements do not straddle words.
+// Returns the word that fills memory, in memory order: elements do not straddle words.
 ONEBIT_KERNEL uint32_t WordOf(FillValue value) {
   switch (value) {
     case FillValue::kZeroBytes:
@@ -101,7 +101,7 @@ ONEBIT_KERNEL void RunFillIf(const Warp& warp, const FillParams& p) {
   for (uint32_t k = 0; k < p.count; ++k) {
     const FillSpan& span = p.spans[k];
     if (span.count == 0) continue;
-    // Runs of 16 bytes at multiples of 16; the first and the last may be of other memory in part.
+    // Runs of 16 bytes at multiples of 16; the first and the last may partly be other memory.
     auto* const data = static_cast<uint8_t*>(span.data);
     const uint64_t before = reinterpret_cast<uintptr_t>(data) % 16;
     const uint64_t bytes = before + span.count * BytesOfFill(p.value);

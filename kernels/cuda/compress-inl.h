@@ -42,7 +42,7 @@ struct WorkerSource {
     });
   }
 
-  // Without the mask. All loads of the input come before the first that is needed.
+  // Loads a tile without its mask. All loads of the input are issued before the first is used.
   template <unsigned kGroups>
   ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ<kGroups>* z) const {
     switch (input.type) {

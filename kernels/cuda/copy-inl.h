@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Elements of a compressed call that go nowhere: copied, and looked at like those that do.
+// Copies the elements of a compressed call that are not sent, with the same checks as those that
+// are.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 namespace onebit::kernels::cuda {
 
-// One element per lane: this is one part of a tensor among those of all ranks, and its bits are
-// kept as they are.
+// One element per lane: this is one part of a tensor among those of all ranks. Its bits are copied
+// unchanged.
 ONEBIT_KERNEL void RunCopy(const Warp& warp, const CopyParams& p) {
   Lanes<bool> is_infinite;
   ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {

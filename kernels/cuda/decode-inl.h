@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Signs and scales back to numbers, without compressing again.
+// Converts signs and scales back to numbers, without compressing again.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
     const Output output = ArrayAt(p.output, p.output_type, piece.element);
     const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
     ForEachBlock(tile.begin, tile.end, p.block, [&](uint64_t block, uint64_t begin, uint64_t end) {
-      // Rounding knows no sign: a scale is rounded once, and elements differ in their sign bit.
+      // Rounding is independent of the sign: a scale is rounded once, and elements differ in their
+      // sign bit.
       const uint32_t positive = BitsOfFloat(p.output_type, piece.scales[block]);
       const uint32_t negative = positive ^ SignBit(p.output_type);
       for (uint64_t group = begin; group < end; group += kGroup) {

@@ -19,7 +19,7 @@ ONEBIT_KERNEL void RunDenseReduce(const Warp& warp, const DenseReduceParams& p) 
       warp.ForEachLane([&](unsigned lane) {
         const uint64_t i = group + kQuad * lane;
         const unsigned count = QuadCount(i, end);
-        // Adding to -0 changes no number: the sum starts from the first term.
+        // Adding to -0 leaves every number unchanged, so the sum starts from the first term.
         Quad<float> sum = {{-0.0f, -0.0f, -0.0f, -0.0f}};
         for (uint32_t rank = 0; rank < from.ranks; ++rank) {
           const std::byte* const elements =

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// From z to signs, scale and residual: the part that worker and server share.
+// Converts z to signs, scale and residual, for worker and server.
 //
 // A tile, which is a block of 256 elements or a power of 2 times that, up to 4096, passes through
 // registers: 2 to 32 groups, four elements of each in every lane. All other lengths, and tiles
-// whose arrays are not aligned, are read once for the sum and again for signs and residual, when
+// whose arrays are not aligned, are read once for the sum and again for signs and residual, while
 // they are still in a cache.
 #pragma once
 
@@ -18,31 +18,32 @@
 
 namespace onebit::kernels::cuda {
 
-// z of a whole tile. Every index is a constant once loops are unrolled, so it stays in registers.
+// The z of a whole tile. Every index is a constant once loops are unrolled, so it stays in
+// registers.
 template <unsigned kGroups>
 struct TileOfZ {
   static_assert(kGroups <= kLanes, "lane g keeps the bits of group g");
   Lanes<Quad<float>> groups[kGroups];
 };
 
-// Where the results of a piece go.
+// The destination of a piece's results.
 struct Encoding {
   ScaleRule rule = ScaleRule::kL2;
   const uint8_t* mask = nullptr;
   bool has_bf16_residual = false;
   uint8_t* bits = nullptr;
-  Output residual;  // data null: what is lost is not kept
+  Output residual;  // data null: residuals are not kept
 };
 
-// What a block's sum leads to.
+// The result of a block's sum.
 struct Decision {
   bool is_finite = true;
-  float scale = 0;  // that is taken off each z
+  float scale = 0;  // the magnitude to subtract from each z
 };
 
-// Where a lane finds its quad of a group in an aligned array, and its nibble in packed bits; arrays
-// and bits given from the tile on. Written as one address of the lane and a constant: then the 32
-// addresses take one register.
+// Addresses of a lane's quad of a group in an aligned array, and of its nibble in packed bits; both
+// pointers begin at the tile. The form "one address of the lane plus a constant" needs one register
+// for all 32 addresses.
 template <DataType kType, class Void>
 ONEBIT_KERNEL Void* QuadOfTile(Void* data, unsigned g, unsigned lane) {
   using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
@@ -52,7 +53,7 @@ ONEBIT_KERNEL uint32_t NibbleOfTile(const uint8_t* bits, unsigned g, unsigned la
   return (bits + lane / 2)[g * (kGroup / 8)] >> (lane % 2 * kQuad) & 0xFu;
 }
 
-// `data` from element `i` on.
+// Returns `data` from element `i` on.
 template <class Void>
 ONEBIT_KERNEL Void* From(const ArrayOf<Void>& array, uint64_t i) {
   using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
@@ -65,8 +66,8 @@ ONEBIT_KERNEL void ForEachGroup(const Body& body) {
   for (unsigned g = 0; g < kGroups; ++g) body(g);
 }
 
-// The same where the body loads what it needs for a moment only: `kAtOnce` groups are under way
-// together. All of them would not leave enough registers for z.
+// As ForEachGroup above, for bodies whose loads are needed only briefly: `kAtOnce` groups are
+// loaded at the same time. Loading all of them would not leave enough registers for z.
 template <unsigned kGroups, unsigned kAtOnce, class Body>
 ONEBIT_KERNEL void ForEachGroup(const Warp& warp, const Body& body) {
   ONEBIT_UNROLL
@@ -129,7 +130,7 @@ ONEBIT_KERNEL float SumOfTile(const Warp& warp, const TileOfZ<kGroups>& z) {
   return SumOfQuads(warp, sums);
 }
 
-// Whether every z is +0 or -0.
+// True if every z is +0 or -0.
 template <unsigned kGroups>
 ONEBIT_KERNEL bool IsZero(const Warp& warp, const TileOfZ<kGroups>& z) {
   Lanes<uint32_t> magnitudes;
@@ -144,7 +145,7 @@ ONEBIT_KERNEL bool IsZero(const Warp& warp, const TileOfZ<kGroups>& z) {
   return LargestOf(warp, magnitudes) == 0;
 }
 
-// Bits 0 to 7 to bits 0, 4, ... 28.
+// Moves bits 0 to 7 to bits 0, 4, ... 28.
 ONEBIT_KERNEL uint32_t SpreadByte(uint32_t byte) {
   byte = (byte | byte << 12) & 0x000F000Fu;
   byte = (byte | byte << 6) & 0x03030303u;
@@ -153,7 +154,7 @@ ONEBIT_KERNEL uint32_t SpreadByte(uint32_t byte) {
 
 template <unsigned kGroups>
 ONEBIT_KERNEL void StoreTileBits(const Warp& warp, const TileOfZ<kGroups>& z, uint8_t* bits) {
-  // Bit l of by_component[c] of lane g: element 4l + c of group g is negative.
+  // Bit l of by_component[c] of lane g is set if element 4l + c of group g is negative.
   Lanes<Quad<uint32_t>> by_component;
   ForEachGroup<kGroups>([&](unsigned g) {
     ONEBIT_UNROLL
@@ -207,7 +208,8 @@ ONEBIT_KERNEL void StoreTileResidual(const Warp& warp, const TileOfZ<kGroups>& z
       ONEBIT_UNROLL
       for (unsigned c = 0; c < kQuad; ++c) {
         const float value = z.groups[g][lane].at[c];
-        // Not "< 0" as for the signs: the compiler would keep 4096 comparisons for this.
+        // "< 0", as used for the signs, would be slow: the compiler would keep 4096 comparisons for
+        // this.
         const uint32_t bits = BitsOfFloat(kType, value - (value >= 0 ? scale : -scale));
         lost.at[c] = (part >> c & 1) != 0 ? bits : 0;
       }
@@ -235,8 +237,8 @@ ONEBIT_KERNEL void StoreTileResidual(const Warp& warp, const TileOfZ<kGroups>& z
   }
 }
 
-// Encodes a whole tile that may pass through registers. False, with nothing written, if its sum is
-// one that asks for a closer look.
+// Encodes a whole tile that may pass through registers. Returns false, with nothing written, if its
+// sum needs a closer look.
 template <unsigned kGroups, class Source, class Decide>
 ONEBIT_KERNEL bool EncodeTile(const Warp& warp, const Source& source, const Encoding& encoding,
                               uint64_t begin, const Decide& decide) {
@@ -246,11 +248,11 @@ ONEBIT_KERNEL bool EncodeTile(const Warp& warp, const Source& source, const Enco
   if (mask != nullptr) ClearMasked(warp, mask, &z);
   const float sum = encoding.rule == ScaleRule::kL2 ? SumOfTile<ScaleRule::kL2>(warp, z)
                                                     : SumOfTile<ScaleRule::kL1>(warp, z);
-  // A tile without a number, as of a gradient that is zero, needs no other sum.
+  // A tile of zeros, for example of a zero gradient, needs no other sum.
   if (!IsOrdinarySum(sum) && !(sum == 0 && IsZero(warp, z))) return false;
   if (!IsSumInRange(sum)) return false;
   const uint32_t count = CountInMask(warp, mask, 0, kGroups * kGroup);
-  if (count == 0) return false;  // nothing is divided by that
+  if (count == 0) return false;  // prevents a division by 0
   const Decision decision =
       decide(BlockSum{.sum = sum, .element_count = count, .is_ordinary = true});
   if (!decision.is_finite) return true;
@@ -262,7 +264,8 @@ ONEBIT_KERNEL bool EncodeTile(const Warp& warp, const Source& source, const Enco
   return true;
 }
 
-// Signs, if `bits` is not null, and residual of elements [begin, end), `begin` a multiple of 8.
+// Writes signs, if `bits` is not null, and residual of elements [begin, end); `begin` is a multiple
+// of 8.
 template <class Source>
 ONEBIT_KERNEL void EncodeElements(const Warp& warp, const Source& source, const Encoding& encoding,
                                   uint64_t begin, uint64_t end, float scale) {
@@ -292,7 +295,7 @@ ONEBIT_KERNEL void EncodeElements(const Warp& warp, const Source& source, const 
   }
 }
 
-// Leaves the sum of a tile to the kernel that makes a scale of all.
+// Stores the sum of a tile for the kernel that computes a scale of all tiles.
 ONEBIT_KERNEL Decision AddTileSum(const Warp& warp, const BlockSum& sum, uint64_t tile,
                                   TileSum* tile_sums, uint32_t* verdict) {
   if (!sum.is_in_range) SetVerdict(warp, verdict, kNonfinite);
@@ -302,9 +305,9 @@ ONEBIT_KERNEL Decision AddTileSum(const Warp& warp, const BlockSum& sum, uint64_
   return {.is_finite = sum.is_in_range};
 }
 
-// Encodes a block or, of a scale that covers more, a tile. decide(BlockSum) is asked by all lanes;
-// where it says no, and where a z is not finite, nothing more is written. `kGroups` are the lengths
-// that pass through registers, in groups.
+// Encodes a block or, for a scale that spans several, a tile. All lanes call decide(BlockSum); if
+// it says no, or if a z is not finite, nothing more is written. `kGroups` are the lengths that pass
+// through registers, in groups.
 template <unsigned... kGroups, class Source, class Decide>
 ONEBIT_KERNEL void EncodeBlock(const Warp& warp, const Source& source, const Encoding& encoding,
                                uint64_t begin, uint64_t end, const Decide& decide) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Message headers (FORMAT.md, "Header") and the checksums in them. A lane has a 32-bit word of the
-// header; the lanes beyond its end have none.
+// Message headers (FORMAT.md, "Header") and the checksums in them. Each lane holds a 32-bit word of
+// the header; the lanes beyond its end hold none.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ namespace onebit::kernels::cuda {
 
 inline constexpr unsigned kHeaderWords = kHeaderBytes / 4;
 
-// Words of the header that are of interest here, and bits in them.
+// Words of the header that kernels use, and bits in them.
 inline constexpr unsigned kFlagsWord = 1;  // version, exchange, flags, replica age
 inline constexpr uint32_t kFlagsBits = 0x00FF0000u;
 inline constexpr uint32_t kNonfiniteFlag = 0x00010000u;
@@ -23,11 +23,11 @@ inline constexpr uint32_t kFailureFlag = 0x00040000u;
 inline constexpr unsigned kAgeShift = 24;
 inline constexpr uint32_t kAgeBits = 0xFF000000u;
 inline constexpr unsigned kCheckWord = 3;
-inline constexpr unsigned kSequenceWord = 4;  // and the next
+inline constexpr unsigned kSequenceWord = 4;  // and the next word
 inline constexpr unsigned kSumWord = 14;
 inline constexpr unsigned kWeightedWord = 15;
 
-// Words at any address, as bytes where they are not aligned.
+// Loads words at any address, as bytes if they are not aligned.
 ONEBIT_KERNEL uint32_t LoadWord(const void* header, unsigned word) {
   const auto* bytes = static_cast<const uint8_t*>(header) + 4 * word;
   return bytes[0] | uint32_t{bytes[1]} << 8 | uint32_t{bytes[2]} << 16 | uint32_t{bytes[3]} << 24;
@@ -51,7 +51,7 @@ ONEBIT_KERNEL void StoreHeader(const Warp& warp, const Lanes<uint32_t>& words, v
   });
 }
 
-// The check of a header, whatever its check says.
+// Computes the check of a header, whatever its check field says.
 ONEBIT_KERNEL uint32_t HeaderCheck(const Warp& warp, const Lanes<uint32_t>& words) {
   Lanes<uint32_t> values;
   Lanes<uint32_t> weighted;
@@ -62,7 +62,8 @@ ONEBIT_KERNEL uint32_t HeaderCheck(const Warp& warp, const Lanes<uint32_t>& word
   return SumOf(warp, values) ^ std::rotl(SumOf(warp, weighted), 16);
 }
 
-// The template with what only the device knows; its check is still that of the template.
+// Adds the values that only the device knows to the template; its check is still that of the
+// template.
 ONEBIT_KERNEL Lanes<uint32_t> FillIn(const Warp& warp, const HeaderTemplate& header) {
   Lanes<uint32_t> words = LoadHeader(warp, header.bytes);
   if (header.sequence != nullptr) {
@@ -112,7 +113,7 @@ ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParams& p) {
   }
 }
 
-// Fills in the record of what is wrong, if nobody did before. `filled` is what was to be expected.
+// Fills in the failure record, unless another warp has done so. `filled` is the expected header.
 ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t i, FailureKind kind,
                           Lanes<uint32_t> filled, const Lanes<uint32_t>& received) {
   SetVerdict(warp, p.verdict, kind == kHasFailed ? kPeerFailed : kFailed);
@@ -140,7 +141,8 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
   for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
     const Lanes<uint32_t> received = LoadHeader(warp, p.headers[i]);
     Lanes<bool> differs;
-    // A rank that had a failure has not committed what others may have: its age is another.
+    // A rank that had a failure has not committed a call that others may have committed, so its age
+    // differs.
     const uint32_t flags = warp.Broadcast(received, kFlagsWord) & (kNonfiniteFlag | kFailureFlag);
     const uint32_t flags_compared = flags != 0 ? ~(kFlagsBits | kAgeBits) : ~kFlagsBits;
     warp.ForEachLane([&](unsigned lane) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA kernels by number: their names in the device code, and how each is launched.
+// The table of CUDA kernels: their names in the device code, and the parameters of a launch.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace onebit::kernels::cuda {
 
-// X(name, type of its parameters). The enumerator of a kernel is "k" and its name, its symbol
-// "onebit" and its name.
+// X(name, type of its parameters). A kernel's enumerator is "k" plus its name, its symbol "onebit"
+// plus its name.
 #define ONEBIT_CUDA_KERNELS(X)                  \
   X(CompressBlocks, CompressParams)             \
   X(CompressSigns, CompressParams)              \
@@ -67,8 +67,8 @@ using ParamsOf = typename ParamsOfKernel<kKernel>::Type;
 
 inline constexpr size_t kKernelCount = static_cast<size_t>(Kernel::kCount);
 
-// Threads of a block (CTA) are kWarpsPerCta warps. A kernel does all its work for any number of
-// CTAs: warps take tiles in turns.
+// A block (CTA) has kWarpsPerCta warps. A kernel does all its work for any number of CTAs: warps
+// take tiles round-robin.
 inline constexpr unsigned kWarpsPerCta = 4;
 
 struct KernelEntry {
@@ -76,14 +76,14 @@ struct KernelEntry {
   size_t param_bytes;
 };
 
-// By Kernel.
+// Indexed by Kernel.
 inline constexpr KernelEntry kKernels[kKernelCount] = {
 #define ONEBIT_X(name, params) {"onebit" #name, sizeof(params)},
     ONEBIT_CUDA_KERNELS(ONEBIT_X)
 #undef ONEBIT_X
 };
 
-// Warps that find something to do, for the choice of how many CTAs to launch.
+// Returns the number of warps that have work, for the choice of how many CTAs to launch.
 uint64_t WarpsFor(Kernel kernel, const void* params);
 
 }  // namespace onebit::kernels::cuda

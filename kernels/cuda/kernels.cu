@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The kernels as a device runs them. Launch shape: any number of CTAs of kWarpsPerCta warps, no
+// Instantiates the kernels for devices. Launch shape: any number of CTAs of kWarpsPerCta warps, no
 // dynamic shared memory.
 #include "kernels/cuda/kernels-inl.h"
 
 namespace onebit::kernels::cuda {
 namespace {
 
-// CTAs that a multiprocessor must have room for, which bounds the registers of a thread. Where a
-// whole tile is in registers that is 168 for three, or 255 for two: processors before sm_90 need
-// more of them for addresses. Such a warp keeps enough loads under way by itself.
+// The number of CTAs that a multiprocessor must be able to hold, which bounds the registers of a
+// thread. If a whole tile is in registers that is 168 for three, or 255 for two: processors before
+// sm_90 need more of them for addresses. Such a warp has enough loads in flight by itself.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr unsigned kTileCtas = 2;
 #else

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Moments of a layer and the norms behind its trust ratio.
+// Moments of a layer and the norms for its trust ratio.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace onebit::kernels::cuda {
 
-// The three vectors whose norms are formed, of elements whose moments are those after the step.
+// The three vectors whose norms are computed, from elements with the moments after the step.
 enum class LambVector { kX, kUpdate, kDecayed };
 
-// An element of `vector`.
+// Returns an element of `vector`.
 ONEBIT_KERNEL float LambValue(const LambUpdate& p, LambVector vector, float x, float up) {
   if (vector == LambVector::kX) return x;
   return vector == LambVector::kUpdate ? up : up + p.weight_decay * x;
 }
 
-// A vector again, from what is in memory after the step.
+// Computes a vector again, from memory after the step.
 struct LambSource {
   const LambUpdate& p;
   LambVector vector;
@@ -44,13 +44,13 @@ struct LambSource {
   }
 };
 
-// What a lane sums up of a tile.
+// A lane's sums over a tile.
 struct LambSums {
   Quad<float> x, update, decayed;
   float max_ratio = 0;
 };
 
-// Gives a quad its new moments and adds it to the sums.
+// Updates the moments of a quad and adds it to the sums.
 template <bool kIsFrozen>
 ONEBIT_KERNEL void StepOfLamb(const LambUpdate& p, uint64_t i, unsigned count, LambSums* sums) {
   const State m(p.m), v(p.v), v_fresh(p.v_fresh);
@@ -99,8 +99,8 @@ ONEBIT_KERNEL void StepOfLamb(const LambUpdate& p, uint64_t i, unsigned count, L
   }
 }
 
-// The sum of squares of one vector of a tile: of the lanes' sums, or in fp64 if these left fp32's
-// range.
+// The sum of squares of one vector over a tile: from the lanes' sums, or in fp64 if these left
+// fp32's range.
 template <class Part>
 ONEBIT_KERNEL double SquaredNorm(const Warp& warp, const LambUpdate& p, LambVector vector,
                                  uint64_t begin, uint64_t end, const Lanes<LambSums>& sums,

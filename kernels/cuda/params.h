@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What each CUDA kernel is given, by value, at its launch. Shared by the kernels, by the plugin
-// that launches them and by the executors that fill it in.
+// The parameters of each CUDA kernel, passed by value at its launch. Shared by the kernels, the
+// plugin that launches them and the executors that fill them in.
 //
-// All pointers are memory that the device can address: its own, or pinned host memory. Nothing here
-// is allocated or freed by a kernel. Rules of kernels.h hold, and results are equal to those of
+// All pointers are memory that the device can address: its own, or pinned host memory. A kernel
+// allocates and frees nothing. The rules of kernels.h apply, and results are equal to those of
 // `reference` to the bit.
 #pragma once
 
@@ -19,43 +19,42 @@
 
 namespace onebit::kernels::cuda {
 
-// Bits of the word that says how a call goes so far. Kernels only ever set them.
+// Bits of the word with the outcome of a call so far. Kernels only ever set them.
 enum Verdict : uint32_t {
-  kNonfinite = 1,  // a value of this rank, or of one that it heard of, is not finite
-  kFailed = 2,     // a message was not what it should be
-  // A call before this one failed: kernels of this one write no residual, but that kFillIf clears
-  // those without a second generation. Set before it begins.
+  kNonfinite = 1,  // a value of this rank, or of one it received from, is not finite
+  kFailed = 2,     // a message differed from what was expected
+  // An earlier call failed: kernels of this one write no residual, except that kFillIf clears
+  // residuals without a second generation. Set before the call begins.
   kHalted = 4,
-  kPeerFailed = 8,  // another rank says that it had a failure, in this call or before it
+  kPeerFailed = 8,  // another rank reports a failure, in this call or before it
 };
 
 // A residual of a tensor, or of the part of it that this rank serves. Kernels that write one do
-// nothing at all where *verdict has kHalted: what the call that failed wrote must stay, because
-// other ranks may have committed it.
+// nothing at all if *verdict has kHalted: the residuals of the failed call must stay, because other
+// ranks may have committed it.
 struct Residual {
-  // Both null: there is none. Equal: one generation, overwritten in place.
+  // Both null: there is no residual. Equal: one generation, overwritten in place.
   void* generations[2] = {nullptr, nullptr};
-  // Index (bit 0) of the generation that is read; the other one is written. Null: 0.
+  // Bit 0 is the index of the generation to read; the other one is written. Null means 0.
   const uint32_t* current = nullptr;
   DataType type = DataType::kF32;
-  bool is_kept = true;  // false: it is read, and what is lost is not written
+  bool is_kept = true;  // false: it is read, and the new residual is not stored
 };
 
-// A run of elements that has a packet, or a part of one, of its own. Blocks begin at its first
-// element.
+// A run of elements with a packet, or a part of one, of its own. Blocks begin at its first element.
 struct Piece {
   uint64_t count = 0;      // elements
-  uint64_t element = 0;    // of the caller's buffer, where it begins
-  uint64_t residual = 0;   // of the residual, likewise
-  uint64_t mask_byte = 0;  // of the mask, likewise: the piece's first bit is bit 0 of it
+  uint64_t element = 0;    // index of its first element in the caller's buffer
+  uint64_t residual = 0;   // index of its first element in the residual
+  uint64_t mask_byte = 0;  // byte of the mask whose bit 0 belongs to the first element
   float* scales = nullptr;
   uint8_t* bits = nullptr;
-  // Reduce and average: where scales and bits of this piece begin in the packet of every rank.
-  uint64_t source_scales = 0;  // bytes from the beginning of the packet; a multiple of 4
-  uint64_t source_bits = 0;    // likewise; any
-  // Tiles of the pieces before this one in the launch. A tile is what one warp does: a block; with
-  // a scale for the whole tensor kTensorSumBlock elements; where there is no scale to form,
-  // kTensorSumBlock elements too.
+  // Reduce and average: offsets of this piece's scales and bits in the packet of every rank.
+  uint64_t source_scales = 0;  // bytes from the start of the packet; a multiple of 4
+  uint64_t source_bits = 0;    // bytes from the start of the packet; any number
+  // Tiles of the preceding pieces in the launch. A tile is the work of one warp at a time: a block;
+  // with a scale for the whole tensor kTensorSumBlock elements; without a scale to compute, also
+  // kTensorSumBlock elements.
   uint32_t first_tile = 0;
 };
 
@@ -77,18 +76,17 @@ struct SourcePackets {
   uint32_t ranks = 1;
 };
 
-// Partial sums of a scale that covers more than a block.
+// Partial sums of a scale that spans several blocks.
 struct TileSum {
   double sum = 0;
-  uint64_t element_count = 0;  // that take part
+  uint64_t element_count = 0;  // elements that take part
 };
 
 // kCompressBlocks: CompressBlocks of every piece, in one pass over memory for blocks of up to 4096
 //   elements. Not finite: sets kNonfinite in *verdict; packet and residual are then unspecified.
-// kCompressSigns: CompressSigns of every piece; tile_sums[tile] is what the tile adds to the sum.
-// If
-//   a z of it is not finite that is NaN, and kNonfinite is set in *verdict.
-// kCompressResidual: CompressResidual of every piece, with the scale that lies in pieces[i].scales.
+// kCompressSigns: CompressSigns of every piece; tile_sums[tile] is the tile's contribution to the
+//   sum. If one of its z is not finite, that is NaN, and kNonfinite is set in *verdict.
+// kCompressResidual: CompressResidual of every piece, with the scale stored in pieces[i].scales.
 struct CompressParams {
   const void* input = nullptr;
   DataType input_type = DataType::kF32;
@@ -98,11 +96,11 @@ struct CompressParams {
   Residual residual;
   const uint8_t* mask = nullptr;  // or null
   uint32_t* verdict = nullptr;
-  TileSum* tile_sums = nullptr;  // [tiles], of kCompressSigns
+  TileSum* tile_sums = nullptr;  // [tiles], for kCompressSigns
   PieceList list;
 };
 
-// kReduceBlocks, kReduceSigns, kReduceResidual: the same for ReduceInput. block == 0 stands for one
+// kReduceBlocks, kReduceSigns, kReduceResidual: the same for ReduceInput. block == 0 means one
 //   scale per source packet.
 // kDecodeAverage: DecodeAverage of every piece into `output`, at pieces[i].element. Sets kNonfinite
 //   if an output is not finite.
@@ -116,13 +114,12 @@ struct ReduceParams {
   const uint8_t* mask = nullptr;
   uint32_t* verdict = nullptr;
   TileSum* tile_sums = nullptr;
-  void* output = nullptr;  // of kDecodeAverage
+  void* output = nullptr;  // for kDecodeAverage
   PieceList list;
 };
 
 // kFinishScale: adds tile sums in index order and writes the scale to pieces[i].scales of each
-// piece
-//   that has elements: one scale of all pieces, or with `is_per_piece` one of each. With ranks != 0
+//   non-empty piece: one scale of all pieces, or with `is_per_piece` one of each. With ranks != 0
 //   it is OutputScale of it. Sets kNonfinite if the sum or the scale is not finite.
 struct FinishScaleParams {
   const TileSum* tile_sums = nullptr;
@@ -130,25 +127,25 @@ struct FinishScaleParams {
   DataType output_type = DataType::kF32;
   bool is_sum = false;
   bool is_per_piece = false;
-  uint32_t ranks = 0;  // 0: of a worker
+  uint32_t ranks = 0;  // 0: on a worker
   uint32_t* verdict = nullptr;
   PieceList list;
 };
 
 // kDecode: Decode of every piece to `output` at pieces[i].element. block == 0: one scale.
-// kAddDelta: AddDelta of every piece; what is held is `held`, at pieces[i].residual.
+// kAddDelta: AddDelta of every piece; the held values are `held`, at pieces[i].residual.
 struct DecodeParams {
   void* output = nullptr;
   DataType output_type = DataType::kF32;
   uint32_t block = 0;
   const uint8_t* mask = nullptr;
-  Residual held;                // of kAddDelta; fp32
-  uint32_t* verdict = nullptr;  // of kAddDelta: kNonfinite if an output is not finite
+  Residual held;                // for kAddDelta; fp32
+  uint32_t* verdict = nullptr;  // for kAddDelta: kNonfinite if an output is not finite
   PieceList list;
 };
 
 // kCopy: output[i] = input[i] for every element of a piece, from pieces[i].element on in both, and
-// 0 outside the mask. Sets kNonfinite if a copied one is not finite. The buffers may be equal.
+// 0 outside the mask. Sets kNonfinite if a copied element is not finite. The buffers may be equal.
 struct CopyParams {
   const void* input = nullptr;
   void* output = nullptr;
@@ -168,8 +165,8 @@ struct DenseReduceParams {
   uint64_t count = 0;
 };
 
-// kChecksum: adds the checksum of each span to its *checksum, which the launch before zeroed or
-// somebody else did. Spans begin at multiples of 4 bytes.
+// kChecksum: adds the checksum of each span to its *checksum, which must have been zeroed before,
+// for example by the previous launch. Spans begin at multiples of 4 bytes.
 struct ByteSpan {
   const std::byte* data = nullptr;
   uint64_t bytes = 0;
@@ -180,23 +177,23 @@ struct ChecksumParams {
   ByteSpan spans[kMaxPieces];
 };
 
-// Bytes of a message header, and the places in it that kernels know (FORMAT.md, "Header").
+// Bytes of a message header, and the positions in it that kernels know (FORMAT.md, "Header").
 inline constexpr unsigned kHeaderBytes = 64;
 
-// What is the same in all headers of one exchange of a call, and what only the device knows: how
-// often a captured graph was replayed, and what came out of the computation.
+// The part that all headers of one exchange of a call share, and the values that only the device
+// knows: how often a captured graph was replayed, and the outcome of the computation.
 struct HeaderTemplate {
   alignas(8) uint8_t bytes[kHeaderBytes] = {};
-  // Null, or what is added to the sequence number in `bytes`.
+  // Null, or a number to add to the sequence number in `bytes`.
   const uint64_t* sequence = nullptr;
-  // Null, or the age that goes into the header: 0 for *age == 0, else 1 + (*age - 1) % 255.
+  // Null, or the age to put into the header: 0 for *age == 0, else 1 + (*age - 1) % 255.
   const uint64_t* replica_age = nullptr;
 };
 
-// kSeal: writes headers[i] from the template, with checksums[i] if it is not null. The flag of
-//   values that are not finite is set if that is all there is in *verdict, the flag of a failure if
-//   there is anything else: what follows from a message that failed must be committed by nobody,
-//   and is no result either.
+// kSeal: writes headers[i] from the template, with checksums[i] if it is not null. Sets the flag of
+//   values that are not finite if *verdict contains only that, and the flag of a failure if it
+//   contains anything else: nobody may commit results of a message that failed, and they are no
+//   result either.
 struct SealParams {
   HeaderTemplate header;
   const uint32_t* verdict = nullptr;
@@ -205,29 +202,29 @@ struct SealParams {
   const Checksum* checksums[kMaxPieces] = {};
 };
 
-// What a kernel found wrong with a message. In pinned host memory; written once, `state` last.
+// A failure that a kernel found in a message. In pinned host memory; written once, `state` last.
 struct MessageFailure {
   uint32_t state = 0;  // 0: none; 1: being written; 2: complete
   uint32_t peer = 0;
   uint32_t kind = 0;  // FailureKind
   uint32_t unused = 0;
-  Checksum expected_checksum;  // as the header says
-  Checksum checksum;           // of the payload that came
+  Checksum expected_checksum;  // from the header
+  Checksum checksum;           // of the received payload
   uint8_t expected[kHeaderBytes] = {};
   uint8_t received[kHeaderBytes] = {};
 };
 enum FailureKind : uint32_t {
-  kHeaderDiffers = 1,   // another call, or no header at all
-  kPayloadDiffers = 2,  // the checksum of the payload
-  kHasFailed = 3,       // nothing but what the peer says: that it had a failure
+  kHeaderDiffers = 1,   // another call, or not a header
+  kPayloadDiffers = 2,  // wrong checksum of the payload
+  kHasFailed = 3,       // the peer only reports that it had a failure
 };
 
 // kCheck: compares headers[i], which peers[i] sent, with the template: all but the flags, the
-//   payload's checksum and the header's own check must be equal, and the age unless one of the
-//   flags of kSeal is set, so that nobody commits the call. The header's check must be right and
-//   *checksums[i], if it is not null, that of the header. Sets kFailed in *verdict and fills in
-//   *failure, the first time; likewise kPeerFailed if the header has the flag of a failure. Sets
-//   kNonfinite if it has the other one.
+//   payload's checksum and the header's own check must be equal. The age may differ if one of the
+//   flags of kSeal is set, because nobody then commits the call. The header's check must be right,
+//   and *checksums[i], if it is not null, must equal the header's. On a difference sets kFailed in
+//   *verdict and fills in *failure, the first time; if the header has the flag of a failure, does
+//   the same with kPeerFailed. Sets kNonfinite if it has the other flag.
 struct CheckParams {
   HeaderTemplate header;
   uint32_t* verdict = nullptr;
@@ -238,11 +235,12 @@ struct CheckParams {
   const Checksum* checksums[kMaxPieces] = {};
 };
 
-// kFillIf: where *condition has one of the bits `mask`, fills `count` elements of each span.
-enum class FillValue : uint32_t { kZeroBytes, kNanF32, kNanF16, kNanBf16 };  // quiet NaNs, positive
+// kFillIf: if *condition has one of the bits `mask`, fills `count` elements of each span.
+// NaNs are quiet and positive.
+enum class FillValue : uint32_t { kZeroBytes, kNanF32, kNanF16, kNanBf16 };
 struct FillSpan {
   void* data = nullptr;
-  uint64_t count = 0;  // elements; with kZeroBytes bytes
+  uint64_t count = 0;  // elements; for kZeroBytes bytes
 };
 struct FillParams {
   const uint32_t* condition = nullptr;  // null: always
@@ -252,9 +250,9 @@ struct FillParams {
   FillSpan spans[kMaxPieces];
 };
 
-// What a compressor on a device knows of its calls. In device memory.
+// A compressor's record of its calls. In device memory.
 struct CompressorWords {
-  uint32_t current = 0;  // generation that the next call reads
+  uint32_t current = 0;  // the generation that the next call reads
   uint32_t has_failed =
       0;  // 1: the last call that was not halted has failed, its residuals are there
   uint64_t epoch = 0;
@@ -278,13 +276,13 @@ struct CommitParams {
   uint64_t* sequence = nullptr;
   uint32_t* verdict = nullptr;
   uint32_t* halted = nullptr;
-  uint64_t* nonfinite_calls = nullptr;  // of the communicator; pinned memory
-  // One rank: its result is its input, so a finite call leaves nothing to commit.
+  uint64_t* nonfinite_calls = nullptr;  // the communicator's; in pinned memory
+  // With one rank the result is the input, so a finite call leaves nothing to commit.
   bool is_alone = false;
 };
 
-// kSumOfSquares, kSumOfMagnitudes: tile_sums[i] of elements [i * kTensorSumBlock, ...); kFinishSum
-// makes *sum their sum, in index order.
+// kSumOfSquares, kSumOfMagnitudes: tile_sums[i] is the sum of elements [i * kTensorSumBlock, ...);
+// kFinishSum sets *sum to their total, in index order.
 struct SumParams {
   const void* values = nullptr;
   DataType type = DataType::kF32;
@@ -293,7 +291,7 @@ struct SumParams {
   double* sum = nullptr;
 };
 
-// kMaskOfNonzero: *set_bits is increased by the number of bits that are set.
+// kMaskOfNonzero: adds the number of set bits to *set_bits.
 struct MaskParams {
   const float* v = nullptr;
   uint64_t count = 0;
@@ -332,8 +330,8 @@ struct ZeroOneAccumulateParams {
   float* out = nullptr;
 };
 
-// kLambDense, kLambFrozen: the moments, and per tile of kTensorSumBlock elements what kFinishLamb
-// makes *norms of.
+// kLambDense, kLambFrozen: update the moments and compute one LambTile per kTensorSumBlock
+// elements, from which kFinishLamb computes *norms.
 struct LambTile {
   double x_squared = 0;
   double update_squared = 0;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Four neighbouring elements, or their bits: what a lane holds of a group, which is what a warp
-// takes at a time.
+// Four neighbouring elements, or their bits: a lane's part of a group, which a warp processes at a
+// time.
 //
 // Lane l of a warp holds the elements 4l to 4l + 3 of a group of 128. So a group is a run of
 // 16-byte moves, and sum lane k of FORMAT.md is element k mod 4 of lane k / 4.
@@ -32,7 +32,7 @@ ONEBIT_KERNEL bool IsAligned(const void* at, size_t bytes) {
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
 }
 
-// 32-bit words at addresses that are multiples of their size together.
+// Loads and stores several 32-bit words, at addresses aligned to their total size.
 #if defined(__CUDACC__)
 ONEBIT_KERNEL void LoadWords(const void* at, uint32_t (&words)[4]) {
   const uint4 all = *static_cast<const uint4*>(at);
@@ -63,8 +63,8 @@ void StoreWords(const uint32_t (&words)[kCount], void* at) {
 }
 #endif
 
-// fp32 of an element's bits. fp16 without branches: moved to the place of fp32's exponent and
-// mantissa it is the value times 2^-112, exactly, also where it is subnormal.
+// Converts an element's bits to fp32. fp16 needs no branches: moved to the position of fp32's
+// exponent and mantissa it is exactly the value times 2^-112, even if it is subnormal.
 ONEBIT_KERNEL float FloatOfBits(DataType type, uint32_t bits) {
   if (type == DataType::kF32) return std::bit_cast<float>(bits);
   if (type == DataType::kBf16) return std::bit_cast<float>(bits << 16);
@@ -83,7 +83,7 @@ ONEBIT_KERNEL bool IsFinite(float value) {
   return (std::bit_cast<uint32_t>(value) & 0x7F800000u) != 0x7F800000u;
 }
 
-// Whether an element with these bits is finite.
+// True if an element with these bits is finite.
 ONEBIT_KERNEL bool AreBitsFinite(DataType type, uint32_t bits) {
   const uint32_t exponent = type == DataType::kF32   ? 0x7F800000u
                             : type == DataType::kF16 ? 0x7C00u
@@ -95,7 +95,7 @@ ONEBIT_KERNEL uint32_t SignBit(DataType type) {
   return type == DataType::kF32 ? 0x80000000u : 0x8000u;
 }
 
-// A typed array, and whether its quads can be moved whole.
+// A typed array, with a flag that says if whole quads can be moved.
 template <class Void>
 struct ArrayOf {
   Void* data = nullptr;
@@ -114,12 +114,12 @@ ONEBIT_KERNEL ArrayOf<Void> ArrayAt(Void* data, DataType type, uint64_t offset =
   return {at, type, IsAligned(at, kQuad * BytesOf(type))};
 }
 
-// Elements of the quad at `i` that are before `end`.
+// Returns the number of elements of the quad at `i` that are before `end`.
 ONEBIT_KERNEL unsigned QuadCount(uint64_t i, uint64_t end) {
   return i >= end ? 0 : end - i < kQuad ? static_cast<unsigned>(end - i) : kQuad;
 }
 
-// The quad at an aligned address.
+// Loads the quad at an aligned address.
 template <DataType kType>
 ONEBIT_KERNEL Quad<float> LoadWholeQuad(const void* at) {
   Quad<float> quad;
@@ -149,7 +149,7 @@ ONEBIT_KERNEL void StoreWholeQuad(const Quad<uint32_t>& bits, void* at) {
   }
 }
 
-// The first `count` elements of the quad at `i`; the others are 0.
+// Loads the first `count` elements of the quad at `i`; the others are 0.
 ONEBIT_KERNEL Quad<float> LoadQuad(const Input& from, uint64_t i, unsigned count) {
   if (from.is_aligned && count == kQuad) {
     const char* const at = static_cast<const char*>(from.data) + i * BytesOf(from.type);
@@ -173,7 +173,7 @@ ONEBIT_KERNEL Quad<float> LoadQuad(const Input& from, uint64_t i, unsigned count
   return quad;
 }
 
-// Stores bits of elements of the output's type.
+// Stores bits of elements in the output's type.
 ONEBIT_KERNEL void StoreQuadBits(const Quad<uint32_t>& bits, const Output& to, uint64_t i,
                                  unsigned count) {
   if (to.is_aligned && count == kQuad) {
@@ -181,7 +181,7 @@ ONEBIT_KERNEL void StoreQuadBits(const Quad<uint32_t>& bits, const Output& to, u
     if (to.type == DataType::kF32) {
       StoreWholeQuad<DataType::kF32>(bits, at);
     } else {
-      StoreWholeQuad<DataType::kF16>(bits, at);  // or bf16, which moves alike
+      StoreWholeQuad<DataType::kF16>(bits, at);  // or bf16, which has the same size
     }
     return;
   }
@@ -204,23 +204,23 @@ ONEBIT_KERNEL void StoreQuad(const Quad<float>& values, const Output& to, uint64
   StoreQuadBits(bits, to, i, count);
 }
 
-// Four bits of a packed array at element `i`, a multiple of 4.
+// Returns four bits of a packed array at element `i`, a multiple of 4.
 ONEBIT_KERNEL uint32_t NibbleAt(const uint8_t* bits, uint64_t i) {
   return (bits[i / 8] >> (i % 8)) & 0xFu;
 }
 
-// Bit c: element i + c is one of the first `count` and takes part.
+// Bit c is set if element i + c is one of the first `count` and takes part.
 ONEBIT_KERNEL uint32_t PartOfQuad(const uint8_t* mask, uint64_t i, unsigned count) {
   const uint32_t all = (1u << count) - 1;
   return mask == nullptr || count == 0 ? all : all & NibbleAt(mask, i);
 }
 
-// Bits that are set, of four.
+// Counts the set bits among four.
 ONEBIT_KERNEL uint32_t CountOfNibble(uint32_t nibble) {
   return (nibble & 1) + (nibble >> 1 & 1) + (nibble >> 2 & 1) + (nibble >> 3 & 1);
 }
 
-// Bit c: is_set(element c).
+// Bit c is is_set(element c).
 template <class IsSet>
 ONEBIT_KERNEL uint32_t NibbleOf(const Quad<float>& quad, const IsSet& is_set) {
   uint32_t nibble = 0;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Server side: decodes and averages the packets of all ranks and compresses the mean again, or
-// hands it out.
+// Server side: decodes and averages the packets of all ranks, and compresses the mean again or
+// writes it to the output.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace onebit::kernels::cuda {
 
-// The packets of all ranks for the part of a piece that has one scale per rank.
+// The packets of all ranks, for a part of a piece with one scale per rank.
 class PacketMean {
  public:
   // `block` is the index of the scale.
@@ -26,7 +26,7 @@ class PacketMean {
     });
   }
 
-  // Adds up what ranks say of the group at element `group`.
+  // Sums the ranks' values of the group at element `group`.
   ONEBIT_KERNEL void Load(const Warp& warp, uint64_t group, uint64_t end,
                           Lanes<Quad<float>>* mean) const {
     warp.ForEachLane([&](unsigned lane) { (*mean)[lane] = kNothing; });
@@ -40,10 +40,10 @@ class PacketMean {
     }
   }
 
-  // Whether the weights of all ranks are ready, which LoadTile takes for granted.
+  // True if the lanes hold the weights of all ranks, which LoadTile requires.
   ONEBIT_KERNEL bool HasAllWeights() const { return packets_.ranks <= kLanes; }
 
-  // The same for a whole tile: rank by rank, so that many loads of one rank are under way together.
+  // As Load, for a whole tile: rank by rank, so that many loads of one rank are in flight together.
   template <unsigned kGroups>
   ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ<kGroups>* mean) const {
     ForEachGroup<kGroups>([&](unsigned g) {
@@ -61,8 +61,7 @@ class PacketMean {
   }
 
  private:
-  // A sum starts from its first term, not from 0: that matters where it is -0. Adding to -0 changes
-  // no number.
+  // Starting from -0 instead of 0 leaves every first term unchanged, including -0.
   static constexpr Quad<float> kNothing = {{-0.0f, -0.0f, -0.0f, -0.0f}};
 
   static ONEBIT_KERNEL void AddQuad(uint32_t signs, float weight, Quad<float>* mean) {
@@ -80,7 +79,7 @@ class PacketMean {
     return *reinterpret_cast<const float*>(PacketOf(rank) + scale_offset_) /
            static_cast<float>(packets_.ranks);
   }
-  // Lanes have the weights of the first ranks ready.
+  // The lanes hold the weights of the first ranks.
   ONEBIT_KERNEL float WeightOf(const Warp& warp, uint32_t rank) const {
     return rank < kLanes ? warp.Broadcast(weights_, rank) : Weight(rank);
   }

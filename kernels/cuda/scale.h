@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Quotients and square roots without branches. What a GPU has for them calls a subroutine for rare
-// operands, and a call is dear where 4096 elements are in registers. Results are the correctly
-// rounded ones, so they are equal to those of / and sqrt.
+// Quotients and square roots without branches. The GPU's own call a subroutine for rare operands,
+// and a call is expensive while 4096 elements are in registers. Results are correctly rounded, so
+// they equal those of / and sqrt.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@
 
 namespace onebit::kernels::cuda {
 
-// 1 / sqrt(x) to about the last place, of a normal number far from the ends of fp64's range.
+// Returns 1 / sqrt(x) to about the last bit, for a normal number far from the ends of fp64's range.
 // Halving the exponent by integer arithmetic gives 4 bits; every step of Newton's method doubles
 // them.
 ONEBIT_KERNEL double InverseRoot(double x) {
@@ -26,14 +26,14 @@ ONEBIT_KERNEL double InverseRoot(double x) {
   return y;
 }
 
-// The remainder of an almost exact root corrects its last place. Of 0 it is 0.
+// The remainder of an almost exact root corrects its last bit. For 0 the result is 0.
 ONEBIT_KERNEL double RootOf(double x) {
   const double y = InverseRoot(x);
   const double root = x * y;
   return std::fma(std::fma(-root, root, x), 0.5 * y, root);
 }
 
-// a / n for an integer n from 1 to 2^32; a is 0 or a normal number far from the ends.
+// Returns a / n for an integer n from 1 to 2^32; a is 0 or a normal number far from the ends.
 ONEBIT_KERNEL double QuotientOf(double a, uint32_t n) {
   const double divisor = n;
   const double root = InverseRoot(divisor);
@@ -43,7 +43,7 @@ ONEBIT_KERNEL double QuotientOf(double a, uint32_t n) {
   return std::fma(std::fma(-quotient, divisor, a), inverse, quotient);
 }
 
-// A finite fp32 number divided by an integer: rounding to fp64 first makes no difference.
+// Divides a finite fp32 number by an integer: rounding to fp64 first makes no difference.
 ONEBIT_KERNEL float QuotientOf(float a, uint32_t n) {
   return static_cast<float>(QuotientOf(static_cast<double>(a), n));
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums over more than a tile: of tile sums, in index order, by one warp. And the count of what is
-// not zero.
+// Sums over several tiles, computed from tile sums in index order by one warp; and the count of
+// nonzero elements.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace onebit::kernels::cuda {
 
-// Adds value(tile) of the tiles [begin, end) from left to right in fp64. Lanes load a run of them
-// together; the additions wait for each other.
+// Adds value(tile) of the tiles [begin, end) from left to right in fp64. Lanes load several of them
+// at once; the additions are sequential.
 template <class Value>
 ONEBIT_KERNEL double SumInOrder(const Warp& warp, uint64_t begin, uint64_t end,
                                 const Value& value) {
@@ -29,7 +29,7 @@ ONEBIT_KERNEL double SumInOrder(const Warp& warp, uint64_t begin, uint64_t end,
   return sum;
 }
 
-// Makes a scale of the tiles [begin, end), and keeps it for the pieces [first, last).
+// Computes a scale from the tiles [begin, end), and stores it for the pieces [first, last).
 ONEBIT_KERNEL void FinishScale(const Warp& warp, const FinishScaleParams& p, uint64_t begin,
                                uint64_t end, uint32_t first, uint32_t last) {
   const double sum =
@@ -64,7 +64,7 @@ ONEBIT_KERNEL void RunFinishScale(const Warp& warp, const FinishScaleParams& p) 
   }
 }
 
-// Elements of an array as they are.
+// The unmodified elements of an array.
 struct ValueSource {
   Input values;
 

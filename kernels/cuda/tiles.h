@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What one warp does at a time, and how warps share it out.
+// Tiles: the work of one warp at a time, and how warps share it.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace onebit::kernels::cuda {
 
-// Elements of a tile where neither a scale nor a sum nor a list of pieces decides.
+// Elements of a tile if no scale, sum or list of pieces determines the size.
 inline constexpr uint64_t kElementTile = 1024;
-// Bytes of a tile where bytes are filled or summed.
+// Bytes of a tile for fills and checksums.
 inline constexpr uint64_t kByteTile = 16384;
 
-// Of an element that is filled.
+// Returns the size of a filled element.
 ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
   switch (value) {
     case FillValue::kZeroBytes:
@@ -34,7 +34,7 @@ ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
 struct Tile {
   const Piece& piece;
   uint32_t index;           // in the launch
-  uint32_t index_in_piece;  // of the block, where a tile is one
+  uint32_t index_in_piece;  // in blocks, if a tile is a block
   uint64_t begin;
   uint64_t end;
 };
@@ -54,12 +54,12 @@ ONEBIT_KERNEL void ForEachTile(const Warp& warp, const PieceList& list, uint64_t
     if (begin < piece.count) {
       body(Tile{piece, tile, in_piece, begin, Smaller(piece.count, begin + tile_elements)});
     }
-    if (list.tiles - tile <= warp.count()) break;  // rather than wrap around
+    if (list.tiles - tile <= warp.count()) break;  // prevents wrap-around
   }
 }
 
 // Calls body(block, begin, end) for the parts of [begin, end) that lie in one block each; with
-// block_elements == 0 all is in block 0.
+// block_elements == 0 all are in block 0.
 template <class Body>
 ONEBIT_KERNEL void ForEachBlock(uint64_t begin, uint64_t end, uint64_t block_elements,
                                 const Body& body) {
@@ -73,7 +73,7 @@ ONEBIT_KERNEL void ForEachBlock(uint64_t begin, uint64_t end, uint64_t block_ele
   }
 }
 
-// Calls body(begin, end) for the tiles of this warp of elements that are in no piece.
+// Calls body(begin, end) for this warp's tiles of elements that belong to no piece.
 template <class Body>
 ONEBIT_KERNEL void ForEachRange(const Warp& warp, uint64_t count, uint64_t tile_elements,
                                 const Body& body) {
@@ -88,12 +88,12 @@ struct ResidualPair {
   void* out = nullptr;
 };
 
-// Whether a call before this one failed, so that this one must write no residual.
+// True if an earlier call failed, so that this one must write no residual.
 ONEBIT_KERNEL bool IsHalted(const uint32_t* verdict) {
   return verdict != nullptr && (*verdict & kHalted) != 0;
 }
 
-// The generation to read and the one to write.
+// Returns the generation to read and the one to write.
 ONEBIT_KERNEL ResidualPair Resolve(const Residual& residual) {
   void* const first = residual.generations[0];
   void* const second = residual.generations[1];

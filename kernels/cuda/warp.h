@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A warp, so that a kernel is written once: on a device its 32 lanes are threads, on the host turns
-// of a loop.
+// A warp, so that a kernel is written once: on a device its 32 lanes are threads, on the host
+// iterations of a loop.
 //
-// A kernel is a function of a Warp. What its lanes do apart from each other is inside of
-// ForEachLane; everything else, control flow above all, is the same for all lanes. Warps know
-// nothing of each other but by atomic operations, and need no block-wide barrier.
+// A kernel is a function of a Warp. Code that differs between lanes is inside ForEachLane;
+// everything else, especially control flow, is the same for all lanes. Warps interact only by
+// atomic operations, and need no block-wide barrier.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 #if defined(__CUDACC__)
 #define ONEBIT_KERNEL __device__ __forceinline__
-// Behind the parameters of a lambda: it would be called, and what it captures be in memory, where
-// it is large or used several times.
+// Follows the parameters of a lambda. Without it, a lambda that is large or used several times
+// would be a call, with its captures in memory.
 #define ONEBIT_INLINE __attribute__((always_inline))
 #define ONEBIT_UNROLL _Pragma("unroll")
 #else
@@ -34,7 +34,7 @@ inline constexpr unsigned kLanes = 32;
 
 #if defined(__CUDACC__)
 
-// A value of each lane.
+// One value per lane.
 template <class T>
 class Lanes {
  public:
@@ -47,14 +47,14 @@ class Lanes {
 
 class Warp {
  public:
-  // Of the thread that runs this.
+  // The warp of the running thread.
   ONEBIT_KERNEL Warp()
       : lane_(threadIdx.x % kLanes),
-        // By a shuffle, so that the compiler knows that all lanes have the same.
+        // A shuffle tells the compiler that all lanes have the same value.
         index_(__shfl_sync(kAll, (blockIdx.x * blockDim.x + threadIdx.x) / kLanes, 0)),
         count_(gridDim.x * (blockDim.x / kLanes)) {}
 
-  // Of all warps of the launch.
+  // Index of this warp in the launch, and the number of all warps.
   ONEBIT_KERNEL unsigned index() const { return index_; }
   ONEBIT_KERNEL unsigned count() const { return count_; }
 
@@ -63,7 +63,7 @@ class Warp {
     body(lane_);
   }
 
-  // Orders memory accesses: those before come first, also for the compiler.
+  // Orders memory accesses before it and after it, also for the compiler.
   ONEBIT_KERNEL void Sync() const { __syncwarp(kAll); }
 
   // Runs `body` on one lane.
@@ -72,7 +72,7 @@ class Warp {
     if (lane_ == 0) body();
   }
 
-  // Runs `body` on one lane, after the writes of all lanes can be seen by the whole system.
+  // Runs `body` on one lane, once the whole system can see the writes of all lanes.
   template <class Body>
   ONEBIT_KERNEL void Publish(const Body& body) const {
     __threadfence_system();
@@ -88,13 +88,13 @@ class Warp {
     return __ballot_sync(kAll, values[lane_]);
   }
 
-  // The value of lane `lane`.
+  // Returns the value of lane `lane`.
   template <class T>
   ONEBIT_KERNEL T Broadcast(const Lanes<T>& values, unsigned lane) const {
     return __shfl_sync(kAll, values[lane_], lane);
   }
 
-  // To each lane the value of the one `delta` above; beyond the last one, anything.
+  // Gives each lane the value of the one `delta` above; beyond the last lane it is unspecified.
   template <class T>
   ONEBIT_KERNEL Lanes<T> ShuffleDown(const Lanes<T>& values, unsigned delta) const {
     Lanes<T> result;
@@ -114,7 +114,7 @@ ONEBIT_KERNEL void AtomicAdd(uint32_t* word, uint32_t value) { atomicAdd(word, v
 ONEBIT_KERNEL void AtomicAdd(unsigned long long* word, unsigned long long value) {
   atomicAdd(word, value);
 }
-// Changes 0 to 1; whether it did.
+// Changes 0 to 1; true if it did.
 ONEBIT_KERNEL bool Claim(uint32_t* word) { return atomicCAS(word, 0u, 1u) == 0; }
 ONEBIT_KERNEL void StoreLast(uint32_t* word, uint32_t value) {
   *static_cast<volatile uint32_t*>(word) = value;
@@ -196,7 +196,7 @@ inline void StoreLast(uint32_t* word, uint32_t value) {
 
 #endif
 
-// Combines the values of all lanes by `combine`, which may take them in any order.
+// Combines the values of all lanes by `combine`, which may receive them in any order.
 template <class T, class Combine>
 ONEBIT_KERNEL T Fold(const Warp& warp, Lanes<T> values, const Combine& combine) {
   ONEBIT_UNROLL

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How many warps a launch can use.
+// Computes how many warps a launch can use.
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/tiles.h"
 

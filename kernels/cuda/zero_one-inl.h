@@ -25,7 +25,7 @@ struct ZeroOneArrays {
   Output copy;
 };
 
-// What a quad has after one more local step.
+// The state of a quad after one more local step.
 struct LocalQuad {
   Quad<float> m, u;
 };
@@ -59,7 +59,7 @@ ONEBIT_KERNEL LocalQuad NextLocal(const ZeroOneUpdate& p, const ZeroOneArrays& a
   return next;
 }
 
-// x, away from x_sync by the steps gathered in `sum`. Stores it, and the copy.
+// Moves x away from x_sync by the steps accumulated in `sum`. Stores x and its copy.
 ONEBIT_KERNEL Quad<float> MoveParameter(const ZeroOneUpdate& p, const ZeroOneArrays& arrays,
                                         const Quad<float>& sum, uint64_t i, unsigned count) {
   const uint32_t part = PartOfQuad(p.mask, i, count);

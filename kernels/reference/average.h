@@ -16,7 +16,7 @@ inline float MeanOfPackets(const ReduceInput& in, size_t block, size_t i) {
   for (size_t rank = 0; rank < in.ranks; ++rank) {
     const float weight = in.scales[rank][block == 0 ? 0 : i / block] / static_cast<float>(in.ranks);
     const float term = BitAt(in.bits[rank], i) ? -weight : weight;
-    // Starting from the first term and not from 0 matters when it is -0.
+    // Starting from the first term instead of 0 preserves a -0.
     mean = rank == 0 ? term : mean + term;
   }
   return mean;

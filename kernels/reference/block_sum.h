@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The sum behind a scale, in the one order that every processor follows.
+// The sum for a scale, in the one order that every processor follows.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace onebit::kernels::reference {
 
-// kSumLanes partial sums, lane i mod kSumLanes taking element i, from left to right; then a tree
-// that adds the upper half of the lanes to the lower half until one is left.
+// Computes kSumLanes partial sums, where lane i mod kSumLanes adds element i, from left to right;
+// then a tree adds the upper half of the lanes to the lower half until one is left.
 template <class Real, class ValueAt>
 Real SumOfLanes(size_t count, ScaleRule rule, const ValueAt& value_at) {
   Real lanes[kSumLanes] = {};
@@ -26,8 +26,8 @@ Real SumOfLanes(size_t count, ScaleRule rule, const ValueAt& value_at) {
   return lanes[0];
 }
 
-// Adds in fp32. Squares of very large or very small numbers leave its range, so that a sum that is
-// not finite or below 2^-100 is formed again in fp64, where no finite block can overflow. (If all
+// Adds in fp32. Squares of very large or very small numbers leave its range, so a sum that is not
+// finite or below 2^-100 is computed again in fp64, where no finite block can overflow. (If all
 // elements are 0 the second sum is 0 like the first; if one is not finite, neither is the sum.)
 template <class ValueAt>
 double BlockSum(size_t count, ScaleRule rule, const ValueAt& value_at) {
@@ -36,7 +36,7 @@ double BlockSum(size_t count, ScaleRule rule, const ValueAt& value_at) {
   return SumOfLanes<double>(count, rule, value_at);
 }
 
-// Whether every z can be compressed: it is finite and, when the residual is bf16, below 2^127, so
+// True if every z can be compressed: it is finite and, when the residual is bf16, below 2^127, so
 // that no residual can round to infinity.
 template <class ValueAt>
 bool AllInRange(size_t count, DataType residual_type, const ValueAt& value_at) {

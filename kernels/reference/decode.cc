@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Signs and scales back to numbers, without compressing again.
+// Converts signs and scales back to numbers, without compressing again.
 #include <cmath>
 
 #include "kernels/kernels.h"

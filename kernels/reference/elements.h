@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One element of a typed array, one bit of a packed array.
+// Access to one element of a typed array or one bit of a packed array.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ ONEBIT_HOST_DEVICE inline void StoreElement(float value, DataType type, size_t i
   }
 }
 
-// What `value` becomes when it is stored as `type`.
+// Returns `value` as rounded when it is stored as `type`.
 ONEBIT_HOST_DEVICE inline float RoundTo(DataType type, float value) {
   switch (type) {
     case DataType::kF32:

@@ -18,8 +18,8 @@ ONEBIT_HOST_DEVICE inline float FloatOfBf16(uint16_t half) {
 ONEBIT_HOST_DEVICE inline uint16_t Bf16OfFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  // Adding just under half a unit of the last place kept, plus one when that place is odd, carries
-  // exactly when the value rounds up. A carry out of the mantissa is the next exponent, or
+  // Adding just under half a unit in the last kept bit, plus one when that bit is odd, carries
+  // exactly when the value rounds up. A carry out of the mantissa gives the next exponent, or
   // infinity.
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
@@ -42,7 +42,7 @@ ONEBIT_HOST_DEVICE inline float FloatOfFp16(uint16_t half) {
   return std::bit_cast<float>(sign | ((exponent + (127 - 15)) << 23) | (mantissa << 13));
 }
 
-// value / 2^shift, rounded to nearest even.
+// Returns value / 2^shift, rounded to nearest even.
 ONEBIT_HOST_DEVICE inline uint32_t ShiftRightRounded(uint32_t value, uint32_t shift) {
   if (shift > 31) return 0;
   const uint32_t kept = value >> shift;
@@ -62,7 +62,7 @@ ONEBIT_HOST_DEVICE inline uint16_t Fp16OfFloat(float value) {
   }
   if (exponent >= 127 + 16) return static_cast<uint16_t>(sign | 0x7C00u);
   if (exponent >= 127 - 14) {
-    // A carry out of the mantissa is the next exponent, or infinity.
+    // A carry out of the mantissa gives the next exponent, or infinity.
     const uint32_t rebased = ((exponent - (127 - 15)) << 23) | mantissa;
     return static_cast<uint16_t>(sign | ShiftRightRounded(rebased, 13));
   }

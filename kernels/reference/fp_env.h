@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs a kernel under IEEE defaults whatever the caller has set: round to nearest even, denormals
-// kept, no traps.
+// Runs a kernel under IEEE defaults, independent of the caller's settings: round to nearest even,
+// denormals kept, no traps.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class FpEnvironment {
 };
 
 // The compiler does not know that arithmetic depends on the control register and could move it past
-// the guard; it cannot move it out of a function that it may not inline.
+// the guard; it cannot move it out of a function that it must not inline.
 template <class Kernel>
 [[gnu::noinline]] auto CallKernel(const Kernel& kernel) {
   return kernel();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Moments of a layer and the norms behind its trust ratio.
+// Moments of a layer and the norms for its trust ratio.
 #include "kernels/lamb.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The parts that the formulas of all optimizers share, one element at a time.
+// Formulas that all optimizers share, one element at a time.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise optimizer updates and the reductions they need.
+// Elementwise optimizer updates and their reductions.
 #include "kernels/optimizer.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace onebit::kernels::reference {
 namespace {
 
-// The step that both updates share: x from the new m and v. A masked element has u = 0.
+// The step that both updates share: moves x by the new m and v. A masked element has u = 0.
 void MoveParameter(const AdamUpdate& update, size_t i, bool takes_part) {
   float u = 0;
   if (takes_part) {
@@ -85,7 +85,8 @@ double SumOfMagnitudes(const void* values, DataType type, size_t count) {
 }
 
 size_t MaskOfNonzero(const float* v, size_t count, uint8_t* mask) {
-  // Comparison with 0 depends on the control register too: denormals-are-zero would hide them.
+  // Comparison with 0 depends on the control register, too: denormals-are-zero would count
+  // denormals as zero.
   return InDefaultFpEnvironment([&] {
     size_t nonzero_count = 0;
     for (size_t i = 0; i < count; ++i) {

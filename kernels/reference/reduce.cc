@@ -14,7 +14,7 @@
 namespace onebit::kernels::reference {
 namespace {
 
-// y: the mean of all packets plus what the last call lost.
+// y: the mean of all packets plus the residual of the last call.
 float CompensatedMean(const ReduceInput& in, size_t block, size_t i) {
   if (!TakesPart(in.mask, i)) return 0;
   const float mean = MeanOfPackets(in, block, i);

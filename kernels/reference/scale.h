@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Scales without the entry points' guard, for use inside kernels.
+// Scales without the guard of the entry points, for use inside kernels.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@ ONEBIT_HOST_DEVICE inline float RoundedScale(float a, size_t ranks, bool is_sum,
   return RoundTo(output_type, is_sum ? static_cast<float>(ranks) * a : a);
 }
 
-// What the server takes off y: t in units of the mean.
+// The magnitude that the server subtracts from y: t in units of the mean.
 ONEBIT_HOST_DEVICE inline float ScaleOfMean(float t, size_t ranks, bool is_sum) {
   return is_sum ? t / static_cast<float>(ranks) : t;
 }

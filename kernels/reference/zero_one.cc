@@ -14,7 +14,7 @@ float DenominatorAt(const ZeroOneUpdate& update, size_t i) {
   return Denominator(update.v[i], update.v_correction, update.floor, update.eps);
 }
 
-// What element i has after one more local step.
+// The state of element i after one more local step.
 struct LocalState {
   float m = 0;
   float u = 0;
@@ -34,7 +34,7 @@ LocalState NextLocal(const ZeroOneUpdate& update, size_t i) {
   return {.m = m, .u = update.u[i] + update.lr * step};
 }
 
-// Moves x away from x_sync by the steps gathered in `sum`.
+// Moves x away from x_sync by the steps accumulated in `sum`.
 void MoveParameter(const ZeroOneUpdate& update, size_t i, float sum) {
   const float quotient = TakesPart(update.mask, i) ? sum / DenominatorAt(update, i) : 0;
   const float decay = update.weight_decay * update.lr_sum;
