@@ -73,7 +73,7 @@ class Endpoint : private FrameSink {
   onebitResult_t DescribePeer(int peer, char* text, size_t capacity) const;
 
  protected:
-  // For transports that do more than carry messages.
+  // Used by transports that do more than carry messages.
   bool is_connected() const { return is_connected_; }
   // Runs `body` with the lock held, unless the endpoint was aborted.
   template <typename Body>

@@ -23,7 +23,7 @@ class RelaxedCapture {
 
  private:
   const Driver& driver_;
-  // afterwards the thread's previous mode
+  // The constructor swaps this with the thread's previous mode.
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   const bool is_set_;
 };

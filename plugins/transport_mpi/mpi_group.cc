@@ -78,7 +78,7 @@ onebitResult_t Adopt(const Context& context, const void* native, size_t native_b
     context.Warn("the communicator is an intercommunicator, whose ranks are two groups");
     return onebitInvalidArgument;
   }
-  // On the heap: after a time-out MPI may still write to it, so it is then leaked.
+  // MPI may still write to this after a time-out, so it is on the heap, and then leaked.
   auto duplicate = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   auto adopted = std::make_shared<Group>();
   MPI_Request request = MPI_REQUEST_NULL;

@@ -54,7 +54,7 @@ void Communicator::EndInOrder(CommHandle handle) {
     api_.CommAbort(handle);
     return;
   }
-  // Not aborted on a time-out: an abort concurrent with this call would free what it uses.
+  // A time-out does not abort: an abort concurrent with this call would free what it uses.
   const auto end = [handle](const NcclApi& nccl) {
     if (nccl.CommFinalize != nullptr) nccl.CommFinalize(handle);
     nccl.CommDestroy(handle);

@@ -40,7 +40,7 @@ class Context : public plugin::BaseContext {
 
   const Options& options() const { return options_; }
   const NcclApi& api() const { return *api_; }
-  // For users that may outlive the context.
+  // Used by code that may outlive the context.
   const std::shared_ptr<const NcclApi>& shared_api() const { return api_; }
 
  private:

@@ -28,7 +28,7 @@ using kernels::cuda::Kernel;
 // One thread at a time.
 class Arithmetic {
  public:
-  // For runs of up to `count` elements. A location on a device requires `devices`.
+  // Supports runs of up to `count` elements. A location on a device requires `devices`.
   static Result<std::unique_ptr<Arithmetic>> Create(const MemoryLocation& location,
                                                     const Devices* devices, size_t count);
   virtual ~Arithmetic() = default;

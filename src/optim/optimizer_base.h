@@ -124,7 +124,7 @@ class Optimizer {
 
   // ---- implemented by an algorithm
 
-  // What the next step sends at this learning rate.
+  // Stage of the next step at this learning rate, which determines the data it sends.
   virtual onebitStage_t NextStage(double learning_rate) const = 0;
   // Allocates everything a step needs, before anything is sent.
   virtual Status PrepareStep(const StepInput& input) = 0;

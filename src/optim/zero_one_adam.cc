@@ -241,7 +241,8 @@ Status ZeroOneAdam::Commit(const StepInput& input, float scale) {
   }
   schedule_.Commit(input.learning_rate);
   last_rate_ = input.learning_rate;
-  // Not on a device: freeing would wait for it, and so for streams that may wait for this thread.
+  // A device keeps them: freeing would wait for it, and so for streams that may wait for this
+  // thread.
   if (schedule_.has_last_refresh_behind() && !arithmetic_->is_deferred()) {
     next_v_ = Memory();
     gradient_copy_ = Memory();
