@@ -179,6 +179,14 @@ TEST(StateBlobTest, MoreSectionsThanThereCanBeAreRefused) {
   }
 }
 
+TEST(StateBlobTest, OneSectionTwiceIsRefused) {
+  const StateSection twins[] = {{SectionTag::kWorker, 8}, {SectionTag::kWorker, 8}};
+  Blob blob(StateBytes(twins));
+  StateWriter writer(StateKind::kRank, twins, blob.data());
+  writer.Seal();
+  EXPECT_EQ(CodeOf(blob), Code::kCorrupt);
+}
+
 TEST(DigestTest, LengthAndSeedCount) {
   const Blob zeros(64);
   const std::span<const std::byte> bytes(zeros);

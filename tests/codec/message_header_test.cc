@@ -85,11 +85,14 @@ TEST(MessageHeaderTest, NoticesEveryFlippedBit) {
 
 TEST(MessageHeaderTest, NamesBothVersionsOfAFutureHeader) {
   HeaderBytes bytes = Encoded(Sample());
-  bytes[4] = std::byte{9};
-  const auto decoded = DecodeHeader(bytes);
-  ASSERT_FALSE(decoded.ok());
-  EXPECT_EQ(decoded.status().text(),
-            "packet has version 9, this library reads 1: use one version on all ranks");
+  for (const int version : {0, 2, 9, 255}) {
+    bytes[4] = static_cast<std::byte>(version);
+    const auto decoded = DecodeHeader(bytes);
+    ASSERT_FALSE(decoded.ok());
+    EXPECT_EQ(decoded.status().text(),
+              Format("packet has version {}, this library reads 1: use one version on all ranks",
+                     version));
+  }
 }
 
 // A damaged member with a header check that fits: what a bug in a peer would send.
@@ -152,7 +155,9 @@ TEST(GroupDigestTest, TellsCallsApartButNotWhereAndWhenTheyAreMade) {
     return DigestOf(other, 1);
   };
   const uint32_t own = DigestOf(call, 1);
-  EXPECT_EQ(own & kGroupNonfinite, 0u);
+  for (uint64_t count = 0; count < 16; ++count) {
+    EXPECT_EQ(digest([count](auto& c) { c.count = count; }) & kGroupNonfinite, 0u) << count;
+  }
   EXPECT_EQ(digest([](auto& c) { c.comm_id = 1; }), own);
   EXPECT_EQ(digest([](auto& c) { c.sequence = 1; }), own);
   EXPECT_NE(digest([](auto& c) { c.count += 1; }), own);
@@ -222,6 +227,11 @@ TEST(MessageHeaderTest, DifferenceNamesEachMemberAndBothSides) {
       "the weight sum, or the mask: give onebitSyncStep equal weights, and onebitSyncCreate equal "
       "schedules");
   EXPECT_EQ(difference([](auto& c) { c.is_sync = false; }), "sync true here, false there");
+  EXPECT_EQ(difference([](auto& c) { c.replica_age = 10; }),
+            Format("age of the server residual (calls since it was zero) {} here, 10 there",
+                   here.replica_age));
+  EXPECT_EQ(difference([](auto& c) { c.chunk_alignment = 8; }),
+            Format("chunk alignment {} here, 8 there", here.chunk_alignment));
   CallDescriptor plain = here;
   plain.is_sync = false;
   CallDescriptor masked = plain;

@@ -61,6 +61,8 @@ TEST_F(PacketTest, RejectsSwappedWords) {
 TEST_F(PacketTest, RejectsAnotherLength) {
   packet_.pop_back();
   EXPECT_EQ(CheckWithRightChecksum().text(), "payload has 16 bytes, 17 were expected");
+  packet_.resize(18);
+  EXPECT_EQ(CheckWithRightChecksum().text(), "payload has 18 bytes, 17 were expected");
 }
 
 TEST_F(PacketTest, RejectsScalesThatAreNoScales) {

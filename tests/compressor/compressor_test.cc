@@ -97,6 +97,65 @@ TEST(CompressorTest, ResetZeroesInEveryGenerationAndForgetsTheOp) {
   }
 }
 
+// A call that failed here may have been committed elsewhere; one that met a NaN was by nobody.
+TEST(CompressorTest, RollsForwardToACallThatFailedAndToNoOther) {
+  Compressor compressor = Make(ConfigOf(true));
+  EXPECT_FALSE(compressor.can_roll_forward());
+  WriteBoth(compressor, 1);
+  compressor.DiscardNonfinite();
+  EXPECT_FALSE(compressor.can_roll_forward());
+  WriteBoth(compressor, 2);
+  compressor.DiscardFailed();
+  ASSERT_TRUE(compressor.can_roll_forward());
+  compressor.RollForward();
+  ExpectBoth(compressor, 2);
+  EXPECT_EQ(compressor.epoch(), 1u);
+  EXPECT_FALSE(compressor.can_roll_forward());
+  EXPECT_TRUE(compressor.lacks_results());
+  compressor.DiscardFailed();
+  compressor.Commit();  // it was made again
+  EXPECT_FALSE(compressor.can_roll_forward());
+  EXPECT_FALSE(compressor.lacks_results());
+  compressor.DiscardFailed();
+  compressor.Reset();
+  EXPECT_FALSE(compressor.can_roll_forward());
+}
+
+TEST(CompressorTest, OneGenerationCannotRollForward) {
+  Compressor compressor = Make(ConfigOf(false));
+  compressor.DiscardFailed();
+  EXPECT_FALSE(compressor.can_roll_forward());
+}
+
+TEST(CompressorTest, AStateIsInForceWhereACallWouldHaveWritten) {
+  for (const bool is_transactional : {false, true}) {
+    Compressor compressor = Make(ConfigOf(is_transactional));
+    compressor.DiscardFailed();
+    compressor.RollForward();
+    WriteBoth(compressor, 5);
+    compressor.Adopt(17, 300, ReduceOp::kAvg);
+    ExpectBoth(compressor, 5);
+    EXPECT_EQ(compressor.epoch(), 17u);
+    EXPECT_EQ(compressor.commits_since_zero(), 300u);
+    EXPECT_EQ(compressor.op(), ReduceOp::kAvg);
+    EXPECT_FALSE(compressor.lacks_results());
+  }
+}
+
+// Replicas compare it: residuals that are zero differ from all others, whatever their age.
+TEST(CompressorTest, AgeIsZeroOnlyOfResidualsThatAreZero) {
+  Compressor compressor = Make(ConfigOf(true));
+  EXPECT_EQ(compressor.age(), 0);
+  for (int call = 1; call <= 600; ++call) {
+    compressor.Commit();
+    ASSERT_EQ(compressor.age(), 1 + (call - 1) % 255);
+  }
+  compressor.Reset();
+  EXPECT_EQ(compressor.age(), 0);
+  compressor.Commit();
+  EXPECT_EQ(compressor.age(), 1);
+}
+
 TEST(CompressorTest, ResetOfAFreshOneIsNoLoss) {
   Compressor compressor = Make(ConfigOf(true));
   compressor.Reset();

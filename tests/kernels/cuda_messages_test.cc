@@ -19,7 +19,7 @@ namespace {
 MessageHeader SomeHeader() {
   MessageHeader header;
   header.call.comm_id = 0xDEADBEEF;
-  header.call.sequence = 0xFFFFFFFEu;  // a few more calls carry into the upper word
+  header.call.sequence = 0x2'FFFF'FFFEu;  // a few more calls carry into the upper word
   header.call.collective = Collective::kAllReduce;
   header.call.count = 123456789;
   header.call.tensor_id = 7;
@@ -192,7 +192,7 @@ TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
       DecodeHeader(std::as_bytes(std::span<const uint8_t>(failure_.expected, kHeaderBytes)));
   ASSERT_TRUE(expected.ok());
   EXPECT_EQ(DescribeDifference(expected.value().call, header.call),
-            "call number 4294967297 here, 4294967298 there");
+            "call number 12884901889 here, 12884901890 there");
 }
 
 // A rank whose last call failed has another age than those that committed it; nobody commits this

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/cuda/tiles.h"
 #include "kernels/reference/elements.h"
 #include "tests/kernels/cuda_launch.h"
 #include "tests/kernels/test_data.h"
@@ -375,6 +376,10 @@ TEST_F(CudaPiecesTest, WarpsForCountsTiles) {
   EXPECT_EQ(WarpsFor(Kernel::kAdamDense, &adam), 0u);
   adam.count = 1;
   EXPECT_EQ(WarpsFor(Kernel::kAdamDense, &adam), 1u);
+  FillParams fill = {.value = FillValue::kNanF32, .count = 2, .spans = {}};
+  fill.spans[0] = {nullptr, kByteTile / 4};
+  fill.spans[1] = {nullptr, kByteTile / 4 + 1};
+  EXPECT_EQ(WarpsFor(Kernel::kFillIf, &fill), 1u + 2u) << "it counts elements, tiles are of bytes";
   const CommitParams commit;
   EXPECT_EQ(WarpsFor(Kernel::kCommit, &commit), 1u);
 }

@@ -169,6 +169,9 @@ TEST_F(PolicyTest, ArgumentsAreChecked) {
     EXPECT_EQ(onebitPolicyNext(policy_, bad, &plan), onebitInvalidArgument);
     EXPECT_EQ(onebitPolicyCommit(policy_, bad, 0), onebitInvalidArgument);
   }
+  for (const double bad : {-1.0, kNan, HUGE_VAL}) {
+    EXPECT_EQ(onebitPolicyCommit(policy_, 1, bad), onebitInvalidArgument) << "variance " << bad;
+  }
   EXPECT_EQ(plan.kind, 0);
   plan.size -= 1;
   EXPECT_EQ(onebitPolicyNext(policy_, 1, &plan), onebitInvalidArgument);

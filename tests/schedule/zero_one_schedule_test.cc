@@ -220,6 +220,9 @@ TEST(ZeroOneScheduleTest, SyncsWaitForARateThatIsNotZero) {
   // One step of an interval has weight: that is enough.
   const auto only_12 = [](uint64_t t) { return t < 10 || t == 12 ? 1.0 : 0.0; };
   EXPECT_EQ(KindsOf(Paper(2, 1, 4, 4), 20, only_12), "BB1111.1.1...1......");
+  // What fp32 holds as nothing, or as less than a normal number, has no inverse there.
+  const auto tiny_from_7 = [](uint64_t t) { return t < 7 ? 1.0 : 1e-40; };
+  EXPECT_EQ(KindsOf(Paper(6, 2, 4, 4), 12, tiny_from_7), "BBB1B11.....");
 }
 
 TEST(ZeroOneScheduleTest, TiedIntervalFollowsTheRate) {

@@ -42,6 +42,10 @@ TEST(PlacementTest, RanksShareProcessorsOfOneMachineOnly) {
   EXPECT_EQ(RanksSharing(high, all), 2u);
   EXPECT_EQ(RanksSharing(wide, all), 4u);
   EXPECT_EQ(RanksSharing(elsewhere, all), 1u);
+  const std::vector<Placement> large = {{.machine = "a", .processors = {0, 0b01}},
+                                        {.machine = "a", .processors = {0b11, 0b11}},
+                                        {.machine = "a", .processors = {0b11, 0b10}}};
+  EXPECT_EQ(RanksSharing(large[0], large), 2u) << "processors from 64 on";
 }
 
 TEST(NearCoresTest, AreSomeOfWhatThisThreadMayUse) {

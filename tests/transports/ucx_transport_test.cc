@@ -71,6 +71,14 @@ TEST(UcxAddressTest, DamagedAddressesAreRefused) {
   EXPECT_EQ(rank.Connect(good), onebitSuccess) << started.warnings();
 }
 
+TEST(UcxAddressTest, ANameWithoutAnEndIsRefused) {
+  AddressHead head{};
+  std::memset(head.host_name, 'x', sizeof head.host_name);
+  std::string bytes(sizeof head + 4, '\0');
+  ASSERT_EQ(WriteAddress(head, "ucx", 4, bytes.data()), bytes.size());
+  EXPECT_STREQ(ReadAddress(bytes.data(), bytes.size(), &head), "it is malformed");
+}
+
 TEST(UcxAddressTest, AnotherCommunicatorsAddressIsRefused) {
   const StartedTransport started;
   OneRank rank(started);
