@@ -60,12 +60,14 @@ TEST(ControlChannelTest, AGatherThatIsLateNamesTheMissingRanks) {
 TEST(ControlChannelTest, TheListOfTheMissingIsUpToDate) {
   const UniqueId id = StartControlServer();
   const auto client = ValueOrThrow(JoinOne(id, 0, 3, {.heartbeat = milliseconds(50)}));
+  const milliseconds timeout(PacedMs(300));
+  // The second rank joins while the first one waits, and stays longer.
   std::thread second([&] {
     std::this_thread::sleep_for(milliseconds(150));
     auto joined = ValueOrThrow(JoinOne(id, 1, 3, {.heartbeat = milliseconds(50)}));
-    static_cast<void>(joined->Gather({}, steady_clock::now() + milliseconds(400), "testing"));
+    static_cast<void>(joined->Gather({}, steady_clock::now() + 3 * timeout, "testing"));
   });
-  const auto late = client->Gather({}, steady_clock::now() + milliseconds(PacedMs(300)), "testing");
+  const auto late = client->Gather({}, steady_clock::now() + timeout, "testing");
   EXPECT_THAT(late.status().text(), HasSubstr("rank 2 missing (1 of 3)"));
   second.join();
 }
