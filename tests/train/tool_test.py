@@ -118,8 +118,8 @@ def check_errors(tool: str, folder: Folder) -> None:
     assert unused.returncode == 2 and "--freeze: has no effect" in unused.stderr, unused
     missing = run(tool, "--text", str(folder.path / "missing"))
     assert missing.returncode == 1 and "no such file" in missing.stderr, missing
-    unknown = run(tool, *text, *SMALL, ONEBIT_NO_SUCH_SETTING="1")
-    assert unknown.returncode == 1 and "ONEBIT_NO_SUCH_SETTING" in unknown.stderr, unknown
+    wrong = run(tool, *text, *SMALL, ONEBIT_SEGMENT_ELEMENTS="1")
+    assert wrong.returncode == 1 and "ONEBIT_SEGMENT_ELEMENTS" in wrong.stderr, wrong
 
 
 def main() -> None:
