@@ -108,9 +108,9 @@ class ProcessesTest(unittest.TestCase):
         raise AssertionError(f"rank {rank} did not start")
 
     def test_errors_of_all_are_said_once(self):
-        unknown = self.run_tool(TOOL, *SMALL, "--procs", "3", ONEBIT_NO_SUCH_SETTING="1")
+        unknown = self.run_tool(TOOL, *SMALL, "--procs", "3", ONEBIT_SEGMENT_ELEMENTS="1")
         self.assertEqual(unknown.returncode, 1, unknown)
-        self.assertIn("ONEBIT_NO_SUCH_SETTING", unknown.stderr)
+        self.assertIn("ONEBIT_SEGMENT_ELEMENTS", unknown.stderr)
         path = "/nonexistent/folder/x.json"
         unwritable = self.run_tool(TOOL, *SMALL, "--procs", "3", "-J", path)
         # 1: those that rank 0 has left were faster.
