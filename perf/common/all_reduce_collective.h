@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What allreduces have in common for a sweep, those of the library and those of other systems.
+// Parts that every allreduce sweep shares, whether of the library or of another system.
 #pragma once
 
 #include <algorithm>

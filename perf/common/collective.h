@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a sweep tool declares about its collective; the driver does the rest.
+// A sweep tool declares its collective here; the driver does the rest.
 #pragma once
 
 #include <cstddef>

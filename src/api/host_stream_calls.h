@@ -28,7 +28,7 @@ struct ApiCall {
   onebitCompressor_t compressor = nullptr;  // null: none
   CallRequest request = {};
 
-  // Whether it is over when its function returns.
+  // True if the call is over when its function returns.
   bool is_blocking() const { return request.stream == nullptr && !request.location.is_device(); }
 };
 

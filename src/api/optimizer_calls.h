@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the optimizers need to know of a call beyond the public API: whether the communicator still
-// exists, and how a compressed call has ended. They are clients of the public API in all else.
+// Tells the optimizers what the public API does not: whether the communicator still exists, and how
+// a compressed call has ended. They are clients of the public API in all else.
 #pragma once
 
 #include <memory>

@@ -39,7 +39,7 @@ struct CallRequest {
 // What the call's plan depends on.
 PlanKey KeyOf(const CallRequest& request, const Comm& comm);
 
-// What ranks compare of the call, but for its number.
+// The ranks compare this of a call, apart from its number.
 CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm);
 CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm);
 

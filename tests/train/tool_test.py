@@ -120,6 +120,8 @@ def check_errors(tool: str, folder: Folder) -> None:
     assert missing.returncode == 1 and "no such file" in missing.stderr, missing
     wrong = run(tool, *text, *SMALL, ONEBIT_SEGMENT_ELEMENTS="1")
     assert wrong.returncode == 1 and "ONEBIT_SEGMENT_ELEMENTS" in wrong.stderr, wrong
+    unknown = run(tool, *text, *SMALL, ONEBIT_NO_SUCH_SETTING="1")
+    assert unknown.returncode == 0 and "ONEBIT_NO_SUCH_SETTING" in unknown.stderr, unknown
 
 
 def main() -> None:
