@@ -3,9 +3,9 @@
 // An endpoint whose peers send arbitrary frames while its user receives, accepts, cancels and
 // sends: memory is written only while a receive has it, and a receive that ends well has the bytes
 // of its message.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <memory>
 #include <span>
@@ -47,6 +47,7 @@ class Guarded {
  public:
   explicit Guarded(size_t bytes) : bytes_(bytes), memory_(bytes + 2 * kGuard, kUntouched) {}
   std::byte* data() { return memory_.data() + kGuard; }
+  const std::byte* data() const { return memory_.data() + kGuard; }
   size_t size() const { return bytes_; }
   // From now on nobody may touch any of it.
   void Close() { closed_ = memory_; }
@@ -63,6 +64,11 @@ class Guarded {
   std::vector<std::byte> memory_;
   std::vector<std::byte> closed_;
 };
+
+bool HoldsPayload(const Guarded& memory, uint64_t number, size_t bytes) {
+  const std::vector<std::byte> sent = PayloadOf(number, 0, bytes);
+  return std::equal(sent.begin(), sent.end(), memory.data());
+}
 
 struct Receiving {
   Request* request = nullptr;  // null: ended
@@ -152,8 +158,7 @@ class User {
     Require(rank_.endpoint().Probe(*receiving->request, &header_bytes, &payload_bytes) ==
             onebitSuccess);
     Require(header_bytes <= ONEBIT_TRANSPORT_HEADER_BYTES);
-    Require(std::memcmp(receiving->header.data(),
-                        PayloadOf(receiving->number, 0, header_bytes).data(), header_bytes) == 0);
+    Require(HoldsPayload(receiving->header, receiving->number, header_bytes));
     if (payload_bytes > kMostPayload) return Cancel(receiving);
     receiving->payload = std::make_unique<Guarded>(payload_bytes);
     Require(rank_.endpoint().Accept(receiving->request, receiving->payload->data(),
@@ -229,9 +234,7 @@ class User {
     if (result == onebitSuccess) {
       Require(receiving->payload != nullptr);
       const Guarded& payload = *receiving->payload;
-      Require(std::memcmp(receiving->payload->data(),
-                          PayloadOf(receiving->number, 0, payload.size()).data(),
-                          payload.size()) == 0);
+      Require(HoldsPayload(payload, receiving->number, payload.size()));
     }
     End(receiving);
   }
