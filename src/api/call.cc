@@ -16,7 +16,7 @@ namespace {
 
 size_t RanksOf(const ApiCall& call) { return static_cast<size_t>(call.comm->comm->ranks()); }
 
-// Parts of `count` elements that a buffer has: one, or one for every rank.
+// The number of parts in a buffer, of `count` elements each: one, or one per rank.
 size_t SendParts(const ApiCall& call) {
   const Collective collective = call.request.collective;
   const bool has_parts =
@@ -36,8 +36,8 @@ bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
   return begin_a < begin_b + b_bytes && begin_b < begin_a + a_bytes;
 }
 
-// In place, the smaller buffer is this rank's part of the larger one. Anything else that shares
-// bytes would be overwritten while it is read.
+// In place, the smaller buffer must be this rank's part of the larger one. Any other overlap would
+// be overwritten while it is read.
 Status CheckOverlap(const ApiCall& call, size_t part_bytes) {
   const void* const sendbuff = call.request.sendbuff;
   const void* const recvbuff = call.request.recvbuff;
@@ -93,7 +93,7 @@ Result<ReduceOp> CheckOp(onebitRedOp_t op) {
                static_cast<int>(op));
 }
 
-// A rank of a broadcast that is not the root has no sendbuff: it is not even looked at.
+// Only the root of a broadcast has a sendbuff. On other ranks the argument is ignored.
 Status CheckRoot(ApiCall* call) {
   const Comm& comm = *call->comm->comm;
   const auto root = static_cast<int>(call->request.root);
@@ -126,7 +126,7 @@ Status CheckBuffers(const ApiCall& call) {
   return CheckAlignment(request.recvbuff, element_bytes);
 }
 
-// Buffers without elements are not looked at.
+// Ignores buffers without elements.
 Status Locate(ApiCall* call) {
   CallRequest& request = call->request;
   const bool is_empty = request.count == 0 && request.collective != Collective::kAllToAllv;
@@ -170,7 +170,7 @@ Status CheckCompressor(const ApiCall& call) {
                  request.count, NameOf(request.type), config.tensor_id, config.count,
                  NameOf(config.type));
   }
-  // Without elements there is no buffer that would lie anywhere.
+  // A call without elements has no buffer whose location could be wrong.
   if (request.count != 0 && request.location != config.location) {
     return Error(Code::kInvalidArgument,
                  "the buffers are {}, but the compressor of tensor {} was created for {}; set "
@@ -180,7 +180,7 @@ Status CheckCompressor(const ApiCall& call) {
   return OkStatus();
 }
 
-// A call without elements is made where the residuals are, or on the communicator's device.
+// Places a call without elements where the residuals are, or on the communicator's device.
 void PlaceEmpty(ApiCall* call) {
   CallRequest& request = call->request;
   if (request.count != 0 || request.collective == Collective::kAllToAllv) return;
@@ -212,7 +212,7 @@ Status Check(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
   return OkStatus();
 }
 
-// When the call is its turn: those before it may be on a stream yet.
+// Runs when it is the call's turn, because earlier calls on the stream may still record an op.
 Status CheckRecordedOp(const ApiCall& call) {
   if (call.compressor == nullptr || !HasOp(call.request.collective)) return OkStatus();
   const Compressor& compressor = call.compressor->planned.compressor;
@@ -236,8 +236,8 @@ Status AddToGroup(const ApiCall& call) {
   return group.Add(call, std::move(use));
 }
 
-// A proxy makes the call while the caller's stream waits: it takes the memory for it before that. A
-// compressor has had it since it was made, but for an all-to-all-v.
+// Allocates what the proxy needs for this call before the caller's stream starts to wait. The
+// memory of a compressed call was allocated with its compressor, except for an all-to-all-v.
 Status PrepareOnProxy(const ApiCall& call) {
   const bool uses_proxy =
       call.request.location.is_device() && !call.comm->engine.is_stream_ordered();
@@ -251,7 +251,7 @@ Status PrepareOnProxy(const ApiCall& call) {
                                             : proxy.status());
 }
 
-// The caller's lists are read before its call returns; a call that is made later has copies.
+// The caller may free its lists when the function returns, so a deferred call gets copies.
 Status SubmitWithLists(ApiCall call) {
   auto lists = std::make_unique<PairLists>(call.request.pairs, RanksOf(call));
   call.request.pairs = lists->pairs();
@@ -269,7 +269,7 @@ Status SubmitWithLists(ApiCall call) {
         return Run(made);
       },
       &is_taken);
-  if (is_taken) static_cast<void>(lists.release());  // the call's now
+  if (is_taken) static_cast<void>(lists.release());  // now owned by the call
   return status;
 }
 

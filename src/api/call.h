@@ -10,13 +10,13 @@
 
 namespace onebit {
 
-// Makes the call of an API function: checks it, finds out where its buffers are, and runs it at
-// once, on a stream, or at the end of the group that the thread is in. What `request` has of type,
-// op, location and compressor follows from the rest. In a group the end of it returns the error,
-// too.
+// Makes the call of an API function: checks it, locates its buffers, and runs it at once, on a
+// stream, or at the end of the thread's group. The caller leaves type, op, location and compressor
+// in `request` unset. The end of a group reports errors of its calls again.
 onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t op) noexcept;
 
-// A device that is broken makes no other call either: the other ranks must not wait for this one.
+// Takes the communicator out of use after an error of its device, which would also break later
+// calls: the other ranks must not wait for this one.
 inline Status TellOfDevice(Comm& comm, Status status) {
   if (status.code() != Code::kUnhandledCudaError) return status;
   return comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text()));
@@ -25,13 +25,13 @@ inline Status TellOfDevice(onebitComm_t comm, Status status) {
   return comm == nullptr ? status : TellOfDevice(*comm->comm, std::move(status));
 }
 
-// Runs the body at once, or in its turn on the stream of the host or of the device. `body` gets the
-// call and returns a Status; both are copied. is_taken, if not null, tells whether `body` has run
-// or will: an error may come after that, too.
+// Runs the body at once, or in its turn on the host or device stream. `body` takes the call and
+// returns a Status; both are copied. *is_taken, unless null, is set if `body` has run or will run,
+// which may be true in spite of an error.
 template <typename Body>
 Status RunInOrder(const ApiCall& call, Body body, bool* is_taken = nullptr) {
   if (!call.request.location.is_device()) return RunOnHost(call, body, is_taken);
-  if (call.comm->engine.is_stream_ordered()) {  // it enqueues, and returns
+  if (call.comm->engine.is_stream_ordered()) {  // enqueues and returns
     if (is_taken != nullptr) *is_taken = true;
     return TellOfDevice(call.comm, body(call));
   }

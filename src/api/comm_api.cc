@@ -32,8 +32,8 @@ Result<std::unique_ptr<onebitComm_s>> onebit::NewHandle(std::unique_ptr<Comm> co
   ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
   ONEBIT_ASSIGN_OR_RETURN(const int device, devices->Current());
   ONEBIT_TRY(handle->engine.OrderByStreams(*devices, device));
-  // NCCL connects two ranks when they first have something to say, and waits for both: here, where
-  // all ranks are, so that later calls wait for nobody.
+  // NCCL connects two ranks at their first message, and each waits for the other. Here all ranks
+  // are present, so later calls do not wait for connections.
   ONEBIT_TRY(RunCall(handle->engine, {}));  // a barrier
   return handle;
 }
@@ -42,7 +42,7 @@ namespace {
 
 constexpr int kMaxLocalRanks = 1024;
 
-// Calls of the communicator are on memory of this device.
+// Sets the device whose memory the communicator's calls use.
 Status BindDevice(onebitComm_s& comm, int device) {
   ONEBIT_ASSIGN_OR_RETURN(const onebit::Devices* const found, onebit::GetDevices());
   if (device < 0 || device >= found->count()) {
@@ -60,7 +60,7 @@ Status InitAll(onebitComm_t* comms, int ranks, const int* devices) {
                  kMaxLocalRanks);
   }
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
-  // WARN is the default and means silence until something is wrong.
+  // WARN is the default and logs nothing as long as all is well.
   if (table->settings.log_level() != onebit::LogLevel::kWarn) {
     onebit::Log(onebit::LogLevel::kVersion, "onebit version {}.{}.{}", ONEBIT_MAJOR, ONEBIT_MINOR,
                 ONEBIT_PATCH);
@@ -98,7 +98,7 @@ onebitResult_t onebitCommInitAll(onebitComm_t* comms, int n, const int* devices)
 onebitResult_t onebitCommDestroy(onebitComm_t comm) {
   return Guard([&]() -> Status {
     if (comm == nullptr) return OkStatus();
-    ONEBIT_TRY(onebit::AwaitPending(comm));  // first: each pending call acquires it
+    ONEBIT_TRY(onebit::AwaitPending(comm));  // first, because each pending call acquires it
     if (comm->comm->is_in_call()) {
       return Error(Code::kInvalidUsage,
                    "rank {}: another thread is inside a call on this communicator; "
@@ -128,7 +128,7 @@ onebitResult_t onebitCommAbort(onebitComm_t comm) {
 onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result) {
   return Tell(comm, result, "result", [comm](onebit::Comm& c) {
     onebit::StreamEngine* const stream = comm->engine.stream();
-    if (stream != nullptr) static_cast<void>(stream->CheckStream());  // it finds the failure
+    if (stream != nullptr) static_cast<void>(stream->CheckStream());  // finds late failures
     return static_cast<onebitResult_t>(c.FindFailure().code());
   });
 }

@@ -11,11 +11,11 @@
 namespace onebit {
 namespace {
 
-// A time that the environment, the configuration or the default gives, in this order.
+// A duration from the environment, the configuration or the default, in this order of precedence.
 struct Time {
   const char* variable;
   const char* member;
-  int32_t configured;  // ONEBIT_UNDEF_INT: not
+  int32_t configured;  // ONEBIT_UNDEF_INT if not configured
   uint64_t setting;
   int32_t most;
 };

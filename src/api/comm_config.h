@@ -9,11 +9,11 @@
 
 namespace onebit {
 
-// What communicators of all kinds take from the settings.
+// Options that communicators of all kinds take from the settings.
 CommOptions CommOptionsOf(const Settings& settings);
 
-// The environment wins over `config`, which may be null. An error names the member or variable and
-// what it may be. Where the ranks meet is left open.
+// The environment overrides `config`, which may be null. Errors name the member or variable and the
+// values it may have. The caller sets the rendezvous.
 Result<JoinOptions> ParseCommConfig(const onebitConfig_t* config, const SettingsTable& table,
                                     int rank, int ranks);
 

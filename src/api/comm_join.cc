@@ -55,7 +55,8 @@ Status CheckRank(int rank, int ranks) {
   return OkStatus();
 }
 
-// Before a transport is started: a name that is wrong must not end as a time-out.
+// Must precede the start of a transport, so that a wrong interface name is an error and not a
+// time-out.
 Status UseInterfaces(const onebit::Settings& settings) {
   ONEBIT_ASSIGN_OR_RETURN(const std::string interfaces,
                           onebit::SelectedInterfaces(RendezvousOptionsOf(settings)));
@@ -63,8 +64,8 @@ Status UseInterfaces(const onebit::Settings& settings) {
   return OkStatus();
 }
 
-// Also of one rank, which needs no transport and may have none of that name. Without CUDA there are
-// no streams, and no need to open it.
+// Also called for one rank, which needs no transport and may name one that does not exist. Without
+// CUDA there are no streams, so the transport is not loaded.
 bool IsStreamOrdered(const std::string& transport) {
   if (onebit::FindDevices() == nullptr) return false;
   const auto found = onebit::Transport::Get(transport);
@@ -74,7 +75,7 @@ bool IsStreamOrdered(const std::string& transport) {
 Status Join(onebit::JoinOptions options, const onebit::Settings& settings, onebitComm_t* comm) {
   ONEBIT_TRY(UseInterfaces(settings));
   const bool is_stream_ordered = IsStreamOrdered(options.transport);
-  if (options.control.ranks == 1) {  // nothing is sent
+  if (options.control.ranks == 1) {  // one rank sends nothing
     options.transport = "local";
     options.group = nullptr;
   }
@@ -97,7 +98,7 @@ Status InitRank(onebitComm_t* comm, int ranks, const onebitUniqueId& id, int ran
   return Join(std::move(options), table->settings, comm);
 }
 
-// A variable that is set to nothing is rather a mistake than the wish to have no secret.
+// A variable that is set but empty is more likely a mistake than a wish for no secret.
 Status CheckSecrets(const onebit::SettingsTable& table) {
   for (const auto& [variable, value] :
        {std::pair{"ONEBIT_SECRET", table.settings.secret},
@@ -122,7 +123,7 @@ Status MakeCommOfOne(const onebit::JoinOptions& join, onebitComm_t* comm) {
   return OkStatus();
 }
 
-// Rank 0 opens the meeting point. If it cannot, the others hear that instead of waiting.
+// Rank 0 opens the rendezvous. If it cannot, it tells the others, which would wait otherwise.
 onebit::Result<onebit::UniqueId> ShareRendezvous(const onebit::NativeGroup& group,
                                                  const onebit::Settings& settings,
                                                  uint64_t timeout_ms) {
@@ -171,7 +172,7 @@ Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, s
   return Join(std::move(options), table->settings, comm);
 }
 
-// MPI knows who the ranks are and can tell them where to meet.
+// MPI knows the ranks and can pass the address of the rendezvous to them.
 constexpr std::string_view kMpi = "mpi";
 
 Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {

@@ -20,7 +20,7 @@ using onebit::Status;
 
 namespace {
 
-// Of a new communicator; none: those of `comm`.
+// Options of a new communicator; no value if `config` is null, which means those of `comm`.
 Result<std::optional<onebit::JoinOptions>> OptionsOf(const onebitConfig_t* config,
                                                      const Comm& comm) {
   if (config == nullptr) return std::optional<onebit::JoinOptions>();
@@ -95,7 +95,7 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
   }
   ONEBIT_ASSIGN_OR_RETURN(const auto options, OptionsOf(config, *comm->comm));
   ONEBIT_ASSIGN_OR_RETURN(std::vector<int> excluded, ReadExcluded(*comm->comm, list, count));
-  // It asks the group who is lost, too.
+  // Abort asks the group for its first failure, which may be a lost rank.
   if (flags == ONEBIT_SHRINK_ABORT) comm->comm->Abort();
   if (excluded.empty()) {
     if (const auto lost = comm->comm->FindLostRank()) excluded.push_back(*lost);

@@ -120,7 +120,7 @@ onebitResult_t onebitGetVersion(int* version) {
 
 namespace {
 
-// The application's callback, called through the C++ log. Guarded by the log's own lock: SetLogSink
+// The application's callback, called through the C++ log. The log's own lock guards it: SetLogSink
 // returns only when no line is being written.
 struct CallbackSlot {
   onebitLogCallback_t callback = nullptr;
@@ -144,7 +144,7 @@ onebitResult_t onebitSetLogCallback(onebitLogCallback_t callback, void* argument
       onebit::SetLogSink(nullptr, nullptr);
       return OkStatus();
     }
-    current ^= 1;  // the slot in use is not touched before the log has let go of it
+    current ^= 1;  // the log may use the current slot until SetLogSink returns
     slots[current] = {callback, argument};
     onebit::SetLogSink(ForwardLog, &slots[current]);
     return OkStatus();
@@ -171,7 +171,7 @@ onebitResult_t onebitGetTransport(int index, const char** name) {
   return Guard([&]() -> Status {
     if (name == nullptr) return Error(Code::kInvalidArgument, "name is NULL");
     ONEBIT_TRY(onebit::ProcessSettings().status());
-    // Never destroyed: the names are the caller's to keep.
+    // Never destroyed, because callers may keep the names.
     static const auto* names = new std::vector<std::string>(onebit::ListedTransports());
     if (index < 0 || static_cast<size_t>(index) >= names->size()) {
       return Error(Code::kInvalidArgument, "there is no transport {}; there are {}", index,

@@ -72,8 +72,8 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   return OkStatus();
 }
 
-// What calls change besides residuals is on the device where they are in the order of streams, and
-// on the host elsewhere.
+// The epoch and the counters of a compressor are on the device if calls are stream-ordered, and on
+// the host otherwise, so a rebind cannot change between the two.
 Status CheckSameOrder(const onebitCompressor_s& compressor, const onebitComm_s& comm) {
   const onebit::Compressor::Config& config = compressor.planned.compressor.config();
   if (config.is_stream_ordered == comm.engine.is_stream_ordered()) {
@@ -87,11 +87,12 @@ Status CheckSameOrder(const onebitCompressor_s& compressor, const onebitComm_s& 
       config.tensor_id);
 }
 
-// Residuals on a device are brought to the host and back; an obstacle is told to the other ranks.
+// Moves device residuals to the host for the rebind, and back. The other ranks learn of an
+// obstacle.
 Result<int> RebindOnHost(onebitComm_t comm, onebitCompressor_t compressor, Status obstacle) {
   const onebit::Compressor::Config& config = compressor->planned.compressor.config();
   if (obstacle.ok()) obstacle = CheckSameOrder(*compressor, *comm);
-  // What calls need is then reserved where kernels reach it.
+  // Memory for later calls is then allocated where kernels can reach it.
   if (obstacle.ok() && config.location.is_device() && !config.is_stream_ordered) {
     obstacle = comm->engine.UseDevice(*config.devices, config.location.device);
   }
@@ -116,7 +117,8 @@ Status Rebind(onebitCompressor_t compressor, onebitComm_t comm, int* source) {
     ONEBIT_ASSIGN_OR_RETURN(*source, RebindOnHost(comm, compressor, OkStatus()));
     return OkStatus();
   }
-  // The other ranks are told what keeps this one from it, or they would wait.
+  // Rebinds even with an obstacle, which it reports to the other ranks: they would wait for this
+  // one.
   auto use_of_id = TensorIdUse::Begin(comm->link, id);
   ONEBIT_ASSIGN_OR_RETURN(const int newest, RebindOnHost(comm, compressor, use_of_id.status()));
   compressor->id = std::move(use_of_id).value();
@@ -145,7 +147,8 @@ onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor) {
                    "a sync has the compressor of tensor {}: onebitSyncDestroy first",
                    compressor->planned.compressor.config().tensor_id);
     }
-    // What it is used by ends, or nobody can say; then freeing waits for the device.
+    // If it fails, nobody knows whether calls still use the compressor; freeing then waits for the
+    // device.
     static_cast<void>(onebit::AwaitStreams(*compressor));
     delete compressor;
     return OkStatus();
@@ -192,7 +195,7 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
     ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
     onebit::Compressor& state = compressor->planned.compressor;
-    // The first call leaves its op. Before it there is nothing to wait for.
+    // The first call sets the op. Before it there is nothing to wait for.
     const bool is_unused =
         state.config().collective == onebit::Collective::kAllReduce && !state.op().has_value();
     if (!is_unused) {

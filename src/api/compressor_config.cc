@@ -16,7 +16,7 @@ constexpr size_t kMaxCount = SIZE_MAX / 2 / sizeof(float);  // so that no size o
 constexpr int32_t kMaxBlock = 1 << 30;
 constexpr int32_t kMaxAlignment = 65528;  // largest multiple of 8 that fits its header member
 
-// `value`, or `fallback` if it is undefined.
+// Returns `value`, or `fallback` if it is undefined.
 int32_t Or(int32_t value, int32_t fallback) { return value == ONEBIT_UNDEF_INT ? fallback : value; }
 
 Status Refuse(const char* member, int64_t value, const char* allowed) {
@@ -24,7 +24,7 @@ Status Refuse(const char* member, int64_t value, const char* allowed) {
                allowed);
 }
 
-// What only some collectives have.
+// Checks members that only some collectives support.
 Status CheckCollective(const onebitCompressorConfig_t& config, Collective collective, int32_t mode,
                        int32_t residual_type, size_t count) {
   if (collective != Collective::kAllReduce) {

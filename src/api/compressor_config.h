@@ -8,7 +8,7 @@
 
 namespace onebit {
 
-// `config` may be null: all defaults. tensor_id is the given one, or `default_tensor_id`.
+// A null `config` means all defaults. The tensor id defaults to `default_tensor_id`.
 Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t* config,
                                                  size_t count, onebitDataType_t type,
                                                  uint32_t default_tensor_id);

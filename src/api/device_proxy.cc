@@ -12,7 +12,7 @@ Result<std::unique_ptr<DeviceProxy>> DeviceProxy::Create(const Devices& devices,
   std::unique_ptr<DeviceProxy> proxy(new DeviceProxy(devices, device));
   ONEBIT_ASSIGN_OR_RETURN(proxy->word_,
                           Memory::CreatePinned(devices, device, sizeof(uint32_t), "a ticket"));
-  // A device that cannot wait for the host says so now, when nothing depends on it yet.
+  // Fails now, before anything depends on it, if the device cannot wait for the host.
   ONEBIT_ASSIGN_OR_RETURN(const DeviceStream trial, DeviceStream::Create(devices));
   ONEBIT_TRY(devices.WaitValue(trial.get(), proxy->word(), 0));
   for (uint32_t i = 0; i < kMostCalls; ++i) {
@@ -39,7 +39,7 @@ Status DeviceProxy::CheckCanWait(onebitComm_t comm, onebitStream_t stream) const
                comm->comm->transport_name());
 }
 
-// The event of a ticket is free once the call that had it before is over.
+// The event of a ticket is free again once its previous call is over.
 Status DeviceProxy::Mark(onebitComm_t comm, onebitStream_t stream, uint32_t ticket) {
   ONEBIT_TRY(CheckCanWait(comm, stream));
   const auto has_room = [&] {

@@ -20,24 +20,24 @@
 namespace onebit {
 
 // Serves one communicator. A call records an event on its stream and makes the stream wait for a
-// ticket in pinned memory. The thread runs the calls in order, each when its event has completed,
-// and then releases the stream, however the call has ended. Used by one thread at a time, like its
-// communicator.
+// ticket in pinned memory. The thread runs the calls in order, each after its event has completed,
+// and then releases the stream, whether the call has succeeded or not. Used by one thread at a
+// time, like its communicator.
 class DeviceProxy {
  public:
   static Result<std::unique_ptr<DeviceProxy>> Create(const Devices& devices, int device);
 
   int device() const { return device_; }
-  // Takes the memory for calls that are to be queued (Engine::PrepareForDevice).
+  // Allocates memory for calls that are about to be queued (Engine::PrepareForDevice).
   Status Prepare(onebitComm_t comm, onebitStream_t stream,
                  std::span<const CallRequest> requests) const;
   HostStream& thread() { return *thread_; }
 
-  // Queues `body`, which gets the call and returns a Status, behind the work on the call's stream
-  // and behind earlier calls of the communicator. An error of it puts the communicator out of use.
-  // Once queued it always runs, so that what it holds is released: a failed communicator refuses
-  // the call. is_queued, if not null, tells whether it is queued, which may be so in spite of an
-  // error.
+  // Queues `body`, which takes the call and returns a Status, behind the work on the call's stream
+  // and behind earlier calls of the communicator. An error of `body` takes the communicator out of
+  // use. A queued body always runs, so that it can free what it owns; a failed communicator then
+  // refuses the call. *is_queued, unless null, tells whether it was queued, which may be true in
+  // spite of an error.
   template <typename Body>
   Status Enqueue(const ApiCall& call, Body body, bool* is_queued = nullptr) {
     ONEBIT_TRY(CheckCanWait(call.comm, call.request.stream));
@@ -46,7 +46,7 @@ class DeviceProxy {
     Status status = EnqueueBegun(
         call.comm, call.request.stream,
         [call, turn, body]() -> Status {
-          const PendingCall pending(call);  // ends before the stream goes on
+          const PendingCall pending(call);  // ends before the stream is released
           AwaitTicket(call.comm, turn);
           return body(call);
         },
@@ -56,8 +56,8 @@ class DeviceProxy {
     return status;
   }
 
-  // The same for a call that was begun, whose body waits for its tickets and ends it. Its status
-  // reaches nobody but the communicator.
+  // The same for a call that has begun already; `body` waits for its tickets and ends it. Its
+  // status reaches only the communicator.
   template <typename Body>
   Status EnqueueBegun(onebitComm_t comm, onebitStream_t stream, Body body, bool* is_queued) {
     ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
@@ -78,7 +78,7 @@ class DeviceProxy {
   }
 
  private:
-  // Most calls whose events have not completed.
+  // Limits the calls whose events have not completed.
   static constexpr uint32_t kMostCalls = 256;
 
   // Releases the stream at the end of the scope.
@@ -105,7 +105,7 @@ class DeviceProxy {
 
   template <typename Body>
   Status Run(onebitComm_t comm, uint32_t ticket, Body& body) {
-    // If its event cannot be awaited the communicator fails, and refuses the call.
+    // If the wait fails so does the communicator, which then refuses the call.
     Status reached = AwaitStream(comm, ticket);
     const auto scope = DeviceScope::Enter(devices_, device_);
     if (reached.ok()) reached = scope.status();
@@ -117,12 +117,12 @@ class DeviceProxy {
   const Devices& devices_;
   const int device_;
   std::vector<DeviceEvent> events_;  // ring, by ticket
-  Memory word_;                      // pinned: the last ticket whose stream may go on
+  Memory word_;                      // pinned: the newest ticket whose stream is released
   uint32_t next_ticket_ = 1;
-  std::unique_ptr<HostStream> thread_;  // last: it ends first
+  std::unique_ptr<HostStream> thread_;  // last, so that it ends first
 };
 
-// The proxy of a communicator on a device, made at the first call there.
+// Returns the communicator's proxy on a device, and creates it for the first call there.
 Result<DeviceProxy*> ProxyOf(onebitComm_t comm, const MemoryLocation& location);
 
 }  // namespace onebit

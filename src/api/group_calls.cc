@@ -36,7 +36,7 @@ Status Group::End() {
   const Part& first = parts_[0];
   const bool is_enqueued_at_once = first.comm->engine.is_stream_ordered();
   if (is_enqueued_at_once || first.location.is_device()) {
-    // The device is one and the same for all of them.
+    // All calls of a group use the same device.
     Status status = is_enqueued_at_once ? Run() : EnqueueOnDevice();
     for (const CommCalls& member : members_) {
       static_cast<void>(TellOfDevice(member.engine->comm(), status));
@@ -59,14 +59,14 @@ Status Group::Run() {
   return RunCalls(members_);
 }
 
-// The calls of a group that a stream makes, with what they hold until then.
+// Calls of a group that run on a stream, with everything they hold until then.
 struct Group::Queued {
   Group group;
-  std::vector<ApiCall> targets;   // all communicators and compressors
+  std::vector<ApiCall> targets;   // every communicator and compressor
   std::vector<uint64_t> tickets;  // by target
-  bool is_taken = false;          // by the thread that makes the calls
+  bool is_taken = false;          // the thread that runs the calls owns this
 
-  // Waits for the calls before this group: the first target of each communicator knows them.
+  // Waits for the calls before this group; only the communicators' tickets count them.
   void AwaitTickets() const {
     for (size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].compressor == nullptr) AwaitTicket(targets[i].comm, tickets[i]);
@@ -88,7 +88,7 @@ struct Group::Queued {
 Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   auto queued = std::make_unique<Queued>();
   const auto begin = [&](const ApiCall& target) -> Status {
-    queued->targets.reserve(queued->targets.size() + 1);  // what has begun must be ended
+    queued->targets.reserve(queued->targets.size() + 1);  // what has begun must end
     queued->tickets.reserve(queued->targets.size() + 1);
     ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(target, thread));
     queued->targets.push_back(target);
@@ -122,7 +122,7 @@ Status Group::Enqueue() {
   return status;
 }
 
-// The thread of one of the communicators makes the calls of all.
+// The proxy of the first communicator runs the calls of all of them.
 Status Group::EnqueueOnDevice() {
   NoteMembers();
   DeviceProxy* first = nullptr;
@@ -145,7 +145,7 @@ Status Group::EnqueueOnDevice() {
         return owned->group.RunOrFail();
       },
       &is_queued);
-  if (is_queued) static_cast<void>(queued.release());  // the thread's now
+  if (is_queued) static_cast<void>(queued.release());  // now owned by the proxy's thread
   return status;
 }
 
@@ -183,7 +183,7 @@ Status Group::CheckTarget(const ApiCall& call) const {
   return CheckNonePending(call.compressor->pending, "compressor");
 }
 
-// Where messages are in the order of streams, each communicator has its own: one thread may drive
+// With stream-ordered messages each communicator has its own stream, because one thread may drive
 // several devices.
 Status Group::CheckStream(const ApiCall& call, const Part& part) {
   if (call.comm != part.comm && call.comm->engine.is_stream_ordered() &&

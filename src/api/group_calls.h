@@ -17,8 +17,8 @@
 
 namespace onebit {
 
-// Groups nest; only the outermost end runs the calls. All of it belongs to one thread, which keeps
-// the memory of one group for the next.
+// Groups nest, and only the outermost end runs the calls. Each thread has one, whose memory is
+// reused from group to group.
 class Group {
  public:
   static Group& OfThisThread();
@@ -26,16 +26,16 @@ class Group {
   Status Start();
   Status End();
 
-  // Fails if the call cannot be part of the group ...
+  // Fails if the call cannot be part of the group.
   Status CheckTarget(const ApiCall& call) const;
-  // ... and else keeps it for the end. `use` holds its compressor.
+  // Adds a call that CheckTarget has accepted. `use` holds its compressor.
   Status Add(const ApiCall& call, std::optional<CompressorUse> use);
-  // Keeps the lists that the request added last refers to.
+  // Owns the lists that the request added last refers to.
   void Keep(onebitComm_t comm, std::unique_ptr<PairLists> lists);
   // True if calls on the communicator wait for the end.
   bool Has(onebitComm_t comm) const;
 
-  // Runs the body of an API call; in a group an error is also one of the group, whose end then runs
+  // Runs the body of an API call. An error inside a group also fails the group, whose end then runs
   // nothing.
   template <typename Body>
   static Status Watch(Body&& body) {
@@ -54,12 +54,12 @@ class Group {
   // The calls on one communicator, in their order.
   struct Part {
     onebitComm_t comm = nullptr;
-    onebitStream_t stream = nullptr;  // of all calls
-    MemoryLocation location = {};     // of all their buffers
+    onebitStream_t stream = nullptr;  // the same for all calls
+    MemoryLocation location = {};     // of all buffers
     std::vector<CallRequest> requests;
     std::vector<CompressorUse> uses;
     std::vector<onebitCompressor_t> compressors;    // held by `uses`
-    std::vector<std::unique_ptr<PairLists>> lists;  // of requests that refer to them
+    std::vector<std::unique_ptr<PairLists>> lists;  // referred to by requests
   };
 
   // A group on its way to a stream.
@@ -67,27 +67,27 @@ class Group {
 
   // Fails if the call cannot be in one group with those of the part.
   static Status CheckStream(const ApiCall& call, const Part& part);
-  // A call holds its compressor until the end of the group: a second one would wait for ever.
+  // A call holds its compressor until the end of the group, so a second one would never begin.
   Status CheckNotUsed(onebitCompressor_t compressor) const;
   Part& PartOf(onebitComm_t comm);
   void NoteMembers();
   Status Run();
-  // An error puts all communicators out of use.
+  // An error takes all communicators out of use.
   Status RunOrFail();
   Status Enqueue();
   Status EnqueueOnDevice();
-  // Holds what the queued calls need until they are over. After an error nothing is held.
+  // Holds what the queued calls need until they have ended. Holds nothing after an error.
   Result<std::unique_ptr<Queued>> Queue(HostStream* thread);
-  // Forgets the calls, but not the memory for them.
+  // Drops the calls and keeps the memory for the next group.
   void Clear();
   void Fail(const Status& status) {
     if (error_.ok()) error_ = status;
   }
 
   std::vector<Part> parts_;
-  size_t used_parts_ = 0;  // the first ones; the others are capacity
+  size_t used_parts_ = 0;  // the rest of parts_ is capacity
   std::vector<CommCalls> members_;
-  Status error_;  // the first one of a call in the group
+  Status error_;  // first error of a call in the group
 };
 
 }  // namespace onebit

@@ -20,9 +20,9 @@ namespace onebit {
 
 class DeviceProxy;
 
-// What a communicator and its compressors share, because either may be destroyed first.
+// State that a communicator and its compressors share, because either may be destroyed first.
 struct CommLink {
-  std::atomic<onebitComm_s*> comm;  // null once it is gone
+  std::atomic<onebitComm_s*> comm;  // null after the communicator was destroyed
   std::mutex mutex;                 // guards tensor_ids; taken when compressors come and go
   std::set<uint32_t> tensor_ids;    // of live compressors; ids in use twice could not be told apart
 
@@ -52,12 +52,12 @@ class TensorIdUse {
 
 class HostStream;
 
-// Calls on a stream that are not done.
+// Calls on a stream that have not ended.
 struct PendingCalls {
   std::atomic<uint32_t> count{0};
-  std::atomic<HostStream*> stream{nullptr};  // meaningful while there are any
-  // Likewise: they are on the memory of a device, where calls on different streams, and the groups
-  // of different communicators, wait for each other.
+  std::atomic<HostStream*> stream{nullptr};  // valid while count > 0
+  // True for pending calls on device memory: those on different streams, and groups of different
+  // communicators, wait for each other's tickets. Valid while count > 0.
   std::atomic<bool> has_turns{false};
   std::atomic<uint64_t> begun{0};  // calls so far
   std::atomic<uint64_t> ended{0};  // of these
@@ -73,7 +73,8 @@ struct onebitComm_s {
   onebit::Engine engine;
   std::shared_ptr<onebit::CommLink> link = std::make_shared<onebit::CommLink>(this);
   onebit::PendingCalls pending;
-  // Once there was a call on device memory. Last: its thread makes calls on all the others.
+  // Null before the first call on device memory. Declared last, because its thread uses the other
+  // members.
   std::unique_ptr<onebit::DeviceProxy> proxy;
 };
 
@@ -81,14 +82,14 @@ struct onebitCompressor_s {
   onebit::PlannedCompressor planned;
   onebit::TensorIdUse id;
   std::atomic<bool> is_in_use{false};
-  std::atomic<bool> has_sync{false};  // which it serves alone; changed while in use
+  std::atomic<bool> has_sync{false};  // the sync then owns its use; changed while in use
   onebit::PendingCalls pending = {};
 };
 
 namespace onebit {
 
-// The handle of a new communicator. Its calls are in the order of CUDA streams if its transport's
-// messages are, or if it has one rank and was to have such a transport.
+// Creates the handle of a new communicator. Its calls are stream-ordered if the transport's
+// messages are, or for one rank, if it asked for such a transport.
 Result<std::unique_ptr<onebitComm_s>> NewHandle(std::unique_ptr<Comm> comm, bool is_stream_ordered);
 
 template <typename Body>
@@ -117,10 +118,10 @@ class CompressorUse {
   onebitCompressor_t handle_;
 };
 
-// The same if there is one.
+// The same for a compressor that may be null.
 Result<std::optional<CompressorUse>> BeginUse(onebitCompressor_t compressor);
 
-// Copies a stats structure into the caller's, which may be that of an older or newer header.
+// Copies a stats structure into the caller's, which may come from an older or newer header.
 Status CopyStats(const void* ours, size_t our_size, void* theirs);
 
 }  // namespace onebit

@@ -14,7 +14,7 @@
 namespace onebit {
 namespace {
 
-// Handles that are alive. A list of fixed length, so that looking one up takes no lock.
+// Live handles, in an array of fixed length so that a look-up takes no lock.
 constexpr size_t kMostStreams = 1024;
 std::array<std::atomic<HostStream*>, kMostStreams> live_streams;
 
@@ -55,7 +55,7 @@ Status Destroy(onebitStream_t handle) {
   return stream->Synchronize();
 }
 
-// True on the stream's own thread: a call that a host function makes there is in order.
+// True on the stream's own thread, where calls of a host function are in order.
 bool IsOwn(const PendingCalls& pending) {
   return HostStream::Current() != nullptr &&
          HostStream::Current() == pending.stream.load(std::memory_order_relaxed);
@@ -78,13 +78,13 @@ Result<uint64_t> BeginPendingOf(PendingCalls& pending, const ApiCall& call, Host
   return pending.begun.fetch_add(1, std::memory_order_acq_rel);
 }
 
-// The count comes last: as soon as it is 0 the owner of `pending` may be destroyed.
+// Decrements the count last: once it is 0 the owner of `pending` may be destroyed.
 void EndPendingOf(PendingCalls& pending) {
   pending.ended.fetch_add(1, std::memory_order_acq_rel);
   pending.count.fetch_sub(1, std::memory_order_acq_rel);
 }
 
-// Only the newest ticket can be cancelled: nobody waits for it yet.
+// Only the newest ticket can be cancelled, because nobody waits for it yet.
 void CancelPendingOf(PendingCalls& pending) {
   pending.begun.fetch_sub(1, std::memory_order_acq_rel);
   pending.count.fetch_sub(1, std::memory_order_acq_rel);
@@ -122,7 +122,7 @@ Status AwaitPending(onebitComm_t comm) {
                  "onebitStreamSynchronize first, or onebitCommAbort to give them up",
                  count());
   }
-  // They fail as soon as it is their turn.
+  // Each of them fails as soon as it begins.
   while (count() != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
   return OkStatus();
 }

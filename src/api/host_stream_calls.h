@@ -11,38 +11,38 @@
 
 namespace onebit {
 
-// Returns the stream of a handle; never dereferences a handle that is not alive.
+// Returns the stream of a handle. Never dereferences a handle that is not live.
 Result<HostStream*> FindStream(onebitStream_t handle);
 bool IsHostStream(onebitStream_t handle);
 
-// Says why a handle with pending calls cannot be used otherwise; `what` names its kind.
+// Fails if calls are pending on a handle; `what` names its kind in the text.
 Status CheckNonePending(const PendingCalls& pending, const char* what);
 
-// Waits until the pending calls of a stopped communicator have failed, each in its turn. An error
-// if calls are pending and the communicator is healthy.
+// Waits until the pending calls of a stopped communicator have failed in turn. Fails if calls are
+// pending on a healthy communicator.
 Status AwaitPending(onebitComm_t comm);
 
-// A call with the handles that it works on; the compressor of `request` is that of the handle.
+// A call with its handles. The compressor of `request` is that of the handle.
 struct ApiCall {
   onebitComm_t comm = nullptr;
-  onebitCompressor_t compressor = nullptr;  // null: none
+  onebitCompressor_t compressor = nullptr;  // may be null
   CallRequest request = {};
 
-  // True if the call is over when its function returns.
+  // True if the call has ended when its function returns.
   bool is_blocking() const { return request.stream == nullptr && !request.location.is_device(); }
 };
 
-// Counts a call on a stream as pending, or says why its order would be undefined. Returns a ticket:
-// the number of calls of the communicator before it. Those on device memory may be on another
-// thread; AwaitTicket waits for them, or until the communicator has failed, since then none
-// begins.
+// Counts a call on a stream as pending; fails if the order of the calls would be undefined. Returns
+// a ticket, the number of earlier calls of the communicator. Earlier calls on device memory may be
+// on another thread: AwaitTicket waits for them, or until the communicator has failed, after which
+// no call begins.
 Result<uint64_t> BeginPending(const ApiCall& call, HostStream* stream);
 void AwaitTicket(onebitComm_t comm, uint64_t turn);
 void EndPending(const ApiCall& call);
-// Undoes the newest BeginPending, whose call was not queued. For the thread that began it, before
-// it begins another one.
+// Undoes the newest BeginPending, whose call was not queued. Must run on the thread that began it,
+// before that thread begins another call.
 void CancelPending(const ApiCall& call);
-// Ends a pending call at the end of the scope, even if an exception leaves it.
+// Ends a pending call at the end of the scope, exceptions included.
 class PendingCall {
  public:
   explicit PendingCall(const ApiCall& call) : call_(call) {}
@@ -54,12 +54,12 @@ class PendingCall {
   const ApiCall& call_;
 };
 
-// Fails if pending calls leave the order of a blocking call undefined.
+// Fails if pending calls make the order of a blocking call undefined.
 Status CheckNonePending(const ApiCall& call);
 
-// Runs the body of a call on host memory: at once, or on the stream in its turn. `body` gets the
-// call and returns a Status; both are copied. is_taken, if not null, tells whether it has run or
-// will.
+// Runs the body of a call on host memory, at once or in its turn on the stream. `body` takes the
+// call and returns a Status; both are copied. *is_taken, unless null, is set if `body` has run or
+// will run.
 template <typename Body>
 Status RunOnHost(const ApiCall& call, Body body, bool* is_taken = nullptr) {
   if (call.is_blocking()) {

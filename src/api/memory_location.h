@@ -9,21 +9,21 @@
 
 namespace onebit {
 
-// The devices of this process; null as long as the program has not loaded CUDA.
+// Returns the devices of this process; null until the program has loaded CUDA.
 const Devices* FindDevices();
-// The same, or why there are none.
+// The same; the error says why there are none.
 Result<const Devices*> GetDevices();
 
-// Of a call with these buffers, of which either may be null. With a CUDA stream and no buffers it
-// is the current device.
+// Returns the location of a call's buffers, of which either may be null. Without buffers a CUDA
+// stream means the current device.
 Result<MemoryLocation> LocationOfCall(onebitStream_t stream, const void* sendbuff,
                                       const void* recvbuff);
 
-// Refuses memory of a device for what works on host memory only; `what` is its subject.
+// Fails for device memory; `what` names the function that needs host memory.
 Status CheckHostMemory(const void* buffer, const char* what);
 
-// Where the residuals of a new compressor go: `memory` is an onebitMemory_t or undefined, `device`
-// an ordinal or undefined.
+// Returns where a new compressor keeps its residuals. `memory` is an onebitMemory_t or undefined,
+// `device` an ordinal or undefined.
 Result<MemoryLocation> LocationOfResiduals(int32_t memory, int32_t device);
 
 }  // namespace onebit

@@ -14,14 +14,14 @@ namespace onebit {
 
 struct CommLink;
 
-// Tells whether a communicator still exists. Never touches its handle, so it may outlive it.
+// Tells whether a communicator still exists. Never dereferences its handle, so it may outlive it.
 class CommObserver {
  public:
   CommObserver() = default;
-  // Takes a tensor number of the communicator, like a compressor: default ids of the compressors
-  // created after an optimizer stand in saved states, and must not move.
+  // Takes a tensor id of the communicator, as a compressor does: saved states contain the default
+  // ids of compressors that were created after an optimizer, so those ids must not change.
   static CommObserver Create(onebitComm_t comm);
-  // Observes the communicator that the optimizer was rebound to, under the same number.
+  // Observes the communicator that the optimizer was rebound to, under the same id.
   void Rebind(onebitComm_t comm);
   bool is_alive() const;
 
@@ -30,10 +30,10 @@ class CommObserver {
   uint32_t tensor_id_ = 0;
 };
 
-// How the calls of a compressor have ended up to some point. The outcome of one call is what
-// differs between the points before and after it.
+// Totals of a compressor's calls up to some point. The outcome of one call is the difference
+// between the points before and after it.
 struct CallOutcome {
-  uint64_t epoch = 0;            // commits
+  uint64_t epoch = 0;            // committed calls
   uint64_t nonfinite_calls = 0;  // calls that committed nothing because a value was not finite
 
   friend bool operator==(const CallOutcome&, const CallOutcome&) = default;
@@ -51,8 +51,8 @@ inline CallOutcome OutcomeIn(const kernels::cuda::CompressorWords& words) {
 // pending.
 Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor);
 
-// Destroys a compressor once no thread of the library uses it any more. Where that does not happen
-// within ten seconds, because a device has failed, the compressor stays allocated.
+// Destroys a compressor once no thread of the library uses it. If that takes more than ten seconds,
+// because a device has failed, the compressor is leaked.
 void DestroyAfterCalls(onebitCompressor_t compressor);
 
 }  // namespace onebit

@@ -17,7 +17,7 @@ struct Side {
   const size_t* begins;
 };
 
-// Bytes of a buffer, from the first to the last of its ranges.
+// The bytes of a buffer between its first and its last range.
 struct Extent {
   uintptr_t begin = UINTPTR_MAX;
   uintptr_t end = 0;
@@ -90,7 +90,7 @@ Status CheckPairs(const Comm& comm, const CallRequest& request) {
                  rank, pairs.send_counts[rank], rank, pairs.receive_counts[rank], rank);
   }
   if (!sent_extent.Overlaps(received_extent)) return OkStatus();
-  // One array may hold both, in turn.
+  // One array serves both directions, one after the other.
   for (size_t to = 0; to < ranks; ++to) {
     const Extent range = RangeOf(sent, to, element_bytes);
     for (size_t from = 0; from < ranks; ++from) {

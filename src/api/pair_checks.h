@@ -9,11 +9,11 @@
 
 namespace onebit {
 
-// Fails unless every range lies in memory and is aligned, no range that is sent overlaps one that
-// is received, and this rank sends itself as much as it receives of itself.
+// Fails unless every range lies in memory and is aligned, no sent range overlaps a received one,
+// and this rank sends itself as many elements as it receives from itself.
 Status CheckPairs(const Comm& comm, const CallRequest& request);
 
-// Copies of the caller's lists, for a call that is made later.
+// Copies of the caller's lists for a deferred call.
 class PairLists {
  public:
   PairLists(const PairCounts& pairs, size_t ranks);
@@ -21,7 +21,7 @@ class PairLists {
 
  private:
   const size_t ranks_;
-  std::vector<size_t> numbers_;  // the four lists, one behind the other
+  std::vector<size_t> numbers_;  // the four lists in succession
 };
 
 }  // namespace onebit

@@ -10,7 +10,7 @@
 
 namespace onebit {
 
-// Waits until no stream-ordered call of the compressor's communicator is under way.
+// Waits until no stream-ordered call of the compressor's communicator is in progress.
 inline Status AwaitStreams(const onebitCompressor_s& compressor) {
   const onebitComm_t comm = compressor.id.comm();
   StreamEngine* const stream = comm == nullptr ? nullptr : comm->engine.stream();
@@ -28,7 +28,7 @@ class ScopedHostResidency {
     if (has_ended_) return;
     try {
       static_cast<void>(compressor_.MoveTo(home_));
-    } catch (const std::bad_alloc&) {  // they stay
+    } catch (const std::bad_alloc&) {  // the residuals stay on the host
     }
   }
   ScopedHostResidency(const ScopedHostResidency&) = delete;
@@ -39,7 +39,7 @@ class ScopedHostResidency {
     ONEBIT_TRY(AwaitStreams(handle_));
     return compressor_.MoveTo(MemoryLocation{});
   }
-  // Without the memory for it they stay on the host, and every later call fails.
+  // If there is no memory for it the residuals stay on the host, and every later call fails.
   Status End() {
     has_ended_ = true;
     return compressor_.MoveTo(home_);

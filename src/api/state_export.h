@@ -17,7 +17,7 @@ inline Result<StateKind> StateKindOf(const onebitStateKind_t& kind) {
   return is_global ? StateKind::kGlobal : StateKind::kRank;
 }
 
-// body(Comm&, Engine&), inside the communicator of `compressor`.
+// Runs body(Comm&, Engine&) with the communicator of `compressor` entered.
 template <typename Body>
 Status ExportGlobally(const onebitCompressor_s& compressor, Body&& body) {
   const onebitComm_t comm = compressor.id.comm();

@@ -26,7 +26,7 @@ using onebit::StateKind;
 using onebit::Status;
 using onebit::SyncSchedule;
 
-// Guarded by the use of its compressor.
+// Guarded by holding its compressor.
 struct onebitSync_s {
   onebitCompressor_t compressor;
   OneBitSync sync;
@@ -87,7 +87,7 @@ Status Create(onebitSync_t* handle, onebitCompressor_t compressor,
   return OkStatus();
 }
 
-// The buffers may be equal; any other overlap would be overwritten while it is read.
+// The buffers may be equal. Any other overlap would be overwritten while it is read.
 Status CheckBuffers(const float* x, const float* out, size_t count) {
   if (count == 0) return OkStatus();
   if (x == nullptr) return Error(Code::kInvalidArgument, "x is NULL");
@@ -126,7 +126,7 @@ Status CheckPlaces(const onebit::Compressor::Config& config, const float* x, con
   return OkStatus();
 }
 
-// The allreduce of a sync on a device, on the stream of its step.
+// The allreduce of a sync on a device, which runs on the stream of its step.
 class CallOnDevice final : public OneBitSync::Call {
  public:
   explicit CallOnDevice(const onebit::ApiCall& call) : call_(call) {}
@@ -139,7 +139,7 @@ class CallOnDevice final : public OneBitSync::Call {
   }
   Status FindFailure() override {
     onebit::StreamEngine* const stream = call_.comm->engine.stream();
-    if (stream != nullptr) static_cast<void>(stream->CheckStream());  // it finds the failure
+    if (stream != nullptr) static_cast<void>(stream->CheckStream());  // finds late failures
     return call_.comm->comm->FindFailure();
   }
 
@@ -201,7 +201,7 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
     if (outcome.did_sync) *weight_sum = outcome.weight_sum;
     return OkStatus();
   };
-  if (comm == nullptr) {  // a step that sends nothing is fine all the same
+  if (comm == nullptr) {  // a step that sends nothing needs no communicator
     if (stream == nullptr) return step(call);
     return Error(Code::kDetached,
                  "the communicator of the sync's compressor was destroyed: only steps without a "
@@ -246,7 +246,7 @@ onebitResult_t onebitSyncCreate(onebitSync_t* sync, onebitCompressor_t compresso
 onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
   return Guard([&]() -> Status {
     if (sync == nullptr) return OkStatus();
-    // Holding the compressor keeps others from using the sync.
+    // Holding the compressor keeps other threads from using the sync.
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
     // If the device cannot tell whether it still uses the sync, freeing waits for the device.
