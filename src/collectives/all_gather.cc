@@ -7,10 +7,10 @@
 //   decode                write each chunk, my own too, to the output
 //   exchange 2            verdicts                                  (dense: none)
 //
-// With error feedback a packet is what changed: every rank holds the same value of every element,
-// the packet says how the element's owner differs from it, and all ranks, the owner too, add the
-// decoded packet to what they hold. The output is what they hold then. What one call loses is in
-// the next difference.
+// With error feedback all ranks hold the same estimate of every chunk. A packet carries the
+// compressed difference between a chunk and its estimate, and all ranks, the owner included, add
+// the decoded packet to the estimate. The output is the estimate after that. Whatever one call
+// loses is part of the next difference.
 #include "collectives/algorithms.h"
 #include "collectives/chunk_planner.h"
 
@@ -57,7 +57,7 @@ void AddSegment(ChunkPlanner& planner, uint32_t segment) {
 Plan PlanAllGather(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
   ChunkPlanner planner(key, rank, ranks, segment_elements);
   planner.plan().input_begin = rank * key.count;
-  // What ranks hold is fp32 whatever the output's type.
+  // The estimate is fp32 whatever the output's type.
   if (key.codec == CodecKind::kSign) planner.plan().scale_type = key.type;
   for (uint32_t segment = 0; segment < planner.segments(); ++segment) {
     planner.is_dense() ? AddDenseSegment(planner, segment) : AddSegment(planner, segment);

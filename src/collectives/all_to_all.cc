@@ -7,7 +7,7 @@
 //   decode                write each packet to the output           (dense: received in place)
 //   exchange 2            verdicts                                  (dense: none)
 //
-// What a rank sends itself is copied as it is.
+// A rank copies the part for itself uncompressed.
 #include "collectives/algorithms.h"
 #include "collectives/chunk_planner.h"
 

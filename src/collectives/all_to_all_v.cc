@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// All-to-all with counts of its own for every pair: the steps of all_to_all.cc, one message per
-// pair. Counts change from call to call, what is done with them does not, so a plan is built once
-// and takes on the sizes of each call.
+// All-to-all with counts for every pair: the steps of all_to_all.cc, one message per pair. Only
+// sizes change from call to call, so a plan is built once and resized before each call.
 #include <algorithm>
 
 #include "collectives/algorithms.h"
@@ -15,7 +14,7 @@ Step MessageStep(StepKind kind, uint32_t peer) {
   return {.kind = kind, .chunk = peer, .peer = peer};
 }
 
-// Hands out the packet space of a plan anew.
+// Allocates the packet space of a plan from the start again.
 class PacketSpace {
  public:
   explicit PacketSpace(size_t header_room) : header_room_(header_room) {}
@@ -33,11 +32,11 @@ class PacketSpace {
   size_t bytes_ = 0;
 };
 
-// A buffer of empty ranges alone may be null, which has no element to begin at.
+// A buffer whose ranges are all empty may be null, so an empty range must not have an offset.
 ElementRange RangeOf(size_t begin, size_t count) { return {count == 0 ? 0 : begin, count}; }
 
-// What a step of a pair reads, sends or writes. The steps of a packet follow each other, first who
-// makes it: `packet` is that of the step before.
+// Sets what a step of a pair reads, sends or writes. The steps of a packet follow each other, its
+// producer first; `packet` is the region of the latest producer.
 void ResizeStep(const Plan& plan, const PairCounts& pairs, PacketSpace& space, Region& packet,
                 Step& step) {
   const bool is_dense = plan.key.codec == CodecKind::kDense;

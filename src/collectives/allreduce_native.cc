@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The transport's own allreduce. It has no headers to compare, so they go first, from everyone to
-// everyone: ranks that make different calls find out, and no rank starts what not all start.
+// The transport's own allreduce. It compares no headers, so these go first, from every rank to
+// every other: differing calls are noticed, and no rank starts an allreduce that others do not.
 #include "collectives/algorithms.h"
 #include "collectives/plan_builder.h"
 

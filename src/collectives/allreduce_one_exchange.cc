@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One exchange, for tensors so small that latency counts and bytes do not: every rank sends its
-// whole packet to all, and every rank does the server's work of every chunk. Chunks, sums and
-// scales are those of allreduce_sra.cc, and the replicated server residual stays equal on all
-// ranks, so the output has the same bytes.
+// One exchange, for tensors so small that only latency counts: every rank sends its whole packet to
+// all others and does the server's work for every chunk. Chunks, sums and scales are those of
+// allreduce_sra.cc, and the replicated server residual stays equal on all ranks, so the output has
+// the same bytes.
 #include "collectives/algorithms.h"
 #include "collectives/plan_builder.h"
 

@@ -8,7 +8,7 @@
 //   exchange 2            send that packet to all; receive every other chunk's packet
 //   decode                write each chunk to the output            (dense: received in place)
 //
-// Segments of a chunk share nothing but their order on the wire, so the executor overlaps them.
+// Segments share only their order on the wire, so the executor overlaps them.
 #include <tuple>
 
 #include "collectives/algorithms.h"
@@ -17,7 +17,7 @@
 namespace onebit {
 namespace {
 
-// Writes the steps of one segment at a time; the members are what its steps have in common.
+// Adds the steps of one segment at a time. Members hold what its steps share.
 class SraPlanner {
  public:
   SraPlanner(const PlanKey& key, uint32_t rank, uint32_t ranks, const Partition& partition)
@@ -44,7 +44,7 @@ class SraPlanner {
   PacketShape Shape(uint32_t chunk) const {
     return is_dense_ ? PacketShape{} : ShapeOf(Elements(chunk).count, key_.block);
   }
-  // A peer's piece of this rank's chunk, or a chunk's packet: how many bytes.
+  // Bytes of a peer's piece of this rank's chunk, or of a chunk's packet.
   size_t PieceBytes(uint32_t chunk) const {
     return is_dense_ ? Elements(chunk).count * kernels::BytesOf(key_.type) : Shape(chunk).bytes();
   }
@@ -56,8 +56,8 @@ class SraPlanner {
             .shape = Shape(chunk)};
   }
 
-  // Others' chunks first, so that their owners can begin; starting after this rank spreads the
-  // load.
+  // Other ranks' chunks come first, so that their owners can begin. Starting after this rank
+  // spreads the load.
   void AddScatter() {
     compress_.assign(ranks_, kNoStep);
     scatter_.assign(ranks_, kNoStep);
@@ -76,7 +76,7 @@ class SraPlanner {
     }
   }
 
-  // Packets of all chunks lie one stride apart, chunk 0 being the longest.
+  // Packets of chunks lie one stride apart; chunk 0 is the longest.
   void AddCompress() {
     std::tie(packets_, stride_) = builder_.ReservePerRank(PieceBytes(0));
     first_packet_ = builder_.NewPackets(ranks_);
@@ -139,7 +139,7 @@ class SraPlanner {
       receive.exchange = 2;
       receive.peer = peer;
       if (is_dense_) {
-        // In place, this overwrites what was sent in exchange 1: that send must be over.
+        // In place, this overwrites data sent in exchange 1, so that send must have completed.
         receive.region = DenseRegion(Space::kOutput, receive.elements, key_.type);
         builder_.Add(receive, {scatter_[peer]});
       } else {
@@ -178,8 +178,8 @@ class SraPlanner {
 
 Plan PlanAllReduceSra(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
   const bool is_dense = key.codec == CodecKind::kDense;
-  // A tensor-wide scale is known only after the last element: no segments. Dense segments are cut
-  // like those of the smallest block.
+  // A tensor-wide scale is known only after the last element, which rules out segments. Dense
+  // segments are cut like those of the smallest block.
   const bool has_segments = is_dense || key.block != 0;
   if (is_dense) segment_elements = DenseSegmentElements(segment_elements);
   const Partition partition(key.count, ranks, key.chunk_alignment,

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Broadcast and barrier: everybody sends a header to everybody, the root's carries its buffer. The
-// headers of the others cost n - 1 tiny messages and buy what a one-way tree cannot give: every
-// rank learns whether every other made the same call.
+// Broadcast and barrier. Every rank sends every other one a header, and the root's carries its
+// buffer. The other headers cost n - 1 tiny messages; a one-way tree would save them, but then
+// ranks could not learn whether all made the same call.
 #include "collectives/algorithms.h"
 #include "collectives/plan_builder.h"
 

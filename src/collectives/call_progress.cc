@@ -25,10 +25,10 @@ struct Amount {
 struct Tally {
   Amount received;
   Amount sent;
-  uint8_t exchange = UINT8_MAX;  // the first that is not over
+  uint8_t exchange = UINT8_MAX;  // the first that has not ended
   uint8_t exchanges = 0;
   std::vector<uint32_t> missing;   // messages of that exchange, by peer
-  std::vector<uint32_t> expected;  // and how many there are
+  std::vector<uint32_t> expected;  // all messages of that exchange
   uint32_t untaken_peer = UINT32_MAX;
 };
 
@@ -63,9 +63,9 @@ Tally TallyOf(const CallProgress& progress) {
   return tally;
 }
 
-// Whom the call waits for: in the first exchange that is not over, since whoever is late there
-// keeps all others from the next. A message that is not taken is named only if none is missing: as
-// a rule it waits for what is missing itself.
+// Names the peers that the call waits for. Only the first unfinished exchange counts, because
+// whoever is late there holds up the later ones. A peer that does not receive our message is named
+// only if none is missing: usually it waits for a missing message itself.
 std::string LateText(const Tally& tally, const std::function<std::string(uint32_t)>& path_of) {
   std::string late;
   size_t named = 0;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How far a call has come, in words: what an error says of the call it ended.
+// Describes how far a call has come, for the text of the error that ended it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-// Of the message of a send or receive step.
+// The message of a send or receive step.
 enum class MessageState : uint8_t { kPending, kArrived, kDone };
 
 struct CallProgress {

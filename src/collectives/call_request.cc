@@ -7,8 +7,8 @@
 namespace onebit {
 namespace {
 
-// An all-gather with error feedback compares what ranks hold of each other every so many calls, by
-// the one count of calls that all of them are known to agree on.
+// An all-gather with error feedback compares estimates every so many calls, counted by the one
+// number of calls that all ranks are known to agree on.
 constexpr uint8_t kDriftCheckInterval = 16;
 
 bool IsDriftCheckTime(const PlannedCompressor& compressor) {
@@ -17,7 +17,7 @@ bool IsDriftCheckTime(const PlannedCompressor& compressor) {
   return age != 0 && age % kDriftCheckInterval == 0 && compressor.check_plan->key.has_drift_check;
 }
 
-// Elements up to which a buffer of an all-to-all-v reaches.
+// Number of elements that a buffer of an all-to-all-v spans.
 size_t Extent(const size_t* counts, const size_t* begins, size_t ranks) {
   size_t extent = 0;
   for (size_t rank = 0; rank < ranks; ++rank) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A call of a collective as its caller made it, and what follows from it alone.
+// The arguments of a collective call, and facts that follow from them alone.
 #pragma once
 
 #include <cstddef>
@@ -21,44 +21,44 @@ struct CallRequest {
   Collective collective = Collective::kBarrier;
   const void* sendbuff = nullptr;
   void* recvbuff = nullptr;
-  // Elements; where a buffer has a part for every rank, those of one part. 0 in an all-to-all-v,
-  // whose buffers begin where `pairs` counts from.
+  // Elements; of one part if a buffer has a part for every rank. 0 in an all-to-all-v, whose
+  // buffers begin at the origin of `pairs`.
   size_t count = 0;
   kernels::DataType type = kernels::DataType::kF32;
-  ReduceOp op = {};                         // of a collective that has one
-  uint32_t root = 0;                        // of a broadcast
+  ReduceOp op = {};                         // if the collective has one
+  uint32_t root = 0;                        // for a broadcast
   MemoryLocation location = {};             // of both buffers
   onebitStream_t stream = nullptr;          // null: the call blocks, or CUDA's default stream
   PlannedCompressor* compressor = nullptr;  // null: dense
-  PairCounts pairs = {};                    // of an all-to-all-v; its lists outlive the call
+  PairCounts pairs = {};                    // for an all-to-all-v; its lists outlive the call
   // Bit pattern of the weight sum of a sync, which the ranks compare.
   std::optional<uint32_t> sync_weight = std::nullopt;
   bool can_be_native = true;  // a dense allreduce may be the transport's own
 };
 
-// What the call's plan depends on.
+// The properties of the call that its plan depends on.
 PlanKey KeyOf(const CallRequest& request, const Comm& comm);
 
-// The ranks compare this of a call, apart from its number.
+// The properties of the call that ranks compare, except its sequence number.
 CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm);
 CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm);
 
-// The call as an executor runs it; packets: plan.packet_space_bytes.
+// The call in the form that executors run. `packets` has plan.packet_space_bytes.
 Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std::byte* packets);
 
-// Bytes of the call's buffers that it reads and writes on this rank.
+// Bytes of the caller's buffers that the call reads and writes on this rank.
 struct BufferBytes {
   size_t input = 0;
   size_t output = 0;
 };
 BufferBytes BytesOf(const CallRequest& request, const Comm& comm);
 
-// Whether the call goes through host memory over a transport of the host: dense, on device memory.
+// True for a dense call on device memory over a host transport, which goes through host memory.
 inline bool IsStaged(const CallRequest& request) {
   return request.compressor == nullptr && request.location.is_device();
 }
 
-// Updates the communicator's counters: a call that succeeded, and what its endpoint has sent.
+// Updates the communicator's counters after a successful call, including its endpoint's.
 void CountCall(const CallRequest& request, const Plan& plan, Comm* comm);
 void CountMessages(Comm* comm);
 

@@ -7,8 +7,8 @@
 namespace onebit {
 namespace {
 
-// A tensor-wide scale is known only after the last element: no segments. Dense segments are cut
-// like those of the smallest block.
+// A tensor-wide scale is known only after the last element, which rules out segments. Dense
+// segments are cut like those of the smallest block.
 Partition PartitionOf(const PlanKey& key, uint32_t ranks, size_t segment_elements) {
   if (key.codec == CodecKind::kDense) {
     return Partition::OfChunks(key.count, ranks, kernels::kBlockMultiple,
@@ -18,7 +18,7 @@ Partition PartitionOf(const PlanKey& key, uint32_t ranks, size_t segment_element
   return Partition::OfChunks(key.count, ranks, key.block, segment_elements);
 }
 
-// The checksum of what a rank holds of itself, as a packet: eight bytes that may have any value.
+// The checksum of a rank's own estimate, in the form of a packet: eight arbitrary bytes.
 constexpr PacketShape kDriftCheckShape{.scale_count = 0, .element_count = 64};
 
 }  // namespace

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What plans have in common whose tensor is one chunk per rank with the boundaries of the call's
-// count: reduce-scatter, all-gather, all-to-all.
+// Parts that the plans of reduce-scatter, all-gather and all-to-all share: the tensor is one chunk
+// per rank, cut by the count of the call.
 //
-// Compressed, each of these ends with verdicts. Their packets go one way only, so a rank cannot see
-// from what it receives whether the others met a value that is not finite, or had everything they
-// need. When a rank has computed all that it has to, it tells everybody (exchange 2, headers
-// alone); when it has heard that from everybody, the call can be committed.
+// Compressed calls of this kind end with verdicts. Their packets go one way only, so received
+// packets do not tell whether the other ranks met a value that is not finite, or had everything
+// they needed. After its last computing step a rank sends its verdict to all (exchange 2, headers
+// only). Once it has all verdicts, the call can be committed.
 #pragma once
 
 #include <vector>
@@ -30,20 +30,19 @@ class ChunkPlanner {
   Plan& plan() { return builder_.plan(); }
 
   ElementRange Elements(uint32_t chunk, uint32_t segment) const;
-  // Bytes of that piece on the wire.
+  // Bytes of a chunk's segment on the wire.
   size_t PieceBytes(uint32_t chunk, uint32_t segment) const;
-  // A step about one segment of a chunk.
+  // Makes a step for one segment of a chunk.
   Step StepOf(StepKind kind, uint32_t chunk, uint32_t segment) const;
-  // Of such a step: where its elements are in the caller's buffers.
+  // Where the step's elements are in the caller's buffers.
   Region InputRegion(const Step& step) const;
   Region OutputRegion(const Step& step) const;
 
-  // Adds a step that computes: one that the verdict waits for.
+  // Adds a computing step. The verdict waits for it.
   uint32_t Compute(const Step& step, std::initializer_list<uint32_t> after = {});
-  // The receive of what `peer` sends for its part of the output, and its decoding if it is a
-  // packet.
+  // Receives this rank's piece from `peer`, and decodes it if it is a packet.
   void AddPieceOf(uint32_t peer, uint32_t segment);
-  // The own chunk from input to output, as it is.
+  // Copies this rank's own chunk from input to output uncompressed.
   void AddOwnCopy();
   Plan Build() &&;
 
@@ -57,8 +56,7 @@ class ChunkPlanner {
   std::vector<uint32_t> computing_;
 };
 
-// Adds `verdict`, which waits for the steps that compute, sends its packet to all, and receives
-// theirs.
+// Adds `verdict`, which waits for the computing steps, and exchanges its packet with all peers.
 void ExchangeVerdicts(PlanBuilder* builder, Step verdict, const std::vector<uint32_t>& computing);
 
 }  // namespace onebit

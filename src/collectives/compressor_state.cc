@@ -1,17 +1,18 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a compressor still owes is the mean over ranks of the worker residuals plus the server
-// residual of the whole tensor (telescoping identity); a sum owes n times that. The state of one
-// rank has its residuals as they are. The state of all ranks has those two vectors only:
+// A compressor owes the mean over ranks of the worker residuals plus the server residual of the
+// whole tensor (telescoping identity); a sum owes n times that. The state of one rank contains its
+// residuals unchanged. The state of all ranks contains only those two vectors:
 //
 //   Ebar = (e_0 + ... + e_{n-1}) / n      S = the server residuals, in the order of the tensor
 //
-// A reduce-scatter has no server residual. In an all-gather every rank holds the same of all parts,
-// and that is its state; in an all-to-all residuals belong to pairs of ranks, and go nowhere else.
+// A reduce-scatter has no server residual. For an all-gather the state is the estimate, which is
+// equal on all ranks. Residuals of an all-to-all belong to pairs of ranks and cannot be
+// transferred.
 //
 // A job of n' ranks gives Ebar to each of its workers and every server its part of S, so the mean
-// of the workers is Ebar again. A sum would then owe n' times what is in the state instead of n
-// times: there both are multiplied by n/n'.
+// of the workers is Ebar again. A sum would then owe n' times the state instead of n times, so both
+// are multiplied by n/n'.
 #include "collectives/compressor_state.h"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ namespace {
 
 using kernels::DataType;
 
-// A sum of fixed size at a time, so that memory does not grow with the tensor.
+// Sums this many elements at a time, so that memory does not grow with the tensor.
 constexpr size_t kPieceElements = size_t{1} << 20;
 constexpr std::string_view kWhat = "exporting the state of a compressor";
 
@@ -55,7 +56,7 @@ StateIdentity IdentityOf(const PlannedCompressor& planned, StateKind kind) {
   };
 }
 
-// Sections of a state; the mode decides how many there are.
+// Sections of a state. The mode decides how many there are.
 class Sections {
  public:
   Sections(const PlannedCompressor& planned, StateKind kind) {
@@ -72,7 +73,7 @@ class Sections {
       Add(SectionTag::kServer, elements * element_bytes);
     }
   }
-  operator std::span<const StateSection>() const {  // NOLINT: it is one
+  operator std::span<const StateSection>() const {  // it is a span
     return std::span(sections_).first(count_);
   }
 
@@ -88,7 +89,7 @@ void WriteIdentity(const StateIdentity& identity, const StateWriter& writer) {
   std::memcpy(writer.section(SectionTag::kIdentity).data(), bytes.data(), bytes.size());
 }
 
-// One export of all ranks, on one rank.
+// One rank's part in an export of the state of all ranks.
 class GlobalExport {
  public:
   GlobalExport(Comm& comm, Engine& engine, const PlannedCompressor& planned,
@@ -105,7 +106,7 @@ class GlobalExport {
 
  private:
   const Compressor& state() const { return planned_.compressor; }
-  // In an all-gather every rank keeps what all hold of each other.
+  // In an all-gather every rank holds the same estimate.
   bool is_replicated() const {
     return state().config().collective == Collective::kAllGather && state().worker_in(0) != nullptr;
   }
@@ -115,12 +116,12 @@ class GlobalExport {
                           std::chrono::milliseconds(comm_.options().regroup_timeout_ms);
     ONEBIT_ASSIGN_OR_RETURN(const auto accounts, comm_.Gather(Account(obstacle), deadline, kWhat));
     if (!obstacle.ok()) return obstacle;
-    // What the accounts say every rank finds for itself: the communicator stays in order.
+    // Every rank comes to the same verdict, so an error leaves the communicator healthy.
     ONEBIT_TRY(Agree(accounts));
     return Write(blob);
   }
 
-  // What the tensor's size makes large. An error is an obstacle that the others are told.
+  // Allocates everything that grows with the tensor. The other ranks learn of an error.
   Status Reserve() {
     if (state().worker_in(0) == nullptr && companion_ == nullptr) return OkStatus();
     const size_t most = std::min(state().config().elements(), kPieceElements);
@@ -187,7 +188,7 @@ class GlobalExport {
     StateWriter writer(StateKind::kGlobal, Sections(planned_, StateKind::kGlobal), blob);
     WriteIdentity(IdentityOf(planned_, StateKind::kGlobal), writer);
     const DataType residual_type = state().config().residual_type;
-    if (is_replicated()) {  // what all hold is the same everywhere
+    if (is_replicated()) {  // the estimate is the same everywhere
       const std::span<std::byte> section = writer.section(SectionTag::kWorker);
       if (!section.empty()) std::memcpy(section.data(), state().worker_in(0), section.size());
     } else if (state().worker_in(0) != nullptr) {
@@ -196,13 +197,13 @@ class GlobalExport {
                      writer.section(SectionTag::kWorker).data()));
     }
     if (state().server_in(0) != nullptr) {
-      // Replicas are equal: that of rank 0 is as good as any.
+      // Replicas are equal, so rank 0's stands for all.
       const bool is_replica = planned_.plan->key.is_one_exchange && comm_.rank() != 0;
       const ElementRange mine = is_replica ? ElementRange{} : planned_.ServedRange();
       ONEBIT_TRY(Sum(state().server_in(0), residual_type, mine, 1,
                      writer.section(SectionTag::kServer).data()));
     }
-    if (!is_finite_) {  // on every rank alike
+    if (!is_finite_) {  // on every rank
       return Error(
           Code::kInvalidUsage,
           "rank {}: compressor of tensor {}: the residuals are too large for their mean to be "
@@ -225,7 +226,7 @@ class GlobalExport {
                  comm_.rank(), state().config().tensor_id);
   }
 
-  // The sum over ranks of elements, each of the range that its rank has, divided by `divisor`.
+  // Sums each rank's range of elements over the ranks, and divides by `divisor`.
   Status Sum(const std::byte* elements, DataType type, ElementRange range, float divisor,
              std::byte* out) {
     auto* const values = reinterpret_cast<float*>(piece_.data());
@@ -257,7 +258,7 @@ class GlobalExport {
   bool is_finite_ = true;
 };
 
-// Residuals of a state on their way into a compressor.
+// Residuals from a state, to be converted into those of a compressor.
 struct Incoming {
   std::span<const std::byte> bytes;  // of any alignment
   DataType type = DataType::kF32;
@@ -265,7 +266,7 @@ struct Incoming {
   DataType target_type = DataType::kF32;
 
   size_t elements() const { return bytes.size() / kernels::BytesOf(type); }
-  // As the compressor will hold it.
+  // The value after conversion.
   float Value(size_t i) const {
     const std::byte* at = bytes.data() + i * kernels::BytesOf(type);
     alignas(float) std::array<std::byte, sizeof(float)> element;
@@ -281,7 +282,7 @@ struct Incoming {
   }
   void Write(std::byte* residual) const {
     if (bytes.empty()) return;
-    if (type == target_type && factor == 1) {  // the very bits
+    if (type == target_type && factor == 1) {  // keeps every bit
       std::memcpy(residual, bytes.data(), bytes.size());
       return;
     }
@@ -291,7 +292,7 @@ struct Incoming {
   }
 };
 
-// The residuals must be those that the identity speaks of.
+// The sections must be those that the identity implies.
 Status CheckSections(const StateReader& reader, const StateIdentity& identity,
                      const StateIdentity& here, std::span<const StateSection> expected) {
   bool is_expected =
@@ -373,7 +374,7 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
       server.bytes =
           server.bytes.subspan(served.begin * sizeof(float), served.count * sizeof(float));
     }
-    if (identity.op == ReduceOp::kSum) {  // there is none in an all-gather
+    if (identity.op == ReduceOp::kSum) {  // an all-gather has no op
       worker.factor = static_cast<float>(identity.ranks) / static_cast<float>(here.ranks);
       server.factor = worker.factor;
     }
@@ -387,7 +388,7 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
   worker.Write(state.worker_out(0));
   server.Write(state.server_out(0));
   state.Adopt(identity.epoch, identity.commits_since_zero, identity.op);
-  compressor->prepared.reset();  // it belonged to what was before
+  compressor->prepared.reset();  // a prepared rebind belongs to the former residuals
   return OkStatus();
 }
 

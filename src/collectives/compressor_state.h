@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Saves what a compressor remembers, and loads it: one rank's share exactly, or that of all ranks
-// for any number of them. STATE.md has the bytes.
+// Exports and imports a compressor's residuals: those of one rank exactly, or those of all ranks
+// for any number of them. STATE.md specifies the bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,30 @@
 
 namespace onebit {
 
-// Whether there is such a state of the compressor.
+// Fails if the compressor has no state of this kind.
 Status CheckStateKind(const PlannedCompressor& compressor, StateKind kind);
 
-// Length of the compressor's state of this kind.
+// Bytes of the compressor's state of this kind.
 size_t StateBytesOf(const PlannedCompressor& compressor, StateKind kind);
 
 // Local. `blob` has StateBytesOf(compressor, StateKind::kRank) bytes.
 void ExportRankState(const PlannedCompressor& compressor, std::byte* blob);
 
-// Elements that belong to a compressor's state, of its tensor, and are averaged with it.
+// Elements outside a compressor, one per element of its tensor, that are exported and averaged with
+// its residuals.
 struct StateCompanion {
   AgreedValues values;              // must be equal on all ranks
   const float* elements = nullptr;  // count of the compressor
   std::byte* mean = nullptr;        // receives their mean over the ranks, of any alignment
 };
 
-// Collective on `comm`, whose engine is `engine`, for a thread that has entered it: the same bytes
-// on every rank. After an error the content of `blob`, and of the companion's mean, is undefined.
+// Collective on `comm`, whose engine is `engine`; the calling thread has entered it. All ranks get
+// the same bytes. After an error the contents of `blob`, and of the companion's mean, are
+// undefined.
 Status ExportGlobalState(Comm& comm, Engine& engine, const PlannedCompressor& compressor,
                          std::byte* blob, const StateCompanion* companion = nullptr);
 
-// Local. After an error the compressor is what it was.
+// Local. An error leaves the compressor unchanged.
 Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compressor);
 
 }  // namespace onebit

@@ -17,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Looks for work so long before a thread goes to sleep: longer than a step takes to follow another,
-// shorter than anybody would notice.
+// A thread without work spins this long before it sleeps: longer than the usual time between two
+// steps, too short for anybody to notice.
 constexpr auto kSpin = std::chrono::microseconds(50);
 
 void Pause() {
@@ -33,7 +33,7 @@ void Pause() {
 
 ComputeThreads::~ComputeThreads() {
   if (owner_pid_ != getpid()) {
-    // There is nothing behind these handles, and no way to say so but to leave them.
+    // These handles have no thread behind them, and leaking them is the only way not to join one.
     static_cast<void>(threads_.release());
     return;
   }
@@ -60,8 +60,8 @@ Status ComputeThreads::Start(uint32_t count, uint32_t ranks, const ProcessorSet&
 }
 
 void ComputeThreads::Reserve(size_t steps) {
-  // As many as a call can give out. All are taken back before the next call, so no place is used
-  // again while a thread that was held up still reads it.
+  // Has room for every step of a call. All are taken back before the next call, so an entry is not
+  // reused while a delayed thread still reads it.
   const size_t length = std::bit_ceil(std::max<size_t>(steps, 1));
   if (length <= tasks_.size()) return;
   tasks_ = std::vector<Task>(length);
@@ -82,7 +82,7 @@ void ComputeThreads::Give(uint32_t step, bool is_nonfinite) {
 
 bool ComputeThreads::Take(Done* done) {
   Result& result = results_[taken_ & mask_];
-  // acquire: with the number comes all that the step has written.
+  // acquire: makes everything visible that the step has written.
   if (taken_ == given_.load(kOwn) || result.number.load(std::memory_order_acquire) != taken_ + 1) {
     return false;
   }
@@ -107,7 +107,7 @@ bool ComputeThreads::Claim(uint64_t* number) {
 }
 
 void ComputeThreads::Finish(const Done& done) {
-  // Of a step, not of its place in line: those that end first are taken back first.
+  // Results are numbered as they finish, so that the caller takes the earliest ones first.
   const uint64_t number = finished_.fetch_add(1, kOwn);
   Result& result = results_[number & mask_];
   result.done = done;
@@ -115,8 +115,8 @@ void ComputeThreads::Finish(const Done& done) {
 }
 
 void ComputeThreads::Run(StepCompute* compute) {
-  // Near the caller, so that what it touched first is near, too. A thread that is refused this is
-  // only slower.
+  // Runs close to the caller, whose memory is then close, too. A thread that may not do so is only
+  // slower.
   if (!processors_.empty()) {
     sched_setaffinity(0, processors_.size() * sizeof(uint64_t),
                       reinterpret_cast<const cpu_set_t*>(processors_.data()));

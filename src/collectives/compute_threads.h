@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Threads that run computing steps of a plan beside the thread in the call.
+// Threads that share the computing steps of a plan with the calling thread.
 #pragma once
 
 #include <unistd.h>
@@ -16,33 +16,33 @@
 
 namespace onebit {
 
-// Which thread runs a step changes no result: steps that are ready together write to different
-// memory, and each is computed in one fixed order. The thread in the call gives steps out and takes
-// them back; nothing here allocates or locks between Reserve and the next one. Between calls, and
-// after a moment without work, the threads sleep.
+// Results do not depend on which thread runs a step: steps that are ready together write to
+// different memory, and each is computed in a fixed order. The calling thread hands steps out and
+// takes them back; between one Reserve and the next nothing here allocates or locks. Between calls,
+// and after a moment without work, the threads sleep.
 //
-// All members are for the thread in the call.
+// All members are for the calling thread.
 class ComputeThreads {
  public:
   ComputeThreads() : threads_(std::make_unique<std::vector<std::thread>>()) {}
-  // Nothing may be outstanding.
+  // Requires that no step is outstanding.
   ~ComputeThreads();
   ComputeThreads(const ComputeThreads&) = delete;
   ComputeThreads& operator=(const ComputeThreads&) = delete;
 
-  // Starts `count` threads on `processors` (empty: any). Once, whatever it returns: those that did
-  // start are used. Throws std::bad_alloc.
+  // Starts `count` threads on `processors` (empty: any). Call it once: after an error, the threads
+  // that did start are used. Throws std::bad_alloc.
   Status Start(uint32_t count, uint32_t ranks, const ProcessorSet& processors);
-  // Makes room for plans of so many steps. Nothing may be outstanding.
+  // Allocates for plans of this many steps. Requires that no step is outstanding.
   void Reserve(size_t steps);
 
   uint32_t size() const { return static_cast<uint32_t>(threads_->size()); }
-  // Steps given out and not taken back. More than size() + 1 would only stand in line, behind which
-  // a more urgent one would have to wait.
+  // Steps handed out and not yet taken back. More than size() + 1 would only queue up, and a more
+  // urgent step would have to wait behind them.
   uint32_t outstanding() const { return static_cast<uint32_t>(given_.load(kOwn) - taken_); }
   bool has_room() const { return size() != 0 && outstanding() <= size(); }
 
-  // `batch` and `checksums` stay valid until everything given out was taken back.
+  // `batch` and `checksums` must stay valid until all steps were taken back.
   void Begin(const Batch& batch, kernels::Checksum* checksums) {
     batch_ = &batch;
     checksums_ = checksums;
@@ -53,10 +53,10 @@ class ComputeThreads {
     uint32_t step = 0;
     bool is_finite = true;
   };
-  // False if nothing was finished since.
+  // Returns false if no step has finished since the last call.
   bool Take(Done* done);
-  // Waits until everything given out is finished, and forgets it: a matter of milliseconds,
-  // with a scale for a whole tensor of as long as that tensor takes.
+  // Waits until all outstanding steps have finished, and discards their results. This takes
+  // milliseconds, or with a tensor-wide scale as long as the compression of a whole tensor.
   void Drop();
 
  private:
@@ -66,9 +66,9 @@ class ComputeThreads {
   };
   struct Result {
     Done done;
-    std::atomic<uint64_t> number{0};  // of the result that lies here, plus 1
+    std::atomic<uint64_t> number{0};  // 1 + number of the result in this entry
   };
-  static constexpr auto kOwn = std::memory_order_relaxed;  // of a counter that this thread writes
+  static constexpr auto kOwn = std::memory_order_relaxed;  // counters that one thread writes
 
   void Run(StepCompute* compute);
   bool Claim(uint64_t* number);
@@ -81,15 +81,14 @@ class ComputeThreads {
 
   const Batch* batch_ = nullptr;
   kernels::Checksum* checksums_ = nullptr;
-  // Rings; a number is never used twice, so a thread that was held up cannot take an old one for
-  // a new one. The counters only grow.
+  // Rings. Counters only grow, so a delayed thread cannot mistake an old entry for a new one.
   std::vector<Task> tasks_;
   std::vector<Result> results_;
   uint64_t mask_ = 0;                  // length of the rings - 1
-  std::atomic<uint64_t> given_{0};     // tasks below are in the ring
-  std::atomic<uint64_t> claimed_{0};   // tasks below belong to a thread
-  std::atomic<uint64_t> finished_{0};  // numbers below are given to results
-  uint64_t taken_ = 0;                 // results below were taken back
+  std::atomic<uint64_t> given_{0};     // tasks below this are in the ring
+  std::atomic<uint64_t> claimed_{0};   // tasks below this belong to a thread
+  std::atomic<uint64_t> finished_{0};  // numbers below this belong to results
+  uint64_t taken_ = 0;                 // results below this were taken back
   std::atomic<uint32_t> asleep_{0};    // threads that need to be woken
   std::atomic<uint32_t> wakes_{0};     // what they wait on
   std::atomic<bool> is_ending_{false};

@@ -40,7 +40,7 @@ Status DenseStaging::BringIn(std::span<CallRequest> requests) {
     location = output + RoundUp(bytes.output, kCacheLine);
     const auto& devices = device_.devices();
     ONEBIT_TRY(devices.Copy(input, request.sendbuff, bytes.input, device_.stream()));
-    if (request.collective == Collective::kAllToAllv) {  // it leaves gaps as they are
+    if (request.collective == Collective::kAllToAllv) {  // its gaps must stay unchanged
       ONEBIT_TRY(devices.Copy(output, request.recvbuff, bytes.output, device_.stream()));
     }
     request.sendbuff = bytes.input == 0 ? nullptr : input;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Pinned host memory through which dense calls on device memory go over a transport of the host.
+// Pinned host memory that stages dense calls on device memory over a host transport.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace onebit {
 
-// Holds the buffers of one call or one group at a time; grows, and never shrinks.
+// Holds the buffers of one call or one group at a time. Grows and never shrinks.
 class DenseStaging {
  public:
   DenseStaging(DeviceSteps& device, const Comm& comm) : device_(device), comm_(comm) {}
 
-  // Makes room for the dense requests among these that have device memory.
+  // Allocates for those of the requests that are dense and on device memory.
   Status Reserve(std::span<const CallRequest> requests);
-  // Takes the memory for a later Reserve, on another thread.
+  // Allocates for a later Reserve, on another thread.
   Status Prepare(std::span<const CallRequest> requests);
-  // Replaces their buffers by host buffers that have what they read. Waits for the device.
+  // Replaces their buffers with host buffers that hold their inputs. Waits for the device.
   Status BringIn(std::span<CallRequest> requests);
-  // Copies what they wrote to where it belongs. Waits for the device.
+  // Copies their results to the original buffers. Waits for the device.
   Status BringOut(std::span<const CallRequest> originals, std::span<const CallRequest> staged);
 
  private:

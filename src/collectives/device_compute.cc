@@ -25,7 +25,7 @@ const void* AtElement(const void* buffer, size_t begin, kernels::DataType type) 
                            : static_cast<const std::byte*>(buffer) - begin * kernels::BytesOf(type);
 }
 
-// Launches of one step: pieces are collected and go out when a launch is full.
+// Collects pieces of one step and launches a kernel whenever its parameters are full.
 template <typename Params>
 class Launches {
  public:
@@ -56,7 +56,7 @@ class Launches {
   const size_t tile_elements_;
 };
 
-// One step of one call on its way into kernels.
+// Translates one step of one call into kernels.
 class StepKernels {
  public:
   StepKernels(const KernelQueue& queue, const Call& call, const Step& step, uint32_t* verdict)
@@ -96,7 +96,7 @@ class StepKernels {
     return mask_ == nullptr ? 0 : call_.compressor->MaskByte(element);
   }
 
-  // Elements of the tensor with their packet.
+  // Pairs elements of the tensor with their packet.
   Piece PieceOf(ElementRange elements, PacketView packet) const {
     return {.count = elements.count,
             .element = elements.begin,
@@ -106,7 +106,7 @@ class StepKernels {
             .bits = packet.bits};
   }
 
-  // Calls `take` with the piece of each chunk in a packet that has all of them.
+  // Calls `take` for each chunk of a packet that contains all of them.
   template <typename Take>
   Status ForEachChunk(PacketView packet, const Take& take) const {
     size_t scale = 0;
@@ -133,14 +133,14 @@ class StepKernels {
         .tile_sums = queue_.tile_sums,
         .list = {},
     };
-    // What is held changes when the packet is decoded.
+    // The estimate changes when the packet is decoded, not here.
     params.residual.is_kept = !IsDelta(plan_);
     const Kernel kernel = has_blocks() ? Kernel::kCompressBlocks : Kernel::kCompressSigns;
     Launches launches(queue_, kernel, &params, TileElements(plan_));
     ONEBIT_TRY(AddCompressed(&launches));
     if (has_blocks()) return launches.Flush();
     if (params.list.count == 0) return OkStatus();
-    // A scale for the whole tensor: all pieces are in one launch (CheckDevicePlan).
+    // With a tensor-wide scale all pieces fit into one launch (CheckDevicePlan).
     kernels::cuda::FinishScaleParams finish = {
         .tile_sums = queue_.tile_sums,
         .rule = config().rule,
@@ -167,7 +167,7 @@ class StepKernels {
     if (step_.stride == 0) {  // all chunks into one packet
       const PacketView whole = ViewOf(call_.Write(step_.region), step_.shape);
       return ForEachChunk(whole, [&](ElementRange elements, PacketView packet, size_t scale) {
-        if (!has_blocks()) packet.scales = whole.scales;  // the one of the tensor
+        if (!has_blocks()) packet.scales = whole.scales;  // one scale for the tensor
         return add(elements, packet, scale);
       });
     }
@@ -284,7 +284,7 @@ class StepKernels {
     const auto add = [&](ElementRange elements, PacketView packet, size_t) {
       Piece piece = PieceOf(elements, packet);
       if (plan_.key.collective == Collective::kAllToAll) {
-        // The mask is that of what is sent: the peer's chunk for this rank.
+        // The mask is that of the sent elements: the peer's chunk for this rank.
         piece.mask_byte = MaskByte(elements.begin + plan_.partition.Chunk(plan_.rank).begin -
                                    plan_.partition.Chunk(step_.chunk).begin);
       }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the computing steps of a plan do on the memory of a device: the kernels that they launch.
+// Launches kernels for the computing steps of a plan on device memory.
 #pragma once
 
 #include <cstddef>
@@ -12,33 +12,32 @@
 
 namespace onebit {
 
-// Where the kernels of a call run, and what they need beside it. Its device is the current one.
+// The stream of a call's kernels and their working memory. Its device must be current.
 struct KernelQueue {
   const Devices* devices = nullptr;
   onebitStream_t stream = nullptr;
-  // Room for TileSumsFor(plan); the stream's order lets the steps of a plan share it.
+  // Has room for TileSumsFor(plan). Steps of a plan share it, because the stream orders them.
   kernels::cuda::TileSum* tile_sums = nullptr;
 };
 
-// Partial sums that the steps of such a plan of so many elements need at a time; 0 for scales of
-// blocks.
+// Number of partial sums that a step of such a plan needs for a tensor of this size; 0 if scales
+// belong to blocks.
 size_t TileSumsFor(const Plan& plan, size_t tensor_elements);
 
-// Fails if plans of this key cannot run on device memory.
+// Fails if plans with this key cannot run on device memory.
 Status CheckDevicePlan(const Plan& plan);
 
-// Enqueues what StepCompute::Run does for a step, but for the checksums of packets, packets of
-// values that are not finite, and verdicts (StepKind::kVerdict). If something is not finite the
-// kernels set kNonfinite in *verdict, which they can address. Packets are memory that the device
-// addresses; all other memory is its own.
+// Enqueues the equivalent of StepCompute::Run, except for checksums of packets, packets of values
+// that are not finite, and verdicts (StepKind::kVerdict). Kernels set kNonfinite in *verdict, which
+// must be addressable by the device, if they meet a value that is not finite. Packets may be in
+// pinned memory; all other memory is the device's.
 Status EnqueueStep(const KernelQueue& queue, const Call& call, const Step& step, uint32_t* verdict);
 
-// Enqueues the filling of all that the call writes with NaN, if *condition is not clear; null:
-// whatever it is.
+// Enqueues a fill of the call's output with NaN if *condition is not clear; always if `condition`
+// is null.
 Status EnqueueNan(const KernelQueue& queue, const Call& call, const uint32_t* condition);
 
-// Enqueues the checksum of what this rank holds of the elements of `chunk` (HeldChecksum) to
-// `checksum`, which is zero.
+// Enqueues the checksum of this rank's estimate of `chunk` (HeldChecksum). *checksum must be zero.
 Status EnqueueHeldChecksum(const KernelQueue& queue, const Call& call, uint32_t chunk,
                            kernels::Checksum* checksum);
 

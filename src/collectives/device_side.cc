@@ -26,7 +26,7 @@ Status DeviceSide::Prepare(std::span<const CallRequest> requests) {
   const CallRequest& first = requests[0];
   if (requests.size() == 1 && first.compressor != nullptr &&
       first.collective != Collective::kAllToAllv) {
-    return OkStatus();  // the compressor has it all since it was made
+    return OkStatus();  // allocated with the compressor
   }
   ONEBIT_TRY(staging_.Prepare(requests));
   for (const CallRequest& request : requests) {
@@ -39,7 +39,8 @@ Status DeviceSide::Prepare(std::span<const CallRequest> requests) {
                           [this](size_t bytes) { return NewPackets(bytes); });
 }
 
-// The plan of a compressed all-to-all-v has the counts of the call that is running.
+// Counts come from the requests, because the plan of a compressed all-to-all-v has those of the
+// call that is running.
 size_t DeviceSide::PacketBytes(std::span<const CallRequest> requests) {
   planned_.PlanBatches(requests, &batches_);
   size_t most = 0;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What an engine has once its calls work on the memory of a device over a transport of the host:
-// compressed calls run there, step by step, dense ones in host memory to which they are copied.
+// Runs device-memory calls of an engine over a host transport: compressed ones step by step on the
+// device, dense ones in host memory, to and from which their buffers are copied.
 #pragma once
 
 #include <memory>
@@ -24,14 +24,14 @@ class DeviceSide {
   DeviceSteps& steps() const { return *steps_; }
   std::byte* packets() const { return packets_.data(); }  // pinned
   Status Reserve(const Plan& plan);
-  // Takes the memory that these calls need before their stream waits for the thread that runs them,
-  // because CUDA may wait for streams when it allocates. For the thread that makes the calls, while
-  // the other one may be running earlier ones. They are those of a group, or one alone.
+  // Allocates what these calls need, which are one call or a whole group. Runs before their stream
+  // waits for the proxy thread, because CUDA may wait for streams when it allocates. For the
+  // calling thread, while the proxy may be running earlier calls.
   Status Prepare(std::span<const CallRequest> requests);
 
-  // The same calls, dense ones with host buffers that have what they read.
+  // Returns the same calls; dense ones with host buffers that hold their inputs.
   Result<std::span<const CallRequest>> BringIn(std::span<const CallRequest> requests);
-  // Copies what they wrote to where it belongs.
+  // Copies results of dense calls to the original buffers.
   Status BringOut(std::span<const CallRequest> requests);
   Status FillNan(const Call& call);
 
@@ -46,7 +46,7 @@ class DeviceSide {
   DenseStaging staging_;
   PreallocatedBuffer packets_;
   std::vector<CallRequest> staged_;
-  // Of the thread that makes the calls.
+  // Used by the calling thread only.
   PlanCache planned_;
   std::vector<CallBatch> batches_;
 };

@@ -8,7 +8,7 @@
 namespace onebit {
 namespace {
 
-// A kernel of a step takes milliseconds.
+// Kernels of a step take milliseconds, so only a hung device takes longer.
 constexpr uint64_t kPatienceMs = 60'000;
 
 }  // namespace
@@ -34,7 +34,7 @@ Result<std::unique_ptr<DeviceSteps>> DeviceSteps::Create(const Devices& devices,
   return steps;
 }
 
-// The stream may still be at work on memory that goes away.
+// Waits, because kernels may still be using memory that is freed next.
 DeviceSteps::~DeviceSteps() {
   const auto scope = DeviceScope::Enter(devices_, device_);
   if (scope.ok() && stream_.get() != nullptr) static_cast<void>(Synchronize());
@@ -86,7 +86,7 @@ Result<bool> DeviceSteps::Take(Done* done) {
 }
 
 void DeviceSteps::Drop() {
-  static_cast<void>(Synchronize());  // an error has led here, and is being told
+  static_cast<void>(Synchronize());  // an earlier error brought us here and is reported
   taken_ = given_;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Computing steps of a plan on a device, for an executor that runs on the host: given out, and
-// taken back when the device is done with them.
+// Runs computing steps of a plan on a device for an executor on the host, which hands them out and
+// takes them back once the device has finished.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace onebit {
 
-// Steps run in the order in which they are given, on a stream of their own. Packets lie in pinned
-// memory, which kernels read and write in place. Nothing here allocates between Reserve and the
-// next one. For one thread.
+// Steps run in the order in which they are given, on a private stream. Packets lie in pinned
+// memory, which kernels read and write directly. Between one Reserve and the next nothing here
+// allocates. For one thread.
 class DeviceSteps {
  public:
   static Result<std::unique_ptr<DeviceSteps>> Create(const Devices& devices, int device);
@@ -26,31 +26,31 @@ class DeviceSteps {
 
   const Devices& devices() const { return devices_; }
   int device() const { return device_; }
-  // For copies before and after the steps, in order with them.
+  // Copies before and after the steps use it, so that they are ordered.
   onebitStream_t stream() const { return stream_.get(); }
 
   Status Reserve(const Plan& plan);
-  // So that Reserve of a plan with so many elements allocates nothing; by another thread.
+  // Lets a later Reserve for a plan of this size allocate nothing. For another thread.
   Status Prepare(const Plan& plan, size_t tensor_elements);
 
   uint32_t outstanding() const { return static_cast<uint32_t>(given_ - taken_); }
   bool has_room() const { return outstanding() < kMostOutstanding; }
-  // `index` is what Take tells of it.
+  // Take returns `index` when the step has finished.
   Status Give(const Call& call, const Step& step, uint32_t index);
   struct Done {
     uint32_t step = 0;
     bool is_finite = true;
   };
-  // False if the device is not done with the one that was given first.
+  // False if the device has not finished the oldest step.
   Result<bool> Take(Done* done);
-  // Waits until the device is done with all, and forgets them.
+  // Waits until the device has finished all steps, and discards their results.
   void Drop();
 
-  // What StepCompute does on the host: the checksum of what is held (waits for the device), and NaN
-  // as the output (does not).
+  // Equivalents of StepCompute and of the host's NaN output. HeldChecksum waits for the device,
+  // FillNan does not.
   Result<kernels::Checksum> HeldChecksum(const Call& call, uint32_t chunk);
   Status FillNan(const Call& call);
-  // Waits until all on the stream is done.
+  // Waits for everything on the stream.
   Status Synchronize();
 
  private:
@@ -64,10 +64,10 @@ class DeviceSteps {
   const int device_;
   DeviceStream stream_;
   std::vector<DeviceEvent> events_;  // ring
-  std::vector<uint32_t> steps_;      // ring: what was given
+  std::vector<uint32_t> steps_;      // ring: their steps
   Memory verdicts_;                  // pinned ring of words
-  PreallocatedBuffer tile_sums_;     // of the device
-  Memory checksum_;                  // of the device; one
+  PreallocatedBuffer tile_sums_;     // device memory
+  Memory checksum_;                  // device memory; one checksum
   Memory checksum_copy_;             // pinned
   uint64_t given_ = 0;
   uint64_t taken_ = 0;

@@ -56,8 +56,8 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
   };
 }
 
-// The other such calls of a tensor are in the stats alone. The call is over: a line that cannot be
-// written is no error of it.
+// Later calls of this kind only count in the stats. The call is over, so a failure to log is not
+// its error.
 void LogFirstNonfinite(int rank, const CallDescriptor& call) noexcept {
   if (!LogEnabled(LogLevel::kInfo)) return;
   try {
@@ -69,7 +69,7 @@ void LogFirstNonfinite(int rank, const CallDescriptor& call) noexcept {
 
 }  // namespace
 
-// A call alone finds room for itself: the first one of a compressor allocates nothing.
+// Reserves for a single call, so that the first call of a compressor allocates nothing.
 Engine::Engine(Comm& comm)
     : comm_(comm),
       plans_(comm),
@@ -105,7 +105,7 @@ Status Engine::UseDevice(const Devices& devices, int device) {
                  comm_.rank(), device, first);
   }
   ONEBIT_ASSIGN_OR_RETURN(device_, DeviceSide::Create(comm_, devices, device));
-  packets_ = Memory();  // from now on kernels must reach them
+  packets_ = Memory();  // from now on kernels must reach it
   return OkStatus();
 }
 
@@ -140,10 +140,10 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
   ONEBIT_ASSIGN_OR_RETURN(Compressor compressor, Compressor::Create(config));
   PlannedCompressor planned{std::move(compressor), std::move(binding.plan), comm_.id()};
   if (config.collective == Collective::kAllToAllv) {
-    planned.sized_plan = std::make_shared<Plan>(*planned.plan);  // the others' sizes are theirs
+    planned.sized_plan = std::make_shared<Plan>(*planned.plan);  // other tensors have other sizes
     planned.plan = planned.sized_plan;
   }
-  // A stream-ordered call has nobody to read the outcome of the check.
+  // Nobody could read the outcome of the check after a stream-ordered call.
   if (config.collective == Collective::kAllGather && config.kind == CodecKind::kEf &&
       stream_ == nullptr) {
     PlanKey key = planned.plan->key;
@@ -199,7 +199,8 @@ Status Engine::CheckThread() {
   return refusal.code() == Code::kInvalidUsage ? refusal : OkStatus();
 }
 
-// Before the calls are numbered: without memory nothing was sent, and they can be made again.
+// Runs before sequence numbers are assigned: if it fails nothing was sent, and the calls can be
+// made again.
 Status Engine::Prepare(std::span<const CallRequest> requests) {
   originals_ = requests_ = requests;
   if (std::any_of(requests.begin(), requests.end(), IsStaged)) {
@@ -229,12 +230,13 @@ Status Engine::Prepare(std::span<const CallRequest> requests) {
   return OkStatus();
 }
 
-// A call alone has the messages of its own plan, which name it; several have those of the group's.
+// The messages of a single call follow its own plan and name the call; those of several follow the
+// group's plan.
 void Engine::StartBatch() {
   const CallBatch& batch = batches_[next_batch_];
   const auto requests = requests_.subspan(batch.cut.begin, batch.cut.count);
   const uint64_t sequence = sequences_[next_batch_++] = comm_.NextSequence();
-  if (batches_.size() > 1) plans_.TakeCounts(requests[0]);  // others were prepared behind it
+  if (batches_.size() > 1) plans_.TakeCounts(requests[0]);  // other batches have set theirs since
   for (size_t i = 0; i < requests.size(); ++i) {
     const Plan& plan = batch.PlanOf(i);
     const size_t offset = batch.plan != nullptr ? 0 : batch.group->packets[i];
@@ -274,8 +276,8 @@ Status Engine::Go(bool* has_moved) {
   return has_ended() && is_staged ? device_->BringOut(originals_) : OkStatus();
 }
 
-// Until the last batch is over another rank may still fail: then no call of the group has happened,
-// on any rank that can tell.
+// Until the last batch has ended another rank may still fail. In that case no call of the group
+// counts as done on any rank that hears of the failure.
 Status Engine::Finish(Status status) {
   const bool has_succeeded = status.ok();
   if (!has_succeeded && is_batch_running_) status = executor_.Fail(status);
@@ -286,7 +288,7 @@ Status Engine::Finish(Status status) {
     for (size_t i = 0; i < batch.cut.count; ++i) {
       const size_t number = batch.cut.begin + i;
       Call call =
-          CallOf(requests_[number], batch.PlanOf(i), comm_, nullptr);  // its packets are gone
+          CallOf(requests_[number], batch.PlanOf(i), comm_, nullptr);  // needs no packets any more
       call.descriptor.sequence = sequences_[index];
       const Ending ending = has_succeeded
                                 ? are_finite_[number] != 0 ? Ending::kFinite : Ending::kNonfinite
@@ -306,12 +308,12 @@ Status Engine::Finish(Status status) {
   return status;
 }
 
-// Every call that was prepared ends here: in its compressor, its output and the counters.
+// Records the end of a prepared call in its compressor, its output and the counters.
 Status Engine::Settle(const CallRequest& request, const Call& call, Ending ending) {
   PlannedCompressor* const compressor = request.compressor;
   if (ending == Ending::kNotBegun || ending == Ending::kFailed) {
     Add(comm_.counters().failed_calls, 1);
-    // A call that has not begun has written nothing yet.
+    // A call that has not begun has written nothing.
     const bool has_begun = ending == Ending::kFailed;
     if (has_begun && compressor != nullptr) compressor->compressor.DiscardFailed();
     return OkStatus();
@@ -328,14 +330,14 @@ Status Engine::Settle(const CallRequest& request, const Call& call, Ending endin
     return OkStatus();
   }
   if (HasOp(request.collective)) state.set_op(request.op);
-  // For one rank the result is the input: there is nothing to commit.
+  // For one rank the result is the input, so there is nothing to commit.
   if (comm_.ranks() > 1) state.Commit();
-  compressor->prepared.reset();  // a rebind that was not known to have succeeded is void now
+  compressor->prepared.reset();  // its prepared rebind had not succeeded everywhere
   return OkStatus();
 }
 
-// Every rank's verdict carries the checksum of what it holds of itself; this rank holds the same,
-// or its outputs are wrong from some call on.
+// Every rank's verdict carries the checksum of its own estimate. This rank must hold the same, or
+// its outputs are wrong from some call on.
 Status Engine::CheckHeld(const Call& call) {
   const Plan& plan = *call.plan;
   if (!plan.key.has_drift_check) return OkStatus();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs collectives on one communicator: picks the plan, lends it packet space, commits its result.
+// Runs collectives on one communicator: picks the plan, provides packet space, commits the result.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ namespace onebit {
 
 class DeviceSide;
 
-// For the thread that has acquired or entered the communicator, unless it says otherwise. Calls are
-// made by RunCalls (run_calls.h).
+// For the thread that has acquired or entered the communicator, unless stated otherwise. Calls are
+// made through RunCalls (run_calls.h).
 class Engine {
  public:
   // `comm` must outlive the engine.
@@ -33,36 +33,36 @@ class Engine {
 
   Comm& comm() const { return comm_; }
 
-  // Lets calls work on the memory of a device; the first one counts, another one is an error.
+  // Enables calls on device memory. Later calls must name the same device.
   Status UseDevice(const Devices& devices, int device);
-  // Over a transport whose messages are in the order of streams, before anything else: calls are
-  // enqueued on the streams of this device, or block if their buffers are in host memory.
+  // For a transport whose messages are stream-ordered; must come before anything else. Calls are
+  // then enqueued on streams of this device, or block if their buffers are in host memory.
   Status OrderByStreams(const Devices& devices, int device);
   bool is_stream_ordered() const { return stream_ != nullptr; }
-  // What makes calls instead of this engine once they are stream-ordered; null before.
+  // Runs calls instead of this engine if they are stream-ordered; null otherwise.
   StreamEngine* stream() const { return stream_.get(); }
-  // The device that calls work on, once there is one.
+  // The device of the calls, after UseDevice or OrderByStreams.
   std::optional<int> device() const;
 
-  // Completes `config` (server_elements) and makes a compressor for this communicator.
+  // Sets config.server_elements and creates a compressor for this communicator.
   Result<PlannedCompressor> CreateCompressor(Compressor::Config config);
-  // What a compressor of this configuration gets here: its plan, with room for its packets, and
-  // the length of its server residual.
+  // The plan and the server residual's length that a compressor with this configuration gets here.
+  // Also reserves its packet space.
   struct NewBinding {
     std::shared_ptr<const Plan> plan;
     size_t server_elements = 0;
   };
   Result<NewBinding> PlanCompressor(const Compressor::Config& config);
 
-  // Dense sum in place, in exact arithmetic where all but one rank have zeros; ReserveSum takes the
-  // memory for it.
+  // Sums dense values in place; exact if all but one rank contribute zeros. ReserveSum allocates
+  // for it.
   Status ReserveSum(size_t count, kernels::DataType type);
   Status Sum(void* values, size_t count, kernels::DataType type);
 
-  // Calls that block: one, or those of a group. Prepare takes all memory that they need; after an
-  // error of it nothing was sent and nothing changed. Then Go until has_ended; Wait, at most so
-  // long, when nothing has moved. In the end, or after an error of Go or Wait, which it is told,
-  // Finish: it commits all compressors or, after an error, none. Returns the error of the calls.
+  // Blocking calls: one, or those of a group. Prepare allocates; if it fails, nothing was sent or
+  // changed. Then call Go until has_ended, with a Wait of at most `timeout_ms` whenever nothing has
+  // moved. Last, or after an error of Go or Wait, call Finish with that error: it commits all
+  // compressors, or none after an error, and returns the error of the calls.
   Status Prepare(std::span<const CallRequest> requests);
   Status Go(bool* has_moved);
   bool has_ended() const { return next_batch_ == batches_.size() && !is_batch_running_; }
@@ -77,34 +77,32 @@ class Engine {
 
   void StartBatch();
   Status Settle(const CallRequest& request, const Call& call, Ending ending);
-  // Makes room for a plan of so many calls.
+  // Allocates for a plan of this many calls.
   Status Reserve(const Plan& plan, size_t calls = 1);
-  // Packet space: pinned once there is a device.
+  // Packet space, which is pinned once there is a device.
   std::byte* packets() const;
   // Null without a device.
   DeviceSteps* device_steps() const;
-  // Fails if the transport refuses the calling thread: as long as nothing was sent, that breaks
-  // nothing.
+  // Fails if the transport refuses the calling thread. Harmless as long as nothing was sent.
   Status CheckThread();
-  // Fails if the call was to find out whether all ranks hold the same of each other, and they do
-  // not.
+  // Compares estimates if this call is due to. Fails if ranks differ.
   Status CheckHeld(const Call& call);
 
   Comm& comm_;
   PlanCache plans_;
   HostExecutor executor_;
-  Memory packets_;                        // of the largest plan so far; calls take turns
-  std::unique_ptr<DeviceSide> device_;    // once a call worked on one
-  std::unique_ptr<StreamEngine> stream_;  // once calls are stream-ordered
+  Memory packets_;                        // for the largest plan so far; shared by all calls
+  std::unique_ptr<DeviceSide> device_;    // null before UseDevice
+  std::unique_ptr<StreamEngine> stream_;  // null unless calls are stream-ordered
 
-  // Of the calls in progress, or capacity for the next ones.
-  std::span<const CallRequest> originals_;  // as they were given
-  std::span<const CallRequest> requests_;   // the same, or with buffers to which they were copied
+  // State of the calls in progress, and capacity for later ones.
+  std::span<const CallRequest> originals_;  // as the caller passed them
+  std::span<const CallRequest> requests_;   // the same, or with staging buffers
   std::vector<uint8_t> are_finite_;         // by request
-  std::vector<CallBatch> batches_;          // of the requests, in their order
-  std::vector<uint64_t> sequences_;         // by batch, once it was started
-  std::vector<Call> calls_;                 // of the batch that runs
-  std::vector<uint32_t> digests_;           // of these calls, if there are several
+  std::vector<CallBatch> batches_;          // in the order of requests_
+  std::vector<uint64_t> sequences_;         // by batch, set when it starts
+  std::vector<Call> calls_;                 // calls of the running batch
+  std::vector<uint32_t> digests_;           // digests of these calls, if there are several
   size_t next_batch_ = 0;
   bool is_batch_running_ = false;
   std::chrono::steady_clock::time_point begin_;

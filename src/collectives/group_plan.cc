@@ -12,7 +12,7 @@
 namespace onebit {
 namespace {
 
-// A table of a message holds a word for each, whatever else it carries.
+// Limits the tables of messages, which have a word for each call.
 constexpr size_t kMostCalls = 4096;
 constexpr uint64_t kCutsPerCall = 4;
 
@@ -29,7 +29,7 @@ class GroupPlanner {
     for (auto& pieces : pieces_) pieces.resize(ranks);
   }
 
-  // Returns where the packet space of the call begins.
+  // Returns the offset of the call's packet space.
   size_t AddCall(const Plan& plan, uint32_t call) {
     const size_t packets = builder_.Reserve(plan.packet_space_bytes).offset;
     const uint32_t first_packet = builder_.NewPackets(plan.packet_count);
@@ -63,7 +63,7 @@ class GroupPlanner {
   }
 
  private:
-  // Steps that fill and empty the messages to and from one peer in one exchange.
+  // Steps that fill and empty the messages of one peer in one exchange.
   struct Pieces {
     std::vector<uint32_t> sent;
     std::vector<uint32_t> received;
@@ -85,7 +85,7 @@ class GroupPlanner {
     }
   }
 
-  // Gives the pieces their places: calls in their order, segments in theirs, nothing in between.
+  // Assigns offsets to the pieces: in the order of calls, then of segments, without gaps.
   Step MessageStep(StepKind kind, uint8_t exchange, uint32_t peer, std::vector<uint32_t>* pieces) {
     const auto location = [this](uint32_t index) {
       const Step& step = builder_.plan().steps[index];

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Plans of groups: the steps of several calls, with one message where each call had its own.
+// Plans of groups: steps of several calls, with one message instead of one per call.
 #pragma once
 
 #include <cstddef>
@@ -16,24 +16,24 @@ namespace onebit {
 struct GroupPlan {
   Plan plan;
   std::vector<std::shared_ptr<const Plan>> calls;
-  std::vector<size_t> packets;  // by call: where its packet space lies in that of the group
+  std::vector<size_t> packets;  // offset of each call's packet space in the group's
 };
 
-// In each exchange that any call has, a rank sends every other one message: a table of one word per
-// call (DigestOf), then the pieces of all calls, in their order. Sends of a call become copies into
-// that message and receives copies out of it; everything else stays what it is for the call alone,
-// and so do its results. No call may have native steps.
+// In each exchange a rank sends every other rank one message: a table of one word per call
+// (DigestOf), then the pieces of all calls in order. Sends of a call become copies into that
+// message, receives become copies out of it. All other steps, and so the results, are the same as
+// without a group. No call may have native steps.
 GroupPlan MergePlans(std::vector<std::shared_ptr<const Plan>> calls, uint32_t rank, uint32_t ranks);
 
-// Calls of a group that travel together.
+// Calls of a group that share messages.
 struct GroupCut {
   size_t begin = 0;
   size_t count = 0;
 };
 
-// The first cut of calls of which `keys` says what they are; the next one begins behind it. A call
-// of more than `group_elements` elements, in the parts of all ranks where it has such, is alone;
-// others are together while they have up to four times as many. Pure, so that all ranks cut alike.
+// Returns the first cut of a list of calls with these keys; the next one begins behind it. A call
+// of more than `group_elements` elements, summed over the parts of all ranks, is alone; smaller
+// ones share messages up to four times as many elements. Pure, so that all ranks cut alike.
 GroupCut FirstCut(std::span<const PlanKey> keys, size_t ranks, uint64_t group_elements);
 
 }  // namespace onebit

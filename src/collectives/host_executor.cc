@@ -19,10 +19,10 @@ uint64_t Nanoseconds(Clock::duration duration) {
   return static_cast<uint64_t>(std::chrono::nanoseconds(duration).count());
 }
 
-// Elements of a step below which handing it to another thread costs more than it saves.
+// Below this many elements, handing a step to another thread costs more than it saves.
 constexpr size_t kWorthSharing = 16'384;
 
-// Computing that may pass before messages are looked at again.
+// Computes this long before it looks at messages again.
 constexpr auto kPollInterval = std::chrono::microseconds(20);
 
 }  // namespace
@@ -45,7 +45,7 @@ void HostExecutor::Reserve(const Plan& plan, size_t calls) {
     for (StepQueue* queue : {&reduces_, &compressions_, &decodings_, &copies_, &sends_}) {
       queue->Reserve(steps);
     }
-    waiting_for_.resize(steps);  // last: its size says that all the others have it
+    waiting_for_.resize(steps);  // last, because its size tells whether all others were resized
   }
   if (plan.packet_count > checksums_.size()) checksums_.resize(plan.packet_count);
   if (calls > are_finite_.size()) are_finite_.resize(calls);
@@ -53,14 +53,14 @@ void HostExecutor::Reserve(const Plan& plan, size_t calls) {
 
 Status HostExecutor::StartThreads(size_t elements) {
   if (has_threads_ || comm_.ranks() == 1 || elements < kWorthSharing) return OkStatus();
-  has_threads_ = true;  // also if it fails: once is enough
+  has_threads_ = true;  // even after an error: one attempt is enough
   const CpuSet location = comm_.FindCpuSet();
   Status status =
       threads_.Start(location.threads, static_cast<uint32_t>(comm_.ranks()), location.processors);
   threads_.Reserve(waiting_for_.size());
   comm_.counters().compute_threads.store(threads_.size(), std::memory_order_relaxed);
   if (status.ok() || comm_.options().compute_threads.has_value()) return status;
-  Log(LogLevel::kWarn, "rank {}: {}", comm_.rank(), status.text());  // nobody asked for them
+  Log(LogLevel::kWarn, "rank {}: {}", comm_.rank(), status.text());  // nobody asked for threads
   return OkStatus();
 }
 
@@ -95,8 +95,8 @@ void HostExecutor::Start(const Batch& batch) {
   }
 }
 
-// Without memory for the longer text the short one has to do: requests on the caller's buffers must
-// not outlive the call.
+// If memory is too short for the full text the short one is used: requests must not keep the
+// caller's buffers after the call.
 Status HostExecutor::Fail(const Status& cause) {
   std::string situation;
   Status failure = CatchNoMemory([&]() -> Status {
@@ -108,8 +108,8 @@ Status HostExecutor::Fail(const Status& cause) {
   });
   threads_.Drop();
   if (batch_.device != nullptr) batch_.device->Drop();
-  // The group hears the cause before peers can see what follows from it, such as a payload that
-  // is not taken.
+  // The group learns the cause before peers can see its consequences, such as a payload that is not
+  // received.
   failure = comm_.Fail(std::move(failure), situation);
   CancelAll();
   return failure;
@@ -130,13 +130,14 @@ Status HostExecutor::Go(bool* has_moved) {
   has_worked |= has_shared;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_copied, CopyAll());
   has_worked = has_copied || ComputeSome() || has_worked;
-  // While others compute there is no event to wait for that would tell of their end.
+  // The end of a step on another thread is not an event that Wait could wait for.
   if (has_worked || threads_.outstanding() != 0) {
     last_progress_ = Clock::now();
-    if (!has_worked) std::this_thread::yield();  // they may need this core after all
+    if (!has_worked) std::this_thread::yield();  // they may need this core
     *has_moved = true;
   } else if (batch_.device != nullptr && batch_.device->outstanding() != 0) {
-    // The device has no such event either; but a device that hangs must not count as progress.
+    // The end of a step on the device is not an event either. A hung device must not count as
+    // progress.
     ONEBIT_TRY(Deadline());
     std::this_thread::yield();
     *has_moved = true;
@@ -150,8 +151,7 @@ Status HostExecutor::Wait(uint64_t timeout_ms) {
   return endpoint_.Wait(std::min(timeout_ms, comm_.options().timeout_ms));
 }
 
-// Messages have no queue of their own for "allowed": receives look at waiting_for_ when they
-// arrive.
+// Receives need no queue: they check waiting_for_ when their header arrives.
 void HostExecutor::MakeReady(uint32_t step) {
   switch (plan_->steps[step].kind) {
     case StepKind::kReduce:
@@ -181,7 +181,7 @@ void HostExecutor::MakeReady(uint32_t step) {
   }
 }
 
-// The non-finite flag of a step is inherited by the steps that use its results.
+// Steps inherit the non-finite flag of the steps whose results they use.
 void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
   const Step& done = plan_->steps[step];
   if (is_nonfinite) {
@@ -196,8 +196,8 @@ void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
   }
 }
 
-// What others wait for goes first: a reduced chunk serves all peers, a compressed one serves one, a
-// decoded one nobody.
+// Steps that others wait for go first: a reduced chunk serves all peers, a compressed chunk one
+// peer, a decoded chunk nobody.
 StepQueue* HostExecutor::MostUrgent() {
   return !reduces_.empty()        ? &reduces_
          : !compressions_.empty() ? &compressions_
@@ -216,7 +216,7 @@ bool HostExecutor::ShareSteps() {
     has_moved = true;
     Finish(done.step, !done.is_finite);
   }
-  // One is left for the caller, who would have nothing to do but wait for it.
+  // One step is left for the caller, which would otherwise be idle.
   while (threads_.has_room() && ReadySteps() > 1) {
     StepQueue* queue = MostUrgent();
     if (IsOnDevice(queue->front())) break;
@@ -270,7 +270,8 @@ Status HostExecutor::GiveToDevice(uint32_t index) {
   return OkStatus();
 }
 
-// Runs several steps at a time: those of small tensors are shorter than a poll of the messages.
+// Runs several steps at once, because those of small tensors take less time than a poll of
+// messages.
 bool HostExecutor::ComputeSome() {
   StepQueue* queue = MostUrgent();
   if (queue == nullptr || IsOnDevice(queue->front())) return false;

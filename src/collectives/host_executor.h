@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs plans on host memory by progress: posts exchanges, computes whatever is ready, waits only
+// Runs plans on host memory by polling: posts messages, computes whatever is ready, and waits only
 // when nothing is.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace onebit {
 
-// First in, first out, of fixed capacity: every step passes through a queue once a run.
+// A queue of fixed capacity: every step passes through one queue once per run.
 class StepQueue {
  public:
   void Reserve(size_t capacity) { steps_.resize(std::max(steps_.size(), capacity)); }
@@ -34,49 +34,49 @@ class StepQueue {
   size_t tail_ = 0;
 };
 
-// True if a failed request no longer references user buffers. One of an aborted endpoint does until
-// it is cancelled.
+// True if a failed request no longer references user buffers. Those of an aborted endpoint do until
+// they are cancelled.
 inline bool IsDead(const Status& status) { return status.code() != Code::kAborted; }
 
-// Owned by a communicator's engine, used by the thread in the call. A batch allocates nothing and
-// takes no lock; Reserve does.
+// Owned by a communicator's engine and used by the calling thread. Only Reserve allocates or locks;
+// a batch does not.
 class HostExecutor {
  public:
   explicit HostExecutor(Comm& comm);
 
-  // Makes room for batches as large as one of this plan and so many calls.
+  // Allocates for batches up to the size of this plan with this many calls.
   void Reserve(const Plan& plan, size_t calls = 1);
 
-  // Starts the threads that help with calls of so many elements, the first time it is worth it. For
-  // a thread that has entered the communicator. Fails if the system does not give the threads that
-  // were asked for.
+  // Starts helper threads when a call first has enough elements to profit. For a thread that has
+  // entered the communicator. Fails if the user has asked for threads and the system does not
+  // provide them.
   Status StartThreads(size_t elements);
 
-  // A batch: Start, then Go until is_done. Go never blocks, so that a thread can run several
-  // executors in turns; when none has moved it may Wait, at most so long.
+  // Runs a batch: Start, then Go until is_done. Go never blocks, so a thread can drive several
+  // executors in turn. When none of them has moved it may Wait for at most `timeout_ms`.
   void Start(const Batch& batch);
   bool is_done() const { return steps_left_ == 0; }
   Status Go(bool* has_moved);
   Status Wait(uint64_t timeout_ms);
-  // After an error of Go or Wait: puts the communicator out of use and gives up all requests of the
-  // batch. Returns the error of the communicator.
+  // After an error of Go or Wait: takes the communicator out of use and cancels all requests of the
+  // batch. Returns the communicator's error.
   Status Fail(const Status& cause);
 
-  // Results of the last batch, which succeeded.
+  // Results of the last batch, which must have succeeded.
   bool is_finite(size_t call) const { return are_finite_[call] != 0; }
-  uint64_t codec_ns() const { return codec_ns_; }  // spent by the caller
+  uint64_t codec_ns() const { return codec_ns_; }  // time spent by the calling thread
 
  private:
-  // A message on its way.
+  // A send or receive in progress.
   struct InFlight {
     onebitTransportRequest request = nullptr;
     uint32_t step = 0;
   };
-  // The next message of one peer.
+  // The next message from one peer.
   struct Inbound {
-    onebitTransportRequest request = nullptr;  // null: none posted
-    uint32_t left = 0;                         // messages of this call not yet posted
-    uint32_t step = kNoStep;  // header accepted, waiting for its step to be allowed
+    onebitTransportRequest request = nullptr;  // null if none is posted
+    uint32_t left = 0;                         // messages of this call not posted yet
+    uint32_t step = kNoStep;                   // header accepted, but the step may not run yet
     alignas(64) HeaderBytes header;
     MessageHeader decoded;
   };
@@ -92,26 +92,25 @@ class HostExecutor {
   Status CheckHeader(uint32_t peer);
   Status Accept(uint32_t peer);
   Status CompleteReceive(uint32_t step);
-  // Messages of groups: host_executor_groups.cc.
-  // Null in a group, whose messages have a checksum each (Seal).
+  // Messages of groups: host_executor_groups.cc. Null in a group, whose messages have one checksum
+  // each (Seal).
   kernels::Checksum* packet_checksums() { return batch_.is_group() ? nullptr : checksums_.data(); }
   void FillTables();
   void Seal(const Step& send);
-  // Copies whatever is ready; true if there was any.
+  // Runs all copies that are ready; true if there were any.
   Result<bool> CopyAll();
   void Pack(uint32_t step);
   Status Unpack(uint32_t step);
   Status CheckGroupMessage(const Step& receive, kernels::Checksum expected) const;
-  // Fails with kMismatch at the first call of a peer's table that differs from this rank's.
+  // Fails with kMismatch at the first call in a peer's table that differs from this rank's.
   Status CompareTable(uint32_t peer, std::span<const std::byte> table) const;
-  // The same for a peer whose header says that there is one: receives its table first, if it comes
-  // soon.
+  // The same for a peer whose header announces a table, which is received first if it arrives soon.
   Status CompareCalls(uint32_t peer, size_t payload_bytes);
   Status StartSends(bool* has_moved);
   Status PollNative(bool* has_moved);
-  // Gives ready steps to the compute threads and takes them back.
+  // Hands ready steps to the compute threads and takes finished ones back.
   bool ShareSteps();
-  // Gives ready steps to the device and takes them back.
+  // Hands ready steps to the device and takes finished ones back.
   Result<bool> ShareWithDevice();
   Status GiveToDevice(uint32_t step);
   bool IsOnDevice(uint32_t step) const;
@@ -126,22 +125,22 @@ class HostExecutor {
   Endpoint& endpoint_;
   StepCompute compute_;
   ComputeThreads threads_;
-  bool has_threads_ = false;  // StartThreads has tried
+  bool has_threads_ = false;  // StartThreads has run
 
   // State of the batch in progress; sized by Reserve.
   Batch batch_;
   const Plan* plan_ = nullptr;
   std::vector<uint32_t> waiting_for_;         // by step: dependencies not yet done
-  std::vector<uint8_t> nonfinite_;            // by step: flag of what it depends on, then its own
+  std::vector<uint8_t> nonfinite_;            // by step: inherited from its inputs, then its own
   std::vector<MessageState> messages_;        // by step
   std::vector<kernels::Checksum> checksums_;  // by packet
-  std::vector<kernels::Checksum> expected_;   // by receive step: what its header promised
+  std::vector<kernels::Checksum> expected_;   // by receive step, from its header
   StepQueue reduces_, compressions_, decodings_, copies_, sends_;
   std::vector<InFlight> sending_;
   std::vector<InFlight> receiving_;
   std::vector<Inbound> inbound_;         // by peer
-  InFlight native_ = {.step = kNoStep};  // the transport's own allreduce, once it may start
-  size_t native_bytes_ = 0;              // of its result, seen so far
+  InFlight native_ = {.step = kNoStep};  // the transport's own allreduce, when started
+  size_t native_bytes_ = 0;              // bytes of its result received so far
   size_t steps_left_ = 0;
   std::vector<uint8_t> are_finite_;  // by call
   uint64_t codec_ns_ = 0;

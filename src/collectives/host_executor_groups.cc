@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a run does for groups: fills messages with the pieces of calls and takes them apart, and
-// finds the call in which ranks differ.
+// Messages of groups: packs pieces of calls into them, unpacks them, and finds the call in which
+// ranks differ.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The table of a peer whose calls differ is worth so much, for the text alone.
+// Limits the wait for the table of a peer whose calls differ, which only improves the error text.
 constexpr auto kTableWait = std::chrono::seconds(1);
 constexpr size_t kMostTablePayload = size_t{256} << 20;
 
@@ -28,7 +28,7 @@ uint32_t WordAt(const std::byte* bytes) {
 
 }  // namespace
 
-// Flags are clear until the piece of a call sets its own.
+// Clears the flags, which the pieces of each call set later.
 void HostExecutor::FillTables() {
   for (const Step& step : plan_->steps) {
     if (step.kind != StepKind::kSend || step.call != kAllCalls) continue;
@@ -36,7 +36,7 @@ void HostExecutor::FillTables() {
   }
 }
 
-// All pieces are in their places.
+// Runs when all pieces are packed.
 void HostExecutor::Seal(const Step& send) {
   checksums_[send.packet] = kernels::cpu::ChecksumOf(batch_.Read(send), send.region.bytes);
 }
@@ -56,7 +56,7 @@ Result<bool> HostExecutor::CopyAll() {
   return true;
 }
 
-// The flag of a call goes into its word of the table; that of the message stays clear.
+// The flag of a call goes into its word of the table. The message's own flag stays clear.
 void HostExecutor::Pack(uint32_t index) {
   const Step& step = plan_->steps[index];
   if (step.region.bytes != 0) {
@@ -134,7 +134,7 @@ Status HostExecutor::CompareCalls(uint32_t peer, size_t payload_bytes) {
     if (has_come || !state.ok()) break;
     std::this_thread::yield();
   }
-  if (!is_dead) endpoint_.Cancel(inbound.request);  // it still has the payload
+  if (!is_dead) endpoint_.Cancel(inbound.request);  // it still references the payload
   inbound.request = nullptr;
   return has_come ? CompareTable(peer, payload) : OkStatus();
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The messages of a batch: starts sends, checks headers that arrive against the call, receives
-// payloads, and cancels everything outstanding after an error.
+// Messages of a batch: starts sends, checks headers against the call, receives payloads, and
+// cancels everything outstanding after an error.
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +22,7 @@ Status HostExecutor::PollNative(bool* has_moved) {
   }
   const auto state = endpoint_.Test(native_.request);
   if (state.ok() && state.value() != RequestState::kDone) {
-    // Bytes that arrive are progress, which postpones the deadline.
+    // Received bytes are progress and postpone the deadline.
     ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize done, endpoint_.Probe(native_.request));
     *has_moved |= done.payload_bytes != std::exchange(native_bytes_, done.payload_bytes);
     return OkStatus();
@@ -54,7 +54,7 @@ Status HostExecutor::StartSends(bool* has_moved) {
     ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                             endpoint_.Send(static_cast<int>(step.peer), bytes,
                                            {batch_.Read(step), step.region.bytes}, &request));
-    if (!has_started) return OkStatus();  // no room now; later sends keep their order behind it
+    if (!has_started) return OkStatus();  // no room now; later sends keep their order
     sends_.Pop();
     sending_.push_back({request, index});
     *has_moved = true;
@@ -100,8 +100,8 @@ Status HostExecutor::PollReceives(bool* has_moved) {
   return OkStatus();
 }
 
-// Moves the next messages of one peer on: post, check the header, take the payload when its step
-// may run. The next one is posted at once: its header may be here already.
+// Advances the messages of one peer: posts a receive, checks its header, and receives the payload
+// when its step may run. Posts the next receive at once, because its header may have arrived.
 Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
   Inbound& inbound = inbound_[peer];
   while (true) {
@@ -129,7 +129,7 @@ Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
   }
 }
 
-// Messages of an all-to-all-v tell their own counts, the others that of the call.
+// Headers of an all-to-all-v carry the count of the message, all others the count of the call.
 CallDescriptor HostExecutor::CallOf(const Step& message) const {
   CallDescriptor call = batch_.descriptor;
   if (call.collective == Collective::kAllToAllv) call.count = message.elements.count;
@@ -151,7 +151,7 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  decoded.status().text());
   }
   const MessageHeader& header = inbound.decoded = decoded.value();
-  // Ranks of a host tell each other of failures before that; what they would have sent is dropped.
+  // Never set by host executors, which stop sending at a failure (FORMAT.md, flag bit 2).
   if (header.has_failed) {
     return Error(Code::kRemoteError, "rank {} had a failure, in {} or before it", peer,
                  Describe(header.call));

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which elements are whose: chunks of ranks and segments of chunks. Pure arithmetic.
+// Assigns elements to ranks: cuts tensors into chunks and chunks into segments. Pure arithmetic.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ class Partition {
  public:
   static constexpr size_t kMaxSegments = 64;
 
-  // segment_elements: wished length of a segment; 0: a chunk is one segment. block > 0 then.
+  // segment_elements is a target length; 0 makes a chunk one segment. Otherwise
+  // block must not be 0.
   Partition(size_t element_count, size_t ranks, size_t alignment, size_t block,
             size_t segment_elements)
       : element_count_(element_count) {
@@ -32,8 +33,8 @@ class Partition {
     CutSegments(block, segment_elements);
   }
 
-  // Chunks of exactly `chunk_elements`, of which all exist: boundaries are those of the call's
-  // count, wherever they fall.
+  // Chunks of exactly `chunk_elements`, all complete. The call's count alone sets their boundaries,
+  // aligned or not.
   static Partition OfChunks(size_t chunk_elements, size_t ranks, size_t block,
                             size_t segment_elements) {
     Partition partition(0, 1, 1, 1, 0);
@@ -47,7 +48,7 @@ class Partition {
   size_t element_count() const { return element_count_; }
   size_t segments() const { return segments_; }
 
-  // Elements of chunk `chunk` that exist; pads are in no range.
+  // Elements of a chunk; padding belongs to no chunk.
   ElementRange Chunk(size_t chunk) const { return Clip(chunk * chunk_, chunk_); }
 
   ElementRange Segment(size_t chunk, size_t segment) const {

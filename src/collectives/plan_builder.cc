@@ -34,7 +34,7 @@ Region PlanBuilder::Reserve(size_t bytes) {
 }
 
 std::pair<size_t, size_t> PlanBuilder::ReservePerRank(size_t bytes) {
-  // Steps take a stride of 0 for one packet of all chunks, so packets of nothing have places, too.
+  // A stride of 0 means one packet for all chunks, so even empty packets take space.
   const size_t stride = RoundUp(std::max<size_t>(bytes, 1), kCacheLine) + plan_.key.header_room;
   const size_t first = Reserve(0).offset;
   plan_.packet_space_bytes += stride * plan_.ranks;

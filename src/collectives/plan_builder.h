@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Collects steps and dependencies of a plan and puts them into their final form.
+// Collects steps and dependencies of a plan and builds its final form.
 #pragma once
 
 #include <initializer_list>
@@ -18,22 +18,22 @@ class PlanBuilder {
 
   // Adds a step that waits for `after` (kNoStep entries are ignored); returns its index.
   uint32_t Add(const Step& step, std::initializer_list<uint32_t> after = {});
-  // Makes `step` wait for `after` too.
+  // Makes `step` wait for `after` as well.
   void AddDependency(uint32_t step, uint32_t after);
 
-  // Room for a packet or dense piece in the packet space, on a cache line, behind the key's header
-  // room.
+  // Allocates a packet or dense piece in the packet space, aligned to a cache line, behind room for
+  // a header if the key asks for it.
   Region Reserve(size_t bytes);
-  // Room for one per rank: where that of rank 0 is, and the stride from each to the next.
+  // Allocates one per rank. Returns the offset of rank 0's and the stride between neighbours.
   std::pair<size_t, size_t> ReservePerRank(size_t bytes);
   uint32_t NewPackets(uint32_t count = 1);
 
   Plan Build() &&;
 
   const Plan& plan() const { return plan_; }
-  // A step that was added, to complete it.
+  // Access to a step that was added.
   Step& step(uint32_t index) { return plan_.steps[index]; }
-  // For what is no step and no dependency.
+  // Access to everything but steps and dependencies.
   Plan& plan() { return plan_; }
 
  private:

@@ -65,7 +65,7 @@ void PlanCache::PlanBatches(std::span<const CallRequest> requests,
   keys_.clear();
   for (const CallRequest& request : requests) keys_.push_back(KeyOf(request, comm_));
   const auto ranks = static_cast<size_t>(comm_.ranks());
-  // One rank sends nothing that could travel together.
+  // A single rank sends nothing, so its calls have no messages to share.
   const uint64_t group_elements = ranks == 1 ? 0 : comm_.options().group_elements;
   for (size_t begin = 0; begin < requests.size(); begin += batches->back().cut.count) {
     const size_t count = FirstCut(std::span(keys_).subspan(begin), ranks, group_elements).count;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Plans of the calls on one communicator, kept for the next calls of the same shape.
+// Keeps plans of one communicator's calls for later calls of the same shape.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +14,35 @@
 
 namespace onebit {
 
-// Calls that travel together, with the plan for them.
+// Calls that share messages, with their plan.
 struct CallBatch {
-  GroupCut cut;                            // of the list of calls that it is part of
-  std::shared_ptr<const Plan> plan;        // of a call alone, else null
+  GroupCut cut;                            // range in the list of calls
+  std::shared_ptr<const Plan> plan;        // of a single call, else null
   std::shared_ptr<const GroupPlan> group;  // of several calls, else null
 
   const Plan& whole() const { return plan != nullptr ? *plan : group->plan; }
   const Plan& PlanOf(size_t call) const { return plan != nullptr ? *plan : *group->calls[call]; }
 };
 
-// Not thread-safe: threads that plan at the same time have a cache each. The least recently used
-// plan makes room for a new one.
+// Not thread-safe: threads that plan concurrently have a cache each. When it is full the least
+// recently used plan is replaced.
 class PlanCache {
  public:
   // `comm` must outlive the cache.
   explicit PlanCache(const Comm& comm) : comm_(comm), keys_(1) {}
 
-  // From now on plans are for messages in the order of streams: with their headers in front and in
-  // one piece, because the wire is as busy and kernels are few.
+  // From now on plans are for stream-ordered messages: headers precede payloads, and chunks are not
+  // segmented, which would keep the wire no busier and launch more kernels.
   void OrderByStreams() { is_stream_ordered_ = true; }
 
   std::shared_ptr<const Plan> PlanFor(PlanKey key);
-  // The plan of a call that is made alone. That of an all-to-all-v has the counts of an earlier
-  // call until TakeCounts.
+  // Returns the plan of a single call. That of an all-to-all-v has the counts of an earlier call
+  // until TakeCounts.
   std::shared_ptr<const Plan> PlanFor(const CallRequest& request);
-  // Gives the plan of an all-to-all-v the counts of this call, until the next one. Allocates
-  // nothing; other calls need nothing.
+  // Sets the counts of an all-to-all-v in its plan, until the next one. Does nothing for other
+  // calls. Never allocates.
   void TakeCounts(const CallRequest& request);
-  // Cuts a list of calls into batches that run one after the other; all ranks cut alike.
+  // Cuts a list of calls into batches, which run one after the other. All ranks cut alike.
   void PlanBatches(std::span<const CallRequest> requests, std::vector<CallBatch>* batches);
 
  private:
@@ -55,7 +55,7 @@ class PlanCache {
     std::shared_ptr<const GroupPlan> plan;
     uint64_t last_use = 0;
   };
-  static constexpr size_t kMaxEntries = 64;  // of either kind
+  static constexpr size_t kMaxEntries = 64;  // plans of single calls, and of groups
 
   std::shared_ptr<const Plan> PlanFor(const CallRequest& request, const PlanKey& key);
   std::shared_ptr<const GroupPlan> GroupPlanFor(std::span<const CallRequest> requests,
@@ -68,8 +68,8 @@ class PlanCache {
   bool is_stream_ordered_ = false;
   std::vector<Entry> entries_;
   std::vector<GroupEntry> group_entries_;
-  std::shared_ptr<Plan> dense_pairs_;  // of dense all-to-all-vs, once there was one
-  std::vector<PlanKey> keys_;          // of the calls at hand
+  std::shared_ptr<Plan> dense_pairs_;  // shared by dense all-to-all-vs
+  std::vector<PlanKey> keys_;          // keys of the calls being planned
   uint64_t uses_ = 0;
 };
 

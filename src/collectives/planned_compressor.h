@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A compressor together with the communicator it was made for: the plan of its calls there.
+// A compressor with the plan of its calls on the communicator that it was created for.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-// Everything that a rebind changes, ready to be put in place by moves alone.
+// Everything that a rebind changes. Applying it only moves, so it cannot fail.
 struct PreparedRebind {
   uint32_t comm_id = 0;
   std::shared_ptr<const Plan> plan;
@@ -24,7 +24,7 @@ struct PreparedRebind {
   std::optional<ReduceOp> op;
 };
 
-// Whether every rank keeps the same of the compressor's residuals, which calls of this key compare.
+// True if every rank holds a replica of the same residual. Calls with this key compare its epoch.
 inline bool HasReplica(const PlanKey& key, const Compressor& compressor) {
   if (key.codec != CodecKind::kEf) return false;
   return key.collective == Collective::kAllGather ||
@@ -35,15 +35,15 @@ struct PlannedCompressor {
   Compressor compressor;
   std::shared_ptr<const Plan> plan;
   uint32_t comm_id = 0;
-  // All-gather with error feedback: the plan of a call that compares what ranks hold.
+  // All-gather with error feedback: plan of a call that compares estimates.
   std::shared_ptr<const Plan> check_plan = {};
-  // All-to-all-v: `plan`, which takes on the sizes of each call.
+  // All-to-all-v: the same as `plan`, writable to set the sizes of each call.
   std::shared_ptr<Plan> sized_plan = {};
-  // A rebind that this rank does not know to have succeeded, because the last word of it failed.
-  // Other ranks may have gone over; then the next rebind begins from there.
+  // A rebind whose final gather failed on this rank. Other ranks may have completed it, so the next
+  // rebind may have to complete it here, too.
   std::optional<PreparedRebind> prepared = {};
 
-  // Where this rank's part of the server residual lies in the tensor; empty if there is none.
+  // This rank's part of the tensor in the server residual; empty if there is none.
   ElementRange ServedRange() const;
   void Apply(PreparedRebind prepared_rebind);
 };

@@ -1,21 +1,21 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a compressor goes over to another communicator.
+// Rebinds a compressor to another communicator, in three phases.
 //
-// 1. Accounts. Every rank tells what its compressor is and how many calls it has committed. If the
-// last call failed on some ranks and was committed on others, epochs differ by one. Whoever
-// committed it had a packet of everybody, so every rank has written the whole of its own new
+// 1. Accounts. Every rank describes its compressor and says how many calls it has committed. If the
+// last call failed on some ranks and was committed on others, epochs differ by one. A rank that
+// committed it had a packet of every rank, so every rank has completely written its own new
 // generation and can roll forward to it.
 //
-// 2. Residuals. Those of workers belong to a rank, not to a communicator: they stay. Those of
-// servers belong to chunks, and there is another number of these now. A dense sum, in which every
-// rank contributes the elements it served, brings all of them to every rank, which keeps those it
-// will serve. What nobody contributes is zero: it went down with its rank. With one exchange every
-// rank serves all elements; there the most recent rank alone contributes, because one that rolls
-// forward may lack the packets to have its replica up to date.
+// 2. Residuals. Worker residuals belong to ranks and stay where they are. Server residuals belong
+// to chunks, and the number of chunks changes. A dense sum, to which every rank contributes the
+// elements that it served, gives all of them to every rank, and each keeps those it will serve.
+// Elements that no rank contributes were lost with their rank and become zero. With one exchange
+// every rank serves all elements; there only the most recent rank contributes, because a rank that
+// rolls forward may lack packets that its replica would need.
 //
-// 3. Last word. Only when every rank has everything in place does anyone go over. A rank that does
-// not hear the last word keeps what it prepared, for the others may have heard it.
+// 3. Commit. No rank migrates before all have prepared everything. A rank on which the final gather
+// fails keeps its prepared rebind, because it may have succeeded on others.
 #include "collectives/rebind.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 
 namespace onebit {
 
-// A sum of fixed size at a time, so that memory does not grow with the tensor.
+// Sums this many elements at a time, so that memory does not grow with the tensor.
 constexpr size_t kPieceElements = size_t{1} << 20;
 constexpr std::string_view kWhat = "rebinding a compressor";
 constexpr std::string_view kLastWord = "ending the rebind of a compressor";
@@ -54,7 +54,7 @@ void PlannedCompressor::Apply(PreparedRebind next) {
 
 namespace {
 
-// What a compressor is bound to, or would be after its prepared rebind.
+// A compressor's binding, current or after its prepared rebind.
 struct Binding {
   uint32_t comm_id = 0;
   uint32_t rank = 0;
@@ -67,7 +67,7 @@ struct Binding {
   std::optional<ReduceOp> op;
 };
 
-// What a rank tells the others.
+// One rank's account in phase 1.
 struct Account {
   std::string obstacle;
   AgreedValues values;
@@ -88,7 +88,7 @@ Binding BindingOf(const PlannedCompressor& planned) {
           .op = state.op()};
 }
 
-// What it would be bound to by the rebind it has prepared.
+// The binding after the prepared rebind.
 Binding BindingAfter(const PlannedCompressor& planned) {
   const PreparedRebind& prepared = *planned.prepared;
   return {.comm_id = prepared.comm_id,
@@ -102,7 +102,7 @@ Binding BindingAfter(const PlannedCompressor& planned) {
           .op = prepared.op};
 }
 
-// Everything that must be equal, under the names that the user knows.
+// Values that must be equal on all ranks, under the names that users know.
 AgreedValues ValuesOf(const Compressor& compressor) {
   const Compressor::Config& config = compressor.config();
   const auto number = [](uint64_t value) { return Format("{}", value); };
@@ -176,7 +176,7 @@ Deadline DeadlineOf(const Comm& comm) {
          std::chrono::milliseconds(comm.options().regroup_timeout_ms);
 }
 
-// One rebind on one rank.
+// One rank's part in a rebind.
 class Rebinding {
  public:
   Rebinding(Comm& comm, Engine& engine, PlannedCompressor* planned)
@@ -195,11 +195,11 @@ class Rebinding {
     PreparedRebind next;
     if (obstacle.ok()) obstacle = ReserveIfThereIsMemory(&next);
     ONEBIT_TRY(Gather(obstacle));
-    // What the accounts say every rank finds for itself: the communicator stays in order.
+    // Every rank comes to the same verdict, so an error leaves the communicator healthy.
     ONEBIT_TRY(ChooseOrigin());
     ONEBIT_TRY(AgreeOnEpoch(&next));
-    if (origin(0).comm_id == comm_.id()) return source_;  // all have come over before
-    // From here on the others would wait for a rank that gives up.
+    if (origin(0).comm_id == comm_.id()) return source_;  // all have migrated before
+    // From here on the others would wait for this rank if it gave up.
     if (Status status = GoOver(std::move(next)); !status.ok()) return comm_.Fail(std::move(status));
     return source_;
   }
@@ -209,14 +209,15 @@ class Rebinding {
 
   Status GoOver(PreparedRebind next) {
     if (compressor().has_server_residual()) ONEBIT_TRY(Recut(&next));
-    // Another rank may go over although this one hears an error.
+    // Another rank may complete the rebind even if this gather fails here.
     planned_.prepared = std::move(next);
     ONEBIT_TRY(comm_.Gather({}, DeadlineOf(comm_), kLastWord).status());
     planned_.Apply(*std::exchange(planned_.prepared, std::nullopt));
     return OkStatus();
   }
 
-  // Nothing was sent yet: the others are told, and the communicator stays in order.
+  // Nothing was sent yet, so the error is reported to the others and the communicator stays
+  // healthy.
   Status ReserveIfThereIsMemory(PreparedRebind* next) {
     try {
       return Reserve(next);
@@ -225,9 +226,9 @@ class Rebinding {
     }
   }
 
-  // What the tensor's size makes large.
+  // Allocates everything that grows with the tensor.
   Status Reserve(PreparedRebind* next) {
-    // Their residuals are those of chunks of ranks, and there is another number of ranks now.
+    // Residuals of other collectives belong to the former ranks' chunks.
     if (const Collective collective = compressor().config().collective;
         collective != Collective::kAllReduce) {
       return Error(Code::kInvalidUsage,
@@ -270,8 +271,8 @@ class Rebinding {
     return CompareAgreed(values);
   }
 
-  // The communicator that all ranks come from. If a former rebind had its last word on some ranks
-  // only, the others go over now.
+  // Chooses the communicator from which all ranks migrate. If an earlier rebind completed on some
+  // ranks only, the others complete it now.
   Status ChooseOrigin() {
     const auto comes_from = [](const Account& account, uint32_t comm_id) {
       return account.binding.comm_id == comm_id ||
@@ -312,14 +313,14 @@ class Rebinding {
     const auto by_epoch = [](const Binding& a, const Binding& b) { return a.epoch < b.epoch; };
     const Binding& newest = *std::ranges::max_element(origins_, by_epoch);
     const Binding& oldest = *std::ranges::min_element(origins_, by_epoch);
-    uint64_t commits = 0;  // since residuals were zero, after this
+    uint64_t commits = 0;  // since residuals were zero, the last call included
     for (size_t rank = 0; rank < origins_.size(); ++rank) {
       const Binding& one = origin(rank);
       const bool is_behind = one.epoch < newest.epoch;
       const bool can_follow = !is_behind || one.can_roll_forward || !HasGenerations();
       if (newest.epoch - oldest.epoch > 1 || !can_follow) return Unlike(newest, rank);
       const uint64_t after = one.commits_since_zero + (is_behind ? 1 : 0);
-      // A call that failed has cost a rank without a second generation its residuals.
+      // A failed call has cost a rank without a second generation its residuals.
       if (HasGenerations() && rank > 0 && after != commits) return ResetOnSome(rank);
       commits = std::max(commits, after);
     }
@@ -352,8 +353,8 @@ class Rebinding {
         comm_.rank(), planned_.compressor.config().tensor_id, rank);
   }
 
-  // Only a second generation can be rolled forward to. Without one the call that failed has cost
-  // the residuals anyway.
+  // Rolling forward needs a second generation. Without one the failed call has cost the residuals
+  // anyway.
   bool HasGenerations() const {
     const Compressor::Config& config = planned_.compressor.config();
     return config.kind == CodecKind::kEf && config.is_transactional;
@@ -380,7 +381,7 @@ class Rebinding {
     return OkStatus();
   }
 
-  // What two ranges of the tensor have in common.
+  // Copies the intersection of two ranges of the tensor.
   void Copy(const std::byte* from, ElementRange source, std::byte* to, ElementRange target) const {
     const size_t begin = std::max(source.begin, target.begin);
     const size_t end = std::min(source.end(), target.end());
@@ -402,7 +403,7 @@ class Rebinding {
     }
   }
 
-  // Elements whose server is not among the ranks any more.
+  // Counts elements whose server is no longer among the ranks.
   uint64_t Missing(size_t count) const {
     uint64_t left = count;
     const Partition chunks = ChunksOf(planned_.plan->key, origin(0).ranks);
@@ -420,7 +421,7 @@ class Rebinding {
   AlignedBuffer piece_;
   std::vector<Account> accounts_;  // by rank
   std::vector<Binding> origins_;   // by rank
-  int source_ = 0;                 // -1: nobody has the results of the last call
+  int source_ = 0;                 // rank with the results of the last call; -1: none
   int most_recent_ = 0;            // a rank with the highest epoch
 };
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Takes a compressor over to another communicator, of some of the ranks of its own.
+// Rebinds a compressor to another communicator, whose ranks are among those of its own.
 #pragma once
 
 #include "collectives/engine.h"
@@ -9,9 +9,10 @@
 
 namespace onebit {
 
-// Collective on `comm`, whose engine is `engine`, for a thread that has entered it. Returns a rank
-// that has the results of the last call; -1: none has. On an error the compressor is what it was;
-// `obstacle` is an error of this rank that keeps it from taking part, which it tells the others.
+// Collective on `comm`, whose engine is `engine`; the calling thread has entered it. Returns a rank
+// that has the results of the last call, or -1 if none has. After an error the compressor is
+// unchanged. `obstacle` is an error that keeps this rank from taking part; it is reported to the
+// other ranks.
 Result<int> Rebind(Comm& comm, Engine& engine, PlannedCompressor* compressor,
                    const Status& obstacle);
 

@@ -33,7 +33,7 @@ class ReduceScatterPlanner {
   }
 
  private:
-  // Packets of all chunks lie one stride apart.
+  // Packets of chunks lie one stride apart.
   void AddCompress() {
     std::tie(packets_, stride_) =
         planner_.builder().ReservePerRank(planner_.PieceBytes(0, segment_));
@@ -49,7 +49,7 @@ class ReduceScatterPlanner {
       compress_.assign(planner_.ranks(), planner_.Compute(compress));
       return;
     }
-    // Others' chunks first, so that their owners can begin.
+    // Other ranks' chunks come first, so that their owners can begin.
     for (uint32_t k = 1; k <= planner_.ranks(); ++k) {
       const uint32_t chunk = planner_.Peer(k);
       Step compress = planner_.StepOf(StepKind::kCompress, chunk, segment_);
@@ -78,8 +78,8 @@ class ReduceScatterPlanner {
     }
   }
 
-  // In place, the output is this rank's chunk of the input, which was compressed before (dense:
-  // which nobody sends).
+  // In place, the output is this rank's chunk of the input, which has been compressed by then (or,
+  // if dense, is not sent to anybody).
   void AddReduce() {
     const uint32_t rank = planner_.rank();
     const size_t bytes = planner_.PieceBytes(rank, segment_);

@@ -13,12 +13,12 @@
 namespace onebit {
 namespace {
 
-// A peer that stays silent is looked at again this often even if no event comes. With several
-// communicators news may come to any of them.
+// Limits the wait for events, because a silent peer sends none, and one of several communicators
+// cannot see events of the others.
 constexpr uint64_t kWaitAloneMs = 100;
 constexpr uint64_t kWaitInTurnMs = 1;
 
-// Exits the communicators that it has entered.
+// Enters communicators, and exits them at the end of the scope.
 class Entrance {
  public:
   explicit Entrance(std::span<CommCalls> members) : members_(members) {}
@@ -35,7 +35,7 @@ class Entrance {
         return other.engine->comm().id() == comm.id();
       };
       const auto ranks_here = std::count_if(members_.begin(), members_.end(), is_of_same_group);
-      // Nothing blocks on a stream: other ranks need no thread of their own.
+      // Stream-ordered calls do not block, so ranks of this process may share the thread.
       const bool is_enqueued = member.engine->is_stream_ordered();
       ONEBIT_TRY(comm.Enter(is_enqueued ? comm.ranks() : static_cast<int>(ranks_here)));
       ++entered_;
@@ -68,7 +68,7 @@ Status CheckAllStreamOrdered(std::span<const CommCalls> members) {
   return OkStatus();
 }
 
-// Calls that are enqueued on streams: all are under way when this returns.
+// Enqueues calls on streams. All are in progress when this returns.
 Status EnqueueCalls(std::span<CommCalls> members) {
   StreamEngine& first = *members[0].engine->stream();
   if (members.size() == 1) return first.Run(members[0].requests);

@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The selection table: a pure function of the key, so that all ranks choose alike.
+// Selects an algorithm. A pure function of the key, so that all ranks choose alike.
 #include "collectives/algorithms.h"
 
 namespace onebit {
 namespace {
 
-// One exchange saves the latency of the other, and sends each of (n-1) peers all bits instead of
-// 2/n of them. Between processes that share two cores an exchange of small messages took 0.1 ms,
-// over shared memory and over Ethernet alike (perf/compare); in this time a link of 100 Mbit/s, the
-// slowest we care for, carries about so many bits.
+// One exchange saves the latency of another, but sends all bits to each of n - 1 peers instead of
+// 2/n of them. Between processes that share two cores an exchange of small messages took 0.1 ms
+// over shared memory as well as over Ethernet (perf/compare). In this time a link of 100 Mbit/s,
+// the slowest that matters to us, carries about this many bits.
 constexpr double kBitsOfAnExchange = 12'288;
-// Every rank does the server's work for the whole tensor, n times what it does in two exchanges: at
-// two ranks, where no more bits are sent, this is what counts.
+// Every rank does the server's work for the whole tensor, n times the work of two exchanges. At two
+// ranks, which send no more bits, this sets the limit.
 constexpr double kMostElements = 65'536;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The steps of collectives whose packets go one way: pieces of their own, averages and differences
-// straight to the output, copies, verdicts.
+// Steps of collectives whose packets go one way: separately scaled pieces, averages and differences
+// written straight to the output, copies, verdicts.
 #include <cstring>
 
 #include "collectives/step_compute.h"
@@ -12,8 +12,8 @@ namespace {
 using kernels::CompressInput;
 using kernels::TensorSum;
 
-// Copies the elements in the mask and writes 0 for the others. Whether all copied are finite: those
-// that are not have all bits of `exponent` set.
+// Copies the elements in the mask and writes 0 for the others. Returns true if all copied values
+// are finite: others have all bits of `exponent` set.
 template <typename Word>
 bool CopyWords(const std::byte* input, std::byte* output, const uint8_t* mask, size_t count,
                Word exponent) {
@@ -46,12 +46,12 @@ kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk) {
                                   elements.count * sizeof(float));
 }
 
-// One packet with scales of its own.
+// Compresses one packet with scales of its own.
 bool StepCompute::CompressPiece(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
   CompressInput in = InputOf(call, step.elements);
-  if (IsDelta(plan)) in.residual_out = nullptr;  // what is held changes when the packet is decoded
+  if (IsDelta(plan)) in.residual_out = nullptr;  // the estimate changes at decoding
   if (plan.key.block != 0) {
     return kernels::cpu::CompressBlocks(in, plan.key.block, packet.scales, packet.bits);
   }
@@ -98,8 +98,8 @@ bool StepCompute::AddDelta(const Call& call, const Step& step) {
   return kernels::cpu::AddDelta(in, call.plan->key.block, call.OutputAt(begin));
 }
 
-// Compressed calls look at what they copy: the mask and the rule for values that are not finite
-// hold as for what is sent.
+// Compressed calls inspect what they copy, because the mask and the rule for values that are not
+// finite apply to it as well.
 bool StepCompute::Copy(const Call& call, const Step& step) {
   const kernels::DataType type = call.plan->key.type;
   const size_t count = step.elements.count;

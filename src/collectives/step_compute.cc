@@ -11,20 +11,20 @@ using kernels::CompressInput;
 using kernels::ReduceInput;
 using kernels::TensorSum;
 
-// In a group one checksum covers the whole message.
+// In a group, one checksum covers the whole message.
 void SetChecksum(const Call& call, const Region& region, uint32_t packet,
                  kernels::Checksum* checksums) {
   if (checksums == nullptr) return;
   checksums[packet] = kernels::cpu::ChecksumOf(call.Read(region), region.bytes);
 }
 
-// With one scale for the tensor: the packet of each chunk.
+// The packet of each chunk, with one scale for the tensor.
 Region ChunkPacket(const Call& call, const Step& step, uint32_t chunk) {
   const size_t count = call.plan->partition.Chunk(chunk).count;
   return {Space::kPackets, step.sources + chunk * step.stride, ShapeOf(count, 0).bytes()};
 }
 
-// Packets of values that are not finite carry zeros: the flag in the header says the rest.
+// Packets of values that are not finite carry zeros, because the flag in the header suffices.
 void ClearPacket(const Call& call, const Region& region) {
   if (region.bytes != 0) std::memset(call.Write(region), 0, region.bytes);
 }
@@ -100,7 +100,7 @@ bool StepCompute::Compute(const Call& call, const Step& step) {
     case StepKind::kUnpack:
       break;
   }
-  return true;  // messages are the executor's
+  return true;  // the executor handles messages
 }
 
 void FinishPackets(const Call& call, const Step& step, bool is_finite,
@@ -132,8 +132,8 @@ bool StepCompute::Compress(const Call& call, const Step& step) {
   return step.stride == 0 ? CompressWhole(call, step) : CompressTensor(call, step);
 }
 
-// One scale for the tensor, one packet per chunk: the sum runs over all chunks before any residual
-// can be formed.
+// One scale for the tensor, one packet per chunk: the sum must cover all chunks before any residual
+// is known.
 bool StepCompute::CompressTensor(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const auto packet_of = [&](uint32_t chunk) { return ChunkPacket(call, step, chunk); };
@@ -156,7 +156,7 @@ bool StepCompute::CompressTensor(const Call& call, const Step& step) {
   return true;
 }
 
-// All chunks into one packet: the scales of chunk 0, 1, ..., then the bits of the tensor.
+// All chunks in one packet: the scales of chunks 0, 1, ..., then the bits of the tensor.
 bool StepCompute::CompressWhole(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
@@ -204,8 +204,8 @@ bool StepCompute::Reduce(const Call& call, const Step& step) {
   return is_finite;
 }
 
-// Averages `elements`, which begin at scale_offset scales and bit_offset bytes of bits in the
-// packet of every rank.
+// Averages `elements`, which begin at scale_offset scales and bit_offset bytes of bits in every
+// rank's packet.
 bool StepCompute::ReduceChunk(const Call& call, const Step& step, ElementRange elements,
                               size_t scale_offset, size_t bit_offset, PacketView packet) {
   if (elements.count == 0) return true;
@@ -283,7 +283,7 @@ bool StepCompute::Decode(const Call& call, const Step& step) {
   if (step.chunk != kAllChunks) {
     size_t mask_begin = step.elements.begin;
     if (plan.key.collective == Collective::kAllToAll) {
-      // The mask is that of what is sent: the peer's chunk for this rank.
+      // The mask is that of the sent elements: the peer's chunk for this rank.
       mask_begin += plan.partition.Chunk(plan.rank).begin - plan.partition.Chunk(step.chunk).begin;
     }
     decode(step.elements, mask_begin, packet.scales, packet.bits);

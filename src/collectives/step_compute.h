@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the computing steps of a plan do on host memory.
+// Runs the computing steps of a plan on host memory.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace onebit {
 
 class DeviceSteps;
 
-// One call: a plan bound to buffers. Borrowed for the duration of the call.
+// A call is a plan bound to buffers. It borrows both.
 struct Call {
   const Plan* plan = nullptr;
   CallDescriptor descriptor;
@@ -23,7 +23,7 @@ struct Call {
   std::byte* packets = nullptr;      // plan->packet_space_bytes
   Compressor* compressor = nullptr;  // null: dense
 
-  // Whether its steps run on a device: dense calls never do.
+  // True if its steps run on a device. Dense calls never do.
   bool is_on_device() const {
     return compressor != nullptr && compressor->config().location.is_device();
   }
@@ -38,14 +38,14 @@ struct Call {
   }
 };
 
-// What an executor runs at a time: one call, or several of a group in common messages.
+// The unit of work of an executor: one call, or several of a group in shared messages.
 struct Batch {
-  const Plan* plan = nullptr;         // of the call, or that of a GroupPlan
+  const Plan* plan = nullptr;         // of the call, or of a GroupPlan
   CallDescriptor descriptor;          // of the messages
   std::span<const Call> calls;        // by Step::call
-  std::byte* packets = nullptr;       // plan->packet_space_bytes, of all calls and messages
-  std::span<const uint32_t> digests;  // by call, see DigestOf; none: one call, alone
-  DeviceSteps* device = nullptr;      // of calls that are on one
+  std::byte* packets = nullptr;       // plan->packet_space_bytes for all calls and messages
+  std::span<const uint32_t> digests;  // by call, see DigestOf; empty for a single call
+  DeviceSteps* device = nullptr;      // null if all memory is on the host
 
   bool is_group() const { return !digests.empty(); }
   const std::byte* Read(const Step& step) const {
@@ -58,18 +58,17 @@ struct Batch {
   }
 };
 
-// Whether a computing step of a compressed call writes to the caller's output.
+// True if a computing step of a compressed call writes to the caller's output.
 inline bool WritesOutput(const Step& step) {
   const bool is_average = step.kind == StepKind::kReduce && step.packet == kNoPacket;
   return step.kind == StepKind::kDecode || step.kind == StepKind::kCopy || is_average;
 }
 
-// Checksum of what this rank holds of the elements of `chunk` after the call, in an all-gather with
-// error feedback.
+// Checksum of this rank's estimate of `chunk` after the call, in an all-gather with error feedback.
 kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk);
 
-// What becomes of the packets that a compress or reduce step has made, or would have made: zeros if
-// values are not finite, and a checksum for each. checksums: as for StepCompute::Run.
+// Completes the packets of a compress or reduce step: clears them if values are not finite, and
+// computes their checksums. checksums: as for StepCompute::Run.
 void FinishPackets(const Call& call, const Step& step, bool is_finite,
                    kernels::Checksum* checksums);
 
@@ -80,14 +79,14 @@ void WriteVerdict(const Call& call, const Step& step, kernels::Checksum held,
 // The input of a compress step.
 kernels::CompressInput InputOf(const Call& call, ElementRange elements);
 
-// Runs all steps but messages. Owned by an executor, used by its thread.
+// Runs all steps except messages. Owned by an executor and used by its thread.
 class StepCompute {
  public:
   explicit StepCompute(uint32_t ranks) : bits_(ranks), scales_(ranks), pieces_(ranks) {}
 
-  // Runs `step`. checksums[p] receives the checksum of every packet p the step makes; null: they
-  // are not needed. is_nonfinite:
-  // what the step depends on is not finite; it then makes an all-zero packet. Returns whether what
+  // Runs `step`. checksums[p] receives the checksum of every packet p the step makes; null if they
+  // are not needed. is_nonfinite: an input of the step is not finite, so it makes an all-zero
+  // packet. Returns true if its results are finite.
   // it made is finite.
   bool Run(const Call& call, const Step& step, bool is_nonfinite, kernels::Checksum* checksums);
 
@@ -100,7 +99,8 @@ class StepCompute {
   bool Reduce(const Call& call, const Step& step);
   bool ReduceChunk(const Call& call, const Step& step, ElementRange elements, size_t scale_offset,
                    size_t bit_offset, PacketView packet);
-  // Fills bits_ and scales_ with the pieces of all ranks, from so many scales and bytes of bits on.
+  // Fills bits_ and scales_ with the pieces of all ranks, starting at these offsets in their
+  // packets.
   void FindPieces(const Call& call, const Step& step, PacketShape shape, size_t scale_offset,
                   size_t bit_offset);
   bool Average(const Call& call, const Step& step);
@@ -109,7 +109,7 @@ class StepCompute {
   bool AddDelta(const Call& call, const Step& step);
   bool Copy(const Call& call, const Step& step);
 
-  // Pointers to the pieces of all ranks, filled anew for each reduce step.
+  // Pointers to the pieces of all ranks, set by each reduce step.
   std::vector<const uint8_t*> bits_;
   std::vector<const float*> scales_;
   std::vector<const void*> pieces_;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Which stream-ordered calls are under way, for a deadline.
+// Tracks the stream-ordered calls in progress, for deadlines.
 #pragma once
 
 #include <array>
@@ -12,32 +12,33 @@
 
 namespace onebit {
 
-// One thread begins and adds calls, another one looks at them. Calls beyond the room are not seen:
+// One thread begins and adds calls, another one polls. Calls beyond the capacity are not tracked;
 // those before them are.
 class StreamCalls {
  public:
   static constexpr uint32_t kMostCalls = 64;
   using Clock = std::chrono::steady_clock;
 
-  // For the current device.
+  // Creates events on the current device.
   Status Create(const Devices& devices);
 
-  // A call is about to be enqueued, which may not end either: Add or Drop follows.
+  // Marks the begin of a call's enqueuing, which may block itself. Add or Drop must follow.
   void Begin();
   void Drop();
-  // Behind the last operation of a call on its stream.
+  // Call after the last operation of a call was enqueued on its stream.
   Status Add(const Devices& devices, onebitStream_t stream);
-  // How long the oldest call has been under way without another one ending; zero if there is none.
+  // Time since the oldest call began or another one ended, whichever is later; zero if there is
+  // none.
   Result<Clock::duration> Age(const Devices& devices);
 
  private:
   std::array<DeviceEvent, kMostCalls> events_;
   std::array<Clock::time_point, kMostCalls> begins_;
-  // Of the call that is being enqueued; the epoch: there is none.
+  // Begin of the call being enqueued; the epoch if there is none.
   std::atomic<Clock::time_point> begin_{};
   std::atomic<uint32_t> added_{0};
   std::atomic<uint32_t> ended_{0};
-  Clock::time_point last_end_;  // the looking thread's
+  Clock::time_point last_end_;  // used by the polling thread
 };
 
 }  // namespace onebit

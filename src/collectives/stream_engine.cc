@@ -13,7 +13,7 @@
 namespace onebit {
 namespace {
 
-// The call itself is fine, so running out of memory for the line does not fail it.
+// Running out of memory for the log line does not fail the call.
 void WarnOfOverflow(const Comm& comm, const CallDescriptor& call) noexcept {
   try {
     Log(LogLevel::kWarn,
@@ -48,13 +48,13 @@ Status StreamEngine::Reserve(const Plan& plan) {
   return stream_->Reserve(plans, std::nullopt);
 }
 
-// Nobody waits for stream-ordered calls, so errors of the device, of the transport and of other
-// ranks, and calls that do not end, are found here.
+// Nobody waits for stream-ordered calls, so this finds errors of the device, the transport and
+// other ranks, and calls that do not end.
 void StreamEngine::LookAfterStream() noexcept {
   try {
     comm_.SendCalls();
     if (!comm_.is_stopped() && CheckStream().ok() && CheckDeadline().ok()) return;
-    // Releases streams that wait for a message that will not come.
+    // Releases streams that wait for a message that will never arrive.
     comm_.endpoint().Abort();
   } catch (const std::bad_alloc&) {
     static_cast<void>(comm_.FailWithoutMemory());
@@ -80,14 +80,14 @@ Status StreamEngine::CheckResidualLocation(const MemoryLocation& location) const
                comm_.rank(), Describe(location), comm_.transport_name(), stream_->device());
 }
 
-// Must not free memory that calls under way use, because freeing would wait for them.
+// Must not free memory that unfinished calls use, because freeing would wait for them.
 void StreamEngine::EndStream() {
   constexpr std::chrono::milliseconds kPatience{5000};
   watch_.reset();
   const bool is_in_order = !comm_.is_stopped() && stream_->IsIdleWithin(kPatience);
   if (is_in_order && (!stream_->has_captured() || comm_.ranks() == 1)) return;
   if (is_in_order) {
-    // A replay may wait for a peer that is gone, and whoever frees memory would wait for it.
+    // A graph replay may wait for a lost peer, and freeing memory would wait for the replay.
     const std::future<void> freed = stream_->FreeBeside(&host_calls_);
     if (!freed.valid() || freed.wait_for(kPatience) == std::future_status::ready) return;
     Log(LogLevel::kWarn,
@@ -108,7 +108,7 @@ void StreamEngine::EndStream() {
   host_calls_.Release();
 }
 
-// Looks for errors of calls that returned long ago.
+// Finds errors of calls that have returned already.
 Status StreamEngine::CheckStream() {
   if (comm_.is_stopped()) return OkStatus();
   if (Status status = stream_->FindFailure(); !status.ok()) {
@@ -122,7 +122,7 @@ Status StreamEngine::CheckStream() {
   return OkStatus();
 }
 
-// The rank that had a failure tells all others what it was, as soon as its thread has looked.
+// The failing rank reports the cause to all others as soon as its watch thread notices.
 void StreamEngine::AwaitCause() const {
   constexpr std::chrono::seconds kTimeToTell{2};
   const auto end = std::chrono::steady_clock::now() + kTimeToTell;
@@ -151,7 +151,7 @@ Status StreamEngine::CheckLocation(const CallRequest& request) const {
                comm_.rank(), Describe(request.location), stream_->device());
 }
 
-// Makes everything ready for EnqueueAll, and enqueues nothing.
+// Prepares everything for EnqueueAll without enqueuing anything.
 Status StreamEngine::Prepare(std::span<const CallRequest> requests) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(stream_->devices(), stream_->device()));
@@ -179,16 +179,16 @@ Status StreamEngine::Prepare(std::span<const CallRequest> requests) {
   return OkStatus();
 }
 
-// Enqueues phase by phase, each on all communicators that the thread drives, because their ranks
+// Enqueues each phase on all communicators of the thread before the next phase, because their ranks
 // may wait for each other.
 Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
   for (StreamEngine* engine : engines) {
     for (size_t i = 0; i < engine->calls_.size(); ++i) {
       CallDescriptor& call = engine->calls_[i].descriptor;
       call.sequence = engine->comm_.NextSequence();
-      // Sizes of messages cannot be compared when they arrive: a call that differs from those of
-      // the other ranks hangs, or worse. So the control channel compares what was enqueued, except
-      // for what only the device knows.
+      // Message sizes cannot be compared on arrival: a call that differs between ranks hangs, or
+      // does worse. So the control channel compares the enqueued calls, except for facts that only
+      // the device knows.
       CallDescriptor posted = call;
       posted.replica_age = 0;
       if (!engine->comm_.PostCall(posted)) WarnOfOverflow(engine->comm_, call);
@@ -198,7 +198,7 @@ Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
   Status told;
   for (StreamEngine* engine : engines) {
     engine->EndBatch(status.ok());
-    // Other ranks wait for what was not enqueued.
+    // Other ranks would wait for what was not enqueued here.
     if (status.ok()) continue;
     Comm& comm = engine->comm_;
     Status cause = comm.Fail(CatchNoMemory([&]() -> Status {
@@ -238,8 +238,8 @@ Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
   });
 }
 
-// Ends every transport group that it has begun, even after an error: an open group would swallow
-// the thread's later calls.
+// Ends every transport group that has begun, even after an error: an open group would swallow later
+// calls of the thread.
 Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, uint32_t exchange) {
   Status status;
   size_t begun = 0;
@@ -250,7 +250,7 @@ Status StreamEngine::ExchangeOnStreams(std::span<StreamEngine* const> engines, u
       status = CatchNoMemory([&]() -> Status {
         return scope.ok() ? engine.comm_.endpoint().BeginGroup() : scope.status();
       });
-      if (!status.ok()) break;  // it has no group to end
+      if (!status.ok()) break;  // no group to end
       status = CatchNoMemory([&] { return engine.stream_->PostMessages(exchange); });
     }
     ++begun;
@@ -287,7 +287,7 @@ void StreamEngine::EndBatch(bool has_succeeded) {
   requests_ = {};
 }
 
-// Buffers in host memory make a call that blocks: they are brought to the device and back.
+// Calls on host buffers block: the data is copied to the device and back.
 Status StreamEngine::RunFromHost(std::span<const CallRequest> requests) {
   for (const CallRequest& request : requests) {
     if (request.location.is_device()) {
@@ -325,7 +325,7 @@ Status StreamEngine::RunFromHost(std::span<const CallRequest> requests) {
     std::byte* const output = input + RoundUp(bytes.input, kCacheLine);
     next = output + RoundUp(bytes.output, kCacheLine);
     ONEBIT_TRY(devices.Copy(input, request.sendbuff, bytes.input, stream.get()));
-    if (request.collective == Collective::kAllToAllv) {  // it leaves gaps as they are
+    if (request.collective == Collective::kAllToAllv) {  // its gaps must stay unchanged
       ONEBIT_TRY(devices.Copy(output, request.recvbuff, bytes.output, stream.get()));
     }
     request.sendbuff = input;
@@ -344,13 +344,14 @@ Status StreamEngine::RunFromHost(std::span<const CallRequest> requests) {
   return devices.Synchronize(stream.get(), comm_.options().timeout_ms);
 }
 
-// Until the call is done, or has failed by what the device, the transport or the group say.
+// Waits until the call has ended, or until the device, the transport or the group reports a
+// failure.
 Status StreamEngine::AwaitCall() {
   while (true) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_done, stream_->IsIdle());
     ONEBIT_TRY(CheckStream());
     if (is_done) return OkStatus();
-    ONEBIT_TRY(comm_.FindFailure());  // the watch looks at the clock
+    ONEBIT_TRY(comm_.FindFailure());  // the watch enforces the deadline
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }

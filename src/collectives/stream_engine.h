@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs collectives of one communicator whose transport sends messages in the order of CUDA streams:
-// calls are enqueued, and a thread watches what becomes of them.
+// Runs collectives of one communicator over a stream-ordered transport: enqueues calls, and watches
+// them from another thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace onebit {
 
-// For the thread in the call, which has entered the communicator, unless it says otherwise.
+// For the calling thread, which has entered the communicator, unless stated otherwise.
 class StreamEngine {
  public:
   // `comm` and `plans` must outlive it.
@@ -29,23 +29,23 @@ class StreamEngine {
   StreamEngine& operator=(const StreamEngine&) = delete;
 
   int device() const { return stream_->device(); }
-  // Fails if a compressor with residuals there cannot serve the communicator.
+  // Fails if a compressor with residuals at this location cannot serve the communicator.
   Status CheckResidualLocation(const MemoryLocation& location) const;
   Status Reserve(const Plan& plan);
 
-  // Enqueues calls, or makes them block if their buffers are in host memory.
+  // Enqueues calls; blocks if their buffers are in host memory.
   Status Run(std::span<const CallRequest> requests);
-  // The same on several communicators that the thread drives: Prepare on each, which enqueues
-  // nothing, then EnqueueAll.
+  // The same on several communicators of the thread: Prepare on each, which enqueues nothing, then
+  // EnqueueAll.
   Status Prepare(std::span<const CallRequest> requests);
   static Status EnqueueAll(std::span<StreamEngine* const> engines);
-  // Memory for a list of engines that this one is in, kept from group to group.
+  // Storage for a list of engines, kept from group to group.
   std::vector<StreamEngine*>& ScratchForEngines() { return engines_; }
 
-  // Looks for an error that came up after calls had returned, and puts the communicator out of use
-  // if there is one. Thread-safe.
+  // Finds errors that occurred after calls had returned, and takes the communicator out of use if
+  // there is one. Thread-safe.
   Status CheckStream();
-  // Waits until all calls are done.
+  // Waits until all calls have ended.
   Status AwaitStream() { return stream_->AwaitAll(); }
   // Completed calls that met a NaN or infinity, graph replays included. Thread-safe.
   uint64_t nonfinite_calls() const { return stream_->nonfinite_calls(); }
@@ -59,7 +59,7 @@ class StreamEngine {
   static Status ExchangeOnStreams(std::span<StreamEngine* const> engines, uint32_t exchange);
   void EndBatch(bool has_succeeded);
   Status AwaitCall();
-  // Of the watch.
+  // Called by the watch thread.
   void LookAfterStream() noexcept;
   Status CheckDeadline();
   void EndStream();
@@ -70,18 +70,18 @@ class StreamEngine {
   std::unique_ptr<StreamExecutor> stream_;
   std::vector<StreamEngine*> engines_;  // ScratchForEngines
 
-  // Of the batch in progress, or capacity for the next one.
+  // State of the batch in progress, and capacity for later ones.
   std::span<const CallRequest> requests_;
   std::vector<std::shared_ptr<const Plan>> owned_plans_;  // by request
-  std::vector<const Plan*> plans_in_batch_;               // the same
+  std::vector<const Plan*> plans_in_batch_;               // the same or borrowed plans
   std::vector<Call> calls_;                               // by request
 
-  // Of calls whose buffers are in host memory.
+  // For calls on host buffers.
   GrowableBuffer host_calls_;               // their buffers on the device
   std::vector<CallRequest> host_requests_;  // the calls with these buffers
-  DeviceStream host_calls_stream_;          // once there was one
+  DeviceStream host_calls_stream_;          // created by the first of these calls
 
-  std::unique_ptr<StreamWatch> watch_;  // last: it calls back, so it goes first
+  std::unique_ptr<StreamWatch> watch_;  // last: destroyed first, because it calls back
 };
 
 }  // namespace onebit

@@ -24,15 +24,14 @@ static_assert(kernels::cuda::kHeaderBytes == kHeaderBytes);
 
 bool IsCompressed(const Call& call) { return call.compressor != nullptr; }
 
-// Dense messages have no header: a barrier is nothing but messages, so one is sent there all the
-// same.
+// Dense messages have no header. A barrier has no payload either, so it sends a header.
 bool HasHeader(const Call& call) {
   return IsCompressed(call) || call.plan->key.collective == Collective::kBarrier;
 }
 
 size_t Aligned(size_t bytes) { return RoundUp(bytes, kCacheLine); }
 
-// Of the payload behind a header, if there is one.
+// Adds the payload behind a header, if there is one.
 void AddChecksum(const std::byte* header, size_t bytes, kernels::Checksum* sum,
                  kernels::cuda::ChecksumParams* sums) {
   if (bytes == 0) return;
@@ -118,7 +117,8 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
   stream_ = stream;
   spaces_.clear();
   under_way_.Begin();
-  // All calls share the working memory. In a capture the caller sees to their order.
+  // All calls share the working memory, so they run one after the other. During a capture the
+  // caller must ensure that.
   ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
   if (!is_capturing_ && has_last_) ONEBIT_TRY(devices_.Wait(stream, last_.get()));
   std::byte* memory = space_.data();
@@ -128,9 +128,9 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
     memory += SpaceFor(*calls[i].plan);
     if (!IsCompressed(calls[i])) continue;
     ONEBIT_TRY(devices_.Fill(spaces_[i].verdict, 0, spaces_[i].sum_bytes, stream));
-    // After a failure no call commits or writes residuals any more, also none that was enqueued
-    // before anybody knew: others may have committed the one that failed, and a rebind rolls
-    // forward to it.
+    // After a failure no call commits or writes residuals, not even calls enqueued before the
+    // failure was known: other ranks may have committed the failed call, and a rebind rolls forward
+    // to it.
     ONEBIT_TRY(devices_.Copy(spaces_[i].verdict, &words()->halted, sizeof(uint32_t), stream));
   }
   return OkStatus();
@@ -141,14 +141,15 @@ Status StreamExecutor::Compute(uint32_t phase) {
     Call& call = calls_[i];
     for (const uint32_t index : orders_[i].compute[phase]) {
       const Step& step = call.plan->steps[index];
-      if (step.kind == StepKind::kNative) continue;  // goes with the messages behind this phase
+      if (step.kind == StepKind::kNative) continue;  // posted with the messages after this phase
       ONEBIT_TRY(EnqueueStep(queue(), call, step, spaces_[i].verdict));
     }
   }
   return OkStatus();
 }
 
-// The number of a call is that of the first of the batch plus its place in it, of compressed ones.
+// The sequence number of a call is that of the batch's first call plus the number of compressed
+// calls between them.
 kernels::cuda::HeaderTemplate StreamExecutor::TemplateOf(size_t index, const Step& message) const {
   const Call& call = calls_[index];
   MessageHeader header = {.call = call.descriptor,
@@ -185,8 +186,8 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
   return OkStatus();
 }
 
-// Messages whose headers differ in nothing but what kernels fill in go into one launch, behind one
-// of their checksums. `add` puts a message into both, or leaves it out.
+// Combines messages whose headers differ only in fields that kernels fill in into one launch, after
+// a launch for their checksums. `add` puts a message into both, or leaves it out.
 template <typename Params, typename Add>
 Status StreamExecutor::LaunchMessages(size_t index, const std::vector<uint32_t>& messages,
                                       Kernel kernel, Params params, const Add& add) {
@@ -206,7 +207,8 @@ Status StreamExecutor::LaunchMessages(size_t index, const std::vector<uint32_t>&
   return OkStatus();
 }
 
-// Checksums of the packets, then their headers. A packet that goes to all peers has one.
+// Computes the checksums of packets, then their headers. A packet that goes to all peers has one
+// header.
 Status StreamExecutor::SealCall(size_t index, uint32_t exchange) {
   const std::byte* before = nullptr;
   const auto add = [&](uint32_t step, kernels::cuda::SealParams* seal,
@@ -255,7 +257,7 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
   return OkStatus();
 }
 
-// The transport's own allreduces: nothing of the plan follows from one.
+// Posts the transport's own allreduces. No other step of the plan depends on one.
 Status StreamExecutor::PostNative(const Call& call, const std::vector<uint32_t>& steps) {
   for (const uint32_t index : steps) {
     if (call.plan->steps[index].kind != StepKind::kNative) continue;
@@ -283,7 +285,7 @@ Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
     kernels::Checksum* const sum = &spaces_[index].received[step];
     check->peers[check->count] = receive.peer;
     check->headers[check->count] = header;
-    check->checksums[check->count] = sum;  // zero for an empty payload
+    check->checksums[check->count] = sum;  // stays zero for an empty payload
     ++check->count;
     AddChecksum(header, receive.region.bytes, sum, sums);
   };
@@ -312,10 +314,11 @@ void StreamExecutor::Drop(onebitStream_t stream) {
   if (!scope.ok()) return;
   const auto is_capturing = devices_.IsCapturing(stream);
   if (!is_capturing.ok() || is_capturing.value()) return;
-  // Calls before these are not halted by it. A device that takes this no more takes no call either.
+  // Waits, so that earlier calls are not halted. A device that refuses this runs no later calls
+  // either.
   if (has_last_ && !devices_.Wait(stream, last_.get()).ok()) return;
   static_cast<void>(devices_.Fill(&words()->halted, kernels::cuda::kHalted, 1, stream));
-  // What was enqueued of them uses the working memory.
+  // Dropped calls may already use the working memory.
   if (devices_.Record(last_.get(), stream).ok()) has_last_ = true;
 }
 
@@ -376,7 +379,7 @@ Status StreamExecutor::FindFailure() const {
                failure->peer, difference.empty() ? "of another exchange" : difference);
 }
 
-// A communicator that was stopped is aborted, so that its streams end soon.
+// Once the communicator is stopped its transport is aborted, so streams end soon.
 Status StreamExecutor::AwaitAll() {
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::milliseconds timeout(comm_.options().timeout_ms);
@@ -398,7 +401,7 @@ bool StreamExecutor::IsIdleWithin(std::chrono::milliseconds limit) const {
   const auto end = std::chrono::steady_clock::now() + limit;
   while (true) {
     const auto is_idle = IsIdle();
-    if (!is_idle.ok() || is_idle.value()) return true;  // a device that is broken does nothing more
+    if (!is_idle.ok() || is_idle.value()) return true;  // a broken device runs nothing
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -413,7 +416,7 @@ std::future<void> StreamExecutor::FreeBeside(GrowableBuffer* more) {
     auto freed = std::make_shared<Freed>();
     auto promise = std::make_shared<std::promise<void>>();
     std::future<void> future = promise->get_future();
-    // The thread waits until it owns what it is to free.
+    // The thread waits until it owns the memory to be freed.
     auto begin = std::make_shared<std::promise<void>>();
     const WithoutSignals blocked;
     std::thread([freed, promise, begins = begin->get_future()]() mutable {

@@ -14,8 +14,8 @@ void StreamOrder::Reserve(const Plan& plan) {
   }
 }
 
-// A step is in the phase behind the last exchange that it depends on; what follows from no message
-// is in the first.
+// A step belongs to the phase after the last exchange it depends on, or to the first phase if it
+// depends on no message.
 void StreamOrder::Arrange(const Plan& plan) {
   const auto steps = static_cast<uint32_t>(plan.steps.size());
   for (auto* list :
@@ -36,7 +36,7 @@ void StreamOrder::Arrange(const Plan& plan) {
       phase[index] = step.exchange;
       receives[step.exchange - 1].push_back(index);
     } else if (step.kind == StepKind::kSend) {
-      phase[index] = step.exchange;  // what waits for a send waits for its exchange
+      phase[index] = step.exchange;  // whatever waits for a send waits for its exchange
       sends[step.exchange - 1].push_back(index);
     } else {
       compute[phase[index]].push_back(index);

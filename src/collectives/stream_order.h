@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The steps of a plan in an order in which one stream can do them: phases of computing, and between
-// them exchanges in which all messages go at a time.
+// Orders the steps of a plan for a single stream: phases of computing, and between them exchanges
+// that post all of their messages together.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 
 namespace onebit {
 
-// compute[0], exchange 1, compute[1], exchange 2, compute[2]. Keeps its memory from plan to plan.
+// compute[0], exchange 1, compute[1], exchange 2, compute[2]. Its memory is reused from plan to
+// plan.
 struct StreamOrder {
   static constexpr uint32_t kExchanges = 2;
 
-  std::vector<uint32_t> compute[kExchanges + 1];  // steps; each behind what it depends on
+  std::vector<uint32_t> compute[kExchanges + 1];  // steps, each after those it depends on
   std::vector<uint32_t> sends[kExchanges];
   std::vector<uint32_t> receives[kExchanges];
   // Working memory, by step.
@@ -23,7 +24,7 @@ struct StreamOrder {
   std::vector<uint32_t> phase;
   std::vector<uint32_t> ready;
 
-  // Makes room for plans as large as this one; then Arrange allocates nothing.
+  // Allocates for plans up to this size, so that Arrange does not.
   void Reserve(const Plan& plan);
   void Arrange(const Plan& plan);
 };

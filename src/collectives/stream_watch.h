@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A thread that looks after stream-ordered calls, in which nobody waits.
+// A thread that watches stream-ordered calls, for which no caller waits.
 #pragma once
 
 #include <condition_variable>
@@ -15,9 +15,9 @@ namespace onebit {
 
 class StreamWatch {
  public:
-  // Calls `look`, which throws nothing, about ten times a second.
+  // Calls `look`, which must not throw, about ten times a second.
   static Result<std::unique_ptr<StreamWatch>> Start(std::function<void()> look);
-  // Returns when `look` is not running any more.
+  // Returns when `look` is no longer running.
   ~StreamWatch();
   StreamWatch(const StreamWatch&) = delete;
   StreamWatch& operator=(const StreamWatch&) = delete;
