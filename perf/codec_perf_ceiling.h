@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What memory allows: passes over the same buffers as a kernel, without its arithmetic.
+// The limit that memory sets: passes over the same buffers as a kernel, without its arithmetic.
 #pragma once
 
 #include <array>

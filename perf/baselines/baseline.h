@@ -31,7 +31,7 @@ struct Baseline {
   std::function<std::unique_ptr<System>()> start;
 };
 
-// What main() returns.
+// Implements main().
 int RunBaseline(int argc, const char* const* argv, const Baseline& baseline);
 
 }  // namespace onebit::perf

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What all_reduce_perf's checks expect, from the scalar model of a whole allreduce.
+// Expected results of all_reduce_perf, from the scalar model of a whole allreduce.
 #include "perf/common/all_reduce_reference.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a rank reaches the other ranks of its run, besides the calls that are measured: the same for
-// the library and for the systems it is compared with.
+// Lets a rank exchange data with the other ranks of its run outside of the measured calls: the same
+// for the library and for the systems it is compared with.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@ namespace onebit::perf {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;  // wrong data, or an error of the library or the system
 inline constexpr int kExitUsage = 2;   // the command line
-// Of programs that start others, as shells have it.
+// Additional statuses of programs that start others, with the values that shells use.
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
@@ -49,7 +49,7 @@ class StartError : public std::runtime_error {
   int status_;
 };
 
-// What the last system call of this thread says.
+// The text of the error of this thread's last system call.
 inline std::string ErrnoText() { return std::generic_category().message(errno); }
 
 // Throws the library's own text when `result` is an error. `call` names what was called. To be used

@@ -14,7 +14,7 @@ CLOSE = 0.02  # of the dense one's loss
 DENSE_BITS = {"float": 32, "half": 16, "bfloat16": 16}
 COMPRESSED_BITS = 1
 
-# How letters of steps, as onebit_schedule prints them, are counted.
+# Counts of steps, and the letters, as onebit_schedule prints them, that each includes.
 KINDS = {"rounds": "FB1u", "dense_steps": "FB", "compressed_steps": "B1u", "local_steps": ".i"}
 
 

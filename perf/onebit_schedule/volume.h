@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How much the steps of a run send. All figures are per element of the model and per rank; the
-// factor 2(n-1)/n of an allreduce over n ranks is left out, as it cancels in every ratio.
+// Computes how much the steps of a run send. All figures are per element of the model and per rank;
+// the factor 2(n-1)/n of an allreduce over n ranks is left out, as it cancels in every ratio.
 //
 // F is the bits of a dense element, T the number of steps, T_w that of the dense steps at the
 // beginning, and w = T_w / T.

@@ -35,7 +35,7 @@ SEGMENT_BYTES = 1448
 ELEMENT_BITS = 32
 BLOCK_ELEMENTS = 4096
 SCALE_BITS = 32
-# What is sent per element and exchange. (A multi-pass system has one scale per rank, so its own limit is
+# Bits sent per element and exchange. (A multi-pass system has one scale per rank, so its own limit is
 # lower by SCALE_BITS / BLOCK_ELEMENTS, 0.8 %. It is far from either.)
 BITS_PER_ELEMENT = {Kind.DENSE: ELEMENT_BITS, Kind.ONE_BIT: 1 + SCALE_BITS / BLOCK_ELEMENTS}
 

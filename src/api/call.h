@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A call of the C API, from its arguments to the place where it is made.
+// A call of the C API, from the check of its arguments to the thread or stream that runs it.
 #pragma once
 
 #include "api/device_proxy.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a rank joins its group, from the caller's configuration and the settings of the process.
+// Options for joining a group, from the caller's configuration and the settings of the process.
 #pragma once
 
 #include "base/settings.h"

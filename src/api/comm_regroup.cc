@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of ranks of another one, in the C API.
+// Communicators derived from another one in the C API.
 #include <algorithm>
 #include <optional>
 #include <vector>

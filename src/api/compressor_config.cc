@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Configurations of compressors: defaults, ranges, and what to say of members outside them.
+// Defaults and ranges of a compressor's configuration, with an error text for each member.
 #include "api/compressor_config.h"
 
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// From the C configuration of a compressor, with its undefined members, to a checked one.
+// Checks the C configuration of a compressor and fills in its undefined members.
 #pragma once
 
 #include "compressor/compressor.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the opaque handles of the C API point to, and what its functions share.
+// The structures behind the opaque handles of the C API, and helpers that its functions share.
 #pragma once
 
 #include <atomic>

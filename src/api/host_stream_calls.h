@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Streams of the C API: which handles are alive, and calls that are made on one.
+// Streams of the C API: live handles, and calls that run on them.
 #pragma once
 
 #include <atomic>

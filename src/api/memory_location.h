@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where the buffers of a call lie, and whether its stream fits.
+// Finds the location of a call's buffers, and checks that its stream matches it.
 #pragma once
 
 #include "base/status.h"

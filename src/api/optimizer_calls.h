@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Tells the optimizers what the public API does not: whether the communicator still exists, and how
-// a compressed call has ended. They are clients of the public API in all else.
+// Gives optimizers two facts that the public API does not: whether the communicator still exists,
+// and how a compressed call has ended. For everything else they are clients of the public API.
 #pragma once
 
 #include <memory>

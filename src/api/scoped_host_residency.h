@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Keeps residuals in host memory while code works on them that cannot reach a device.
+// Keeps residuals in host memory while code that cannot access a device works on them.
 #pragma once
 
 #include <new>

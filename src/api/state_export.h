@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What exports of compressors and of syncs share in the C API.
+// Parts that exports of compressors and of syncs share in the C API.
 #pragma once
 
 #include "api/handles.h"

@@ -168,7 +168,7 @@ std::optional<Value> ParseChoice(std::span<const std::string_view> choices, std:
   return Value{.integer = static_cast<uint64_t>(found - choices.begin())};
 }
 
-// None if `text` is not a value of this setting.
+// Returns no value if `text` is not one of this setting's.
 std::optional<Value> Parse(const Setting& setting, const char* text) {
   constexpr std::string_view kBooleans[] = {"0", "1"};
   const auto text_of = [&](std::string_view characters) -> std::optional<Value> {

@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-// How many scales and elements a packet holds; everything else about its form follows.
+// The number of scales and elements in a packet, which determine the rest of its layout.
 struct PacketShape {
   size_t scale_count = 0;
   size_t element_count = 0;

@@ -24,7 +24,7 @@ struct PreparedRebind {
   std::optional<ReduceOp> op;
 };
 
-// True if every rank holds a replica of the same residual. Calls with this key compare its epoch.
+// True if every rank holds a replica of the same residual. Calls with this key compare its age.
 inline bool HasReplica(const PlanKey& key, const Compressor& compressor) {
   if (key.codec != CodecKind::kEf) return false;
   return key.collective == Collective::kAllGather ||

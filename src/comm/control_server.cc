@@ -156,7 +156,7 @@ void ControlServer::Accept() {
     try {
       Welcome(std::move(socket));
     } catch (const std::bad_alloc&) {
-      // As in OnStranger.
+      // The connection is dropped; a rank tries again.
     }
   }
 }

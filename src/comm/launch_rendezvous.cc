@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Tries the possible meeting points in order of preference.
+// Tries the possible rendezvous in order of preference.
 #include "comm/launch_rendezvous.h"
 
 #include <unistd.h>

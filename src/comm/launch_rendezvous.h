@@ -43,8 +43,8 @@ struct LaunchProcess {
 };
 LaunchProcess CurrentLaunchProcess();
 
-// kNone for one rank. kInvalidUsage when variables are incomplete or do not parse, and when there
-// is no place at all.
+// Returns kNone for one rank. kInvalidUsage: variables are incomplete or do not parse, or none of
+// them gives a rendezvous.
 Result<Rendezvous> FindRendezvous(const EnvironmentView& environment,
                                   std::span<const LaunchFamily> families, int ranks,
                                   const LaunchProcess& process);

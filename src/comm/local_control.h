@@ -14,7 +14,7 @@
 
 namespace onebit {
 
-// What the ranks of one group share. Thread-safe. Its lock is taken when ranks join, leave,
+// State that the ranks of one group share. Thread-safe. Its lock is taken when ranks join, leave,
 // fail and gather, and when calls are compared.
 class LocalGroup {
  public:

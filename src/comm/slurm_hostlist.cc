@@ -50,7 +50,7 @@ class Parser {
     return host;
   }
 
-  // What follows "[": the first number of the first range.
+  // Reads the rest of a bracket; returns the first number of its first range.
   Result<std::string_view> Bracket() {
     ONEBIT_ASSIGN_OR_RETURN(const std::string_view first, Range());
     while (Take(',')) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a tensor is compressed, and its residuals: what compression has lost so far.
+// The compression settings of a tensor, and its residuals: what compression has lost so far.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ class Compressor {
     // Chunks of `count` elements that make up the tensor: 1 in an allreduce, otherwise one per
     // rank.
     size_t chunks = 1;
-    MemoryLocation location;           // of residuals and mask, and of what calls work on
-    const Devices* devices = nullptr;  // of a place on a device
+    MemoryLocation location;           // of residuals, mask and the buffers of calls
+    const Devices* devices = nullptr;  // null if the location is host memory
     // Calls are enqueued on streams, so counters that they change are on the device as well.
     bool is_stream_ordered = false;
 

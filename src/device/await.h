@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How the host waits for a device whose stream may wait for other ranks.
+// Makes the host wait for a stream that may itself wait for other ranks.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,10 @@
 
 namespace onebit {
 
-// Until all before the last record of `event` is done. `find_failure` returns what is wrong with
-// the communicator that the stream depends on: then streams go on, calls let go of what they work
-// on, and when they have done so this returns that failure. However late the caller's own work on
-// the stream is, nothing takes hours but a device that does not answer.
+// Waits until all work before the last record of `event` has completed. `find_failure` returns the
+// failure, if any, of the communicator that the stream depends on. After a failure streams continue
+// and calls release their buffers; once that has happened the failure is returned. Work queued
+// before us may legitimately be slow, so without a failure we give up only after one hour.
 template <typename FindFailure>
 Status AwaitEvent(const Devices& devices, const DeviceEvent& event, FindFailure find_failure) {
   using Clock = std::chrono::steady_clock;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How a thread waits for something that tells nobody.
+// Exponential back-off for polling a condition that has no wake-up event.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace onebit {
 
-// Looks at what is awaited often while it may come at once, and then less and less.
+// Yields for 20 microseconds, then sleeps for growing times of up to 200 microseconds.
 class Backoff {
  public:
   void Pause() {

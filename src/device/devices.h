@@ -15,7 +15,7 @@
 
 namespace onebit {
 
-// Where a buffer lies.
+// Location of a buffer: host memory, or memory of a device.
 struct MemoryLocation {
   MemoryKind kind = MemoryKind::kHost;
   int device = 0;  // 0 for host memory
@@ -24,10 +24,10 @@ struct MemoryLocation {
   friend bool operator==(const MemoryLocation&, const MemoryLocation&) = default;
 };
 
-// "host memory", "memory of CUDA device 1".
+// Returns "host memory" or "memory of CUDA device 1".
 std::string Describe(const MemoryLocation& location);
 
-// libonebit-cuda.so at work. Thread-safe; lives until the process ends.
+// The loaded libonebit-cuda.so. Thread-safe; lives until the process ends.
 class Devices {
  public:
   // Folders in which the library is looked for before the system's path.
@@ -46,7 +46,7 @@ class Devices {
   Result<MemoryLocation> LocationOf(const void* pointer) const;
   Result<int> Current() const;
 
-  // Turns a result of one of the functions into a Status; `what` was being done.
+  // Converts the result of one of the functions to a Status; `what` describes the operation.
   Status Check(onebitResult_t result, const char* what) const;
 
   Status Launch(kernels::cuda::Kernel kernel, const void* params, onebitStream_t stream) const {
@@ -84,7 +84,7 @@ class Devices {
   int count_;
 };
 
-// Makes a device the current one of this thread until the end of the scope.
+// Makes a device current in this thread until the end of the scope.
 class DeviceScope {
  public:
   static Result<DeviceScope> Enter(const Devices& devices, int device);
@@ -102,10 +102,10 @@ class DeviceScope {
   uintptr_t token_;
 };
 
-// A stream of the library's own that waits for no other. Move-only; null when moved from.
+// A private stream that waits for no other. Move-only; null when moved from.
 class DeviceStream {
  public:
-  // For the current device.
+  // Creates a stream on the current device.
   static Result<DeviceStream> Create(const Devices& devices);
   DeviceStream() = default;
   DeviceStream(DeviceStream&& other) noexcept { *this = std::move(other); }
@@ -125,7 +125,7 @@ class DeviceStream {
   onebitStream_t stream_ = nullptr;
 };
 
-// Likewise.
+// An event of the library's own. Move-only; null when moved from.
 class DeviceEvent {
  public:
   static Result<DeviceEvent> Create(const Devices& devices);

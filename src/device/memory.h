@@ -55,7 +55,7 @@ class Memory {
 
  private:
   AlignedBuffer host_;                // owns pageable host memory
-  const Devices* devices_ = nullptr;  // owns all other memory
+  const Devices* devices_ = nullptr;  // frees all other memory
   int device_ = 0;                    // whose context knows the memory
   MemoryLocation location_;
   std::byte* data_ = nullptr;

@@ -18,8 +18,8 @@ namespace onebit {
 // for the thread which uses this buffer. That thread must therefore never need to allocate.
 class PreallocatedBuffer {
  public:
-  // For the using thread, or any other while the buffer is unused. Takes prepared memory, and
-  // allocates only if none was prepared.
+  // The thread that uses the buffer calls this, or any other while it is unused. Takes prepared
+  // memory, and allocates only if none was prepared.
   std::byte* data() const { return buffer_.data(); }
   template <typename Create>
   Status Reserve(size_t bytes, Create create) {
@@ -32,7 +32,7 @@ class PreallocatedBuffer {
     return OkStatus();
   }
 
-  // For the preparing thread. A later Reserve of so many bytes does not allocate.
+  // The preparing thread calls this. A later Reserve of as many bytes does not allocate.
   template <typename Create>
   Status Prepare(size_t bytes, Create create) {
     if (bytes <= std::max(prepared_bytes_, size_.load(std::memory_order_relaxed))) {
@@ -68,7 +68,7 @@ class PreallocatedBuffer {
   }
 
   GrowableBuffer buffer_;
-  std::atomic<size_t> size_{0};  // of the buffer; nothing else depends on it
+  std::atomic<size_t> size_{0};  // size of buffer_; orders nothing else
   size_t prepared_bytes_ = 0;    // the preparing thread's
   std::mutex mutex_;             // guards prepared_
   std::vector<Memory> prepared_;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Whose version of an algorithm a schedule follows.
+// Names the version of an algorithm that a schedule follows.
 #pragma once
 
 namespace onebit {
