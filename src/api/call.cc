@@ -132,7 +132,7 @@ Status Locate(ApiCall* call) {
   const bool is_empty = request.count == 0 && request.collective != Collective::kAllToAllv;
   auto location = LocationOfCall(request.stream, is_empty ? nullptr : request.sendbuff,
                                  is_empty ? nullptr : request.recvbuff);
-  if (!location.ok()) return TellOfDevice(call->comm, location.status());
+  if (!location.ok()) return FailOnDeviceError(call->comm, location.status());
   request.location = location.value();
   return OkStatus();
 }
@@ -181,7 +181,7 @@ Status CheckCompressor(const ApiCall& call) {
 }
 
 // Places a call without elements where the residuals are, or on the communicator's device.
-void PlaceEmpty(ApiCall* call) {
+void LocateEmpty(ApiCall* call) {
   CallRequest& request = call->request;
   if (request.count != 0 || request.collective == Collective::kAllToAllv) return;
   if (call->compressor != nullptr) {
@@ -208,7 +208,7 @@ Status Check(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
     ONEBIT_TRY(CheckCompressor(*call));
     request.compressor = &call->compressor->planned;
   }
-  PlaceEmpty(call);
+  LocateEmpty(call);
   return OkStatus();
 }
 
@@ -246,9 +246,10 @@ Status PrepareOnProxy(const ApiCall& call) {
     return OkStatus();
   }
   const auto proxy = ProxyOf(call.comm, call.request.location);
-  return TellOfDevice(call.comm, proxy.ok() ? proxy.value()->Prepare(call.comm, call.request.stream,
-                                                                     {&call.request, 1})
-                                            : proxy.status());
+  return FailOnDeviceError(
+      call.comm, proxy.ok()
+                     ? proxy.value()->Prepare(call.comm, call.request.stream, {&call.request, 1})
+                     : proxy.status());
 }
 
 // The caller may free its lists when the function returns, so a deferred call gets copies.

@@ -17,12 +17,12 @@ onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t o
 
 // Takes the communicator out of use after an error of its device, which would also break later
 // calls: the other ranks must not wait for this one.
-inline Status TellOfDevice(Comm& comm, Status status) {
+inline Status FailOnDeviceError(Comm& comm, Status status) {
   if (status.code() != Code::kUnhandledCudaError) return status;
   return comm.Fail(Error(status.code(), "rank {}: {}", comm.rank(), status.text()));
 }
-inline Status TellOfDevice(onebitComm_t comm, Status status) {
-  return comm == nullptr ? status : TellOfDevice(*comm->comm, std::move(status));
+inline Status FailOnDeviceError(onebitComm_t comm, Status status) {
+  return comm == nullptr ? status : FailOnDeviceError(*comm->comm, std::move(status));
 }
 
 // Runs the body at once, or in its turn on the host or device stream. `body` takes the call and
@@ -33,11 +33,11 @@ Status RunInOrder(const ApiCall& call, Body body, bool* is_taken = nullptr) {
   if (!call.request.location.is_device()) return RunOnHost(call, body, is_taken);
   if (call.comm->engine.is_stream_ordered()) {  // enqueues and returns
     if (is_taken != nullptr) *is_taken = true;
-    return TellOfDevice(call.comm, body(call));
+    return FailOnDeviceError(call.comm, body(call));
   }
   const auto proxy = ProxyOf(call.comm, call.request.location);
-  return TellOfDevice(call.comm,
-                      proxy.ok() ? proxy.value()->Enqueue(call, body, is_taken) : proxy.status());
+  return FailOnDeviceError(
+      call.comm, proxy.ok() ? proxy.value()->Enqueue(call, body, is_taken) : proxy.status());
 }
 
 }  // namespace onebit

@@ -93,8 +93,8 @@ Status InitRank(onebitComm_t* comm, int ranks, const onebitUniqueId& id, int ran
   ONEBIT_TRY(CheckRank(rank, ranks));
   ONEBIT_ASSIGN_OR_RETURN(const onebit::SettingsTable* table, onebit::ProcessSettings());
   ONEBIT_ASSIGN_OR_RETURN(auto options, onebit::ParseCommConfig(config, *table, rank, ranks));
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId location, onebit::DecodeUniqueId(id.internal));
-  options.locate = [location] { return onebit::Result<onebit::UniqueId>(location); };
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId unique_id, onebit::DecodeUniqueId(id.internal));
+  options.locate = [unique_id] { return onebit::Result<onebit::UniqueId>(unique_id); };
   return Join(std::move(options), table->settings, comm);
 }
 
@@ -165,9 +165,9 @@ Status InitFrom(onebitComm_t* comm, const char* transport, const void* native, s
   if (group.ranks() == 1) return MakeCommOfOne(options, comm);
   options.control.rank = group.rank();
   options.control.ranks = group.ranks();
-  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId location,
+  ONEBIT_ASSIGN_OR_RETURN(const onebit::UniqueId unique_id,
                           ShareRendezvous(group, table->settings, timeout_ms));
-  options.locate = [location] { return onebit::Result<onebit::UniqueId>(location); };
+  options.locate = [unique_id] { return onebit::Result<onebit::UniqueId>(unique_id); };
   options.group = &group;
   return Join(std::move(options), table->settings, comm);
 }
@@ -189,11 +189,11 @@ Status InitEnv(onebitComm_t* comm, const onebitConfig_t* config) {
                           onebit::ParseCommConfig(config, *table, launch.rank, launch.ranks));
   ONEBIT_TRY(CheckSecrets(*table));
   if (launch.ranks == 1) return MakeCommOfOne(options, comm);
-  onebit::RendezvousOptions meeting = RendezvousOptionsOf(table->settings);
-  meeting.connect_timeout = options.control.connect_timeout;
+  onebit::RendezvousOptions rendezvous = RendezvousOptionsOf(table->settings);
+  rendezvous.connect_timeout = options.control.connect_timeout;
   options.control.is_address_reused = true;
   ONEBIT_ASSIGN_OR_RETURN(onebit::RendezvousPoint point,
-                          onebit::MeetAt(launch.rendezvous, launch.rank, meeting));
+                          onebit::ResolveRendezvous(launch.rendezvous, launch.rank, rendezvous));
   options.locate = std::move(point.locate);
   options.is_location_final = point.is_final;
   options.control.address_source = point.source;

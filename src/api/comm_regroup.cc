@@ -40,7 +40,7 @@ const onebit::JoinOptions* PointerTo(const std::optional<onebit::JoinOptions>& o
   return options ? &*options : nullptr;
 }
 
-Status Hand(std::unique_ptr<Comm> made, const onebitComm_s& parent, onebitComm_t* handle) {
+Status MakeHandle(std::unique_ptr<Comm> made, const onebitComm_s& parent, onebitComm_t* handle) {
   if (made == nullptr) {
     *handle = nullptr;
     return OkStatus();
@@ -60,7 +60,7 @@ Status Split(onebitComm_t comm, int color, int key, onebitComm_t* newcomm,
   const onebit::CommUse use(*comm->comm);
   ONEBIT_TRY(onebit::CheckNonePending(comm->pending, "communicator"));
   ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Split(color, key, PointerTo(options)));
-  return Hand(std::move(made), *comm, newcomm);
+  return MakeHandle(std::move(made), *comm, newcomm);
 }
 
 Result<std::vector<int>> ReadExcluded(const Comm& comm, const int* list, int count) {
@@ -109,7 +109,7 @@ Status Shrink(onebitComm_t comm, const int* list, int count, onebitComm_t* newco
   ONEBIT_TRY(comm->comm->Acquire());
   const onebit::CommUse use(*comm->comm);
   ONEBIT_ASSIGN_OR_RETURN(auto made, comm->comm->Shrink(excluded, PointerTo(options)));
-  return Hand(std::move(made), *comm, newcomm);
+  return MakeHandle(std::move(made), *comm, newcomm);
 }
 
 }  // namespace

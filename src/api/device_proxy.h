@@ -41,13 +41,13 @@ class DeviceProxy {
   template <typename Body>
   Status Enqueue(const ApiCall& call, Body body, bool* is_queued = nullptr) {
     ONEBIT_TRY(CheckCanWait(call.comm, call.request.stream));
-    ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(call, thread_.get()));
+    ONEBIT_ASSIGN_OR_RETURN(const uint64_t ticket, BeginPending(call, thread_.get()));
     bool is_begun = false;
     Status status = EnqueueBegun(
         call.comm, call.request.stream,
-        [call, turn, body]() -> Status {
+        [call, ticket, body]() -> Status {
           const PendingCall pending(call);  // ends before the stream is released
-          AwaitTicket(call.comm, turn);
+          AwaitTicket(call.comm, ticket);
           return body(call);
         },
         &is_begun);

@@ -39,7 +39,7 @@ Status Group::End() {
     // All calls of a group use the same device.
     Status status = is_enqueued_at_once ? Run() : EnqueueOnDevice();
     for (const CommCalls& member : members_) {
-      static_cast<void>(TellOfDevice(member.engine->comm(), status));
+      static_cast<void>(FailOnDeviceError(member.engine->comm(), status));
     }
     return status;
   }
@@ -90,9 +90,9 @@ Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   const auto begin = [&](const ApiCall& target) -> Status {
     queued->targets.reserve(queued->targets.size() + 1);  // what has begun must end
     queued->tickets.reserve(queued->targets.size() + 1);
-    ONEBIT_ASSIGN_OR_RETURN(const uint64_t turn, BeginPending(target, thread));
+    ONEBIT_ASSIGN_OR_RETURN(const uint64_t ticket, BeginPending(target, thread));
     queued->targets.push_back(target);
-    queued->tickets.push_back(turn);
+    queued->tickets.push_back(ticket);
     return OkStatus();
   };
   for (size_t i = 0; i < used_parts_; ++i) {

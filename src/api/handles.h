@@ -58,7 +58,7 @@ struct PendingCalls {
   std::atomic<HostStream*> stream{nullptr};  // valid while count > 0
   // True for pending calls on device memory: those on different streams, and groups of different
   // communicators, wait for each other's tickets. Valid while count > 0.
-  std::atomic<bool> has_turns{false};
+  std::atomic<bool> has_tickets{false};
   std::atomic<uint64_t> begun{0};  // calls so far
   std::atomic<uint64_t> ended{0};  // of these
 };

@@ -20,18 +20,17 @@ std::array<std::atomic<HostStream*>, kMostStreams> live_streams;
 
 onebitStream_t HandleOf(HostStream* stream) { return reinterpret_cast<onebitStream_t>(stream); }
 
-std::atomic<HostStream*>* FindPlace(const HostStream* stream) {
-  for (std::atomic<HostStream*>& location : live_streams) {
-    if (location.load(std::memory_order_acquire) == stream) return &location;
+std::atomic<HostStream*>* FindSlot(const HostStream* stream) {
+  for (std::atomic<HostStream*>& slot : live_streams) {
+    if (slot.load(std::memory_order_acquire) == stream) return &slot;
   }
   return nullptr;
 }
 
 Status Register(HostStream* stream) {
-  for (std::atomic<HostStream*>& location : live_streams) {
+  for (std::atomic<HostStream*>& slot : live_streams) {
     HostStream* none = nullptr;
-    if (location.compare_exchange_strong(none, stream, std::memory_order_acq_rel))
-      return OkStatus();
+    if (slot.compare_exchange_strong(none, stream, std::memory_order_acq_rel)) return OkStatus();
   }
   return Error(Code::kSystemError, "{} streams are alive: destroy some of them", kMostStreams);
 }
@@ -50,7 +49,7 @@ Status Destroy(onebitStream_t handle) {
   if (HostStream::Current() == stream) {
     return Error(Code::kInvalidUsage, "a stream cannot be destroyed by its own thread");
   }
-  FindPlace(stream)->store(nullptr, std::memory_order_release);
+  FindSlot(stream)->store(nullptr, std::memory_order_release);
   const std::unique_ptr<HostStream> owned(stream);
   return stream->Synchronize();
 }
@@ -63,17 +62,17 @@ bool IsOwn(const PendingCalls& pending) {
 
 Result<uint64_t> BeginPendingOf(PendingCalls& pending, const ApiCall& call, HostStream* stream,
                                 const char* what) {
-  const bool has_turns = call.request.location.is_device();
+  const bool has_tickets = call.request.location.is_device();
   if (pending.count.load(std::memory_order_acquire) != 0 &&
       pending.stream.load(std::memory_order_relaxed) != stream &&
-      !(has_turns && pending.has_turns.load(std::memory_order_relaxed))) {
+      !(has_tickets && pending.has_tickets.load(std::memory_order_relaxed))) {
     return Error(Code::kInvalidUsage,
                  "calls with this {} are pending on another stream, so that their order is "
                  "undefined: onebitStreamSynchronize that one first",
                  what);
   }
   pending.stream.store(stream, std::memory_order_relaxed);
-  pending.has_turns.store(has_turns, std::memory_order_relaxed);
+  pending.has_tickets.store(has_tickets, std::memory_order_relaxed);
   pending.count.fetch_add(1, std::memory_order_acq_rel);
   return pending.begun.fetch_add(1, std::memory_order_acq_rel);
 }
@@ -94,14 +93,14 @@ void CancelPendingOf(PendingCalls& pending) {
 
 Result<HostStream*> FindStream(onebitStream_t handle) {
   auto* const stream = reinterpret_cast<HostStream*>(handle);
-  if (stream == nullptr || FindPlace(stream) == nullptr) {
+  if (stream == nullptr || FindSlot(stream) == nullptr) {
     return Error(Code::kInvalidArgument, "stream is none of onebitStreamCreate that is alive");
   }
   return stream;
 }
 
 bool IsHostStream(onebitStream_t handle) {
-  return handle != nullptr && FindPlace(reinterpret_cast<HostStream*>(handle)) != nullptr;
+  return handle != nullptr && FindSlot(reinterpret_cast<HostStream*>(handle)) != nullptr;
 }
 
 Status CheckNonePending(const PendingCalls& pending, const char* what) {
@@ -128,16 +127,16 @@ Status AwaitPending(onebitComm_t comm) {
 }
 
 Result<uint64_t> BeginPending(const ApiCall& call, HostStream* stream) {
-  auto turn = BeginPendingOf(call.comm->pending, call, stream, "communicator");
-  if (!turn.ok() || call.compressor == nullptr) return turn;
+  auto ticket = BeginPendingOf(call.comm->pending, call, stream, "communicator");
+  if (!ticket.ok() || call.compressor == nullptr) return ticket;
   auto second = BeginPendingOf(call.compressor->pending, call, stream, "compressor");
-  if (second.ok()) return turn;
+  if (second.ok()) return ticket;
   CancelPendingOf(call.comm->pending);
   return second;
 }
 
-void AwaitTicket(onebitComm_t comm, uint64_t turn) {
-  for (Backoff backoff; comm->pending.ended.load(std::memory_order_acquire) < turn;) {
+void AwaitTicket(onebitComm_t comm, uint64_t ticket) {
+  for (Backoff backoff; comm->pending.ended.load(std::memory_order_acquire) < ticket;) {
     if (!comm->comm->FindFailure().ok()) return;
     backoff.Pause();
   }

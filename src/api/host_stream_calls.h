@@ -37,7 +37,7 @@ struct ApiCall {
 // on another thread: AwaitTicket waits for them, or until the communicator has failed, after which
 // no call begins.
 Result<uint64_t> BeginPending(const ApiCall& call, HostStream* stream);
-void AwaitTicket(onebitComm_t comm, uint64_t turn);
+void AwaitTicket(onebitComm_t comm, uint64_t ticket);
 void EndPending(const ApiCall& call);
 // Undoes the newest BeginPending, whose call was not queued. Must run on the thread that began it,
 // before that thread begins another call.

@@ -107,8 +107,8 @@ Status CheckBuffers(const float* x, const float* out, size_t count) {
 }
 
 // Checks the buffers and the stream of a sync on a device.
-Status CheckPlaces(const onebit::Compressor::Config& config, const float* x, const float* out,
-                   onebitStream_t stream) {
+Status CheckLocations(const onebit::Compressor::Config& config, const float* x, const float* out,
+                      onebitStream_t stream) {
   if (onebit::IsHostStream(stream)) {
     return Error(Code::kInvalidArgument,
                  "the residuals are {}, but stream is one of onebitStreamCreate, which works on "
@@ -152,7 +152,7 @@ Status StepOnDevice(onebitSync_t handle, const float* x, float weight, float* ou
   const onebitCompressor_t compressor = handle->compressor;
   const onebit::Compressor::Config& config = compressor->planned.compressor.config();
   const onebitComm_t comm = compressor->id.comm();
-  ONEBIT_TRY(CheckPlaces(config, x, out, stream));
+  ONEBIT_TRY(CheckLocations(config, x, out, stream));
   ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
   ONEBIT_ASSIGN_OR_RETURN(const auto scope,
@@ -186,7 +186,7 @@ Status Step(onebitSync_t handle, const float* x, float weight, float* out, int* 
   ONEBIT_TRY(CheckBuffers(x, out, handle->sync.count()));
   if (handle->sync.is_on_device()) {
     Status status = StepOnDevice(handle, x, weight, out, did_sync, weight_sum, stream);
-    return TellOfDevice(handle->compressor->id.comm(), std::move(status));
+    return FailOnDeviceError(handle->compressor->id.comm(), std::move(status));
   }
   ONEBIT_TRY(onebit::CheckHostMemory(out, "a sync whose compressor is of host memory"));
   const onebitCompressor_t compressor = handle->compressor;

@@ -69,12 +69,12 @@ void ComputeThreads::Reserve(size_t steps) {
   mask_ = length - 1;
 }
 
-void ComputeThreads::Give(uint32_t step, bool is_nonfinite) {
-  const uint64_t number = given_.load(kOwn);
+void ComputeThreads::Submit(uint32_t step, bool is_nonfinite) {
+  const uint64_t number = submitted_.load(kOwn);
   tasks_[number & mask_] = {step, is_nonfinite};
   // seq_cst, here and in Run: either the thread sees the task before it sleeps, or this sees that
   // the thread is about to sleep.
-  given_.store(number + 1);
+  submitted_.store(number + 1);
   if (asleep_.load() == 0) return;
   wakes_.fetch_add(1);
   wakes_.notify_one();
@@ -83,7 +83,8 @@ void ComputeThreads::Give(uint32_t step, bool is_nonfinite) {
 bool ComputeThreads::Take(Done* done) {
   Result& result = results_[taken_ & mask_];
   // acquire: makes everything visible that the step has written.
-  if (taken_ == given_.load(kOwn) || result.number.load(std::memory_order_acquire) != taken_ + 1) {
+  if (taken_ == submitted_.load(kOwn) ||
+      result.number.load(std::memory_order_acquire) != taken_ + 1) {
     return false;
   }
   *done = result.done;
@@ -100,7 +101,7 @@ void ComputeThreads::Drop() {
 
 bool ComputeThreads::Claim(uint64_t* number) {
   *number = claimed_.load();
-  while (*number < given_.load()) {
+  while (*number < submitted_.load()) {
     if (claimed_.compare_exchange_weak(*number, *number + 1)) return true;
   }
   return false;
@@ -136,7 +137,7 @@ void ComputeThreads::Run(StepCompute* compute) {
     } else {
       asleep_.fetch_add(1);
       const uint32_t wakes = wakes_.load();
-      if (claimed_.load() >= given_.load() && !is_ending_.load()) wakes_.wait(wakes);
+      if (claimed_.load() >= submitted_.load() && !is_ending_.load()) wakes_.wait(wakes);
       asleep_.fetch_sub(1);
       idle_since = Clock::now();
     }

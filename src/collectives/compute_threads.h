@@ -39,7 +39,7 @@ class ComputeThreads {
   uint32_t size() const { return static_cast<uint32_t>(threads_->size()); }
   // Steps handed out and not yet taken back. More than size() + 1 would only queue up, and a more
   // urgent step would have to wait behind them.
-  uint32_t outstanding() const { return static_cast<uint32_t>(given_.load(kOwn) - taken_); }
+  uint32_t outstanding() const { return static_cast<uint32_t>(submitted_.load(kOwn) - taken_); }
   bool has_room() const { return size() != 0 && outstanding() <= size(); }
 
   // `batch` and `checksums` must stay valid until all steps were taken back.
@@ -47,7 +47,7 @@ class ComputeThreads {
     batch_ = &batch;
     checksums_ = checksums;
   }
-  void Give(uint32_t step, bool is_nonfinite);
+  void Submit(uint32_t step, bool is_nonfinite);
 
   struct Done {
     uint32_t step = 0;
@@ -84,13 +84,13 @@ class ComputeThreads {
   // Rings. Counters only grow, so a delayed thread cannot mistake an old entry for a new one.
   std::vector<Task> tasks_;
   std::vector<Result> results_;
-  uint64_t mask_ = 0;                  // length of the rings - 1
-  std::atomic<uint64_t> given_{0};     // tasks below this are in the ring
-  std::atomic<uint64_t> claimed_{0};   // tasks below this belong to a thread
-  std::atomic<uint64_t> finished_{0};  // numbers below this belong to results
-  uint64_t taken_ = 0;                 // results below this were taken back
-  std::atomic<uint32_t> asleep_{0};    // threads that need to be woken
-  std::atomic<uint32_t> wakes_{0};     // what they wait on
+  uint64_t mask_ = 0;                   // length of the rings - 1
+  std::atomic<uint64_t> submitted_{0};  // tasks below this are in the ring
+  std::atomic<uint64_t> claimed_{0};    // tasks below this belong to a thread
+  std::atomic<uint64_t> finished_{0};   // numbers below this belong to results
+  uint64_t taken_ = 0;                  // results below this were taken back
+  std::atomic<uint32_t> asleep_{0};     // threads that need to be woken
+  std::atomic<uint32_t> wakes_{0};      // what they wait on
   std::atomic<bool> is_ending_{false};
 };
 

@@ -28,16 +28,16 @@ Result<Memory> DenseStaging::NewMemory(size_t bytes) const {
                               "the way of dense calls through the host");
 }
 
-Status DenseStaging::BringIn(std::span<CallRequest> requests) {
+Status DenseStaging::StageIn(std::span<CallRequest> requests) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(device_.devices(), device_.device()));
-  std::byte* location = memory_.data();
+  std::byte* next = memory_.data();
   for (CallRequest& request : requests) {
     if (!IsStaged(request)) continue;
     const BufferBytes bytes = BytesOf(request, comm_);
-    std::byte* const input = location;
+    std::byte* const input = next;
     std::byte* const output = input + RoundUp(bytes.input, kCacheLine);
-    location = output + RoundUp(bytes.output, kCacheLine);
+    next = output + RoundUp(bytes.output, kCacheLine);
     const auto& devices = device_.devices();
     ONEBIT_TRY(devices.Copy(input, request.sendbuff, bytes.input, device_.stream()));
     if (request.collective == Collective::kAllToAllv) {  // its gaps must stay unchanged
@@ -50,7 +50,7 @@ Status DenseStaging::BringIn(std::span<CallRequest> requests) {
   return device_.Synchronize();
 }
 
-Status DenseStaging::BringOut(std::span<const CallRequest> originals,
+Status DenseStaging::StageOut(std::span<const CallRequest> originals,
                               std::span<const CallRequest> staged) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope,
                           DeviceScope::Enter(device_.devices(), device_.device()));

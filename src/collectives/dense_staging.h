@@ -22,9 +22,9 @@ class DenseStaging {
   // Allocates for a later Reserve, on another thread.
   Status Prepare(std::span<const CallRequest> requests);
   // Replaces their buffers with host buffers that hold their inputs. Waits for the device.
-  Status BringIn(std::span<CallRequest> requests);
+  Status StageIn(std::span<CallRequest> requests);
   // Copies their results to the original buffers. Waits for the device.
-  Status BringOut(std::span<const CallRequest> originals, std::span<const CallRequest> staged);
+  Status StageOut(std::span<const CallRequest> originals, std::span<const CallRequest> staged);
 
  private:
   size_t StagedBytes(std::span<const CallRequest> requests) const;

@@ -54,15 +54,15 @@ size_t DeviceSide::PacketBytes(std::span<const CallRequest> requests) {
   return most;
 }
 
-Result<std::span<const CallRequest>> DeviceSide::BringIn(std::span<const CallRequest> requests) {
+Result<std::span<const CallRequest>> DeviceSide::StageIn(std::span<const CallRequest> requests) {
   ONEBIT_TRY(staging_.Reserve(requests));
   staged_.assign(requests.begin(), requests.end());
-  ONEBIT_TRY(staging_.BringIn(staged_));
+  ONEBIT_TRY(staging_.StageIn(staged_));
   return std::span<const CallRequest>(staged_);
 }
 
-Status DeviceSide::BringOut(std::span<const CallRequest> requests) {
-  return staging_.BringOut(requests, staged_);
+Status DeviceSide::StageOut(std::span<const CallRequest> requests) {
+  return staging_.StageOut(requests, staged_);
 }
 
 Status DeviceSide::FillNan(const Call& call) {

@@ -30,9 +30,9 @@ class DeviceSide {
   Status Prepare(std::span<const CallRequest> requests);
 
   // Returns the same calls; dense ones with host buffers that hold their inputs.
-  Result<std::span<const CallRequest>> BringIn(std::span<const CallRequest> requests);
+  Result<std::span<const CallRequest>> StageIn(std::span<const CallRequest> requests);
   // Copies results of dense calls to the original buffers.
-  Status BringOut(std::span<const CallRequest> requests);
+  Status StageOut(std::span<const CallRequest> requests);
   Status FillNan(const Call& call);
 
  private:

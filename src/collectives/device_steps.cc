@@ -9,7 +9,7 @@ namespace onebit {
 namespace {
 
 // Kernels of a step take milliseconds, so only a hung device takes longer.
-constexpr uint64_t kPatienceMs = 60'000;
+constexpr uint64_t kDeviceTimeoutMs = 60'000;
 
 }  // namespace
 
@@ -62,20 +62,20 @@ KernelQueue DeviceSteps::queue() const {
           .tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data())};
 }
 
-Status DeviceSteps::Give(const Call& call, const Step& step, uint32_t index) {
+Status DeviceSteps::Submit(const Call& call, const Step& step, uint32_t index) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
-  const uint64_t location = given_ % kMostOutstanding;
+  const uint64_t location = submitted_ % kMostOutstanding;
   auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + location;
   std::atomic_ref(*verdict).store(0, std::memory_order_release);
   ONEBIT_TRY(EnqueueStep(queue(), call, step, verdict));
   ONEBIT_TRY(devices_.Record(events_[location].get(), stream_.get()));
   steps_[location] = index;
-  ++given_;
+  ++submitted_;
   return OkStatus();
 }
 
 Result<bool> DeviceSteps::Take(Done* done) {
-  if (given_ == taken_) return false;
+  if (submitted_ == taken_) return false;
   const uint64_t location = taken_ % kMostOutstanding;
   ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices_.IsDone(events_[location].get()));
   if (!is_done) return false;
@@ -87,7 +87,7 @@ Result<bool> DeviceSteps::Take(Done* done) {
 
 void DeviceSteps::Drop() {
   static_cast<void>(Synchronize());  // an earlier error brought us here and is reported
-  taken_ = given_;
+  taken_ = submitted_;
 }
 
 Result<kernels::Checksum> DeviceSteps::HeldChecksum(const Call& call, uint32_t chunk) {
@@ -107,6 +107,6 @@ Status DeviceSteps::FillNan(const Call& call) {
   return EnqueueNan(queue(), call, nullptr);
 }
 
-Status DeviceSteps::Synchronize() { return devices_.Synchronize(stream_.get(), kPatienceMs); }
+Status DeviceSteps::Synchronize() { return devices_.Synchronize(stream_.get(), kDeviceTimeoutMs); }
 
 }  // namespace onebit

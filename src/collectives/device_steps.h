@@ -33,10 +33,10 @@ class DeviceSteps {
   // Lets a later Reserve for a plan of this size allocate nothing. For another thread.
   Status Prepare(const Plan& plan, size_t tensor_elements);
 
-  uint32_t outstanding() const { return static_cast<uint32_t>(given_ - taken_); }
+  uint32_t outstanding() const { return static_cast<uint32_t>(submitted_ - taken_); }
   bool has_room() const { return outstanding() < kMostOutstanding; }
   // Take returns `index` when the step has finished.
-  Status Give(const Call& call, const Step& step, uint32_t index);
+  Status Submit(const Call& call, const Step& step, uint32_t index);
   struct Done {
     uint32_t step = 0;
     bool is_finite = true;
@@ -69,7 +69,7 @@ class DeviceSteps {
   PreallocatedBuffer tile_sums_;     // device memory
   Memory checksum_;                  // device memory; one checksum
   Memory checksum_copy_;             // pinned
-  uint64_t given_ = 0;
+  uint64_t submitted_ = 0;
   uint64_t taken_ = 0;
 };
 

@@ -204,7 +204,7 @@ Status Engine::CheckThread() {
 Status Engine::Prepare(std::span<const CallRequest> requests) {
   originals_ = requests_ = requests;
   if (std::any_of(requests.begin(), requests.end(), IsStaged)) {
-    ONEBIT_ASSIGN_OR_RETURN(requests_, device_->BringIn(requests));
+    ONEBIT_ASSIGN_OR_RETURN(requests_, device_->StageIn(requests));
   }
   next_batch_ = 0;
   is_batch_running_ = false;
@@ -260,9 +260,9 @@ void Engine::StartBatch() {
   is_batch_running_ = true;
 }
 
-Status Engine::Go(bool* has_moved) {
+Status Engine::MakeProgress(bool* has_moved) {
   if (!is_batch_running_) StartBatch();
-  ONEBIT_TRY(executor_.Go(has_moved));
+  ONEBIT_TRY(executor_.MakeProgress(has_moved));
   if (!executor_.is_done()) return OkStatus();
   *has_moved = true;
   is_batch_running_ = false;
@@ -273,7 +273,7 @@ Status Engine::Go(bool* has_moved) {
   }
   Add(comm_.counters().codec_ns, executor_.codec_ns());
   const bool is_staged = originals_.data() != requests_.data();
-  return has_ended() && is_staged ? device_->BringOut(originals_) : OkStatus();
+  return has_ended() && is_staged ? device_->StageOut(originals_) : OkStatus();
 }
 
 // Until the last batch has ended another rank may still fail. In that case no call of the group
@@ -294,7 +294,7 @@ Status Engine::Finish(Status status) {
                                 ? are_finite_[number] != 0 ? Ending::kFinite : Ending::kNonfinite
                             : index < next_batch_ ? Ending::kFailed
                                                   : Ending::kNotBegun;
-      Status settled = Settle(requests_[number], call, ending);
+      Status settled = EndCall(requests_[number], call, ending);
       if (!settled.ok()) settled = comm_.Fail(std::move(settled));
       if (status.ok()) status = std::move(settled);
     }
@@ -309,7 +309,7 @@ Status Engine::Finish(Status status) {
 }
 
 // Records the end of a prepared call in its compressor, its output and the counters.
-Status Engine::Settle(const CallRequest& request, const Call& call, Ending ending) {
+Status Engine::EndCall(const CallRequest& request, const Call& call, Ending ending) {
   PlannedCompressor* const compressor = request.compressor;
   if (ending == Ending::kNotBegun || ending == Ending::kFailed) {
     Add(comm_.counters().failed_calls, 1);

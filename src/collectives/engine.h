@@ -60,11 +60,11 @@ class Engine {
   Status Sum(void* values, size_t count, kernels::DataType type);
 
   // Blocking calls: one, or those of a group. Prepare allocates; if it fails, nothing was sent or
-  // changed. Then call Go until has_ended, with a Wait of at most `timeout_ms` whenever nothing has
-  // moved. Last, or after an error of Go or Wait, call Finish with that error: it commits all
-  // compressors, or none after an error, and returns the error of the calls.
+  // changed. Then call MakeProgress until has_ended, with a Wait of at most `timeout_ms` whenever
+  // nothing has moved. Last, or after an error of MakeProgress or Wait, call Finish with that
+  // error: it commits all compressors, or none after an error, and returns the error of the calls.
   Status Prepare(std::span<const CallRequest> requests);
-  Status Go(bool* has_moved);
+  Status MakeProgress(bool* has_moved);
   bool has_ended() const { return next_batch_ == batches_.size() && !is_batch_running_; }
   Status Wait(uint64_t timeout_ms) { return executor_.Wait(timeout_ms); }
   Status Finish(Status status);
@@ -76,7 +76,7 @@ class Engine {
   enum class Ending : uint8_t { kNotBegun, kFailed, kNonfinite, kFinite };
 
   void StartBatch();
-  Status Settle(const CallRequest& request, const Call& call, Ending ending);
+  Status EndCall(const CallRequest& request, const Call& call, Ending ending);
   // Allocates for a plan of this many calls.
   Status Reserve(const Plan& plan, size_t calls = 1);
   // Packet space, which is pinned once there is a device.

@@ -87,12 +87,12 @@ class GroupPlanner {
 
   // Assigns offsets to the pieces: in the order of calls, then of segments, without gaps.
   Step MessageStep(StepKind kind, uint8_t exchange, uint32_t peer, std::vector<uint32_t>* pieces) {
-    const auto location = [this](uint32_t index) {
+    const auto order_of = [this](uint32_t index) {
       const Step& step = builder_.plan().steps[index];
       return std::tuple(step.call, step.segment, index);
     };
     std::sort(pieces->begin(), pieces->end(),
-              [&](uint32_t a, uint32_t b) { return location(a) < location(b); });
+              [&](uint32_t a, uint32_t b) { return order_of(a) < order_of(b); });
     size_t bytes = table_bytes_;
     for (uint32_t index : *pieces) bytes += builder_.plan().steps[index].region.bytes;
     const Region message = builder_.Reserve(bytes);

@@ -54,9 +54,9 @@ void HostExecutor::Reserve(const Plan& plan, size_t calls) {
 Status HostExecutor::StartThreads(size_t elements) {
   if (has_threads_ || comm_.ranks() == 1 || elements < kWorthSharing) return OkStatus();
   has_threads_ = true;  // even after an error: one attempt is enough
-  const CpuSet location = comm_.FindCpuSet();
+  const CpuSet cpus = comm_.FindCpuSet();
   Status status =
-      threads_.Start(location.threads, static_cast<uint32_t>(comm_.ranks()), location.processors);
+      threads_.Start(cpus.threads, static_cast<uint32_t>(comm_.ranks()), cpus.processors);
   threads_.Reserve(waiting_for_.size());
   comm_.counters().compute_threads.store(threads_.size(), std::memory_order_relaxed);
   if (status.ok() || comm_.options().compute_threads.has_value()) return status;
@@ -115,7 +115,7 @@ Status HostExecutor::Fail(const Status& cause) {
   return failure;
 }
 
-Status HostExecutor::Go(bool* has_moved) {
+Status HostExecutor::MakeProgress(bool* has_moved) {
   if (comm_.is_stopped()) return Error(Code::kAborted, "stopped");
   bool has_worked = false;
   if (plan_->ranks > 1) {
@@ -222,7 +222,7 @@ bool HostExecutor::ShareSteps() {
     if (IsOnDevice(queue->front())) break;
     if (plan_->steps[queue->front()].elements.count < kWorthSharing) break;
     const uint32_t step = queue->Pop();
-    threads_.Give(step, nonfinite_[step] != 0);
+    threads_.Submit(step, nonfinite_[step] != 0);
     has_moved = true;
   }
   return has_moved;
@@ -245,13 +245,13 @@ Result<bool> HostExecutor::ShareWithDevice() {
   for (StepQueue* queue = MostUrgent();
        queue != nullptr && IsOnDevice(queue->front()) && batch_.device->has_room();
        queue = MostUrgent(), has_moved = true) {
-    ONEBIT_TRY(GiveToDevice(queue->Pop()));
+    ONEBIT_TRY(SubmitToDevice(queue->Pop()));
   }
   return has_moved;
 }
 
 // Packets are in host memory, so the host writes those that need no kernel.
-Status HostExecutor::GiveToDevice(uint32_t index) {
+Status HostExecutor::SubmitToDevice(uint32_t index) {
   const Step& step = plan_->steps[index];
   const Call& call = batch_.calls[step.call];
   const bool is_nonfinite = nonfinite_[index] != 0;
@@ -262,7 +262,7 @@ Status HostExecutor::GiveToDevice(uint32_t index) {
     }
     WriteVerdict(call, step, held, packet_checksums());
   } else if (!is_nonfinite) {
-    return batch_.device->Give(call, step, index);
+    return batch_.device->Submit(call, step, index);
   } else {
     FinishPackets(call, step, false, packet_checksums());
   }

@@ -52,14 +52,15 @@ class HostExecutor {
   // provide them.
   Status StartThreads(size_t elements);
 
-  // Runs a batch: Start, then Go until is_done. Go never blocks, so a thread can drive several
-  // executors in turn. When none of them has moved it may Wait for at most `timeout_ms`.
+  // Runs a batch: Start, then MakeProgress until is_done. MakeProgress never blocks, so a thread
+  // can drive several executors in turn. When none of them has moved it may Wait for at most
+  // `timeout_ms`.
   void Start(const Batch& batch);
   bool is_done() const { return steps_left_ == 0; }
-  Status Go(bool* has_moved);
+  Status MakeProgress(bool* has_moved);
   Status Wait(uint64_t timeout_ms);
-  // After an error of Go or Wait: takes the communicator out of use and cancels all requests of the
-  // batch. Returns the communicator's error.
+  // After an error of MakeProgress or Wait: takes the communicator out of use and cancels all
+  // requests of the batch. Returns the communicator's error.
   Status Fail(const Status& cause);
 
   // Results of the last batch, which must have succeeded.
@@ -112,7 +113,7 @@ class HostExecutor {
   bool ShareSteps();
   // Hands ready steps to the device and takes finished ones back.
   Result<bool> ShareWithDevice();
-  Status GiveToDevice(uint32_t step);
+  Status SubmitToDevice(uint32_t step);
   bool IsOnDevice(uint32_t step) const;
   bool ComputeSome();
   StepQueue* MostUrgent();

@@ -200,15 +200,16 @@ class Rebinding {
     ONEBIT_TRY(AgreeOnEpoch(&next));
     if (origin(0).comm_id == comm_.id()) return source_;  // all have migrated before
     // From here on the others would wait for this rank if it gave up.
-    if (Status status = GoOver(std::move(next)); !status.ok()) return comm_.Fail(std::move(status));
+    if (Status status = Migrate(std::move(next)); !status.ok())
+      return comm_.Fail(std::move(status));
     return source_;
   }
 
   Compressor& compressor() { return planned_.compressor; }
   const Binding& origin(size_t rank) const { return origins_[rank]; }
 
-  Status GoOver(PreparedRebind next) {
-    if (compressor().has_server_residual()) ONEBIT_TRY(Recut(&next));
+  Status Migrate(PreparedRebind next) {
+    if (compressor().has_server_residual()) ONEBIT_TRY(RedistributeServer(&next));
     // Another rank may complete the rebind even if this gather fails here.
     planned_.prepared = std::move(next);
     ONEBIT_TRY(comm_.Gather({}, DeadlineOf(comm_), kLastWord).status());
@@ -360,7 +361,7 @@ class Rebinding {
     return config.kind == CodecKind::kEf && config.is_transactional;
   }
 
-  Status Recut(PreparedRebind* next) {
+  Status RedistributeServer(PreparedRebind* next) {
     const size_t count = compressor().config().count;
     const bool was_one_exchange = origin(0).is_one_exchange;
     const bool contributes = !was_one_exchange || comm_.rank() == most_recent_;

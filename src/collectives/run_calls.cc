@@ -15,18 +15,18 @@ namespace {
 
 // Limits the wait for events, because a silent peer sends none, and one of several communicators
 // cannot see events of the others.
-constexpr uint64_t kWaitAloneMs = 100;
-constexpr uint64_t kWaitInTurnMs = 1;
+constexpr uint64_t kSingleWaitMs = 100;
+constexpr uint64_t kSharedWaitMs = 1;
 
 // Enters communicators, and exits them at the end of the scope.
-class Entrance {
+class EnteredComms {
  public:
-  explicit Entrance(std::span<CommCalls> members) : members_(members) {}
-  ~Entrance() {
+  explicit EnteredComms(std::span<CommCalls> members) : members_(members) {}
+  ~EnteredComms() {
     for (size_t i = 0; i < entered_; ++i) members_[i].engine->comm().Exit();
   }
-  Entrance(const Entrance&) = delete;
-  Entrance& operator=(const Entrance&) = delete;
+  EnteredComms(const EnteredComms&) = delete;
+  EnteredComms& operator=(const EnteredComms&) = delete;
 
   Status Enter() {
     for (const CommCalls& member : members_) {
@@ -86,22 +86,22 @@ Status EnqueueCalls(std::span<CommCalls> members) {
 Status RunCalls(std::span<CommCalls> members, bool are_entered) {
   const bool is_stream_ordered = std::ranges::any_of(
       members, [](const CommCalls& member) { return member.engine->is_stream_ordered(); });
-  Entrance entrance(members);
+  EnteredComms entered(members);
   if (is_stream_ordered) ONEBIT_TRY(CheckAllStreamOrdered(members));
-  if (!are_entered) ONEBIT_TRY(entrance.Enter());
+  if (!are_entered) ONEBIT_TRY(entered.Enter());
   if (is_stream_ordered) return EnqueueCalls(members);
   for (CommCalls& member : members) {
     ONEBIT_TRY(member.engine->Prepare(member.requests));
     member.status = OkStatus();
     member.has_ended = false;
   }
-  for (size_t open = members.size(), turn = 0; open != 0;) {
+  for (size_t open = members.size(), next_member = 0; open != 0;) {
     bool has_moved = false;
     open = 0;
     CommCalls* last_open = nullptr;
     for (CommCalls& member : members) {
       if (member.has_ended) continue;
-      Status status = CatchNoMemory([&] { return member.engine->Go(&has_moved); });
+      Status status = CatchNoMemory([&] { return member.engine->MakeProgress(&has_moved); });
       if (!status.ok() || member.engine->has_ended()) {
         End(&member, std::move(status));
         has_moved = true;
@@ -112,9 +112,9 @@ Status RunCalls(std::span<CommCalls> members, bool are_entered) {
     }
     if (has_moved || open == 0) continue;
     if (open == 1) {
-      WaitFor(last_open, kWaitAloneMs);
-    } else if (CommCalls& next = members[turn++ % members.size()]; !next.has_ended) {
-      WaitFor(&next, kWaitInTurnMs);
+      WaitFor(last_open, kSingleWaitMs);
+    } else if (CommCalls& next = members[next_member++ % members.size()]; !next.has_ended) {
+      WaitFor(&next, kSharedWaitMs);
     }
   }
   for (CommCalls& member : members) {

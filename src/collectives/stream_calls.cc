@@ -32,9 +32,9 @@ Result<StreamCalls::Clock::duration> StreamCalls::Age(const Devices& devices) {
   const auto now = Clock::now();
   uint32_t number = ended_.load(std::memory_order_relaxed);
   for (; number != added_.load(std::memory_order_acquire); ++number) {
-    const uint32_t location = number % kMostCalls;
-    ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices.IsDone(events_[location].get()));
-    if (!is_done) return now - std::max(begins_[location], last_end_);
+    const uint32_t slot = number % kMostCalls;
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices.IsDone(events_[slot].get()));
+    if (!is_done) return now - std::max(begins_[slot], last_end_);
     last_end_ = now;
     ended_.store(number + 1, std::memory_order_release);
   }

@@ -35,7 +35,7 @@ Result<std::unique_ptr<StreamEngine>> StreamEngine::Create(Comm& comm, PlanCache
   if (comm.ranks() == 1) return engine;
   comm.RecordCalls();
   ONEBIT_ASSIGN_OR_RETURN(engine->watch_,
-                          StreamWatch::Start([raw = engine.get()] { raw->LookAfterStream(); }));
+                          StreamWatch::Start([raw = engine.get()] { raw->WatchStream(); }));
   return engine;
 }
 
@@ -50,7 +50,7 @@ Status StreamEngine::Reserve(const Plan& plan) {
 
 // Nobody waits for stream-ordered calls, so this finds errors of the device, the transport and
 // other ranks, and calls that do not end.
-void StreamEngine::LookAfterStream() noexcept {
+void StreamEngine::WatchStream() noexcept {
   try {
     comm_.SendCalls();
     if (!comm_.is_stopped() && CheckStream().ok() && CheckDeadline().ok()) return;
@@ -82,29 +82,29 @@ Status StreamEngine::CheckResidualLocation(const MemoryLocation& location) const
 
 // Must not free memory that unfinished calls use, because freeing would wait for them.
 void StreamEngine::EndStream() {
-  constexpr std::chrono::milliseconds kPatience{5000};
+  constexpr std::chrono::milliseconds kEndTimeout{5000};
   watch_.reset();
-  const bool is_in_order = !comm_.is_stopped() && stream_->IsIdleWithin(kPatience);
+  const bool is_in_order = !comm_.is_stopped() && stream_->IsIdleWithin(kEndTimeout);
   if (is_in_order && (!stream_->has_captured() || comm_.ranks() == 1)) return;
   if (is_in_order) {
     // A graph replay may wait for a lost peer, and freeing memory would wait for the replay.
-    const std::future<void> freed = stream_->FreeBeside(&host_calls_);
-    if (!freed.valid() || freed.wait_for(kPatience) == std::future_status::ready) return;
+    const std::future<void> freed = stream_->FreeInBackground(&host_calls_);
+    if (!freed.valid() || freed.wait_for(kEndTimeout) == std::future_status::ready) return;
     Log(LogLevel::kWarn,
         "rank {}: at the end of this communicator a graph with calls of it is still being "
         "replayed, or the device is busy with other work, so it is aborted; wait for replays "
         "before you destroy it",
         comm_.rank());
     comm_.endpoint().Abort();
-    static_cast<void>(freed.wait_for(kPatience));
+    static_cast<void>(freed.wait_for(kEndTimeout));
     return;
   }
   if (comm_.ranks() > 1) comm_.endpoint().Abort();
-  if (stream_->IsIdleWithin(kPatience)) return;
+  if (stream_->IsIdleWithin(kEndTimeout)) return;
   Log(LogLevel::kWarn,
       "rank {}: calls on a stream do not end, so their working memory is not given back",
       comm_.rank());
-  stream_->LeaveMemory();
+  stream_->LeakMemory();
   host_calls_.Release();
 }
 
@@ -124,8 +124,8 @@ Status StreamEngine::CheckStream() {
 
 // The failing rank reports the cause to all others as soon as its watch thread notices.
 void StreamEngine::AwaitCause() const {
-  constexpr std::chrono::seconds kTimeToTell{2};
-  const auto end = std::chrono::steady_clock::now() + kTimeToTell;
+  constexpr std::chrono::seconds kTimeToReport{2};
+  const auto end = std::chrono::steady_clock::now() + kTimeToReport;
   while (!comm_.is_stopped() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
@@ -195,7 +195,7 @@ Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
     }
   }
   const Status status = CatchNoMemory([&] { return EnqueuePhases(engines); });
-  Status told;
+  Status first_failure;
   for (StreamEngine* engine : engines) {
     engine->EndBatch(status.ok());
     // Other ranks would wait for what was not enqueued here.
@@ -204,9 +204,9 @@ Status StreamEngine::EnqueueAll(std::span<StreamEngine* const> engines) {
     Status cause = comm.Fail(CatchNoMemory([&]() -> Status {
       return Error(status.code(), "rank {}: {}", comm.rank(), status.text());
     }));
-    if (told.ok()) told = std::move(cause);
+    if (first_failure.ok()) first_failure = std::move(cause);
   }
-  return told;
+  return first_failure;
 }
 
 Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {

@@ -60,7 +60,7 @@ class StreamEngine {
   void EndBatch(bool has_succeeded);
   Status AwaitCall();
   // Called by the watch thread.
-  void LookAfterStream() noexcept;
+  void WatchStream() noexcept;
   Status CheckDeadline();
   void EndStream();
   void AwaitCause() const;

@@ -48,7 +48,8 @@ Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const
   ONEBIT_ASSIGN_OR_RETURN(executor->words_,
                           Memory::Create(location, &devices, sizeof(Words), "a call number"));
   ONEBIT_ASSIGN_OR_RETURN(
-      executor->told_, Memory::CreatePinned(devices, device, sizeof(Told), "an account of calls"));
+      executor->report_,
+      Memory::CreatePinned(devices, device, sizeof(KernelReport), "an account of calls"));
   ONEBIT_ASSIGN_OR_RETURN(executor->last_, DeviceEvent::Create(devices));
   ONEBIT_TRY(executor->under_way_.Create(devices));
   return executor;
@@ -60,7 +61,7 @@ size_t StreamExecutor::SpaceFor(const Plan& plan) {
          plan.steps.size() * kHeaderBytes + Aligned(plan.packet_space_bytes);
 }
 
-StreamExecutor::Space StreamExecutor::PlaceCall(Call* call, std::byte* memory) const {
+StreamExecutor::Space StreamExecutor::BindCall(Call* call, std::byte* memory) const {
   const Plan& plan = *call->plan;
   Space space;
   space.verdict = reinterpret_cast<uint32_t*>(memory);
@@ -124,7 +125,7 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
   std::byte* memory = space_.data();
   for (size_t i = 0; i < calls.size(); ++i) {
     orders_[i].Arrange(*calls[i].plan);
-    spaces_.push_back(PlaceCall(&calls[i], memory));
+    spaces_.push_back(BindCall(&calls[i], memory));
     memory += SpaceFor(*calls[i].plan);
     if (!IsCompressed(calls[i])) continue;
     ONEBIT_TRY(devices_.Fill(spaces_[i].verdict, 0, spaces_[i].sum_bytes, stream));
@@ -277,7 +278,7 @@ Status StreamExecutor::Check(uint32_t exchange) {
 
 Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
   kernels::cuda::CheckParams params;
-  params.failure = &told()->failure;
+  params.failure = &report()->failure;
   const auto add = [&](uint32_t step, kernels::cuda::CheckParams* check,
                        kernels::cuda::ChecksumParams* sums) {
     const Step& receive = calls_[index].plan->steps[step];
@@ -323,7 +324,7 @@ void StreamExecutor::Drop(onebitStream_t stream) {
 }
 
 uint64_t StreamExecutor::nonfinite_calls() const {
-  return std::atomic_ref(told()->nonfinite_calls).load(std::memory_order_relaxed);
+  return std::atomic_ref(report()->nonfinite_calls).load(std::memory_order_relaxed);
 }
 
 Result<StreamCalls::Clock::duration> StreamExecutor::Age() {
@@ -341,13 +342,13 @@ Status StreamExecutor::EndCall(size_t index) {
   commit.is_alone = call.plan->ranks == 1;
   commit.sequence = &words()->sequence;
   commit.halted = &words()->halted;
-  commit.nonfinite_calls = &told()->nonfinite_calls;
+  commit.nonfinite_calls = &report()->nonfinite_calls;
   commit.verdict = verdict;
   return devices_.Launch(Kernel::kCommit, &commit, stream_);
 }
 
 Status StreamExecutor::FindFailure() const {
-  MessageFailure* const failure = &told()->failure;
+  MessageFailure* const failure = &report()->failure;
   if (std::atomic_ref(failure->state).load(std::memory_order_acquire) != 2) return OkStatus();
   const auto header_of = [](const uint8_t* bytes) {
     return DecodeHeader(std::as_bytes(std::span(bytes, kHeaderBytes)));
@@ -407,9 +408,9 @@ bool StreamExecutor::IsIdleWithin(std::chrono::milliseconds limit) const {
   }
 }
 
-std::future<void> StreamExecutor::FreeBeside(GrowableBuffer* more) {
+std::future<void> StreamExecutor::FreeInBackground(GrowableBuffer* more) {
   struct Freed {
-    Memory words, told;
+    Memory words, report;
     GrowableBuffer tile_sums, space, more;
   };
   try {
@@ -425,7 +426,7 @@ std::future<void> StreamExecutor::FreeBeside(GrowableBuffer* more) {
       promise->set_value();
     }).detach();
     freed->words = std::move(words_);
-    freed->told = std::move(told_);
+    freed->report = std::move(report_);
     freed->tile_sums = std::move(tile_sums_);
     freed->space = std::move(space_);
     freed->more = std::move(*more);
@@ -437,9 +438,9 @@ std::future<void> StreamExecutor::FreeBeside(GrowableBuffer* more) {
   }
 }
 
-void StreamExecutor::LeaveMemory() {
+void StreamExecutor::LeakMemory() {
   static_cast<void>(words_.Release());
-  static_cast<void>(told_.Release());
+  static_cast<void>(report_.Release());
   space_.Release();
   tile_sums_.Release();
 }

@@ -71,9 +71,9 @@ class StreamExecutor {
   // Frees all memory, and `more` on the device, on a separate thread, because freeing waits for
   // graph replays. The future is set when it is done. If no thread can be started the future is not
   // valid and nothing has changed.
-  std::future<void> FreeBeside(GrowableBuffer* more);
+  std::future<void> FreeInBackground(GrowableBuffer* more);
   // Leaks all memory at the end, because work that never ends may be using it.
-  void LeaveMemory();
+  void LeakMemory();
 
  private:
   // State of the communicator in device memory.
@@ -83,7 +83,7 @@ class StreamExecutor {
     uint32_t unused = 0;
   };
   // Pinned memory in which kernels report about calls.
-  struct Told {
+  struct KernelReport {
     kernels::cuda::MessageFailure failure;
     uint64_t nonfinite_calls = 0;
   };
@@ -99,7 +99,7 @@ class StreamExecutor {
       : comm_(comm), devices_(devices), device_(device) {}
 
   static size_t SpaceFor(const Plan& plan);
-  Space PlaceCall(Call* call, std::byte* memory) const;
+  Space BindCall(Call* call, std::byte* memory) const;
   KernelQueue queue() const;
   kernels::cuda::HeaderTemplate TemplateOf(size_t call, const Step& message) const;
   // Address of a message's header, which its payload follows, if any.
@@ -116,12 +116,12 @@ class StreamExecutor {
   const Devices& devices_;
   const int device_;
   Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
-  Told* told() const { return reinterpret_cast<Told*>(told_.data()); }
+  KernelReport* report() const { return reinterpret_cast<KernelReport*>(report_.data()); }
 
   Memory words_;              // device: Words
   GrowableBuffer tile_sums_;  // device
   GrowableBuffer space_;      // device: verdicts, checksums, headers and packets of a batch
-  Memory told_;               // pinned: Told
+  Memory report_;             // pinned: KernelReport
   DeviceEvent last_;          // recorded after the latest work
   bool has_last_ = false;
   bool has_captured_ = false;

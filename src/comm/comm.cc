@@ -174,7 +174,7 @@ std::optional<int> Comm::FindLostRank() {
 
 void Comm::Exit() { is_in_call_.store(false, std::memory_order_release); }
 
-Status Comm::Told(const Failure& failure, const std::string& situation) const {
+Status Comm::StatusOf(const Failure& failure, const std::string& situation) const {
   Status status = DescribeFailure(failure, rank_);
   if (situation.empty() || (failure.rank == rank_ && !failure.is_loss)) return status;
   return Error(status.code(), "{} (rank {} was {})", status.text(), rank_, situation);
@@ -204,7 +204,7 @@ Status Comm::Decide(Status cause, const std::string& situation) {
     // has it, so no consequence is reported before its cause.
     first = control_ == nullptr ? own : control_->Report(own);
   }
-  const Status failure = Record(Told(*first, situation));
+  const Status failure = Record(StatusOf(*first, situation));
   // The rank that decides logs. An abort is the application's own wish, and a lost rank cannot log.
   const bool is_ours = first->is_loss || first->rank == rank_;
   Log(is_ours && failure.code() != Code::kAborted ? LogLevel::kWarn : LogLevel::kInfo, "{}",

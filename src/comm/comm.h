@@ -215,7 +215,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // Describes a failure that this rank is the first to see.
   Failure OwnCause(Status cause, const std::string& situation);
   // Describes a failure of the group for this rank's user.
-  Status Told(const Failure& failure, const std::string& situation) const;
+  Status StatusOf(const Failure& failure, const std::string& situation) const;
   Status Record(Status cause);
 
   const int rank_;

@@ -4,7 +4,7 @@
 
 namespace onebit {
 
-Status CalledOff(int rank, std::string_view what) {
+Status Cancelled(int rank, std::string_view what) {
   return Error(Code::kAborted, "rank {}: {}: onebitCommAbort was called on this rank", rank, what);
 }
 

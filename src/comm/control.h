@@ -57,7 +57,7 @@ bool WaitUnlessStopped(std::condition_variable& changed, std::unique_lock<std::m
 }
 
 // The error of a wait that was cancelled.
-Status CalledOff(int rank, std::string_view what);
+Status Cancelled(int rank, std::string_view what);
 
 struct Failure {
   int rank = 0;          // who saw it first; for a loss, the lost rank

@@ -46,7 +46,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
   client->SetStop(stop);
   milliseconds pause = kShortestPause;
   while (true) {
-    if (stop && stop()) return CalledOff(options.rank, "joining");
+    if (stop && stop()) return Cancelled(options.rank, "joining");
     Result<UniqueId> id = locate();
     Status status = id.status();
     if (id.ok()) {
@@ -81,8 +81,8 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
 
 // Blocks, because the loop does not watch the connection yet.
 Status ControlClient::Attempt(const UniqueId& id) {
-  const milliseconds patience = stop_ ? kShortAttempt : kAttempt;
-  const Deadline deadline = std::min(connect_deadline_, Clock::now() + patience);
+  const milliseconds timeout = stop_ ? kShortAttempt : kAttempt;
+  const Deadline deadline = std::min(connect_deadline_, Clock::now() + timeout);
   const auto explain = [&](const Status& status) {
     return Error(status.code(), "{}: {}", id.address.Text(), status.text());
   };
@@ -106,7 +106,7 @@ Status ControlClient::Attempt(const UniqueId& id) {
   ONEBIT_ASSIGN_OR_RETURN(local_address_, LocalAddress(socket));
   channel_ = std::make_unique<SealedChannel>(
       std::move(socket), client.keys.to_server, client.keys.to_client,
-      MostStarMessageBytes(static_cast<uint32_t>(options_.ranks)));
+      MostHubMessageBytes(static_cast<uint32_t>(options_.ranks)));
   const onebit::Join join = {
       .rank = static_cast<uint32_t>(options_.rank),
       .ranks = static_cast<uint32_t>(options_.ranks),
@@ -122,7 +122,7 @@ Status ControlClient::Attempt(const UniqueId& id) {
     status = AwaitReadable(channel_->socket(), deadline);
     if (!status.ok()) break;
     status = channel_->Receive([&](const Bytes& bytes) -> Status {
-      ONEBIT_ASSIGN_OR_RETURN(StarMessage message, DecodeStarMessage(bytes));
+      ONEBIT_ASSIGN_OR_RETURN(HubMessage message, DecodeHubMessage(bytes));
       return OnMessage(std::move(message));
     });
   }
@@ -152,16 +152,16 @@ ControlClient::~ControlClient() {
   std::unique_lock lock(loop.mutex());
   listener_ = nullptr;
   if (channel_ != nullptr) {
-    bool is_told = true;
+    bool is_sent = true;
     try {
       DrainCalls();
       Send(Leave{});
     } catch (const std::bad_alloc&) {
-      is_told = false;  // the end of the connection then says the same
+      is_sent = false;  // the end of the connection then says the same
     }
     // Wait until the hub closes the connection: closed from here it might be reset before the hub
     // has read Leave. A hub in this process must also have sent MayEnd before the process ends.
-    if (is_told && (!first_failure_ || server_name_ == options_.process)) {
+    if (is_sent && (!first_failure_ || server_name_ == options_.process)) {
       changed_.wait_for(lock, kFarewell, [this] { return channel_ == nullptr; });
     }
   }
@@ -183,7 +183,7 @@ Result<std::vector<Bytes>> ControlClient::Gather(std::span<const std::byte> mine
   Send(onebit::Gather{.number = gather_number_, .content = {mine.begin(), mine.end()}});
   const auto is_settled = [this] { return gathered_ || first_failure_ || channel_ == nullptr; };
   if (!WaitUnlessStopped(changed_, lock, deadline, stop_, is_settled)) {
-    return CalledOff(options_.rank, what);
+    return Cancelled(options_.rank, what);
   }
   if (!is_settled()) {
     missing_.reset();  // the list of the last heartbeat may be out of date
@@ -260,7 +260,7 @@ void ControlClient::SendCalls() {
 void ControlClient::OnEvent(int, uint32_t events) {
   // Read before sending: messages of the hub count even if nothing can be sent to it any more.
   Status status = channel_->Receive([&](const Bytes& bytes) -> Status {
-    ONEBIT_ASSIGN_OR_RETURN(StarMessage message, DecodeStarMessage(bytes));
+    ONEBIT_ASSIGN_OR_RETURN(HubMessage message, DecodeHubMessage(bytes));
     last_heard_ = Clock::now();
     return OnMessage(std::move(message));
   });
@@ -303,7 +303,7 @@ void ControlClient::OnOutOfMemory() {
   changed_.notify_all();
 }
 
-Status ControlClient::OnMessage(StarMessage message) {
+Status ControlClient::OnMessage(HubMessage message) {
   if (auto* joined = std::get_if<Joined>(&message)) {
     comm_id_ = joined->comm_id;
     server_name_ = std::move(joined->process);
@@ -315,7 +315,7 @@ Status ControlClient::OnMessage(StarMessage message) {
     gathered_ = std::move(gathered->contents);
   } else if (auto* failed = std::get_if<Failed>(&message)) {
     SetFailure(std::move(failed->first));
-  } else if (auto* alive = std::get_if<StarAlive>(&message)) {
+  } else if (auto* alive = std::get_if<HubAlive>(&message)) {
     missing_ = std::move(*alive);
   } else {
     may_end_ = true;

@@ -87,7 +87,7 @@ class ControlClient final : public Control, private LoopItem {
   void OnOutOfMemory() override;
   bool is_over() const override { return false; }
   void Retire() override {}
-  Status OnMessage(StarMessage message);
+  Status OnMessage(HubMessage message);
   void Send(const RankMessage& message);
   // Sends as many call records as the socket takes.
   void DrainCalls();
@@ -113,7 +113,7 @@ class ControlClient final : public Control, private LoopItem {
   bool may_end_ = false;
   uint64_t gather_number_ = 0;
   std::optional<std::vector<Bytes>> gathered_;
-  std::optional<StarAlive> missing_;
+  std::optional<HubAlive> missing_;
   bool has_joined_ = false;
   std::optional<Failure> first_failure_;
   std::chrono::steady_clock::time_point last_heard_;

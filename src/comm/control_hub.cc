@@ -210,14 +210,14 @@ void ControlHub::Remove(uint32_t rank) {
   --present_;
 }
 
-void ControlHub::SendToAll(const StarMessage& message) {
+void ControlHub::SendToAll(const HubMessage& message) {
   for (const Member& member : members_) {
     if (member.link != 0) links_.Send(member.link, message);
   }
 }
 
-StarAlive ControlHub::Missing() const {
-  StarAlive alive;
+HubAlive ControlHub::Missing() const {
+  HubAlive alive;
   if (is_complete() && gathered_ == 0) return alive;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     const Member& member = members_[rank];

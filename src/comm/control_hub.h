@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 // Sends the hub's messages. A link is an authenticated connection; link numbers are not reused.
 class ControlLinks {
  public:
-  virtual void Send(uint64_t link, const StarMessage& message) = 0;
+  virtual void Send(uint64_t link, const HubMessage& message) = 0;
   // Closes the link once everything sent has gone out. Does not call OnGone.
   virtual void Close(uint64_t link) = 0;
 
@@ -70,8 +70,8 @@ class ControlHub {
   void Fail(Failure failure);
   void Lose(uint32_t rank, std::string_view why);
   void Remove(uint32_t rank);
-  void SendToAll(const StarMessage& message);
-  StarAlive Missing() const;
+  void SendToAll(const HubMessage& message);
+  HubAlive Missing() const;
 
   const std::string process_;
   const uint64_t comm_id_;

@@ -19,7 +19,7 @@ enum class Kind : uint8_t {
   kJoined = 17,
   kGathered = 18,
   kFailed = 19,
-  kStarAlive = 20,
+  kHubAlive = 20,
   kMayEnd = 21,
 };
 
@@ -123,8 +123,8 @@ Bytes EncodeOne(const Failed& failed) {
   AppendStatus(failed.first.cause, &writer);
   return writer.Take();
 }
-Bytes EncodeOne(const StarAlive& alive) {
-  ByteWriter writer = Begin(Kind::kStarAlive);
+Bytes EncodeOne(const HubAlive& alive) {
+  ByteWriter writer = Begin(Kind::kHubAlive);
   writer.Integer(alive.missing).Integer(static_cast<uint32_t>(alive.some_missing.size()));
   for (const uint32_t rank : alive.some_missing) writer.Integer(rank);
   return writer.Take();
@@ -159,8 +159,8 @@ Gathered ReadGathered(ByteReader* reader) {
   return gathered;
 }
 
-StarAlive ReadStarAlive(ByteReader* reader) {
-  StarAlive alive = {.missing = reader->Integer<uint32_t>(), .some_missing = {}};
+HubAlive ReadHubAlive(ByteReader* reader) {
+  HubAlive alive = {.missing = reader->Integer<uint32_t>(), .some_missing = {}};
   const uint32_t count = reader->Integer<uint32_t>();
   for (uint32_t i = 0; i < count && !reader->is_short(); ++i) {
     alive.some_missing.push_back(reader->Integer<uint32_t>());
@@ -178,7 +178,7 @@ Bytes Encode(const RankMessage& message) {
   return std::visit([](const auto& one) { return EncodeOne(one); }, message);
 }
 
-Bytes Encode(const StarMessage& message) {
+Bytes Encode(const HubMessage& message) {
   return std::visit([](const auto& one) { return EncodeOne(one); }, message);
 }
 
@@ -230,7 +230,7 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
     case Kind::kJoined:
     case Kind::kGathered:
     case Kind::kFailed:
-    case Kind::kStarAlive:
+    case Kind::kHubAlive:
     case Kind::kMayEnd:
       return Corrupt(kind);
   }
@@ -242,10 +242,10 @@ Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes) {
   return message;
 }
 
-Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes) {
+Result<HubMessage> DecodeHubMessage(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   const auto kind = reader.Integer<uint8_t>();
-  StarMessage message;
+  HubMessage message;
   switch (static_cast<Kind>(kind)) {
     case Kind::kJoined: {
       Joined joined;
@@ -268,8 +268,8 @@ Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes) {
       message = std::move(failed);
       break;
     }
-    case Kind::kStarAlive:
-      message = ReadStarAlive(&reader);
+    case Kind::kHubAlive:
+      message = ReadHubAlive(&reader);
       break;
     case Kind::kMayEnd:
       message = MayEnd{};

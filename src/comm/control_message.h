@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Messages of authenticated control connections. A rank is the client of its connection, the hub
-// ("star" in the messages' names) is the server.
+// Messages of authenticated control connections. A rank is the client of its connection, the hub is
+// the server.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct Report {
   std::optional<uint32_t> lost;  // the rank whose loss is reported; none: the sender failed
   Status cause;
 };
-struct WhoIsMissing {};  // asks about the current gather; StarAlive answers
+struct WhoIsMissing {};  // asks about the current gather; HubAlive answers
 struct Leave {};         // the last message: the end of the connection is no failure
 struct RankAlive {};
 using RankMessage = std::variant<Join, Gather, Report, Calls, WhoIsMissing, Leave, RankAlive>;
@@ -52,18 +52,18 @@ struct Gathered {
 struct Failed {
   Failure first;
 };
-struct StarAlive {  // with the ranks missing in the current gather
+struct HubAlive {  // with the ranks missing in the current gather
   uint32_t missing = 0;
   std::vector<uint32_t> some_missing;  // the first missing ranks
 };
 struct MayEnd {};  // the end of the hub is no failure any more
-using StarMessage = std::variant<Joined, Gathered, Failed, StarAlive, MayEnd>;
+using HubMessage = std::variant<Joined, Gathered, Failed, HubAlive, MayEnd>;
 
 Bytes Encode(const RankMessage& message);
-Bytes Encode(const StarMessage& message);
+Bytes Encode(const HubMessage& message);
 // Fail with kCorrupt for anything that Encode does not write.
 Result<RankMessage> DecodeRankMessage(std::span<const std::byte> bytes);
-Result<StarMessage> DecodeStarMessage(std::span<const std::byte> bytes);
+Result<HubMessage> DecodeHubMessage(std::span<const std::byte> bytes);
 
 // Bytes of a record in Calls, whose records take at most kMaxContentBytes.
 inline size_t EncodedBytes(const CallRecord& record) {
@@ -72,7 +72,7 @@ inline size_t EncodedBytes(const CallRecord& record) {
 
 // Upper bounds of encoded messages.
 inline constexpr size_t kMostRankMessageBytes = kMaxContentBytes + 64;
-constexpr size_t MostStarMessageBytes(uint32_t ranks) {
+constexpr size_t MostHubMessageBytes(uint32_t ranks) {
   return ranks * (kMaxContentBytes + 8) + 1024;
 }
 

@@ -124,9 +124,9 @@ bool ControlServer::is_over() const {
 }
 
 Clock::time_point ControlServer::End() const {
-  if (failed_at_) return *failed_at_ + options_.patience_after_failure;
-  if (options_.patience.count() == 0) return Clock::time_point::max();
-  return started_ + options_.patience;
+  if (failed_at_) return *failed_at_ + options_.failure_linger;
+  if (options_.first_rank_timeout.count() == 0) return Clock::time_point::max();
+  return started_ + options_.first_rank_timeout;
 }
 
 void ControlServer::Retire() {
@@ -288,7 +288,7 @@ void ControlServer::OnLink(uint64_t link, uint32_t events) {
   DropLink(link);
 }
 
-void ControlServer::Send(uint64_t link, const StarMessage& message) {
+void ControlServer::Send(uint64_t link, const HubMessage& message) {
   const auto found = links_.find(link);
   if (found == links_.end()) return;
   SealedChannel& channel = *found->second;

@@ -32,9 +32,9 @@ class ControlServer final : private LoopItem, private ControlLinks {
     // The time a stranger has to prove itself and say which rank it is.
     std::chrono::milliseconds handshake_timeout{5000};
     // The time to wait for the first rank; 0: as long as the process lives.
-    std::chrono::milliseconds patience{0};
+    std::chrono::milliseconds first_rank_timeout{0};
     // The time after a failed start in which late ranks still get the reason.
-    std::chrono::milliseconds patience_after_failure{60'000};
+    std::chrono::milliseconds failure_linger{60'000};
   };
   // Returns the address it listens at.
   static Result<SocketAddress> Start(Options options);
@@ -68,7 +68,7 @@ class ControlServer final : private LoopItem, private ControlLinks {
   void OnOutOfMemory() override;
   bool is_over() const override;
   void Retire() override;
-  void Send(uint64_t link, const StarMessage& message) override;
+  void Send(uint64_t link, const HubMessage& message) override;
   void Close(uint64_t link) override;
 
   void Accept();

@@ -14,7 +14,7 @@
 namespace onebit {
 namespace {
 
-constexpr std::chrono::milliseconds kTimeToTell{2000};
+constexpr std::chrono::milliseconds kTimeToReport{2000};
 
 // A rank's contribution to the first gather.
 struct Introduction {
@@ -71,13 +71,13 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
 }
 
 // Facts a rank derives from all introductions.
-struct Acquaintance {
+struct GroupFacts {
   size_t sharing_ranks = 1;      // on this rank's processors, itself included
   std::vector<UniqueId> spares;  // by rank
 };
 
-Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& transport,
-                               const UniqueId& spare, ControlClient* control) {
+Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transport,
+                             const UniqueId& spare, ControlClient* control) {
   const Introduction mine = {.process = options.control.process,
                              .spare = spare,
                              .placement = PlacementOfThisThread(),
@@ -85,7 +85,7 @@ Result<Acquaintance> Introduce(const JoinOptions& options, const Transport& tran
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> all,
       control->Gather(Encode(mine), control->connect_deadline(), "waiting for all ranks to join"));
-  Acquaintance found;
+  GroupFacts found;
   std::vector<std::string> processes;
   std::vector<Placement> placements;
   std::vector<AgreedValues> values;
@@ -126,7 +126,7 @@ uint64_t MillisecondsUntil(Deadline deadline) {
 // have the same problem, rank 0 may be gone already.
 Status CannotTakePart(const JoinOptions& options, const Status& cause) {
   ControlClient::Options control = options.control;
-  control.connect_timeout = std::min(control.connect_timeout, kTimeToTell);
+  control.connect_timeout = std::min(control.connect_timeout, kTimeToReport);
   const auto joined = ControlClient::Join(control, options.locate, options.is_location_final);
   if (!joined.ok()) return cause;
   static_cast<void>(

@@ -76,7 +76,7 @@ Result<std::vector<Bytes>> LocalGroup::Gather(int rank, std::span<const std::byt
     return *gathered_;
   }
   const auto is_settled = [&] { return gathers_ != number || first_failure_; };
-  if (!WaitUnlessStopped(changed_, lock, deadline, stop, is_settled)) return CalledOff(rank, what);
+  if (!WaitUnlessStopped(changed_, lock, deadline, stop, is_settled)) return Cancelled(rank, what);
   if (!is_settled()) return GatherFailure(rank, what);
   // The next gather cannot complete without this rank, so these are the contents of this one.
   if (gathers_ != number) return *gathered_;

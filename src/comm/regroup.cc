@@ -16,21 +16,21 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A rank's contribution to a split.
-struct Wish {
+// The arguments of one rank in a split.
+struct SplitRequest {
   int color = Comm::kNoColor;
   int key = 0;
 };
 
-Bytes Encode(const Wish& wish) {
+Bytes Encode(const SplitRequest& request) {
   return ByteWriter()
-      .Integer(static_cast<uint32_t>(wish.color))
-      .Integer(static_cast<uint32_t>(wish.key))
+      .Integer(static_cast<uint32_t>(request.color))
+      .Integer(static_cast<uint32_t>(request.key))
       .Take();
 }
 
-Result<std::vector<Wish>> DecodeWishes(const std::vector<Bytes>& contents) {
-  std::vector<Wish> wishes;
+Result<std::vector<SplitRequest>> DecodeSplitRequests(const std::vector<Bytes>& contents) {
+  std::vector<SplitRequest> requests;
   for (size_t rank = 0; rank < contents.size(); ++rank) {
     ByteReader reader(contents[rank]);
     const auto color = static_cast<int>(reader.Integer<uint32_t>());
@@ -38,19 +38,19 @@ Result<std::vector<Wish>> DecodeWishes(const std::vector<Bytes>& contents) {
     if (!reader.is_complete()) {
       return Error(Code::kCorrupt, "the wish of rank {} in a split makes no sense", rank);
     }
-    wishes.push_back({color, key});
+    requests.push_back({color, key});
   }
-  return wishes;
+  return requests;
 }
 
 // Returns the ranks with the color of `rank`, in the order of their new ranks.
-std::vector<int> MembersOf(const std::vector<Wish>& wishes, int rank) {
-  const auto wish = [&](int r) { return wishes[static_cast<size_t>(r)]; };
+std::vector<int> MembersOf(const std::vector<SplitRequest>& requests, int rank) {
+  const auto request = [&](int r) { return requests[static_cast<size_t>(r)]; };
   std::vector<int> members;
-  for (int r = 0; r < static_cast<int>(wishes.size()); ++r) {
-    if (wish(r).color == wish(rank).color) members.push_back(r);
+  for (int r = 0; r < static_cast<int>(requests.size()); ++r) {
+    if (request(r).color == request(rank).color) members.push_back(r);
   }
-  std::ranges::stable_sort(members, {}, [&](int r) { return wish(r).key; });
+  std::ranges::stable_sort(members, {}, [&](int r) { return request(r).key; });
   return members;
 }
 
@@ -113,18 +113,18 @@ Result<std::unique_ptr<Comm>> Comm::Split(int color, int key, const JoinOptions*
   // An invalid color is reported to all ranks, which would otherwise wait for this one.
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> contents,
-      Gather(Encode(Wish{color, key}), std::chrono::steady_clock::now() + RegroupTime(used),
+      Gather(Encode(SplitRequest{color, key}), std::chrono::steady_clock::now() + RegroupTime(used),
              "splitting the communicator"));
-  ONEBIT_ASSIGN_OR_RETURN(const std::vector<Wish> wishes, DecodeWishes(contents));
-  for (size_t rank = 0; rank < wishes.size(); ++rank) {
-    if (wishes[rank].color >= kNoColor) continue;
+  ONEBIT_ASSIGN_OR_RETURN(const std::vector<SplitRequest> requests, DecodeSplitRequests(contents));
+  for (size_t rank = 0; rank < requests.size(); ++rank) {
+    if (requests[rank].color >= kNoColor) continue;
     return Error(Code::kInvalidArgument,
                  "rank {}: the color of rank {} is {}: it may be 0 or more, or "
                  "ONEBIT_SPLIT_NOCOLOR ({})",
-                 rank_, rank, wishes[rank].color, kNoColor);
+                 rank_, rank, requests[rank].color, kNoColor);
   }
   if (color == kNoColor) return std::unique_ptr<Comm>();
-  return JoinMembers(MembersOf(wishes, rank_), "split", options);
+  return JoinMembers(MembersOf(requests, rank_), "split", options);
 }
 
 Result<std::unique_ptr<Comm>> Comm::Shrink(std::span<const int> excluded,

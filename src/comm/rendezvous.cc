@@ -69,8 +69,9 @@ SocketAddress ListeningAddress(const std::string& host, const SocketAddress& res
   return AnyAddress(resolved.family(), resolved.port());
 }
 
-Result<RendezvousPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
-                                      const std::string& secret, const RendezvousOptions& options) {
+Result<RendezvousPoint> ResolveAddress(const Rendezvous& rendezvous, int rank,
+                                       const std::string& secret,
+                                       const RendezvousOptions& options) {
   const JobKey key = KeyOfSecret(secret);
   if (rank == 0) {
     if (secret.empty() && !IsLoopbackName(rendezvous.host)) {
@@ -83,7 +84,7 @@ Result<RendezvousPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
     const auto started =
         StartServer({.address = ListeningAddress(rendezvous.host, addresses.front()),
                      .key = key,
-                     .patience = options.connect_timeout + kGrace});
+                     .first_rank_timeout = options.connect_timeout + kGrace});
     if (!started.ok()) {
       return Error(started.status().code(),
                    "rank 0 must listen at {}:{} ({}): {}; it must be a free port of the host where "
@@ -93,16 +94,16 @@ Result<RendezvousPoint> MeetAtAddress(const Rendezvous& rendezvous, int rank,
   }
   // Tries all addresses of the host in turn, because some may be unreachable from here.
   auto locate = [host = rendezvous.host, port = rendezvous.port, key,
-                 turn = size_t{0}]() mutable -> Result<UniqueId> {
+                 next_address = size_t{0}]() mutable -> Result<UniqueId> {
     ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(host, port));
-    return UniqueId{.address = addresses[turn++ % addresses.size()], .key = key};
+    return UniqueId{.address = addresses[next_address++ % addresses.size()], .key = key};
   };
   return RendezvousPoint{
       .locate = std::move(locate), .source = rendezvous.source, .give_up = {}, .is_final = true};
 }
 
-Result<RendezvousPoint> MeetAtFile(const Rendezvous& rendezvous, int rank,
-                                   const std::string& secret, const RendezvousOptions& options) {
+Result<RendezvousPoint> ResolveFile(const Rendezvous& rendezvous, int rank,
+                                    const std::string& secret, const RendezvousOptions& options) {
   const std::string& path = rendezvous.path;
   // The library creates the folder only if it chose it.
   if (rendezvous.source != "ONEBIT_RENDEZVOUS") ONEBIT_TRY(MakePrivateFolderOf(path));
@@ -115,7 +116,7 @@ Result<RendezvousPoint> MeetAtFile(const Rendezvous& rendezvous, int rank,
         UniqueId id, StartServer({.address = interface.address,
                                   .key = MixedKey(key, secret),
                                   .on_closed = [path, text] { RemoveRendezvousFile(path, *text); },
-                                  .patience = options.connect_timeout + kGrace}));
+                                  .first_rank_timeout = options.connect_timeout + kGrace}));
     id.key = key;
     ONEBIT_ASSIGN_OR_RETURN(std::string content, WriteRendezvousFile(path, id));
     {
@@ -176,7 +177,8 @@ Result<SpareRendezvous> SpareRendezvous::Open(const RendezvousOptions& options,
   return SpareRendezvous(std::move(listener), UniqueId{.address = address, .key = RandomKey()});
 }
 
-Status SpareRendezvous::Serve(std::string_view purpose, std::chrono::milliseconds patience) const {
+Status SpareRendezvous::Serve(std::string_view purpose,
+                              std::chrono::milliseconds first_rank_timeout) const {
   ControlServer::RetireFailed();
   // The server closes its own descriptor; the port stays open with this one.
   Descriptor listener(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
@@ -184,22 +186,23 @@ Status SpareRendezvous::Serve(std::string_view purpose, std::chrono::millisecond
     return Error(Code::kSystemError, "no descriptor for the port {}: {}", id_.address.Text(),
                  std::strerror(errno));
   }
-  return ControlServer::StartAt(std::move(listener), {.address = id_.address,
-                                                      .key = MixedKey(id_.key, purpose),
-                                                      .process = NameOfThisProcess(),
-                                                      .has_visitors = true,
-                                                      .patience = patience + kGrace});
+  return ControlServer::StartAt(std::move(listener),
+                                {.address = id_.address,
+                                 .key = MixedKey(id_.key, purpose),
+                                 .process = NameOfThisProcess(),
+                                 .has_visitors = true,
+                                 .first_rank_timeout = first_rank_timeout + kGrace});
 }
 
-Result<RendezvousPoint> MeetAt(const Rendezvous& rendezvous, int rank,
-                               const RendezvousOptions& options) {
+Result<RendezvousPoint> ResolveRendezvous(const Rendezvous& rendezvous, int rank,
+                                          const RendezvousOptions& options) {
   ONEBIT_ASSIGN_OR_RETURN(const std::string secret, SecretOf(options));
   if (rank == 0) ControlServer::RetireFailed();
   switch (rendezvous.kind) {
     case Rendezvous::Kind::kAddress:
-      return MeetAtAddress(rendezvous, rank, secret, options);
+      return ResolveAddress(rendezvous, rank, secret, options);
     case Rendezvous::Kind::kFile:
-      return MeetAtFile(rendezvous, rank, secret, options);
+      return ResolveFile(rendezvous, rank, secret, options);
     case Rendezvous::Kind::kNone:
       break;
   }

@@ -39,9 +39,9 @@ class SpareRendezvous {
 
   const UniqueId& id() const { return id_; }
   // Starts a server for one communicator, whose ranks must also know its `purpose`. May be called
-  // again: the server of a failed attempt ends first. Ranks that do not come within
-  // `patience` are not waited for.
-  Status Serve(std::string_view purpose, std::chrono::milliseconds patience) const;
+  // again: the server of a failed attempt ends first. The
+  // server ends if no rank has come within `first_rank_timeout`.
+  Status Serve(std::string_view purpose, std::chrono::milliseconds first_rank_timeout) const;
 
  private:
   SpareRendezvous(Descriptor listener, const UniqueId& id)
@@ -59,7 +59,7 @@ struct RendezvousPoint {
 };
 
 // Follows the launcher's variables. Rank 0 starts the server.
-Result<RendezvousPoint> MeetAt(const Rendezvous& rendezvous, int rank,
-                               const RendezvousOptions& options);
+Result<RendezvousPoint> ResolveRendezvous(const Rendezvous& rendezvous, int rank,
+                                          const RendezvousOptions& options);
 
 }  // namespace onebit

@@ -8,7 +8,7 @@ namespace onebit {
 namespace {
 
 // Copies have at most some gigabytes; only a device that does not answer takes longer.
-constexpr uint64_t kPatienceMs = 60'000;
+constexpr uint64_t kDeviceTimeoutMs = 60'000;
 
 // Runs `body` with a stream of its own on the device, and waits for it.
 template <typename Body>
@@ -16,7 +16,7 @@ Status OnOwnStream(const Devices& devices, int device, Body body) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
   ONEBIT_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create(devices));
   ONEBIT_TRY(body(stream.get()));
-  return devices.Synchronize(stream.get(), kPatienceMs);
+  return devices.Synchronize(stream.get(), kDeviceTimeoutMs);
 }
 
 Status Explain(Status status, const char* purpose, size_t bytes) {

@@ -17,7 +17,7 @@ namespace onebit::optim {
 namespace {
 
 // The state of one rank, as exchanged with the others.
-struct Standing {
+struct RankProgress {
   uint64_t commits = 0;
   uint64_t step = 0;
   uint64_t residual_commits = 0;
@@ -27,26 +27,26 @@ struct Standing {
 
   // Commits, which ranks agreed on, are compared first: a rank may have made local steps since
   // then.
-  bool IsBehind(const Standing& other) const {
+  bool IsBehind(const RankProgress& other) const {
     return std::tie(commits, step) < std::tie(other.commits, other.step);
   }
 };
 
-Result<std::vector<Standing>> Gather(onebitComm_t comm, int rank, const Standing& mine) {
+Result<std::vector<RankProgress>> Gather(onebitComm_t comm, int rank, const RankProgress& mine) {
   const std::array<uint64_t, 6> numbers = {mine.commits,          mine.step,
                                            mine.residual_commits, mine.skipped_steps,
                                            mine.freeze_rule,      mine.is_torn};
   ONEBIT_ASSIGN_OR_RETURN(const RankNumbers all, GatherNumbers(comm, rank, numbers));
-  std::vector<Standing> standings;
+  std::vector<RankProgress> progress;
   for (size_t r = 0; r < all.ranks(); ++r) {
-    standings.push_back({.commits = all.At(r, 0),
-                         .step = all.At(r, 1),
-                         .residual_commits = all.At(r, 2),
-                         .skipped_steps = all.At(r, 3),
-                         .freeze_rule = all.At(r, 4),
-                         .is_torn = all.At(r, 5) != 0});
+    progress.push_back({.commits = all.At(r, 0),
+                        .step = all.At(r, 1),
+                        .residual_commits = all.At(r, 2),
+                        .skipped_steps = all.At(r, 3),
+                        .freeze_rule = all.At(r, 4),
+                        .is_torn = all.At(r, 5) != 0});
   }
-  return standings;
+  return progress;
 }
 
 // Sends bytes as elements of 4 or 2 bytes, which a broadcast copies unchanged.
@@ -64,20 +64,20 @@ Status BroadcastBytes(StateList::Bytes bytes, int source, onebitComm_t comm,
 Result<int> Optimizer::Rebind(onebitComm_t comm) {
   int rank = 0;
   ONEBIT_TRY(FromApi(onebitCommUserRank(comm, &rank)));
-  const Standing mine = {.commits = commits_,
-                         .step = step_,
-                         .residual_commits = residual_commits_,
-                         .skipped_steps = skipped_steps_,
-                         .freeze_rule = static_cast<uint64_t>(freeze_rule()),
-                         .is_torn = is_torn_};
-  ONEBIT_ASSIGN_OR_RETURN(const std::vector<Standing> standings, Gather(comm, rank, mine));
+  const RankProgress mine = {.commits = commits_,
+                             .step = step_,
+                             .residual_commits = residual_commits_,
+                             .skipped_steps = skipped_steps_,
+                             .freeze_rule = static_cast<uint64_t>(freeze_rule()),
+                             .is_torn = is_torn_};
+  ONEBIT_ASSIGN_OR_RETURN(const std::vector<RankProgress> progress, Gather(comm, rank, mine));
   // The source is the first of the newest ranks that have their complete state.
   int source = -1;
   uint64_t most_skipped = 0;
-  for (size_t r = 0; r < standings.size(); ++r) {
-    most_skipped = std::max(most_skipped, standings[r].skipped_steps);
-    if (standings[r].is_torn) continue;
-    if (source < 0 || standings[static_cast<size_t>(source)].IsBehind(standings[r])) {
+  for (size_t r = 0; r < progress.size(); ++r) {
+    most_skipped = std::max(most_skipped, progress[r].skipped_steps);
+    if (progress[r].is_torn) continue;
+    if (source < 0 || progress[static_cast<size_t>(source)].IsBehind(progress[r])) {
       source = static_cast<int>(r);
     }
   }
@@ -87,10 +87,10 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
                  "from it: load a checkpoint",
                  rank);
   }
-  const Standing& newest = standings[static_cast<size_t>(source)];
+  const RankProgress& newest = progress[static_cast<size_t>(source)];
   bool is_anyone_behind = false;
-  for (size_t r = 0; r < standings.size(); ++r) {
-    const Standing& other = standings[r];
+  for (size_t r = 0; r < progress.size(); ++r) {
+    const RankProgress& other = progress[r];
     is_anyone_behind |= other.is_torn || other.IsBehind(newest);
     if (other.freeze_rule != newest.freeze_rule) {
       return Error(Code::kMismatch,
@@ -121,7 +121,7 @@ Result<int> Optimizer::Rebind(onebitComm_t comm) {
   observer_.Rebind(comm);
   comm_ = comm;
   rank_ = rank;
-  ranks_ = static_cast<int>(standings.size());
+  ranks_ = static_cast<int>(progress.size());
   return source;
 }
 

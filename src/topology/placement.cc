@@ -27,7 +27,7 @@ ProcessorSet AllowedProcessors() {
   return {};
 }
 
-bool DoMeet(const ProcessorSet& a, const ProcessorSet& b) {
+bool Intersect(const ProcessorSet& a, const ProcessorSet& b) {
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if ((a[i] & b[i]) != 0) return true;
   }
@@ -51,7 +51,7 @@ Placement PlacementOfThisThread() {
 
 size_t RanksSharing(const Placement& mine, std::span<const Placement> all) {
   return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const Placement& other) {
-    return other.machine == mine.machine && DoMeet(other.processors, mine.processors);
+    return other.machine == mine.machine && Intersect(other.processors, mine.processors);
   }));
 }
 

@@ -111,7 +111,7 @@ Result<Transport> Transport::Start(const onebitTransport* functions) {
 
 void Transport::UseInterfaces(const std::string& names) {
   // Never freed: transports keep the pointer.
-  [[maybe_unused]] static const bool is_told = [&names] {
+  [[maybe_unused]] static const bool is_set = [&names] {
     Host().interfaces = (new std::string(names))->c_str();
     return true;
   }();

@@ -135,7 +135,7 @@ TEST(ControlChannelTest, AGatherBeyondTheLimitIsRefusedHere) {
 }
 
 TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
-  const UniqueId id = StartControlServer({.patience_after_failure = milliseconds(50)});
+  const UniqueId id = StartControlServer({.failure_linger = milliseconds(50)});
   ControlPeer peer(id);
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
   peer.Send(Report{.lost = {}, .cause = Error(Code::kCorrupt, "x")});
@@ -151,17 +151,17 @@ TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
 }
 
 TEST(ControlChannelTest, AServerToWhomNobodyComesGivesUp) {
-  const UniqueId id = StartControlServer({.patience = milliseconds(100)});
+  const UniqueId id = StartControlServer({.first_rank_timeout = milliseconds(100)});
   EXPECT_TRUE(Connect(id.address, steady_clock::now() + kPatience).ok());
   EXPECT_TRUE(IsPortClosedInTheEnd(id.address));
 }
 
 TEST(ControlChannelTest, AServerWaitsAsLongAsARankIsThere) {
-  const milliseconds patience(PacedMs(100));
-  const UniqueId id = StartControlServer({.patience = patience});
+  const milliseconds first_rank_timeout(PacedMs(100));
+  const UniqueId id = StartControlServer({.first_rank_timeout = first_rank_timeout});
   ControlPeer peer(id);
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
-  std::this_thread::sleep_for(3 * patience);
+  std::this_thread::sleep_for(3 * first_rank_timeout);
   EXPECT_TRUE(Connect(id.address, steady_clock::now() + kPatience).ok());
 }
 

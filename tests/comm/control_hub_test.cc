@@ -20,7 +20,7 @@ using testing::IsEmpty;
 // Keeps what is said on each link, as text.
 class FakeLinks final : public ControlLinks {
  public:
-  void Send(uint64_t link, const StarMessage& message) override {
+  void Send(uint64_t link, const HubMessage& message) override {
     EXPECT_FALSE(closed_.contains(link)) << "a message on closed link " << link;
     said_[link].push_back(TextOf(message));
   }
@@ -34,7 +34,7 @@ class FakeLinks final : public ControlLinks {
   void Forget() { said_.clear(); }
 
  private:
-  static std::string TextOf(const StarMessage& message) {
+  static std::string TextOf(const HubMessage& message) {
     if (const auto* joined = std::get_if<Joined>(&message)) {
       return Format("joined {:x} {}", joined->comm_id, joined->process);
     }
@@ -53,7 +53,7 @@ class FakeLinks final : public ControlLinks {
       return Format("rank {} {}: {} {}", first.rank, how, static_cast<int>(first.cause.code()),
                     first.cause.text());
     }
-    if (const auto* alive = std::get_if<StarAlive>(&message)) {
+    if (const auto* alive = std::get_if<HubAlive>(&message)) {
       std::string text = Format("alive, {} missing:", alive->missing);
       for (const uint32_t rank : alive->some_missing) AppendFormat(&text, " {}", rank);
       return text;

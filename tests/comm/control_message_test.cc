@@ -32,23 +32,23 @@ std::vector<RankMessage> RankMessages() {
       RankAlive{}};
 }
 
-std::vector<StarMessage> StarMessages() {
+std::vector<HubMessage> HubMessages() {
   return {Joined{.comm_id = 0x0123'4567'89ab'cdefull, .process = "host:12"},
           Gathered{.number = 5, .contents = {BytesOf("x"), {}, BytesOf("yz")}},
           Gathered{},
           Failed{{.rank = 7, .is_loss = true, .cause = Error(Code::kPeerLost, "gone")}},
           Failed{{.rank = 0, .is_loss = false, .cause = Error(Code::kTimeout, "")}},
           Failed{{.rank = 1, .is_verdict = true, .cause = Error(Code::kMismatch, "differ")}},
-          StarAlive{.missing = 9, .some_missing = {1, 2, 65'535}},
-          StarAlive{},
+          HubAlive{.missing = 9, .some_missing = {1, 2, 65'535}},
+          HubAlive{},
           MayEnd{}};
 }
 
 Result<RankMessage> Decode(const RankMessage&, std::span<const std::byte> bytes) {
   return DecodeRankMessage(bytes);
 }
-Result<StarMessage> Decode(const StarMessage&, std::span<const std::byte> bytes) {
-  return DecodeStarMessage(bytes);
+Result<HubMessage> Decode(const HubMessage&, std::span<const std::byte> bytes) {
+  return DecodeHubMessage(bytes);
 }
 
 // Calls `check` with every message of both directions.
@@ -58,7 +58,7 @@ void ForEachMessage(Check check) {
     SCOPED_TRACE("rank message " + std::to_string(message.index()));
     check(message);
   }
-  for (const StarMessage& message : StarMessages()) {
+  for (const HubMessage& message : HubMessages()) {
     SCOPED_TRACE("star message " + std::to_string(message.index()));
     check(message);
   }
@@ -91,7 +91,7 @@ TEST(ControlMessageTest, FieldsAreWhereTheyBelong) {
   EXPECT_EQ(calls.records[0].digest, 0x0123'4567u);
   EXPECT_EQ(calls.records[0].text, "allreduce");
   EXPECT_EQ(calls.records[1].sequence, (1ull << 51) + 1);
-  const auto failed = std::get<Failed>(DecodeStarMessage(Encode(StarMessages()[3])).value());
+  const auto failed = std::get<Failed>(DecodeHubMessage(Encode(HubMessages()[3])).value());
   EXPECT_EQ(failed.first.rank, 7);
   EXPECT_TRUE(failed.first.is_loss);
   EXPECT_EQ(failed.first.cause.code(), Code::kPeerLost);
@@ -118,9 +118,9 @@ TEST(ControlMessageTest, BytesBehindTheEndAreRefused) {
 
 TEST(ControlMessageTest, MessagesOfTheOtherDirectionAndUnknownKindsAreRefused) {
   for (const RankMessage& message : RankMessages()) {
-    EXPECT_FALSE(DecodeStarMessage(Encode(message)).ok());
+    EXPECT_FALSE(DecodeHubMessage(Encode(message)).ok());
   }
-  for (const StarMessage& message : StarMessages()) {
+  for (const HubMessage& message : HubMessages()) {
     EXPECT_FALSE(DecodeRankMessage(Encode(message)).ok());
   }
   for (const uint8_t kind : {0, 8, 16, 22, 255}) {
@@ -128,7 +128,7 @@ TEST(ControlMessageTest, MessagesOfTheOtherDirectionAndUnknownKindsAreRefused) {
       Bytes bytes(1 + more, std::byte{0});
       bytes[0] = std::byte{kind};
       EXPECT_FALSE(DecodeRankMessage(bytes).ok()) << int{kind};
-      EXPECT_FALSE(DecodeStarMessage(bytes).ok()) << int{kind};
+      EXPECT_FALSE(DecodeHubMessage(bytes).ok()) << int{kind};
     }
   }
 }
@@ -141,14 +141,14 @@ TEST(ControlMessageTest, CountsThatPromiseMoreThanThereIsAreRefused) {
                              .Integer(uint32_t{0xffff'ffff})
                              .Text("x")
                              .Take();
-  EXPECT_FALSE(DecodeStarMessage(gathered).ok());
+  EXPECT_FALSE(DecodeHubMessage(gathered).ok());
   const Bytes alive = ByteWriter()
                           .Integer(uint8_t{20})
                           .Integer(uint32_t{1})
                           .Integer(uint32_t{0xffff'ffff})
                           .Integer(uint32_t{1})
                           .Take();
-  EXPECT_FALSE(DecodeStarMessage(alive).ok());
+  EXPECT_FALSE(DecodeHubMessage(alive).ok());
   const Bytes gather =
       ByteWriter().Integer(uint8_t{2}).Integer(uint64_t{0}).Integer(uint32_t{0xffff'ffff}).Take();
   EXPECT_FALSE(DecodeRankMessage(gather).ok());
@@ -164,25 +164,25 @@ TEST(ControlMessageTest, CountsThatPromiseMoreThanThereIsAreRefused) {
 }
 
 TEST(ControlMessageTest, AFailureIsOfARankALossOrAVerdict) {
-  Bytes bytes = Encode(StarMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
+  Bytes bytes = Encode(HubMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
   for (const uint8_t source : {0, 1, 2}) {
     bytes[5] = std::byte{source};
-    const auto decoded = DecodeStarMessage(bytes);
+    const auto decoded = DecodeHubMessage(bytes);
     ASSERT_TRUE(decoded.ok());
     const Failure& failure = std::get<Failed>(decoded.value()).first;
     EXPECT_EQ(failure.is_loss, source == 1);
     EXPECT_EQ(failure.is_verdict, source == 2);
   }
   bytes[5] = std::byte{3};
-  EXPECT_FALSE(DecodeStarMessage(bytes).ok());
+  EXPECT_FALSE(DecodeHubMessage(bytes).ok());
 }
 
 // A rank is a number that an int holds, whatever comes.
 TEST(ControlMessageTest, AFailureIsOfNoRankBeyondTheLimit) {
-  Bytes bytes = Encode(StarMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
+  Bytes bytes = Encode(HubMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
   for (const uint32_t rank : {uint32_t{7}, kMaxRanks, kMaxRanks + 1, 0x8000'0000u, 0xffff'ffffu}) {
     for (size_t i = 0; i < 4; ++i) bytes[1 + i] = static_cast<std::byte>(rank >> (8 * i));
-    const auto decoded = DecodeStarMessage(bytes);
+    const auto decoded = DecodeHubMessage(bytes);
     ASSERT_TRUE(decoded.ok());
     EXPECT_EQ(std::get<Failed>(decoded.value()).first.rank,
               static_cast<int>(std::min(rank, kMaxRanks)));
@@ -225,7 +225,7 @@ TEST(ControlMessageTest, LongTextsAreCutAndFitTheBounds) {
   const auto decoded = DecodeRankMessage(report);
   EXPECT_EQ(std::get<Report>(decoded.value()).cause.text(), text.substr(0, kMaxContentBytes));
   const Failure failure = {.rank = 0, .is_loss = false, .cause = {Code::kCorrupt, text}};
-  EXPECT_LE(Encode(StarMessage(Failed{failure})).size(), MostStarMessageBytes(1));
+  EXPECT_LE(Encode(HubMessage(Failed{failure})).size(), MostHubMessageBytes(1));
 }
 
 TEST(ControlMessageTest, TheLargestMessagesFitTheBounds) {
@@ -234,7 +234,7 @@ TEST(ControlMessageTest, TheLargestMessagesFitTheBounds) {
             kMostRankMessageBytes);
   for (const uint32_t ranks : {1u, 2u, 100u}) {
     const Gathered gathered = {.number = 1, .contents = std::vector<Bytes>(ranks, content)};
-    EXPECT_LE(Encode(StarMessage(gathered)).size(), MostStarMessageBytes(ranks));
+    EXPECT_LE(Encode(HubMessage(gathered)).size(), MostHubMessageBytes(ranks));
   }
 }
 

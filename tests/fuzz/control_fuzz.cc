@@ -58,9 +58,9 @@ void OpenFrames(std::span<const std::byte> input) {
 // What the star says must be well-formed and go to links that are there.
 class CheckedLinks final : public ControlLinks {
  public:
-  void Send(uint64_t link, const StarMessage& message) override {
+  void Send(uint64_t link, const HubMessage& message) override {
     Require(is_open_[link]);
-    const auto decoded = DecodeStarMessage(Encode(message));
+    const auto decoded = DecodeHubMessage(Encode(message));
     Require(decoded.ok() && decoded.value().index() == message.index());
   }
   void Close(uint64_t link) override { Require(std::exchange(is_open_[link], false)); }
@@ -119,7 +119,7 @@ void DriveStar(std::span<const std::byte> input) {
 }
 
 void DecodeForClient(std::span<const std::byte> input) {
-  const auto message = DecodeStarMessage(input);
+  const auto message = DecodeHubMessage(input);
   if (!message.ok()) return Require(!message.status().text().empty());
   if (std::holds_alternative<Failed>(message.value())) {
     Require(!std::get<Failed>(message.value()).first.cause.ok());

@@ -113,7 +113,7 @@ ControlPeer::ControlPeer(const UniqueId& id) : ControlPeer(Begin(id)) {}
 ControlPeer::ControlPeer(Session session)
     : socket_(std::move(session.socket)),
       sealer_(session.keys.to_server),
-      opener_(session.keys.to_client, MostStarMessageBytes(64)) {}
+      opener_(session.keys.to_client, MostHubMessageBytes(64)) {}
 
 Bytes ControlPeer::Frame(const RankMessage& message) {
   Bytes frame;
@@ -125,11 +125,11 @@ void ControlPeer::SendRaw(std::span<const std::byte> bytes) {
   OrThrow(SendAll(socket_, bytes.data(), bytes.size(), steady_clock::now() + kPatience));
 }
 
-std::optional<StarMessage> ControlPeer::Receive(milliseconds time) {
+std::optional<HubMessage> ControlPeer::Receive(milliseconds time) {
   const auto deadline = steady_clock::now() + time;
   while (true) {
     const auto message = ValueOrThrow(opener_.Next());
-    if (message.has_value()) return ValueOrThrow(DecodeStarMessage(*message));
+    if (message.has_value()) return ValueOrThrow(DecodeHubMessage(*message));
     if (!AwaitInput(socket_, deadline)) return std::nullopt;
     std::byte bytes[4096];
     const ssize_t count = recv(socket_.get(), bytes, sizeof(bytes), 0);

@@ -60,7 +60,7 @@ class ControlPeer {
   void SendRaw(std::span<const std::byte> bytes);
   void Send(const RankMessage& message) { SendRaw(Frame(message)); }
   // Nothing once the other side has closed, or when the time is over.
-  std::optional<StarMessage> Receive(std::chrono::milliseconds time);
+  std::optional<HubMessage> Receive(std::chrono::milliseconds time);
   // Drops messages until the star tells of a failure; throws if it does not.
   Failure AwaitFailure(std::chrono::milliseconds time);
 
