@@ -16,9 +16,9 @@ namespace onebit::kernels::cuda {
 template <class Body>
 ONEBIT_KERNEL void ForEachByteTile(const Warp& warp, uint64_t bytes, uint64_t* first_tile,
                                    const Body& body) {
-  const uint64_t turn = *first_tile % warp.count();
-  const uint64_t mine =
-      warp.index() >= turn ? warp.index() - turn : warp.index() + warp.count() - turn;
+  const uint64_t first_warp = *first_tile % warp.count();
+  const uint64_t mine = warp.index() >= first_warp ? warp.index() - first_warp
+                                                   : warp.index() + warp.count() - first_warp;
   for (uint64_t begin = mine * kByteTile; begin < bytes; begin += warp.count() * kByteTile) {
     body(begin, Smaller(bytes, begin + kByteTile));
   }

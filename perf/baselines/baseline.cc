@@ -40,17 +40,17 @@ bool ParseFlags(int argc, const char* const* argv, const Baseline& baseline, Swe
   return true;
 }
 
-RunFacts FactsOf(const System& system, const SweepFlags& flags, std::span<const RankPlace> places) {
+RunFacts FactsOf(const System& system, const SweepFlags& flags, std::span<const RankInfo> infos) {
   RunFacts facts;
   facts.system = system.version();
   facts.version = {{"system", facts.system}};
   facts.config = ConfigJson(flags, 1);
-  facts.config["devices"] = DevicesJson(places);
+  facts.config["devices"] = DevicesJson(infos);
   facts.rows = {.mode = system.mode(),
                 .transport = system.transport(),
-                .ranks = places.size(),
+                .ranks = infos.size(),
                 .is_dense = system.is_dense()};
-  facts.devices = ProcessesText(places);
+  facts.devices = ProcessesText(infos);
   return facts;
 }
 
@@ -61,7 +61,7 @@ int Measure(const Options& options, std::string_view tool, std::vector<std::stri
                                  options.sweep.max_bytes, system.max_count()));
   }
   Ranks ranks(system, options.sweep.max_bytes, options.AllocatedBytes());
-  output.Begin(FactsOf(system, options, ranks.Places()), std::move(arguments));
+  output.Begin(FactsOf(system, options, ranks.GatherInfo()), std::move(arguments));
   return RunSweep(SystemAllReduce(tool, system), options, ranks, output);
 }
 

@@ -53,13 +53,13 @@ std::string StoreFolder(const std::string& wanted) {
     if (std::filesystem::is_directory(wanted)) return wanted;
     throw UsageError(fmt::format("--store {}: there is no such folder", wanted));
   }
-  const char* place = std::getenv("ONEBIT_RENDEZVOUS");
-  if (place == nullptr || *place != '/') {
+  const char* rendezvous = std::getenv("ONEBIT_RENDEZVOUS");
+  if (rendezvous == nullptr || *rendezvous != '/') {
     throw UsageError(
         "the ranks have no folder to meet: give --store DIR, a new folder that all of them see");
   }
   // The launcher made its folder for this job and removes it with all that is in it.
-  const std::filesystem::path folder = std::filesystem::path(place).parent_path() / "gloo";
+  const std::filesystem::path folder = std::filesystem::path(rendezvous).parent_path() / "gloo";
   std::filesystem::create_directories(folder);
   return folder;
 }

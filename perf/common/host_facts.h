@@ -12,7 +12,7 @@ namespace onebit::perf {
 std::string HostName();
 
 // Process, host and device of a rank.
-struct RankPlace {
+struct RankInfo {
   int pid = 0;
   std::string host = {};
   std::optional<int> cuda_device = {};  // no value: host memory

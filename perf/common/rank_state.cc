@@ -70,8 +70,8 @@ std::vector<CommHandle> JoinedComms(const Options& options) {
   return handles;
 }
 
-// A RankPlace without pointers, which can be sent to other ranks.
-struct PlaceRecord {
+// A RankInfo without pointers, which can be sent to other ranks.
+struct RankInfoRecord {
   int pid;
   int cuda_device;  // negative: none
   char host[64];
@@ -165,7 +165,7 @@ void Ranks::Start(size_t allocated_bytes) {
     state(rank).recv = Buffer(allocated_bytes);
     if (!device_.is_cuda) return;
     UseCudaDevice(CudaDeviceOf(device_, rank));
-    state(rank).device = std::make_unique<DeviceSide>(allocated_bytes);
+    state(rank).device = std::make_unique<DeviceBuffers>(allocated_bytes);
   });
 }
 
@@ -188,9 +188,9 @@ void Ranks::Broadcast(std::span<std::byte> bytes, int root) {
   pool().Run([&](int rank) { state(rank).link->Broadcast(bytes, root); });
 }
 
-std::vector<RankPlace> Ranks::Places() {
+std::vector<RankInfo> Ranks::GatherInfo() {
   const auto records = GatherFromAll([this](int rank) {
-    PlaceRecord record = {.pid = getpid(), .cuda_device = -1, .host = {}, .cuda_name = {}};
+    RankInfoRecord record = {.pid = getpid(), .cuda_device = -1, .host = {}, .cuda_name = {}};
     CopyText(HostName(), record.host);
     if (device_.is_cuda) {
       record.cuda_device = CudaDeviceOf(device_, rank);
@@ -198,14 +198,14 @@ std::vector<RankPlace> Ranks::Places() {
     }
     return record;
   });
-  std::vector<RankPlace> places;
-  for (const PlaceRecord& record : records) {
-    places.push_back({.pid = record.pid, .host = record.host});
+  std::vector<RankInfo> infos;
+  for (const RankInfoRecord& record : records) {
+    infos.push_back({.pid = record.pid, .host = record.host});
     if (record.cuda_device < 0) continue;
-    places.back().cuda_device = record.cuda_device;
-    places.back().cuda_name = record.cuda_name;
+    infos.back().cuda_device = record.cuda_device;
+    infos.back().cuda_name = record.cuda_name;
   }
-  return places;
+  return infos;
 }
 
 void Ranks::Finish() {
@@ -215,15 +215,15 @@ void Ranks::Finish() {
   is_finished_ = true;
 }
 
-std::vector<RankPlace> PlacesOfThreads(const Options& options) {
-  std::vector<RankPlace> places;
+std::vector<RankInfo> InfoOfThreads(const Options& options) {
+  std::vector<RankInfo> infos;
   for (int rank = 0; rank < options.ranks.threads; ++rank) {
-    places.push_back({.pid = getpid(), .host = HostName()});
+    infos.push_back({.pid = getpid(), .host = HostName()});
     if (!options.device.is_cuda) continue;
-    places.back().cuda_device = CudaDeviceOf(options.device, rank);
-    places.back().cuda_name = FactsOfCudaDevice(*places.back().cuda_device).name;
+    infos.back().cuda_device = CudaDeviceOf(options.device, rank);
+    infos.back().cuda_name = FactsOfCudaDevice(*infos.back().cuda_device).name;
   }
-  return places;
+  return infos;
 }
 
 std::unique_ptr<Ranks> MakeRanks(const Options& options) {

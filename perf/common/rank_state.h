@@ -22,8 +22,8 @@
 namespace onebit::perf {
 
 // The part of a rank's state that is on a CUDA device.
-struct DeviceSide {
-  explicit DeviceSide(size_t bytes) : send(bytes), recv(bytes) {}
+struct DeviceBuffers {
+  explicit DeviceBuffers(size_t bytes) : send(bytes), recv(bytes) {}
 
   CudaBuffer send;
   CudaBuffer recv;
@@ -33,7 +33,7 @@ struct DeviceSide {
 // Calls work on `send` and `recv`, or on the buffers of `device` if there is one. In that case the
 // host buffers stage data: inputs before PublishSend, results after FetchRecv.
 struct RankState {
-  std::unique_ptr<DeviceSide> device;  // null: host memory
+  std::unique_ptr<DeviceBuffers> device;  // null: host memory
   RankLink* link = nullptr;
   CommHandle comm;              // null where the ranks are those of another system
   CompressorHandle compressor;  // of the current row; null in dense rows
@@ -102,7 +102,7 @@ class Ranks {
   void Broadcast(std::span<std::byte> bytes, int root);
 
   // Returns where each rank runs.
-  std::vector<RankPlace> Places();
+  std::vector<RankInfo> GatherInfo();
 
   // The regular end: waits until all ranks are here.
   void Finish();
@@ -121,7 +121,7 @@ class Ranks {
 };
 
 // Returns where ranks run that are threads of this process.
-std::vector<RankPlace> PlacesOfThreads(const Options& options);
+std::vector<RankInfo> InfoOfThreads(const Options& options);
 
 // Makes the ranks that the options ask for: threads of this process, or one of several processes.
 std::unique_ptr<Ranks> MakeRanks(const Options& options);

@@ -26,7 +26,7 @@ std::string BlockText(const Options& options) {
   return options.block == ONEBIT_BLOCK_TENSOR ? "tensor" : fmt::format("{}", options.block);
 }
 
-Json ConfigOf(const Options& options, std::span<const RankPlace> places) {
+Json ConfigOf(const Options& options, std::span<const RankInfo> infos) {
   Json config = ConfigJson(options, options.ranks.threads);
   config["ngpus"] = options.device.is_cuda ? 1 : 0;
   config["blocking_collectives"] = BoolText(!options.device.is_cuda);
@@ -37,8 +37,8 @@ Json ConfigOf(const Options& options, std::span<const RankPlace> places) {
     config["block"] = options.block;
   }
   config["device"] = options.device.name();
-  if (!places.empty()) config["device_name"] = DeviceNameOf(places.front());
-  config["devices"] = DevicesJson(places);
+  if (!infos.empty()) config["device_name"] = DeviceNameOf(infos.front());
+  config["devices"] = DevicesJson(infos);
   return config;
 }
 
@@ -49,22 +49,22 @@ std::string LibraryVersionText() {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-RunFacts FactsOfLibrary(const Options& options, std::span<const RankPlace> places) {
+RunFacts FactsOfLibrary(const Options& options, std::span<const RankInfo> infos) {
   RunFacts facts;
   facts.system = "onebit version " + LibraryVersionText();
   facts.version = {{"onebit_version", LibraryVersion()}};
-  facts.config = ConfigOf(options, places);
+  facts.config = ConfigOf(options, infos);
   facts.rows = {.mode = ModeName(options.mode),
                 .transport = options.transport,
                 .device = options.device.name(),
-                .ranks = places.size(),
+                .ranks = infos.size(),
                 .is_dense = !options.is_compressed()};
   facts.threads = options.ranks.threads;
   if (options.is_compressed()) {
     facts.details = fmt::format(" scale: {} block: {}", ScaleName(options), BlockText(options));
   }
-  if (!places.empty()) {
-    facts.devices = options.ranks.is_one_rank() ? ProcessesText(places) : ThreadsText(places);
+  if (!infos.empty()) {
+    facts.devices = options.ranks.is_one_rank() ? ProcessesText(infos) : ThreadsText(infos);
   }
   return facts;
 }

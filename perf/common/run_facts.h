@@ -13,7 +13,7 @@
 namespace onebit::perf {
 
 // The result borrows from the options.
-RunFacts FactsOfLibrary(const Options& options, std::span<const RankPlace> places);
+RunFacts FactsOfLibrary(const Options& options, std::span<const RankInfo> infos);
 
 // "0.1.0". Throws ToolError.
 std::string LibraryVersionText();

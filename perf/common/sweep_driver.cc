@@ -152,7 +152,7 @@ int RunOptions(const Options& options, const Collective& collective,
   // Processes are joined before anything can fail in one of them: the others would wait for it.
   if (options.ranks.is_one_rank()) ranks = MakeRanks(options);
   SweepOutput output(collective.tool(), options.ranks.is_speaker(), options);
-  output.Begin(FactsOfLibrary(options, ranks ? ranks->Places() : PlacesOfThreads(options)),
+  output.Begin(FactsOfLibrary(options, ranks ? ranks->GatherInfo() : InfoOfThreads(options)),
                std::move(arguments));
   if (!ranks) {
     try {

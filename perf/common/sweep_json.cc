@@ -27,8 +27,8 @@ Json MeasurementJson(const Measurement& measurement) {
 
 }  // namespace
 
-std::string DeviceNameOf(const RankPlace& place) {
-  return place.cuda_device ? place.cuda_name : ProcessorName();
+std::string DeviceNameOf(const RankInfo& info) {
+  return info.cuda_device ? info.cuda_name : ProcessorName();
 }
 
 const char* BoolText(bool value) { return value ? "true" : "false"; }
@@ -55,15 +55,15 @@ Json ConfigJson(const SweepFlags& flags, int threads) {
   return config;
 }
 
-Json DevicesJson(std::span<const RankPlace> places) {
+Json DevicesJson(std::span<const RankInfo> infos) {
   Json devices = Json::array();
-  for (size_t rank = 0; rank < places.size(); ++rank) {
+  for (size_t rank = 0; rank < infos.size(); ++rank) {
     devices.push_back({{"rank", rank},
                        {"group", 0},
-                       {"pid", places[rank].pid},
-                       {"hostname", places[rank].host},
-                       {"device", NumberOrNull(places[rank].cuda_device)},  // null: host memory
-                       {"device_info", DeviceNameOf(places[rank])}});
+                       {"pid", infos[rank].pid},
+                       {"hostname", infos[rank].host},
+                       {"device", NumberOrNull(infos[rank].cuda_device)},  // null: host memory
+                       {"device_info", DeviceNameOf(infos[rank])}});
   }
   return devices;
 }

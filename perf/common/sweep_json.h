@@ -31,10 +31,10 @@ nlohmann::ordered_json NumberOrNull(const std::optional<Number>& number) {
 
 // "config" without its "devices".
 nlohmann::ordered_json ConfigJson(const SweepFlags& flags, int threads);
-nlohmann::ordered_json DevicesJson(std::span<const RankPlace> places);
+nlohmann::ordered_json DevicesJson(std::span<const RankInfo> infos);
 
 // The name of the GPU, or of the processor for host memory.
-std::string DeviceNameOf(const RankPlace& place);
+std::string DeviceNameOf(const RankInfo& info);
 
 // The part of a row that all rows of a report share.
 struct RowFacts {

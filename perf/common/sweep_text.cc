@@ -49,11 +49,11 @@ std::string ColumnLine(std::string_view size, std::string_view count, std::strin
                      half);
 }
 
-std::string PlaceLine(const std::string& ranks, const RankPlace& place) {
-  const std::string memory =
-      place.cuda_device ? fmt::format("device {:2}, {}", *place.cuda_device, place.cuda_name)
-                        : "host memory, " + ProcessorName();
-  return fmt::format("#  {} Pid {:6} on {:>10} {}\n", ranks, place.pid, place.host, memory);
+std::string RankInfoLine(const std::string& ranks, const RankInfo& info) {
+  const std::string memory = info.cuda_device
+                                 ? fmt::format("device {:2}, {}", *info.cuda_device, info.cuda_name)
+                                 : "host memory, " + ProcessorName();
+  return fmt::format("#  {} Pid {:6} on {:>10} {}\n", ranks, info.pid, info.host, memory);
 }
 
 std::string ParametersText(const SweepFlags& flags, int threads) {
@@ -90,15 +90,15 @@ std::string HeaderText(std::string_view tool, const SweepFlags& flags, const Run
       facts.rows.transport, facts.rows.ranks, facts.details, facts.devices, ColumnsText());
 }
 
-std::string ThreadsText(std::span<const RankPlace> places) {
-  if (places.front().cuda_device) return ProcessesText(places);  // each has a device
-  return PlaceLine(fmt::format("Ranks 0-{}", places.size() - 1), places.front());
+std::string ThreadsText(std::span<const RankInfo> infos) {
+  if (infos.front().cuda_device) return ProcessesText(infos);  // each has a device
+  return RankInfoLine(fmt::format("Ranks 0-{}", infos.size() - 1), infos.front());
 }
 
-std::string ProcessesText(std::span<const RankPlace> places) {
+std::string ProcessesText(std::span<const RankInfo> infos) {
   std::string text;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    text += PlaceLine(fmt::format("Rank {:2}", rank), places[rank]);
+  for (size_t rank = 0; rank < infos.size(); ++rank) {
+    text += RankInfoLine(fmt::format("Rank {:2}", rank), infos[rank]);
   }
   return text;
 }

@@ -21,8 +21,8 @@ std::string HeaderText(std::string_view tool, const SweepFlags& flags, const Run
 
 // Tells where the ranks are: threads of one process in one line, unless each has a device;
 // processes with a line each.
-std::string ThreadsText(std::span<const RankPlace> places);
-std::string ProcessesText(std::span<const RankPlace> places);
+std::string ThreadsText(std::span<const RankInfo> infos);
+std::string ProcessesText(std::span<const RankInfo> infos);
 
 std::string RowText(const Row& row);
 std::string FooterText(std::string_view tool, uint64_t wrong, double average_bus_gbps);

@@ -79,7 +79,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish:
+class PlanRequest:
     """The request: what is to be compared."""
 
     cells: list[Cell]
@@ -94,20 +94,20 @@ class Wish:
                 for size in self.sizes if (cell.link.kind, system) not in self.absent]
 
 
-def make_plan(wish: Wish, budget_seconds: float) -> Plan:
+def make_plan(request: PlanRequest, budget_seconds: float) -> Plan:
     """Returns the plan that fits in the time. To allow another repetition, at most MAX_LEFT_OUT of all
     rows are dropped: the slow ones of the slowest size first, those of the middle number of hosts
     last."""
-    rows = wish.rows()
-    for repetitions in range(wish.repetitions, 0, -1):
+    rows = request.rows()
+    for repetitions in range(request.repetitions, 0, -1):
         most = len(rows) if repetitions == 1 else MAX_LEFT_OUT * len(rows)
         left_out: set[Row] = set()
-        runs = _runs(wish, repetitions, left_out)
-        for bundle in _bundles(wish):
+        runs = _runs(request, repetitions, left_out)
+        for bundle in _bundles(request):
             if sum(run.seconds() for run in runs) <= budget_seconds or len(left_out) + len(bundle) > most:
                 break
             left_out |= bundle
-            runs = _runs(wish, repetitions, left_out)
+            runs = _runs(request, repetitions, left_out)
         plan = Plan(runs, repetitions, [row for row in rows if row in left_out])
         if plan.seconds() <= budget_seconds:
             break
@@ -128,15 +128,15 @@ def _fitness(run: Run) -> tuple:
     return run.cell.hosts == EXAMPLE_HOSTS, run.sizes[-1], run.cell.hosts
 
 
-def _bundles(wish: Wish) -> list[set[Row]]:
+def _bundles(request: PlanRequest) -> list[set[Row]]:
     """Groups rows that are left out together, so that systems remain comparable; the least important
     come first."""
-    hosts = sorted({cell.hosts for cell in wish.cells})
+    hosts = sorted({cell.hosts for cell in request.cells})
     middle = hosts[(len(hosts) - 1) // 2] if hosts else 0
     by_place: dict[tuple[Cell, int], set[Row]] = {}
-    for row in wish.rows():
+    for row in request.rows():
         by_place.setdefault((row.cell, row.size), set()).add(row)
-    bundles = [{row for row in rows if _is_slow(wish, row)} or rows for rows in by_place.values()]
+    bundles = [{row for row in rows if _is_slow(request, row)} or rows for rows in by_place.values()]
     return sorted(bundles, reverse=True, key=lambda rows: (
         all(row.cell.hosts != middle for row in rows), sum(map(_row_seconds, rows))))
 
@@ -145,21 +145,21 @@ def _row_seconds(row: Row) -> float:
     return cost.row_seconds(SYSTEMS[row.system], row.cell, row.size)
 
 
-def _is_slow(wish: Wish, row: Row) -> bool:
+def _is_slow(request: PlanRequest, row: Row) -> bool:
     """True if a row takes seconds; for systems in full precision, if the slowest of them does."""
     alike = [row.system]
     if SYSTEMS[row.system].is_dense:
-        alike = [name for name in wish.systems
-                 if SYSTEMS[name].is_dense and (row.cell.link.kind, name) not in wish.absent]
+        alike = [name for name in request.systems
+                 if SYSTEMS[name].is_dense and (row.cell.link.kind, name) not in request.absent]
     return any(_row_seconds(Row(row.cell, name, row.size)) > SLOW_ROW_SECONDS for name in alike)
 
 
-def _runs(wish: Wish, repetitions: int, left_out: set[Row]) -> list[Run]:
+def _runs(request: PlanRequest, repetitions: int, left_out: set[Row]) -> list[Run]:
     return [Run(cell, SYSTEMS[system], repetition, tuple(sweep), part.is_checked, part.row_seconds)
             for repetition in range(1, repetitions + 1)
-            for cell in wish.cells
-            for system in wish.systems if (cell.link.kind, system) not in wish.absent
-            for part in _parts(wish, cell, system, repetition, left_out)
+            for cell in request.cells
+            for system in request.systems if (cell.link.kind, system) not in request.absent
+            for part in _parts(request, cell, system, repetition, left_out)
             for sweep in sweeps(part.sizes)]
 
 
@@ -172,18 +172,18 @@ class _Part:
     row_seconds: float = cost.ROW_SECONDS
 
 
-def _parts(wish: Wish, cell: Cell, system: str, repetition: int, left_out: set[Row]) -> list[_Part]:
-    wanted = [size for size in wish.sizes if Row(cell, system, size) not in left_out]
+def _parts(request: PlanRequest, cell: Cell, system: str, repetition: int, left_out: set[Row]) -> list[_Part]:
+    wanted = [size for size in request.sizes if Row(cell, system, size) not in left_out]
     if repetition > 1:
-        return [_Part([size for size in wanted if not _is_slow(wish, Row(cell, system, size))])]
+        return [_Part([size for size in wanted if not _is_slow(request, Row(cell, system, size))])]
     alone = wanted[-1:] if cell.link.rate is not None else []
     rest = wanted[:len(wanted) - len(alone)]
-    small = [size for size in rest if size <= MAX_CHECKED_SIZE and _is_cheap(wish, cell)]
+    small = [size for size in rest if size <= MAX_CHECKED_SIZE and _is_cheap(request, cell)]
     return [_Part(small, is_checked=True), _Part(rest[len(small):]),
             _Part(alone, row_seconds=cost.ALONE_SECONDS)]
 
 
-def _is_cheap(wish: Wish, cell: Cell) -> bool:
+def _is_cheap(request: PlanRequest, cell: Cell) -> bool:
     """True for shared memory and for the fastest link of the lab."""
-    rates = [other.link.rate_bits_per_second or 0 for other in wish.cells]
+    rates = [other.link.rate_bits_per_second or 0 for other in request.cells]
     return cell.link.rate is None or cell.link.rate_bits_per_second == max(rates)

@@ -14,7 +14,7 @@ import time
 
 from comparison import cost, compare_machine
 from comparison.links import Cell
-from comparison.compare_plan import Plan, Run, Wish, examples, make_plan
+from comparison.compare_plan import Plan, Run, PlanRequest, examples, make_plan
 from comparison.compare_progress import Progress
 from comparison.compare_results import Results, State
 from comparison.runner import Runner
@@ -39,7 +39,7 @@ class Comparison:
         self._cells = [Cell(link, hosts) for link in options.links for hosts in options.hosts]
         self._sizes = sorted(options.sizes)
         self._buffers = buffer_flags(self._sizes)
-        self._rows = Wish(self._cells, options.systems, self._sizes, options.repetitions).rows()
+        self._rows = PlanRequest(self._cells, options.systems, self._sizes, options.repetitions).rows()
         self._progress = Progress()
 
     def print_plan(self) -> int:
@@ -161,8 +161,9 @@ class Comparison:
         return f"perf/lab does not work here: {'; '.join(said) or probe.returncode}"
 
     def _make_plan(self, absent: dict[tuple[str, str], str]) -> Plan:
-        return make_plan(Wish(self._cells, self._options.systems, self._sizes, self._options.repetitions,
-                              frozenset(absent)), self._options.time_budget)
+        request = PlanRequest(self._cells, self._options.systems, self._sizes, self._options.repetitions,
+                              frozenset(absent))
+        return make_plan(request, self._options.time_budget)
 
     def _sweep(self, run: Run) -> list[str]:
         return [*sweep_flags(list(run.sizes)), *self._buffers, "-n", str(cost.MAX_CALLS), "--row-seconds",

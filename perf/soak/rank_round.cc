@@ -64,19 +64,19 @@ onebitCompressorStats_t StatsOf(onebitCompressor_t compressor) {
 
 }  // namespace
 
-RankRound::RankRound(const RankPlace& place, const Plan& plan, uint64_t round)
-    : place_(place),
+RankRound::RankRound(const RankSetup& setup, const Plan& plan, uint64_t round)
+    : setup_(setup),
       plan_(plan),
       round_(round),
       comms_(plan.groups.size()),
       tensors_(plan.tensors.size()) {
-  comms_[0] = place.base;
+  comms_[0] = setup.base;
 }
 
 void RankRound::Run() {
   for (size_t i = 0; i < plan_.actions.size(); ++i) {
     const auto where = [&] { return fmt::format("round {}, {}", round_, Describe(plan_, i)); };
-    place_.watchdog.Note(fmt::format("rank {}, {}", place_.rank, where()));
+    setup_.watchdog.Note(fmt::format("rank {}, {}", setup_.rank, where()));
     try {
       Execute(plan_.actions[i]);
     } catch (const perf::ToolError& error) {
@@ -124,11 +124,11 @@ void RankRound::Execute(const Action& action) {
 
 bool RankRound::IsMember(const Action& action) const {
   const Members& members = MembersOf(action);
-  return std::find(members.begin(), members.end(), place_.rank) != members.end();
+  return std::find(members.begin(), members.end(), setup_.rank) != members.end();
 }
 
 size_t RankRound::RankIn(const Members& members) const {
-  return static_cast<size_t>(std::find(members.begin(), members.end(), place_.rank) -
+  return static_cast<size_t>(std::find(members.begin(), members.end(), setup_.rank) -
                              members.begin());
 }
 
@@ -145,7 +145,7 @@ void RankRound::Regroup(const Action& action) {
 
 // The plan predicts the members of the new communicator.
 void RankRound::Adopt(onebitComm_t comm, const Action& action) {
-  if (comm != nullptr) place_.comms.Add(comm);
+  if (comm != nullptr) setup_.comms.Add(comm);
   for (const int group : action.new_groups) {
     const Members& members = plan_.groups[static_cast<size_t>(group)];
     const size_t me = RankIn(members);
@@ -165,14 +165,14 @@ void RankRound::Adopt(onebitComm_t comm, const Action& action) {
 void RankRound::DestroyGroup(const Action& action) {
   // Without onebitCommFinalize no rank may be inside a call any more. All ranks of the round wait,
   // which is more than needed but simple.
-  if (!action.is_finalized) Check(onebitBarrier(place_.base, nullptr), "onebitBarrier");
+  if (!action.is_finalized) Check(onebitBarrier(setup_.base, nullptr), "onebitBarrier");
   if (!IsMember(action)) return;
   onebitComm_t comm = std::exchange(comms_[static_cast<size_t>(action.group)], nullptr);
   if (action.is_finalized) Check(onebitCommFinalize(comm), "onebitCommFinalize");
   const onebitCommStats_t stats = perf::StatsOf(comm);
   traffic_.logical_bytes += stats.logical_bytes;
   traffic_.wire_bytes += stats.bytes_sent;
-  place_.comms.Destroy(comm);
+  setup_.comms.Destroy(comm);
 }
 
 void RankRound::CreateTensor(const Action& action) {
@@ -228,7 +228,7 @@ std::vector<const void*> RankRound::FillInputs(const Action& action) {
   const Members& members = MembersOf(action);
   std::vector<const void*> inputs;
   for (size_t rank = 0; rank < members.size(); ++rank) {
-    std::byte* input = place_.workspace.inputs[rank].data();
+    std::byte* input = setup_.workspace.inputs[rank].data();
     perf::FillSeeded(input, action.count, action.type, action.data_seed, members[rank]);
     if (static_cast<int>(rank) == action.nan_rank) PutNan(input, action.type, action.nan_index);
     inputs.push_back(input);
@@ -236,10 +236,10 @@ std::vector<const void*> RankRound::FillInputs(const Action& action) {
   return inputs;
 }
 
-// Prepares the send buffer with this rank's input, and a clean place for the result.
+// Prepares the send buffer with this rank's input, and clean memory for the result.
 std::byte* RankRound::PrepareResult(const Action& action, const void* input,
                                     const std::byte** send) {
-  Workspace& workspace = place_.workspace;
+  Workspace& workspace = setup_.workspace;
   const size_t element = ElementBytes(action.type);
   const size_t bytes = action.count * element;
   std::memset(workspace.recv.data(), static_cast<int>(kUntouched),
@@ -254,7 +254,7 @@ std::byte* RankRound::PrepareResult(const Action& action, const void* input,
 
 void RankRound::AllReduce(const Action& action) {
   const std::vector<const void*> inputs = FillInputs(action);
-  void* expected = place_.workspace.expected.data();
+  void* expected = setup_.workspace.expected.data();
   const bool is_compressed = action.kind == ActionKind::kCompressed;
   if (is_compressed) {
     Tensor& tensor = TensorOf(action);
@@ -288,9 +288,9 @@ void RankRound::Broadcast(const Action& action) {
 void RankRound::Verify(const Action& action, const std::byte* result, const void* expected) {
   const size_t element = ElementBytes(action.type);
   const size_t bytes = action.count * element;
-  std::byte* start = place_.workspace.recv.data();
+  std::byte* start = setup_.workspace.recv.data();
   std::byte* begin = start + action.recv_shift * element;
-  if (place_.hooks.after_call) place_.hooks.after_call(place_.rank, action, {begin, bytes});
+  if (setup_.hooks.after_call) setup_.hooks.after_call(setup_.rank, action, {begin, bytes});
   Require(ProblemWithResult(result, expected, action.count, action.type));
   Require(ProblemWithGuard({start, begin}, {begin + bytes, Workspace::kGuard * element}));
 

@@ -33,7 +33,7 @@ struct Traffic {
 };
 
 // Everything a rank works with in all rounds.
-struct RankPlace {
+struct RankSetup {
   int rank = 0;
   onebitComm_t base = nullptr;
   bool asks_for_usage = true;  // of memory and descriptors, for all ranks of this process
@@ -46,7 +46,7 @@ struct RankPlace {
 class RankRound {
  public:
   // All are borrowed.
-  RankRound(const RankPlace& place, const Plan& plan, uint64_t round);
+  RankRound(const RankSetup& setup, const Plan& plan, uint64_t round);
 
   // Throws ToolError; the text names action and round.
   void Run();
@@ -89,7 +89,7 @@ class RankRound {
   bool IsMember(const Action& action) const;
   size_t RankIn(const Members& members) const;
 
-  const RankPlace& place_;
+  const RankSetup& setup_;
   const Plan& plan_;
   const uint64_t round_;
   std::vector<onebitComm_t> comms_;  // by group; null: not a member, or not there

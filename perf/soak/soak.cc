@@ -43,8 +43,8 @@ struct Order {
 
 class RankSoak {
  public:
-  RankSoak(const SoakOptions& options, const RankPlace& place, int ranks, const OnRound& on_round)
-      : options_(options), place_(place), on_round_(on_round) {
+  RankSoak(const SoakOptions& options, const RankSetup& setup, int ranks, const OnRound& on_round)
+      : options_(options), setup_(setup), on_round_(on_round) {
     result_.ranks = ranks;
   }
 
@@ -63,10 +63,10 @@ class RankSoak {
       RunRound(round++, &figures);
     }
     figures.end = UsageWhenSettled(figures);
-    const onebitCommStats_t stats = perf::StatsOf(place_.base);
+    const onebitCommStats_t stats = perf::StatsOf(setup_.base);
     figures.logical_bytes += stats.logical_bytes;
     figures.wire_bytes += stats.bytes_sent;
-    result_.by_rank = perf::GatherRecords(place_.base, figures);
+    result_.by_rank = perf::GatherRecords(setup_.base, figures);
     result_.seconds = SecondsSince(start_);
     return std::move(result_);
   }
@@ -74,12 +74,12 @@ class RankSoak {
  private:
   Order AgreeOnOrder() {
     Order order;
-    if (place_.rank == 0) {
+    if (setup_.rank == 0) {
       if (on_round_) on_round_(result_.rounds, result_);
       order.has_round = HasRound() ? 1 : 0;
       order.is_warmed_up = order.has_round != 0 && !result_.was_warmed_up && IsWarm() ? 1 : 0;
     }
-    perf::BroadcastBytes(place_.base, std::as_writable_bytes(std::span(&order, 1)), 0);
+    perf::BroadcastBytes(setup_.base, std::as_writable_bytes(std::span(&order, 1)), 0);
     return order;
   }
 
@@ -100,7 +100,7 @@ class RankSoak {
   void RunRound(uint64_t number, RankFigures* figures) {
     const Plan plan = MakePlan({.ranks = result_.ranks, .max_elements = options_.max_elements},
                                options_.seed, number);
-    RankRound round(place_, plan, number);
+    RankRound round(setup_, plan, number);
     try {
       round.Run();
     } catch (const perf::ToolError& error) {
@@ -123,17 +123,17 @@ class RankSoak {
   perf::ProcessUsage UsageAtRest() {
     Barrier();
     const perf::ProcessUsage usage =
-        place_.asks_for_usage ? perf::UsageNow() : perf::ProcessUsage();
+        setup_.asks_for_usage ? perf::UsageNow() : perf::ProcessUsage();
     Barrier();
     return usage;
   }
 
   // Connections are closed by detached threads, so the count may need a moment.
   perf::ProcessUsage UsageWhenSettled(const RankFigures& figures) {
-    constexpr auto kPatience = std::chrono::seconds(3);
-    const Clock::time_point deadline = Clock::now() + kPatience;
+    constexpr auto kSettleTimeout = std::chrono::seconds(3);
+    const Clock::time_point deadline = Clock::now() + kSettleTimeout;
     Barrier();
-    perf::ProcessUsage usage = place_.asks_for_usage ? perf::UsageNow() : perf::ProcessUsage();
+    perf::ProcessUsage usage = setup_.asks_for_usage ? perf::UsageNow() : perf::ProcessUsage();
     while (result_.was_warmed_up && usage.descriptors > figures.warmed_up.descriptors &&
            Clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -143,10 +143,10 @@ class RankSoak {
     return usage;
   }
 
-  void Barrier() { perf::Check(onebitBarrier(place_.base, nullptr), "onebitBarrier"); }
+  void Barrier() { perf::Check(onebitBarrier(setup_.base, nullptr), "onebitBarrier"); }
 
   const SoakOptions& options_;
-  const RankPlace& place_;
+  const RankSetup& setup_;
   const OnRound& on_round_;
   Clock::time_point start_;
   SoakResult result_;
@@ -194,15 +194,15 @@ SoakResult RunSoak(const SoakOptions& options, const SoakHooks& hooks, const OnR
   perf::RankPool pool(first, static_cast<int>(base.size()), [&comms] { comms.AbortAll(); });
   pool.Run([&](int rank) {
     Workspace workspace(ranks, options.max_elements);
-    const RankPlace place{.rank = rank,
+    const RankSetup setup{.rank = rank,
                           .base = base[static_cast<size_t>(rank - first)],
                           .asks_for_usage = rank == first,
                           .comms = comms,
                           .workspace = workspace,
                           .watchdog = watchdog,
                           .hooks = hooks};
-    SoakResult mine = RankSoak(options, place, ranks, on_round).Run();
-    perf::Check(onebitCommFinalize(place.base), "onebitCommFinalize");
+    SoakResult mine = RankSoak(options, setup, ranks, on_round).Run();
+    perf::Check(onebitCommFinalize(setup.base), "onebitCommFinalize");
     if (rank == first) result = std::move(mine);
   });
   return result;

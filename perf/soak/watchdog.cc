@@ -13,16 +13,16 @@
 
 namespace onebit::soak {
 
-Watchdog::Watchdog(std::string tool, std::chrono::milliseconds patience)
+Watchdog::Watchdog(std::string tool, std::chrono::milliseconds timeout)
     : tool_(std::move(tool)),
-      patience_(patience),
-      deadline_(std::chrono::steady_clock::now() + patience),
+      timeout_(timeout),
+      deadline_(std::chrono::steady_clock::now() + timeout),
       last_("start"),
       thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
 
 void Watchdog::Note(std::string what) {
   const std::lock_guard lock(mutex_);
-  deadline_ = std::chrono::steady_clock::now() + patience_;
+  deadline_ = std::chrono::steady_clock::now() + timeout_;
   last_ = std::move(what);
 }
 
@@ -31,7 +31,7 @@ void Watchdog::Watch(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     if (std::chrono::steady_clock::now() >= deadline_) {
       fmt::print(stderr, "{}: nothing has happened for {} s after {}\n", tool_,
-                 static_cast<double>(patience_.count()) / 1000, last_);
+                 static_cast<double>(timeout_.count()) / 1000, last_);
       std::fflush(stderr);
       // Threads are stuck, so nothing can be cleaned up.
       std::_Exit(perf::kExitFailed);

@@ -13,9 +13,9 @@ namespace onebit::soak {
 
 class Watchdog {
  public:
-  // After `patience` without a call of Note, prints the last note and ends the process with status
+  // After `timeout` without a call of Note, prints the last note and ends the process with status
   // 1.
-  Watchdog(std::string tool, std::chrono::milliseconds patience);
+  Watchdog(std::string tool, std::chrono::milliseconds timeout);
 
   // Reports progress of any rank. Thread-safe.
   void Note(std::string what);
@@ -24,7 +24,7 @@ class Watchdog {
   void Watch(const std::stop_token& stop);
 
   const std::string tool_;
-  const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds timeout_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable_any changed_;
   std::chrono::steady_clock::time_point deadline_;

@@ -94,7 +94,7 @@ RankWorker::RankWorker(SharedRun& shared, onebitComm_t comm, int rank)
     : shared_(shared),
       comm_(comm),
       rank_(rank),
-      place_(static_cast<size_t>(rank)),
+      comm_rank_(static_cast<size_t>(rank)),
       model_(shared.options.shape, std::max(shared.options.batch, kEvaluationBatch)),
       parameters_(InitialParameters(model_, shared.options.seed)),
       gradient_(parameters_.size(), shared.options.gradient_type, shared.options.gradient_scale()),
@@ -115,7 +115,7 @@ void RankWorker::Run() {
     current_step_ = step;
     if (shared_.hooks.before_step) shared_.hooks.before_step(rank_, step);
     RunStep(step);
-    if (place_ == 0 && shared_.hooks.on_step) shared_.hooks.on_step(step + 1, steps_.back());
+    if (comm_rank_ == 0 && shared_.hooks.on_step) shared_.hooks.on_step(step + 1, steps_.back());
     EndStep();
   }
   seconds_.total += SecondsSince(start_);
@@ -265,7 +265,7 @@ void RankWorker::Record(int step) {
         is_alone ? 0 : HashWords(parameters_);
   }
   call_start_ = Clock::now();
-  Meet(step);
+  ShareLosses(step);
   StepRecord record;
   record.lr = RateOf(step);
   record.loss = shared_.MeanLoss(step);
@@ -286,7 +286,7 @@ void RankWorker::Record(int step) {
 // Shares the losses of all ranks, so all come to the same verdict. Processes broadcast them.
 // Threads leave the step's collective only after all have entered it, and so have written their
 // losses; if a step has no collective, this one stands in for it.
-void RankWorker::Meet(int step) {
+void RankWorker::ShareLosses(int step) {
   if (shared_.are_ranks_processes) {
     ExchangeStep(step);
   } else if (done_.stage == onebitStageLocal) {
@@ -322,7 +322,7 @@ std::optional<uint64_t> RankWorker::BytesExpected() const {
 
 void RankWorker::EvaluateShare() {
   // Every batch has a sum of its own, so that the total does not depend on the number of ranks.
-  for (size_t batch = place_; batch < shared_.heldout_sums.size();
+  for (size_t batch = comm_rank_; batch < shared_.heldout_sums.size();
        batch += shared_.members.size()) {
     const std::span<const size_t> positions(shared_.heldout_positions);
     const size_t first = batch * kEvaluationBatch;

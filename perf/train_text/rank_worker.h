@@ -122,11 +122,11 @@ class RankWorker {
   double RateOf(int step) const;
   onebitResult_t Update(int step, Clock::time_point start, onebitStepResult_t* result);
   void Record(int step);
-  void Meet(int step);
+  void ShareLosses(int step);
   void EndStep();
   void AgreeOnParameters();
   void EvaluateIfDue();
-  void TakeUp(int source);
+  void ResumeFrom(int source);
   double CallSeconds() const;
   size_t FirstSlot(int step) const;
   void ReadStats();
@@ -139,7 +139,7 @@ class RankWorker {
   SharedRun& shared_;
   onebitComm_t comm_;
   const int rank_;              // at the start: what batches and slots go by
-  size_t place_;                // now: its number in comm_
+  size_t comm_rank_;            // now: its number in comm_
   onebitCommStats_t former_{};  // of communicators that were given up
   ByteModel<float> model_;
   AlignedVector<float> parameters_;

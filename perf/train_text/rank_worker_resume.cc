@@ -40,11 +40,11 @@ perf::CommHandle RankWorker::Resume() {
 
   AddStats(perf::StatsOf(comm_), &former_);
   comm_ = next;
-  place_ = static_cast<size_t>(perf::RankOf(next));
+  comm_rank_ = static_cast<size_t>(perf::RankOf(next));
   shared_.members = perf::GatherRecords(next, rank_);
   survival.ranks_after = perf::CountOf(next);
   survival_ = survival;
-  TakeUp(source);
+  ResumeFrom(source);
   survival_->resumed_at = done_.kept + 1;
   exchange_seconds_ += static_cast<double>(perf::StatsOf(comm_).call_ns) * 1e-9;
   return owner;
@@ -52,7 +52,7 @@ perf::CommHandle RankWorker::Resume() {
 
 // All ranks now have the parameters of `source`, and so the steps it has kept. Steps that only some
 // ranks have recorded are recorded again by all.
-void RankWorker::TakeUp(int source) {
+void RankWorker::ResumeFrom(int source) {
   const std::vector<StepsDone> all = perf::GatherRecords(comm_, done_);
   int recorded = done_.recorded;
   int evaluated = done_.evaluated;

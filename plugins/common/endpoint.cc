@@ -52,8 +52,8 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
         Peer& from = peer(request->peer);
         // A caller that expects nothing more from this rank may not come back soon.
         if (from.posted != nullptr) break;
-        TellReleasedNow(request->peer);
-        if (from.HasItsAnswers()) break;
+        AnnounceReleasedNow(request->peer);
+        if (from.HasAllAnswers()) break;
         Watch(from, from.answer_frame);
         *state = onebitTransportPending;
         return onebitSuccess;
@@ -81,23 +81,23 @@ onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
 onebitResult_t Endpoint::Cancel(Request* request) {
   if (request->state == RequestState::kUnused) return onebitInvalidUsage;
   if (request->state == RequestState::kSent) return onebitSuccess;
-  lock_.Take();
+  lock_.Lock();
   Peer& other = peer(request->peer);
   switch (request->state) {
     case RequestState::kOffered:
     case RequestState::kStreaming:
     case RequestState::kLeaving:
       EndOffer(request, RequestState::kFailed);
-      Tell(request->peer, WireType::kWithdraw, request->number);
+      SendControl(request->peer, WireType::kWithdraw, request->number);
       break;
     case RequestState::kPosted:
       other.posted = nullptr;
-      TellReleasedNow(request->peer);
+      AnnounceReleasedNow(request->peer);
       break;
     case RequestState::kHeader:
     case RequestState::kReceiving:
       if (request->payload_bytes > eager_bytes_) {
-        Tell(request->peer, WireType::kDrop, request->number);
+        SendControl(request->peer, WireType::kDrop, request->number);
       }
       EndReceive(request, RequestState::kFailed);
       break;
@@ -109,7 +109,7 @@ onebitResult_t Endpoint::Cancel(Request* request) {
       break;
   }
   requests_->Return(request);
-  GiveLock();
+  ReleaseLock();
   return onebitSuccess;
 }
 

@@ -92,8 +92,8 @@ class Endpoint : private FrameSink {
   // Releases the lock whatever happens; otherwise the next thread would wait for ever.
   class LockHolder {
    public:
-    explicit LockHolder(Endpoint* endpoint) : endpoint_(endpoint) { endpoint_->lock_.Take(); }
-    ~LockHolder() { endpoint_->GiveLock(); }
+    explicit LockHolder(Endpoint* endpoint) : endpoint_(endpoint) { endpoint_->lock_.Lock(); }
+    ~LockHolder() { endpoint_->ReleaseLock(); }
     LockHolder(const LockHolder&) = delete;
     LockHolder& operator=(const LockHolder&) = delete;
 
@@ -101,7 +101,7 @@ class Endpoint : private FrameSink {
     Endpoint* const endpoint_;
   };
 
-  void GiveLock();
+  void ReleaseLock();
   onebitResult_t CheckPeer(int peer) const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   int RankOf(const Peer& peer) const { return static_cast<int>(&peer - peers_.data()); }
@@ -111,7 +111,7 @@ class Endpoint : private FrameSink {
 
   // endpoint_connect.cc
   void MakePeers();
-  onebitResult_t Meet(uint64_t start, uint64_t timeout_ns);
+  onebitResult_t ExchangeHellos(uint64_t start, uint64_t timeout_ns);
 
   // endpoint_send.cc
   onebitResult_t StartSend(Peer& to, const WireHeader& wire, const void* header,
@@ -129,7 +129,7 @@ class Endpoint : private FrameSink {
   void EndReceive(Request* request, RequestState outcome);
 
   // endpoint_arrival.cc
-  void OnNews() override { ++news_; }
+  void OnEvent() override { ++events_; }
   void OnFrame(const void* header, size_t header_bytes, const void* payload,
                size_t payload_bytes) override;
   // Returns null, or what is wrong with the frame.
@@ -147,19 +147,19 @@ class Endpoint : private FrameSink {
 
   // endpoint_control.cc
   WireHeader Wire(Peer& to, WireType type, uint64_t number, uint64_t value) const;
-  void Tell(int rank, WireType type, uint64_t number, uint64_t value = 0);
+  void SendControl(int rank, WireType type, uint64_t number, uint64_t value = 0);
   void FlushControls(int rank);
   void FlushAllControls();
-  void TellReleased(int rank);
-  bool NeedsToKnow(const Peer& to) const;
-  void TellReleasedNow(int rank);
-  void TellReleasedWhenIdle();
+  void AnnounceReleased(int rank);
+  bool NeedsAnnouncement(const Peer& to) const;
+  void AnnounceReleasedNow(int rank);
+  void AnnounceReleasedWhenIdle();
   void SettleDepartures();
   void ReportDeparture(int rank);
 
   // endpoint_wait.cc
   void Watch(Peer& to, uint64_t frame);
-  void TellOfWatchedFrames();
+  void CheckWatchedFrames();
   bool Drive();
 
   // endpoint_close.cc
@@ -189,21 +189,21 @@ class Endpoint : private FrameSink {
   size_t slot_bytes_ = 0;     // memory of a slot, for an eager or early payload
   std::unique_ptr<MessageRequests> requests_;
   Request sent_{.state = RequestState::kSent};
-  std::vector<int> streaming_;  // peers whose stream is not empty; capacity reserved
-  std::vector<int> flushing_;   // peers with waiting controls; capacity reserved
-  bool has_losses_ = false;     // some link was lost or some peer has ended
-  bool has_untold_ = false;     // slots were released, and the peer may need to know
-  bool lacks_room_ = false;     // isend returned onebitInProgress
-  bool has_watches_ = false;    // for frames that the frame transport still holds
-  bool is_mute_ = false;        // arriving frames are dropped: the endpoint ends
+  std::vector<int> streaming_;    // peers whose stream is not empty; capacity reserved
+  std::vector<int> flushing_;     // peers with waiting controls; capacity reserved
+  bool has_losses_ = false;       // some link was lost or some peer has ended
+  bool has_unannounced_ = false;  // slots were released, and the peer may need to know
+  bool lacks_room_ = false;       // isend returned onebitInProgress
+  bool has_watches_ = false;      // for frames that the frame transport still holds
+  bool is_discarding_ = false;    // arriving frames are dropped: the endpoint ends
   bool has_said_bye_ = false;
   bool has_warned_ = false;  // about a frame that is not ours
 
-  // `news_` counts events; `heard_` is its value when Wait last returned. Counting from the last
-  // return, not from the last look, makes Wait return once too often rather than miss news when the
-  // caller tests before it makes progress.
-  uint64_t news_ = 0;
-  uint64_t heard_ = 0;
+  // `events_` counts events; `seen_events_` is its value when Wait last returned. Counting from the
+  // last return, not from the last look, makes Wait return once too often rather than miss news
+  // when the caller tests before it makes progress.
+  uint64_t events_ = 0;
+  uint64_t seen_events_ = 0;
 
   // Atomic so that another thread may read the statistics; only the owner writes them. relaxed:
   // nothing is published through them.

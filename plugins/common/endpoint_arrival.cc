@@ -9,7 +9,7 @@ namespace onebit::plugin {
 
 void Endpoint::OnFrame(const void* header, size_t header_bytes, const void* payload,
                        size_t payload_bytes) {
-  if (is_mute_) return;
+  if (is_discarding_) return;
   const auto* bytes = static_cast<const std::byte*>(header);
   const char* problem = "it is too short";
   WireHeader wire{};
@@ -108,7 +108,7 @@ const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const st
   }
   if (wire.number >= from.seen) from.seen = wire.number + 1;
   MatchPosted(source);
-  TellReleased(source);
+  AnnounceReleased(source);
   return nullptr;
 }
 
@@ -147,7 +147,7 @@ void Endpoint::ArriveRelease(Peer& from, uint64_t released) {
     }
   }
   from.released_by_it = released;
-  if (lacks_room_) ++news_;
+  if (lacks_room_) ++events_;
   lacks_room_ = false;
 }
 

@@ -15,12 +15,12 @@ constexpr uint64_t kAbortNs = 2 * kNsPerMs;
 
 Endpoint::~Endpoint() {
   if (is_connected_) {
-    lock_.Take();
+    lock_.Lock();
     const bool is_orderly = !lock_.is_aborted();
     SayBye(!is_orderly);
     DriveUntilSent(is_orderly ? kCloseNs : kAbortNs);
   }
-  is_mute_ = true;
+  is_discarding_ = true;
   frames_->Close();
   context_->RemoveEndpoint();
 }
@@ -30,21 +30,21 @@ onebitResult_t Endpoint::Abort() {
   frames_->Interrupt();
   // If the lock is taken, its holder finds the mark when it releases; otherwise the owner finds it
   // in its next call.
-  if (!frames_->CanTellOfAbort() || !lock_.TryTake()) return onebitSuccess;
-  GiveLock();
+  if (!frames_->CanAnnounceAbort() || !lock_.TryLock()) return onebitSuccess;
+  ReleaseLock();
   return onebitSuccess;
 }
 
 // Called with the lock held. Tells the peers of an abort that has come meanwhile. There may be none
 // to tell: before connect, or after one that failed, the frame transport may be unable to send and
 // has nothing to drive.
-void Endpoint::GiveLock() {
-  if (lock_.Give()) return;
+void Endpoint::ReleaseLock() {
+  if (lock_.Unlock()) return;
   if (!has_said_bye_) {
     SayBye(true);
     if (is_connected_) DriveUntilSent(kAbortNs);
   }
-  lock_.GiveAborted();
+  lock_.UnlockAborted();
 }
 
 // From here on no memory of the user is read or written. Payloads that were not handed over are
@@ -54,11 +54,11 @@ void Endpoint::SayBye(bool is_abort) {
     for (int rank = 0; rank < nranks_; ++rank) {
       if (rank == rank_) continue;
       peer(rank).controls.Clear();
-      Tell(rank, WireType::kBye, peer(rank).sent, is_abort ? 1 : 0);
+      SendControl(rank, WireType::kBye, peer(rank).sent, is_abort ? 1 : 0);
     }
   }
   has_said_bye_ = true;
-  is_mute_ = true;
+  is_discarding_ = true;
   frames_->ForgetCallers();
 }
 

@@ -29,7 +29,7 @@ onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* add
     if (result == onebitInvalidArgument) has_begun_ = false;  // The addresses lead nowhere.
     if (result != onebitSuccess) return result;
     MakePeers();
-    result = Meet(start, timeout_ns);
+    result = ExchangeHellos(start, timeout_ns);
     is_connected_ = result == onebitSuccess;
     return result;
   });
@@ -54,7 +54,7 @@ void Endpoint::MakePeers() {
 
 // Greets every rank and waits for the greetings of all. A rank is done when it has heard from all
 // and its own greetings have left: from then on nobody depends on it.
-onebitResult_t Endpoint::Meet(uint64_t start, uint64_t timeout_ns) {
+onebitResult_t Endpoint::ExchangeHellos(uint64_t start, uint64_t timeout_ns) {
   // The greeting carries a payload so that it takes the path of long messages: see Send.
   for (int rank = 0; rank < nranks_; ++rank) {
     const WireHeader wire = Wire(peer(rank), WireType::kHello, 0, 0);

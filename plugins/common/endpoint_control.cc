@@ -9,7 +9,7 @@
 namespace onebit::plugin {
 namespace {
 
-constexpr uint64_t kFewPlaces = kWindow / 4;
+constexpr uint64_t kFewSlots = kWindow / 4;
 constexpr uint64_t kFewBytes = kMostPendingBytes / 8;
 
 }  // namespace
@@ -27,9 +27,9 @@ WireHeader Endpoint::Wire(Peer& to, WireType type, uint64_t number, uint64_t val
 }
 
 // Sends a control message now, or as soon as the frame transport accepts it.
-void Endpoint::Tell(int rank, WireType type, uint64_t number, uint64_t value) {
+void Endpoint::SendControl(int rank, WireType type, uint64_t number, uint64_t value) {
   Peer& to = peer(rank);
-  if (to.is_gone() || is_mute_) return;
+  if (to.is_gone() || is_discarding_) return;
   if (!to.controls.Push({type, number, value})) {
     to.link->loss = "it does not keep to the protocol";
     has_losses_ = true;
@@ -54,7 +54,7 @@ void Endpoint::FlushControls(int rank) {
       to.controls.Clear();
       return;
     }
-    to.HasBeenTold(wire.released);
+    to.MarkAnnounced(wire.released);
     to.controls.Pop();
   }
 }
@@ -67,39 +67,39 @@ void Endpoint::FlushAllControls() {
     peer(rank).is_flushing = false;
     flushing_[i] = flushing_.back();
     flushing_.pop_back();
-    if (lacks_room_) ++news_;
+    if (lacks_room_) ++events_;
   }
 }
 
 // Tells a rank now and then how many slots are free again. Every message carries that number, so a
-// rank with enough free slots need not be told separately. A rank whose sends wait to complete can
+// rank with enough free slots needs no separate message. A rank whose sends wait to complete can
 // wait, too, as long as this one has something else to do.
-void Endpoint::TellReleased(int rank) {
+void Endpoint::AnnounceReleased(int rank) {
   Peer& to = peer(rank);
-  const uint64_t untold = to.released - to.told;
-  if (untold >= kFewPlaces || (untold != 0 && to.untold_bytes >= kFewBytes)) {
-    if (to.controls.is_empty()) Tell(rank, WireType::kRelease, 0);
-  } else if (NeedsToKnow(to)) {
-    has_untold_ = true;
+  const uint64_t unannounced = to.released - to.announced;
+  if (unannounced >= kFewSlots || (unannounced != 0 && to.unannounced_bytes >= kFewBytes)) {
+    if (to.controls.is_empty()) SendControl(rank, WireType::kRelease, 0);
+  } else if (NeedsAnnouncement(to)) {
+    has_unannounced_ = true;
   }
 }
 
-// True if a rank waits for a release that it was not told, or has few free slots.
-bool Endpoint::NeedsToKnow(const Peer& to) const {
-  return to.released != to.told &&
-         (to.awaited > to.told || to.told + kWindow < to.seen + kFewPlaces);
+// True if a rank waits for a release that was not announced, or has few free slots.
+bool Endpoint::NeedsAnnouncement(const Peer& to) const {
+  return to.released != to.announced &&
+         (to.awaited > to.announced || to.announced + kWindow < to.seen + kFewSlots);
 }
 
-void Endpoint::TellReleasedNow(int rank) {
+void Endpoint::AnnounceReleasedNow(int rank) {
   const Peer& to = peer(rank);
-  if (NeedsToKnow(to) && to.controls.is_empty()) Tell(rank, WireType::kRelease, 0);
+  if (NeedsAnnouncement(to) && to.controls.is_empty()) SendControl(rank, WireType::kRelease, 0);
 }
 
 // Called when there is nothing else to do.
-void Endpoint::TellReleasedWhenIdle() {
-  if (!has_untold_) return;
-  has_untold_ = false;
-  for (int rank = 0; rank < nranks_; ++rank) TellReleasedNow(rank);
+void Endpoint::AnnounceReleasedWhenIdle() {
+  if (!has_unannounced_) return;
+  has_unannounced_ = false;
+  for (int rank = 0; rank < nranks_; ++rank) AnnounceReleasedNow(rank);
 }
 
 // Fails requests that need a peer that has ended or was lost.
@@ -127,7 +127,7 @@ void Endpoint::SettleDepartures() {
     }
     if (was_needed) ReportDeparture(rank);
     MatchPosted(rank);
-    ++news_;  // A caller that waits for capacity learns of the loss from isend.
+    ++events_;  // A caller that waits for capacity learns of the loss from isend.
   }
 }
 

@@ -47,7 +47,7 @@ void Endpoint::MatchPosted(int source) {
     return;
   }
   from.posted = nullptr;
-  ++news_;
+  ++events_;
 }
 
 void Endpoint::SkipWithdrawn(Peer& from) {
@@ -89,7 +89,8 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
       request->state = RequestState::kReceiving;
       request->target = static_cast<std::byte*>(payload);
       request->moved_bytes = slot.moved_bytes;
-      if (payload_bytes > early_bytes_) Tell(request->peer, WireType::kAccept, request->number);
+      if (payload_bytes > early_bytes_)
+        SendControl(request->peer, WireType::kAccept, request->number);
     }
     return onebitSuccess;
   });
@@ -99,12 +100,12 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
 void Endpoint::EndReceive(Request* request, RequestState outcome) {
   Peer& from = peer(request->peer);
   if (request->payload_bytes > eager_bytes_) {
-    from.untold_bytes += request->payload_bytes;
+    from.unannounced_bytes += request->payload_bytes;
     from.awaited = std::max(from.awaited, request->number + 1);  // Receives may end in any order.
   }
   ReleaseSlot(from, from.slot(request->number));
   request->state = outcome;
-  ++news_;
+  ++events_;
 }
 
 // Slots are released in the order of their messages, so that a single number informs the sender.
@@ -114,7 +115,7 @@ void Endpoint::ReleaseSlot(Peer& from, Slot& slot) {
   while (from.released < from.received && from.slot(from.released).state == SlotState::kFree) {
     ++from.released;
   }
-  TellReleased(RankOf(from));
+  AnnounceReleased(RankOf(from));
 }
 
 }  // namespace onebit::plugin

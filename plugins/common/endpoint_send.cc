@@ -83,7 +83,7 @@ onebitResult_t Endpoint::StartSend(Peer& to, const WireHeader& wire, const void*
     to.pending_bytes += payload_bytes;
   }
   ++to.sent;
-  to.HasBeenTold(wire.released);
+  to.MarkAnnounced(wire.released);
   bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + wire.header_bytes + payload_bytes,
                     std::memory_order_relaxed);
   messages_sent_.store(messages_sent_.load(std::memory_order_relaxed) + 1,
@@ -132,7 +132,7 @@ bool Endpoint::PumpStream(Peer& to) {
       if (is_last) request->state = RequestState::kStreaming;
       return has_sent;
     }
-    to.HasBeenTold(wire.released);
+    to.MarkAnnounced(wire.released);
     has_sent = true;
     if (is_last) {
       StopStreaming(request);
@@ -164,7 +164,7 @@ void Endpoint::EndOffer(Request* request, RequestState outcome) {
   peer(request->peer).pending_bytes -= request->payload_bytes;
   peer(request->peer).offers[request->number % kWindow] = nullptr;
   request->state = outcome;
-  ++news_;
+  ++events_;
 }
 
 }  // namespace onebit::plugin

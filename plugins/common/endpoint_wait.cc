@@ -27,14 +27,14 @@ void Endpoint::Watch(Peer& to, uint64_t frame) {
   has_watches_ = true;
 }
 
-void Endpoint::TellOfWatchedFrames() {
+void Endpoint::CheckWatchedFrames() {
   if (!has_watches_) return;
   has_watches_ = false;
   for (Peer& to : peers_) {
     if (to.watched_frame == Peer::kNoFrame) continue;
     if (to.link->sent >= to.watched_frame || to.is_gone()) {
       to.watched_frame = Peer::kNoFrame;
-      ++news_;
+      ++events_;
     } else {
       has_watches_ = true;
     }
@@ -51,8 +51,8 @@ bool Endpoint::Drive() {
   if (!flushing_.empty()) FlushAllControls();
   if (!streaming_.empty()) has_moved |= PumpStreams();
   SettleDepartures();
-  TellOfWatchedFrames();
-  if (!has_moved) TellReleasedWhenIdle();
+  CheckWatchedFrames();
+  if (!has_moved) AnnounceReleasedWhenIdle();
   return has_moved;
 }
 
@@ -60,11 +60,11 @@ onebitResult_t Endpoint::Wait(uint64_t timeout_ms) {
   return WithLock([&] {
     if (!is_connected_) return onebitInvalidUsage;
     const uint64_t timeout_ns = std::min(timeout_ms, kLongestWaitMs) * kNsPerMs;
-    const uint64_t start = news_ == heard_ ? Now() : 0;
+    const uint64_t start = events_ == seen_events_ ? Now() : 0;
     uint64_t idle_since = start;
-    while (news_ == heard_ && !lock_.is_aborted()) {
+    while (events_ == seen_events_ && !lock_.is_aborted()) {
       const bool has_moved = Drive();
-      if (news_ != heard_) break;
+      if (events_ != seen_events_) break;
       const uint64_t now = Now();
       if (now - start >= timeout_ns) break;
       if (has_moved) {
@@ -73,7 +73,7 @@ onebitResult_t Endpoint::Wait(uint64_t timeout_ms) {
         frames_->Sleep(timeout_ns - (now - start));
       }
     }
-    heard_ = news_;
+    seen_events_ = events_;
     return lock_.is_aborted() ? onebitAborted : onebitSuccess;
   });
 }

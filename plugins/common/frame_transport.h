@@ -47,7 +47,7 @@ class FrameSink {
   virtual void OnFrame(const void* header, size_t header_bytes, const void* payload,
                        size_t payload_bytes) = 0;
   // Reports an event other than a frame that a caller may wait for.
-  virtual void OnNews() = 0;
+  virtual void OnEvent() = 0;
 
  protected:
   ~FrameSink() = default;
@@ -106,7 +106,7 @@ class FrameTransport {
   virtual onebitResult_t CheckThread() const { return onebitSuccess; }
   // May be called at any time. True if a thread other than the owner's may send between two calls
   // of the owner.
-  virtual bool CanTellOfAbort() const { return true; }
+  virtual bool CanAnnounceAbort() const { return true; }
 
  protected:
   FrameSink* sink_ = nullptr;

@@ -53,17 +53,17 @@ struct Peer {
   bool is_gone() const { return has_bye || link->is_lost(); }
 
   // Records that the peer now knows releases up to `now_known`.
-  void HasBeenTold(uint64_t now_known) {
-    if (told < awaited) answer_frame = link->taken;
-    told = now_known;
-    untold_bytes = 0;
+  void MarkAnnounced(uint64_t now_known) {
+    if (announced < awaited) answer_frame = link->taken;
+    announced = now_known;
+    unannounced_bytes = 0;
   }
 
-  // True if the peer's sends need nothing more from this rank: it was told of every release that it
-  // waits for, and the frame transport has sent that. Otherwise the answer may stay in the frame
+  // True if the peer's sends need nothing more from this rank: every release that it waits for was
+  // announced, and the frame transport has sent that. Otherwise the answer may stay in the frame
   // transport until this rank makes progress again.
-  bool HasItsAnswers() const {
-    return is_gone() || (told >= std::min(awaited, released) && link->sent >= answer_frame);
+  bool HasAllAnswers() const {
+    return is_gone() || (announced >= std::min(awaited, released) && link->sent >= answer_frame);
   }
   static constexpr uint64_t kNoFrame = UINT64_MAX;
   uint64_t watched_frame = kNoFrame;  // a caller waits until the link has sent this many frames
@@ -81,10 +81,10 @@ struct Peer {
   uint64_t seen = 0;                         // numbers below have arrived
   uint64_t received = 0;                     // numbers below were taken by a receive, or skipped
   uint64_t released = 0;                     // numbers below have a free slot
-  uint64_t told = 0;                         // `released` as last told to the peer
-  uint64_t untold_bytes = 0;                 // payload bytes released since
+  uint64_t announced = 0;                    // `released` as the peer knows it
+  uint64_t unannounced_bytes = 0;            // payload bytes released since
   uint64_t awaited = 0;       // a send of the peer ends once it knows this number is released
-  uint64_t answer_frame = 0;  // `taken` of the link when such a release was last told
+  uint64_t answer_frame = 0;  // `taken` of the link at the last such announcement
   Request* posted = nullptr;  // the receive waiting for a header
 
   Slot& slot(uint64_t number) { return slots[number % kWindow]; }

@@ -16,16 +16,16 @@ namespace onebit::plugin {
 class SpinLock {
  public:
   // Called by the owner. Waits for an abort that is telling the peers, which takes a bounded time.
-  void Take();
+  void Lock();
   // Called by the holder. False if the endpoint was aborted: the caller still holds the lock, tells
-  // the peers if nobody did, and releases the lock by GiveAborted.
-  bool Give();
-  void GiveAborted();
+  // the peers if nobody did, and releases the lock by UnlockAborted.
+  bool Unlock();
+  void UnlockAborted();
 
   // Thread-safe. True for the first mark.
   bool MarkAborted();
   // Takes the lock if it is free. Does not wait.
-  bool TryTake();
+  bool TryLock();
 
   // acquire: earlier writes of the aborting thread are visible.
   bool is_aborted() const { return (state_.load(std::memory_order_acquire) & kAborted) != 0; }

@@ -16,7 +16,7 @@ namespace onebit::local {
 // Messages from one rank to another that may be waiting to be taken.
 inline constexpr uint64_t kSlotsPerRing = 8;
 
-enum class Life : uint32_t { kOpen = 0, kAborted, kClosed };
+enum class InboxState : uint32_t { kOpen = 0, kAborted, kClosed };
 
 // Has one ring of slots for each source rank, which only that rank fills and only the owner
 // empties; the doorbell that wakes the owner; and a flag that says if the owner is still there.
@@ -53,9 +53,9 @@ class Inbox {
 
   // The owner's state. Stored with release after the last message and before others are told,
   // loaded with acquire: a rank that sees the end sees all messages sent before it.
-  std::atomic<Life>& life() { return life_; }
+  std::atomic<InboxState>& state() { return state_; }
 
-  // Counts the other ranks' announcements of their ends. Saves reading every rank's life.
+  // Counts the other ranks' announcements of their ends. Saves reading every rank's state.
   std::atomic<uint32_t>& departures() { return departures_; }
 
  private:
@@ -68,7 +68,7 @@ class Inbox {
   std::byte* ring(int source) { return rings_ + static_cast<size_t>(source) * ring_bytes_; }
 
   Doorbell doorbell_;
-  alignas(64) std::atomic<Life> life_{Life::kOpen};
+  alignas(64) std::atomic<InboxState> state_{InboxState::kOpen};
   std::atomic<uint32_t> departures_{0};
   const Identity identity_;
   const size_t slot_bytes_;

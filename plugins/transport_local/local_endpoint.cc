@@ -35,8 +35,8 @@ Endpoint::Endpoint(Context* context, const onebitTransportCommInfo& info)
 Endpoint::~Endpoint() {
   requests_.ForEachInUse([this](Request* request) { Cancel(request); });
   // release: peers that see the end see every message and every withdrawal before it.
-  inbox_->life().store(Life::kClosed, std::memory_order_release);
-  TellPeers();
+  inbox_->state().store(InboxState::kClosed, std::memory_order_release);
+  NotifyPeers();
   context_->Unregister(address_);
 }
 
@@ -68,8 +68,8 @@ onebitResult_t Endpoint::Connect(const void* const* addresses, const size_t* add
   peers_ = std::move(peers);
   // Either an abort sees the peers, or this thread sees the abort, because both are seq_cst.
   has_peers_.store(true, std::memory_order_seq_cst);
-  if (inbox_->life().load(std::memory_order_seq_cst) == Life::kOpen) return onebitSuccess;
-  TellPeers();
+  if (inbox_->state().load(std::memory_order_seq_cst) == InboxState::kOpen) return onebitSuccess;
+  NotifyPeers();
   return onebitAborted;
 }
 
@@ -141,23 +141,23 @@ onebitResult_t Endpoint::Progress() {
 
 onebitResult_t Endpoint::Wait(uint64_t timeout_ms) {
   if (is_aborted()) return onebitAborted;
-  if (!has_own_news_) {
+  if (!has_own_event_) {
     const uint64_t timeout_ns = std::min(timeout_ms, kLongestWaitMs) * kNsPerMs;
-    inbox_->doorbell().Wait(heard_, timeout_ns, context_->spin_ns(), context_->clock());
+    inbox_->doorbell().Wait(seen_rings_, timeout_ns, context_->spin_ns(), context_->clock());
   }
-  has_own_news_ = false;
-  heard_ = inbox_->doorbell().count();
+  has_own_event_ = false;
+  seen_rings_ = inbox_->doorbell().count();
   return is_aborted() ? onebitAborted : onebitSuccess;
 }
 
 onebitResult_t Endpoint::Abort() {
-  Life expected = Life::kOpen;
+  InboxState expected = InboxState::kOpen;
   // Only the first abort tells the peers, and this rank itself, which ends its wait. Before the
   // peers are known, Connect does it instead. relaxed on failure: there is nothing to do then.
-  if (inbox_->life().compare_exchange_strong(expected, Life::kAborted, std::memory_order_seq_cst,
-                                             std::memory_order_relaxed) &&
+  if (inbox_->state().compare_exchange_strong(
+          expected, InboxState::kAborted, std::memory_order_seq_cst, std::memory_order_relaxed) &&
       has_peers_.load(std::memory_order_seq_cst)) {
-    TellPeers();
+    NotifyPeers();
   }
   return onebitSuccess;
 }
@@ -175,23 +175,23 @@ onebitResult_t Endpoint::DescribePeer(int peer, char* text, size_t capacity) con
 }
 
 bool Endpoint::HasDeparted(const Peer& peer) const {
-  // acquire on departures: a reader of the announcement also sees the life that it is about.
+  // acquire on departures: a reader of the announcement also sees the state that it is about.
   return inbox_->departures().load(std::memory_order_acquire) != 0 &&
-         peer.inbox->life().load(std::memory_order_acquire) != Life::kOpen;
+         peer.inbox->state().load(std::memory_order_acquire) != InboxState::kOpen;
 }
 
 void Endpoint::ReportDeparture(int peer) {
   Peer& departed = peers_[static_cast<size_t>(peer)];
   if (departed.is_reported || peer_error_ == nullptr) return;
   departed.is_reported = true;
-  const Life life = departed.inbox->life().load(std::memory_order_acquire);
+  const InboxState state = departed.inbox->state().load(std::memory_order_acquire);
   char text[96];
   std::snprintf(text, sizeof text, "rank %d has %s its endpoint", peer,
-                life == Life::kAborted ? "aborted" : "closed");
+                state == InboxState::kAborted ? "aborted" : "closed");
   peer_error_(peer_error_argument_, peer, onebitRemoteError, text);
 }
 
-void Endpoint::TellPeers() {
+void Endpoint::NotifyPeers() {
   for (Peer& peer : peers_) {
     // release: pairs with HasDeparted.
     peer.inbox->departures().fetch_add(1, std::memory_order_release);

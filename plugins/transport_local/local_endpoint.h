@@ -77,7 +77,9 @@ class Endpoint {
   };
 
   // Reads the flag that abort sets. acquire: earlier writes of the aborting thread are visible.
-  bool is_aborted() const { return inbox_->life().load(std::memory_order_acquire) != Life::kOpen; }
+  bool is_aborted() const {
+    return inbox_->state().load(std::memory_order_acquire) != InboxState::kOpen;
+  }
   bool is_connected() const { return !peers_.empty(); }
   onebitResult_t CheckPeer(int peer) const;
 
@@ -95,7 +97,7 @@ class Endpoint {
   // endpoint.cc
   bool HasDeparted(const Peer& peer) const;
   void ReportDeparture(int peer);
-  void TellPeers();
+  void NotifyPeers();
 
   Context* const context_;
   const int rank_;
@@ -110,12 +112,12 @@ class Endpoint {
   Request sent_;                  // shared by all sends that completed at once
   std::vector<Request*> posted_;  // receives without header; capacity reserved
 
-  // For Wait: `heard_` is the doorbell's count when Wait last returned; `has_own_news_` is set if
-  // calls of this rank have changed requests since. Counting from the last return, not from the
-  // last look, makes Wait return once too often rather than miss news when the caller tests before
-  // it makes progress.
-  uint32_t heard_ = 0;
-  bool has_own_news_ = false;
+  // For Wait: `seen_rings_` is the doorbell's count when Wait last returned; `has_own_event_` is
+  // set if calls of this rank have changed requests since. Counting from the last return, not from
+  // the last look, makes Wait return once too often rather than miss news when the caller tests
+  // before it makes progress.
+  uint32_t seen_rings_ = 0;
+  bool has_own_event_ = false;
 
   // Atomic so that another thread may read the statistics; only the owner writes them. relaxed:
   // nothing is published through them.

@@ -26,8 +26,8 @@ onebitResult_t Endpoint::Receive(int peer, void* header, Request** request) {
 bool Endpoint::MatchPosted(Request* request) {
   Peer& from = peers_[static_cast<size_t>(request->peer)];
   while (true) {
-    // Reads the life first and the slot second: after its end a rank publishes nothing, so an empty
-    // slot stays empty.
+    // Reads the state first and the slot second: after its end a rank publishes nothing, so an
+    // empty slot stays empty.
     const bool has_departed = HasDeparted(from);
     // After one round of the ring, the slot may hold a message whose payload was not accepted yet.
     if ((from.held_slots >> (from.received % kSlotsPerRing) & 1u) != 0) return false;
@@ -58,7 +58,7 @@ bool Endpoint::MatchPosted(Request* request) {
         break;
     }
     from.posted = nullptr;
-    has_own_news_ = true;
+    has_own_event_ = true;
     return true;
   }
 }
@@ -79,7 +79,7 @@ onebitResult_t Endpoint::Accept(Request* request, void* payload, size_t payload_
   if (payload_bytes != slot.payload_bytes() || (payload == nullptr && payload_bytes != 0)) {
     return onebitInvalidArgument;
   }
-  has_own_news_ = true;
+  has_own_event_ = true;
   if (payload_bytes > context_->eager_bytes()) {
     const bool is_complete = CopyOffered(request, static_cast<std::byte*>(payload));
     request->state = is_complete ? RequestState::kDone : RequestState::kFailed;

@@ -133,7 +133,7 @@ bool Channel::Progress(plugin::FrameSink* sink) {
   has_moved |= ProgressReceives(sink);
   if (native_.Progress()) {
     has_moved = true;
-    if (sink != nullptr) sink->OnNews();
+    if (sink != nullptr) sink->OnEvent();
   }
   return has_moved;
 }

@@ -25,16 +25,16 @@ bool Channel::TryEnd() {
   for (size_t rank = 0; rank < ranks_; ++rank) {
     if (!has_last_[rank]) return false;
   }
-  int are_told = 0;
+  int are_sent = 0;
   int are_cancelled = 0;
   int code =
-      MPI_Testall(static_cast<int>(ranks_), last_messages_.data(), &are_told, MPI_STATUSES_IGNORE);
+      MPI_Testall(static_cast<int>(ranks_), last_messages_.data(), &are_sent, MPI_STATUSES_IGNORE);
   if (code == MPI_SUCCESS) {
     code = MPI_Testall(static_cast<int>(receives_.size()), receives_.data(), &are_cancelled,
                        MPI_STATUSES_IGNORE);
   }
   if (code != MPI_SUCCESS) LoseAll(code);
-  if (code != MPI_SUCCESS || are_told == 0 || are_cancelled == 0) return false;
+  if (code != MPI_SUCCESS || are_sent == 0 || are_cancelled == 0) return false;
   // The call is local in Open MPI and MPICH, although the standard does not promise that.
   MPI_Comm_free(&comm_);
   return true;

@@ -85,7 +85,7 @@ onebitResult_t MpiFrameTransport::CheckThread() const {
   return MpiProcess::Get().CheckThread(*context_);
 }
 
-bool MpiFrameTransport::CanTellOfAbort() const {
+bool MpiFrameTransport::CanAnnounceAbort() const {
   return MpiProcess::Get().is_multiple() && MpiProcess::Get().IsUsableHere();
 }
 

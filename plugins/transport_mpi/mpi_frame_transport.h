@@ -33,7 +33,7 @@ class MpiFrameTransport final : public plugin::FrameTransport {
   void Sleep(uint64_t timeout_ns) override;
   void Interrupt() override { is_interrupted_.store(true, std::memory_order_relaxed); }
   onebitResult_t CheckThread() const override;
-  bool CanTellOfAbort() const override;
+  bool CanAnnounceAbort() const override;
   void ForgetCallers() override;
 
   // Valid after Open.

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "plugins/transport_nccl/pauses.h"
+#include "plugins/transport_nccl/nccl_backoff.h"
 
 namespace onebit::nccl {
 
@@ -23,21 +23,21 @@ void Communicator::Join(CommHandle handle, uint64_t timeout_ms) {
   handle_.store(handle, std::memory_order_release);
 }
 
-void Communicator::GiveLock() {
-  if (turn_.Give()) return;
+void Communicator::ReleaseLock() {
+  if (lock_.Unlock()) return;
   EndAborted();
-  turn_.GiveAborted();
+  lock_.UnlockAborted();
 }
 
 int Communicator::Await(CommHandle handle, uint64_t timeout_ms,
                         const Interruption& interruption) const {
-  Pauses pauses(timeout_ms);
+  Backoff backoff(timeout_ms);
   do {
     int state = kSuccess;
     const int code = api_.CommGetAsyncError(handle, &state);
     if (code != kSuccess) return code;
     if (state != kInProgress) return state;
-  } while (!turn_.is_aborted() && interruption() == onebitSuccess && pauses.Wait());
+  } while (!lock_.is_aborted() && interruption() == onebitSuccess && backoff.Wait());
   return kInProgress;
 }
 
@@ -52,11 +52,11 @@ onebitResult_t Communicator::Finish(const char* what, int result,
                                     const Interruption& interruption) {
   if (result == kSuccess) return onebitSuccess;
   // An abort that stopped waiting for us has freed the handle.
-  if (result == kInProgress && !turn_.is_aborted()) {
+  if (result == kInProgress && !lock_.is_aborted()) {
     result = Await(handle_.load(std::memory_order_relaxed), timeout_ms_, interruption);
     if (result == kSuccess) return onebitSuccess;
   }
-  if (turn_.is_aborted()) return onebitAborted;
+  if (lock_.is_aborted()) return onebitAborted;
   if (result == kInProgress) {
     if (const onebitResult_t other = interruption(); other != onebitSuccess) {
       return Fail(other, std::string(what) +
@@ -93,18 +93,18 @@ void Communicator::LookForError() {
 }
 
 onebitResult_t Communicator::AsyncError(char* text, size_t capacity) {
-  if (failure_.load(std::memory_order_acquire) == onebitSuccess && !turn_.is_aborted() &&
-      turn_.TryTake()) {
-    if (!turn_.is_aborted()) LookForError();
-    GiveLock();
+  if (failure_.load(std::memory_order_acquire) == onebitSuccess && !lock_.is_aborted() &&
+      lock_.TryLock()) {
+    if (!lock_.is_aborted()) LookForError();
+    ReleaseLock();
   }
   // Queried with every call: without an error there is no text, so the lock is not needed.
-  if (failure_.load(std::memory_order_acquire) == onebitSuccess && !turn_.is_aborted()) {
+  if (failure_.load(std::memory_order_acquire) == onebitSuccess && !lock_.is_aborted()) {
     if (capacity != 0) *text = '\0';
     return onebitSuccess;
   }
   const std::lock_guard lock(mutex_);
-  const bool is_over = turn_.is_aborted();
+  const bool is_over = lock_.is_aborted();
   const bool has_text = !is_over || !failure_text_.empty();
   std::snprintf(text, capacity, "%s", has_text ? failure_text_.c_str() : "aborted");
   return is_over ? onebitAborted : failure_.load(std::memory_order_relaxed);

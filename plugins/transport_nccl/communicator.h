@@ -70,10 +70,10 @@ class Communicator {
 
   // Thread-safe.
   void Abort();
-  bool is_aborted() const { return turn_.is_aborted(); }
+  bool is_aborted() const { return lock_.is_aborted(); }
   // Returns onebitAborted, the first error, or onebitSuccess.
   onebitResult_t state() const {
-    return turn_.is_aborted() ? onebitAborted : failure_.load(std::memory_order_acquire);
+    return lock_.is_aborted() ? onebitAborted : failure_.load(std::memory_order_acquire);
   }
   // Returns the first error. Asks NCCL for one unless another thread uses the communicator, which
   // then learns of it by itself.
@@ -85,10 +85,10 @@ class Communicator {
   // time-out, an abort or an interruption.
   int Await(CommHandle handle, uint64_t timeout_ms,
             const Interruption& interruption = NoInterruption) const;
-  void GiveLock();
+  void ReleaseLock();
   void Keep(onebitResult_t result, const std::string& text);
   void LookForError();
-  bool TakeTurnWithin(uint64_t timeout_ms);
+  bool LockWithin(uint64_t timeout_ms);
   void EndAborted();
   void EndUnderHolder();
   // Returns NCCL's result, or kInProgress after a time-out. Requires ncclCommRevoke.
@@ -96,11 +96,11 @@ class Communicator {
   void EndInOrder(CommHandle handle);
   void AbortHandle(CommHandle handle);
   void StopJoined(CommHandle handle);
-  // CallBeside returns false if the call has not returned in time; it then goes on in its own
-  // thread. It throws if there is no thread or no memory for one; TryBeside returns false then,
+  // CallDetached returns false if the call has not returned in time; it then goes on in its own
+  // thread. It throws if there is no thread or no memory for one; TryDetached returns false then,
   // too.
-  bool CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
-  bool TryBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
+  bool CallDetached(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
+  bool TryDetached(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const;
 
   const Context& context_;
   const NcclApi& api_;
@@ -110,7 +110,7 @@ class Communicator {
   bool is_joined_ = false;
   bool is_blocking_ = true;  // written before handle_
   uint64_t timeout_ms_ = 0;
-  plugin::SpinLock turn_;
+  plugin::SpinLock lock_;
   // Set once by the owner; read by an abort that does not wait for the lock. release, acquire: the
   // reader sees the communicator's other members.
   std::atomic<CommHandle> handle_{nullptr};
@@ -126,19 +126,19 @@ class Communicator {
 
 template <typename Body>
 onebitResult_t Communicator::Use(Body body) {
-  if (turn_.is_aborted()) return onebitAborted;
-  turn_.Take();
+  if (lock_.is_aborted()) return onebitAborted;
+  lock_.Lock();
   onebitResult_t result = failure_.load(std::memory_order_acquire);
   {
-    struct Giving {  // also when `body` throws
+    struct Unlocker {  // also when `body` throws
       Communicator& communicator;
-      ~Giving() { communicator.GiveLock(); }
-    } const giving{*this};
-    if (result == onebitSuccess && !turn_.is_aborted()) {
+      ~Unlocker() { communicator.ReleaseLock(); }
+    } const unlocker{*this};
+    if (result == onebitSuccess && !lock_.is_aborted()) {
       result = body(handle_.load(std::memory_order_relaxed));
     }
   }
-  return turn_.is_aborted() ? onebitAborted : result;
+  return lock_.is_aborted() ? onebitAborted : result;
 }
 
 }  // namespace onebit::nccl

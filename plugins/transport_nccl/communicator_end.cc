@@ -9,9 +9,9 @@
 #include <new>
 #include <utility>
 
-#include "plugins/transport_nccl/beside.h"
 #include "plugins/transport_nccl/communicator.h"
-#include "plugins/transport_nccl/pauses.h"
+#include "plugins/transport_nccl/nccl_backoff.h"
+#include "plugins/transport_nccl/run_detached.h"
 
 namespace onebit::nccl {
 namespace {
@@ -39,17 +39,17 @@ Communicator::~Communicator() {
 
 // ncclCommFinalize and ncclCommDestroy wait for started work, and so for the peers.
 void Communicator::EndInOrder(CommHandle handle) {
-  const auto patience_ms = context_.options().close_ms;
+  const auto timeout_ms = context_.options().close_ms;
   if (!is_blocking_ && api_.CommFinalize != nullptr) {
     int result = api_.CommFinalize(handle);
-    if (result == kInProgress) result = Await(handle, patience_ms);
+    if (result == kInProgress) result = Await(handle, timeout_ms);
     if (result == kSuccess) {
       api_.CommDestroy(handle);
       return;
     }
-    const std::string reason = result == kInProgress ? "its work was not done within " +
-                                                           std::to_string(patience_ms) + " ms"
-                                                     : api_.Explain(result);
+    const std::string reason =
+        result == kInProgress ? "its work was not done within " + std::to_string(timeout_ms) + " ms"
+                              : api_.Explain(result);
     context_.Warn("rank %d: the communicator was aborted at its end: %s", rank_, reason.c_str());
     api_.CommAbort(handle);
     return;
@@ -59,11 +59,11 @@ void Communicator::EndInOrder(CommHandle handle) {
     if (nccl.CommFinalize != nullptr) nccl.CommFinalize(handle);
     nccl.CommDestroy(handle);
   };
-  if (!TryBeside(end, patience_ms)) {
+  if (!TryDetached(end, timeout_ms)) {
     context_.Warn(
         "rank %d: the communicator's work was not done within %llu ms, so it is left to "
         "NCCL",
-        rank_, static_cast<unsigned long long>(patience_ms));
+        rank_, static_cast<unsigned long long>(timeout_ms));
   }
 }
 
@@ -76,7 +76,7 @@ void Communicator::AbortHandle(CommHandle handle) {
   }
   const auto abort = [handle](const NcclApi& nccl) { nccl.CommAbort(handle); };
   try {
-    CallBeside(abort, kAbortMs);
+    CallDetached(abort, kAbortMs);
   } catch (const std::exception&) {
     abort(api_);  // no thread or no memory for one: peers must hear of it
   }
@@ -97,7 +97,7 @@ int Communicator::Revoke(CommHandle handle) {
   }
   const auto revoke = [handle, revocation](const NcclApi& nccl) {
     int result = nccl.CommRevoke(handle, 0);
-    Pauses pauses(kAbortMs);
+    Backoff backoff(kAbortMs);
     do {
       const std::lock_guard lock(revocation->mutex);
       if (revocation->is_left) return;
@@ -107,10 +107,10 @@ int Communicator::Revoke(CommHandle handle) {
         result = code == kSuccess ? state : code;
       }
       revocation->result = result;
-    } while (result == kInProgress && pauses.Wait());
+    } while (result == kInProgress && backoff.Wait());
   };
   try {
-    CallBeside(revoke, kAbortMs);
+    CallDetached(revoke, kAbortMs);
   } catch (const std::exception&) {
     return kSystemError;
   }
@@ -119,8 +119,9 @@ int Communicator::Revoke(CommHandle handle) {
   return revocation->result;
 }
 
-bool Communicator::CallBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const {
-  return RunBeside(
+bool Communicator::CallDetached(std::function<void(const NcclApi&)> call,
+                                uint64_t timeout_ms) const {
+  return RunDetached(
       [api = context_.shared_api(), binding = binding_, call = std::move(call)] {
         const CurrentContext current(*binding.driver, binding.device_context);
         if (current.is_alive()) call(*api);
@@ -128,26 +129,27 @@ bool Communicator::CallBeside(std::function<void(const NcclApi&)> call, uint64_t
       [] {}, timeout_ms, [] { return false; });
 }
 
-bool Communicator::TryBeside(std::function<void(const NcclApi&)> call, uint64_t timeout_ms) const {
+bool Communicator::TryDetached(std::function<void(const NcclApi&)> call,
+                               uint64_t timeout_ms) const {
   try {
-    return CallBeside(std::move(call), timeout_ms);
+    return CallDetached(std::move(call), timeout_ms);
   } catch (const std::exception&) {
     return false;
   }
 }
 
-bool Communicator::TakeTurnWithin(uint64_t timeout_ms) {
-  Pauses pauses(timeout_ms);
+bool Communicator::LockWithin(uint64_t timeout_ms) {
+  Backoff backoff(timeout_ms);
   do {
-    if (turn_.TryTake()) return true;
-  } while (pauses.Wait());
+    if (lock_.TryLock()) return true;
+  } while (backoff.Wait());
   return false;
 }
 
 void Communicator::Abort() {
-  if (!turn_.MarkAborted()) return;
-  if (TakeTurnWithin(kHolderMs)) {
-    GiveLock();
+  if (!lock_.MarkAborted()) return;
+  if (LockWithin(kHolderMs)) {
+    ReleaseLock();
   } else if (is_joined_ || api_.CommRevoke == nullptr) {
     EndAborted();
   } else {
@@ -201,7 +203,7 @@ void Communicator::EndUnderHolder() {
   const CurrentContext current(*binding_.driver, binding_.device_context);
   if (!current.is_alive()) return;
   const int revoked = Revoke(handle);
-  const bool has_turn = TakeTurnWithin(kHolderMs);
+  const bool has_lock = LockWithin(kHolderMs);
   if (revoked == kInProgress) {
     // Destroying the communicator during the revoke would free what it uses. The revoke has raised
     // NCCL's flags, so the work ends.
@@ -209,10 +211,10 @@ void Communicator::EndUnderHolder() {
         "rank %d: the communicator was aborted and its memory is not freed: NCCL has not revoked "
         "it within %llu ms and is at work on it yet",
         rank_, static_cast<unsigned long long>(kAbortMs));
-    if (has_turn) turn_.GiveAborted();
+    if (has_lock) lock_.UnlockAborted();
     return;
   }
-  if (!has_turn) {
+  if (!has_lock) {
     // An abort raises NCCL's flags for good; no other way to make the holder return is known.
     AbortHandle(handle);
     context_.Warn("rank %d: the communicator was aborted under a call of NCCL that did not end%s",
@@ -227,11 +229,11 @@ void Communicator::EndUnderHolder() {
         "that were captured with it",
         rank_);
   } else if (revoked == kSuccess) {
-    TryBeside([handle](const NcclApi& nccl) { nccl.CommDestroy(handle); }, kAbortMs);
+    TryDetached([handle](const NcclApi& nccl) { nccl.CommDestroy(handle); }, kAbortMs);
   } else {
     AbortHandle(handle);
   }
-  turn_.GiveAborted();
+  lock_.UnlockAborted();
 }
 
 }  // namespace onebit::nccl

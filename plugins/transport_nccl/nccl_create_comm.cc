@@ -6,8 +6,8 @@
 #include <string>
 #include <system_error>
 
-#include "plugins/transport_nccl/beside.h"
 #include "plugins/transport_nccl/communicator.h"
+#include "plugins/transport_nccl/run_detached.h"
 
 namespace onebit::nccl {
 namespace {
@@ -19,9 +19,9 @@ namespace {
 bool IsBlocking(bool has_config, bool was_asked_for, int result) {
   if (!has_config) return true;
   if (result == kInProgress) return false;
-  const char* const told = std::getenv("NCCL_COMM_BLOCKING");
-  if (told == nullptr || *told == '\0') return was_asked_for;
-  const long long number = std::strtoll(told, nullptr, 0);
+  const char* const value = std::getenv("NCCL_COMM_BLOCKING");
+  if (value == nullptr || *value == '\0') return was_asked_for;
+  const long long number = std::strtoll(value, nullptr, 0);
   return number == 0 || number == 1 ? number == 1 : was_asked_for;
 }
 
@@ -72,12 +72,12 @@ onebitResult_t Communicator::Create(const UniqueId& id, uint64_t timeout_ms) {
                                                .is_blocking = context_.options().is_blocking != 0});
     bool is_done = false;
     try {
-      is_done = RunBeside([start] { start->Run(); }, [start] { start->Undo(); }, timeout_ms,
-                          [this] { return turn_.is_aborted(); });
+      is_done = RunDetached([start] { start->Run(); }, [start] { start->Undo(); }, timeout_ms,
+                            [this] { return lock_.is_aborted(); });
     } catch (const std::system_error& error) {
       return Fail(onebitSystemError, std::string("no thread to start NCCL in: ") + error.what());
     }
-    if (!is_done) return turn_.is_aborted() ? onebitAborted : Fail(onebitTimeout, late);
+    if (!is_done) return lock_.is_aborted() ? onebitAborted : Fail(onebitTimeout, late);
     const char* what = start->api->CommInitRankConfig != nullptr ? "ncclCommInitRankConfig failed: "
                                                                  : "ncclCommInitRank failed: ";
     if (start->result != kSuccess && start->result != kInProgress) {
@@ -89,7 +89,7 @@ onebitResult_t Communicator::Create(const UniqueId& id, uint64_t timeout_ms) {
     if (start->result == kSuccess) return onebitSuccess;
     const int state = Await(start->handle, timeout_ms);
     if (state == kSuccess) return onebitSuccess;
-    if (turn_.is_aborted()) return onebitAborted;
+    if (lock_.is_aborted()) return onebitAborted;
     if (state == kInProgress) return Fail(onebitTimeout, late);
     return Fail(ResultOf(state), what + api_.Explain(state));
   });

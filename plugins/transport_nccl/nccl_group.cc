@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "plugins/transport_nccl/nccl_backoff.h"
 #include "plugins/transport_nccl/other_nccl.h"
-#include "plugins/transport_nccl/pauses.h"
 
 namespace onebit::nccl {
 namespace {
@@ -48,7 +48,7 @@ DevicePointer AddressOf(const void* host) {
 onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebitStream_t stream,
                            uint64_t timeout_ms) {
   const Driver& driver = *communicator->binding().driver;
-  Pauses pauses(timeout_ms);
+  Backoff backoff(timeout_ms);
   do {
     const int code = driver.StreamQuery(stream);
     if (code == kCudaSuccess) return onebitSuccess;
@@ -60,7 +60,7 @@ onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebit
     if (communicator->api().CommGetAsyncError(handle, &state) != kSuccess || state != kSuccess) {
       return communicator->Finish("ncclBroadcast", state);
     }
-  } while (pauses.Wait());
+  } while (backoff.Wait());
   return communicator->Fail(onebitTimeout, "ncclBroadcast: not all ranks came within " +
                                                std::to_string(timeout_ms) + " ms");
 }
@@ -94,12 +94,12 @@ struct Facts {
 
 // Waits until the communicator is ready: a non-blocking one may still be under construction.
 int AskFacts(const NcclApi& api, CommHandle handle, uint64_t timeout_ms, Facts* facts) {
-  Pauses pauses(timeout_ms);
+  Backoff backoff(timeout_ms);
   int state = kSuccess;
   do {
     const int code = api.CommGetAsyncError(handle, &state);
     if (code != kSuccess) return code;
-  } while (state == kInProgress && pauses.Wait());
+  } while (state == kInProgress && backoff.Wait());
   if (state != kSuccess) return state;
   int code = api.CommUserRank(handle, &facts->rank);
   if (code == kSuccess) code = api.CommCount(handle, &facts->ranks);

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "perf"))
 # pylint: disable=wrong-import-position
 from comparison import cost, compare_machine
 from comparison.links import Cell, Link
-from comparison.compare_plan import Row, Run, Wish, examples, make_plan
+from comparison.compare_plan import Row, Run, PlanRequest, examples, make_plan
 from comparison.compare_results import ResumeError, Results, State
 from comparison.runner import Outcome
 from comparison.sizes import parse_size, size_text, sweep_flags, sweeps
@@ -69,23 +69,23 @@ class LinkTest(unittest.TestCase):
 
 
 class PlanTest(unittest.TestCase):
-    wish = Wish([Cell(SHM, 2), Cell(SLOW, 2), Cell(SLOW, 4), Cell(SLOW, 8), Cell(FAST, 4)],
+    request = PlanRequest([Cell(SHM, 2), Cell(SLOW, 2), Cell(SLOW, 4), Cell(SLOW, 8), Cell(FAST, 4)],
                 list(SYSTEMS), [64 * K, M, 4 * M, 64 * M], 3)
 
     def test_with_time_enough_every_row_is_measured_in_turns(self):
-        plan = make_plan(self.wish, 1e6)
+        plan = make_plan(self.request, 1e6)
         self.assertEqual((plan.repetitions, plan.left_out), (3, []))
         first = [run for run in plan.runs if run.repetition == 1]
         measured = [row for run in first for row in run.rows()]
         self.assertEqual(len(measured), len(set(measured)))
-        self.assertEqual(set(measured), set(self.wish.rows()))
+        self.assertEqual(set(measured), set(self.request.rows()))
         order = [run.repetition for run in plan.runs]
         self.assertEqual(order, sorted(order))  # all systems have had a turn before the next begins
         self.assertEqual([run.system.name for run in first if run.cell == Cell(SHM, 2)],
                          [name for name in SYSTEMS for _ in range(2)])
 
     def test_rows_that_the_wire_decides_are_not_repeated(self):
-        again = [row for run in make_plan(self.wish, 1e6).runs if run.repetition == 2 for row in run.rows()]
+        again = [row for run in make_plan(self.request, 1e6).runs if run.repetition == 2 for row in run.rows()]
         self.assertNotIn(Row(Cell(SLOW, 4), "gloo", 64 * M), again)
         self.assertIn(Row(Cell(SLOW, 4), "onebit-ef", 64 * M), again)
         self.assertIn(Row(Cell(FAST, 4), "gloo", 64 * M), again)
@@ -93,7 +93,7 @@ class PlanTest(unittest.TestCase):
     def test_systems_in_full_precision_are_repeated_together(self):
         dense = {name for name, system in SYSTEMS.items() if system.is_dense}
         cells = [Cell(Link.parse(f"{rate}mbit"), 4) for rate in range(100, 2000, 100)]
-        plan = make_plan(Wish(cells, list(SYSTEMS), [64 * M], 2), 1e6)
+        plan = make_plan(PlanRequest(cells, list(SYSTEMS), [64 * M], 2), 1e6)
         by_cell = {cell: {run.system.name for run in plan.runs if run.repetition == 2 and run.cell == cell}
                    for cell in cells}
         self.assertEqual({frozenset(systems & dense) for systems in by_cell.values()},
@@ -102,42 +102,44 @@ class PlanTest(unittest.TestCase):
         # An unavailable system does not stop others from being measured again.
         slow = next(cell for cell in reversed(cells) if not by_cell[cell] & dense)
         absent = frozenset({("lab", "openmpi")})
-        plan = make_plan(Wish([slow], ["openmpi", "gloo"], [64 * M], 2, absent), 1e6)
+        plan = make_plan(PlanRequest([slow], ["openmpi", "gloo"], [64 * M], 2, absent), 1e6)
         self.assertEqual([run.repetition for run in plan.runs], [1, 2])
 
     def test_what_is_counted_on_links_runs_alone(self):
-        for run in make_plan(self.wish, 1e6).runs:
+        for run in make_plan(self.request, 1e6).runs:
             if run.repetition == 1 and run.cell.link.kind == "lab" and 64 * M in run.sizes:
                 self.assertEqual(run.sizes, (64 * M,))
                 self.assertFalse(run.is_checked)
             if run.is_checked:
                 self.assertIn(run.cell.link, (SHM, FAST))
                 self.assertLessEqual(run.sizes[-1], M)
-        self.assertTrue(any(run.is_checked for run in make_plan(self.wish, 1e6).runs))
+        self.assertTrue(any(run.is_checked for run in make_plan(self.request, 1e6).runs))
 
     def test_a_budget_is_kept_and_the_middle_number_of_hosts_goes_last(self):
-        whole = make_plan(self.wish, 1e6).seconds()
+        whole = make_plan(self.request, 1e6).seconds()
         for share in (0.9, 0.6, 0.3, 0.1):
-            plan = make_plan(self.wish, share * whole)
+            plan = make_plan(self.request, share * whole)
             self.assertLessEqual(plan.seconds(), share * whole)
             measured = {row for run in plan.runs for row in run.rows()}
-            self.assertEqual(measured | set(plan.left_out), set(self.wish.rows()))
+            self.assertEqual(measured | set(plan.left_out), set(self.request.rows()))
         # Slow runs of 8 hosts are dropped first; systems that are compared stay together.
-        one = make_plan(Wish(self.wish.cells, self.wish.systems, self.wish.sizes, 1), 1e6).seconds()
-        plan = make_plan(self.wish, one - 1)
+        single = PlanRequest(self.request.cells, self.request.systems, self.request.sizes, 1)
+        one = make_plan(single, 1e6).seconds()
+        plan = make_plan(self.request, one - 1)
         self.assertEqual({(row.cell.hosts, row.size) for row in plan.left_out}, {(8, 64 * M)})
         self.assertEqual({row.system for row in plan.left_out},
                          {name for name, system in SYSTEMS.items() if system.is_dense})
 
     def test_absent_systems_are_not_run(self):
         absent = frozenset({("lab", "gloo"), ("shm", "mpich")})
-        plan = make_plan(Wish(self.wish.cells, self.wish.systems, self.wish.sizes, 1, absent), 1e6)
+        single = PlanRequest(self.request.cells, self.request.systems, self.request.sizes, 1, absent)
+        plan = make_plan(single, 1e6)
         kinds = {(run.cell.link.kind, run.system.name) for run in plan.runs}
         self.assertFalse(kinds & absent)
         self.assertIn(("shm", "gloo"), kinds)
 
     def test_examples_have_4_hosts_and_the_largest_size(self):
-        shown = examples(make_plan(self.wish, 1e6).runs)
+        shown = examples(make_plan(self.request, 1e6).runs)
         self.assertEqual(set(shown), {(kind, system) for kind in ("shm", "lab") for system in SYSTEMS})
         for (kind, _), run in shown.items():
             self.assertEqual((run.cell.link.kind, run.sizes[-1]), (kind, 64 * M))
@@ -146,7 +148,7 @@ class PlanTest(unittest.TestCase):
     def test_the_default_comparison_takes_25_minutes(self):
         cells = [Cell(Link.parse(link), hosts) for link in ("shm", "100mbit", "1gbit", "2.7gbit", "10gbit")
                  for hosts in (2, 4, 8)]
-        plan = make_plan(Wish(cells, list(SYSTEMS), [K << 2 * i for i in range(9)], 3), 1500)
+        plan = make_plan(PlanRequest(cells, list(SYSTEMS), [K << 2 * i for i in range(9)], 3), 1500)
         self.assertGreater(plan.seconds(), 600)
         self.assertLessEqual(plan.seconds(), 1500)
         self.assertIn(Row(Cell(SLOW, 4), "gloo", 64 * M), {row for run in plan.runs for row in run.rows()})
@@ -200,7 +202,7 @@ class CommandTest(unittest.TestCase):
 
 class ResultsTest(unittest.TestCase):
     cell = Cell(FAST, 4)
-    rows = Wish([cell], ["gloo"], [K, 4 * K], 3).rows()
+    rows = PlanRequest([cell], ["gloo"], [K, 4 * K], 3).rows()
 
     def run_of(self, repetition: int, *sizes: int) -> Run:
         return Run(self.cell, SYSTEMS["gloo"], repetition, sizes, False, 0.1)

@@ -26,8 +26,8 @@ Json ReportOf(const Row& row, Mode mode = Mode::kEf) {
   options.ranks.threads = 4;
   options.mode = mode;
   options.sweep.step_factor = 2;
-  const std::vector<RankPlace> places(4, {.pid = 1, .host = "h"});
-  JsonReport report(FactsOfLibrary(options, places), {"tool", "-t", "4"});
+  const std::vector<RankInfo> infos(4, {.pid = 1, .host = "h"});
+  JsonReport report(FactsOfLibrary(options, infos), {"tool", "-t", "4"});
   report.AddRow(row);
   return std::move(report).Finish(2, 1.5);
 }
@@ -79,8 +79,8 @@ TEST(JsonReportTest, RowsHaveNumbersAndWhatCompressionAdds) {
 
 TEST(JsonReportTest, SaysOnWhichDeviceARankWorks) {
   Options options;
-  std::vector<RankPlace> places = {{.pid = 1, .host = "h"}, {.pid = 2, .host = "h"}};
-  JsonReport on_host(FactsOfLibrary(options, places), {});
+  std::vector<RankInfo> infos = {{.pid = 1, .host = "h"}, {.pid = 2, .host = "h"}};
+  JsonReport on_host(FactsOfLibrary(options, infos), {});
   on_host.AddRow(SomeRow());
   const Json host = std::move(on_host).Finish(0, 0);
   EXPECT_EQ(host["results"][0]["device"], "cpu");
@@ -88,11 +88,11 @@ TEST(JsonReportTest, SaysOnWhichDeviceARankWorks) {
   EXPECT_TRUE(host["config"]["devices"][1]["device"].is_null());
 
   options.device.is_cuda = true;
-  for (RankPlace& place : places) {
-    place.cuda_device = place.pid + 2;
-    place.cuda_name = "A GPU";
+  for (RankInfo& info : infos) {
+    info.cuda_device = info.pid + 2;
+    info.cuda_name = "A GPU";
   }
-  JsonReport on_cuda(FactsOfLibrary(options, places), {});
+  JsonReport on_cuda(FactsOfLibrary(options, infos), {});
   on_cuda.AddRow(SomeRow());
   const Json cuda = std::move(on_cuda).Finish(0, 0);
   EXPECT_EQ(cuda["results"][0]["device"], "cuda");

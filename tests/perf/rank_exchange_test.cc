@@ -70,10 +70,10 @@ TEST(RankExchangeTest, BroadcastsAnyNumberOfBytesFromAnyRank) {
 
 TEST(RankExchangeTest, PlacesAreThoseOfAllRanks) {
   const auto errors = RunOneRankAProcess(kRanks, 1, [](Ranks& ranks) {
-    const std::vector<RankPlace> places = ranks.Places();
-    ASSERT_EQ(places.size(), size_t{kRanks});
-    EXPECT_EQ(places[2].host, HostName().substr(0, 63));
-    EXPECT_GT(places[2].pid, 0);
+    const std::vector<RankInfo> infos = ranks.GatherInfo();
+    ASSERT_EQ(infos.size(), size_t{kRanks});
+    EXPECT_EQ(infos[2].host, HostName().substr(0, 63));
+    EXPECT_GT(infos[2].pid, 0);
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
 }

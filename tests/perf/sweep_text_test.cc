@@ -56,9 +56,9 @@ TEST(SweepTextTest, WhatWasNotMeasuredIsNotZero) {
 }
 
 TEST(SweepTextTest, EverythingButRowsIsAComment) {
-  const std::vector<RankPlace> places = {{.pid = 1, .host = "h"}};
+  const std::vector<RankInfo> infos = {{.pid = 1, .host = "h"}};
   const Options options;  // a temporary makes GCC 12 see uninitialised strings
-  std::istringstream lines(HeaderText("tool", options, FactsOfLibrary(options, places)) +
+  std::istringstream lines(HeaderText("tool", options, FactsOfLibrary(options, infos)) +
                            FooterText("tool", 2, 1.5));
   for (std::string line; std::getline(lines, line);) EXPECT_EQ(line.front(), '#') << line;
 }

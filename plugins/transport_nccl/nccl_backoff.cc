@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Yields at first, then sleeps for growing times.
-#include "plugins/transport_nccl/pauses.h"
+#include "plugins/transport_nccl/nccl_backoff.h"
 
 #include <algorithm>
 #include <chrono>
@@ -21,10 +21,10 @@ uint64_t NowNs() {
 
 }  // namespace
 
-Pauses::Pauses(uint64_t timeout_ms)
+Backoff::Backoff(uint64_t timeout_ms)
     : start_ns_(NowNs()), timeout_ns_(std::min(timeout_ms, kMostMs) * 1'000'000) {}
 
-bool Pauses::Wait() {
+bool Backoff::Wait() {
   const uint64_t passed = NowNs() - start_ns_;
   if (passed >= timeout_ns_) return false;
   if (passed < kSpinNs) {

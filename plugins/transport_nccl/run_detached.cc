@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The new thread, and how it agrees with its creator on who cleans up.
-#include "plugins/transport_nccl/beside.h"
+#include "plugins/transport_nccl/run_detached.h"
 
 #include <atomic>
 #include <memory>
 #include <thread>
 #include <utility>
 
-#include "plugins/transport_nccl/pauses.h"
+#include "plugins/transport_nccl/nccl_backoff.h"
 
 namespace onebit::nccl {
 namespace {
@@ -18,8 +18,8 @@ enum class Agreement { kRunning, kDone, kAbandoned };
 
 }  // namespace
 
-bool RunBeside(std::function<void()> work, std::function<void()> undo, uint64_t timeout_ms,
-               const std::function<bool()>& should_stop) {
+bool RunDetached(std::function<void()> work, std::function<void()> undo, uint64_t timeout_ms,
+                 const std::function<bool()>& should_stop) {
   auto agreement = std::make_shared<std::atomic<Agreement>>(Agreement::kRunning);
   std::thread thread([agreement, work = std::move(work), undo = std::move(undo)] {
     work();
@@ -30,9 +30,9 @@ bool RunBeside(std::function<void()> work, std::function<void()> undo, uint64_t 
       undo();
     }
   });
-  Pauses pauses(timeout_ms);
+  Backoff backoff(timeout_ms);
   while (agreement->load(std::memory_order_acquire) == Agreement::kRunning) {
-    if (!should_stop() && pauses.Wait()) continue;
+    if (!should_stop() && backoff.Wait()) continue;
     Agreement expected = Agreement::kRunning;
     if (!agreement->compare_exchange_strong(expected, Agreement::kAbandoned,
                                             std::memory_order_acq_rel)) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Pauses: back-off for polling NCCL or a device, which do not notify.
+// Backoff: paces polls of NCCL or a device, which do not notify.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace onebit::nccl {
 
 // One thread. Polls are close at first, for a call that NCCL is about to finish, then up to half a
 // millisecond apart.
-class Pauses {
+class Backoff {
  public:
-  explicit Pauses(uint64_t timeout_ms);
+  explicit Backoff(uint64_t timeout_ms);
   // Waits a little. False after the time-out.
   bool Wait();
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// RunBeside: runs a call of NCCL that may never return in a separate thread.
+// RunDetached: runs a call of NCCL that may never return in a separate thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace onebit::nccl {
 // Runs `work` in a new thread and waits for it, until the time-out or until `should_stop` is true.
 // True if it has returned. False if it goes on; its thread then runs `undo` afterwards. So both
 // must own what they use. Throws std::bad_alloc and std::system_error.
-bool RunBeside(std::function<void()> work, std::function<void()> undo, uint64_t timeout_ms,
-               const std::function<bool()>& should_stop);
+bool RunDetached(std::function<void()> work, std::function<void()> undo, uint64_t timeout_ms,
+                 const std::function<bool()>& should_stop);
 
 }  // namespace onebit::nccl
