@@ -130,7 +130,7 @@ TEST_P(RegroupTest, SplitWithoutARankNamesIt) {
 TEST_P(RegroupTest, OtherTransportIsRefused) {
   const std::vector<UniqueComm> comms = MakeGroup(1);
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
-  config.transport = "carrier";
+  config.transport = "fake";
   onebitComm_t comm = nullptr;
   EXPECT_EQ(onebitCommSplit(comms[0].get(), 0, 0, &comm, &config), onebitInvalidArgument);
   EXPECT_THAT(onebitGetLastError(nullptr), HasSubstr("reach each other by \"local\""));

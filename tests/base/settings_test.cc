@@ -16,7 +16,7 @@
 namespace onebit {
 namespace {
 
-struct CarrierValues {
+struct FakeValues {
   uint64_t speed;
   const char* name;
   uint64_t is_tame;
@@ -24,38 +24,38 @@ struct CarrierValues {
   uint64_t weather;
 };
 
-constexpr Setting kSpeed{.name = "ONEBIT_CARRIER_SPEED",
+constexpr Setting kSpeed{.name = "ONEBIT_FAKE_SPEED",
                          .kind = SettingKind::kInteger,
                          .values = "metres a second",
                          .maximum = 9,
                          .default_value = "7",
                          .help = "How fast it flies.",
-                         .offset = offsetof(CarrierValues, speed)};
+                         .offset = offsetof(FakeValues, speed)};
 constexpr Setting kDeclared[] = {
     kSpeed,
-    {.name = "ONEBIT_CARRIER_NAME",
+    {.name = "ONEBIT_FAKE_NAME",
      .kind = SettingKind::kText,
      .values = "text",
      .default_value = "",
      .help = "Its name.",
-     .offset = offsetof(CarrierValues, name)},
-    {.name = "ONEBIT_CARRIER_TAME",
+     .offset = offsetof(FakeValues, name)},
+    {.name = "ONEBIT_FAKE_TAME",
      .kind = SettingKind::kBoolean,
      .default_value = "1",
      .help = "1: it comes when it is called.",
-     .offset = offsetof(CarrierValues, is_tame)},
-    {.name = "ONEBIT_CARRIER_STOPS",
+     .offset = offsetof(FakeValues, is_tame)},
+    {.name = "ONEBIT_FAKE_STOPS",
      .kind = SettingKind::kList,
      .values = "list of cities",
      .default_value = "all",
      .help = "Where it may rest.",
-     .offset = offsetof(CarrierValues, stops)},
-    {.name = "ONEBIT_CARRIER_WEATHER",
+     .offset = offsetof(FakeValues, stops)},
+    {.name = "ONEBIT_FAKE_WEATHER",
      .kind = SettingKind::kChoice,
      .values = "sun|rain",
      .default_value = "sun",
      .help = "The weather it flies in.",
-     .offset = offsetof(CarrierValues, weather)},
+     .offset = offsetof(FakeValues, weather)},
 };
 
 // The values are texts of the environment, so tests give it as literals.
@@ -153,7 +153,7 @@ TEST(SettingsTest, AnUnknownVariableIsAWarningWithTheNearestName) {
         std::pair{"ONEBIT_debug", "ONEBIT_DEBUG"},
         std::pair{"ONEBIT_SECRET_FIEL", "ONEBIT_SECRET_FILE"},
         std::pair{"ONEBIT_HEART_BEATS_MS", "ONEBIT_HEARTBEAT_MS"},
-        std::pair{"ONEBIT_CARRIER_SPED", "ONEBIT_CARRIER_SPEED"}}) {
+        std::pair{"ONEBIT_FAKE_SPED", "ONEBIT_FAKE_SPEED"}}) {
     EXPECT_EQ(WarningsOf((std::string(unknown) + "=1").c_str()),
               std::vector{std::string("environment variable ") + unknown +
                           " is unknown and ignored; did you mean " + nearest + "?"});
@@ -202,46 +202,45 @@ TEST(SettingsTest, WithoutASecretNothingIsShownForIt) {
 }
 
 TEST(SettingsTest, DeclaredRowsFollowTheLibrarysOwn) {
-  const auto table = Read({"ONEBIT_CARRIER_SPEED=3"});
+  const auto table = Read({"ONEBIT_FAKE_SPEED=3"});
   ASSERT_TRUE(table.ok()) << table.status().text();
-  const SettingRow& speed = RowOf(table.value(), "ONEBIT_CARRIER_SPEED");
+  const SettingRow& speed = RowOf(table.value(), "ONEBIT_FAKE_SPEED");
   EXPECT_EQ(speed.value, "3");
   EXPECT_TRUE(speed.is_set);
   EXPECT_EQ(speed.type, "metres a second, 0 to 9");
   EXPECT_STREQ(speed.default_value, "7");
   EXPECT_STREQ(speed.help, "How fast it flies.");
-  const SettingRow& name = RowOf(table.value(), "ONEBIT_CARRIER_NAME");
+  const SettingRow& name = RowOf(table.value(), "ONEBIT_FAKE_NAME");
   EXPECT_EQ(name.value, "");
   EXPECT_FALSE(name.is_set);
-  EXPECT_EQ(RowOf(table.value(), "ONEBIT_CARRIER_TAME").type, "0 or 1");
-  EXPECT_EQ(RowOf(table.value(), "ONEBIT_CARRIER_STOPS").type, "list of cities");
-  EXPECT_EQ(RowOf(table.value(), "ONEBIT_CARRIER_WEATHER").type, "sun or rain");
+  EXPECT_EQ(RowOf(table.value(), "ONEBIT_FAKE_TAME").type, "0 or 1");
+  EXPECT_EQ(RowOf(table.value(), "ONEBIT_FAKE_STOPS").type, "list of cities");
+  EXPECT_EQ(RowOf(table.value(), "ONEBIT_FAKE_WEATHER").type, "sun or rain");
 }
 
 TEST(SettingsTest, DeclaredValuesAreCheckedByTheirKind) {
-  ExpectRefused(
-      "ONEBIT_CARRIER_SPEED=fast",
-      "environment variable ONEBIT_CARRIER_SPEED: \"fast\" is not metres a second, 0 to 9");
-  ExpectRefused("ONEBIT_CARRIER_SPEED=10", "\"10\" is not metres a second, 0 to 9");
+  ExpectRefused("ONEBIT_FAKE_SPEED=fast",
+                "environment variable ONEBIT_FAKE_SPEED: \"fast\" is not metres a second, 0 to 9");
+  ExpectRefused("ONEBIT_FAKE_SPEED=10", "\"10\" is not metres a second, 0 to 9");
   for (const char* value : {"", "2", "00", "yes"}) {
-    ExpectRefused((std::string("ONEBIT_CARRIER_TAME=") + value).c_str(), "is not 0 or 1");
+    ExpectRefused((std::string("ONEBIT_FAKE_TAME=") + value).c_str(), "is not 0 or 1");
   }
   for (const char* value : {"", "Rome;Bern", "New York"}) {
-    ExpectRefused((std::string("ONEBIT_CARRIER_STOPS=") + value).c_str(), "is not list of cities");
+    ExpectRefused((std::string("ONEBIT_FAKE_STOPS=") + value).c_str(), "is not list of cities");
   }
   for (const char* value : {"", "sun|rain", "snow"}) {
-    ExpectRefused((std::string("ONEBIT_CARRIER_WEATHER=") + value).c_str(), "is not sun or rain");
+    ExpectRefused((std::string("ONEBIT_FAKE_WEATHER=") + value).c_str(), "is not sun or rain");
   }
   ExpectRefused("ONEBIT_TRANSPORT=UCX", "\"UCX\" is not name of a transport");
   ExpectRefused("ONEBIT_TRANSPORT=", "\"\" is not name of a transport");
-  EXPECT_TRUE(Read({"ONEBIT_CARRIER_NAME=any text"}).ok());
+  EXPECT_TRUE(Read({"ONEBIT_FAKE_NAME=any text"}).ok());
 }
 
 TEST(SettingsTest, ValuesAreWrittenToTheirReceiver) {
-  const char* const environment[] = {"ONEBIT_CARRIER_NAME=any text", "ONEBIT_CARRIER_TAME=0",
-                                     "ONEBIT_CARRIER_STOPS=^Rome,a_b-c.d:1@/",
-                                     "ONEBIT_CARRIER_WEATHER=rain"};
-  CarrierValues values;
+  const char* const environment[] = {"ONEBIT_FAKE_NAME=any text", "ONEBIT_FAKE_TAME=0",
+                                     "ONEBIT_FAKE_STOPS=^Rome,a_b-c.d:1@/",
+                                     "ONEBIT_FAKE_WEATHER=rain"};
+  FakeValues values;
   ASSERT_TRUE(ReadValues(environment, kDeclared, &values).ok());
   EXPECT_EQ(values.speed, 7u);
   EXPECT_STREQ(values.name, "any text");
@@ -251,7 +250,7 @@ TEST(SettingsTest, ValuesAreWrittenToTheirReceiver) {
 }
 
 TEST(SettingsTest, WithoutItsPluginAVariableIsUnknown) {
-  const char* const environment[] = {"ONEBIT_CARRIER_SPEED=3"};
+  const char* const environment[] = {"ONEBIT_FAKE_SPEED=3"};
   const auto table = ReadSettings(environment);
   ASSERT_TRUE(table.ok()) << table.status().text();
   EXPECT_EQ(table.value().warnings.size(), 1u);
@@ -264,7 +263,7 @@ TEST(SettingsTest, ADefaultThatDoesNotParseIsRefused) {
 }
 
 TEST(SettingsTest, OneNameIsOneRow) {
-  for (const char* name : {"ONEBIT_DEBUG", "ONEBIT_CARRIER_SPEED"}) {
+  for (const char* name : {"ONEBIT_DEBUG", "ONEBIT_FAKE_SPEED"}) {
     Setting again = kSpeed;
     again.name = name;
     const Setting declared[] = {kSpeed, again};

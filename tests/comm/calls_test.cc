@@ -83,7 +83,7 @@ class CallsTest : public ::testing::TestWithParam<Channel> {
   void Tell(int rank, const CallDescriptor& call) { Post(control(rank), call); }
   Control& control(int rank) { return *controls_[static_cast<size_t>(rank)]; }
   bool HaveAllHeard() const {
-    const auto deadline = steady_clock::now() + kPatience;
+    const auto deadline = steady_clock::now() + kTestTimeout;
     const auto has_heard = [](const Listener& one) { return one.heard.load(); };
     while (!std::all_of(std::begin(listeners_), std::end(listeners_), has_heard)) {
       if (steady_clock::now() >= deadline) return false;

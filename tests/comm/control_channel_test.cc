@@ -37,7 +37,7 @@ Result<std::unique_ptr<ControlClient>> JoinOne(const UniqueId& id, int rank, int
 const ControlClient::Options kNoLossBySilence = {.loss_timeout = std::chrono::minutes(5)};
 
 bool IsPortClosedInTheEnd(const SocketAddress& address) {
-  const auto deadline = steady_clock::now() + kPatience;
+  const auto deadline = steady_clock::now() + kTestTimeout;
   while (steady_clock::now() < deadline) {
     if (!Connect(address, deadline).ok()) return true;
     std::this_thread::sleep_for(milliseconds(10));
@@ -129,7 +129,7 @@ TEST(ControlChannelTest, AGatherBeyondTheLimitIsRefusedHere) {
   const UniqueId id = StartControlServer();
   const Job job = JoinJob(id, 1);
   const auto gathered = job.ranks[0]->Gather(
-      Bytes(kMaxContentBytes + 1), steady_clock::now() + kPatience, "exchanging addresses");
+      Bytes(kMaxContentBytes + 1), steady_clock::now() + kTestTimeout, "exchanging addresses");
   ASSERT_FALSE(gathered.ok());
   EXPECT_THAT(gathered.status().text(), HasSubstr("exchanging addresses: 8193 bytes"));
 }
@@ -139,20 +139,20 @@ TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
   ControlPeer peer(id);
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
   peer.Send(Report{.lost = {}, .cause = Error(Code::kCorrupt, "x")});
-  peer.AwaitFailure(kPatience);
+  peer.AwaitFailure(kTestTimeout);
   std::this_thread::sleep_for(milliseconds(100));
   const double before = CpuSeconds();
   std::this_thread::sleep_for(milliseconds(300));
   EXPECT_LT(CpuSeconds() - before, 0.03);
   // Without the rank, the server goes, and with it the port.
   peer.Send(Leave{});
-  EXPECT_TRUE(IsClosedWithin(peer.socket(), kPatience));
+  EXPECT_TRUE(IsClosedWithin(peer.socket(), kTestTimeout));
   EXPECT_TRUE(IsPortClosedInTheEnd(id.address));
 }
 
 TEST(ControlChannelTest, AServerToWhomNobodyComesGivesUp) {
   const UniqueId id = StartControlServer({.first_rank_timeout = milliseconds(100)});
-  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kPatience).ok());
+  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kTestTimeout).ok());
   EXPECT_TRUE(IsPortClosedInTheEnd(id.address));
 }
 
@@ -162,13 +162,13 @@ TEST(ControlChannelTest, AServerWaitsAsLongAsARankIsThere) {
   ControlPeer peer(id);
   peer.Send(Join{.rank = 0, .ranks = 2, .heartbeat_ms = 1000, .loss_timeout_ms = 5000});
   std::this_thread::sleep_for(3 * first_rank_timeout);
-  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kPatience).ok());
+  EXPECT_TRUE(Connect(id.address, steady_clock::now() + kTestTimeout).ok());
 }
 
 TEST(ControlChannelTest, MessagesGoOutAtOnce) {
   const Descriptor listener = ValueOrThrow(Listen(LoopbackAddress()));
   const Descriptor client = ConnectTo(ValueOrThrow(LocalAddress(listener)));
-  OrThrow(AwaitReadable(listener, steady_clock::now() + kPatience));
+  OrThrow(AwaitReadable(listener, steady_clock::now() + kTestTimeout));
   const Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
   for (const Descriptor* socket : {&client, &accepted}) {
     int value = 0;
@@ -200,7 +200,7 @@ TEST(ServerProcessTest, WhenItIsKilledAGatherEndsAtOnce) {
     std::this_thread::sleep_for(milliseconds(100));
     server.Signal(SIGKILL);
   });
-  const auto gathered = client->Gather({}, steady_clock::now() + kPatience, "testing");
+  const auto gathered = client->Gather({}, steady_clock::now() + kTestTimeout, "testing");
   killer.join();
   EXPECT_EQ(gathered.status().code(), Code::kPeerLost);
   EXPECT_THAT(gathered.status().text(), HasSubstr("rank 1: rank 0 is gone"));

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The rules of the star, by messages and times made up here.
+// Tests the rules of the hub with made-up messages and times.
 #include "comm/control_hub.h"
 
 #include <map>
@@ -70,7 +70,7 @@ class ControlHubTest : public ::testing::Test {
   static constexpr uint32_t kHeartbeatMs = 100;
   static constexpr uint32_t kLossMs = 400;
 
-  // Link of rank r is 10 + r; its place "host:r", so that rank 0 is the star's own process.
+  // Rank r has link 10 + r and process "host:r", so rank 0 is in the hub's own process.
   static uint64_t LinkOf(uint32_t rank) { return 10 + rank; }
 
   void Say(uint64_t link, const RankMessage& message) { hub_.OnMessage(link, message, now_); }
@@ -123,12 +123,12 @@ TEST_F(ControlHubTest, WhoSpeaksBeforeItJoinsIsSentAway) {
 
 TEST_F(ControlHubTest, RanksThatCannotBeAreRefused) {
   for (const auto& [rank, ranks] : {std::pair(0u, 0u), {2u, 2u}, {0u, kMaxRanks + 1}}) {
-    ControlHub star("host:0", 1, links_);
-    star.OnMessage(1000 + ranks, Join{.rank = rank, .ranks = ranks, .process = "a:1"}, now_);
+    ControlHub hub("host:0", 1, links_);
+    hub.OnMessage(1000 + ranks, Join{.rank = rank, .ranks = ranks, .process = "a:1"}, now_);
     EXPECT_THAT(links_.Said(1000 + ranks),
                 ElementsAre(Format("rank {} failed: 4 rank {} of {} cannot be", rank, rank, ranks),
                             "(closed)"));
-    EXPECT_TRUE(star.has_failed());
+    EXPECT_TRUE(hub.has_failed());
   }
 }
 

@@ -59,7 +59,7 @@ void ForEachMessage(Check check) {
     check(message);
   }
   for (const HubMessage& message : HubMessages()) {
-    SCOPED_TRACE("star message " + std::to_string(message.index()));
+    SCOPED_TRACE("hub message " + std::to_string(message.index()));
     check(message);
   }
 }

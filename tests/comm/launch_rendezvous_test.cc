@@ -37,26 +37,26 @@ Result<LaunchEnvironment> Read(const Case& c) {
 }
 
 // "host port source", "path source", "none", or the error.
-std::string PlaceOf(const Case& c) {
+std::string RendezvousOf(const Case& c) {
   const auto launch = Read(c);
   if (!launch.ok()) return launch.status().text();
-  const Rendezvous& place = launch.value().rendezvous;
-  switch (place.kind) {
+  const Rendezvous& found = launch.value().rendezvous;
+  switch (found.kind) {
     case Kind::kNone:
       return "none";
     case Kind::kAddress:
-      return place.host + " " + std::to_string(place.port) + " " + place.source;
+      return found.host + " " + std::to_string(found.port) + " " + found.source;
     case Kind::kFile:
-      return place.path + " " + place.source;
+      return found.path + " " + found.source;
   }
   return "";
 }
 
-std::string Explicit(const char* variable) { return PlaceOf({kTorch, {variable}}); }
+std::string Explicit(const char* variable) { return RendezvousOf({kTorch, {variable}}); }
 
 TEST(RendezvousTest, OneRankMeetsNobody) {
-  EXPECT_EQ(PlaceOf({{"RANK=0", "WORLD_SIZE=1"}, {}}), "none");
-  EXPECT_EQ(PlaceOf({{"RANK=0", "WORLD_SIZE=1"}, {"MASTER_ADDR=a"}}), "none");
+  EXPECT_EQ(RendezvousOf({{"RANK=0", "WORLD_SIZE=1"}, {}}), "none");
+  EXPECT_EQ(RendezvousOf({{"RANK=0", "WORLD_SIZE=1"}, {"MASTER_ADDR=a"}}), "none");
 }
 
 TEST(RendezvousTest, ReadsOurOwnVariable) {
@@ -80,23 +80,23 @@ TEST(RendezvousTest, RefusesWhatIsNeitherAddressNorPath) {
 
 TEST(RendezvousTest, TakesThePortAfterTorchrunsStore) {
   const char* const kSource = "MASTER_ADDR and MASTER_PORT";
-  EXPECT_EQ(PlaceOf({kTorch, {"MASTER_ADDR=h", "MASTER_PORT=29500"}}),
+  EXPECT_EQ(RendezvousOf({kTorch, {"MASTER_ADDR=h", "MASTER_PORT=29500"}}),
             std::string("h 29501 ") + kSource);
-  EXPECT_EQ(PlaceOf({kTorch, {"MASTER_ADDR=::1", "MASTER_PORT=65534"}}),
+  EXPECT_EQ(RendezvousOf({kTorch, {"MASTER_ADDR=::1", "MASTER_PORT=65534"}}),
             std::string("::1 65535 ") + kSource);
-  EXPECT_EQ(PlaceOf({kTorch, {"MASTER_ADDR=[::1]", "MASTER_PORT=1"}}),
+  EXPECT_EQ(RendezvousOf({kTorch, {"MASTER_ADDR=[::1]", "MASTER_PORT=1"}}),
             std::string("::1 2 ") + kSource);
 }
 
 TEST(RendezvousTest, RefusesHalfAMaster) {
-  EXPECT_THAT(PlaceOf({kTorch, {"MASTER_ADDR=h"}}),
+  EXPECT_THAT(RendezvousOf({kTorch, {"MASTER_ADDR=h"}}),
               HasSubstr("MASTER_ADDR is set, but MASTER_PORT is not"));
-  EXPECT_THAT(PlaceOf({kTorch, {"MASTER_PORT=1"}}),
+  EXPECT_THAT(RendezvousOf({kTorch, {"MASTER_PORT=1"}}),
               HasSubstr("MASTER_PORT is set, but MASTER_ADDR is not"));
-  EXPECT_THAT(PlaceOf({kTorch, {"MASTER_ADDR=", "MASTER_PORT=1"}}),
+  EXPECT_THAT(RendezvousOf({kTorch, {"MASTER_ADDR=", "MASTER_PORT=1"}}),
               HasSubstr("MASTER_ADDR is empty"));
   for (const char* port : {"MASTER_PORT=65535", "MASTER_PORT=0", "MASTER_PORT=x", "MASTER_PORT="}) {
-    const std::string error = PlaceOf({kTorch, {"MASTER_ADDR=h", port}});
+    const std::string error = RendezvousOf({kTorch, {"MASTER_ADDR=h", port}});
     EXPECT_THAT(error, HasSubstr("MASTER_PORT: \"")) << port;
     EXPECT_THAT(error, HasSubstr("from 1 to 65534")) << port;
     EXPECT_THAT(error, HasSubstr("the port after it")) << port;
@@ -104,11 +104,11 @@ TEST(RendezvousTest, RefusesHalfAMaster) {
 }
 
 TEST(RendezvousTest, MeetsOnSlurmsFirstHost) {
-  EXPECT_EQ(PlaceOf({kSlurm, {"SLURM_JOB_NODELIST=n[03-04,9]", "SLURM_JOB_ID=17"}}),
+  EXPECT_EQ(RendezvousOf({kSlurm, {"SLURM_JOB_NODELIST=n[03-04,9]", "SLURM_JOB_ID=17"}}),
             "n03 20629 SLURM_JOB_NODELIST, SLURM_JOB_ID and SLURM_STEP_ID");
-  EXPECT_EQ(PlaceOf({kSlurm,
-                     {"SLURM_JOB_NODELIST=n[03-04]", "SLURM_STEP_NODELIST=n04", "SLURM_JOBID=17",
-                      "SLURM_STEPID=2"}}),
+  EXPECT_EQ(RendezvousOf({kSlurm,
+                          {"SLURM_JOB_NODELIST=n[03-04]", "SLURM_STEP_NODELIST=n04",
+                           "SLURM_JOBID=17", "SLURM_STEPID=2"}}),
             "n04 20631 SLURM_STEP_NODELIST, SLURM_JOB_ID and SLURM_STEP_ID");
 }
 
@@ -125,22 +125,23 @@ TEST(RendezvousTest, SlurmsPortsAreInTheirRangeAndApart) {
 }
 
 TEST(RendezvousTest, RefusesBadVariablesOfSlurm) {
-  EXPECT_THAT(PlaceOf({kSlurm, {"SLURM_JOB_NODELIST=n1"}}), HasSubstr("SLURM_JOB_ID is not"));
-  const std::string list = PlaceOf({kSlurm, {"SLURM_JOB_NODELIST=n[1", "SLURM_JOB_ID=1"}});
+  EXPECT_THAT(RendezvousOf({kSlurm, {"SLURM_JOB_NODELIST=n1"}}), HasSubstr("SLURM_JOB_ID is not"));
+  const std::string list = RendezvousOf({kSlurm, {"SLURM_JOB_NODELIST=n[1", "SLURM_JOB_ID=1"}});
   EXPECT_THAT(list, HasSubstr("SLURM_JOB_NODELIST: \"n[1\" is not a list of hosts"));
   EXPECT_THAT(list, HasSubstr("ONEBIT_RENDEZVOUS=host:port"));
-  EXPECT_THAT(PlaceOf({kSlurm, {"SLURM_JOB_NODELIST=n1", "SLURM_JOB_ID=x"}}),
+  EXPECT_THAT(RendezvousOf({kSlurm, {"SLURM_JOB_NODELIST=n1", "SLURM_JOB_ID=x"}}),
               HasSubstr("SLURM_JOB_ID: \"x\""));
 }
 
 TEST(RendezvousTest, SlurmsHostsAreForItsOwnRanksOnly) {
-  EXPECT_THAT(PlaceOf({kOpenMpi, {"SLURM_JOB_NODELIST=n1", "SLURM_JOB_ID=1", "SLURM_NNODES=1"}}),
-              HasSubstr("have no place to meet"));
+  EXPECT_THAT(
+      RendezvousOf({kOpenMpi, {"SLURM_JOB_NODELIST=n1", "SLURM_JOB_ID=1", "SLURM_NNODES=1"}}),
+      HasSubstr("have no place to meet"));
 }
 
 struct FileCase {
   Case c;
-  const char* place;
+  const char* expected;
 };
 
 TEST(RendezvousTest, RanksOfOneHostMeetAtAFileOfTheJob) {
@@ -163,7 +164,7 @@ TEST(RendezvousTest, RanksOfOneHostMeetAtAFileOfTheJob) {
       {{kPmi, {"MPI_LOCALNRANKS=4", "XDG_RUNTIME_DIR=relative"}},
        "/tmp/onebit-1000/mpiexec-4321 MPI_LOCALNRANKS and the parent process"},
   };
-  for (const FileCase& c : kCases) EXPECT_EQ(PlaceOf(c.c), c.place);
+  for (const FileCase& c : kCases) EXPECT_EQ(RendezvousOf(c.c), c.expected);
 }
 
 TEST(RendezvousTest, AJobsNameCannotLeaveTheFolder) {
@@ -196,7 +197,7 @@ TEST(RendezvousTest, SeveralHostsNeedAPlaceToBeNamed) {
       {kSlurm, {"SLURM_NNODES=2", "SLURM_JOB_ID=1"}},
   };
   for (const Case& c : kCases) {
-    const std::string error = PlaceOf(c);
+    const std::string error = RendezvousOf(c);
     EXPECT_THAT(error, HasSubstr("4 ranks have no place to meet: set ONEBIT_RENDEZVOUS"));
     EXPECT_THAT(error, HasSubstr("host:port"));
     EXPECT_THAT(error, HasSubstr("MASTER_ADDR and MASTER_PORT"));
@@ -204,17 +205,18 @@ TEST(RendezvousTest, SeveralHostsNeedAPlaceToBeNamed) {
 }
 
 TEST(RendezvousTest, RefusesABadNumberOfLocalRanks) {
-  EXPECT_THAT(PlaceOf({kTorch, {"LOCAL_WORLD_SIZE=5", "TORCHELASTIC_RUN_ID=a"}}),
+  EXPECT_THAT(RendezvousOf({kTorch, {"LOCAL_WORLD_SIZE=5", "TORCHELASTIC_RUN_ID=a"}}),
               HasSubstr("LOCAL_WORLD_SIZE: \"5\" is not a whole number from 1 to 4"));
 }
 
 TEST(RendezvousTest, TheMoreExplicitPlaceWins) {
   const Variables all = {"ONEBIT_RENDEZVOUS=own:1", "MASTER_ADDR=m",  "MASTER_PORT=2",
                          "SLURM_JOB_NODELIST=s",    "SLURM_JOB_ID=3", "SLURM_NNODES=1"};
-  EXPECT_EQ(PlaceOf({kSlurm, all}), "own 1 ONEBIT_RENDEZVOUS");
-  EXPECT_EQ(PlaceOf({kSlurm, {all.begin() + 1, all.end()}}), "m 3 MASTER_ADDR and MASTER_PORT");
-  EXPECT_THAT(PlaceOf({kSlurm, {all.begin() + 3, all.end()}}), HasSubstr("s 20111 SLURM_JOB"));
-  EXPECT_THAT(PlaceOf({kSlurm, {all.begin() + 4, all.end()}}), HasSubstr("/slurm-3-0 "));
+  EXPECT_EQ(RendezvousOf({kSlurm, all}), "own 1 ONEBIT_RENDEZVOUS");
+  EXPECT_EQ(RendezvousOf({kSlurm, {all.begin() + 1, all.end()}}),
+            "m 3 MASTER_ADDR and MASTER_PORT");
+  EXPECT_THAT(RendezvousOf({kSlurm, {all.begin() + 3, all.end()}}), HasSubstr("s 20111 SLURM_JOB"));
+  EXPECT_THAT(RendezvousOf({kSlurm, {all.begin() + 4, all.end()}}), HasSubstr("/slurm-3-0 "));
 }
 
 }  // namespace

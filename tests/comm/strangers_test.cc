@@ -35,14 +35,14 @@ class StrangersTest : public ::testing::Test {
   StrangersTest() {
     // What the first use of everything takes for good.
     JoinJob(StartControlServer(), 2);
-    ThreadsSettleAt(threads_before_, kPatience);
+    ThreadsSettleAt(threads_before_, kTestTimeout);
     descriptors_before_ = OpenDescriptors();
     resident_before_ = ResidentBytes();
   }
 
   void TearDown() override {
-    EXPECT_TRUE(ThreadsSettleAt(threads_before_, kPatience)) << Threads() << " threads are left";
-    EXPECT_TRUE(DescriptorsSettleAt(descriptors_before_, kPatience))
+    EXPECT_TRUE(ThreadsSettleAt(threads_before_, kTestTimeout)) << Threads() << " threads are left";
+    EXPECT_TRUE(DescriptorsSettleAt(descriptors_before_, kTestTimeout))
         << OpenDescriptors() - descriptors_before_ << " descriptors are left";
     EXPECT_LE(ResidentBytes(), resident_before_ + kMostGrowthBytes);
   }
@@ -51,14 +51,14 @@ class StrangersTest : public ::testing::Test {
   void ExpectThatAJobJoins(const UniqueId& id) {
     Job job = JoinJob(id, 4);
     job.ranks.clear();
-    const auto late = Connect(id.address, std::chrono::steady_clock::now() + kPatience);
+    const auto late = Connect(id.address, std::chrono::steady_clock::now() + kTestTimeout);
     EXPECT_FALSE(late.ok()) << "the port is open after all ranks have joined";
   }
 
   static void SendText(const Descriptor& socket, std::string_view text) {
     // The server may have closed it already.
     static_cast<void>(
-        SendAll(socket, text.data(), text.size(), std::chrono::steady_clock::now() + kPatience));
+        SendAll(socket, text.data(), text.size(), std::chrono::steady_clock::now() + kTestTimeout));
   }
 
   const size_t threads_before_ = Threads();
@@ -83,13 +83,13 @@ TEST_F(StrangersTest, AWrongProofIsTurnedAway) {
   const UniqueId id = StartControlServer();
   const Descriptor socket = ConnectTo(id.address);
   const ClientHello hello = MakeClientHello();
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
   OrThrow(SendAll(socket, &hello, sizeof(hello), deadline));
   ServerHello answer;
   OrThrow(ReceiveAll(socket, &answer, sizeof(answer), deadline));
   // The server's own proof, sent back.
   OrThrow(SendAll(socket, answer.proof.data(), answer.proof.size(), deadline));
-  EXPECT_TRUE(IsClosedWithin(socket, kPatience));
+  EXPECT_TRUE(IsClosedWithin(socket, kTestTimeout));
   ExpectThatAJobJoins(id);
 }
 
@@ -99,16 +99,16 @@ TEST_F(StrangersTest, AReplayedSessionIsTurnedAway) {
   TcpProxy recorder(id.address);
   {
     ControlPeer honest({.address = recorder.address(), .key = id.key});
-    honest.Send(Gather{});  // no join, so that the star closes without a failure
-    EXPECT_TRUE(IsClosedWithin(honest.socket(), kPatience));
+    honest.Send(Gather{});  // no join, so the hub closes without a failure
+    EXPECT_TRUE(IsClosedWithin(honest.socket(), kTestTimeout));
   }
   const Bytes said = recorder.Finish();
   ASSERT_GT(said.size(), sizeof(ClientHello) + sizeof(Proof));
   for (int times = 0; times < 3; ++times) {
     const Descriptor replay = ConnectTo(id.address);
     OrThrow(
-        SendAll(replay, said.data(), said.size(), std::chrono::steady_clock::now() + kPatience));
-    EXPECT_TRUE(IsClosedWithin(replay, kPatience));
+        SendAll(replay, said.data(), said.size(), std::chrono::steady_clock::now() + kTestTimeout));
+    EXPECT_TRUE(IsClosedWithin(replay, kTestTimeout));
   }
   ExpectThatAJobJoins(id);
 }
@@ -130,7 +130,7 @@ TEST_F(StrangersTest, GarbageIsTurnedAway) {
   for (const std::string& bytes : garbage) {
     const Descriptor socket = ConnectTo(id.address);
     SendText(socket, bytes);
-    EXPECT_TRUE(IsClosedWithin(socket, kPatience)) << bytes.substr(0, 8);
+    EXPECT_TRUE(IsClosedWithin(socket, kTestTimeout)) << bytes.substr(0, 8);
   }
   ExpectThatAJobJoins(id);
 }
@@ -152,7 +152,7 @@ TEST_F(StrangersTest, AThousandIdleConnectionsKeepNobodyOut) {
   std::vector<Descriptor> idle;
   for (int i = 0; i < 1000; ++i) idle.push_back(ConnectTo(id.address));
   EXPECT_TRUE(
-      DescriptorsSettleAt(descriptors + idle.size() + ControlServer::kMaxStrangers, kPatience))
+      DescriptorsSettleAt(descriptors + idle.size() + ControlServer::kMaxStrangers, kTestTimeout))
       << OpenDescriptors() - descriptors - idle.size() << " strangers are let wait";
   EXPECT_GE(OpenDescriptors(), descriptors + idle.size() + ControlServer::kMaxStrangers / 2);
   ExpectThatAJobJoins(id);
@@ -165,7 +165,7 @@ TEST_F(StrangersTest, ConnectionsWithoutPauseKeepNobodyOut) {
   std::thread flood([&] {
     std::vector<Descriptor> held;
     while (!is_over) {
-      auto socket = Connect(id.address, std::chrono::steady_clock::now() + kPatience);
+      auto socket = Connect(id.address, std::chrono::steady_clock::now() + kTestTimeout);
       if (!socket.ok()) continue;  // the port is closed
       ++connections;
       held.push_back(std::move(socket).value());
@@ -196,8 +196,8 @@ TEST_F(StrangersTest, WhoIsSlowHasAsMuchTimeAsWhoIsSilent) {
   }
   EXPECT_LT(sent, sizeof(hello));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, handshake);
-  EXPECT_TRUE(IsClosedWithin(silent, kPatience));
-  EXPECT_TRUE(IsClosedWithin(half, kPatience));
+  EXPECT_TRUE(IsClosedWithin(silent, kTestTimeout));
+  EXPECT_TRUE(IsClosedWithin(half, kTestTimeout));
   ExpectThatAJobJoins(id);
 }
 
@@ -207,10 +207,10 @@ TEST_F(StrangersTest, WhoProvesItselfAndDoesNotJoinMustGo) {
   const Descriptor with_answer = ConnectTo(id.address);
   const ClientHello hello = MakeClientHello();
   OrThrow(
-      SendAll(with_answer, &hello, sizeof(hello), std::chrono::steady_clock::now() + kPatience));
+      SendAll(with_answer, &hello, sizeof(hello), std::chrono::steady_clock::now() + kTestTimeout));
   EXPECT_FALSE(IsClosedWithin(peer.socket(), milliseconds(100)));
-  EXPECT_TRUE(IsClosedWithin(peer.socket(), kPatience));
-  EXPECT_TRUE(IsClosedWithin(with_answer, kPatience));
+  EXPECT_TRUE(IsClosedWithin(peer.socket(), kTestTimeout));
+  EXPECT_TRUE(IsClosedWithin(with_answer, kTestTimeout));
   ExpectThatAJobJoins(id);
 }
 
@@ -222,7 +222,7 @@ TEST_F(StrangersTest, NotMoreThanALimitMayProveThemselvesAndWait) {
     peers.push_back(std::make_unique<ControlPeer>(id));
   }
   EXPECT_TRUE(
-      DescriptorsSettleAt(descriptors + peers.size() + ControlServer::kMaxStrangers, kPatience));
+      DescriptorsSettleAt(descriptors + peers.size() + ControlServer::kMaxStrangers, kTestTimeout));
   ExpectThatAJobJoins(id);
 }
 
@@ -231,7 +231,7 @@ TEST_F(StrangersTest, ALengthBeyondTheLimitEndsTheConnection) {
   for (const uint32_t length : {0u, 15u, 0xffff'ffffu, 0x7fff'ffffu, 9000u}) {
     ControlPeer peer(id);
     peer.SendRaw(ByteWriter().Integer(length).Take());
-    EXPECT_TRUE(IsClosedWithin(peer.socket(), kPatience)) << length;
+    EXPECT_TRUE(IsClosedWithin(peer.socket(), kTestTimeout)) << length;
   }
   ExpectThatAJobJoins(id);
 }
@@ -242,7 +242,7 @@ TEST_F(StrangersTest, AFrameWithoutMeaningEndsTheConnection) {
   Bytes frame = peer.Frame(Join{.rank = 0, .ranks = 4});
   frame.back() ^= std::byte{1};
   peer.SendRaw(frame);
-  EXPECT_TRUE(IsClosedWithin(peer.socket(), kPatience));
+  EXPECT_TRUE(IsClosedWithin(peer.socket(), kTestTimeout));
   ExpectThatAJobJoins(id);
 }
 
@@ -255,8 +255,8 @@ TEST_F(StrangersTest, AReplayedFrameOfARankIsNoticedByAll) {
   const Bytes frame = peer.Frame(RankAlive{});
   peer.SendRaw(frame);
   peer.SendRaw(frame);
-  EXPECT_TRUE(IsClosedWithin(peer.socket(), kPatience));
-  const Failure failure = other.AwaitFailure(kPatience);
+  EXPECT_TRUE(IsClosedWithin(peer.socket(), kTestTimeout));
+  const Failure failure = other.AwaitFailure(kTestTimeout);
   EXPECT_EQ(failure.rank, 1);
   EXPECT_TRUE(failure.is_loss);
   EXPECT_THAT(failure.cause.text(), HasSubstr("the seal of control frame 2 is broken"));

@@ -21,7 +21,7 @@ namespace onebit::testing {
 namespace {
 
 constexpr size_t kCount = 20'000;
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kTestTimeout{20};
 constexpr const char* kPoorThread = "poor";
 
 // Whose memory ends: the thread that makes the calls of rank 0, or the one of the library that
@@ -96,13 +96,13 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
       } else {
         static_cast<void>(caller.CallBoth());
       }
-      EXPECT_TRUE(IsDoneWithin(caller.stream(), kPatience)) << "rank " << rank;
+      EXPECT_TRUE(IsDoneWithin(caller.stream(), kTestTimeout)) << "rank " << rank;
       all.arrive_and_wait();
       bool has_failed = AwaitError(comm, kLookFor) != onebitSuccess;
       if (has_failed) ++failed;
       all.arrive_and_wait();
       if (failed == 0 || has_failed) return;
-      has_failed = AwaitError(comm, kPatience) != onebitSuccess;
+      has_failed = AwaitError(comm, kTestTimeout) != onebitSuccess;
       EXPECT_TRUE(has_failed) << "rank " << rank << " does not hear of the failure";
     });
     return has_struck;
@@ -112,7 +112,7 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
     if (GetParam().poor == Poor::kLane) {
       const FailingAllocationsOf poor(kPoorThread, before, GetParam().shortage);
       EXPECT_EQ(caller.CallBoth(), onebitSuccess);
-      EXPECT_TRUE(IsDoneWithin(caller.stream(), kPatience));
+      EXPECT_TRUE(IsDoneWithin(caller.stream(), kTestTimeout));
       return poor.has_struck();
     }
     onebitResult_t result = onebitSuccess;

@@ -88,10 +88,10 @@ TEST_F(QueuesTest, StreamsTakeThemInTurns) {
   Use(2);
   // The legacy stream has taken the first one.
   const CUstream waiting = NewStream();
-  const CUstream beside = NewStream();
+  const CUstream other = NewStream();
   const CUstream behind = NewStream();
   Stop(waiting);
-  EXPECT_TRUE(Runs(beside));
+  EXPECT_TRUE(Runs(other));
   EXPECT_TRUE(IsHeldUp(behind));
 }
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The control channel on arbitrary input. The first byte says what the rest is: 0 bytes of a
-// connection, for the opener of frames; 1 messages of ranks, for a star; 2 a message of the star,
-// for a client; 3 a unique id. Whatever comes: no crash, errors with a text, and a star whose
-// counts add up.
+// Feeds arbitrary input to the control channel. The first byte selects the receiver of the rest:
+// 0 the opener of frames, as bytes of a connection; 1 a hub, as messages of ranks; 2 a client, as a
+// message of the hub; 3 the decoder of unique ids. Any input must leave the process alive, errors
+// with a text, and a hub whose counts add up.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -55,7 +55,7 @@ void OpenFrames(std::span<const std::byte> input) {
   }
 }
 
-// What the star says must be well-formed and go to links that are there.
+// Messages of the hub must be well-formed and go to existing links.
 class CheckedLinks final : public ControlLinks {
  public:
   void Send(uint64_t link, const HubMessage& message) override {
@@ -76,7 +76,7 @@ class CheckedLinks final : public ControlLinks {
 void DriveStar(std::span<const std::byte> input) {
   constexpr size_t kLinks = 8;
   CheckedLinks links;
-  ControlHub star("star:1", 7, links);
+  ControlHub hub("star:1", 7, links);
   // Numbers of links are not reused: a slot whose link is closed gets a new one.
   uint64_t link_of_slot[kLinks] = {};
   uint64_t next_link = 1;
@@ -89,12 +89,12 @@ void DriveStar(std::span<const std::byte> input) {
     if (!links.is_open(link)) links.Open(link = next_link++);
     if (event < 16) {
       links.Close(link);
-      star.OnGone(link, "went");
+      hub.OnGone(link, "went");
     } else if (event < 32) {
       now += std::chrono::milliseconds(slot);
-      Require(star.OnTimer(now) > now);
+      Require(hub.OnTimer(now) > now);
     } else if (event < 40) {
-      star.OnStall(now);
+      hub.OnStall(now);
     } else {
       Bytes bytes;
       for (size_t size = reader.Integer<uint8_t>(); size > 0 && !reader.is_short(); --size) {
@@ -103,18 +103,18 @@ void DriveStar(std::span<const std::byte> input) {
       const auto message = DecodeRankMessage(bytes);
       if (!message.ok()) {
         links.Close(link);
-        star.OnGone(link, message.status().text());
+        hub.OnGone(link, message.status().text());
       } else {
         // A group may have 65536 ranks, but one that small is as good, and quicker.
         const Join* join = std::get_if<Join>(&message.value());
         if (join != nullptr && join->ranks > 64 && join->ranks <= kMaxRanks) continue;
         Require(Encode(message.value()) == bytes ||
                 std::holds_alternative<Report>(message.value()));
-        star.OnMessage(link, message.value(), now);
+        hub.OnMessage(link, message.value(), now);
       }
     }
-    Require(star.present() <= kLinks);
-    Require(!star.is_over() || star.present() == 0);
+    Require(hub.present() <= kLinks);
+    Require(!hub.is_over() || hub.present() == 0);
   }
 }
 

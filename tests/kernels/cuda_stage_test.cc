@@ -86,9 +86,9 @@ TEST_F(CudaStageTest, TheNextLaunchHasTheSameMemory) {
   Stage stage(*TestDevice::Find());
   stage.In(&second, 90);
   EXPECT_EQ(first, second);
-  const std::byte* beside = memory_.data() + 91;
-  stage.In(&beside, 9);
-  EXPECT_GE(std::abs(beside - second), 90);
+  const std::byte* adjacent = memory_.data() + 91;
+  stage.In(&adjacent, 9);
+  EXPECT_GE(std::abs(adjacent - second), 90);
 }
 
 TEST_F(CudaStageTest, KeepsTheAlignment) {

@@ -37,7 +37,7 @@ int RankOf(onebitComm_t comm) {
 // Odd and even ranks of the world in opposite order, with messages of the application on the same
 // communicator that are begun before and ended after those of the library. Any source and any tag
 // would take a message of the library, if it were on this communicator.
-void BesideTraffic() {
+void ApplicationTraffic() {
   const int world_rank = WorldRank();
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, -world_rank, &half);
@@ -174,8 +174,8 @@ void Large() {
 }
 
 constexpr ApplicationCheck kChecks[] = {
-    {"traffic", MPI_THREAD_MULTIPLE, BesideTraffic},
-    {"traffic_single", MPI_THREAD_SINGLE, BesideTraffic},
+    {"traffic", MPI_THREAD_MULTIPLE, ApplicationTraffic},
+    {"traffic_single", MPI_THREAD_SINGLE, ApplicationTraffic},
     {"main_thread", MPI_THREAD_FUNNELED, RunOnMainThreadOnly},
     {"any_thread", MPI_THREAD_MULTIPLE, RunOnAnyThread},
     {"finalized", -1, RunAfterFinalize},

@@ -12,7 +12,7 @@
 
 namespace {
 
-// No constructor and, in an executable, no memory of its own: safe inside malloc.
+// It needs no constructor and, in an executable, no allocation of its own, so malloc may use it.
 constinit thread_local uint64_t allocations = 0;
 constinit std::atomic<uint64_t> all_allocations = 0;
 
@@ -23,7 +23,7 @@ void Count() {
 
 void* AllocateOrThrow(std::size_t bytes, std::size_t alignment) {
   Count();
-  // aligned_alloc wants a multiple of the alignment.
+  // aligned_alloc requires a multiple of the alignment.
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__
                      ? std::malloc(bytes == 0 ? 1 : bytes)

@@ -7,10 +7,10 @@
 
 namespace onebit::testing {
 
-// Allocations by operator new and, without sanitizers, by malloc and its kin, on the calling thread
-// so far.
+// Allocations of the calling thread so far, by operator new and, without sanitizers, by malloc and
+// similar functions.
 uint64_t AllocationsOfThisThread();
-// The same of all threads together.
+// The same for all threads together.
 uint64_t AllocationsOfAllThreads();
 
 }  // namespace onebit::testing

@@ -24,11 +24,12 @@ struct Plan {
   uint64_t before = 0;
 };
 
-// No constructor and, in an executable, no memory of its own: safe inside an allocation.
+// It needs no constructor and, in an executable, no allocation of its own, so allocations may use
+// it.
 constinit thread_local Plan plan;
 constinit std::atomic<int64_t> live = 0;
 
-// Of threads by name. Set while `is_armed` of it is false.
+// The plan for threads of a given name. Only set while its `is_armed` is false.
 struct NamedPlan {
   std::atomic<bool> is_armed = false;
   std::atomic<bool> has_struck = false;
@@ -78,7 +79,7 @@ void* AlignedMemory(std::size_t alignment, std::size_t bytes) {
 
 void* AllocateOrThrow(std::size_t bytes, std::size_t alignment) {
   if (IsToFail()) throw std::bad_alloc();
-  // aligned_alloc wants a multiple of the alignment.
+  // aligned_alloc requires a multiple of the alignment.
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? std::malloc(bytes == 0 ? 1 : bytes)
                                                                : AlignedMemory(alignment, rounded);
@@ -121,8 +122,8 @@ int64_t LiveAllocations() { return live; }
 
 }  // namespace onebit::testing
 
-// The other forms of operator new and delete call these, but for those without exceptions:
-// sanitizers have their own.
+// The other forms of operator new and delete call these, except those without exceptions, which
+// sanitizers provide themselves.
 void* operator new(std::size_t bytes) {
   return AllocateOrThrow(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
@@ -147,8 +148,8 @@ extern "C" {
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   return IsToFail() ? nullptr : __libc_memalign(alignment, bytes);
 }
-// Small ones are glibc's own, which ends the process without them: destructors of thread_local
-// data. UCX 1.13 ends it, too, where a pool of its own cannot grow.
+// Small allocations come from glibc itself, for destructors of thread_local data, and it ends the
+// process if they fail. UCX 1.13 does the same if one of its pools cannot grow.
 void* calloc(std::size_t count, std::size_t bytes) {
   const bool is_ours = count * bytes >= kLeastOwn && (plan.is_armed || named.is_armed) &&
                        !IsCodeOfUcx(__builtin_return_address(0));

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Lets heap allocations fail in a program that links onebit_allocation_failer: operator new and, on
-// glibc without sanitizers, aligned_alloc and calloc, which is what this project calls; malloc
-// itself is left to the C libraries below, which are not under test.
+// Makes heap allocations fail in a program that links onebit_allocation_failer: operator new and,
+// on glibc without sanitizers, aligned_alloc and calloc, which are all that this project calls.
+// malloc itself is left to the C libraries below, which are not under test.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace onebit::testing {
 
 enum class Shortage { kOnce, kFromThenOn };
 
-// The allocation of this thread before which it makes `before` others fails, and with kFromThenOn
-// all that follow it, until the end of the scope. One at a time per thread.
+// Until the end of the scope, lets `before` allocations of this thread succeed and makes the next
+// one fail; with kFromThenOn all later ones as well. One at a time per thread.
 class FailingAllocations {
  public:
   FailingAllocations(uint64_t before, Shortage shortage);
@@ -23,7 +23,7 @@ class FailingAllocations {
   bool has_struck() const;
 };
 
-// The same for all threads of the process that have this name. One at a time.
+// The same for all threads of the process with this name. One at a time.
 class FailingAllocationsOf {
  public:
   FailingAllocationsOf(const char* thread_name, uint64_t before, Shortage shortage);
@@ -34,7 +34,7 @@ class FailingAllocationsOf {
   bool has_struck() const;
 };
 
-// What operator new has given and operator delete has not got back, in all threads.
+// Allocations by operator new that were not deleted yet, in all threads.
 int64_t LiveAllocations();
 
 }  // namespace onebit::testing

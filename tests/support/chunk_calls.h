@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives whose tensor is one part per rank, by their number, so that one test serves them all.
+// Collectives whose tensor has one part per rank, selected by number, so that one test serves them
+// all.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,7 @@ inline const char* TextOf(onebitCollective_t collective) {
   return "?";
 }
 
-// Parts of `count` elements in a buffer of a call on `ranks` ranks.
+// Parts of `count` elements in a call's buffer on `ranks` ranks.
 inline size_t SendParts(onebitCollective_t collective, size_t ranks) {
   return collective == onebitCollectiveAllReduce || collective == onebitCollectiveAllGather ? 1
                                                                                             : ranks;
@@ -45,12 +46,12 @@ struct ChunkCall {
   void* receive = nullptr;
   size_t count = 0;
   onebitDataType_t type = onebitFloat32;
-  onebitRedOp_t op = onebitAvg;  // where there is one
+  onebitRedOp_t op = onebitAvg;  // if the collective has one
   onebitCompressor_t compressor = nullptr;
   onebitStream_t stream = nullptr;
 };
 
-// All-to-all-v with the same count for every pair.
+// An all-to-all-v with the same count for every pair.
 inline onebitResult_t MakeEqualPairs(const ChunkCall& call, onebitComm_t comm) {
   int ranks = 0;
   if (const onebitResult_t result = onebitCommCount(comm, &ranks); result != onebitSuccess) {
@@ -63,7 +64,7 @@ inline onebitResult_t MakeEqualPairs(const ChunkCall& call, onebitComm_t comm) {
                          begins.data(), call.type, call.compressor, comm, nullptr);
 }
 
-// Any collective with one count.
+// Makes any collective call with a single count.
 inline onebitResult_t MakeCall(onebitCollective_t collective, const ChunkCall& call,
                                onebitComm_t comm) {
   switch (collective) {

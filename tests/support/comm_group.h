@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A group of ranks in this process whose options and transport a test chooses, behind the handles
-// of the C API. Tests that need only the defaults use run_ranks.h.
+// A group of ranks in this process with options and a transport that the test chooses, accessible
+// through handles of the C API. Tests that need only the defaults use run_ranks.h.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@
 
 namespace onebit::testing {
 
-// Options of a group whose calls are expected to end well: two exchanges, and patient, because the
-// machine may be busy.
+// Options for calls that should succeed: two exchanges, and long time-outs because the machine may
+// be busy.
 inline constexpr CommOptions kPatient{.timeout_ms = 20'000, .one_exchange_elements = 0};
 // The same with one exchange for every compressed tensor.
 inline constexpr CommOptions kPatientOneExchange{.timeout_ms = 20'000,
                                                  .one_exchange_elements = SIZE_MAX};
-// What a call on one rank came to.
+// The result of a call on one rank.
 struct Outcome {
   onebitResult_t result = onebitSuccess;
   std::string text;  // onebitGetLastError of the thread that made the call; "" after success
@@ -31,10 +31,10 @@ bool HasRunIntoDeadline(const Outcome& outcome);
 
 class CommGroup {
  public:
-  // `transport` null: `local` as the library starts it. It must outlive the group.
+  // A null `transport` is `local` as the library starts it. The transport must outlive the group.
   explicit CommGroup(int ranks, const CommOptions& options = kPatient,
                      const Transport* transport = nullptr);
-  // Ranks that may disagree about their options, which the library would refuse.
+  // Lets ranks disagree about their options, which the library would refuse.
   explicit CommGroup(std::span<const CommOptions> options_by_rank);
   ~CommGroup();
   CommGroup(const CommGroup&) = delete;
@@ -42,7 +42,7 @@ class CommGroup {
 
   int ranks() const { return static_cast<int>(comms_.size()); }
   onebitComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)].get(); }
-  // What onebitCommDestroy says; after success comm(rank) is null.
+  // Returns the result of onebitCommDestroy; after success comm(rank) is null.
   onebitResult_t Destroy(int rank);
 
   // Calls `body(rank)` for every rank, each on its own thread, and joins them. A body that fails an
@@ -60,7 +60,7 @@ class CommGroup {
 // Makes `call` on this thread.
 Outcome CallHere(const std::function<onebitResult_t()>& call);
 
-// A compressor for `comm`; throws if it cannot be made.
+// Creates a compressor for `comm`; throws on an error.
 UniqueCompressor NewCompressor(onebitComm_t comm, size_t count, onebitDataType_t type,
                                const onebitCompressorConfig_t& config);
 

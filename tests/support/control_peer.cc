@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// False when the time is over.
+// Returns false after the deadline.
 bool AwaitInput(const Descriptor& socket, steady_clock::time_point deadline) {
   return AwaitReadable(socket, deadline).ok();
 }
@@ -47,11 +47,11 @@ UniqueId StartControlServer(ControlServer::Options options) {
 }
 
 Descriptor ConnectTo(const SocketAddress& address) {
-  return ValueOrThrow(Connect(address, steady_clock::now() + kPatience));
+  return ValueOrThrow(Connect(address, steady_clock::now() + kTestTimeout));
 }
 
 std::optional<Failure> AwaitFailure(const ControlClient& client) {
-  const auto deadline = steady_clock::now() + kPatience;
+  const auto deadline = steady_clock::now() + kTestTimeout;
   while (steady_clock::now() < deadline) {
     if (auto failure = client.first_failure()) return failure;
     std::this_thread::sleep_for(milliseconds(2));
@@ -76,7 +76,7 @@ Job JoinJob(const UniqueId& id, int ranks, ControlClient::Options options) {
     ControlClient::Options own = options;
     own.rank = rank;
     own.ranks = ranks;
-    own.connect_timeout = kPatience;
+    own.connect_timeout = kTestTimeout;
     own.process = "rank:" + std::to_string(rank);
     joins.push_back(std::async(std::launch::async, [own, &id] {
       auto client = ValueOrThrow(ControlClient::Join(
@@ -97,7 +97,7 @@ Job JoinJob(const UniqueId& id, int ranks, ControlClient::Options options) {
 
 ControlPeer::Session ControlPeer::Begin(const UniqueId& id) {
   Session session = {.socket = ConnectTo(id.address), .keys = {}};
-  const auto deadline = steady_clock::now() + kPatience;
+  const auto deadline = steady_clock::now() + kTestTimeout;
   const ClientHello hello = MakeClientHello();
   OrThrow(SendAll(session.socket, &hello, sizeof(hello), deadline));
   ServerHello answer;
@@ -122,7 +122,7 @@ Bytes ControlPeer::Frame(const RankMessage& message) {
 }
 
 void ControlPeer::SendRaw(std::span<const std::byte> bytes) {
-  OrThrow(SendAll(socket_, bytes.data(), bytes.size(), steady_clock::now() + kPatience));
+  OrThrow(SendAll(socket_, bytes.data(), bytes.size(), steady_clock::now() + kTestTimeout));
 }
 
 std::optional<HubMessage> ControlPeer::Receive(milliseconds time) {
@@ -145,7 +145,7 @@ Failure ControlPeer::AwaitFailure(milliseconds time) {
     if (!message.has_value()) break;
     if (const auto* failed = std::get_if<Failed>(&*message)) return failed->first;
   }
-  throw std::runtime_error("the star told of no failure in time");
+  throw std::runtime_error("the hub reported no failure in time");
 }
 
 }  // namespace onebit::testing

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The control channel by hand: a server on loopback, honest jobs that join it, and a client that
-// says whatever a test wants, or nothing.
+// Drives the control channel by hand: a server on loopback, honest jobs that join it, and a client
+// that sends whatever a test wants, or nothing.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace onebit::testing {
 
-// All functions throw std::runtime_error where a test could not go on.
+// All functions throw std::runtime_error if the test cannot continue.
 
 template <typename T>
 T ValueOrThrow(Result<T> result) {
@@ -28,40 +28,40 @@ void OrThrow(const Status& status);
 
 SocketAddress LoopbackAddress(uint16_t port = 0);
 
-// Longer than tests wait for a connection to be closed: strangers that go meanwhile were turned
-// away.
+// Longer than tests wait for a connection to close: a stranger that is disconnected sooner was
+// rejected.
 inline constexpr std::chrono::minutes kLongHandshake{5};
 
-// A server in this process on a free port; address, key and place of `options` are set here.
+// Starts a server in this process on a free port. Sets address, key and process name in `options`.
 UniqueId StartControlServer(ControlServer::Options options = {.handshake_timeout = kLongHandshake});
 
-// A connection that has said nothing.
+// Returns a connection that has sent nothing.
 Descriptor ConnectTo(const SocketAddress& address);
-// Reads and drops what comes until the other side closes or resets the connection.
+// Discards input until the other side closes or resets the connection.
 bool IsClosedWithin(const Descriptor& socket, std::chrono::milliseconds time);
 
-// Ranks of an honest job, joined and gathered once.
+// Ranks of an honest job that have joined and gathered once.
 struct Job {
   std::vector<std::unique_ptr<ControlClient>> ranks;
 };
 Job JoinJob(const UniqueId& id, int ranks, ControlClient::Options options = {});
-// The failure that `client` hears of; nothing if it hears of none.
+// Returns the failure that `client` learns of, or nothing if there is none.
 std::optional<Failure> AwaitFailure(const ControlClient& client);
 
-// Knows the key, and then does as it is told.
+// A client that knows the key and sends what the test tells it to.
 class ControlPeer {
  public:
   // Connects and proves that it knows the key.
   explicit ControlPeer(const UniqueId& id);
 
   const Descriptor& socket() const { return socket_; }
-  // The next message as a frame.
+  // Returns the next message as a frame.
   Bytes Frame(const RankMessage& message);
   void SendRaw(std::span<const std::byte> bytes);
   void Send(const RankMessage& message) { SendRaw(Frame(message)); }
-  // Nothing once the other side has closed, or when the time is over.
+  // Returns nothing if the other side has closed the connection, or after `time`.
   std::optional<HubMessage> Receive(std::chrono::milliseconds time);
-  // Drops messages until the star tells of a failure; throws if it does not.
+  // Drops messages until the hub reports a failure; throws if it does not.
   Failure AwaitFailure(std::chrono::milliseconds time);
 
  private:

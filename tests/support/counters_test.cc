@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Part of every program that expects zero allocations or locks: its counters do count there.
+// Part of every program that expects no allocations or locks: checks that the counters work there.
 #include <cstdlib>
 #include <mutex>
 #include <vector>

@@ -9,10 +9,10 @@
 namespace onebit::testing {
 namespace {
 
-// Long enough for the scheduler to give other threads their turns.
+// Long enough for the scheduler to run other threads in between.
 constexpr double kProbeSeconds = 0.02;
 constexpr double kMostPace = 50;
-// So many threads have to run one after the other until a rank sees what another one did.
+// About this many threads must run one after the other before a rank sees another rank's action.
 constexpr double kThreads = 3;
 
 double Seconds(clockid_t clock) {

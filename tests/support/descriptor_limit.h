@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A process that is short of file descriptors.
+// Makes a process run short of file descriptors.
 #pragma once
 
 #include <fcntl.h>
@@ -15,9 +15,9 @@
 
 namespace onebit::testing {
 
-// UndefinedBehaviorSanitizer, which comes with AddressSanitizer here, looks at objects through a
-// pipe: without descriptors it takes good ones for bad. Tests that need descriptors to be short end
-// with this there.
+// UndefinedBehaviorSanitizer, which comes with AddressSanitizer here, inspects objects through a
+// pipe; without descriptors it takes valid ones for invalid. Tests that need a shortage stop here
+// under it.
 #if defined(__SANITIZE_ADDRESS__)
 #define ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS() \
   GTEST_SKIP() << "the sanitizer needs descriptors of its own"
@@ -25,8 +25,8 @@ namespace onebit::testing {
 #define ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS()
 #endif
 
-// Lowers the limit of descriptors to those that are open and `more`. The system counts by numbers,
-// so the gaps between those that are open are filled.
+// Lowers the limit to the open descriptors plus `more`. The system limits numbers, so gaps between
+// open descriptors are filled.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(size_t more) {

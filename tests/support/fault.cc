@@ -11,7 +11,7 @@ namespace {
 
 struct KindNames {
   Fault::Kind kind;
-  std::string_view word;  // in settings
+  std::string_view word;  // as in settings
   std::string_view name;
 };
 
@@ -39,7 +39,7 @@ std::string_view TakeWord(std::string_view* text) {
   return word;
 }
 
-// "rank=2" into the member of that name.
+// Parses "rank=2" into the member of that name.
 bool SetMember(std::string_view word, Fault* fault) {
   const size_t equal = word.find('=');
   if (equal == word.npos) return false;

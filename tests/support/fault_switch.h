@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Decides which message of all those that the ranks of this process send is the struck one.
+// Decides which of the messages that the ranks of this process send the fault strikes.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,13 @@
 
 namespace onebit::testing {
 
-// Armed while no call is running; asked by the ranks' threads. Counts only what its own rank sends,
-// which is one thread.
+// Armed while no call is running; queried by the threads of ranks. Counts only messages of the
+// fault's rank, so one thread counts.
 class FaultSwitch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Counts messages from now on and strikes once.
+  // Counts messages from now on, and strikes once.
   void Arm(const Fault& fault) {
     fault_ = fault;
     count_ = 0;
@@ -28,7 +28,7 @@ class FaultSwitch {
   }
   const Fault& fault() const { return fault_; }
 
-  // Whether this message of `rank` is one that could be struck; if so Count it once it was sent.
+  // True if the fault could strike this message of `rank`. Call Count after it was sent.
   bool Counts(int rank, const std::byte* header, size_t payload_bytes) const {
     return fault_.kind != Fault::Kind::kNone && rank == fault_.rank &&
            (payload_bytes != 0 || !NeedsPayload(fault_.kind)) &&
@@ -43,18 +43,18 @@ class FaultSwitch {
     struck_peer_.store(peer, std::memory_order_release);
   }
   bool has_struck() const { return struck_peer() >= 0; }
-  // To whom the faulty message went; -1: none yet.
+  // The receiver of the struck message; -1 if none was struck yet.
   int struck_peer() const { return struck_peer_.load(std::memory_order_acquire); }
   Clock::time_point struck_at() const { return struck_at_; }
 
-  // The rank that sends and hears nothing any more; -1: none.
+  // The rank that no longer sends or receives; -1 if there is none.
   int silent_rank() const { return has_struck() && CutsOff(fault_.kind) ? fault_.rank : -1; }
 
  private:
   static constexpr size_t kExchangeOffset = 5;  // FORMAT.md, section 3
 
   Fault fault_;
-  std::atomic<uint64_t> count_{0};  // of fault_.rank since Arm
+  std::atomic<uint64_t> count_{0};  // messages of fault_.rank since Arm
   Clock::time_point struck_at_{};   // written before struck_peer_
   std::atomic<int> struck_peer_{-1};
 };

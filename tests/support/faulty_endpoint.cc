@@ -14,10 +14,10 @@ namespace onebit::testing {
 namespace {
 
 constexpr size_t kVersionOffset = 4;  // FORMAT.md, section 3
-// A loss that is to be told wakes nobody up, so whoever may be told looks often.
+// A loss that is to be reported wakes nobody, so endpoints that may have to report one poll often.
 constexpr uint64_t kLookMs = 2;
 
-// Tells whoever watches the process when it was struck, by the monotonic clock.
+// Prints when the fault struck, by the monotonic clock, for whoever watches the process.
 void SayStruck() {
   const std::chrono::duration<double> now = FaultSwitch::Clock::now().time_since_epoch();
   dprintf(STDOUT_FILENO, "struck %.6f\n", now.count());
@@ -64,7 +64,7 @@ onebitResult_t FaultyEndpoint::Forward(int peer, const Message& message,
                        message.payload_bytes, request);
   if (result == onebitSuccess && held_ && held_->peer == peer) {
     held_->is_overtaken = true;
-    static_cast<void>(ReleaseHeld());  // without room now: Progress tries again
+    static_cast<void>(ReleaseHeld());  // if there is no room, Progress tries again
   }
   return result;
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One rank's endpoint of a transport with faults: what becomes of its messages.
+// One rank's endpoint of a faulty transport: decides what happens to each of its messages.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace onebit::testing {
 
-// Used by its rank's thread. What it does not touch goes to the endpoint inside.
+// Used by its rank's thread. Unaffected messages go to the endpoint inside.
 class FaultyEndpoint {
  public:
   FaultyEndpoint(FaultSwitch* faults, const onebitTransport* inner,
@@ -36,14 +36,14 @@ class FaultyEndpoint {
   onebitResult_t Wait(uint64_t timeout_ms);
 
  private:
-  // Arguments of isend, to be damaged.
+  // Arguments of isend that a fault may damage.
   struct Message {
     std::array<std::byte, ONEBIT_TRANSPORT_HEADER_BYTES> header;
     size_t header_bytes;
     const void* payload;
     size_t payload_bytes;
   };
-  // A message that the next one to the same peer overtakes.
+  // A message that is overtaken by the next one to the same peer.
   struct Held {
     int peer;
     Message message;
@@ -54,11 +54,11 @@ class FaultyEndpoint {
   onebitResult_t Strike(int peer, Message message, onebitTransportRequest* request);
   onebitResult_t SendTwice(int peer, const Message& message, onebitTransportRequest* request);
   onebitResult_t ReleaseHeld();
-  // Takes the payload of the struck message, which is the caller's, into copy_.
+  // Copies the payload of the struck message, which belongs to the caller, into copy_.
   void CopyPayload(Message* message);
   void TellLoss();
   bool is_silent() const { return faults_.silent_rank() == info_.rank; }
-  // Of a message that nobody carries; done at once.
+  // The request of a message that is not sent; done at once.
   onebitTransportRequest LostRequest() {
     return reinterpret_cast<onebitTransportRequest>(&lost_request_);
   }
@@ -67,11 +67,11 @@ class FaultyEndpoint {
   const onebitTransport& functions_;
   const onebitTransportCommInfo info_;
   std::byte lost_request_{};
-  std::vector<std::byte> copy_;  // must live until its request is done, so as long as the endpoint
+  std::vector<std::byte> copy_;  // must outlive its request, so it lives as long as the endpoint
   std::optional<Held> held_;
   FaultSwitch::Clock::time_point delayed_until_{};
   bool has_sent_duplicate_ = false;
-  std::vector<onebitTransportRequest> posted_;  // by peer: the receive whose header has not come
+  std::vector<onebitTransportRequest> posted_;  // by peer: the receive whose header has not arrived
   bool has_told_loss_ = false;
 };
 

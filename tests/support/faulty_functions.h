@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The transport ABI of a transport with faults around another one.
+// The function table of a transport that adds faults to another one.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,14 @@
 
 namespace onebit::testing {
 
-// What `init` makes, and the context of the transport: whoever knows that it is one with faults may
-// look inside.
+// Created by `init` and used as the transport's context. Code that knows the transport is a faulty
+// one may access it.
 struct FaultyContext {
   FaultSwitch faults;
-  // Where ranks are processes, whose communicators follow each other: which one the fault is for.
+  // If ranks are processes, which create one communicator after another: the one that the fault is
+  // for.
   std::optional<int> only_comm;
-  FaultSwitch no_faults;  // of the others
+  FaultSwitch no_faults;  // for all other communicators
   std::atomic<int> comms = 0;
   const onebitTransport* inner;
   void* inner_context = nullptr;
@@ -27,7 +28,7 @@ struct FaultyContext {
 onebitResult_t StartFaulty(const onebitTransport* inner, const onebitTransportHost* host,
                            void** context);
 
-// All functions but `init` and `getProperties`, which depend on what is inside.
+// All functions but `init` and `getProperties`, which depend on the transport inside.
 extern const onebitTransport kFaultyFunctions;
 
 }  // namespace onebit::testing

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A transport with faults as a plugin, so that any program can run over it. FAULTY_NAME is its
-// name, FAULTY_SETTING the setting that says the fault. Its context is a FaultyContext.
+// A faulty transport as a plugin, so that any program can use it. FAULTY_NAME is its name,
+// FAULTY_SETTING the setting that describes the fault. Its context is a FaultyContext.
 #include "tests/support/faulty_plugin.h"
 
 #include "base/settings.h"
@@ -31,7 +31,7 @@ onebitResult_t Init(const onebitTransportHost* host, void** context) {
   if (Inner() == nullptr) return onebitSystemError;
   const auto fault = ParseFault(static_cast<const Options*>(host->settings)->fault);
   if (!fault) return onebitInvalidUsage;
-  // The transport inside has settings of its own, which the library does not know it needs.
+  // Declares the settings of the transport inside, which the library could not know otherwise.
   onebitTransportProperties properties{.structSize = sizeof properties};
   Inner()->getProperties(nullptr, &properties);
   const auto settings = SettingsForInit(properties, ProcessEnvironment());

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a transport with faults that is a plugin is made around.
+// The transport that a faulty plugin wraps.
 #pragma once
 
 #include "onebit/transport.h"
 
 namespace onebit::testing {
 
-// The transport inside; null if there is none.
+// Returns the transport inside, or null if there is none.
 const onebitTransport* InnerTransport();
 
 }  // namespace onebit::testing

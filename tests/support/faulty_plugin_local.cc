@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Faults around a `local` of the plugin's own.
+// Adds faults to a `local` of the plugin's own.
 #include "plugins/transport_local/local_transport.h"
 #include "tests/support/faulty_plugin.h"
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Faults around the plugin `ucx` of this build, FAULTY_INNER_FILE.
+// Adds faults to this build's plugin `ucx`, FAULTY_INNER_FILE.
 #include <dlfcn.h>
 
 #include "tests/support/faulty_plugin.h"
@@ -8,7 +8,7 @@
 namespace onebit::testing {
 
 const onebitTransport* InnerTransport() {
-  void* handle = dlopen(FAULTY_INNER_FILE, RTLD_NOW | RTLD_LOCAL);  // for ever
+  void* handle = dlopen(FAULTY_INNER_FILE, RTLD_NOW | RTLD_LOCAL);  // never closed
   if (handle == nullptr) return nullptr;
   const auto get =
       reinterpret_cast<onebitTransportGetFunction>(dlsym(handle, ONEBIT_TRANSPORT_SYMBOL));

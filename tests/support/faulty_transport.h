@@ -9,7 +9,7 @@
 
 namespace onebit::testing {
 
-// Owns a started transport of its own. Groups on it must be gone before it goes.
+// Owns a started transport. Groups that use it must be destroyed first.
 class FaultyTransport {
  public:
   FaultyTransport();
@@ -20,10 +20,10 @@ class FaultyTransport {
 
   const Transport& transport() const { return transport_; }
 
-  // Counts messages from now on and strikes once. No call is running.
+  // Counts messages from now on, and strikes once. No call may be running.
   void Arm(const Fault& fault) { faults().Arm(fault); }
   bool has_struck() const { return faults().has_struck(); }
-  // To whom the faulty message went; -1: none yet.
+  // The receiver of the struck message; -1 if none was struck yet.
   int struck_peer() const { return faults().struck_peer(); }
 
  private:

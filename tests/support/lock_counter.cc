@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Stands in front of the lock functions of the C library. std::mutex and std::shared_mutex end
-// here.
+// Interposes the lock functions of the C library, which std::mutex and std::shared_mutex call.
 #include "tests/support/lock_counter.h"
 
 #include <dlfcn.h>
@@ -27,7 +26,7 @@ uint64_t LocksOfAllThreads() { return all_locks; }
 
 #if !ONEBIT_HAS_SANITIZER
 
-// Finds the C library's function at the first call; a race finds it twice.
+// Finds the C library's function at the first call. A race finds it twice, which is harmless.
 #define ONEBIT_COUNTED_LOCK(name, type)                                                    \
   extern "C" int name(type* lock) noexcept {                                               \
     static int (*next)(type*) = nullptr;                                                   \

@@ -7,10 +7,10 @@
 
 namespace onebit::testing {
 
-// Locks of mutexes and read-write locks by the calling thread so far; always 0 under sanitizers,
+// Locks of mutexes and read-write locks by the calling thread so far. Always 0 under sanitizers,
 // which replace the same functions.
 uint64_t LocksOfThisThread();
-// The same of all threads together.
+// The same for all threads together.
 uint64_t LocksOfAllThreads();
 
 }  // namespace onebit::testing

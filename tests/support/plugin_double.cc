@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A test double of a transport plugin: enough to be found, checked and started, and wrong where the
-// build says so. DOUBLE_NAME, DOUBLE_VERSION, DOUBLE_SYMBOL and DOUBLE_DEFAULT are its definitions.
+// A test double of a transport plugin: complete enough to be found, checked and started, and wrong
+// in whatever way the build asks for. The build defines DOUBLE_NAME, DOUBLE_VERSION, DOUBLE_SYMBOL
+// and DOUBLE_DEFAULT.
 #include <onebit/transport.h>
 
 namespace {
 
-constexpr onebitTransportSetting kSetting{.name = "ONEBIT_CARRIER_SPEED",
+constexpr onebitTransportSetting kSetting{.name = "ONEBIT_FAKE_SPEED",
                                           .kind = onebitSettingText,
                                           .values = "text",
                                           .defaultValue = DOUBLE_DEFAULT,

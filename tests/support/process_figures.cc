@@ -14,12 +14,12 @@
 namespace onebit::testing {
 namespace {
 
-// Without "." and "..". Counts its own descriptor where the folder is that of descriptors.
+// Excludes "." and "..". In the folder of descriptors it counts its own.
 size_t EntriesOf(const char* folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(folder), closedir);
   size_t entries = 0;
   while (directory != nullptr) {
-    const dirent* entry = readdir(directory.get());  // NOLINT: this folder is this thread's own
+    const dirent* entry = readdir(directory.get());  // no other thread uses this stream
     if (entry == nullptr) break;
     entries += entry->d_name[0] == '.' ? 0 : 1;
   }
@@ -27,8 +27,8 @@ size_t EntriesOf(const char* folder) {
 }
 
 template <typename Count>
-bool SettlesAt(Count count, size_t most, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+bool SettlesAt(Count count, size_t most, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (count() > most) {
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -41,7 +41,7 @@ bool SettlesAt(Count count, size_t most, std::chrono::milliseconds patience) {
 size_t OpenDescriptors() { return EntriesOf("/proc/self/fd") - 1; }
 
 size_t Threads() {
-  // A sanitizer starts a thread of its own with the first one of the program.
+  // A sanitizer starts a thread of its own with the program's first one.
   static const bool has_started_one = (std::thread([] {}).join(), true);
   return has_started_one ? EntriesOf("/proc/self/task") : 0;
 }
@@ -61,12 +61,12 @@ size_t ResidentBytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-bool DescriptorsSettleAt(size_t most, std::chrono::milliseconds patience) {
-  return SettlesAt(OpenDescriptors, most, patience);
+bool DescriptorsSettleAt(size_t most, std::chrono::milliseconds timeout) {
+  return SettlesAt(OpenDescriptors, most, timeout);
 }
 
-bool ThreadsSettleAt(size_t most, std::chrono::milliseconds patience) {
-  return SettlesAt(Threads, most, patience);
+bool ThreadsSettleAt(size_t most, std::chrono::milliseconds timeout) {
+  return SettlesAt(Threads, most, timeout);
 }
 
 }  // namespace onebit::testing

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What this process holds and uses: for tests of leaks and of idle work.
+// Resources of this process, for tests of leaks and of idle work.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ size_t Threads();
 double CpuSeconds();  // of all threads so far
 size_t ResidentBytes();
 
-// Waits until at most so many are left; false if they are not in time.
-bool DescriptorsSettleAt(size_t most, std::chrono::milliseconds patience);
-bool ThreadsSettleAt(size_t most, std::chrono::milliseconds patience);
+// Waits until at most `most` are left; returns false after the time-out.
+bool DescriptorsSettleAt(size_t most, std::chrono::milliseconds timeout);
+bool ThreadsSettleAt(size_t most, std::chrono::milliseconds timeout);
 
 }  // namespace onebit::testing

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Reads residuals of the generation in force behind the handle.
+// Reads residuals of the current generation behind a handle.
 #include "tests/support/residuals.h"
 
 #include "api/handles.h"

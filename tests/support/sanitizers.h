@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Whether this program runs under a sanitizer that replaces malloc and friends.
+// True if the program runs under a sanitizer that replaces malloc and similar functions.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

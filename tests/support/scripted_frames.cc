@@ -47,7 +47,7 @@ onebitResult_t ScriptedFrames::GetAddress(void*, size_t* bytes) {
   return onebitSuccess;
 }
 
-// Every peer greets at once.
+// All peers greet at once.
 onebitResult_t ScriptedFrames::Open(const void* const*, const size_t*, uint64_t,
                                     const std::function<bool()>&) {
   for (size_t rank = 0; rank < links_.size(); ++rank) {
@@ -67,7 +67,7 @@ plugin::Sent ScriptedFrames::Send(int rank, plugin::FrameKind, std::span<const s
   return plugin::Sent::kYes;
 }
 
-// From memory of exactly the frame's size, so that AddressSanitizer sees a read past its end.
+// The frame is in memory of exactly its size, so that AddressSanitizer detects reads past its end.
 bool ScriptedFrames::Progress() {
   if (arriving_.empty()) return false;
   const Frame frame = std::move(arriving_.front());
@@ -106,7 +106,7 @@ FramedRank::FramedRank()
   if (endpoint_->Connect(nullptr, nullptr, 1000) != onebitSuccess) std::abort();
 }
 
-FramedRank::~FramedRank() { frames_->set_has_room(true); }  // or the end would wait for some
+FramedRank::~FramedRank() { frames_->set_has_room(true); }  // the end would wait for room otherwise
 
 plugin::WireHeader FramedRank::Wire(plugin::WireType type, uint64_t number, uint64_t value) {
   return {.magic = plugin::kWireMagic,

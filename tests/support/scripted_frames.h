@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Test double of a frame transport, and an endpoint over it: a test plays all peers of rank 0 and
-// sends it frames that no honest peer would send.
+// Test double of a frame transport, and an endpoint on top of it. The test plays all peers of rank
+// 0 and sends frames that no honest peer would send.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@
 
 namespace onebit::testing {
 
-// Records what the endpoint sends; delivers what the test has queued, one frame per Progress.
+// Records frames that the endpoint sends, and delivers those that the test has queued, one per
+// Progress.
 class ScriptedFrames : public plugin::FrameTransport {
  public:
   struct Frame {
@@ -38,11 +39,11 @@ class ScriptedFrames : public plugin::FrameTransport {
   void Arrive(Frame frame) { arriving_.push_back(std::move(frame)); }
   void Lose(int rank);
   void set_has_room(bool has_room) { has_room_ = has_room; }
-  // What arrives while the endpoint sleeps for the first time.
+  // Delivers a frame during the endpoint's first sleep.
   void ArriveInSleep(Frame frame) { in_sleep_.push_back(std::move(frame)); }
   uint64_t longest_sleep_ns() const { return longest_sleep_ns_; }
   const std::vector<SentFrame>& sent() const { return sent_; }
-  // Frames of one type that were sent to one rank, for messages with this number.
+  // Counts frames of a type that were sent to a rank for messages with this number.
   size_t CountSent(int rank, plugin::WireType type, uint64_t number) const;
 
   onebitResult_t GetAddress(void* address, size_t* bytes) override;
@@ -66,7 +67,7 @@ class ScriptedFrames : public plugin::FrameTransport {
   bool has_room_ = true;
 };
 
-// Rank 0 of three, connected. One at a time per process, because a log has no owner.
+// A connected rank 0 of three. One at a time per process, because a log has no owner.
 class FramedRank {
  public:
   static constexpr int kRanks = 3;
@@ -80,14 +81,14 @@ class FramedRank {
 
   plugin::Endpoint& endpoint() { return *endpoint_; }
   ScriptedFrames& frames() { return *frames_; }
-  // Warnings of the endpoint so far: the frames it dropped.
+  // Warnings of the endpoint so far, one for each frame that it dropped.
   static const std::vector<std::string>& warnings() { return warnings_; }
   // Results that peerError was called with.
   const std::vector<onebitResult_t>& peer_errors() const { return peer_errors_; }
 
-  // Header of a frame from rank 1.
+  // Returns the header of a frame from rank 1.
   static plugin::WireHeader Wire(plugin::WireType type, uint64_t number, uint64_t value = 0);
-  // Delivers a frame; the user's header has as many bytes as the wire says unless told otherwise.
+  // Delivers a frame. By default the user's header has as many bytes as the wire header says.
   void Arrive(const plugin::WireHeader& wire, std::span<const std::byte> payload = {},
               std::span<const std::byte> header = {});
 

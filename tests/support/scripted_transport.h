@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Test double of a transport: this rank's sends vanish, and what it receives is a script. For
-// feeding the executor messages that no honest peer would send.
+// Test double of a transport that drops this rank's sends and receives messages from a script, so
+// that tests can feed the executor messages that no honest peer would send.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ struct ScriptedMessage {
   std::vector<std::byte> payload;
 };
 
-// One at a time per process, because the C function table has no room for an owner.
+// One at a time per process, because the C function table has no context for an owner.
 class ScriptedTransport {
  public:
-  // What rank 0 will receive from `peer`, in order. After the last message it hears nothing more.
+  // Sets what rank 0 receives from `peer`, in order. After the last message it receives nothing.
   static void SetScript(int peer, std::deque<ScriptedMessage> messages);
   static const onebitTransport* functions();
 };

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A control server that can be killed. The program is ONEBIT_CONTROL_SERVER_PROGRAM, which CMake
-// defines.
+// A control server in a process that can be killed. CMake defines its program,
+// ONEBIT_CONTROL_SERVER_PROGRAM.
 #pragma once
 
 #include <signal.h>
@@ -17,10 +17,10 @@
 
 namespace onebit::testing {
 
-// A server in a process of its own: rank 0's, so to speak.
+// Stands for rank 0's process.
 class ServerProcess {
  public:
-  // `most_descriptors`: what it may open at a time, as text.
+  // `most_descriptors` limits its open descriptors, as text.
   explicit ServerProcess(const char* most_descriptors = "1000") {
     int ends[2];
     if (pipe(ends) != 0) throw std::runtime_error("pipe");

@@ -13,19 +13,20 @@
 namespace onebit::testing {
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kTestTimeout{10};
 
 using Buffer = std::array<std::byte, 4096>;
 
-// Passes on what has come; empty when nothing has. False when the source has ended.
+// Forwards available bytes; `buffer` is empty if there were none. Returns false at the end of the
+// source.
 bool Pass(const Descriptor& from, const Descriptor& to, Buffer* buffer,
           std::span<const std::byte>* passed) {
   const ssize_t count = recv(from.get(), buffer->data(), buffer->size(), 0);
   *passed = std::span(*buffer).first(count > 0 ? static_cast<size_t>(count) : 0);
   if (count == 0) return false;
-  // Whether the other side still listens shows when it is read.
+  // A receiver that has closed shows up when it is read.
   static_cast<void>(
-      SendAll(to, passed->data(), passed->size(), std::chrono::steady_clock::now() + kPatience));
+      SendAll(to, passed->data(), passed->size(), std::chrono::steady_clock::now() + kTestTimeout));
   return true;
 }
 
@@ -48,7 +49,7 @@ Bytes TcpProxy::Finish() {
 }
 
 void TcpProxy::Run() {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
   while (!AwaitReadable(listener_, std::chrono::steady_clock::now() + std::chrono::milliseconds(20))
               .ok()) {
     if (is_over_ || std::chrono::steady_clock::now() >= deadline) return;

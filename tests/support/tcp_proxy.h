@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Stands between one client and a server: passes bytes on, keeps what the client said, and can fall
-// silent with both connections open.
+// A proxy between one client and a server that forwards bytes, records the client's, and can fall
+// silent while both connections stay open.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,9 @@ class TcpProxy {
   TcpProxy& operator=(const TcpProxy&) = delete;
 
   const SocketAddress& address() const { return address_; }
-  // From now on nothing is passed on.
+  // Stops forwarding.
   void FallSilent() { is_silent_ = true; }
-  // Waits until one side has closed; what the client said until then.
+  // Waits until one side has closed. Returns what the client sent until then.
   Bytes Finish();
 
  private:
@@ -33,7 +33,7 @@ class TcpProxy {
   SocketAddress address_;
   std::atomic<bool> is_silent_{false};
   std::atomic<bool> is_over_{false};
-  Bytes said_;  // the thread's until it has ended
+  Bytes said_;  // owned by the thread until it has ended
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A tensor of any element type for a test: at any alignment, between guards.
+// A tensor of any element type for tests, with a chosen alignment and guards around it.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ constexpr onebitDataType_t ApiType(kernels::DataType type) {
 
 class Tensor {
  public:
-  // The first element lies `offset_elements` behind a boundary of 64 bytes.
+  // The first element is `offset_elements` after a 64-byte boundary.
   Tensor(size_t count, kernels::DataType type, size_t offset_elements = 0)
       : count_(count),
         type_(type),
@@ -41,7 +41,7 @@ class Tensor {
              offset_elements * kernels::BytesOf(type);
     std::memset(data(), 0, bytes());
   }
-  Tensor(const Tensor&) = delete;  // the copy would lie on another boundary
+  Tensor(const Tensor&) = delete;  // a copy would have another alignment
   Tensor& operator=(const Tensor&) = delete;
   Tensor(Tensor&&) = default;
   Tensor& operator=(Tensor&&) = default;
@@ -67,7 +67,7 @@ class Tensor {
   bool HasBytesOf(const Tensor& other) const {
     return bytes() == other.bytes() && std::memcmp(data(), other.data(), bytes()) == 0;
   }
-  // Nothing was written outside the elements.
+  // True if nothing was written outside of the elements.
   bool HasIntactGuards() const {
     const auto is_guard = [](std::byte value) { return value == kGuard; };
     const auto first = memory_.begin() + static_cast<std::ptrdiff_t>(begin_);

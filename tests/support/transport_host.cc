@@ -19,7 +19,7 @@ struct Log {
 };
 
 Log& TheLog() {
-  static auto* log = new Log;  // a transport may log at exit
+  static auto* log = new Log;  // never destroyed, because a transport may log at exit
   return *log;
 }
 

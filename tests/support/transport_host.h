@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A transport started as the library starts one, for tests of the transport alone.
+// Starts a transport as the library does, for tests of the transport alone.
 #pragma once
 
 #include <map>
@@ -12,16 +12,17 @@
 namespace onebit::testing {
 
 using SettingTexts =
-    std::map<std::string, std::string>;  // by name of the variable; absent: not set
+    std::map<std::string, std::string>;  // by name of the variable; absent if it is not set
 
-// Only one may exist at a time, because the log function of a host cannot tell two apart.
+// Only one may exist at a time, because a host's log function cannot tell two apart.
 class StartedTransport {
  public:
-  // A setting that does not parse is logged and ends as onebitInvalidUsage, without a call of
+  // A setting that does not parse is logged and returns onebitInvalidUsage without a call of
   // `init`.
   explicit StartedTransport(const onebitTransport& transport, const SettingTexts& settings = {},
                             const char* interfaces = "");
-  // Finalizes the transport and aborts the program if that fails: an endpoint was left open.
+  // Finalizes the transport, and aborts the program if that fails because an endpoint was left
+  // open.
   ~StartedTransport();
   StartedTransport(const StartedTransport&) = delete;
   StartedTransport& operator=(const StartedTransport&) = delete;
@@ -29,7 +30,7 @@ class StartedTransport {
   const onebitTransport& api() const { return transport_; }
   void* context() const { return context_; }
   onebitResult_t start_result() const { return start_result_; }
-  // Lines logged since the start, with newlines between them: of warnings, and of all levels.
+  // Warnings since the start, separated by newlines.
   static std::string warnings();
   static std::string lines();
 

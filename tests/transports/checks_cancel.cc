@@ -54,7 +54,7 @@ void TakeWhatComes(
   bool is_accepted = false;
   const Clock::time_point start = Clock::now();
   while (is_accepted || SecondsSince(start) < kSeconds) {
-    Expect(Clock::now() - start < kPatience, "an accepted payload neither came nor failed");
+    Expect(Clock::now() - start < kTestTimeout, "an accepted payload neither came nor failed");
     onebitTransportState state = onebitTransportPending;
     onebitResult_t result = api.progress(comm);
     if (result == onebitSuccess) result = api.test(comm, request, &state);
@@ -95,7 +95,7 @@ void TestUntilOver(Endpoint* endpoint, onebitTransportRequest send) {
          state != onebitTransportDone) {
     endpoint->Check(api.progress(endpoint->comm()), "progress");
     std::this_thread::yield();
-    Expect(Clock::now() - start < kPatience, "waited too long for the end of a send");
+    Expect(Clock::now() - start < kTestTimeout, "waited too long for the end of a send");
   }
 }
 

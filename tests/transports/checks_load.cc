@@ -144,7 +144,7 @@ void TwoCommunicators(const Subject& subject, Meeting& meeting) {
     const bool has_first_changed = traffic_of_first.Step();
     const bool has_second_changed = traffic_of_second.Step();
     if (has_first_changed || has_second_changed) continue;
-    Expect(SecondsSince(start) < kPatience.count(), "the messages did not end");
+    Expect(SecondsSince(start) < kTestTimeout.count(), "the messages did not end");
     // The thread drives several endpoints and sleeps at one, so it sleeps briefly.
     first.Check(first.api().wait(first.comm(), 1), "wait");
   }

@@ -24,7 +24,7 @@ struct Values {
 };
 
 constexpr onebitTransportSetting kRows[] = {
-    {.name = "ONEBIT_CARRIER2_SPEED",
+    {.name = "ONEBIT_FAKE2_SPEED",
      .kind = onebitSettingInteger,
      .values = "metres a second",
      .minimum = 1,
@@ -32,13 +32,13 @@ constexpr onebitTransportSetting kRows[] = {
      .defaultValue = "12",
      .help = "Speed of flight.",
      .offset = offsetof(Values, speed)},
-    {.name = "ONEBIT_CARRIER2_NAME",
+    {.name = "ONEBIT_FAKE2_NAME",
      .kind = onebitSettingText,
      .values = "name",
      .defaultValue = "",
-     .help = "Name of the carrier.",
+     .help = "Name of the fake.",
      .offset = offsetof(Values, name)},
-    {.name = "ONEBIT_CARRIER2_HEIGHT",
+    {.name = "ONEBIT_FAKE2_HEIGHT",
      .kind = onebitSettingAutoOrInteger,
      .values = "metres",
      .maximum = 100,
@@ -47,9 +47,9 @@ constexpr onebitTransportSetting kRows[] = {
      .offset = offsetof(Values, height)},
 };
 
-onebitTransportProperties Carrier(std::span<const onebitTransportSetting> rows = kRows) {
+onebitTransportProperties FakeProperties(std::span<const onebitTransportSetting> rows = kRows) {
   return {.structSize = sizeof(onebitTransportProperties),
-          .name = "carrier2",
+          .name = "fake2",
           .settings = rows.data(),
           .settingCount = rows.size(),
           .settingsBytes = sizeof(Values)};
@@ -57,7 +57,7 @@ onebitTransportProperties Carrier(std::span<const onebitTransportSetting> rows =
 
 Result<Values> Read(std::initializer_list<const char*> environment) {
   const std::vector<const char*> entries(environment);
-  const auto bytes = SettingsForInit(Carrier(), entries);
+  const auto bytes = SettingsForInit(FakeProperties(), entries);
   if (!bytes.ok()) return bytes.status();
   Values values;
   EXPECT_EQ(bytes.value().size() * sizeof(uint64_t), sizeof values);
@@ -66,7 +66,7 @@ Result<Values> Read(std::initializer_list<const char*> environment) {
 }
 
 TEST(DeclaredSettingsTest, ValuesAreWrittenWhereTheirRowsSay) {
-  const auto values = Read({"ONEBIT_CARRIER2_HEIGHT=40", "ONEBIT_CARRIER2_NAME=Hermes"});
+  const auto values = Read({"ONEBIT_FAKE2_HEIGHT=40", "ONEBIT_FAKE2_NAME=Hermes"});
   ASSERT_TRUE(values.ok()) << values.status().text();
   EXPECT_EQ(values.value().speed, 12u);
   EXPECT_STREQ(values.value().name, "Hermes");
@@ -82,42 +82,42 @@ TEST(DeclaredSettingsTest, DefaultsHoldWhereTheEnvironmentIsSilent) {
 }
 
 TEST(DeclaredSettingsTest, ValuesAreCheckedByTheLibrary) {
-  const auto values = Read({"ONEBIT_CARRIER2_SPEED=31"});
+  const auto values = Read({"ONEBIT_FAKE2_SPEED=31"});
   ASSERT_FALSE(values.ok());
   EXPECT_EQ(values.status().code(), Code::kInvalidUsage);
   EXPECT_EQ(values.status().text(),
-            "environment variable ONEBIT_CARRIER2_SPEED: \"31\" is not metres a second, 1 to 30");
+            "environment variable ONEBIT_FAKE2_SPEED: \"31\" is not metres a second, 1 to 30");
 }
 
 TEST(DeclaredSettingsTest, ATransportWithoutSettingsReceivesNone) {
-  const auto values = SettingsForInit(Carrier({}), {});
+  const auto values = SettingsForInit(FakeProperties({}), {});
   ASSERT_TRUE(values.ok()) << values.status().text();
   EXPECT_TRUE(values.value().empty());
 }
 
 TEST(DeclaredSettingsTest, RowsKeepTheirTexts) {
-  const auto declared = DeclaredSettings(Carrier());
+  const auto declared = DeclaredSettings(FakeProperties());
   ASSERT_TRUE(declared.ok()) << declared.status().text();
   ASSERT_EQ(declared.value().size(), 3u);
-  EXPECT_STREQ(declared.value()[0].name, "ONEBIT_CARRIER2_SPEED");
+  EXPECT_STREQ(declared.value()[0].name, "ONEBIT_FAKE2_SPEED");
   EXPECT_STREQ(declared.value()[0].default_value, "12");
   EXPECT_STREQ(declared.value()[0].help, "Speed of flight.");
 }
 
 void ExpectRefused(const onebitTransportSetting& row, const std::string& text) {
-  const auto declared = DeclaredSettings(Carrier({&row, 1}));
+  const auto declared = DeclaredSettings(FakeProperties({&row, 1}));
   ASSERT_FALSE(declared.ok());
   EXPECT_EQ(declared.status().code(), Code::kInvalidUsage);
   EXPECT_EQ(declared.status().text(), text);
 }
 
 TEST(DeclaredSettingsTest, NamesOfOthersAreRefused) {
-  for (const char* name : {"ONEBIT_SPEED", "ONEBIT_CARRIER_SPEED", "CARRIER2_SPEED",
-                           "ONEBIT_carrier2_SPEED", "ONEBIT_CARRIER2SPEED"}) {
+  for (const char* name : {"ONEBIT_SPEED", "ONEBIT_FAKE_SPEED", "FAKE2_SPEED", "ONEBIT_fake2_SPEED",
+                           "ONEBIT_FAKE2SPEED"}) {
     onebitTransportSetting row = kRows[0];
     row.name = name;
-    ExpectRefused(row, std::string("transport carrier2 declares the setting ") + name +
-                           "; its settings must begin with ONEBIT_CARRIER2_");
+    ExpectRefused(row, std::string("transport fake2 declares the setting ") + name +
+                           "; its settings must begin with ONEBIT_FAKE2_");
   }
 }
 
@@ -128,7 +128,7 @@ TEST(DeclaredSettingsTest, IncompleteRowsAreRefused) {
     onebitTransportSetting row = kRows[0];
     row.*member = nullptr;
     ExpectRefused(row,
-                  "transport carrier2 declares the setting ONEBIT_CARRIER2_SPEED without values, "
+                  "transport fake2 declares the setting ONEBIT_FAKE2_SPEED without values, "
                   "default or help");
   }
 }
@@ -138,7 +138,7 @@ TEST(DeclaredSettingsTest, KindsOfLaterVersionsAreRefused) {
     onebitTransportSetting row = kRows[0];
     row.kind = kind;
     ExpectRefused(row,
-                  "transport carrier2 declares the setting ONEBIT_CARRIER2_SPEED with the unknown "
+                  "transport fake2 declares the setting ONEBIT_FAKE2_SPEED with the unknown "
                   "kind " +
                       std::to_string(kind));
   }
@@ -148,7 +148,7 @@ TEST(DeclaredSettingsTest, PlacesOutsideOfTheStructureAreRefused) {
   for (const size_t offset : {size_t{4}, size_t{24}, SIZE_MAX - 7}) {
     onebitTransportSetting row = kRows[0];
     row.offset = offset;
-    ExpectRefused(row, "transport carrier2 declares the setting ONEBIT_CARRIER2_SPEED at offset " +
+    ExpectRefused(row, "transport fake2 declares the setting ONEBIT_FAKE2_SPEED at offset " +
                            std::to_string(offset) + " of a structure of 24 bytes");
   }
 }

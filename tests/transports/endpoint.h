@@ -15,7 +15,7 @@ namespace onebit::conformance {
 using Clock = std::chrono::steady_clock;
 
 // No check waits longer than this for something that must happen.
-inline constexpr std::chrono::seconds kPatience{20};
+inline constexpr std::chrono::seconds kTestTimeout{20};
 
 double SecondsSince(Clock::time_point start);
 
@@ -69,7 +69,7 @@ class Endpoint {
     while (true) {
       Check(api_.progress(comm_), "progress");
       if (is_over()) return;
-      Expect(Clock::now() - start < kPatience, "waited too long for ", what);
+      Expect(Clock::now() - start < kTestTimeout, "waited too long for ", what);
       Check(api_.wait(comm_, 1000), "wait");
     }
   }

@@ -42,11 +42,11 @@ std::string DefaultOf(const onebitTransport* functions) {
 }
 
 TEST(LoaderTest, FirstFolderComesFirst) {
-  const auto opened = OpenPlugin("carrier", kFolders);
+  const auto opened = OpenPlugin("fake", kFolders);
   ASSERT_TRUE(opened.ok()) << opened.status().text();
   EXPECT_EQ(DefaultOf(opened.value()), "first");
   const std::vector<std::string> reversed = {kSecond, kFirst};
-  const auto other = OpenPlugin("carrier", reversed);
+  const auto other = OpenPlugin("fake", reversed);
   ASSERT_TRUE(other.ok()) << other.status().text();
   EXPECT_EQ(DefaultOf(other.value()), "second");
 }
@@ -60,7 +60,7 @@ TEST(LoaderTest, MissingPluginSaysWhereItWasLookedFor) {
 }
 
 TEST(LoaderTest, NamesThatAreNoNamesAreRefused) {
-  for (const std::string name : {"", "../carrier", "/carrier", "car.rier", "Carrier", "7up", "a b",
+  for (const std::string name : {"", "../fake", "/fake", "fa.ke", "Fake", "7up", "a b",
                                  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
     ExpectRefused(name, Code::kInvalidArgument, HasSubstr("lower-case letters and digits"));
   }
@@ -79,8 +79,8 @@ TEST(LoaderTest, PluginsThatAreNoneAreRefused) {
 TEST(LoaderTest, FileThatIsNoLibraryIsNotPassedOver) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / "onebit_loader_test";
   std::filesystem::create_directory(folder);
-  std::ofstream(folder / "libonebit-transport-carrier.so") << "not an ELF file\n";
-  ExpectRefused("carrier", Code::kSystemError,
+  std::ofstream(folder / "libonebit-transport-fake.so") << "not an ELF file\n";
+  ExpectRefused("fake", Code::kSystemError,
                 AllOf(HasSubstr("cannot be opened"), HasSubstr(folder.string())),
                 {folder.string(), kFirst});
   std::filesystem::remove_all(folder);
@@ -119,7 +119,7 @@ TEST(LoaderTest, VariantsAreListedOnce) {
 
 TEST(LoaderTest, FindsNamesWithoutOpening) {
   EXPECT_EQ(FindPlugins(kFolders),
-            (std::vector<std::string>{"carrier", "disguised", "empty", "future"}));
+            (std::vector<std::string>{"disguised", "empty", "fake", "future"}));
 }
 
 TEST(LoaderTest, FoldersAreThoseOfThePathAndOurOwn) {
@@ -132,19 +132,19 @@ TEST(LoaderTest, FoldersAreThoseOfThePathAndOurOwn) {
 TEST(LoaderTest, VariableOfAPluginIsNotUnknown) {
   const auto table = ProcessSettings();
   ASSERT_TRUE(table.ok()) << table.status().text();
-  EXPECT_TRUE(table.value()->IsSet("ONEBIT_CARRIER_SPEED"));
+  EXPECT_TRUE(table.value()->IsSet("ONEBIT_FAKE_SPEED"));
   EXPECT_EQ(table.value()->warnings, std::vector<std::string>{});
-  const auto carrier = Transport::Get("carrier");
-  ASSERT_TRUE(carrier.ok()) << carrier.status().text();
-  EXPECT_EQ(DefaultOf(&carrier.value()->functions()), "second");
+  const auto fake = Transport::Get("fake");
+  ASSERT_TRUE(fake.ok()) << fake.status().text();
+  EXPECT_EQ(DefaultOf(&fake.value()->functions()), "second");
 }
 
 TEST(LoaderTest, ListsWhatIsFound) {
   EXPECT_EQ(ListedTransports(),
-            (std::vector<std::string>{"local", "carrier", "disguised", "empty", "future"}));
+            (std::vector<std::string>{"local", "disguised", "empty", "fake", "future"}));
   const auto table = ListedSettings();  // logs a line for each plugin that cannot be opened
   ASSERT_TRUE(table.ok()) << table.status().text();
-  EXPECT_STREQ(table.value()->rows.back().name, "ONEBIT_CARRIER_SPEED");
+  EXPECT_STREQ(table.value()->rows.back().name, "ONEBIT_FAKE_SPEED");
   EXPECT_EQ(table.value()->rows.back().value, "quick");
 }
 
@@ -159,6 +159,6 @@ int main(int argc, char** argv) {
   }
   setenv("ONEBIT_PLUGIN_PATH",
          (std::string(":/nonexistent:") + ONEBIT_PLUGIN_DOUBLES "/second").c_str(), 1);
-  setenv("ONEBIT_CARRIER_SPEED", "quick", 1);
+  setenv("ONEBIT_FAKE_SPEED", "quick", 1);
   return RUN_ALL_TESTS();
 }

@@ -17,7 +17,7 @@
 namespace onebit::conformance {
 namespace {
 
-constexpr int kPatienceMs = 60'000;
+constexpr int kTestTimeoutMs = 60'000;
 
 // A message holds its kind, its length and the text. Kinds: 'e', a text to exchange; 'f', a
 // failure.
@@ -41,7 +41,7 @@ bool ReadAll(int fd, void* to, size_t bytes) {
   auto* at = static_cast<char*>(to);
   while (bytes != 0) {
     pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
-    if (poll(&waiting, 1, kPatienceMs) <= 0) return false;
+    if (poll(&waiting, 1, kTestTimeoutMs) <= 0) return false;
     const ssize_t count = read(fd, at, bytes);
     if (count <= 0) return false;
     at += count;

@@ -12,7 +12,7 @@
 namespace onebit::conformance {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTestTimeout{60};
 
 struct MeetingPlace {
   explicit MeetingPlace(int nranks) : texts(static_cast<size_t>(nranks)) {}
@@ -44,7 +44,7 @@ class ThreadMeeting : public Meeting {
       place_.last_texts = place_.texts;
       place_.changed.notify_all();
     }
-    const bool is_over = place_.changed.wait_for(lock, kPatience, [this, exchange] {
+    const bool is_over = place_.changed.wait_for(lock, kTestTimeout, [this, exchange] {
       return place_.exchanges != exchange || !place_.failure.empty();
     });
     Expect(is_over, "the other ranks did not come");

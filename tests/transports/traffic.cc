@@ -85,7 +85,8 @@ void Traffic::Run() {
   const Clock::time_point start = Clock::now();
   while (!is_over()) {
     if (Step()) continue;
-    Expect(Clock::now() - start < kPatience, "rank ", rank_, ": ", open_, " messages did not end");
+    Expect(Clock::now() - start < kTestTimeout, "rank ", rank_, ": ", open_,
+           " messages did not end");
     endpoint_.Check(endpoint_.api().wait(endpoint_.comm(), 1000), "wait");
   }
 }

@@ -10,7 +10,7 @@ namespace {
 
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-// Whether the mode of the calling thread and that of `capture` let it be disturbed.
+// True if the modes of the calling thread and of `capture` allow the thread to break the capture.
 bool IsConfused(const Capture& capture) {
   if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
   if (capture.thread == std::this_thread::get_id()) {
@@ -72,7 +72,7 @@ CUresult AddNode(Stream& stream, const Operation& operation) {
 
 CUresult WaitCaptured(World& world, Stream& stream, const Event& event) {
   if (event.capture == 0) {
-    // Work that a graph cannot know of; an event without a record is none.
+    // The graph cannot know of this work. An event that was never recorded stands for no work.
     if (event.point.stream == nullptr) return CUDA_SUCCESS;
     return Invalidate(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Capture of streams into graphs, and what it forbids.
+// Captures streams into graphs, and checks what a capture forbids.
 #pragma once
 
 #include <thread>
@@ -29,31 +29,32 @@ struct Capture {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::thread::id thread;
   Stream* origin = nullptr;
-  std::vector<Stream*> streams;  // all that take part, the origin first
+  std::vector<Stream*> streams;  // all streams in the capture, the origin first
   bool is_valid = true;
   Graph graph;
 };
 
-// How the calling thread wants to be treated while anybody captures.
+// Sets the calling thread's mode towards captures, and returns the former one.
 CUstreamCaptureMode ExchangeCaptureMode(CUstreamCaptureMode mode);
 
-// For calls that a capture does not see, such as an allocation: an error, and the end of the
-// captures that it would confuse, where CUDA's rules for the thread's mode forbid it. Under the
+// Checks a call that a capture cannot record, such as an allocation. If CUDA's rules for the
+// thread's mode forbid it, returns an error and breaks the captures that it affects. Requires the
 // lock.
 CUresult CheckUnsafe(World& world);
-// Whether the calling thread has begun a capture that goes on. Under the lock.
+// True if the calling thread has begun a capture that has not ended. Requires the lock.
 bool IsThreadCapturing(World& world);
 
-// Breaks a capture: its end will return no graph. Returns `error`.
+// Breaks a capture, whose end will then return no graph. Returns `error`.
 CUresult Invalidate(Capture& capture, CUresult error);
-// The legacy stream may not be used while a blocking stream of its context is captured.
+// Returns the capture of a blocking stream that forbids use of its context's legacy stream; null if
+// there is none.
 Capture* CaptureThatForbidsLegacy(World& world, const Context& context);
 
 // Adds a node to the stream's capture.
 CUresult AddNode(Stream& stream, const Operation& operation);
-// cuStreamWaitEvent where the stream or the event belongs to a capture.
+// Implements cuStreamWaitEvent for a stream or event that belongs to a capture.
 CUresult WaitCaptured(World& world, Stream& stream, const Event& event);
-// The capture with this number if it goes on.
+// Returns the capture with this number if it has not ended.
 Capture* FindCapture(World& world, uint64_t id);
 
 }  // namespace onebit::testing::cuda

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMultiprocessors = 4;
 
-// Plain data, so that nothing is allocated when a thread uses CUDA for the first time.
+// Plain data, so a thread's first use of CUDA allocates nothing.
 struct ContextStack {
   static constexpr size_t kMax = 32;
   Context* contexts[kMax];
@@ -196,7 +196,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice number, unsigned* flags, int* is_ac
   return CUDA_SUCCESS;
 }
 
-// cuda.h has later versions under the name without one; this one every driver keeps.
+// cuda.h maps the plain name to later versions. All drivers still export this one.
 extern "C" [[gnu::visibility("default")]] CUresult cuCtxCreate_v2(CUcontext* handle, unsigned,
                                                                   CUdevice number) {
   ONEBIT_BEGIN(cuCtxCreate_v2);

@@ -21,7 +21,7 @@ struct Rule {
 constexpr size_t kMaxRules = 16;
 
 struct Calls {
-  std::mutex mutex;  // guards all but the atomics
+  std::mutex mutex;  // guards everything but the atomics
   CallSite* first = nullptr;
   Rule rules[kMaxRules];
   std::atomic<unsigned> active_rules{0};
@@ -35,7 +35,7 @@ Calls& TheCalls() {
   return *calls;
 }
 
-// CUDA_SUCCESS if no rule says otherwise.
+// Returns CUDA_SUCCESS unless a rule applies.
 CUresult ApplyRules(Calls& calls, const char* function) {
   const std::lock_guard lock(calls.mutex);
   for (Rule& rule : calls.rules) {

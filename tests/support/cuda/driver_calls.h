@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What every function of the stand-in does first: is counted, fails on demand, and looks whether
-// the driver works at all.
+// Common start of every function of the stand-in: counts the call, fails on demand, and checks that
+// the driver is usable.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-// Its declarations are to be seen from outside although this library hides everything else.
+// Exports declarations, because the library hides everything else.
 #pragma GCC visibility push(default)
 #include <cuda.h>
 
@@ -16,13 +16,14 @@
 
 namespace onebit::testing::cuda {
 
-// One per function, with static storage.
+// One object per function, with static storage.
 class CallSite {
  public:
   explicit CallSite(const char* name);
 
-  // Counts a call. Returns what it is to return at once: an error on demand, NOT_INITIALIZED before
-  // cuInit and after a fork, NOT_PERMITTED in a function of cuLaunchHostFunc; or CUDA_SUCCESS.
+  // Counts a call. Returns the error with which it must return at once: one on demand,
+  // NOT_INITIALIZED before cuInit and after a fork, NOT_PERMITTED inside a function of
+  // cuLaunchHostFunc; otherwise CUDA_SUCCESS.
   CUresult Begin(bool needs_init);
 
   const char* name() const { return name_; }
@@ -43,7 +44,7 @@ class CallSite {
 
 #define ONEBIT_BEGIN(function) ONEBIT_BEGIN_CALL(function, true)
 
-// Passes an error on.
+// Returns from the caller with the error, if there is one.
 #define ONEBIT_CU_TRY(call)                                                 \
   do {                                                                      \
     if (const CUresult tried = (call); tried != CUDA_SUCCESS) return tried; \
@@ -54,7 +55,7 @@ void SetInitialised();
 // True while this thread runs a function of cuLaunchHostFunc.
 inline thread_local bool is_in_host_function = false;
 
-// What onebitTestCudaGetCounts returns, apart from what call sites know.
+// Results of onebitTestCudaGetCounts, apart from those that call sites count.
 struct Counters {
   std::atomic<uint64_t> host_waits{0};
   std::atomic<uint64_t> while_capturing{0};

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the CUDA driver that name errors.
+// CUDA driver functions that name errors.
 #include "tests/support/cuda/driver_calls.h"
 
 namespace onebit::testing::cuda {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the CUDA driver that capture streams and launch graphs.
+// CUDA driver functions that capture streams and launch graphs.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 GraphExec* ExecOf(CUgraphExec handle) { return reinterpret_cast<GraphExec*>(handle); }
 Graph* GraphOf(CUgraph handle) { return reinterpret_cast<Graph*>(handle); }
 
-// Whether every stream that joined was waited for by the origin, directly or over others.
+// True if the origin has waited for every stream that joined, directly or through others.
 bool IsJoined(const Capture& capture) {
   std::vector<bool> is_reached(capture.graph.nodes.size(), false);
   std::vector<size_t> ahead = capture.origin->nodes;
@@ -37,7 +37,7 @@ CUresult CaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t*
   const Lock lock(world.mutex);
   Stream* stream = nullptr;
   ONEBIT_CU_TRY(FindStream(world, handle, &stream));
-  // Here CUDA only says so; the capture goes on.
+  // CUDA returns an error here, but the capture continues.
   if (stream->is_legacy && CaptureThatForbidsLegacy(world, *stream->context) != nullptr) {
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
@@ -125,7 +125,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
                                    CUgraph* graph, const CUgraphNode** dependencies,
                                    const CUgraphEdgeData** edges, size_t* dependency_count) {
   ONEBIT_BEGIN(cuStreamGetCaptureInfo_v3);
-  // Nodes have no handles here.
+  // Nodes have no handles in the stand-in.
   if (graph != nullptr || dependencies != nullptr || edges != nullptr) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -163,7 +163,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   Lock lock(world.mutex);
   Stream* stream = nullptr;
   ONEBIT_CU_TRY(FindStream(world, stream_handle, &stream));
-  // A graph within a graph: nobody here needs it.
+  // A graph within a graph. No test needs it.
   if (stream->capture != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   GraphExec* const exec = ExecOf(handle);
   EnqueueWait(lock, *stream, exec->last);
@@ -172,7 +172,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   return CUDA_SUCCESS;
 }
 
-// What still runs is kept: CUDA would free it later.
+// Keeps the memory of graphs that are still running; CUDA would free it later.
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
   ONEBIT_BEGIN(cuGraphExecDestroy);
   World& world = TheWorld();

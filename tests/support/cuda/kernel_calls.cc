@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the CUDA driver that load kernels and launch them. The image is only looked at:
-// what runs is the host build of the same kernels.
+// CUDA driver functions that load and launch kernels. They only inspect the image and run the host
+// build of the same kernels.
 #include <pthread.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using kernels::cuda::kKernelCount;
 using kernels::cuda::kKernels;
 using kernels::cuda::kWarpsPerCta;
 
-// How many CTAs of any kernel a multiprocessor runs.
+// CTAs of any kernel that one multiprocessor can run at once.
 constexpr int kResident = 2;
 static_assert(std::all_of(std::begin(kKernels), std::end(kKernels),
                           [](const auto& kernel) {
@@ -40,16 +40,16 @@ struct Library {
   void** values = nullptr;
 };
 
-// A kernel of a library, in the guise of a CUkernel or, for one context, of a CUfunction.
+// A kernel of a library, represented by a CUkernel or, in one context, by a CUfunction.
 struct Code {
   size_t number = 0;
-  Context* context = nullptr;  // null: a CUkernel
+  Context* context = nullptr;  // null for a CUkernel
 };
 
-// Guarded by the world's lock. Handles stay valid for ever, which loses only memory.
+// Guarded by the world's lock. Handles stay valid for ever, at the cost of some memory.
 struct Codes {
   unsigned last_grid = 0;
-  const char* late_error = nullptr;  // of the compiler, for the next kernel that is loaded
+  const char* late_error = nullptr;  // the compiler's, for the next kernel that is loaded
   std::vector<std::unique_ptr<Library>> libraries;
   std::vector<std::unique_ptr<Code>> codes;
 };
@@ -59,7 +59,7 @@ Codes& TheCodes() {
   return *codes;
 }
 
-// Memory that is gone when the calling function returns.
+// True for memory that is gone when the calling function returns.
 bool IsOnStack(const void* memory) {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return false;
@@ -71,7 +71,7 @@ bool IsOnStack(const void* memory) {
          std::less<>()(memory, static_cast<const std::byte*>(begin) + bytes);
 }
 
-// What the compiler says of the image of all libraries, and how much it is.
+// Writes the compiler's log for the image of all libraries, and its size.
 void WriteErrorLog(std::string_view text) {
   for (const auto& library : TheCodes().libraries) {
     char* log = nullptr;
@@ -103,7 +103,7 @@ Code* MakeCode(size_t number, Context* context) {
   return TheCodes().codes.back().get();
 }
 
-// Loading is one of the things that a capture may not see.
+// Loading is among the operations that captures forbid.
 CUresult Load(World& world, Context& context, size_t number) {
   if (context.loaded[number]) return CUDA_SUCCESS;
   ONEBIT_CU_TRY(CheckUnsafe(world));
@@ -208,7 +208,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   ONEBIT_CU_TRY(FindStream(world, handle, &stream));
   const Code* const code = FindCode(function);
   if (code == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  // A function belongs to a context; a CUkernel takes that of the stream.
+  // A CUfunction belongs to one context; a CUkernel uses the stream's.
   if (code->context != nullptr && code->context != stream->context) {
     return CUDA_ERROR_INVALID_HANDLE;
   }

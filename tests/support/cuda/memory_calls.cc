@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the CUDA driver for memory: allocation, attributes, copies and fills.
+// CUDA driver functions for memory: allocation, attributes, copies and fills.
 #include <sys/mman.h>
 
 #include "tests/support/cuda/capture.h"
@@ -14,7 +14,7 @@ void* MemoryOf(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 void CountHostWait() { TheCounters().host_waits.fetch_add(1); }
 
-// What allocations and frees have in common: a capture does not see them.
+// Common start of allocations and frees, which captures cannot record.
 CUresult BeginAllocation(World& world) {
   if (IsThreadCapturing(world)) TheCounters().while_capturing.fetch_add(1);
   return CheckUnsafe(world);
@@ -44,8 +44,8 @@ CUresult AllocateBlock(size_t bytes, BlockKind kind, void** memory) {
   return CUDA_SUCCESS;
 }
 
-// Waits until the devices are idle, as CUDA does before it takes memory away: whoever frees memory
-// while a stream waits for him waits for ever.
+// Waits until the devices are idle, as CUDA does before it frees memory: a thread that frees memory
+// while a stream waits for that thread hangs.
 CUresult FreeBlock(void* memory, bool is_pinned) {
   if (memory == nullptr) return CUDA_SUCCESS;
   World& world = TheWorld();
@@ -74,7 +74,7 @@ CUresult FreeBlock(void* memory, bool is_pinned) {
   return CUDA_SUCCESS;
 }
 
-// Whether the driver knows all of it; sets *is_pageable if it knows nothing of it.
+// Fails unless the driver knows the whole range; sets *is_pageable if it knows no part of it.
 CUresult CheckRange(World& world, const void* memory, size_t bytes, bool* is_pageable) {
   if (FindBlock(world, memory) == nullptr) {
     *is_pageable = true;
@@ -83,7 +83,7 @@ CUresult CheckRange(World& world, const void* memory, size_t bytes, bool* is_pag
   return IsWithinBlock(world, memory, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// With pageable memory CUDA, too, waits for the copy, or may.
+// For pageable memory CUDA waits for the copy, or may wait.
 CUresult CopyInStream(void* to, const void* from, size_t bytes, CUstream handle, bool is_waiting) {
   World& world = TheWorld();
   Lock lock(world.mutex);
@@ -120,12 +120,12 @@ CUresult Fill(void* memory, uint8_t value, size_t bytes, CUstream handle, bool i
   return CUDA_SUCCESS;
 }
 
-// CUDA may refuse to answer a thread without a context; so it does here.
+// CUDA may refuse to answer a thread without a context, so the stand-in always does.
 CUresult CheckCanAsk() {
   return CurrentContext() == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-// CUDA writes nothing, or zero, about memory that it does not know.
+// For memory that it does not know, CUDA writes nothing or zero.
 CUresult WriteAttribute(const Block* block, CUdeviceptr address, CUpointer_attribute attribute,
                         void* value) {
   switch (static_cast<int>(attribute)) {

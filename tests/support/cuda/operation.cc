@@ -33,7 +33,7 @@ void Run(const KernelOperation& launch) {
   kernels::cuda::RunOnHost(launch.kernel, launch.params, launch.ctas);
 }
 
-void Run(const WaitPointOperation&) {}  // by the stream, which has the lock for it
+void Run(const WaitPointOperation&) {}  // run by the stream, which holds the lock for it
 
 bool IsReached(const WaitValueOperation& wait) {
   const uint32_t word =
@@ -63,8 +63,8 @@ void Run(const TimeOperation& operation) {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-// Nodes are in the order in which they were captured, which respects what they wait for. CUDA does
-// not promise that independent ones run at the same time.
+// Nodes run in the order of their capture, which respects their dependencies. CUDA does not promise
+// that independent nodes run concurrently either.
 void Run(const GraphOperation& launch) {
   for (const GraphNode& node : launch.graph->nodes) cuda::Run(node.operation);
 }

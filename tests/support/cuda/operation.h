@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Operation: what can be enqueued on a stream of the stand-in, or be a node of a graph.
+// Operation: work that can be enqueued on a stream of the stand-in, or be a node of a graph.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ namespace onebit::testing::cuda {
 struct Stream;
 struct GraphExec;
 
-// A place in the order of a stream: after its first `count` operations. Without a stream: no place,
-// which has always been reached.
+// A point in a stream: after its first `count` operations. A point without a stream has always been
+// reached.
 struct Point {
   Stream* stream = nullptr;
   uint64_t count = 0;
@@ -37,12 +37,12 @@ struct FillOperation {
 struct FunctionOperation {
   void (*function)(void* data);
   void* data;
-  bool is_device_code;  // may access device memory; else it is one of cuLaunchHostFunc
+  bool is_device_code;  // may access device memory; false for functions of cuLaunchHostFunc
 };
 struct KernelOperation {
   kernels::cuda::Kernel kernel;
   unsigned ctas;
-  alignas(16) std::byte params[4096];  // CUDA's limit for the parameters of a kernel
+  alignas(16) std::byte params[4096];  // CUDA's limit for kernel parameters
 };
 struct WaitPointOperation {
   Point point;
@@ -56,7 +56,7 @@ struct WriteValueOperation {
   uint32_t* word;
   uint32_t value;
 };
-// What an event that keeps the time knows of its last record: nanoseconds of a steady clock.
+// Time of the last record of a timing event, in nanoseconds of a steady clock.
 using EventTime = std::atomic<int64_t>;
 struct TimeOperation {
   std::shared_ptr<EventTime> time;
@@ -69,7 +69,7 @@ using Operation = std::variant<CopyOperation, FillOperation, FunctionOperation, 
                                WaitPointOperation, WaitValueOperation, WriteValueOperation,
                                TimeOperation, GraphOperation>;
 
-// Runs all but WaitPointOperation, on a stream's thread, without a lock.
+// Runs all operations but WaitPointOperation, on a stream's thread, without the lock.
 void Run(const Operation& operation);
 
 }  // namespace onebit::testing::cuda

@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of the stand-in: ordinary memory that threads of the host may not touch.
+// Device memory of the stand-in: ordinary memory that host threads must not touch.
 #pragma once
 
 #include <cstddef>
 
 namespace onebit::testing::cuda {
 
-// With `is_wanted`, and if the processor and the system have protection keys, device memory gets
-// one that no thread has the right to use until it asks. Called once.
+// If `is_wanted`, and if processor and system support protection keys, gives device memory a key
+// that no thread may use until it asks. Called once.
 void StartProtection(bool is_wanted);
 bool IsProtected();
 
-// Gives the calling thread access to device memory or takes it away; returns whether it had it.
+// Grants or revokes the calling thread's access to device memory. Returns true if it had access.
 bool SetAccess(bool is_allowed);
 
 class DeviceMemoryAccess {
@@ -26,8 +26,8 @@ class DeviceMemoryAccess {
   const bool before_;
 };
 
-// Memory at a multiple of 256 bytes that ends as near as that allows to a page that nobody may
-// touch. Its bytes are 0xff, which as numbers are not finite. Null: there is none.
+// Maps memory at a multiple of 256 bytes that ends as close as possible to an inaccessible page.
+// Its bytes are 0xff, which is not finite in any type. Returns null if there is no memory.
 void* MapDeviceMemory(size_t bytes);
 void UnmapDeviceMemory(void* memory, size_t bytes);
 

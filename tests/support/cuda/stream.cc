@@ -45,7 +45,7 @@ void Push(Lock& lock, Stream& stream, const Operation& operation) {
   stream.work.notify_one();
 }
 
-// The next one in turn of those that streams of a priority share.
+// Returns the next of the queues that streams of a priority share, in rotation.
 Queue* QueueFor(const World& world, Context& context, int priority) {
   if (world.queues_per_priority == 0) return nullptr;
   Context::Queues& queues = context.queues[priority];
@@ -102,7 +102,7 @@ void EnqueueWait(Lock& lock, Stream& stream, const Point& point) {
 
 void EnqueueImplicitWaits(World& world, Lock& lock, Stream& stream) {
   if (stream.is_legacy) {
-    // Push lets go of the lock when the stream is full, so the list may change.
+    // Push releases the lock while the stream is full, so the list may change.
     for (size_t i = 0; i < world.streams.size(); ++i) {
       Stream& other = *world.streams[i];
       if (other.is_blocking && other.context == stream.context) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the CUDA driver for streams and events.
+// CUDA driver functions for streams and events.
 #include "tests/support/cuda/capture.h"
 #include "tests/support/cuda/stream.h"
 
@@ -25,7 +25,7 @@ CUresult FindEvent(World& world, CUevent handle, Event** event) {
   return CUDA_SUCCESS;
 }
 
-// For calls that look at a stream from outside, which one that is captured does not allow.
+// For calls that query a stream, which is not allowed while it is being captured.
 CUresult FindStreamToAsk(World& world, CUstream handle, Stream** stream) {
   ONEBIT_CU_TRY(FindStream(world, handle, stream));
   if ((*stream)->capture != nullptr) {
@@ -58,7 +58,7 @@ CUresult EnqueueOn(CUstream handle, const Operation& operation) {
   return Enqueue(world, lock, *stream, operation);
 }
 
-// `address` of a value that a stream waits for or writes.
+// Checks the address of a value that a stream waits for or writes.
 CUresult CheckWord(CUdeviceptr address) {
   World& world = TheWorld();
   const Lock lock(world.mutex);
@@ -83,7 +83,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priori
   return MakeStreamHandle(stream, flags, priority);
 }
 
-// What is in the stream is still done.
+// Operations already in the stream still run.
 CUresult cuStreamDestroy_v2(CUstream handle) {
   ONEBIT_BEGIN(cuStreamDestroy_v2);
   World& world = TheWorld();
@@ -198,7 +198,7 @@ CUresult cuEventRecord(CUevent event_handle, CUstream handle) {
   return CUDA_SUCCESS;
 }
 
-// The header gives the name to a later version, so it does not declare this one.
+// cuda.h maps the name to a later version, so it does not declare this one.
 #undef cuEventElapsedTime
 extern "C" __attribute__((visibility("default"))) CUresult cuEventElapsedTime(float* milliseconds,
                                                                               CUevent from_handle,

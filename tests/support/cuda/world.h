@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// World: devices, contexts, memory, streams and events of the stand-in, under one lock.
+// World: devices, contexts, memory, streams and events of the stand-in, guarded by one lock.
 #pragma once
 
 #include <bitset>
@@ -23,8 +23,8 @@ struct GraphExec;
 
 using Lock = std::unique_lock<std::mutex>;
 
-// A queue of the hardware: what streams put into it runs in that order, so one that waits holds up
-// the others.
+// A hardware queue: operations of its streams run in the order in which they were enqueued, so a
+// waiting one holds up the others.
 struct Queue {
   uint64_t given = 0;
   uint64_t done = 0;
@@ -38,7 +38,7 @@ struct Device {
   unsigned primary_references = 0;
   unsigned primary_flags = 0;
   Context* primary = nullptr;
-  CUresult broken = CUDA_SUCCESS;  // what every call returns, once something went wrong on it
+  CUresult broken = CUDA_SUCCESS;  // the error of every call after the device broke
 };
 
 struct Context {
@@ -46,13 +46,13 @@ struct Context {
   unsigned long long id = 0;
   bool is_alive = false;
   Stream* legacy = nullptr;
-  // Of the streams of a priority, which take them in turns; empty without CUDA_STAND_IN_QUEUES.
+  // Queues that the streams of a priority share; empty without CUDA_STAND_IN_QUEUES.
   struct Queues {
     std::vector<std::unique_ptr<Queue>> all;
     size_t next = 0;
   };
   std::map<int, Queues> queues;
-  // Kernels whose code is there; CUDA may load it when it is first asked for.
+  // Kernels that are loaded; CUDA may load each at its first use.
   std::bitset<kernels::cuda::kKernelCount> loaded;
 };
 
@@ -68,37 +68,37 @@ struct Event {
   Context* context = nullptr;
   Point point;
   bool has_timing = true;
-  std::shared_ptr<EventTime> time;  // of the last record; null: none, or it does not keep the time
-  // Recorded last in a capture: its number and the nodes the event stands for.
+  std::shared_ptr<EventTime> time;  // of the last record; null: none, or it keeps no time
+  // If last recorded in a capture: its number, and the nodes that the event stands for.
   uint64_t capture = 0;
   std::vector<size_t> nodes;
 };
 
 struct World {
   std::mutex mutex;                // guards everything here and in streams and captures
-  size_t queues_per_priority = 0;  // 0: every stream has its own
+  size_t queues_per_priority = 0;  // 0: every stream has its own queue
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::unique_ptr<Context>> contexts;  // dead ones too, so that handles stay readable
   std::map<uintptr_t, Block> blocks;               // by address
   size_t pinned_bytes = 0;
-  std::vector<std::unique_ptr<Stream>> streams;  // likewise
-  std::set<const Stream*> live_streams;          // without the legacy ones
+  std::vector<std::unique_ptr<Stream>> streams;  // dead ones too
+  std::set<const Stream*> live_streams;          // without legacy streams
   std::set<const Event*> live_events;
   std::vector<std::unique_ptr<GraphExec>> execs;
-  std::vector<Capture*> captures;  // that have begun and not ended
+  std::vector<Capture*> captures;  // begun and not ended
 };
 
-// Never destroyed: threads of streams use it until the process is gone.
+// Never destroyed, because threads of streams use it until the process ends.
 World& TheWorld();
 
-// The context on top of the thread's stack; null: there is none.
+// The context on top of the thread's stack; null if it is empty.
 Context* CurrentContext();
-// CUDA_ERROR_INVALID_CONTEXT if there is none, and the error of a device that is broken.
+// CUDA_ERROR_INVALID_CONTEXT if there is none; the device's error if it is broken.
 CUresult RequireContext(Context** context);
 
-// The block that `address` is in; null: memory that CUDA does not know. Under the lock.
+// The block that contains `address`; null for memory that CUDA does not know. Requires the lock.
 const Block* FindBlock(World& world, const void* address);
-// Whether `bytes` from `address` are within one block. Under the lock.
+// True if `bytes` from `address` on are within one block. Requires the lock.
 bool IsWithinBlock(World& world, const void* address, size_t bytes);
 
 }  // namespace onebit::testing::cuda

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Sums in rank order, rounded once.
+// Sums in rank order and rounds once.
 #include "tests/support/nccl/clique.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using kernels::reference::FloatOfFp16;
 using kernels::reference::Fp16OfFloat;
 
 std::mutex last_error_mutex;
-// Never destroyed: callers have pointers to them, and threads may outlive the program.
+// Never destroyed, because callers keep pointers to the texts and threads may outlive main.
 auto& errors = *new std::set<std::string>;
 const char* last_error = "";
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Clique: the ranks of one communicator, and what lies between them.
+// Clique: the ranks of one communicator, and the messages between them.
 #pragma once
 
 #include <condition_variable>
@@ -17,30 +17,30 @@
 
 namespace onebit::testing::nccl {
 
-// A rank of a clique. All is guarded by the clique's mutex.
+// A rank of a clique. Guarded by the clique's mutex.
 struct Member {
   bool has_come = false;
   int device = -1;
-  bool is_ended = false;  // aborted or revoked: its operations end at once
+  bool is_ended = false;  // aborted or revoked, so its operations end at once
   ncclResult_t error = ncclSuccess;
-  std::vector<bool> connects_to;  // peers that it has had a message to or from
-  bool connects_all = false;      // for a collective, which has connections of its own
-  int queued = 0;                 // operations that are on a stream and have not run
-  int running = 0;                // operations that run
-  uint64_t collectives = 0;       // that have begun
-  uint64_t exchanges = 0;         // of messages, that have ended
-  int64_t until_damage = -1;      // messages that it receives before one that is damaged; < 0: none
-  bool is_damaged = false;        // in the exchange that runs
+  std::vector<bool> connects_to;  // peers with which it has exchanged a message
+  bool connects_all = false;      // for collectives, which have separate connections
+  int queued = 0;                 // operations on a stream that have not started
+  int running = 0;                // operations in progress
+  uint64_t collectives = 0;       // collectives begun
+  uint64_t exchanges = 0;         // exchanges of messages ended
+  int64_t until_damage = -1;      // messages it receives before a damaged one; < 0: none is damaged
+  bool is_damaged = false;        // in the current exchange
 };
 
-// A message that its sender waits with until it is taken.
+// A message whose sender waits until it is received.
 struct Letter {
   const void* data = nullptr;
   size_t bytes = 0;
   bool is_taken = false;
 };
 
-// What all ranks do together. Ranks that do different things are a mismatch.
+// A collective operation of all ranks. Ranks that make different calls are a mismatch.
 struct Collective {
   bool is_broadcast = false;
   size_t count = 0;
@@ -54,18 +54,18 @@ struct Collective {
   bool is_done = false;
 
   bool IsLike(const Collective& other) const;
-  // When all have come.
+  // Called when all ranks have arrived.
   void Compute();
 };
 
 struct Clique {
   explicit Clique(int rank_count);
 
-  bool IsComplete() const;  // under mutex
+  bool IsComplete() const;  // requires the mutex
   std::deque<std::shared_ptr<Letter>>& Mail(int from, int to) {
     return mail[static_cast<size_t>(from * ranks + to)];
   }
-  // Under mutex.
+  // Requires the mutex.
   void BreakAll(ncclResult_t error);
 
   const int ranks;
@@ -79,7 +79,7 @@ struct Clique {
 
 size_t BytesOf(ncclDataType_t type);
 
-// The last error's text, of the process as NCCL has it.
+// Sets the text of the last error, which NCCL keeps per process.
 void SetLastError(const std::string& text);
 const char* LastError();
 

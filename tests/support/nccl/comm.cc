@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Handles, which are never used twice, and what tests ask of them.
+// Handles, which are never reused, and the functions by which tests inspect them.
 #include "tests/support/nccl/comm.h"
 
 #include <map>
@@ -15,8 +15,8 @@ Counters counters;
 
 namespace {
 
-std::mutex mutex;  // of all below
-// Never destroyed: threads may outlive the program.
+std::mutex mutex;  // guards everything below
+// Never destroyed, because threads may outlive main.
 auto& comms = *new std::map<ncclComm_t, std::shared_ptr<Comm>>;
 uintptr_t next_handle = 0x10000;
 struct Rule {
@@ -65,7 +65,7 @@ ncclComm_t Register(std::shared_ptr<Comm> comm) {
 }
 
 void Unregister(ncclComm_t handle) {
-  std::shared_ptr<Comm> ended;  // dropped without the lock: its end waits for a thread
+  std::shared_ptr<Comm> ended;  // dropped without the lock, because its end waits for a thread
   const std::lock_guard lock(mutex);
   const auto found = comms.find(handle);
   if (found == comms.end()) return;

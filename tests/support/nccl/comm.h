@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Comm: what a handle stands for, and the rules of its use.
+// Comm: the communicator behind a handle, and the rules of its use.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 struct CUctx_st;
 
-// Functions are pncclX, and ncclX a weak name of the same code, as in NCCL.
+// Functions are named pncclX, with ncclX as a weak alias, as in NCCL.
 #define ONEBIT_TEST_NCCL_FUNCTION(result, name, ...)                             \
   extern "C" __attribute__((visibility("default"))) result p##name(__VA_ARGS__); \
   extern "C" __attribute__((visibility("default"), weak, alias("p" #name)))      \
@@ -30,10 +30,10 @@ struct Comm {
   CUctx_st* context = nullptr;
   bool is_blocking = true;
   std::atomic<bool> is_in_call{false};
-  std::atomic<bool> has_captured{false};  // a graph has calls of it
+  std::atomic<bool> has_captured{false};  // a graph contains calls of it
   std::atomic<bool> is_revoked{false};
 
-  // Of a communicator that does not block.
+  // For non-blocking communicators.
   std::mutex mutex;
   std::thread launcher;                   // guarded by mutex
   std::atomic<bool> is_launching{false};  // release: the launcher's last act
@@ -44,10 +44,10 @@ struct Comm {
   void JoinLauncher();
 };
 
-// A handle in use by a call. Counts misuse.
+// The use of a handle by a call. Counts misuse.
 class Use {
  public:
-  enum class Kind { kCall, kEnd };  // an end may come while another thread is in a call
+  enum class Kind { kCall, kEnd };  // an end is allowed while another thread is in a call
   Use(ncclComm_t handle, Kind kind = Kind::kCall);
   ~Use();
   Use(const Use&) = delete;
@@ -65,10 +65,10 @@ ncclComm_t Register(std::shared_ptr<Comm> comm);
 void Unregister(ncclComm_t handle);
 std::vector<ncclComm_t> Handles();
 
-// Whether a call of `function` is to fail now.
+// True if this call of `function` must fail.
 bool IsToFail(const char* function, ncclResult_t* result);
 
-// Of onebitTestNcclGetCounts.
+// Results of onebitTestNcclGetCounts.
 struct Counters {
   std::atomic<uint64_t> created{0};
   std::atomic<uint64_t> destroyed{0};

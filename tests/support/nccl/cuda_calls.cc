@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Look-up by name in the driver that the process has.
+// Finds functions by name in the driver that the process has loaded.
 #include "tests/support/nccl/cuda_calls.h"
 
 #include <dlfcn.h>

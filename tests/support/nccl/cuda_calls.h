@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the stand-in for CUDA that the one for NCCL needs. Like NCCL it does not link
-// the driver: a process without one can load it.
+// The CUDA functions that the stand-in for NCCL needs. Like NCCL it does not link the driver, so a
+// process without one can load it.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,11 @@ struct CUctx_st;
 
 namespace onebit::testing::nccl {
 
-// Device and context that are current in this thread. False: there is no driver, or none is.
+// Returns the current device and context of this thread; false if there is no driver or no current
+// context.
 bool GetCurrentDevice(int* device, CUctx_st** context);
 
-// Makes `context` current in this thread until its end.
+// Makes `context` current in this thread until the end of the scope.
 class WithContext {
  public:
   explicit WithContext(CUctx_st* context);
@@ -23,9 +24,9 @@ class WithContext {
   WithContext& operator=(const WithContext&) = delete;
 };
 
-// Result of CUDA.
+// Returns CUDA's result.
 int Enqueue(CUstream_st* stream, void (*function)(void* data), void* data);
-// False, too, if CUDA cannot tell.
+// Also false if CUDA cannot tell.
 bool IsCapturing(CUstream_st* stream);
 
 }  // namespace onebit::testing::nccl

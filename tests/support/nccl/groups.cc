@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Groups of the calling thread: what is called in them starts at the end of the outermost one.
+// Groups of the calling thread: calls inside them start at the end of the outermost one.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -22,7 +22,7 @@ extern "C" ncclResult_t pncclGroupEnd(void);
 namespace onebit::testing::nccl {
 namespace {
 
-// Long enough that a caller who does not wait for a launch in the background is found out.
+// Long enough to expose callers that do not wait for a launch in the background.
 constexpr std::chrono::milliseconds kLaunchDelay{2};
 
 struct Group {
@@ -30,7 +30,7 @@ struct Group {
   ncclResult_t error = ncclSuccess;
   std::vector<std::unique_ptr<Operation>> operations;
 };
-// Null outside a group: a thread that ends has nothing to destroy.
+// Null outside a group, so a thread that ends has nothing to destroy.
 thread_local Group* group = nullptr;
 
 ncclResult_t Refuse(ncclResult_t result, const std::string& text) {
@@ -39,7 +39,7 @@ ncclResult_t Refuse(ncclResult_t result, const std::string& text) {
   return result;
 }
 
-// NCCL's functions throw nothing.
+// NCCL's functions do not throw.
 template <typename Body>
 ncclResult_t WithoutThrowing(Body body) {
   try {
@@ -50,8 +50,8 @@ ncclResult_t WithoutThrowing(Body body) {
   }
 }
 
-// What a group connects to is known to the peers before any of its operations waits for them: NCCL
-// connects the communicators of a group at a time.
+// Announces all connections of a group to the peers before any operation waits for them, because
+// NCCL connects the communicators of a group together.
 void AnnounceConnections(const Operation& operation) {
   Comm* comm = operation.comm.get();
   const std::lock_guard lock(comm->clique->mutex);
@@ -62,8 +62,8 @@ void AnnounceConnections(const Operation& operation) {
   comm->clique->changed.notify_all();
 }
 
-// The first message to a peer waits until the peer has one for this rank, the first collective
-// until all have one.
+// The first message to a peer waits until that peer has one for this rank; the first collective
+// waits until all ranks make one.
 ncclResult_t Connect(const Operation& operation) {
   Comm* comm = operation.comm.get();
   Clique& clique = *comm->clique;
@@ -83,7 +83,8 @@ ncclResult_t Connect(const Operation& operation) {
   return comm->member().is_ended ? ncclInternalError : ncclSuccess;
 }
 
-// What graphs hold, which may be launched until the process ends. Reached from here, it is no leak.
+// Keeps operations of graphs, which may be launched until the process ends, reachable, so that they
+// are not leaks.
 void KeepForGraphs(Operation* operation) {
   static std::mutex mutex;
   static auto* kept = new std::vector<Operation*>;
@@ -121,7 +122,7 @@ ncclResult_t LaunchInBackground(std::unique_ptr<Operation> operation) {
   comm->JoinLauncher();
   comm->is_launching.store(true, std::memory_order_relaxed);
   const std::lock_guard lock(comm->mutex);
-  // The thread is joined before the communicator's end, so it need not hold it.
+  // The thread is joined before the communicator ends, so it need not hold a reference.
   comm->launcher = std::thread([operation = std::move(operation)]() mutable {
     Comm* of = operation->comm.get();
     const WithContext current(of->context);
@@ -152,7 +153,7 @@ ncclResult_t CheckComm(const Use& use, const char* function) {
   }
   const std::lock_guard lock(use->clique->mutex);
   if (!use->clique->IsComplete()) return Refuse(ncclInvalidArgument, "it is not ready");
-  // NCCL lets such a group pass, and its effects are undefined: here tests see it.
+  // NCCL accepts such a group with undefined effects; the stand-in refuses it so that tests notice.
   const bool is_mixed = group != nullptr && !group->operations.empty() &&
                         group->operations.front()->comm->is_blocking != use->is_blocking;
   if (is_mixed) return Refuse(ncclInvalidArgument, "blocking and other communicators in a group");
@@ -162,7 +163,7 @@ ncclResult_t CheckComm(const Use& use, const char* function) {
   return ncclSuccess;
 }
 
-// The group's operation of this communicator and stream.
+// Finds the group's operation on this communicator and stream.
 ncclResult_t FindOperation(const Use& use, CUstream_st* stream, Operation** found) {
   for (const auto& operation : group->operations) {
     if (operation->comm != use.shared() || operation->collective != nullptr) continue;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// From the unique id to the end of a communicator.
+// Unique ids, and the creation and end of communicators.
 #include <atomic>
 #include <climits>
 #include <cstdlib>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kMagic[] = "onebit stand-in";
 
-std::mutex mutex;  // of all below
+std::mutex mutex;  // guards everything below
 uint64_t next_id = 1;
 auto& cliques = *new std::map<uint64_t, std::weak_ptr<Clique>>;
 
@@ -38,7 +38,7 @@ ncclResult_t Refuse(ncclResult_t result, const char* text) {
   return result;
 }
 
-// Once all have come. Under the clique's mutex.
+// Called when all ranks have joined. Requires the clique's mutex.
 ncclResult_t CheckDevices(const Clique& clique) {
   for (const Member& one : clique.members) {
     int with_same = 0;
@@ -49,7 +49,7 @@ ncclResult_t CheckDevices(const Clique& clique) {
 }
 
 #if ONEBIT_TEST_NCCL_VERSION >= 21400
-// The environment goes before what the caller asks for.
+// The environment overrides the caller's configuration.
 bool IsBlocking(bool was_asked_for) {
   const char* const told = std::getenv("NCCL_COMM_BLOCKING");
   if (told == nullptr || *told == '\0') return was_asked_for;
@@ -80,7 +80,7 @@ ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int ran
   comm->member().device = comm->device;
   clique.changed.notify_all();
   if (!is_blocking) {
-    // NCCL tells how far it is; with nobody to wait for it may be done.
+    // NCCL reports its progress here; with no rank to wait for it may be done already.
     const ncclResult_t state = ranks == 1 ? ncclSuccess : ncclInProgress;
     lock.unlock();
     *handle = Register(std::move(comm));
@@ -95,7 +95,7 @@ ncclResult_t Init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int ran
   return ncclSuccess;
 }
 
-// What an operation or an end of it would tell.
+// Returns the state that an operation, or the end of one, would report.
 ncclResult_t StateOf(Comm* comm) {
   Clique& clique = *comm->clique;
   const std::lock_guard lock(clique.mutex);
@@ -108,13 +108,13 @@ ncclResult_t StateOf(Comm* comm) {
   return ncclSuccess;
 }
 
-// At the end of a communicator NCCL waits until no graph holds it, but not if it was revoked.
-// Graphs of the stand-in last as long as the process.
+// At the end of a communicator NCCL waits until no graph holds it, unless it was revoked. Graphs of
+// the stand-in live as long as the process.
 void CountFreedInGraph(const Comm& comm) {
   if (comm.is_revoked && comm.has_captured) ++counters.freed_in_graph;
 }
 
-// Operations of an ended communicator return at once; then none touches memory any more.
+// Operations of an ended communicator return at once. After this none touches memory any more.
 void StopOperations(Comm* comm) {
   Clique& clique = *comm->clique;
   {
@@ -202,7 +202,7 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int fla
   const Use use(comm, Use::Kind::kEnd);
   if (!use || flags != 0) return ncclInvalidArgument;
   ++counters.revoked;
-  // With ncclSuccess, it is one that a call which waits for a peer has missed.
+  // If ncclSuccess, the error is one that a call waiting for a peer has missed.
   ncclResult_t told = ncclSuccess;
   if (IsToFail("ncclCommRevoke", &told)) return told;
   is_revoke_held.wait(true);

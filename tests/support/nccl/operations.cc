@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What happens on the streams, when peers meet.
+// Runs operations on streams, where peers meet.
 #include "tests/support/nccl/operations.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 bool IsOver(Comm* comm) { return comm->member().is_ended; }
 
-// A letter of a peer, if one has come.
+// Receives a peer's message if one has arrived.
 bool TakeLetter(Comm* comm, const Message& message) {
   Clique& clique = *comm->clique;
   auto& mail = clique.Mail(message.peer, comm->rank);
@@ -42,7 +42,8 @@ bool TakeLetter(Comm* comm, const Message& message) {
   return true;
 }
 
-// Of a damaged one the others are told only by what the receiver does next, which may be to abort.
+// Only the receiver of a damaged message knows of it. The others see what it does next, which may
+// be to abort.
 void EndExchange(Comm* comm, Lock* lock) {
   Clique& clique = *comm->clique;
   const uint64_t ended = ++comm->member().exchanges;
@@ -72,7 +73,7 @@ void RunMessages(Operation* operation, Lock* lock) {
   }
   clique.changed.notify_all();
   while (!IsOver(comm)) {
-    // Of several from one peer the first one goes first.
+    // Messages from one peer are received in order.
     std::vector<bool> is_blocked(static_cast<size_t>(clique.ranks));
     std::erase_if(expected, [&](const Message& message) {
       const auto peer = static_cast<size_t>(message.peer);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Operation: what one group does on one communicator, as one piece of work of a stream.
+// Operation: the calls of one group on one communicator, which are one piece of work on a stream.
 #pragma once
 
 #include <memory>
@@ -21,10 +21,10 @@ struct Operation {
   std::shared_ptr<Comm> comm;
   CUstream_st* stream = nullptr;
   std::vector<Message> messages;
-  // Instead of messages, if it is not null: its `inputs` has this rank's alone.
+  // Used instead of messages unless null. Its `inputs` contains only this rank's.
   std::shared_ptr<Collective> collective;
-  void* output = nullptr;  // of the collective
-  bool is_once = true;     // not in a graph: gone when it has run
+  void* output = nullptr;  // the collective's output
+  bool is_once = true;     // not part of a graph, so it is deleted when it has run
   bool is_queued = false;
 };
 

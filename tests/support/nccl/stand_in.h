@@ -1,17 +1,17 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for NCCL (libnccl.so.2), and how tests look into it and make it fail.
+// A stand-in for NCCL (libnccl.so.2), with functions that let tests inspect it and make it fail.
 //
-// It exists so that code for NCCL runs where no GPU is. Ranks are threads of one process, each with
-// a device of the stand-in for CUDA. It does what NCCL does as far as order, groups, errors,
-// communicators that do not block, first messages that wait for their peer and first collectives
-// that wait for all, and graph capture go. It is strict where NCCL is undefined: a handle that is
-// used after its end, or by two threads at a time, is counted; sizes that do not match are an
-// asynchronous error; communicators that block and others in one group are refused.
+// It runs NCCL code on machines without a GPU. Ranks are threads of one process, each with a device
+// of the stand-in for CUDA. It behaves like NCCL in order, groups, errors, non-blocking
+// communicators, first messages that wait for their peer, first collectives that wait for all
+// ranks, and graph capture. It is strict where NCCL is undefined: uses of a handle after its end,
+// or by two threads at once, are counted; sizes that do not match are an asynchronous error; a
+// group that mixes blocking and non-blocking communicators is refused.
 //
-// A test links onebit_nccl_stand_in and calls NCCL by this header, which declares what it needs by
-// NCCL's names. ONEBIT_NCCL_STAND_INS is the folder of libnccl-2.10.so and libnccl-2.9.so, the same
-// without what came later.
+// A test links onebit_nccl_stand_in and calls NCCL through this header, which declares what tests
+// need under NCCL's names. The folder ONEBIT_NCCL_STAND_INS contains libnccl-2.10.so and
+// libnccl-2.9.so, which lack later functions.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,8 @@ typedef enum { ncclInt8 = 0, ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 
 
 typedef enum { ncclSum = 0, ncclAvg = 4 } ncclRedOp_t;
 
-// The fields that the stand-in looks at; a caller's may be longer or, from `unused` on, shorter.
+// The fields that the stand-in reads. A caller's structure may be longer, or shorter from `unused`
+// on.
 typedef struct {
   size_t size;
   unsigned magic;
@@ -76,21 +77,22 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, ncclTestStream_t stream);
 
-// Lets the next `times` calls of `function` ("ncclGroupEnd") return `result` after doing nothing.
-// One rule per function; times 0 removes it.
+// Lets the next `times` calls of `function` ("ncclGroupEnd") return `result` without doing
+// anything. One rule per function; times 0 removes it.
 void onebitTestNcclFail(const char* function, unsigned times, ncclResult_t result);
 // Gives every live communicator of a device an asynchronous error, as NCCL's own threads do.
 void onebitTestNcclBreak(int device, ncclResult_t error, const char* text);
 // Changes a byte at the end of the message that communicators of a device receive after `skip`
-// others. Its receiver goes on when all other ranks are as far: what follows from the damage is no
-// matter of luck.
+// others. Its receiver continues only when all other ranks are as far, so the consequences of the
+// damage are deterministic.
 void onebitTestNcclDamage(int device, unsigned skip);
-// 1: every ncclCommRevoke waits, before it does anything, until this is called with 0.
+// If 1, every ncclCommRevoke waits before it does anything, until this is called with 0.
 void onebitTestNcclHoldRevoke(int is_held);
-// Ends every wait for ranks in ncclCommInitRank, with ncclSystemError.
+// Ends every wait for ranks in ncclCommInitRank with ncclSystemError.
 void onebitTestNcclEndInits(void);
 
-// Frees what was revoked and not ended, as the end of a process does. Returns how many that were.
+// Frees communicators that were revoked and not ended, as the end of a process does. Returns their
+// number.
 unsigned onebitTestNcclFreeRevoked(void);
 
 struct onebitTestNcclCounts {
@@ -104,8 +106,8 @@ struct onebitTestNcclCounts {
   uint64_t all_reduces;     // calls of ncclAllReduce
   uint64_t after_end;       // uses of a handle after its end
   uint64_t at_a_time;       // uses of a handle while another thread is in a call with it
-  uint64_t freed_in_call;   // aborts of one that another thread is in a call with
-  uint64_t freed_in_graph;  // ends of one that was revoked, and in calls of which a graph was made
+  uint64_t freed_in_call;   // aborts of a communicator while another thread is in a call with it
+  uint64_t freed_in_graph;  // ends of a revoked communicator with calls in a graph
 };
 void onebitTestNcclGetCounts(onebitTestNcclCounts* counts);
 // Depth of the calling thread's groups.
