@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Cases of compressed allreduce at random, and what the model makes of them.
+// Random cases of compressed allreduce, and the model's results for them.
 #include "tests/collectives/allreduce_case.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 using kernels::DataType;
 using kernels::ScaleRule;
 
-// The part of the model's server residual, which is that of all chunks, that `rank` holds.
+// Returns `rank`'s part of the model's server residual, which covers all chunks.
 std::vector<float> ServedPart(const AllReduceCase& c, const ModelRun& run, size_t rank,
                               bool is_one_exchange) {
   if (is_one_exchange || c.model.ranks == 1) return run.server_residual;

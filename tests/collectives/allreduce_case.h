@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One configuration of a compressed allreduce, for the library and for the scalar model alike.
+// One configuration of a compressed allreduce, for the library and for the scalar model.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,19 @@ namespace onebit::testing {
 struct AllReduceCase {
   kernels::reference::AllReduceConfig model;
   bool is_in_place = false;
-  size_t offset_elements = 0;  // of the buffers behind a cache line
+  size_t offset_elements = 0;  // of the buffers, from a cache line
 
   kernels::DataType type() const { return model.type; }
   onebitRedOp_t op() const { return model.is_sum ? onebitSum : onebitAvg; }
-  // Points into this case: valid while it lives.
+  // Points into this case, which must outlive it.
   onebitCompressorConfig_t config() const;
 };
 std::ostream& operator<<(std::ostream& out, const AllReduceCase& c);
 
-// Every option at random, ranks and count as given.
+// Draws every option at random, for these numbers of ranks and elements.
 AllReduceCase RandomCase(size_t ranks, size_t count, std::mt19937& random);
 
-// Inputs of some calls and what the model makes of them.
+// Inputs of some calls, and the model's results.
 struct ModelRun {
   struct Call {
     std::vector<Tensor> inputs;  // by rank
@@ -43,8 +43,8 @@ struct ModelRun {
 };
 ModelRun RunModel(const AllReduceCase& c, size_t calls, std::mt19937& random);
 
-// Makes the calls of `run` on `group` and expects, on every rank, the model's bytes: outputs of all
-// calls, and the residuals at the end.
+// Makes the calls of `run` on `group` and expects the model's bytes on every rank: the outputs of
+// all calls, and the final residuals.
 void ExpectModelRun(CommGroup& group, const AllReduceCase& c, const ModelRun& run);
 
 }  // namespace onebit::testing

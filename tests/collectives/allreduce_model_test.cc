@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The compressed allreduce against the scalar model: equal bytes, whatever the options, the number
-// of exchanges and the number of segments.
+// Compares the compressed allreduce with the scalar model: bytes must be equal for all options,
+// numbers of exchanges and numbers of segments.
 #include <map>
 #include <memory>
 #include <random>
@@ -58,7 +58,7 @@ TEST_P(AllReduceModelTest, BytesAreTheModelsForEverySegmentLength) {
   }
 }
 
-// Segments long enough to be handed over, and more threads than this machine may have cores.
+// Segments are long enough to be handed to threads, of which there may be more than cores.
 TEST_P(AllReduceModelTest, BytesAreTheModelsForEveryNumberOfComputeThreads) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed + ranks());
   for (int i = 0; i < 3; ++i) {
@@ -78,7 +78,7 @@ TEST_P(AllReduceModelTest, BytesAreTheModelsForEveryNumberOfComputeThreads) {
   }
 }
 
-// Packets of this size are offered, not copied, by the transport `local`.
+// The transport `local` offers packets of this size instead of copying them.
 TEST_P(AllReduceModelTest, BytesAreTheModelsForLargePackets) {
   AllReduceCase c = RandomCase(ranks(), 150'000, random_);
   c.model.block = 4096;

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The public API against numbers computed by a separate fp64 program from the papers' formulas.
+// Compares the public API with numbers that a separate fp64 program computed from the papers'
+// formulas.
 #include <span>
 #include <vector>
 
@@ -15,8 +16,8 @@ namespace {
 struct OracleCall {
   std::vector<std::vector<float>> inputs;  // by rank
   std::vector<double> output;
-  std::vector<std::vector<double>> workers;  // residuals by rank; empty: not given
-  std::vector<double> server;                // of all chunks; empty: not given
+  std::vector<std::vector<double>> workers;  // residuals by rank; empty: not checked
+  std::vector<double> server;                // of all chunks; empty: not checked
 };
 
 struct Oracle {
@@ -66,7 +67,7 @@ void RunRank(const Oracle& oracle, onebitComm_t comm, size_t rank) {
                  "worker residual");
     }
     if (call.server.empty()) continue;
-    // Two exchanges: the rank holds its chunk of 8. One: it holds all.
+    // With two exchanges a rank holds its chunk of 8 elements, with one it holds all.
     const bool is_one_exchange = StatsOf(compressor.get()).exchanges == 1;
     const std::span<const double> served(call.server);
     ExpectNear(ServerResidualOf(compressor.get()),
@@ -85,7 +86,7 @@ void ExpectOracle(const Oracle& oracle) {
 const std::vector<std::vector<float>> kFirstInputs = {
     {4, -3, 0, 1, -2, 1, -1, 0, 1, 2, -1, 3, 0, -3, 1, -1},
     {-2, 1, 1, -1, 0, 1, 0, 0, 1, -1, 0, 2, -2, 1, 3, -1}};
-// The same with their halves swapped.
+// The same inputs with their halves swapped.
 const std::vector<std::vector<float>> kSecondInputs = {
     {1, 2, -1, 3, 0, -3, 1, -1, 4, -3, 0, 1, -2, 1, -1, 0},
     {1, -1, 0, 2, -2, 1, 3, -1, -2, 1, 1, -1, 0, 1, 0, 0}};
@@ -101,7 +102,7 @@ TEST(AllReduceOracleTest, RootMeanSquareScalesOfTheFirstCall) {
                 .tolerance = 1e-6});
 }
 
-// Every number is dyadic and exact in fp32: equality.
+// Every number is dyadic and exact in fp32, so results must be equal.
 TEST(AllReduceOracleTest, MeanMagnitudeScalesAreExact) {
   const double first_scales[] = {.6171875, .75};
   const double second_scales[] = {1.0478515625, .8984375};
@@ -130,7 +131,7 @@ TEST(AllReduceOracleTest, MeanMagnitudeScalesAreExact) {
        .tolerance = 0});
 }
 
-// Ten elements in four chunks of eight: two chunks are empty, and pads are in no scale.
+// Ten elements in four chunks of eight: two chunks are empty, and padding is in no scale.
 TEST(AllReduceOracleTest, PadsAreInNoScale) {
   const std::vector<std::vector<float>> inputs = {{-3, 4, 0, -4, 3, -1, -5, 2, -2, 5},
                                                   {2, -2, 5, 1, -3, 4, 0, -4, 3, -1},

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks whose calls are alike but not the same ones: swapped, skipped, or with residuals of another
-// age. Every rank must learn it at once.
+// Ranks whose calls look alike but differ: swapped, skipped, or with residuals of another age.
+// Every rank must notice at once.
 #include <array>
 #include <string>
 #include <vector>
@@ -20,8 +20,8 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Two tensors of one size whose calls come in another order on one rank; two good calls before, so
-// that there is something to lose.
+// One rank swaps the calls of two tensors of equal size. Two good calls come first, so that there
+// are residuals to lose.
 class SwappedTensorsTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(SwappedTensorsTest, AreCaughtAndResidualsKept) {
@@ -74,8 +74,8 @@ TEST_P(SwappedTensorsTest, AreCaughtAndResidualsKept) {
 INSTANTIATE_TEST_SUITE_P(Exchanges, SwappedTensorsTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "One" : "Two"; });
 
-// With one exchange each rank computes all results with its replica of the server residual: one
-// that was reset alone must not go unseen, after any number of calls.
+// With one exchange each rank computes all results with its own replica of the server residual. A
+// replica that was reset on one rank must be noticed after any number of calls.
 TEST(ReplicaAgeTest, ResetOnOneRankIsCaught) {
   for (const int calls : {1, 2, 255, 256, 510}) {
     SCOPED_TRACE(calls);
@@ -102,7 +102,7 @@ TEST(ReplicaAgeTest, ResetOnOneRankIsCaught) {
   }
 }
 
-// A rank that runs ahead: its second call meets the others' first.
+// One rank runs ahead, so its second call meets the first call of the others.
 TEST(CallOrderTest, SwappedCallsAreCaught) {
   CommGroup group(3);
   const std::vector<Outcome> outcomes = group.Call([&](int rank) {

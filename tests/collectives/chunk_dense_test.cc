@@ -19,7 +19,7 @@ constexpr uint32_t kSeed = 7151;
 constexpr size_t kCounts[] = {0, 1, 7, 64, 1000, 5000};
 constexpr DataType kTypes[] = {DataType::kF32, DataType::kF16, DataType::kBf16};
 
-// What rank `rank` has to receive, from what all ranks send.
+// Returns what `rank` must receive, given what all ranks send.
 Tensor Expected(onebitCollective_t collective, const std::vector<Tensor>& sent, size_t rank,
                 size_t count, bool is_sum) {
   const size_t ranks = sent.size();
@@ -108,7 +108,7 @@ TEST_P(ChunkDenseTest, EveryRankReceivesWhatTheSumsAndCopiesSay) {
   }
 }
 
-// Counts of every pair at random, 0 among them, with gaps between the ranges.
+// Counts are random for every pair, some of them 0, with gaps between the ranges.
 TEST_P(ChunkDenseTest, AllToAllvPutsEveryRangeWhereItBelongs) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed + static_cast<uint32_t>(ranks()));
   CommGroup group(ranks());

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks whose calls of parts and pairs differ, and compressors of another collective.
+// Ranks whose calls of parts and pairs differ, and compressors made for another collective.
 #include <functional>
 #include <string>
 #include <vector>
@@ -36,7 +36,7 @@ UniqueCompressor CompressorOf(onebitCollective_t collective, onebitComm_t comm,
                        config);
 }
 
-// Room for any call here.
+// A buffer large enough for any call here.
 struct Room {
   std::vector<float> sent = std::vector<float>(kRanks * kCount, 1.5f);
   std::vector<float> received = std::vector<float>(kRanks * kCount);
@@ -47,7 +47,7 @@ struct Room {
   }
 };
 
-// Every rank must fail at once, naming `odd_rank` and both sides in one order or the other.
+// Every rank must fail at once, naming `odd_rank` and both sides in either order.
 void ExpectMismatch(const std::vector<Outcome>& outcomes, int odd_rank, const std::string& sides,
                     const std::string& other_sides) {
   for (const Outcome& outcome : outcomes) {
@@ -90,7 +90,7 @@ TEST(ChunkMismatchTest, CollectivesThatDifferAreNamed) {
   }
 }
 
-// What one rank sends another is not what that one expects of it.
+// One rank sends another a different number of elements than that one expects.
 TEST(ChunkMismatchTest, CountsOfAPairThatDifferAreNamedWithThePeer) {
   for (const bool is_compressed : {false, true}) {
     CommGroup group(kRanks);
@@ -111,7 +111,7 @@ TEST(ChunkMismatchTest, CountsOfAPairThatDifferAreNamedWithThePeer) {
     EXPECT_TRUE(Contains(outcomes[0].text, "recvcounts has 70 here, sendcounts 69 there"))
         << outcomes[0].text;
     for (int rank = 1; rank < 3; ++rank) {
-      // Without verdicts those whose own counts agree may be through before they hear of it.
+      // Without verdicts, ranks whose own counts agree may finish before they hear of the mismatch.
       const Outcome& outcome = outcomes[static_cast<size_t>(rank)];
       if (!is_compressed && outcome.result == onebitSuccess) continue;
       EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
@@ -189,9 +189,10 @@ TEST(ChunkMismatchTest, ResetOnAllRanksBeginsAnew) {
   });
 }
 
-// A value that changes behind the library's back is found by the next comparison, 16 calls apart.
+// A value that is changed behind the library's back is found by the next comparison; every 16th
+// call compares.
 TEST(DriftTest, OfWhatARankHoldsIsFound) {
-  for (const size_t part : {size_t{0}, size_t{1}}) {  // of another rank, and of itself
+  for (const size_t part : {size_t{0}, size_t{1}}) {  // another rank's part, and the own one
     CommGroup group(kRanks);
     std::vector<UniqueCompressor> compressors;
     for (int rank = 0; rank < 3; ++rank) {

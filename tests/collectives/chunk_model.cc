@@ -111,7 +111,8 @@ std::vector<float> ChunkModel::residual(size_t rank) const {
   return values;
 }
 
-// `input` begins at element 0 of the tensor, but in an all-gather at this rank's chunk.
+// `input` begins at element 0 of the tensor, except in an all-gather, where it begins at this
+// rank's chunk.
 kernels::CompressInput ChunkModel::InputOf(size_t rank, size_t chunk, const Tensor& input) {
   const bool is_own = case_.collective == onebitCollectiveAllGather;
   const size_t begin = is_own ? 0 : chunk * case_.count;
@@ -148,7 +149,7 @@ ChunkModel::Packet ChunkModel::Compress(size_t rank, size_t chunk, const Tensor&
   return packet;
 }
 
-// One scale for all chunks.
+// Uses one scale for all chunks.
 std::vector<ChunkModel::Packet> ChunkModel::CompressTensor(size_t rank, const Tensor& input) {
   std::vector<Packet> packets(case_.ranks);
   TensorSum sum;
@@ -196,7 +197,7 @@ void ChunkModel::AllGather(const std::vector<Tensor>& inputs, std::vector<Tensor
   for (size_t from = 0; from < case_.ranks; ++from) {
     const std::vector<std::byte> before = residuals_[from];
     const Packet packet = Compress(from, from, inputs[from]);
-    residuals_[from] = before;  // changes below, by what is decoded
+    residuals_[from] = before;  // changes below by the decoded packet
     for (size_t to = 0; to < case_.ranks; ++to) {
       std::byte* output = ElementAt(outputs[to], from * case_.count);
       if (!case_.has_feedback) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Scalar model of compressed reduce-scatter, all-gather and all-to-all over simulated ranks. Built
-// on kernels::reference only; knows no transport, segment or plan.
+// Scalar model of compressed reduce-scatter, all-gather and all-to-all on simulated ranks. It uses
+// only kernels::reference and knows no transport, segment or plan.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace onebit::testing {
 struct ChunkCase {
   onebitCollective_t collective = onebitCollectiveReduceScatter;
   size_t ranks = 1;
-  size_t count = 0;  // as the call counts
+  size_t count = 0;  // as in the call
   kernels::DataType type = kernels::DataType::kF32;
   bool is_sum = false;
   bool has_feedback = true;
@@ -34,26 +34,26 @@ struct ChunkCase {
   size_t elements() const { return ranks * count; }
   size_t send_count() const { return count * SendParts(collective, ranks); }
   size_t receive_count() const { return count * ReceiveParts(collective, ranks); }
-  // Points into this case: valid while it lives.
+  // Points into this case, which must outlive it.
   onebitCompressorConfig_t config() const;
 };
 std::ostream& operator<<(std::ostream& out, const ChunkCase& c);
 
-// Every option at random but the collective, ranks and count.
+// Draws every option at random except the collective, the ranks and the count.
 ChunkCase RandomChunkCase(onebitCollective_t collective, size_t ranks, size_t count,
                           std::mt19937& random);
 
-// Inputs of all ranks.
+// Random inputs for all ranks.
 std::vector<Tensor> RandomInputs(const ChunkCase& c, std::mt19937& random);
 
 class ChunkModel {
  public:
   explicit ChunkModel(const ChunkCase& c);
 
-  // One call: what every rank receives.
+  // Simulates one call. Returns what every rank receives.
   std::vector<Tensor> Run(const std::vector<Tensor>& inputs);
 
-  // As fp32, of all elements of the tensor. Of an all-gather what all ranks hold, negated.
+  // All elements of the tensor in fp32; in an all-gather the shared estimate, negated.
   std::vector<float> residual(size_t rank) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A value that is not finite, in any part on any rank, makes the whole output NaN on every rank,
-// also where that rank's packets never go, and is forgotten.
+// including ranks that receive no packet of that part, and is forgotten afterwards.
 #include <limits>
 #include <random>
 #include <vector>
@@ -88,8 +88,8 @@ class Tensors {
 
 class ChunkNonfiniteTest : public ::testing::TestWithParam<onebitCollective_t> {
  protected:
-  // A bad value in each part of each rank's input in turn, between good calls, whose outputs are
-  // those of a group that never saw it.
+  // Puts a bad value into each part of each rank's input in turn, between good calls, whose outputs
+  // must equal those of a group that never saw it.
   void ExpectForgotten(const ChunkCase& c, float bad) {
     SCOPED_TRACE(::testing::Message() << c << ", " << bad);
     const int ranks = static_cast<int>(c.ranks);
@@ -107,7 +107,7 @@ class ChunkNonfiniteTest : public ::testing::TestWithParam<onebitCollective_t> {
         inputs[rank].Set(part * c.count + random_() % c.count, bad);
         tensors.ExpectNonfinite(inputs);
         if (HasFailure()) return;
-        if (!c.is_transactional) return;  // its residuals are another's now
+        if (!c.is_transactional) return;  // without transactions its residuals now differ
       }
     }
   }
@@ -137,11 +137,11 @@ TEST_P(ChunkNonfiniteTest, WithoutASecondGenerationAllRanksResetAlike) {
   ExpectForgotten(c, kInfinity);
 }
 
-// What a mask takes out is not looked at.
+// Elements outside of the mask are not inspected.
 TEST_P(ChunkNonfiniteTest, OutsideTheMaskIsNotMet) {
   ChunkCase c{.collective = GetParam(), .ranks = 3, .count = 13};
   c.mask.assign(kernels::BitBytes(c.elements()), 0xff);
-  // Element 5 of every part, wherever parts begin.
+  // Element 5 of every part.
   for (size_t part = 0; part < c.ranks; ++part) {
     const size_t i = part * c.count + 5;
     c.mask[i / 8] &= static_cast<uint8_t>(~(1u << (i % 8)));
@@ -168,7 +168,7 @@ TEST_P(ChunkNonfiniteTest, OutsideTheMaskIsNotMet) {
 INSTANTIATE_TEST_SUITE_P(Collectives, ChunkNonfiniteTest, ::testing::ValuesIn(kChunkCollectives),
                          [](const auto& info) { return TextOf(info.param); });
 
-// Only the rank that adds up this part can see it; its verdict tells the others.
+// Only the rank that sums this part can notice; its verdict tells the others.
 TEST(ChunkOverflowTest, OfOneRanksOutputIsEverybodys) {
   ChunkCase c{.collective = onebitCollectiveReduceScatter, .ranks = 3, .count = 70};
   c.type = DataType::kF16;
@@ -184,7 +184,7 @@ TEST(ChunkOverflowTest, OfOneRanksOutputIsEverybodys) {
   tensors.ExpectNonfinite(inputs);
 }
 
-// A scale that the output's type cannot hold, because of what was fed back.
+// The scale overflows the output's type because of error feedback.
 TEST(ChunkOverflowTest, OfAScaleIsSeenBeforeItIsSent) {
   ChunkCase c{.collective = onebitCollectiveAllToAll, .ranks = 2, .count = 64};
   c.type = DataType::kF16;
@@ -192,7 +192,7 @@ TEST(ChunkOverflowTest, OfAScaleIsSeenBeforeItIsSent) {
   Tensors tensors(group, c);
   std::vector<Tensor> inputs;
   for (int rank = 0; rank < 2; ++rank) inputs.emplace_back(c.send_count(), c.type);
-  // Half of the elements leave as much behind as they have got too little of.
+  // Half of the elements owe as much as the others have received too much.
   for (size_t i = 0; i < c.send_count(); ++i) inputs[0].Set(i, i % 2 == 0 ? 65'504 : 0);
   static_cast<void>(tensors.Call(inputs));
   for (size_t i = 0; i < c.send_count(); ++i) inputs[0].Set(i, i % 2 == 0 ? 65'504 : -65'504);

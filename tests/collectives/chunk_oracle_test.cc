@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Compressed reduce-scatter, all-gather and all-to-all against the scalar model, byte for byte:
-// outputs of several calls, and the residuals they leave.
+// Compares compressed reduce-scatter, all-gather and all-to-all with the scalar model, byte for
+// byte: outputs of several calls, and the final residuals.
 #include <array>
 #include <random>
 #include <vector>
@@ -116,7 +116,7 @@ TEST_P(ChunkOracleTest, EveryByteIsTheModels) {
   }
 }
 
-// Counts of every pair at random; nothing is remembered, so one call is enough.
+// Counts are random for every pair. There are no residuals, so one call is enough.
 TEST_P(ChunkOracleTest, AllToAllvDecodesEveryPairsPacket) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed + static_cast<uint32_t>(GetParam()));
   const auto n = static_cast<size_t>(GetParam());
@@ -170,7 +170,7 @@ TEST_P(ChunkOracleTest, AllToAllvDecodesEveryPairsPacket) {
                                        .input_type = DataType::kF16,
                                        .count = expected.count(),
                                        .scale_type = DataType::kF16};
-          // A range of up to 4096 elements is one block in its own right.
+          // A range of up to 4096 elements is a block of its own.
           reference::CompressBlocks(in, block == 0 ? 4096 : block, scales.data(), bits.data());
           reference::Decode(bits.data(), scales.data(), in.count, block, nullptr, DataType::kF16,
                             expected.data());

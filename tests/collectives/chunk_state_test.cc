@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// States of compressors whose tensor is one part per rank.
+// States of compressors whose tensor has one part per rank.
 #include <cmath>
 #include <cstddef>
 #include <ostream>
@@ -21,7 +21,7 @@ using Blob = std::vector<std::byte>;
 constexpr size_t kElements = 120;  // of the tensor, on 3, 4 and 6 ranks
 constexpr int kCalls = 7;
 
-// Ranks with a compressor each, and what they received in all calls.
+// Ranks with a compressor each, and the sums of their outputs.
 class ChunkJob {
  public:
   ChunkJob(int ranks, onebitCollective_t collective, size_t elements = kElements,
@@ -79,7 +79,7 @@ class ChunkJob {
     return onebitCompressorImport(compressor(rank), blob.data(), blob.size());
   }
 
-  // Mean over ranks of the worker residuals, times the ranks for sums: what the results owe.
+  // What the results owe: the mean over ranks of the worker residuals, times the ranks for sums.
   std::vector<double> Owed() const {
     std::vector<double> owed(kElements);
     const double share = op_ == onebitSum ? 1 : 1.0 / static_cast<double>(compressors_.size());

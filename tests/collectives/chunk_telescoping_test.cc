@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What error feedback of parts loses: nothing. Over any number of calls, up to rounding,
+// Error feedback of parts loses nothing. Over any number of calls, up to rounding,
 //   reduce-scatter   sum of outputs + mean of the residuals = sum of mean inputs
 //   all-to-all       sum of outputs + residual = sum of inputs, for every pair
-//   all-gather       output + (input - what all hold) = input, and all hold the same
+//   all-gather       output + (input - estimate) = input, with equal estimates on all ranks
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -40,7 +40,7 @@ class ChunkRun {
   double sent(size_t rank, size_t i) const { return inputs_[rank][i]; }
   double received(size_t rank, size_t i) const { return outputs_[rank][i]; }
 
-  // Adds up what is sent and received in `calls` calls.
+  // Adds up inputs and outputs of `calls` calls.
   void Call(int calls) {
     group_.Run([&](int rank) {
       const auto r = static_cast<size_t>(rank);
@@ -78,7 +78,7 @@ class ChunkRun {
   uint32_t seed_ = 0;
 };
 
-// The largest of what is missing, relative to the largest of what there is.
+// The largest missing value, relative to the largest value.
 class Missing {
  public:
   void Add(double have, double want, double residual) {
@@ -142,7 +142,7 @@ class ChunkTelescopingTest : public ::testing::TestWithParam<int> {
     CommGroup segments(GetParam(), {.timeout_ms = 20'000, .segment_elements = 100});
     for (int i = 0; i < 14; ++i) {
       ChunkCase c = FeedbackCase(collective, ranks(), random_() % 300 * 2 + 1, random_);
-      // The last rounding of a mean to 16 bits is fed back to nobody.
+      // The last rounding of a mean to 16 bits is in no residual.
       if (collective == onebitCollectiveReduceScatter) c.type = DataType::kF32;
       SCOPED_TRACE(::testing::Message() << c);
       ChunkRun run(i % 2 == 0 ? whole : segments, c);
@@ -159,17 +159,17 @@ TEST_P(ChunkTelescopingTest, ReduceScatterLosesNothing) {
   });
 }
 
-// Scales are rounded to the output's type before residuals are formed: so in all types.
+// Scales are rounded to the output's type before residuals are formed, so this holds for all types.
 TEST_P(ChunkTelescopingTest, AllToAllLosesNothingForAnyPair) {
   ForEachTensor(onebitCollectiveAllToAll, [](const ChunkCase& c, ChunkRun& run) {
     EXPECT_LE(MissingOfAllToAll(run, c), 1e-5);
   });
 }
 
-// What is held is the last output, in fp32, and the same on all ranks.
+// The estimate is the last output in fp32, the same on all ranks.
 TEST_P(ChunkTelescopingTest, AllGatherHoldsItsOutputOnEveryRank) {
   ForEachTensor(onebitCollectiveAllGather, [](const ChunkCase& c, ChunkRun& run) {
-    if (c.ranks == 1) return;  // copies
+    if (c.ranks == 1) return;  // copies only
     const std::vector<float> held = WorkerResidualOf(run.compressor(0));
     std::vector<double> before;
     for (size_t i = 0; i < c.elements(); ++i) before.push_back(run.received(0, i));
@@ -205,8 +205,8 @@ TEST(ChunkTelescopingLongTest, NothingIsLostOverAThousandCalls) {
   }
 }
 
-// An input that stays the same arrives: every call sends what is still missing. 300 calls are also
-// past many comparisons of what ranks hold.
+// A constant input is reached, because every call sends the rest. 300 calls also include many
+// comparisons of estimates.
 TEST(ChunkTelescopingLongTest, AllGatherComesToWhatStays) {
   constexpr size_t kRanks = 3;
   constexpr size_t kCount = 77;

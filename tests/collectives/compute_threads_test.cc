@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Threads that compute beside the caller: dense results, errors, and the end of the threads.
+// Threads that share the caller's computing: dense results, errors, and the end of the threads.
 #include <chrono>
 #include <random>
 #include <thread>
@@ -67,8 +67,8 @@ TEST(ComputeThreadsTest, StartWithTheFirstLargeTensorAndEndWithTheCommunicator) 
   EXPECT_EQ(Threads(), before);
 }
 
-// An error finds steps in the hands of threads at some of these times. Afterwards nothing refers to
-// the buffers, which end with this test: sanitizers would tell.
+// The abort comes at different times, some of them while threads run steps. Afterwards nothing may
+// refer to the buffers, which end with this test; sanitizers would notice.
 TEST(ComputeThreadsTest, AbortAtAnyTimeLeavesNoThreadInTheBuffers) {
   constexpr int kRanks = 3;
   std::mt19937 random(21);

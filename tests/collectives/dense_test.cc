@@ -103,7 +103,7 @@ TEST_P(DenseTest, BroadcastCopiesTheRootsBytes) {
   }
 }
 
-// A barrier that lets one through early would let it see a count that is too small.
+// If a rank left the barrier early it would see a count that is too small.
 TEST_P(DenseTest, BarrierReturnsWhenAllHaveCome) {
   CommGroup group(ranks());
   std::atomic<int> arrived = 0;
@@ -136,7 +136,7 @@ TEST_P(DenseTest, NonFiniteValuesFollowTheArithmetic) {
   });
 }
 
-// More shapes than plans are kept, used in turn.
+// There are more shapes than cached plans, used in turn.
 TEST_P(DenseTest, ManyShapesInTurnGiveRightResults) {
   CommGroup group(ranks());
   group.Run([&](int rank) {

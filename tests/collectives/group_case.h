@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls of a group for tests: random ones, made one by one or as a group.
+// Calls of a group for tests: random calls, made one by one or as a group.
 #pragma once
 
 #include <cstdint>
@@ -29,32 +29,32 @@ struct GroupCall {
 GroupCall Dense(size_t count);
 GroupCall Ef(size_t count);
 
-// So many calls of all kinds, codecs, types and sizes, 0 and 1 among them.
+// Draws calls of all kinds, codecs, types and sizes, including 0 and 1.
 std::vector<GroupCall> RandomCalls(size_t count, int ranks, std::mt19937& random);
 
-// The calls of one rank: buffers and compressors.
+// The buffers and compressors of one rank, and its calls.
 class GroupRank {
  public:
   GroupRank(onebitComm_t comm, const std::vector<GroupCall>& calls);
 
-  // New inputs; equal for equal seeds.
+  // Draws new inputs; equal for equal seeds.
   void Fill(uint32_t seed);
-  // An element of the input of a call.
+  // Sets an element of a call's input.
   void SetInput(size_t call, size_t element, float value);
-  // One by one, until the first error.
+  // Makes the calls one by one until the first error.
   onebitResult_t CallAll();
   onebitResult_t Call(size_t call);
-  // Start, all calls, end.
+  // Makes all calls between start and end of a group.
   onebitResult_t CallGroup();
 
   size_t size() const { return calls_.size(); }
   Tensor& input(size_t call) { return inputs_[call]; }
   Tensor& output(size_t call) { return calls_[call].is_in_place ? inputs_[call] : outputs_[call]; }
   onebitCompressor_t compressor(size_t call) const { return compressors_[call].get(); }
-  // By call; empty for dense ones.
+  // Residuals by call; empty for dense ones.
   std::vector<Residuals> AllResiduals() const;
   std::vector<uint64_t> Epochs() const;
-  // Whether outputs, residuals and epochs are those of the other, call by call.
+  // Expects equal outputs, residuals and epochs, call by call.
   void ExpectSameAs(GroupRank& other);
 
  private:

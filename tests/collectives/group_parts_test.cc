@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives with a part for every rank give the same in a group, or on a stream, as one by one.
+// Collectives with a part for every rank give the same results in a group, or on a stream, as one
+// by one.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -106,7 +107,7 @@ class PartsRank {
   }
 
  private:
-  // The lists are gone when the call is made.
+  // Frees the lists before the call is made.
   onebitResult_t CallPairs(size_t i, onebitStream_t stream) {
     std::vector<size_t> counts(static_cast<size_t>(ranks_), kCalls[i].count);
     std::vector<size_t> begins(counts.size());
@@ -128,7 +129,7 @@ class PartsRank {
 
 class GroupPartsTest : public ::testing::TestWithParam<int> {};
 
-// Long enough for all-gathers to compare what they hold.
+// Includes enough calls for all-gathers to compare their estimates.
 TEST_P(GroupPartsTest, IsTheSameAsOneByOne) {
   constexpr int kRounds = 40;
   CommGroup alone(GetParam());

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How calls of a group are cut into batches, and the messages of a merged plan.
+// The batches into which calls of a group are cut, and the messages of a merged plan.
 #include "collectives/group_plan.h"
 
 #include <memory>
@@ -59,7 +59,7 @@ TEST(GroupCutTest, ATableHasAnEnd) {
   EXPECT_EQ(Cut(std::vector<size_t>(10'000, 0), 100), (Cuts{4096, 4096, 1808}));
 }
 
-// What rank r sends to rank p has the size that p expects, whatever the calls.
+// Rank r's message to rank p has the size that p expects, for all calls.
 TEST(MergePlansTest, MessagesOfTwoRanksFitEachOther) {
   constexpr uint32_t kRanks = 4;
   const PlanKey dense = DenseKey(1000);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Groups: the results of the same calls one by one, in few messages; all or none of the calls after
-// an error; and who is told what when calls differ.
+// Groups give the results of the same calls one by one, in few messages; after an error all or none
+// of the calls count; and every rank learns which calls differ.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -22,7 +22,8 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Some compressed calls take one exchange; segments, alone and in batches.
+// With these options some compressed calls take one exchange, and segments occur alone and in
+// batches.
 constexpr CommOptions kMixed{
     .timeout_ms = 20'000, .one_exchange_elements = 2000, .segment_elements = 2000};
 constexpr CommOptions kSmallBatches{.timeout_ms = 20'000,
@@ -33,7 +34,7 @@ constexpr CommOptions kThreads{.timeout_ms = 20'000, .compute_threads = 2};
 
 class GroupResultsTest : public ::testing::TestWithParam<int> {
  protected:
-  // Both ways, three times in a row.
+  // Makes the calls both ways, three times in a row.
   void ExpectSameResults(const std::vector<GroupCall>& calls, const CommOptions& options,
                          const std::function<void(GroupRank&, int rank, int round)>& change = {}) {
     CommGroup alone(GetParam(), options);
@@ -220,7 +221,7 @@ TEST(GroupTest, OptimizersStepOutsideGroups) {
   EXPECT_EQ(onebitOptimizerDestroy(optimizer), onebitSuccess);
 }
 
-// One rank does not come; the end is an abort while the others are in the middle of their groups.
+// One rank does not take part. The abort comes while the others are inside their groups.
 TEST(GroupTest, AnAbortEndsItAndLeavesAllResidualsAsTheyWere) {
   constexpr CommOptions kBatches{.timeout_ms = 20'000, .group_elements = 1000};
   CommGroup group(3, kBatches);
@@ -233,7 +234,7 @@ TEST(GroupTest, AnAbortEndsItAndLeavesAllResidualsAsTheyWere) {
     GroupRank& rank = ranks[static_cast<size_t>(r)];
     rank.Fill(static_cast<uint32_t>(50 + r));
     if (r != 2) return rank.CallGroup();
-    // The first batch is one call, made alone.
+    // The first batch is a single call.
     EXPECT_EQ(rank.Call(0), onebitSuccess) << onebitGetLastError(nullptr);
     return onebitCommAbort(group.comm(r));
   });
@@ -246,7 +247,7 @@ TEST(GroupTest, AnAbortEndsItAndLeavesAllResidualsAsTheyWere) {
   }
 }
 
-// One thread makes the calls of all ranks, and of a second communicator of theirs.
+// One thread makes the calls of all ranks, and those of a second communicator.
 class OneThreadTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(OneThreadTest, MakesTheCallsOfAllRanks) {

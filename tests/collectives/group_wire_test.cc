@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The messages of a group as FORMAT.md has them, written by hand: those that are right are taken,
-// and each way to be wrong is told.
+// Messages of a group, written by hand after FORMAT.md: correct ones are accepted, and each kind of
+// mistake is reported.
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kElements = 70;
 constexpr uint32_t kBlock = 64;
 
-// A call of one rank needs another thread, which might be the peer.
+// A call of one rank needs a second thread, which could be the peer.
 void KeepAnotherThread() {
   static const bool is_running = [] {
     std::thread([] {
@@ -189,7 +189,7 @@ TEST_F(GroupWireTest, TheFirstCallThatDiffersIsFoundInTheTable) {
   EXPECT_NE(own, digests_[1]);
 }
 
-// Of a peer whose table cannot be had the header is told.
+// If a peer's table cannot be received, its header is reported.
 TEST_F(GroupWireTest, WithoutATableTheHeadersAreCompared) {
   digests_[1] ^= 16;
   payload_.resize(4);

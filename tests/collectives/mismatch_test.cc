@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // One rank makes another call than the others. Every rank must learn it at once, with both sides in
-// the text, and nothing may be lost but the communicator.
+// the text, and only the communicator may be lost.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kCount = 2000;
 
-// What a rank does; the odd one differs from the others in one thing.
+// One rank's call. The odd rank's differs from the others in one property.
 struct Call {
   enum class Kind { kAllReduce, kBroadcast, kBarrier };
   Kind kind = Kind::kAllReduce;
@@ -35,7 +35,7 @@ struct Scenario {
   const char* name;
   Call call;
   Call odd_call;
-  // What the text says of the odd rank's side and of the others', after the member's name.
+  // The values of that member on the odd rank and on the others, as the text gives them.
   const char* member;
   const char* value;
   const char* odd_value;
@@ -125,7 +125,7 @@ std::vector<Scenario> Scenarios() {
 std::string Sides(const Scenario& s, bool is_seen_by_odd_rank) {
   const std::string value = s.value;
   const std::string odd_value = s.odd_value == nullptr ? "" : s.odd_value;
-  if (s.odd_value == nullptr) return s.member;  // not known beforehand
+  if (s.odd_value == nullptr) return s.member;  // not known in advance
   return std::string(s.member) + " " + (is_seen_by_odd_rank ? odd_value : value) + " here, " +
          (is_seen_by_odd_rank ? value : odd_value) + " there";
 }
@@ -212,7 +212,7 @@ TEST_P(MismatchTest, IsSeenByEveryRankWithBothSides) {
 INSTANTIATE_TEST_SUITE_P(Scenarios, MismatchTest, ::testing::ValuesIn(Scenarios()),
                          [](const auto& info) { return info.param.name; });
 
-// The text of a rank that only hears of it names who saw it, and the cause.
+// On a rank that is only told, the text names the rank that noticed, and the cause.
 TEST(MismatchTextTest, NamesTheSeeingRankTheOddRankAndTheirCalls) {
   CommGroup group(3);
   const std::vector<Outcome> outcomes = group.Call([&](int rank) {

@@ -31,7 +31,7 @@ bool IsAllNan(const Tensor& output) {
   return true;
 }
 
-// A tensor on all ranks of a group beside a model that sees only its good calls.
+// A tensor on all ranks of a group, and a model that sees only its good calls.
 class NonfiniteRun {
  public:
   NonfiniteRun(CommGroup& group, const AllReduceCase& c)
@@ -170,7 +170,7 @@ TEST(NonfiniteMaskTest, MaskedBadValueIsNotSeen) {
     c.model.ranks = static_cast<size_t>(ranks);
     c.model.count = 300;
     c.model.mask.assign(kernels::BitBytes(c.model.count), 0xff);
-    c.model.mask[10] = 0xfe;  // element 80 takes no part
+    c.model.mask[10] = 0xfe;  // element 80 is masked out
     CommGroup group(ranks);
     NonfiniteRun run(group, c);
     std::vector<Tensor> inputs = run.RandomInputs(random);
@@ -181,7 +181,7 @@ TEST(NonfiniteMaskTest, MaskedBadValueIsNotSeen) {
   }
 }
 
-// Inputs are finite; something in the call is not.
+// Inputs are finite, and an intermediate value is not.
 class OverflowTest : public ::testing::TestWithParam<bool> {
  protected:
   CommGroup group_{3, GetParam() ? kPatientOneExchange : kPatient};
@@ -204,7 +204,7 @@ AllReduceCase OverflowCase(DataType type, bool is_sum, size_t block) {
   return c;
 }
 
-// One large element among small ones: the mean magnitude is small, nearly all of it becomes
+// With one large element among small ones the mean magnitude is small, so nearly all of it becomes
 // residual.
 TEST_P(OverflowTest, InputPlusResidual) {
   for (const size_t block : {0, 64, 4096}) {
@@ -242,7 +242,7 @@ TEST_P(OverflowTest, ScaleOfASumInTheOutputType) {
   }
 }
 
-// The same values as a mean are fine: squares that overflow fp32 are summed again in fp64.
+// The same values averaged are fine: squares that overflow fp32 are summed again in fp64.
 TEST_P(OverflowTest, LargeValuesAloneAreFine) {
   for (const size_t block : {0, 64, 4096}) {
     const AllReduceCase c = OverflowCase(DataType::kF32, false, block);
@@ -253,7 +253,7 @@ TEST_P(OverflowTest, LargeValuesAloneAreFine) {
   }
 }
 
-// Only one chunk overflows at its server; all ranks must hear of it from the second exchange.
+// Only one chunk overflows, at its server. All ranks must hear of it in the second exchange.
 TEST_P(OverflowTest, OneChunkOfTheServer) {
   for (const size_t block : {0, 64}) {
     AllReduceCase c = OverflowCase(DataType::kF16, true, block);
@@ -272,7 +272,8 @@ TEST_P(OverflowTest, OneChunkOfTheServer) {
   }
 }
 
-// A residual in bf16 could round to infinity from 2^127 on; the format calls that not finite.
+// From 2^127 on a bf16 residual could round to infinity, so the format calls such values not
+// finite.
 TEST_P(OverflowTest, Bfloat16ResidualNearTheLimit) {
   AllReduceCase c = OverflowCase(DataType::kF32, false, 64);
   c.model.residual_type = DataType::kBf16;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Chunks and segments: every element belongs to exactly one, boundaries are where blocks allow.
+// Chunks and segments: every element belongs to exactly one, and boundaries are where blocks allow.
 #include "collectives/partition.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kCounts[] = {0,   1,   7,   8,    9,    63,   64,    65,     127,
                               128, 511, 513, 1000, 4096, 4097, 65536, 100'003};
 
-// Calls `check(partition, count, ranks, alignment, block, segment_elements)` for a grid.
+// Calls `check(partition, count, ranks, alignment, block, segment_elements)` for a grid of values.
 template <typename Check>
 void ForEachPartition(Check check) {
   for (const size_t count : kCounts) {
@@ -69,7 +69,7 @@ TEST(PartitionTest, SegmentsCoverTheirChunkInOrder) {
   });
 }
 
-// Otherwise a block would have its elements in two packets.
+// A block across segments would have its elements in two packets.
 TEST(PartitionTest, SegmentsBeginAtBlocksOfTheirChunk) {
   ForEachPartition(
       [](const Partition& partition, size_t, size_t ranks, size_t, size_t block, size_t) {

@@ -18,14 +18,14 @@ constexpr std::array kMemoryNames = {"input", "output", "packets", "worker resid
 
 struct Access {
   Memory memory;
-  uint32_t call;  // whose memory; packets are those of the plan
-  size_t begin;   // bytes; of residuals and the caller's buffers: of the tensor
+  uint32_t call;  // owner of the memory; packets belong to the plan
+  size_t begin;   // in bytes; for residuals and the caller's buffers: within the tensor
   size_t end;
   bool is_write;
   uint32_t step;
 };
 
-// Collects what the steps of one call touch.
+// Collects the accesses of one call's steps.
 class CallAccesses {
  public:
   CallAccesses(const Plan& plan, Buffers buffers, uint32_t call, size_t packets,
@@ -59,7 +59,7 @@ class CallAccesses {
       case StepKind::kReceive:
         return Touch(step.region, true, plan_.key.header_room);
       case StepKind::kCopy:
-        if (is_in_place_) return;  // a buffer onto itself
+        if (is_in_place_) return;  // onto itself
         Touch(step.region, false, 0);
         return Elements(Memory::kOutput, step.elements, true);
       case StepKind::kNative:
@@ -67,7 +67,7 @@ class CallAccesses {
         return Elements(Memory::kOutput, step.elements, true);
       case StepKind::kPack:
       case StepKind::kUnpack:
-        // The word in the message's table is only added to, by the thread that sends the message.
+        // The thread that sends the message only adds to the word in its table.
         Touch(step.region, step.kind == StepKind::kUnpack, 0);
         accesses_.push_back({Memory::kPackets, kAllCalls, step.sources,
                              step.sources + step.region.bytes, step.kind == StepKind::kPack,
@@ -84,7 +84,7 @@ class CallAccesses {
     accesses_.push_back({Memory::kPackets, kAllCalls, begin, begin + bytes, is_write, index_});
   }
 
-  // Elements of the tensor.
+  // Accesses elements of the tensor.
   void Elements(Memory memory, ElementRange elements, bool is_write) {
     if (is_in_place_ && memory == Memory::kInput) memory = Memory::kOutput;
     accesses_.push_back({memory, call_, elements.begin * element_bytes_,
@@ -131,7 +131,7 @@ class CallAccesses {
   const Plan& plan_;
   const bool is_in_place_;
   const uint32_t call_;
-  const size_t packets_;  // where those of the call begin
+  const size_t packets_;  // where the call's packets begin
   const size_t element_bytes_;
   const bool has_residuals_;
   std::vector<Access>& accesses_;

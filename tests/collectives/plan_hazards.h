@@ -11,19 +11,19 @@
 
 namespace onebit {
 
-// Whether the caller's buffers are one: for allreduce and broadcast they are equal, in a
+// Tells if the caller's buffers overlap: those of allreduce and broadcast are then equal; in a
 // reduce-scatter and an all-gather the smaller one is this rank's part of the larger one.
 enum class Buffers { kSeparate, kInPlace };
 
-// The first hazard of the plan in words; "" if it has none. Residuals count as if they had one
-// generation only, as those of a compressor that is not transactional.
+// Describes the first hazard of the plan; "" if it has none. Residuals count as a single
+// generation, as in a compressor that is not transactional.
 std::string HazardOf(const Plan& plan, Buffers buffers);
 std::string HazardOf(const GroupPlan& group, Buffers buffers);
 
-// Whether a path of dependencies leads from one step to another.
+// True if a path of dependencies leads from one step to another.
 bool Precedes(const Plan& plan, uint32_t before, uint32_t after);
 
-// The plan without the dependency that is entry `edge` of its successors.
+// Returns the plan without the dependency that is entry `edge` of its successors.
 Plan WithoutDependency(const Plan& plan, uint32_t edge);
 
 }  // namespace onebit

@@ -45,7 +45,7 @@ TEST(PlanHazardsTest, HeadersOfTheWireShareMemoryWithNothing) {
   }
 }
 
-// The calls of a group, of every kind.
+// Calls of every kind, for a group.
 std::vector<PlanKey> CallsOfAGroup(Buffers buffers) {
   std::vector<PlanKey> keys = {{.collective = Collective::kBarrier},
                                {.collective = Collective::kBroadcast, .root = 1, .count = 77}};
@@ -79,9 +79,9 @@ TEST(PlanHazardsTest, CallsOfAGroupShareNothingButMessages) {
   }
 }
 
-// Of a plan whose regions are all in use: without any one of its dependencies it has a hazard, but
-// for those that others imply, and those that are about more than memory. So no plan waits in vain,
-// and the rule above has an eye for every dependency there is.
+// In a plan whose regions are all in use, removing any dependency creates a hazard, except for
+// dependencies that others imply and those that are not about memory. So plans wait for nothing in
+// vain, and the rule above detects every missing dependency.
 TEST(PlanHazardsTest, EveryDependencyIsNeeded) {
   constexpr size_t kCount = 1152;  // no chunk and no segment of three ranks is empty
   std::vector<PlanKey> keys;
@@ -109,7 +109,7 @@ TEST(PlanHazardsTest, EveryDependencyIsNeeded) {
         const Plan broken = WithoutDependency(plan, edge);
         if (Precedes(broken, index, after)) continue;
         if (plan.steps[after].kind == StepKind::kVerdict || step.kind == StepKind::kVerdict) {
-          continue;  // of what was computed, not of memory
+          continue;  // not about memory
         }
         const Buffers buffers = CanBeInPlace(key) ? Buffers::kInPlace : Buffers::kSeparate;
         EXPECT_NE(HazardOf(broken, buffers), "")
@@ -121,8 +121,8 @@ TEST(PlanHazardsTest, EveryDependencyIsNeeded) {
   EXPECT_GT(needed, 100u);
 }
 
-// In place, a dense allreduce receives the mean of a chunk where its own elements of the chunk are,
-// which it sends before.
+// In place, a dense allreduce receives the mean of a chunk into its own elements of that chunk,
+// which it must have sent before.
 TEST(PlanHazardsTest, AReceiveInPlaceWaitsForTheSendOfTheSameMemory) {
   const Plan plan = SelectPlan({.collective = Collective::kAllReduce, .count = 1000}, 0, 2, 10'000);
   for (uint32_t index = 0; index < plan.steps.size(); ++index) {

@@ -21,7 +21,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 using Plans = std::vector<Plan>;  // of all ranks
 
-// Some counts for every pair, 0 among them, with gaps between the ranges.
+// Counts for every pair, some of them 0, with gaps between the ranges.
 class Pairs {
  public:
   static size_t Count(uint32_t from, uint32_t to) { return (from * 37 + to * 101) % 5 * 33; }
@@ -50,7 +50,7 @@ class Pairs {
 size_t InputElements(const Plan& plan);
 size_t OutputElements(const Plan& plan);
 
-// Whether the tensor is one part of the call's count per rank.
+// True if the tensor has one part of the call's count per rank.
 bool HasChunks(const PlanKey& key);
 
 // Calls `check` with the plans of every kind of call on 1 to 9 ranks.

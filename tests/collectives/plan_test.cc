@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Plans of all ranks of a call, looked at together: nothing is sent that nobody receives, nothing
-// waits for itself.
+// Plans of all ranks of a call, compared with each other: every sent message is received, and no
+// step waits for itself.
 #include "collectives/plan.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<Message> MessagesOf(const Plan& plan, StepKind kind, uint32_t peer) 
   std::vector<Message> messages;
   for (const Step& step : plan.steps) {
     if (step.kind != kind || step.peer != peer) continue;
-    // What is sent to a rank's chunk comes from that of the sender.
+    // Elements for a rank's chunk come from the sender's chunk.
     const bool is_between = plan.key.collective == Collective::kAllToAll ||
                             plan.key.collective == Collective::kAllToAllv;
     messages.emplace_back(step.exchange, is_between ? 0 : step.chunk, step.segment,
@@ -69,7 +69,7 @@ TEST(PlanTest, ReceiveStepFindsEachReceiveAndNothingElse) {
   });
 }
 
-// Runs the steps in some order that the dependencies allow; a cycle leaves steps over.
+// Runs the steps in some order that the dependencies allow; a cycle would leave steps over.
 TEST(PlanTest, DependenciesHaveNoCycle) {
   ForEachShape([](const Shape&, const Plans& plans) {
     for (const Plan& plan : plans) {
@@ -119,7 +119,7 @@ TEST(PlanTest, RegionsLieInsideTheirSpaces) {
   });
 }
 
-// Two steps that write the same packet space could only be right by luck of the order.
+// If two steps wrote the same packet space, only the order of steps could make results right.
 TEST(PlanTest, PacketsAreWrittenOnce) {
   ForEachShape([](const Shape&, const Plans& plans) {
     for (const Plan& plan : plans) {
@@ -173,7 +173,7 @@ TEST(PlanTest, EveryElementOfTheOutputIsWrittenOnce) {
   });
 }
 
-// Whatever a rank tells of its call, it tells when it has computed all of it.
+// A rank sends its verdict after all of its computing steps.
 TEST(PlanTest, VerdictsWaitForEverythingThatIsComputed) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     for (const Plan& plan : plans) {
@@ -205,7 +205,7 @@ TEST(SelectTest, OneExchangeIsForTensorsThatItSendsFewMoreBitsOf) {
     while (UsesOneExchange(count + 1, ranks, automatic)) ++count;
     return count;
   };
-  // The values that the setting's help names.
+  // The values in the setting's help.
   EXPECT_EQ(longest(2), 65'536u);
   EXPECT_EQ(longest(4), 8192u);
   EXPECT_EQ(longest(8), 2340u);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Bytes on the wire of whole plans against the arithmetic of the format.
+// Compares the bytes that whole plans send with the arithmetic of the format.
 #include <algorithm>
 #include <functional>
 
@@ -11,7 +11,7 @@
 namespace onebit {
 namespace {
 
-// The arithmetic of FORMAT.md, section 2 and 4, written down a second time.
+// The arithmetic of FORMAT.md, sections 2 and 4, implemented independently.
 struct WireFormula {
   size_t count, ranks, alignment, block, segment_elements;
   bool has_segments = true;
@@ -68,7 +68,7 @@ TEST(PlanTest, WireBytesOfTwoExchangesAreTheFormula) {
   });
 }
 
-// One part for every other rank, to it or from it, and a verdict.
+// One part to or from every other rank, and a verdict.
 TEST(PlanTest, WireBytesOfPartsAreTheFormula) {
   ForEachShape([](const Shape& shape, const Plans& plans) {
     const PlanKey& key = shape.key;
@@ -127,7 +127,7 @@ TEST(PlanTest, WireBytesOfOneExchangeAreTheFormula) {
   });
 }
 
-// The figure the library is measured by: at most 1.01 bits for each of 2 (n-1)/n when chunks are
+// The figure by which the library is judged: at most 1.01 bits for each of 2 (n-1)/n if chunks are
 // long.
 TEST(PlanTest, WireBytesStayWithinOnePercentOfOneBit) {
   for (const uint32_t ranks : {2u, 4u, 8u}) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Compressors that go over to a communicator of the ranks that remain: no residual is lost but what
-// died, ranks that missed the last call catch up, and ranks that do not fit together are told so.
+// Rebinds compressors to a communicator of the remaining ranks: only residuals of lost ranks are
+// lost, ranks that missed the last call catch up, and ranks that do not fit together report it.
 #include <numeric>
 #include <random>
 #include <span>
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kSeed = 7301;
 
-// What a tensor is made of.
+// The configuration of a tensor.
 struct Subject {
   const char* name;
   size_t count = 1000;
@@ -88,7 +88,7 @@ class Job {
     }
   }
 
-  // The next call with new inputs; outputs must be equal on all ranks that succeed.
+  // Makes the next call with new inputs. Outputs must be equal on all ranks that succeed.
   std::vector<Outcome> Call() {
     ++calls_;
     inputs_.assign(comms_.size(), std::vector<float>(subject_.count));
@@ -113,7 +113,7 @@ class Job {
     }
   }
 
-  // Leaves ranks out and rebinds the compressors of the others. Destroys the former communicators
+  // Excludes ranks and rebinds the compressors of the others. Destroys the former communicators
   // before or after that.
   void GoOnWithout(std::vector<int> excluded, bool destroys_first = false) {
     std::vector<UniqueComm> made;
@@ -187,12 +187,12 @@ const Subject kOneGeneration{.name = "OneGeneration", .is_transactional = false}
 const Subject kSmall{.name = "FewerElementsThanRanks", .count = 3};
 const Subject kEmpty{.name = "Empty", .count = 0};
 const Subject kOneExchange{.name = "OneExchange", .one_exchange_elements = SIZE_MAX};
-// Beyond one piece of the sum.
+// Larger than one piece of the sum.
 const Subject kLarge{.name = "Large", .count = (1 << 20) + 12'345};
 
 class RebindTest : public ::testing::TestWithParam<Subject> {};
 
-// Where the server residual of a tensor is, by rank: the chunk of each.
+// The chunk of the server residual that a rank holds.
 ElementRange ChunkOf(const Subject& subject, int ranks, int rank) {
   return Partition(subject.count, static_cast<size_t>(ranks), 64, 64, 0)
       .Chunk(static_cast<size_t>(rank));
@@ -234,7 +234,8 @@ INSTANTIATE_TEST_SUITE_P(Subjects, RebindTest,
                                            kEmpty, kOneExchange, kLarge),
                          [](const auto& info) { return info.param.name; });
 
-// As many ranks as before: everything is where it was, and results are those of a job that went on.
+// With as many ranks as before everything stays where it was, and results are those of a job that
+// went on.
 TEST(RebindSameRanksTest, ResultsAreThoseOfAJobThatWentOn) {
   for (const Subject& subject : {kEf, kSum, kOneExchange}) {
     Job straight(3, subject);
@@ -249,7 +250,8 @@ TEST(RebindSameRanksTest, ResultsAreThoseOfAJobThatWentOn) {
   }
 }
 
-// With fewer ranks the selection may go over to one exchange: then every rank has all of it.
+// With fewer ranks the selection may choose one exchange; then every rank has the whole server
+// residual.
 TEST(RebindSelectionTest, TwoExchangesCanBecomeOne) {
   Subject subject = kEf;
   subject.count = 20'000;
@@ -286,10 +288,10 @@ TEST(RebindAloneTest, OneRankKeepsItsResiduals) {
   const auto workers = job.Workers();
   job.GoOnWithout({0});
   EXPECT_EQ(job.Workers()[0], workers[1]);
-  job.CallsSucceed(1);  // the identity
+  job.CallsSucceed(1);  // one rank: copies
 }
 
-// A call that some ranks committed and others did not: all of them have it afterwards.
+// After a call that only some ranks committed, all of them have its results.
 TEST(RollForwardTest, RanksThatMissedTheLastCallCatchUp) {
   for (const Subject& subject : {kEf, kOneExchange, kTensorBlock, kSegments, kThreads}) {
     Job straight(3, subject);
@@ -322,7 +324,7 @@ TEST(RollForwardTest, RanksThatMissedTheLastCallCatchUp) {
 
       job.CallsSucceed(2);
     }
-    // The last message of a rank, lost: everybody but its receiver has committed.
+    // Loses the last message of a rank: all ranks but its receiver commit.
     FaultyTransport transport;
     Job job(3, subject, &transport.transport(), 400);
     job.CallsSucceed(1);
@@ -335,7 +337,7 @@ TEST(RollForwardTest, RanksThatMissedTheLastCallCatchUp) {
   }
 }
 
-// The last word of a rebind reached rank 0 and not rank 1; then rank 2 died.
+// The commit of a rebind reached rank 0 and not rank 1. Then rank 2 died.
 TEST(PreparedRebindTest, RankThatDidNotHearTheLastWordGoesOverNextTime) {
   for (const Subject& subject : {kEf, kSum}) {
     Job straight(3, subject);
@@ -346,7 +348,7 @@ TEST(PreparedRebindTest, RankThatDidNotHearTheLastWordGoesOverNextTime) {
     const uint32_t former_id = before.comm_id;
     const std::shared_ptr<const Plan> former_plan = before.plan;
     job.GoOnWithout({});
-    // What it would be, had it not heard: everything ready, nothing in place.
+    // The state of a rank that missed the commit: everything prepared, nothing applied.
     PlannedCompressor& planned = job.compressor(1)->planned;
     PreparedRebind prepared{.comm_id = planned.comm_id, .plan = planned.plan};
     Compressor& state = planned.compressor;
@@ -368,7 +370,7 @@ TEST(PreparedRebindTest, RankThatDidNotHearTheLastWordGoesOverNextTime) {
   }
 }
 
-// Whoever goes on where it is belongs to the others no more who have gone over.
+// A rank that does not complete the rebind is no longer compatible with ranks that have.
 TEST(PreparedRebindTest, EndsWithWhateverAnotherRebindCouldNotFollow) {
   Job job(2, kEf);
   job.CallsSucceed(1);
@@ -409,7 +411,7 @@ TEST(PreparedRebindTest, EndsWithWhateverAnotherRebindCouldNotFollow) {
   }
 }
 
-// Those who had the results of the last call are lost before they could hand them on.
+// The ranks with the results of the last call are lost before they could pass them on.
 TEST(RollForwardTest, ResultsThatAreLostAreNobodys) {
   FaultyTransport transport;
   Job job(3, kEf, &transport.transport(), 400);
@@ -449,7 +451,7 @@ TEST(RebindTwiceTest, RepeatedCallChangesNothing) {
   job.CallsSucceed(1);
 }
 
-// Two ranks whose compressors `spoil` has made unlike; returns what a rebind says on each.
+// Makes the compressors of two ranks differ by `spoil`; returns the outcome of a rebind on each.
 std::vector<Outcome> RebindAfter(Job& job, const std::function<void(int rank)>& spoil) {
   std::vector<UniqueComm> made(static_cast<size_t>(job.ranks()));
   job.EachSucceeds([&](int rank) {
@@ -464,7 +466,7 @@ std::vector<Outcome> RebindAfter(Job& job, const std::function<void(int rank)>& 
     return onebitCompressorRebind(job.compressor(rank), made[static_cast<size_t>(rank)].get(),
                                   &source);
   });
-  // The communicator is in order, and so is the former one with its compressors.
+  // The communicator is healthy, and so is the former one with its compressors.
   job.EachSucceeds(
       [&](int rank) { return onebitBarrier(made[static_cast<size_t>(rank)].get(), nullptr); });
   job.CallsSucceed(0);
@@ -484,7 +486,7 @@ TEST(RebindMismatchTest, OtherEpochsAreRefused) {
   }
 }
 
-// One call that only some have committed can be rolled forward to; of two, one is lost.
+// Only one call that some ranks have committed can be rolled forward. With two, one is lost.
 TEST(RebindMismatchTest, TwoEpochsApartIsRefused) {
   for (const uint64_t ahead : {1, 2}) {
     Job job(3, kEf);
@@ -494,7 +496,7 @@ TEST(RebindMismatchTest, TwoEpochsApartIsRefused) {
       if (rank == 1) {
         state.Resume(2 + ahead, 3, state.op());
       } else {
-        state.NoteFailed();  // they could roll forward, by one
+        state.NoteFailed();  // they could roll forward by one
       }
     });
     for (const Outcome& outcome : outcomes) {
@@ -594,7 +596,7 @@ TEST(RebindObstacleTest, TensorIdInUseIsToldOnAllRanks) {
   EXPECT_THAT(outcomes[0].text, HasSubstr("tensorId 0 is that of another compressor"));
   EXPECT_EQ(outcomes[1].result, onebitRemoteError);
   EXPECT_THAT(outcomes[1].text, HasSubstr("rank 0 cannot rebind its compressor"));
-  // Without the other one they can, and a new compressor's default id is none of theirs.
+  // Without the other compressor they can, and a new compressor gets another default id.
   other[0].reset();
   job.EachSucceeds([&](int rank) {
     int source = -1;
@@ -614,7 +616,7 @@ TEST(RebindArgumentsTest, AreChecked) {
   EXPECT_EQ(source, -1);
 }
 
-// Until it is rebound, a compressor without its communicator refuses calls and keeps everything.
+// Until it is rebound, a compressor without its communicator refuses calls and keeps its state.
 TEST(DetachedTest, RefusesCallsAndKeepsItsResiduals) {
   Job job(2, kEf);
   job.CallsSucceed(1);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Long random sequences of calls of all kinds on several tensors. Ranks go through them at their
-// own pace, so that some run ahead into the next call; every output must be the model's.
+// Long random sequences of calls of all kinds on several tensors. Ranks run at their own pace, so
+// some are already in the next call; every output must be the model's.
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -24,7 +24,7 @@ constexpr uint32_t kSeed = 7601;
 struct Operation {
   enum class Kind { kCompressed, kDense, kBroadcast, kBarrier, kReset, kSetMask };
   Kind kind = Kind::kBarrier;
-  size_t tensor = 0;  // compressed, reset, set mask
+  size_t tensor = 0;  // compressed calls, reset, set mask
   onebitRedOp_t op = onebitSum;
   int root = 0;
   std::vector<Tensor> inputs;      // by rank
@@ -43,7 +43,7 @@ class Sequence {
     for (size_t i = 0; i < operations; ++i) Add();
   }
 
-  // On one rank; `pace` seeds its delays.
+  // Runs on one rank; `pace` seeds its delays.
   void Run(onebitComm_t comm, int rank, uint32_t pace) const {
     std::mt19937 random(pace);
     std::vector<UniqueCompressor> compressors;

@@ -16,7 +16,7 @@ namespace onebit::testing {
 
 using Blob = std::vector<std::byte>;
 
-// What a tensor is made of.
+// The configuration of a tensor.
 struct StateSubject {
   const char* name;
   size_t count = 1000;
@@ -32,8 +32,8 @@ struct StateSubject {
 };
 std::ostream& operator<<(std::ostream& out, const StateSubject& subject);
 
-// What later results still owe at one element: the mean of the worker residuals plus the server
-// residual, times the number of ranks after sums. `magnitude` is the same of absolute values.
+// What later results still owe to one element: the mean of the worker residuals plus the server
+// residual, times the number of ranks for sums. `magnitude` is the same for absolute values.
 struct Pending {
   double sum = 0;
   double magnitude = 0;
@@ -41,7 +41,7 @@ struct Pending {
 
 class StateJob {
  public:
-  // Inputs are those of calls from `first_call` on. `transport` null: local.
+  // Inputs begin with those of call `first_call`. A null `transport` is local.
   StateJob(int ranks, const StateSubject& subject, int first_call = 0,
            const Transport* transport = nullptr, uint64_t timeout_ms = 20'000);
 
@@ -50,14 +50,14 @@ class StateJob {
   }
   Residuals residuals(int rank) const { return ResidualsOf(compressor(rank)); }
   std::vector<Pending> pending() const;
-  // Of the last call.
+  // Output of the last call.
   const std::vector<float>& output() const { return outputs_[0]; }
 
-  // The next call; outputs must be equal on all ranks.
+  // Makes the next call. Outputs must be equal on all ranks.
   std::vector<Outcome> Call();
   void CallsSucceed(int calls);
 
-  // The state of every rank; expects success.
+  // Exports the state on every rank; expects success.
   std::vector<Blob> Export(onebitStateKind_t kind) const;
   std::vector<Outcome> TryExport(onebitStateKind_t kind) const;
   void Import(const std::vector<Blob>& states) const;
@@ -76,7 +76,7 @@ class StateJob {
   int calls_;
 };
 
-// onebitCompressorImport on this thread.
+// Calls onebitCompressorImport on this thread.
 Outcome ImportHere(onebitCompressor_t compressor, const Blob& state);
 
 }  // namespace onebit::testing

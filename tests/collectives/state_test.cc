@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Saved states of compressors: a run of as many ranks continues bit for bit, one of another number
-// of ranks owes as much as was owed, and ranks that do not fit together are told so.
+// Saved states of compressors: a run with as many ranks continues bit for bit, a run with another
+// number of ranks owes as much as before, and ranks that do not fit together report it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -70,7 +70,7 @@ TEST_P(RankStateTest, UsedCompressorGoesBack) {
   const std::vector<Blob> states = job.Export(onebitStateRank);
   std::vector<Residuals> before;
   for (int rank = 0; rank < 3; ++rank) before.push_back(job.residuals(rank));
-  for (const int calls : {1, 2}) {  // either generation
+  for (const int calls : {1, 2}) {  // each generation
     job.CallsSucceed(calls);
     job.Import(states);
     for (int rank = 0; rank < 3; ++rank) {
@@ -94,7 +94,7 @@ TEST(RankStateImportTest, OpComesAlong) {
   }
 }
 
-// A fresh one resets the op, too.
+// The state of an unused compressor resets the op as well.
 TEST(RankStateImportTest, UnusedStateIsZero) {
   const StateSubject sum = {.name = "Sum", .op = onebitSum};
   const StateJob fresh(2, sum);
@@ -107,7 +107,7 @@ TEST(RankStateImportTest, UnusedStateIsZero) {
   EXPECT_EQ(job.compressor(0)->planned.compressor.age(), 0);
 }
 
-// Replicas of the server residual that differ would make results differ.
+// If replicas of the server residual differed, results would.
 TEST(RankStateImportTest, StateOfAnotherStepOnSomeRanksIsReported) {
   StateJob job(3, {.name = "OneExchange", .is_one_exchange = true});
   job.CallsSucceed(2);
@@ -128,7 +128,7 @@ TEST(RankStateExportTest, WorksWithoutACommunicator) {
   EXPECT_EQ(ImportHere(job.compressor(1), before[1]).result, onebitSuccess);
 }
 
-// What a failed call wrote can be rolled forward to. An import ends that.
+// Residuals that a failed call wrote can be rolled forward to. An import discards them.
 TEST(RankStateImportTest, NothingIsLeftOfAFailedCall) {
   FaultyTransport transport;
   StateJob job(2, {.name = "Ef"}, 0, &transport.transport());
@@ -142,7 +142,7 @@ TEST(RankStateImportTest, NothingIsLeftOfAFailedCall) {
   EXPECT_EQ(job.Export(onebitStateRank), states);
 }
 
-// From how many ranks, to how many.
+// A change of the number of ranks.
 struct Reshard {
   int from;
   int to;
@@ -150,8 +150,8 @@ struct Reshard {
 
 class GlobalStateTest : public ::testing::TestWithParam<StateSubject> {
  protected:
-  // Saves a run of `from` ranks and loads it into one of `to` ranks with settings of its own;
-  // expects what is pending to be the same, up to `extra` of rounding.
+  // Saves a run of `from` ranks and loads it into a run of `to` ranks with other settings; expects
+  // the pending values to be the same, up to `extra` of rounding.
   static void ExpectConserved(const Reshard& ranks, const StateSubject& target, double extra) {
     SCOPED_TRACE(::testing::Message() << ranks.from << " to " << ranks.to << " " << target.name);
     StateJob job(ranks.from, GetParam());
@@ -185,7 +185,7 @@ TEST_P(GlobalStateTest, WhatIsPendingIsConserved) {
   for (const Reshard& ranks : kReshards) ExpectConserved(ranks, GetParam(), 0);
 }
 
-// Other exchanges, blocks and chunks.
+// The target has other exchanges, blocks and chunks.
 TEST_P(GlobalStateTest, SettingsMayDiffer) {
   StateSubject target = GetParam();
   target.is_one_exchange = !target.is_one_exchange;
@@ -195,7 +195,7 @@ TEST_P(GlobalStateTest, SettingsMayDiffer) {
   for (const Reshard& ranks : {Reshard{4, 3}, Reshard{3, 5}}) ExpectConserved(ranks, target, 0);
 }
 
-// A residual loses up to 2^-8 of itself; there are two.
+// Each of two bf16 residuals loses up to 2^-8 of itself.
 TEST_P(GlobalStateTest, Bf16ResidualsHaveTheirOwnBound) {
   StateSubject target = GetParam();
   target.residual_type = onebitBfloat16;
@@ -231,7 +231,7 @@ TEST(GlobalStateExportTest, Bf16ResidualsAreSavedInFull) {
   }
 }
 
-// Beyond one piece of the sum.
+// Larger than one piece of the sum.
 TEST(GlobalStateExportTest, TensorOfSeveralPieces) {
   const StateSubject subject = {.name = "Large", .count = (1 << 20) + 12'345};
   StateJob job(3, subject);
@@ -269,7 +269,7 @@ TEST(GlobalStateExportTest, UnusedCompressorsAreZero) {
   EXPECT_EQ(StatsOf(resumed.compressor(0)).epoch, 0u);
 }
 
-// The type of the values may be another: residuals are in their unit.
+// The values may have another type, because residuals are in their unit.
 TEST(GlobalStateImportTest, DatatypeMayDiffer) {
   StateJob job(2, {.name = "Ef", .count = 100});
   job.CallsSucceed(2);
@@ -280,7 +280,7 @@ TEST(GlobalStateImportTest, DatatypeMayDiffer) {
   EXPECT_EQ(ImportHere(half.get(), states[0]).result, onebitSuccess);
 }
 
-// Two exchanges do not notice in calls that a rank was reset.
+// With two exchanges, calls do not notice that a rank was reset.
 TEST(GlobalStateExportTest, DifferentHistoriesAreReportedAndBreakNothing) {
   StateJob job(3, {.name = "Ef"});
   job.CallsSucceed(2);
@@ -310,7 +310,7 @@ TEST(GlobalStateExportTest, MeanThatOverflowsIsReportedOnAllRanks) {
   job.CallsSucceed(1);
 }
 
-// A residual that the target cannot hold: what was there stays.
+// If the target cannot hold a residual its own ones stay.
 TEST(GlobalStateImportTest, ResidualTooLargeForTheTargetIsRefused) {
   const StateSubject sum = {.name = "Sum", .op = onebitSum};
   const auto state_with = [&](float value) {
@@ -337,7 +337,7 @@ TEST(GlobalStateImportTest, ResidualTooLargeForTheTargetIsRefused) {
   EXPECT_EQ(StatsOf(overflows.compressor(0)).epoch, 0u);
 }
 
-// Someone is not there any more: nobody waits for it for ever.
+// A rank is missing, and the others must not wait for it for ever.
 TEST(GlobalStateExportTest, DetachedRankIsAnErrorOnAll) {
   StateJob job(3, {.name = "Ef", .regroup_timeout_ms = ShortTimeoutMs()});
   job.CallsSucceed(1);
@@ -352,8 +352,8 @@ TEST(GlobalStateExportTest, DetachedRankIsAnErrorOnAll) {
 
 class GlobalStateFaultTest : public ::testing::Test {
  protected:
-  // An export that meets a fault: an error on some rank, and no residual is touched. False
-  // if there is no such message any more.
+  // Exports with a fault: some rank gets an error, and no residual changes. Returns false if there
+  // is no such message.
   static bool ExpectErrorAndNoLoss(Fault::Kind kind, uint64_t message, uint64_t timeout_ms) {
     SCOPED_TRACE(::testing::Message() << kind << " " << message);
     FaultyTransport transport;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// From the third step on a collective allocates nothing and takes no lock, on any rank.
+// From the third step on, collectives allocate nothing and take no lock on any rank.
 #include <barrier>
 #include <cstdlib>
 #include <mutex>
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
                    onebitCollectiveAllToAll}),
     [](const auto& info) { return info.param.name; });
 
-// Other counts in every call, none larger than in the first.
+// Every call has other counts, none larger than in the first.
 TEST(SteadyPairsTest, AllToAllvTakesOnItsCountsWithoutAllocating) {
   constexpr size_t kRanks = 4;
   constexpr size_t kMost = 3000;
@@ -141,7 +141,7 @@ TEST(SteadyPairsTest, AllToAllvTakesOnItsCountsWithoutAllocating) {
   });
 }
 
-// What threads beside the callers do counts, too.
+// Allocations and locks of compute threads count as well.
 class SteadyThreadsTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(SteadyThreadsTest, NoThreadAllocatesOrTakesALock) {
@@ -179,7 +179,7 @@ TEST_P(SteadyThreadsTest, NoThreadAllocatesOrTakesALock) {
 INSTANTIATE_TEST_SUITE_P(Codecs, SteadyThreadsTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Ef" : "Dense"; });
 
-// Different collectives in turn, each with its plan at hand.
+// Different collectives in turn, with cached plans.
 TEST(SteadyMixTest, CollectivesInTurnAllocateNothingAndTakeNoLock) {
   CommGroup group(3);
   group.Run([&](int rank) {
@@ -209,8 +209,7 @@ TEST(SteadyMixTest, CollectivesInTurnAllocateNothingAndTakeNoLock) {
   });
 }
 
-// A group that is made again finds its merged plan, also where it has more tensors than the engine
-// keeps plans.
+// A repeated group finds its merged plan, even if it has more tensors than the engine caches plans.
 TEST(SteadyGroupTest, RepeatedGroupsAllocateNothingAndTakeNoLock) {
   constexpr CommOptions kBatches{.timeout_ms = 20'000, .group_elements = 3000};
   constexpr size_t kTensors = 100;

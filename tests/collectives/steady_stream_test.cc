@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls on a stream cost no allocation and no lock, of the caller or of the stream's thread.
+// Calls on a stream neither allocate nor lock, on the caller's thread or the stream's.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -19,7 +19,7 @@ struct Used {
   uint64_t locks = 0;
 };
 
-// Also a host function.
+// Also used as a host function.
 onebitResult_t Sample(void* used) {
   *static_cast<Used*>(used) = {AllocationsOfThisThread(), LocksOfThisThread()};
   return onebitSuccess;

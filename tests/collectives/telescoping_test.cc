@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kSeed = 7201;
 
-// Element by element, in fp64.
+// Sums per element, in fp64.
 struct Balance {
   std::vector<double> inputs;   // sum of mean inputs
   std::vector<double> outputs;  // sum of outputs, in units of the mean
@@ -26,7 +26,7 @@ struct Balance {
   std::vector<double> server;
   double largest_residual = 0;
 
-  // What is missing, relative to the largest of the inputs' sums and the residuals.
+  // The missing part, relative to the largest sum of inputs or residuals.
   double RelativeError() const {
     double error = 0;
     double magnitude = largest_residual;
@@ -80,7 +80,7 @@ class TelescopingRun {
         balance.workers[i] += double{worker[i]} / group_.ranks();
         balance.largest_residual = std::max(balance.largest_residual, std::abs(double{worker[i]}));
       }
-      // With one exchange every rank holds all of it; with two, its own chunk.
+      // With one exchange every rank holds all of it, with two its own chunk.
       const std::vector<float> server = ServerResidualOf(compressors_[rank].get());
       const bool is_one_exchange = StatsOf(compressors_[rank].get()).exchanges != 2;
       const size_t begin = is_one_exchange
@@ -104,7 +104,7 @@ class TelescopingRun {
   Balance balance_;
 };
 
-// Error feedback on both sides, all elements: what the identity is about.
+// Error feedback on both sides and no mask, as the identity requires.
 AllReduceCase FeedbackCase(size_t ranks, size_t count, kernels::DataType residual_type,
                            std::mt19937& random) {
   AllReduceCase c = RandomCase(ranks, count, random);
@@ -149,7 +149,7 @@ TEST(TelescopingLongTest, NothingIsLostOverAThousandCalls) {
   EXPECT_LE(run.RelativeError(), 1e-5);
 }
 
-// Residuals of 8 bits of precision have a bound of their own. On Gaussian input the scalar model
+// Residuals with 8 bits of precision need a separate bound. On Gaussian input the scalar model
 // itself loses up to 2.7e-3 (8 ranks, l2), with no trend over 10 to 400 calls.
 TEST(TelescopingLongTest, LittleIsLostWithBfloat16Residuals) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
@@ -169,8 +169,8 @@ TEST(TelescopingLongTest, LittleIsLostWithBfloat16Residuals) {
   }
 }
 
-// The worker-side-only variant is documented as losing something; this is what telescoping costs
-// it.
+// The documentation says that feedback on the worker side alone loses something; this measures
+// what.
 TEST(TelescopingLongTest, WorkerResidualAloneLosesSomething) {
   std::mt19937 random(kSeed);
   AllReduceCase c = FeedbackCase(4, 500, kernels::DataType::kF32, random);

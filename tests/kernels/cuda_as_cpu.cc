@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The functions of `cpu`, as launches of CUDA kernels: so that every test of the one is a test of
-// the other. Each call takes another number of CTAs, the other generation of a residual, and
-// another layout of what ranks sent.
+// Implements the functions of `cpu` by launches of CUDA kernels, so that every test of the former
+// also tests the latter. Each call uses another number of CTAs, the other generation of a residual,
+// and another layout of received data.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,11 +55,11 @@ void AddTiles(const std::vector<cuda::TileSum>& tiles, uint32_t verdict, TensorS
   sum->is_finite = sum->is_finite && verdict == 0;
 }
 
-// Elements or packets of all ranks at one stride, this rank's own elsewhere; both end at a guard
-// page.
+// Elements or packets of all ranks at one stride, and this rank's own elsewhere; both end at a
+// guard page.
 class PlacedSources {
  public:
-  // `parts_of` gives the bytes of a rank, all of the same number.
+  // `parts_of` returns the bytes of a rank; all ranks have equally many.
   template <class BytesOfRank>
   PlacedSources(size_t ranks, size_t bytes_each, size_t granule, const BytesOfRank& bytes_of)
       : stride_((bytes_each + granule - 1) / granule * granule + granule * (NextChoice() % 3)),
@@ -116,7 +116,7 @@ cuda::ReduceParams ParamsOf(const ReduceInput& in, const PlacedSources& sources,
   return p;
 }
 
-// A scale through kFinishScale, of one tile that has the whole sum.
+// Computes a scale by kFinishScale from one tile that has the whole sum.
 float FinishScale(const TensorSum& sum, ScaleRule rule, uint32_t ranks, bool is_sum,
                   DataType output_type) {
   const cuda::TileSum tile = {sum.sum, sum.element_count};
@@ -242,7 +242,7 @@ float ScaleOf(const TensorSum& sum, ScaleRule rule) {
   return FinishScale(sum, rule, 0, false, DataType::kF32);
 }
 
-// As the scale of one element that is a, or whose magnitude is.
+// Computes the scale of one element that equals a, or whose magnitude does.
 float OutputScale(float a, size_t ranks, bool is_sum, DataType output_type) {
   return FinishScale({.sum = a, .element_count = 1}, ScaleRule::kL1, static_cast<uint32_t>(ranks),
                      is_sum, output_type);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs tests of the kernels on the first CUDA device, and says which that is. Exits with 77 if
-// there is none.
+// Runs tests of the kernels on the first CUDA device and prints its name. Exits with 77 if there is
+// none.
 #include <cstdio>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The device code that nvcc made: every kernel is in it, for every processor. No GPU is needed.
+// The device code from nvcc contains every kernel for every processor. Needs no GPU.
 #include <elf.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace onebit::kernels::cuda {
 namespace {
 
-// As fatbinary writes them: a header, then for each image an entry and the image.
+// The format of fatbinary: a header, then an entry and an image for each.
 struct FatbinHeader {
   uint32_t magic;
   uint16_t version;
@@ -34,7 +34,7 @@ struct FatbinEntry {
 constexpr uint32_t kMagic = 0xBA55ED50u;
 constexpr uint16_t kPtx = 1, kElf = 2;
 
-// Machine code by processor; of PTX, which is compressed, only that it is there.
+// Machine code by processor. PTX is compressed, so only its presence is known.
 struct Images {
   std::map<uint32_t, std::string> elf;
   std::map<uint32_t, std::string> ptx;
@@ -70,9 +70,10 @@ T Read(const std::string& image, size_t at) {
   return value;
 }
 
-// Bytes of local memory that each function of an ELF image needs: what does not fit in registers.
-// From the section .nv.info, a list of entries: format and kind, a byte each, a 16-bit value, which
-// in format 4 is the size of what follows. Kind 17 has a symbol and its bytes.
+// Bytes of local memory that each function of an ELF image needs, which are values that do not fit
+// in registers. They are in the section .nv.info, a list of entries: format and kind, a byte each,
+// then a 16-bit value, which in format 4 is the size of the data behind it. Kind 17 has a symbol
+// and its bytes.
 std::map<std::string, uint32_t> LocalBytesOf(const std::string& elf) {
   constexpr uint8_t kSized = 4, kFrameSize = 0x11;
   const auto header = Read<Elf64_Ehdr>(elf, 0);
@@ -115,7 +116,7 @@ TEST(CudaFatbinTest, HasEveryKernelForEveryProcessor) {
   EXPECT_TRUE(images.ptx.count(90)) << "no PTX for later processors";
 }
 
-// A tile of numbers in memory instead of registers would cost what passing over it once saves.
+// A tile in memory instead of registers would cost as much as the pass over memory that it saves.
 TEST(CudaFatbinTest, HotKernelsKeepAllInRegisters) {
   const Images images = ReadImages();
   for (const uint32_t processor : {80u, 90u}) {

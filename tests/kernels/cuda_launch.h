@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Launches of CUDA kernels by tests: on the host, or on a device with the memory of the host. Tests
-// are written once; which it is follows from the file they are linked with.
+// Launches CUDA kernels in tests: on the host, or on a device with copies of host memory. Tests are
+// written once; the file that they are linked with decides.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace onebit::kernels::cuda {
 
-// Changes from call to call, the same in every run of a test.
+// Changes from call to call, in the same way in every run of a test.
 inline uint32_t NextChoice() {
   static std::mt19937 choices{17};
   return choices();
 }
 
-// Runs a launch to its end; all pointers in `params` are memory of the host. Throws if it cannot.
+// Runs a launch to its end; all pointers in `params` are host memory. Throws if it cannot.
 // cuda_launch_host.cc: as host code, each time with another number of CTAs.
-// cuda_launch_device.cc: on a device, with copies of what the kernel may read and write.
+// cuda_launch_device.cc: on a device, on copies of the memory that the kernel may read and write.
 void RunKernel(Kernel kernel, const void* params);
 
 template <class Params>

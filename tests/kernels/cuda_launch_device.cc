@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA kernels on a device: every launch by libonebit-cuda.so, on copies of what it may touch.
+// Runs CUDA kernels on a device: every launch goes through libonebit-cuda.so and works on copies of
+// the memory that it may touch.
 #include <algorithm>
 #include <cstddef>
 #include <stdexcept>
@@ -64,7 +65,7 @@ void Place(Stage* stage, SourcePackets* packets, size_t bytes_each) {
   stage->In(&packets->own_source, bytes_each);
 }
 
-// Written by the kernels of a first pass, and read by the one that adds them up.
+// Tile sums are written by the kernels of a first pass, and read by the kernel that adds them up.
 void Place(Stage* stage, TileSum** tile_sums, size_t tiles, bool is_written) {
   const size_t bytes = tiles * sizeof(TileSum);
   is_written ? stage->Out(tile_sums, bytes) : stage->In(tile_sums, bytes);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA kernels as host code, each launch with another number of CTAs.
+// Runs CUDA kernels as host code, each launch with another number of CTAs.
 #include "kernels/cuda/host.h"
 #include "tests/kernels/cuda_launch.h"
 

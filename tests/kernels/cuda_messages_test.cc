@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA kernels: what they write into headers is what the codec writes, what they find
-// wrong with messages, and the end of a call.
+// CUDA kernels write the same headers as the codec, find the same mistakes in messages, and end
+// calls.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -77,7 +77,7 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
   }
 }
 
-// Nothing that follows from a failure may look like a result, or like values that are not finite.
+// Nothing that follows a failure may look like a result, or like values that are not finite.
 TEST(CudaMessagesTest, SealedHeadersTellOfAFailure) {
   for (const uint32_t failed : {uint32_t{kFailed}, uint32_t{kHalted}, uint32_t{kPeerFailed}}) {
     for (const uint32_t verdict : {failed, failed | kNonfinite}) {
@@ -112,7 +112,7 @@ class CudaCheckTest : public testing::Test {
     }
   }
 
-  // A message whose header says `header` and that has the payload which that says it has.
+  // Sends a message with this header and a payload of the size that it announces.
   void Send(size_t i, const MessageHeader& header) {
     EncodeHeader(header, &headers_[i]);
     checksums_[i] = header.payload_checksum;
@@ -157,7 +157,7 @@ TEST_F(CudaCheckTest, PassesOnThatAValueIsNotFinite) {
 TEST_F(CudaCheckTest, TellsWhichPeerHadAFailure) {
   MessageHeader header = SomeHeader();
   header.has_failed = true;
-  header.call.replica_age += 1;  // what the peer did not commit
+  header.call.replica_age += 1;  // a value that the peer did not commit
   Send(3, header);
   Launch(Kernel::kCheck, params_);
   EXPECT_EQ(verdict_, kPeerFailed);
@@ -184,7 +184,7 @@ TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
   for (size_t i = 0; i < kMessages; ++i) Send(i, header);
   Launch(Kernel::kCheck, params_);
   EXPECT_EQ(verdict_, 0u);
-  // What was expected can be read as a header.
+  // The expected header can be decoded.
   header.call.sequence += 1;
   Send(1, header);
   ExpectFailure(11, kHeaderDiffers);
@@ -195,7 +195,7 @@ TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
             "call number 12884901889 here, 12884901890 there");
 }
 
-// A rank whose last call failed has another age than those that committed it; nobody commits this
+// A rank whose last call failed has another age than ranks that committed it. Nobody commits this
 // one.
 TEST_F(CudaCheckTest, ComparesNoAgeOfACallThatNobodyCommits) {
   MessageHeader header = SomeHeader();
@@ -217,7 +217,7 @@ TEST_F(CudaCheckTest, SeesEveryByteThatDiffers) {
     failure_ = {};
     Send(3, SomeHeader());
     headers_[3][byte] ^= std::byte{0x10};
-    // Flags and sums are no part of the comparison, but of the header's check.
+    // Flags and sums are not compared, but the header's checksum covers them.
     ExpectFailure(13, kHeaderDiffers);
   }
 }
@@ -381,7 +381,8 @@ TEST(CudaCommitTest, FailedCallChangesNothing) {
   }
 }
 
-// It has written nothing: what the one before it that failed has written is still there.
+// A halted call has written nothing; residuals written by the failed call before it are still
+// there.
 TEST(CudaCommitTest, HaltedCallIsNotTheOneThatFailed) {
   for (const uint32_t halted : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite},
                                 uint32_t{kHalted | kFailed}, uint32_t{kHalted | kPeerFailed}}) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA kernels: many pieces in one launch are what as many calls of the oracle are,
-// for any number of CTAs and at any alignment.
+// CUDA kernels: many pieces in one launch give the results of as many calls of the oracle, for any
+// number of CTAs and at any alignment.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ PieceLayout RandomLayout(Random& random) {
   return layout;
 }
 
-// Scales, bits and the mask of every piece, each at its own place in common memory.
+// Scales, bits and mask of every piece, each in its own part of common memory.
 struct PieceMemory {
   PieceMemory(const PieceLayout& layout, size_t block, Random& random) {
     size_t scales_needed = 0, bytes_needed = 0, mask_needed = 0;
@@ -79,7 +79,8 @@ PieceList ListOf(const PieceLayout& layout, PieceMemory* memory, size_t tile_ele
 
 class CudaPiecesTest : public testing::Test {
  protected:
-  // The same calls by the oracle, one piece at a time, into copies of what the launch starts from.
+  // Makes the same calls with the oracle, one piece at a time, on copies of the launch's initial
+  // memory.
   CompressInput WorkerInput(const CompressParams& p, const Piece& piece, void* residual_out) const {
     const size_t input_bytes = BytesOf(p.input_type);
     const size_t residual_bytes = BytesOf(p.residual.type);
@@ -149,7 +150,7 @@ TEST_F(CudaPiecesTest, CompressBlocksEqualsOneCallForEach) {
   }
 }
 
-// What the call that failed before has written must stay.
+// Data written by the failed call before must stay.
 TEST_F(CudaPiecesTest, HaltedCallsWriteNoResidual) {
   for (const Kernel kernel : {Kernel::kCompressBlocks, Kernel::kCompressResidual}) {
     for (const uint32_t verdict : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, 0u}) {
@@ -167,7 +168,7 @@ TEST_F(CudaPiecesTest, HaltedCallsWriteNoResidual) {
   }
 }
 
-// One scale of all pieces, in their order, or one of each.
+// One scale for all pieces, in their order, or one for each.
 TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
   for (int repetition = 0; repetition < 40; ++repetition) {
     const PieceLayout layout = RandomLayout(random_);
@@ -216,7 +217,7 @@ TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
   }
 }
 
-// Packets of all ranks that hold all pieces, one after the other.
+// Packets of all ranks that contain all pieces, one after the other.
 TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
   for (int repetition = 0; repetition < 40; ++repetition) {
     const PieceLayout layout = RandomLayout(random_);
@@ -312,8 +313,8 @@ TEST_F(CudaPiecesTest, DecodeEqualsOneCallForEach) {
   }
 }
 
-// A value that is not finite anywhere is seen, whichever warp has its tile; else nothing is written
-// to the verdict.
+// A value that is not finite anywhere is found by whichever warp has its tile. Otherwise the
+// verdict is not written.
 TEST_F(CudaPiecesTest, VerdictIsOnlySetWhereAValueIsNotFinite) {
   for (const size_t block : {size_t{64}, size_t{4096}, size_t{8192}}) {
     for (int repetition = 0; repetition < 20; ++repetition) {
@@ -349,7 +350,7 @@ TEST_F(CudaPiecesTest, FinishScaleSeesSumsAndScalesThatAreNotFinite) {
   EXPECT_EQ(scale, 4e10f / 8192);
   EXPECT_EQ(verdict, 0u);
   p.ranks = 1;
-  p.output_type = DataType::kF16;  // does not hold it
+  p.output_type = DataType::kF16;  // which does not fit
   Launch(Kernel::kFinishScale, p);
   EXPECT_EQ(verdict, kNonfinite);
   verdict = 0;

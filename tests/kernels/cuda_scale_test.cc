@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Quotients and roots of the CUDA kernels against the processor's own.
+// Compares quotients and roots of the CUDA kernels with the processor's.
 #include "kernels/cuda/scale.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace onebit::kernels::cuda {
 namespace {
 
-// The sums that a block can have: 2^-100 to 2^128.
+// Covers the sums that a block can have: 2^-100 to 2^128.
 float RandomSum(std::mt19937& random) {
   const auto mantissa = static_cast<uint32_t>(random() & 0x7FFFFFu);
   const auto exponent = static_cast<uint32_t>(27 + random() % 228);

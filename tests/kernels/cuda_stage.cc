@@ -18,8 +18,8 @@
 namespace onebit::kernels::cuda {
 namespace {
 
-constexpr size_t kBoundary = 256;      // that device memory is allocated at
-constexpr size_t kMargin = kBoundary;  // on either side of a copy
+constexpr size_t kBoundary = 256;      // alignment of device allocations
+constexpr size_t kMargin = kBoundary;  // on each side of a copy
 constexpr std::byte kUnwritten{0xA5};
 constexpr size_t kLeastBlock = size_t{1} << 16;
 constexpr uint64_t kTimeoutMs = 20'000;
@@ -36,7 +36,7 @@ bool IsMemoryExact() {
   return is_exact;
 }
 
-// Where the library's part for CUDA is: where this build has it, or where a copy of the build does.
+// Folders of the CUDA library: of this build, or of a copy of the build.
 std::vector<std::string> DeviceFolders() {
   const char* const folder = std::getenv("CUDA_TEST_DEVICE_FOLDER");
   return {std::string(folder == nullptr ? ONEBIT_TEST_DEVICE_FOLDER : folder)};
@@ -45,7 +45,7 @@ std::vector<std::string> DeviceFolders() {
 }  // namespace
 
 DeviceBlocks::Block DeviceBlocks::Take(size_t bytes) {
-  // The last one that was given back first: the next launch mostly needs the same.
+  // Prefers the block returned last, because the next launch mostly needs the same size.
   const auto found = std::find_if(free_.rbegin(), free_.rend(),
                                   [&](const Block& block) { return block.bytes >= bytes; });
   if (found != free_.rend()) {
@@ -79,7 +79,7 @@ const TestDevice* TestDevice::Find() {
       std::fprintf(stderr, "no CUDA device: %s\n", Devices::Obstacle().text().c_str());
       return nullptr;
     }
-    uintptr_t token = 0;  // never given back: the thread of the tests stays on the device
+    uintptr_t token = 0;  // never left: the test's thread stays on the device
     Require(devices->Check(devices->functions().Enter(0, &token), "enter a device"));
     Result<DeviceStream> stream = DeviceStream::Create(*devices);
     Require(stream.status());
@@ -125,7 +125,7 @@ void Stage::Finish() {
   std::vector<std::vector<std::byte>> after;
   for (const Region& region : regions_) {
     after.push_back(region.before);
-    // What nobody wrote may not be read.
+    // Memory that was never written must not be read.
     const size_t from = region.use == Use::kWrite && IsMemoryExact() ? region.lead : 0;
     const auto* const memory = static_cast<const std::byte*>(region.block.memory);
     Require(devices.Copy(after.back().data() + from, memory + from, after.back().size() - from,

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the host that one launch on a device works on: copied there before it, and back.
+// Stages host memory for one launch on a device: copies it there before the launch, and back.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace onebit::kernels::cuda {
 
-// Memory of the device that launches take and give back, so that a hundred thousand of them do not
-// allocate as often. With CUDA_TEST_EXACT_MEMORY=1 each block is an allocation of its own. For one
-// thread, which works on one stream: what was given back may still be in use there.
+// Device memory that launches take and return, to avoid as many allocations as there are launches,
+// a hundred thousand. With CUDA_TEST_EXACT_MEMORY=1 each block is a separate allocation. For one
+// thread with one stream, where returned blocks may still be in use.
 class DeviceBlocks {
  public:
   struct Block {
@@ -25,7 +25,7 @@ class DeviceBlocks {
 
   explicit DeviceBlocks(const Devices& devices) : devices_(devices) {}
 
-  // At least `bytes`, of any content. Throws if there is no more memory.
+  // Returns a block of at least `bytes` with any content. Throws if there is no memory left.
   Block Take(size_t bytes);
   void Give(const Block& block);
 
@@ -34,10 +34,10 @@ class DeviceBlocks {
   std::vector<Block> free_;
 };
 
-// The device that tests run on: the first one.
+// The device that tests use, the first one.
 class TestDevice {
  public:
-  // Null, with the reason on stderr, where there is none. Lives until the process ends.
+  // Returns null, with the reason on stderr, if there is none. Lives until the process ends.
   static const TestDevice* Find();
 
   const Devices& devices() const { return *devices_; }
@@ -55,13 +55,13 @@ class TestDevice {
   std::unique_ptr<DeviceBlocks> blocks_;
 };
 
-// Each of In, Out and InOut names memory of the host by a pointer, which becomes one to the copy:
-// at the same distance from a 256-byte boundary, so that it has the same alignment. Null pointers
-// stay. Memory that is named twice from the same address on has one copy.
+// In, Out and InOut take a pointer to host memory and replace it by one to the copy, at the same
+// distance from a 256-byte boundary, so that it has the same alignment. Null pointers stay. Memory
+// that is passed twice from the same address on has one copy.
 //
-// What a kernel writes beyond a copy, or into what it may only read, is an error of Finish. With
-// CUDA_TEST_EXACT_MEMORY=1 copies end where their allocation ends and nothing is written in
-// advance to what is only written: for tools that watch every access.
+// Finish fails if a kernel has written beyond a copy, or into read-only memory. With
+// CUDA_TEST_EXACT_MEMORY=1 copies end where their allocation ends, and output memory is not
+// initialised: for tools that watch every access.
 class Stage {
  public:
   explicit Stage(const TestDevice& device) : device_(device) {}
@@ -82,7 +82,7 @@ class Stage {
     *pointer = static_cast<T*>(Copy(*pointer, bytes, Use::kBoth));
   }
 
-  // Waits for the launch and copies back. Throws if it failed or wrote what it must not.
+  // Waits for the launch and copies back. Throws if it failed or wrote outside of its memory.
   void Finish();
 
  private:
@@ -93,7 +93,7 @@ class Stage {
     Use use;
     size_t lead;  // bytes of the block before the copy
     DeviceBlocks::Block block;
-    std::vector<std::byte> before;  // what is used of the block, as it is before the launch
+    std::vector<std::byte> before;  // the block's used part before the launch
   };
 
   void* Copy(const void* host, size_t bytes, Use use);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel does to memory that it was not given is noticed.
+// Writes of a kernel outside of its memory are noticed.
 #include "tests/kernels/cuda_stage.h"
 
 #include <gtest/gtest.h>
@@ -17,12 +17,12 @@ namespace {
 
 class CudaStageTest : public testing::Test {
  protected:
-  // A tool that watches accesses would find what these tests do wrong on purpose.
+  // A tool that watches accesses would report the mistakes that these tests make on purpose.
   void SetUp() override {
     if (std::getenv("CUDA_TEST_EXACT_MEMORY") != nullptr) GTEST_SKIP() << "copies have no margin";
   }
 
-  // Zeroes `count` bytes, of memory that was staged already.
+  // Zeroes `count` bytes of staged memory.
   void Fill(void* data, uint64_t count) {
     FillParams p;
     p.count = 1;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs a test once for every instruction set that is compiled and that this machine has.
+// Runs a test once for every instruction set that was compiled and that this machine supports.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #if ONEBIT_TEST_HIGHWAY
 #include "kernels/cpu/targets.h"
-// After the list of targets.
+// Must follow the list of targets.
 #include <hwy/highway.h>
 #endif
 
@@ -25,7 +25,7 @@ class EachTarget : public testing::TestWithParam<int64_t> {
   void TearDown() override { Choose(0); }
 
  private:
-  static void Choose(int64_t targets) {  // 0: what this machine has
+  static void Choose(int64_t targets) {  // 0: those of this machine
     hwy::SetSupportedTargetsForTest(targets);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }

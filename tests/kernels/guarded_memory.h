@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Memory whose neighbours cannot be touched: an access beyond either end is a segmentation fault.
+// Memory with inaccessible neighbours: an access beyond either end is a segmentation fault.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 
 namespace onebit::kernels {
 
-// To which end of the guarded pages a buffer is moved.
+// The end of the guarded pages at which a buffer is placed.
 enum class Edge { kLow, kHigh };
 
 class GuardedMemory {
@@ -34,7 +34,7 @@ class GuardedMemory {
   GuardedMemory(const GuardedMemory&) = delete;
   GuardedMemory& operator=(const GuardedMemory&) = delete;
 
-  // `bytes` bytes that begin or end at a guard page.
+  // Returns `bytes` bytes that begin or end at a guard page.
   uint8_t* Place(size_t bytes, Edge edge) {
     if (bytes > capacity_) throw std::runtime_error("guarded memory is too small");
     return edge == Edge::kLow ? base_ + page_ : base_ + page_ + capacity_ - bytes;

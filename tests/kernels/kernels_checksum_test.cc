@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The checksum: every instruction set against the scalar oracle and against words summed by hand.
+// Checksums of every instruction set, compared with the scalar oracle and with words summed by
+// hand.
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -138,7 +138,7 @@ TEST_P(CompressTest, EqualsReferenceAtAnyAlignment) {
   }
 }
 
-// Pieces of a tensor give what one call over the whole gives.
+// Calls on pieces of a tensor give the result of one call on the whole.
 TEST_P(CompressTest, TensorSumContinuesOverPieces) {
   const size_t count = 5 * kTensorSumBlock + 100;
   const CompressCase c = RandomCase(DataType::kF32, DataType::kF32, false, ScaleRule::kL2, count, 0,
@@ -163,7 +163,7 @@ TEST_P(CompressTest, TensorSumContinuesOverPieces) {
   EXPECT_EQ(bits, whole_bits);
 }
 
-// What is sent and what is kept add up: exactly where the subtraction is exact.
+// The decoded value and the residual add up to the input, exactly where the subtraction is exact.
 TEST_P(CompressTest, DecodedValuePlusResidualIsTheInput) {
   const std::vector<float> x = {0.0f, -0.0f, 1.5f, -1.5f, 0.5f, -0.5f, 2.0f, -2.0f};
   std::vector<float> e(x.size()), kept(x.size()), decoded(x.size());
@@ -210,7 +210,7 @@ TEST_P(CompressTest, ResidualsNeedNotBeKept) {
   });
 }
 
-// Residuals are of the rounded scale, and a scale that its type cannot hold is not finite.
+// Residuals use the rounded scale, and a scale that its type cannot hold counts as not finite.
 TEST_P(CompressTest, ScalesAreRoundedToTheirType) {
   int overflows = 0;
   for (const DataType scale_type : {DataType::kF16, DataType::kBf16}) {

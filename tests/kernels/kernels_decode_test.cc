@@ -15,7 +15,7 @@ namespace {
 
 class DecodeTest : public EachTarget {
  protected:
-  // Whether all was finite.
+  // Returns true if all values were finite.
   bool ExpectSameAverage(const PacketCase& c, bool is_sum, bool is_masked, Edge edge,
                          DataType type = DataType::kF32) {
     ReduceInput in = packets_.Place(c, edge);
@@ -131,8 +131,8 @@ TEST_P(DecodeTest, AverageEqualsReferenceInAllTypes) {
   }
 }
 
-// Packets whose scales are finite may have a mean that is not: rounding carries it over. It does so
-// for 10 and 18 ranks; odd numbers below divide the largest float exactly.
+// Packets with finite scales may have an infinite mean because of rounding. This happens for 10 and
+// 18 ranks; odd numbers up to that divide the largest float exactly.
 TEST_P(DecodeTest, AverageNearInfinityIsSeen) {
   for (const size_t ranks : {2, 3, 5, 7, 9, 10, 18}) {
     PacketCase c = RandomPackets(ranks, 64, 64, Numbers::kOrdinary, random_);
@@ -164,7 +164,7 @@ TEST_P(DecodeTest, DeltaEqualsReference) {
   }
 }
 
-// One element too many in any place, the largest that fits in all others.
+// One element is too large, in any position; all others are the largest that fit.
 TEST_P(DecodeTest, DeltaBeyondItsTypeIsSeen) {
   constexpr size_t kCount = 37;
   for (const DataType type : kAllTypes) {
@@ -176,7 +176,7 @@ TEST_P(DecodeTest, DeltaBeyondItsTypeIsSeen) {
       const Bytes bits(BitBytes(kCount), 0);
       const float scale = type == DataType::kF16 ? 15.0f : 1e30f;
       std::vector<float> values(kCount);
-      // Adding the scale again must not reach what rounds up to infinity, but for one element.
+      // Adding the scale again must not round up to infinity, except for one element.
       if (bad < kCount) held[bad] -= type == DataType::kF16 ? 16.0f : 0;
       const float sent = bad < kCount && type != DataType::kF16 ? 2e37f : scale;
       if (type != DataType::kF16) {

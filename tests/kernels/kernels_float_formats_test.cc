@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// fp16 and bf16: the oracle against the definition of the formats, instruction sets against the
-// oracle, over all patterns and all rounding ties.
+// fp16 and bf16: the oracle is compared with the definition of the formats, instruction sets with
+// the oracle, over all patterns and all rounding ties.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -19,7 +19,7 @@
 namespace onebit::kernels {
 namespace {
 
-// A 16-bit number from its fields, without any bit trick.
+// Computes a 16-bit number from its fields, without any bit trick.
 double ValueOf(uint16_t half, int exponent_bits) {
   const int mantissa_bits = 15 - exponent_bits;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -43,7 +43,7 @@ std::vector<uint16_t> AllPatterns() {
   return patterns;
 }
 
-// Around every representable number and every tie between two of them, plus random ones.
+// Numbers around every representable number and every tie between two of them, and random ones.
 std::vector<float> DemotionInputs() {
   std::vector<float> inputs;
   for (const uint16_t half : AllPatterns()) {
@@ -72,7 +72,7 @@ std::vector<float> DemotionInputs() {
   return inputs;
 }
 
-// The nearest representable number by search; ties to the even pattern.
+// Finds the nearest representable number by search; ties go to the even pattern.
 uint16_t NearestByDefinition(float value, int exponent_bits) {
   const int mantissa_bits = 15 - exponent_bits;
   const auto infinity = static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);

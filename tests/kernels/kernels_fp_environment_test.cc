@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The caller's floating-point control register neither changes results nor is changed.
+// Kernels do not depend on the caller's floating-point control register, and do not change it.
 #include <gtest/gtest.h>
 
 #include <cfenv>
@@ -44,7 +44,7 @@ void SetControlRegister(uint64_t value) {
 #endif
 }
 
-// Flush to zero, denormals are zero, round towards zero.
+// Flushes to zero, treats denormals as zero, and rounds towards zero.
 uint64_t HostileRegister() {
 #if defined(__x86_64__)
   return 0x1F80 | 0x8000 | 0x0040 | 0x6000;
@@ -57,7 +57,7 @@ uint64_t HostileRegister() {
 
 class FpEnvironmentTest : public EachTarget {
  protected:
-  // Calls under the defaults and under hostile settings.
+  // Makes a call under the defaults and under hostile settings.
   template <class Call>
   void ExpectNoEffect(const Call& call) {
     const uint64_t defaults = ControlRegister();
@@ -258,7 +258,7 @@ TEST_P(FpEnvironmentTest, ZeroOneIsUnaffected) {
   }
 }
 
-// Flags raised inside a kernel are not the caller's business.
+// Flags raised inside a kernel must not reach the caller.
 TEST_P(FpEnvironmentTest, ExceptionFlagsDoNotLeak) {
   CompressRunner runner;
   const CompressCase c = RandomCase(DataType::kF32, DataType::kF32, false, ScaleRule::kL2, 100, 64,

@@ -33,7 +33,7 @@ struct LambCase {
 
 struct LambResult {
   Bytes x, m, v, v_fresh;
-  std::array<double, 4> norms;  // which are not negative: -1 stands for NaN
+  std::array<double, 4> norms;  // never negative: -1 stands for NaN
   friend bool operator==(const LambResult&, const LambResult&) = default;
 };
 
@@ -195,7 +195,7 @@ TEST_P(LambTest, FrozenFollowsTheFormula) {
   }
 }
 
-// The formulas once more, in fp64, over more than one block.
+// Computes the formulas again in fp64, over more than one block.
 TEST_P(LambTest, FollowsTheFormulasInDoublePrecision) {
   const auto at = [](const Bytes& array, size_t i) -> double {
     return reference::LoadElement(array.data(), DataType::kF32, i);
@@ -236,7 +236,7 @@ TEST_P(LambTest, FollowsTheFormulasInDoublePrecision) {
   }
 }
 
-// What the fused sums are defined by, also where squares leave the range of fp32.
+// The fused sums are defined by this, even where squares leave the range of fp32.
 TEST_P(LambTest, NormsAreSumsOfSquares) {
   for (const Numbers numbers : kAllNumbers) {
     for (const LambKernel step : {cpu::LambFrozen, reference::LambFrozen}) {
@@ -340,7 +340,7 @@ TEST_P(LambTest, OverflowingFreshVarianceLeavesTheRatio) {
   }
 }
 
-// The move of a layer: AdamFrozen on the momentum that is there, by the update that was measured.
+// Moves a layer: AdamFrozen on the existing momentum, scaled by the measured update.
 TEST_P(LambTest, AdamFrozenMovesByTheUpdate) {
   for (const size_t count : OptimizerCounts()) {
     const LambCase c = RandomLamb(count, DataType::kF32, Numbers::kOrdinary);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// NaN, infinity and numbers next to them: found at every position, and nowhere else.
+// NaN, infinity and numbers close to them are found at every position, and nowhere else.
 #include <gtest/gtest.h>
 
 #include <cfloat>
@@ -90,8 +90,8 @@ TEST_P(NonfiniteTest, MaskedElementsAreIgnored) {
   }
 }
 
-// The largest number alone in a block: squares overflow, and so do two magnitudes, but nothing that
-// is sent or kept does.
+// The largest number alone in a block: its square overflows, and so does the sum of two magnitudes,
+// but no result does.
 TEST_P(NonfiniteTest, LargestNumbersAreCompressed) {
   for (const ScaleRule rule : {ScaleRule::kL2, ScaleRule::kL1}) {
     const std::vector<float> x(100, -FLT_MAX);

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Whole compressed allreduces out of kernel calls, against numbers computed independently in fp64
-// from the papers' formulas: one worker scale per rank, one server scale per chunk.
+// Composes whole compressed allreduces of kernel calls and compares them with numbers computed
+// independently in fp64 from the papers' formulas: one worker scale per rank, one server scale per
+// chunk.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +36,8 @@ constexpr Kernels kAllKernels[] = {
 // The ranks of one allreduce and their residuals.
 class Ranks {
  public:
-  // `chunk` elements per rank, a multiple of 4; `count` of all are not padding.
+  // Each rank has `chunk` elements, a multiple of 4; of all elements the first `count` are not
+  // padding.
   Ranks(const Kernels& kernels, size_t ranks, size_t chunk, size_t count, ScaleRule rule)
       : kernels_(kernels),
         chunk_(chunk),
@@ -74,7 +76,7 @@ class Ranks {
     return std::clamp(count_, server * chunk_, (server + 1) * chunk_) - server * chunk_;
   }
 
-  // Phase 1, the server's work, and phase 2 of one chunk.
+  // Runs phase 1, the server's work, and phase 2 for one chunk.
   void Serve(size_t server, const std::vector<std::vector<uint8_t>>& bits, Floats* output) {
     const size_t begin = server * chunk_;
     const size_t count = ChunkCount(server);
@@ -125,7 +127,8 @@ class Ranks {
 
 class OracleTest : public testing::TestWithParam<Kernels> {};
 
-// Rounded from the fp64 oracle, so within a few units of the last place.
+// Expected values are rounded from the fp64 oracle, so results may differ by a few units of the
+// last place.
 void ExpectNear(const Floats& actual, const std::vector<double>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-6) << i;
@@ -140,7 +143,7 @@ Floats Joined(const Floats& a, const Floats& b) {
   return joined;
 }
 
-// All values are dyadic: equality.
+// All values are dyadic, so results must be equal.
 TEST_P(OracleTest, TwoRanksHalfByteChunksL1) {
   Ranks ranks(GetParam(), 2, 4, 8, ScaleRule::kL1);
   EXPECT_EQ(ranks.AllReduce(kFirst), (Floats{.5625, -.5625, .5625, .5625, -.75, .75, -.75, .75}));
@@ -183,7 +186,7 @@ TEST_P(OracleTest, TwoRanksHalfByteChunksL2) {
   ExpectNear(ranks.server_residuals[1], {-.6604673697, 1.6604673697, 1.0351151261, -.0351151261});
 }
 
-// Whole bytes per chunk, and exact: equality.
+// Chunks of whole bytes and exact values, so results must be equal.
 TEST_P(OracleTest, TwoRanksByteChunksL1) {
   Ranks ranks(GetParam(), 2, 8, 16, ScaleRule::kL1);
   const float a = .6171875, b = .75;
@@ -217,7 +220,7 @@ TEST_P(OracleTest, TwoRanksByteChunksL1) {
                                                -1.20703125, -.79296875, -.79296875, .14453125}));
 }
 
-// Ten elements over four chunks of eight: 8, 2, 0 and 0 take part; pads are in no scale.
+// Ten elements in four chunks of eight: 8, 2, 0 and 0 take part, and padding is in no scale.
 TEST_P(OracleTest, PadsAreInNoScale) {
   Ranks ranks(GetParam(), 4, 8, 10, ScaleRule::kL2);
   std::vector<Floats> x(4, Floats(10));
@@ -239,7 +242,7 @@ TEST_P(OracleTest, PadsAreInNoScale) {
   ExpectNear(ranks.server_residuals[1], {1.2505856571796068, .5759712489811006});
 }
 
-// All that was put in has come out or is in a residual.
+// Every input has become output or is in a residual.
 TEST_P(OracleTest, NothingIsLostOverManyCalls) {
   Ranks ranks(GetParam(), 2, 8, 16, ScaleRule::kL2);
   std::vector<double> sent(16), received(16);

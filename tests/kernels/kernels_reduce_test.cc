@@ -95,7 +95,7 @@ class ReduceTest : public EachTarget {
                          << (state.mask ? " masked" : "") << (state.is_sum ? " sum" : "");
   }
 
-  // A server state drawn at random, so that all combinations occur over many calls.
+  // Draws a random server state, so that all combinations occur over many calls.
   ServerState RandomState(size_t count, Numbers numbers) {
     ServerState state;
     switch (random_() % 3) {

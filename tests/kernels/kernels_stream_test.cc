@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls so large that outputs are stored past the caches, and that one sweep finishes a block while
-// it reads the next: every instruction set against the scalar oracle, byte for byte.
+// Calls so large that outputs bypass the caches, and that a sweep finishes a block while it reads
+// the next: every instruction set against the scalar oracle, byte for byte.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace onebit::kernels {
 namespace {
 
-// Enough for elements of this type, with room for blocks of all sizes and a tail that is no whole
+// Enough elements of this type, with room for blocks of all sizes and a tail that is not a whole
 // vector.
 constexpr size_t CountOf(DataType type) { return (size_t{4} << 20) / BytesOf(type) + 4096 + 77; }
 constexpr size_t kCount = CountOf(DataType::kF32);
@@ -72,7 +72,7 @@ TEST_P(StreamTest, CompressBlocksEqualsReference) {
     Bytes x = RandomElements(c.input_type, Numbers::kOrdinary, count, random_);
     const Bytes e = RandomElements(c.residual_type, Numbers::kOrdinary, count, random_);
     const Bytes mask = RandomBits(count, random_);
-    // Blocks that are summed again do not disturb their neighbours.
+    // Summing a block again must not disturb its neighbours.
     memset(x.data() + x.size() / 2, 0, 16384);
     CompressInput in = {.input = x.data(),
                         .input_type = c.input_type,

@@ -41,7 +41,7 @@ struct ZeroOneCase {
   bool has_copy = false;
 };
 
-// `out` is untouched by steps that have none.
+// Steps without `out` leave it unchanged.
 struct ZeroOneResult {
   Bytes x, m, u, x_sync, v, copy, out;
   friend bool operator==(const ZeroOneResult&, const ZeroOneResult&) = default;
@@ -106,7 +106,7 @@ class ZeroOneTest : public EachTarget {
             .out = out_.Read()};
   }
 
-  // All three steps from the same state; the sync takes what the contribution was.
+  // Runs all three steps from the same state. The sync receives the contribution as the mean.
   std::array<ZeroOneResult, 3> Run(const ZeroOneKernels& kernels, const ZeroOneCase& c, Edge edge) {
     std::array<ZeroOneResult, 3> results;
     const DataType copy_type = c.parameters.copy_type;
@@ -209,7 +209,7 @@ TEST_P(ZeroOneTest, RefreshFollowsTheFormula) {
   }
 }
 
-// One element whose steps can be followed by hand; den is 2 + 2.
+// One element whose steps can be computed by hand; den is 2 + 2.
 struct SmallStep {
   float x = 3, m = 2, u = 1, x_sync = 2, copy = 0;
   const float v = 2, input = 8;
@@ -285,7 +285,7 @@ TEST_P(ZeroOneTest, FloorRaisesTheDenominator) {
   }
 }
 
-// Where u has the same value on every rank, its mean leads to the x that each rank has already.
+// If u is equal on all ranks, its mean leads to the x that each rank has already.
 TEST_P(ZeroOneTest, SyncOfEqualRanksRepeatsTheLocalStep) {
   for (const ZeroOneKernels& kernels : kBoth) {
     for (int repetition = 0; repetition < 20; ++repetition) {
@@ -338,8 +338,8 @@ TEST_P(ZeroOneTest, ContributionNeedsNoParametersWithoutLocalDecay) {
   }
 }
 
-// A rank whose gradient is not finite steps on by its momentum; the scale that it could not compute
-// does not matter.
+// A rank whose gradient is not finite continues with its momentum; the scale that it could not
+// compute does not matter.
 TEST_P(ZeroOneTest, WithoutInputTheMomentumFades) {
   for (const ZeroOneKernels& kernels : kBoth) {
     SmallStep s;
@@ -387,8 +387,8 @@ TEST_P(ZeroOneTest, MaskedElementsOnlyDecay) {
   }
 }
 
-// Algorithm 1 of the paper in fp64, two ranks, an exact mean, several intervals: what the kernels
-// do together.
+// Computes algorithm 1 of the paper in fp64, with two ranks, an exact mean and several intervals,
+// to test the kernels together.
 TEST_P(ZeroOneTest, FollowsTheAlgorithmInDoublePrecision) {
   constexpr size_t kRanks = 2, kCount = 300;
   constexpr float kBeta1 = 0.75f, kEps = 1e-3f, kDecay = 0.125f;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of an optimizer: between guard pages while a kernel changes them, then read back.
+// Arrays of an optimizer: between guard pages while a kernel changes them, then read back.
 #pragma once
 
 #include <cmath>
@@ -28,8 +28,8 @@ class GuardedArray {
     return at;
   }
 
-  // What the array holds now, with one pattern for every NaN: which payload an operation keeps is
-  // the processor's and the compiler's choice.
+  // Reads the array, with one pattern for every NaN, because processor and compiler choose which
+  // payload an operation keeps.
   Bytes Read(DataType type = DataType::kF32) const {
     Bytes content(at_, at_ + bytes_);
     for (size_t i = 0; i < bytes_ / BytesOf(type); ++i) {
@@ -46,7 +46,7 @@ class GuardedArray {
   size_t bytes_ = 0;
 };
 
-// Second moments: not negative.
+// Random second moments, none negative.
 inline Bytes RandomVariance(Numbers numbers, size_t count, Random& random) {
   Bytes bytes = RandomElements(DataType::kF32, numbers, count, random);
   auto* v = reinterpret_cast<float*>(bytes.data());
@@ -64,7 +64,7 @@ inline void AddNonfinite(DataType type, Bytes& elements, Random& random) {
   }
 }
 
-// Every kind of tail, and the edges of tiles.
+// Counts with every kind of tail, and around the edges of tiles.
 inline std::vector<size_t> OptimizerCounts() {
   std::vector<size_t> counts = ShortCounts();
   for (const size_t count : CountsAround(kTensorSumBlock)) counts.push_back(count);

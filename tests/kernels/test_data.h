@@ -50,7 +50,7 @@ inline float RandomF32(Numbers numbers, Random& random) {
     case Numbers::kTiny:
       return unit * 0x1p-70f;
     case Numbers::kHuge:
-      // With a residual of the same size z stays finite.
+      // z stays finite with a residual of the same size.
       return std::bit_cast<float>(sign | (bits & 0x007FFFFFu) | (252u << 23));
     case Numbers::kAnyFinite:
       return std::bit_cast<float>((bits & 0x7F800000u) == 0x7F800000u ? bits & ~0x40000000u : bits);
@@ -91,7 +91,7 @@ inline Bytes RandomElements(DataType type, Numbers numbers, size_t count, Random
   return bytes;
 }
 
-// memcmp that may be given null pointers to no bytes.
+// memcmp, with null pointers allowed for no bytes.
 inline bool SameBytes(const void* a, const void* b, size_t bytes) {
   return bytes == 0 || memcmp(a, b, bytes) == 0;
 }
@@ -112,7 +112,7 @@ inline Bytes RandomSigns(size_t count, Random& random) {
 
 inline constexpr DataType kAllTypes[] = {DataType::kF32, DataType::kF16, DataType::kBf16};
 
-// All lengths up to four groups of 64 and one more, for every way a tail can look.
+// All lengths up to four groups of 64 and one more, which gives every kind of tail.
 inline std::vector<size_t> ShortCounts() {
   std::vector<size_t> counts;
   for (size_t count = 0; count <= 257; ++count) counts.push_back(count);

@@ -110,7 +110,7 @@ void WaitSeesEarlierNews(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// The same as WaitSeesEveryMessage for the other kind of event: a payload was accepted.
+// Like WaitSeesEveryMessage, for the other kind of event: a payload was accepted.
 void WaitSeesEverySend(const Subject& subject, Meeting& meeting) {
   Endpoint endpoint(subject, meeting);
   const onebitTransport& api = endpoint.api();

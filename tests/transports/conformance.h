@@ -37,7 +37,7 @@ void Expect(bool is_true, const Parts&... parts) {
   if (!is_true) throw Failure(Text(parts...));
 }
 
-// How the ranks of a check meet outside the transport.
+// Lets the ranks of a check exchange texts outside of the transport.
 class Meeting {
  public:
   virtual ~Meeting() = default;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How the settings that a transport declares are checked, and how their values reach it.
+// Checks of the settings that a transport declares, and of the values that reach it.
 #include "transport/declared_settings.h"
 
 #include <cstddef>

@@ -557,7 +557,7 @@ TEST(FramesTest, AWaitIsOfMilliseconds) {
   }
 }
 
-// Over a shared network a rank has so much on its way to a peer, and no more.
+// Over a shared network only this many bytes may be in flight to a peer.
 TEST(FramesTest, APacedLinkTakesPayloadsUpToItsLimit) {
   for (const bool is_paced : {false, true}) {
     FramedRank rank;
