@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Wrong arguments of communicators and collectives: the right code, a text that helps, nothing
-// sent, and the communicator as good as before.
+// Wrong arguments of communicators and collectives: the right code, a helpful text, nothing sent,
+// and the communicator still usable.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -24,7 +24,7 @@ class ArgumentsTest : public ::testing::Test {
       compressors_.push_back(NewCompressor(group_.comm(rank), kCount, onebitFloat32, config));
     }
   }
-  // Whatever was refused on rank 0 has left nothing behind: calls number and residuals agree.
+  // Calls refused on rank 0 have left nothing behind: call numbers and residuals still agree.
   ~ArgumentsTest() override {
     EXPECT_EQ(StatsOf(comm()).messages_sent, 0u);
     EXPECT_STREQ(onebitGetLastError(comm()), "");
@@ -181,7 +181,7 @@ TEST_F(ArgumentsTest, SettingOutOfTheTableEndsAnEnumeration) {
   ExpectRefused(onebitGetSetting(1000, &setting), "there is no setting 1000");
 }
 
-// What is not read is not looked at: the sendbuff of a rank that is not the root.
+// Arguments that are not used are not checked, such as the sendbuff of a rank that is not the root.
 TEST(BroadcastArgumentsTest, SendbuffOfOtherRanksIsIgnored) {
   CommGroup group(2);
   const std::vector<Outcome> outcomes = group.Call([&](int rank) {

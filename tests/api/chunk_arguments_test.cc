@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Wrong arguments of collectives of parts and pairs: the right code, a text that helps, nothing
-// sent, and the communicator as good as before.
+// Wrong arguments of collectives of parts and pairs: the right code, a helpful text, nothing sent,
+// and the communicator still usable.
 #include <string>
 #include <vector>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kCount = 64;
 constexpr size_t kRanks = 2;
 
-// Calls are rank 1's, whose part is the second of two.
+// Rank 1 makes the calls; its part is the second of two.
 class ChunkArgumentsTest : public ::testing::Test {
  protected:
   ~ChunkArgumentsTest() override {
@@ -54,10 +54,10 @@ TEST_F(ChunkArgumentsTest, OfNoBuffers) {
 }
 
 TEST_F(ChunkArgumentsTest, OfBuffersThatOverlap) {
-  float* own = values() + kCount;  // of rank 1
+  float* own = values() + kCount;  // rank 1's part
   const auto scatter = onebitCollectiveReduceScatter;
   const auto gather = onebitCollectiveAllGather;
-  // One element further, the other rank's part, the last element.
+  // One element off, the other rank's part, the last element.
   for (float* part : {own + 1, own - 1, values(), values() + 2 * kCount - 1}) {
     ExpectRefused(Call(scatter, values(), part), "is not part 1 of the other");
     ExpectRefused(Call(gather, part, values()), "is not part 1 of the other");
@@ -70,7 +70,7 @@ TEST_F(ChunkArgumentsTest, OfBuffersThatOverlap) {
 TEST_F(ChunkArgumentsTest, OfCountsThatNoMemoryHolds) {
   for (const onebitCollective_t collective : kChunkCollectives) {
     ExpectRefused(Call(collective, values(), values(), SIZE_MAX), "more than memory can hold");
-    // Half of it would do for one part.
+    // Half of this count would do for one part.
     ExpectRefused(Call(collective, values(), values(), SIZE_MAX / 2 / sizeof(float)),
                   "more than memory can hold");
   }
@@ -141,14 +141,14 @@ TEST_F(PairArgumentsTest, OfRangesThatOverlap) {
   Pairs pairs;
   ExpectRefused(Exchange(pairs, values(), values()),
                 "what is sent to rank 0 and what is received from rank 0 overlap");
-  // Where one ends the other may begin: both in one array.
+  // One array holds both; a range may begin where another one ends.
   pairs.receive_begins[0] = 30;
   pairs.receive_begins[1] = 34;
   ExpectRefused(Exchange(pairs, values() + 1, values()),
                 "what is sent to rank 1 and what is received from rank 0 overlap");
 }
 
-// Ranges of both kinds in turn: nothing to object to.
+// Alternating ranges of both kinds are valid.
 TEST(PairRangesTest, MayLieBetweenEachOther) {
   CommGroup group(2);
   group.Run([&](int rank) {

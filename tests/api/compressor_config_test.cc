@@ -30,7 +30,7 @@ class CompressorConfigTest : public ::testing::Test {
     compressor_.reset(handle);
     return result;
   }
-  // Refused with a text that holds the member's name, its value and what it may be.
+  // Expects a refusal whose text contains the member's name, its value and the values it may have.
   void ExpectRefused(const Change& change, const std::string& member, const std::string& value) {
     SCOPED_TRACE(member + " = " + value);
     EXPECT_EQ(Create(change), onebitInvalidArgument);
@@ -184,11 +184,11 @@ TEST_F(CompressorConfigTest, CountsThatNoMemoryHoldsAreRefused) {
     EXPECT_NE(std::string(onebitGetLastError(nullptr)).find(std::to_string(count)),
               std::string::npos);
   }
-  // One part per rank: what fits once need not fit twice.
+  // One part per rank: a size that is valid for one part may be too large for two.
   const auto scatter = [](auto& c) { c.collective = onebitCollectiveReduceScatter; };
   EXPECT_EQ(Create(scatter, SIZE_MAX / 8), onebitInvalidArgument);
   EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("each of 2 ranks"), std::string::npos);
-#if !ONEBIT_HAS_SANITIZER  // which take a request for so much memory as an error of their own
+#if !ONEBIT_HAS_SANITIZER #sanitizers treat a request of this size as an error
   for (const size_t count : {SIZE_MAX / 8, SIZE_MAX / 64}) {
     EXPECT_EQ(Create([](auto&) {}, count), onebitOutOfMemory) << count;
   }
@@ -213,7 +213,7 @@ TEST_F(CompressorConfigTest, NullHandlesAreRefused) {
   EXPECT_EQ(onebitCompressorGetStats(compressor_.get(), nullptr), onebitInvalidArgument);
 }
 
-// Calls of two tensors with one id could be swapped unseen.
+// If two tensors had the same id their calls could be swapped unnoticed.
 TEST_F(CompressorConfigTest, TensorIdsInUseAreRefused) {
   const auto create = [&](int64_t id, onebitCompressor_t* compressor) {
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
@@ -231,7 +231,7 @@ TEST_F(CompressorConfigTest, TensorIdsInUseAreRefused) {
   EXPECT_EQ(onebitCompressorDestroy(second), onebitSuccess);
 }
 
-// The default id is the number of compressors made before; refused ones do not count.
+// The default id is the number of compressors created before; refused ones do not count.
 TEST_F(CompressorConfigTest, DefaultTensorIdsCountCompressors) {
   for (uint32_t id = 0; id < 3; ++id) {
     EXPECT_EQ(Create([](auto& c) { c.mode = 7; }), onebitInvalidArgument);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Makes and uses a communicator under whatever environment CTest gives, and prints what came of it.
+// Creates and uses a communicator under the environment that CTest gives, and prints the result.
 #include <cstdio>
 
 #include "onebit/onebit.hpp"

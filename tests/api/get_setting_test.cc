@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The settings table as the C API shows it, and that settings reach communicators. main.cc sets
+// The settings table as the C API shows it, and settings that reach communicators. main.cc sets
 // some.
 #include <map>
 #include <string>

@@ -90,7 +90,7 @@ TEST_F(HandlesTest, CompressorMayBeMadeOnAFailedCommunicator) {
   EXPECT_EQ(MakeCompressor(late, group_.comm(0), 10, onebitFloat32), onebitSuccess);
 }
 
-// Rank 0 is inside a call that rank 1 joins at the end of the test.
+// Rank 0 is inside a call, which rank 1 joins at the end of the test.
 class SecondThreadTest : public HandlesTest {
  protected:
   SecondThreadTest() {
@@ -114,7 +114,7 @@ class SecondThreadTest : public HandlesTest {
   std::future<onebitResult_t> call_;
 };
 
-// With counts of its own: making a plan for them must not touch what the running call uses.
+// Uses other counts: making a plan for them must not touch memory of the running call.
 TEST_F(SecondThreadTest, CollectivesAreRefused) {
   const onebitComm_t comm = group_.comm(0);
   std::vector<float> values(100'000);

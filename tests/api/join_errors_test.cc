@@ -20,14 +20,14 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Long enough for ranks that come.
+// Long enough for ranks that do join.
 onebitConfig_t ShortConfig() {
   onebitConfig_t config = LocalConfig();
   config.connectTimeoutMs = static_cast<int32_t>(PacedMs(300));
   return config;
 }
 
-// One rank's call with arguments that are wrong; nothing is sent.
+// Makes one rank's call with wrong arguments; nothing is sent.
 Outcome Refused(onebitComm_t* comm, int nranks, const onebitUniqueId& id, int rank,
                 const onebitConfig_t& config) {
   return CallHere([&] { return onebitCommInitRankConfig(comm, nranks, id, rank, &config); });
@@ -88,7 +88,7 @@ TEST(JoinArgumentsTest, MembersOutOfRangeAreNamed) {
   ExpectRefusal(Refused(&comm, 2, id, 0, config), "ONEBIT_CONFIG_INIT");
 }
 
-// Both ranks get the mismatch, with both values in the text.
+// Expects the mismatch on both ranks, with both values in the text.
 void ExpectMismatch(const std::vector<JoinCall>& calls, const std::vector<std::string>& texts) {
   for (const Joined& joined : JoinRanks(NewUniqueId(), calls)) {
     EXPECT_EQ(joined.outcome.result, onebitMismatch);
@@ -141,7 +141,7 @@ TEST(JoinFailureTest, AMissingRankIsNamedWithinTheTimeOut) {
   for (const Joined& joined : JoinRanks(NewUniqueId(), calls)) {
     const Outcome& outcome = joined.outcome;
     timeouts += outcome.result == onebitTimeout;
-    // Who is told by another rank that it has waited long enough names the same missing rank.
+    // A rank that another rank has told of the time-out names the same missing rank.
     EXPECT_TRUE(outcome.result == onebitTimeout || outcome.result == onebitRemoteError);
     EXPECT_GE(NumberAfter(outcome.text, "rank 2 missing (1 of 4) after ") + kRounding,
               config.connectTimeoutMs / 1000.0)
@@ -156,7 +156,7 @@ TEST(JoinFailureTest, AnIdWithAnotherSecretIsNotAuthenticated) {
   forged.internal[20] ^= 1;
   const auto refused = JoinRanks(forged, {{.rank = 0, .nranks = 2}});
   EXPECT_EQ(refused[0].outcome.result, onebitNotAuthenticated) << refused[0].outcome.text;
-  // The others do not notice.
+  // The others are not affected.
   const auto joined = JoinRanks(id, {{.rank = 0, .nranks = 2}, {.rank = 1, .nranks = 2}});
   EXPECT_EQ(joined[0].outcome.result, onebitSuccess) << joined[0].outcome.text;
 }
@@ -187,7 +187,7 @@ TEST(JoinFailureTest, ALateRankHearsWhyTheStartFailed) {
 
 TEST(JoinFailureTest, WhenNobodyListensTheAddressIsNamed) {
   onebitUniqueId id = NewUniqueId();
-  // A port where nobody listens: one that was free a moment ago.
+  // A port without a listener: one that was free a moment ago.
   uint16_t port;
   {
     const Descriptor listener = ValueOrThrow(Listen(LoopbackAddress()));
@@ -205,7 +205,7 @@ TEST(JoinFailureTest, WhenNobodyListensTheAddressIsNamed) {
             HasSubstr(LoopbackAddress(port).Text()), HasSubstr("Connection refused")));
 }
 
-// All ranks of a communicator must have the same.
+// All ranks of a communicator must use the same one.
 onebitConfig_t ImpatientConfig() {
   onebitConfig_t config = LocalConfig();
   config.heartbeatMs = 100;
@@ -260,7 +260,7 @@ TEST(JoinLossTest, ARankThatFallsSilentEndsEveryBlockedCall) {
     EXPECT_EQ(outcomes[rank].result, onebitPeerLost);
     EXPECT_THAT(outcomes[rank].text, HasSubstr("rank 2 is gone"));
   }
-  // To the third, it is the process of the server that is silent: that of rank 0.
+  // The third rank sees the silence of the server's process, which is rank 0's.
   const Outcome alone = CallHere([&] { return onebitBarrier(third_comm.get(), nullptr); });
   EXPECT_EQ(alone.result, onebitPeerLost);
   EXPECT_THAT(alone.text, HasSubstr("rank 2: rank 0 is gone"));

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Joins by whatever environment CTest gives, and prints what came of it and every setting.
+// Joins under the environment that CTest gives, and prints the result and every setting.
 #include <cstdio>
 
 #include "onebit/onebit.hpp"

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that join as processes do, by a unique id, but are threads of this one: transport `local`.
+// Ranks that join through a unique id as processes do, but are threads of this one: transport
+// `local`.
 #pragma once
 
 #include <functional>
@@ -12,13 +13,13 @@
 
 namespace onebit::testing {
 
-// A configuration for joins that are expected to end well.
+// A configuration for joins that should succeed.
 onebitConfig_t LocalConfig();
 
-// Throws if there is none.
+// Throws on an error.
 onebitUniqueId NewUniqueId();
 
-// The call of one rank.
+// One rank's call.
 struct JoinCall {
   int rank = 0;
   int nranks = 1;
@@ -29,10 +30,10 @@ struct Joined {
   UniqueComm comm;  // null after an error
 };
 
-// Makes all calls at once, each on its own thread; as many results in the same order.
+// Makes all calls at once, each on its own thread. Returns their results in the same order.
 std::vector<Joined> JoinRanks(const onebitUniqueId& id, const std::vector<JoinCall>& calls);
 
-// All ranks of a group of n, with `config`; throws unless all of them get in.
+// Creates all ranks of a group of n with `config`; throws unless all join.
 std::vector<UniqueComm> JoinGroup(int n, const onebitConfig_t& config = LocalConfig());
 
 // Calls `call` for every communicator that is not null, each on its own thread.

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of ranks that join: that they work, how they end, and that nothing is left of them.
+// Communicators of ranks that join: they work, end properly, and leave nothing behind.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -121,7 +121,7 @@ TEST(JoinTest, AnAbortEndsABlockedCallAndIsNamedByTheOthers) {
     EXPECT_EQ(returned, 0);
     EXPECT_EQ(onebitCommAbort(comms[1].get()), onebitSuccess);
   });
-  // Rank 3 stays away, so that all others are blocked.
+  // Rank 3 does not take part, so all others block.
   UniqueComm absent = std::move(comms[3]);
   const auto outcomes = CallAll(comms, [&](onebitComm_t comm) {
     const onebitResult_t result = Reduce(comm);

@@ -121,8 +121,8 @@ TEST_F(LogCallbackTest, NewCallbackReplacesTheOldOne) {
   ASSERT_EQ(second.lines.size(), 1u);
 }
 
-// When SetLogCallback returns, the former callback is not running any more, so that its argument
-// may go.
+// When SetLogCallback returns, the former callback is no longer running, so its argument may be
+// freed.
 TEST_F(LogCallbackTest, ArgumentMayGoWhenTheCallbackIsReplaced) {
   std::atomic<bool> is_over = false;
   std::vector<std::jthread> writers;
@@ -140,7 +140,7 @@ TEST_F(LogCallbackTest, ArgumentMayGoWhenTheCallbackIsReplaced) {
   is_over = true;
 }
 
-// What the file's name in main.cc becomes.
+// The file name that the pattern in main.cc expands to.
 std::filesystem::path LogFile() {
   char host[256] = "";
   EXPECT_EQ(gethostname(host, sizeof(host) - 1), 0);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs the tests of the C API with settings of their own, which must stand before the library reads
-// its environment.
+// Runs the tests of the C API with settings that must be in the environment before the library
+// reads it.
 #include <cstdlib>
 #include <filesystem>
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Communicators made of the ranks of another one: which ranks they have, that they work, and what
-// happens when ranks disagree, fail or do not come. Threads as ranks, as onebitCommInitAll makes
-// them and as processes would join.
+// Communicators derived from another one: their ranks, that they work, and the results when ranks
+// disagree, fail or do not come. Ranks are threads, as onebitCommInitAll creates them and as
+// processes would join.
 #include <functional>
 #include <numeric>
 #include <string>
@@ -31,7 +31,7 @@ class RegroupTest : public ::testing::TestWithParam<Kind> {
   }
 };
 
-// Calls `call(rank)` for each of the ranks, each on its own thread.
+// Calls `call(rank)` for each of the ranks on its own thread.
 std::vector<Outcome> CallRanks(const std::vector<int>& ranks,
                                const std::function<onebitResult_t(size_t rank)>& call) {
   std::vector<Outcome> outcomes(ranks.size());
@@ -50,7 +50,7 @@ std::vector<int> AllOf(const std::vector<UniqueComm>& comms) {
   return ranks;
 }
 
-// Former ranks of a communicator's members, by new rank, as they tell it themselves.
+// Former ranks of a communicator's members, by new rank, as they report themselves.
 std::vector<float> MembersOf(onebitComm_t comm, int former_rank) {
   int rank = 0;
   int count = 0;
@@ -85,7 +85,7 @@ TEST_P(RegroupTest, SplitMakesAGroupPerColorInTheOrderOfKeys) {
   EXPECT_EQ(made[3], nullptr);
   EXPECT_EQ(members[1], Members{1});
   for (const size_t r : {0, 2, 4}) EXPECT_EQ(members[r], (Members{2, 0, 4}));
-  // The communicator itself is as before, also for another split.
+  // The communicator is unchanged and can be split again.
   const auto again = CallRanks(AllOf(comms), [&](size_t r) {
     onebitComm_t comm = nullptr;
     const onebitResult_t result = onebitCommSplit(comms[r].get(), 0, 0, &comm, nullptr);
@@ -151,7 +151,7 @@ TEST_P(RegroupTest, ShrinkLeavesRanksOut) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
   EXPECT_EQ(members[1], (Members{1, 3}));
   EXPECT_EQ(members[3], (Members{1, 3}));
-  // It was in order and is in use as before.
+  // The original was healthy and still is.
   for (const Outcome& outcome :
        CallRanks(AllOf(comms), [&](size_t r) { return onebitBarrier(comms[r].get(), nullptr); })) {
     EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
@@ -224,7 +224,7 @@ TEST_P(RegroupTest, AnAttemptThatFailedCanBeRepeated) {
     EXPECT_THAT(failure.text, HasSubstr("missing"));
     EXPECT_THAT(failure.text, HasSubstr("making a communicator of the former ranks 1 2 3"));
   }
-  // Rank 3 does not come; then it does, and the ranks want each other again.
+  // Rank 3 does not come at first; then it does, and all ranks agree again.
   for (const auto& list : {second_list, first_list}) {
     std::vector<int> ranks = {1, 2};
     if (list.size() == 1) ranks.push_back(3);

@@ -29,12 +29,12 @@ TEST(ResultTest, EveryCodeHasANameOfItsOwn) {
 }
 
 TEST(ResultTest, UnknownCodesHaveANameToo) {
-  for (const int code : {9, 99, 107, 127}) {  // what the enumeration has room for
+  for (const int code : {9, 99, 107, 127}) {  // within the range of the enumeration
     EXPECT_STREQ(onebitGetErrorString(static_cast<onebitResult_t>(code)), "unknown result code");
   }
 }
 
-// Programs that were written for NCCL compare numbers.
+// Programs written for NCCL compare numbers.
 TEST(ResultTest, FirstNineCodesAreNccls) {
   EXPECT_EQ(onebitSuccess, 0);
   EXPECT_EQ(onebitInternalError, 3);
@@ -75,7 +75,7 @@ TEST(LastErrorTest, OfACommunicatorIsEmptyUntilItFails) {
   ASSERT_EQ(onebitCommInitAll(&handle, 1, nullptr), onebitSuccess);
   const UniqueComm comm(handle);
   EXPECT_STREQ(onebitGetLastError(comm.get()), "");
-  // A wrong argument puts nothing out of use.
+  // A wrong argument leaves the communicator usable.
   EXPECT_EQ(onebitBroadcast(nullptr, nullptr, 1, onebitFloat32, 0, comm.get(), nullptr),
             onebitInvalidArgument);
   EXPECT_STREQ(onebitGetLastError(comm.get()), "");

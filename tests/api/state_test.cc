@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of exports and imports, and states that are damaged or of something else.
+// Arguments of exports and imports, and states that are damaged or belong to something else.
 #include <cstring>
 #include <functional>
 #include <string>
@@ -62,7 +62,7 @@ class StateTest : public ::testing::Test {
   onebitCompressor_t compressor(int rank) const {
     return compressors_[static_cast<size_t>(rank)].get();
   }
-  // The same on all ranks.
+  // Equal on all ranks.
   Blob GlobalState() {
     std::vector<Blob> states(2);
     group_.Run([&](int rank) {
@@ -91,7 +91,7 @@ TEST_F(StateTest, NullArgumentsAndUnknownKindsAreRefused) {
   EXPECT_EQ(onebitCompressorImport(compressor(0), nullptr, state.size()), onebitInvalidArgument);
 }
 
-// Local, so that one rank alone may ask.
+// Local, so a single rank may ask.
 TEST_F(StateTest, SizeIsToldWithoutACall) {
   for (const auto kind : {onebitStateRank, onebitStateGlobal}) {
     const uint64_t messages = StatsOf(group_.comm(0)).messages_sent;
@@ -139,10 +139,10 @@ TEST_F(StateTest, FailedCommunicatorIsRefusedAtOnce) {
   Blob blob(bytes);
   EXPECT_EQ(onebitCompressorExport(compressor(0), onebitStateGlobal, blob.data(), &bytes),
             onebitAborted);
-  StateOf(compressor(0), onebitStateRank);  // what it remembers can be saved all the same
+  StateOf(compressor(0), onebitStateRank);  // its residuals can still be saved
 }
 
-// Any damage is an error, and what was there is there, in either kind.
+// Any damage is an error and leaves the compressor unchanged, for either kind of state.
 TEST_F(StateTest, DamagedStatesAreRefusedAndNothingIsTouched) {
   const Blob rank_state = StateOf(compressor(0), onebitStateRank);
   const Blob global_state = GlobalState();
@@ -173,7 +173,7 @@ TEST_F(StateTest, DamagedStatesAreRefusedAndNothingIsTouched) {
   }
 }
 
-// A compressor that a state does not fit, and what the error says.
+// A compressor that the state does not fit, and the expected error text.
 struct Unfit {
   const char* name;
   const char* text;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Streams on host memory: order, overlap, errors, and handles with calls that are pending.
+// Streams on host memory: order, overlap, errors, and handles with pending calls.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -29,7 +29,7 @@ std::vector<float> Input(int rank, int call) {
 
 std::string LastError() { return onebitGetLastError(nullptr); }
 
-// A function on a stream that waits until it is let go.
+// A function on a stream that waits until the test releases it.
 class Gate {
  public:
   void Close(onebitStream_t stream) {
@@ -55,7 +55,7 @@ onebitResult_t Count(void* counter) {
 
 onebitResult_t FailWithText(void*) { return onebitGetVersion(nullptr); }
 
-// Two ranks, each with a stream; one thread gives both their calls.
+// Two ranks, each with a stream; one thread makes the calls of both.
 class StreamTest : public ::testing::Test {
  protected:
   StreamTest() {
@@ -114,7 +114,7 @@ TEST_F(StreamTest, CallsComeInOrderWithTheResultsOfBlockingOnes) {
 
 TEST_F(StreamTest, CallsGoOnWhileTheCallerDoesSomethingElse) {
   std::vector<float> first = Input(0, 0);
-  ASSERT_EQ(Reduce(0, &first), onebitSuccess);  // returns, although rank 1 has not come
+  ASSERT_EQ(Reduce(0, &first), onebitSuccess);  // returns although rank 1 has not called yet
   EXPECT_EQ(onebitStreamQuery(stream(0)), onebitInProgress);
   std::vector<float> second = Input(1, 0);
   ASSERT_EQ(Reduce(1, &second), onebitSuccess);
@@ -191,7 +191,7 @@ TEST_F(StreamTest, ErrorIsToldOnceAndHostFunctionsBehindItAreSkipped) {
   ASSERT_EQ(onebitStreamLaunchHostFunc(stream(0), Count, &before), onebitSuccess);
   ASSERT_EQ(onebitStreamLaunchHostFunc(stream(0), FailWithText, nullptr), onebitSuccess);
   ASSERT_EQ(onebitStreamLaunchHostFunc(stream(0), Count, &behind), onebitSuccess);
-  // A call that peers wait for is made all the same.
+  // A call that peers wait for still runs.
   std::vector<float> values = Input(0, 0);
   std::vector<float> others = Input(1, 0);
   ASSERT_EQ(Reduce(0, &values), onebitSuccess);
@@ -352,7 +352,7 @@ TEST_F(StreamTest, AbortEndsThePendingCallsAndThenTheCommunicatorCanGo) {
   std::vector<std::vector<float>> values(5, Input(0, 0));
   for (auto& buffer : values) ASSERT_EQ(Reduce(0, &buffer), onebitSuccess);
   EXPECT_EQ(onebitCommAbort(group_.comm(0)), onebitSuccess);
-  EXPECT_EQ(group_.Destroy(0), onebitSuccess);  // waits for the calls behind the first
+  EXPECT_EQ(group_.Destroy(0), onebitSuccess);  // waits for calls after the first
   EXPECT_EQ(onebitStreamSynchronize(stream(0)), onebitAborted) << LastError();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Structures that grow: programs compiled with a shorter or longer one get what they know of.
+// Structures that grow: programs compiled with a shorter or longer one get the members that they
+// know.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ class StructSizeTest : public ::testing::Test {
   UniqueCompressor compressor_;
 };
 
-// Memory for a structure of `size` bytes with that size in it, all else 0xee, and a guard behind.
+// Returns memory for a structure of `size` bytes that contains that size, 0xee elsewhere, and a
+// guard behind it.
 std::vector<unsigned char> Structure(size_t size) {
   std::vector<unsigned char> memory(std::max(size, sizeof(size_t)) + 64, 0xee);
   std::memcpy(memory.data(), &size, sizeof(size));
@@ -51,7 +53,7 @@ TEST_F(StructSizeTest, ShorterStatsAreFilledUpToTheirEnd) {
     EXPECT_EQ(GetCommStats(memory.data()), onebitSuccess);
     EXPECT_TRUE(IsUntouchedFrom(memory, size)) << size;
   }
-  // A structure of the first version, which knew of the epoch only.
+  // A structure of the first version, which has only the epoch.
   std::vector<unsigned char> memory = Structure(2 * sizeof(size_t));
   EXPECT_EQ(GetCompressorStats(memory.data()), onebitSuccess);
   uint64_t epoch = 1;

@@ -51,8 +51,7 @@ CudaBuffer::~CudaBuffer() {
 void CudaBuffer::Write(std::span<const std::byte> content) {
   if (content.empty()) return;
   CheckCuda(cuMemcpyHtoD(memory_ + shift_, content.data(), content.size()), "cuMemcpyHtoD");
-  // It may return before the copy has arrived, and streams that do not wait for it would not see
-  // it.
+  // The copy may not have arrived yet, and streams that do not wait for it would not see it.
   CheckCuda(cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 
@@ -80,7 +79,7 @@ bool CudaStream::IsIdle() const {
 }
 
 void CudaGraph::Begin(const CudaStream& stream) {
-  // Ranks that are threads of one process go on meanwhile.
+  // Ranks that are threads of this process continue meanwhile.
   CheckCuda(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
             "cuStreamBeginCapture");
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// CUDA as an application uses it, for tests: by the driver's functions, which may be a GPU's or
-// those of the stand-in. Errors throw.
+// CUDA for tests, as an application uses it: through the driver's functions, which may be a GPU's
+// or those of the stand-in. Errors throw.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 
 namespace onebit::testing {
 
-// Throws with CUDA's name of the error and `what` was done.
+// Throws with CUDA's name of the error; `what` describes the operation.
 void CheckCuda(CUresult result, const char* what);
 
-// Makes the primary context of a device the current one of this thread, for good.
+// Makes the primary context of a device permanently current in this thread.
 void UseCudaDevice(int device);
 int CudaDeviceCount();
 
@@ -25,7 +25,7 @@ int CudaDeviceCount();
 class CudaBuffer {
  public:
   explicit CudaBuffer(size_t bytes);
-  // A copy of host memory, `shift` bytes behind the boundary that memory begins at.
+  // A copy of host memory, `shift` bytes after the start of the allocation.
   explicit CudaBuffer(std::span<const std::byte> content, size_t shift = 0);
   ~CudaBuffer();
   CudaBuffer(CudaBuffer&& other) noexcept;
@@ -57,11 +57,11 @@ class CudaStream {
   CUstream stream_ = nullptr;
 };
 
-// What a stream was given between the two calls, to be done as often as one likes.
+// Records a stream's work between the two calls, to be launched any number of times.
 class CudaGraph {
  public:
   static void Begin(const CudaStream& stream);
-  explicit CudaGraph(const CudaStream& stream);  // the end of the capture
+  explicit CudaGraph(const CudaStream& stream);  // ends the capture
   ~CudaGraph();
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;

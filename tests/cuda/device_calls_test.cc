@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How calls on device memory behave towards the program that makes them: what they wait for, what
-// they leave as it was, what they refuse.
+// The effects of calls on device memory on the calling program: which work they wait for, what they
+// leave unchanged, and what they refuse.
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -64,7 +64,8 @@ TEST_P(DeviceCallsTest, ReturnBeforeTheStreamComesToThem) {
     CudaBuffer buffer(kCount * sizeof(float));
     StreamGate gate(stream);
     const std::vector<std::byte> ones = Ones(kCount);
-    // Behind the gate: a call that did not wait for its place would reduce what was there before.
+    // The copy runs after the gate opens: a call that did not wait for it would reduce the former
+    // content.
     CudaBuffer source(ones);
     CheckCuda(
         cuMemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(buffer.data()),
@@ -109,7 +110,7 @@ TEST_P(DeviceCallsTest, WaitForNothingAndAllocateNothingInTheSteadyState) {
     ASSERT_TRUE(IsDoneWithin(stream, std::chrono::seconds(20)));
     onebitTestCudaCounts after;
     onebitTestCudaGetCounts(&after);
-    ready.fetch_add(1);  // nobody frees anything before both have looked
+    ready.fetch_add(1);  // nobody frees memory before both have looked
     while (ready.load() < 4) std::this_thread::yield();
     EXPECT_EQ(after.allocations, before.allocations);
     EXPECT_EQ(after.frees, before.frees);
@@ -117,8 +118,8 @@ TEST_P(DeviceCallsTest, WaitForNothingAndAllocateNothingInTheSteadyState) {
   });
 }
 
-// Where a stream waits for a thread of the library, CUDA may wait for that stream when it gives
-// memory: what a call of a new size needs is there before the stream waits.
+// If a stream waits for a thread of the library, CUDA may wait for that stream when it allocates.
+// So memory for a call of a new size must be allocated before the stream waits.
 TEST_P(DeviceCallsTest, AllocateNothingWhileTheStreamWaitsForThem) {
   std::barrier everybody(2);
   Run(2, [&](onebitComm_t comm, int) {
@@ -212,7 +213,7 @@ TEST_P(DeviceCallsTest, RefuseMemoryThatDoesNotFit) {
   });
 }
 
-// The streams of the others must go on, whatever their ranks wait for.
+// The streams of the other ranks must continue, whatever they wait for.
 TEST_P(DeviceCallsTest, AbortReleasesTheStream) {
   Run(2, [](onebitComm_t comm, int rank) {
     if (rank == 1) return;  // never makes the call
@@ -231,11 +232,11 @@ TEST_P(DeviceCallsTest, AbortReleasesTheStream) {
   });
 }
 
-// A rank whose call comes last may be told of the others' difference instead of making it.
+// A rank whose call comes last may be told of the mismatch instead of making the call.
 const auto kSuccessOrMismatch = ::testing::AnyOf(onebitSuccess, onebitMismatch);
 
 TEST_P(DeviceCallsTest, CallsThatDifferAreAMismatchOnEveryRank) {
-  std::barrier ready(3);  // a failure while a rank joins would be another test
+  std::barrier ready(3);  // a failure while a rank joins is not tested here
   Run(3, [&](onebitComm_t comm, int rank) {
     const UniqueCompressor compressor = NewDeviceCompressor(comm, kCount, rank == 1 ? 7 : 3);
     const CudaStream stream;
@@ -251,7 +252,7 @@ TEST_P(DeviceCallsTest, CallsThatDifferAreAMismatchOnEveryRank) {
   });
 }
 
-// Nothing in the messages of dense calls tells them apart.
+// Messages of dense calls do not differ.
 TEST_P(DeviceCallsTest, DenseCallsThatDifferAreAMismatchOnEveryRank) {
   std::barrier ready(2);
   Run(2, [&](onebitComm_t comm, int rank) {
@@ -358,8 +359,8 @@ TEST_P(DeviceCallsTest, StatesMoveBetweenHostAndDevice) {
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceCallsTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
 
-// Calls share what a communicator works with: a second one may not begin before the first has
-// ended.
+// Calls share the working memory of a communicator, so a second one must not begin before the first
+// has ended.
 TEST_P(DeviceCallsTest, OnSeveralStreamsFollowEachOther) {
   Run(2, [](onebitComm_t comm, int) {
     const UniqueCompressor first = NewDeviceCompressor(comm);
@@ -400,7 +401,7 @@ TEST_P(DeviceCallsTest, ThatAreNotFiniteAreCountedByTheCommunicator) {
     for (const CudaBuffer* input : {&good, &bad, &good, &bad}) call(*input);
     stream.Synchronize();
     uint64_t expected = 2;
-    if (GetParam() == Over::kNccl) {  // which can replay calls
+    if (GetParam() == Over::kNccl) {  // the only transport that can replay calls
       CudaGraph::Begin(stream);
       call(bad);
       const CudaGraph graph(stream);
@@ -414,10 +415,10 @@ TEST_P(DeviceCallsTest, ThatAreNotFiniteAreCountedByTheCommunicator) {
   });
 }
 
-// On one rank: the others must not take it for another call.
+// Called on one rank only: the other ranks must not take it for a call.
 TEST_P(DeviceCallsTest, StatsOfOneRankChangeNoCall) {
   Run(2, [](onebitComm_t comm, int rank) {
-    constexpr size_t kFew = 500;  // one exchange, whose replicas are compared by their age
+    constexpr size_t kFew = 500;  // one exchange, which compares the age of replicas
     const UniqueCompressor compressor = NewDeviceCompressor(comm, kFew);
     const CudaStream stream;
     const CudaBuffer buffer(Ones(kFew));
@@ -440,7 +441,7 @@ TEST_P(DeviceCallsTest, StatsOfOneRankChangeNoCall) {
   });
 }
 
-// Its devices are those of the communicators, and each has a stream of its own.
+// The group's devices are those of its communicators, each with a stream of its own.
 TEST(DeviceGroupTest, LetsOneThreadDriveSeveralDevices) {
   constexpr int kRanks = 3;
   std::vector<onebitComm_t> comms(kRanks);
@@ -484,8 +485,8 @@ TEST(DeviceGroupTest, LetsOneThreadDriveSeveralDevices) {
   });
 }
 
-// The thread of one communicator makes the calls of a group; those that follow on the others are
-// made by their own, in their turn.
+// One communicator's proxy runs the calls of a group. Later calls on other communicators are run by
+// their own proxies, in order.
 TEST(DeviceGroupTest, IsFollowedByCallsOnEachOfItsCommunicators) {
   constexpr int kTurns = 5;
   RunDeviceRanks(Over::kLocal, 2, [](onebitComm_t comm, int rank) {
@@ -518,7 +519,7 @@ TEST(DeviceGroupTest, IsFollowedByCallsOnEachOfItsCommunicators) {
   });
 }
 
-// A call that is refused was none: it ends the turn of no call before it.
+// A refused call counts for nothing: it must not end the ticket of an earlier call.
 TEST(DeviceGroupTest, IsNotOvertakenBehindACallThatIsRefused) {
   RunDeviceRanks(Over::kLocal, 2, [](onebitComm_t comm, int rank) {
     onebitComm_t second = nullptr;
@@ -554,7 +555,7 @@ TEST(DeviceGroupTest, IsNotOvertakenBehindACallThatIsRefused) {
   });
 }
 
-// What it holds is let go, or its communicators could not be destroyed.
+// Its handles must be released, or the communicators could not be destroyed.
 TEST(DeviceGroupTest, EndsWhenItsCommunicatorFailsBeforeItsPlace) {
   std::barrier queued(2);
   RunDeviceRanks(Over::kLocal, 2, [&](onebitComm_t comm, int) {
@@ -568,7 +569,7 @@ TEST(DeviceGroupTest, EndsWhenItsCommunicatorFailsBeforeItsPlace) {
               onebitSuccess)
         << LastError();
     EXPECT_EQ(onebitGroupEnd(), onebitSuccess) << LastError();
-    queued.arrive_and_wait();  // the abort of one rank is the failure of the other
+    queued.arrive_and_wait();  // the abort of one rank fails the other
     EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     onebitResult_t freed = onebitInvalidUsage;

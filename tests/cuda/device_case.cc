@@ -29,7 +29,7 @@ kernels::DataType KernelType(onebitDataType_t type) {
                                  : kernels::DataType::kBf16;
 }
 
-// Elements of the buffers of a call on one of `ranks` ranks.
+// Elements in the buffers of a call on each of `ranks` ranks.
 struct Sizes {
   size_t send = 0;
   size_t receive = 0;
@@ -51,8 +51,8 @@ Sizes SizesOf(const DeviceCase& one, size_t ranks) {
   return {};
 }
 
-// Counts and displacements of an all-to-all-v in which pairs differ: rank a sends b
-// one.count * (a + b + 1) / (2 * ranks) elements.
+// Counts and displacements of an all-to-all-v whose pairs differ: rank a sends rank b one.count *
+// (a + b + 1) / (2 * ranks) elements.
 struct Pairs {
   Pairs(const DeviceCase& one, size_t rank, size_t ranks) {
     size_t send = 0;
@@ -66,7 +66,7 @@ struct Pairs {
       receive += count;
     }
   }
-  std::vector<size_t> counts;  // symmetric: of what is sent and of what is received
+  std::vector<size_t> counts;  // symmetric, so it is both what is sent and what is received
   std::vector<size_t> send_begins;
   std::vector<size_t> receive_begins;
 };
@@ -151,7 +151,7 @@ class CaseRun {
     compressor_.reset(compressor);
   }
 
-  // The same for every place.
+  // The same input whatever the memory.
   Tensor InputOf(int call) const {
     Tensor input(sizes_.send, KernelType(one_.type));
     std::mt19937 random(static_cast<unsigned>(1000 * call) + static_cast<unsigned>(rank_));
@@ -202,7 +202,7 @@ class CaseRun {
 
   void WriteInput(const Tensor& input) const {
     if (input.bytes() == 0) return;
-    // In the stream's order: it does not wait for what is in no stream.
+    // Stream-ordered: does not wait for work outside of the stream.
     CheckCuda(cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(from()), input.data(), input.bytes(),
                                 stream_->get()),
               "cuMemcpyHtoDAsync");

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls that are made on host memory and on the memory of a device, and all that one can see of
-// them: it must be equal to the bit.
+// Calls on host memory and on device memory, with all of their visible results, which must be equal
+// to the bit.
 #pragma once
 
 #include <cstddef>
@@ -24,34 +24,34 @@ struct DeviceCase {
   onebitDataType_t residual = onebitFloat32;
   bool is_transactional = true;
   bool has_mask = false;
-  size_t count = 1000;  // as the call counts
+  size_t count = 1000;  // as in the call
   bool is_in_place = false;
-  size_t shift_elements = 0;  // of the buffers from a boundary
+  size_t shift_elements = 0;  // of the buffers, from an aligned address
   int calls = 3;
-  int nonfinite_call = -1;  // that meets a NaN on the last rank
+  int nonfinite_call = -1;  // the call in which the last rank has a NaN
 };
 
 std::string Describe(const DeviceCase& one);
 
-// What a rank sees of the calls of a case.
+// The results of a case's calls on one rank.
 struct DeviceRecord {
   std::vector<std::vector<std::byte>> outputs;  // by call
   std::vector<std::byte> state;                 // onebitStateRank after them; empty if dense
   uint64_t epoch = 0;
   uint64_t nonfinite_calls = 0;
-  uint64_t wire_bytes = 0;  // that the communicator has sent
+  uint64_t wire_bytes = 0;  // sent by the communicator
 };
-// What differs but for the bytes sent, which count other calls too; "" if nothing does.
+// Describes the differences, except in bytes sent, which include other calls; "" if there are none.
 std::string DifferenceOf(const DeviceRecord& found, const DeviceRecord& expected);
 
 enum class Where { kHost, kDevice, kGraph };
 
-// Makes the calls of a case on one rank: on host memory, on memory of the current device on a
-// stream of its own, or there by replays of a graph that was captured after the first call. Throws
-// with the library's error text.
+// Makes the calls of a case on one rank: on host memory, on memory of the current device with a
+// stream of its own, or there as replays of a graph captured after the first call. Throws the
+// library's error text.
 DeviceRecord RunCase(const DeviceCase& one, onebitComm_t comm, Where where);
 
-// What each of `ranks` ranks sees on host memory, as threads of this process.
+// Results of each of `ranks` ranks on host memory, as threads of this process.
 std::vector<DeviceRecord> RunCaseOnHost(const DeviceCase& one, int ranks);
 
 }  // namespace onebit::testing

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The cases in which calls on device memory are held against those on host memory.
+// The cases in which calls on device memory are compared with those on host memory.
 #pragma once
 
 #include <vector>

@@ -23,7 +23,7 @@ namespace onebit::testing {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// Ranks that share a GPU take turns on it, so everything takes its time.
+// Ranks that share a GPU take turns on it, so everything is slow.
 constexpr std::chrono::seconds kLongest{30};
 
 void Check(onebitResult_t result, const char* what) {
@@ -48,7 +48,7 @@ std::span<const std::byte> BytesOf(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// So that every rank has heard of every other before anything goes wrong.
+// Ensures that all ranks are connected before anything goes wrong.
 void Greet(const DeviceRank& self, const CudaStream& stream) {
   const std::vector<float> ones(64, 1.0f);
   const CudaBuffer values(BytesOf(ones));
@@ -86,11 +86,11 @@ std::vector<float> FloatsOf(const CudaBuffer& buffer, size_t count) {
   return values;
 }
 
-// The sections of a state that hold residuals (src/compressor/STATE.md). Of all ranks: the mean of
-// the worker residuals, and the server residuals of the whole tensor.
+// The sections of a state that hold residuals (src/compressor/STATE.md). In a state of all ranks:
+// the mean of the worker residuals, and the server residuals of the whole tensor.
 struct Residuals {
   std::vector<float> worker;
-  std::vector<float> server;  // of one rank: of the elements that it serves
+  std::vector<float> server;  // in a state of one rank: the elements that it serves
 };
 
 Residuals ResidualsOf(onebitCompressor_t compressor, onebitStateKind_t kind) {
@@ -131,7 +131,7 @@ std::vector<float> SumOverRanks(const DeviceRank& self, const std::vector<float>
   return FloatsOf(buffer, values.size());
 }
 
-// What the results of an average owe: the mean of the worker residuals and all server residuals.
+// What results of an average owe: the mean of the worker residuals plus all server residuals.
 std::vector<float> OwedBy(onebitCompressor_t compressor, size_t count, const DeviceRank& self,
                           const CudaStream& stream) {
   const Residuals residuals = ResidualsOf(compressor, onebitStateRank);

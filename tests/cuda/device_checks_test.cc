@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What processes check together on GPUs, here by threads on the stand-ins for CUDA and NCCL.
+// The checks that processes make together on GPUs, made by threads on the stand-ins for CUDA and
+// NCCL.
 #include "tests/cuda/device_checks.h"
 
 #include <functional>
@@ -39,7 +40,7 @@ TEST(DeviceChecksTest, AbortReleasesTheStream) { OnRanks(3, CheckAbortReleasesTh
 
 TEST(DeviceChecksTest, ReplaysLoseNothing) {
   for (const int ranks : {2, 3}) {
-    for (const size_t count : {5'003, 200'003}) {  // one exchange, and two
+    for (const size_t count : {5'003, 200'003}) {  // one exchange, then two
       OnRanks(ranks, [&](const DeviceRank& self) { CheckReplaysLoseNothing(self, count, 40); });
     }
   }

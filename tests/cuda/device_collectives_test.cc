@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls on device memory come to the same as on host memory, to the bit: outputs, residuals,
-// counters. Over a transport of the host and over NCCL, as calls and as replays of a graph.
+// Calls on device memory give the same outputs, residuals and counters as on host memory, to the
+// bit: over a host transport and over NCCL, as calls and as replays of a graph.
 #include <string>
 #include <vector>
 

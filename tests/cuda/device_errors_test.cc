@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA and NCCL can do wrong, and what becomes of calls and memory then.
+// Errors of CUDA and NCCL, and their consequences for calls and memory.
 #include <barrier>
 #include <chrono>
 #include <stdexcept>
@@ -57,7 +57,7 @@ TEST_P(DeviceErrorsTest, ADeviceThatBreaksIsAnErrorOnEveryRank) {
     stream.Synchronize();
     all.arrive_and_wait();
     if (rank == 0) onebitTestCudaBreak(0, CUDA_ERROR_ILLEGAL_ADDRESS);
-    static_cast<void>(call());  // may hear of it, or not yet
+    static_cast<void>(call());  // may report the failure, or not yet
     EXPECT_NE(AwaitAsyncError(comm), onebitSuccess);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("rank 0"));
     if (rank == 0) onebitTestCudaBreak(0, CUDA_SUCCESS);
@@ -110,7 +110,7 @@ TEST_P(DeviceErrorsTest, AStreamThatIsGoneIsAnErrorOfTheCallAlone) {
   });
 }
 
-// An allocation that fails leaves nothing behind, and the next attempt works.
+// A failed allocation leaves nothing behind, and the next attempt succeeds.
 TEST_P(DeviceErrorsTest, LackOfMemoryIsToldAndNothingIsLost) {
   for (const char* function : {"cuMemAlloc_v2", "cuMemHostAlloc"}) {
     SCOPED_TRACE(function);
@@ -128,7 +128,7 @@ TEST_P(DeviceErrorsTest, LackOfMemoryIsToldAndNothingIsLost) {
         }
         EXPECT_EQ(result, onebitOutOfMemory) << LastError();
         EXPECT_EQ(compressor, nullptr);
-        // What a communicator needs for all its calls it may keep.
+        // A communicator may keep memory that all of its calls share.
         EXPECT_LE(onebitTestCudaAllocatedBytes(0), device_bytes + 4096);
       }
     });
@@ -175,7 +175,7 @@ TEST(NcclErrorsTest, CompressorsThatDoNotFitAreRefused) {
   });
 }
 
-// Right after an error, while the device still waits for a rank that does not come.
+// Right after an error, while the device still waits for a rank that will not come.
 TEST_P(DeviceErrorsTest, DestroyEndsWhatTheDeviceWaitsFor) {
   RunDeviceRanks(GetParam(), 2, [](onebitComm_t comm, int rank) {
     if (rank == 1) {
@@ -194,7 +194,7 @@ TEST_P(DeviceErrorsTest, DestroyEndsWhatTheDeviceWaitsFor) {
     if (GetParam() == Over::kNccl) {
       EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess) << LastError();
     } else {
-      stream.Synchronize();  // the thread of the calls has let go of the compressor
+      stream.Synchronize();  // then the thread of the calls has released the compressor
       EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess) << LastError();
     }
     stream.Synchronize();
@@ -202,7 +202,7 @@ TEST_P(DeviceErrorsTest, DestroyEndsWhatTheDeviceWaitsFor) {
 }
 
 TEST(NcclErrorsTest, ComeUpOnEveryRank) {
-  std::barrier joined(2);  // not while the other rank still joins
+  std::barrier joined(2);  // not while the other rank is still joining
   RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {
     joined.arrive_and_wait();
     if (rank == 0) onebitTestNcclBreak(0, ncclRemoteError, "the cable is out");

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A message of the first of two exchanges that is damaged on its way to one rank: syncs and
-// optimizers on all ranks fail, nothing of theirs is lost, and the step is made again.
+// A message of the first of two exchanges is damaged on its way to one rank: syncs and optimizers
+// fail on all ranks, lose nothing, and repeat the step.
 #include <barrier>
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 3;
 constexpr int kDamagedRank = 1;
 
-// Before the library reads its settings.
+// Set before the library reads its settings.
 [[maybe_unused]] const int settings = setenv("ONEBIT_ONE_EXCHANGE_ELEMENTS", "0", 1);
 
 std::string LastError() { return onebitGetLastError(nullptr); }
@@ -37,7 +37,7 @@ UniqueComm SuccessorOf(onebitComm_t comm) {
   return UniqueComm(next);
 }
 
-// One rank and its syncs, every other step or more seldom.
+// One rank with several syncs, which sync every other step or less often.
 class Syncs {
  public:
   Syncs(onebitComm_t comm, int rank) : rank_(rank), values_(kCount * sizeof(float)) {
@@ -118,12 +118,12 @@ TEST(DeviceFirstExchangeTest, NoRankLosesWhatASyncHasAddedUp) {
     Check(onebitCompressorRebind(syncs.compressor(), next.get(), &source));
     for (; step < kSteps; ++step) syncs.Step(step);
     EXPECT_EQ(syncs.Export(), expected[static_cast<size_t>(rank)]) << "rank " << rank;
-    everybody.arrive_and_wait();  // to free pinned memory may wait for the other ranks' devices
+    everybody.arrive_and_wait();  // freeing pinned memory may wait for the other ranks' devices
   });
 }
 
 TEST(DeviceFirstExchangeTest, NoRankSkipsAStepOfAnOptimizer) {
-  constexpr size_t kBefore = 8, kSteps = 11;  // behind the freeze
+  constexpr size_t kBefore = 8, kSteps = 11;  // after the freeze
   const PlacedCase one = {.subject = SubjectOf("adam", onebitAlgorithmOneBitAdam),
                           .has_segments = false};
   std::vector<std::vector<std::byte>> expected(kRanks);

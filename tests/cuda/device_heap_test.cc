@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Heap memory that ends while calls on a device are made: the call fails alone and is made again,
-// or all ranks hear of it; streams go on in any case.
+// Heap memory runs out during calls on a device: the call fails alone and is repeated, or all ranks
+// are told. Streams continue in any case.
 #include <pthread.h>
 
 #include <atomic>
@@ -24,9 +24,9 @@ constexpr size_t kCount = 20'000;
 constexpr std::chrono::seconds kTestTimeout{20};
 constexpr const char* kPoorThread = "poor";
 
-// Whose memory ends: the thread that makes the calls of rank 0, or the one of the library that
-// moves its messages.
-enum class Poor { kCaller, kLane };
+// The thread whose memory runs out: the calling thread of rank 0, or the proxy thread that moves
+// its messages.
+enum class Poor { kCaller, kProxy };
 
 struct HeapCase {
   Over over;
@@ -36,13 +36,13 @@ struct HeapCase {
 
 std::string NameOfCase(const ::testing::TestParamInfo<HeapCase>& info) {
   return std::string(NameOf(info.param.over)) +
-         (info.param.poor == Poor::kCaller ? "Caller" : "Lane") +
+         (info.param.poor == Poor::kCaller ? "Caller" : "Proxy") +
          (info.param.shortage == Shortage::kOnce ? "Once" : "FromThenOn");
 }
 
 class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
  protected:
-  // One rank and its calls: one that is compressed and one that is not, together.
+  // One rank that makes a compressed and a dense call together.
   class Caller {
    public:
     explicit Caller(onebitComm_t comm) : comm_(comm), buffer_(2 * kCount * sizeof(float)) {
@@ -58,7 +58,7 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
       EXPECT_EQ(onebitGroupStart(), onebitSuccess);
       static_cast<void>(AllReduce(compressor_.get(), 0, kCount));
       static_cast<void>(AllReduce(nullptr, kCount, kCount));
-      return onebitGroupEnd();  // also with the error of a call
+      return onebitGroupEnd();  // also if a call has failed
     }
     onebitResult_t state() const {
       onebitResult_t state = onebitSuccess;
@@ -79,14 +79,14 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
     const CudaStream stream_;
   };
 
-  // Whether there was an allocation to fail.
+  // Returns false if there was no allocation left to fail.
   static bool RunWithout(uint64_t before) {
     std::atomic<bool> has_struck{false};
     std::atomic<int> failed{0};
     std::barrier all(2);
     RunDeviceRanks(GetParam().over, 2, [&](onebitComm_t comm, int rank) {
       const Caller caller(comm);
-      // A thread has the name of the one that makes it.
+      // A new thread inherits the name of its creator.
       if (rank == 0) pthread_setname_np(pthread_self(), kPoorThread);
       EXPECT_EQ(caller.CallDense(), onebitSuccess);
       caller.stream().Synchronize();
@@ -109,7 +109,7 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
   }
 
   static bool MakeCalls(const Caller& caller, uint64_t before) {
-    if (GetParam().poor == Poor::kLane) {
+    if (GetParam().poor == Poor::kProxy) {
       const FailingAllocationsOf poor(kPoorThread, before, GetParam().shortage);
       EXPECT_EQ(caller.CallBoth(), onebitSuccess);
       EXPECT_TRUE(IsDoneWithin(caller.stream(), kTestTimeout));
@@ -141,11 +141,11 @@ TEST_P(DeviceHeapTest, AShortageIsAnErrorOfTheCallOrOfAllRanks) {
   EXPECT_GT(before, 0u) << "nothing is allocated: this test sees nothing";
 }
 
-// Not over nccl from then on: the stand-in for NCCL needs memory itself, to abort, too.
+// Not over nccl from that allocation on: the stand-in for NCCL needs memory as well, even to abort.
 INSTANTIATE_TEST_SUITE_P(Cases, DeviceHeapTest,
                          ::testing::Values(HeapCase{Over::kLocal, Poor::kCaller, Shortage::kOnce},
-                                           HeapCase{Over::kLocal, Poor::kLane, Shortage::kOnce},
-                                           HeapCase{Over::kLocal, Poor::kLane,
+                                           HeapCase{Over::kLocal, Poor::kProxy, Shortage::kOnce},
+                                           HeapCase{Over::kLocal, Poor::kProxy,
                                                     Shortage::kFromThenOn},
                                            HeapCase{Over::kNccl, Poor::kCaller, Shortage::kOnce}),
                          NameOfCase);

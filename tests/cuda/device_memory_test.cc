@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// When calls on a device take memory and give it back: not while a stream waits for a call.
+// When calls on a device allocate and free memory: never while a stream waits for a call.
 #include <barrier>
 #include <string>
 #include <utility>
@@ -40,7 +40,7 @@ uint64_t FreesSoFar() {
 
 class DeviceMemoryTest : public ::testing::TestWithParam<Over> {};
 
-// By the device, or by a graph that is replayed later.
+// Used by the device, or by a graph that is replayed later.
 TEST_P(DeviceMemoryTest, AMaskThatIsTakenAwayMayBeInUseYet) {
   RunDeviceRanks(GetParam(), 1, [](onebitComm_t comm, int) {
     const UniqueCompressor compressor = CompressorOnDevice(comm, 100);
@@ -53,7 +53,7 @@ TEST_P(DeviceMemoryTest, AMaskThatIsTakenAwayMayBeInUseYet) {
   });
 }
 
-// As 0/1 Adam sets one at every refresh of its variance.
+// 0/1 Adam does this at every refresh of its variance.
 TEST_P(DeviceMemoryTest, AMaskThatIsSetAgainTakesNoMemory) {
   constexpr size_t kMaskBytes = kManyElements / 8;
   RunDeviceRanks(GetParam(), 1, [](onebitComm_t comm, int) {
@@ -71,7 +71,7 @@ TEST_P(DeviceMemoryTest, AMaskThatIsSetAgainTakesNoMemory) {
   });
 }
 
-// The first call of a communicator makes what all calls share; packets are there by then.
+// A communicator's first call creates what all calls share; packets already exist then.
 TEST_P(DeviceMemoryTest, ARebindTakesWhatTheNextCallNeeds) {
   constexpr size_t kSharedBytes = 16'384;
   std::barrier all(2);
@@ -104,7 +104,7 @@ TEST_P(DeviceMemoryTest, ARebindTakesWhatTheNextCallNeeds) {
 INSTANTIATE_TEST_SUITE_P(Transports, DeviceMemoryTest, ::testing::Values(Over::kLocal, Over::kNccl),
                          [](const auto& info) { return NameOf(info.param); });
 
-// A stream of the host makes the call later, over nccl, too.
+// A host stream makes the call later, over nccl as well.
 TEST(HostStreamTest, ListsOfAnAllToAllvAreTheCallersAgain) {
   RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {
     onebitStream_t stream = nullptr;

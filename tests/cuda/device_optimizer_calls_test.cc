@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls of optimizers on devices: what they refuse, what they wait for, states that go from one
-// memory to the other, and what becomes of them after a failure.
+// Calls of optimizers on devices: what they refuse and wait for, states that move from one memory
+// to another, and the consequences of failures.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -29,7 +29,7 @@ std::vector<PlacedCase> OneOfEach() {
   return {AdamCase(), {.subject = SubjectOf("lamb", onebitAlgorithmOneBitLamb)}, ZeroOneCase()};
 }
 
-// All ranks, repeatedly, without a collective.
+// Lets all ranks meet repeatedly without a collective.
 class Meeting {
  public:
   explicit Meeting(int ranks) : ranks_(ranks) {}
@@ -52,7 +52,7 @@ class DeviceOptimizerCallsTest : public ::testing::TestWithParam<Over> {
 
 // ---------------------------------------------------------------------------------------- states
 
-// A training that changes its memory twice ends where one that stays on the host does.
+// A training that changes its memory twice ends like one that stays on the host.
 TEST_P(DeviceOptimizerCallsTest, StatesGoFromOneMemoryToTheOther) {
   constexpr int kRanks = 2;
   for (const PlacedCase& one : OneOfEach()) {
@@ -108,7 +108,7 @@ TEST_P(DeviceOptimizerCallsTest, ADamagedStateChangesNothing) {
 
 // --------------------------------------------------------------------------------------- streams
 
-// Work of the caller that is in front of a step on its stream, and steps on changing streams.
+// Earlier work of the caller on a step's stream, and steps on changing streams.
 TEST_P(DeviceOptimizerCallsTest, StepsFollowTheStreamAndEachOther) {
   constexpr int kRanks = 2;
   PlacedCase one = AdamCase();
@@ -138,7 +138,7 @@ TEST_P(DeviceOptimizerCallsTest, StepsFollowTheStreamAndEachOther) {
       const CUstream stream = call % 3 == 0 ? nullptr : streams[call % 2].get();
       const std::vector<float> gradient = gradient_of(call, rank);
       const CudaBuffer source(std::as_bytes(std::span(gradient)));
-      // What the step reads is made by the stream, after a while.
+      // The stream writes the step's input after a while.
       CheckCuda(
           cuLaunchHostFunc(
               stream, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); },
@@ -188,7 +188,7 @@ TEST_P(DeviceOptimizerCallsTest, AllocateNothingAndLeaveWaitingToPollingInTheSte
   }
 }
 
-// Freeing waits for the device, where another rank's stream may wait for a call of this thread.
+// Freeing waits for the device, where another rank's stream may wait for this thread's call.
 TEST_P(DeviceOptimizerCallsTest, StepsFreeNoMemory) {
   PlacedCase one = ZeroOneCase();
   one.gradient_type = onebitFloat16;
@@ -373,7 +373,7 @@ TEST_P(DeviceOptimizerCallsTest, ADeviceThatBreaksIsAnError) {
   });
 }
 
-// Its residuals are those of the step that it takes over then: they need nobody to bring them.
+// It then takes over the residuals of that step, so no other rank needs to send them.
 TEST(DeviceOptimizerRebindTest, ACallMayCommitAfterItsStepGaveUp) {
   PlacedCase one = AdamCase();
   one.has_segments = false;  // one collective in a step
@@ -456,7 +456,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, DeviceOptimizerCallsTest,
 
 // ---------------------------------------------------------------------------------------- rebind
 
-// Steps, the loss of a rank, and steps of the others: `memories` of all ranks.
+// Steps, the loss of a rank, and more steps of the others; returns `memories` of all ranks.
 std::vector<std::vector<std::byte>> RunWithLoss(const PlacedCase& one, onebitComm_t comm, int rank,
                                                 Memories memories, Meeting& meeting) {
   constexpr int kRanks = 3;

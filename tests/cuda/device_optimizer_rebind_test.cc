@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers on devices that go over to another communicator after a step that happened on some
-// ranks only: training ends where it would have without the fault.
+// Optimizers on devices migrate to another communicator after a step that only some ranks made:
+// training ends as it would have without the fault.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -22,7 +22,7 @@ PlacedCase CaseOf(onebitAlgorithm_t algorithm) {
   return {.subject = SubjectOf("rebind", algorithm), .max_grad_norm = 2};
 }
 
-// All that is the same on all ranks after the last step.
+// Everything that is equal on all ranks after the last step.
 struct State {
   std::vector<std::byte> x, copy;
   std::vector<float> m, v;
@@ -61,7 +61,7 @@ class Job {
     });
     for (const Outcome& outcome : outcomes) ASSERT_EQ(outcome.result, onebitSuccess);
   }
-  // A fault of rank 1 in the next step.
+  // Makes a step with a fault on rank 1.
   void StepWithFault(uint64_t message) {
     transport_.Arm({.kind = Fault::Kind::kDrop, .rank = 1, .message = message, .bit = 100});
     Call([&](int rank) { return optimizers_[rank]->TryStep(StepOf(rank) + 1, nullptr); });
@@ -105,8 +105,8 @@ TEST_P(DeviceRebindTest, TrainingEndsWhereItWouldHaveWithoutTheFault) {
   straight.StepUntil(kSteps);
   const State expected = straight.StateOf(0);
   bool has_split = false;
-  // In the dense stage, at the freeze, and behind it. The last message of a step decides who has
-  // made it; the ones before it are of its other calls.
+  // In the dense stage, at the freeze, and after it. The last message of a step decides which ranks
+  // have made it; earlier ones belong to its other calls.
   for (const uint64_t steps_before : {2, 4, 7}) {
     for (const uint64_t message : {1, 3, 5, 7, 9, 11}) {
       SCOPED_TRACE(Format("message {} of step {}", message, steps_before + 1));

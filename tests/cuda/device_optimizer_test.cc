@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers on the memory of a device do what they do on that of the host, to the bit.
+// Optimizers on device memory give the same results as on host memory, to the bit.
 #include <string>
 #include <vector>
 
@@ -12,7 +12,7 @@
 namespace onebit::testing {
 namespace {
 
-// What a rank sees of a training.
+// A rank's view of a training.
 struct Trajectory {
   std::vector<PlacedStep> steps;
   std::vector<float> m, v;
@@ -24,7 +24,7 @@ struct Trajectory {
 
 constexpr size_t kCalls = 14;
 
-// Goes back to dense steps in the middle, and is exported at the end.
+// Returns to dense steps in the middle, and exports the state at the end.
 Trajectory Run(const PlacedCase& one, onebitComm_t comm, int rank, int ranks, Memories memories) {
   PlacedOptimizer optimizer(one, comm, rank, ranks, memories);
   const bool is_zero_one = one.subject.config.algorithm == onebitAlgorithmZeroOneAdam;

@@ -58,7 +58,7 @@ void RunDeviceRanks(Over over, int ranks,
           const std::lock_guard lock(mutex);
           if (!first_exception) first_exception = std::current_exception();
         }
-        if (comm != nullptr) onebitCommAbort(comm);  // the others' errors follow from it
+        if (comm != nullptr) onebitCommAbort(comm);  // the other ranks' errors follow from this
       }
     });
   }

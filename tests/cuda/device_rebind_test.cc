@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A call over nccl that fails on one rank only, calls and replays behind it, and the rebind after
-// them: nothing of a call that any rank has committed is lost.
+// A call over nccl fails on one rank only; calls and replays follow, then a rebind. Nothing of a
+// call that any rank has committed may be lost.
 #include <barrier>
 #include <chrono>
 #include <map>
@@ -35,13 +35,13 @@ std::string LastError() { return onebitGetLastError(nullptr); }
 struct OneSidedFailure {
   const char* name;
   size_t count = kCount;
-  unsigned messages_before = 0;  // that the damaged rank receives in the call
+  unsigned messages_before = 0;  // received by the damaged rank before the fault
   bool is_committed = false;     // by the other ranks
   bool is_replayed = false;
 };
 std::ostream& operator<<(std::ostream& out, const OneSidedFailure& one) { return out << one.name; }
 
-// What a rank has and gets once so many calls were committed.
+// A rank's state and results after this many committed calls.
 struct Outcome {
   std::vector<std::byte> state;
   std::vector<std::byte> next_output;
@@ -55,7 +55,7 @@ std::vector<float> InputOf(int rank, int call, size_t count) {
   return values;
 }
 
-// The calls of one rank: number `call` reads inputs that no other reads.
+// The calls of one rank. Inputs differ from call to call.
 class Caller {
  public:
   Caller(onebitComm_t comm, int rank, size_t count)
@@ -157,7 +157,7 @@ TEST_P(DeviceRebindTest, RollsForwardToWhatAnyRankHasCommitted) {
     if (failure.is_replayed) caller.Capture(comm);
     if (rank == kDamagedRank) onebitTestNcclDamage(rank, failure.messages_before);
     {
-      // The failure is known to nobody but the devices when these are enqueued.
+      // When these are enqueued only the devices know of the failure.
       StreamGate gate(caller.stream());
       for (const int call : {2, 4, 5}) caller.Call(comm, call);
       everybody.arrive_and_wait();
@@ -165,7 +165,7 @@ TEST_P(DeviceRebindTest, RollsForwardToWhatAnyRankHasCommitted) {
     EXPECT_TRUE(IsDoneWithin(caller.stream(), std::chrono::seconds(20)));
     EXPECT_NE(AwaitError(comm, std::chrono::seconds(20)), onebitSuccess);
     EXPECT_THAT(std::string(onebitGetLastError(comm)), HasSubstr("was damaged on its way"));
-    // To no rank is it, or what follows, a call with values that are not finite.
+    // No rank counts it, or a later call, as one with values that are not finite.
     EXPECT_EQ(caller.Stats().nonfinite_calls, 0u);
     onebitCommStats_t stats = {.size = sizeof stats};
     EXPECT_EQ(onebitCommGetStats(comm, &stats), onebitSuccess) << LastError();
@@ -187,7 +187,7 @@ TEST_P(DeviceRebindTest, RollsForwardToWhatAnyRankHasCommitted) {
       EXPECT_TRUE(caller.OutcomeOf(next.get()) == expected[static_cast<size_t>(rank)])
           << "rank " << rank;
     }
-    everybody.arrive_and_wait();  // to free pinned memory may wait for the other ranks' devices
+    everybody.arrive_and_wait();  // freeing pinned memory may wait for the other ranks' devices
   });
 }
 

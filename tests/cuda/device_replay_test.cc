@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of replays of graphs, which the library does not see, when it is called beside them.
+// Replays of graphs, which the library does not see, concurrent with other calls of the library.
 #include <barrier>
 #include <chrono>
 #include <cstring>
@@ -22,7 +22,7 @@ constexpr size_t kCount = 20'000;
 
 std::string LastError() { return onebitGetLastError(nullptr); }
 
-// An allreduce that was captured after it was made once.
+// An allreduce that was called once and then captured.
 class Replayed {
  public:
   Replayed(onebitComm_t comm, int rank)
@@ -72,7 +72,7 @@ class Replayed {
   std::unique_ptr<CudaGraph> graph_;
 };
 
-// Replays that have not begun are as if they were launched afterwards.
+// Replays that have not begun count as launched later.
 TEST(DeviceReplayTest, ExportAndResetComeBeforeReplaysThatAreHeldUp) {
   RunDeviceRanks(Over::kNccl, 2, [](onebitComm_t comm, int rank) {
     Replayed undisturbed(comm, rank);
@@ -84,7 +84,7 @@ TEST(DeviceReplayTest, ExportAndResetComeBeforeReplaysThatAreHeldUp) {
     const std::vector<std::byte> second_output = undisturbed.Output();
     EXPECT_NE(second_output, first_output);
 
-    // The same once more, from where it began.
+    // Repeats them from the same initial state.
     EXPECT_EQ(onebitCompressorImport(undisturbed.compressor(), first.data(), first.size()),
               onebitSuccess)
         << LastError();
@@ -109,7 +109,7 @@ TEST(DeviceReplayTest, ExportAndResetComeBeforeReplaysThatAreHeldUp) {
   });
 }
 
-// A replay has no deadline: only the application can know that nobody else makes it.
+// A replay has no deadline, because only the application can know that no other rank makes it.
 TEST(DeviceReplayTest, AbortReleasesAReplayThatNoOtherRankMakes) {
   std::barrier everybody(2);
   RunDeviceRanks(Over::kNccl, 2, [&](onebitComm_t comm, int rank) {

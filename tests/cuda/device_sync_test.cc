@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// 1-bit syncs on the memory of a device do what they do on that of the host, to the bit.
+// 1-bit syncs on device memory give the same results as on host memory, to the bit.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -45,7 +45,7 @@ std::vector<std::byte> BytesOf(const std::vector<float>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-// After a step.
+// The visible state after a step.
 struct Seen {
   int did_sync = -1;
   float weight_sum = -1;
@@ -112,7 +112,7 @@ class PlacedSync {
   UniqueSync sync_;
 };
 
-// All that a rank sees of steps, in one of which the last rank meets a NaN.
+// A rank's view of its steps, in one of which the last rank has a NaN.
 struct Trace {
   std::vector<Seen> steps;
   std::vector<Blob> states;
@@ -165,10 +165,10 @@ TEST_P(DeviceSyncTest, EqualsTheHost) {
 TEST_P(DeviceSyncTest, StatesGoFromOneMemoryToTheOther) {
   const std::vector<Trace> expected = RunOnHost(false);
   std::vector<Blob> states(kRanks);
-  constexpr int kFirst = 10;  // in the middle of an interval
+  constexpr int kFirst = 10;  // within an interval
   RunDeviceRanks(GetParam(), kRanks, [&](onebitComm_t comm, int rank) {
     const Trace& host = expected[static_cast<size_t>(rank)];
-    const Blob& before = host.states[kFirst - 3];  // two were left out
+    const Blob& before = host.states[kFirst - 3];  // two were skipped
     const Trace found = RunSteps(comm, rank, Memories::kDevice, false, kFirst, &before);
     for (size_t i = 0; i < found.steps.size(); ++i) {
       EXPECT_TRUE(found.steps[i] == host.steps[kFirst + i]) << i;
@@ -272,7 +272,7 @@ TEST_P(DeviceSyncTest, RanksThatDifferInTheWeightAreToldAndKeepEverything) {
     Seen seen;
     const onebitResult_t result = sync.TryStep(InputOf(1, rank), rank == 0 ? 1.0f : 2.0f, &seen);
     EXPECT_NE(result, onebitSuccess);
-    // One rank may be told first of the other's error.
+    // One rank may learn of the other's error first.
     EXPECT_THAT(LastError(), HasSubstr("weight sum"));
     EXPECT_EQ(sync.Export(), before);
   });
@@ -301,7 +301,7 @@ TEST_P(DeviceSyncTest, AllocatesNothingInTheSteadyStateAndGivesEverythingBack) {
   EXPECT_EQ(onebitTestCudaLiveEvents(), 0u);
 }
 
-// A sync that fails with its communicator is made again on the next one.
+// A sync that fails with its communicator is repeated on the next one.
 TEST(DeviceSyncRebindTest, TheStepIsMadeAgainAfterAFailure) {
   std::vector<Trace> expected(2), found(2);
   const auto run = [](onebitComm_t comm, int rank, Memories memories, bool fails) {

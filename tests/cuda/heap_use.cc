@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Replaces operator new in the program and all libraries that it loads.
+// Replaces operator new in the program and in all libraries that it loads.
 #include "tests/cuda/heap_use.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ constexpr int kMostFrames = 32;
 struct Record {
   bool is_counting = false;
   uint64_t count = 0;
-  int frame_count = 0;  // of the first one
+  int frame_count = 0;  // of the first allocation
   void* frames[kMostFrames] = {};
 };
 constinit thread_local Record record;
@@ -35,7 +35,7 @@ bool StartsWith(const char* text, const char* prefix) {
 
 void Note() {
   if (!record.is_counting) return;
-  record.is_counting = false;  // what follows may allocate
+  record.is_counting = false;  // code below may allocate
   void* frames[kMostFrames];
   const int count = backtrace(frames, kMostFrames);
   for (int i = 0; i < count; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Heap use of the library's own code, apart from that of the stand-ins that it calls.
+// Heap use of the library's own code, without that of the stand-ins that it calls.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace onebit::testing {
 
-// Counts the allocations by operator new that the calling thread makes within the scope, where the
-// first file of the project on the stack is the library's or a plugin's.
+// Counts allocations by operator new of the calling thread within the scope, if the innermost file
+// of this project on the stack belongs to the library or a plugin.
 class HeapUse {
  public:
   HeapUse();
@@ -18,7 +18,7 @@ class HeapUse {
   HeapUse& operator=(const HeapUse&) = delete;
 
   uint64_t count() const;
-  // Where the first one was made, as far as symbols tell; "" if there was none.
+  // Where the first one happened, as far as symbols tell; "" if there was none.
   std::string first() const;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of the ranks of an application's ncclComm_t, which stays the application's.
+// Communicators joined from an application's ncclComm_t, which remains the application's.
 #include <barrier>
 #include <chrono>
 #include <cstring>
@@ -26,7 +26,7 @@ constexpr size_t kCount = 10'000;
 
 std::string LastError() { return onebitGetLastError(nullptr); }
 
-// Calls `body(native, rank)` on threads, each with a device and a rank of one ncclComm_t.
+// Calls `body(native, rank)` on threads with a device and a rank of one ncclComm_t each.
 template <typename Body>
 void RunNativeRanks(Body body) {
   UseCudaDevice(0);
@@ -76,16 +76,16 @@ TEST(JoinedCommTest, HasTheRanksOfTheApplicationsAndLeavesItInOrder) {
                               compressor.get(), comm.get(), stream.handle()),
               onebitSuccess)
         << LastError();
-    // The application goes on with its communicator, in the order of the stream.
+    // The application continues to use its communicator, in stream order.
     ASSERT_EQ(ncclAllReduce(buffer.data(), buffer.data(), kCount, ncclFloat32, ncclSum, native,
                             stream.get()),
               ncclSuccess);
     stream.Synchronize();
-    EXPECT_EQ(buffer.Read(), Filled(3));  // of the mean, 1, on three ranks
+    EXPECT_EQ(buffer.Read(), Filled(3));  // the mean, 1, summed over three ranks
     compressor.reset();
     comm.reset();
-    // To free pinned memory may wait for the devices of all ranks that are threads of a process:
-    // none may wait for one that is freeing yet.
+    // Freeing pinned memory may wait for the devices of all ranks of the process, so no rank may
+    // still be waiting for one that frees memory.
     everybody.arrive_and_wait();
     ASSERT_EQ(ncclAllReduce(buffer.data(), buffer.data(), kCount, ncclFloat32, ncclSum, native,
                             stream.get()),
@@ -95,8 +95,8 @@ TEST(JoinedCommTest, HasTheRanksOfTheApplicationsAndLeavesItInOrder) {
   });
 }
 
-// To stop a communicator of NCCL may take seconds: others, whose signs of life come from the same
-// thread, must not wait for it.
+// Stopping a communicator of NCCL may take seconds. Other communicators, whose heartbeats come from
+// the same thread, must not wait for it.
 TEST(JoinedCommTest, AFailureIsHeardWhileNcclIsBusyStopping) {
   constexpr std::chrono::seconds kBusyAtLeast{4};
   std::barrier everybody(kRanks);

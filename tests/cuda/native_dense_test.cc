@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Dense calls that NCCL does itself, where the first one of a
-// communicator waits for all ranks before it is enqueued.
+// Dense calls by NCCL itself, where a communicator's first one waits for all ranks before it is
+// enqueued.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 3;
 constexpr size_t kCount = 10'000;
 
-// Before the library reads its settings.
+// Set before the library reads its settings.
 [[maybe_unused]] const int settings =
     setenv("ONEBIT_NCCL_NATIVE_DENSE", "1", 1) | setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", "5000", 1);
 
@@ -40,7 +40,7 @@ TEST(NativeDenseTest, IsWhatTheTransportMakesOfIt) {
   });
 }
 
-// None of its ranks can be in NCCL while the thread waits there for another one.
+// No rank may be inside NCCL while the thread waits there for another rank.
 TEST(NativeDenseTest, LetsOneThreadDriveSeveralDevices) {
   std::vector<onebitComm_t> comms(kRanks);
   std::atomic<int> ready{0};
@@ -90,7 +90,7 @@ TEST(NativeDenseTest, LetsOneThreadDriveSeveralDevices) {
   });
 }
 
-// Nothing of it is on the stream, where a deadline could see it.
+// It is not on the stream, where a deadline could see it.
 TEST(NativeDenseTest, CallThatCannotBeEnqueuedHasADeadline) {
   RunDeviceRanks(Over::kNccl, 2, [](onebitComm_t comm, int rank) {
     if (rank == 1) {

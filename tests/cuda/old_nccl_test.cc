@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A communicator that joined one of an NCCL before 2.28.7, which cannot be stopped by whoever does
-// not own it.
+// Joins a communicator of an NCCL before 2.28.7, which only its owner can stop.
 #include <dlfcn.h>
 
 #include <barrier>
@@ -25,12 +24,12 @@ namespace {
 constexpr int kRanks = 2;
 constexpr size_t kCount = 40'000;
 
-// Before the library reads its settings.
+// Set before the library reads its settings.
 [[maybe_unused]] const int settings = setenv("ONEBIT_NCCL_LIB", ONEBIT_TEST_OLD_NCCL, 1);
 
 std::string LastError() { return onebitGetLastError(nullptr); }
 
-// A function of that library.
+// A function of the old NCCL.
 template <typename Function>
 Function* Old(Function*, const char* name) {
   static void* const library = dlopen(ONEBIT_TEST_OLD_NCCL, RTLD_NOW);
@@ -75,7 +74,7 @@ TEST(OldNcclTest, DestroyRightAfterAnErrorLeavesWhatTheDeviceMayUse) {
         EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
         EXPECT_EQ(onebitCommDestroy(comm), onebitSuccess);
         EXPECT_FALSE(stream.IsIdle()) << "nobody could stop it";
-        // The application can. What the stream still has to do finds the memory that it works on.
+        // The application can stop it. Work left on the stream still finds its memory.
         EXPECT_EQ(OLD(ncclCommAbort)(native), ncclSuccess);
         EXPECT_TRUE(IsDoneWithin(stream, std::chrono::seconds(20)));
         compressor.reset();

@@ -58,7 +58,7 @@ PlacedOptimizer::PlacedOptimizer(const PlacedCase& one, onebitComm_t comm, int r
       memories, Encode(std::vector<float>(PlacedCase::kCount), one.gradient_type, 1));
   onebitOptimizerConfig_t config = one.subject.config;
   config.compressor = compressor;
-  // Boundaries at which elements of 2 and of 4 bytes are not aligned to more than that.
+  // These put elements of 2 and of 4 bytes at addresses aligned to no more than that.
   const std::vector<size_t> counts = {1001, 77, 4500, 0, 333, 90};
   const std::vector<uint8_t> mask(563, 0xb7);
   std::vector<onebitSegment_t> segments;

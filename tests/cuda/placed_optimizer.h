@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer of one rank, on host memory or on that of the current device, and all that one can
-// see of it.
+// An optimizer of one rank, on host memory or on that of the current device, with all of its
+// visible results.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace onebit::testing {
 
 enum class Memories { kHost, kDevice };
 
-// Bytes in either.
+// Bytes in host or device memory.
 class PlacedBuffer {
  public:
   PlacedBuffer(Memories memories, std::vector<std::byte> content);
@@ -33,20 +33,20 @@ class PlacedBuffer {
   std::optional<CudaBuffer> device_;
 };
 
-// A subject of optimizer_job.h, and how it is stepped.
+// A subject of optimizer_job.h, and the options of its steps.
 struct PlacedCase {
   OptimizerSubject subject;
   onebitDataType_t gradient_type = onebitFloat32;
   bool has_segments = true;  // one dense, one with a mask, one without a trust ratio
   bool has_copy = true;
   double max_grad_norm = 0;
-  std::vector<size_t> nan_calls;  // in which the gradient of the last rank has one
+  std::vector<size_t> nan_calls;  // calls in which the last rank's gradient has a NaN
 
   static constexpr size_t kCount = 6001;
 };
 std::string Describe(const PlacedCase& one);
 
-// After one call.
+// The results of one call.
 struct PlacedStep {
   std::vector<std::byte> x, copy;
   onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
@@ -64,9 +64,9 @@ class PlacedOptimizer {
   PlacedBuffer& x() { return *x_; }
   PlacedBuffer& copy() { return *copy_; }
 
-  // Call 1, 2, ...; the gradient follows from x.
+  // Makes call 1, 2, ...; the gradient follows from x.
   onebitResult_t TryStep(size_t call, onebitStepResult_t* result);
-  // Throws unless it succeeds.
+  // Throws unless the step succeeds.
   PlacedStep Step(size_t call);
   std::vector<float> M() const { return Moments()[0]; }
   std::vector<float> V() const { return Moments()[1]; }
@@ -87,7 +87,7 @@ class PlacedOptimizer {
   UniqueOptimizer optimizer_;
 };
 
-// "" if they are equal to the bit, but for bytes sent.
+// Describes the differences except in bytes sent; "" if there are none.
 std::string DifferenceOf(const PlacedStep& found, const PlacedStep& expected);
 
 }  // namespace onebit::testing

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls whose streams share one queue of the hardware, as far as memory.h promises that they end:
-// every rank has a device, all make their calls in one order, and no stream of theirs has the
-// greatest priority.
+// Calls whose streams share one hardware queue must end as far as memory.h promises it: every rank
+// has a device, all make their calls in the same order, and no stream has the highest priority.
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -24,9 +23,9 @@ namespace {
 constexpr size_t kCount = 5000;
 constexpr int kRanks = 3;
 
-// A stream of the application with a tensor of its own.
-struct Lane {
-  explicit Lane(onebitComm_t of) : comm(of), tensor(kCount * sizeof(float)) {
+// A stream of the application with its own tensor.
+struct CallerStream {
+  explicit CallerStream(onebitComm_t of) : comm(of), tensor(kCount * sizeof(float)) {
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
     config.memory = onebitMemoryDevice;
     onebitCompressor_t created = nullptr;
@@ -73,32 +72,32 @@ class QueuesTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     setenv("CUDA_STAND_IN_QUEUES", "1", 1);
-    setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", "20000", 1);  // a call that is held up ends
+    setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", "20000", 1);  // ends a call that is held up
   }
-  // Several calls on each proxy, enqueued in turns; then all is awaited.
-  static void CallInTurns(const std::vector<std::unique_ptr<Lane>>& proxies) {
+  // Enqueues several calls on each stream in turn, then waits for all.
+  static void CallInTurns(const std::vector<std::unique_ptr<CallerStream>>& streams) {
     const CudaBuffer input(BytesOf(2));
     for (int round = 0; round < 4; ++round) {
-      for (size_t i = 0; i < proxies.size(); ++i) {
-        proxies[i]->Call(input, (i + static_cast<size_t>(round)) % 2 == 0);
+      for (size_t i = 0; i < streams.size(); ++i) {
+        streams[i]->Call(input, (i + static_cast<size_t>(round)) % 2 == 0);
       }
     }
-    for (const auto& proxy : proxies) {
-      ASSERT_TRUE(proxy->IsDoneWithin(std::chrono::seconds(30)));
+    for (const auto& stream : streams) {
+      ASSERT_TRUE(stream->IsDoneWithin(std::chrono::seconds(30)));
       onebitResult_t error = onebitSuccess;
-      EXPECT_EQ(onebitCommGetAsyncError(proxy->comm, &error), onebitSuccess);
+      EXPECT_EQ(onebitCommGetAsyncError(stream->comm, &error), onebitSuccess);
       EXPECT_EQ(error, onebitSuccess);
     }
     // All signs are equal, so nothing is lost.
-    for (const auto& proxy : proxies) EXPECT_EQ(proxy->tensor.Read(), BytesOf(2));
+    for (const auto& stream : streams) EXPECT_EQ(stream->tensor.Read(), BytesOf(2));
   }
 };
 
 TEST_F(QueuesTest, CallsOfManyStreamsEnd) {
   RunDeviceRanks(Over::kLocal, kRanks, [](onebitComm_t comm, int) {
-    std::vector<std::unique_ptr<Lane>> proxies;
-    for (int i = 0; i < 4; ++i) proxies.push_back(std::make_unique<Lane>(comm));
-    CallInTurns(proxies);
+    std::vector<std::unique_ptr<CallerStream>> streams;
+    for (int i = 0; i < 4; ++i) streams.push_back(std::make_unique<CallerStream>(comm));
+    CallInTurns(streams);
     EXPECT_EQ(onebitBarrier(comm, nullptr), onebitSuccess);  // before anybody frees memory
   });
 }
@@ -107,23 +106,23 @@ TEST_F(QueuesTest, CallsOfSeveralCommunicatorsEnd) {
   RunDeviceRanks(Over::kLocal, kRanks, [](onebitComm_t comm, int rank) {
     onebitComm_t second = nullptr;
     ASSERT_EQ(onebitCommSplit(comm, 0, rank, &second, nullptr), onebitSuccess);
-    std::vector<std::unique_ptr<Lane>> proxies;
+    std::vector<std::unique_ptr<CallerStream>> streams;
     for (int i = 0; i < 2; ++i) {
-      proxies.push_back(std::make_unique<Lane>(comm));
-      proxies.push_back(std::make_unique<Lane>(second));
+      streams.push_back(std::make_unique<CallerStream>(comm));
+      streams.push_back(std::make_unique<CallerStream>(second));
     }
-    CallInTurns(proxies);
+    CallInTurns(streams);
     EXPECT_EQ(onebitBarrier(comm, nullptr), onebitSuccess);
-    proxies.clear();
+    streams.clear();
     EXPECT_EQ(onebitCommDestroy(second), onebitSuccess);
   });
 }
 
-// A stream that waits for another one by an event, too.
+// A stream may also wait for another one through an event.
 TEST_F(QueuesTest, StreamsThatWaitForEachOtherEnd) {
   RunDeviceRanks(Over::kLocal, kRanks, [](onebitComm_t comm, int) {
-    Lane first(comm);
-    Lane second(comm);
+    CallerStream first(comm);
+    CallerStream second(comm);
     const CudaBuffer input(BytesOf(3));
     CUevent event = nullptr;
     CheckCuda(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");

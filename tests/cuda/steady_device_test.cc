@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls on streams, alone, in groups and from host memory, use no heap once they were made before.
+// Calls on streams, alone, in groups and from host memory, do not use the heap once the same calls
+// were made before.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -54,7 +55,7 @@ class SteadyDeviceTest : public ::testing::TestWithParam<Over> {
   }
 };
 
-// Or all below would mean nothing.
+// Without this the tests below would prove nothing.
 TEST_P(SteadyDeviceTest, HeapUseOfTheLibraryIsSeen) {
   RunDeviceRanks(GetParam(), 1, [](onebitComm_t comm, int) {
     const HeapUse use;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Streams that are held up, and waits for them and for errors that end.
+// Holds streams up, and waits for them and for errors with a limit.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@
 
 namespace onebit::testing {
 
-// Holds a stream up until it is opened, at the latest by its end.
+// Holds a stream up until it is opened, at the latest at the end of the scope.
 class StreamGate {
  public:
   explicit StreamGate(const CudaStream& stream);
   ~StreamGate() { Open(); }
   StreamGate(const StreamGate&) = delete;
   StreamGate& operator=(const StreamGate&) = delete;
-  // Returns when the stream has gone on.
+  // Returns when the stream has continued.
   void Open();
 
  private:
@@ -26,10 +26,10 @@ class StreamGate {
   std::atomic<bool> is_passed_{false};
 };
 
-// False: it has work after all that time.
+// Returns false if the stream still has work after `limit`.
 bool IsDoneWithin(const CudaStream& stream, std::chrono::milliseconds limit);
 
-// The error of a communicator once there is one; onebitSuccess if none comes in time.
+// Returns the communicator's error as soon as there is one; onebitSuccess if there is none in time.
 onebitResult_t AwaitError(onebitComm_t comm, std::chrono::milliseconds limit);
 
 }  // namespace onebit::testing
