@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Abort: from any thread, at any time, any number of times; who is blocked returns within a second.
+// Abort from any thread, at any time, any number of times; blocked calls return within a second.
 #include <chrono>
 #include <future>
 #include <string>
@@ -50,7 +50,7 @@ class AbortTest : public ::testing::TestWithParam<bool> {
   onebitResult_t Call(int rank) {
     return Reduce(group_.comm(rank), compressors_[static_cast<size_t>(rank)].get());
   }
-  // What the blocked rank's call came to, which must be soon.
+  // Returns the result of the blocked rank's call, which must come soon.
   Outcome Returned(int rank) {
     std::future<Outcome>& call = blocked_[static_cast<size_t>(rank)];
     EXPECT_EQ(call.wait_for(1s), std::future_status::ready) << "rank " << rank << " is blocked";
@@ -95,7 +95,7 @@ TEST_P(AbortTest, LeavesEveryCallAfterItRefused) {
   static_cast<void>(Returned(1));
   const onebitResult_t expected[] = {onebitRemoteError, onebitAborted, onebitRemoteError};
   for (int rank = 0; rank < 3; ++rank) {
-    // Also before a call of this rank, or GetAsyncError, has noticed.
+    // Even before a call of this rank, or GetAsyncError, has noticed.
     EXPECT_TRUE(Contains(onebitGetLastError(group_.comm(rank)), "rank 1: onebitCommAbort"));
     onebitResult_t result = onebitSuccess;
     EXPECT_EQ(onebitCommGetAsyncError(group_.comm(rank), &result), onebitSuccess);

@@ -116,7 +116,7 @@ TEST(SocketTest, NumericHostsAreResolvedWithTheirPort) {
   const auto six = Resolve("::1", 80);
   ASSERT_TRUE(six.ok()) << six.status().text();
   EXPECT_EQ(six.value().front().Text(), "[::1]:80");
-  const std::string too_long(300, 'x');  // for a name: nobody is asked
+  const std::string too_long(300, 'x');  // for a name, so no name server is asked
   const auto none = Resolve(too_long, 80);
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.status().text(), HasSubstr("host \"" + too_long + "\" has no address"));

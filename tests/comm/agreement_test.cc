@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What ranks must agree on: the text of a difference, and bytes that are none.
+// Values on which ranks must agree: the text of a difference, and malformed bytes.
 #include "comm/agreement.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Records of calls: which differences are found, what is forgiven, and that memory has a bound.
+// Records of calls: the differences found, the ones tolerated, and the bound on memory.
 #include "comm/call_records.h"
 
 #include <atomic>
@@ -120,12 +120,12 @@ TEST(CallRecordsTest, ARankThatIsFarAheadTakesNoMoreMemory) {
   EXPECT_EQ(Added(records, 0, {0, RecordsOf(0, 3 * kMost)}), "equal");
   EXPECT_EQ(records.unmatched(), kMost);
   EXPECT_EQ(records.not_compared(), 2 * kMost);
-  // The other rank catches up: the first calls are compared, those that were dropped are not.
+  // The other rank catches up: the first calls are compared, dropped ones are not.
   std::vector<CallRecord> calls = RecordsOf(0, 3 * kMost);
   calls[2 * kMost].digest = 99;
   EXPECT_EQ(Added(records, 1, {0, calls}), "equal");
   EXPECT_EQ(records.unmatched(), 0u);
-  // From there on everything is.
+  // From there on all calls are compared.
   EXPECT_EQ(Added(records, 0, {0, RecordsOf(3 * kMost, 1)}), "equal");
   EXPECT_EQ(Added(records, 1, {0, {RecordOf(3 * kMost, 99)}}).substr(0, 3), "100");
 }
@@ -208,7 +208,7 @@ TEST(CallRecordRingTest, OneThreadMayFillItWhileAnotherEmptiesIt) {
     is_filled.store(true);
   });
   CallRecords records(1);
-  uint64_t seen = 0;  // taken or counted as skipped
+  uint64_t seen = 0;  // taken, or counted as skipped
   bool is_last = false;
   while (!is_last) {
     is_last = is_filled.load();
@@ -222,7 +222,7 @@ TEST(CallRecordRingTest, OneThreadMayFillItWhileAnotherEmptiesIt) {
   EXPECT_LE(seen, kCalls);
 }
 
-// Counts what it hears.
+// Counts failures.
 class Listener final : public FailureListener {
  public:
   void OnRemoteFailure() override { ++heard; }
@@ -257,7 +257,7 @@ TEST(LocalCallsTest, EveryRankHearsOfADifferenceAlsoTheOneThatShowsIt) {
             "rank 1 and allreduce 0 of 2 float32, sum, dense on rank 2",
             rank));
   }
-  // What comes later changes nothing.
+  // Later calls change nothing.
   Post(*controls[0], CallOf(0, 2));
   Post(*controls[2], CallOf(0, 2));
   EXPECT_EQ(listeners[0].heard, 1);

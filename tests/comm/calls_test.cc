@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that tell each other of their calls: threads of one group, and clients of a control server
+// Ranks that exchange records of their calls: threads of one group, and clients of a control server
 // in this process or in another one.
 #include <algorithm>
 #include <atomic>
@@ -26,10 +26,9 @@ using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
-constexpr milliseconds kAWhile{300};  // in which whatever was told is compared
+constexpr milliseconds kAWhile{300};  // in which all records are compared
 
-// Sanitizers keep freed memory for a while: AddressSanitizer 256 MiB of it, and what it notes of
-// each piece.
+// Sanitizers keep freed memory for a while: AddressSanitizer 256 MiB, and its notes on each piece.
 constexpr size_t kMostGrowthBytes = ONEBIT_HAS_SANITIZER != 0 ? 512 << 20 : 8 << 20;
 
 enum class Channel { kThreads, kProcesses, kServerElsewhere };
@@ -102,7 +101,7 @@ class CallsTest : public ::testing::TestWithParam<Channel> {
 
   std::unique_ptr<ServerProcess> server_;
   Listener listeners_[kRanks];
-  std::vector<std::unique_ptr<Control>> controls_;  // end before what they call
+  std::vector<std::unique_ptr<Control>> controls_;  // destroyed before their listeners
 };
 
 TEST_P(CallsTest, EqualCallsOfRanksAtDifferentPaceNeverFail) {
@@ -118,7 +117,7 @@ TEST_P(CallsTest, EqualCallsOfRanksAtDifferentPaceNeverFail) {
   }
   threads.clear();
   ExpectThatNobodyFails();
-  // They were compared to the last: another call shows.
+  // All calls were compared, because another call is noticed.
   for (int rank = 0; rank < kRanks; ++rank) {
     Tell(rank, AllReduceOf(kCalls, rank == 3 ? 5 : 4));
   }
@@ -167,7 +166,7 @@ TEST_P(CallsTest, AGatherThatWaitsEndsWhenCallsDiffer) {
   EXPECT_THAT(gathered.status().text(), HasSubstr("rank 0: the ranks' calls differ: call 0 is"));
 }
 
-// What a rank fails of, once calls differ, follows from that.
+// Errors of a rank after calls differ are consequences of the difference.
 TEST_P(CallsTest, ADifferenceCountsBeforeWhatTheRankReportsAfterIt) {
   Tell(0, AllReduceOf(0, 1));
   std::this_thread::sleep_for(kAWhile);
@@ -241,7 +240,7 @@ TEST(CallsMemoryTest, ARankThatFloodsTheServerTakesLittleOfIt) {
     }
     flood.Send(calls);
   }
-  // Heard to the last: this word, too.
+  // The server reads up to the last message, including this one.
   flood.Send(Report{.lost = {}, .cause = Error(Code::kTimeout, "done")});
   EXPECT_EQ(idle.AwaitFailure(std::chrono::seconds(20)).cause.text(), "done");
   const size_t growth = ResidentBytes() - std::min(before, ResidentBytes());
@@ -252,7 +251,7 @@ TEST(CallsMemoryTest, ARankThatFloodsTheServerTakesLittleOfIt) {
   flood.Send(Leave{});
 }
 
-// Of a server that does not read, a rank keeps little, and never waits for it.
+// If the server does not read, a rank keeps little memory and never waits.
 TEST(CallsMemoryTest, AServerThatIsStoppedNeitherBlocksNorFillsARank) {
   const ServerProcess server;
   const Job job = JoinJob(server.id(), 2, {.loss_timeout = std::chrono::seconds(60)});
@@ -265,7 +264,7 @@ TEST(CallsMemoryTest, AServerThatIsStoppedNeitherBlocksNorFillsARank) {
   std::printf("[ figures  ] %.1f MB more\n", static_cast<double>(growth) / 1e6);
   EXPECT_LT(growth, kMostGrowthBytes);
   server.Signal(SIGCONT);
-  // It hears that calls are missing, and compares those that it has.
+  // It learns that calls are missing, and compares those that it has.
   std::this_thread::sleep_for(kAWhile);
   Post(*job.ranks[0], AllReduceOf(kCalls, 8));
   std::this_thread::sleep_for(kAWhile);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Clients and server of the control channel over loopback: who is missing, who is lost, and how
+// Clients and server of the control channel over loopback: missing ranks, lost ranks, and how
 // everything ends.
 #include <netinet/tcp.h>
 
@@ -33,7 +33,7 @@ Result<std::unique_ptr<ControlClient>> JoinOne(const UniqueId& id, int rank, int
       options, [id] { return Result<UniqueId>(id); }, true);
 }
 
-// A process that is gone is lost because its connection ends, long before this.
+// A process that has ended is lost because its connection ends, long before this.
 const ControlClient::Options kNoLossBySilence = {.loss_timeout = std::chrono::minutes(5)};
 
 bool IsPortClosedInTheEnd(const SocketAddress& address) {
@@ -144,7 +144,7 @@ TEST(ControlChannelTest, AStartThatFailedDoesNotSpinWhileARankStays) {
   const double before = CpuSeconds();
   std::this_thread::sleep_for(milliseconds(300));
   EXPECT_LT(CpuSeconds() - before, 0.03);
-  // Without the rank, the server goes, and with it the port.
+  // After the rank has left the server ends and closes its port.
   peer.Send(Leave{});
   EXPECT_TRUE(IsClosedWithin(peer.socket(), kTestTimeout));
   EXPECT_TRUE(IsPortClosedInTheEnd(id.address));
@@ -221,14 +221,14 @@ TEST(ServerProcessTest, WhenItIsStoppedItsSilenceIsNoticed) {
 
 TEST(ServerProcessTest, WhenDescriptorsAreShortStrangersGoFirst) {
   ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS();
-  // Eight for four ranks and the process's own, and few more.
+  // Eight descriptors for four ranks and the process's own, and a few more.
   const ServerProcess server("16");
   std::vector<Descriptor> idle;
   for (int i = 0; i < 100; ++i) idle.push_back(ConnectTo(server.id().address));
   const Job job = JoinJob(server.id(), 4);
 }
 
-// Ranks are not declared lost for the time in which nobody could hear them.
+// Ranks are not declared lost for the time in which the stopped server could not hear them.
 TEST(ServerProcessTest, WhenItWasStoppedForAWhileItBlamesNobody) {
   const ServerProcess server;
   const Job job =

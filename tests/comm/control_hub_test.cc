@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Keeps what is said on each link, as text.
+// Records the messages on each link as text.
 class FakeLinks final : public ControlLinks {
  public:
   void Send(uint64_t link, const HubMessage& message) override {
@@ -29,7 +29,7 @@ class FakeLinks final : public ControlLinks {
     said_[link].push_back("(closed)");
   }
 
-  // What was said since the last question.
+  // Returns the messages since the last call.
   std::vector<std::string> Said(uint64_t link) { return std::exchange(said_[link], {}); }
   void Forget() { said_.clear(); }
 
@@ -252,7 +252,7 @@ TEST_F(ControlHubTest, WhoJoinsLateHearsOfTheFailure) {
   EXPECT_THAT(Said(1), ElementsAre("rank 0 failed: 101 first", "(closed)"));
 }
 
-// Such as a rank that begins again: that it was here before is not what is wrong.
+// For example a rank that starts again: the error is not that it was here before.
 TEST_F(ControlHubTest, WhoComesAgainAfterAFailureHearsOfIt) {
   JoinOne(0, 2);
   Say(LinkOf(0), Report{{}, Error(Code::kCorrupt, "first")});
@@ -295,7 +295,7 @@ TEST_F(ControlHubTest, SilenceIsALossAtTheTimeOutAndNotBefore) {
   const std::string lost =
       "rank 1 lost: 102 its process host:1 has been silent for 0.4 s (ONEBIT_LOSS_TIMEOUT_MS)";
   EXPECT_THAT(Said(0), testing::Contains(lost));
-  // It may be alive after all.
+  // The rank may be alive after all.
   EXPECT_THAT(Said(1), ElementsAre(lost, "(closed)"));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Control messages: what is written is read, and nothing else is.
+// Control messages: written ones are read back, and nothing else is accepted.
 #include "comm/control_message.h"
 
 #include <algorithm>
@@ -134,7 +134,7 @@ TEST(ControlMessageTest, MessagesOfTheOtherDirectionAndUnknownKindsAreRefused) {
 }
 
 TEST(ControlMessageTest, CountsThatPromiseMoreThanThereIsAreRefused) {
-  // Were memory taken for the count, these would need tens of gigabytes.
+  // If memory were allocated for the count, these would need tens of gigabytes.
   const Bytes gathered = ByteWriter()
                              .Integer(uint8_t{18})
                              .Integer(uint64_t{0})
@@ -177,7 +177,7 @@ TEST(ControlMessageTest, AFailureIsOfARankALossOrAVerdict) {
   EXPECT_FALSE(DecodeHubMessage(bytes).ok());
 }
 
-// A rank is a number that an int holds, whatever comes.
+// A rank must fit an int, whatever the bytes say.
 TEST(ControlMessageTest, AFailureIsOfNoRankBeyondTheLimit) {
   Bytes bytes = Encode(HubMessage(Failed{{.rank = 1, .is_loss = true, .cause = {}}}));
   for (const uint32_t rank : {uint32_t{7}, kMaxRanks, kMaxRanks + 1, 0x8000'0000u, 0xffff'ffffu}) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The first start of the control thread, which a process has only once.
+// The first start of the control thread, which happens once per process.
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 TEST(ControlStartTest, AStartThatLackedDescriptorsCanBeRepeated) {
   ONEBIT_SKIP_IF_SANITIZER_NEEDS_DESCRIPTORS();
   const size_t threads = Threads();
-  // It needs three: the port, and two of the thread's own.
+  // It needs three descriptors: the port, and two of the thread's own.
   for (size_t more = 0; more < 3; ++more) {
     const DescriptorLimit limit(more);
     const auto started = ControlServer::Start({.address = LoopbackAddress(), .key = RandomKey()});

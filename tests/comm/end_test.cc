@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The end of a communicator on one rank, ranks that are late, and ranks that never come.
+// The end of a communicator on one rank, late ranks, and ranks that never come.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -29,7 +29,7 @@ onebitResult_t Reduce(onebitComm_t comm, size_t count) {
                          comm, nullptr);
 }
 
-// Small messages are copied at once, large ones stay with their sender until they are taken.
+// Small messages are copied at once, large ones stay with their sender until they are received.
 constexpr size_t kCounts[] = {10, 100'000};
 
 TEST(DestroyTest, ReleasesPeersThatAreBlocked) {
@@ -63,7 +63,7 @@ TEST(DestroyTest, IsRefusedWhileACallIsInside) {
   EXPECT_EQ(blocked.get(), onebitSuccess);
 }
 
-// Nobody waits at the end: a rank that is through may leave while others finish the same call.
+// Ranks do not wait at the end: one may leave while others finish the same call.
 TEST(DestroyTest, RightAfterTheLastCallHarmsNobody) {
   for (int round = 0; round < 100; ++round) {
     for (const size_t count : kCounts) {
@@ -113,8 +113,8 @@ TEST(LateRankTest, IsOnlyLate) {
   }
 }
 
-// Progress of any kind restarts the clock: three ranks that come one after the other, each within
-// the deadline, although the last comes after it.
+// Any progress restarts the time-out: three ranks come one after the other, each within the
+// deadline, although the last one comes after it.
 TEST(LateRankTest, DeadlineCountsSilenceNotDuration) {
   CommGroup group(3, {.timeout_ms = 2000});
   const std::vector<Outcome> outcomes = group.Call([&](int rank) {
@@ -148,8 +148,8 @@ TEST(MissingRankTest, IsNamedWhenTheDeadlinePasses) {
   }
 }
 
-// One thread alone cannot drive two ranks whose calls block: an error at once, not at the deadline,
-// and nothing is lost by it. In a process of its own, because this one may have had threads.
+// A single thread cannot drive two ranks whose calls block: an error at once, not at the deadline,
+// which loses nothing. Runs in a separate process, because this one may have had threads.
 TEST(OnlyThreadTest, IsToldThatNobodyMakesTheOtherCalls) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
@@ -164,7 +164,7 @@ TEST(OnlyThreadTest, IsToldThatNobodyMakesTheOtherCalls) {
       ::testing::ExitedWithCode(0), "^5 rank 0 of 2: .*a thread of its own");
 }
 
-// Threads of the library are not the application's: none has started when this is found out.
+// Threads of the library do not count, and none has started when this is detected.
 TEST(OnlyThreadTest, IsToldSoWhereThreadsWouldHelp) {
   const auto call_alone = [] {
     CommGroup group(2, {.timeout_ms = 20'000, .compute_threads = 2});

@@ -32,7 +32,7 @@ const std::vector<Interface>& Host() {
   return host;
 }
 
-// Names of the selected in their order, or the error.
+// Names of the selected interfaces in order, or the error.
 std::string Select(std::string_view pattern, std::span<const Interface> host = Host()) {
   const auto selected = SelectInterfaces(host, pattern);
   if (!selected.ok()) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Rank and number of ranks out of what launchers set.
+// Rank and number of ranks from the variables of launchers.
 #include "comm/launch_environment.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr LaunchProcess kProcess = {.parent_pid = 4321, .user_id = 1000};
-// So that a place to meet is not what a case is about.
+// Gives every case a rendezvous, so that none fails for lack of one.
 constexpr const char* kPlace = "ONEBIT_RENDEZVOUS=host0:1234";
 
 Result<LaunchEnvironment> Read(std::vector<const char*> variables) {
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{{"PMI_SIZE=2"}, {"PMI_SIZE is set, but PMI_RANK is not"}},
         BadCase{{"SLURM_NTASKS=2"}, {"SLURM_NTASKS is set, but SLURM_PROCID is not"}},
         BadCase{{"SLURM_PROCID=0"}, {"SLURM_PROCID is set, but SLURM_NTASKS is not"}},
-        // Half a family is not excused by a whole one of another launcher.
+        // An incomplete family is an error even if another launcher's is complete.
         BadCase{{"RANK=1", "PMI_RANK=1", "PMI_SIZE=2"}, {"but WORLD_SIZE is not"}},
         BadCase{{"RANK=1", "WORLD_SIZE=2", "PMI_RANK=0", "PMI_SIZE=2"},
                 {"contradict", "RANK=1 and WORLD_SIZE=2", "PMI_RANK=0 and PMI_SIZE=2"}},
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{{"RANK=0", "WORLD_SIZE=0"}, {"WORLD_SIZE: \"0\"", "from 1 to 65536"}},
         BadCase{{"RANK=0", "WORLD_SIZE=65537"}, {"WORLD_SIZE: \"65537\"", "from 1 to 65536"}},
         BadCase{{"RANK=0", "WORLD_SIZE=99999999999999999999"}, {"WORLD_SIZE: \"99999"}},
-        // srun's compressed form is not a number of tasks.
+        // Slurm's compressed form is not a number of tasks.
         BadCase{{"SLURM_PROCID=0", "SLURM_NTASKS=4(x2)"}, {"SLURM_NTASKS: \"4(x2)\""}}));
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks meet: each place, which wins, and what is wrong with a bad one.
+// The rendezvous of ranks: each kind, their precedence, and errors in bad ones.
 #include "comm/launch_rendezvous.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ Result<LaunchEnvironment> Read(const Case& c) {
   return ReadLaunchEnvironment(all, kProcess);
 }
 
-// "host port source", "path source", "none", or the error.
+// Returns "host port source", "path source", "none", or the error.
 std::string RendezvousOf(const Case& c) {
   const auto launch = Read(c);
   if (!launch.ok()) return launch.status().text();
@@ -180,7 +180,7 @@ TEST(RendezvousTest, AJobsNameCannotLeaveTheFolder) {
     ASSERT_TRUE(path.starts_with(folder + "torchrun-")) << path;
     EXPECT_EQ(path.find_first_of("/\n", folder.size()), std::string::npos) << path;
   }
-  // Names that differ only in what was replaced remain different, and long ones short.
+  // Names that differ only in replaced characters stay different, and long ones become short.
   EXPECT_NE(path_of("TORCHELASTIC_RUN_ID=a@1"), path_of("TORCHELASTIC_RUN_ID=a#1"));
   const std::string long_id = "TORCHELASTIC_RUN_ID=" + std::string(5000, 'x');
   EXPECT_LT(path_of(long_id.c_str()).size(), 120u);

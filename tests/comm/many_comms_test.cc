@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Many communicators: one after the other, at the same time, each on threads of its own.
+// Many communicators: one after the other, and at the same time on separate threads.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -16,7 +16,7 @@
 namespace onebit::testing {
 namespace {
 
-// One ef allreduce of `value` on all ranks, whose mean it must be.
+// Makes an ef allreduce of `value` on all ranks, whose mean it must be.
 void ExpectMeanOf(onebitComm_t comm, onebitCompressor_t compressor, float value) {
   std::array<float, 100> values;
   values.fill(value);
@@ -41,14 +41,14 @@ TEST(ManyCommsTest, ManyAliveAtOnce) {
   constexpr int kGroups = 40;
   std::vector<std::unique_ptr<CommGroup>> groups;
   for (int i = 0; i < kGroups; ++i) groups.push_back(std::make_unique<CommGroup>(3));
-  // One thread per rank goes through all groups, there and back.
+  // One thread per rank goes through all groups, forwards and backwards.
   groups[0]->Run([&](int rank) {
     for (int i = 0; i < 2 * kGroups; ++i) {
       const auto g = static_cast<size_t>(i < kGroups ? i : 2 * kGroups - 1 - i);
       ExpectMeanOf(groups[g]->comm(rank), nullptr, static_cast<float>(i));
     }
   });
-  // Any order of destruction will do.
+  // Any order of destruction must work.
   std::shuffle(groups.begin(), groups.end(), std::mt19937(7501));
   while (!groups.empty()) groups.pop_back();
 }

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Files with secrets: only their owner's eyes, and nothing that merely looks like one.
+// Files with secrets: readable only by their owner, and nothing that merely looks like one is
+// accepted.
 #include "comm/rendezvous_file.h"
 
 #include <sys/stat.h>
@@ -81,7 +82,7 @@ TEST_F(RendezvousFileTest, OnlyTheOwnerMayReadItWhateverTheUmask) {
 TEST_F(RendezvousFileTest, ALinkInItsPlaceIsReplacedAndNotFollowed) {
   const std::string victim = Write("victim", "precious");
   ASSERT_EQ(symlink(victim.c_str(), Path("file").c_str()), 0);
-  // And one where the draft is to be.
+  // And one at the path of the draft.
   const std::string draft = Path("file") + "." + std::to_string(getpid());
   ASSERT_EQ(symlink(victim.c_str(), draft.c_str()), 0);
   ASSERT_TRUE(WriteRendezvousFile(Path("file"), SomeId(7)).ok());
@@ -125,11 +126,11 @@ TEST_F(RendezvousFileTest, GarbageIsRefused) {
       "hello\n",
       prefix,
       prefix + "\n",
-      prefix + digits,                                  // no end of the line: half written
+      prefix + digits,                                  // no newline: half written
       prefix + digits.substr(1) + "\n",                 // too short
       prefix + digits + "00\n",                         // too long
-      prefix + digits + "zz\n",                         // something behind it
-      prefix + digits + "\n\n",                         // a line too many
+      prefix + digits + "zz\n",                         // bytes after the id
+      prefix + digits + "\n\n",                         // one line too many
       prefix + " " + digits + "\n",                     //
       prefix + std::string(digits.size(), '0') + "\n",  // no id
       prefix + "g" + digits.substr(1) + "\n",           // no digits
@@ -156,7 +157,7 @@ TEST_F(RendezvousFileTest, ItIsRemovedOnlyIfItIsStillTheSame) {
   EXPECT_EQ(ContentOf(Path("file")), others);
   RemoveRendezvousFile(Path("file"), others);
   EXPECT_FALSE(std::filesystem::exists(Path("file")));
-  RemoveRendezvousFile(Path("file"), others);  // gone already
+  RemoveRendezvousFile(Path("file"), others);  // already removed
 }
 
 TEST_F(RendezvousFileTest, ItsFolderIsMadeForThisUserAlone) {
@@ -210,7 +211,7 @@ TEST_F(SecretFileTest, FilesOfOtherUsersAreRefused) {
   const std::string path = Write("file", "secret");
   ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
   EXPECT_THAT(ReadPrivateFile(path).status().text(), HasSubstr("belongs to another user (1234)"));
-  // A link of one's own does not make it one's own.
+  // A link that one owns does not make its target one's own.
   ASSERT_EQ(symlink(path.c_str(), Path("link").c_str()), 0);
   EXPECT_FALSE(ReadPrivateFile(Path("link")).ok());
   EXPECT_FALSE(ReadRendezvousFile(path).ok());

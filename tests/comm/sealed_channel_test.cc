@@ -22,7 +22,7 @@ JobKey KeyOf(unsigned char fill) {
   return key;
 }
 
-// The next message of a sequence in which no two are alike.
+// The next message of a sequence without repetition.
 Bytes MessageOf(size_t number, size_t bytes = 1000) {
   Bytes message(bytes + number % 7);
   for (size_t i = 0; i < message.size(); ++i) {
@@ -31,7 +31,7 @@ Bytes MessageOf(size_t number, size_t bytes = 1000) {
   return message;
 }
 
-// Two ends of a connection with little room in the sockets.
+// Two ends of a connection whose sockets have little room.
 struct Ends {
   Ends() {
     int fds[2];
@@ -44,7 +44,7 @@ struct Ends {
   std::unique_ptr<SealedChannel> first, second;
 };
 
-// Appends what has come to `received`.
+// Appends received messages to `received`.
 Status ReceiveInto(SealedChannel& channel, std::vector<Bytes>* received) {
   return channel.Receive([&](const Bytes& message) {
     received->push_back(message);
@@ -60,7 +60,7 @@ TEST(SealedChannelTest, NothingIsLostWhereTheSocketIsFull) {
     expected.push_back(MessageOf(i, i % 50 == 0 ? kMost - 7 : 1000));
     ASSERT_TRUE(ends.first->Send(expected.back()).ok());
   }
-  ASSERT_TRUE(ends.first->has_unsent());  // else the socket was not full
+  ASSERT_TRUE(ends.first->has_unsent());  // otherwise the socket was not full
   int rounds = 0;
   for (; ends.first->has_unsent(); ++rounds) {
     ASSERT_LT(rounds, 10'000);
@@ -70,7 +70,7 @@ TEST(SealedChannelTest, NothingIsLostWhereTheSocketIsFull) {
   EXPECT_GT(rounds, 10);
   ASSERT_TRUE(ReceiveInto(*ends.second, &received).ok());
   EXPECT_EQ(received, expected);
-  // What was sent is not sent again, and the queue takes the next.
+  // Sent bytes are not sent again, and the queue takes the next message.
   expected.push_back(MessageOf(kMessages));
   ASSERT_TRUE(ends.first->Flush().ok());
   ASSERT_TRUE(ends.first->Send(expected.back()).ok());
@@ -119,7 +119,7 @@ TEST(SealedChannelTest, AnErrorOfTheReceiverEndsIt) {
   EXPECT_EQ(taken, 2);
 }
 
-// One that sends all the time must not keep the thread from the other connections.
+// A connection that sends all the time must not keep the thread from the others.
 TEST(SealedChannelTest, ABusySenderGetsATurnOnly) {
   Ends ends;
   ASSERT_TRUE(ends.first->Send(MessageOf(0)).ok());
@@ -147,7 +147,8 @@ TEST(SealedChannelTest, AMessageBeyondTheLimitOfTheReceiverIsRefused) {
   EXPECT_EQ(received, (std::vector<Bytes>{Bytes(kMost)}));
 }
 
-// Who sees two frames with one nonce knows the difference of their messages, and can forge others.
+// Whoever sees two frames with one nonce knows the difference of their messages, and can forge
+// others.
 TEST(FrameSealerTest, NoNonceComesAgain) {
   constexpr size_t kFrames = 70'000;  // more than a number of 16 bits tells apart
   const Bytes message(8);

@@ -66,7 +66,7 @@ TEST(ProofTest, AServerWithAnotherKeyIsRefused) {
   }
 }
 
-// Who only echoes what the other side proved has proved nothing.
+// Echoing the other side's proof proves nothing.
 TEST(ProofTest, RolesCannotBeSwapped) {
   const Handshake handshake(KeyOf(1));
   EXPECT_FALSE(IsSameProof(handshake.server.hello.proof, handshake.server.expected_proof));
@@ -126,7 +126,7 @@ constexpr size_t kSealAndLength = 16 + 4;
 
 Bytes Message(size_t size, unsigned char fill) { return Bytes(size, std::byte{fill}); }
 
-// Frames as they stand on the wire, one after the other.
+// Frames as they are on the wire, one after the other.
 std::vector<Bytes> Frames(const std::vector<Bytes>& messages) {
   FrameSealer sealer(KeyOf(7));
   std::vector<Bytes> frames;
@@ -137,7 +137,7 @@ std::vector<Bytes> Frames(const std::vector<Bytes>& messages) {
   return frames;
 }
 
-// Messages until nothing is left or an error, which is appended as text.
+// Opened messages until there are no more; an error is appended as text.
 std::vector<std::string> Opened(std::span<const Bytes> pieces, size_t most = kMost) {
   FrameOpener opener(KeyOf(7), most);
   std::vector<std::string> opened;
@@ -187,7 +187,7 @@ TEST(FrameTest, AChangedBitAnywhereIsFound) {
   for (size_t bit = 0; bit < 8 * frames[0].size(); ++bit) {
     Bytes damaged = frames[0];
     damaged[bit / 8] ^= std::byte{1} << bit % 8;
-    // A length that became larger: the opener waits for the rest, and then sees it.
+    // If a length was increased, the opener waits for the rest before it notices.
     const Bytes rest(kMost, std::byte{0});
     const auto opened = Opened(std::vector<Bytes>{damaged, rest});
     ASSERT_EQ(opened.size(), 1u) << bit;

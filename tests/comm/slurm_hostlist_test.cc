@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The first host of Slurm's notation, and lists that are none.
+// The first host of Slurm's notation, and invalid lists.
 #include "comm/slurm_hostlist.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(SlurmHostlistTest, FindsTheFirstHost) {
       {"n[01-04,7],x", "n01"},
       {"n[007]", "n007"},
       {"n[9-10]", "n9"},
-      {"n[7,1-3]", "n7"},  // as written: Slurm sorts before it writes
+      {"n[7,1-3]", "n7"},  // as written: Slurm sorts lists itself
       {"rack[1-2]n[001-016]", "rack1n001"},
       {"rack[1-2]n[001-016]-ib,login[1-2]", "rack1n001-ib"},
       {"[1-3]", "1"},
@@ -52,7 +52,7 @@ TEST(SlurmHostlistTest, RefusesWhatIsNoList) {
       {"n]", "should be at character 2"},
       {"n1 n2", "should be at character 3"},
       {"../n1", "should be at character 3"},
-      {"n1,x[3-2]", "a range that does not run backwards"},  // not only the first entry
+      {"n1,x[3-2]", "a range that does not run backwards"},  // checks more than the first entry
       {"n[1234567890123456789]", "at most 18 digits"},
       {long_name, "at most 255 characters"},
   };

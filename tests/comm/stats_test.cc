@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Counters of communicators and compressors say what happened, in bytes and calls.
+// Counters of communicators and compressors, in bytes and calls.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST_P(StatsTest, CountCallsByKind) {
   });
 }
 
-// 4 bytes of worker residual an element, and as much for the elements served; twice.
+// 4 bytes of worker residual per element, and as much for the elements served; twice.
 TEST_P(StatsTest, ResidualBytesAreWhatTheHeaderSays) {
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   const uint64_t served = GetParam() ? kCount : 1280;
@@ -103,7 +103,7 @@ TEST_P(StatsTest, FailedCallsAreCountedAndSendNoMore) {
     failed_calls += StatsOf(group_.comm(rank)).failed_calls;
     EXPECT_EQ(StatsOf(group_.comm(rank)).dense_calls, 0u);
   }
-  // Every rank that took part; one that came when all was over took none.
+  // On every rank that took part; one that came too late took none.
   EXPECT_GE(failed_calls, 2u);
   EXPECT_LE(failed_calls, 4u);
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Strangers at the control port: whatever they send, or do not, a job of four ranks joins, nobody
-// else does, and memory and descriptors stay where they were.
+// Strangers at the control port: whatever they send, or do not send, a job of four ranks joins,
+// nobody else does, and memory and descriptors do not grow.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,11 +29,11 @@ using ::testing::HasSubstr;
 // Sanitizers keep freed memory for a while.
 constexpr size_t kMostGrowthBytes = ONEBIT_HAS_SANITIZER != 0 ? 256 << 20 : 8 << 20;
 
-// Counts around a test. At its end everything that the test opened must be gone.
+// Takes counts before and after a test, at whose end everything it opened must be gone.
 class StrangersTest : public ::testing::Test {
  protected:
   StrangersTest() {
-    // What the first use of everything takes for good.
+    // Allocates everything that the first use keeps for good.
     JoinJob(StartControlServer(), 2);
     ThreadsSettleAt(threads_before_, kTestTimeout);
     descriptors_before_ = OpenDescriptors();
@@ -47,7 +47,7 @@ class StrangersTest : public ::testing::Test {
     EXPECT_LE(ResidentBytes(), resident_before_ + kMostGrowthBytes);
   }
 
-  // All of the job's ranks get in, and then the port is closed.
+  // All of the job's ranks join, and then the port is closed.
   void ExpectThatAJobJoins(const UniqueId& id) {
     Job job = JoinJob(id, 4);
     job.ranks.clear();
@@ -87,14 +87,14 @@ TEST_F(StrangersTest, AWrongProofIsTurnedAway) {
   OrThrow(SendAll(socket, &hello, sizeof(hello), deadline));
   ServerHello answer;
   OrThrow(ReceiveAll(socket, &answer, sizeof(answer), deadline));
-  // The server's own proof, sent back.
+  // Sends the server's own proof back.
   OrThrow(SendAll(socket, answer.proof.data(), answer.proof.size(), deadline));
   EXPECT_TRUE(IsClosedWithin(socket, kTestTimeout));
   ExpectThatAJobJoins(id);
 }
 
 TEST_F(StrangersTest, AReplayedSessionIsTurnedAway) {
-  // The same key again: as with ONEBIT_SECRET, where jobs follow each other.
+  // Uses the same key again, as jobs in succession with ONEBIT_SECRET do.
   const UniqueId id = StartControlServer();
   TcpProxy recorder(id.address);
   {
@@ -268,7 +268,7 @@ TEST_F(StrangersTest, AServerWithoutDescriptorsWaitsAndDoesNotSpin) {
   const UniqueId id = StartControlServer();
   {
     const DescriptorLimit limit(1);
-    const Descriptor waiting = ConnectTo(id.address);  // takes the last one
+    const Descriptor waiting = ConnectTo(id.address);  // takes the last descriptor
     const double before = CpuSeconds();
     EXPECT_FALSE(IsClosedWithin(waiting, milliseconds(400)));
     const double used = CpuSeconds() - before;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: what the plugin enqueues can be captured and replayed, and what else it does, on any
-// thread, breaks no capture.
+// Graphs: the plugin's enqueued work can be captured and replayed, and none of its other calls, on
+// any thread, breaks a capture.
 #include <cuda.h>
 #include <gmock/gmock.h>
 
@@ -124,7 +124,7 @@ TEST(CaptureTest, AReplayWaitsForValues) {
   Finish(stream);
 }
 
-// The stand-in refuses to load a kernel for a launch that is captured.
+// The stand-in refuses to load a kernel for a captured launch.
 TEST(CaptureTest, FirstLaunchesNeedNoLoading) {
   StartedPlugin();
   const Entered entered(0);
@@ -149,7 +149,7 @@ TEST(CaptureTest, AStreamThatIsCapturedCannotBeWaitedFor) {
   OwnedStream stream;
   Begin(stream);
   EXPECT_ERROR(Plugin().Synchronize(stream, 10), onebitInvalidUsage, "is being captured");
-  Graph graph(stream);  // which the question has not broken
+  Graph graph(stream);  // the query has not broken it
 }
 
 TEST(CaptureTest, CopiesOfPageableMemoryAreRefused) {

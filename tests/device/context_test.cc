@@ -21,7 +21,7 @@ CUcontext CurrentContext() {
   return context;
 }
 
-// What a program does to use a device by the driver.
+// Uses a device through the driver as a program does.
 CUcontext UsePrimary(int device) {
   CUcontext context = nullptr;
   EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, device), CUDA_SUCCESS);
@@ -90,7 +90,7 @@ TEST(ContextTest, UsesThePrimaryContextThatTheProgramUses) {
   EXPECT_EQ(onebitTestCudaContextDepth(), 1u);
 }
 
-// The program's reference may go: what was allocated must stay.
+// Even if the program releases its reference, allocated memory must stay.
 TEST(ContextTest, KeepsThePrimaryContext) {
   StartedPlugin();
   UsePrimary(0);
@@ -121,7 +121,7 @@ TEST(ContextTest, LeavesAContextOfTheProgramInPlace) {
     EXPECT_EQ(bytes.Read(stream), (std::vector<uint8_t>{7, 7, 7}));
   }
   EXPECT_EQ(CurrentContext(), own);
-  // No second context of the device was made for it.
+  // No second context of the device was created.
   unsigned flags = 0;
   int is_active = 1;
   ASSERT_EQ(cuDevicePrimaryCtxGetState(1, &flags, &is_active), CUDA_SUCCESS);
@@ -191,7 +191,7 @@ TEST(ContextTest, SaysWhatDriverTheKernelsNeed) {
   }
 }
 
-// Long after the library was opened, by which time what opened it has returned.
+// The message must survive long after the function that opened the library has returned.
 TEST(ContextTest, SaysWhatTheCompilerSaysLate) {
   StartedPlugin();
   { const Entered entered(0); }
@@ -201,7 +201,7 @@ TEST(ContextTest, SaysWhatTheCompilerSaysLate) {
                ", ptxas fatal: no such instruction: CUDA error 218");
 }
 
-// A lock of the hot path would be taken by threads of other communicators, too.
+// A lock on the hot path would be shared with threads of other communicators.
 TEST(ContextTest, KnowsAContextOfTheProgramOnceItWasEntered) {
   StartedPlugin();
   CUcontext own = nullptr;
@@ -211,7 +211,7 @@ TEST(ContextTest, KnowsAContextOfTheProgramOnceItWasEntered) {
   const uint64_t loads = onebitTestCudaCalls("cuKernelGetFunction");
   for (int i = 0; i < 3; ++i) const Entered entered(1);
   EXPECT_EQ(onebitTestCudaCalls("cuDevicePrimaryCtxGetState"), looks);
-  // Another one is another one, whatever its handle is.
+  // Another context is another one even if its handle is the same.
   ASSERT_EQ(cuCtxDestroy_v2(own), CUDA_SUCCESS);
   ASSERT_EQ(cuCtxCreate_v2(&own, 0, 1), CUDA_SUCCESS);
   { const Entered entered(1); }
@@ -246,7 +246,7 @@ TEST(ContextTest, ThreadsEnterAtOnce) {
   EXPECT_EQ(onebitTestCudaCalls("cuDevicePrimaryCtxRetain"), 2u);
 }
 
-// In the child of a fork nothing of CUDA may be called, and nothing is.
+// In a forked child nothing of CUDA may be called, and nothing is.
 TEST(ContextTest, AForkedChildGetsErrors) {
   StartedPlugin();
   const Entered entered(0);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The plugin when there is no host memory: an error, and the current device is what it was.
+// The plugin without host memory: an error, and an unchanged current device.
 #include <cuda.h>
 #include <gmock/gmock.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 TEST(HeapTest, EnterSaysThatThereIsNoneAndRestoresTheDevice) {
   StartedPlugin();
-  // Already there, so that what follows is the plugin's work.
+  // Exists already, so that all allocations are the plugin's.
   CUcontext context = nullptr;
   ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 1), CUDA_SUCCESS);
   int failures = 0;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for a CUDA driver that has a version and nothing else.
+// A stand-in for a CUDA driver that only has a version.
 extern "C" [[gnu::visibility("default")]] int cuDriverGetVersion(int* version) {
   *version = 12000;
   return 0;

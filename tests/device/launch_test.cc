@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Launches of real kernels: results, order, how many CTAs, and what a launch costs.
+// Launches of real kernels: results, order, number of CTAs, and the cost of a launch.
 #include <cuda.h>
 #include <gmock/gmock.h>
 
@@ -27,7 +27,7 @@ onebitResult_t Launch(Kernel kernel, const void* params, onebitStream_t stream) 
   return Plugin().Launch(static_cast<uint32_t>(kernel), params, stream);
 }
 
-// Three ranks' values in a row, of which the second rank is "this" one.
+// Three ranks' values in succession; "this" rank is the second.
 DenseReduceParams SumOfThree(DeviceArray<float>& values, size_t count, float* output) {
   DenseReduceParams params;
   params.pieces = {.sources = reinterpret_cast<std::byte*>(values.data()),

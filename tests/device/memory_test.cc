@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices and pinned memory, copies and fills, and what a pointer points to.
+// Device memory and pinned memory, copies and fills, and the kinds of pointers.
 #include <cuda.h>
 #include <gmock/gmock.h>
 
@@ -128,7 +128,7 @@ TEST(MemoryTest, InspectsPointersWithoutAContext) {
   StartedPlugin();
   const int plain = 0;
   EXPECT_EQ(Inspect(&plain).kind, MemoryKind::kHost);
-  // What CUDA says of memory that it does not know.
+  // CUDA's answer for memory that it does not know.
   onebitTestCudaFail("cuPointerGetAttributes", 0, 1, CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Inspect(&plain).kind, MemoryKind::kHost);
   onebitTestCudaFail("cuPointerGetAttributes", 0, 1, CUDA_ERROR_DEINITIALIZED);
@@ -139,7 +139,7 @@ TEST(MemoryTest, InspectsPointersWithoutAContext) {
       << "nobody uses a device, so none is used to find that out";
 }
 
-// Such a thread gets no answer of CUDA, of whatever memory.
+// CUDA answers no question about any memory on such a thread.
 void InspectInThreadWithoutContext(const void* on_device, int device) {
   const int plain = 0;
   std::thread([&] {
@@ -226,7 +226,7 @@ TEST(MemoryTest, CopyErrorsNameTheDevice) {
   onebitTestCudaBreak(1, CUDA_SUCCESS);
 }
 
-// Proves the stand-in, without which other tests would prove less.
+// Tests the stand-in, on which the other tests rely.
 TEST(MemoryDeathTest, TheHostMayNotTouchDeviceMemory) {
   StartedPlugin();
   const Entered entered(0);

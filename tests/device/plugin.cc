@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <string>
 
-// ThreadSanitizer would let every program with threads at its end, as those of streams, sleep a
-// second there.
+// ThreadSanitizer would make every program with threads left at its end, such as those of streams,
+// sleep a second there.
 extern "C" [[gnu::visibility("default")]] const char* __tsan_default_options() {
   return "atexit_sleep_ms=0";
 }

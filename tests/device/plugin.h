@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of libonebit-cuda.so share: the plugin, a current device, arrays on it.
+// Common parts of the tests of libonebit-cuda.so: the plugin, a current device, arrays on it.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 #include "device/device_abi.h"
 
-// The call succeeds; otherwise the test shows the text of the error.
+// Expects success; otherwise the test prints the text of the error.
 #define EXPECT_OK(call) EXPECT_EQ(call, onebitSuccess) << ::onebit::testing::Plugin().LastError()
 #define ASSERT_OK(call) ASSERT_EQ(call, onebitSuccess) << ::onebit::testing::Plugin().LastError()
-// The call fails with this result, and its text has this part.
+// Expects this error and this part in its text.
 #define EXPECT_ERROR(call, result, part)                                              \
   do {                                                                                \
     EXPECT_EQ(call, result);                                                          \
@@ -28,7 +28,7 @@ const DeviceFunctions& Plugin();
 // The same, started.
 const DeviceFunctions& StartedPlugin();
 
-// Makes a device current as long as it lives.
+// Makes a device current until the end of the scope.
 class Entered {
  public:
   explicit Entered(int device) {

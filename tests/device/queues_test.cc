@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Queues of the hardware, of which a stream that waits holds one up: those of the stand-in, and
-// that the plugin's streams have others than the application's.
+// Hardware queues, which a waiting stream holds up: those of the stand-in, and that the plugin's
+// streams use other queues than the application's.
 #include <cuda.h>
 #include <gmock/gmock.h>
 
@@ -18,7 +18,7 @@
 namespace onebit::testing {
 namespace {
 
-// A program whose streams of one priority have so many queues.
+// A program in which streams of one priority have this many queues.
 class QueuesTest : public ::testing::Test {
  protected:
   void Use(int queues) {
@@ -46,7 +46,7 @@ class QueuesTest : public ::testing::Test {
     if (pinned_ == nullptr) return;
     std::atomic_ref(*static_cast<uint32_t*>(pinned_)).store(1, std::memory_order_release);
   }
-  // Gives the stream work, and sees whether it is done.
+  // Gives the stream work, and returns true if it completes.
   bool Runs(CUstream stream, std::chrono::milliseconds limit = std::chrono::seconds(10)) {
     EXPECT_EQ(cuMemsetD8Async(memory_, 1, 1, stream), CUDA_SUCCESS);
     const auto end = std::chrono::steady_clock::now() + limit;
@@ -101,7 +101,7 @@ TEST_F(QueuesTest, EveryStreamHasItsOwnUnlessOneAsksForFewer) {
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(Runs(NewStream()));
 }
 
-// What a stream of the application waits for may be the plugin's work.
+// Streams of the application may wait for the plugin's work.
 TEST_F(QueuesTest, StreamsOfThePluginAreApart) {
   Use(1);
   StartedPlugin();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in for the CUDA driver itself: that it is as strict as CUDA, or other tests prove
+// Tests the stand-in for the CUDA driver: it must be as strict as CUDA, or other tests prove
 // little.
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace onebit::testing {
 namespace {
 
-// A program that uses device 0 by the driver.
+// A program that uses device 0 through the driver.
 class CudaStandInTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -41,7 +41,7 @@ class CudaStandInTest : public ::testing::Test {
     if (graph != nullptr) cuGraphDestroy(graph);
     return result;
   }
-  // The call fails so during a capture of this thread, which ends it.
+  // Expects this error during a capture of this thread, and the end of the capture.
   void ExpectBreaksCapture(CUresult error, const std::function<CUresult()>& call) {
     Begin();
     EXPECT_EQ(call(), error);

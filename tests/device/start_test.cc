@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Start in processes that have no driver, one that cannot be used, or none yet. This program links
-// no CUDA.
+// Start in processes that have no driver, an unusable one, or none yet. This program does not link
+// CUDA.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
@@ -27,7 +27,7 @@ std::string MappedFiles() {
   return text.str();
 }
 
-// As a program does whose CUDA run time loads the driver.
+// Loads the driver as the CUDA run time does.
 void LoadDriver(const char* path) {
   ASSERT_NE(dlopen(path, RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
 }
@@ -83,7 +83,7 @@ TEST(StartTest, NamesWhatADriverLacks) {
 }
 
 #ifdef ONEBIT_CUDA_STUB
-// The stub has every function of the driver of its version, each of which fails.
+// The stub exports every function of its driver version, and each of them fails.
 TEST(StartTest, TheDriverHasEveryFunctionByItsName) {
   void* const stub = dlopen(ONEBIT_CUDA_STUB, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(stub, nullptr) << dlerror();

@@ -21,7 +21,7 @@ bool IsDone(void* event) {
   return is_done != 0;
 }
 
-// A stream stops here until the host opens the gate.
+// Holds a stream until the host opens it.
 class Gate {
  public:
   void Stop(onebitStream_t stream) { ASSERT_OK(Plugin().WaitValue(stream, word_.data(), 1)); }
@@ -117,7 +117,7 @@ TEST(EventTest, OrdersTwoStreams) {
   EXPECT_EQ(seen[0], 42);
 }
 
-// Recorded again, an event stands for the new place; those who wait already do not notice.
+// A recorded event stands for its new point; streams that wait already are not affected.
 TEST(EventTest, OrdersStreamsOfTwoDevices) {
   StartedPlugin();
   const Entered first_device(0);
@@ -204,7 +204,7 @@ TEST(StreamTest, NothingIsLeftBehind) {
   EXPECT_EQ(onebitTestCudaLiveEvents(), 0u);
 }
 
-// Each function of the driver that can fail, with what the plugin says then.
+// Each function of the driver that can fail, with the plugin's error text.
 struct Failure {
   const char* function;
   onebitResult_t (*call)(onebitStream_t stream, void* event, void* memory);

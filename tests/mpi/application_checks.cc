@@ -34,9 +34,9 @@ int RankOf(onebitComm_t comm) {
   return rank;
 }
 
-// Odd and even ranks of the world in opposite order, with messages of the application on the same
-// communicator that are begun before and ended after those of the library. Any source and any tag
-// would take a message of the library, if it were on this communicator.
+// Odd and even ranks of the world in opposite order. Messages of the application on the same
+// communicator begin before the library's and end after them. With any source and any tag they
+// would receive a message of the library, if it used this communicator.
 void ApplicationTraffic() {
   const int world_rank = WorldRank();
   MPI_Comm half = MPI_COMM_NULL;
@@ -62,7 +62,7 @@ void ApplicationTraffic() {
                received.front() == 1000 * i + previous && received.back() == received.front(),
            "the application's message is another one");
   }
-  MPI_Comm_free(&half);  // ours is a duplicate
+  MPI_Comm_free(&half);  // the library uses a duplicate
   onebitComm_t turned = nullptr;
   Check(onebitCommSplit(comm, 0, -rank, &turned, nullptr), "onebitCommSplit");
   Expect(RankOf(turned) == ranks - 1 - rank, "the split has another order");
@@ -72,14 +72,15 @@ void ApplicationTraffic() {
   Check(onebitCommDestroy(comm), "onebitCommDestroy");
 }
 
-// MPI is started by the library, and ended by it.
+// The library starts MPI, and ends it.
 void StartedByTheLibrary() {
   const onebitComm_t comm = CommOfEnvironment();
   CheckAllReduce(comm);
   Check(onebitCommDestroy(comm), "onebitCommDestroy");
 }
 
-// An exit handler of the application that comes after MPI_Finalize, and takes longer than that may.
+// An exit handler of the application that runs after MPI_Finalize, and takes longer than its time
+// limit.
 void LateExit() {
   std::atexit([] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5500));
@@ -88,7 +89,7 @@ void LateExit() {
   StartedByTheLibrary();
 }
 
-// Communicators one after the other and side by side, of the whole job and of parts.
+// Communicators of the whole job and of parts, one after the other and at the same time.
 void Splits() {
   const onebitComm_t comm = CommOfEnvironment();
   for (int i = 0; i < 5; ++i) {
@@ -102,7 +103,7 @@ void Splits() {
   Check(onebitCommDestroy(comm), "onebitCommDestroy");
 }
 
-// Started with ONEBIT_MPI_NATIVE_DENSE=1. The last call differs between ranks.
+// Runs with ONEBIT_MPI_NATIVE_DENSE=1. The last call differs between ranks.
 void NativeDense() {
   const onebitComm_t comm = CommOfEnvironment();
   const int ranks = WorldSize();
@@ -132,13 +133,13 @@ void NativeDense() {
   Check(onebitCommDestroy(comm), "onebitCommDestroy");
 }
 
-// Rank 1 is killed. Whoever is not ended by the launcher must come to an error by itself. Survivors
-// leave it in a file, because a launcher that breaks loses what they print.
+// Rank 1 is killed. Ranks that the launcher does not end must get an error by themselves. Survivors
+// write it to a file, because a launcher that breaks loses their output.
 void Killed() {
-  std::signal(SIGUSR1, SIG_IGN);  // by which the launcher of MPICH tells of a death
+  std::signal(SIGUSR1, SIG_IGN);  // MPICH's launcher announces a death by it
   const onebitComm_t comm = CommOfEnvironment();
   CheckAllReduce(comm);
-  MPI_Barrier(MPI_COMM_WORLD);  // what MPI counts as sent may still be with its sender
+  MPI_Barrier(MPI_COMM_WORLD);  // a message that MPI counts as sent may still be with its sender
   if (WorldRank() == 1) raise(SIGKILL);
   std::vector<float> values(100'000, 1);
   onebitResult_t result = onebitSuccess;
@@ -157,7 +158,7 @@ void Killed() {
   std::exit(3);
 }
 
-// More bytes than an int counts. 2 ranks.
+// More bytes than an int can count. 2 ranks.
 void Large() {
   const onebitComm_t comm = CommOfEnvironment();
   const size_t count = (size_t{1} << 29) + 1000;

@@ -33,12 +33,12 @@ void RunOnMainThreadOnly() {
            "another thread may make a call below MPI_THREAD_SERIALIZED");
     Expect(LastErrorHas("MPI_THREAD_SERIALIZED"), "the error does not name the level needed");
   }).join();
-  CheckAllReduce(comm);  // nothing is broken
+  CheckAllReduce(comm);  // the communicator is still usable
   Check(onebitCommDestroy(comm), "onebitCommDestroy");
 }
 
-// MPI_THREAD_MULTIPLE: communicators of their own on two threads. What the application has to
-// handle its errors stays.
+// MPI_THREAD_MULTIPLE: two threads with a communicator each. The application's error handlers must
+// stay.
 void RunOnAnyThread() {
   MPI_Comm second = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &second);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a program that uses MPI itself and onebit beside it: application_rank CHECK. Prints
-// why a check failed and ends the job then.
+// One rank of a program that uses both MPI and onebit: application_rank CHECK. If a check fails it
+// prints the reason and ends the job.
 #include "tests/mpi/application_rank.h"
 
 #include <cstdio>

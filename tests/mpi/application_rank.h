@@ -14,7 +14,7 @@ namespace onebit::testing {
 
 struct ApplicationCheck {
   const char* name;
-  int thread_level;  // to initialise MPI with; -1: the check sees to it
+  int thread_level;  // with which MPI is initialised; -1: by the check
   void (*run)();
 };
 
@@ -28,9 +28,9 @@ void Check(onebitResult_t result, const std::string& what);
 int WorldRank();
 int WorldSize();
 
-// An allreduce whose result is known: dense, and compressed with error feedback.
+// An allreduce with a known result: dense, and compressed with error feedback.
 void CheckAllReduce(onebitComm_t comm);
-// Of what onebitGetLastError says.
+// True if onebitGetLastError contains this.
 bool LastErrorHas(const std::string& text);
 
 // application_levels.cc

@@ -15,8 +15,9 @@ CHECKS = {
     "finalized": (2, {}), "library": (3, MPI), "splits": (4, MPI), "splits_serialized": (4, MPI),
     "native": (3, MPI | {"ONEBIT_MPI_NATIVE_DENSE": "1"}),
 }
-# With these the launcher leaves the others alone, and so many must live on. That of MPICH breaks soon
-# after, and often ends them before they have said anything: then it is tried again.
+# With these flags the launcher leaves the other ranks alone, and this many must survive. MPICH's
+# launcher breaks soon after the death, and often ends them before they have printed anything; then
+# the test tries again.
 KILL_FLAGS = {"openmpi": [((), 0, 1), (("--enable-recovery",), 2, 1)],
               "mpich": [((), 0, 1), (("-disable-auto-cleanup",), 1, 12)]}
 
@@ -29,7 +30,7 @@ def survivors(abi: str, program: str, flags: tuple[str, ...]) -> list[str]:
                           ONEBIT_LOSS_TIMEOUT_MS="1500", **MPI)
         texts = [file.read_text() for file in pathlib.Path(folder).iterdir()]
     assert done.returncode != 0 or flags, done
-    return [text for text in texts if text]  # one may have been ended before it had written
+    return [text for text in texts if text]  # one may have been ended before it could write
 
 
 def kill_a_rank(abi: str, program: str):

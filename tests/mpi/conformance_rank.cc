@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // One rank of the conformance program on transport `mpi`: conformance_rank PLUGIN
-// [SETTING=VALUE...]. Started by a launcher of the MPI it is compiled for. Its ranks meet by MPI,
-// too, so that what they say there is traffic of an application beside that of the transport.
+// [SETTING=VALUE...]. Started by a launcher of the MPI it is compiled for. Ranks exchange texts
+// over MPI as well, so these are an application's traffic during that of the transport.
 #include <dlfcn.h>
 #include <mpi.h>
 

@@ -6,8 +6,8 @@ import sys
 
 import launch
 
-# Ranks, and settings that take other ways through the protocol: no payload with its header, and
-# none before it was asked for.
+# Numbers of ranks, and settings that select other paths of the protocol: no payload with its
+# header, and none before it was requested.
 CASES = [(1, []), (2, []), (4, []), (3, ["ONEBIT_MPI_EAGER_BYTES=0"]), (2, ["ONEBIT_MPI_EAGER_BYTES=3584"]),
          (3, ["ONEBIT_MPI_EARLY_BYTES=0"]),
          # The allreduce of MPI.

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The transport's own allreduce: that it moves, and that it lets go of its caller's memory.
+// The transport's own allreduce makes progress, and releases its caller's memory.
 #include "tests/mpi/native_checks.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace onebit::conformance {
 namespace {
 
 constexpr size_t kCount = 3'000'001;
-// More parts than two looks at the endpoint can move.
+// More parts than two polls of the endpoint can move.
 constexpr size_t kLongCount = 10'000'001;
 
 onebitTransportRequest Start(Endpoint* endpoint, const std::vector<float>& in,
@@ -32,7 +32,7 @@ size_t BytesDone(Endpoint* endpoint, onebitTransportRequest request) {
   return payload_bytes;
 }
 
-// What is done grows, has its results, and wait tells of each part.
+// Finished parts grow and have their results, and wait reports each.
 void NativeMovesInParts(const Subject& subject, Meeting& meeting) {
   Endpoint endpoint(subject, meeting);
   const std::vector<float> in(kLongCount, 1);
@@ -56,7 +56,7 @@ void NativeMovesInParts(const Subject& subject, Meeting& meeting) {
   meeting.Barrier();
 }
 
-// Rank 0 gives the allreduce up before the others come to it, and its memory is its own again.
+// Rank 0 gives the allreduce up before the others join it, and may then reuse its memory.
 template <typename GiveUp>
 void ExpectMemoryIsLeftAlone(const Subject& subject, Meeting& meeting, GiveUp give_up) {
   Endpoint endpoint(subject, meeting);
@@ -77,7 +77,7 @@ void ExpectMemoryIsLeftAlone(const Subject& subject, Meeting& meeting, GiveUp gi
     }
   }
   meeting.Barrier();
-  // Opening another one moves on what is left of the first.
+  // Opening another endpoint completes the rest of the first.
   Endpoint second(subject, meeting, 2);
   endpoint.Close();
   Expect(

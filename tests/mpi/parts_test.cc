@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The parts of transport `mpi` that call nothing of MPI: addresses, and signs of launchers.
+// The parts of transport `mpi` that do not call MPI: addresses, and variables of launchers.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>

@@ -12,7 +12,7 @@ sys.path.append(f"{sys.path[0]}/../processes")
 import job  # noqa: E402  (of tests/processes)
 
 MPI = {"ONEBIT_TRANSPORT": "mpi"}
-# One of each launcher.
+# One variable of each launcher.
 SIGNS = {"PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "0"}
 
 

@@ -31,7 +31,7 @@ def seconds_of_native_allreduce(abi: str, program: str, timeout_seconds: float) 
 def native_allreduce_restarts_the_clock(abi: str, program: str):
     """Each piece that MPI has summed is progress, so a call may take longer than the deadline."""
     seconds = seconds_of_native_allreduce(abi, program, 60)
-    for _ in range(5):  # others may have slowed down the call before
+    for _ in range(5):  # load may have slowed down the previous call
         timeout = seconds / 3
         seconds = seconds_of_native_allreduce(abi, program, timeout)
         if seconds > timeout:

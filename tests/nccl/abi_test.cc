@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What the plugin believes of NCCL's ABI, against nccl.h.
+// Compares the plugin's view of NCCL's ABI with nccl.h.
 #include <gtest/gtest.h>
 #include <nccl.h>
 
@@ -12,7 +12,7 @@
 namespace onebit::nccl {
 namespace {
 
-// As C passes them: an enumeration is an int, a stream and a communicator are pointers.
+// Types as C passes them: an enumeration is an int, a stream and a communicator are pointers.
 template <typename Type>
 using Passed = std::conditional_t<
     std::is_enum_v<Type>, int,

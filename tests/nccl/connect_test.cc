@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How ranks of transport nccl come together, and what happens when they do not.
+// Connecting ranks of transport nccl, and failures to connect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 class ConnectTest : public ::testing::TestWithParam<Mode> {
  protected:
   void TearDown() override {
-    // Threads in which NCCL waits for ranks that have not come end what they have made.
+    // Threads in which NCCL waits for missing ranks free what they have created.
     ONEBIT_OF_MODE(GetParam(), onebitTestNcclEndInits)();
     for (int i = 0; i < 200 && Counts::Get(GetParam()).live_comms != 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -94,7 +94,7 @@ TEST_P(ConnectTest, RefusesTwoRanksOnOneDevice) {
     meeting.Wait();
   };
   RunThreads(2, body);
-  // 2.10 has no text of its own.
+  // 2.10 has no error text of its own.
   if (GetParam().library.empty()) {
     EXPECT_THAT(Plugin::warnings(), HasSubstr("Duplicate GPU"));
   }
@@ -126,7 +126,7 @@ TEST_P(ConnectTest, RefusesAnotherRelease) {
   const bool is_new = GetParam().library.empty();
   const int32_t version = is_new ? 22809 : 21003;
   auto wrong = own;
-  size_t at = 0;  // of the version
+  size_t at = 0;  // index into the version
   while (std::memcmp(own.data() + at, &version, sizeof version) != 0) {
     ASSERT_LT(++at, own.size() - sizeof version);
   }
@@ -149,7 +149,7 @@ TEST_P(ConnectTest, LeavesTheCurrentDeviceAsItIs) {
     CUdevice device = -1;
     EXPECT_EQ(cuCtxGetDevice(&device), CUDA_SUCCESS);
     EXPECT_EQ(device, self.rank);
-    // From a thread without a device, too.
+    // The same from a thread without a device.
     std::thread([&] {
       EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
       CUcontext current = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a program does with CUDA itself: devices made current, streams, memory, graphs.
+// CUDA calls of an application: current devices, streams, memory, graphs.
 #pragma once
 
 #include <cuda.h>
@@ -15,7 +15,7 @@ namespace onebit::testing {
 
 constexpr int kDevices = 8;
 
-// Makes a device current in this thread, and nothing at the end.
+// Makes a device current in this thread; restores nothing at the end.
 class UseDevice {
  public:
   explicit UseDevice(int device);
@@ -31,7 +31,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   operator onebitStream_t() const { return stream_; }
-  // Waits until all is done.
+  // Waits until all work is done.
   void Await() const;
   bool IsIdle() const;
 
@@ -72,7 +72,7 @@ class Buffer {
   CUdeviceptr memory_ = 0;
 };
 
-// What `body` enqueues on `stream`, as a graph.
+// A graph of the work that `body` enqueues on `stream`.
 class Graph {
  public:
   template <typename Body>

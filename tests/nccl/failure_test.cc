@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Transport nccl in trouble: aborts, errors of NCCL and of callers, ends with work under way.
+// Transport nccl in trouble: aborts, errors of NCCL and of callers, and ends with unfinished work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,26 +20,26 @@ using ::testing::HasSubstr;
 
 class FailureTest : public ::testing::TestWithParam<Mode> {
  protected:
-  // No handle was used after its end, or by two threads at a time, and all were ended.
+  // No handle may have been used after its end, or by two threads at once, and all must have ended.
   void TearDown() override {
     const Counts counts = Counts::Get(GetParam());
     EXPECT_EQ(counts.after_end, 0u);
     EXPECT_EQ(counts.at_a_time, 0u);
     EXPECT_EQ(counts.freed_in_graph, 0u);
     EXPECT_EQ(counts.live_comms, 0u);
-    // 2.10 has no other way out of a call that waits.
+    // 2.10 has no other way to end a call that waits.
     if (GetParam().library.empty()) {
       EXPECT_EQ(counts.freed_in_call - freed_in_call_before_, freed_in_call_);
     }
   }
   const Plugin plugin_{GetParam().settings};
   const uint64_t freed_in_call_before_ = Counts::Get(GetParam()).freed_in_call;
-  uint64_t freed_in_call_ = 0;  // that a test expects
+  uint64_t freed_in_call_ = 0;  // expected by a test
 };
 
 INSTANTIATE_TEST_SUITE_P(Modes, FailureTest, ::testing::ValuesIn(kModes), NameOf);
 
-// Both ranks have sent each other something: no message is the first one any more.
+// Both ranks have exchanged messages, so no message is the first.
 void Greet(Rank& self) {
   Buffer buffer(2);
   EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
@@ -79,7 +79,7 @@ TEST_P(FailureTest, AbortEndsACallThatWaitsForAPeer) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         EXPECT_EQ(self.endpoint->Abort(), onebitSuccess);
       });
-      // The first message to a peer that never has one for us.
+      // The first message to a peer that never has one for this rank.
       EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 10, *self.stream), onebitAborted);
       aborter.join();
       self.stream->Await();
@@ -88,7 +88,7 @@ TEST_P(FailureTest, AbortEndsACallThatWaitsForAPeer) {
   });
 }
 
-// It was thrown out of its call by something that freed nothing.
+// The call was ended by an operation that freed nothing.
 TEST_P(FailureTest, AnAbortedCallThatWaitedLeavesNothing) {
   const Counts before = Counts::Get(GetParam());
   RunRanks(plugin_, 2, [&](Rank& self) {
@@ -111,7 +111,7 @@ TEST_P(FailureTest, AnAbortedCallThatWaitedLeavesNothing) {
   EXPECT_EQ(after.revoked - before.revoked, GetParam().name == "Blocking" ? 1u : 0u);
 }
 
-// NCCL frees a revoked communicator while graphs hold it, and their end uses it.
+// NCCL frees a revoked communicator while graphs still hold it, and their end uses it.
 TEST_P(FailureTest, AnAbortedCallLeavesACommunicatorThatAGraphHolds) {
   if (GetParam().name != "Blocking") GTEST_SKIP() << "it is not revoked";
   RunRanks(plugin_, 2, [&](Rank& self) {
@@ -123,7 +123,7 @@ TEST_P(FailureTest, AnAbortedCallLeavesACommunicatorThatAGraphHolds) {
                 onebitSuccess);
       EXPECT_EQ(self.endpoint->GroupEnd(), onebitSuccess);
     });
-    // What comes later without a capture does not make it forgotten.
+    // Later work without a capture must not make the library forget the graph.
     Greet(self);
     if (self.rank == 0) {
       std::thread aborter([&] {
@@ -168,7 +168,7 @@ TEST_P(FailureTest, AnAbortedCallLeavesACommunicatorThatNcclIsAtWorkOn) {
   EXPECT_EQ(freed, 1u);
 }
 
-// NCCL raises its flags only for a moment when it revokes, and puts them down again.
+// When it revokes, NCCL raises its flags only for a moment, and then clears them.
 TEST_P(FailureTest, AbortEndsACallThatARevocationHasMissed) {
   if (GetParam().name != "Blocking") GTEST_SKIP() << "it is not revoked";
   const Counts before = Counts::Get(GetParam());
@@ -232,7 +232,7 @@ TEST_P(FailureTest, TellsOfAnErrorThatCameAfterTheCall) {
       if (GetParam().library.empty()) {
         EXPECT_THAT(text, HasSubstr("the cable is out"));
       }
-      // It stays, and nothing is started any more.
+      // The error stays, and nothing more is started.
       const uint64_t sends = Counts::Get(GetParam()).sends;
       Buffer buffer(1);
       EXPECT_EQ(self.endpoint->Send(1, buffer.at(0), 1, *self.stream), onebitRemoteError);
@@ -264,7 +264,7 @@ TEST_P(FailureTest, NoticesSizesThatDoNotMatch) {
     const auto result = self.rank == 0
                             ? self.endpoint->Send(1, buffer.at(0), bytes, *self.stream)
                             : self.endpoint->Receive(0, buffer.at(0), bytes, *self.stream);
-    // A call that NCCL finishes in the background may see it already.
+    // A call that NCCL finishes in the background may report it already.
     EXPECT_TRUE(result == onebitSuccess || result == onebitInvalidUsage) << result;
     self.stream->Await();
     self.meet();
@@ -297,7 +297,7 @@ TEST_P(FailureTest, RefusesWrongArguments) {
       const uint64_t sends = Counts::Get(GetParam()).sends;
       EXPECT_EQ(self.endpoint->GroupBegin(), onebitSuccess);
       EXPECT_EQ(call(self), onebitInvalidArgument);
-      // A group that lacks a message is not started.
+      // A group that lacks a message does not start.
       EXPECT_EQ(self.endpoint->GroupEnd(), onebitInvalidArgument);
       EXPECT_EQ(Counts::Get(GetParam()).sends, sends);
     });
@@ -357,8 +357,8 @@ TEST_P(FailureTest, EndsInOrderWithoutErrors) {
   EXPECT_EQ(after.finalized - before.finalized, GetParam().library.empty() ? 2u : 0u);
 }
 
-// One of a rank by itself, which NCCL has made by the time it is asked, ends with work under way.
-// Returns what was logged.
+// Ends a communicator of a single rank, which NCCL has created at once, with unfinished work.
+// Returns the log.
 std::string EndWithWorkUnderWay(const Plugin& plugin) {
   std::string warnings;
   std::atomic<bool> is_open{false};
@@ -385,7 +385,7 @@ std::string EndWithWorkUnderWay(const Plugin& plugin) {
   return warnings;
 }
 
-// That NCCL is done does not mean that it blocks.
+// That NCCL has finished does not mean that the communicator blocks.
 TEST_P(FailureTest, KnowsAtItsEndThatItDoesNotBlock) {
   if (GetParam().name != "NonBlocking") GTEST_SKIP() << "it blocks";
   const Counts before = Counts::Get(GetParam());
@@ -393,7 +393,7 @@ TEST_P(FailureTest, KnowsAtItsEndThatItDoesNotBlock) {
   EXPECT_EQ(Counts::Get(GetParam()).aborted - before.aborted, 1u);
 }
 
-// A variable that NCCL reads goes before what it is asked for.
+// NCCL's own variable overrides the configuration.
 TEST_P(FailureTest, KnowsThatTheEnvironmentSaysWhetherItBlocks) {
   const bool blocks = GetParam().name != "NonBlocking";
   const bool can_choose = GetParam().library.empty();
@@ -402,7 +402,7 @@ TEST_P(FailureTest, KnowsThatTheEnvironmentSaysWhetherItBlocks) {
   ASSERT_EQ(unsetenv("NCCL_COMM_BLOCKING"), 0);
   EXPECT_THAT(warnings,
               HasSubstr(can_choose && blocks ? "aborted at its end" : "so it is left to NCCL"));
-  // Such an end goes on in a thread of its own.
+  // The end continues on a separate thread.
   for (int i = 0; i < 200 && Counts::Get(GetParam()).live_comms != 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -418,7 +418,7 @@ TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {
       EXPECT_THAT(Plugin::warnings(), HasSubstr("not done within 300 ms"));
     }
     self.meet();
-    // A blocking communicator is left to NCCL with what it waits for: let it have it.
+    // A blocking communicator is left to NCCL with its pending message: send it.
     if (self.rank == 1 && GetParam().name != "NonBlocking") {
       EXPECT_EQ(self.endpoint->Send(0, buffer.at(0), 10, *self.stream), onebitSuccess);
       self.stream->Await();
@@ -426,7 +426,7 @@ TEST_P(FailureTest, DoesNotWaitForAPeerAtItsEnd) {
     self.meet();
     self.stream->Await();
   });
-  // Such an end goes on in a thread of its own.
+  // The end continues on a separate thread.
   for (int i = 0; i < 200 && Counts::Get(GetParam()).live_comms != 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

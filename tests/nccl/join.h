@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// JoinTest: what an application does with its communicators, and endpoints on them.
+// JoinTest: an application's communicators, and endpoints joined to them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace onebit::testing {
 
-// As a parameter its communicators block, do not, or are of an old release.
+// The parameter decides if its communicators block, do not block, or are of an old release.
 class JoinTest : public ::testing::TestWithParam<Mode> {
  protected:
   void TearDown() override {
@@ -53,7 +53,7 @@ class JoinTest : public ::testing::TestWithParam<Mode> {
     return comm;
   }
 
-  // The application's own end.
+  // Ends a communicator as its application does.
   void End(ncclComm_t comm) const {
     EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommAbort)(comm), ncclSuccess);
   }
@@ -75,7 +75,8 @@ class JoinTest : public ::testing::TestWithParam<Mode> {
     EXPECT_EQ(Plugin::functions().release(joined.group), onebitSuccess);
   }
 
-  // An endpoint on a communicator of the application, on each rank; `body` ends the latter.
+  // Runs `body` on each rank with an endpoint joined to a communicator of the application, which
+  // `body` ends.
   void RunJoined(int ranks, const std::function<void(Rank&, ncclComm_t)>& body) const {
     const ncclUniqueId id = MakeId();
     Meeting meeting(ranks);

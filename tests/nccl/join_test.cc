@@ -38,7 +38,7 @@ TEST_P(JoinTest, UsesTheCommunicatorAndMakesNone) {
     SendAround(self);
     self.endpoint->Close();
     self.meet();
-    // It is the application's as before.
+    // It is still usable by the application.
     int count = 0;
     EXPECT_EQ(ONEBIT_OF_MODE(GetParam(), ncclCommCount)(comm, &count), ncclSuccess);
     EXPECT_EQ(count, 3);
@@ -68,7 +68,7 @@ TEST_P(JoinTest, BroadcastsBytesOfRank0) {
   EXPECT_EQ(onebitTestCudaAllocatedBytes(0), 0u);
 }
 
-// CUDA forbids many calls meanwhile, to all threads, and ends a capture that is disturbed.
+// During a capture CUDA forbids many calls to all threads, and ends the capture if one is made.
 TEST_P(JoinTest, BroadcastsWhileAnotherThreadCaptures) {
   const ncclUniqueId id = MakeId();
   Meeting meeting(3);
@@ -104,7 +104,7 @@ TEST_P(JoinTest, BroadcastEndsWhenItsTimeIsOver) {
     ncclComm_t comm = Make(id, rank, 2);
     const Joined joined = Join(&comm, sizeof comm, rank == 0 ? 300 : kTimeoutMs);
     ASSERT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
-    // The device waits, or the first message of a communicator that does not block.
+    // Waits for the device, or for the first message of a non-blocking communicator.
     if (rank == 0 && GetParam().name == "NonBlocking") {
       uint8_t bytes[16] = {};
       EXPECT_EQ(Plugin::functions().broadcast(joined.group, bytes, sizeof bytes, 300),
@@ -170,7 +170,7 @@ TEST_P(JoinTest, RefusesACommunicatorThatHasFailed) {
   End(comm);
 }
 
-// A blocking communicator is ready when it is there.
+// A blocking communicator is ready when it has been created.
 class NonBlockingJoinTest : public JoinTest {};
 
 INSTANTIATE_TEST_SUITE_P(Modes, NonBlockingJoinTest, ::testing::Values(kModes.front()), NameOf);
@@ -195,7 +195,7 @@ TEST_P(JoinTest, AbortStopsTheCommunicatorAndLeavesItToItsOwner) {
     std::thread([&] { EXPECT_EQ(self.endpoint->Abort(), onebitSuccess); }).join();
     EXPECT_EQ(self.endpoint->GroupBegin(), onebitAborted);
     self.endpoint->Close();
-    // 2.10 cannot stop it and leave it to its owner, who then must abort it.
+    // 2.10 cannot stop it and leave it to its owner, so the owner must abort it.
     if (is_old()) {
       EXPECT_THAT(Plugin::warnings(), HasSubstr("NCCL 2.10.3 cannot stop a communicator"));
     } else {
@@ -227,7 +227,7 @@ TEST_P(JoinTest, AbortSaysThatTheCommunicatorWasNotStopped) {
   });
 }
 
-// An application that ends its communicator nevertheless meets only what NCCL itself does there.
+// An application that ends its communicator nevertheless gets only NCCL's own behaviour.
 TEST_P(NonBlockingJoinTest, AbortLeavesARevocationThatTakesLong) {
   const auto hold = ONEBIT_OF_MODE(GetParam(), onebitTestNcclHoldRevoke);
   RunJoined(1, [&](Rank& self, ncclComm_t comm) {
@@ -240,7 +240,7 @@ TEST_P(NonBlockingJoinTest, AbortLeavesARevocationThatTakesLong) {
   });
 }
 
-// Its functions would read what others have written in a layout of their own.
+// Its functions would read structures that another version has laid out.
 TEST(OtherNcclTest, RefusesACommunicatorOfAnotherNccl) {
   const std::string other = std::string(ONEBIT_NCCL_STAND_INS) + "/libnccl-2.10.so";
   const Plugin plugin({{"ONEBIT_NCCL_LIB", other}});

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Groups of communicators that were joined and others.
+// Groups of joined communicators and others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ class JoinedGroupTest : public JoinTest {};
 
 INSTANTIATE_TEST_SUITE_P(Modes, JoinedGroupTest, ::testing::ValuesIn(kModes), NameOf);
 
-// One that blocks and was made here, one that does not and was joined.
+// A blocking one that was created here, and a joined one that does not block.
 TEST_P(JoinedGroupTest, IsGroupedWithOneThatDiffersInBlocking) {
   if (is_old()) GTEST_SKIP() << "all of 2.10 block";
   const ncclUniqueId id = MakeId();
@@ -59,8 +59,8 @@ TEST_P(JoinedGroupTest, IsGroupedWithOneThatDiffersInBlocking) {
   });
 }
 
-// The first of the two waits for a peer that does not come; by the time it does, NCCL has freed the
-// second one.
+// The first of the two waits for a peer that does not come. When it does, NCCL has freed the second
+// one.
 TEST_P(JoinedGroupTest, AGroupEndsWhenAnyOfItIsAborted) {
   if (GetParam().name != "Blocking") GTEST_SKIP() << "the joined one is to be started first";
   const ncclUniqueId id = MakeId();
@@ -111,7 +111,7 @@ TEST_P(JoinedGroupTest, AGroupEndsWhenAnyOfItIsAborted) {
   });
 }
 
-// Threads that have endpoints of the same two, and begin with another one of them.
+// Threads with endpoints of the same two communicators, which begin with different ones.
 TEST_P(JoinedGroupTest, ThreadsThatGroupTheSameDoNotWaitForEachOther) {
   const UseDevice device(0);
   ncclComm_t comms[2];
@@ -152,7 +152,7 @@ TEST_P(JoinedGroupTest, ThreadsThatGroupTheSameDoNotWaitForEachOther) {
   }
 }
 
-// It waits for its turn on one communicator while NCCL frees another that it holds.
+// The group waits for the lock of one communicator while NCCL frees another one that it holds.
 TEST_P(JoinedGroupTest, AGroupThatWaitsForItsTurnDoesNotUseWhatWasAborted) {
   if (GetParam().name != "Blocking") GTEST_SKIP() << "no call waits in NCCL, or all 2.10 can free";
   const ncclUniqueId id = MakeId();
@@ -172,7 +172,7 @@ TEST_P(JoinedGroupTest, AGroupThatWaitsForItsTurnDoesNotUseWhatWasAborted) {
   {
     const UseDevice device(0);
     Endpoint own;
-    Endpoint joined[2];  // for the group, and one that keeps it waiting
+    Endpoint joined[2];  // for the group, and for the one that delays it
     const auto open = [&](Endpoint* endpoint, int ranks, uint64_t comm_id, void* group) {
       EXPECT_EQ(endpoint->Open(plugin_, 0, ranks, comm_id, group), onebitSuccess);
       const std::vector all(static_cast<size_t>(ranks), endpoint->Address());
@@ -180,8 +180,8 @@ TEST_P(JoinedGroupTest, AGroupThatWaitsForItsTurnDoesNotUseWhatWasAborted) {
     };
     open(&own, 1, 8, nullptr);
     ncclComm_t comm = Make(id, 0, 2);
-    // A group takes its communicators by their address: the last of many of one size is behind the
-    // first one.
+    // A group orders its communicators by address: of many of the same size, the last one comes
+    // after the first.
     std::vector<Joined> groups;
     for (int i = 0; i < 64; ++i) {
       groups.push_back(Join(&comm));

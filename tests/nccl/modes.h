@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Modes: the ways NCCL is used, for tests that hold for all of them.
+// Modes: the ways to use NCCL, for tests that hold for all of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,14 +25,14 @@ inline void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
 extern const std::vector<Mode> kModes;
 std::string NameOf(const ::testing::TestParamInfo<Mode>& info);
 
-// What the stand-in of a mode has counted.
+// Counters of the stand-in of a mode.
 struct Counts : onebitTestNcclCounts {
   static Counts Get(const Mode& mode);
 };
 
-// The stand-in of a mode, loaded.
+// Returns the loaded stand-in of a mode.
 void* LibraryOf(const Mode& mode);
-// A function of the stand-in of a mode: each has its own world.
+// Returns a function of a mode's stand-in. Each stand-in has separate state.
 void* FunctionOf(const Mode& mode, const char* name);
 template <typename Function>
 Function* FindFunction(const Mode& mode, Function*, const char* name) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Settings of transport nccl, and which NCCL it takes.
+// Settings of transport nccl, and the NCCL that it chooses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

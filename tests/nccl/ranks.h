@@ -19,7 +19,7 @@ namespace onebit::testing {
 
 constexpr uint64_t kTimeoutMs = 20'000;
 
-// What the library does to start an endpoint, step by step.
+// Starts an endpoint step by step, as the library does.
 class Endpoint {
  public:
   Endpoint() = default;
@@ -66,10 +66,10 @@ struct Rank {
 // Connects the ranks, runs `body` on each, and closes all endpoints. Rank r has device r.
 void RunRanks(const Plugin& plugin, int ranks, const std::function<void(Rank&)>& body);
 
-// `count` threads, each with device i current.
+// Runs `count` threads, each with device i current.
 void RunThreads(int count, const std::function<void(int thread)>& body);
 
-// Addresses by rank, carried from thread to thread.
+// Exchanges addresses between threads, by rank.
 class Meeting {
  public:
   explicit Meeting(int ranks) : barrier_(ranks), addresses_(static_cast<size_t>(ranks)) {}

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Transport nccl with the NCCL that is installed, in a process that uses no GPU.
+// Transport nccl with the installed NCCL, in a process that uses no GPU.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST_F(RealNcclTest, RefusesToJoinWithoutAGpu) {
   const Plugin plugin;
   ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
   int world = 0;
-  void* native = &world;  // NCCL is not asked: there is no device
+  void* native = &world;  // never dereferenced: there is no device
   void* group = nullptr;
   int rank = 0;
   int ranks = 0;

@@ -90,7 +90,7 @@ TEST_P(StreamFaceTest, IsInTheOrderOfTheStream) {
       EXPECT_EQ(self.endpoint->Send(peer, out.at(0), kBytes, *self.stream), onebitSuccess);
       EXPECT_EQ(self.endpoint->Receive(peer, in.at(0), kBytes, *self.stream), onebitSuccess);
       EXPECT_EQ(self.endpoint->GroupEnd(), onebitSuccess);
-      // Nothing has waited for the device: what follows on the stream follows the messages.
+      // Without waiting for the device: later work on the stream follows the messages.
       EXPECT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(copy.at(0)),
                               reinterpret_cast<CUdeviceptr>(in.at(0)), kBytes, *self.stream),
                 CUDA_SUCCESS);
@@ -229,7 +229,7 @@ TEST_P(StreamFaceTest, KeepsCommunicatorsApart) {
     Buffer out(3 * 64);
     Buffer in(3 * 64);
     out.Set(Pattern(3 * 64, rank), stream);
-    // Messages of three communicators, of which one is aborted and the others go on.
+    // Messages of three communicators, of which one is aborted and the others continue.
     for (size_t i = 0; i < 3; ++i) {
       if (i == 1) {
         EXPECT_EQ(endpoints[i].Abort(), onebitSuccess);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Against AdamW in float64, and the warning where the two differ by design.
+// Comparison with AdamW in float64, and the warning about the difference by design.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -83,7 +83,7 @@ TEST(OneBitAdamWTest, FrozenVarianceKeepsItsCorrection) {
 
 // ------------------------------------------------------------------------------------- warning
 
-// Warnings of a training, by all ranks together.
+// The warnings of all ranks of a training.
 std::vector<std::string> WarningsOf(const Training& training) {
   std::vector<std::string> warnings;
   Check(onebitSetLogCallback(

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Wrong arguments: an error that says what is wrong, and nothing changed.
+// Wrong arguments: an error that names the mistake, and nothing changed.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -17,7 +17,7 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// `result` is an invalid argument and the text names `word`.
+// Expects an invalid argument whose text contains `word`.
 void ExpectInvalid(onebitResult_t result, const std::string& word) {
   EXPECT_EQ(result, onebitInvalidArgument) << word;
   const std::string text = onebitGetLastError(nullptr);
@@ -238,7 +238,7 @@ TEST_F(OneBitAdamArgumentsTest, StepChecksAndChangesNothing) {
   EXPECT_EQ(stats.step, 0u);
   EXPECT_EQ(stats.skipped, 0u);
 
-  // Still usable, also without a result.
+  // Still usable, with a null result as well.
   Check(
       onebitOptimizerStep(optimizer, gradient.data(), onebitFloat32, 0.1, 1, 0, nullptr, nullptr));
   EXPECT_EQ(StatsOf(handle).step, 1u);

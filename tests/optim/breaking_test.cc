@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// An arithmetic that breaks while state is being replaced, as a device does: what is half old and
-// half new is of no use until a checkpoint is loaded.
+// An arithmetic that breaks while state is being replaced, as a device may: a state that is half
+// old and half new must not be used until a checkpoint is loaded.
 #include <memory>
 #include <vector>
 
@@ -19,7 +19,7 @@ namespace {
 using onebit::testing::Blob;
 using ::testing::HasSubstr;
 
-// Test double: the host's, which can be told to break.
+// Test double: the host's arithmetic, which breaks on demand.
 class BreakingArithmetic final : public HostArithmetic {
  public:
   void BreakCheck() { breaks_check_ = true; }
@@ -63,7 +63,7 @@ class BreakingTest : public ::testing::TestWithParam<onebitAlgorithm_t> {
     StepOutcome outcome;
     return optimizer_->Step({.gradients = gradient.data(), .learning_rate = 0.01}, &outcome);
   }
-  // Steps of all kinds.
+  // Makes steps of all kinds.
   void StepUntil(uint64_t step) {
     while (optimizer_->step() < step) ASSERT_TRUE(Step().ok());
   }
@@ -95,7 +95,7 @@ class BreakingTest : public ::testing::TestWithParam<onebitAlgorithm_t> {
 };
 
 TEST_P(BreakingTest, AStepThatBreaksInItsUpdateTears) {
-  for (const uint64_t step : {2, 7, 12}) {  // dense, compressed, of 0/1 Adam also local
+  for (const uint64_t step : {2, 7, 12}) {  // dense, compressed; for 0/1 Adam also local
     StepUntil(step);
     const Blob before = Export();
     arithmetic_->BreakCheck();
@@ -128,7 +128,7 @@ TEST_P(BreakingTest, ASyncThatBreaksTears) {
   ExpectGoesOnFrom(before);
 }
 
-// Before anything is replaced, a break costs the step and nothing else.
+// If it breaks before anything is replaced, only the step is lost.
 TEST_P(BreakingTest, AStepThatBreaksBeforeItsUpdateChangesNothing) {
   StepUntil(7);
   const Blob before = Export();

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What a step sends, to the byte: dense segments in full, the others at one bit per element.
+// The exact bytes that a step sends: dense segments in full, the others at one bit per element.
 #include <algorithm>
 #include <ostream>
 #include <vector>
@@ -19,7 +19,7 @@ constexpr size_t kBlock = 1024;
 
 size_t DivideUp(size_t dividend, size_t divisor) { return (dividend + divisor - 1) / divisor; }
 
-// Elements of `count` that `rank` of `ranks` serves.
+// Number of `count` elements that `rank` of `ranks` serves.
 size_t ChunkElements(size_t count, size_t ranks, size_t rank) {
   const size_t length = DivideUp(DivideUp(count, ranks), kChunkAlignment) * kChunkAlignment;
   return std::min(count, (rank + 1) * length) - std::min(count, rank * length);
@@ -29,7 +29,7 @@ size_t PacketBytes(size_t elements) {
   return kScaleBytes * DivideUp(elements, kBlock) + DivideUp(elements, 8);
 }
 
-// To every peer the packet of its chunk, then that of the own one.
+// Sends each peer the packet of its chunk, then the packet of this rank's own chunk.
 size_t TwoExchangesBytes(size_t count, size_t ranks, size_t rank) {
   size_t bytes = 0;
   for (size_t peer = 0; peer < ranks; ++peer) {
@@ -40,7 +40,7 @@ size_t TwoExchangesBytes(size_t count, size_t ranks, size_t rank) {
   return bytes;
 }
 
-// To every peer the packets of all chunks in one message.
+// Sends each peer the packets of all chunks in one message.
 size_t OneExchangeBytes(size_t count, size_t ranks) {
   size_t payload = 0;
   for (size_t chunk = 0; chunk < ranks; ++chunk) {
@@ -62,7 +62,7 @@ size_t DenseBytes(size_t count, size_t element_bytes, size_t ranks, size_t rank)
 struct BytesCase {
   const char* name;
   int ranks;
-  size_t compressed[2];  // elements of the compressed segments, on both sides of a dense one
+  size_t compressed[2];  // elements of the compressed segments before and after a dense one
   bool is_one_exchange;
   onebitDataType_t gradient_type = onebitFloat32;
 };

@@ -52,7 +52,7 @@ TEST(OneBitAdamClippingTest, ScalesEveryRankByTheSameFactor) {
   training.max_grad_norm = 4;
   const Record clipped = Train(training)[0];
 
-  // The same by hand: gradients scaled before they are handed over.
+  // Computes the same by hand: scales the gradients before the step.
   training.max_grad_norm = 0;
   training.spoil = [&](size_t call, int, std::vector<float>& gradient) {
     const double factor = 4 / clipped.results[call].grad_norm;
@@ -113,7 +113,7 @@ TEST(OneBitAdamClippingTest, WithoutLimitTheCompressedStageSendsNothingElse) {
   });
 }
 
-// Nothing is agreed on where nothing is sent: each rank takes its own norm, and its own factor.
+// Without a message ranks cannot agree on a norm, so each uses its own norm and factor.
 TEST(ZeroOneAdamClippingTest, ALocalStepIsClippedToItsOwnNorm) {
   const onebitCompressorConfig_t compressor = PaperCompressor();
   Training training;
@@ -125,7 +125,7 @@ TEST(ZeroOneAdamClippingTest, ALocalStepIsClippedToItsOwnNorm) {
   training.config.localStepScaler = 2;
   training.config.localStepClipper = 4;
   training.calls = 24;
-  training.loss_scale = 4;  // the limit is one of scaled gradients
+  training.loss_scale = 4;  // the limit applies to scaled gradients
   training.max_grad_norm = 4;
   const std::vector<Record> clipped = Train(training);
   size_t local_steps = 0;
@@ -138,13 +138,13 @@ TEST(ZeroOneAdamClippingTest, ALocalStepIsClippedToItsOwnNorm) {
            training.problem.Gradient(clipped[rank].x[call], static_cast<int>(rank), call + 1)) {
         sum += double{g} * g;
       }
-      EXPECT_GT(sum, 16);  // or there would be nothing to clip
+      EXPECT_GT(sum, 16);  // there would be nothing to clip otherwise
       EXPECT_NEAR(clipped[rank].results[call].grad_norm, std::sqrt(sum), 1e-5 * std::sqrt(sum));
     }
   }
   EXPECT_GT(local_steps, 10u);
 
-  // The same by hand: gradients scaled before they are handed over.
+  // Computes the same by hand: scales the gradients before the step.
   training.max_grad_norm = 0;
   training.spoil = [&](size_t call, int rank, std::vector<float>& gradient) {
     const double norm = clipped[static_cast<size_t>(rank)].results[call].grad_norm;

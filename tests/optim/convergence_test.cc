@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Whether training arrives: 4 ranks, 64 parameters, a decaying learning rate.
+// Training converges: 4 ranks, 64 parameters, a decaying learning rate.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace onebit::testing {
 namespace {
 
-// Loss above the least possible after 800 steps, of which 60 are dense.
+// Loss above the minimum after 800 steps, of which 60 are dense.
 double ExcessLoss(const onebitCompressorConfig_t& compressor, int64_t freeze_step = 60) {
   Training training;
   training.problem = {.ranks = 4, .dimension = 64, .noise_offset = 5};

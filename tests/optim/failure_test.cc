@@ -14,7 +14,7 @@
 namespace onebit::testing {
 namespace {
 
-// Rank 1 aborts instead of taking step `last` + 1; rank 0 must be as it was after step `last`.
+// Rank 1 aborts instead of making step `last` + 1. Rank 0 must be as after step `last`.
 void ExpectUnchangedByFailure(uint64_t last, double max_grad_norm) {
   const onebitCompressorConfig_t compressor = PaperCompressor();
   const ToyProblem problem;
@@ -65,7 +65,7 @@ TEST(OneBitAdamFailureTest, SecondThreadIsRefused) {
     std::vector<float> gradient(16, 0.5f);
     const OptimizerHandle optimizer = MakeOptimizer(comm, x, DefaultOptimizer());
     if (rank == 1) {
-      while (!was_refused) std::this_thread::yield();  // rank 0 waits for us inside its step
+      while (!was_refused) std::this_thread::yield();  // rank 0 waits for rank 1 inside its step
     }
     std::thread second;
     if (rank == 0) {
@@ -80,7 +80,7 @@ TEST(OneBitAdamFailureTest, SecondThreadIsRefused) {
         was_refused = true;
       });
     }
-    // The second thread may be inside its own call just now, and then this one is refused.
+    // If the second thread is inside its own call at this moment, this call is refused.
     onebitResult_t result = onebitInvalidUsage;
     while (result == onebitInvalidUsage) {
       result = onebitOptimizerStep(optimizer.get(), gradient.data(), onebitFloat32, 0.1, 1, 0,

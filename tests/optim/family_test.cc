@@ -56,7 +56,7 @@ class OptimizerFamilyTest : public ::testing::TestWithParam<Member> {
   static bool IsLocal(const Record& record, size_t call) {
     return record.results[call].stage == onebitStageLocal;
   }
-  // Behind every call that sent something.
+  // Replicas must be equal after every call that sent something.
   static void ExpectReplicasEqualAfterSyncs(const std::vector<Record>& records) {
     for (size_t call = 0; call < records[0].results.size(); ++call) {
       if (IsLocal(records[0], call)) continue;
@@ -104,7 +104,7 @@ TEST_P(OptimizerFamilyTest, StepsThatAreLocalSendNothing) {
       EXPECT_EQ(result.bytes_sent == 0, IsLocal(record, call)) << call;
       bytes += result.bytes_sent;
     }
-    // By the counters of the transport, all calls of the communicator together.
+    // Counted by the transport, for all calls of the communicator together.
     EXPECT_EQ(record.comm_bytes, bytes);
     EXPECT_EQ(record.stats.bytes_sent, bytes);
     EXPECT_EQ(record.stats.local_steps, local);

@@ -11,7 +11,7 @@
 namespace onebit::testing {
 namespace {
 
-// The step whose variance was frozen, for a gradient that never changes.
+// Returns the step at which the variance of a constant gradient is frozen.
 uint64_t FrozenAt(onebitOptimizerConfig_t config, size_t calls,
                   decltype(Training::spoil) spoil = nullptr) {
   Training training;

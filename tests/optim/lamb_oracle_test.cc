@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// 1-bit LAMB against a recorded trajectory: parameters, moments, and what it knows of each layer.
+// Compares 1-bit LAMB with a recorded trajectory: parameters, moments, and the values it keeps per
+// layer.
 #include <array>
 #include <string>
 

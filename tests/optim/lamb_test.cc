@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Trust ratios: where there are none, where they have no value, and how far they go.
+// Trust ratios: when there are none, when they are undefined, and their limits.
 #include <cmath>
 #include <vector>
 
@@ -52,7 +52,7 @@ TEST_F(OneBitLambTest, WithoutTrustRatiosIsOneBitAdam) {
   }
 }
 
-// Never frozen, against the formula in double.
+// Never freezes; compared with the formula in double.
 TEST_F(OneBitLambTest, DenseStepsAreLamb) {
   Use({Layer(0, 50), Layer(50, 40)});
   training_.config.freezeStep = ONEBIT_FREEZE_NEVER;
@@ -110,8 +110,8 @@ TEST_F(OneBitLambTest, ALayerOfZerosMovesAsInAdam) {
   });
 }
 
-// Behind the freeze gradients of one layer shrink and those of the other grow, so that factors go
-// as fast and as far as they may in both directions.
+// After the freeze gradients of one layer shrink and those of the other grow, so factors reach both
+// of their limits as fast as they may.
 TEST_F(OneBitLambTest, FactorsKeepToTheirRangeAndRate) {
   Use({Layer(0, 45), Layer(45, 45)});
   training_.problem.ranks = 1;    // no noise of compression
@@ -150,7 +150,7 @@ TEST_F(OneBitLambTest, FactorsKeepToTheirRangeAndRate) {
   EXPECT_GT(at_least, 0);
 }
 
-// All layers' momenta have one root mean square when they are first compressed.
+// When they are first compressed, the momenta of all layers have the same root mean square.
 TEST_F(OneBitLambTest, ScalesMomentaToOneSize) {
   Use({Layer(0, 30), Layer(30, 30, onebitSegmentDense), Layer(60, 0), Layer(60, 30)});
   training_.calls = 10;
@@ -170,11 +170,11 @@ TEST_F(OneBitLambTest, ScalesMomentaToOneSize) {
   EXPECT_EQ(records[0].ratios[9][2].momentumScale, 1);
 }
 
-// Its momentum must neither overflow nor drown the others' when it is made as large as theirs.
+// Scaled to the others' size, its momentum must neither overflow nor drown theirs.
 TEST_F(OneBitLambTest, ALayerWhoseMomentumDiedIsLeftAsItIs) {
   Use({Layer(0, 45), Layer(45, 45)});
   training_.config.beta1 =
-      0.6;  // down to the least number of fp32, which 0.6 times rounds to itself
+      0.6;  // down to the smallest fp32 number, which times 0.6 rounds to itself
   training_.config.freezeStep = 260;
   training_.calls = 270;
   training_.spoil = [](size_t call, int, std::vector<float>& gradient) {

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Masked elements, the caller's and those without variance, and the floor of the denominator.
+// Masked elements, those of the caller and those without variance, and the floor of the
+// denominator.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -63,7 +64,7 @@ TEST_F(OneBitAdamMaskTest, ElementsThatWakeAfterTheFreezeStayMasked) {
   const std::vector<Record> records = Train(training_);
   ExpectReplicasEqual(records);
   EXPECT_EQ(records[0].x.back()[2], records[0].x[0][2]);
-  EXPECT_NE(records[0].x.back()[4], records[0].x[0][4]);  // dense: a live variance
+  EXPECT_NE(records[0].x.back()[4], records[0].x[0][4]);  // dense: its variance is updated
 }
 
 TEST_F(OneBitAdamMaskTest, WithoutAnyGradientNothingMoves) {
@@ -76,9 +77,9 @@ TEST_F(OneBitAdamMaskTest, WithoutAnyGradientNothingMoves) {
 }
 
 TEST_F(OneBitAdamMaskTest, MaskedElementsOnlyDecay) {
-  const uint8_t first[] = {0b101};          // element 1 is out
-  const uint8_t second[] = {0b111110};      // element 3
-  const uint8_t third[] = {0xff, 0b01111};  // element 21
+  const uint8_t first[] = {0b101};          // without element 1
+  const uint8_t second[] = {0b111110};      // without element 3
+  const uint8_t third[] = {0xff, 0b01111};  // without element 21
   segments_[0].mask = first;
   segments_[1].mask = second;
   segments_[2].mask = third;
@@ -99,18 +100,18 @@ TEST_F(OneBitAdamMaskTest, MaskedElementsOnlyDecay) {
   }
 }
 
-// Or they would have a part in the floor of the others, and wake with a variance of their own.
+// Otherwise they would contribute to the floor of the others, and return with a variance.
 TEST_F(OneBitAdamMaskTest, MaskedElementsHaveNoVariance) {
-  const uint8_t first[] = {0b101};          // element 1 is out
-  const uint8_t second[] = {0b111110};      // element 3, which is dense
-  const uint8_t third[] = {0xff, 0b01111};  // element 21
+  const uint8_t first[] = {0b101};          // without element 1
+  const uint8_t second[] = {0b111110};      // without element 3, which is dense
+  const uint8_t third[] = {0xff, 0b01111};  // without element 21
   segments_[0].mask = first;
   segments_[1].mask = second;
   segments_[2].mask = third;
   for (const auto algorithm :
        {onebitAlgorithmOneBitAdam, onebitAlgorithmOneBitLamb, onebitAlgorithmZeroOneAdam}) {
     for (const onebitVariant_t variant : {onebitVariantPaper, onebitVariantDeepSpeed}) {
-      for (const size_t calls : {6, 30}) {  // while variances are refreshed, and behind that
+      for (const size_t calls : {6, 30}) {  // while variances are refreshed, and after that
         SCOPED_TRACE(::testing::Message() << algorithm << ' ' << variant << ' ' << calls);
         onebitOptimizerConfig_t& config = training_.config;
         config = ONEBIT_OPTIMIZER_CONFIG_INIT;
@@ -198,7 +199,7 @@ TEST_F(OneBitAdamMaskTest, MaskedElementsAreInNoScale) {
 // ------------------------------------------------------------------------------ variance floor
 
 TEST(OneBitAdamFloorTest, HoldsBackElementsWithTinyVariance) {
-  // One rank: the compressed average is exact, so that only the denominator matters.
+  // With one rank the compressed average is exact, so only the denominator matters.
   const onebitCompressorConfig_t compressor = PaperCompressor();
   Training training;
   training.problem = {.ranks = 1, .dimension = 16};
@@ -244,7 +245,7 @@ TEST(OneBitAdamFloorTest, IsOfTheSegment) {
     for (size_t k = 0; k < 8; ++k) gradient[k] = 1e-4f * (k + 1);
   };
   const Record without = Train(training)[0];
-  training.config.varianceFloor = 0.01;  // of the whole, it would hold back all of segment 0
+  training.config.varianceFloor = 0.01;  // a floor for the whole would hold back all of segment 0
   EXPECT_EQ(Train(training)[0].x, without.x);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Bad gradients: skipped on every rank, and afterwards as if they had never been.
+// Bad gradients are skipped on every rank, and leave no trace.
 #include <limits>
 #include <string>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Calls that are spoilt: two in the dense stage, the first compressed one, two in a row later.
+// Calls with a bad gradient: two in the dense stage, the first compressed one, two in a row later.
 bool IsBadCall(size_t call) {
   return call == 0 || call == 7 || call == 14 || call == 20 || call == 21;
 }
@@ -41,7 +41,7 @@ void ExpectAsIfNeverSeen(Training training, const Bad& bad) {
 
   for (size_t rank = 0; rank < spoilt.size(); ++rank) {
     const Record& record = spoilt[rank];
-    size_t steps = 0;  // good ones so far
+    size_t steps = 0;  // good steps so far
     for (size_t call = 0; call < training.calls; ++call) {
       ASSERT_EQ(record.results[call].skipped, IsBadCall(call) ? 1 : 0)
           << "rank " << rank << ", call " << call;

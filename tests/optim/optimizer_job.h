@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers of every algorithm, one step at a time, with what is needed to save and load them.
+// Optimizers of every algorithm, one step at a time, that can be saved and loaded.
 #pragma once
 
 #include <cmath>
@@ -16,11 +16,11 @@ namespace onebit::testing {
 
 using Blob = std::vector<std::byte>;
 
-// What kind of an optimizer.
+// The configuration of an optimizer and its segments.
 struct OptimizerSubject {
   std::string name;
   onebitOptimizerConfig_t config = DefaultOptimizer();  // without segments
-  std::vector<size_t> counts = {9, 0, 16};              // of segments; of these the last is dense
+  std::vector<size_t> counts = {9, 0, 16};              // of segments, of which the last is dense
 
   size_t count() const {
     size_t sum = 0;
@@ -32,7 +32,7 @@ inline std::ostream& operator<<(std::ostream& out, const OptimizerSubject& subje
   return out << subject.name;
 }
 
-// Compressed, local and dense steps within about ten.
+// Makes compressed, local and dense steps within about ten steps.
 inline OptimizerSubject SubjectOf(const std::string& name, onebitAlgorithm_t algorithm,
                                   onebitVariant_t variant = onebitVariantPaper) {
   OptimizerSubject subject{.name = name};
@@ -42,7 +42,7 @@ inline OptimizerSubject SubjectOf(const std::string& name, onebitAlgorithm_t alg
   config.variant = variant;
   config.beta2 = 0.9;
   config.weightDecay = 0.01;
-  config.varianceFloor = 0.5;                                   // so high that it matters
+  config.varianceFloor = 0.5;                                   // large enough to matter
   if (variant == onebitVariantPaper) config.lrWarmupSteps = 1;  // keeps the log quiet
   if (algorithm == onebitAlgorithmZeroOneAdam) {
     config.varFreezeStep = 5;
@@ -66,7 +66,7 @@ inline std::vector<OptimizerSubject> AllOptimizers() {
   all[0].config.biasCorrection = 1;
   OptimizerSubject automatic = SubjectOf("adam_automatic", onebitAlgorithmOneBitAdam);
   automatic.config.freezeStep = ONEBIT_FREEZE_AUTOMATIC;
-  automatic.config.beta2 = 0.75;  // looks 4 steps back
+  automatic.config.beta2 = 0.75;  // compares with 4 steps before
   all.push_back(automatic);
   OptimizerSubject never = SubjectOf("lamb_never", onebitAlgorithmOneBitLamb);
   never.config.freezeStep = ONEBIT_FREEZE_NEVER;
@@ -124,7 +124,7 @@ class OptimizerRank {
     return onebitOptimizerStep(get(), gradient.data(), onebitFloat32, learning_rate, 1, 0, result,
                                nullptr);
   }
-  // Call 1, 2, ...; throws unless it succeeds.
+  // Makes call 1, 2, ...; throws unless it succeeds.
   onebitStepResult_t Step(uint64_t call) {
     onebitStepResult_t result = ONEBIT_STEP_RESULT_INIT;
     Check(TryStep(call, 0.05 / (1 + 0.2 * static_cast<double>(call)), &result));
@@ -145,7 +145,7 @@ class OptimizerRank {
     return onebitOptimizerImport(get(), blob.data(), blob.size());
   }
   void Import(const Blob& blob) const { Check(TryImport(blob)); }
-  // Parameters that a state must replace.
+  // Overwrites the parameters, which loading a state must restore.
   void Spoil() { x_.assign(x_.size(), std::numeric_limits<float>::quiet_NaN()); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// 1-bit Adam against trajectories recorded from an independent float64 reference.
+// Compares 1-bit Adam with trajectories recorded from an independent float64 reference.
 #include <sstream>
 #include <string>
 

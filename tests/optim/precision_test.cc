@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// fp16 and bf16: gradients that come in, parameters that go out.
+// fp16 and bf16 gradients and parameters.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -36,7 +36,7 @@ class OneBitAdamPrecisionTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(OneBitAdamPrecisionTest, GradientsThatFitGiveTheSameBytes) {
-  // Multiples of 1/8 below 4: they, and the mean of two, are exact in bf16 and, scaled, in fp16.
+  // Multiples of 1/8 below 4: these, and the mean of two, are exact in bf16 and, scaled, in fp16.
   training_.spoil = [](size_t, int, std::vector<float>& gradient) {
     for (float& g : gradient) g = std::clamp(std::round(g * 8) / 8, -4.0f, 4.0f);
   };

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer that goes over to another communicator after a step that happened on some ranks
-// only: all of them go on from the same state, and training ends where it would have without the
-// fault.
+// An optimizer migrates to another communicator after a step that only some ranks made: all ranks
+// continue from the same state, and training ends as it would have without the fault.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -27,7 +26,7 @@ struct Trainer {
   std::vector<float> x;
   std::vector<uint16_t> copy;
   OptimizerHandle optimizer;
-  UniqueComm comm;  // once it was made anew
+  UniqueComm comm;  // the new one, after the loss
   int source = -1;
 };
 
@@ -64,7 +63,7 @@ class OptimizerRebindTest : public ::testing::Test {
     }
   }
 
-  // Steps up to number `last` on the ranks given; fails the test unless all succeed.
+  // Makes steps up to number `last` on the given ranks; fails the test unless all succeed.
   void StepUntil(uint64_t last) {
     group_.Run([&](int rank) {
       Trainer& trainer = trainers_[static_cast<size_t>(rank)];
@@ -72,7 +71,7 @@ class OptimizerRebindTest : public ::testing::Test {
     });
   }
 
-  // A fault of rank 1 in the next step.
+  // Makes a step with a fault on rank 1.
   std::vector<Outcome> StepWithFault(Fault::Kind kind, uint64_t message) {
     transport_.Arm({.kind = kind, .rank = 1, .message = message, .bit = 100});
     auto outcomes = group_.Call(
@@ -102,7 +101,7 @@ State StateOf(const Trainer& trainer) {
   return state;
 }
 
-// What a training without a fault comes to.
+// The result of a training without a fault.
 class StraightTest : public OptimizerRebindTest {
  public:
   State Run() {
@@ -114,14 +113,14 @@ class StraightTest : public OptimizerRebindTest {
 
 class FaultAfterTest : public OptimizerRebindTest {
  public:
-  // Only a message that is lost takes a deadline.
+  // Only a lost message runs into a deadline.
   explicit FaultAfterTest(Fault::Kind kind)
       : OptimizerRebindTest(
             {.timeout_ms = kind == Fault::Kind::kDrop ? ShortTimeoutMs() : kPatient.timeout_ms,
              .one_exchange_elements = 0}),
         kind_(kind) {}
 
-  // Whether the step happened on some ranks and not on others.
+  // Returns true if some ranks made the step and others did not.
   bool Run(uint64_t steps_before, uint64_t message, const State& expected) {
     StepUntil(steps_before);
     StepWithFault(kind_, message);
@@ -157,14 +156,14 @@ class FaultAfterTest : public OptimizerRebindTest {
 
 TEST(OptimizerRebind, TrainingEndsWhereItWouldHaveWithoutTheFault) {
   const State expected = StraightTest().Run();
-  // In the dense stage, at the freeze, at the first compressed step and later. A step has two
-  // calls, each of 4 messages: the norm, and what is averaged.
+  // In the dense stage, at the freeze, at the first compressed step and later. A step has two calls
+  // with 4 messages each: the norm, and the average.
   for (const uint64_t steps_before : {2, 5, 6, 8}) {
     for (uint64_t message = 0; message < 8; ++message) {
       FaultAfterTest(Fault::Kind::kFlipHeader).Run(steps_before, message, expected);
       if (::testing::Test::HasFailure()) return;
     }
-    // Only who does not get the last message misses the step.
+    // Only the rank that does not get the last message misses the step.
     EXPECT_TRUE(FaultAfterTest(Fault::Kind::kDrop).Run(steps_before, 7, expected));
   }
 }
@@ -207,7 +206,7 @@ TEST_F(OptimizerRebindTest, OptimizersOfDifferentTrainingsAreRefused) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
 }
 
-// An obstacle that goes away: another compressor of the new communicator has the id of one of the
+// The obstacle is removed later: another compressor of the new communicator has an id of the
 // optimizer's.
 TEST_F(OptimizerRebindTest, CanBeRepeatedOnTheSameCommunicator) {
   StepUntil(8);
@@ -246,8 +245,7 @@ TEST_F(OptimizerRebindTest, ArgumentsAreChecked) {
   EXPECT_EQ(onebitOptimizerRebind(optimizer, group_.comm(0), nullptr), onebitInvalidArgument);
 }
 
-// Of one step that some have missed the others know the results; what lies further back is of
-// another training.
+// The other ranks know the results of one missed step. Anything older belongs to another training.
 TEST(OptimizerRebindMismatchTest, TwoCommitsApartIsRefused) {
   const OptimizerSubject subject = SubjectOf("adam", onebitAlgorithmOneBitAdam);
   for (const uint64_t steps : {1, 2}) {
@@ -258,7 +256,7 @@ TEST(OptimizerRebindMismatchTest, TwoCommitsApartIsRefused) {
       const auto r = static_cast<size_t>(rank);
       ranks[r] = std::make_unique<OptimizerRank>(subject, group.comm(rank), rank);
       ranks[r]->StepUntil(1, steps);
-      if (rank == 1) ranks[r]->Import(ranks[r]->Export());  // counts commits from here
+      if (rank == 1) ranks[r]->Import(ranks[r]->Export());  // restarts its count of commits
       onebitComm_t comm = nullptr;
       Check(onebitCommSplit(group.comm(rank), 0, 0, &comm, nullptr));
       made[r].reset(comm);

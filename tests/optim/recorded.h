@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Trajectories that were recorded from independent float64 references.
+// Trajectories recorded from independent float64 references.
 #pragma once
 
 #include <fstream>
@@ -21,7 +21,7 @@ inline nlohmann::json ReadRecorded(const std::string& file) {
   return nlohmann::json::parse(std::ifstream(std::string(ONEBIT_OPTIM_DATA "/") + file));
 }
 
-// Collects the greatest difference of a trajectory, for the report.
+// Collects the largest difference from a trajectory, for the report.
 class MaxError {
  public:
   explicit MaxError(std::string name) : name_(std::move(name)) {}

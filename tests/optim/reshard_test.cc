@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers whose state is that of all ranks: loaded by another number of them.
+// States of all ranks of an optimizer, loaded by another number of ranks.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
 
-// The same bytes of all ranks, after so many calls.
+// The state after this many calls, which is the same on all ranks.
 Blob GlobalStateAfter(const OptimizerSubject& subject, uint64_t calls) {
   std::vector<Blob> states(kRanks);
   RunRanks(kRanks, [&](onebitComm_t comm, int rank) {
@@ -48,7 +48,7 @@ double SumOfMagnitudes(const std::vector<float>& values) {
   return sum;
 }
 
-// Everything is what it was; the mean of the residuals is formed again, of equal ones.
+// Expects everything unchanged. The mean of residuals is computed again, from equal ones.
 void ExpectConserved(const Blob& before, const Blob& after) {
   EXPECT_EQ(SectionOf(after, SectionTag::kValues), SectionOf(before, SectionTag::kValues));
   EXPECT_EQ(SectionOf(after, SectionTag::kElements), SectionOf(before, SectionTag::kElements));
@@ -107,7 +107,8 @@ TEST_P(OptimizerReshardTest, TrainingArrivesOnAnyNumberOfRanks) {
 INSTANTIATE_TEST_SUITE_P(Subjects, OptimizerReshardTest, ::testing::ValuesIn(AllOptimizers()),
                          [](const auto& info) { return info.param.name; });
 
-// What the test of conservation looks at is not zero, and the interval it interrupts is open.
+// The values that the test of conservation checks are not zero, and the interval it interrupts is
+// open.
 TEST(OptimizerReshardSubjectTest, HasResidualsAndAnOpenInterval) {
   const OptimizerSubject subject = SubjectOf("zero_one", onebitAlgorithmZeroOneAdam);
   const Blob state = GlobalStateAfter(subject, 10);
@@ -135,7 +136,7 @@ TEST(OptimizerReshardSubjectTest, CompressorMayHaveOtherSettings) {
   });
 }
 
-// One state for all would be wrong for some of them.
+// A single state for all would be wrong for some of them.
 TEST(OptimizerReshardRefusalTest, RanksThatDifferAreToldSo) {
   for (const int64_t freeze_step : {int64_t{4}, ONEBIT_FREEZE_NEVER}) {
     OptimizerSubject subject = SubjectOf("adam", onebitAlgorithmOneBitAdam);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers that go back to dense steps in the middle of a training.
+// Optimizers that return to dense steps in the middle of a training.
 #include <cmath>
 #include <vector>
 
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr double kRate = 0.05;
 
-// Of one rank, in double precision, for all elements of a subject without weight decay.
+// Moments of one rank in double precision, for all elements of a subject without weight decay.
 struct Moments {
   std::vector<double> m, v;
 };
@@ -30,8 +30,8 @@ Moments MomentsOf(OptimizerRank& optimizer) {
 
 double Near(double value) { return 1e-5 * (1 + std::abs(value)); }
 
-// Adam with bias correction as it is written in books, except that v of what is compressed is of
-// `v_age` steps, fewer than were made.
+// Adam with textbook bias correction, except that v of compressed elements has seen only `v_age`
+// steps.
 TEST(RewarmTest, VarianceGoesOnFromWhereItWasFrozen) {
   OptimizerSubject subject = SubjectOf("adam", onebitAlgorithmOneBitAdam);
   subject.config.biasCorrection = 1;
@@ -76,7 +76,7 @@ TEST(RewarmTest, VarianceGoesOnFromWhereItWasFrozen) {
   });
 }
 
-// Of steps 1, 2, ...: d for dense, c for compressed, b for both, . for local.
+// Returns the stages of steps 1, 2, ...: d for dense, c for compressed, b for both, . for local.
 std::string StagesOf(OptimizerRank& optimizer, uint64_t first_call, uint64_t last_call) {
   std::string stages;
   for (uint64_t call = first_call; call <= last_call; ++call) {
@@ -85,8 +85,7 @@ std::string StagesOf(OptimizerRank& optimizer, uint64_t first_call, uint64_t las
   return stages;
 }
 
-// What the ranks owe each other is dropped: behind it, nothing but m and v is left of the stage
-// before.
+// Residuals are dropped: only m and v remain of the stage before.
 TEST(RewarmTest, ResidualsAreDropped) {
   for (const OptimizerSubject& subject :
        {SubjectOf("adam", onebitAlgorithmOneBitAdam), SubjectOf("lamb", onebitAlgorithmOneBitLamb),
@@ -137,12 +136,12 @@ TEST(RewarmTest, TwoPhasesHaveTheStagesThatTheyWereGiven) {
   }
 }
 
-// Gradients of one value, v at its limit: the rule holds as early as it may, since v has no bias
-// that it would have to wait for.
+// With a constant gradient and v at its limit the rule fires as early as it may, since it need not
+// wait for v's bias to vanish.
 TEST(RewarmTest, AutomaticRuleBeginsAnewWithTheBiasThatVHas) {
   OptimizerSubject subject = SubjectOf("adam", onebitAlgorithmOneBitAdam);
   subject.config.freezeStep = 40;
-  subject.config.beta2 = 0.75;  // looks 4 steps back
+  subject.config.beta2 = 0.75;  // compares with 4 steps before
   subject.config.lrWarmupSteps = 6;
   subject.counts = {8};
   RunRanks(2, [&](onebitComm_t comm, int rank) {
@@ -188,7 +187,7 @@ TEST(RewarmTest, PolicyOfZeroOneAdamBeginsAnew) {
     const OptimizerSubject subject = SubjectOf("", onebitAlgorithmZeroOneAdam, variant);
     RunRanks(2, [&](onebitComm_t comm, int rank) {
       OptimizerRank optimizer(subject, comm, rank);
-      // DeepSpeed's policy drops a gradient, but only the first of all.
+      // DeepSpeed's policy swallows a gradient, but only the very first one.
       const uint64_t dropped = variant == onebitVariantPaper ? 0 : 1;
       const std::string first = StagesOf(optimizer, 1, 10 + dropped);
       ASSERT_EQ(first.back(), '.') << "the middle of an interval";
@@ -218,7 +217,7 @@ TEST(RewarmTest, StateBehindItIsLoadedByAnOptimizerThatNeverWas) {
       straight.StepUntil(10, 40);
       resumed.StepUntil(10, 40);
       EXPECT_EQ(resumed.Export(), straight.Export());
-      // And the other way round.
+      // The same with roles swapped.
       const OptimizerRank fresh(subject, comm, rank);
       resumed.Import(fresh.Export());
       EXPECT_EQ(resumed.Export(), fresh.Export());
@@ -226,7 +225,7 @@ TEST(RewarmTest, StateBehindItIsLoadedByAnOptimizerThatNeverWas) {
   }
 }
 
-// Ranks that do not agree find out at the next step, and do not wait for each other.
+// Ranks that disagree notice at the next step, and do not wait for each other.
 TEST(RewarmTest, RanksThatDifferAreToldSo) {
   for (const auto algorithm : {onebitAlgorithmOneBitAdam, onebitAlgorithmZeroOneAdam}) {
     for (const bool has_dense_segment : {false, true}) {
@@ -242,7 +241,7 @@ TEST(RewarmTest, RanksThatDifferAreToldSo) {
         Check(onebitOptimizerSync(mine->get()));
       });
       Check(onebitOptimizerRewarm(ranks[1]->get(), is_zero_one ? ONEBIT_FREEZE_AUTOMATIC : 4));
-      // Steps that send nothing cannot find out.
+      // Steps that send nothing cannot notice.
       const auto step = [&](int rank) {
         onebitResult_t result = onebitSuccess;
         for (uint64_t call = 7; call < 11 && result == onebitSuccess; ++call) {
@@ -280,7 +279,7 @@ TEST(RewarmTest, ArgumentsAreChecked) {
                                   comm, rank);
     EXPECT_EQ(onebitOptimizerRewarm(deepspeed.get(), ONEBIT_FREEZE_AUTOMATIC),
               onebitInvalidArgument);
-    // Its first step is swallowed, and would leave nothing to freeze.
+    // Its first step is swallowed, which would leave nothing to freeze.
     EXPECT_EQ(onebitOptimizerRewarm(deepspeed.get(), 1), onebitInvalidArgument);
     EXPECT_EQ(onebitOptimizerRewarm(deepspeed.get(), 2), onebitSuccess);
   });

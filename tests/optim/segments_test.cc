@@ -45,7 +45,7 @@ class OneBitAdamSegmentsTest : public ::testing::Test {
     training_.config.weightDecay = 0.01;
   }
 
-  // Elements [begin, end) of x after every call are the same bytes in both runs.
+  // Expects equal bytes in elements [begin, end) of x after every call of both runs.
   static void ExpectSame(const Record& a, const Record& b, size_t begin, size_t end) {
     ASSERT_EQ(a.x.size(), b.x.size());
     for (size_t call = 0; call < a.x.size(); ++call) {
@@ -85,8 +85,8 @@ TEST_F(OneBitAdamSegmentsTest, DenseSegmentIsAdamForEver) {
 }
 
 TEST_F(OneBitAdamSegmentsTest, CompressedSegmentsArePackedTogether) {
-  // Elements 8 to 23 alone are the same problem as elements 0 to 15 of another one: all of its
-  // constants repeat. A dense neighbour must not change how they are compressed.
+  // Elements 8 to 23 alone are the same problem as elements 0 to 15 of another one, because all of
+  // its constants repeat. A dense neighbour must not change how they are compressed.
   constexpr size_t kDense = 8;
   const auto segments = Table({{kDense, onebitSegmentDense}, {16}});
   Training wide = training_;
@@ -138,7 +138,7 @@ TEST_F(OneBitAdamSegmentsTest, LearningRateIsScaled) {
   }
   EXPECT_NE(record.x.back()[12], record.x[0][12]);
 
-  // Twice the scale at half the rate is the same.
+  // Twice the scale at half the rate gives the same.
   const auto doubled = Table({{16, 0, 2.0}});
   Use(doubled, &training_);
   training_.learning_rate = [](uint64_t) { return 0.0625; };

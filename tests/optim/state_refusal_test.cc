@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// States that an optimizer must not load: damaged ones, and those of something else. After each it
-// is what it was.
+// States that an optimizer must refuse: damaged ones, and those of something else. A refusal leaves
+// it unchanged.
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -23,7 +23,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Loading `blob` is refused with such a text, and changes nothing.
+// Loading `blob` must be refused with this text, and change nothing.
 void ExpectRefused(const OptimizerSubject& subject, const Blob& blob, onebitResult_t result,
                    const ::testing::Matcher<std::string>& text) {
   RunRanks(1, [&](onebitComm_t comm, int) {
@@ -66,7 +66,7 @@ TEST_P(OptimizerStateRefusalTest, AnyDamageIsFoundAndNothingIsTouched) {
         }
       }
       for (size_t size = 0; size < good.size(); ++size) {
-        // A copy, so that a read behind its end is one behind the end of memory.
+        // A copy of exactly this size, so that a sanitizer sees a read past its end.
         const auto blob = std::make_unique<std::byte[]>(size);
         std::memcpy(blob.get(), good.data(), size);
         ASSERT_EQ(onebitOptimizerImport(target.get(), blob.get(), size), onebitCorrupt)
@@ -169,7 +169,7 @@ TEST(OptimizerStateOfOthersTest, OtherRanksNeedTheStateOfAll) {
   });
 }
 
-// The last thing that can be refused.
+// The last check that can refuse a state.
 TEST(OptimizerStateOfOthersTest, CompressorOfOtherSettingsIsRefused) {
   OptimizerSubject other = Adam();
   onebitCompressorConfig_t compressor = ONEBIT_COMPRESSOR_CONFIG_INIT;
@@ -205,7 +205,7 @@ TEST(OptimizerStateOfOthersTest, StatesOfSomethingElseAreRefusedWithAName) {
   ExpectRefused(Adam(), Blob(500, std::byte{'x'}), onebitInvalidArgument, HasSubstr("state"));
 }
 
-// As STATE.md has the first 40 bytes in all versions.
+// STATE.md fixes the first 40 bytes for all versions.
 TEST(OptimizerStateOfOthersTest, LaterVersionIsToldFromDamage) {
   Blob blob = StateOf(Adam());
   const uint32_t later = 2;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers that are saved and loaded, by each rank for itself: training goes on as if nothing had
+// Optimizers saved and loaded by each rank for itself: training continues as if nothing had
 // happened.
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kCalls = 16;
 
-// What one rank saw: before the first call, and after each.
+// A rank's view of a training: before the first call, and after each.
 struct Course {
   std::vector<Blob> states;
   std::vector<std::vector<float>> x;
@@ -61,7 +61,7 @@ void ExpectResumes(const OptimizerSubject& subject, int ranks) {
       optimizer.Import(run.states[saved_at]);
       ASSERT_EQ(optimizer.Export(), run.states[saved_at]);
       EXPECT_EQ(optimizer.x(), run.x[saved_at]);
-      if (run.results[saved_at].step > 2) {  // written by the step before
+      if (run.results[saved_at].step > 2) {  // still written by the step before
         EXPECT_EQ(optimizer.copy(), run.copies[saved_at]);
       }
       for (uint64_t call = saved_at + 1; call <= kCalls; ++call) {
@@ -79,7 +79,7 @@ TEST_P(OptimizerStateTest, TrainingContinuesBitForBit) { ExpectResumes(GetParam(
 
 TEST_P(OptimizerStateTest, TrainingOfOneRankContinuesBitForBit) { ExpectResumes(GetParam(), 1); }
 
-// An optimizer that is elsewhere in its training has masks, floors and scratch of its own.
+// An optimizer at another point of its training has masks, floors and scratch memory of that point.
 TEST_P(OptimizerStateTest, AnOptimizerCanGoBack) {
   const std::vector<Course> runs = RunStraight(GetParam(), 2);
   RunRanks(2, [&](onebitComm_t comm, int rank) {
@@ -97,7 +97,7 @@ TEST_P(OptimizerStateTest, AnOptimizerCanGoBack) {
 INSTANTIATE_TEST_SUITE_P(Subjects, OptimizerStateTest, ::testing::ValuesIn(AllOptimizers()),
                          [](const auto& info) { return info.param.name; });
 
-// The tests above are of use only if their trainings have steps of all kinds.
+// The tests above are meaningful only if their trainings have steps of all kinds.
 TEST(OptimizerStateSubjectsTest, HaveStepsOfEveryKind) {
   for (const OptimizerSubject& subject : AllOptimizers()) {
     SCOPED_TRACE(subject.name);

@@ -21,7 +21,7 @@ struct Used {
   uint64_t locks = 0;
 };
 
-// The most that a step used on any rank after the first two steps of each stage.
+// The maximum over ranks and steps, without the first two steps of each stage.
 Used MostUsed(onebitOptimizerConfig_t config, onebitDataType_t type, bool has_nan) {
   constexpr uint64_t kFreezeStep = 8;
   const bool is_zero_one = config.algorithm == onebitAlgorithmZeroOneAdam;
@@ -40,7 +40,7 @@ Used MostUsed(onebitOptimizerConfig_t config, onebitDataType_t type, bool has_na
           onebitOptimizerStep(optimizer.get(), bytes.data(), type, 0.01, 1, 10, nullptr, nullptr);
       const Used after = {AllocationsOfThisThread(), LocksOfThisThread()};
       Check(result);
-      // Steps that refresh a variance settle masks.
+      // Steps that refresh a variance recompute masks.
       const bool is_steady = is_zero_one
                                  ? step > kFreezeStep + 2
                                  : (step > 2 && step <= kFreezeStep) || step > kFreezeStep + 2;

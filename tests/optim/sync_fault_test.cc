@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// What ranks of 0/1 Adam agree on besides a step, and what becomes of it where only some of them
-// heard of it.
+// Agreements of 0/1 Adam's ranks other than steps, when only some ranks have heard of them.
 #include <limits>
 #include <memory>
 #include <vector>
@@ -16,7 +15,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-// Ranks of one training in the middle of an interval.
+// Ranks of one training within an interval.
 class IntervalJob {
  public:
   IntervalJob(const OptimizerSubject& subject, const Transport* transport)
@@ -24,12 +23,12 @@ class IntervalJob {
     group_.Run([&](int rank) {
       ranks_[rank] = std::make_unique<OptimizerRank>(subject, group_.comm(rank), rank);
     });
-    Step();  // DeepSpeed's first sends nothing
+    Step();  // DeepSpeed's first step sends nothing
     while (Step() != onebitStageLocal) {
     }
   }
 
-  // A step of all ranks, at a constant rate; returns its stage.
+  // Makes a step on all ranks at a constant rate; returns its stage.
   onebitStage_t Step() {
     std::vector<onebitStepResult_t> results(kRanks, ONEBIT_STEP_RESULT_INIT);
     ++call_;
@@ -45,7 +44,7 @@ class IntervalJob {
     }
     return static_cast<onebitStage_t>(results[0].stage);
   }
-  // The same with a gradient of rank 1 that is not finite; returns how many ranks succeeded.
+  // The same with a non-finite gradient on rank 1; returns how many ranks succeeded.
   int BadStep() {
     ++call_;
     return Succeeded(group_.Call([&](int rank) {
@@ -60,7 +59,7 @@ class IntervalJob {
     return Succeeded(group_.Call([&](int rank) { return onebitOptimizerSync(Get(rank)); }));
   }
 
-  // All go over to a communicator of the same ranks.
+  // Migrates all ranks to a communicator of the same ranks.
   void Rebind() {
     for (const Outcome& outcome : group_.Call([&](int rank) {
            onebitComm_t comm = nullptr;
@@ -74,7 +73,7 @@ class IntervalJob {
     }
   }
 
-  // Of all ranks; onebitStateGlobal is an error unless ranks agree on everything.
+  // Exports on all ranks; onebitStateGlobal fails unless ranks agree on everything.
   std::vector<Blob> Export(onebitStateKind_t kind) {
     std::vector<Blob> states(kRanks);
     group_.Run([&](int rank) { states[static_cast<size_t>(rank)] = ranks_[rank]->Export(kind); });
@@ -109,7 +108,7 @@ class SyncFaultTest : public ::testing::TestWithParam<onebitVariant_t> {
     subject.config.localStepClipper = 4;
     return subject;
   }
-  // The last step before a sync.
+  // Makes steps up to the last one before a sync.
   void StepToSync(IntervalJob& job) {
     IntervalJob twin(Subject(), nullptr);
     int steps = 0;
@@ -118,8 +117,8 @@ class SyncFaultTest : public ::testing::TestWithParam<onebitVariant_t> {
   }
 };
 
-// Faults at each message of a call in turn, until at least one of them reached some ranks only
-// after they had finished, which is a matter of timing. `call` returns how many ranks succeeded.
+// Tries a fault at each message of a call, until at least one fault reached some ranks only after
+// they had finished, which depends on timing. `call` returns how many ranks succeeded.
 template <typename MakeJob, typename Call, typename CheckJob>
 void DamageEachMessage(MakeJob make_job, Call call, CheckJob check) {
   constexpr int kMostRounds = 20;
@@ -182,7 +181,7 @@ TEST_P(SyncFaultTest, ASkipThatSomeRanksMissedIsTakenOver) {
       });
 }
 
-// What follows a skip takes momenta for common: dense segments, a second phase, a state of all.
+// Later steps assume that momenta are equal: dense segments, a second phase, a state of all ranks.
 TEST_P(SyncFaultTest, RanksAgreeBehindASkip) {
   IntervalJob job(Subject(), nullptr);
   StepToSync(job);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer that a failed rebind left half taken over: it is of no use, and cannot be saved,
-// until a checkpoint is loaded.
+// An optimizer that a failed rebind left half migrated: it must not be used or saved until a
+// checkpoint is loaded.
 #include <memory>
 #include <vector>
 
@@ -19,7 +19,7 @@ constexpr uint64_t kSavedAt = 7, kLastCall = 11;
 
 OptimizerSubject Subject() { return SubjectOf("adam", onebitAlgorithmOneBitAdam); }
 
-// One step of a training that is cut in two by the loss of a message, and a rebind that fails, too.
+// One step of a training that a lost message interrupts, followed by a rebind that fails as well.
 class TornTraining {
  public:
   explicit TornTraining(const Fault& fault_of_rebind)
@@ -31,7 +31,8 @@ class TornTraining {
       states_[rank] = ranks_[rank]->Export();
       ranks_[rank]->StepUntil(kSavedAt + 1, kSavedAt + 1);
     });
-    // A step has two calls, of the dense segment and of the others, each of 4 messages of a rank.
+    // A step has two calls, for the dense segment and for the others, with 4 messages of a rank
+    // each.
     Arm({.kind = Fault::Kind::kDrop, .rank = 1, .message = 7});
     group_.Call([&](int rank) { return ranks_[rank]->TryStep(kSavedAt + 2, 0.05, nullptr); });
     Arm({});
@@ -41,7 +42,7 @@ class TornTraining {
     Arm({});
   }
 
-  // Ranks that have neither their state nor that of another one.
+  // Ranks that have neither their own state nor that of another rank.
   std::vector<int> TornRanks() const {
     std::vector<int> torn;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -54,7 +55,7 @@ class TornTraining {
     return torn;
   }
 
-  // From the checkpoint to the end; returns rank 0's state.
+  // Trains from the checkpoint to the end; returns rank 0's state.
   Blob GoOnFromCheckpoint() {
     for (int rank = 0; rank < kRanks; ++rank) ranks_[rank]->Import(states_[rank]);
     EXPECT_TRUE(TornRanks().empty());
@@ -107,7 +108,7 @@ TEST(TornOptimizerTest, GoesOnFromACheckpoint) {
     if (rank == 0) expected = optimizer.Export();
   });
   int torn_trainings = 0;
-  // Ranks compare their steps first, in 4 messages of each.
+  // Ranks compare their steps first, with 4 messages each.
   for (uint64_t message = 4; message < 16 && torn_trainings < 2; ++message) {
     for (int sender = 0; sender < kRanks; ++sender) {
       SCOPED_TRACE(::testing::Message() << "message " << message << " of rank " << sender);

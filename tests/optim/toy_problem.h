@@ -28,7 +28,7 @@ struct ToyProblem {
     return x;
   }
 
-  // Gradient of rank `rank` at step t = 1, 2, ...
+  // Gradient of `rank` at step t = 1, 2, ...
   std::vector<float> Gradient(const std::vector<float>& x, int rank, uint64_t t) const {
     std::vector<float> gradient(dimension);
     for (size_t k = 0; k < dimension; ++k) {
@@ -53,7 +53,7 @@ struct ToyProblem {
     return sum / ranks;
   }
 
-  // The loss at its minimum, x = mean_i c_i (curvatures are equal on all ranks).
+  // The loss at its minimum, x = mean_i c_i, because curvatures are equal on all ranks.
   double LeastLoss() const {
     std::vector<float> x(dimension);
     for (size_t k = 0; k < dimension; ++k) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Trains the toy problem through the public C API and records what every rank saw.
+// Trains the toy problem through the public C API and records every rank's results.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,7 @@ inline onebitOptimizerStats_t StatsOf(const OptimizerHandle& optimizer) {
   return stats;
 }
 
-// Gradients as the optimizer takes them: in `type`, multiplied by `scale`.
+// Gradients in the form that the optimizer takes: in `type`, multiplied by `scale`.
 inline std::vector<std::byte> Encode(const std::vector<float>& values, onebitDataType_t type,
                                      float scale) {
   std::vector<std::byte> bytes(values.size() * (type == onebitFloat32 ? 4 : 2));
@@ -56,14 +56,14 @@ inline std::vector<std::byte> Encode(const std::vector<float>& values, onebitDat
   return bytes;
 }
 
-// Defaults of an optimizer whose learning rate is said to be warmed up, which keeps the log quiet.
+// Defaults of an optimizer that declares a warm-up of its learning rate, which keeps the log quiet.
 inline onebitOptimizerConfig_t DefaultOptimizer() {
   onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
   config.lrWarmupSteps = 1;
   return config;
 }
 
-// What to train.
+// A training.
 struct Training {
   ToyProblem problem;
   onebitOptimizerConfig_t config = DefaultOptimizer();
@@ -72,17 +72,17 @@ struct Training {
   onebitDataType_t gradient_type = onebitFloat32;
   float loss_scale = 1;
   double max_grad_norm = 0;
-  size_t segment_count = 0;  // of which trust ratios are recorded
-  // Changes the gradient of `rank` before call 0, 1, ...; null: nothing. A call that is skipped is
+  size_t segment_count = 0;  // for which trust ratios are recorded
+  // Changes the gradient of `rank` before call 0, 1, ...; null changes nothing. A skipped call is
   // followed by another one for the same step.
   std::function<void(size_t call, int rank, std::vector<float>& gradient)> spoil;
 };
 
-// What one rank saw.
+// A rank's view of a training.
 struct Record {
-  std::vector<std::vector<float>> x;                    // before the first call and after each
+  std::vector<std::vector<float>> x;                    // before the first call and after each call
   std::vector<onebitStepResult_t> results;              // of each call
-  std::vector<std::vector<onebitTrustRatio_t>> ratios;  // after each call, of each segment
+  std::vector<std::vector<onebitTrustRatio_t>> ratios;  // after each call, by segment
   std::vector<float> m, v;                              // at the end
   onebitOptimizerStats_t stats{};
   uint64_t comm_bytes = 0;  // sent by the communicator in all calls
@@ -150,7 +150,7 @@ inline onebitOptimizerConfig_t PaperOptimizer(const onebitCompressorConfig_t& co
   return config;
 }
 
-// Every rank's bytes of x after every call, and of m and v at the end, are those of rank 0.
+// Expects on every rank the bytes of rank 0, for x after every call and for m and v at the end.
 inline void ExpectReplicasEqual(const std::vector<Record>& records) {
   for (size_t rank = 1; rank < records.size(); ++rank) {
     EXPECT_EQ(records[rank].m, records[0].m) << "rank " << rank;
@@ -162,7 +162,7 @@ inline void ExpectReplicasEqual(const std::vector<Record>& records) {
   }
 }
 
-// Greatest difference between elements of a and b, NaN if there is one.
+// Largest difference between elements of a and b; NaN if there is one.
 template <typename A, typename B>
 double MaxDifference(const std::vector<A>& a, const std::vector<B>& b) {
   if (a.size() != b.size()) throw std::runtime_error("sizes differ");

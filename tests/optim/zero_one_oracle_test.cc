@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// 0/1 Adam against recorded trajectories: what every rank has between syncs, and that all have the
-// same bytes after one.
+// Compares 0/1 Adam with recorded trajectories: every rank's values between syncs, and equal bytes
+// on all ranks after one.
 #include <string>
 
 #include "tests/optim/recorded.h"

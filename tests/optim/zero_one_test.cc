@@ -25,7 +25,7 @@ onebitOptimizerConfig_t ZeroOne(int64_t var_freeze_step, int64_t local_step_scal
   return config;
 }
 
-// Refreshed at every step, and averaged exactly at every step: that is Adam.
+// If the variance is refreshed and everything averaged exactly at every step, this is Adam.
 TEST(ZeroOneAdamTest, ExactAndAlwaysIsAdam) {
   onebitSegment_t dense = ONEBIT_SEGMENT_INIT;
   dense.count = 16;
@@ -71,7 +71,7 @@ TEST(ZeroOneAdamTest, Arrives) {
   EXPECT_LT(excess, 0.1);
 }
 
-// Ranks of one problem, step by step.
+// Ranks of one problem, driven step by step.
 class ZeroOneIntervalTest : public ::testing::Test {
  protected:
   static constexpr int kRanks = 3;
@@ -94,7 +94,7 @@ class ZeroOneIntervalTest : public ::testing::Test {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back([&, rank] { body(rank); });
   }
-  // One step on every rank; returns what rank 0 was told.
+  // Makes one step on every rank; returns rank 0's result.
   onebitStepResult_t Step(int bad_rank = -1) {
     std::vector<onebitStepResult_t> results(kRanks, ONEBIT_STEP_RESULT_INIT);
     OnAllRanks([&](int rank) {
@@ -114,7 +114,7 @@ class ZeroOneIntervalTest : public ::testing::Test {
     }
     return results[0];
   }
-  // Up to behind the first local step.
+  // Makes steps up to the first local step, included.
   void StepIntoAnInterval() {
     while (Step().stage != onebitStageLocal) last_synced_ = x_[0];
     EXPECT_NE(x_[0], x_[1]);
@@ -160,7 +160,7 @@ TEST_F(ZeroOneIntervalTest, ABadSumTakesAllRanksBackToTheLastSync) {
   }
   ExpectAgreement();
   EXPECT_EQ(x_[0], last_synced_);
-  // The interval begins anew, and ends as any does.
+  // The interval begins again, and ends as usual.
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Step().stage, onebitStageLocal);
   EXPECT_EQ(Step().stage, onebitStageCompressed);
   ExpectAgreement();
@@ -185,7 +185,7 @@ TEST_F(ZeroOneIntervalTest, SyncEndsAnIntervalAndIsFreeBehindIt) {
   ExpectAgreement();
 }
 
-// Ranks were at different steps of an interval when they lost one of them.
+// Ranks were at different steps of an interval when one of them was lost.
 TEST_F(ZeroOneIntervalTest, RebindTakesRanksOnFromTheFurthest) {
   StepIntoAnInterval();
   std::vector<float> gradient = problem_.Gradient(x_[2], 2, step_);

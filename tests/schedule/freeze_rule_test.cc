@@ -39,8 +39,8 @@ TEST(FreezeRuleTest, AutomaticWaitsForLearningRateWarmup) {
 }
 
 TEST(FreezeRuleTest, AutomaticIgnoresTransients) {
-  // The gradient falls just as fast as the start-up bias vanishes: raw v stands still, and only the
-  // corrected ratio sees that it is far from settled.
+  // The gradient falls as fast as the start-up bias vanishes: raw v is constant, and only the
+  // corrected ratio shows that it has not settled.
   const auto standing_still = [](uint64_t) { return 1.0; };
   const uint64_t t = FirstFreeze(FreezeRule::Automatic(0.99, 0), standing_still);
   // 1 - b^(t-D) >= 0.96 (1 - b^t), the same condition as for a constant gradient.

@@ -35,7 +35,7 @@ PolicyOptions Read(const Config& config) {
   return options.ok() ? options.value() : PolicyOptions{};
 }
 
-// `base` is fine, and changed as `change` says it is an error that begins with `member` and holds
+// `base` is valid. Changed by `change` it must give an error that begins with `member` and contains
 // `reason`.
 void ExpectError(Config base, const std::string& member, const std::string& reason,
                  const std::function<void(Config&)>& change) {

@@ -62,7 +62,7 @@ onebitPolicyConfig_t ZeroOne(onebitVariant_t variant, int64_t freeze, int64_t ka
   return config;
 }
 
-// A step that was skipped, or a sync besides a step, ends an interval without being a step.
+// A skipped step, or a sync outside of a step, ends an interval without being a step.
 TEST_F(PolicyTest, IntervalsMayEndBesidesASync) {
   const onebitPolicyConfig_t config = ZeroOne(onebitVariantPaper, 2, 1, 1, 4);
   Create(config);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The steps of 0/1 Adam in both variants: worked schedules, the sets by their definitions, learning
-// rates of zero, and states that are saved.
+// The steps of 0/1 Adam in both variants: schedules worked by hand, the sets by their definitions,
+// learning rates of zero, and saved states.
 #include "schedule/zero_one_schedule.h"
 
 #include <cmath>
@@ -100,7 +100,7 @@ TEST(ZeroOneScheduleTest, SchedulesOfTheTrainingOracles) {
   EXPECT_EQ(KindsOf(DeepSpeed(12, 2, 8, 4), 41), "iFFF1F1F111F1uuuuuuuuu.u.u.u...u...u...u.");
 }
 
-// The paper's sets as they are defined, one after the other.
+// The paper's sets, evaluated one after the other by their definitions.
 std::string PaperByDefinition(const ZeroOnePolicy& policy, uint64_t count) {
   std::string kinds(count, '.');
   std::vector<bool> is_refresh(count, false);
@@ -122,7 +122,7 @@ std::string PaperByDefinition(const ZeroOnePolicy& policy, uint64_t count) {
   return kinds;
 }
 
-// DeepSpeed's counters as its optimizer keeps them.
+// DeepSpeed's counters, kept as its optimizer does.
 std::string DeepSpeedByCounters(const ZeroOnePolicy& policy, uint64_t count) {
   std::string kinds = "i";
   uint64_t var_interval = 1, var_counter = 0, local_interval = 1, local_counter = 0;
@@ -203,8 +203,8 @@ TEST(ZeroOneScheduleTest, DenseStepThatFeedsMomentumNeedsNoSync) {
   EXPECT_FALSE(steps[0].syncs);
 }
 
-// Where ranks have made a step on their own their momenta differ, and a dense average of gradients
-// does not bring them together.
+// After local steps momenta differ between ranks, and a dense average of gradients does not make
+// them equal.
 TEST(ZeroOneScheduleTest, DenseStepThatFeedsMomentumSyncsWhatIsPending) {
   ZeroOnePolicy policy = Paper(6, 2, 4, 4);
   policy.dense_step_feeds_momentum = true;
@@ -217,10 +217,10 @@ TEST(ZeroOneScheduleTest, SyncsWaitForARateThatIsNotZero) {
   const auto zero_from_7 = [](uint64_t t) { return t < 7 ? 1.0 : 0.0; };
   EXPECT_EQ(KindsOf(Paper(6, 2, 4, 4), 12, zero_from_7), "BBB1B11.....");
   EXPECT_EQ(KindsOf(DeepSpeed(2, 1, 4, 4), 12, zero_from_7), "iF1uuuu.....");
-  // One step of an interval has weight: that is enough.
+  // One step of the interval with weight is enough.
   const auto only_12 = [](uint64_t t) { return t < 10 || t == 12 ? 1.0 : 0.0; };
   EXPECT_EQ(KindsOf(Paper(2, 1, 4, 4), 20, only_12), "BB1111.1.1...1......");
-  // What fp32 holds as nothing, or as less than a normal number, has no inverse there.
+  // Values that fp32 rounds to zero, or to a subnormal number, have no inverse there.
   const auto tiny_from_7 = [](uint64_t t) { return t < 7 ? 1.0 : 1e-40; };
   EXPECT_EQ(KindsOf(Paper(6, 2, 4, 4), 12, tiny_from_7), "BBB1B11.....");
 }
@@ -233,10 +233,10 @@ TEST(ZeroOneScheduleTest, TiedIntervalFollowsTheRate) {
   EXPECT_EQ(KindsOf(policy, 12, [](uint64_t t) { return t < 6 ? 0.3 : 0.151; }), "BBBB11111111");
   EXPECT_EQ(KindsOf(policy, 12, [](uint64_t t) { return t < 6 ? 0.3 : 0.15; }), "BBBB11.1.1.1");
   EXPECT_EQ(KindsOf(policy, 14, [](uint64_t t) { return t < 6 ? 0.3 : 0.075; }), "BBBB11...1...1");
-  // An eighth would be 8, but 6 is the limit.
+  // An eighth would be 8, but the limit is 6.
   EXPECT_EQ(KindsOf(policy, 18, [](uint64_t t) { return t < 6 ? 8.0 : 1.0; }),
             "BBBB11.....1.....1");
-  // A warm-up makes the peak grow, and a rate that rises again ends the interval.
+  // During a warm-up the peak grows, and a rate that rises again ends the interval.
   EXPECT_EQ(KindsOf(policy, 12, [](uint64_t t) { return static_cast<double>(t + 1); }),
             "BBBB11111111");
   EXPECT_EQ(KindsOf(policy, 12, [](uint64_t t) { return t == 6 || t == 7 ? 0.25 : 1.0; }),
@@ -257,7 +257,7 @@ TEST(ZeroOneScheduleTest, HugeNumbersDoNotOverflow) {
   EXPECT_EQ(KindsOf(DeepSpeed(kHuge, kHuge, kHuge, kHuge), 5), "iFFFF");
 
   for (const Variant variant : {Variant::kPaper, Variant::kDeepSpeed}) {
-    // All that can double has doubled as often as it can.
+    // Everything that can double has doubled as often as it can.
     ZeroOnePolicy policy = Paper(kHuge, 1, 1, kHuge);
     policy.variant = variant;
     ZeroOneSchedule schedule(policy);

@@ -30,7 +30,7 @@ inline onebitSyncSchedule_t Every(int64_t interval) {
   return schedule;
 }
 
-// What one rank has after a step.
+// A rank's state after a step.
 struct StepResult {
   Outcome outcome;
   int did_sync = -1;
@@ -73,7 +73,7 @@ class SyncJob {
     return values;
   }
 
-  // The next step of every rank, with weights of these ranks and inputs as `change` makes them.
+  // Makes the next step on every rank, with weights and inputs as `change` sets them.
   using Change = std::function<void(int rank, std::vector<float>& x, float& weight)>;
   std::vector<StepResult> Step(const Change& change = {}) {
     std::vector<StepResult> results(syncs_.size());
@@ -94,7 +94,7 @@ class SyncJob {
     threads.clear();
     return results;
   }
-  // Expects success, and the same on every rank.
+  // Expects success and equal results on every rank.
   StepResult StepSucceeds(const Change& change = {}) {
     auto results = Step(change);
     for (const StepResult& result : results) {
@@ -123,11 +123,11 @@ class SyncJob {
     threads.clear();
     return states;
   }
-  // Leaves the compressors to other calls.
+  // Frees the compressors for other calls.
   void DestroySyncs() {
     for (UniqueSync& sync : syncs_) sync.reset();
   }
-  // What the results so far owe: residuals, without what is added up.
+  // What the results so far owe: residuals, without accumulated values.
   std::vector<double> Pending() const {
     std::vector<double> pending(kCount);
     for (int rank = 0; rank < ranks(); ++rank) {
@@ -143,7 +143,7 @@ class SyncJob {
     return CallHere([&] { return onebitSyncImport(sync(rank), state.data(), state.size()); });
   }
 
-  // All ranks go over to a communicator of the same ranks.
+  // Migrates all ranks to a communicator of the same ranks.
   void Rebind() {
     std::vector<UniqueComm> made(comms_.size());
     std::vector<std::jthread> threads;

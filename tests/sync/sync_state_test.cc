@@ -41,7 +41,7 @@ TEST(SyncStateTest, RunContinuesBitForBit) {
   }
 }
 
-// The run of other ranks goes on at the same step, and pays what the run before owed.
+// The run on other ranks continues at the same step, and pays what the former run owed.
 TEST(SyncStateTest, GoesOverToOtherRanks) {
   for (const int ranks : {1, 3, 6}) {
     for (const int saved_at : {4, 5, 6}) {
@@ -135,9 +135,9 @@ TEST(SyncStateTest, DamageAndOtherStatesAreRefusedAndNothingIsTouched) {
   EXPECT_EQ(job.Import(0, good).result, onebitSuccess);
 }
 
-// A sync that fails can be made again: on every rank, or on none if one has committed it.
-// How often ranks repeated a sync that a damaged message of it had ended, and how often they rolled
-// forward because one of them had committed it.
+// A failed sync can be repeated: on every rank, or on none if one has committed it. Counts how
+// often ranks repeated a sync after one of its messages was damaged, and how often they rolled
+// forward because a rank had committed it.
 struct Ends {
   int repeated = 0;
   int rolled_forward = 0;
@@ -185,7 +185,7 @@ void DamageEachMessage(Ends* ends) {
 }
 
 TEST(SyncFaultTest, FailedSyncIsRepeatedOrCountsEverywhere) {
-  // Whether a rank is done when another one fails is a matter of timing.
+  // It depends on timing whether a rank has finished when another one fails.
   Ends ends;
   for (int tries = 0; tries < 50 && (ends.repeated == 0 || ends.rolled_forward == 0); ++tries) {
     DamageEachMessage(&ends);

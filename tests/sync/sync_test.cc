@@ -44,7 +44,7 @@ TEST(SyncTest, LocalStepsSendNothingAndLeaveTheOutputAlone) {
   }
 }
 
-// A sync is the compressed allreduce of the sums, and nothing else.
+// A sync is the compressed allreduce of the accumulated values, and nothing else.
 TEST(SyncTest, SyncIsTheAllReduceOfWhatWasAddedUp) {
   SyncJob job(3, Every(3));
   SyncJob plain(3, Every(1));  // its compressors only
@@ -76,7 +76,7 @@ TEST(SyncTest, SyncIsTheAllReduceOfWhatWasAddedUp) {
   }
 }
 
-// Outputs, residuals and what is added up together are what came in.
+// Outputs, residuals and accumulated values add up to the inputs.
 TEST(SyncTest, NothingIsLostOverTime) {
   SyncJob job(4, Every(3));
   std::vector<double> in(kCount), out(kCount);
@@ -137,7 +137,7 @@ TEST(SyncTest, SyncOfWeightZeroWaits) {
   EXPECT_EQ(job.StepSucceeds().did_sync, 1);
 }
 
-// The interval is lost, and nothing else.
+// Only the interval is lost.
 TEST(SyncTest, NonfiniteSumSpoilsItsIntervalOnly) {
   for (const bool is_one_exchange : {false, true}) {
     SyncJob job(3, Every(2), 0, nullptr, is_one_exchange);
@@ -153,7 +153,7 @@ TEST(SyncTest, NonfiniteSumSpoilsItsIntervalOnly) {
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_TRUE(ResidualsOf(job.compressor(rank)) == before[static_cast<size_t>(rank)]);
     }
-    // As if the interval had not been.
+    // As if the interval had not existed.
     SyncJob other(3, Every(2), 0, nullptr, is_one_exchange);
     for (int step = 0; step < 4; ++step) other.StepSucceeds();
     const auto same = [](int rank, auto& x, float& weight) {
