@@ -58,7 +58,7 @@ constexpr Setting kDeclared[] = {
      .offset = offsetof(FakeValues, weather)},
 };
 
-// The values are texts of the environment, so tests give it as literals.
+// Texts of the environment must outlive the table, so tests pass literals.
 Result<SettingsTable> Read(std::initializer_list<const char*> environment) {
   return ReadSettings(std::vector<const char*>(environment), kDeclared);
 }
@@ -190,7 +190,7 @@ TEST(SettingsTest, TheSecretIsTakenAndShownToNobody) {
   for (const SettingRow& row : table.value().rows) {
     EXPECT_EQ(row.value.find("horse"), std::string::npos) << row.name;
   }
-  // An error about another variable does not show it either.
+  // An error about another variable must not show it either.
   const auto error = Read({entry.c_str(), "ONEBIT_DEBUG=LOUD"});
   EXPECT_EQ(error.status().text().find("horse"), std::string::npos) << error.status().text();
 }

@@ -44,7 +44,7 @@ template <typename T>
 void Put(Blob* blob, size_t offset, T value) {
   std::memcpy(blob->data() + offset, &value, sizeof(value));
 }
-// Makes the header's checksum match what has been put into it.
+// Corrects the header's checksum after a change.
 void FixHeader(Blob* blob) {
   uint32_t header_bytes;
   std::memcpy(&header_bytes, blob->data() + kAtHeaderBytes, sizeof(header_bytes));
@@ -67,7 +67,7 @@ TEST(StateBlobTest, SectionsAreReadAsWritten) {
   EXPECT_FALSE(reader.value().section(SectionTag::kWorker).has_value());
 }
 
-// The bytes that STATE.md specifies. Changing them takes a new version.
+// The bytes that STATE.md specifies. Changing them requires a new version.
 TEST(StateBlobTest, BytesAreThoseOfTheDocument) {
   const StateSection sections[] = {{SectionTag::kWorker, 4}};
   Blob blob(StateBytes(sections), std::byte{0xee});
@@ -138,7 +138,7 @@ TEST(StateBlobTest, LaterVersionSaysSo) {
   EXPECT_NE(status.text().find("version 2, this library reads 1"), std::string::npos);
 }
 
-// The checksums are right, so that the reader must notice the members themselves.
+// The checksums are valid, so the reader must check the members themselves.
 TEST(StateBlobTest, LengthsAreNotTrusted) {
   const auto expect_corrupt = [](size_t offset, auto value) {
     Blob blob = SmallBlob();
@@ -166,7 +166,7 @@ TEST(StateBlobTest, LengthsAreNotTrusted) {
   }
 }
 
-// One more would be written behind the reader's table.
+// One more section would be written beyond the reader's table.
 TEST(StateBlobTest, MoreSectionsThanThereCanBeAreRefused) {
   std::vector<StateSection> sections;
   for (uint32_t tag = 1; tag <= 40; ++tag) {

@@ -95,7 +95,7 @@ TEST(MessageHeaderTest, NamesBothVersionsOfAFutureHeader) {
   }
 }
 
-// A damaged member with a header check that fits: what a bug in a peer would send.
+// A damaged member under a valid header check, as a bug in a peer would send it.
 TEST(MessageHeaderTest, TellsOfAFailure) {
   MessageHeader header = Sample();
   header.is_nonfinite = false;
@@ -126,7 +126,7 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.call.rule = static_cast<kernels::ScaleRule>(2); }));
 }
 
-// With the check of what was changed, as a peer with members of its own would send them.
+// With a valid check, as a peer with additional members would send it.
 TEST(MessageHeaderTest, RejectsFlagsAndParametersThatItDoesNotKnow) {
   for (const auto& [offset, known] : {std::pair<size_t, unsigned>{6, 0x07}, {51, 0x8f}}) {
     for (unsigned bit = 1; bit < 256; bit *= 2) {

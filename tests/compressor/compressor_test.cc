@@ -28,7 +28,7 @@ float Read(const std::byte* residual) {
   return value;
 }
 
-// Writes what a call would leave in its last elements.
+// Writes the last elements as a call would.
 void WriteBoth(const Compressor& compressor, float value) {
   Write(compressor.worker_out(99), value);
   Write(compressor.server_out(39), value);
@@ -97,7 +97,7 @@ TEST(CompressorTest, ResetZeroesInEveryGenerationAndForgetsTheOp) {
   }
 }
 
-// A call that failed here may have been committed elsewhere; one that met a NaN was by nobody.
+// A call that failed here may have been committed elsewhere; a call that met a NaN was not.
 TEST(CompressorTest, RollsForwardToACallThatFailedAndToNoOther) {
   Compressor compressor = Make(ConfigOf(true));
   EXPECT_FALSE(compressor.can_roll_forward());
@@ -142,7 +142,7 @@ TEST(CompressorTest, AStateIsInForceWhereACallWouldHaveWritten) {
   }
 }
 
-// Replicas compare it: residuals that are zero differ from all others, whatever their age.
+// Replicas compare their age: zero residuals differ from all others, whatever their age.
 TEST(CompressorTest, AgeIsZeroOnlyOfResidualsThatAreZero) {
   Compressor compressor = Make(ConfigOf(true));
   EXPECT_EQ(compressor.age(), 0);
@@ -187,7 +187,7 @@ TEST(CompressorTest, ServerResidualCanBeLeftOut) {
   EXPECT_EQ(compressor.residual_bytes(), 2u * 4 * 100);
 }
 
-// A null pointer means that the mode has no residual, so that of an empty tensor is not null.
+// A null pointer means that the mode has no residual, so an empty tensor's must not be null.
 TEST(CompressorTest, EmptyTensorHasResidualPointers) {
   const Compressor compressor = Make({.count = 0, .server_elements = 0});
   EXPECT_NE(compressor.worker_in(0), nullptr);
@@ -236,7 +236,7 @@ TEST(CompressorMaskTest, DigestTellsMasksApart) {
   EXPECT_EQ(compressor.mask(0), nullptr);
 }
 
-// The mask comes as bits of 15 elements in a row; kernels take a chunk's from a byte on.
+// The mask is given for 15 elements in succession; kernels take a chunk's mask from a byte on.
 TEST(CompressorMaskTest, EveryChunkBeginsAtAByte) {
   Compressor compressor = Make({.count = 5, .chunks = 3});
   const std::array<uint8_t, 2> mask = {0b101'10011, 0b1'01100'01};
@@ -244,7 +244,7 @@ TEST(CompressorMaskTest, EveryChunkBeginsAtAByte) {
   EXPECT_EQ(*compressor.mask(0), 0b10011);
   EXPECT_EQ(*compressor.mask(5), 0b01101);
   EXPECT_EQ(*compressor.mask(10), 0b01100);
-  // The digest is that of the bits as they came, but for the one behind the last element.
+  // The digest is that of the given bits, without the one after the last element.
   const std::array<uint8_t, 2> same = {0b101'10011, 0b0'01100'01};
   const uint32_t digest = compressor.mask_digest();
   ASSERT_TRUE(compressor.SetMask(same.data()).ok());

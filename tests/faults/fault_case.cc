@@ -27,7 +27,8 @@ std::string_view NameOf(MessageSize size) {
   return "";
 }
 
-// Large: dense messages that `ucx` offers before it sends them, packets that it sends early.
+// Large means: dense messages that `ucx` offers before it sends them, and packets that it sends
+// early.
 size_t CountOf(const CallKind& kind, MessageSize size) {
   switch (size) {
     case MessageSize::kHeaderOnly:
@@ -71,7 +72,7 @@ Expectation ExpectationOf(const FaultCase& one) {
     case Fault::Kind::kDuplicate:
       return {.causes = {"twice or unasked", "call number"}};
     case Fault::Kind::kDrop:
-      // The last message to a rank: the next call's comes first.
+      // The last message to a rank: the next call's message arrives in its stead.
       return {.causes = {"no progress for", "call number"},
               .is_sender_named = false,
               .timeout_ms = ShortTimeoutMs()};
@@ -93,7 +94,7 @@ Expectation ExpectationOf(const FaultCase& one) {
       return {.causes = {"its connection was cut"}};
     case Fault::Kind::kKill:
     case Fault::Kind::kStop:
-      return {.causes = {"is gone"}};  // of a process, which these are not
+      return {.causes = {"is gone"}};  // only for processes, which these are not
   }
   return {};
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A fault, the call that meets it, and what is to be seen of it.
+// A fault, the call that it strikes, and its expected consequences.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace onebit::testing {
 
 inline constexpr int kCaseRanks = 3;
-// Rank 1 is struck: it neither holds the control channel nor is it the last one.
+// Rank 1 is struck, because it neither serves the control channel nor is the last rank.
 inline constexpr int kStruckRank = 1;
 
-// What kind of call it is.
+// The kind of the call.
 struct CallKind {
   const char* name;
   std::optional<onebitMode_t> mode;  // none: dense
@@ -32,14 +32,14 @@ inline constexpr CallKind kCallKinds[] = {
     {.name = "ef, one exchange", .mode = onebitModeEf, .is_one_exchange = true},
 };
 
-// How large its messages are. Of the shortest tensor the struck rank serves nothing.
+// The size of the call's messages. In the shortest tensor the struck rank serves no elements.
 enum class MessageSize { kHeaderOnly, kEager, kLarge };
 inline constexpr MessageSize kMessageSizes[] = {MessageSize::kHeaderOnly, MessageSize::kEager,
                                                 MessageSize::kLarge};
 std::string_view NameOf(MessageSize size);
 size_t CountOf(const CallKind& kind, MessageSize size);
 
-// Which message of the struck rank.
+// The struck message among those of the rank.
 struct Place {
   const char* name;
   int exchange;
@@ -58,24 +58,25 @@ struct FaultCase {
   Fault::Kind kind;
 
   std::string Text() const;
-  // Whether there is such a case: one exchange has no second one, and some messages no payload.
+  // False for combinations that do not exist: a second exchange of a call with one, or a payload of
+  // a message without one.
   bool exists() const;
   Fault fault() const;
 };
 
-// What a fault of this case must come to.
+// The expected consequences of a fault.
 struct Expectation {
-  // What every error says of the cause, in one of these ways; empty: there is no error.
+  // Every error names the cause in one of these ways; empty if there must be no error.
   std::vector<std::string_view> causes;
-  // Whether every error names the struck rank; else it may be the receiver of its message.
+  // True if every error names the struck rank; otherwise it may name the receiver of its message.
   bool is_sender_named = true;
-  bool may_be_harmless = false;  // then every call may succeed, too
-  bool is_unseen = false;        // the damage gets into the output
+  bool may_be_harmless = false;  // every call may succeed as well
+  bool is_unseen = false;        // the damage reaches the output
   uint64_t timeout_ms = 20'000;  // of a collective without progress
 };
 Expectation ExpectationOf(const FaultCase& one);
 
-// Faults of messages, each a row of the table.
+// Faults of messages, one row of the table each.
 inline constexpr Fault::Kind kMessageFaults[] = {
     Fault::Kind::kDelay,      Fault::Kind::kReorder,     Fault::Kind::kDuplicate,
     Fault::Kind::kDrop,       Fault::Kind::kFlipHeader,  Fault::Kind::kSetVersion,

@@ -19,7 +19,7 @@ namespace onebit::testing {
 namespace {
 
 constexpr uint32_t kSeed = 7401;
-// One message per chunk, so that places are where they are said to be.
+// Makes one message per chunk, so that messages can be addressed by number.
 constexpr uint64_t kSegmentElements = 4'000'000;
 constexpr uint64_t kRegroupTimeoutMs = 10'000;
 constexpr std::chrono::milliseconds kConnectTimeout{20'000};

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are threads of this process and have joined as processes do, over a transport with
-// faults.
+// Ranks as threads of this process that have joined like processes, over a faulty transport.
 #pragma once
 
 #include <chrono>
@@ -16,7 +15,7 @@
 
 namespace onebit::testing {
 
-// The calls that a rank made until one failed, or as many as it was to make.
+// A rank's calls up to the first failure.
 struct CallsOfRank {
   std::vector<std::vector<float>> outputs;  // of the calls that succeeded
   onebitResult_t result = onebitSuccess;    // of the last call
@@ -26,13 +25,13 @@ struct CallsOfRank {
 
 class FaultGroup {
  public:
-  // Plugins with faults must be in ONEBIT_PLUGIN_PATH.
+  // ONEBIT_PLUGIN_PATH must contain the faulty plugins.
   FaultGroup(const std::string& transport, const CallKind& kind, size_t count, uint64_t timeout_ms);
 
   FaultSwitch& faults() { return *faults_; }
   const CallKind& kind() const { return kind_; }
   size_t count() const { return count_; }
-  // The next calls, on every rank. Inputs depend on rank and number of the call only.
+  // Makes the next calls on every rank. Inputs depend only on the rank and the number of the call.
   std::vector<CallsOfRank> Call(int calls);
 
   onebitComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)].get(); }
@@ -54,7 +53,7 @@ class FaultGroup {
   int calls_ = 0;
 };
 
-// What ranks hold and get without a fault.
+// Results and residuals without a fault.
 struct Reference {
   std::vector<std::vector<float>> outputs;        // by call
   std::vector<std::vector<Residuals>> residuals;  // by epoch and rank

@@ -23,7 +23,7 @@ LOSS_SECONDS = 0.5  # on an idle machine
 HEARTBEAT_SECONDS = 0.1
 PEER_ERRORS = {6, 102}  # onebitRemoteError, onebitPeerLost
 PEERS = RANKS - 1
-FIRST_CALL_AFTER = 101  # of those after a recovery
+FIRST_CALL_AFTER = 101  # number of the first call after a recovery
 CALLS_AFTER = range(FIRST_CALL_AFTER, FIRST_CALL_AFTER + 3)
 
 
@@ -152,7 +152,7 @@ def check_errors(case: Case, running: job.Job, since: float, reference: list[dic
             f"{what}: residuals are of no generation"
         epochs.append(epoch)
     assert max(epochs) - min(epochs) <= 1, f"{case}: epochs {epochs}"
-    # What the victim sent last may have died with it, so the call before may have failed, too.
+    # The victim's last message may have died with it, so the call before may have failed, too.
     assert abs(min(epochs) - STRUCK_CALL) <= 1 and max(epochs) <= STRUCK_CALL + 1, \
         f"{case}: epochs {epochs}"
     return slowest, max(epochs)
@@ -224,7 +224,7 @@ def check(programs: Programs, case: Case) -> float:
         seconds, epoch = check_errors(case, running, since, reference)
         check_recovery(case, running, epoch, reference)
         if case.how == signal.SIGSTOP:
-            # It goes on, and finds that it was given up.
+            # It continues, and learns that it was given up.
             running.hurt(case.victim, signal.SIGCONT)
             result, _, text = victim.ended(job.PATIENCE_SECONDS)
             assert result in PEER_ERRORS and re.search("silent for|stopped for", text), \

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Runs every fault in every kind of call at every place, and prints a line of JSON for each:
-// fault_matrix TRANSPORT [PART_OF_CASE]. The exit status is 1 if anything was not as it must be.
+// fault_matrix TRANSPORT [PART_OF_CASE]. Exits with 1 if anything was not as expected.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -27,13 +27,13 @@ std::string Member(const char* name, const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace onebit::testing;  // NOLINT: the program is a front end of it
+  using namespace onebit::testing;  // the program is a front end to it
   if (argc < 2) {
     std::fprintf(stderr, "usage: fault_matrix TRANSPORT [PART_OF_CASE]\n");
     return 2;
   }
   setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
-  setenv("ONEBIT_DEBUG", "NONE", 0);  // the errors are looked at, not the log
+  setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
   const std::string part = argc > 2 ? argv[2] : "";
   int failures = 0;
   for (const FaultCase& one : AllCases(argv[1])) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Every fault of messages once in every kind of call, over every transport; sizes and places take
-// turns. fault_matrix runs all of them.
+// Every message fault once in every kind of call over every transport, with varying sizes and
+// places. fault_matrix runs all combinations.
 #include <cctype>
 #include <cstdlib>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 
 struct Parameter {
   std::string transport;
-  size_t fault;  // of kMessageFaults
+  size_t fault;  // index into kMessageFaults
 };
 
 class FaultMatrixTest : public ::testing::TestWithParam<Parameter> {};
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Ucx, FaultMatrixTest, ::testing::ValuesIn(Parameters("u
 
 int main(int argc, char** argv) {
   setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
-  setenv("ONEBIT_DEBUG", "NONE", 0);  // the errors are looked at, not the log
+  setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank that is a process and may be hit by a fault: fault_rank CALLS COUNT dense|sign|ef LEAVER
+// A rank as a process that a fault may strike: fault_rank CALLS COUNT dense|sign|ef LEAVER
 //
-// Joins by its launch variables, says "ready" and makes the calls until one fails. After each that
-// succeeds, and before the first as number 0, it says "call NUMBER EPOCH WORKER SERVER OUTPUT", the
-// last three being hashes. After an error it says "state EPOCH WORKER SERVER" and "ended RESULT
-// SECONDS TEXT", SECONDS being the monotonic clock when the last call returned. Then, but for rank
-// LEAVER, it shrinks the communicator, rebinds the compressor, says "recovered RANK RANKS LOST
-// EPOCH WORKER SERVER", LOST being the lost elements, and makes three more calls, which are
+// It joins by its launch variables, prints "ready" and makes calls until one fails. After each
+// successful call, and before the first one as number 0, it prints "call NUMBER EPOCH WORKER SERVER
+// OUTPUT", the last three being hashes. After an error it prints "state EPOCH WORKER SERVER" and
+// "ended RESULT SECONDS TEXT", SECONDS being the monotonic clock when the last call returned. Then,
+// except for rank LEAVER, it shrinks the communicator, rebinds the compressor, prints "recovered
+// RANK RANKS LOST EPOCH WORKER SERVER", LOST being the lost elements, and makes three more calls,
 // numbered from 101.
 #include <chrono>
 #include <cstdio>
@@ -56,7 +56,7 @@ class Rank {
     if (made != onebitSuccess) Say("no compressor: " + onebit::Explain(made));
   }
 
-  // Before the first call.
+  // Runs before the first call.
   void SayStart() const { Say(Format("call 0 {} 0", State())); }
 
   int number() const { return rank_; }
@@ -75,7 +75,7 @@ class Rank {
     return result;
   }
 
-  // Epoch and hashes of the residuals; dense calls have neither, so they count themselves.
+  // Epoch and hashes of the residuals. Dense calls have neither, so they are counted here.
   std::string State() const {
     if (compressor_ == nullptr) return Format("{} 0 0", calls_ % kFirstCallAfter);
     const auto residuals = onebit::testing::ResidualsOf(compressor_.get());
@@ -83,7 +83,7 @@ class Rank {
                   HashOf(residuals.server));
   }
 
-  // Goes on with the ranks that are left, also if one is lost meanwhile.
+  // Continues with the remaining ranks, even if another one is lost meanwhile.
   onebitResult_t Recover() {
     onebitResult_t result = Regroup();
     if (result != onebitSuccess && !successors_.empty()) {
@@ -103,7 +103,7 @@ class Rank {
   }
 
  private:
-  // A communicator of those that are left, and the compressor taken there.
+  // Creates a communicator of the remaining ranks and rebinds the compressor to it.
   onebitResult_t Regroup() {
     onebitComm_t newcomm = nullptr;
     const onebitResult_t result =

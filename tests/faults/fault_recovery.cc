@@ -14,7 +14,7 @@ namespace onebit::testing {
 namespace {
 
 constexpr int kCallsAfter = 3;
-constexpr int kFirstInputAfter = 50;  // numbers of inputs that no call before had
+constexpr int kFirstInputAfter = 50;  // input numbers that no earlier call has used
 constexpr double kTelescopingTolerance = 1e-5;
 
 void Append(Violations* all, Violations more) {
@@ -186,7 +186,7 @@ Violations Recovery::CallAndCheck() {
   return violations;
 }
 
-// sum out + mean_r e_r + concat s = sum mean x, over all calls that were committed.
+// sum out + mean_r e_r + concat s = sum mean x, over all committed calls.
 Violations Recovery::CheckIdentity(const std::vector<std::vector<float>>& outputs) const {
   std::vector<double> sent(group_.count(), 0.0);
   std::vector<double> given(group_.count(), 0.0);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::seconds kHang{60};
 
-// Ends the program unless it ends before the time is over.
+// Ends the program unless it is destroyed in time.
 class Watchdog {
  public:
   explicit Watchdog(std::string what)
@@ -36,7 +36,7 @@ class Watchdog {
   const std::string what_;
   std::mutex mutex_;
   std::condition_variable_any ended_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last: uses the other members
 };
 
 bool Contains(const std::string& text, std::string_view part) {
@@ -115,7 +115,7 @@ class Run {
     report_.detection_ms = slowest_ms;
   }
 
-  // Who succeeded has the result that there is without a fault.
+  // A rank that succeeded must have the result of a run without a fault.
   void CheckOutputs() {
     bool is_damaged = false;
     for (const CallsOfRank& calls : calls_) {
@@ -130,8 +130,8 @@ class Run {
     }
   }
 
-  // Each rank has the generation of its last success, byte for byte, and at most one less or more
-  // than another.
+  // Each rank must have the generation of its last success, byte for byte; generations differ by at
+  // most one.
   void CheckResiduals() {
     report_.residuals = "none";
     if (!case_.call.mode) return;
@@ -155,7 +155,7 @@ class Run {
     if (report_.violations.empty()) report_.residuals = "whole";
   }
 
-  // A communicator that failed on one rank is out of use on all, and says why at once.
+  // A communicator that failed on one rank is out of use on all, and every call says why at once.
   void CheckRefusals() {
     for (const CallsOfRank& calls : group_.Call(1)) {
       if (calls.result == onebitSuccess) Violation("a failed communicator works", "");
@@ -163,7 +163,7 @@ class Run {
     }
   }
 
-  // All go on, but for a rank that is cut off.
+  // All ranks continue, except one that is cut off.
   void Recover() {
     report_.recovered = "no";
     group_.faults().Arm({});
@@ -172,7 +172,8 @@ class Run {
       if (rank != kStruckRank || !CutsOff(case_.kind)) members.push_back(rank);
     }
     Recovery recovery(&group_, &reference_, members);
-    // The transport told the loss of the one, the application finds out about the other.
+    // With this fault the application must name the lost rank; otherwise the transport has reported
+    // it.
     const bool is_told = case_.kind == Fault::Kind::kDisconnect;
     const auto is_well = [&](const Violations& violations) {
       for (const std::string& violation : violations) Violation("recovery", violation);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Runs a case, and finds whatever is not as it must be.
+// Runs a case and finds all violations.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,21 @@
 
 namespace onebit::testing {
 
-// One call without the fault, then those that may meet it: some faults show only in the next call.
+// Calls before the fault. Calls that may meet it follow: some faults show only in the next call.
 inline constexpr int kCallsBefore = 1;
 inline constexpr int kCaseCalls = kCallsBefore + 2;
 
 struct FaultReport {
-  // From the fault to the error of the rank that heard of it last; none if there was no error.
+  // From the fault to the last rank's error; no value if there was no error.
   std::optional<double> detection_ms;
-  std::string outcome;  // "error", "success", "wrong output"
-  std::string named;    // by the errors: "the rank", "an end of the message"; "nobody" without one
+  std::string outcome;    // "error", "success", "wrong output"
+  std::string named;      // by the errors: "the rank", "an end of the message"; else "nobody"
   std::string residuals;  // "whole"; "none" in dense calls
   std::string recovered;  // "yes", "yes, without the rank", "not needed"; "no" with a violation
-  std::vector<std::string> violations;  // of what must hold; empty: all is well
+  std::vector<std::string> violations;  // of the rules; empty if there are none
 };
 
-// A case that takes far too long ends the program with a word about it.
+// A case that takes far too long prints a message and ends the program.
 FaultReport RunFaultCase(const FaultCase& one);
 
 }  // namespace onebit::testing

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The words by which a setting says a fault.
+// The words by which a setting describes a fault.
 #include <gtest/gtest.h>
 
 #include "tests/support/fault.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls of ranks of which one finds no heap memory from some allocation on.
+// Calls in which one rank's heap allocations fail from some number on.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@
 
 namespace onebit::testing {
 
-inline constexpr int kPoorRank = kStruckRank;  // the one that has no memory
+inline constexpr int kPoorRank = kStruckRank;  // the rank without memory
 
 struct PoorCall {
   bool has_struck = false;  // an allocation failed
   onebitResult_t result = onebitSuccess;
   std::string text;
 };
-// Makes `call` on this thread, whose allocations fail after `before` others.
+// Makes `call` on this thread, whose allocations fail after the first `before`.
 PoorCall CallWithout(uint64_t before, Shortage shortage,
                      const std::function<onebitResult_t()>& call);
 
-// A call on every rank, each on a thread of its own.
+// One call on every rank, each on its own thread.
 struct PoorGroupCall {
   PoorCall poor;             // of kPoorRank
   std::vector<Outcome> all;  // by rank
 };
-// `then` is what kPoorRank does after onebitOutOfMemory, with memory.
+// kPoorRank calls `then` after onebitOutOfMemory, with memory again.
 PoorGroupCall CallAllWithout(uint64_t before, Shortage shortage,
                              const std::function<onebitResult_t(int rank)>& call,
                              const std::function<onebitResult_t()>& then = nullptr);
 
-// Calls body(before) for the allocations there are, or every one of `stride`, until a test has
-// failed. The body says whether there was one to fail. Returns how many there were.
+// Calls body(before) for every allocation, or every one of `stride`, until a test has failed. The
+// body returns false if there was no allocation left to fail. Returns the number of allocations.
 uint64_t ForEachAllocation(const std::function<bool(uint64_t before)>& body, uint64_t stride = 1);
 
-// Parameters of tests: every transport and kind of shortage.
+// Parameters of tests: every transport and every kind of shortage.
 struct HeapParameter {
   std::string transport;
   Shortage shortage;

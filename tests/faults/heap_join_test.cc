@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Heap memory that ends while communicators are made: an error that says so, peers that name the
-// rank, and another attempt that works.
+// Heap memory runs out while communicators are created: an error that says so, peers that name the
+// rank, and a successful second attempt.
 #include <string>
 #include <vector>
 
@@ -18,7 +18,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// Where many an allocation costs a time-out.
+// Used where many allocations cost a time-out each.
 constexpr uint64_t kStride = 17;
 
 TEST(HeapInitAllTest, FailsCleanlyAndWorksNext) {
@@ -48,11 +48,11 @@ class HeapJoinTest : public ::testing::TestWithParam<HeapParameter> {
  protected:
   HeapJoinTest() {
     config_.transport = GetParam().transport.c_str();
-    // The others wait so long for a rank that fails before it can say so.
+    // The others wait this long for a rank that fails before it can tell them.
     config_.connectTimeoutMs = static_cast<int32_t>(PacedMs(600));
   }
 
-  // Nobody waits for a rank that has failed.
+  // Expects that nobody waits for a failed rank.
   static void ExpectNoneWaits(const std::vector<UniqueComm>& comms, uint64_t before) {
     for (const Outcome& outcome :
          CallAll(comms, [](onebitComm_t comm) { return onebitBarrier(comm, nullptr); })) {
@@ -61,7 +61,7 @@ class HeapJoinTest : public ::testing::TestWithParam<HeapParameter> {
   }
   void ExpectNextWorks() {
     config_.connectTimeoutMs = 20'000;
-    JoinGroup(kCaseRanks, config_);  // throws
+    JoinGroup(kCaseRanks, config_);  // throws if one of them fails
   }
 
   onebitConfig_t config_ = LocalConfig();
@@ -78,8 +78,7 @@ TEST_P(HeapJoinTest, FailsOnAllRanksAndWorksNext) {
     std::vector<UniqueComm> made;
     for (onebitComm_t comm : comms) made.emplace_back(comm);
     if (joins.poor.has_struck) {
-      // What the memory was for may only have been late, and then another rank is the first to
-      // fail.
+      // If the allocation only delayed this rank, another rank may be the first to fail.
       EXPECT_THAT(joins.poor.result,
                   AnyOf(onebitOutOfMemory, onebitSuccess, onebitRemoteError, onebitTimeout))
           << joins.poor.text;
@@ -94,7 +93,7 @@ TEST_P(HeapJoinTest, FailsOnAllRanksAndWorksNext) {
                 HasSubstr(std::string(" ").append(std::to_string(kPoorRank)).append(" missing"))))
           << before;
     }
-    // Who was in before the other failed hears of it.
+    // Ranks that had joined before the failure learn of it.
     if (joins.poor.result != onebitSuccess) ExpectNoneWaits(made, before);
     return joins.poor.has_struck;
   };
@@ -102,7 +101,7 @@ TEST_P(HeapJoinTest, FailsOnAllRanksAndWorksNext) {
   ExpectNextWorks();
 }
 
-// The thread of the control channel, which here serves all ranks and rank 0's server.
+// The thread of the control channel, which serves all ranks here, and rank 0's server.
 TEST_P(HeapJoinTest, ControlThreadWithoutMemoryEndsTheGroup) {
   const auto body = [&](uint64_t before) {
     std::vector<JoinCall> calls;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Heap memory that ends while a state is saved or loaded: an error that says so on the rank, peers
-// that wait for nobody, and no residual that is touched.
+// Heap memory runs out while a state is saved or loaded: an error that says so on the rank, peers
+// that do not wait, and unchanged residuals.
 #include <string>
 #include <vector>
 
@@ -23,7 +23,7 @@ constexpr uint64_t kPatientMs = 20'000;
 
 class HeapStateTest : public ::testing::TestWithParam<HeapParameter> {
  protected:
-  // One call has been made.
+  // A group that has made one call.
   static FaultGroup NewGroup() {
     FaultGroup group(GetParam().transport, kEf, CountOf(kEf, MessageSize::kEager), kPatientMs);
     for (const CallsOfRank& calls : group.Call(1)) EXPECT_EQ(calls.result, onebitSuccess);
@@ -37,8 +37,8 @@ class HeapStateTest : public ::testing::TestWithParam<HeapParameter> {
   }
 };
 
-// An error on the rank, and on the others if they need it, that names the rank; nobody waits for
-// it. If it came before anything was sent, the communicator goes on.
+// An error on the rank, and on the others an error that names it if they need one; nobody waits for
+// it. If nothing was sent before the error, the communicator stays usable.
 TEST_P(HeapStateTest, GlobalExportFailsAtOnce) {
   uint64_t repeated = 0;
   const auto body = [&](uint64_t before) {
@@ -97,8 +97,8 @@ TEST_P(HeapStateTest, StateOfOneRankNeedsNone) {
   EXPECT_FALSE(load.has_struck);
 }
 
-// Whoever has no memory to tell the others anything lets them wait until the time-out, as the
-// control channel has no other way to them: only shortages that end are looked at.
+// A rank without the memory to report anything makes the others wait for the time-out, because the
+// control channel has no other way to reach them. So only temporary shortages are tested.
 std::vector<HeapParameter> PassingShortages() {
   std::vector<HeapParameter> parameters = HeapParameters();
   std::erase_if(parameters, [](const auto& one) { return one.shortage != Shortage::kOnce; });

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Heap memory that ends while a communicator is in use: an error that says so, peers that name the
-// rank, and no loss of anything else.
+// Heap memory runs out while a communicator is in use: an error that says so, peers that name the
+// rank, and no other loss.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ class HeapTest : public ::testing::TestWithParam<HeapParameter> {
     return FaultGroup(GetParam().transport, kEf, CountOf(kEf, MessageSize::kEager), kPatientMs);
   }
 
-  // The next call of every rank, in place.
+  // Makes the next call on every rank, in place.
   static PoorGroupCall AllReduceWithout(uint64_t before, const FaultGroup& group, int number,
                                         bool is_dense, bool is_repeated = false) {
     std::vector<std::vector<float>> values;
@@ -49,7 +49,7 @@ class HeapTest : public ::testing::TestWithParam<HeapParameter> {
     return CallAllWithout(before, GetParam().shortage, call, repeat);
   }
 
-  // Each rank has what it had after its last success.
+  // Each rank has the residuals of its last success.
   static void ExpectWholeResiduals(const FaultGroup& group) {
     const auto& expected = ReferenceOf(kEf, MessageSize::kEager).residuals;
     for (int rank = 0; rank < kCaseRanks; ++rank) {
@@ -86,8 +86,9 @@ TEST_P(HeapTest, CompressorCreationFailsAndWorksNext) {
   EXPECT_EQ(LiveAllocations(), live);
 }
 
-// Either the call did not begin on the rank without memory and can be made again while the others
-// wait, or it is an error on all ranks that names the rank. Compressors have allocated all before.
+// Either the call has not begun on the rank without memory, and can be repeated while the others
+// wait, or it is an error on all ranks that names the rank. Compressors have allocated their memory
+// before.
 TEST_P(HeapTest, FirstCallCanBeRepeatedOrFailsOnAllRanks) {
   for (const bool is_dense : {false, true}) {
     const auto body = [&](uint64_t before) {
@@ -107,12 +108,12 @@ TEST_P(HeapTest, FirstCallCanBeRepeatedOrFailsOnAllRanks) {
   }
 }
 
-// Whoever has no memory to tell of another error.
+// The rank has no memory to report another error.
 TEST_P(HeapTest, ErrorsAreErrorsWithoutMemory) {
   const auto body = [&](uint64_t before) {
     FaultGroup group = NewGroup();
     for (const CallsOfRank& calls : group.Call(1)) EXPECT_EQ(calls.result, onebitSuccess);
-    // The rank without memory is the one that receives the damaged message.
+    // The rank without memory receives the damaged message.
     group.faults().Arm(
         {.kind = Fault::Kind::kFlipHeader, .rank = 0, .message = 0, .bit = 200, .exchange = 1});
     const PoorGroupCall calls = AllReduceWithout(before, group, 1, false);
@@ -146,15 +147,15 @@ INSTANTIATE_TEST_SUITE_P(Shortages, HeapTest, ::testing::ValuesIn(HeapParameters
 }  // namespace onebit::testing
 
 #if ONEBIT_HAS_SANITIZER
-// UCX 1.13 forgets what it has of a shared-memory endpoint that it cannot make, because the peer
-// has ended before.
+// UCX 1.13 leaks parts of a shared-memory endpoint that it cannot create because the peer has
+// ended.
 extern "C" [[gnu::visibility("default")]] const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libuct.so\n"; }
 #endif
 
 int main(int argc, char** argv) {
   setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
-  setenv("ONEBIT_DEBUG", "NONE", 0);  // the errors are looked at, not the log
+  setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

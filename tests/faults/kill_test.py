@@ -17,7 +17,7 @@ def main() -> int:
     if sys.argv[3:] != ["all"]:
         turn = {}
         for number, case in enumerate(cases):
-            # 7 has no factor in common with the number of cases of a phase.
+            # 7 is coprime to the number of cases of a phase.
             turn.setdefault((case.how, case.phase), []).append((number * 7 % 10, number, case))
         cases = [min(of_phase)[2] for of_phase in turn.values()]
     for case in cases:

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A fault while survivors rebind: it fails with an error, nothing is lost, and the next shrink and
-// rebind work.
+// A fault while survivors rebind: the rebind fails with an error, nothing is lost, and the next
+// shrink and rebind succeed.
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -31,8 +31,8 @@ struct Parameter {
 
 class RebindFaultTest : public ::testing::TestWithParam<Parameter> {
  protected:
-  // A group of which rank 2 is not to remain: a rebind with the same ranks would have little to
-  // send. Ends with all three having made one call and the first two a communicator of their own.
+  // A group that rank 2 will leave, because a rebind with the same ranks would have little to send.
+  // At the end all three have made one call, and the first two have a communicator of their own.
   void Start() {
     const Parameter& parameter = GetParam();
     const uint64_t timeout_ms =
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, RebindFaultTest, ::testing::ValuesIn(Parameters
 
 int main(int argc, char** argv) {
   setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
-  setenv("ONEBIT_DEBUG", "NONE", 0);  // the errors are looked at, not the log
+  setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The damage that a fuzzer's input chooses for messages.
+// Damages messages as a fuzzer's input chooses.
 #pragma once
 
 #include <cstddef>

@@ -26,8 +26,8 @@ void Require(bool claim) {
 
 constexpr size_t kMostMessageBytes = 200;
 
-// Pieces of up to 255 bytes, each behind its length. Frames of an honest sealer go in between where
-// the length is 0, so that the input can also damage what comes after a good one.
+// Reads pieces of up to 255 bytes, each after its length. A length of 0 inserts frames of an honest
+// sealer, so that the input can also damage frames after valid ones.
 void OpenFrames(std::span<const std::byte> input) {
   const JobKey key = KeyOfSecret("fuzz");
   FrameSealer sealer(key);
@@ -72,12 +72,12 @@ class CheckedLinks final : public ControlLinks {
   std::map<uint64_t, bool> is_open_;
 };
 
-// Each step: link, what happens, and for a message its length and bytes.
+// Each step: link, event, and for a message its length and bytes.
 void DriveStar(std::span<const std::byte> input) {
   constexpr size_t kLinks = 8;
   CheckedLinks links;
   ControlHub hub("star:1", 7, links);
-  // Numbers of links are not reused: a slot whose link is closed gets a new one.
+  // Link numbers are not reused: a slot whose link has closed gets a new one.
   uint64_t link_of_slot[kLinks] = {};
   uint64_t next_link = 1;
   Clock::time_point now(std::chrono::hours(1));
@@ -105,7 +105,7 @@ void DriveStar(std::span<const std::byte> input) {
         links.Close(link);
         hub.OnGone(link, message.status().text());
       } else {
-        // A group may have 65536 ranks, but one that small is as good, and quicker.
+        // A group may have 65536 ranks, but a small one serves as well and is faster.
         const Join* join = std::get_if<Join>(&message.value());
         if (join != nullptr && join->ranks > 64 && join->ranks <= kMaxRanks) continue;
         Require(Encode(message.value()) == bytes ||

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// An endpoint whose peers send arbitrary frames while its user receives, accepts, cancels and
-// sends: memory is written only while a receive has it, and a receive that ends well has the bytes
+// Peers send arbitrary frames while the endpoint's user receives, accepts, cancels and sends:
+// memory may be written only during a receive into it, and a successful receive must have the bytes
 // of its message.
 #include <algorithm>
 #include <array>
@@ -30,8 +30,8 @@ void Require(bool claim) {
   if (!claim) std::abort();
 }
 
-// Byte `at` of the payload of a message. Every frame carries what its numbers say, so a payload
-// that is complete is known.
+// Byte `at` of a message's payload. Every frame carries the bytes that follow from its numbers, so
+// the content of a complete payload is known.
 std::byte ByteOf(uint64_t number, uint64_t at) {
   return static_cast<std::byte>(number * 31 + at + at / 256);
 }
@@ -42,14 +42,14 @@ std::vector<std::byte> PayloadOf(uint64_t number, uint64_t begin, size_t bytes) 
   return payload;
 }
 
-// Memory with bytes around it that nobody may touch.
+// Memory surrounded by bytes that must not change.
 class Guarded {
  public:
   explicit Guarded(size_t bytes) : bytes_(bytes), memory_(bytes + 2 * kGuard, kUntouched) {}
   std::byte* data() { return memory_.data() + kGuard; }
   const std::byte* data() const { return memory_.data() + kGuard; }
   size_t size() const { return bytes_; }
-  // From now on nobody may touch any of it.
+  // From now on none of it may change.
   void Close() { closed_ = memory_; }
   bool is_sound() const {
     if (!closed_.empty()) return memory_ == closed_;
@@ -71,7 +71,7 @@ bool HoldsPayload(const Guarded& memory, uint64_t number, size_t bytes) {
 }
 
 struct Receiving {
-  Request* request = nullptr;  // null: ended
+  Request* request = nullptr;  // null if it has ended
   uint64_t number = 0;         // of the message, counted per peer
   int peer = 0;
   bool has_header = false;
@@ -115,7 +115,7 @@ class User {
   }
 
  private:
-  // Type and source, number, then which value, which payload, which header.
+  // Reads type and source, number, then selectors of value, payload and header.
   void Arrive(Input& input) {
     constexpr uint64_t kValues[] = {0,    1,    63,   64,   65,         100,
                                     255,  256,  257,  512,  1023,       1024,
@@ -218,7 +218,7 @@ class User {
       if (rank_.endpoint().Test(sending->request, &state) != onebitSuccess ||
           state == onebitTransportDone) {
         sending->request = nullptr;
-        sending->payload = {};  // the caller's again: AddressSanitizer sees who still reads it
+        sending->payload = {};  // the caller's again: AddressSanitizer sees later reads
       }
     }
   }
@@ -239,7 +239,7 @@ class User {
     End(receiving);
   }
 
-  // Before the rank: it ends first, and until then its endpoint may write.
+  // Declared before the rank, which is destroyed first: until then its endpoint may write.
   std::vector<std::unique_ptr<Receiving>> receives_;
   std::vector<std::unique_ptr<Sending>> sends_;
   FramedRank rank_;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// DecodeHeader on arbitrary bytes: what it accepts, it must encode again to the same bytes.
+// DecodeHeader on arbitrary bytes: a header that it accepts must encode to the same bytes again.
 #include <cstdlib>
 #include <cstring>
 

@@ -8,7 +8,7 @@
 
 namespace onebit::testing {
 
-// Reads a byte at a time; zeros after the end.
+// Reads one byte at a time; zeros after the end.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}

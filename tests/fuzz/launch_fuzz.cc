@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The launch environment on arbitrary text, one variable a line, and its list of hosts by itself.
+// The launch environment on arbitrary text, one variable a line, and its list of hosts separately.
 #include <cstdlib>
 #include <string>
 #include <string_view>

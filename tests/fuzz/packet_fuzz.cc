@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A packet of arbitrary bytes and shape: either it is refused, or decoding and reducing it stays in
-// bounds and gives finite values or says that it did not.
+// A packet of arbitrary bytes and shape: it is refused, or decoding and reducing it stays in bounds
+// and gives finite values or reports that it did not.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace onebit;
 
-// Buffers of exactly the sizes promised to the kernels, so that a sanitizer sees a step beyond
+// Buffers have exactly the sizes promised to the kernels, so that a sanitizer sees an access beyond
 // them.
 void DecodePacket(const std::vector<std::byte>& packet, PacketShape shape, size_t block) {
   std::vector<float> scales(shape.scale_count);

@@ -55,7 +55,7 @@ Case CaseOf(uint8_t byte) {
           .segment_elements = (byte & 128) != 0 ? size_t{64} : 0};
 }
 
-// A message such as an honest peer would send, then damaged as the input says.
+// A message as an honest peer would send it, damaged as the input chooses.
 ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   const uint8_t style = input.Next();
   const Partition chunks = c.Chunks();

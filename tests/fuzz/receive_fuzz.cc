@@ -30,7 +30,7 @@ struct Case {
   bool is_one_exchange;
   size_t segment_elements;  // 0: chunks are one segment, and messages do not choose theirs
 
-  // A scale over the whole tensor is known only when all of it was read: one segment.
+  // A tensor-wide scale is known only after the whole tensor was read: one segment.
   Partition Chunks() const {
     const bool has_segments = !is_one_exchange && (kind == CodecKind::kDense || block != 0);
     const size_t wished =
@@ -39,8 +39,8 @@ struct Case {
   }
 };
 
-// A message such as an honest peer would send, then damaged as the input says: pairs of position
-// and mask before and after the checks are computed.
+// A message as an honest peer would send it, damaged as the input chooses: pairs of position and
+// mask, applied before and after the checksums are computed.
 ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   const uint8_t style = input.Next();
   const Partition chunks = c.Chunks();
@@ -69,7 +69,7 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
                .chunk_alignment = 64,
                .has_server_residual = c.kind != CodecKind::kDense,
                .is_one_exchange = c.is_one_exchange,
-               // As the compressor below is, new and by default.
+               // Like the compressor below, which is new and has default options.
                .is_replica_transactional = c.is_one_exchange && c.kind == CodecKind::kEf},
       .exchange = static_cast<uint8_t>(exchange),
       .is_nonfinite = (style & 4) != 0,

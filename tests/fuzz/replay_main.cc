@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Feeds every file of a folder to a fuzzer's entry point: the seeds and all inputs that once broke
-// it stay tests where libFuzzer is not at hand.
+// Feeds every file of a folder to a fuzzer's entry point, so that seeds and all inputs that once
+// broke it are tests even without libFuzzer.
 
 #include <cstdint>
 #include <cstdio>

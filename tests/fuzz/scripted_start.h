@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The scripted transport, for fuzzers that call what one of several ranks would.
+// The scripted transport, for fuzzers that play one of several ranks.
 #pragma once
 
 #include <unistd.h>
@@ -14,9 +14,9 @@
 
 namespace onebit::testing {
 
-// Once in a process, which it outlives.
+// Started once, and kept until the process ends.
 inline const Transport* StartForFuzzer() {
-  // A call for one of several ranks is refused in a process of a single thread.
+  // In a process with a single thread, calls of one of several ranks are refused.
   std::thread([] {
     for (;;) pause();
   }).detach();

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A state of arbitrary bytes: either it is refused and the compressor is what it was, or it is
-// taken, its residuals are finite, and what is then saved is taken again. The same for a sync and
+// A state of arbitrary bytes: it is refused and the compressor is unchanged, or it is accepted, its
+// residuals are finite, and the state saved afterwards is accepted again. The same for a sync and
 // for an optimizer, which then makes steps.
 #include <array>
 #include <cmath>
@@ -57,7 +57,7 @@ void Put(std::span<std::byte> blob, size_t offset, uint64_t value) {
   std::memcpy(blob.data() + offset, &value, sizeof(value));
 }
 
-// Makes every checksum right that has a place, so that what is behind them is reached.
+// Corrects every checksum, so that the code behind the checks is reached.
 void FixChecks(std::span<std::byte> blob) {
   if (blob.size() < kHeadBytes) return;
   const size_t header_bytes = Get<uint32_t>(blob, 24);
@@ -69,7 +69,7 @@ void FixChecks(std::span<std::byte> blob) {
     if (bytes > blob.size() - begin) break;
     const size_t padded = (bytes + 7) / 8 * 8;
     if (padded > blob.size() - begin) break;
-    // A state in the state.
+    // A state inside the state.
     if (tag == static_cast<uint32_t>(SectionTag::kCompressor)) {
       FixChecks(blob.subspan(begin, bytes));
     }
@@ -86,7 +86,7 @@ void ExpectFinite(const std::byte* residual, size_t elements, kernels::DataType 
   }
 }
 
-// A compressor, with a sync or without.
+// A compressor, with or without a sync.
 struct CompressorSubject {
   explicit CompressorSubject(uint8_t options) : planned(NewCompressor(options)) {
     if ((options & 32) == 0) return;
@@ -138,7 +138,7 @@ struct OptimizerSubject {
       config.localStepScaler = 2;
     } else if ((options & 4) != 0 || options % 4 != 3) {
       config.freezeStep = 3;
-    }  // else automatic, looking 4 steps back
+    }  // else automatic, comparing with 4 steps before
     config.beta2 = 0.75;
     std::array<onebitSegment_t, 3> segments = {
         {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT}};
@@ -159,8 +159,8 @@ struct OptimizerSubject {
     if (ExportState(blob, optimizer.get(), onebitStateRank) != onebitSuccess) std::abort();
     return blob;
   }
-  // Whatever its numbers are, steps and a second phase go on from there, unless the compressor is
-  // one of sums, as no optimizer makes it.
+  // Whatever its numbers are, steps and a second phase must be possible, unless the compressor is
+  // one for sums, which no optimizer creates.
   void ExpectSound() {
     for (int step = 0; step < 6; ++step) {
       if (step == 4) {
@@ -206,7 +206,8 @@ void Load(uint8_t options, const Blob& blob) {
 
 }  // namespace
 
-// Byte 0: what is to load it, bit 6 an optimizer; 1: bit 0 right checksums; rest: the state.
+// Byte 0: the object that loads it, bit 6 an optimizer; 1: bit 0 corrects checksums; rest: the
+// state.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const auto bytes = std::as_bytes(std::span(data + 2, size - 2));

@@ -58,7 +58,7 @@ def _nccl_candidates():
     yield from re.findall(r"libnccl\.so\.2 .*=> (\S+)", output_of("ldconfig", "-p"))
     toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     yield from glob.glob(f"{toolkit}/lib*/libnccl.so.2")
-    # Of a Python package (nvidia-nccl-cu13), of whichever python3 comes first.
+    # From a Python package (nvidia-nccl-cu13) of whichever python3 comes first.
     for python in dict.fromkeys([shutil.which("python3") or sys.executable, sys.executable]):
         for folder in output_of(python, "-c", "import sys; print('\\n'.join(sys.path))").splitlines():
             yield from glob.glob(f"{folder}/nvidia/*/lib/libnccl.so.2") if folder else []

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The few functions of NCCL that an application needs to make a communicator, found by name, so
-// that neither its header nor its library is needed to build.
+// The few NCCL functions that an application needs to create a communicator, found by name, so that
+// building needs neither NCCL's header nor its library.
 #pragma once
 
 namespace onebit::testing {
@@ -13,12 +13,12 @@ class NcclLibrary {
   };
   using Comm = void*;
 
-  // The one that ONEBIT_NCCL_LIB names, else libnccl.so.2. Throws if there is none.
+  // Loads the library that ONEBIT_NCCL_LIB names, or libnccl.so.2. Throws if there is none.
   NcclLibrary();
 
   int version() const;
   Id NewId() const;
-  // Of the current device; collective.
+  // Creates a communicator on the current device. Collective.
   Comm Join(int ranks, const Id& id, int rank) const;
   void Destroy(Comm comm) const;
 

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank that is a process, over the real NCCL: started as many times as RANK and WORLD_SIZE say,
-// with the same arguments. Every test makes a communicator of its own, so that ranks meet again
-// after one that failed.
+// A rank as a process over the real NCCL, started once per rank with RANK, WORLD_SIZE and the same
+// arguments. Every test creates its own communicator, so ranks meet again after a failed test.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -34,8 +33,8 @@ void Check(onebitResult_t result, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + onebitGetLastError(nullptr));
 }
 
-// `body` with a communicator of all processes. What it throws ends the communicator, so that the
-// other ranks do not wait.
+// Runs `body` with a communicator of all processes. An exception aborts the communicator, so that
+// the other ranks do not wait.
 void OnThisRank(const std::function<void(const DeviceRank&)>& body) {
   onebitComm_t comm = nullptr;
   try {
@@ -55,12 +54,12 @@ void OnSeveralRanks(const std::function<void(const DeviceRank&)>& body) {
   OnThisRank(body);
 }
 
-// As calls and as replays of graphs.
+// Runs cases as calls and as replays of graphs.
 void ExpectCasesOfTheHost(const std::vector<DeviceCase>& cases) {
   OnThisRank([&](const DeviceRank& self) {
     for (const DeviceCase& one : cases) {
       CheckAgainstHost(self, one, Where::kDevice);
-      // A process alone has no transport to capture.
+      // A single process has no transport to capture.
       if (self.ranks > 1) CheckAgainstHost(self, one, Where::kGraph);
     }
   });
@@ -102,7 +101,7 @@ TEST(NcclFailureTest, MismatchOfCountsIsTold) { OnSeveralRanks(CheckMismatchOfCo
 
 TEST(NcclFailureTest, AbortReleasesTheStream) { OnSeveralRanks(CheckAbortReleasesTheStream); }
 
-// The id travels as numbers in a sum, which are exact.
+// The id travels as numbers in a sum, which is exact for them.
 NcclLibrary::Id Broadcast(const NcclLibrary::Id& mine, const DeviceRank& self) {
   std::vector<float> numbers(sizeof mine.internal);
   for (size_t i = 0; i < numbers.size() && self.rank == 0; ++i) {
@@ -142,7 +141,7 @@ TEST(NcclNativeTest, DenseAllReduceIsThatOfNccl) {
 
 TEST(NcclGraphTest, ReplaysLoseNothing) {
   OnSeveralRanks([](const DeviceRank& self) {
-    CheckReplaysLoseNothing(self, 5'003, 100);  // in one exchange
+    CheckReplaysLoseNothing(self, 5'003, 100);  // one exchange
     CheckReplaysLoseNothing(self, 200'003, 1000);
   });
 }

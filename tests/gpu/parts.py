@@ -13,17 +13,18 @@ from collections.abc import Callable
 import machine
 import processes
 
-# EF compress has to come this near to copying memory on the device, in one of so many tries.
+# EF compression must come this close to the speed of a copy on the device, in one of this many
+# attempts.
 CODEC_FIGURE = "EfCompress/fp32/block4096"
 CODEC_LIMIT = 0.85
 CODEC_TRIES = 3
 
-# Nothing begins with less time than that.
+# No part starts with less time than this.
 LEAST_S = 2
 
-# Several ranks of NCCL on one GPU, a process each: every process says that it is a host of its own,
-# so that NCCL does not refuse the device, and talks to the others by sockets on the loopback
-# interface. Channels are few, as the processes take turns on the GPU.
+# Several ranks of NCCL on one GPU, a process each. Every process claims to be a separate host, so
+# that NCCL accepts the shared device, and uses sockets on the loopback interface. There are few
+# channels, because the processes take turns on the GPU.
 SHARED_GPU = {
     "NCCL_NET": "Socket",
     "NCCL_NET_PLUGIN": "none",
@@ -144,8 +145,8 @@ def kernels(run: Run) -> dict:
 
 
 def staged(run: Run) -> dict:
-    # Streams that wait for the host must not hold up those of other ranks: each needs a queue of its
-    # own, and a device has 8 unless it is told otherwise.
+    # Streams that wait for the host must not hold up those of other ranks, so each needs its own
+    # queue. By default a device has 8.
     return {"tests": gtest(run, "tests/gpu/staged_ranks", "staged", 90, "*/local",
                            CUDA_DEVICE_MAX_CONNECTIONS="32", ONEBIT_COLLECTIVE_TIMEOUT_MS="30000")}
 
@@ -175,7 +176,7 @@ def codec(run: Run) -> dict:
     shares, rows = [], {}
     for attempt in range(1, CODEC_TRIES + 1):
         log = run.log(f"codec-{attempt}.json")
-        # All kernels once; then the one that has to reach something.
+        # All kernels once, then only the one with a required speed.
         chosen = f"--benchmark_filter={'.*' if attempt == 1 else f'^{CODEC_FIGURE}$'}"
         ended = processes.run([*command, f"--benchmark_out={log}", chosen], run.environment,
                               run.log(f"codec-{attempt}"), run.limit(120 if attempt == 1 else 30))

@@ -21,12 +21,12 @@ import sys
 import tempfile
 import time
 
-# For the other ranks, once one has failed: they may have an error to tell.
+# Time for the other ranks after one has failed, because they may have errors to report.
 GRACE_S = 20
-# For a program that is told to end: a build removes files that it has half written.
+# Time for a program that was told to end: a build removes incomplete files.
 END_S = 2
 
-_LIBC = ctypes.CDLL(None)  # before the first fork: nothing is loaded between fork and exec
+_LIBC = ctypes.CDLL(None)  # before the first fork: nothing may be loaded between fork and exec
 _PR_SET_PDEATHSIG = 1
 
 
@@ -35,7 +35,7 @@ class Ended:
     """How programs ended. `problem` is empty if all ended with 0 in time."""
     problem: str
     logs: list[pathlib.Path]
-    is_late: bool = False  # they were ended, as their time was over
+    is_late: bool = False  # ended because their time was over
 
     def text(self) -> str:
         return "\n".join(log.read_text(errors="replace") for log in self.logs)
@@ -65,7 +65,7 @@ def _warden() -> subprocess.Popen:
 
 
 def _tell_warden(group: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # it is a second guard: all goes on without it
+    with contextlib.suppress(BrokenPipeError):  # only a second guard, not needed to go on
         _warden().stdin.write(f"{group}\n".encode())
 
 

@@ -27,7 +27,7 @@ import parts  # noqa: E402
 class WithoutGpuTest(unittest.TestCase):
     def run_it(self, *options: str) -> subprocess.CompletedProcess:
         with tempfile.TemporaryDirectory() as folder:
-            # Found before the machine's own driver, if it has one.
+            # Found before the machine's own driver, if there is one.
             pathlib.Path(folder, "libcuda.so.1").touch()
             environment = {**os.environ, "LD_LIBRARY_PATH": folder}
             return subprocess.run([FOLDER / "run", *options], env=environment, text=True,
@@ -94,13 +94,13 @@ class CallTest(BuildFolder):
     def test_calls_share_a_report(self):
         self.call("staged", "--commit", "first")
         before = self.rows()
-        time.sleep(1.1)  # of a second are times in it
+        time.sleep(1.1)  # times in it have a resolution of one second
         output = self.call("kernels", "--no-build", "--commit", "second")
         self.assertEqual(self.statuses(), {"build": "passed", "kernels": "passed", "staged": "passed"})
         rows = self.rows()
         self.assertEqual(rows["staged"], before["staged"])
         self.assertGreater(rows["kernels"]["started"], rows["staged"]["started"])
-        self.assertEqual(rows["kernels"]["commit"], "first")  # which was built
+        self.assertEqual(rows["kernels"]["commit"], "first")  # the commit that was built
         self.assertEqual(rows["kernels"]["figures"], {"tests": 106})
         self.assertRegex(output, r"(?m)^commit    second$")
         self.assertRegex(output, r"(?m)^passed   staged .*tests 12\n    commit first$")
@@ -112,7 +112,7 @@ class CallTest(BuildFolder):
         self.call("kernels", "--commit", "second", status=1)
         self.assertEqual(self.statuses(), {"build": "passed", "kernels": "failed"})
         self.assertEqual(self.rows()["kernels"]["commit"], "second")
-        self.call("staged", "--no-build")  # of which the other part's failure is none
+        self.call("staged", "--no-build")  # does not include the other part's failure
         self.assertEqual(self.statuses(), {"build": "passed", "kernels": "failed", "staged": "passed"})
 
     def test_a_fresh_report_has_this_call_only(self):
@@ -248,7 +248,7 @@ class MakeDepsTest(unittest.TestCase):
                          "usr/include/CLI/CLI.hpp", "usr/include/nlohmann/json.hpp", "usr/bin/pkgconf",
                          "usr/lib/*/libsodium.so", "usr/lib/*/libgmock.a", "usr/lib/*/libbenchmark.so.1*"):
                 self.assertTrue(list(copy.glob(name)), name)
-            # What the library of this machine is linked with, where there is such.
+            # Libraries that this machine's library is linked with, if they exist.
             for name in ("usr/lib/*/libhwy.so.1", "usr/lib/*/libhwloc.so.15"):
                 self.assertEqual(len(list(copy.glob(name))), len(list(pathlib.Path("/").glob(name))), name)
             files = [path for path in copy.rglob("*") if path.is_file()]

@@ -14,8 +14,8 @@ import sys
 
 from sources import project_files
 
-# What a folder may include directly. It may include whatever can be reached over several steps, too:
-# `sync -> collectives` lets sync see packets of the codec. Every folder may include its own files.
+# The folders that a folder may include directly, and so everything that these may include: `sync ->
+# collectives` lets sync see packets of the codec. Every folder may include its own files.
 MAY_INCLUDE = {
     "include/onebit": [],
     "kernels": [],
@@ -30,31 +30,31 @@ MAY_INCLUDE = {
     "src/device": ["include/onebit", "kernels", "src/base"],
     "src/topology": ["src/base"],
     "src/schedule": ["include/onebit", "src/base"],
-    # Clients of the public API, but for their own kernels, and the memory and streams of a device that
-    # these run on. Where that device's library lies is a setting.
+    # Clients of the public API, except for their own kernels and the device memory and streams that
+    # these use. A setting says where the device library is.
     "src/optim": ["include/onebit", "kernels", "src/schedule", "src/device", "src/transport", "src/base"],
     "plugins": ["include/onebit"],
     "perf": ["include/onebit"],
     "bindings": ["include/onebit"],
 }
 
-# perf/ is a client like any other, but for measuring kernels and for checking against the oracle.
+# perf/ is a client like any other, except where it measures kernels or checks against the oracle.
 FILES_THAT_MAY_SEE_KERNELS = re.compile(r"perf/(codec_perf[^/]*|common/.*)")
 
-# Measuring the kernels of a device takes what launches them.
+# Measuring the kernels of a device needs the code that launches them.
 FILES_THAT_MAY_SEE_DEVICES = re.compile(r"perf/codec_perf_cuda[^/]*")
 
-# The optimizers need to know how a call has ended, which the public API tells in statistics only.
+# Optimizers need the outcome of a call, which the public API gives only in statistics.
 OPTIMIZER_CALLS = "src/api/optimizer_calls.h"
 
-# The control channel compares what ranks call, so it sees the description of a call, and no packet.
+# The control channel compares calls, so it sees descriptions of calls, but no packets.
 CALL_RECORDS = re.compile(r"src/comm/call_record_ring\.(h|cc)")
 CALL_DESCRIPTION = "src/codec/message_header.h"
 
-# Of the public headers a transport sees only the ABI, and what that includes.
+# The public headers that a transport may see: the ABI, and what it includes.
 PLUGIN_ABI = {"include/onebit/transport.h", "include/onebit/onebit.h"}
 TRANSPORT = re.compile(r"plugins/transport_[^/]+/")
-# What transports are made of; it knows none of them.
+# Parts that transports share, which know none of them.
 TRANSPORT_PARTS = "plugins/common/"
 
 # The part of the library that runs on CUDA's devices: the ABI between both, and the kernels it launches.

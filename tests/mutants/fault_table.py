@@ -57,7 +57,7 @@ constexpr bool OnebitMutant(unsigned number) {
 #endif
 """
 
-# Every folder of the product that has code of its own must have rows.
+# Every product folder with code of its own must have rows.
 FOLDERS = (
     "kernels/cpu", "kernels/cuda", "kernels/reference",
     "plugins/common", "plugins/device_cuda", "plugins/transport_local", "plugins/transport_mpi",

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The C++ header: handles come to life, free themselves, and stay untouched when creation fails.
+// The C++ header: handles own what they create, free it, and stay empty if creation fails.
 #include "onebit/onebit.hpp"
 
 #include <array>

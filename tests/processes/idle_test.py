@@ -37,7 +37,7 @@ def main() -> int:
     command = [sys.argv[1], "3", "1000", "dense", "--pause", str((PERIODS * SECONDS + 2) * 1000)]
     with job.Job([command] * 4) as running:
         running.wait_until_ready()
-        time.sleep(0.5)  # what follows a start
+        time.sleep(0.5)  # work after the start
         pids = [rank.process.pid for rank in running.ranks]
         for _ in range(PERIODS):
             percent = percent_of_a_core(pids)

@@ -11,9 +11,10 @@ import tempfile
 import threading
 import time
 
-# How long a test waits for what must happen: only one that fails takes this long.
+# Limits the wait for events that must happen, so only a failing test takes this long.
 PATIENCE_SECONDS = 30
-# A silence that no test waits for: what a rank learns before was not learned from it.
+# A loss time-out that no test waits for: a rank that learns of a loss earlier did so in another
+# way.
 NO_SILENCE_SECONDS = 4 * PATIENCE_SECONDS
 
 ENDED = re.compile(r"ended (\d+) ([\d.]+) (.*)")

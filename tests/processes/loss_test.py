@@ -36,7 +36,7 @@ def check(program: str, tls: str, mode: str, victim: int, how: signal.Signals) -
             slowest = max(slowest, when - since)
             assert running.ranks[rank].process.wait(job.PATIENCE_SECONDS) == 0, what
         if how == signal.SIGSTOP:
-            # It goes on, and finds that it was given up.
+            # It continues, and learns that it was given up.
             running.hurt(victim, signal.SIGCONT)
             result, _, text = running.ranks[victim].ended(job.PATIENCE_SECONDS)
             assert result in PEER_ERRORS and re.search("silent for|stopped for", text), text

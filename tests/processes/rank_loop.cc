@@ -1,17 +1,17 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank for tests that stop, kill and abort processes: joins by its launch variables, says "ready"
-// on stdout, and then calls onebitAllReduce until it fails or the calls are over.
+// A rank for tests that stop, kill and abort processes: joins by its launch variables, prints
+// "ready", and calls onebitAllReduce until it fails or the calls are over.
 //
 //   rank_loop CALLS COUNT dense|ef [--pause MS] [--abort-after MS] [--tries N] [--fork 1]
 //
-// CALLS 0: no end. After the end it prints one line, "ended RESULT SECONDS TEXT", SECONDS being the
-// monotonic clock when the failing call returned; then destroys everything and exits with 0.
-// --fork: between "ready" and the first call a forked child destroys its copy of the communicator.
-// --tries: joins again when joining failed, so often in all. --pause: sleeps between "ready" and
-// the first call. --abort-after: only rank 0 makes a call, which blocks; another thread of it calls
-// onebitCommAbort after this time and prints "aborted SECONDS-THE-ABORT-TOOK"; the others ask for
-// the communicator's error until there is one.
+// With CALLS 0 there is no end. After the last call it prints one line, "ended RESULT SECONDS
+// TEXT", SECONDS being the monotonic clock when the failing call returned; then it destroys
+// everything and exits with 0. --fork: between "ready" and the first call a forked child destroys
+// its copy of the communicator. --tries: how often it tries to join. --pause: sleeps between
+// "ready" and the first call. --abort-after: only rank 0 makes a call, which blocks; another of its
+// threads calls onebitCommAbort after this time and prints "aborted SECONDS-THE-ABORT-TOOK"; the
+// other ranks poll the communicator's error until there is one.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// One write per line: launchers mix the lines of ranks.
+// One write per line, because launchers mix the output of ranks.
 void Say(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Prints one line per kind of collective with a hash of what came out, after several calls with
-// error feedback: rank_results [RANKS]. With RANKS the ranks are threads over transport local, else
-// this process is one rank of a job. Only rank 0 prints: of an allreduce once all ranks were found
-// to have equal results, of other collectives a hash of what all ranks have.
+// Prints a hash of the results for each kind of collective after several calls with error feedback:
+// rank_results [RANKS]. With RANKS the ranks are threads over transport local, otherwise this
+// process is one rank of a job. Only rank 0 prints: for an allreduce after all ranks were found to
+// have equal results, for other collectives a hash over the results of all ranks.
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -97,7 +97,7 @@ constexpr size_t kPartCounts[] = {1, 1001, 70'001};
 struct PartsKind {
   const char* name;
   onebitCollective_t collective;
-  bool sends_all, receives_all;  // a part for every rank
+  bool sends_all, receives_all;  // the collective has a part for every rank
 };
 constexpr PartsKind kParts[] = {
     {"reduce-scatter", onebitCollectiveReduceScatter, true, false},
@@ -146,14 +146,14 @@ uint64_t RunParts(onebitComm_t comm, int rank, const PartsKind& parts, const Kin
   return HashOf(hashes, 0xcbf29ce484222325u);
 }
 
-// Rank 0's hash, which every rank compares with its own.
+// Compares rank 0's hash with the own one on every rank.
 void ExpectEqual(onebitComm_t comm, uint64_t hash) {
   uint64_t first = hash;
   Check(onebitBroadcast(&first, &first, 2, onebitFloat32, 0, comm, nullptr), "broadcast");
   if (first != hash) Die("ranks differ");
 }
 
-// The calls of all kinds and sizes but the largest, one by one or as a group.
+// Makes calls of all kinds and sizes but the largest, one by one or as a group.
 uint64_t RunAll(onebitComm_t comm, int rank, bool is_group) {
   struct Tensor {
     Kind kind;

@@ -83,7 +83,7 @@ TEST(ThreadsToSpareTest, AreTheCoresThatTheRanksLeaveOver) {
   EXPECT_EQ(ThreadsToSpare(7, 4), 0u);
   EXPECT_EQ(ThreadsToSpare(8, 4), 1u);
   EXPECT_EQ(ThreadsToSpare(2, 1), 1u);
-  EXPECT_EQ(ThreadsToSpare(64, 8), 3u);  // no more pay
+  EXPECT_EQ(ThreadsToSpare(64, 8), 3u);  // more do not pay
   EXPECT_EQ(ThreadsToSpare(0, 0), 0u);
 }
 

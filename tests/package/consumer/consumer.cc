@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Somebody else's C++ program: a communicator of one rank through the C++ header.
+// A foreign C++ program: a communicator of one rank through the C++ header.
 #include <onebit/onebit.hpp>
 
 int main() {
