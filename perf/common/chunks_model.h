@@ -81,7 +81,7 @@ class AllGatherModel {
  public:
   explicit AllGatherModel(const ChunksConfig& config);
   void Run(std::span<const void* const> inputs, void* output);
-  // What every rank holds, in rank order; zero in mode sign.
+  // The estimate that every rank holds, in rank order; zero in mode sign.
   std::vector<float> held() const;
 
  private:

@@ -133,17 +133,17 @@ class Endpoint : private FrameSink {
   void OnFrame(const void* header, size_t header_bytes, const void* payload,
                size_t payload_bytes) override;
   // Returns null, or what is wrong with the frame.
-  const char* Arrive(const WireHeader& wire, const std::byte* header, size_t header_bytes,
+  const char* Handle(const WireHeader& wire, const std::byte* header, size_t header_bytes,
                      const std::byte* payload, size_t payload_bytes);
-  const char* ArriveMessage(int source, const WireHeader& wire, const std::byte* header,
+  const char* HandleMessage(int source, const WireHeader& wire, const std::byte* header,
                             const std::byte* payload, size_t payload_bytes);
-  const char* ArriveData(Peer& from, const WireHeader& wire, const std::byte* payload,
+  const char* HandleData(Peer& from, const WireHeader& wire, const std::byte* payload,
                          size_t payload_bytes);
-  const char* ArriveByType(Peer& from, const WireHeader& wire, const std::byte* header,
+  const char* HandleByType(Peer& from, const WireHeader& wire, const std::byte* header,
                            const std::byte* payload, size_t payload_bytes);
-  void ArriveRelease(Peer& from, uint64_t released);
-  void ArriveAnswer(Peer& from, const WireHeader& wire);
-  void ArriveWithdrawal(Peer& from, const WireHeader& wire);
+  void HandleRelease(Peer& from, uint64_t released);
+  void HandleAnswer(Peer& from, const WireHeader& wire);
+  void HandleWithdrawal(Peer& from, const WireHeader& wire);
 
   // endpoint_control.cc
   WireHeader Wire(Peer& to, WireType type, uint64_t number, uint64_t value) const;
@@ -154,7 +154,7 @@ class Endpoint : private FrameSink {
   bool NeedsAnnouncement(const Peer& to) const;
   void AnnounceReleasedNow(int rank);
   void AnnounceReleasedWhenIdle();
-  void SettleDepartures();
+  void HandleDepartures();
   void ReportDeparture(int rank);
 
   // endpoint_wait.cc

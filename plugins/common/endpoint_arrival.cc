@@ -15,7 +15,7 @@ void Endpoint::OnFrame(const void* header, size_t header_bytes, const void* payl
   WireHeader wire{};
   if (header_bytes >= sizeof wire) {
     std::memcpy(&wire, bytes, sizeof wire);
-    problem = Arrive(wire, bytes + sizeof wire, header_bytes - sizeof wire,
+    problem = Handle(wire, bytes + sizeof wire, header_bytes - sizeof wire,
                      static_cast<const std::byte*>(payload), payload_bytes);
   }
   if (problem == nullptr || has_warned_) return;
@@ -26,7 +26,7 @@ void Endpoint::OnFrame(const void* header, size_t header_bytes, const void* payl
       rank_, wire.source, problem);
 }
 
-const char* Endpoint::Arrive(const WireHeader& wire, const std::byte* header, size_t header_bytes,
+const char* Endpoint::Handle(const WireHeader& wire, const std::byte* header, size_t header_bytes,
                              const std::byte* payload, size_t payload_bytes) {
   if (wire.magic != kWireMagic) return "it is not of this transport, or of another version";
   if (wire.comm_id != comm_id_) return "it is of another communicator";
@@ -36,27 +36,27 @@ const char* Endpoint::Arrive(const WireHeader& wire, const std::byte* header, si
   }
   Peer& from = peer(static_cast<int>(wire.source));
   if (wire.released > from.sent) return "it releases what was not sent";
-  const char* problem = ArriveByType(from, wire, header, payload, payload_bytes);
-  if (wire.released > from.released_by_it) ArriveRelease(from, wire.released);
+  const char* problem = HandleByType(from, wire, header, payload, payload_bytes);
+  if (wire.released > from.released_by_it) HandleRelease(from, wire.released);
   return problem;
 }
 
-const char* Endpoint::ArriveByType(Peer& from, const WireHeader& wire, const std::byte* header,
+const char* Endpoint::HandleByType(Peer& from, const WireHeader& wire, const std::byte* header,
                                    const std::byte* payload, size_t payload_bytes) {
   switch (wire.type) {
     case WireType::kHello:
       from.has_hello = true;
       return nullptr;
     case WireType::kMessage:
-      return ArriveMessage(static_cast<int>(wire.source), wire, header, payload, payload_bytes);
+      return HandleMessage(static_cast<int>(wire.source), wire, header, payload, payload_bytes);
     case WireType::kData:
-      return ArriveData(from, wire, payload, payload_bytes);
+      return HandleData(from, wire, payload, payload_bytes);
     case WireType::kAccept:
     case WireType::kDrop:
-      ArriveAnswer(from, wire);
+      HandleAnswer(from, wire);
       return nullptr;
     case WireType::kWithdraw:
-      ArriveWithdrawal(from, wire);
+      HandleWithdrawal(from, wire);
       return nullptr;
     case WireType::kRelease:
       return nullptr;
@@ -70,7 +70,7 @@ const char* Endpoint::ArriveByType(Peer& from, const WireHeader& wire, const std
   return "its type is unknown";
 }
 
-const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const std::byte* header,
+const char* Endpoint::HandleMessage(int source, const WireHeader& wire, const std::byte* header,
                                     const std::byte* payload, size_t payload_bytes) {
   Peer& from = peer(source);
   const size_t eager_bytes = eager_bytes_;
@@ -112,7 +112,7 @@ const char* Endpoint::ArriveMessage(int source, const WireHeader& wire, const st
   return nullptr;
 }
 
-const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::byte* payload,
+const char* Endpoint::HandleData(Peer& from, const WireHeader& wire, const std::byte* payload,
                                  size_t payload_bytes) {
   Slot& slot = from.slot(wire.number);
   if (slot.number != wire.number ||
@@ -139,7 +139,7 @@ const char* Endpoint::ArriveData(Peer& from, const WireHeader& wire, const std::
 
 // Releases come in the order of the messages. The peer announced its drops before, unless it ends,
 // and then nobody needs them.
-void Endpoint::ArriveRelease(Peer& from, uint64_t released) {
+void Endpoint::HandleRelease(Peer& from, uint64_t released) {
   for (uint64_t number = from.released_by_it; number < released; ++number) {
     Request* offer = from.offers[number % kWindow];
     if (offer != nullptr && offer->number == number && offer->state == RequestState::kLeaving) {
@@ -151,7 +151,7 @@ void Endpoint::ArriveRelease(Peer& from, uint64_t released) {
   lacks_room_ = false;
 }
 
-void Endpoint::ArriveAnswer(Peer& from, const WireHeader& wire) {
+void Endpoint::HandleAnswer(Peer& from, const WireHeader& wire) {
   Request* offer = from.offers[wire.number % kWindow];
   if (offer == nullptr || offer->number != wire.number) return;  // withdrawn meanwhile
   if (wire.type == WireType::kDrop) {
@@ -161,7 +161,7 @@ void Endpoint::ArriveAnswer(Peer& from, const WireHeader& wire) {
   }
 }
 
-void Endpoint::ArriveWithdrawal(Peer& from, const WireHeader& wire) {
+void Endpoint::HandleWithdrawal(Peer& from, const WireHeader& wire) {
   Slot& slot = from.slot(wire.number);
   const bool is_here = slot.state != SlotState::kFree && slot.number == wire.number;
   if (!is_here) {

@@ -103,7 +103,7 @@ void Endpoint::AnnounceReleasedWhenIdle() {
 }
 
 // Fails requests that need a peer that has ended or was lost.
-void Endpoint::SettleDepartures() {
+void Endpoint::HandleDepartures() {
   if (frames_->TakeLosses()) has_losses_ = true;
   if (!has_losses_) return;
   has_losses_ = false;

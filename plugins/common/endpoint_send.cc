@@ -112,7 +112,7 @@ bool Endpoint::PumpStreams() {
 }
 
 bool Endpoint::PumpStream(Peer& to) {
-  if (to.is_gone()) return false;  // SettleDepartures ends it
+  if (to.is_gone()) return false;  // HandleDepartures ends it
   // A waiting drop must be sent before the release that follows it.
   if (!to.controls.is_empty()) return false;
   const size_t piece_bytes = to.link->piece_bytes;

@@ -47,10 +47,10 @@ bool Endpoint::Drive() {
   int rounds = 0;
   while (rounds < kRoundsOfProgress && frames_->Progress()) ++rounds;
   has_moved |= rounds != 0;
-  SettleDepartures();
+  HandleDepartures();
   if (!flushing_.empty()) FlushAllControls();
   if (!streaming_.empty()) has_moved |= PumpStreams();
-  SettleDepartures();
+  HandleDepartures();
   CheckWatchedFrames();
   if (!has_moved) AnnounceReleasedWhenIdle();
   return has_moved;

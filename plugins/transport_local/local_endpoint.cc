@@ -81,7 +81,7 @@ onebitResult_t Endpoint::CheckPeer(int peer) const {
 
 onebitResult_t Endpoint::Test(Request* request, onebitTransportState* state) {
   if (is_aborted()) return onebitAborted;
-  if (request->state == RequestState::kOffered) SettleOffer(request);
+  if (request->state == RequestState::kOffered) ResolveOffer(request);
   switch (request->state) {
     case RequestState::kOffered:
     case RequestState::kPosted:

@@ -85,7 +85,7 @@ class Endpoint {
 
   // endpoint_send.cc
   bool HasRoom(Peer& to, Slot& slot);
-  void SettleOffer(Request* request);
+  void ResolveOffer(Request* request);
   void WithdrawOffer(Request* request);
 
   // endpoint_receive.cc

@@ -45,7 +45,7 @@ onebitResult_t Endpoint::Send(int peer, const void* header, size_t header_bytes,
 // True if the next slot of `to` can be filled. Otherwise the receiver will ring when it frees one.
 bool Endpoint::HasRoom(Peer& to, Slot& slot) {
   Request*& former = to.offers[to.sent % kSlotsPerRing];
-  if (former != nullptr) SettleOffer(former);  // frees the slot if the offer was refused
+  if (former != nullptr) ResolveOffer(former);  // frees the slot if the offer was refused
   if (slot.state() != SlotState::kFree) {
     // seq_cst: announce first, then check again; see Slot::Free.
     to.inbox->source_lacks_room(rank_).store(1, std::memory_order_seq_cst);
@@ -53,12 +53,12 @@ bool Endpoint::HasRoom(Peer& to, Slot& slot) {
   }
   // The receiver may have taken the former offer since the check above. Its request must be settled
   // now, because the next message in the slot erases the answer.
-  if (former != nullptr) SettleOffer(former);
+  if (former != nullptr) ResolveOffer(former);
   return true;
 }
 
 // Checks if an offer is settled, and if so ends its request.
-void Endpoint::SettleOffer(Request* request) {
+void Endpoint::ResolveOffer(Request* request) {
   Peer& to = peers_[static_cast<size_t>(request->peer)];
   Slot& slot = *request->slot;
   RequestState outcome = RequestState::kFailed;

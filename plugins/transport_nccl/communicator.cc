@@ -82,7 +82,7 @@ void Communicator::Keep(onebitResult_t result, const std::string& text) {
   failure_.store(result, std::memory_order_release);
 }
 
-void Communicator::LookForError() {
+void Communicator::PollAsyncError() {
   CommHandle handle = handle_.load(std::memory_order_relaxed);
   if (handle == nullptr) return;
   int state = kSuccess;
@@ -95,7 +95,7 @@ void Communicator::LookForError() {
 onebitResult_t Communicator::AsyncError(char* text, size_t capacity) {
   if (failure_.load(std::memory_order_acquire) == onebitSuccess && !lock_.is_aborted() &&
       lock_.TryLock()) {
-    if (!lock_.is_aborted()) LookForError();
+    if (!lock_.is_aborted()) PollAsyncError();
     ReleaseLock();
   }
   // Queried with every call: without an error there is no text, so the lock is not needed.

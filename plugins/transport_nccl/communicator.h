@@ -87,13 +87,13 @@ class Communicator {
             const Interruption& interruption = NoInterruption) const;
   void ReleaseLock();
   void Keep(onebitResult_t result, const std::string& text);
-  void LookForError();
+  void PollAsyncError();
   bool LockWithin(uint64_t timeout_ms);
   void EndAborted();
-  void EndUnderHolder();
+  void EndWhileHeld();
   // Returns NCCL's result, or kInProgress after a time-out. Requires ncclCommRevoke.
   int Revoke(CommHandle handle);
-  void EndInOrder(CommHandle handle);
+  void EndCleanly(CommHandle handle);
   void AbortHandle(CommHandle handle);
   void StopJoined(CommHandle handle);
   // CallDetached returns false if the call has not returned in time; it then goes on in its own

@@ -34,11 +34,11 @@ Communicator::~Communicator() {
     AbortHandle(handle);
     return;
   }
-  EndInOrder(handle);
+  EndCleanly(handle);
 }
 
 // ncclCommFinalize and ncclCommDestroy wait for started work, and so for the peers.
-void Communicator::EndInOrder(CommHandle handle) {
+void Communicator::EndCleanly(CommHandle handle) {
   const auto timeout_ms = context_.options().close_ms;
   if (!is_blocking_ && api_.CommFinalize != nullptr) {
     int result = api_.CommFinalize(handle);
@@ -153,7 +153,7 @@ void Communicator::Abort() {
   } else if (is_joined_ || api_.CommRevoke == nullptr) {
     EndAborted();
   } else {
-    EndUnderHolder();
+    EndWhileHeld();
   }
 }
 
@@ -196,7 +196,7 @@ void Communicator::StopJoined(CommHandle handle) {
 }
 
 // Makes the holder of the lock leave NCCL first, so that nothing is freed while it is in use.
-void Communicator::EndUnderHolder() {
+void Communicator::EndWhileHeld() {
   CommHandle handle = handle_.load(std::memory_order_acquire);
   // From here on the holder leaves the end to this thread.
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;

@@ -217,7 +217,7 @@ Status Export(onebitSync_t handle, const onebitStateKind_t& api_kind, void* buff
   const onebitCompressor_t compressor = handle->compressor;
   ONEBIT_TRY(CheckNonePending(compressor->pending, "compressor"));
   ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(compressor));
-  handle->sync.SettleFailedSync(compressor->planned.compressor);
+  handle->sync.ResolveFailedSync(compressor->planned.compressor);
   const size_t needed = handle->sync.StateBytes(compressor->planned, kind);
   ONEBIT_TRY(onebit::CheckRoom("sync", needed, buffer, bytes));
   if (buffer == nullptr) return OkStatus();
@@ -250,7 +250,7 @@ onebitResult_t onebitSyncDestroy(onebitSync_t sync) {
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
     // If the device cannot tell whether it still uses the sync, freeing waits for the device.
-    static_cast<void>(sync->sync.Settle());
+    static_cast<void>(sync->sync.Drain());
     sync->compressor->has_sync = false;
     delete sync;
     return OkStatus();
@@ -268,7 +268,7 @@ onebitResult_t onebitSyncNext(onebitSync_t sync, size_t steps, char* text) {
     if (text == nullptr) return Error(Code::kInvalidArgument, "text is NULL");
     ONEBIT_TRY(CheckNonePending(sync->compressor->pending, "compressor"));
     ONEBIT_ASSIGN_OR_RETURN(const CompressorUse use, CompressorUse::Begin(sync->compressor));
-    sync->sync.SettleFailedSync(sync->compressor->planned.compressor);
+    sync->sync.ResolveFailedSync(sync->compressor->planned.compressor);
     sync->sync.Describe({text, steps});
     text[steps] = '\0';
     return OkStatus();

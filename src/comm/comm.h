@@ -185,7 +185,7 @@ class Comm final : private PeerErrorSink, private FailureListener {
   void Abort();
 
  private:
-  // How processes meet again after this communicator has failed.
+  // The means by which processes meet again after this communicator has failed.
   struct Fallback {
     JoinOptions options;  // how this rank joined
     SpareRendezvous rendezvous;

@@ -35,7 +35,7 @@ class HostStream {
   // The stream that runs the calling thread; null in other threads.
   static HostStream* Current();
 
-  // How a task reacts to the failure of an earlier one.
+  // The reaction of a task to the failure of an earlier one.
   enum class AfterFailure {
     kRun,   // runs, because peers wait for it
     kSkip,  // does not run, because its input is missing

@@ -59,7 +59,7 @@ class Arithmetic {
   // Reports work that could not be enqueued since Begin, without waiting.
   virtual Status Check() const = 0;
   // Called before memory is freed: waits until nothing uses it, for a bounded time.
-  virtual void Settle() = 0;
+  virtual void Drain() = 0;
 
   // Either argument may be host memory.
   virtual void Copy(void* to, const void* from, size_t bytes) = 0;

@@ -48,9 +48,9 @@ Result<std::unique_ptr<Arithmetic>> DeviceArithmetic::Create(const Devices& devi
   return std::unique_ptr<Arithmetic>(std::move(made));
 }
 
-DeviceArithmetic::~DeviceArithmetic() { Settle(); }
+DeviceArithmetic::~DeviceArithmetic() { Drain(); }
 
-void DeviceArithmetic::Settle() {
+void DeviceArithmetic::Drain() {
   const auto scope = DeviceScope::Enter(devices_, location().device);
   if (scope.ok() && has_last_) static_cast<void>(AwaitEvent(devices_, last_, OkStatus));
 }

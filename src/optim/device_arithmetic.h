@@ -24,7 +24,7 @@ class DeviceArithmetic final : public Arithmetic {
   onebitStream_t stream() const override { return stream_; }
   Status Await(onebitComm_t comm) override;
   Status Check() const override { return failure_; }
-  void Settle() override;
+  void Drain() override;
 
   void Copy(void* to, const void* from, size_t bytes) override;
   void Clear(void* memory, size_t bytes) override;

@@ -22,7 +22,7 @@ class HostArithmetic : public Arithmetic {
   onebitStream_t stream() const override { return nullptr; }
   Status Await(onebitComm_t /*comm*/) override { return OkStatus(); }
   Status Check() const override { return OkStatus(); }
-  void Settle() override {}
+  void Drain() override {}
 
   void Copy(void* to, const void* from, size_t bytes) override {
     if (bytes != 0) std::memcpy(to, from, bytes);

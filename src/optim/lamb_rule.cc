@@ -76,7 +76,7 @@ void LambRule::MoveWhenMeasured(const Pending& pending) {
   if (arithmetic_.is_deferred()) {
     pending_.push_back(pending);
   } else {
-    Settle(pending);
+    ResolvePending(pending);
   }
 }
 
@@ -84,13 +84,13 @@ Status LambRule::EndUpdate() {
   if (pending_.empty()) return OkStatus();
   Status status = arithmetic_.Await(nullptr);
   if (status.ok()) {
-    for (const Pending& pending : pending_) Settle(pending);
+    for (const Pending& pending : pending_) ResolvePending(pending);
   }
   pending_.clear();
   return status;
 }
 
-void LambRule::Settle(const Pending& pending) {
+void LambRule::ResolvePending(const Pending& pending) {
   const LambNorms& measured = *norms(pending.segment);
   TrustRatio& layer = layers_[pending.segment];
   if (pending.is_frozen) {

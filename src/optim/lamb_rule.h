@@ -44,7 +44,7 @@ class LambRule final : public UpdateRule {
   };
 
   void MoveWhenMeasured(const Pending& pending);
-  void Settle(const Pending& pending);
+  void ResolvePending(const Pending& pending);
   void Move(kernels::AdamUpdate update, double coefficient);
   kernels::LambNorms* norms(size_t segment) const {
     return reinterpret_cast<kernels::LambNorms*>(norms_.data()) + segment;

@@ -86,7 +86,7 @@ Status Destroy(onebitOptimizer_t optimizer) {
   if (optimizer->is_in_use.test_and_set()) {
     return Error(Code::kInvalidUsage, "another call is using the optimizer");
   }
-  optimizer->impl->Settle();
+  optimizer->impl->Drain();
   delete optimizer;
   return OkStatus();
 }

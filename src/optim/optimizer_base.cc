@@ -34,8 +34,8 @@ Optimizer::Optimizer(Setup setup)
 
 Optimizer::~Optimizer() { DestroyAfterCalls(compressor_); }
 
-void Optimizer::Settle() {
-  arithmetic_->Settle();
+void Optimizer::Drain() {
+  arithmetic_->Drain();
   // After a device error the communicator's thread may still use it.
   DestroyAfterCalls(std::exchange(compressor_, nullptr));
 }

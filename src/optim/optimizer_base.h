@@ -72,7 +72,7 @@ class Optimizer {
   // The last call before the destructor: waits, for a bounded time, until nothing uses memory of
   // this object. It is not in this class's destructor, because buffers of derived classes would be
   // freed by then.
-  void Settle();
+  void Drain();
 
   // Outputs are written only on success.
   Status Step(const StepInput& input, StepOutcome* outcome);

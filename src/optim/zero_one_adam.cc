@@ -77,12 +77,12 @@ Status ZeroOneAdam::PrepareStep(const StepInput& input) {
 
 Status ZeroOneAdam::PrepareCompressor() {
   if (have_masks_of_v_) return OkStatus();
-  ONEBIT_TRY(SettleMasks(v()));
+  ONEBIT_TRY(UpdateMasks(v()));
   have_masks_of_v_ = true;
   return OkStatus();
 }
 
-Status ZeroOneAdam::SettleMasks(const float* v) {
+Status ZeroOneAdam::UpdateMasks(const float* v) {
   return variance_.Freeze(v, 1, options_.variance_floor, compressor_);
 }
 
@@ -117,7 +117,7 @@ Result<bool> ZeroOneAdam::RefreshVariance(const StepInput& input, float scale) {
        .out = Floats(next_v_)});
   for (const Segment& segment : table_.segments()) ForgetMasked(segment, Floats(next_v_));
   have_masks_of_v_ = false;  // until this step has happened
-  ONEBIT_TRY(SettleMasks(Floats(next_v_)));
+  ONEBIT_TRY(UpdateMasks(Floats(next_v_)));
   return true;
 }
 
@@ -311,14 +311,14 @@ void ZeroOneAdam::KeepAsSynced() {
 Result<bool> ZeroOneAdam::Skip(const StepInput& input) {
   if (!is_interval_open()) return false;
   const bool fits = input.type == DataType::kF32;
-  ONEBIT_TRY(GoBackToLastSync(fits ? static_cast<float*>(input.gradients) : nullptr));
+  ONEBIT_TRY(RevertToLastSync(fits ? static_cast<float*>(input.gradients) : nullptr));
   return true;
 }
 
 // All ranks discard the sums since they last agreed, and return to that state. Residuals belong to
 // data already sent, and stay. Momenta have diverged, too: all take their mean. `scratch` is large
 // enough for it, or null.
-Status ZeroOneAdam::GoBackToLastSync(float* scratch) {
+Status ZeroOneAdam::RevertToLastSync(float* scratch) {
   Memory made;
   if (scratch == nullptr) {
     // A device uses permanent memory, which a step that comes here does not need.
@@ -366,7 +366,7 @@ Result<onebitStage_t> ZeroOneAdam::AgreeOnState() {
                             AverageCompressed(Contributions(none), table_.compressed_count()));
   }
   if (!is_usable) {  // there is no mean to compute momenta from
-    ONEBIT_TRY(GoBackToLastSync(nullptr));
+    ONEBIT_TRY(RevertToLastSync(nullptr));
     return onebitStageDense;
   }
   TakeMeans(none, 1);

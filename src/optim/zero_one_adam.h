@@ -53,14 +53,14 @@ class ZeroOneAdam final : public Optimizer {
   Result<bool> AverageDenseSegments(const StepInput& input, float scale);
 
   Status AllocateFloats(size_t count, const char* purpose, Memory* memory) const;
-  Status SettleMasks(const float* v);
+  Status UpdateMasks(const float* v);
   kernels::ZeroOneUpdate StepOf(size_t segment, const StepInput& input, float scale) const;
   void RefreshDenseSegment(const Segment& segment, const StepInput& input, float scale);
   void ForgetMasked(const Segment& segment, float* v) const;
   void TakeMeans(const StepInput& input, float scale);
   void MoveAlone(const StepInput& input, float scale);
   void KeepAsSynced();
-  Status GoBackToLastSync(float* scratch);
+  Status RevertToLastSync(float* scratch);
   // Contributions of compressed segments, concatenated; they overwrite the gradients if they fit.
   float* Contributions(const StepInput& input) const;
   float* DenseSums() const { return Floats(dense_scratch_) + table_.dense_count(); }

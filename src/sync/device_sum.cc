@@ -67,7 +67,7 @@ Status DeviceSum::Mark(onebitStream_t stream) {
 }
 
 // The thread that destroys or loads a sync may have no current device.
-Status DeviceSum::Settle() {
+Status DeviceSum::Drain() {
   if (!has_last_) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(*devices_, device_));
   return AwaitEvent(*devices_, last_, OkStatus);
@@ -78,12 +78,12 @@ Status DeviceSum::Read(std::byte* out) {
     if (count_ != 0) std::memset(out, 0, memory_.size());
     return OkStatus();
   }
-  ONEBIT_TRY(Settle());
+  ONEBIT_TRY(Drain());
   return CopyNow(*devices_, device_, out, memory_.data(), memory_.size());
 }
 
 Status DeviceSum::Write(const std::byte* in) {
-  ONEBIT_TRY(Settle());
+  ONEBIT_TRY(Drain());
   ONEBIT_TRY(CopyNow(*devices_, device_, memory_.data(), in, memory_.size()));
   is_forgotten_ = false;
   return OkStatus();

@@ -35,7 +35,7 @@ class DeviceSum {
     return AwaitEvent(*devices_, last_, find_failure);
   }
   // Waits for everything that this object has enqueued.
-  Status Settle();
+  Status Drain();
 
   // Copies u to and from host memory, and waits for that.
   Status Read(std::byte* out);

@@ -56,7 +56,7 @@ Result<OneBitSync> OneBitSync::Create(const Compressor::Config& config,
 
 Result<OneBitSync::Next> OneBitSync::LookAt(float weight, const Compressor& compressor,
                                             bool is_attached) {
-  SettleFailedSync(compressor);
+  ResolveFailedSync(compressor);
   const float weight_sum = weight_sum_ + weight;
   if (!std::isfinite(weight) || weight < 0 || !std::isfinite(weight_sum)) {
     return Error(Code::kInvalidArgument,
@@ -144,7 +144,7 @@ Result<OneBitSync::Outcome> OneBitSync::StepOnDevice(Call* call, PlannedCompress
   return Outcome{.did_sync = true, .weight_sum = next.weight_sum};
 }
 
-Status OneBitSync::Settle() { return on_device_ ? on_device_->Settle() : OkStatus(); }
+Status OneBitSync::Drain() { return on_device_ ? on_device_->Drain() : OkStatus(); }
 
 void OneBitSync::EndInterval() {
   if (on_device_) {
@@ -157,7 +157,7 @@ void OneBitSync::EndInterval() {
   failed_epoch_.reset();
 }
 
-void OneBitSync::SettleFailedSync(const Compressor& compressor) {
+void OneBitSync::ResolveFailedSync(const Compressor& compressor) {
   if (failed_epoch_ && compressor.epoch() > *failed_epoch_) EndInterval();
 }
 

@@ -50,11 +50,11 @@ class OneBitSync {
 
   bool is_on_device() const { return on_device_.has_value(); }
   // Waits until no device uses the sync any more.
-  Status Settle();
+  Status Drain();
 
   // Counts a sync that failed here as done if another rank committed it: a rebind has then rolled
   // the residuals forward, and they contain u. Must be called before Describe and Export.
-  void SettleFailedSync(const Compressor& compressor);
+  void ResolveFailedSync(const Compressor& compressor);
 
   size_t count() const { return count_; }
   // Writes the next steps, '1' for a sync, '.' for a local one, if no weight sum is zero.

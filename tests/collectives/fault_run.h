@@ -15,7 +15,7 @@
 
 namespace onebit::testing {
 
-// What kind of call meets the fault.
+// The kind of call that meets the fault.
 struct FaultSubject {
   const char* name;
   std::optional<onebitMode_t> mode;  // none: dense

@@ -32,7 +32,7 @@ struct StateSubject {
 };
 std::ostream& operator<<(std::ostream& out, const StateSubject& subject);
 
-// What later results still owe to one element: the mean of the worker residuals plus the server
+// The debt of later results to one element: the mean of the worker residuals plus the server
 // residual, times the number of ranks for sums. `magnitude` is the same for absolute values.
 struct Pending {
   double sum = 0;

@@ -22,21 +22,21 @@ namespace {
 
 constexpr size_t kCount = 20'000;
 constexpr std::chrono::seconds kTestTimeout{20};
-constexpr const char* kPoorThread = "poor";
+constexpr const char* kStarvedThread = "starved";
 
 // The thread whose memory runs out: the calling thread of rank 0, or the proxy thread that moves
 // its messages.
-enum class Poor { kCaller, kProxy };
+enum class Starved { kCaller, kProxy };
 
 struct HeapCase {
   Over over;
-  Poor poor;
+  Starved starved;
   Shortage shortage;
 };
 
 std::string NameOfCase(const ::testing::TestParamInfo<HeapCase>& info) {
   return std::string(NameOf(info.param.over)) +
-         (info.param.poor == Poor::kCaller ? "Caller" : "Proxy") +
+         (info.param.starved == Starved::kCaller ? "Caller" : "Proxy") +
          (info.param.shortage == Shortage::kOnce ? "Once" : "FromThenOn");
 }
 
@@ -87,7 +87,7 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
     RunDeviceRanks(GetParam().over, 2, [&](onebitComm_t comm, int rank) {
       const Caller caller(comm);
       // A new thread inherits the name of its creator.
-      if (rank == 0) pthread_setname_np(pthread_self(), kPoorThread);
+      if (rank == 0) pthread_setname_np(pthread_self(), kStarvedThread);
       EXPECT_EQ(caller.CallDense(), onebitSuccess);
       caller.stream().Synchronize();
       if (rank == 0) pthread_setname_np(pthread_self(), "caller");
@@ -109,18 +109,18 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
   }
 
   static bool MakeCalls(const Caller& caller, uint64_t before) {
-    if (GetParam().poor == Poor::kProxy) {
-      const FailingAllocationsOf poor(kPoorThread, before, GetParam().shortage);
+    if (GetParam().starved == Starved::kProxy) {
+      const FailingAllocationsOf starved(kStarvedThread, before, GetParam().shortage);
       EXPECT_EQ(caller.CallBoth(), onebitSuccess);
       EXPECT_TRUE(IsDoneWithin(caller.stream(), kTestTimeout));
-      return poor.has_struck();
+      return starved.has_struck();
     }
     onebitResult_t result = onebitSuccess;
     bool has_struck = false;
     {
-      const FailingAllocations poor(before, GetParam().shortage);
+      const FailingAllocations starved(before, GetParam().shortage);
       result = caller.CallBoth();
-      has_struck = poor.has_struck();
+      has_struck = starved.has_struck();
     }
     if (result == onebitSuccess || caller.state() != onebitSuccess) return has_struck;
     EXPECT_EQ(result, onebitOutOfMemory) << onebitGetLastError(nullptr);
@@ -142,13 +142,13 @@ TEST_P(DeviceHeapTest, AShortageIsAnErrorOfTheCallOrOfAllRanks) {
 }
 
 // Not over nccl from that allocation on: the stand-in for NCCL needs memory as well, even to abort.
-INSTANTIATE_TEST_SUITE_P(Cases, DeviceHeapTest,
-                         ::testing::Values(HeapCase{Over::kLocal, Poor::kCaller, Shortage::kOnce},
-                                           HeapCase{Over::kLocal, Poor::kProxy, Shortage::kOnce},
-                                           HeapCase{Over::kLocal, Poor::kProxy,
-                                                    Shortage::kFromThenOn},
-                                           HeapCase{Over::kNccl, Poor::kCaller, Shortage::kOnce}),
-                         NameOfCase);
+INSTANTIATE_TEST_SUITE_P(
+    Cases, DeviceHeapTest,
+    ::testing::Values(HeapCase{Over::kLocal, Starved::kCaller, Shortage::kOnce},
+                      HeapCase{Over::kLocal, Starved::kProxy, Shortage::kOnce},
+                      HeapCase{Over::kLocal, Starved::kProxy, Shortage::kFromThenOn},
+                      HeapCase{Over::kNccl, Starved::kCaller, Shortage::kOnce}),
+    NameOfCase);
 
 }  // namespace
 }  // namespace onebit::testing

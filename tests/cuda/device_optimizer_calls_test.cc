@@ -30,9 +30,9 @@ std::vector<PlacedCase> OneOfEach() {
 }
 
 // Lets all ranks meet repeatedly without a collective.
-class Meeting {
+class RankBarrier {
  public:
-  explicit Meeting(int ranks) : ranks_(ranks) {}
+  explicit RankBarrier(int ranks) : ranks_(ranks) {}
   void Wait() {
     const int mine = arrived_.fetch_add(1) / ranks_;
     while (arrived_.load() / ranks_ <= mine) std::this_thread::yield();
@@ -158,7 +158,7 @@ TEST_P(DeviceOptimizerCallsTest, StepsFollowTheStreamAndEachOther) {
 }
 
 TEST_P(DeviceOptimizerCallsTest, AllocateNothingAndLeaveWaitingToPollingInTheSteadyState) {
-  Meeting meeting(2);
+  RankBarrier barrier(2);
   for (PlacedCase one : OneOfEach()) {
     one.max_grad_norm = 2;
     SCOPED_TRACE(Describe(one));
@@ -168,19 +168,19 @@ TEST_P(DeviceOptimizerCallsTest, AllocateNothingAndLeaveWaitingToPollingInTheSte
       CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
       const std::vector<float> zeros(PlacedCase::kCount);
       gradients.Write(std::as_bytes(std::span(zeros)));
-      meeting.Wait();
+      barrier.Wait();
       onebitTestCudaCounts before, after;
       onebitTestCudaGetCounts(&before);
-      meeting.Wait();
+      barrier.Wait();
       for (int i = 0; i < 5; ++i) {
         EXPECT_EQ(onebitOptimizerStep(optimizer.get(), gradients.data(), onebitFloat32, 0.01, 1, 2,
                                       nullptr, optimizer.stream()),
                   onebitSuccess)
             << LastError();
       }
-      meeting.Wait();
+      barrier.Wait();
       onebitTestCudaGetCounts(&after);
-      meeting.Wait();
+      barrier.Wait();
       EXPECT_EQ(after.allocations, before.allocations);
       EXPECT_EQ(after.frees, before.frees);
       EXPECT_EQ(after.host_waits, before.host_waits);
@@ -193,18 +193,18 @@ TEST_P(DeviceOptimizerCallsTest, StepsFreeNoMemory) {
   PlacedCase one = ZeroOneCase();
   one.gradient_type = onebitFloat16;
   one.nan_calls = {3, 13, 14, 15};
-  Meeting meeting(2);
+  RankBarrier barrier(2);
   Run(2, [&](onebitComm_t comm, int rank) {
     PlacedOptimizer optimizer(one, comm, rank, 2, Memories::kDevice);
-    meeting.Wait();
+    barrier.Wait();
     onebitTestCudaCounts before, after;
     onebitTestCudaGetCounts(&before);
-    meeting.Wait();
+    barrier.Wait();
     int skipped = 0;
     for (size_t call = 1; call <= 24; ++call) skipped += optimizer.Step(call).result.skipped;
-    meeting.Wait();
+    barrier.Wait();
     onebitTestCudaGetCounts(&after);
-    meeting.Wait();
+    barrier.Wait();
     EXPECT_EQ(after.frees, before.frees);
     EXPECT_GT(skipped, 0);
     onebitOptimizerStats_t stats{};
@@ -325,12 +325,12 @@ TEST(HostOptimizerTest, RefusesGradientsOnADevice) {
 // -------------------------------------------------------------------------------------- failures
 
 TEST_P(DeviceOptimizerCallsTest, AStepThatOtherRanksDoNotMakeEndsWithTheCommunicator) {
-  Meeting meeting(2);
+  RankBarrier barrier(2);
   Run(2, [&](onebitComm_t comm, int rank) {
     PlacedOptimizer optimizer(AdamCase(), comm, rank, 2, Memories::kDevice);
     for (size_t call = 1; call <= 6; ++call) optimizer.Step(call);
     const Blob before = optimizer.Export();
-    meeting.Wait();
+    barrier.Wait();
     if (rank == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
@@ -343,13 +343,13 @@ TEST_P(DeviceOptimizerCallsTest, AStepThatOtherRanksDoNotMakeEndsWithTheCommunic
 }
 
 TEST_P(DeviceOptimizerCallsTest, ADeviceThatBreaksIsAnError) {
-  Meeting meeting(2);
+  RankBarrier barrier(2);
   Run(2, [&](onebitComm_t comm, int rank) {
     PlacedOptimizer optimizer(AdamCase(), comm, rank, 2, Memories::kDevice);
     for (size_t call = 1; call <= 5; ++call) optimizer.Step(call);
     CudaBuffer gradients(PlacedCase::kCount * sizeof(float));
     const CudaStream stream;
-    meeting.Wait();
+    barrier.Wait();
     if (rank == 0) {
       // Breaks while the step waits.
       CheckCuda(
@@ -368,7 +368,7 @@ TEST_P(DeviceOptimizerCallsTest, ADeviceThatBreaksIsAnError) {
     EXPECT_NE(onebitOptimizerStep(optimizer.get(), gradients.data(), onebitFloat32, 0.01, 1, 0,
                                   nullptr, stream.handle()),
               onebitSuccess);
-    meeting.Wait();
+    barrier.Wait();
     if (rank == 0) onebitTestCudaBreak(0, CUDA_SUCCESS);
   });
 }
@@ -377,12 +377,12 @@ TEST_P(DeviceOptimizerCallsTest, ADeviceThatBreaksIsAnError) {
 TEST(DeviceOptimizerRebindTest, ACallMayCommitAfterItsStepGaveUp) {
   PlacedCase one = AdamCase();
   one.has_segments = false;  // one collective in a step
-  Meeting meeting(2);
+  RankBarrier barrier(2);
   std::vector<Blob> states(2);
   RunDeviceRanks(Over::kLocal, 2, [&](onebitComm_t comm, int rank) {
     PlacedOptimizer optimizer(one, comm, rank, 2, Memories::kDevice);
     for (size_t call = 1; call <= 7; ++call) optimizer.Step(call);
-    meeting.Wait();
+    barrier.Wait();
     if (rank == 0) {
       const std::jthread breaker([] {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -390,14 +390,14 @@ TEST(DeviceOptimizerRebindTest, ACallMayCommitAfterItsStepGaveUp) {
       });
       EXPECT_NE(optimizer.TryStep(8, nullptr), onebitSuccess);
     }
-    meeting.Wait();
+    barrier.Wait();
     if (rank == 1) {
       const PlacedStep step = optimizer.Step(8);
       EXPECT_EQ(step.result.stage, onebitStageCompressed);
     }
     CheckCuda(cuCtxSynchronize(), "cuCtxSynchronize");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    meeting.Wait();
+    barrier.Wait();
     onebitComm_t next = nullptr;
     Check(onebitCommShrink(comm, nullptr, 0, &next, nullptr, ONEBIT_SHRINK_ABORT));
     int source = -1;
@@ -458,13 +458,13 @@ INSTANTIATE_TEST_SUITE_P(Transports, DeviceOptimizerCallsTest,
 
 // Steps, the loss of a rank, and more steps of the others; returns `memories` of all ranks.
 std::vector<std::vector<std::byte>> RunWithLoss(const PlacedCase& one, onebitComm_t comm, int rank,
-                                                Memories memories, Meeting& meeting) {
+                                                Memories memories, RankBarrier& barrier) {
   constexpr int kRanks = 3;
   PlacedOptimizer optimizer(one, comm, rank, kRanks, memories);
   std::vector<std::vector<std::byte>> trace;
   for (size_t call = 1; call <= 8; ++call) trace.push_back(optimizer.Step(call).x);
   Check(onebitOptimizerSync(optimizer.get()));
-  meeting.Wait();
+  barrier.Wait();
   onebitComm_t next = nullptr;
   const int lost[] = {1};
   if (rank == 1) {
@@ -488,12 +488,12 @@ TEST(DeviceOptimizerRebindTest, EqualsTheHostAfterTheLossOfARank) {
   for (const PlacedCase& one : OneOfEach()) {
     SCOPED_TRACE(Describe(one));
     std::vector<std::vector<std::vector<std::byte>>> expected(3), found(3);
-    Meeting meeting(3);
+    RankBarrier barrier(3);
     RunRanks(3, [&](onebitComm_t comm, int rank) {
-      expected[static_cast<size_t>(rank)] = RunWithLoss(one, comm, rank, Memories::kHost, meeting);
+      expected[static_cast<size_t>(rank)] = RunWithLoss(one, comm, rank, Memories::kHost, barrier);
     });
     RunDeviceRanks(Over::kLocal, 3, [&](onebitComm_t comm, int rank) {
-      found[static_cast<size_t>(rank)] = RunWithLoss(one, comm, rank, Memories::kDevice, meeting);
+      found[static_cast<size_t>(rank)] = RunWithLoss(one, comm, rank, Memories::kDevice, barrier);
     });
     EXPECT_EQ(expected[0].size(), 13u);
     EXPECT_EQ(found, expected);

@@ -13,30 +13,30 @@ constexpr uint64_t kMostAllocations = 5000;
 
 }  // namespace
 
-PoorCall CallWithout(uint64_t before, Shortage shortage,
-                     const std::function<onebitResult_t()>& call) {
-  PoorCall poor;
+StarvedCall CallWithout(uint64_t before, Shortage shortage,
+                        const std::function<onebitResult_t()>& call) {
+  StarvedCall starved;
   {
     const FailingAllocations allocations(before, shortage);
-    poor.result = call();
-    poor.has_struck = allocations.has_struck();
+    starved.result = call();
+    starved.has_struck = allocations.has_struck();
   }
-  if (poor.result != onebitSuccess) poor.text = onebitGetLastError(nullptr);
-  return poor;
+  if (starved.result != onebitSuccess) starved.text = onebitGetLastError(nullptr);
+  return starved;
 }
 
-PoorGroupCall CallAllWithout(uint64_t before, Shortage shortage,
-                             const std::function<onebitResult_t(int rank)>& call,
-                             const std::function<onebitResult_t()>& then) {
-  PoorGroupCall calls{.poor = {}, .all = std::vector<Outcome>(kCaseRanks)};
+StarvedGroupCall CallAllWithout(uint64_t before, Shortage shortage,
+                                const std::function<onebitResult_t(int rank)>& call,
+                                const std::function<onebitResult_t()>& then) {
+  StarvedGroupCall calls{.starved = {}, .all = std::vector<Outcome>(kCaseRanks)};
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < kCaseRanks; ++rank) {
     threads.emplace_back([&, rank] {
       calls.all[static_cast<size_t>(rank)] = CallHere([&] {
-        if (rank != kPoorRank) return call(rank);
-        calls.poor = CallWithout(before, shortage, [&] { return call(rank); });
-        if (calls.poor.result == onebitOutOfMemory && then) return then();
-        return calls.poor.result;
+        if (rank != kStarvedRank) return call(rank);
+        calls.starved = CallWithout(before, shortage, [&] { return call(rank); });
+        if (calls.starved.result == onebitOutOfMemory && then) return then();
+        return calls.starved.result;
       });
     });
   }

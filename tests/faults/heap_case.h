@@ -15,26 +15,26 @@
 
 namespace onebit::testing {
 
-inline constexpr int kPoorRank = kStruckRank;  // the rank without memory
+inline constexpr int kStarvedRank = kStruckRank;  // the rank without memory
 
-struct PoorCall {
+struct StarvedCall {
   bool has_struck = false;  // an allocation failed
   onebitResult_t result = onebitSuccess;
   std::string text;
 };
 // Makes `call` on this thread, whose allocations fail after the first `before`.
-PoorCall CallWithout(uint64_t before, Shortage shortage,
-                     const std::function<onebitResult_t()>& call);
+StarvedCall CallWithout(uint64_t before, Shortage shortage,
+                        const std::function<onebitResult_t()>& call);
 
 // One call on every rank, each on its own thread.
-struct PoorGroupCall {
-  PoorCall poor;             // of kPoorRank
+struct StarvedGroupCall {
+  StarvedCall starved;       // of kStarvedRank
   std::vector<Outcome> all;  // by rank
 };
-// kPoorRank calls `then` after onebitOutOfMemory, with memory again.
-PoorGroupCall CallAllWithout(uint64_t before, Shortage shortage,
-                             const std::function<onebitResult_t(int rank)>& call,
-                             const std::function<onebitResult_t()>& then = nullptr);
+// kStarvedRank calls `then` after onebitOutOfMemory, with memory again.
+StarvedGroupCall CallAllWithout(uint64_t before, Shortage shortage,
+                                const std::function<onebitResult_t(int rank)>& call,
+                                const std::function<onebitResult_t()>& then = nullptr);
 
 // Calls body(before) for every allocation, or every one of `stride`, until a test has failed. The
 // body returns false if there was no allocation left to fail. Returns the number of allocations.

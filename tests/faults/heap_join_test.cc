@@ -26,15 +26,15 @@ TEST(HeapInitAllTest, FailsCleanlyAndWorksNext) {
     const auto sweep = [shortage] {
       return ForEachAllocation([shortage](uint64_t before) {
         onebitComm_t comms[3] = {};
-        const PoorCall poor =
+        const StarvedCall starved =
             CallWithout(before, shortage, [&] { return onebitCommInitAll(comms, 3, nullptr); });
-        if (poor.has_struck) {
-          EXPECT_EQ(poor.result, onebitOutOfMemory) << before << ": " << poor.text;
+        if (starved.has_struck) {
+          EXPECT_EQ(starved.result, onebitOutOfMemory) << before << ": " << starved.text;
           EXPECT_EQ(comms[0], nullptr);
           EXPECT_EQ(onebitCommInitAll(comms, 3, nullptr), onebitSuccess) << before;
         }
         for (onebitComm_t comm : comms) onebitCommDestroy(comm);
-        return poor.has_struck;
+        return starved.has_struck;
       });
     };
     EXPECT_GT(sweep(), 0u);
@@ -71,31 +71,32 @@ TEST_P(HeapJoinTest, FailsOnAllRanksAndWorksNext) {
   const auto body = [&](uint64_t before) {
     const onebitUniqueId id = NewUniqueId();
     std::vector<onebitComm_t> comms(kCaseRanks);
-    const PoorGroupCall joins = CallAllWithout(before, GetParam().shortage, [&](int rank) {
+    const StarvedGroupCall joins = CallAllWithout(before, GetParam().shortage, [&](int rank) {
       return onebitCommInitRankConfig(&comms[static_cast<size_t>(rank)], kCaseRanks, id, rank,
                                       &config_);
     });
     std::vector<UniqueComm> made;
     for (onebitComm_t comm : comms) made.emplace_back(comm);
-    if (joins.poor.has_struck) {
+    if (joins.starved.has_struck) {
       // If the allocation only delayed this rank, another rank may be the first to fail.
-      EXPECT_THAT(joins.poor.result,
+      EXPECT_THAT(joins.starved.result,
                   AnyOf(onebitOutOfMemory, onebitSuccess, onebitRemoteError, onebitTimeout))
-          << joins.poor.text;
+          << joins.starved.text;
     }
     for (int rank = 0; rank < kCaseRanks; ++rank) {
       const Outcome& outcome = joins.all[static_cast<size_t>(rank)];
-      if (rank == kPoorRank || outcome.result == onebitSuccess) continue;
+      if (rank == kStarvedRank || outcome.result == onebitSuccess) continue;
       EXPECT_THAT(
           outcome.text,
-          AnyOf(HasSubstr("rank " + std::to_string(kPoorRank)),
-                HasSubstr("ranks " + std::to_string(kPoorRank)),
-                HasSubstr(std::string(" ").append(std::to_string(kPoorRank)).append(" missing"))))
+          AnyOf(
+              HasSubstr("rank " + std::to_string(kStarvedRank)),
+              HasSubstr("ranks " + std::to_string(kStarvedRank)),
+              HasSubstr(std::string(" ").append(std::to_string(kStarvedRank)).append(" missing"))))
           << before;
     }
     // Ranks that had joined before the failure learn of it.
-    if (joins.poor.result != onebitSuccess) ExpectNoneWaits(made, before);
-    return joins.poor.has_struck;
+    if (joins.starved.result != onebitSuccess) ExpectNoneWaits(made, before);
+    return joins.starved.has_struck;
   };
   EXPECT_GT(ForEachAllocation(body, kStride), 0u);
   ExpectNextWorks();

@@ -31,7 +31,7 @@ class HeapStateTest : public ::testing::TestWithParam<HeapParameter> {
   }
   static Blob RoomFor(const FaultGroup& group, onebitStateKind_t kind) {
     size_t bytes = 0;
-    EXPECT_EQ(onebitCompressorExport(group.compressor(kPoorRank), kind, nullptr, &bytes),
+    EXPECT_EQ(onebitCompressorExport(group.compressor(kStarvedRank), kind, nullptr, &bytes),
               onebitSuccess);
     return Blob(bytes);
   }
@@ -50,31 +50,31 @@ TEST_P(HeapStateTest, GlobalExportFailsAtOnce) {
       return onebitCompressorExport(group.compressor(rank), onebitStateGlobal, state.data(),
                                     &bytes);
     };
-    const PoorGroupCall calls = CallAllWithout(before, GetParam().shortage, call);
-    EXPECT_EQ(calls.poor.result == onebitSuccess, !calls.poor.has_struck) << before;
-    bool are_comms_in_order = calls.poor.has_struck;
+    const StarvedGroupCall calls = CallAllWithout(before, GetParam().shortage, call);
+    EXPECT_EQ(calls.starved.result == onebitSuccess, !calls.starved.has_struck) << before;
+    bool are_comms_in_order = calls.starved.has_struck;
     for (int rank = 0; rank < kCaseRanks; ++rank) {
       const Outcome& outcome = calls.all[static_cast<size_t>(rank)];
       EXPECT_FALSE(HasRunIntoDeadline(outcome)) << before << ": " << outcome.text;
       onebitResult_t state = onebitSuccess;
       onebitCommGetAsyncError(group.comm(rank), &state);
       are_comms_in_order &= state == onebitSuccess && outcome.result != onebitSuccess;
-      if (outcome.result == onebitSuccess || rank == kPoorRank) continue;
-      EXPECT_THAT(outcome.text, HasSubstr("rank " + std::to_string(kPoorRank))) << before;
+      if (outcome.result == onebitSuccess || rank == kStarvedRank) continue;
+      EXPECT_THAT(outcome.text, HasSubstr("rank " + std::to_string(kStarvedRank))) << before;
     }
     if (are_comms_in_order) {
       ++repeated;
-      const PoorGroupCall again = CallAllWithout(UINT64_MAX, GetParam().shortage, call);
+      const StarvedGroupCall again = CallAllWithout(UINT64_MAX, GetParam().shortage, call);
       for (const Outcome& outcome : again.all) {
         EXPECT_EQ(outcome.result, onebitSuccess) << before << ": " << outcome.text;
       }
-      EXPECT_EQ(states[0], states[kPoorRank]) << before;
+      EXPECT_EQ(states[0], states[kStarvedRank]) << before;
     }
     const auto& expected = ReferenceOf(kEf, MessageSize::kEager).residuals[1];
     for (int rank = 0; rank < kCaseRanks; ++rank) {
       EXPECT_TRUE(ResidualsOf(group.compressor(rank)) == expected[static_cast<size_t>(rank)]);
     }
-    return calls.poor.has_struck;
+    return calls.starved.has_struck;
   };
   EXPECT_GT(ForEachAllocation(body), 0u);
   EXPECT_GT(repeated, 0u);
@@ -84,14 +84,14 @@ TEST_P(HeapStateTest, StateOfOneRankNeedsNone) {
   const FaultGroup group = NewGroup();
   Blob state = RoomFor(group, onebitStateRank);
   size_t bytes = state.size();
-  const PoorCall poor = CallWithout(0, GetParam().shortage, [&] {
-    return onebitCompressorExport(group.compressor(kPoorRank), onebitStateRank, state.data(),
+  const StarvedCall starved = CallWithout(0, GetParam().shortage, [&] {
+    return onebitCompressorExport(group.compressor(kStarvedRank), onebitStateRank, state.data(),
                                   &bytes);
   });
-  EXPECT_EQ(poor.result, onebitSuccess);
-  EXPECT_FALSE(poor.has_struck);
-  const PoorCall load = CallWithout(0, GetParam().shortage, [&] {
-    return onebitCompressorImport(group.compressor(kPoorRank), state.data(), bytes);
+  EXPECT_EQ(starved.result, onebitSuccess);
+  EXPECT_FALSE(starved.has_struck);
+  const StarvedCall load = CallWithout(0, GetParam().shortage, [&] {
+    return onebitCompressorImport(group.compressor(kStarvedRank), state.data(), bytes);
   });
   EXPECT_EQ(load.result, onebitSuccess);
   EXPECT_FALSE(load.has_struck);

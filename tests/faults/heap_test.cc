@@ -29,8 +29,8 @@ class HeapTest : public ::testing::TestWithParam<HeapParameter> {
   }
 
   // Makes the next call on every rank, in place.
-  static PoorGroupCall AllReduceWithout(uint64_t before, const FaultGroup& group, int number,
-                                        bool is_dense, bool is_repeated = false) {
+  static StarvedGroupCall AllReduceWithout(uint64_t before, const FaultGroup& group, int number,
+                                           bool is_dense, bool is_repeated = false) {
     std::vector<std::vector<float>> values;
     for (int rank = 0; rank < kCaseRanks; ++rank) {
       values.push_back(FaultGroup::InputOf(rank, number, group.count()));
@@ -43,8 +43,8 @@ class HeapTest : public ::testing::TestWithParam<HeapParameter> {
     };
     const auto repeat = [&] {
       onebitResult_t state = onebitSuccess;
-      onebitCommGetAsyncError(group.comm(kPoorRank), &state);
-      return state == onebitSuccess && is_repeated ? call(kPoorRank) : state;
+      onebitCommGetAsyncError(group.comm(kStarvedRank), &state);
+      return state == onebitSuccess && is_repeated ? call(kStarvedRank) : state;
     };
     return CallAllWithout(before, GetParam().shortage, call, repeat);
   }
@@ -67,17 +67,17 @@ TEST_P(HeapTest, CompressorCreationFailsAndWorksNext) {
     return ForEachAllocation([&](uint64_t before) {
       onebitCompressor_t compressor = nullptr;
       const auto create = [&] {
-        return onebitCompressorCreate(&compressor, group.comm(kPoorRank), 4096, onebitFloat32,
+        return onebitCompressorCreate(&compressor, group.comm(kStarvedRank), 4096, onebitFloat32,
                                       nullptr);
       };
-      const PoorCall poor = CallWithout(before, GetParam().shortage, create);
-      if (poor.has_struck) {
-        EXPECT_EQ(poor.result, onebitOutOfMemory) << before << ": " << poor.text;
+      const StarvedCall starved = CallWithout(before, GetParam().shortage, create);
+      if (starved.has_struck) {
+        EXPECT_EQ(starved.result, onebitOutOfMemory) << before << ": " << starved.text;
         EXPECT_EQ(compressor, nullptr);
         EXPECT_EQ(create(), onebitSuccess) << before;
       }
       onebitCompressorDestroy(compressor);
-      return poor.has_struck;
+      return starved.has_struck;
     });
   };
   EXPECT_GT(sweep(), 0u);
@@ -93,16 +93,16 @@ TEST_P(HeapTest, FirstCallCanBeRepeatedOrFailsOnAllRanks) {
   for (const bool is_dense : {false, true}) {
     const auto body = [&](uint64_t before) {
       const FaultGroup group = NewGroup();
-      const PoorGroupCall calls = AllReduceWithout(before, group, 0, is_dense, true);
+      const StarvedGroupCall calls = AllReduceWithout(before, group, 0, is_dense, true);
       for (const Outcome& outcome : calls.all) {
         EXPECT_FALSE(HasRunIntoDeadline(outcome)) << before << ": " << outcome.text;
         if (outcome.result == onebitSuccess) continue;
-        EXPECT_THAT(outcome.text, AnyOf(HasSubstr("rank " + std::to_string(kPoorRank)),
+        EXPECT_THAT(outcome.text, AnyOf(HasSubstr("rank " + std::to_string(kStarvedRank)),
                                         HasSubstr("out of memory"), HasSubstr("no memory")))
             << before;
       }
       ExpectWholeResiduals(group);
-      return calls.poor.has_struck;
+      return calls.starved.has_struck;
     };
     EXPECT_EQ(ForEachAllocation(body) > 0, is_dense);
   }
@@ -116,16 +116,16 @@ TEST_P(HeapTest, ErrorsAreErrorsWithoutMemory) {
     // The rank without memory receives the damaged message.
     group.faults().Arm(
         {.kind = Fault::Kind::kFlipHeader, .rank = 0, .message = 0, .bit = 200, .exchange = 1});
-    const PoorGroupCall calls = AllReduceWithout(before, group, 1, false);
+    const StarvedGroupCall calls = AllReduceWithout(before, group, 1, false);
     for (int rank = 0; rank < kCaseRanks; ++rank) {
       const Outcome& outcome = calls.all[static_cast<size_t>(rank)];
       EXPECT_NE(outcome.result, onebitSuccess);
       EXPECT_FALSE(HasRunIntoDeadline(outcome)) << before << ": " << outcome.text;
-      if (rank == kPoorRank) continue;
-      EXPECT_THAT(outcome.text, HasSubstr("rank " + std::to_string(kPoorRank))) << before;
+      if (rank == kStarvedRank) continue;
+      EXPECT_THAT(outcome.text, HasSubstr("rank " + std::to_string(kStarvedRank))) << before;
     }
     ExpectWholeResiduals(group);
-    return calls.poor.has_struck;
+    return calls.starved.has_struck;
   };
   EXPECT_GT(ForEachAllocation(body), 0u);
 }
@@ -134,8 +134,8 @@ TEST_P(HeapTest, ErrorsAreErrorsWithoutMemory) {
 TEST_P(HeapTest, LaterCallsNeedNone) {
   FaultGroup group = NewGroup();
   for (const CallsOfRank& calls : group.Call(1)) EXPECT_EQ(calls.result, onebitSuccess);
-  const PoorGroupCall calls = AllReduceWithout(0, group, 1, false);
-  EXPECT_FALSE(calls.poor.has_struck);
+  const StarvedGroupCall calls = AllReduceWithout(0, group, 1, false);
+  EXPECT_FALSE(calls.starved.has_struck);
   for (const Outcome& outcome : calls.all) EXPECT_EQ(outcome.result, onebitSuccess);
   ExpectWholeResiduals(group);
 }

@@ -30,7 +30,7 @@ void Await(MPI_Request* request) {
   }
 }
 
-class MpiMeeting : public conformance::Meeting {
+class MpiMeeting : public conformance::OutOfBand {
  public:
   MpiMeeting() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
@@ -85,19 +85,19 @@ void RunChecks(const char* path, const testing::SettingTexts& settings) {
                                      .delivers_after_close = true,
                                      .open_close_rounds = 20,
                                      .seed = 20240611};
-  MpiMeeting meeting;
+  MpiMeeting oob;
   const bool is_native = settings.contains("ONEBIT_MPI_NATIVE_DENSE");
   for (const conformance::Check& check :
        is_native ? conformance::NativeChecks() : conformance::AllChecks()) {
-    if (meeting.nranks() < check.min_ranks) continue;
-    if (meeting.rank() == 0) std::printf("%s\n", check.name);
+    if (oob.nranks() < check.min_ranks) continue;
+    if (oob.rank() == 0) std::printf("%s\n", check.name);
     std::fflush(stdout);
     try {
-      check.run(subject, meeting);
+      check.run(subject, oob);
     } catch (const conformance::Failure& failure) {
       throw conformance::Failure(std::string(check.name).append(": ").append(failure.what()));
     }
-    meeting.Barrier();
+    oob.Barrier();
   }
 }
 

@@ -33,8 +33,8 @@ size_t BytesDone(Endpoint* endpoint, onebitTransportRequest request) {
 }
 
 // Finished parts grow and have their results, and wait reports each.
-void NativeMovesInParts(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void NativeMovesInParts(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   const std::vector<float> in(kLongCount, 1);
   std::vector<float> out(kLongCount, -1);
   const auto request = Start(&endpoint, in, &out);
@@ -53,13 +53,13 @@ void NativeMovesInParts(const Subject& subject, Meeting& meeting) {
     return false;
   });
   Expect(parts >= 1, "an allreduce of many parts showed none");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 // Rank 0 gives the allreduce up before the others join it, and may then reuse its memory.
 template <typename GiveUp>
-void ExpectMemoryIsLeftAlone(const Subject& subject, Meeting& meeting, GiveUp give_up) {
-  Endpoint endpoint(subject, meeting);
+void ExpectMemoryIsLeftAlone(const Subject& subject, OutOfBand& oob, GiveUp give_up) {
+  Endpoint endpoint(subject, oob);
   std::vector<float> in(kCount, 1);
   std::vector<float> out(kCount, -1);
   if (endpoint.rank() == 0) {
@@ -68,7 +68,7 @@ void ExpectMemoryIsLeftAlone(const Subject& subject, Meeting& meeting, GiveUp gi
     give_up(&endpoint);
     std::fill(out.begin(), out.end(), -2.0f);
   }
-  meeting.Barrier();
+  oob.Barrier();
   if (endpoint.rank() != 0) {
     Start(&endpoint, in, &out);
     for (int i = 0; i < 20; ++i) {
@@ -76,41 +76,41 @@ void ExpectMemoryIsLeftAlone(const Subject& subject, Meeting& meeting, GiveUp gi
       endpoint.Check(endpoint.api().wait(endpoint.comm(), 5), "wait");
     }
   }
-  meeting.Barrier();
+  oob.Barrier();
   // Opening another endpoint completes the rest of the first.
-  Endpoint second(subject, meeting, 2);
+  Endpoint second(subject, oob, 2);
   endpoint.Close();
   Expect(
       endpoint.rank() != 0 || std::all_of(out.begin(), out.end(), [](float v) { return v == -2; }),
       "memory was written after its allreduce had been given up");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void NativeStopsOnCancel(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void NativeStopsOnCancel(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   std::vector<float> in(kCount, 1);
   std::vector<float> out(kCount, -1);
   const auto request = Start(&endpoint, in, &out);
   endpoint.Cancel(request);
   std::fill(out.begin(), out.end(), -2.0f);
-  meeting.Barrier();
+  oob.Barrier();
   for (int i = 0; i < 20; ++i) {
     endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
     endpoint.Check(endpoint.api().wait(endpoint.comm(), 5), "wait");
   }
   Expect(std::all_of(out.begin(), out.end(), [](float v) { return v == -2; }),
          "memory was written after cancel");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void NativeStopsOnAbort(const Subject& subject, Meeting& meeting) {
-  ExpectMemoryIsLeftAlone(subject, meeting, [](Endpoint* endpoint) {
+void NativeStopsOnAbort(const Subject& subject, OutOfBand& oob) {
+  ExpectMemoryIsLeftAlone(subject, oob, [](Endpoint* endpoint) {
     endpoint->Check(endpoint->api().abort(endpoint->comm()), "abort");
   });
 }
 
-void NativeStopsOnClose(const Subject& subject, Meeting& meeting) {
-  ExpectMemoryIsLeftAlone(subject, meeting, [](Endpoint* endpoint) { endpoint->Close(); });
+void NativeStopsOnClose(const Subject& subject, OutOfBand& oob) {
+  ExpectMemoryIsLeftAlone(subject, oob, [](Endpoint* endpoint) { endpoint->Close(); });
 }
 
 constexpr Check kChecks[] = {

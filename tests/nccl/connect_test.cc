@@ -85,13 +85,13 @@ TEST_P(ConnectTest, ReportsWhatNcclSays) {
 }
 
 TEST_P(ConnectTest, RefusesTwoRanksOnOneDevice) {
-  Meeting meeting(2);
+  AddressExchange exchange(2);
   const auto body = [&](int rank) {
     const UseDevice device(0);
     Endpoint endpoint;
     EXPECT_EQ(endpoint.Open(plugin_, rank, 2), onebitSuccess);
-    EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitInvalidUsage);
-    meeting.Wait();
+    EXPECT_EQ(endpoint.Connect(exchange.Exchange(rank, endpoint.Address())), onebitInvalidUsage);
+    exchange.Wait();
   };
   RunThreads(2, body);
   // 2.10 has no error text of its own.

@@ -79,7 +79,7 @@ class JoinTest : public ::testing::TestWithParam<Mode> {
   // `body` ends.
   void RunJoined(int ranks, const std::function<void(Rank&, ncclComm_t)>& body) const {
     const ncclUniqueId id = MakeId();
-    Meeting meeting(ranks);
+    AddressExchange exchange(ranks);
     RunThreads(ranks, [&](int rank) {
       ncclComm_t comm = Make(id, rank, ranks);
       const Joined joined = Join(&comm);
@@ -90,11 +90,11 @@ class JoinTest : public ::testing::TestWithParam<Mode> {
       Endpoint endpoint;
       EXPECT_EQ(endpoint.Open(plugin_, rank, ranks, 9, joined.group), onebitSuccess);
       Release(joined);
-      EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess)
+      EXPECT_EQ(endpoint.Connect(exchange.Exchange(rank, endpoint.Address())), onebitSuccess)
           << Plugin::warnings();
       Rank self{
           .rank = rank, .ranks = ranks, .endpoint = &endpoint, .stream = &stream, .meet = [&] {
-            meeting.Wait();
+            exchange.Wait();
           }};
       body(self, comm);
     });

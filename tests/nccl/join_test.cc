@@ -71,14 +71,14 @@ TEST_P(JoinTest, BroadcastsBytesOfRank0) {
 // During a capture CUDA forbids many calls to all threads, and ends the capture if one is made.
 TEST_P(JoinTest, BroadcastsWhileAnotherThreadCaptures) {
   const ncclUniqueId id = MakeId();
-  Meeting meeting(3);
+  AddressExchange exchange(3);
   RunThreads(3, [&](int rank) {
     if (rank == 2) {
       const Stream stream;
       CUgraph graph = nullptr;
       ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-      meeting.Wait();
-      meeting.Wait();
+      exchange.Wait();
+      exchange.Wait();
       EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
       EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
       return;
@@ -86,12 +86,12 @@ TEST_P(JoinTest, BroadcastsWhileAnotherThreadCaptures) {
     ncclComm_t comm = Make(id, rank, 2);
     const Joined joined = Join(&comm);
     EXPECT_EQ(joined.result, onebitSuccess) << Plugin::warnings();
-    meeting.Wait();
+    exchange.Wait();
     uint8_t byte = rank == 0 ? 9 : 0;
     EXPECT_EQ(Plugin::functions().broadcast(joined.group, &byte, 1, kTimeoutMs), onebitSuccess)
         << Plugin::warnings();
     EXPECT_EQ(byte, 9);
-    meeting.Wait();
+    exchange.Wait();
     Release(joined);
     End(comm);
   });
@@ -99,7 +99,7 @@ TEST_P(JoinTest, BroadcastsWhileAnotherThreadCaptures) {
 
 TEST_P(JoinTest, BroadcastEndsWhenItsTimeIsOver) {
   const ncclUniqueId id = MakeId();
-  Meeting meeting(2);
+  AddressExchange exchange(2);
   RunThreads(2, [&](int rank) {
     ncclComm_t comm = Make(id, rank, 2);
     const Joined joined = Join(&comm, sizeof comm, rank == 0 ? 300 : kTimeoutMs);
@@ -113,7 +113,7 @@ TEST_P(JoinTest, BroadcastEndsWhenItsTimeIsOver) {
       EXPECT_EQ(Plugin::functions().broadcast(joined.group, bytes, sizeof bytes, 300),
                 onebitTimeout);
     }
-    meeting.Wait();
+    exchange.Wait();
     Release(joined);
     End(comm);
   });

@@ -25,7 +25,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, JoinedGroupTest, ::testing::ValuesIn(kModes), Na
 TEST_P(JoinedGroupTest, IsGroupedWithOneThatDiffersInBlocking) {
   if (is_old()) GTEST_SKIP() << "all of 2.10 block";
   const ncclUniqueId id = MakeId();
-  Meeting meeting(2);
+  AddressExchange exchange(2);
   RunThreads(2, [&](int rank) {
     ncclComm_t comm = MakeOfKind(id, rank, 2, GetParam().name != "Blocking");
     const Joined joined = Join(&comm);
@@ -37,8 +37,8 @@ TEST_P(JoinedGroupTest, IsGroupedWithOneThatDiffersInBlocking) {
       EXPECT_EQ(endpoints[1].Open(plugin_, rank, 2, 10), onebitSuccess);
       Release(joined);
       for (Endpoint& endpoint : endpoints) {
-        EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess);
-        meeting.Wait();
+        EXPECT_EQ(endpoint.Connect(exchange.Exchange(rank, endpoint.Address())), onebitSuccess);
+        exchange.Wait();
       }
       Buffer out(100);
       Buffer in(200);
@@ -53,7 +53,7 @@ TEST_P(JoinedGroupTest, IsGroupedWithOneThatDiffersInBlocking) {
       }
       stream.Await();
       EXPECT_EQ(in.Read(stream), std::vector<uint8_t>(200, static_cast<uint8_t>(2 - rank)));
-      meeting.Wait();
+      exchange.Wait();
     }
     End(comm);
   });
@@ -64,7 +64,7 @@ TEST_P(JoinedGroupTest, IsGroupedWithOneThatDiffersInBlocking) {
 TEST_P(JoinedGroupTest, AGroupEndsWhenAnyOfItIsAborted) {
   if (GetParam().name != "Blocking") GTEST_SKIP() << "the joined one is to be started first";
   const ncclUniqueId id = MakeId();
-  Meeting meeting(2);
+  AddressExchange exchange(2);
   RunThreads(2, [&](int rank) {
     ncclComm_t comm = MakeOfKind(id, rank, 2, false);
     const Joined joined = Join(&comm);
@@ -77,14 +77,14 @@ TEST_P(JoinedGroupTest, AGroupEndsWhenAnyOfItIsAborted) {
       EXPECT_EQ(endpoints[1].Open(plugin_, rank, 2, 10), onebitSuccess);
       Release(joined);
       for (Endpoint& endpoint : endpoints) {
-        EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess);
-        meeting.Wait();
+        EXPECT_EQ(endpoint.Connect(exchange.Exchange(rank, endpoint.Address())), onebitSuccess);
+        exchange.Wait();
       }
       if (rank == 0) {
         std::thread aborter([&] {
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
           EXPECT_EQ(endpoints[1].Abort(), onebitSuccess);
-          meeting.Wait();
+          exchange.Wait();
         });
         for (Endpoint& endpoint : endpoints) EXPECT_EQ(endpoint.GroupBegin(), onebitSuccess);
         for (Endpoint& endpoint : endpoints) {
@@ -98,13 +98,13 @@ TEST_P(JoinedGroupTest, AGroupEndsWhenAnyOfItIsAborted) {
         EXPECT_THAT(Plugin::warnings(), HasSubstr("another communicator of the group"));
         aborter.join();
       } else {
-        meeting.Wait();
+        exchange.Wait();
         EXPECT_EQ(endpoints[0].GroupBegin(), onebitSuccess);
         EXPECT_EQ(endpoints[0].Send(0, buffer.at(0), 1, stream), onebitSuccess);
         EXPECT_EQ(endpoints[0].Receive(0, buffer.at(1), 1, stream), onebitSuccess);
         EXPECT_EQ(endpoints[0].GroupEnd(), onebitSuccess) << Plugin::warnings();
       }
-      meeting.Wait();
+      exchange.Wait();
     }
     End(comm);
     stream.Await();

@@ -67,16 +67,16 @@ void RunThreads(int count, const std::function<void(int thread)>& body) {
 
 void RunRanks(const Plugin& plugin, int ranks, const std::function<void(Rank&)>& body) {
   ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
-  Meeting meeting(ranks);
+  AddressExchange exchange(ranks);
   RunThreads(ranks, [&](int rank) {
     const Stream stream;
     Endpoint endpoint;
     EXPECT_EQ(endpoint.Open(plugin, rank, ranks), onebitSuccess) << Plugin::warnings();
-    EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess)
+    EXPECT_EQ(endpoint.Connect(exchange.Exchange(rank, endpoint.Address())), onebitSuccess)
         << Plugin::warnings();
-    meeting.Wait();
+    exchange.Wait();
     Rank self{.rank = rank, .ranks = ranks, .endpoint = &endpoint, .stream = &stream, .meet = [&] {
-                meeting.Wait();
+                exchange.Wait();
               }};
     body(self);
   });

@@ -70,9 +70,9 @@ void RunRanks(const Plugin& plugin, int ranks, const std::function<void(Rank&)>&
 void RunThreads(int count, const std::function<void(int thread)>& body);
 
 // Exchanges addresses between threads, by rank.
-class Meeting {
+class AddressExchange {
  public:
-  explicit Meeting(int ranks) : barrier_(ranks), addresses_(static_cast<size_t>(ranks)) {}
+  explicit AddressExchange(int ranks) : barrier_(ranks), addresses_(static_cast<size_t>(ranks)) {}
   void Wait() { barrier_.arrive_and_wait(); }
   const std::vector<std::vector<std::byte>>& Exchange(int rank, std::vector<std::byte> address) {
     addresses_[static_cast<size_t>(rank)] = std::move(address);

@@ -216,15 +216,15 @@ TEST_P(StreamFaceTest, IsCapturedAndReplayed) {
 TEST_P(StreamFaceTest, KeepsCommunicatorsApart) {
   ASSERT_EQ(plugin_.start_result(), onebitSuccess);
   constexpr int kRanks = 2;
-  Meeting meeting(kRanks);
+  AddressExchange exchange(kRanks);
   RunThreads(kRanks, [&](int rank) {
     const Stream stream;
     Endpoint endpoints[3];
     uint64_t comm_id = 100;
     for (Endpoint& endpoint : endpoints) {
       EXPECT_EQ(endpoint.Open(plugin_, rank, kRanks, comm_id++), onebitSuccess);
-      EXPECT_EQ(endpoint.Connect(meeting.Exchange(rank, endpoint.Address())), onebitSuccess);
-      meeting.Wait();
+      EXPECT_EQ(endpoint.Connect(exchange.Exchange(rank, endpoint.Address())), onebitSuccess);
+      exchange.Wait();
     }
     Buffer out(3 * 64);
     Buffer in(3 * 64);

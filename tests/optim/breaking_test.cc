@@ -56,7 +56,7 @@ class BreakingTest : public ::testing::TestWithParam<onebitAlgorithm_t> {
                     : TwoStage::Create(std::move(setup), nullptr);
     optimizer_ = std::move(made).value();
   }
-  ~BreakingTest() override { optimizer_->Settle(); }
+  ~BreakingTest() override { optimizer_->Drain(); }
 
   Status Step() {
     std::vector<float> gradient(x_.size(), 0.5f);

@@ -127,7 +127,7 @@ class SyncJob {
   void DestroySyncs() {
     for (UniqueSync& sync : syncs_) sync.reset();
   }
-  // What the results so far owe: residuals, without accumulated values.
+  // The debt of the results so far: residuals, without accumulated values.
   std::vector<double> Pending() const {
     std::vector<double> pending(kCount);
     for (int rank = 0; rank < ranks(); ++rank) {

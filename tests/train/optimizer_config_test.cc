@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// How the command line maps to the library's configuration.
+// Maps the command line to the library's configuration.
 #include "perf/train_text/optimizer_config.h"
 
 #include <string>

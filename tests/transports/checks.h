@@ -8,46 +8,46 @@
 namespace onebit::conformance {
 
 // checks_messages.cc
-void PropertiesAreSane(const Subject& subject, Meeting& meeting);
-void MessagesKeepTheirOrder(const Subject& subject, Meeting& meeting);
-void AllSizesArrive(const Subject& subject, Meeting& meeting);
-void PayloadWaitsForAccept(const Subject& subject, Meeting& meeting);
-void HeadersRunAhead(const Subject& subject, Meeting& meeting);
+void PropertiesAreSane(const Subject& subject, OutOfBand& oob);
+void MessagesKeepTheirOrder(const Subject& subject, OutOfBand& oob);
+void AllSizesArrive(const Subject& subject, OutOfBand& oob);
+void PayloadWaitsForAccept(const Subject& subject, OutOfBand& oob);
+void HeadersRunAhead(const Subject& subject, OutOfBand& oob);
 
 // checks_load.cc
-void FullThenRoom(const Subject& subject, Meeting& meeting);
-void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting);
-void SendsDoneNeedNoProgress(const Subject& subject, Meeting& meeting);
-void StormOfRandomSizes(const Subject& subject, Meeting& meeting);
-void TwoCommunicators(const Subject& subject, Meeting& meeting);
-void CountersTellBytes(const Subject& subject, Meeting& meeting);
-void MessagesAllocateNothing(const Subject& subject, Meeting& meeting);
-void OpenAndCloseOften(const Subject& subject, Meeting& meeting);
+void FullThenRoom(const Subject& subject, OutOfBand& oob);
+void FullRingForgetsNoSend(const Subject& subject, OutOfBand& oob);
+void SendsDoneNeedNoProgress(const Subject& subject, OutOfBand& oob);
+void StormOfRandomSizes(const Subject& subject, OutOfBand& oob);
+void TwoCommunicators(const Subject& subject, OutOfBand& oob);
+void CountersTellBytes(const Subject& subject, OutOfBand& oob);
+void MessagesAllocateNothing(const Subject& subject, OutOfBand& oob);
+void OpenAndCloseOften(const Subject& subject, OutOfBand& oob);
 
 // checks_wait.cc
-void WaitEndsAtItsTimeout(const Subject& subject, Meeting& meeting);
-void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting);
-void WaitSeesEverySend(const Subject& subject, Meeting& meeting);
-void WaitSeesEarlierNews(const Subject& subject, Meeting& meeting);
-void WaitEndsOnAbort(const Subject& subject, Meeting& meeting);
+void WaitEndsAtItsTimeout(const Subject& subject, OutOfBand& oob);
+void WaitSeesEveryMessage(const Subject& subject, OutOfBand& oob);
+void WaitSeesEverySend(const Subject& subject, OutOfBand& oob);
+void WaitSeesEarlierNews(const Subject& subject, OutOfBand& oob);
+void WaitEndsOnAbort(const Subject& subject, OutOfBand& oob);
 
 // checks_cancel.cc
-void CancelOfUnreceivedSend(const Subject& subject, Meeting& meeting);
-void CancelWhilePeerReceives(const Subject& subject, Meeting& meeting);
-void CancelOfReceive(const Subject& subject, Meeting& meeting);
-void CloseTakesSendsBack(const Subject& subject, Meeting& meeting);
-void AbortWhileReceiving(const Subject& subject, Meeting& meeting);
+void CancelOfUnreceivedSend(const Subject& subject, OutOfBand& oob);
+void CancelWhilePeerReceives(const Subject& subject, OutOfBand& oob);
+void CancelOfReceive(const Subject& subject, OutOfBand& oob);
+void CloseTakesSendsBack(const Subject& subject, OutOfBand& oob);
+void AbortWhileReceiving(const Subject& subject, OutOfBand& oob);
 
 // checks_start.cc
-void AbortBeforeConnect(const Subject& subject, Meeting& meeting);
-void AbortAfterFailedConnect(const Subject& subject, Meeting& meeting);
-void AbortDuringConnect(const Subject& subject, Meeting& meeting);
+void AbortBeforeConnect(const Subject& subject, OutOfBand& oob);
+void AbortAfterFailedConnect(const Subject& subject, OutOfBand& oob);
+void AbortDuringConnect(const Subject& subject, OutOfBand& oob);
 
 // checks_end.cc
-void AbortedCallsFail(const Subject& subject, Meeting& meeting);
-void PeersNoticeAbort(const Subject& subject, Meeting& meeting);
-void PeersNoticeClose(const Subject& subject, Meeting& meeting);
-void OrderlyCloseIsSilent(const Subject& subject, Meeting& meeting);
-void SentBeforeCloseArrives(const Subject& subject, Meeting& meeting);
+void AbortedCallsFail(const Subject& subject, OutOfBand& oob);
+void PeersNoticeAbort(const Subject& subject, OutOfBand& oob);
+void PeersNoticeClose(const Subject& subject, OutOfBand& oob);
+void OrderlyCloseIsSilent(const Subject& subject, OutOfBand& oob);
+void SentBeforeCloseArrives(const Subject& subject, OutOfBand& oob);
 
 }  // namespace onebit::conformance

@@ -103,120 +103,120 @@ void TestUntilOver(Endpoint* endpoint, onebitTransportRequest send) {
 
 // Nobody receives; the send is cancelled, the buffer scribbled over, and only then does the
 // receiver look.
-void CancelOfUnreceivedSend(const Subject& subject, Meeting& meeting) {
+void CancelOfUnreceivedSend(const Subject& subject, OutOfBand& oob) {
   for (const size_t bytes : {size_t{64}, size_t{300'000}}) {
-    Endpoint endpoint(subject, meeting, bytes);
+    Endpoint endpoint(subject, oob, bytes);
     std::vector<std::byte> payload(bytes, kContent);
     const auto send = endpoint.Isend(endpoint.next(), "h", payload.data(), bytes);
     endpoint.Cancel(send);
     std::fill(payload.begin(), payload.end(), kScribble);
     payload = {};  // and freed
-    meeting.Barrier();
+    oob.Barrier();
     TakeWhatComes(&endpoint, endpoint.previous());
-    meeting.Barrier();
+    oob.Barrier();
   }
 }
 
 // The sender cancels at a random moment while the payload is on its way.
-void CancelWhilePeerReceives(const Subject& subject, Meeting& meeting) {
+void CancelWhilePeerReceives(const Subject& subject, OutOfBand& oob) {
   Random random(subject.seed);
-  const double most_seconds = meeting.rank() <= 1 ? 1.5 * SecondsOfLongCopy() : 0;
-  const int rounds = meeting.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others idle
+  const double most_seconds = oob.rank() <= 1 ? 1.5 * SecondsOfLongCopy() : 0;
+  const int rounds = oob.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others idle
   for (int round = 0; round < rounds; ++round) {
     const double share = static_cast<double>(random.Next() % 1000) / 1000;
     // A transport may send payloads of medium size in another way.
     const size_t bytes = round % 2 == 0 ? kLongBytes : kLongBytes / 32;
-    std::vector<std::byte> payload(meeting.rank() == 0 ? bytes : 0, kContent);
-    Endpoint endpoint(subject, meeting, 100 + static_cast<uint64_t>(round));
+    std::vector<std::byte> payload(oob.rank() == 0 ? bytes : 0, kContent);
+    Endpoint endpoint(subject, oob, 100 + static_cast<uint64_t>(round));
     if (endpoint.rank() == 0) {
       const auto send = endpoint.Isend(1, "h", payload.data(), payload.size());
-      meeting.Barrier();
+      oob.Barrier();
       BusyWait(share * most_seconds * static_cast<double>(bytes) / kLongBytes);
       endpoint.Cancel(send);
       std::fill(payload.begin(), payload.end(), kScribble);
     } else if (endpoint.rank() == 1) {
-      TakeWhatComes(&endpoint, 0, [&meeting] { meeting.Barrier(); });
+      TakeWhatComes(&endpoint, 0, [&oob] { oob.Barrier(); });
     } else {
-      meeting.Barrier();
+      oob.Barrier();
     }
-    meeting.Barrier();
+    oob.Barrier();
   }
 }
 
 // Close cancels pending requests: the same check, with close of the sender's endpoint instead of
 // cancel.
-void CloseTakesSendsBack(const Subject& subject, Meeting& meeting) {
+void CloseTakesSendsBack(const Subject& subject, OutOfBand& oob) {
   constexpr size_t kBytes = 300'000;
-  Endpoint endpoint(subject, meeting);
+  Endpoint endpoint(subject, oob);
   std::vector<std::byte> payload(kBytes, kContent);
   if (endpoint.rank() == 0) {
     endpoint.Isend(1, "h", payload.data(), kBytes);
     endpoint.Close();
     std::fill(payload.begin(), payload.end(), kScribble);
   }
-  meeting.Barrier();
+  oob.Barrier();
   if (endpoint.rank() == 1) TakeWhatComes(&endpoint, 0);
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 // The receiver is aborted by another thread at a random moment while it takes the payload. The
 // sender's request ends, and then its buffer is read no more.
-void AbortWhileReceiving(const Subject& subject, Meeting& meeting) {
+void AbortWhileReceiving(const Subject& subject, OutOfBand& oob) {
   Random random(subject.seed);
-  const double most_seconds = meeting.rank() <= 1 ? 1.5 * SecondsOfLongCopy() : 0;
-  const int rounds = meeting.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others idle
+  const double most_seconds = oob.rank() <= 1 ? 1.5 * SecondsOfLongCopy() : 0;
+  const int rounds = oob.nranks() <= 3 ? 4 : 2;  // two ranks are busy, the others idle
   for (int round = 0; round < rounds; ++round) {
     const double share = static_cast<double>(random.Next() % 1000) / 1000;
-    std::vector<std::byte> payload(meeting.rank() == 0 ? kLongBytes : 0, kContent);
-    Endpoint endpoint(subject, meeting, 100 + static_cast<uint64_t>(round));
+    std::vector<std::byte> payload(oob.rank() == 0 ? kLongBytes : 0, kContent);
+    Endpoint endpoint(subject, oob, 100 + static_cast<uint64_t>(round));
     if (endpoint.rank() == 0) {
       const auto send = endpoint.Isend(1, "h", payload.data(), payload.size());
-      meeting.Barrier();
+      oob.Barrier();
       TestUntilOver(&endpoint, send);
       std::fill(payload.begin(), payload.end(), kScribble);
     } else if (endpoint.rank() == 1) {
       std::jthread watchdog;
       TakeWhatComes(&endpoint, 0, [&] {
-        meeting.Barrier();
+        oob.Barrier();
         watchdog = std::jthread([&endpoint, seconds = share * most_seconds] {
           BusyWait(seconds);
           endpoint.api().abort(endpoint.comm());
         });
       });
     } else {
-      meeting.Barrier();
+      oob.Barrier();
     }
-    meeting.Barrier();
+    oob.Barrier();
   }
 }
 
 // After the cancel of a receive, posted or with its header there, nothing is written.
-void CancelOfReceive(const Subject& subject, Meeting& meeting) {
+void CancelOfReceive(const Subject& subject, OutOfBand& oob) {
   uint64_t comm_id = 1;
   for (const bool has_header : {false, true}) {
     for (const size_t bytes : {size_t{64}, size_t{300'000}}) {
-      Endpoint endpoint(subject, meeting, comm_id++);
+      Endpoint endpoint(subject, oob, comm_id++);
       std::string header(ONEBIT_TRANSPORT_HEADER_BYTES, 'b');
       const std::string payload(bytes, 's');
       if (endpoint.rank() == 1) {
         const auto receive = endpoint.Irecv(0, header.data());
         if (has_header) {
-          meeting.Barrier();
+          oob.Barrier();
           endpoint.Await(receive, onebitTransportHeader);
         }
         endpoint.Cancel(receive);
         header.assign(header.size(), 'x');
-        if (!has_header) meeting.Barrier();
+        if (!has_header) oob.Barrier();
         for (int i = 0; i < 50; ++i) {
           endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
           endpoint.Check(endpoint.api().wait(endpoint.comm(), 1), "wait");
         }
         Expect(header == std::string(header.size(), 'x'), "a header was written after cancel");
       } else {
-        meeting.Barrier();
+        oob.Barrier();
         if (endpoint.rank() == 0) endpoint.Isend(1, "h", payload.data(), payload.size());
       }
-      meeting.Barrier();
+      oob.Barrier();
     }
   }
 }

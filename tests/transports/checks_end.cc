@@ -19,11 +19,11 @@ bool IsPeerFailure(onebitResult_t result) {
 // All ranks but 0 wait for rank 0, and rank 1 also sends it a payload. Then `end_rank_0` runs, and
 // all of them must get errors.
 template <typename End>
-void ExpectPeersNotice(Endpoint* endpoint, Meeting& meeting, End end_rank_0) {
+void ExpectPeersNotice(Endpoint* endpoint, OutOfBand& oob, End end_rank_0) {
   if (endpoint->rank() == 0) {
-    meeting.Barrier();
+    oob.Barrier();
     end_rank_0();
-    meeting.Barrier();
+    oob.Barrier();
     return;
   }
   char header[ONEBIT_TRANSPORT_HEADER_BYTES];
@@ -31,7 +31,7 @@ void ExpectPeersNotice(Endpoint* endpoint, Meeting& meeting, End end_rank_0) {
   const auto receive = endpoint->Irecv(0, header);
   onebitTransportRequest send = nullptr;
   if (endpoint->rank() == 1) send = endpoint->Isend(0, "h", payload.data(), payload.size());
-  meeting.Barrier();
+  oob.Barrier();
   const Clock::time_point start = Clock::now();
   const onebitResult_t result = endpoint->AwaitError(receive);
   Expect(IsPeerFailure(result), "a receive from a peer that ended failed with ", result);
@@ -43,13 +43,13 @@ void ExpectPeersNotice(Endpoint* endpoint, Meeting& meeting, End end_rank_0) {
   }
   Expect(SecondsSince(start) < 5.0, "rank ", endpoint->rank(), " noticed after ",
          SecondsSince(start), " s");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 }  // namespace
 
-void AbortedCallsFail(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void AbortedCallsFail(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   const onebitTransport& api = endpoint.api();
   void* comm = endpoint.comm();
   char first_header[ONEBIT_TRANSPORT_HEADER_BYTES];
@@ -59,7 +59,7 @@ void AbortedCallsFail(const Subject& subject, Meeting& meeting) {
   const auto send = endpoint.Isend(endpoint.next(), "h", payload.data(), payload.size());
   const auto receive = endpoint.Irecv(endpoint.previous(), first_header);
   endpoint.Await(receive, onebitTransportHeader);
-  meeting.Barrier();
+  oob.Barrier();
 
   endpoint.Check(api.abort(comm), "abort");
   endpoint.Check(api.abort(comm), "a second abort");
@@ -86,28 +86,28 @@ void AbortedCallsFail(const Subject& subject, Meeting& meeting) {
   uint64_t messages = 0;
   endpoint.Check(api.getCounters(comm, &bytes, &messages), "getCounters");
   Expect(messages == 1, "counted ", messages, " messages after an abort");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void PeersNoticeAbort(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
-  ExpectPeersNotice(&endpoint, meeting, [&endpoint] {
+void PeersNoticeAbort(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
+  ExpectPeersNotice(&endpoint, oob, [&endpoint] {
     endpoint.Check(endpoint.api().abort(endpoint.comm()), "abort");
   });
 }
 
-void PeersNoticeClose(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
-  ExpectPeersNotice(&endpoint, meeting, [&endpoint] { endpoint.Close(); });
+void PeersNoticeClose(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
+  ExpectPeersNotice(&endpoint, oob, [&endpoint] { endpoint.Close(); });
 }
 
 // Ranks close one after the other. While no message to or from a closed peer is pending, no rank
 // gets an error, and the others go on.
-void OrderlyCloseIsSilent(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void OrderlyCloseIsSilent(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   for (int closing = 0; closing < endpoint.nranks(); ++closing) {
     if (endpoint.rank() == closing) endpoint.Close();
-    meeting.Barrier();
+    oob.Barrier();
     if (endpoint.rank() <= closing) continue;
     endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
     endpoint.Check(endpoint.api().wait(endpoint.comm(), 1), "wait");
@@ -122,18 +122,18 @@ void OrderlyCloseIsSilent(const Subject& subject, Meeting& meeting) {
              " was told of the orderly close of rank ", gone);
     }
   }
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void SentBeforeCloseArrives(const Subject& subject, Meeting& meeting) {
+void SentBeforeCloseArrives(const Subject& subject, OutOfBand& oob) {
   if (!subject.delivers_after_close) return;
   constexpr int kMessages = 5;
-  Endpoint endpoint(subject, meeting);
+  Endpoint endpoint(subject, oob);
   if (endpoint.rank() == 0) {
     for (int i = 0; i < kMessages; ++i) endpoint.Send(1, Text(i), "");
     endpoint.Close();
   }
-  meeting.Barrier();
+  oob.Barrier();
   if (endpoint.rank() == 1) {
     for (int i = 0; i < kMessages; ++i) {
       Expect(endpoint.Receive(0).header == Text(i), "message ", i, " is wrong");
@@ -142,7 +142,7 @@ void SentBeforeCloseArrives(const Subject& subject, Meeting& meeting) {
     const onebitResult_t result = endpoint.AwaitError(endpoint.Irecv(0, header));
     Expect(IsPeerFailure(result), "a receive after the last message failed with ", result);
   }
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 }  // namespace onebit::conformance

@@ -27,9 +27,9 @@ uint64_t ResidentBytes() {
 // A sender that outruns its receiver gets onebitInProgress and is woken when there is room again:
 // it sleeps with a time-out longer than the check may take. A transport that buffers more than the
 // check sends passes too.
-void FullThenRoom(const Subject& subject, Meeting& meeting) {
+void FullThenRoom(const Subject& subject, OutOfBand& oob) {
   constexpr int kMessages = 400;
-  Endpoint endpoint(subject, meeting);
+  Endpoint endpoint(subject, oob);
   const onebitTransport& api = endpoint.api();
   if (endpoint.rank() == 0) {
     int sent = 0;
@@ -45,7 +45,7 @@ void FullThenRoom(const Subject& subject, Meeting& meeting) {
       return true;
     };
     while (sent < kMessages && try_to_send()) continue;
-    meeting.Barrier();
+    oob.Barrier();
     const Clock::time_point start = Clock::now();
     while (sent < kMessages) {
       if (try_to_send()) continue;
@@ -54,21 +54,21 @@ void FullThenRoom(const Subject& subject, Meeting& meeting) {
     }
     Expect(SecondsSince(start) < 5.0, "a sender was not woken when there was room");
   } else {
-    meeting.Barrier();
+    oob.Barrier();
     for (int i = 0; endpoint.rank() == 1 && i < kMessages; ++i) {
       Expect(endpoint.Receive(0).header == Text(i), "message ", i, " is out of order");
     }
   }
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 // The sender fills the ring while the receiver takes the first half of what is sent, and stops.
 // These sends must then be reported done although later sends have taken their slots in the ring,
 // even if a slot became free in the middle of the call that looked for one.
-void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting) {
+void FullRingForgetsNoSend(const Subject& subject, OutOfBand& oob) {
   constexpr int kBatches = 1500;
   constexpr size_t kHalf = 8;
-  Endpoint endpoint(subject, meeting);
+  Endpoint endpoint(subject, oob);
   const std::vector<char> payload(endpoint.eager_bytes() + 1, 'x');
   for (int batch = 0; batch < kBatches; ++batch) {
     std::vector<onebitTransportRequest> requests;
@@ -87,7 +87,7 @@ void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting) {
     } else if (endpoint.rank() == 1) {
       for (size_t i = 0; i < kHalf; ++i) static_cast<void>(endpoint.Receive(0));
     }
-    meeting.Barrier();
+    oob.Barrier();
     if (endpoint.rank() == 0) {
       while (requests.size() < 2 * kHalf) {
         requests.push_back(endpoint.Isend(1, "", payload.data(), payload.size()));
@@ -97,14 +97,14 @@ void FullRingForgetsNoSend(const Subject& subject, Meeting& meeting) {
       for (size_t i = 0; i < kHalf; ++i) static_cast<void>(endpoint.Receive(0));
     }
   }
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 // Sends that are done arrive without further progress of their rank, however full the queues to
 // the receiver were when they started.
-void SendsDoneNeedNoProgress(const Subject& subject, Meeting& meeting) {
+void SendsDoneNeedNoProgress(const Subject& subject, OutOfBand& oob) {
   constexpr int kMessages = 30;  // fewer than any window, so none is refused for long
-  Endpoint endpoint(subject, meeting);
+  Endpoint endpoint(subject, oob);
   const std::vector<char> payload(endpoint.eager_bytes(), 'x');
   if (endpoint.rank() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others run ahead
@@ -121,20 +121,20 @@ void SendsDoneNeedNoProgress(const Subject& subject, Meeting& meeting) {
     }
     for (onebitTransportRequest request : requests) endpoint.Await(request, onebitTransportDone);
   }
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void StormOfRandomSizes(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void StormOfRandomSizes(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   const size_t messages = 600 / static_cast<size_t>(endpoint.nranks());
   Traffic(&endpoint,
           {.seed = subject.seed, .messages_per_pair = messages, .most_payload_bytes = 65536})
       .Run();
 }
 
-void TwoCommunicators(const Subject& subject, Meeting& meeting) {
-  Endpoint first(subject, meeting, 1);
-  Endpoint second(subject, meeting, 2);
+void TwoCommunicators(const Subject& subject, OutOfBand& oob) {
+  Endpoint first(subject, oob, 1);
+  Endpoint second(subject, oob, 2);
   Traffic traffic_of_first(
       &first, {.seed = subject.seed + 1, .messages_per_pair = 60, .most_payload_bytes = 16384});
   Traffic traffic_of_second(
@@ -148,11 +148,11 @@ void TwoCommunicators(const Subject& subject, Meeting& meeting) {
     // The thread drives several endpoints and sleeps at one, so it sleeps briefly.
     first.Check(first.api().wait(first.comm(), 1), "wait");
   }
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void CountersTellBytes(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void CountersTellBytes(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   uint64_t bytes = 1;
   uint64_t messages = 1;
   const auto read = [&] {
@@ -168,12 +168,12 @@ void CountersTellBytes(const Subject& subject, Meeting& meeting) {
   Expect(bytes == traffic.bytes(), "counted ", bytes, " bytes, sent ", traffic.bytes());
   Expect(messages == traffic.messages(), "counted ", messages, " messages, sent ",
          traffic.messages());
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void MessagesAllocateNothing(const Subject& subject, Meeting& meeting) {
+void MessagesAllocateNothing(const Subject& subject, OutOfBand& oob) {
   if (subject.allocations == nullptr) return;
-  Endpoint endpoint(subject, meeting);
+  Endpoint endpoint(subject, oob);
   const TrafficPlan plan{.seed = subject.seed,
                          .messages_per_pair = 40,
                          .most_payload_bytes = 4 * endpoint.eager_bytes() + 100};
@@ -185,25 +185,25 @@ void MessagesAllocateNothing(const Subject& subject, Meeting& meeting) {
   const uint64_t allocations = subject.allocations() - before;
   Expect(allocations == 0, "rank ", endpoint.rank(), ": ", steady.messages(), " messages made ",
          allocations, " heap allocations");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void OpenAndCloseOften(const Subject& subject, Meeting& meeting) {
-  const int rounds = 1 + subject.open_close_rounds / meeting.nranks();
+void OpenAndCloseOften(const Subject& subject, OutOfBand& oob) {
+  const int rounds = 1 + subject.open_close_rounds / oob.nranks();
   const int warm_up_rounds = 1 + rounds / 10;
   uint64_t resident_before = 0;
   for (int round = 0; round < rounds; ++round) {
     if (round == warm_up_rounds) {
-      meeting.Barrier();
+      oob.Barrier();
       resident_before = ResidentBytes();
     }
-    Endpoint endpoint(subject, meeting, 100 + static_cast<uint64_t>(round));
+    Endpoint endpoint(subject, oob, 100 + static_cast<uint64_t>(round));
     const std::string header = Text(round);
     const auto send = endpoint.Isend(endpoint.next(), header, nullptr, 0);
     Expect(endpoint.Receive(endpoint.previous()).header == header, "a wrong message");
     endpoint.Await(send, onebitTransportDone);
   }
-  meeting.Barrier();
+  oob.Barrier();
   const uint64_t resident = ResidentBytes();
   Expect(subject.most_leaked_bytes == 0 || rounds <= warm_up_rounds ||
              resident <= resident_before + subject.most_leaked_bytes,

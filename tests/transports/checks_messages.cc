@@ -11,7 +11,7 @@
 
 namespace onebit::conformance {
 
-void PropertiesAreSane(const Subject& subject, Meeting& /*meeting*/) {
+void PropertiesAreSane(const Subject& subject, OutOfBand& /*oob*/) {
   const onebitTransport& api = *subject.transport;
   Expect(api.structSize >= sizeof(onebitTransport), "structSize is ", api.structSize);
   Expect(api.abiVersion == ONEBIT_TRANSPORT_ABI_VERSION, "abiVersion is ", api.abiVersion);
@@ -48,8 +48,8 @@ void PropertiesAreSane(const Subject& subject, Meeting& /*meeting*/) {
   }
 }
 
-void MessagesKeepTheirOrder(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void MessagesKeepTheirOrder(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   const size_t eager = endpoint.eager_bytes();
   Traffic(&endpoint, {.seed = subject.seed,
                       .messages_per_pair = 120,
@@ -57,8 +57,8 @@ void MessagesKeepTheirOrder(const Subject& subject, Meeting& meeting) {
       .Run();
 }
 
-void AllSizesArrive(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void AllSizesArrive(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   const size_t eager = endpoint.eager_bytes();
   const size_t large = endpoint.nranks() <= 3 ? 1 << 20 : 1 << 18;
   Traffic(&endpoint, {.seed = subject.seed,
@@ -68,8 +68,8 @@ void AllSizesArrive(const Subject& subject, Meeting& meeting) {
       .Run();
 }
 
-void PayloadWaitsForAccept(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void PayloadWaitsForAccept(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   for (const size_t bytes : {size_t{40}, endpoint.eager_bytes() + 5000}) {
     const std::string sent(bytes, 's');
     const std::string before(bytes, 'b');
@@ -88,7 +88,7 @@ void PayloadWaitsForAccept(const Subject& subject, Meeting& meeting) {
     Expect(buffer == sent, "the payload is wrong after accept");
     endpoint.Await(send, onebitTransportDone);
   }
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 namespace {
@@ -121,13 +121,13 @@ void TakeInOrder(Endpoint& endpoint, const std::vector<size_t>& sizes,
 
 // The next receive may be posted as soon as a header is there, so several payloads can wait and be
 // accepted in another order than they arrived.
-void HeadersRunAhead(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void HeadersRunAhead(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   const size_t large = endpoint.eager_bytes() + 5000;
   TakeInOrder(endpoint, {100, large, 100, large}, {3, 2, 1, 0});
-  meeting.Barrier();
+  oob.Barrier();
   TakeInOrder(endpoint, {large, 100, large}, {2, 0, 1});
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 }  // namespace onebit::conformance

@@ -19,15 +19,15 @@ constexpr uint64_t kConnectMs = 500;
 // An endpoint that knows all addresses and is not connected yet.
 class UnconnectedEndpoint {
  public:
-  UnconnectedEndpoint(const Subject& subject, Meeting& meeting) : api_(*subject.transport) {
+  UnconnectedEndpoint(const Subject& subject, OutOfBand& oob) : api_(*subject.transport) {
     const onebitTransportCommInfo info{
-        .structSize = sizeof info, .rank = meeting.rank(), .nranks = meeting.nranks(), .commId = 1};
+        .structSize = sizeof info, .rank = oob.rank(), .nranks = oob.nranks(), .commId = 1};
     Expect(api_.open(subject.context, &info, &comm_) == onebitSuccess, "open failed");
     std::string address(GetProperties(subject).addressBytes, '\0');
     size_t bytes = 0;
     Expect(api_.getAddress(comm_, address.data(), &bytes) == onebitSuccess, "getAddress failed");
     address.resize(bytes);
-    addresses_ = meeting.Exchange(address);
+    addresses_ = oob.Exchange(address);
   }
   ~UnconnectedEndpoint() { api_.close(comm_); }
   UnconnectedEndpoint(const UnconnectedEndpoint&) = delete;
@@ -59,28 +59,28 @@ class UnconnectedEndpoint {
 
 }  // namespace
 
-void AbortBeforeConnect(const Subject& subject, Meeting& meeting) {
-  UnconnectedEndpoint endpoint(subject, meeting);
+void AbortBeforeConnect(const Subject& subject, OutOfBand& oob) {
+  UnconnectedEndpoint endpoint(subject, oob);
   endpoint.Abort();
   Expect(endpoint.Connect() == onebitAborted, "connect did not say that there was an abort");
   endpoint.ExpectEveryCallFails();
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void AbortAfterFailedConnect(const Subject& subject, Meeting& meeting) {
-  UnconnectedEndpoint endpoint(subject, meeting);
+void AbortAfterFailedConnect(const Subject& subject, OutOfBand& oob) {
+  UnconnectedEndpoint endpoint(subject, oob);
   const onebitResult_t result = endpoint.Connect(1);
   Expect(result == onebitInvalidArgument, "connect with half an address returned ", result);
   endpoint.Abort();
   endpoint.ExpectEveryCallFails();
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 // Rank 0 waits for the others in vain until a thread aborts it. A transport whose connect waits for
 // nobody has nothing to abort. The others connect when rank 0 is gone, and wait in vain as well.
-void AbortDuringConnect(const Subject& subject, Meeting& meeting) {
-  UnconnectedEndpoint endpoint(subject, meeting);
-  if (meeting.rank() == 0) {
+void AbortDuringConnect(const Subject& subject, OutOfBand& oob) {
+  UnconnectedEndpoint endpoint(subject, oob);
+  if (oob.rank() == 0) {
     std::jthread other([&endpoint] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       endpoint.Abort();
@@ -92,15 +92,15 @@ void AbortDuringConnect(const Subject& subject, Meeting& meeting) {
     other.join();
     endpoint.ExpectEveryCallFails();
   }
-  meeting.Barrier();
-  if (meeting.rank() != 0) {
+  oob.Barrier();
+  if (oob.rank() != 0) {
     const Clock::time_point start = Clock::now();
     static_cast<void>(endpoint.Connect());
     Expect(SecondsSince(start) < 10.0, "connect took ", SecondsSince(start), " s");
     endpoint.Abort();
     endpoint.ExpectEveryCallFails();
   }
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 }  // namespace onebit::conformance

@@ -9,8 +9,8 @@
 
 namespace onebit::conformance {
 
-void WaitEndsAtItsTimeout(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void WaitEndsAtItsTimeout(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   const onebitTransport& api = endpoint.api();
   endpoint.Check(api.wait(endpoint.comm(), 0), "wait");
   // wait may return early now and then, but not so often that it amounts to polling.
@@ -23,15 +23,15 @@ void WaitEndsAtItsTimeout(const Subject& subject, Meeting& meeting) {
   }
   Expect(SecondsSince(start) < 2.0, "waits of 50 ms took ", SecondsSince(start), " s");
   Expect(waits < 20, waits, " waits of 50 ms ended within 0.1 s");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 // A message goes round; all other ranks sleep with a time-out that is longer than the whole check
 // may take, so one lost wake-up fails it. Odd rounds test before they make progress, so that an
 // event found by progress must end the wait as well.
-void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting) {
+void WaitSeesEveryMessage(const Subject& subject, OutOfBand& oob) {
   constexpr uint64_t kLongMs = 15'000;
-  Endpoint endpoint(subject, meeting);
+  Endpoint endpoint(subject, oob);
   const onebitTransport& api = endpoint.api();
   const int rounds = 2000 / endpoint.nranks();
   const Clock::time_point start = Clock::now();
@@ -56,13 +56,13 @@ void WaitSeesEveryMessage(const Subject& subject, Meeting& meeting) {
     if (endpoint.rank() == 0) receive(round);
   }
   Expect(SecondsSince(start) < 10.0, rounds, " rounds took ", SecondsSince(start), " s");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 // An event between the last look and wait must end the wait. Even ranks look, odd ranks cause it.
-void WaitSeesEarlierNews(const Subject& subject, Meeting& meeting) {
+void WaitSeesEarlierNews(const Subject& subject, OutOfBand& oob) {
   constexpr std::chrono::milliseconds kTimeForNews{20};
-  Endpoint endpoint(subject, meeting);
+  Endpoint endpoint(subject, oob);
   const onebitTransport& api = endpoint.api();
   const int rank = endpoint.rank();
   const bool is_looking = rank % 2 == 0 && rank + 1 < endpoint.nranks();
@@ -85,14 +85,14 @@ void WaitSeesEarlierNews(const Subject& subject, Meeting& meeting) {
     endpoint.Check(api.wait(endpoint.comm(), 1), "wait");
     Expect(endpoint.Test(receive) == onebitTransportPending, "a message before it was sent");
   }
-  meeting.Barrier();
+  oob.Barrier();
   if (rank % 2 == 1) endpoint.Send(rank - 1, "h", "");
   std::this_thread::sleep_for(kTimeForNews);
   if (is_looking) {
     look_until(receive, onebitTransportHeader);
     endpoint.Take(receive, header);
   }
-  meeting.Barrier();
+  oob.Barrier();
 
   // A payload is taken.
   const std::string payload(endpoint.eager_bytes() + 100'000, 's');
@@ -101,18 +101,18 @@ void WaitSeesEarlierNews(const Subject& subject, Meeting& meeting) {
     send = endpoint.Isend(rank + 1, "h", payload.data(), payload.size());
     endpoint.Check(api.wait(endpoint.comm(), 1), "wait");
   }
-  meeting.Barrier();
+  oob.Barrier();
   if (rank % 2 == 1) {
     Expect(endpoint.Receive(rank - 1).payload == payload, "a wrong payload");
   }
   std::this_thread::sleep_for(kTimeForNews);
   if (is_looking) look_until(send, onebitTransportDone);
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 // Like WaitSeesEveryMessage, for the other kind of event: a payload was accepted.
-void WaitSeesEverySend(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void WaitSeesEverySend(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   const onebitTransport& api = endpoint.api();
   const std::string payload(endpoint.eager_bytes() + 10'000, 's');
   const int rounds = 300;
@@ -129,11 +129,11 @@ void WaitSeesEverySend(const Subject& subject, Meeting& meeting) {
     }
   }
   Expect(SecondsSince(start) < 10.0, rounds, " sends took ", SecondsSince(start), " s");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
-void WaitEndsOnAbort(const Subject& subject, Meeting& meeting) {
-  Endpoint endpoint(subject, meeting);
+void WaitEndsOnAbort(const Subject& subject, OutOfBand& oob) {
+  Endpoint endpoint(subject, oob);
   char header[ONEBIT_TRANSPORT_HEADER_BYTES];
   endpoint.Irecv(endpoint.next(), header);
   Clock::time_point aborted_at;
@@ -153,7 +153,7 @@ void WaitEndsOnAbort(const Subject& subject, Meeting& meeting) {
   }
   Expect(SecondsSince(aborted_at) < 1.0, "wait ended ", SecondsSince(aborted_at),
          " s after the abort");
-  meeting.Barrier();
+  oob.Barrier();
 }
 
 }  // namespace onebit::conformance

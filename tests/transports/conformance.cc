@@ -47,8 +47,8 @@ constexpr Check kChecks[] = {
 std::span<const Check> AllChecks() { return kChecks; }
 
 std::string RunCheck(const Subject& subject, const Check& check, int nranks) {
-  const std::string failures = subject.run_ranks(
-      nranks, [&subject, &check](Meeting& meeting) { check.run(subject, meeting); });
+  const std::string failures =
+      subject.run_ranks(nranks, [&subject, &check](OutOfBand& oob) { check.run(subject, oob); });
   if (failures.empty()) return "";
   return Text(check.name, " on ", nranks, " ranks, seed ", subject.seed, ": ", failures);
 }

@@ -38,9 +38,9 @@ void Expect(bool is_true, const Parts&... parts) {
 }
 
 // Lets the ranks of a check exchange texts outside of the transport.
-class Meeting {
+class OutOfBand {
  public:
-  virtual ~Meeting() = default;
+  virtual ~OutOfBand() = default;
   virtual int rank() const = 0;
   virtual int nranks() const = 0;
   // Collective: the texts of all ranks, by rank. Throws Failure when another rank has failed.
@@ -52,9 +52,9 @@ class Meeting {
 struct Subject {
   const onebitTransport* transport;
   void* context;  // of init
-  // Calls the function once per rank, at the same time, each time with a Meeting of these ranks.
+  // Calls the function once per rank, at the same time, each with an OutOfBand of these ranks.
   // Returns "" or what went wrong on which rank.
-  std::function<std::string(int nranks, const std::function<void(Meeting&)>&)> run_ranks;
+  std::function<std::string(int nranks, const std::function<void(OutOfBand&)>&)> run_ranks;
   // Heap allocations of the calling thread so far; null: allocations are not checked.
   uint64_t (*allocations)() = nullptr;
   // Messages that were sent before the sender closed its endpoint can be received after that.
@@ -68,7 +68,7 @@ struct Subject {
 struct Check {
   const char* name;
   int min_ranks;
-  void (*run)(const Subject& subject, Meeting& meeting);
+  void (*run)(const Subject& subject, OutOfBand& oob);
 };
 
 std::span<const Check> AllChecks();

@@ -16,10 +16,10 @@ onebitTransportProperties GetProperties(const Subject& subject) {
   return properties;
 }
 
-Endpoint::Endpoint(const Subject& subject, Meeting& meeting, uint64_t comm_id)
+Endpoint::Endpoint(const Subject& subject, OutOfBand& oob, uint64_t comm_id)
     : api_(*subject.transport),
-      rank_(meeting.rank()),
-      nranks_(meeting.nranks()),
+      rank_(oob.rank()),
+      nranks_(oob.nranks()),
       peer_errors_(static_cast<size_t>(nranks_)) {
   const onebitTransportProperties properties = GetProperties(subject);
   eager_bytes_ = properties.eagerBytes;
@@ -36,7 +36,7 @@ Endpoint::Endpoint(const Subject& subject, Meeting& meeting, uint64_t comm_id)
     Check(api_.getAddress(comm_, address.data(), &address_bytes), "getAddress");
     Expect(address_bytes <= properties.addressBytes, "the address is longer than announced");
     address.resize(address_bytes);
-    const std::vector<std::string> all = meeting.Exchange(address);
+    const std::vector<std::string> all = oob.Exchange(address);
     std::vector<const void*> addresses;
     std::vector<size_t> bytes;
     for (const std::string& one : all) {
@@ -44,7 +44,7 @@ Endpoint::Endpoint(const Subject& subject, Meeting& meeting, uint64_t comm_id)
       bytes.push_back(one.size());
     }
     Check(api_.connect(comm_, addresses.data(), bytes.data(), 10'000), "connect");
-    meeting.Barrier();
+    oob.Barrier();
   } catch (...) {
     Close();
     throw;

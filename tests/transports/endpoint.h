@@ -22,8 +22,8 @@ double SecondsSince(Clock::time_point start);
 // The thread of its rank uses it; any thread may call Abort.
 class Endpoint {
  public:
-  // Collective: all ranks of the meeting make theirs. `comm_id` tells communicators apart.
-  Endpoint(const Subject& subject, Meeting& meeting, uint64_t comm_id = 1);
+  // Collective: all ranks of `oob` make theirs. `comm_id` tells communicators apart.
+  Endpoint(const Subject& subject, OutOfBand& oob, uint64_t comm_id = 1);
   ~Endpoint() { Close(); }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;

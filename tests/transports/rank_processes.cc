@@ -63,7 +63,7 @@ bool ReadText(int fd, char* kind, std::string* text) {
   return ReadAll(fd, text->data(), text->size());
 }
 
-class ProcessMeeting : public Meeting {
+class ProcessMeeting : public OutOfBand {
  public:
   ProcessMeeting(int fd, int rank, int nranks) : fd_(fd), rank_(rank), nranks_(nranks) {}
   int rank() const override { return rank_; }
@@ -85,12 +85,13 @@ class ProcessMeeting : public Meeting {
   const int nranks_;
 };
 
-[[noreturn]] void BeRank(int fd, int rank, int nranks, const std::function<void(Meeting&)>& body) {
+[[noreturn]] void BeRank(int fd, int rank, int nranks,
+                         const std::function<void(OutOfBand&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   int status = 0;
   try {
-    ProcessMeeting meeting(fd, rank, nranks);
-    body(meeting);
+    ProcessMeeting oob(fd, rank, nranks);
+    body(oob);
   } catch (const std::exception& error) {
     WriteText(fd, 'f', Text("rank ", rank, ": ", error.what()));
     status = 1;
@@ -147,7 +148,7 @@ std::string Serve(std::vector<int> fds, const std::vector<int>& may_die) {
 
 }  // namespace
 
-std::string RunRankProcesses(int nranks, const std::function<void(Meeting&)>& body,
+std::string RunRankProcesses(int nranks, const std::function<void(OutOfBand&)>& body,
                              const std::vector<int>& may_die) {
   std::vector<int> fds;
   std::vector<pid_t> children;

@@ -16,7 +16,7 @@ namespace onebit::conformance {
 // Runs `body` in `nranks` processes, forked from this one, as Subject::run_ranks asks for. Each
 // process must start the transport itself, and this one must not have: few libraries survive a
 // fork. Returns the first failure. A rank of `may_die` may end as it likes.
-std::string RunRankProcesses(int nranks, const std::function<void(Meeting&)>& body,
+std::string RunRankProcesses(int nranks, const std::function<void(OutOfBand&)>& body,
                              const std::vector<int>& may_die = {});
 
 }  // namespace onebit::conformance

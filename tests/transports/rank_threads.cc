@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads, meeting under one mutex.
+// Ranks as threads, which exchange texts under one mutex.
 #include "tests/transports/rank_threads.h"
 
 #include <chrono>
@@ -27,7 +27,7 @@ struct MeetingPlace {
   std::string failure;  // of the rank that failed first
 };
 
-class ThreadMeeting : public Meeting {
+class ThreadMeeting : public OutOfBand {
  public:
   ThreadMeeting(MeetingPlace* place, int rank) : place_(*place), rank_(rank) {}
 
@@ -57,10 +57,10 @@ class ThreadMeeting : public Meeting {
   const int rank_;
 };
 
-void RunRank(MeetingPlace* place, int rank, const std::function<void(Meeting&)>& body) {
+void RunRank(MeetingPlace* place, int rank, const std::function<void(OutOfBand&)>& body) {
   try {
-    ThreadMeeting meeting(place, rank);
-    body(meeting);
+    ThreadMeeting oob(place, rank);
+    body(oob);
   } catch (const std::exception& error) {
     const std::lock_guard lock(place->mutex);
     if (place->failure.empty()) place->failure = Text("rank ", rank, ": ", error.what());
@@ -70,7 +70,7 @@ void RunRank(MeetingPlace* place, int rank, const std::function<void(Meeting&)>&
 
 }  // namespace
 
-std::string RunRankThreads(int nranks, const std::function<void(Meeting&)>& body) {
+std::string RunRankThreads(int nranks, const std::function<void(OutOfBand&)>& body) {
   MeetingPlace place(nranks);
   {
     std::vector<std::jthread> threads;

@@ -12,6 +12,6 @@ namespace onebit::conformance {
 
 // Runs `body` on `nranks` threads, as Subject::run_ranks asks for. Returns the first failure, and
 // leaves out the failures of other ranks that follow from it.
-std::string RunRankThreads(int nranks, const std::function<void(Meeting&)>& body);
+std::string RunRankThreads(int nranks, const std::function<void(OutOfBand&)>& body);
 
 }  // namespace onebit::conformance

@@ -19,7 +19,7 @@ namespace onebit::ucx {
 namespace {
 
 using conformance::Expect;
-using conformance::Meeting;
+using conformance::OutOfBand;
 
 constexpr uint64_t kSeed = 20240611;
 
@@ -39,9 +39,9 @@ class UcxProcessesTest : public ::testing::TestWithParam<Case> {};
 TEST_P(UcxProcessesTest, Passes) {
   const Case& one = GetParam();
   EXPECT_EQ(conformance::RunRankProcesses(one.nranks,
-                                          [&one](Meeting& meeting) {
+                                          [&one](OutOfBand& oob) {
                                             const StartedTransport started(one.settings);
-                                            one.check.run(SubjectOf(started), meeting);
+                                            one.check.run(SubjectOf(started), oob);
                                           }),
             "");
 }
@@ -53,9 +53,9 @@ INSTANTIATE_TEST_SUITE_P(Tcp, UcxProcessesTest,
                          NameOf);
 
 // Rank 1 is killed while it receives a long payload from rank 0 and all other ranks wait for it.
-void SurviveTheDeathOfRank1(Meeting& meeting) {
+void SurviveTheDeathOfRank1(OutOfBand& oob) {
   const StartedTransport started(SettingTexts{{"ONEBIT_UCX_TLS", "tcp"}});
-  conformance::Endpoint endpoint(SubjectOf(started), meeting);
+  conformance::Endpoint endpoint(SubjectOf(started), oob);
   const std::string payload(64 << 20, 's');
   std::string taken(payload.size(), 'b');
   char header[ONEBIT_TRANSPORT_HEADER_BYTES];
@@ -100,9 +100,9 @@ TEST(UcxKillTest, SurvivorsLearnOfADeathOverTcp) {
 TEST(UcxKillTest, AbortAndCloseDoNotWaitForTheDeadOverSharedMemory) {
   EXPECT_EQ(conformance::RunRankProcesses(
                 2,
-                [](Meeting& meeting) {
+                [](OutOfBand& oob) {
                   const StartedTransport started;
-                  conformance::Endpoint endpoint(SubjectOf(started), meeting);
+                  conformance::Endpoint endpoint(SubjectOf(started), oob);
                   if (endpoint.rank() == 1) raise(SIGKILL);
                   std::vector<char> payload(1000);
                   onebitTransportRequest send = nullptr;
