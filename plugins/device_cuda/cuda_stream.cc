@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/device_cuda/cuda_stream.h"
 
-#include <algorithm>
 #include <chrono>
-#include <thread>
 
+#include "base/backoff.h"
 #include "plugins/device_cuda/error.h"
 #include "plugins/device_cuda/process.h"
 #include "plugins/device_cuda/relaxed_capture.h"
@@ -15,13 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::microseconds kFirstSleep{5};
-constexpr std::chrono::microseconds kLongestSleep{200};
-
 CUevent EventOf(void* event) { return static_cast<CUevent>(event); }
-
-// Limits time-outs so that adding them to the clock cannot overflow.
-constexpr uint64_t kLongestTimeoutMs = uint64_t{1000} * 60 * 60 * 24 * 365;
 
 }  // namespace
 
@@ -128,10 +121,8 @@ onebitResult_t Synchronize(onebitStream_t stream, uint64_t timeout_ms) {
                 "runs before the graph is launched");
   }
   const RelaxedCapture relaxed(driver);
-  const auto deadline =
-      Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kLongestTimeoutMs));
-  auto sleep = kFirstSleep;
-  for (;;) {
+  const PollDeadline deadline = DeadlineAfter(timeout_ms);
+  for (Backoff backoff;; backoff.Pause()) {
     const CUresult result = driver.cuStreamQuery(stream);
     if (result != CUDA_ERROR_NOT_READY) {
       return Check(driver, result, "work in a stream");
@@ -139,8 +130,6 @@ onebitResult_t Synchronize(onebitStream_t stream, uint64_t timeout_ms) {
     if (Clock::now() >= deadline) {
       return Fail(onebitTimeout, "the CUDA stream has not done its work after {} ms", timeout_ms);
     }
-    std::this_thread::sleep_for(sleep);
-    sleep = std::min(2 * sleep, kLongestSleep);
   }
 }
 

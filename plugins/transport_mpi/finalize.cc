@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/backoff.h"
 #include "plugins/transport_mpi/channel.h"
 #include "plugins/transport_mpi/mpi_process.h"
 
@@ -41,13 +42,13 @@ bool LeavesWithoutFinalize([[maybe_unused]] int world_size) {
 
 // Gives the other ranks the chance to receive what they still expect from this one.
 void AwaitWorld() {
-  const auto deadline = Clock::now() + kBarrierTime;
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return;
-  for (int is_done = 0; is_done == 0 && Clock::now() < deadline;) {
-    if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
-    if (is_done == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+  PollUntil(Clock::now() + kBarrierTime, [&request] {
+    int is_done = 0;
+    const int code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+    return code != MPI_SUCCESS || is_done != 0;
+  });
 }
 
 // relaxed: publishes nothing. Its reader is a thread that may outlive everything else.
@@ -84,16 +85,11 @@ int MpiProcess::OnFinalize(MPI_Comm /*comm*/, int /*key*/, void* value, void* /*
 }
 
 bool MpiProcess::EndParked(uint64_t timeout_ns) {
-  const auto deadline = Clock::now() + nanoseconds(timeout_ns);
-  while (true) {
+  return PollUntil(Clock::now() + nanoseconds(timeout_ns), [this] {
     PollParked();
-    {
-      const std::lock_guard lock(mutex_);
-      if (parked_.empty()) return true;
-    }
-    if (Clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+    const std::lock_guard lock(mutex_);
+    return parked_.empty();
+  });
 }
 
 // Ends MPI only if it was started here. After an error, or with a communicator that was never

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
+#include "base/backoff.h"
 #include "plugins/transport_mpi/errors_return.h"
 #include "plugins/transport_mpi/mpi_process.h"
 #include "plugins/transport_mpi/unused_comm.h"
@@ -16,15 +16,12 @@ namespace onebit::mpi {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
 // Waits for an operation that cannot be cancelled: after a time-out its memory is leaked.
 onebitResult_t Await(const plugin::BaseContext& context, const char* what, MPI_Request* request,
                      uint64_t timeout_ms) {
-  const auto deadline = Clock::now() + milliseconds(std::min<uint64_t>(timeout_ms, 86'400'000));
-  microseconds pause{10};
-  while (true) {
+  const PollDeadline deadline = DeadlineAfter(timeout_ms);
+  for (Backoff backoff;; backoff.Pause()) {
     int is_done = 0;
     const int code = MPI_Test(request, &is_done, MPI_STATUS_IGNORE);
     if (code != MPI_SUCCESS) {
@@ -38,8 +35,6 @@ onebitResult_t Await(const plugin::BaseContext& context, const char* what, MPI_R
                    static_cast<unsigned long long>(timeout_ms));
       return onebitTimeout;
     }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, microseconds(1000));
   }
 }
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "plugins/transport_nccl/nccl_backoff.h"
+#include "base/backoff.h"
 
 namespace onebit::nccl {
 
@@ -31,14 +31,16 @@ void Communicator::ReleaseLock() {
 
 int Communicator::Await(CommHandle handle, uint64_t timeout_ms,
                         const Interruption& interruption) const {
-  Backoff backoff(timeout_ms);
-  do {
-    int state = kSuccess;
-    const int code = api_.CommGetAsyncError(handle, &state);
-    if (code != kSuccess) return code;
-    if (state != kInProgress) return state;
-  } while (!lock_.is_aborted() && interruption() == onebitSuccess && backoff.Wait());
-  return kInProgress;
+  int state = kInProgress;
+  PollUntil(
+      DeadlineAfter(timeout_ms),
+      [&] {
+        const int code = api_.CommGetAsyncError(handle, &state);
+        if (code != kSuccess) state = code;
+        return code != kSuccess || state != kInProgress;
+      },
+      [&] { return lock_.is_aborted() || interruption() != onebitSuccess; });
+  return state;
 }
 
 void Communicator::NoteCapture(onebitStream_t stream) {

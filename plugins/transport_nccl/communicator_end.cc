@@ -9,8 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "base/backoff.h"
 #include "plugins/transport_nccl/communicator.h"
-#include "plugins/transport_nccl/nccl_backoff.h"
 #include "plugins/transport_nccl/run_detached.h"
 
 namespace onebit::nccl {
@@ -97,17 +97,17 @@ int Communicator::Revoke(CommHandle handle) {
   }
   const auto revoke = [handle, revocation](const NcclApi& nccl) {
     int result = nccl.CommRevoke(handle, 0);
-    Backoff backoff(kAbortMs);
-    do {
+    PollUntil(DeadlineAfter(kAbortMs), [&] {
       const std::lock_guard lock(revocation->mutex);
-      if (revocation->is_left) return;
+      if (revocation->is_left) return true;
       if (result == kInProgress) {
         int state = kInProgress;
         const int code = nccl.CommGetAsyncError(handle, &state);
         result = code == kSuccess ? state : code;
       }
       revocation->result = result;
-    } while (result == kInProgress && backoff.Wait());
+      return result != kInProgress;
+    });
   };
   try {
     CallDetached(revoke, kAbortMs);
@@ -139,11 +139,7 @@ bool Communicator::TryDetached(std::function<void(const NcclApi&)> call,
 }
 
 bool Communicator::LockWithin(uint64_t timeout_ms) {
-  Backoff backoff(timeout_ms);
-  do {
-    if (lock_.TryLock()) return true;
-  } while (backoff.Wait());
-  return false;
+  return PollUntil(DeadlineAfter(timeout_ms), [this] { return lock_.TryLock(); });
 }
 
 void Communicator::Abort() {

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "plugins/transport_nccl/nccl_backoff.h"
+#include "base/backoff.h"
 #include "plugins/transport_nccl/other_nccl.h"
 
 namespace onebit::nccl {
@@ -48,8 +48,8 @@ DevicePointer AddressOf(const void* host) {
 onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebitStream_t stream,
                            uint64_t timeout_ms) {
   const Driver& driver = *communicator->binding().driver;
-  Backoff backoff(timeout_ms);
-  do {
+  const PollDeadline deadline = DeadlineAfter(timeout_ms);
+  for (Backoff backoff;; backoff.Pause()) {
     const int code = driver.StreamQuery(stream);
     if (code == kCudaSuccess) return onebitSuccess;
     if (code != kCudaNotReady) {
@@ -60,7 +60,8 @@ onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebit
     if (communicator->api().CommGetAsyncError(handle, &state) != kSuccess || state != kSuccess) {
       return communicator->Finish("ncclBroadcast", state);
     }
-  } while (backoff.Wait());
+    if (std::chrono::steady_clock::now() >= deadline) break;
+  }
   return communicator->Fail(onebitTimeout, "ncclBroadcast: not all ranks came within " +
                                                std::to_string(timeout_ms) + " ms");
 }
@@ -94,14 +95,15 @@ struct Facts {
 
 // Waits until the communicator is ready: a non-blocking one may still be under construction.
 int AskFacts(const NcclApi& api, CommHandle handle, uint64_t timeout_ms, Facts* facts) {
-  Backoff backoff(timeout_ms);
   int state = kSuccess;
-  do {
-    const int code = api.CommGetAsyncError(handle, &state);
-    if (code != kSuccess) return code;
-  } while (state == kInProgress && backoff.Wait());
+  int code = kSuccess;
+  PollUntil(DeadlineAfter(timeout_ms), [&] {
+    code = api.CommGetAsyncError(handle, &state);
+    return code != kSuccess || state != kInProgress;
+  });
+  if (code != kSuccess) return code;
   if (state != kSuccess) return state;
-  int code = api.CommUserRank(handle, &facts->rank);
+  code = api.CommUserRank(handle, &facts->rank);
   if (code == kSuccess) code = api.CommCount(handle, &facts->ranks);
   if (code == kSuccess) code = api.CommCuDevice(handle, &facts->device);
   return code;

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "plugins/transport_nccl/nccl_backoff.h"
+#include "base/backoff.h"
 
 namespace onebit::nccl {
 namespace {
@@ -30,14 +30,13 @@ bool RunDetached(std::function<void()> work, std::function<void()> undo, uint64_
       undo();
     }
   });
-  Backoff backoff(timeout_ms);
-  while (agreement->load(std::memory_order_acquire) == Agreement::kRunning) {
-    if (!should_stop() && backoff.Wait()) continue;
-    Agreement expected = Agreement::kRunning;
-    if (!agreement->compare_exchange_strong(expected, Agreement::kAbandoned,
-                                            std::memory_order_acq_rel)) {
-      break;
-    }
+  PollUntil(
+      DeadlineAfter(timeout_ms),
+      [&] { return agreement->load(std::memory_order_acquire) != Agreement::kRunning; },
+      [&] { return should_stop(); });
+  Agreement expected = Agreement::kRunning;
+  if (agreement->compare_exchange_strong(expected, Agreement::kAbandoned,
+                                         std::memory_order_acq_rel)) {
     thread.detach();
     return false;
   }

@@ -283,7 +283,7 @@ Status Submit(const ApiCall& call) {
   }
   if (IsInsideGroup()) return AddToGroup(call);
   ONEBIT_TRY(PrepareOnProxy(call));
-  return RunInOrder(call, Run);
+  return RunInOrder(call, [](const ApiCall& made) { return Run(made); });
 }
 
 }  // namespace

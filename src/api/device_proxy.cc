@@ -3,7 +3,7 @@
 #include "api/device_proxy.h"
 
 #include "api/memory_location.h"
-#include "device/backoff.h"
+#include "base/backoff.h"
 
 namespace onebit {
 
@@ -46,22 +46,20 @@ Status DeviceProxy::Mark(onebitComm_t comm, onebitStream_t stream, uint32_t tick
     const uint32_t released = std::atomic_ref(*word()).load(std::memory_order_acquire);
     return ticket - released <= kMostCalls;
   };
-  for (Backoff backoff; !has_room();) {
-    ONEBIT_TRY(comm->comm->FindFailure());
-    backoff.Pause();
-  }
+  Status failure;
+  PollUntil(kNoDeadline, has_room, [&] { return !(failure = comm->comm->FindFailure()).ok(); });
+  ONEBIT_TRY(failure);
   return devices_.Record(events_[ticket % kMostCalls].get(), stream);
 }
 
 // Has no timeout: work that was queued before the call may legitimately be slow.
 Status DeviceProxy::AwaitStream(onebitComm_t comm, uint32_t ticket) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
-  for (Backoff backoff;;) {
+  for (Backoff backoff;; backoff.Pause()) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_there,
                             devices_.IsDone(events_[ticket % kMostCalls].get()));
     if (is_there) return OkStatus();
     ONEBIT_TRY(comm->comm->FindFailure());
-    backoff.Pause();
   }
 }
 

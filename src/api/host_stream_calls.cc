@@ -7,9 +7,8 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 
-#include "device/backoff.h"
+#include "base/backoff.h"
 
 namespace onebit {
 namespace {
@@ -122,7 +121,7 @@ Status AwaitPending(onebitComm_t comm) {
                  count());
   }
   // Each of them fails as soon as it begins.
-  while (count() != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  PollUntil(kNoDeadline, [&] { return count() == 0; });
   return OkStatus();
 }
 
@@ -136,10 +135,9 @@ Result<uint64_t> BeginPending(const ApiCall& call, HostStream* stream) {
 }
 
 void AwaitTicket(onebitComm_t comm, uint64_t ticket) {
-  for (Backoff backoff; comm->pending.ended.load(std::memory_order_acquire) < ticket;) {
-    if (!comm->comm->FindFailure().ok()) return;
-    backoff.Pause();
-  }
+  PollUntil(
+      kNoDeadline, [&] { return comm->pending.ended.load(std::memory_order_acquire) >= ticket; },
+      [&] { return !comm->comm->FindFailure().ok(); });
 }
 
 void EndPending(const ApiCall& call) {

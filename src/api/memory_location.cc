@@ -6,6 +6,13 @@
 #include "transport/process_settings.h"
 
 namespace onebit {
+namespace {
+
+const Devices* FindDevicesFor(const void* buffer) {
+  return Devices::FindFor(buffer, ProcessPluginFolders);
+}
+
+}  // namespace
 
 const Devices* FindDevices() { return Devices::Find(ProcessPluginFolders); }
 
@@ -18,7 +25,9 @@ Result<const Devices*> GetDevices() {
 Result<MemoryLocation> LocationOfCall(onebitStream_t stream, const void* sendbuff,
                                       const void* recvbuff) {
   const bool is_host_stream = stream != nullptr && IsHostStream(stream);
-  const Devices* const devices = FindDevices();
+  const bool may_be_cuda_stream = stream != nullptr && !is_host_stream;
+  const Devices* devices = may_be_cuda_stream ? FindDevices() : FindDevicesFor(sendbuff);
+  if (devices == nullptr) devices = FindDevicesFor(recvbuff);
   if (devices == nullptr) {
     if (stream == nullptr || is_host_stream) return MemoryLocation{};
     return Error(Code::kInvalidArgument,
@@ -55,7 +64,7 @@ Result<MemoryLocation> LocationOfCall(onebitStream_t stream, const void* sendbuf
 }
 
 Status CheckHostMemory(const void* buffer, const char* what) {
-  const Devices* const devices = buffer == nullptr ? nullptr : FindDevices();
+  const Devices* const devices = FindDevicesFor(buffer);
   if (devices == nullptr) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(const MemoryLocation location, devices->LocationOf(buffer));
   if (!location.is_device()) return OkStatus();

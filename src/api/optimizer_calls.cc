@@ -7,7 +7,7 @@
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "api/scoped_host_residency.h"
-#include "device/backoff.h"
+#include "base/backoff.h"
 
 namespace onebit {
 
@@ -50,12 +50,10 @@ Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor) {
 
 void DestroyAfterCalls(onebitCompressor_t compressor) {
   if (compressor == nullptr) return;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  for (Backoff backoff; compressor->pending.count.load(std::memory_order_acquire) != 0;) {
-    if (std::chrono::steady_clock::now() >= end) return;
-    backoff.Pause();
-  }
-  static_cast<void>(onebitCompressorDestroy(compressor));
+  const bool is_idle = PollUntil(DeadlineAfter(10'000), [&] {
+    return compressor->pending.count.load(std::memory_order_acquire) == 0;
+  });
+  if (is_idle) static_cast<void>(onebitCompressorDestroy(compressor));
 }
 
 }  // namespace onebit

@@ -100,7 +100,6 @@ void HostExecutor::Start(const Batch& batch) {
 Status HostExecutor::Fail(const Status& cause) {
   std::string situation;
   Status failure = CatchNoMemory([&]() -> Status {
-    if (cause.code() == Code::kOutOfMemory) return cause;
     const std::string call = Describe(batch_.descriptor);
     const std::string progress = Progress();
     situation = Format("in {}, {}", call, progress);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
-#include <thread>
 
+#include "base/backoff.h"
 #include "base/guard.h"
 #include "base/log.h"
 
@@ -125,10 +125,8 @@ Status StreamEngine::CheckStream() {
 // The failing rank reports the cause to all others as soon as its watch thread notices.
 void StreamEngine::AwaitCause() const {
   constexpr std::chrono::seconds kTimeToReport{2};
-  const auto end = std::chrono::steady_clock::now() + kTimeToReport;
-  while (!comm_.is_stopped() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+  PollUntil(std::chrono::steady_clock::now() + kTimeToReport,
+            [this] { return comm_.is_stopped(); });
 }
 
 Status StreamEngine::Run(std::span<const CallRequest> requests) {
@@ -347,12 +345,11 @@ Status StreamEngine::RunFromHost(std::span<const CallRequest> requests) {
 // Waits until the call has ended, or until the device, the transport or the group reports a
 // failure.
 Status StreamEngine::AwaitCall() {
-  while (true) {
+  for (Backoff backoff;; backoff.Pause()) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_done, stream_->IsIdle());
     ONEBIT_TRY(CheckStream());
     if (is_done) return OkStatus();
     ONEBIT_TRY(comm_.FindFailure());  // the watch enforces the deadline
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
 

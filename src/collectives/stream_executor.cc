@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/without_signals.h"
 #include "collectives/planned_compressor.h"
 
@@ -385,7 +386,7 @@ Status StreamExecutor::AwaitAll() {
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::milliseconds timeout(comm_.options().timeout_ms);
   constexpr std::chrono::milliseconds kTimeToStop{5000};
-  while (true) {
+  for (Backoff backoff;; backoff.Pause()) {
     ONEBIT_ASSIGN_OR_RETURN(const bool is_idle, IsIdle());
     if (is_idle) return OkStatus();
     const auto waited = std::chrono::steady_clock::now() - begin;
@@ -394,18 +395,14 @@ Status StreamExecutor::AwaitAll() {
       return Error(Code::kTimeout, "rank {}: calls on a stream have not ended for {:.1f} s",
                    comm_.rank(), std::chrono::duration<double>(timeout).count());
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
 bool StreamExecutor::IsIdleWithin(std::chrono::milliseconds limit) const {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (true) {
+  return PollUntil(std::chrono::steady_clock::now() + limit, [this] {
     const auto is_idle = IsIdle();
-    if (!is_idle.ok() || is_idle.value()) return true;  // a broken device runs nothing
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+    return !is_idle.ok() || is_idle.value();  // a broken device runs nothing
+  });
 }
 
 std::future<void> StreamExecutor::FreeInBackground(GrowableBuffer* more) {

@@ -5,12 +5,12 @@
 
 #include <chrono>
 #include <new>
-#include <thread>
 
 #if __has_include(<sys/single_threaded.h>)
 #include <sys/single_threaded.h>
 #endif
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "comm/local_control.h"
 #include "topology/near_cores.h"
@@ -252,7 +252,7 @@ void Comm::Abort() {
   endpoint_.Abort();
   // The call inside sees the stop between two steps, which are short. Once it has left, the caller
   // owns its buffers again.
-  while (is_in_call()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  PollUntil(kNoDeadline, [this] { return !is_in_call(); });
 }
 
 void Comm::OnPeerError(int peer, Code code, const char* text) {

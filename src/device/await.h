@@ -5,8 +5,8 @@
 
 #include <chrono>
 
+#include "base/backoff.h"
 #include "base/status.h"
-#include "device/backoff.h"
 #include "device/devices.h"
 
 namespace onebit {

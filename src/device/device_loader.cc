@@ -6,8 +6,10 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <new>
 
@@ -16,30 +18,66 @@
 namespace onebit {
 namespace {
 
+// Buffers that were host memory when they were looked at, with room for those of a training loop.
+// relaxed: nothing is published through the slots, and a buffer that threads overwrite costs a
+// look.
+class HostBuffers {
+ public:
+  bool Contains(const void* buffer) const {
+    const size_t first = SlotOf(buffer);
+    for (size_t i = 0; i < kProbes; ++i) {
+      if (slots_[(first + i) % kSlots].load(std::memory_order_relaxed) == buffer) return true;
+    }
+    return false;
+  }
+
+  // Takes a free slot, or that of another buffer if all that the address allows are taken.
+  void Insert(const void* buffer) {
+    const size_t first = SlotOf(buffer);
+    size_t i = 0;
+    while (i < kProbes && slots_[(first + i) % kSlots].load(std::memory_order_relaxed) != nullptr) {
+      ++i;
+    }
+    slots_[(first + i % kProbes) % kSlots].store(buffer, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr size_t kSlots = 1024;
+  static constexpr size_t kProbes = 8;
+
+  // Spreads addresses that differ only in a few high bits, as those of large allocations do.
+  static size_t SlotOf(const void* buffer) {
+    constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;
+    return (reinterpret_cast<uintptr_t>(buffer) * kGoldenRatio >> 32) % kSlots;
+  }
+
+  std::array<std::atomic<const void*>, kSlots> slots_{};
+};
+
 struct State {
   std::mutex mutex;
-  bool is_settled = false;  // guarded by mutex: the driver is there, and `found` or `obstacle` say
+  bool is_settled = false;  // guarded by mutex: the driver is loaded; see `found` or `obstacle`
   Status obstacle;          // guarded by mutex
   std::atomic<const Devices*> found{nullptr};
-  // Objects the program had loaded when the driver was looked for last and was not there.
-  std::atomic<uint64_t> objects_seen{0};
-  std::atomic<bool> is_hopeless{false};
+  std::atomic<uint64_t> objects_seen{0};  // CountObjects when the driver was not loaded
+  HostBuffers host_buffers;
 };
 
 State& TheState() {
-  // Never destroyed, as buffers may be freed after main; without the heap, as a first call needs
-  // none.
+  // Never destroyed, because buffers may be freed after main. In static storage, because a first
+  // call must not need the heap.
   alignas(State) static std::byte storage[sizeof(State)];
   static State& state = *new (storage) State;
   return state;
 }
 
-// Advances when the program loads a shared object. The list's own lock is all that this takes.
+// Advances when the program loads a shared object. Much cheaper than dlopen, which searches
+// folders.
 uint64_t CountObjects() {
   uint64_t count = 0;
   const auto take = [](dl_phdr_info* info, size_t, void* out) {
     *static_cast<uint64_t*>(out) = info->dlpi_adds;
-    return 1;  // the first entry says it already
+    return 1;  // every entry has the same count
   };
   dl_iterate_phdr(take, &count);
   return count;
@@ -48,7 +86,7 @@ uint64_t CountObjects() {
 bool IsDriverLoaded() {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return false;
-  dlclose(driver);  // the program's own use of it stays
+  dlclose(driver);  // the program's own reference keeps it loaded
   return true;
 }
 
@@ -63,11 +101,10 @@ size_t SumOfParamBytes() {
 const Devices* DeviceLoader::Find(Devices::FoldersFunction folders) {
   State& state = TheState();
   if (const Devices* found = state.found.load(std::memory_order_acquire)) return found;
-  if (state.is_hopeless.load(std::memory_order_acquire)) return nullptr;
   const uint64_t objects = CountObjects();
   if (objects == state.objects_seen.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(state.mutex);
-  if (state.is_settled) return state.found.load(std::memory_order_acquire);
+  if (state.is_settled) return state.found.load(std::memory_order_relaxed);
   if (!IsDriverLoaded()) {
     state.objects_seen.store(objects, std::memory_order_release);
     return nullptr;
@@ -79,9 +116,18 @@ const Devices* DeviceLoader::Find(Devices::FoldersFunction folders) {
     return opened.value();
   }
   state.obstacle = opened.status();
-  state.is_hopeless.store(true, std::memory_order_release);
   Log(LogLevel::kInfo, "CUDA is loaded, but its memory cannot be used: {}", state.obstacle.text());
   return nullptr;
+}
+
+const Devices* DeviceLoader::FindFor(const void* buffer, Devices::FoldersFunction folders) {
+  State& state = TheState();
+  if (const Devices* found = state.found.load(std::memory_order_acquire)) return found;
+  if (buffer == nullptr) return nullptr;
+  if (state.host_buffers.Contains(buffer)) return nullptr;
+  const Devices* const found = Find(folders);
+  if (found == nullptr) state.host_buffers.Insert(buffer);
+  return found;
 }
 
 Status DeviceLoader::Obstacle() {
@@ -131,7 +177,7 @@ Result<const Devices*> DeviceLoader::Start(const DeviceFunctions* functions) {
     const char* const text = functions->LastError();
     return Error(static_cast<Code>(result), "{}", text == nullptr ? "CUDA cannot be used" : text);
   }
-  return new Devices(functions, count);  // kept for ever, as callers keep pointers to it
+  return new Devices(functions, count);  // never freed, because callers keep pointers to it
 }
 
 }  // namespace onebit

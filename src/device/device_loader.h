@@ -10,6 +10,7 @@ namespace onebit {
 class DeviceLoader {
  public:
   static const Devices* Find(Devices::FoldersFunction folders);
+  static const Devices* FindFor(const void* buffer, Devices::FoldersFunction folders);
   static Status Obstacle();
 
  private:

@@ -12,6 +12,10 @@ std::string Describe(const MemoryLocation& location) {
 
 const Devices* Devices::Find(FoldersFunction folders) { return DeviceLoader::Find(folders); }
 
+const Devices* Devices::FindFor(const void* buffer, FoldersFunction folders) {
+  return DeviceLoader::FindFor(buffer, folders);
+}
+
 Status Devices::Obstacle() { return DeviceLoader::Obstacle(); }
 
 Status Devices::Check(onebitResult_t result, const char* what) const {

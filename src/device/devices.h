@@ -33,11 +33,15 @@ class Devices {
   // Folders in which the library is looked for before the system's path.
   using FoldersFunction = std::vector<std::string> (*)();
 
-  // Null as long as the program has not loaded CUDA's driver; then the library is opened once. Null
-  // for good if that fails, which Obstacle tells. Costs next to nothing unless the program has
-  // loaded something since the last time.
+  // Looks whether the program has loaded CUDA's driver, and opens the library the first time that
+  // is so. Null if it has not, and for good if the library cannot be opened; see Obstacle. Takes
+  // the loader's lock until something is found.
   static const Devices* Find(FoldersFunction folders);
-  // Why Find returns null, and what to do.
+  // The same for a call on `buffer`, which looks only for a buffer that it does not remember. A
+  // buffer that was host memory before CUDA was loaded stays host memory, so the calls of a
+  // training loop in a process without CUDA take no lock. Null buffers need no devices.
+  static const Devices* FindFor(const void* buffer, FoldersFunction folders);
+  // Why Find returns null, and what the user can do about it.
   static Status Obstacle();
 
   int count() const { return count_; }

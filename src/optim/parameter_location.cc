@@ -9,7 +9,7 @@ namespace onebit::optim {
 const Devices* FindDevices() { return Devices::Find(ProcessPluginFolders); }
 
 Result<MemoryLocation> LocationOf(const void* memory) {
-  const Devices* const devices = memory == nullptr ? nullptr : FindDevices();
+  const Devices* const devices = Devices::FindFor(memory, ProcessPluginFolders);
   if (devices == nullptr) return MemoryLocation{};
   return devices->LocationOf(memory);
 }

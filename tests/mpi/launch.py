@@ -25,6 +25,10 @@ def launcher(abi: str) -> list[str]:
     sys.exit(77)
 
 
+# For a job that hangs. Ranks of MPI wait by polling, so on a busy machine each waits for a core.
+HANG_SECONDS = 300
+
+
 def environment(**variables: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith("ONEBIT_") or name == "ONEBIT_PLUGIN_PATH"}
@@ -32,7 +36,7 @@ def environment(**variables: str) -> dict[str, str]:
     return inherited | root | variables
 
 
-def run(abi: str, ranks: int, command: list[str], seconds: float = 60,
+def run(abi: str, ranks: int, command: list[str], seconds: float = HANG_SECONDS,
         flags: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess:
     """Output and status of the job. One that does not end in time is an error, and is ended."""
     return start([*launcher(abi), *flags, "-np", str(ranks), *command], seconds, **variables)
@@ -57,7 +61,7 @@ def start(whole: list[str], seconds: float, **variables: str) -> subprocess.Comp
     return subprocess.CompletedProcess(whole, process.returncode, output, error)
 
 
-def succeed(abi: str, ranks: int, command: list[str], seconds: float = 60,
+def succeed(abi: str, ranks: int, command: list[str], seconds: float = HANG_SECONDS,
             **variables: str) -> str:
     """The output of a job that must succeed."""
     done = run(abi, ranks, command, seconds, **variables)

@@ -3,6 +3,7 @@
 """A start that failed because a rank was late can be repeated by the same processes:
 restart_test.py RANK_LOOP."""
 
+import os
 import sys
 
 import job
@@ -25,7 +26,8 @@ def check(program: str, what: str, **place: str):
 def main() -> int:
     program = sys.argv[1]
     check(program, "file")
-    check(program, "host:port", ONEBIT_RENDEZVOUS="127.0.0.1:45872",
+    # Below the ports that the system hands out, of which another test may have got any.
+    check(program, "host:port", ONEBIT_RENDEZVOUS=f"127.0.0.1:{20000 + os.getpid() % 10000}",
           ONEBIT_SECRET="a secret of this test only")
     return 0
 
