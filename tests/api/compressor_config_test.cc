@@ -188,7 +188,7 @@ TEST_F(CompressorConfigTest, CountsThatNoMemoryHoldsAreRefused) {
   const auto scatter = [](auto& c) { c.collective = onebitCollectiveReduceScatter; };
   EXPECT_EQ(Create(scatter, SIZE_MAX / 8), onebitInvalidArgument);
   EXPECT_NE(std::string(onebitGetLastError(nullptr)).find("each of 2 ranks"), std::string::npos);
-#if !ONEBIT_HAS_SANITIZER #sanitizers treat a request of this size as an error
+#if !ONEBIT_HAS_SANITIZER  // sanitizers treat a request of this size as an error
   for (const size_t count : {SIZE_MAX / 8, SIZE_MAX / 64}) {
     EXPECT_EQ(Create([](auto&) {}, count), onebitOutOfMemory) << count;
   }
