@@ -10,9 +10,16 @@
 #include <utility>
 
 #include "onebit/onebit.h"
-#include "perf/common/cuda_driver.h"
+#include "perf/common/tool_error.h"
+#include "plugins/common/cuda_driver.h"
 
 namespace onebit::perf {
+
+// CUDA cannot be used: there is no driver, or no device.
+class NoCudaError : public ToolError {
+ public:
+  explicit NoCudaError(const std::string& text) : ToolError(text) {}
+};
 
 int CudaDeviceCount();
 
@@ -46,8 +53,8 @@ class CudaBuffer {
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
 
  private:
-  CudaAddress address_ = 0;
-  CudaContext context_ = nullptr;
+  CUdeviceptr address_ = 0;
+  CUcontext context_ = nullptr;
 };
 
 // A stream of the device that is current at construction. It does not wait for the legacy default
@@ -71,7 +78,7 @@ class CudaStream {
 
  private:
   onebitStream_t stream_ = nullptr;
-  CudaContext context_ = nullptr;
+  CUcontext context_ = nullptr;
 };
 
 // A point in a stream, timed by the device. It belongs to the device that is current at
@@ -88,8 +95,8 @@ class CudaEvent {
   static double SecondsBetween(const CudaEvent& from, const CudaEvent& to);
 
  private:
-  CudaEventHandle event_ = nullptr;
-  CudaContext context_ = nullptr;
+  CUevent event_ = nullptr;
+  CUcontext context_ = nullptr;
 };
 
 }  // namespace onebit::perf

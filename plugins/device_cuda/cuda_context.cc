@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "plugins/device_cuda/error.h"
-#include "plugins/device_cuda/pushed_context.h"
-#include "plugins/device_cuda/relaxed_capture.h"
 
 namespace onebit::device_cuda {
 namespace {
@@ -77,10 +75,8 @@ onebitResult_t EnterInPlace(Process& process, int number, CUcontext current) {
 
 }  // namespace
 
-onebitResult_t CurrentDevice(int* device) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t CurrentDevice(Process& process, int* device) {
+  const Driver& driver = process.driver();
   CUcontext current = nullptr;
   ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent"));
   if (current == nullptr) {
@@ -90,15 +86,13 @@ onebitResult_t CurrentDevice(int* device) {
   return Check(driver, driver.cuCtxGetDevice(device), "cuCtxGetDevice");
 }
 
-onebitResult_t Enter(int number, uintptr_t* token) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  if (number < 0 || number >= process->device_count()) {
+onebitResult_t Enter(Process& process, int number, uintptr_t* token) {
+  if (number < 0 || number >= process.device_count()) {
     return Fail(onebitInvalidArgument, "there is no CUDA device {}: there are {}, counted from 0",
-                number, process->device_count());
+                number, process.device_count());
   }
-  const Driver& driver = process->driver();
-  Device& device = process->device(number);
+  const Driver& driver = process.driver();
+  Device& device = process.device(number);
   CUcontext current = nullptr;
   ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent"));
   const bool is_ready = device.is_primary_ready.load(std::memory_order_acquire);
@@ -112,29 +106,28 @@ onebitResult_t Enter(int number, uintptr_t* token) {
     ONEBIT_CUDA_TRY(Check(driver, driver.cuCtxGetDevice(&current_number), "cuCtxGetDevice"));
     if (current_number == number) {
       *token = kLeftInPlace;
-      return EnterInPlace(*process, number, current);
+      return EnterInPlace(process, number, current);
     }
   }
 
   CUcontext primary = nullptr;
-  ONEBIT_CUDA_TRY(RetainPrimary(*process, number, &primary));
-  PushedContext pushed(driver);
-  ONEBIT_CUDA_TRY(pushed.Push(primary));
+  ONEBIT_CUDA_TRY(RetainPrimary(process, number, &primary));
+  CurrentContext pushed(driver, primary);
+  ONEBIT_CUDA_TRY(Check(driver, pushed.result(), "cuCtxPushCurrent"));
   if (!is_ready) {
     unsigned long long id = 0;
     ONEBIT_CUDA_TRY(IdOf(driver, primary, &id));
-    ONEBIT_CUDA_TRY(LoadKernels(*process, device, primary, id));
+    ONEBIT_CUDA_TRY(LoadKernels(process, device, primary, id));
   }
   pushed.Keep();
   *token = kPushed;
   return onebitSuccess;
 }
 
-void Leave(uintptr_t token) {
-  Process* const process = FindProcess();
-  if (process == nullptr || token != kPushed) return;
+void Leave(Process& process, uintptr_t token) {
+  if (token != kPushed) return;
   CUcontext popped = nullptr;
-  process->driver().cuCtxPopCurrent_v2(&popped);
+  process.driver().cuCtxPopCurrent_v2(&popped);
 }
 
 onebitResult_t FindUsedContext(Process& process, CUcontext* context) {

@@ -10,9 +10,9 @@
 
 namespace onebit::device_cuda {
 
-onebitResult_t CurrentDevice(int* device);
-onebitResult_t Enter(int device, uintptr_t* token);
-void Leave(uintptr_t token);
+onebitResult_t CurrentDevice(Process& process, int* device);
+onebitResult_t Enter(Process& process, int device, uintptr_t* token);
+void Leave(Process& process, uintptr_t token);
 
 // Finds a primary context in use, of any device, and retains it; null if there is none.
 onebitResult_t FindUsedContext(Process& process, CUcontext* context);

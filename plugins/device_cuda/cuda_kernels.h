@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/kernel_table.h"
 #include "onebit/onebit.h"
-#include "plugins/device_cuda/cuda_driver.h"
+#include "plugins/device_cuda/loaded_driver.h"
 
 namespace onebit::device_cuda {
 

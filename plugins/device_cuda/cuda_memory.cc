@@ -8,15 +8,11 @@
 
 #include "plugins/device_cuda/cuda_context.h"
 #include "plugins/device_cuda/error.h"
-#include "plugins/device_cuda/process.h"
-#include "plugins/device_cuda/pushed_context.h"
-#include "plugins/device_cuda/relaxed_capture.h"
 
 namespace onebit::device_cuda {
 namespace {
 
-// CUDA uses one address space for all memory, so a host address is a device address, too.
-CUdeviceptr AddressOf(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+using cuda::AddressOf;
 
 // Initial values for memory unknown to the driver, which then writes nothing, or 0 and no device.
 struct Attributes {
@@ -44,8 +40,8 @@ onebitResult_t AskInSomeContext(Process& process, const void* pointer, Attribute
   CUcontext used = nullptr;
   ONEBIT_CUDA_TRY(FindUsedContext(process, &used));
   if (used == nullptr) return onebitSuccess;  // no context, so no device memory
-  PushedContext pushed(driver);
-  ONEBIT_CUDA_TRY(pushed.Push(used));
+  const CurrentContext pushed(driver, used);
+  ONEBIT_CUDA_TRY(Check(driver, pushed.result(), "cuCtxPushCurrent"));
   *answer = {};
   *result = Ask(driver, pointer, answer);
   return onebitSuccess;
@@ -53,14 +49,12 @@ onebitResult_t AskInSomeContext(Process& process, const void* pointer, Attribute
 
 }  // namespace
 
-onebitResult_t InspectPointer(const void* pointer, DevicePointerInfo* info) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t InspectPointer(Process& process, const void* pointer, DevicePointerInfo* info) {
+  const Driver& driver = process.driver();
   Attributes answer;
   CUresult result = Ask(driver, pointer, &answer);
   if (result == CUDA_ERROR_INVALID_CONTEXT) {
-    ONEBIT_CUDA_TRY(AskInSomeContext(*process, pointer, &answer, &result));
+    ONEBIT_CUDA_TRY(AskInSomeContext(process, pointer, &answer, &result));
   }
   // CUDA returns the first two for memory that no context knows.
   if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_VALUE) {
@@ -73,16 +67,14 @@ onebitResult_t InspectPointer(const void* pointer, DevicePointerInfo* info) {
     found.kind = MemoryKind::kDevice;
     found.device = answer.device;
     // Managed memory may belong to no device.
-    if (answer.device < 0) ONEBIT_CUDA_TRY(CurrentDevice(&found.device));
+    if (answer.device < 0) ONEBIT_CUDA_TRY(CurrentDevice(process, &found.device));
   }
   *info = found;
   return onebitSuccess;
 }
 
-onebitResult_t Allocate(size_t bytes, void** memory) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t Allocate(Process& process, size_t bytes, void** memory) {
+  const Driver& driver = process.driver();
   const RelaxedCapture relaxed(driver);
   CUdeviceptr address = 0;
   // CUDA refuses to allocate 0 bytes.
@@ -92,18 +84,15 @@ onebitResult_t Allocate(size_t bytes, void** memory) {
   return onebitSuccess;
 }
 
-void Free(void* memory) {
-  Process* const process = FindProcess();
-  if (process == nullptr || memory == nullptr) return;
-  const RelaxedCapture relaxed(process->driver());
+void Free(Process& process, void* memory) {
+  if (memory == nullptr) return;
+  const RelaxedCapture relaxed(process.driver());
   // An error cannot be handled here, and during process exit it is harmless.
-  process->driver().cuMemFree_v2(AddressOf(memory));
+  process.driver().cuMemFree_v2(AddressOf(memory));
 }
 
-onebitResult_t AllocatePinned(size_t bytes, void** memory) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t AllocatePinned(Process& process, size_t bytes, void** memory) {
+  const Driver& driver = process.driver();
   const RelaxedCapture relaxed(driver);
   const size_t size = std::max<size_t>(bytes, 1);
   void* pinned = nullptr;
@@ -116,27 +105,24 @@ onebitResult_t AllocatePinned(size_t bytes, void** memory) {
   return onebitSuccess;
 }
 
-void FreePinned(void* memory) {
-  Process* const process = FindProcess();
-  if (process == nullptr || memory == nullptr) return;
-  const RelaxedCapture relaxed(process->driver());
-  process->driver().cuMemFreeHost(memory);
+void FreePinned(Process& process, void* memory) {
+  if (memory == nullptr) return;
+  const RelaxedCapture relaxed(process.driver());
+  process.driver().cuMemFreeHost(memory);
 }
 
-onebitResult_t Copy(void* to, const void* from, size_t bytes, onebitStream_t stream) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
+onebitResult_t Copy(Process& process, void* to, const void* from, size_t bytes,
+                    onebitStream_t stream) {
   if (bytes == 0) return onebitSuccess;
-  const Driver& driver = process->driver();
+  const Driver& driver = process.driver();
   return Check(driver, driver.cuMemcpyAsync(AddressOf(to), AddressOf(from), bytes, stream),
                "copying {} bytes", bytes);
 }
 
-onebitResult_t Fill(void* memory, uint8_t value, size_t bytes, onebitStream_t stream) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
+onebitResult_t Fill(Process& process, void* memory, uint8_t value, size_t bytes,
+                    onebitStream_t stream) {
   if (bytes == 0) return onebitSuccess;
-  const Driver& driver = process->driver();
+  const Driver& driver = process.driver();
   return Check(driver, driver.cuMemsetD8Async(AddressOf(memory), value, bytes, stream),
                "filling {} bytes", bytes);
 }

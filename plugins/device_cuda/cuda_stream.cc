@@ -6,8 +6,6 @@
 
 #include "base/backoff.h"
 #include "plugins/device_cuda/error.h"
-#include "plugins/device_cuda/process.h"
-#include "plugins/device_cuda/relaxed_capture.h"
 
 namespace onebit::device_cuda {
 namespace {
@@ -18,10 +16,8 @@ CUevent EventOf(void* event) { return static_cast<CUevent>(event); }
 
 }  // namespace
 
-onebitResult_t CreateStream(onebitStream_t* stream) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t CreateStream(Process& process, onebitStream_t* stream) {
+  const Driver& driver = process.driver();
   const RelaxedCapture relaxed(driver);
   CUstream created = nullptr;
   // CUDA clamps this to the highest priority. Such streams do not share a hardware queue with those
@@ -34,17 +30,14 @@ onebitResult_t CreateStream(onebitStream_t* stream) {
   return onebitSuccess;
 }
 
-void DestroyStream(onebitStream_t stream) {
-  Process* const process = FindProcess();
-  if (process == nullptr || stream == nullptr) return;
-  const RelaxedCapture relaxed(process->driver());
-  process->driver().cuStreamDestroy_v2(stream);
+void DestroyStream(Process& process, onebitStream_t stream) {
+  if (stream == nullptr) return;
+  const RelaxedCapture relaxed(process.driver());
+  process.driver().cuStreamDestroy_v2(stream);
 }
 
-onebitResult_t CreateEvent(void** event) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t CreateEvent(Process& process, void** event) {
+  const Driver& driver = process.driver();
   const RelaxedCapture relaxed(driver);
   CUevent created = nullptr;
   ONEBIT_CUDA_TRY(
@@ -53,32 +46,25 @@ onebitResult_t CreateEvent(void** event) {
   return onebitSuccess;
 }
 
-void DestroyEvent(void* event) {
-  Process* const process = FindProcess();
-  if (process == nullptr || event == nullptr) return;
-  const RelaxedCapture relaxed(process->driver());
-  process->driver().cuEventDestroy_v2(EventOf(event));
+void DestroyEvent(Process& process, void* event) {
+  if (event == nullptr) return;
+  const RelaxedCapture relaxed(process.driver());
+  process.driver().cuEventDestroy_v2(EventOf(event));
 }
 
-onebitResult_t RecordEvent(void* event, onebitStream_t stream) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t RecordEvent(Process& process, void* event, onebitStream_t stream) {
+  const Driver& driver = process.driver();
   return Check(driver, driver.cuEventRecord(EventOf(event), stream), "cuEventRecord");
 }
 
-onebitResult_t WaitEvent(onebitStream_t stream, void* event) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t WaitEvent(Process& process, onebitStream_t stream, void* event) {
+  const Driver& driver = process.driver();
   return Check(driver, driver.cuStreamWaitEvent(stream, EventOf(event), CU_EVENT_WAIT_DEFAULT),
                "cuStreamWaitEvent");
 }
 
-onebitResult_t QueryEvent(void* event, int* is_done) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t QueryEvent(Process& process, void* event, int* is_done) {
+  const Driver& driver = process.driver();
   const RelaxedCapture relaxed(driver);
   const CUresult result = driver.cuEventQuery(EventOf(event));
   if (result == CUDA_ERROR_NOT_READY) {
@@ -90,10 +76,8 @@ onebitResult_t QueryEvent(void* event, int* is_done) {
   return onebitSuccess;
 }
 
-onebitResult_t IsCapturing(onebitStream_t stream, int* is_capturing) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t IsCapturing(Process& process, onebitStream_t stream, int* is_capturing) {
+  const Driver& driver = process.driver();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = driver.cuStreamIsCapturing(stream, &status);
   const onebitResult_t checked = Check(driver, result, "cuStreamIsCapturing");
@@ -108,13 +92,11 @@ onebitResult_t IsCapturing(onebitStream_t stream, int* is_capturing) {
   return onebitSuccess;
 }
 
-onebitResult_t Synchronize(onebitStream_t stream, uint64_t timeout_ms) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t Synchronize(Process& process, onebitStream_t stream, uint64_t timeout_ms) {
+  const Driver& driver = process.driver();
   // Querying a stream that is being captured would break the capture.
   int is_capturing = 0;
-  ONEBIT_CUDA_TRY(IsCapturing(stream, &is_capturing));
+  ONEBIT_CUDA_TRY(IsCapturing(process, stream, &is_capturing));
   if (is_capturing != 0) {
     return Fail(onebitInvalidUsage,
                 "a stream that is being captured into a graph cannot be waited for: nothing in it "
@@ -133,10 +115,9 @@ onebitResult_t Synchronize(onebitStream_t stream, uint64_t timeout_ms) {
   }
 }
 
-onebitResult_t WaitValue(onebitStream_t stream, const uint32_t* word, uint32_t value) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  const Driver& driver = process->driver();
+onebitResult_t WaitValue(Process& process, onebitStream_t stream, const uint32_t* word,
+                         uint32_t value) {
+  const Driver& driver = process.driver();
   // The device has no attribute for the 32-bit functions; every later driver has them.
   const CUresult result = driver.cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(word),
                                                         value, CU_STREAM_WAIT_VALUE_GEQ);

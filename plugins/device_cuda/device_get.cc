@@ -8,7 +8,6 @@
 #include "plugins/device_cuda/cuda_stream.h"
 #include "plugins/device_cuda/error.h"
 #include "plugins/device_cuda/launch.h"
-#include "plugins/device_cuda/process.h"
 
 namespace onebit::device_cuda {
 namespace {
@@ -19,14 +18,12 @@ onebitResult_t GetAttribute(const Driver& driver, CUdevice_attribute attribute, 
                "cuDeviceGetAttribute of device {}", number);
 }
 
-onebitResult_t Describe(int number, DeviceInfo* info) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
-  if (number < 0 || number >= process->device_count()) {
+onebitResult_t Describe(Process& process, int number, DeviceInfo* info) {
+  if (number < 0 || number >= process.device_count()) {
     return Fail(onebitInvalidArgument, "there is no CUDA device {}: there are {}, counted from 0",
-                number, process->device_count());
+                number, process.device_count());
   }
-  const Driver& driver = process->driver();
+  const Driver& driver = process.driver();
   DeviceInfo found;
   ONEBIT_CUDA_TRY(Check(driver, driver.cuDeviceGetName(found.name, sizeof found.name, number),
                         "cuDeviceGetName of device {}", number));
@@ -57,18 +54,40 @@ constexpr size_t ParamSum() {
 
 // The ABI promises that a function that runs out of host memory, for example in an error text,
 // returns an error.
+template <typename Body>
+onebitResult_t WithoutExceptions(Body body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return SetError(onebitOutOfMemory, "out of host memory");
+  }
+}
+
+// A function of the table, made of one that has the process as its first parameter. Without a
+// process it fails, or does nothing if it has no result.
 template <auto kFunction>
-struct NoThrow;
-template <typename... Arguments, onebitResult_t (*kFunction)(Arguments...)>
-struct NoThrow<kFunction> {
+struct Entry;
+template <typename... Arguments, onebitResult_t (*kFunction)(Process&, Arguments...)>
+struct Entry<kFunction> {
   static onebitResult_t Call(Arguments... arguments) noexcept {
-    try {
-      return kFunction(arguments...);
-    } catch (...) {
-      return SetError(onebitOutOfMemory, "out of host memory");
+    return WithoutExceptions([&] {
+      Process* const process = RequireProcess();
+      return process == nullptr ? onebitUnhandledCudaError : kFunction(*process, arguments...);
+    });
+  }
+};
+template <typename... Arguments, void (*kFunction)(Process&, Arguments...)>
+struct Entry<kFunction> {
+  static void Call(Arguments... arguments) noexcept {
+    if (Process* const process = FindProcess(); process != nullptr) {
+      kFunction(*process, arguments...);
     }
   }
 };
+
+onebitResult_t StartProcess(int* device_count) {
+  return WithoutExceptions([&] { return Start(device_count); });
+}
 
 constexpr DeviceFunctions kFunctions = {
     .struct_size = sizeof(DeviceFunctions),
@@ -76,29 +95,29 @@ constexpr DeviceFunctions kFunctions = {
     .kernel_count = static_cast<uint32_t>(kKernelCount),
     .kernel_param_sum = ParamSum(),
     .LastError = LastError,
-    .Start = NoThrow<Start>::Call,
-    .Describe = NoThrow<Describe>::Call,
-    .InspectPointer = NoThrow<InspectPointer>::Call,
-    .CurrentDevice = NoThrow<CurrentDevice>::Call,
-    .Enter = NoThrow<Enter>::Call,
-    .Leave = Leave,
-    .Allocate = NoThrow<Allocate>::Call,
-    .Free = Free,
-    .AllocatePinned = NoThrow<AllocatePinned>::Call,
-    .FreePinned = FreePinned,
-    .CreateStream = NoThrow<CreateStream>::Call,
-    .DestroyStream = DestroyStream,
-    .CreateEvent = NoThrow<CreateEvent>::Call,
-    .DestroyEvent = DestroyEvent,
-    .RecordEvent = NoThrow<RecordEvent>::Call,
-    .WaitEvent = NoThrow<WaitEvent>::Call,
-    .QueryEvent = NoThrow<QueryEvent>::Call,
-    .Synchronize = NoThrow<Synchronize>::Call,
-    .WaitValue = NoThrow<WaitValue>::Call,
-    .IsCapturing = NoThrow<IsCapturing>::Call,
-    .Copy = NoThrow<Copy>::Call,
-    .Fill = NoThrow<Fill>::Call,
-    .Launch = NoThrow<Launch>::Call,
+    .Start = StartProcess,
+    .Describe = Entry<Describe>::Call,
+    .InspectPointer = Entry<InspectPointer>::Call,
+    .CurrentDevice = Entry<CurrentDevice>::Call,
+    .Enter = Entry<Enter>::Call,
+    .Leave = Entry<Leave>::Call,
+    .Allocate = Entry<Allocate>::Call,
+    .Free = Entry<Free>::Call,
+    .AllocatePinned = Entry<AllocatePinned>::Call,
+    .FreePinned = Entry<FreePinned>::Call,
+    .CreateStream = Entry<CreateStream>::Call,
+    .DestroyStream = Entry<DestroyStream>::Call,
+    .CreateEvent = Entry<CreateEvent>::Call,
+    .DestroyEvent = Entry<DestroyEvent>::Call,
+    .RecordEvent = Entry<RecordEvent>::Call,
+    .WaitEvent = Entry<WaitEvent>::Call,
+    .QueryEvent = Entry<QueryEvent>::Call,
+    .Synchronize = Entry<Synchronize>::Call,
+    .WaitValue = Entry<WaitValue>::Call,
+    .IsCapturing = Entry<IsCapturing>::Call,
+    .Copy = Entry<Copy>::Call,
+    .Fill = Entry<Fill>::Call,
+    .Launch = Entry<Launch>::Call,
 };
 
 }  // namespace

@@ -70,7 +70,7 @@ onebitResult_t SetError(onebitResult_t result, std::string_view text) {
 }
 
 onebitResult_t SetCudaError(const Driver& driver, CUresult error, std::string_view what) {
-  std::string text = Text("{}: {}", what, DescribeError(driver, error));
+  std::string text = Text("{}: {}", what, cuda::ErrorText(driver, error));
   CUdevice device = -1;
   if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
     text += Text(", device {}", device);

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "onebit/onebit.h"
-#include "plugins/device_cuda/cuda_driver.h"
+#include "plugins/device_cuda/loaded_driver.h"
 
 namespace onebit::device_cuda {
 

@@ -7,22 +7,20 @@
 #include "kernels/cuda/kernel_table.h"
 #include "plugins/device_cuda/cuda_context.h"
 #include "plugins/device_cuda/error.h"
-#include "plugins/device_cuda/process.h"
 
 namespace onebit::device_cuda {
 
 using kernels::cuda::Kernel;
 using kernels::cuda::kWarpsPerCta;
 
-onebitResult_t Launch(uint32_t kernel, const void* params, onebitStream_t stream) {
-  Process* const process = RequireProcess();
-  if (process == nullptr) return onebitUnhandledCudaError;
+onebitResult_t Launch(Process& process, uint32_t kernel, const void* params,
+                      onebitStream_t stream) {
   if (kernel >= kKernelCount || params == nullptr) {
     return Fail(onebitInvalidArgument, "there is no kernel {}, or it was given no parameters",
                 kernel);
   }
   Device* device = nullptr;
-  ONEBIT_CUDA_TRY(FindCurrentDevice(*process, &device));
+  ONEBIT_CUDA_TRY(FindCurrentDevice(process, &device));
 
   const uint64_t warps = kernels::cuda::WarpsFor(static_cast<Kernel>(kernel), params);
   if (warps == 0) return onebitSuccess;
@@ -30,10 +28,10 @@ onebitResult_t Launch(uint32_t kernel, const void* params, onebitStream_t stream
 
   // Every kernel has one parameter, a structure; CUDA copies it before the launch returns.
   void* arguments[] = {const_cast<void*>(params)};
-  const Driver& driver = process->driver();
+  const Driver& driver = process.driver();
   return Check(
       driver,
-      driver.cuLaunchKernel(process->kernels().function(kernel), static_cast<unsigned>(ctas), 1, 1,
+      driver.cuLaunchKernel(process.kernels().function(kernel), static_cast<unsigned>(ctas), 1, 1,
                             32 * kWarpsPerCta, 1, 1, 0, stream, arguments, nullptr),
       "launching {}", kernels::cuda::kKernels[kernel].symbol);
 }

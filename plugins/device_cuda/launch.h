@@ -6,9 +6,10 @@
 #include <cstdint>
 
 #include "onebit/onebit.h"
+#include "plugins/device_cuda/process.h"
 
 namespace onebit::device_cuda {
 
-onebitResult_t Launch(uint32_t kernel, const void* params, onebitStream_t stream);
+onebitResult_t Launch(Process& process, uint32_t kernel, const void* params, onebitStream_t stream);
 
 }  // namespace onebit::device_cuda

@@ -32,7 +32,7 @@ constexpr char kForked[] =
 
 std::string FindDevices(const Driver& driver, int* count) {
   if (const CUresult error = driver.cuDeviceGetCount(count); error != CUDA_SUCCESS) {
-    return Text("cuDeviceGetCount: {}", DescribeError(driver, error));
+    return Text("cuDeviceGetCount: {}", cuda::ErrorText(driver, error));
   }
   if (*count == 0) return "the CUDA driver sees no device (is CUDA_VISIBLE_DEVICES empty?)";
   for (int i = 0; i < *count; ++i) {
@@ -47,7 +47,7 @@ std::string FindDevices(const Driver& driver, int* count) {
 void StartOnce(Started& started) {
   Driver driver;
   int device_count = 0;
-  started.failure = FindDriver(&driver);
+  started.failure = StartDriver(&driver);
   if (started.failure.empty()) started.failure = FindDevices(driver, &device_count);
   if (!started.failure.empty()) return;
   if (pthread_atfork(nullptr, nullptr,

@@ -7,8 +7,8 @@
 #include <memory>
 #include <mutex>
 
-#include "plugins/device_cuda/cuda_driver.h"
 #include "plugins/device_cuda/cuda_kernels.h"
+#include "plugins/device_cuda/loaded_driver.h"
 
 namespace onebit::device_cuda {
 

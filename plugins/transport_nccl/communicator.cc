@@ -47,7 +47,10 @@ void Communicator::NoteCapture(onebitStream_t stream) {
   // The application destroys a joined communicator itself, and knows its graphs. The legacy stream
   // is never captured.
   if (has_captured_ || is_joined_ || stream == nullptr) return;
-  has_captured_ = binding_.driver->IsCapturing(stream);
+  // A stream that cannot tell accepts no work either.
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  has_captured_ = binding_.driver->cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+                  status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 onebitResult_t Communicator::Finish(const char* what, int result,

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/backoff.h"
+#include "plugins/common/run_detached.h"
 #include "plugins/transport_nccl/communicator.h"
-#include "plugins/transport_nccl/run_detached.h"
 
 namespace onebit::nccl {
 namespace {
@@ -28,7 +28,7 @@ Communicator::~Communicator() {
   if (handle == nullptr || is_joined_ || is_ending_.exchange(true, std::memory_order_acq_rel)) {
     return;
   }
-  const CurrentContext current(*binding_.driver, binding_.device_context);
+  const cuda::CurrentContext current(*binding_.driver, binding_.device_context);
   if (!current.is_alive()) return;
   if (state() != onebitSuccess) {
     AbortHandle(handle);
@@ -121,9 +121,9 @@ int Communicator::Revoke(CommHandle handle) {
 
 bool Communicator::CallDetached(std::function<void(const NcclApi&)> call,
                                 uint64_t timeout_ms) const {
-  return RunDetached(
+  return plugin::RunDetached(
       [api = context_.shared_api(), binding = binding_, call = std::move(call)] {
-        const CurrentContext current(*binding.driver, binding.device_context);
+        const cuda::CurrentContext current(*binding.driver, binding.device_context);
         if (current.is_alive()) call(*api);
       },
       [] {}, timeout_ms, [] { return false; });
@@ -156,7 +156,7 @@ void Communicator::Abort() {
 void Communicator::EndAborted() {
   CommHandle handle = handle_.load(std::memory_order_acquire);
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
-  const CurrentContext current(*binding_.driver, binding_.device_context);
+  const cuda::CurrentContext current(*binding_.driver, binding_.device_context);
   if (!current.is_alive()) return;
   if (!is_joined_) {
     AbortHandle(handle);
@@ -196,7 +196,7 @@ void Communicator::EndWhileHeld() {
   CommHandle handle = handle_.load(std::memory_order_acquire);
   // From here on the holder leaves the end to this thread.
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
-  const CurrentContext current(*binding_.driver, binding_.device_context);
+  const cuda::CurrentContext current(*binding_.driver, binding_.device_context);
   if (!current.is_alive()) return;
   const int revoked = Revoke(handle);
   const bool has_lock = LockWithin(kHolderMs);

@@ -128,7 +128,7 @@ class JointStart {
     Communicator& communicator = exchange.communicator();
     const NcclApi& nccl = communicator.api();
     // The caller has made the device of the last exchange current.
-    std::optional<CurrentContext> current;
+    std::optional<cuda::CurrentContext> current;
     if (exchanges_.size() > 1) {
       current.emplace(*communicator.binding().driver, communicator.binding().device_context);
       *what = "cuCtxPushCurrent";

@@ -10,6 +10,23 @@
 #include "plugins/transport_nccl/nccl_group.h"
 
 namespace onebit::nccl {
+namespace {
+
+// Returns the driver that the process has loaded. Null if it has none; `problem` then says so.
+std::shared_ptr<const cuda::Driver> FindDriver(std::string* problem) {
+  void* const library = cuda::LoadedDriverLibrary();
+  if (library == nullptr) {
+    *problem = "the process has not loaded the CUDA driver (libcuda.so.1)";
+    return nullptr;
+  }
+  auto driver = std::make_shared<cuda::Driver>();
+  const char* const missing = cuda::FindFunctions(library, driver.get());
+  if (missing == nullptr) return driver;
+  *problem = std::string("the CUDA driver has no function ") + missing;
+  return nullptr;
+}
+
+}  // namespace
 
 onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
   std::unique_ptr<Context> created(new Context(host));
@@ -27,7 +44,7 @@ onebitResult_t Context::FindDeviceBinding(const char* who, DeviceBinding* bindin
   {
     const std::lock_guard lock(mutex_);
     std::string problem;
-    if (driver_ == nullptr) driver_ = Driver::Find(&problem);
+    if (driver_ == nullptr) driver_ = FindDriver(&problem);
     if (driver_ == nullptr) {
       Warn("%s: there is no GPU to use: %s; make a device current first, as by cudaSetDevice", who,
            problem.c_str());
@@ -35,15 +52,13 @@ onebitResult_t Context::FindDeviceBinding(const char* who, DeviceBinding* bindin
     }
     found.driver = driver_;
   }
-  int code = found.driver->CtxGetCurrent(&found.device_context);
-  if (code == kCudaSuccess && found.device_context == nullptr) code = kCudaInvalidContext;
-  if (code == kCudaSuccess) code = found.driver->CtxGetDevice(&found.device);
-  if (code != kCudaSuccess) {
-    Warn(
-        "%s: no device is current in this thread (%s); make one current first, as by "
-        "cudaSetDevice",
-        who, found.driver->Name(code).c_str());
-    return code == kCudaInvalidContext ? onebitInvalidUsage : onebitUnhandledCudaError;
+  CUresult code = found.driver->cuCtxGetCurrent(&found.device_context);
+  if (code == CUDA_SUCCESS && found.device_context == nullptr) code = CUDA_ERROR_INVALID_CONTEXT;
+  if (code == CUDA_SUCCESS) code = found.driver->cuCtxGetDevice(&found.device);
+  if (code != CUDA_SUCCESS) {
+    Warn("%s: no device is current in this thread: %s; make one current first, as by cudaSetDevice",
+         who, cuda::ErrorText(*found.driver, code).c_str());
+    return code == CUDA_ERROR_INVALID_CONTEXT ? onebitInvalidUsage : onebitUnhandledCudaError;
   }
   *binding = std::move(found);
   return onebitSuccess;

@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "plugins/common/base_context.h"
+#include "plugins/common/cuda_driver.h"
 #include "plugins/transport_nccl/nccl_api.h"
-#include "plugins/transport_nccl/nccl_driver.h"
 #include "plugins/transport_nccl/nccl_settings.h"
 
 namespace onebit::nccl {
@@ -19,8 +19,8 @@ class NcclEndpoint;
 
 // The driver, device and context of a rank's communicator.
 struct DeviceBinding {
-  std::shared_ptr<const Driver> driver;
-  DeviceContext device_context = nullptr;
+  std::shared_ptr<const cuda::Driver> driver;
+  CUcontext device_context = nullptr;
   int device = 0;
 };
 
@@ -51,7 +51,7 @@ class Context : public plugin::BaseContext {
   std::shared_ptr<const NcclApi> api_;
   std::mutex mutex_;
   // Guarded by mutex_. Null until first needed, because the program may load it after init.
-  std::shared_ptr<const Driver> driver_;
+  std::shared_ptr<const cuda::Driver> driver_;
 };
 
 }  // namespace onebit::nccl

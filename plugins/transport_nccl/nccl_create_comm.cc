@@ -6,8 +6,8 @@
 #include <string>
 #include <system_error>
 
+#include "plugins/common/run_detached.h"
 #include "plugins/transport_nccl/communicator.h"
-#include "plugins/transport_nccl/run_detached.h"
 
 namespace onebit::nccl {
 namespace {
@@ -40,7 +40,7 @@ struct Start {
   std::string text;  // error text
 
   void Run() {
-    const CurrentContext current(*binding.driver, binding.device_context);
+    const cuda::CurrentContext current(*binding.driver, binding.device_context);
     if (api->CommInitRankConfig != nullptr) {
       Config config{.blocking = is_blocking ? 1 : 0};
       result = api->CommInitRankConfig(&handle, ranks, id, rank, &config);
@@ -52,7 +52,7 @@ struct Start {
 
   void Undo() {
     if (result != kSuccess && result != kInProgress) return;
-    const CurrentContext current(*binding.driver, binding.device_context);
+    const cuda::CurrentContext current(*binding.driver, binding.device_context);
     if (current.is_alive()) api->CommAbort(handle);
   }
 };
@@ -72,8 +72,8 @@ onebitResult_t Communicator::Create(const UniqueId& id, uint64_t timeout_ms) {
                                                .is_blocking = context_.options().is_blocking != 0});
     bool is_done = false;
     try {
-      is_done = RunDetached([start] { start->Run(); }, [start] { start->Undo(); }, timeout_ms,
-                            [this] { return lock_.is_aborted(); });
+      is_done = plugin::RunDetached([start] { start->Run(); }, [start] { start->Undo(); },
+                                    timeout_ms, [this] { return lock_.is_aborted(); });
     } catch (const std::system_error& error) {
       return Fail(onebitSystemError, std::string("no thread to start NCCL in: ") + error.what());
     }

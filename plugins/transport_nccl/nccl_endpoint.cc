@@ -37,10 +37,10 @@ onebitResult_t NcclEndpoint::GetAddress(void* address, size_t* bytes) {
   const DeviceBinding& binding = communicator_->binding();
   Address own{.comm_id = comm_id_, .version = nccl.version};
   // Used only in texts: unknown parts are empty.
-  binding.driver->DeviceGetPCIBusId(own.bus_id, sizeof own.bus_id, binding.device);
+  binding.driver->cuDeviceGetPCIBusId(own.bus_id, sizeof own.bus_id, binding.device);
   gethostname(own.host, sizeof own.host - 1);
   if (communicator_->rank() == 0 && !communicator_->is_joined()) {
-    const CurrentContext current(*binding.driver, binding.device_context);
+    const cuda::CurrentContext current(*binding.driver, binding.device_context);
     const int code = nccl.GetUniqueId(&own.unique_id);
     if (code != kSuccess) {
       return communicator_->Fail(ResultOf(code), "ncclGetUniqueId failed: " + nccl.Explain(code));

@@ -13,48 +13,46 @@
 namespace onebit::nccl {
 namespace {
 
+using cuda::AddressOf;
+
 constexpr size_t kMostBytes = 1u << 20;
 
 // Device memory with a private stream. Only Free frees it, because nobody may wait for a device
 // that may still write to the memory.
 class Scratch {
  public:
-  explicit Scratch(const Driver& driver) : driver_(driver) {}
+  explicit Scratch(const cuda::Driver& driver) : driver_(driver) {}
 
-  int Reserve(size_t bytes) {
-    int code = driver_.StreamCreate(&stream_, kNonBlockingStream);
-    if (code == kCudaSuccess) code = driver_.MemAlloc(&bytes_, bytes);
+  CUresult Reserve(size_t bytes) {
+    CUresult code = driver_.cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0);
+    if (code == CUDA_SUCCESS) code = driver_.cuMemAlloc_v2(&bytes_, bytes);
     return code;
   }
   void Free() {
-    if (bytes_ != 0) driver_.MemFree(bytes_);
-    if (stream_ != nullptr) driver_.StreamDestroy(stream_);
+    if (bytes_ != 0) driver_.cuMemFree_v2(bytes_);
+    if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
   }
-  DevicePointer bytes() const { return bytes_; }
+  CUdeviceptr bytes() const { return bytes_; }
   void* memory() const { return reinterpret_cast<void*>(static_cast<uintptr_t>(bytes_)); }
   onebitStream_t stream() const { return stream_; }
 
  private:
-  const Driver& driver_;
+  const cuda::Driver& driver_;
   onebitStream_t stream_ = nullptr;
-  DevicePointer bytes_ = 0;
+  CUdeviceptr bytes_ = 0;
 };
-
-DevicePointer AddressOf(const void* host) {
-  return static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(host));
-}
 
 // Waits until the stream has done all work, or the communicator has failed.
 onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebitStream_t stream,
                            uint64_t timeout_ms) {
-  const Driver& driver = *communicator->binding().driver;
+  const cuda::Driver& driver = *communicator->binding().driver;
   const PollDeadline deadline = DeadlineAfter(timeout_ms);
   for (Backoff backoff;; backoff.Pause()) {
-    const int code = driver.StreamQuery(stream);
-    if (code == kCudaSuccess) return onebitSuccess;
-    if (code != kCudaNotReady) {
-      return communicator->Fail(onebitUnhandledCudaError,
-                                "the broadcast failed on the device: " + driver.Name(code));
+    const CUresult code = driver.cuStreamQuery(stream);
+    if (code == CUDA_SUCCESS) return onebitSuccess;
+    if (code != CUDA_ERROR_NOT_READY) {
+      return communicator->Fail(onebitUnhandledCudaError, "the broadcast failed on the device: " +
+                                                              cuda::ErrorText(driver, code));
     }
     int state = kSuccess;
     if (communicator->api().CommGetAsyncError(handle, &state) != kSuccess || state != kSuccess) {
@@ -68,9 +66,9 @@ onebitResult_t AwaitStream(Communicator* communicator, CommHandle handle, onebit
 
 onebitResult_t Carry(Communicator* communicator, CommHandle handle, const Scratch& scratch,
                      void* bytes, size_t count, uint64_t timeout_ms) {
-  const Driver& driver = *communicator->binding().driver;
-  int code = driver.MemcpyAsync(scratch.bytes(), AddressOf(bytes), count, scratch.stream());
-  if (code == kCudaSuccess) {
+  const cuda::Driver& driver = *communicator->binding().driver;
+  CUresult code = driver.cuMemcpyAsync(scratch.bytes(), AddressOf(bytes), count, scratch.stream());
+  if (code == CUDA_SUCCESS) {
     const onebitResult_t result = communicator->Finish(
         "ncclBroadcast", communicator->api().Broadcast(scratch.memory(), scratch.memory(), count,
                                                        kInt8, 0, handle, scratch.stream()));
@@ -78,13 +76,14 @@ onebitResult_t Carry(Communicator* communicator, CommHandle handle, const Scratc
     // A copy to pageable memory blocks on the stream, and must not wait for the peers.
     const onebitResult_t done = AwaitStream(communicator, handle, scratch.stream(), timeout_ms);
     if (done != onebitSuccess) return done;
-    code = driver.MemcpyAsync(AddressOf(bytes), scratch.bytes(), count, scratch.stream());
-    if (code == kCudaSuccess) {
+    code = driver.cuMemcpyAsync(AddressOf(bytes), scratch.bytes(), count, scratch.stream());
+    if (code == CUDA_SUCCESS) {
       return AwaitStream(communicator, handle, scratch.stream(), timeout_ms);
     }
   }
-  return communicator->Fail(onebitUnhandledCudaError,
-                            "bytes for a broadcast could not be copied: " + driver.Name(code));
+  return communicator->Fail(
+      onebitUnhandledCudaError,
+      "bytes for a broadcast could not be copied: " + cuda::ErrorText(driver, code));
 }
 
 struct Facts {
@@ -170,14 +169,14 @@ onebitResult_t Broadcast(Group* group, void* bytes, size_t count, uint64_t timeo
   if (count == 0) return onebitSuccess;
   Communicator* communicator = group->communicator.get();
   return communicator->Use([&](CommHandle handle) {
-    const Driver& driver = *communicator->binding().driver;
-    const CurrentContext current(driver, communicator->binding().device_context);
-    const RelaxedCapture relaxed(driver);
+    const cuda::Driver& driver = *communicator->binding().driver;
+    const cuda::CurrentContext current(driver, communicator->binding().device_context);
+    const cuda::RelaxedCapture relaxed(driver);
     Scratch scratch(driver);
-    if (const int code = scratch.Reserve(count); code != kCudaSuccess) {
+    if (const CUresult code = scratch.Reserve(count); code != CUDA_SUCCESS) {
       scratch.Free();
-      return communicator->Fail(onebitUnhandledCudaError,
-                                "no memory or stream for a broadcast: " + driver.Name(code));
+      return communicator->Fail(onebitUnhandledCudaError, "no memory or stream for a broadcast: " +
+                                                              cuda::ErrorText(driver, code));
     }
     const onebitResult_t result = Carry(communicator, handle, scratch, bytes, count, timeout_ms);
     if (result == onebitSuccess) scratch.Free();

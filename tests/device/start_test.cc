@@ -11,7 +11,7 @@
 #include <string>
 
 #include "kernels/cuda/kernel_table.h"
-#include "plugins/device_cuda/cuda_driver.h"
+#include "plugins/common/cuda_driver.h"
 #include "tests/device/plugin.h"
 
 namespace onebit::testing {
@@ -87,7 +87,7 @@ TEST(StartTest, NamesWhatADriverLacks) {
 TEST(StartTest, TheDriverHasEveryFunctionByItsName) {
   void* const stub = dlopen(ONEBIT_CUDA_STUB, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(stub, nullptr) << dlerror();
-#define ONEBIT_X(name) EXPECT_NE(dlsym(stub, #name), nullptr) << #name;
+#define ONEBIT_X(name, parameters) EXPECT_NE(dlsym(stub, #name), nullptr) << #name;
   ONEBIT_CUDA_DRIVER_FUNCTIONS(ONEBIT_X)
 #undef ONEBIT_X
 }

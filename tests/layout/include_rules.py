@@ -59,6 +59,10 @@ POLLING = "src/base/backoff.h"
 # Parts that transports share, which know none of them.
 TRANSPORT_PARTS = "plugins/common/"
 
+# The one table of the CUDA driver's functions, which tools that allocate memory of devices call, too.
+CUDA_DRIVER = "plugins/common/cuda_driver.h"
+FILES_THAT_MAY_SEE_THE_CUDA_DRIVER = re.compile(r"perf/common/cuda_device[^/]*|plugins/device_cuda/.*")
+
 # The part of the library that runs on CUDA's devices: the ABI between both, and the kernels it launches.
 DEVICE_PLUGIN = "plugins/device_cuda/"
 DEVICE_ABI = re.compile(r"src/device/device_abi\.h|include/onebit/onebit\.h|kernels/(cuda/)?[^/]+\.h")
@@ -130,6 +134,8 @@ def broken_rule(including: str, included: str) -> str | None:
         return None
     if FILES_THAT_MAY_SEE_DEVICES.fullmatch(including) and target == "src/device":
         return None
+    if FILES_THAT_MAY_SEE_THE_CUDA_DRIVER.fullmatch(including) and included == CUDA_DRIVER:
+        return None
     if folder == "src/optim" and included == OPTIMIZER_CALLS:
         return None
     if CALL_RECORDS.fullmatch(including) and included == CALL_DESCRIPTION:
@@ -141,7 +147,8 @@ def broken_rule(including: str, included: str) -> str | None:
         if including.startswith(DEVICE_PLUGIN):
             if DEVICE_ABI.fullmatch(included):
                 return None
-            return "the device plugin may include device/device_abi.h, kernels/cuda and its own files"
+            return ("the device plugin may include device/device_abi.h, kernels/cuda, the CUDA driver and "
+                    "its own files")
         if TRANSPORT.match(including) or including.startswith(TRANSPORT_PARTS):
             if included in PLUGIN_ABI or included.startswith(TRANSPORT_PARTS):
                 return None

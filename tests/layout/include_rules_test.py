@@ -66,6 +66,10 @@ class IncludeRulesTest(unittest.TestCase):
         self.assert_allowed("plugins/device_cuda/a.cc", '"device/device_abi.h"')
         self.assert_allowed("plugins/device_cuda/a.cc", '"kernels/cuda/params.h"')
         self.assert_allowed("plugins/device_cuda/a.cc", "<cuda.h>")
+        self.write("plugins/common/cuda_driver.h", "")
+        self.assert_allowed("plugins/device_cuda/a.h", '"plugins/common/cuda_driver.h"')
+        self.assert_allowed("perf/common/cuda_device.h", '"plugins/common/cuda_driver.h"')
+        self.assert_forbidden("perf/common/procs.h", '"plugins/common/cuda_driver.h"', "perf may include")
         rule = "the device plugin may include"
         self.assert_forbidden("plugins/device_cuda/a.cc", '"base/status.h"', rule)
         self.assert_forbidden("plugins/device_cuda/a.cc", '"onebit/optim.h"', rule)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The new thread, and how it agrees with its creator on who cleans up.
-#include "plugins/transport_nccl/run_detached.h"
+#include "plugins/common/run_detached.h"
 
 #include <atomic>
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "base/backoff.h"
 
-namespace onebit::nccl {
+namespace onebit::plugin {
 namespace {
 
 // The first to change it from kRunning decides who undoes the work.
@@ -44,4 +44,4 @@ bool RunDetached(std::function<void()> work, std::function<void()> undo, uint64_
   return true;
 }
 
-}  // namespace onebit::nccl
+}  // namespace onebit::plugin

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// RunDetached: runs a call of NCCL that may never return in a separate thread.
+// RunDetached: runs a call that may never return, of NCCL or MPI, in a separate thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 
-namespace onebit::nccl {
+namespace onebit::plugin {
 
 // Runs `work` in a new thread and waits for it, until the time-out or until `should_stop` is true.
 // True if it has returned. False if it goes on; its thread then runs `undo` afterwards. So both
@@ -14,4 +14,4 @@ namespace onebit::nccl {
 bool RunDetached(std::function<void()> work, std::function<void()> undo, uint64_t timeout_ms,
                  const std::function<bool()>& should_stop);
 
-}  // namespace onebit::nccl
+}  // namespace onebit::plugin

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA driver that the program has loaded, once it is known to be usable.
+#pragma once
+
+#include <string>
+
+#include "plugins/common/cuda_driver.h"
+
+namespace onebit::device_cuda {
+
+using cuda::CurrentContext;
+using cuda::Driver;
+using cuda::RelaxedCapture;
+
+// CUDA 12.0. The kernels also need a driver of the major version of the toolkit that compiled them,
+// which is checked when they are loaded.
+inline constexpr int kMinDriverVersion = 12000;
+
+// Fills in `driver` and initialises it. Never loads a library. Returns "" or why no driver is
+// usable.
+std::string StartDriver(Driver* driver);
+
+}  // namespace onebit::device_cuda
