@@ -13,7 +13,7 @@ from comparison.compare_results import ResumeError
 from comparison.runner import Stopped, raise_on_signals
 from comparison.session import EXIT_FAILED, SLOWNESS, Comparison, UsageError
 from comparison.sizes import parse_size
-from comparison.compared_systems import SYSTEMS
+from comparison.compared_systems import DEFAULT_BUILD, SYSTEMS
 
 EXIT_USAGE, SIGNAL_STATUS = 2, 128
 MAX_HOSTS = 64
@@ -73,7 +73,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--patience", type=_positive(float), default=DEFAULT_PATIENCE_SECONDS,
                         metavar="SECONDS", help="with a command, beyond "
                         f"{SLOWNESS} times what it should take ({DEFAULT_PATIENCE_SECONDS})")
-    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/release"),
+    parser.add_argument("--build", type=pathlib.Path, default=DEFAULT_BUILD,
                         metavar="DIR", help="with the tools (build/release)")
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE",
                         help="the JSON file (compare.json in the build folder)")

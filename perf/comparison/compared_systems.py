@@ -17,6 +17,7 @@ import shlex
 from comparison.links import Cell
 
 
+DEFAULT_BUILD = pathlib.Path("build/release")
 NEW_FOLDER = "NEW_FOLDER"  # stands in commands that are shown for a folder of each run's own
 
 
@@ -111,7 +112,7 @@ def _on_one_host(system: System, cell: Cell, program: list[str], place: Place,
 
 def _on_the_lab(system: System, cell: Cell, program: list[str], place: Place,
                 files: Files | None) -> list[str]:
-    lab = ["--hosts", str(cell.hosts), "--rate", cell.link.rate]
+    lab = ["--hosts", str(cell.hosts), "--rate", cell.link.rate, *lab_build(place)]
     if files:
         lab += ["--json", str(files.lab)]
     if system.launcher in ("onebit", "gloo"):
@@ -122,6 +123,11 @@ def _on_the_lab(system: System, cell: Cell, program: list[str], place: Place,
         arguments += ["-genv", "UCX_RNDV_THRESH", "inf"]
     return ["perf/lab", "mpirun", "--mpi", system.launcher, *lab,
             *(f"--mpi-arg={argument}" for argument in arguments), "--", *program]
+
+
+def lab_build(place: Place) -> list[str]:
+    """The option of perf/lab that names a build which it would not find by itself."""
+    return [] if place.build == DEFAULT_BUILD else ["--build", str(place.build)]
 
 
 def _polite(system: System, cell: Cell, place: Place) -> list[str]:

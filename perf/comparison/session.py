@@ -19,7 +19,7 @@ from comparison.compare_progress import Progress
 from comparison.compare_results import Results, State
 from comparison.runner import Runner
 from comparison.sizes import buffer_flags, size_text, sweep_flags
-from comparison.compared_systems import SYSTEMS, Place, command, missing, shell_text
+from comparison.compared_systems import SYSTEMS, Place, command, lab_build, missing, shell_text
 
 EXIT_OK, EXIT_FAILED = 0, 1
 LAB_PROBE_SECONDS = 20
@@ -150,9 +150,10 @@ class Comparison:
     def _lab_problem(self) -> str | None:
         """Why there can be no lab; None if there can."""
         try:
-            probe = subprocess.run(["perf/lab", "run", "--hosts", "2", "--rate", "1gbit", "--", "true"],
-                                   cwd=self._place.root, stdin=subprocess.DEVNULL, capture_output=True,
-                                   text=True, timeout=LAB_PROBE_SECONDS, check=False)
+            probe = subprocess.run(["perf/lab", "run", "--hosts", "2", "--rate", "1gbit",
+                                    *lab_build(self._place), "--", "true"], cwd=self._place.root,
+                                   stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                   timeout=LAB_PROBE_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"perf/lab does not work here: {error}"
         if probe.returncode == 0:

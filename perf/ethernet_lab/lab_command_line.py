@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import pathlib
 import sys
 
 from ethernet_lab import namespaces
 from ethernet_lab.errors import EXIT_FAILED, LabError, UsageError
 from ethernet_lab.lab_guard import Guard
 from ethernet_lab.lab_job import run_job
+from ethernet_lab.lab_launcher import block_signals, find_launcher, say
 from ethernet_lab.mpi_job import LAUNCHERS, MpiLauncher
 from ethernet_lab.network import Network, remove_abandoned
 from ethernet_lab.rates import Rate
 from ethernet_lab.lab_report import open_json, report
-from ethernet_lab.supervisor import SignalGate, say
 
 MAX_HOSTS = 64
 DEFAULT_GRACE_SECONDS = 10.0
@@ -87,6 +88,8 @@ def _add_lab_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grace", type=_seconds, default=DEFAULT_GRACE_SECONDS, metavar="SECONDS",
                         help="for the others to end by themselves when one has failed (10)")
     parser.add_argument("--json", metavar="FILE", help="counters and exit status")
+    parser.add_argument("--build", type=pathlib.Path, metavar="DIR",
+                        help="with onebit_run (that of PATH, else build/release)")
     parser.add_argument("program", metavar="PROGRAM")
     parser.add_argument("program_arguments", metavar="...", nargs=argparse.REMAINDER)
 
@@ -121,10 +124,12 @@ def _on_lab(options: argparse.Namespace, run, has_launcher: bool = False) -> int
     """Makes the lab, runs the job, and reports."""
     rate = Rate.parse(options.rate)
     namespaces.require_support()
+    launcher = find_launcher(options.build)
     command = [options.program, *options.program_arguments]
     with open_json(options.json) as json_file:
-        with SignalGate() as gate, Guard(), Network(options.hosts, rate, has_launcher) as network:
-            result = run(network, gate, command, options.grace)
+        block_signals()
+        with Guard(), Network(options.hosts, rate, has_launcher) as network:
+            result = run(network, launcher, command, options.grace)
         report(result, json_file)
     return result.status
 

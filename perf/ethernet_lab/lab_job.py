@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import os
 import secrets
-import subprocess
-import sys
+import shlex
 
 from ethernet_lab.counters import read_counts
 from ethernet_lab.errors import SIGNAL_STATUS
+from ethernet_lab.lab_launcher import await_end, start_job
 from ethernet_lab.network import Network
 from ethernet_lab.output_reader import OutputReader
 from ethernet_lab.lab_report import JobResult
-from ethernet_lab.supervisor import SignalGate, Supervisor
 
 MASTER_PORT = 29500
 STANDARD_OUTPUT = 1
@@ -52,35 +51,26 @@ def meeting_variables(network: Network) -> dict[str, str]:
             "ONEBIT_RENDEZVOUS": f"{address}:{MASTER_PORT + 1}", "ONEBIT_SECRET_FILE": str(secret)}
 
 
-def run_job(network: Network, gate: SignalGate, command: list[str],
-            grace_seconds: float) -> JobResult:
+def run_job(network: Network, launcher: str, command: list[str], grace: float) -> JobResult:
     """Runs the command on every host until all have ended."""
-    environment = clean_environment() | meeting_variables(network)
-    supervisor = Supervisor(gate, grace_seconds)
+    return run_launcher(network, [launcher, "-n", str(len(network.hosts)), "--grace", str(grace), "--",
+                                  *_on_host_of_rank(network, command)], {})
+
+
+def _on_host_of_rank(network: Network, command: list[str]) -> list[str]:
+    """The command line of every rank: each runs the command alone on the host of its number."""
+    hosts = "\n".join(f'{host.index}) exec {shlex.join(host.enter([]))} "$@" ;;' for host in network.hosts)
+    return ["sh", "-c", f"export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1\ncase $RANK in\n{hosts}\nesac", "sh",
+            *command]
+
+
+def run_launcher(network: Network, launch: list[str], variables: dict[str, str]) -> JobResult:
+    """Runs onebit_run, cleans up after it, and returns what has passed through the links."""
+    environment = clean_environment() | variables | meeting_variables(network)
     before = read_counts(network)
-    reader = None
-    for host in network.hosts:
-        place = {"RANK": str(host.index), "WORLD_SIZE": str(len(network.hosts)),
-                 "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        is_first = host.index == 0
-        process = supervisor.start(
-            f"rank {host.index}", host.enter(command), environment | place,
-            stdin=first_input() if is_first else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if is_first else None)
-        if is_first:
-            reader = OutputReader(process.stdout, STANDARD_OUTPUT, gate)
-    return finish_job(network, supervisor, reader, before)
-
-
-def first_input():
-    """Input of the first rank. A terminal can only be read from the foreground process group."""
-    return subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None
-
-
-def finish_job(network: Network, supervisor: Supervisor, reader: OutputReader,
-               before: list) -> JobResult:
-    """Waits for the processes, cleans up after them, and returns what passed through the links."""
-    status = supervisor.wait()
+    job = start_job(launch, environment)
+    reader = OutputReader(job.stdout, STANDARD_OUTPUT)
+    status = await_end(job)
     network.kill_processes()  # what they have left would hold the output open
     reader.finish()
     links = [now - then for now, then in zip(read_counts(network), before, strict=True)]

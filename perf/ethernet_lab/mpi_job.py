@@ -13,22 +13,19 @@ answers. A program avoids it with MPI_Barrier, fflush and _exit(0) instead, whic
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import shutil
-import subprocess
 
-from ethernet_lab.counters import read_counts
 from ethernet_lab.errors import Unavailable
-from ethernet_lab.lab_job import (STANDARD_OUTPUT, clean_environment, finish_job, first_input,
-                              meeting_variables)
-from ethernet_lab.network import Network
-from ethernet_lab.output_reader import OutputReader
+from ethernet_lab.lab_job import run_launcher
 from ethernet_lab.lab_report import JobResult
-from ethernet_lab.supervisor import SignalGate, Supervisor
+from ethernet_lab.network import Network
 
 REMOTE_SHELL = str(pathlib.Path(__file__).resolve().parent / "remote_shell")
 # Debian's names of both launchers, wherever mpirun points.
 LAUNCHERS = {"openmpi": ("mpirun.openmpi", "openmpi-bin"), "mpich": ("mpirun.mpich", "mpich")}
+FORGET_RANK = ["env", "-u", "RANK", "-u", "WORLD_SIZE", "-u", "LOCAL_RANK", "-u", "LOCAL_WORLD_SIZE"]
 
 
 class MpiLauncher:
@@ -43,28 +40,23 @@ class MpiLauncher:
         self._arguments = arguments
         self._is_openmpi = mpi == "openmpi"
 
-    def run_job(self, network: Network, gate: SignalGate, command: list[str],
-                grace_seconds: float) -> JobResult:
+    def run_job(self, network: Network, launcher: str, command: list[str], grace: float) -> JobResult:
         """Runs the command as one MPI job until it has ended."""
         hosts_file = network.folder / "hosts.json"
         hosts_file.write_text(json.dumps({host.address: host.enter([]) for host in network.hosts}))
-        environment = clean_environment() | meeting_variables(network)
-        environment["LAB_HOSTS_FILE"] = str(hosts_file)
+        variables = {"LAB_HOSTS_FILE": str(hosts_file)}
         if self._is_openmpi:
             own_arguments = _openmpi_arguments(network)
         else:
             own_arguments = _mpich_arguments(network)
             # Otherwise UCX would take other hosts' memory for local memory, and loopback for a way to
             # them.
-            environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"} | environment
-        launch = [self._path, *own_arguments, *self._arguments, *command]
-
-        supervisor = Supervisor(gate, grace_seconds)
-        before = read_counts(network)
-        process = supervisor.start("mpirun", network.launcher.enter(launch), environment,
-                                   stdin=first_input(), stdout=subprocess.PIPE)
-        reader = OutputReader(process.stdout, STANDARD_OUTPUT, gate)
-        return finish_job(network, supervisor, reader, before)
+            variables |= {name: os.environ.get(name, value) for name, value in
+                          (("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "eth0"))}
+        mpirun = network.launcher.enter([self._path, *own_arguments, *self._arguments, *command])
+        # To onebit_run mpirun is a job of one rank, which the ranks of mpirun must not take over.
+        return run_launcher(network, [launcher, "-n", "1", "--grace", str(grace), "--", *FORGET_RANK,
+                                      *mpirun], variables)
 
 
 def _openmpi_arguments(network: Network) -> list[str]:

@@ -17,7 +17,6 @@ FOLDER = pathlib.Path("/run/netns")  # where ip(8) keeps them
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux",
          "mount": "mount", "hostname": "hostname"}
 SECONDS_TO_DIE = 5
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def require_support() -> None:
@@ -31,7 +30,7 @@ def require_support() -> None:
 
 def call(*command: str) -> str:
     """Runs ip or tc and returns what it prints."""
-    done = _run(*command)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
         raise LabError(f"{' '.join(command)}: {reason[-1]}")
@@ -47,7 +46,7 @@ def add(name: str) -> None:
 
 def delete(name: str) -> None:
     """Deletes a namespace; it may be gone already."""
-    _run("ip", "netns", "delete", name)
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
 def names() -> list[str]:
@@ -73,15 +72,6 @@ def kill_processes_in(namespaces: list[str]) -> None:
         if time.monotonic() > deadline:
             return  # a process may be stuck in a system call, as on a dead file system
         time.sleep(0.01)
-
-
-def _run(*command: str) -> subprocess.CompletedProcess:
-    """Runs a command that the terminal's Ctrl-C, which goes to the whole group, does not interrupt."""
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # inherited by the command
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def _identity(path: pathlib.Path) -> tuple[int, int] | None:

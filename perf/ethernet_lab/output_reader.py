@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Relays the standard output of the first rank and extracts the library's counters."""
+"""Relays the standard output of the job and extracts the library's counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import signal
 import threading
 from typing import IO
 
-from ethernet_lab.supervisor import SignalGate
+from ethernet_lab.lab_launcher import is_told_to_stop
 
 LINE = re.compile(rb"#\s+rank (\d+) sent (\d+) bytes in (\d+) messages\s*$")
 MAX_LINE_BYTES = 256  # longer lines are not counters
@@ -29,10 +29,9 @@ class LibraryCount:
 class OutputReader:
     """Reads in a separate thread, because the reader of our output may be slow."""
 
-    def __init__(self, stream: IO[bytes], to: int, gate: SignalGate):
+    def __init__(self, stream: IO[bytes], to: int):
         self._stream = stream
         self._to = to
-        self._gate = gate
         self._line = b""
         self.counts: list[LibraryCount] = []
         self.is_closed = False  # nobody reads our output any more
@@ -41,11 +40,8 @@ class OutputReader:
 
     def finish(self) -> None:
         """Relays the rest, until told to stop. Call it when nobody can write any more."""
-        while self._thread.is_alive():
-            self._thread.join(0.01)
-            if self._thread.is_alive() and any(number != signal.SIGCHLD
-                                               for number in self._gate.wait(0.05)):
-                return
+        while self._thread.is_alive() and not is_told_to_stop():
+            self._thread.join(0.05)
 
     def _run(self) -> None:
         while chunk := os.read(self._stream.fileno(), 1 << 16):
@@ -56,7 +52,7 @@ class OutputReader:
             except OSError:
                 # The job is pointless now, as for any program in a pipe.
                 self.is_closed = True
-                self._gate.poke(signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGTERM)
                 self._stream.close()
                 return
 

@@ -275,7 +275,8 @@ def check_dry_run(fakes: Fakes) -> None:
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 2 * 2 * 2 + 1, done
     assert "about" in lines[-1] and "minutes" in lines[-1], lines[-1]
-    assert sum(line.startswith("perf/lab run --hosts 2 --rate 1gbit -- ") for line in lines) == 4, lines
+    lab = f"perf/lab run --hosts 2 --rate 1gbit --build {fakes.folder / 'build'} -- "
+    assert sum(line.startswith(lab) for line in lines) == 4, lines
     several = compare(*fakes.flags, "--dry-run", "--sizes", "1K,4K,10K").stdout.splitlines()[:-1]
     assert len(several) > 4 and all(" --buffer-bytes 10K " in line for line in several), several
     assert fakes.log() == [] and not fakes.output.exists()

@@ -22,7 +22,6 @@ from ethernet_lab.names import LabName
 from ethernet_lab.output_reader import LibraryCount, OutputReader
 from ethernet_lab.rates import FRAME_BYTES, SEGMENT_BYTES, Rate
 from ethernet_lab.lab_report import JobResult
-from ethernet_lab.supervisor import SignalGate
 from reporting import systems as reported
 
 
@@ -91,12 +90,12 @@ class NameTest(unittest.TestCase):
 class OutputReaderTest(unittest.TestCase):
     def read(self, text: str) -> tuple[list[LibraryCount], str]:
         """Returns the counters found and the text relayed, for text that arrives in pieces."""
-        with tempfile.TemporaryFile() as output, SignalGate() as gate:
+        with tempfile.TemporaryFile() as output:
             source = subprocess.Popen(
                 [sys.executable, "-c", "import sys, time\nfor part in sys.argv[1].split('|'):\n"
                  " sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.02)", text],
                 stdout=subprocess.PIPE)
-            reader = OutputReader(source.stdout, output.fileno(), gate)
+            reader = OutputReader(source.stdout, output.fileno())
             source.wait()
             reader.finish()
             source.stdout.close()
