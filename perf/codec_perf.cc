@@ -15,12 +15,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <exception>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "kernels/kernels.h"
 #include "perf/codec_perf_buffers.h"
@@ -28,7 +31,10 @@
 #include "perf/codec_perf_cuda.h"
 #include "perf/codec_perf_cuda_session.h"
 #include "perf/codec_perf_multipass.h"
-#include "perf/codec_perf_options.h"
+#include "perf/common/device_choice.h"
+#include "perf/common/flag_kinds.h"
+#include "perf/common/tool_error.h"
+#include "perf/common/tool_main.h"
 
 namespace onebit::perf {
 namespace {
@@ -38,11 +44,9 @@ using kernels::DataType;
 using kernels::ReduceInput;
 
 constexpr size_t kBlock = 4096;
-
-void PrintHelp() {
-  std::fputs(kCodecPerfHelp, stdout);
-  benchmark::PrintDefaultHelp();
-}
+constexpr int kMostMegabytes = 4096;  // so that a count of tiles fits 32 bits
+// Tells CTest to count a test as skipped if there is no CUDA.
+constexpr int kExitSkipped = 77;
 
 // Processor time of this thread. Time spent waiting while other programs run does not count.
 double Now() {
@@ -246,33 +250,49 @@ void RegisterAll() {
   add("Checksum", Checksum);
 }
 
+int Run(int argc, char** argv) {
+  DeviceChoice device;
+  int megabytes = 256;
+  CLI::App app("Time the kernels beyond the caches.", "codec_perf");
+  AddDevice(app, &device);
+  AddCount(app, "--megabytes", "of each buffer of fp32 on a CUDA device", 1, kMostMegabytes,
+           &megabytes);
+  app.allow_extras();
+  if (!ParseCommandLine(app, argc, argv)) {
+    std::fputs("\nand what Google Benchmark understands:\n\n", stdout);
+    benchmark::PrintDefaultHelp();
+    return kExitOk;
+  }
+  std::vector<std::string> rest = app.remaining();
+  std::vector<char*> arguments = {argv[0]};
+  for (std::string& argument : rest) arguments.push_back(argument.data());
+  int count = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  benchmark::Initialize(&count, arguments.data());
+  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return kExitFailed;
+  std::optional<CudaSession> session;
+  if (device.is_cuda) {
+    session.emplace(CudaDeviceOf(device, 0), static_cast<size_t>(megabytes));
+    RegisterCudaBenchmarks(*session);
+  } else {
+    RegisterAll();
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return kExitOk;
+}
+
 }  // namespace
 }  // namespace onebit::perf
 
 int main(int argc, char** argv) {
   using namespace onebit::perf;
-  try {
-    CodecPerfOptions options = TakeCodecPerfOptions(&argc, argv);
-    benchmark::Initialize(&argc, argv, PrintHelp);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-    std::optional<CudaSession> session;
-    if (options.is_cuda) {
-      session.emplace(options.device, options.megabytes);
-      RegisterCudaBenchmarks(*session);
-    } else {
-      RegisterAll();
+  return RunTool("codec_perf", true, [&] {
+    try {
+      return Run(argc, argv);
+    } catch (const NoCudaError& error) {
+      fmt::print(stderr, "codec_perf: {}\n", error.what());
+      return kExitSkipped;
     }
-    benchmark::RunSpecifiedBenchmarks();
-    benchmark::Shutdown();
-    return kExitOk;
-  } catch (const UsageError& error) {
-    std::fprintf(stderr, "codec_perf: %s\n", error.what());
-    return kExitUsage;
-  } catch (const NoCudaError& error) {
-    std::fprintf(stderr, "codec_perf: %s\n", error.what());
-    return kExitSkipped;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "codec_perf: %s\n", error.what());
-    return kExitFailed;
-  }
+  });
 }

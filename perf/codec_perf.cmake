@@ -15,12 +15,11 @@ add_executable(codec_perf
   ${dir}/codec_perf_ceiling.cc
   ${dir}/codec_perf_cuda.cc
   ${dir}/codec_perf_cuda_session.cc
-  ${dir}/codec_perf_multipass.cc
-  ${dir}/codec_perf_options.cc)
+  ${dir}/codec_perf_multipass.cc)
 onebit_configure_target(codec_perf)
 # Kernels of a device are launched by the library's internal functions.
 target_link_libraries(codec_perf PRIVATE
-  onebit_kernels_cpu onebit_core onebit_perf_cuda benchmark::benchmark)
+  onebit_kernels_cpu onebit_core onebit_perf_sweep benchmark::benchmark)
 if(TARGET onebit_device_cuda)
   add_dependencies(codec_perf onebit_device_cuda)
 endif()

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/common/device_choice.h"
 
-#include <charconv>
 #include <string>
 #include <string_view>
 
@@ -19,14 +18,11 @@ std::string ParseDevice(const std::string& text, DeviceChoice* device) {
   constexpr std::string_view kNumbered = "cuda:";
   *device = {.is_cuda = text != "cpu"};
   if (text == "cpu" || text == "cuda") return "";
-  if (text.starts_with(kNumbered)) {
-    const char* const end = text.data() + text.size();
-    int number = 0;
-    const auto [stop, error] = std::from_chars(text.data() + kNumbered.size(), end, number);
-    if (error == std::errc() && stop == end && number >= 0) {
-      device->number = number;
-      return "";
-    }
+  unsigned short number = 0;
+  if (text.starts_with(kNumbered) &&
+      ParseNumber(std::string_view(text).substr(kNumbered.size()), &number)) {
+    device->number = number;
+    return "";
   }
   return fmt::format("'{}' is none of cpu, cuda and cuda:N", text);
 }

@@ -4,9 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -33,6 +37,25 @@ CLI::Option* AddCount(CLI::App& app, const std::string& flags, const std::string
 // Adds a size in bytes, with K, M or G. CLI::AsSizeValue would refuse fractions such as 1.5G.
 void AddSize(CLI::App& app, const std::string& flags, const std::string& help,
              const std::string& default_text, size_t* size);
+
+// Adds --block: elements per scale, or ONEBIT_BLOCK_TENSOR. *block has the default.
+void AddBlock(CLI::App& app, int32_t* block);
+
+// Reads all of `text` as a decimal number. Returns false if it is none, or does not fit.
+// CLI::detail::lexical_cast would also take 0x10, 010 and, as an unsigned number, -1.
+template <class Number>
+bool ParseNumber(std::string_view text, Number* number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// The same for two numbers with a separator between them.
+template <class First, class Second>
+bool ParsePair(std::string_view text, char separator, First* first, Second* second) {
+  const size_t at = text.find(separator);
+  return at != text.npos && ParseNumber(text.substr(0, at), first) &&
+         ParseNumber(text.substr(at + 1), second);
+}
 
 // The values of an option by name.
 template <class Value>

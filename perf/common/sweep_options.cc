@@ -37,19 +37,6 @@ void AddNames(CLI::App& app, const std::string& flags, const std::string& help,
             });
 }
 
-std::string ParseBlock(const std::string& text, int32_t* block) {
-  if (text == "tensor") {
-    *block = ONEBIT_BLOCK_TENSOR;
-    return "";
-  }
-  const std::optional<size_t> size = ParseSize(text);
-  if (!size || *size == 0 || *size % 64 != 0 || *size > INT32_MAX) {
-    return fmt::format("'{}' is neither a positive multiple of 64 nor 'tensor'", text);
-  }
-  *block = static_cast<int32_t>(*size);
-  return "";
-}
-
 void AddNcclOptions(CLI::App& app, bool has_op, Options& options) {
   AddSweepFlags(app, "passes that check results against the scalar reference; 0: none", &options);
   AddNames(app, "-d,--datatype", "element type", kTypes, &options.types);
@@ -68,9 +55,7 @@ void AddCompressionOptions(CLI::App& app, Options& options) {
   AddDevice(app, &options.device);
   AddChoice(app, "--scale", kScaleRules, &options.scale_rule,
             "scale of a block: root mean square or mean magnitude");
-  AddParsed(app, "--block", "elements per scale, or 'tensor' for one per tensor", "N|tensor",
-            "4096",
-            [&options](const std::string& text) { return ParseBlock(text, &options.block); });
+  AddBlock(app, &options.block);
 }
 
 }  // namespace
