@@ -3,12 +3,10 @@
 """Prints what perf/quickstart measured: quickstart_report.py text|markdown BUILD_FOLDER OUT_FOLDER"""
 
 import json
-import os
 import pathlib
-import platform
-import re
 import sys
 
+from comparison.compare_machine import compiler, cores, processor
 
 SWEEP_COLUMNS = ["ranks", "per rank", "sent dense", "sent 1-bit", "ratio", "time dense", "time 1-bit",
                  "speed-up", "pays below"]
@@ -19,14 +17,7 @@ TEXT_COLUMNS = 2  # of both; the others are figures
 
 def machine(build: pathlib.Path) -> str:
     """Processor, cores and compiler, without which a time means nothing."""
-    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
-    cores = len(os.sched_getaffinity(0))
-    name = f"{model[1] if model else platform.machine()}, {cores} core{'s' if cores > 1 else ''}"
-    for file in build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
-        compiler = dict(re.findall(r'set\(CMAKE_CXX_COMPILER_(ID|VERSION) "(.*)"\)', file.read_text()))
-        name += f", {compiler['ID'].replace('GNU', 'GCC')} {compiler['VERSION']}"
-    return name
+    return f"{processor()}, {cores()} core{'s' if cores() > 1 else ''}, {compiler(build)}"
 
 
 def size_text(count: float) -> str:

@@ -4,6 +4,8 @@
 #include "perf/common/rank_pool.h"
 
 #include <exception>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,12 +17,19 @@ namespace onebit::perf {
 RankPool::RankPool(int first, int ranks, std::function<void()> release_others)
     : first_(first), ranks_(ranks), release_others_(std::move(release_others)) {
   if (ranks == 1) return;
-  for (int rank = first_; rank < first_ + ranks; ++rank) {
-    threads_.emplace_back([this, rank] { Loop(rank); });
+  try {
+    for (int rank = first_; rank < first_ + ranks; ++rank) {
+      threads_.emplace_back([this, rank] { Loop(rank); });
+    }
+  } catch (const std::system_error& error) {
+    Stop();
+    throw ToolError(fmt::format("cannot start a thread per rank: {}", error.what()));
   }
 }
 
-RankPool::~RankPool() {
+RankPool::~RankPool() { Stop(); }
+
+void RankPool::Stop() {
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -42,7 +51,7 @@ void RankPool::Run(const std::function<void(int rank)>& work) {
     changed_.wait(lock, [this] { return running_ == 0; });
   }
   work_ = nullptr;
-  if (has_failed_) throw ToolError(first_error_, is_consequence_);
+  if (has_failed_) throw ToolError(error_, is_consequence_);
 }
 
 void RankPool::Loop(int rank) {
@@ -79,9 +88,12 @@ void RankPool::Execute(int rank) {
   }
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(has_failed_, true)) return;
-    first_error_ = fmt::format("rank {}: {}", rank, error);
-    is_consequence_ = is_consequence;
+    const bool is_first = !std::exchange(has_failed_, true);
+    if (is_first || (is_consequence_ && !is_consequence)) {
+      error_ = fmt::format("rank {}: {}", rank, error);
+      is_consequence_ = is_consequence;
+    }
+    if (!is_first) return;
   }
   release_others_();
 }

@@ -28,10 +28,11 @@ class RankPool {
   int ranks() const { return ranks_; }
 
   // Runs work(rank) on the thread of every rank and returns when all are done. If any threw, throws
-  // a ToolError with the text of the one that failed first; the rest are its consequences.
+  // a ToolError with the text of the one that failed first and not because of another rank.
   void Run(const std::function<void(int rank)>& work);
 
  private:
+  void Stop();
   void Loop(int rank);
   void Execute(int rank);
 
@@ -45,8 +46,8 @@ class RankPool {
   int running_ = 0;
   bool has_failed_ = false;
   bool is_stopping_ = false;
-  std::string first_error_;
-  bool is_consequence_ = false;  // of a failure on a rank elsewhere
+  std::string error_;            // the first, but a cause replaces a consequence
+  bool is_consequence_ = false;  // of a failure on another rank
   std::vector<std::jthread> threads_;
 };
 

@@ -17,6 +17,13 @@ COPY_BYTES = 128 << 20  # beyond any cache
 COPIES = 5
 
 
+def processor() -> str:
+    """The name of the processor."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    return model[1] if model else platform.machine()
+
+
 def cores() -> int:
     """The number of cores this process may use."""
     return len(os.sched_getaffinity(0))
@@ -57,19 +64,18 @@ def commit(root: pathlib.Path) -> str:
 
 def facts(root: pathlib.Path, build: pathlib.Path) -> dict:
     """The entry "machine" of a report."""
-    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
-    return {"cpu": model[1] if model else platform.machine(),
+    return {"cpu": processor(),
             "cores": cores(),
             "kernel": platform.release(),
             "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
             "commit": commit(root),
-            "compiler": _compiler(root / build),
+            "compiler": compiler(root / build),
             "copy_gbps": copy_gbps(),
             "cache_bytes": cache_bytes()}
 
 
-def _compiler(build: pathlib.Path) -> str:
+def compiler(build: pathlib.Path) -> str:
+    """The compiler of a build, as 'GCC 12.2.0'."""
     for file in build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
         found = dict(re.findall(r'set\(CMAKE_CXX_COMPILER_(ID|VERSION) "(.*)"\)',
                                 file.read_text(encoding="utf-8")))

@@ -9,10 +9,12 @@
 #include <type_traits>
 
 #include "onebit/schedule.h"
-#include "perf/onebit_schedule/rate_schedule.h"
+#include "perf/common/rate_schedule.h"
 #include "perf/onebit_schedule/volume.h"
 
 namespace onebit::schedule {
+
+using perf::RateSchedule;
 
 class PolicyRun {
  public:

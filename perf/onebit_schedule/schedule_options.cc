@@ -5,7 +5,6 @@
 #include "perf/onebit_schedule/schedule_options.h"
 
 #include <cfloat>
-#include <charconv>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +16,9 @@
 
 namespace onebit::schedule {
 namespace {
+
+using perf::Decay;
+using perf::RateSchedule;
 
 constexpr uint64_t kMaxStep = 100'000'000;  // kept in memory, a character each
 
@@ -39,19 +41,9 @@ const std::vector<std::string> kPolicyFlags = {
     "--gradients"};
 const std::vector<std::string> kRateFlags = {"--lr", "--lr-warmup", "--lr-decay", "--total-steps"};
 
-template <typename Value>
-bool ParseNumber(std::string_view text, Value* number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 std::string ParseSteps(const std::string& text, ScheduleOptions* options) {
-  const std::string_view range = text;
-  const size_t colon = range.find(':');
-  const bool is_range = colon != std::string_view::npos &&
-                        ParseNumber(range.substr(0, colon), &options->first) &&
-                        ParseNumber(range.substr(colon + 1), &options->last);
-  if (!is_range || options->first > options->last) {
+  if (!perf::ParsePair(text, ':', &options->first, &options->last) ||
+      options->first > options->last) {
     return fmt::format("{} is no range of steps like 1:100", text);
   }
   if (options->last > kMaxStep) return fmt::format("more than {} steps", kMaxStep);
@@ -67,16 +59,12 @@ std::string ParseDecay(const std::string& text, RateSchedule* rates) {
     }
   }
   constexpr std::string_view kExponential = "exponential:";
-  std::string_view rest = text;
-  if (rest.starts_with(kExponential)) {
-    rest.remove_prefix(kExponential.size());
-    const size_t colon = rest.find(':');
-    if (colon != std::string_view::npos && ParseNumber(rest.substr(0, colon), &rates->factor) &&
-        ParseNumber(rest.substr(colon + 1), &rates->decay_steps) && rates->factor >= 0 &&
-        rates->factor <= 1 && rates->decay_steps >= 1) {
-      rates->decay = Decay::kExponential;
-      return "";
-    }
+  if (text.starts_with(kExponential) &&
+      perf::ParsePair(std::string_view(text).substr(kExponential.size()), ':', &rates->factor,
+                      &rates->decay_steps) &&
+      rates->factor >= 0 && rates->factor <= 1 && rates->decay_steps >= 1) {
+    rates->decay = Decay::kExponential;
+    return "";
   }
   return fmt::format(
       "{} is not constant, cosine, linear or exponential:FACTOR:STEPS with a factor up to 1", text);

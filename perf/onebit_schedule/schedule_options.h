@@ -8,7 +8,7 @@
 #include <string>
 
 #include "onebit/schedule.h"
-#include "perf/onebit_schedule/rate_schedule.h"
+#include "perf/common/rate_schedule.h"
 
 namespace onebit::schedule {
 
@@ -18,7 +18,7 @@ struct ScheduleOptions {
   uint64_t last = 0;
   bool is_volume = false;  // no rows of steps
   onebitPolicyConfig_t policy = ONEBIT_POLICY_CONFIG_INIT;
-  RateSchedule rates;
+  perf::RateSchedule rates;
   std::string decay = "constant";  // as on the command line
   int dense_bits = 16;
   std::string json_path;  // empty: none

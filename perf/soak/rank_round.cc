@@ -14,7 +14,6 @@
 #include "perf/common/seeded_elements.h"
 #include "perf/common/tool_error.h"
 #include "perf/soak/result_check.h"
-#include "perf/soak/soak_regroup.h"
 
 namespace onebit::soak {
 namespace {
@@ -135,12 +134,20 @@ size_t RankRound::RankIn(const Members& members) const {
 void RankRound::Regroup(const Action& action) {
   const size_t me = RankIn(MembersOf(action));
   if (action.kind == ActionKind::kSplit) {
-    Adopt(Split(CommOf(action), action.colors[me], action.keys[me]), action);
+    static_assert(kNoColor == ONEBIT_SPLIT_NOCOLOR);
+    onebitComm_t split = nullptr;
+    Check(onebitCommSplit(CommOf(action), action.colors[me], action.keys[me], &split, nullptr),
+          "onebitCommSplit");
+    Adopt(split, action);
     return;
   }
   const auto& excluded = action.excluded;
   if (std::find(excluded.begin(), excluded.end(), static_cast<int>(me)) != excluded.end()) return;
-  Adopt(Shrink(CommOf(action), excluded), action);
+  onebitComm_t rest = nullptr;
+  Check(onebitCommShrink(CommOf(action), excluded.data(), static_cast<int>(excluded.size()), &rest,
+                         nullptr, ONEBIT_SHRINK_DEFAULT),
+        "onebitCommShrink");
+  Adopt(rest, action);
 }
 
 // The plan predicts the members of the new communicator.

@@ -9,12 +9,12 @@
 #include <fmt/core.h>
 
 #include "perf/common/flag_kinds.h"
+#include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
 
 namespace onebit::train {
 namespace {
 
-constexpr int kBlockMultiple = 64;
 // Headings of the help.
 constexpr char kLambGroup[] = "LAMB";
 constexpr char kZeroOneGroup[] = "0/1 Adam";
@@ -39,22 +39,6 @@ CLI::Validator NotNegative() {
 
 CLI::Validator Decay() {
   return perf::Number("in [0, 1)", [](double decay) { return decay >= 0 && decay < 1; });
-}
-
-/**
- * Adds an option for an integer or `word`, which stands for `word_value`. `store` returns why a
- * number is wrong, or "".
- */
-template <typename Integer, typename Store>
-void AddIntegerOr(CLI::App& app, const std::string& flag, const std::string& word,
-                  Integer word_value, Store store, const std::string& help) {
-  perf::AddParsed(app, flag, help, "N|" + word, "", [=](const std::string& text) -> std::string {
-    Integer number = word_value;
-    if (text != word && !CLI::detail::lexical_cast(text, number)) {
-      return fmt::format("{} is neither a number nor {}", text, word);
-    }
-    return store(number, text != word);
-  });
 }
 
 void AddZeroOneOptions(CLI::App& app, onebitOptimizerConfig_t& rule) {
@@ -126,7 +110,7 @@ void CheckVariant(const CLI::App& app, const TrainOptions& options) {
     RequireUnused(app, {"--local-step-start", "--rate-tied", "--dense-step-feeds-momentum"},
                   reason);
     if (options.freeze == ONEBIT_FREEZE_AUTOMATIC) {
-      throw CLI::ValidationError("--freeze", fmt::format("auto has no effect {}", reason));
+      throw perf::UsageError(fmt::format("--freeze: auto has no effect {}", reason));
     }
   }
   if (options.rule.rateTied == 1) {
@@ -157,13 +141,18 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& options) {
   app.add_option("--max-grad-norm", options.max_grad_norm, "Clip gradients to this norm; 0: do not")
       ->check(NotNegative())
       ->capture_default_str();
-  AddIntegerOr<int64_t>(
-      app, "--freeze", "auto", ONEBIT_FREEZE_AUTOMATIC,
-      [&options](int64_t step, bool is_number) {
+  perf::AddParsed(
+      app, "--freeze",
+      "Dense steps of two-stage optimizers; then the variance is frozen [a fifth of the steps]",
+      "N|auto", "", [&options](const std::string& text) -> std::string {
+        int64_t step = ONEBIT_FREEZE_AUTOMATIC;
+        if (text != "auto") {
+          if (!perf::ParseNumber(text, &step)) return text + " is neither a number nor auto";
+          if (step < 1) return "not 1 or more";
+        }
         options.freeze = step;
-        return is_number && step < 1 ? "not 1 or more" : "";
-      },
-      "Dense steps of two-stage optimizers; then the variance is frozen [a fifth of the steps]");
+        return "";
+      });
   app.add_option(
          "--variance-floor", options.variance_floor,
          "Least share of its layer's RMS that a frozen sqrt(v) counts as [0.01; deepspeed 0]")
@@ -180,14 +169,7 @@ void AddCompressionOptions(CLI::App& app, TrainOptions& options) {
   perf::AddChoice(app, "--mode", kModes, &options.mode,
                   "Compression with or without error feedback");
   perf::AddChoice(app, "--scale", kScaleRules, &options.scale_rule, "Scale of a block");
-  AddIntegerOr<int>(
-      app, "--block", "tensor", ONEBIT_BLOCK_TENSOR,
-      [&options](int block, bool is_number) {
-        options.block = block;
-        const bool is_fine = !is_number || (block >= 1 && block % kBlockMultiple == 0);
-        return is_fine ? "" : fmt::format("{} is not a multiple of {}", block, kBlockMultiple);
-      },
-      fmt::format("Elements per scale [{}]", options.block));
+  perf::AddBlock(app, &options.block);
   perf::AddChoice(app, "--residual", kResidualTypes, &options.residual_type, "Type of residuals");
   app.add_flag_callback(
       "--no-server-residual", [&options] { options.server_residual = false; },
@@ -198,13 +180,13 @@ void RequireUnused(const CLI::App& app, const std::vector<const char*>& flags,
                    const std::string& reason) {
   for (const char* flag : flags) {
     if (app.get_option(flag)->count() > 0) {
-      throw CLI::ValidationError(flag, "has no effect " + reason);
+      throw perf::UsageError(fmt::format("{}: has no effect {}", flag, reason));
     }
   }
 }
 
 void CompleteOptimizerOptions(const CLI::App& app, TrainOptions& options) {
-  if (options.loss_scale == 0.0) throw CLI::ValidationError("--loss-scale", "is 0");
+  if (options.loss_scale == 0.0) throw perf::UsageError("--loss-scale: is 0");
   CheckRule(app, options);
   CheckVariant(app, options);
   if (options.mode == onebitModeSign) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "perf/train_text/onebit_error.h"
+#include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
 
 namespace onebit::train {
@@ -20,7 +20,7 @@ Optimizers::Optimizers(const TrainOptions& options, onebitComm_t comm, const Mod
   for (size_t layer = 0; layer < ModelLayout::kLayers; ++layer) {
     AddPart(options, comm, layout.LayerTensors(layer), parameters);
   }
-  Check(MakeStream(stream_), "onebitStreamCreate");
+  perf::Check(MakeStream(stream_), "onebitStreamCreate");
 }
 
 void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
@@ -48,8 +48,8 @@ void Optimizers::AddPart(const TrainOptions& options, onebitComm_t comm,
 
   Part& part = parts_.emplace_back();
   part.options = &options;
-  Check(MakeOptimizer(part.optimizer, comm, parameters.subspan(begin, end - begin), &config),
-        "onebitOptimizerCreate");
+  perf::Check(MakeOptimizer(part.optimizer, comm, parameters.subspan(begin, end - begin), &config),
+              "onebitOptimizerCreate");
 }
 
 onebitResult_t Optimizers::Part::Step() {
@@ -80,8 +80,8 @@ void Optimizers::Start(size_t layer, void* gradients, double rate) {
   Part& part = parts_[layer];
   part.gradients = gradients;
   part.rate = rate;
-  Check(onebitStreamLaunchHostFunc(stream_.get(), Part::StepOnStream, &part),
-        "onebitStreamLaunchHostFunc");
+  perf::Check(onebitStreamLaunchHostFunc(stream_.get(), Part::StepOnStream, &part),
+              "onebitStreamLaunchHostFunc");
 }
 
 onebitResult_t Optimizers::Finish(onebitStepResult_t* result) {
@@ -103,7 +103,7 @@ double Optimizers::started_seconds() const {
 
 void Optimizers::Sync() {
   for (const Part& part : parts_) {
-    Check(onebitOptimizerSync(part.optimizer.get()), "onebitOptimizerSync");
+    perf::Check(onebitOptimizerSync(part.optimizer.get()), "onebitOptimizerSync");
   }
 }
 
@@ -112,7 +112,7 @@ onebitOptimizerStats_t Optimizers::Stats() const {
   for (const Part& part : parts_) {
     onebitOptimizerStats_t stats{};
     stats.size = sizeof(stats);
-    Check(onebitOptimizerGetStats(part.optimizer.get(), &stats), "onebitOptimizerGetStats");
+    perf::Check(onebitOptimizerGetStats(part.optimizer.get(), &stats), "onebitOptimizerGetStats");
     if (&part == &parts_.front()) {
       sum = stats;
       continue;
@@ -127,8 +127,8 @@ onebitOptimizerStats_t Optimizers::Stats() const {
 
 int Optimizers::Rebind(onebitComm_t comm) {
   int source = 0;
-  Check(onebitOptimizerRebind(parts_.front().optimizer.get(), comm, &source),
-        "onebitOptimizerRebind");
+  perf::Check(onebitOptimizerRebind(parts_.front().optimizer.get(), comm, &source),
+              "onebitOptimizerRebind");
   return source;
 }
 

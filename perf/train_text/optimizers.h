@@ -15,7 +15,7 @@
 
 namespace onebit::train {
 
-/** Not thread-safe. Functions that return no result throw OnebitError. */
+/** Not thread-safe. Functions that return no result throw perf::ToolError. */
 class Optimizers {
  public:
   /**

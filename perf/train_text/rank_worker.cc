@@ -14,8 +14,8 @@
 
 #include "onebit/onebit.hpp"
 #include "perf/common/rank_exchange.h"
+#include "perf/common/rate_schedule.h"
 #include "perf/train_text/evaluation_schedule.h"
-#include "perf/train_text/lr_schedule.h"
 #include "perf/train_text/sent_bytes.h"
 #include "perf/train_text/victim.h"
 
@@ -180,7 +180,7 @@ void RankWorker::Evaluate() {
   } else {
     // All shares are complete now, and stay valid until all ranks have entered the next step's
     // collective.
-    Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
+    perf::Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
   }
 }
 
@@ -221,10 +221,10 @@ void RankWorker::RunStep(int step) {
   if (options.is_overlapped) {
     const Clock::time_point end = Clock::now();
     seconds_.compute += std::chrono::duration<double>(end - start).count();
-    Check(optimizers_.Finish(&result), "onebitOptimizerStep");
+    perf::Check(optimizers_.Finish(&result), "onebitOptimizerStep");
     seconds_.exposed += SecondsSince(end);
   } else {
-    Check(Update(step, start, &result), "onebitOptimizerStep");
+    perf::Check(Update(step, start, &result), "onebitOptimizerStep");
   }
   done_.kept = step + 1;
   done_.bytes_sent = result.bytes_sent;
@@ -254,7 +254,11 @@ onebitResult_t RankWorker::Update(int step, Clock::time_point start, onebitStepR
 
 double RankWorker::RateOf(int step) const {
   const TrainOptions& options = shared_.options;
-  return LrSchedule{options.lr, options.warmup_steps, options.steps}.Rate(step);
+  const perf::RateSchedule rates = {.peak = options.lr,
+                                    .warmup_steps = static_cast<uint64_t>(options.warmup_steps),
+                                    .decay = perf::Decay::kCosine,
+                                    .total_steps = static_cast<uint64_t>(options.steps)};
+  return rates.At(static_cast<uint64_t>(step));
 }
 
 void RankWorker::Record(int step) {
@@ -291,7 +295,7 @@ void RankWorker::ShareLosses(int step) {
     ExchangeStep(step);
   } else if (done_.stage == onebitStageLocal) {
     const ExchangeTimer timer(*this);
-    Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
+    perf::Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
   }
 }
 

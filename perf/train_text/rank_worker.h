@@ -16,9 +16,9 @@
 #include "onebit/optim.h"
 #include "perf/common/comm_handles.h"
 #include "perf/common/comm_stats.h"
+#include "perf/common/tool_error.h"
 #include "perf/train_text/gradient_buffer.h"
 #include "perf/train_text/model.h"
-#include "perf/train_text/onebit_error.h"
 #include "perf/train_text/optimizers.h"
 #include "perf/train_text/text_corpus.h"
 #include "perf/train_text/train_options.h"
@@ -73,7 +73,7 @@ struct StepsDone {
 };
 
 /**
- * Driven by the thread of its rank. All functions throw OnebitError, perf::ToolError, or whatever
+ * Driven by the thread of its rank. All functions throw perf::ToolError, or whatever
  * hooks throw.
  */
 class RankWorker {

@@ -28,8 +28,8 @@ perf::CommHandle RankWorker::Resume() {
                     .detection_seconds = SecondsSince(call_start_)};
   Clock::time_point start = Clock::now();
   onebitComm_t next = nullptr;
-  Check(onebitCommShrink(comm_, nullptr, 0, &next, nullptr, ONEBIT_SHRINK_ABORT),
-        "onebitCommShrink");
+  perf::Check(onebitCommShrink(comm_, nullptr, 0, &next, nullptr, ONEBIT_SHRINK_ABORT),
+              "onebitCommShrink");
   perf::CommHandle owner(next);
   survival.shrink_seconds = SecondsSince(start);
 

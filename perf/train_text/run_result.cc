@@ -22,13 +22,14 @@ void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks) 
     const size_t rank = i % slots;
     if (static_cast<int>(step) >= shared.steps_of_rank[rank]) continue;
     if (shared.replica_hashes[i] == shared.replica_hashes[step * slots + first]) continue;
-    throw TrainError(fmt::format("parameters of rank {} differ from those of rank {} after step {}",
-                                 rank, first, step + 1));
+    throw perf::ToolError(fmt::format(
+        "parameters of rank {} differ from those of rank {} after step {}", rank, first, step + 1));
   }
   for (size_t place = 1; place < ranks.size(); ++place) {
     if (ranks[place].parameters == ranks[0].parameters) continue;
-    throw TrainError(fmt::format("parameters of rank {} differ from those of rank {} at the end",
-                                 shared.members[place], first));
+    throw perf::ToolError(
+        fmt::format("parameters of rank {} differ from those of rank {} at the end",
+                    shared.members[place], first));
   }
 }
 

@@ -23,7 +23,7 @@ struct RankSummary {
 
 RankSummary SummaryOf(const RankWorker& worker);
 
-/** Throws TrainError if the parameters of a rank differ from those of the first one. */
+/** Throws perf::ToolError if the parameters of a rank differ from those of the first one. */
 void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks);
 
 /** `worker` may be any rank's, as all hold the same results. Sums are taken in rank order. */

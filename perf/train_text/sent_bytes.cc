@@ -4,7 +4,7 @@
 
 #include "onebit/onebit.hpp"
 #include "perf/common/rank_exchange.h"
-#include "perf/train_text/onebit_error.h"
+#include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
 
 namespace onebit::train {
@@ -12,10 +12,11 @@ namespace onebit::train {
 perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, size_t count) {
   const onebitCompressorConfig_t config = CompressorConfigOf(options);
   UniqueCompressor compressor;
-  Check(MakeCompressor(compressor, comm, count, onebitFloat32, &config), "onebitCompressorCreate");
+  perf::Check(MakeCompressor(compressor, comm, count, onebitFloat32, &config),
+              "onebitCompressorCreate");
   onebitCompressorStats_t stats{};
   stats.size = sizeof(stats);
-  Check(onebitCompressorGetStats(compressor.get(), &stats), "onebitCompressorGetStats");
+  perf::Check(onebitCompressorGetStats(compressor.get(), &stats), "onebitCompressorGetStats");
 
   perf::WireShape shape;
   shape.count = count;

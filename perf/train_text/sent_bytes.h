@@ -21,7 +21,7 @@ struct SentCalls {
 
 /**
  * Returns how the library cuts a compressed call of `count` elements into packets. Creates a
- * compressor, so all ranks must call it. Throws OnebitError.
+ * compressor, so all ranks must call it. Throws perf::ToolError.
  */
 perf::WireShape CompressedShape(const TrainOptions& options, onebitComm_t comm, size_t count);
 

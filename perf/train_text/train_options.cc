@@ -5,8 +5,6 @@
 #include "perf/train_text/train_options.h"
 
 #include <algorithm>
-#include <iostream>
-#include <sstream>
 #include <vector>
 
 #include <fmt/core.h>
@@ -27,10 +25,7 @@ constexpr char kSurvivingTransport[] = "ucx";
 
 Loss ParseLoss(const std::string& text) {
   Loss loss;
-  const size_t at = text.find('@');
-  if (at == std::string::npos || !CLI::detail::lexical_cast(text.substr(0, at), loss.rank) ||
-      !CLI::detail::lexical_cast(text.substr(at + 1), loss.step) || loss.rank < 0 ||
-      loss.step < 1) {
+  if (!perf::ParsePair(text, '@', &loss.rank, &loss.step) || loss.rank < 0 || loss.step < 1) {
     throw CLI::ValidationError("--survive",
                                text + " is not RANK@STEP, as 2@250 for rank 2 in step 250");
   }
@@ -85,22 +80,18 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
 void SetSource(const CLI::App& app, TrainOptions& options) {
   options.source.threads = options.ranks;
   options.source.is_threads_given = app.count("--threads") > 0;
-  try {
-    options.transport = perf::CheckedTransportOf(options.source);
-  } catch (const perf::UsageError& error) {
-    throw CLI::ParseError(error.what(), kUsageErrorStatus);
-  }
+  options.transport = perf::CheckedTransportOf(options.source);
   if (!options.survive) return;
   if (options.transport != kSurvivingTransport) {
-    throw CLI::ValidationError(
-        "--survive", options.transport == "local"
-                         ? "threads die together: make ranks processes with --procs N"
-                         : options.transport + " cannot go on without a rank: use --transport " +
-                               kSurvivingTransport);
+    throw perf::UsageError(options.transport == "local"
+                               ? "--survive: threads die together: make ranks processes with "
+                                 "--procs N"
+                               : fmt::format("--survive: {} cannot go on without a rank: use "
+                                             "--transport {}",
+                                             options.transport, kSurvivingTransport));
   }
-  if (options.source.procs == 0) return;  // the number of ranks is known when they have joined
-  const std::string loss_problem = ProblemWithLoss(options, options.source.procs);
-  if (!loss_problem.empty()) throw CLI::ParseError(loss_problem, kUsageErrorStatus);
+  // Otherwise the number of ranks is known when they have joined.
+  if (options.source.procs > 0) CheckLoss(options, options.source.procs);
 }
 
 void CheckOverlap(const CLI::App& app, const TrainOptions& options) {
@@ -108,7 +99,7 @@ void CheckOverlap(const CLI::App& app, const TrainOptions& options) {
   const char* const reason = "with --overlap, where layers are optimized one by one";
   RequireUnused(app, {"--max-grad-norm", "--survive"}, reason);
   if (options.freeze == ONEBIT_FREEZE_AUTOMATIC) {
-    throw CLI::ValidationError("--freeze", fmt::format("auto has no common step {}", reason));
+    throw perf::UsageError(fmt::format("--freeze: auto has no common step {}", reason));
   }
 }
 
@@ -118,46 +109,40 @@ double TrainOptions::gradient_scale() const {
   return loss_scale.value_or(gradient_type == onebitFloat16 ? kHalfLossScale : 1.0);
 }
 
-std::string ProblemWithLoss(const TrainOptions& options, int ranks) {
-  if (!options.survive) return "";
+void CheckLoss(const TrainOptions& options, int ranks) {
+  if (!options.survive) return;
   const Loss& loss = *options.survive;
-  if (ranks < 2) return "--survive: with one rank nobody is left";
+  if (ranks < 2) throw perf::UsageError("--survive: with one rank nobody is left");
   if (loss.rank >= ranks) {
-    return fmt::format("--survive: there is no rank {} among {}", loss.rank, ranks);
+    throw perf::UsageError(
+        fmt::format("--survive: there is no rank {} among {}", loss.rank, ranks));
   }
   if (loss.step > options.steps) {
-    return fmt::format("--survive: there is no step {} in {} steps", loss.step, options.steps);
+    throw perf::UsageError(
+        fmt::format("--survive: there is no step {} in {} steps", loss.step, options.steps));
   }
-  return "";
 }
 
-ParsedOptions ParseOptions(int argc, const char* const* argv, std::optional<int> launched_rank) {
-  ParsedOptions parsed;
-  parsed.options.source.launched_rank = launched_rank;
+std::optional<TrainOptions> ParseOptions(int argc, const char* const* argv,
+                                         std::optional<int> launched_rank) {
+  TrainOptions options;
+  options.source.launched_rank = launched_rank;
   CLI::App app(
       "Trains a byte-level language model on text, data-parallel over ranks that are threads or\n"
       "processes, with Adam, LAMB or their compressed forms, and reports loss, bytes and time.");
   app.set_help_flag("-h,--help", "Print this help");
-  AddRunOptions(app, parsed.options);
-  AddOptimizerOptions(app, parsed.options);
-  AddCompressionOptions(app, parsed.options);
+  AddRunOptions(app, options);
+  AddOptimizerOptions(app, options);
+  AddCompressionOptions(app, options);
   app.add_flag(
-      "--overlap", parsed.options.is_overlapped,
+      "--overlap", options.is_overlapped,
       "Step each layer as soon as its gradient is there, on a stream, while the gradients\n"
       "of the layers before it are computed");
-  try {
-    app.parse(argc, argv);
-    CompleteOptimizerOptions(app, parsed.options);
-    CheckOverlap(app, parsed.options);
-    SetSource(app, parsed.options);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream unheard;
-    const bool is_speaker = parsed.options.source.is_speaker();
-    const bool is_help =
-        app.exit(error, is_speaker ? std::cout : unheard, is_speaker ? std::cerr : unheard) == 0;
-    parsed.exit_status = is_help ? 0 : kUsageErrorStatus;
-  }
-  return parsed;
+  if (!perf::ParseCommandLine(app, argc, argv, options.source.is_speaker())) return std::nullopt;
+  CompleteOptimizerOptions(app, options);
+  CheckOverlap(app, options);
+  SetSource(app, options);
+  return options;
 }
 
 }  // namespace onebit::train

@@ -76,8 +76,8 @@ struct TrainOptions {
   double gradient_scale() const;
 };
 
-/** Returns what is wrong with the rank and step of options.survive, or "". */
-std::string ProblemWithLoss(const TrainOptions& options, int ranks);
+/** Throws perf::UsageError if options.survive names no rank or step of the run. */
+void CheckLoss(const TrainOptions& options, int ranks);
 
 /** Names as on the command line. */
 const char* OptimizerName(OptimizerKind optimizer);
@@ -86,20 +86,13 @@ const char* ModeName(const TrainOptions& options);  // "dense" for Adam and LAMB
 const char* ScaleRuleName(onebitScaleRule_t rule);
 const char* TypeName(onebitDataType_t type);
 
-inline constexpr int kUsageErrorStatus = 2;
 inline constexpr int kMaxSteps = 10'000'000;
 
-/** The options, or the exit status with which to end at once after everything was printed. */
-struct ParsedOptions {
-  TrainOptions options;
-  std::optional<int> exit_status;
-};
-
 /**
- * Prints help to stdout with status 0, or usage errors to stderr with status 2. Of launched ranks,
- * which all have the same command line, only the first one prints.
+ * Prints help to stdout and returns no value if asked for it; throws perf::UsageError on a mistake.
+ * Of launched ranks, which all have the same command line, only the first one prints.
  */
-ParsedOptions ParseOptions(int argc, const char* const* argv,
-                           std::optional<int> launched_rank = perf::LaunchedRank());
+std::optional<TrainOptions> ParseOptions(int argc, const char* const* argv,
+                                         std::optional<int> launched_rank = perf::LaunchedRank());
 
 }  // namespace onebit::train

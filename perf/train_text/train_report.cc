@@ -3,10 +3,7 @@
 // Texts and JSON of a run.
 #include "perf/train_text/train_report.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -19,11 +16,6 @@ namespace onebit::train {
 namespace {
 
 constexpr size_t kTableRows = 10;
-constexpr double kDrawIntervalSeconds = 0.2;
-
-double NowSeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // JSON numbers cannot hold 64-bit hashes.
 std::string Hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
@@ -192,27 +184,6 @@ std::string ToJson(const TrainOptions& options, const Corpus& corpus, const Trai
                      {"total", result.seconds.total}};
   if (options.is_overlapped) json["seconds"]["exposed"] = result.seconds.exposed;
   return json.dump(2) + "\n";
-}
-
-ProgressLine::ProgressLine(bool is_wanted)
-    : is_terminal_(is_wanted && isatty(STDERR_FILENO) != 0), start_seconds_(NowSeconds()) {}
-
-void ProgressLine::Update(int steps_done, int steps, double loss) {
-  if (!is_terminal_) return;
-  const double now = NowSeconds();
-  if (now - last_draw_seconds_ < kDrawIntervalSeconds) return;
-  last_draw_seconds_ = now;
-  is_drawn_ = true;
-  fmt::print(stderr, "\r\033[Kstep {} of {}, loss {:.4f}, {:.0f} s", steps_done, steps, loss,
-             now - start_seconds_);
-  std::fflush(stderr);
-}
-
-void ProgressLine::Clear() {
-  if (!is_drawn_) return;
-  is_drawn_ = false;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
 }
 
 }  // namespace onebit::train

@@ -1,123 +1,135 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Starts the ranks, stops all when one fails, and joins their results.
+// Runs the workers of this process, and joins the results of all.
 #include "perf/train_text/trainer.h"
 
+#include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
-#include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include <fmt/core.h>
 
-#include "onebit/onebit.hpp"
+#include "perf/common/rank_exchange.h"
+#include "perf/common/rank_pool.h"
+#include "perf/common/tool_error.h"
 #include "perf/train_text/rank_worker.h"
 #include "perf/train_text/run_result.h"
 
 namespace onebit::train {
 namespace {
 
-/** Keeps the error to report. If one rank fails, the others fail as a consequence. */
-class FirstError {
- public:
-  /** `is_consequence`: this rank failed because another did. A cause replaces a consequence. */
-  void Set(std::string text, bool is_consequence) {
-    const std::lock_guard lock(mutex_);
-    if (!text_.empty() && (is_consequence || !is_consequence_)) return;
-    text_ = std::move(text);
-    is_consequence_ = is_consequence;
+/** Fails if another host has a different version of the text. */
+void RequireSameText(const Corpus& corpus, onebitComm_t comm) {
+  const std::vector<uint64_t> hashes = perf::GatherRecords(comm, corpus.hash);
+  for (size_t rank = 1; rank < hashes.size(); ++rank) {
+    if (hashes[rank] == hashes[0]) continue;
+    throw perf::ToolError(fmt::format("rank {} has another text than rank 0: FNV-1a {:016x}, not "
+                                      "{:016x}; give all the same with --text",
+                                      rank, hashes[rank], hashes[0]),
+                          perf::RankOf(comm) != 0);
   }
+}
 
-  /** Requires that no rank is running any more. */
-  const std::string& text() const { return text_; }
+onebitResult_t AsyncErrorOf(onebitComm_t comm) {
+  onebitResult_t result = onebitSuccess;
+  onebitCommGetAsyncError(comm, &result);
+  return result;
+}
 
- private:
-  std::mutex mutex_;
-  std::string text_;
-  bool is_consequence_ = false;
-};
+/** True if the run may continue without a rank: the one that is gone is the one that was to go. */
+bool CanResume(const TrainOptions& options, const RankWorker& worker, onebitComm_t comm) {
+  const onebitResult_t error = AsyncErrorOf(comm);
+  const bool was_lost = error == onebitPeerLost || error == onebitRemoteError;
+  return options.survive && !worker.survival() && was_lost &&
+         worker.current_step() + 1 >= options.survive->step - 1;
+}
+
+std::vector<perf::CommHandle> MakeComms(int ranks) {
+  std::vector<onebitComm_t> comms(static_cast<size_t>(ranks));
+  perf::Check(onebitCommInitAll(comms.data(), ranks, nullptr), "onebitCommInitAll");
+  std::vector<perf::CommHandle> handles;
+  for (onebitComm_t comm : comms) handles.emplace_back(comm);
+  return handles;
+}
 
 class Run {
  public:
-  Run(const TrainOptions& options, const Corpus& corpus, const TrainHooks& hooks)
+  Run(const TrainOptions& options, const Corpus& corpus, const TrainHooks& hooks,
+      std::vector<perf::CommHandle>& comms)
       : shared_(options, corpus, hooks),
-        comms_(static_cast<size_t>(options.ranks)),
-        workers_(comms_.size()) {
-    const onebitResult_t result = onebit::MakeComms(comms_);
-    if (result != onebitSuccess) {
-      throw TrainError(OnebitError(result, "onebitCommInitAll").what());
-    }
-  }
+        comms_(comms),
+        first_(perf::RankOf(comms.front().get())),
+        workers_(comms.size()) {}
 
   TrainResult Execute() {
-    {
-      std::vector<std::jthread> threads;
-      try {
-        for (size_t rank = 0; rank < comms_.size(); ++rank) {
-          threads.emplace_back([this, rank] { RunRank(rank); });
-        }
-      } catch (const std::system_error& error) {
-        error_.Set(fmt::format("cannot start a thread per rank: {}", error.what()), false);
-        AbortAll();
-      }
-    }
-    if (!error_.text().empty()) throw TrainError(error_.text());
-    const std::vector<RankSummary> summaries = Summaries();
-    CheckReplicas(shared_, summaries);
-    return JoinResults(shared_, *workers_[0], summaries);
+    perf::RankPool pool(first_, static_cast<int>(comms_.size()), [this] {
+      for (const perf::CommHandle& comm : comms_) onebitCommAbort(comm.get());
+    });
+    pool.Run([this](int rank) { RunRank(rank); });
+    return std::move(result_);
   }
 
  private:
-  void RunRank(size_t rank) {
+  void RunRank(int rank) {
+    const auto place = static_cast<size_t>(rank - first_);
+    perf::CommHandle& comm = comms_[place];
+    std::unique_ptr<RankWorker>& worker = workers_[place];
     try {
-      workers_[rank] =
-          std::make_unique<RankWorker>(shared_, comms_[rank].get(), static_cast<int>(rank));
-      workers_[rank]->Run();
-      return;
-    } catch (const OnebitError& error) {
-      Fail(rank, error.what(), WasStoppedByOthers(rank));
+      if (shared_.are_ranks_processes) RequireSameText(shared_.corpus, comm.get());
+      worker = std::make_unique<RankWorker>(shared_, comm.get(), rank);
+      RunWorker(comm, *worker);
+      const std::vector<RankSummary> ranks = perf::GatherRecords(comm.get(), SummaryOf(*worker));
+      if (rank == first_) {
+        CheckReplicas(shared_, ranks);
+        result_ = JoinResults(shared_, *worker, ranks);
+      }
     } catch (const std::exception& error) {
-      Fail(rank, error.what(), false);
+      const onebitResult_t state = AsyncErrorOf(comm.get());
+      throw perf::ToolError(
+          fmt::format("{}: {}",
+                      worker ? fmt::format("step {}", worker->current_step() + 1) : "set-up",
+                      error.what()),
+          state == onebitRemoteError || state == onebitAborted);
     }
-    AbortAll();
+    worker.reset();
+    perf::Check(onebitCommFinalize(comm.get()), "onebitCommFinalize");
   }
 
-  bool WasStoppedByOthers(size_t rank) const {
-    onebitResult_t result = onebitSuccess;
-    onebitCommGetAsyncError(comms_[rank].get(), &result);
-    return result == onebitRemoteError || result == onebitAborted;
-  }
-
-  void Fail(size_t rank, const char* cause, bool is_consequence) {
-    const std::string when =
-        workers_[rank] ? fmt::format("step {}", workers_[rank]->current_step() + 1) : "set-up";
-    error_.Set(fmt::format("rank {}, {}: {}", rank, when, cause), is_consequence);
-  }
-
-  /** Wakes the ranks that wait in a collective. */
-  void AbortAll() {
-    for (const onebit::UniqueComm& comm : comms_) onebitCommAbort(comm.get());
-  }
-
-  std::vector<RankSummary> Summaries() const {
-    std::vector<RankSummary> summaries;
-    for (const auto& worker : workers_) summaries.push_back(SummaryOf(*worker));
-    return summaries;
+  /** Runs all steps, in two parts if a rank is lost. */
+  void RunWorker(perf::CommHandle& comm, RankWorker& worker) {
+    try {
+      worker.Run();
+      return;
+    } catch (const std::exception&) {
+      if (!CanResume(shared_.options, worker, comm.get())) throw;
+    }
+    comm = worker.Resume();  // destroys the former one
+    worker.Run();
   }
 
   SharedRun shared_;
-  std::vector<onebit::UniqueComm> comms_;  // outlive the workers, whose optimizers use them
+  std::vector<perf::CommHandle>& comms_;  // of the ranks of this process
+  const int first_;                       // of them
+  // Workers that fail are destroyed when all have ended: their optimizers may wait for others.
   std::vector<std::unique_ptr<RankWorker>> workers_;
-  FirstError error_;
+  TrainResult result_;
 };
 
 }  // namespace
 
 TrainResult Train(const TrainOptions& options, const Corpus& corpus, const TrainHooks& hooks) {
-  return Run(options, corpus, hooks).Execute();
+  std::vector<perf::CommHandle> comms = MakeComms(options.ranks);
+  return Run(options, corpus, hooks, comms).Execute();
+}
+
+TrainResult TrainAsProcess(const TrainOptions& options, const Corpus& corpus,
+                           const TrainHooks& hooks, perf::CommHandle& comm) {
+  std::vector<perf::CommHandle> comms;
+  comms.push_back(std::move(comm));
+  TrainResult result = Run(options, corpus, hooks, comms).Execute();
+  comm = std::move(comms.front());
+  return result;
 }
 
 }  // namespace onebit::train

@@ -1,26 +1,20 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Trains the model on all ranks of a communicator, each a thread of this process.
+// Trains the model on all ranks of a communicator, each a thread of this process or a process.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <vector>
 
+#include "perf/common/comm_handles.h"
 #include "perf/common/comm_stats.h"
 #include "perf/train_text/text_corpus.h"
 #include "perf/train_text/train_options.h"
 
 namespace onebit::train {
-
-/** A run that could not be finished; the message names the rank, the step and the cause. */
-class TrainError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct StepRecord {
   double loss = 0;  // nats per byte before the update, mean over the batches of all ranks
@@ -102,9 +96,19 @@ struct TrainHooks {
  * The result is a function of options and corpus, to the bit: batches come from a counter-based
  * generator, and sums over ranks are taken in rank order. If one rank fails, all are stopped.
  *
- * Throws TrainError.
+ * Throws perf::ToolError, whose text names the rank, the step and the cause.
  */
 TrainResult Train(const TrainOptions& options, const Corpus& corpus, const TrainHooks& hooks = {});
+
+/**
+ * Runs as the rank that `comm` has, with losses, bytes and parameters equal to the bit, and returns
+ * the same result on all ranks. options.ranks is the number of ranks of `comm`. With
+ * options.survive, `comm` is replaced by a communicator of the remaining ranks after a loss.
+ *
+ * The error's is_consequence() is true if another rank is the cause; the others are released.
+ */
+TrainResult TrainAsProcess(const TrainOptions& options, const Corpus& corpus,
+                           const TrainHooks& hooks, perf::CommHandle& comm);
 
 /** Twice the loss of guessing every byte with the same probability, 2 ln 256. */
 inline constexpr double kDivergedLoss = 11.09035488895912;

@@ -8,15 +8,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "perf/common/rate_schedule.h"
 #include "perf/common/tool_error.h"
 #include "perf/onebit_schedule/claims.h"
 #include "perf/onebit_schedule/policy_run.h"
-#include "perf/onebit_schedule/rate_schedule.h"
 #include "perf/onebit_schedule/volume.h"
 
 namespace onebit::schedule {
 namespace {
 
+using perf::Decay;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 

@@ -17,10 +17,7 @@ using Arguments = std::vector<const char*>;
 
 TrainOptions Parse(Arguments arguments) {
   arguments.insert(arguments.begin(), "train_text");
-  const ParsedOptions parsed =
-      ParseOptions(static_cast<int>(arguments.size()), arguments.data(), std::nullopt);
-  EXPECT_FALSE(parsed.exit_status.has_value());
-  return parsed.options;
+  return ParseOptions(static_cast<int>(arguments.size()), arguments.data(), std::nullopt).value();
 }
 
 onebitOptimizerConfig_t ConfigFor(const Arguments& arguments) { return ConfigOf(Parse(arguments)); }

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
 #include "tests/train/small_run.h"
 
@@ -22,7 +23,7 @@ namespace {
 std::string ErrorOf(const TrainOptions& options, const TrainHooks& hooks = {}) {
   try {
     Train(options, SmallCorpus(), hooks);
-  } catch (const TrainError& error) {
+  } catch (const perf::ToolError& error) {
     return error.what();
   }
   return "none";
@@ -291,7 +292,7 @@ TEST_P(FailureTest, OfOneRankStopsAllAndIsExplained) {
     if (rank == failing_rank && step == failing_step) throw std::runtime_error("the disk is full");
   };
   EXPECT_EQ(ErrorOf(SmallOptions(3), hooks),
-            fmt::format("rank {}, step {}: the disk is full", failing_rank, failing_step + 1));
+            fmt::format("rank {}: step {}: the disk is full", failing_rank, failing_step + 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(TrainerTest, FailureTest,

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <numbers>
 
-namespace onebit::schedule {
+namespace onebit::perf {
 
 enum class Decay { kConstant, kCosine, kLinear, kExponential };
 
@@ -47,4 +47,4 @@ struct RateSchedule {
   }
 };
 
-}  // namespace onebit::schedule
+}  // namespace onebit::perf
