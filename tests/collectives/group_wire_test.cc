@@ -2,19 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of a group, written by hand after FORMAT.md: correct ones are accepted, and each kind of
 // mistake is reported.
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <memory>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "codec/packet.h"
-#include "collectives/run_calls.h"
-#include "tests/support/scripted_transport.h"
+#include "tests/collectives/scripted_rank.h"
 
 namespace onebit::testing {
 namespace {
@@ -22,36 +16,10 @@ namespace {
 constexpr size_t kElements = 70;
 constexpr uint32_t kBlock = 64;
 
-// A call of one rank needs a second thread, which could be the peer.
-void KeepAnotherThread() {
-  static const bool is_running = [] {
-    std::thread([] {
-      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-    }).detach();
-    return true;
-  }();
-  static_cast<void>(is_running);
-}
-
-const Transport& TheTransport() {
-  static const auto* transport =
-      new Transport(Transport::Start(ScriptedTransport::functions()).value());
-  return *transport;
-}
-
 // Rank 0 of two: a broadcast from rank 1, and a compressed sum in one exchange.
 class GroupWireTest : public ::testing::Test {
  protected:
   GroupWireTest() {
-    KeepAnotherThread();
-    comms_ =
-        std::move(Comm::CreateLocalGroup(TheTransport(), 2,
-                                         {.timeout_ms = 50, .one_exchange_elements = kElements}))
-            .value();
-    engine_ = std::make_unique<Engine>(comm());
-    compressor_ = std::make_unique<PlannedCompressor>(
-        engine_->CreateCompressor({.kind = CodecKind::kSign, .count = kElements, .block = kBlock})
-            .value());
     requests_ = {{.collective = Collective::kBroadcast,
                   .recvbuff = received_.data(),
                   .count = received_.size(),
@@ -60,17 +28,16 @@ class GroupWireTest : public ::testing::Test {
                   .sendbuff = input_.data(),
                   .recvbuff = sum_.data(),
                   .count = kElements,
-                  .compressor = compressor_.get()}};
+                  .compressor = &compressor_}};
     // The payload of the peer: table, three elements, two scales, the signs of 70 elements.
-    digests_ = {DigestOf(DescriptorOf(requests_[0], comm()), 1),
-                DigestOf(DescriptorOf(requests_[1], comm()), 1)};
+    digests_ = {DigestOf(DescriptorOf(requests_[0], rank_.comm()), 1),
+                DigestOf(DescriptorOf(requests_[1], rank_.comm()), 1)};
     Append(digests_);
     Append(std::vector<float>{7, 8, 9});
     Append(std::vector<float>{2, 4});
     Append(std::vector<uint8_t>(9, 0));
   }
 
-  Comm& comm() { return *comms_[0]; }
   template <typename T>
   void Append(const std::vector<T>& values) {
     const auto bytes = std::as_bytes(std::span(values));
@@ -83,7 +50,7 @@ class GroupWireTest : public ::testing::Test {
 
   Status Run() {
     MessageHeader header;
-    header.call.comm_id = comm().id();
+    header.call.comm_id = rank_.comm().id();
     header.call.collective = Collective::kGroup;
     header.call.count = 2;
     header.call.chunk_alignment = 64;
@@ -91,16 +58,8 @@ class GroupWireTest : public ::testing::Test {
     header.is_nonfinite = is_header_nonfinite_;
     header.has_failed = has_peer_failed_;
     header.has_payload_checksum = true;
-    header.payload_checksum = kernels::cpu::ChecksumOf(payload_.data(), payload_.size());
-    header.payload_checksum.sum += damage_;
-    HeaderBytes bytes;
-    EncodeHeader(header, &bytes);
-    ScriptedMessage message;
-    message.header.assign(bytes.begin(), bytes.end());
-    message.payload = payload_;
-    ScriptedTransport::SetScript(1, std::deque<ScriptedMessage>{message});
-    CommCalls member{.engine = engine_.get(), .requests = requests_};
-    return RunCalls({&member, 1});
+    header.payload_checksum.sum = damage_;
+    return rank_.Run(requests_, {MessageOf(header, payload_)});
   }
   void ExpectError(Code code, const std::string& text) {
     const Status status = Run();
@@ -108,9 +67,9 @@ class GroupWireTest : public ::testing::Test {
     EXPECT_NE(status.text().find(text), std::string::npos) << status.text();
   }
 
-  std::vector<std::unique_ptr<Comm>> comms_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<PlannedCompressor> compressor_;
+  ScriptedRank rank_{{.one_exchange_elements = kElements}};
+  PlannedCompressor compressor_ =
+      rank_.NewCompressor({.kind = CodecKind::kSign, .count = kElements, .block = kBlock});
   std::vector<float> received_ = std::vector<float>(3);
   std::vector<float> input_ = std::vector<float>(kElements, 1);
   std::vector<float> sum_ = std::vector<float>(kElements);

@@ -27,20 +27,33 @@ std::map<int, std::deque<ScriptedMessage>>& Scripts() {
   return scripts;
 }
 
+std::vector<std::vector<std::byte>> sent_headers;
+int open_request_count = 0;
 int comm_marker;  // what a comm handle points to; it has no state
+
+onebitTransportRequest Open(onebitTransportRequest_s request) {
+  ++open_request_count;
+  return new onebitTransportRequest_s(std::move(request));
+}
+
+void Close(onebitTransportRequest request) {
+  --open_request_count;
+  delete request;
+}
 
 onebitResult_t Succeed() { return onebitSuccess; }
 
-onebitResult_t Send(void*, int, const void*, size_t, const void*, size_t,
+onebitResult_t Send(void*, int, const void* header, size_t header_bytes, const void*, size_t,
                     onebitTransportRequest* request) {
-  *request = new onebitTransportRequest_s{.is_send = true, .is_done = true};
+  const auto* bytes = static_cast<const std::byte*>(header);
+  sent_headers.emplace_back(bytes, bytes + header_bytes);
+  *request = Open({.is_send = true, .is_done = true});
   return onebitSuccess;
 }
 
 onebitResult_t Receive(void*, int peer, void* header, size_t capacity,
                        onebitTransportRequest* request) {
-  *request =
-      new onebitTransportRequest_s{.header = header, .header_capacity = capacity, .peer = peer};
+  *request = Open({.header = header, .header_capacity = capacity, .peer = peer});
   return onebitSuccess;
 }
 
@@ -61,7 +74,7 @@ onebitResult_t Accept(void*, onebitTransportRequest request, void* payload, size
 onebitResult_t Test(void*, onebitTransportRequest request, onebitTransportState* state) {
   *state = onebitTransportPending;
   if (request->is_done) {
-    delete request;
+    Close(request);
     *state = onebitTransportDone;
     return onebitSuccess;
   }
@@ -83,7 +96,12 @@ onebitResult_t Test(void*, onebitTransportRequest request, onebitTransportState*
 
 void ScriptedTransport::SetScript(int peer, std::deque<ScriptedMessage> messages) {
   Scripts()[peer] = std::move(messages);
+  sent_headers.clear();
 }
+
+const std::vector<std::vector<std::byte>>& ScriptedTransport::sent() { return sent_headers; }
+
+int ScriptedTransport::open_requests() { return open_request_count; }
 
 const onebitTransport* ScriptedTransport::functions() {
   static const onebitTransport table = {
@@ -119,7 +137,7 @@ const onebitTransport* ScriptedTransport::functions() {
       .test = Test,
       .cancel =
           [](void*, onebitTransportRequest request) {
-            delete request;
+            Close(request);
             return onebitSuccess;
           },
       .progress = [](void*) { return Succeed(); },

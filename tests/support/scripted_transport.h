@@ -22,6 +22,10 @@ class ScriptedTransport {
  public:
   // Sets what rank 0 receives from `peer`, in order. After the last message it receives nothing.
   static void SetScript(int peer, std::deque<ScriptedMessage> messages);
+  // Headers sent by rank 0 since the script was set.
+  static const std::vector<std::vector<std::byte>>& sent();
+  // Requests that are neither complete nor cancelled.
+  static int open_requests();
   static const onebitTransport* functions();
 };
 

@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Messages of a single call, written by hand after FORMAT.md: correct ones are accepted, each kind
+// of mistake is reported, and flags reach the messages and residuals that depend on them.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/collectives/scripted_rank.h"
+
+namespace onebit::testing {
+namespace {
+
+constexpr uint32_t kBlock = 64;
+
+void ExpectError(const Status& status, Code code, const std::string& text) {
+  EXPECT_EQ(status.code(), code) << status.text();
+  EXPECT_NE(status.text().find(text), std::string::npos) << status.text();
+}
+
+// A dense sum in two exchanges, with two segments a chunk. Rank 0 serves the first chunk, for which
+// the peer has the values 1 and 2 in its segments; the second chunk arrives reduced, as 3 and 4.
+class DenseWireTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kSegment = 64;
+  static constexpr size_t kElements = 4 * kSegment;
+
+  ScriptedMessage MessageOf(int exchange, int segment) {
+    MessageHeader header = change_;
+    header.call = DescriptorOf(request_, rank_.comm());
+    header.exchange = static_cast<uint8_t>(exchange);
+    header.segment = static_cast<uint16_t>(segment);
+    const std::vector<float> values(kSegment, static_cast<float>(2 * (exchange - 1) + segment + 1));
+    return testing::MessageOf(header, std::as_bytes(std::span(values)));
+  }
+  Status Run(std::deque<ScriptedMessage> messages) {
+    return rank_.Run({&request_, 1}, std::move(messages));
+  }
+
+  ScriptedRank rank_{{.segment_elements = kElements}};
+  std::vector<float> input_ = std::vector<float>(kElements, 10);
+  std::vector<float> output_ = std::vector<float>(kElements);
+  CallRequest request_ = {.collective = Collective::kAllReduce,
+                          .sendbuff = input_.data(),
+                          .recvbuff = output_.data(),
+                          .count = kElements};
+  MessageHeader change_ = {.segment_count = 2};  // tests corrupt its members
+};
+
+TEST_F(DenseWireTest, SegmentsMayComeInAnyOrder) {
+  const Status status = Run({MessageOf(2, 1), MessageOf(1, 1), MessageOf(2, 0), MessageOf(1, 0)});
+  ASSERT_TRUE(status.ok()) << status.text();
+  for (size_t i = 0; i < kElements; ++i) {
+    constexpr float kExpected[] = {10 + 1, 10 + 2, 3, 4};
+    ASSERT_EQ(output_[i], kExpected[i / kSegment]) << i;
+  }
+  EXPECT_EQ(ScriptedTransport::sent().size(), 4u);
+}
+
+TEST_F(DenseWireTest, APayloadOfAnotherLengthIsCorrupt) {
+  for (const size_t elements : {kSegment - 1, kSegment + 1}) {
+    ScriptedRank rank({.segment_elements = kElements});  // an error disables a communicator
+    const MessageHeader header = {.call = DescriptorOf(request_, rank.comm()), .segment_count = 2};
+    const std::vector<float> values(elements);
+    ExpectError(
+        rank.Run({&request_, 1}, {testing::MessageOf(header, std::as_bytes(std::span(values)))}),
+        Code::kCorrupt, "payload bytes for segment 0 of exchange 1, not 256");
+  }
+}
+
+TEST_F(DenseWireTest, AnotherNumberOfSegmentsIsAMismatch) {
+  change_.segment_count = 3;
+  ExpectError(Run({MessageOf(1, 0)}), Code::kMismatch,
+              "rank 1 sends 3 segments a chunk, this rank 2");
+}
+
+TEST_F(DenseWireTest, ASegmentThatComesTwiceIsCorrupt) {
+  ExpectError(Run({MessageOf(1, 0), MessageOf(1, 0)}), Code::kCorrupt,
+              "rank 1 sent segment 0 of exchange 1 twice or unasked");
+}
+
+TEST_F(DenseWireTest, AFailureOfThePeerIsOneHere) {
+  change_.has_failed = true;
+  ExpectError(Run({MessageOf(1, 0)}), Code::kRemoteError, "rank 1 had a failure");
+}
+
+TEST_F(DenseWireTest, ADenseCallHasNoFlag) {
+  change_.is_nonfinite = true;
+  ExpectError(Run({MessageOf(1, 0)}), Code::kCorrupt, "flags that do not fit a dense call");
+}
+
+TEST_F(DenseWireTest, NothingIsOutstandingAfterAnError) {
+  const ScriptedMessage taken = MessageOf(1, 0);
+  change_.has_failed = true;
+  ExpectError(Run({taken, MessageOf(1, 1)}), Code::kRemoteError, "rank 1 had a failure");
+  EXPECT_EQ(ScriptedTransport::open_requests(), 0);
+}
+
+TEST(SilentPeerTest, EndsAtTheDeadline) {
+  ScriptedRank rank({.timeout_ms = 50});
+  const CallRequest barrier = {.collective = Collective::kBarrier};
+  ExpectError(rank.Run({&barrier, 1}, {}), Code::kTimeout, "ONEBIT_COLLECTIVE_TIMEOUT_MS");
+}
+
+// A compressed sum. Every packet of the peer has scales of 2 and positive signs.
+class CompressedWireTest : public ::testing::Test {
+ protected:
+  static CallRequest RequestOf(std::vector<float>& values, PlannedCompressor& compressor) {
+    return {.collective = Collective::kAllReduce,
+            .sendbuff = values.data(),
+            .recvbuff = values.data(),
+            .count = values.size(),
+            .compressor = &compressor};
+  }
+  static ScriptedMessage MessageOf(const CallDescriptor& call, int exchange, size_t elements,
+                                   bool is_nonfinite) {
+    const std::vector<float> scales((elements + kBlock - 1) / kBlock, 2.0f);
+    std::vector<std::byte> packet(scales.size() * sizeof(float) + (elements + 7) / 8);
+    std::memcpy(packet.data(), scales.data(), scales.size() * sizeof(float));
+    return testing::MessageOf({.call = call,
+                               .exchange = static_cast<uint8_t>(exchange),
+                               .is_nonfinite = is_nonfinite,
+                               .has_payload_checksum = true},
+                              packet);
+  }
+};
+
+// The peer's contribution to this rank's chunk is not finite, so the reduced chunk that the second
+// exchange sends back is not finite either.
+TEST_F(CompressedWireTest, WhatIsMadeOfANaNIsSentAsOne) {
+  constexpr size_t kChunk = 128;
+  ScriptedRank rank({});
+  PlannedCompressor compressor = rank.NewCompressor({.count = 2 * kChunk, .block = kBlock});
+  std::vector<float> values(2 * kChunk, 1.0f);
+  const CallRequest request = RequestOf(values, compressor);
+  const CallDescriptor call = DescriptorOf(request, rank.comm());
+  const Status status = rank.Run(
+      {&request, 1}, {MessageOf(call, 1, kChunk, true), MessageOf(call, 2, kChunk, false)});
+  ASSERT_TRUE(status.ok()) << status.text();
+  ASSERT_EQ(ScriptedTransport::sent().size(), 2u);
+  for (const auto& bytes : ScriptedTransport::sent()) {
+    const auto header = DecodeHeader(bytes);
+    ASSERT_TRUE(header.ok()) << header.status().text();
+    EXPECT_EQ(header.value().is_nonfinite, header.value().exchange == 2);
+  }
+  EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return std::isnan(value); }));
+  EXPECT_EQ(compressor.compressor.epoch(), 0u);
+  EXPECT_EQ(compressor.compressor.nonfinite_calls(), 1u);
+}
+
+// In one exchange every rank keeps a replica of the server residual.
+TEST_F(CompressedWireTest, AReplicaOfAnotherAgeIsAMismatch) {
+  constexpr size_t kElements = 70;
+  ScriptedRank rank({.one_exchange_elements = kElements});
+  PlannedCompressor compressor = rank.NewCompressor({.count = kElements, .block = kBlock});
+  std::vector<float> values(kElements, 1.0f);
+  const CallRequest request = RequestOf(values, compressor);
+  CallDescriptor call = DescriptorOf(request, rank.comm());
+  const Status status = rank.Run({&request, 1}, {MessageOf(call, 1, kElements, false)});
+  ASSERT_TRUE(status.ok()) << status.text();
+  call.sequence = 1;  // the peer still has the age of the first call
+  ExpectError(rank.Run({&request, 1}, {MessageOf(call, 1, kElements, false)}), Code::kMismatch,
+              "age of the server residual (calls since it was zero) 1 here, 0 there");
+}
+
+// A rank's own part of an all-to-all is copied without a packet; the mask and the rule for values
+// that are not finite apply to it all the same.
+TEST_F(CompressedWireTest, TheOwnPartIsCopiedAsItWouldBeSent) {
+  constexpr size_t kPart = 8;
+  constexpr uint16_t kOne = 0x3c00, kInfinity = 0x7c00;  // in fp16
+  ScriptedRank rank({});
+  PlannedCompressor compressor = rank.NewCompressor({.kind = CodecKind::kSign,
+                                                     .count = kPart,
+                                                     .type = kernels::DataType::kF16,
+                                                     .block = kBlock,
+                                                     .collective = Collective::kAllToAll});
+  const uint8_t mask[] = {0b1111'1101, 0xff};
+  ASSERT_TRUE(compressor.compressor.SetMask(mask).ok());
+  std::vector<uint16_t> input(2 * kPart, kOne), output(2 * kPart);
+  const CallRequest request = {.collective = Collective::kAllToAll,
+                               .sendbuff = input.data(),
+                               .recvbuff = output.data(),
+                               .count = kPart,
+                               .type = kernels::DataType::kF16,
+                               .compressor = &compressor};
+  CallDescriptor call = DescriptorOf(request, rank.comm());
+  const auto run = [&] {
+    const Status status =
+        rank.Run({&request, 1}, {MessageOf(call, 1, kPart, false), MessageOf(call, 2, 0, false)});
+    EXPECT_TRUE(status.ok()) << status.text();
+    ++call.sequence;
+  };
+  run();
+  for (size_t i = 0; i < kPart; ++i) EXPECT_EQ(output[i], i == 1 ? 0 : kOne) << i;
+  input[1] = kInfinity;  // masked
+  run();
+  EXPECT_EQ(compressor.compressor.nonfinite_calls(), 0u);
+  input[2] = kInfinity;
+  run();
+  EXPECT_EQ(compressor.compressor.nonfinite_calls(), 1u);
+}
+
+// Two calls of a group in separate batches: the first fails before the second begins.
+TEST_F(CompressedWireTest, OnlyACallThatHasBegunCanBeRolledForward) {
+  constexpr size_t kElements = 70;
+  ScriptedRank rank({.one_exchange_elements = kElements, .group_elements = 0});
+  PlannedCompressor begun = rank.NewCompressor({.count = kElements, .block = kBlock});
+  PlannedCompressor other =
+      rank.NewCompressor({.count = kElements, .block = kBlock, .tensor_id = 1});
+  std::vector<float> values(kElements, 1.0f), others(kElements, 1.0f);
+  const CallRequest requests[] = {RequestOf(values, begun), RequestOf(others, other)};
+  CallDescriptor call = DescriptorOf(requests[0], rank.comm());
+  call.count += 1;
+  ExpectError(rank.Run(requests, {MessageOf(call, 1, kElements, false)}), Code::kMismatch,
+              "rank 1 made a different call");
+  EXPECT_TRUE(begun.compressor.can_roll_forward());
+  EXPECT_FALSE(other.compressor.can_roll_forward());
+}
+
+}  // namespace
+}  // namespace onebit::testing
