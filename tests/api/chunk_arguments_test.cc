@@ -133,8 +133,11 @@ TEST_F(PairArgumentsTest, OfWrongRanges) {
   pairs.receive_begins[1] = kHuge;
   ExpectPairsRefused(pairs, "rdispls[1] is");
   pairs = {};
-  pairs.receive_counts[1] = 19;
-  ExpectPairsRefused(pairs, "rank 1 sends itself 20 elements (sendcounts[1]), but receives 19");
+  for (const size_t count : {19, 21}) {
+    pairs.receive_counts[1] = count;
+    ExpectPairsRefused(pairs, "rank 1 sends itself 20 elements (sendcounts[1]), but receives " +
+                                  std::to_string(count));
+  }
 }
 
 TEST_F(PairArgumentsTest, OfRangesThatOverlap) {
@@ -163,6 +166,30 @@ TEST(PairRangesTest, MayLieBetweenEachOther) {
     EXPECT_EQ(values[10], 0);
     EXPECT_EQ(values[39], 1);
     EXPECT_EQ(values[20], static_cast<float>(rank));
+  });
+}
+
+// An empty range overlaps nothing, even if its displacement lies inside another range.
+TEST(PairRangesTest, NothingLiesNowhere) {
+  CommGroup group(3);
+  group.Run([&](int rank) {
+    const auto self = static_cast<size_t>(rank), next = (self + 1) % 3, last = (self + 2) % 3;
+    std::vector<float> values(40, static_cast<float>(rank));
+    size_t send_counts[3] = {}, send_begins[3] = {}, receive_counts[3] = {}, receive_begins[3] = {};
+    send_counts[self] = send_counts[next] = receive_counts[self] = receive_counts[last] = 10;
+    send_begins[self] = 0;
+    receive_begins[self] = 10;
+    send_begins[next] = 20;
+    receive_begins[last] = 30;
+    send_begins[last] = 35;
+    receive_begins[next] = 5;
+    ASSERT_EQ(
+        onebitAllToAllv(values.data(), send_counts, send_begins, values.data(), receive_counts,
+                        receive_begins, onebitFloat32, nullptr, group.comm(rank), nullptr),
+        onebitSuccess)
+        << onebitGetLastError(nullptr);
+    EXPECT_EQ(values[10], static_cast<float>(self));
+    EXPECT_EQ(values[39], static_cast<float>(last));
   });
 }
 

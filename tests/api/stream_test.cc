@@ -348,6 +348,35 @@ TEST_F(StreamTest, FullQueueWaitsForRoomButNotForItself) {
   EXPECT_EQ(filler.wait, onebitInvalidUsage);
 }
 
+// The running task still occupies its slot of the queue.
+TEST(HostStreamTest, ATaskKeepsItsMemoryUntilItHasEnded) {
+  const auto stream = HostStream::Create().value();
+  std::atomic<bool> is_open = false;
+  std::atomic<int> seen = 0;
+  struct Task {
+    std::atomic<bool>* is_open;
+    std::atomic<int>* seen;
+    int value;
+    Status operator()() const {
+      is_open->wait(false);
+      seen->fetch_add(value);
+      return OkStatus();
+    }
+  };
+  const auto enqueue = [&](int value) {
+    return stream->Enqueue(HostStream::AfterFailure::kRun, Task{&is_open, &seen, value});
+  };
+  ASSERT_TRUE(enqueue(1'000'000).ok());
+  for (size_t i = 1; i < HostStream::kMostTasks; ++i) ASSERT_TRUE(enqueue(1).ok());
+  auto last = std::async(std::launch::async, [&] { return enqueue(1).ok(); });
+  last.wait_for(std::chrono::milliseconds(20));  // time in which a full queue might accept it
+  is_open = true;
+  is_open.notify_all();
+  EXPECT_TRUE(last.get());
+  EXPECT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(seen, 1'000'000 + static_cast<int>(HostStream::kMostTasks));
+}
+
 TEST_F(StreamTest, AbortEndsThePendingCallsAndThenTheCommunicatorCanGo) {
   std::vector<std::vector<float>> values(5, Input(0, 0));
   for (auto& buffer : values) ASSERT_EQ(Reduce(0, &buffer), onebitSuccess);

@@ -132,7 +132,10 @@ TEST(SettingsTest, NumbersThatDoNotParseAreRefusedWithWhatIsAllowed) {
   ExpectRefused("ONEBIT_GROUP_ELEMENTS=1073741825", "elements, 0 to 1073741824");
   ExpectRefused("ONEBIT_ONE_EXCHANGE_ELEMENTS=1048577", "auto, or elements, 0 to 1048576");
   ExpectRefused("ONEBIT_COMPUTE_THREADS=65", "auto, or threads, 0 to 64");
-  ExpectRefused("ONEBIT_COMPUTE_THREADS=some", "auto, or threads, 0 to 64");
+  for (const char* value : {"some", "autos", "AUTO", ""}) {
+    ExpectRefused((std::string("ONEBIT_COMPUTE_THREADS=") + value).c_str(),
+                  "auto, or threads, 0 to 64");
+  }
 }
 
 TEST(SettingsTest, LevelsThatDoNotExistAreRefused) {
@@ -157,6 +160,20 @@ TEST(SettingsTest, AnUnknownVariableIsAWarningWithTheNearestName) {
     EXPECT_EQ(WarningsOf((std::string(unknown) + "=1").c_str()),
               std::vector{std::string("environment variable ") + unknown +
                           " is unknown and ignored; did you mean " + nearest + "?"});
+  }
+}
+
+TEST(SettingsTest, TheNearestOfSeveralNamesIsSuggested) {
+  const Setting near = kSpeed;
+  Setting nearer = kSpeed;
+  nearer.name = "ONEBIT_FAKE_SPED";
+  for (const auto& rows : {std::vector{near, nearer}, std::vector{nearer, near}}) {
+    const char* const environment[] = {"ONEBIT_FAKE_SPEF=1"};
+    const auto table = ReadSettings(environment, rows);
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    EXPECT_EQ(table.value().warnings,
+              std::vector<std::string>{"environment variable ONEBIT_FAKE_SPEF is unknown and "
+                                       "ignored; did you mean ONEBIT_FAKE_SPED?"});
   }
 }
 
@@ -216,12 +233,16 @@ TEST(SettingsTest, DeclaredRowsFollowTheLibrarysOwn) {
   EXPECT_EQ(RowOf(table.value(), "ONEBIT_FAKE_TAME").type, "0 or 1");
   EXPECT_EQ(RowOf(table.value(), "ONEBIT_FAKE_STOPS").type, "list of cities");
   EXPECT_EQ(RowOf(table.value(), "ONEBIT_FAKE_WEATHER").type, "sun or rain");
+  EXPECT_EQ(table.value().warnings, std::vector<std::string>{});
 }
 
 TEST(SettingsTest, DeclaredValuesAreCheckedByTheirKind) {
   ExpectRefused("ONEBIT_FAKE_SPEED=fast",
                 "environment variable ONEBIT_FAKE_SPEED: \"fast\" is not metres a second, 0 to 9");
-  ExpectRefused("ONEBIT_FAKE_SPEED=10", "\"10\" is not metres a second, 0 to 9");
+  for (const char* value : {"", "10", "18446744073709551616"}) {
+    ExpectRefused((std::string("ONEBIT_FAKE_SPEED=") + value).c_str(),
+                  std::string("\"") + value + "\" is not metres a second, 0 to 9");
+  }
   for (const char* value : {"", "2", "00", "yes"}) {
     ExpectRefused((std::string("ONEBIT_FAKE_TAME=") + value).c_str(), "is not 0 or 1");
   }
@@ -247,6 +268,20 @@ TEST(SettingsTest, ValuesAreWrittenToTheirReceiver) {
   EXPECT_EQ(values.is_tame, 0u);
   EXPECT_STREQ(values.stops, "^Rome,a_b-c.d:1@/");
   EXPECT_EQ(values.weather, 1u);
+}
+
+TEST(SettingsTest, AListMayBeEmptyWhereItsDefaultIs) {
+  const Setting list{.name = "ONEBIT_FAKE_STOPS",
+                     .kind = SettingKind::kList,
+                     .values = "list of cities",
+                     .default_value = "",
+                     .help = "Where it may rest.",
+                     .offset = 0};
+  const char* const environment[] = {"ONEBIT_FAKE_STOPS="};
+  const char* stops = nullptr;
+  const Status status = ReadValues(environment, {&list, 1}, &stops);
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_STREQ(stops, "");
 }
 
 TEST(SettingsTest, WithoutItsPluginAVariableIsUnknown) {

@@ -576,6 +576,18 @@ TEST(RebindMismatchTest, ResidualsOfAnotherCommunicatorAreRefused) {
   }
 }
 
+TEST(RebindMismatchTest, ResidualsOfOneFormerRankAreNotForTwo) {
+  Job job(2, kEf);
+  const auto outcomes = RebindAfter(job, [&](int rank) {
+    if (rank == 1) job.compressor(1)->planned.plan = job.compressor(0)->planned.plan;
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, onebitMismatch);
+    EXPECT_THAT(outcome.text,
+                HasSubstr("ranks 0 and 1 both rebind the compressor of former rank 0"));
+  }
+}
+
 TEST(RebindObstacleTest, TensorIdInUseIsToldOnAllRanks) {
   Job job(2, kEf);
   std::vector<UniqueComm> made(2);

@@ -15,6 +15,7 @@
 #include "tests/collectives/state_job.h"
 #include "tests/support/deadlines.h"
 #include "tests/support/faulty_transport.h"
+#include "tests/support/resealed_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -116,6 +117,54 @@ TEST(RankStateImportTest, StateOfAnotherStepOnSomeRanksIsReported) {
   ASSERT_EQ(ImportHere(job.compressor(0), states[0]).result, onebitSuccess);
   for (const Outcome& outcome : job.Call()) {
     EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
+  }
+}
+
+// The checksums are correct, but the identity announces longer residuals.
+TEST(RankStateImportTest, ResidualsOfAnotherLengthAreRefused) {
+  const StateJob job(1, {.name = "Ef"});
+  const Blob good = job.Export(onebitStateRank)[0];
+  for (const SectionTag cut : {SectionTag::kWorker, SectionTag::kServer}) {
+    const Outcome outcome = ImportHere(job.compressor(0), Resealed(good, cut, [](Blob* content) {
+                                         content->resize(content->size() - sizeof(float));
+                                       }));
+    EXPECT_EQ(outcome.result, onebitCorrupt);
+    EXPECT_THAT(outcome.text, HasSubstr("its residuals do not fit its identity"));
+  }
+}
+
+// STATE.md gives the offsets.
+TEST(RankStateImportTest, IdentitiesThatMakeNoSenseAreRefused) {
+  const StateJob job(1, {.name = "Ef"});
+  const Blob good = job.Export(onebitStateRank)[0];
+  const auto import_with = [&](size_t at, int value) {
+    return ImportHere(job.compressor(0), Resealed(good, SectionTag::kIdentity, [&](Blob* content) {
+                        (*content)[at] = static_cast<std::byte>(value);
+                      }));
+  };
+  for (const auto& [at, value] : {std::pair<size_t, int>{32, 1},  // rank 1 of 1
+                                  {45, 1},                        // zero in this version
+                                  {47, 1}}) {
+    const Outcome outcome = import_with(at, value);
+    EXPECT_EQ(outcome.result, onebitCorrupt) << at;
+    EXPECT_THAT(outcome.text, HasSubstr("its identity makes no sense"));
+  }
+  const Outcome outcome = import_with(41, static_cast<int>(kernels::ScaleRule::kL1));
+  EXPECT_EQ(outcome.result, onebitMismatch);
+  EXPECT_THAT(outcome.text, HasSubstr("scaleRule l1 in the state, l2 here"));
+}
+
+TEST(RankStateImportTest, ResidualsThatAreNotFiniteAreRefused) {
+  for (const bool is_server : {false, true}) {
+    const StateJob job(1, {.name = "Ef"});
+    const Compressor& state = job.compressor(0)->planned.compressor;
+    auto* residual = const_cast<std::byte*>(is_server ? state.server_in(7) : state.worker_in(7));
+    const float nan = std::nanf("");
+    std::memcpy(residual, &nan, sizeof(nan));
+    const Blob blob = job.Export(onebitStateRank)[0];
+    const Outcome outcome = ImportHere(StateJob(1, {.name = "Ef"}).compressor(0), blob);
+    EXPECT_EQ(outcome.result, onebitCorrupt);
+    EXPECT_THAT(outcome.text, HasSubstr("is not finite as the compressor would hold it"));
   }
 }
 

@@ -245,6 +245,12 @@ TEST_F(ControlHubTest, TheFirstFailureWins) {
   EXPECT_THAT(Said(2), ElementsAre("rank 1 failed: 101 first"));
 }
 
+TEST_F(ControlHubTest, TheLossOfARankThatThereIsNotIsAFailureOfWhoTells) {
+  JoinAll(3);
+  Say(LinkOf(1), Report{.lost = 3, .cause = Error(Code::kPeerLost, "gone")});
+  EXPECT_THAT(Said(2), ElementsAre("rank 1 failed: 102 gone"));
+}
+
 TEST_F(ControlHubTest, WhoJoinsLateHearsOfTheFailure) {
   JoinOne(0, 2);
   Say(LinkOf(0), Report{{}, Error(Code::kCorrupt, "first")});

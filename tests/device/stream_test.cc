@@ -79,6 +79,12 @@ TEST(StreamTest, SynchronizeTakesAnyTimeout) {
   StartedPlugin();
   const Entered entered(0);
   OwnedStream stream;
+  Gate gate;
+  gate.Stop(stream);
+  std::jthread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    gate.Open();
+  });
   EXPECT_OK(Plugin().Synchronize(stream, UINT64_MAX));
 }
 

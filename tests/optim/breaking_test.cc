@@ -12,6 +12,7 @@
 #include "optim/two_stage.h"
 #include "optim/zero_one_adam.h"
 #include "tests/optim/optimizer_job.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::optim {
 namespace {
@@ -35,26 +36,30 @@ class BreakingArithmetic final : public HostArithmetic {
   bool breaks_await_ = false;
 };
 
+std::unique_ptr<Optimizer> MakeBreaking(onebitComm_t comm, const onebitOptimizerConfig_t& config,
+                                        std::vector<float>& x, BreakingArithmetic** arithmetic) {
+  auto made = std::make_unique<BreakingArithmetic>();
+  *arithmetic = made.get();
+  Optimizer::Setup setup{comm,
+                         x.size(),
+                         x.data(),
+                         ReadOptions(&config).value(),
+                         SegmentTable::Create(nullptr, 0, x.size(), 0).value(),
+                         std::move(made)};
+  auto optimizer = config.algorithm == onebitAlgorithmZeroOneAdam
+                       ? ZeroOneAdam::Create(std::move(setup), nullptr)
+                       : TwoStage::Create(std::move(setup), nullptr);
+  return std::move(optimizer).value();
+}
+
 class BreakingTest : public ::testing::TestWithParam<onebitAlgorithm_t> {
  protected:
   BreakingTest() {
     onebitComm_t comm = nullptr;
     onebit::testing::Check(onebitCommInitAll(&comm, 1, nullptr));
     comm_.reset(comm);
-    onebitOptimizerConfig_t config = onebit::testing::SubjectOf("", GetParam()).config;
-    const Options options = ReadOptions(&config).value();
-    auto arithmetic = std::make_unique<BreakingArithmetic>();
-    arithmetic_ = arithmetic.get();
-    Optimizer::Setup setup{comm,
-                           x_.size(),
-                           x_.data(),
-                           options,
-                           SegmentTable::Create(nullptr, 0, x_.size(), 0).value(),
-                           std::move(arithmetic)};
-    auto made = GetParam() == onebitAlgorithmZeroOneAdam
-                    ? ZeroOneAdam::Create(std::move(setup), nullptr)
-                    : TwoStage::Create(std::move(setup), nullptr);
-    optimizer_ = std::move(made).value();
+    const onebitOptimizerConfig_t config = onebit::testing::SubjectOf("", GetParam()).config;
+    optimizer_ = MakeBreaking(comm, config, x_, &arithmetic_);
   }
   ~BreakingTest() override { optimizer_->Drain(); }
 
@@ -142,6 +147,80 @@ TEST_P(BreakingTest, AStepThatBreaksBeforeItsUpdateChangesNothing) {
   arithmetic_->Heal();
   EXPECT_EQ(Export(), before);
   EXPECT_TRUE(Step().ok());
+}
+
+// Two ranks, the first of which breaks.
+class BreakingRebindTest : public ::testing::Test {
+ protected:
+  BreakingRebindTest() {
+    const auto config = onebit::testing::SubjectOf("", onebitAlgorithmOneBitAdam).config;
+    group_.Run([&](int rank) {
+      Rank& mine = ranks_[rank];
+      mine.optimizer = MakeBreaking(group_.comm(rank), config, mine.x, &mine.arithmetic);
+      std::vector<float> gradient(mine.x.size(), 0.5f);
+      StepOutcome outcome;
+      EXPECT_TRUE(
+          mine.optimizer->Step({.gradients = gradient.data(), .learning_rate = 0.01}, &outcome)
+              .ok());
+    });
+  }
+  ~BreakingRebindTest() override {
+    for (Rank& rank : ranks_) rank.optimizer->Drain();
+  }
+
+  Status ImportOwnState(int rank) {
+    Optimizer& optimizer = *ranks_[rank].optimizer;
+    Blob blob(optimizer.StateBytes(StateKind::kOptimizerRank).value());
+    EXPECT_TRUE(optimizer.Export(StateKind::kOptimizerRank, blob).ok());
+    if (rank == 0 && breaks_import_) ranks_[rank].arithmetic->BreakAwait();
+    return optimizer.Import(blob);
+  }
+  void Rebind() {
+    group_.Call([&](int rank) {
+      onebitComm_t comm = nullptr;
+      onebit::testing::Check(onebitCommSplit(group_.comm(rank), 0, 0, &comm, nullptr));
+      made_[rank].reset(comm);
+      Rank& mine = ranks_[rank];
+      if (rank == 0 && breaks_rebind_) mine.arithmetic->BreakAwait();
+      const Result<int> source = mine.optimizer->Rebind(comm);
+      mine.source = source.ok() ? source.value() : -1;
+      return onebitSuccess;
+    });
+  }
+
+  struct Rank {
+    std::vector<float> x = std::vector<float>(24, 1.0f);
+    BreakingArithmetic* arithmetic = nullptr;  // the optimizer's
+    std::unique_ptr<Optimizer> optimizer;
+    int source = -1;
+  };
+  onebit::testing::CommGroup group_{
+      2, {.timeout_ms = onebit::testing::ShortTimeoutMs(), .one_exchange_elements = 0}};
+  onebit::UniqueComm made_[2];
+  Rank ranks_[2];
+  bool breaks_import_ = false;
+  bool breaks_rebind_ = false;
+};
+
+// Both ranks have made the same steps, but rank 0 holds a partly imported state.
+TEST_F(BreakingRebindTest, ATornRankIsNoSource) {
+  breaks_import_ = true;
+  EXPECT_FALSE(ImportOwnState(0).ok());
+  ranks_[0].arithmetic->Heal();
+  Rebind();
+  EXPECT_EQ(ranks_[0].source, 1);
+  EXPECT_EQ(ranks_[1].source, 1);
+}
+
+TEST_F(BreakingRebindTest, ARankThatBreaksWhileItTakesTheStateIsTorn) {
+  ASSERT_TRUE(ImportOwnState(0).ok());  // resets its count of commits, so it is behind rank 1
+  breaks_rebind_ = true;
+  Rebind();
+  EXPECT_EQ(ranks_[0].source, -1);
+  ranks_[0].arithmetic->Heal();
+  const Status status = ranks_[0].optimizer->Rewarm(3);
+  EXPECT_EQ(status.code(), Code::kInvalidUsage);
+  EXPECT_THAT(status.text(), HasSubstr("half"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, BreakingTest,

@@ -264,7 +264,12 @@ TEST_P(OptimizerFamilyTest, TheCopyIsOfTheParameters) {
     const ToyProblem problem{.ranks = 2, .dimension = 50};
     std::vector<float> x = problem.StartPoint();
     std::vector<uint16_t> copy(x.size());
+    onebitSegment_t segments[2] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT};
+    segments[0].count = segments[1].offset = 20;
+    segments[1].count = 30;
     onebitOptimizerConfig_t config = ConfigOf(GetParam());
+    config.segments = segments;
+    config.segmentCount = 2;
     config.parameterCopy = copy.data();
     config.parameterCopyType = onebitBfloat16;
     const OptimizerHandle optimizer = MakeOptimizer(comm, x, config);

@@ -110,6 +110,39 @@ TEST_F(OneBitLambTest, ALayerOfZerosMovesAsInAdam) {
   });
 }
 
+// The ratio of the first layer is far below the range, that of the second far above. DeepSpeed
+// interprets a ratio of exactly 1 as no ratio, and leaves the average unchanged.
+TEST_F(OneBitLambTest, CoefficientsKeepToTheirRange) {
+  Use({Layer(0, 30), Layer(30, 30)});
+  for (const auto variant : {onebitVariantPaper, onebitVariantDeepSpeed}) {
+    training_.config.variant = variant;
+    if (variant == onebitVariantDeepSpeed) {
+      const onebitOptimizerConfig_t defaults = ONEBIT_OPTIMIZER_CONFIG_INIT;
+      training_.config.lrWarmupSteps = defaults.lrWarmupSteps;
+    }
+    training_.config.minCoeff = 0.25;
+    training_.config.maxCoeff = 1;
+    RunRanks(1, [&](onebitComm_t comm, int) {
+      std::vector<float> x(60, 1e-6f);
+      std::fill(x.begin() + 30, x.end(), 1e6f);
+      const OptimizerHandle optimizer = MakeOptimizer(comm, x, training_.config);
+      std::vector<float> gradient(60, 1.0f);
+      // DeepSpeed's first step updates nothing.
+      for (int step = variant == onebitVariantPaper ? 1 : 0; step <= 1; ++step) {
+        Check(onebitOptimizerStep(optimizer.get(), gradient.data(), onebitFloat32, 1e-9, 1, 0,
+                                  nullptr, nullptr));
+      }
+      onebitTrustRatio_t small = ONEBIT_TRUST_RATIO_INIT, large = ONEBIT_TRUST_RATIO_INIT;
+      Check(onebitOptimizerGetTrustRatio(optimizer.get(), 0, &small));
+      Check(onebitOptimizerGetTrustRatio(optimizer.get(), 1, &large));
+      EXPECT_EQ(small.coefficient, 0.25);
+      EXPECT_EQ(large.coefficient, 1);
+      EXPECT_GT(small.average, 0);
+      EXPECT_EQ(large.average > 0, variant == onebitVariantPaper);
+    });
+  }
+}
+
 // After the freeze gradients of one layer shrink and those of the other grow, so factors reach both
 // of their limits as fast as they may.
 TEST_F(OneBitLambTest, FactorsKeepToTheirRangeAndRate) {

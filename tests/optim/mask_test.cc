@@ -228,6 +228,35 @@ TEST(OneBitAdamFloorTest, HoldsBackElementsWithTinyVariance) {
   }
 }
 
+// With bias correction, both the root and the floor are those of the corrected variance.
+TEST(OneBitAdamFloorTest, IsCorrectedAsTheVarianceIs) {
+  const onebitCompressorConfig_t compressor = PaperCompressor();
+  Training training;
+  training.problem = {.ranks = 1, .dimension = 16};
+  training.config = PaperOptimizer(compressor, 5);
+  training.config.beta1 = 0.9;
+  training.config.biasCorrection = 1;
+  training.config.varianceFloor = 0.5;
+  training.calls = 5;
+  training.spoil = [](size_t call, int, std::vector<float>& gradient) {
+    if (call < 5) gradient[3] *= 1e-4f;
+  };
+  const Record before = Train(training)[0];
+  training.calls = 6;
+  const Record record = Train(training)[0];
+  const double of_m = 1 / (1 - std::pow(training.config.beta1, 6));
+  const double of_v = 1 / (1 - std::pow(training.config.beta2, 5));  // frozen at step 5
+  double sum = 0;
+  for (const float v : before.v) sum += v;
+  const double least = 0.5 * std::sqrt(of_v * sum / 16);
+  ASSERT_LT(std::sqrt(of_v * before.v[3]), least);
+  for (size_t k = 0; k < 16; ++k) {
+    const double root = std::sqrt(of_v * before.v[k]);
+    const double step = 0.05 * of_m * record.m[k] / (std::max(root, least) + 1e-8);
+    EXPECT_NEAR(record.x[6][k], record.x[5][k] - step, 1e-5 * (1 + std::abs(step))) << k;
+  }
+}
+
 TEST(OneBitAdamFloorTest, IsOfTheSegment) {
   // Two segments with gradients of very different size: the small one's floor is its own.
   onebitSegment_t segments[2] = {ONEBIT_SEGMENT_INIT, ONEBIT_SEGMENT_INIT};

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers that return to dense steps in the middle of a training.
 #include <cmath>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -253,6 +255,29 @@ TEST(RewarmTest, RanksThatDifferAreToldSo) {
         EXPECT_EQ(outcome.result, onebitMismatch) << outcome.text;
       }
     }
+  }
+}
+
+TEST(RewarmTest, ARebindTellsOfRanksThatDiffer) {
+  const OptimizerSubject subject = SubjectOf("", onebitAlgorithmOneBitAdam);
+  CommGroup group(2);
+  std::vector<UniqueComm> made(2);
+  std::vector<std::unique_ptr<OptimizerRank>> ranks(2);
+  for (const Outcome& outcome : group.Call([&](int rank) {
+         const auto r = static_cast<size_t>(rank);
+         ranks[r] = std::make_unique<OptimizerRank>(subject, group.comm(rank), rank);
+         ranks[r]->StepUntil(1, 6);
+         if (rank == 1) Check(onebitOptimizerRewarm(ranks[r]->get(), 5));
+         onebitComm_t comm = nullptr;
+         Check(onebitCommSplit(group.comm(rank), 0, 0, &comm, nullptr));
+         made[r].reset(comm);
+         int source = -1;
+         return onebitOptimizerRebind(ranks[r]->get(), comm, &source);
+       })) {
+    EXPECT_EQ(outcome.result, onebitMismatch);
+    EXPECT_NE(outcome.text.find("onebitOptimizerRewarm was called on one of ranks 0 and 1 only"),
+              std::string::npos)
+        << outcome.text;
   }
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // States that an optimizer must refuse: damaged ones, and those of something else. A refusal leaves
 // it unchanged.
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "base/digest.h"
 #include "base/state_blob.h"
 #include "tests/optim/optimizer_job.h"
+#include "tests/support/resealed_state.h"
 
 namespace onebit::testing {
 namespace {
@@ -203,6 +205,42 @@ TEST(OptimizerStateOfOthersTest, StatesOfSomethingElseAreRefusedWithAName) {
   ExpectRefused(Adam(), of_compressor, onebitMismatch, HasSubstr("onebitCompressorImport"));
   ExpectRefused(Adam(), of_sync, onebitMismatch, HasSubstr("onebitSyncImport"));
   ExpectRefused(Adam(), Blob(500, std::byte{'x'}), onebitInvalidArgument, HasSubstr("state"));
+}
+
+// The checksums of these states are correct, but no optimizer could have saved their contents.
+TEST(OptimizerStateContentTest, SectionsOfTheWrongLengthAreRefused) {
+  const Blob good = StateOf(Adam());
+  const auto resized = [&](size_t bytes) {
+    return Resealed(good, SectionTag::kOptimizer, [&](Blob* content) { content->resize(bytes); });
+  };
+  const size_t bytes = StateReader::Open(good).value().section(SectionTag::kOptimizer)->size();
+  ExpectRefused(Adam(), resized(bytes + 8), onebitCorrupt,
+                HasSubstr("its table of segments has the wrong length"));
+  ExpectRefused(Adam(), resized(8), onebitCorrupt,
+                HasSubstr("it has not the sections of an optimizer"));
+}
+
+// Replaces the value `from_end` places before the last one.
+template <typename T>
+Blob WithValue(const Blob& state, size_t from_end, T value) {
+  static_assert(sizeof(T) == 8);
+  return Resealed(state, SectionTag::kValues, [&](Blob* content) {
+    std::memcpy(content->data() + content->size() - (from_end + 1) * sizeof(T), &value, sizeof(T));
+  });
+}
+
+TEST(OptimizerStateContentTest, ValuesThatCannotBeAreRefused) {
+  const Blob adam = StateOf(Adam());
+  ExpectRefused(Adam(), WithValue(adam, 1, std::nan("")), onebitCorrupt,
+                HasSubstr("a value is not finite"));
+  // The schedule has made 9 steps, so it cannot have frozen at step 10.
+  ExpectRefused(Adam(), WithValue(adam, 3, uint64_t{10}), onebitCorrupt,
+                HasSubstr("its stage makes no sense"));
+  const OptimizerSubject lamb = SubjectOf("lamb", onebitAlgorithmOneBitLamb);
+  ExpectRefused(lamb, WithValue(StateOf(lamb), 0, -1.0), onebitCorrupt,
+                HasSubstr("its stage makes no sense"));
+  ExpectRefused(ZeroOne(), WithValue(StateOf(ZeroOne()), 3, uint64_t{10}), onebitCorrupt,
+                HasSubstr("its schedule is ahead of its steps"));
 }
 
 // STATE.md fixes the first 40 bytes for all versions.

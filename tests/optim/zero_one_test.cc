@@ -78,8 +78,13 @@ class ZeroOneIntervalTest : public ::testing::Test {
   static constexpr double kRate = 0.02;
 
   // Syncs at every step up to 7, then every 4 steps.
-  ZeroOneIntervalTest() : group_(kRanks, kPatient) {
+  explicit ZeroOneIntervalTest(uint32_t flags = 0) : group_(kRanks, kPatient) {
+    onebitSegment_t segment = ONEBIT_SEGMENT_INIT;
+    segment.count = problem_.dimension;
+    segment.flags = flags;
     onebitOptimizerConfig_t config = ZeroOne(8, 1, 4);
+    config.segments = &segment;
+    config.segmentCount = 1;
     for (int rank = 0; rank < kRanks; ++rank) {
       x_.push_back(problem_.StartPoint());
     }
@@ -95,13 +100,13 @@ class ZeroOneIntervalTest : public ::testing::Test {
     for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back([&, rank] { body(rank); });
   }
   // Makes one step on every rank; returns rank 0's result.
-  onebitStepResult_t Step(int bad_rank = -1) {
+  onebitStepResult_t Step(int bad_rank = -1, double rate = kRate) {
     std::vector<onebitStepResult_t> results(kRanks, ONEBIT_STEP_RESULT_INIT);
     OnAllRanks([&](int rank) {
       const auto r = static_cast<size_t>(rank);
       std::vector<float> gradient = problem_.Gradient(x_[r], rank, step_);
       if (rank == bad_rank) gradient[1] = std::numeric_limits<float>::quiet_NaN();
-      EXPECT_EQ(onebitOptimizerStep(optimizers_[r].get(), gradient.data(), onebitFloat32, kRate, 1,
+      EXPECT_EQ(onebitOptimizerStep(optimizers_[r].get(), gradient.data(), onebitFloat32, rate, 1,
                                     0, &results[r], nullptr),
                 onebitSuccess)
           << onebitGetLastError(nullptr);
@@ -167,6 +172,22 @@ TEST_F(ZeroOneIntervalTest, ABadSumTakesAllRanksBackToTheLastSync) {
   EXPECT_NE(x_[0], last_synced_);
 }
 
+// Without residuals.
+class ZeroOneDenseIntervalTest : public ZeroOneIntervalTest {
+ protected:
+  ZeroOneDenseIntervalTest() : ZeroOneIntervalTest(onebitSegmentDense) {}
+};
+
+// Steps at a negligible rate lead to a sync that moves nothing, unless the discarded sums return.
+TEST_F(ZeroOneDenseIntervalTest, DiscardedSumsAreNotInTheNextSync) {
+  StepIntoAnInterval();
+  while (Step(1).stage == onebitStageLocal) continue;
+  ASSERT_EQ(x_[0], last_synced_);
+  while (Step(-1, 1e-9).stage == onebitStageLocal) continue;
+  ExpectAgreement();
+  for (size_t i = 0; i < x_[0].size(); ++i) EXPECT_NEAR(x_[0][i], last_synced_[i], 1e-6) << i;
+}
+
 TEST_F(ZeroOneIntervalTest, SyncEndsAnIntervalAndIsFreeBehindIt) {
   StepIntoAnInterval();
   Step();
@@ -185,12 +206,49 @@ TEST_F(ZeroOneIntervalTest, SyncEndsAnIntervalAndIsFreeBehindIt) {
   ExpectAgreement();
 }
 
+// Rank 1 is one local step ahead, but lacks the last commit: the ranks agreed to discard an
+// interval.
+TEST_F(ZeroOneIntervalTest, RebindGoesByWhatWasAgreedOnAndThenBySteps) {
+  const auto import_own_state = [&](int rank) {  // resets its count of commits
+    const onebitOptimizer_t optimizer = optimizers_[static_cast<size_t>(rank)].get();
+    size_t bytes = 0;
+    Check(onebitOptimizerExport(optimizer, onebitStateRank, nullptr, &bytes));
+    std::vector<std::byte> state(bytes);
+    Check(onebitOptimizerExport(optimizer, onebitStateRank, state.data(), &bytes));
+    Check(onebitOptimizerImport(optimizer, state.data(), bytes));
+  };
+  StepIntoAnInterval();
+  for (int rank = 0; rank < kRanks; ++rank) import_own_state(rank);
+  while (Step(1).stage == onebitStageLocal) continue;
+  import_own_state(1);
+  std::vector<float> gradient = problem_.Gradient(x_[1], 1, step_);
+  Check(onebitOptimizerStep(optimizers_[1].get(), gradient.data(), onebitFloat32, kRate, 1, 0,
+                            nullptr, nullptr));
+  ASSERT_GT(StatsOf(optimizers_[1]).step, StatsOf(optimizers_[0]).step);
+  std::vector<UniqueComm> made(kRanks);
+  OnAllRanks([&](int rank) {
+    onebitComm_t comm = nullptr;
+    ASSERT_EQ(onebitCommSplit(group_.comm(rank), 0, 0, &comm, nullptr), onebitSuccess);
+    made[static_cast<size_t>(rank)].reset(comm);
+    int source = -1;
+    EXPECT_EQ(onebitOptimizerRebind(optimizers_[static_cast<size_t>(rank)].get(), comm, &source),
+              onebitSuccess)
+        << onebitGetLastError(nullptr);
+    EXPECT_EQ(source, 0);
+  });
+  EXPECT_EQ(StatsOf(optimizers_[1]).step, StatsOf(optimizers_[0]).step);
+  ExpectAgreement();
+  optimizers_.clear();
+}
+
 // Ranks were at different steps of an interval when one of them was lost.
 TEST_F(ZeroOneIntervalTest, RebindTakesRanksOnFromTheFurthest) {
   StepIntoAnInterval();
-  std::vector<float> gradient = problem_.Gradient(x_[2], 2, step_);
-  Check(onebitOptimizerStep(optimizers_[2].get(), gradient.data(), onebitFloat32, kRate, 1, 0,
-                            nullptr, nullptr));
+  for (int i = 0; i < 2; ++i) {  // local steps are no commits
+    std::vector<float> gradient = problem_.Gradient(x_[2], 2, step_);
+    Check(onebitOptimizerStep(optimizers_[2].get(), gradient.data(), onebitFloat32, kRate, 1, 0,
+                              nullptr, nullptr));
+  }
   std::vector<UniqueComm> made(kRanks);
   std::vector<int> sources(kRanks, -1);
   const int lost = 0;

@@ -58,9 +58,11 @@ onebitResult_t ScriptedFrames::Open(const void* const*, const size_t*, uint64_t,
   return onebitSuccess;
 }
 
-plugin::Sent ScriptedFrames::Send(int rank, plugin::FrameKind, std::span<const std::byte> header,
+plugin::Sent ScriptedFrames::Send(int rank, plugin::FrameKind kind,
+                                  std::span<const std::byte> header,
                                   std::span<const std::byte> payload) {
-  if (!has_room_) return plugin::Sent::kNoRoom;
+  const bool is_piece = kind == plugin::FrameKind::kPiece;
+  if (is_piece ? !has_room_for_pieces_ : !has_room_for_others_) return plugin::Sent::kNoRoom;
   SentFrame frame{.rank = rank, .wire = {}, .payload = {payload.begin(), payload.end()}};
   std::memcpy(&frame.wire, header.data(), sizeof frame.wire);
   sent_.push_back(std::move(frame));

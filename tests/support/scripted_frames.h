@@ -38,7 +38,9 @@ class ScriptedFrames : public plugin::FrameTransport {
 
   void Arrive(Frame frame) { arriving_.push_back(std::move(frame)); }
   void Lose(int rank);
-  void set_has_room(bool has_room) { has_room_ = has_room; }
+  void set_has_room(bool has_room) { has_room_for_pieces_ = has_room_for_others_ = has_room; }
+  void set_has_room_for_pieces(bool has_room) { has_room_for_pieces_ = has_room; }
+  void set_has_room_for_others(bool has_room) { has_room_for_others_ = has_room; }
   // Delivers a frame during the endpoint's first sleep.
   void ArriveInSleep(Frame frame) { in_sleep_.push_back(std::move(frame)); }
   uint64_t longest_sleep_ns() const { return longest_sleep_ns_; }
@@ -64,7 +66,8 @@ class ScriptedFrames : public plugin::FrameTransport {
   std::deque<Frame> in_sleep_;
   uint64_t longest_sleep_ns_ = 0;
   std::vector<SentFrame> sent_;
-  bool has_room_ = true;
+  bool has_room_for_pieces_ = true;
+  bool has_room_for_others_ = true;
 };
 
 // A connected rank 0 of three. One at a time per process, because a log has no owner.

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Syncs that are saved and loaded, and syncs that fail.
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/faulty_transport.h"
+#include "tests/support/resealed_state.h"
 #include "tests/sync/sync_job.h"
 
 namespace onebit::testing {
@@ -121,6 +123,12 @@ TEST(SyncStateTest, DamageAndOtherStatesAreRefusedAndNothingIsTouched) {
   EXPECT_EQ(outcome.result, onebitMismatch);
   EXPECT_THAT(outcome.text, HasSubstr("baseInterval 3"));
   outcome =
+      job.Import(0, Resealed(good, SectionTag::kSync, [](Blob* content) {
+                   std::memcpy(content->data() + 16, content->data() + 8, 8);  // last sync = step
+                 }));
+  EXPECT_EQ(outcome.result, onebitCorrupt);
+  EXPECT_THAT(outcome.text, HasSubstr("its sync makes no sense"));
+  outcome =
       CallHere([&] { return onebitCompressorImport(job.compressor(0), good.data(), good.size()); });
   EXPECT_EQ(outcome.result, onebitMismatch);
   EXPECT_THAT(outcome.text, HasSubstr("onebitSyncImport"));
@@ -133,6 +141,28 @@ TEST(SyncStateTest, DamageAndOtherStatesAreRefusedAndNothingIsTouched) {
   EXPECT_THAT(outcome.text, HasSubstr("onebitCompressorImport"));
   EXPECT_EQ(job.Export(), before);
   EXPECT_EQ(job.Import(0, good).result, onebitSuccess);
+}
+
+// Otherwise the imported interval would end as if its own sync had been committed elsewhere.
+TEST(SyncStateTest, AnImportForgetsAFailedSync) {
+  SyncJob saved(2, Every(3));
+  for (int step = 0; step < 4; ++step) saved.StepSucceeds();
+  SyncJob job(2, Every(3));
+  for (int step = 0; step < 2; ++step) job.StepSucceeds();
+  onebitCommAbort(job.comm(0));
+  for (const StepResult& result : job.Step()) EXPECT_NE(result.outcome.result, onebitSuccess);
+  const auto states = saved.Export();
+  for (const int rank : {0, 1}) {
+    const Outcome outcome = job.Import(rank, states[static_cast<size_t>(rank)]);
+    EXPECT_EQ(outcome.result, onebitSuccess) << outcome.text;
+  }
+  const auto steps_of = [](const Blob& state) {  // the count of steps and the last sync
+    const auto fields = StateReader::Open(state).value().section(SectionTag::kSync)->first(24);
+    return Blob(fields.begin(), fields.end());
+  };
+  saved.StepSucceeds();
+  job.StepSucceeds();
+  EXPECT_EQ(steps_of(job.Export()[0]), steps_of(saved.Export()[0]));
 }
 
 // A failed sync can be repeated: on every rank, or on none if one has committed it. Counts how

@@ -213,6 +213,16 @@ TEST_F(SyncArgumentsTest, CompressorsOfOtherCallsAreRefused) {
   EXPECT_EQ(onebitSyncDestroy(nullptr), onebitSuccess);
 }
 
+// An imported state may come from a compressor that was used with a sum.
+TEST_F(SyncArgumentsTest, ResidualsOfASumAreRefusedWhenTheSyncIsDue) {
+  for (const int rank : {0, 1}) job_.compressor(rank)->planned.compressor.set_op(ReduceOp::kSum);
+  for (int step = 0; step < 3; ++step) job_.StepSucceeds();
+  for (const StepResult& result : job_.Step()) {
+    EXPECT_EQ(result.outcome.result, onebitInvalidUsage);
+    EXPECT_THAT(result.outcome.text, HasSubstr("was used with onebitSum; onebitCompressorReset"));
+  }
+}
+
 TEST_F(SyncArgumentsTest, CompressorsServeOneSyncAndNothingElse) {
   onebitSync_t second = nullptr;
   EXPECT_EQ(onebitSyncCreate(&second, job_.compressor(0), nullptr), onebitInvalidUsage);

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plugins/common/spin_lock.h"
 #include "tests/support/scripted_frames.h"
 
 namespace onebit::testing {
@@ -593,6 +594,89 @@ TEST(FramesTest, APeerIsToldOfRoomBeforeItRunsShort) {
     }
   }
   EXPECT_THAT(told, ElementsAre(8, 16, 24, 32, 40, 48, 56, 64));
+}
+
+TEST(FramesTest, AnEarlyPieceThatFindsNoRoomGoesLater) {
+  FramedRank rank;
+  rank.frames().set_has_room_for_pieces(false);
+  Sending sending(rank, 600);
+  ASSERT_EQ(rank.frames().CountSent(1, WireType::kMessage, 0), 1u);
+  rank.frames().set_has_room_for_pieces(true);
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(BytesOfData(rank, 0), 600u);
+  sending.Cancel();
+}
+
+TEST(FramesTest, APayloadThatIsRefusedIsReadNoMore) {
+  FramedRank rank;
+  rank.frames().set_has_room_for_pieces(false);
+  Sending sending(rank);
+  rank.Arrive(Of(WireType::kAccept, 0));
+  rank.Arrive(Of(WireType::kDrop, 0));
+  EXPECT_EQ(sending.Test(), -onebitRemoteError);
+  rank.frames().set_has_room_for_pieces(true);
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(BytesOfData(rank, 0), 0u);
+}
+
+// A piece carries a release, which must not overtake a queued drop of the same message.
+TEST(FramesTest, PiecesGoBehindTheAnswersThatWait) {
+  FramedRank rank;
+  rank.Arrive(Message(0, kLarge));
+  Receiving receiving(rank);
+  receiving.Accept(kLarge);
+  Sending sending(rank);
+  rank.frames().set_has_room_for_others(false);
+  receiving.Cancel();
+  rank.Arrive(Of(WireType::kAccept, 0));
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(BytesOfData(rank, 0), 0u);
+  rank.frames().set_has_room_for_others(true);
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.frames().CountSent(1, WireType::kDrop, 0), 1u);
+  EXPECT_EQ(BytesOfData(rank, 0), kLarge);
+  sending.Cancel();
+}
+
+TEST(FramesTest, AReceiveIsAcceptedInItsSizeAndThereIsOneAtATime) {
+  FramedRank rank;
+  std::vector<std::byte> header(ONEBIT_TRANSPORT_HEADER_BYTES), memory(kEager + 1);
+  Request* request = nullptr;
+  Request* second = nullptr;
+  ASSERT_EQ(rank.endpoint().Receive(1, header.data(), &request), onebitSuccess);
+  EXPECT_EQ(rank.endpoint().Receive(1, header.data(), &second), onebitInvalidUsage);
+  rank.Arrive(Message(0, kEager), Filled(kEager, 1));
+  for (const size_t bytes : {kEager - 1, kEager + 1}) {
+    EXPECT_EQ(rank.endpoint().Accept(request, memory.data(), bytes), onebitInvalidArgument);
+  }
+  EXPECT_EQ(rank.endpoint().Accept(request, memory.data(), kEager), onebitSuccess);
+  onebitTransportState state = onebitTransportPending;
+  EXPECT_EQ(rank.endpoint().Test(request, &state), onebitSuccess);
+  EXPECT_EQ(state, onebitTransportDone);
+}
+
+// Receives may end in any order, but a slot is released only after all slots before it.
+TEST(FramesTest, ASlotInUseIsNotReleasedWithTheNext) {
+  FramedRank rank;
+  rank.Arrive(Message(0, kEager), Filled(kEager, 1));
+  rank.Arrive(Message(1, kEager), Filled(kEager, 2));
+  Receiving first(rank);
+  EXPECT_EQ(first.Test(), kHeader);
+  EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 2));
+  rank.Arrive(Message(kWindow, kEager), Filled(kEager, 9));  // would reuse the slot of the first
+  EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("out of order")));
+  first.Accept(kEager);
+  EXPECT_EQ(first.payload(), Filled(kEager, 1));
+  EXPECT_EQ(first.Test(), kDone);
+}
+
+TEST(SpinLockTest, HasOneHolder) {
+  plugin::SpinLock lock;
+  EXPECT_TRUE(lock.TryLock());
+  EXPECT_FALSE(lock.TryLock());
+  EXPECT_TRUE(lock.Unlock());
+  EXPECT_TRUE(lock.TryLock());
 }
 
 TEST(FramesTest, AnswersWaitForRoomAndGoOutOnce) {

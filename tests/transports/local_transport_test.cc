@@ -199,7 +199,9 @@ TEST_F(LocalMessageTest, RefusesToAcceptAnotherSize) {
   char header[ONEBIT_TRANSPORT_HEADER_BYTES];
   ASSERT_EQ(Send(5000, &send), onebitSuccess);
   const auto receive = ReceiveHeader(header);
-  EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), 4999), onebitInvalidArgument);
+  for (const size_t bytes : {4999, 5001}) {
+    EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), bytes), onebitInvalidArgument);
+  }
   EXPECT_EQ(taken_, std::string(5000, 'b'));
   EXPECT_EQ(api_.accept(group_[1], receive, taken_.data(), 5000), onebitSuccess);
   EXPECT_EQ(StateOf(1, receive), onebitTransportDone);

@@ -14,6 +14,7 @@
 
 #include "plugins/transport_ucx/net_devices.h"
 #include "plugins/transport_ucx/ucx_address.h"
+#include "plugins/transport_ucx/ucx_settings.h"
 #include "tests/transports/conformance.h"
 #include "tests/transports/ucx_fixture.h"
 
@@ -69,6 +70,17 @@ TEST(UcxAddressTest, DamagedAddressesAreRefused) {
     EXPECT_EQ(rank.Connect(damaged), onebitInvalidArgument) << "byte " << at;
   }
   EXPECT_EQ(rank.Connect(good), onebitSuccess) << started.warnings();
+}
+
+TEST(UcxAddressTest, AnAddressLongerThanThereIsRoomForIsRefused) {
+  AddressHead head{};
+  const std::string of_worker(kMostAddressBytes - sizeof head + 1, 'x');
+  std::string bytes(kMostAddressBytes + 1, '\0');
+  WriteAddress(head, of_worker.data(), of_worker.size(), bytes.data());
+  EXPECT_STREQ(ReadAddress(bytes.data(), bytes.size(), &head), "it has a wrong length");
+  bytes.pop_back();
+  WriteAddress(head, of_worker.data(), of_worker.size() - 1, bytes.data());
+  EXPECT_EQ(ReadAddress(bytes.data(), bytes.size(), &head), nullptr);
 }
 
 TEST(UcxAddressTest, ANameWithoutAnEndIsRefused) {

@@ -3,6 +3,8 @@
 // CUDA driver functions for memory: allocation, attributes, copies and fills.
 #include <sys/mman.h>
 
+#include <cstring>
+
 #include "tests/support/cuda/capture.h"
 #include "tests/support/cuda/protection.h"
 #include "tests/support/cuda/stream.h"
@@ -177,7 +179,9 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
   ONEBIT_BEGIN(cuMemHostAlloc);
-  return AllocateBlock(bytes, BlockKind::kPinned, memory);
+  ONEBIT_CU_TRY(AllocateBlock(bytes, BlockKind::kPinned, memory));
+  std::memset(*memory, 0xa5, bytes);  // CUDA promises no content
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemFreeHost(void* memory) {
