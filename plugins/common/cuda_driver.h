@@ -16,7 +16,14 @@
 #error "a null stream is the legacy default stream: compile without per-thread default streams"
 #endif
 
-#ifndef CUDA_VERSION  // cuda.h defines it
+// cuda.h before CUDA 12 has no libraries and kernels.
+#if defined(CUDA_VERSION) && CUDA_VERSION < 12000
+using CUkernel = struct CUkern_st*;
+using CUlibrary = struct CUlib_st*;
+enum CUlibraryOption : unsigned;
+#endif
+
+#ifndef CUDA_VERSION  // no cuda.h
 using CUcontext = struct CUctx_st*;
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;

@@ -46,7 +46,7 @@ struct TransportTable {
 
   static onebitResult_t Init(const onebitTransportHost* host, void** context) {
     if (host == nullptr || context == nullptr || host->structSize < sizeof *host ||
-        host->settings == nullptr) {
+        (host->settings == nullptr && Context::Properties(nullptr).settingCount != 0)) {
       return onebitInvalidArgument;
     }
     return WithoutExceptions([&] {

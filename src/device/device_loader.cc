@@ -59,7 +59,7 @@ struct State {
   bool is_settled = false;  // guarded by mutex: the driver is loaded; see `found` or `obstacle`
   Status obstacle;          // guarded by mutex
   std::atomic<const Devices*> found{nullptr};
-  std::atomic<uint64_t> objects_seen{0};  // CountObjects when the driver was not loaded
+  std::atomic<uint64_t> objects_seen{0};  // CountObjects when there was nothing new
   HostBuffers host_buffers;
 };
 
@@ -104,10 +104,9 @@ const Devices* DeviceLoader::Find(Devices::FoldersFunction folders) {
   const uint64_t objects = CountObjects();
   if (objects == state.objects_seen.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(state.mutex);
-  if (state.is_settled) return state.found.load(std::memory_order_relaxed);
-  if (!IsDriverLoaded()) {
+  if (state.is_settled || !IsDriverLoaded()) {
     state.objects_seen.store(objects, std::memory_order_release);
-    return nullptr;
+    return state.found.load(std::memory_order_relaxed);
   }
   state.is_settled = true;
   auto opened = Open(folders);
@@ -124,6 +123,10 @@ const Devices* DeviceLoader::FindFor(const void* buffer, Devices::FoldersFunctio
   State& state = TheState();
   if (const Devices* found = state.found.load(std::memory_order_acquire)) return found;
   if (buffer == nullptr) return nullptr;
+  // Memory that the program gives back may come again from CUDA, whose allocations all begin at a
+  // multiple of 256 bytes: such an address is never remembered.
+  constexpr uintptr_t kCudaAlignment = 256;
+  if (reinterpret_cast<uintptr_t>(buffer) % kCudaAlignment == 0) return Find(folders);
   if (state.host_buffers.Contains(buffer)) return nullptr;
   const Devices* const found = Find(folders);
   if (found == nullptr) state.host_buffers.Insert(buffer);

@@ -37,9 +37,9 @@ class Devices {
   // is so. Null if it has not, and for good if the library cannot be opened; see Obstacle. Takes
   // the loader's lock until something is found.
   static const Devices* Find(FoldersFunction folders);
-  // The same for a call on `buffer`, which looks only for a buffer that it does not remember. A
-  // buffer that was host memory before CUDA was loaded stays host memory, so the calls of a
-  // training loop in a process without CUDA take no lock. Null buffers need no devices.
+  // The same for a call on `buffer`, which does not look again for a buffer that was host memory
+  // before: the calls of a training loop in a process without CUDA do not ask the loader, unless
+  // their buffers begin where allocations of CUDA may. Null buffers need no devices.
   static const Devices* FindFor(const void* buffer, FoldersFunction folders);
   // Why Find returns null, and what the user can do about it.
   static Status Obstacle();

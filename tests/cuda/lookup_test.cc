@@ -6,7 +6,9 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -62,6 +64,18 @@ float* NewDeviceMemory() {
   return is_done ? reinterpret_cast<float*>(memory) : nullptr;
 }
 
+// Host memory that begins where no allocation of CUDA does, at no multiple of 256 bytes.
+class HostBuffer {
+ public:
+  float* data() {
+    float* const begin = values_.data();
+    return begin + (reinterpret_cast<uintptr_t>(begin) % 256 == 0 ? 1 : 0);
+  }
+
+ private:
+  std::vector<float> values_ = std::vector<float>(kCount + 1, 1.0f);
+};
+
 // Every test is a process of its own: what was found stays found.
 class LookupTest : public ::testing::Test {
  protected:
@@ -75,7 +89,7 @@ class LookupTest : public ::testing::Test {
   }
 
   onebitComm_t comm_ = nullptr;
-  std::vector<float> host_ = std::vector<float>(kCount, 1.0f);
+  HostBuffer host_;
 };
 
 constexpr char kTwoKinds[] = "sendbuff is memory of CUDA device 0, but recvbuff host memory";
@@ -84,7 +98,7 @@ TEST_F(LookupTest, CallsOnTheSameHostBuffersLookOnce) {
   onebitCompressor_t compressor = nullptr;
   ASSERT_EQ(onebitCompressorCreate(&compressor, comm_, kCount, onebitFloat32, nullptr),
             onebitSuccess);
-  std::vector<float> others(kCount);
+  HostBuffer others;
   ASSERT_EQ(AllReduce(comm_, host_.data(), others.data(), compressor), onebitSuccess);
   const uint64_t before = loader_calls.load();
   EXPECT_GT(before, 0u) << "the first call looks, and the count is of the library's own calls";
@@ -97,15 +111,25 @@ TEST_F(LookupTest, CallsOnTheSameHostBuffersLookOnce) {
 }
 
 TEST_F(LookupTest, AHundredBuffersAreLookedAtOnce) {
-  std::vector<std::vector<float>> buffers(100, host_);
+  std::vector<HostBuffer> buffers(100);
   uint64_t before = 0;
   for (int step = 0; step < 3; ++step) {
     if (step == 1) before = loader_calls.load();
-    for (std::vector<float>& buffer : buffers) {
+    for (HostBuffer& buffer : buffers) {
       ASSERT_EQ(AllReduce(comm_, buffer.data(), buffer.data()), onebitSuccess);
     }
   }
   EXPECT_EQ(loader_calls.load(), before);
+}
+
+// The address of memory that was given back may be that of device memory next.
+TEST_F(LookupTest, AnAddressThatCudaMayReturnIsLookedAtInEveryCall) {
+  alignas(256) std::array<float, kCount> buffer = {};
+  for (int call = 0; call < 3; ++call) {
+    const uint64_t before = loader_calls.load();
+    ASSERT_EQ(AllReduce(comm_, buffer.data(), buffer.data()), onebitSuccess);
+    EXPECT_GT(loader_calls.load(), before) << "call " << call;
+  }
 }
 
 TEST_F(LookupTest, DeviceMemoryIsFoundAfterHostCallsOfTheSameCommunicator) {

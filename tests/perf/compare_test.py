@@ -185,7 +185,6 @@ def check_hang_at_the_end(fakes: Fakes) -> None:
     """A tool of MPICH that hangs after writing everything is ended, and counts. Another system's does
     not."""
     fakes.behave(ef="hangs at the end", mpich="hangs at the end")
-    begin = time.monotonic()
     flags = [*fakes.flags, "--patience", "0.2"]
     done = compare(*flags, "--systems", "mpich", "--repetitions", "1")
     assert done.returncode == 0 and fakes.log() == ["mpich"], done
@@ -201,7 +200,6 @@ def check_hang_at_the_end(fakes: Fakes) -> None:
     assert {sample["was_ended"] for sample in content["samples"]} == {False}, content["samples"]
     dense, ef = content["results"]
     assert (dense["failed_repetitions"], ef["failed_repetitions"]) == (0, 1), (dense, ef)
-    assert time.monotonic() - begin < 30
     fakes.output.unlink()
 
 

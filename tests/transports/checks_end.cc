@@ -41,8 +41,8 @@ void ExpectPeersNotice(Endpoint* endpoint, OutOfBand& oob, End end_rank_0) {
     const onebitResult_t send_result = endpoint->AwaitError(send);
     Expect(IsPeerFailure(send_result), "a send to a peer that ended failed with ", send_result);
   }
-  Expect(SecondsSince(start) < 5.0, "rank ", endpoint->rank(), " noticed after ",
-         SecondsSince(start), " s");
+  Expect(IsWithin(start, 5000), "rank ", endpoint->rank(), " noticed after ", SecondsSince(start),
+         " s");
   oob.Barrier();
 }
 

@@ -15,9 +15,11 @@ namespace onebit::conformance {
 using Clock = std::chrono::steady_clock;
 
 // No check waits longer than this for something that must happen.
-inline constexpr std::chrono::seconds kTestTimeout{20};
+inline constexpr std::chrono::seconds kTestTimeout{60};
 
 double SecondsSince(Clock::time_point start);
+// True if at most `idle_ms` have passed since `start`, or as much more as this machine is busy.
+bool IsWithin(Clock::time_point start, uint64_t idle_ms);
 
 // The thread of its rank uses it; any thread may call Abort.
 class Endpoint {
@@ -51,6 +53,8 @@ class Endpoint {
   // The error of a request that must fail.
   onebitResult_t AwaitError(onebitTransportRequest request);
   void Cancel(onebitTransportRequest request);
+  // Waits for an event that is certain to come; a wait that lasts until its time-out has missed it.
+  void WaitForEvent(uint64_t timeout_ms);
 
   // Transfer whole messages. Send returns when the payload may be changed.
   void Send(int peer, std::string_view header, std::string_view payload);
