@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where, and what libonebit.so shows to the world.
+# Rules of `cmake --install`, and the symbols that libonebit.so exports.
 
 include(CMakePackageConfigHelpers)
 

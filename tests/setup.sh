@@ -46,7 +46,7 @@ cuda_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.
   nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 nvidia-nccl-cu13==2.28.9)
 cuda_toolkit=build/cuda-toolkit
 
-# Whether this machine has an nvcc of its own that is new enough, where CMake looks for it.
+# Succeeds if this machine has an nvcc of its own that is new enough, where CMake looks for it.
 has_nvcc() {
   local nvcc release
   for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do

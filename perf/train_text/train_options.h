@@ -90,7 +90,7 @@ inline constexpr int kMaxSteps = 10'000'000;
 
 /**
  * Prints help to stdout and returns no value if asked for it; throws perf::UsageError on a mistake.
- * Of launched ranks, which all have the same command line, only the first one prints.
+ * Launched ranks all have the same command line, so only the first one prints.
  */
 std::optional<TrainOptions> ParseOptions(int argc, const char* const* argv,
                                          std::optional<int> launched_rank = perf::LaunchedRank());

@@ -64,8 +64,8 @@ Status UseInterfaces(const onebit::Settings& settings) {
   return OkStatus();
 }
 
-// Also called for one rank, which needs no transport and may name one that does not exist. Without
-// CUDA there are no streams, so the transport is not loaded.
+// A communicator of one rank needs no transport and may name one that does not exist. Without CUDA
+// there are no streams, so the transport is not loaded.
 bool IsStreamOrdered(const std::string& transport) {
   if (onebit::FindDevices() == nullptr) return false;
   const auto found = onebit::Transport::Get(transport);

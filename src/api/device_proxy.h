@@ -84,13 +84,13 @@ class DeviceProxy {
   // Releases the stream at the end of the scope.
   class StreamRelease {
    public:
-    StreamRelease(DeviceProxy& proxy, uint32_t ticket) : lane_(proxy), ticket_(ticket) {}
-    ~StreamRelease() { lane_.Release(ticket_); }
+    StreamRelease(DeviceProxy& proxy, uint32_t ticket) : proxy_(proxy), ticket_(ticket) {}
+    ~StreamRelease() { proxy_.Release(ticket_); }
     StreamRelease(const StreamRelease&) = delete;
     StreamRelease& operator=(const StreamRelease&) = delete;
 
    private:
-    DeviceProxy& lane_;
+    DeviceProxy& proxy_;
     const uint32_t ticket_;
   };
 

@@ -153,6 +153,7 @@ union Value {
   uint64_t integer;
   const char* text;
 };
+static_assert(sizeof(Value) == sizeof(const char*), "a row's text fills its member");
 
 std::optional<Value> ParseInteger(const Setting& setting, std::string_view text) {
   uint64_t value = 0;

@@ -34,7 +34,7 @@ class ChunkPlanner {
   size_t PieceBytes(uint32_t chunk, uint32_t segment) const;
   // Makes a step for one segment of a chunk.
   Step StepOf(StepKind kind, uint32_t chunk, uint32_t segment) const;
-  // Where the step's elements are in the caller's buffers.
+  // The step's elements in the caller's buffers.
   Region InputRegion(const Step& step) const;
   Region OutputRegion(const Step& step) const;
 

@@ -46,8 +46,8 @@ class Engine {
 
   // Sets config.server_elements and creates a compressor for this communicator.
   Result<PlannedCompressor> CreateCompressor(Compressor::Config config);
-  // The plan and the server residual's length that a compressor with this configuration gets here.
-  // Also reserves its packet space.
+  // The plan and the server residual's length that a compressor with this configuration gets here;
+  // planning one reserves its packet space, too.
   struct NewBinding {
     std::shared_ptr<const Plan> plan;
     size_t server_elements = 0;

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/host_arithmetic.h"
 
+#include <cstdlib>
+
 #include "kernels/lamb.h"
 #include "kernels/optimizer.h"
 #include "kernels/zero_one.h"
@@ -69,7 +71,7 @@ void HostArithmetic::RunKernel(Kernel kernel, const void* params) {
                                   p.count, p.out);
     }
     default:
-      return;  // not a kernel of an optimizer
+      std::abort();  // not a kernel of an optimizer
   }
 }
 

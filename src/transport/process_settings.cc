@@ -69,7 +69,7 @@ void AppendUnchecked(std::vector<Setting>* declared) {
                          .kind = SettingKind::kText,
                          .values = "not checked",
                          .default_value = "",
-                         .help = "Of a transport that cannot be used in this process.",
+                         .help = "Belongs to a transport that cannot be used in this process.",
                          .offset = 0});
   }
 }

@@ -79,7 +79,8 @@ class ChunkJob {
     return onebitCompressorImport(compressor(rank), blob.data(), blob.size());
   }
 
-  // What the results owe: the mean over ranks of the worker residuals, times the ranks for sums.
+  // The amount that the results owe: the mean over ranks of the worker residuals, times the ranks
+  // for sums.
   std::vector<double> Owed() const {
     std::vector<double> owed(kElements);
     const double share = op_ == onebitSum ? 1 : 1.0 / static_cast<double>(compressors_.size());

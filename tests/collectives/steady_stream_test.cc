@@ -19,7 +19,7 @@ struct Used {
   uint64_t locks = 0;
 };
 
-// Also used as a host function.
+// Runs as a host function, too.
 onebitResult_t Sample(void* used) {
   *static_cast<Used*>(used) = {AllocationsOfThisThread(), LocksOfThisThread()};
   return onebitSuccess;

@@ -147,7 +147,7 @@ TEST(SealedChannelTest, AMessageBeyondTheLimitOfTheReceiverIsRefused) {
   EXPECT_EQ(received, (std::vector<Bytes>{Bytes(kMost)}));
 }
 
-// Whoever sees two frames with one nonce knows the difference of their messages, and can forge
+// Two frames with one nonce give away the difference of their messages, and the key that forges
 // others.
 TEST(FrameSealerTest, NoNonceComesAgain) {
   constexpr size_t kFrames = 70'000;  // more than a number of 16 bits tells apart

@@ -131,7 +131,8 @@ std::vector<float> SumOverRanks(const DeviceRank& self, const std::vector<float>
   return FloatsOf(buffer, values.size());
 }
 
-// What results of an average owe: the mean of the worker residuals plus all server residuals.
+// The amount that results of an average owe: the mean of the worker residuals plus all server
+// residuals.
 std::vector<float> OwedBy(onebitCompressor_t compressor, size_t count, const DeviceRank& self,
                           const CudaStream& stream) {
   const Residuals residuals = ResidualsOf(compressor, onebitStateRank);

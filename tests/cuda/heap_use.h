@@ -18,7 +18,7 @@ class HeapUse {
   HeapUse& operator=(const HeapUse&) = delete;
 
   uint64_t count() const;
-  // Where the first one happened, as far as symbols tell; "" if there was none.
+  // The place of the first one, as far as symbols tell; "" if there was none.
   std::string first() const;
 };
 

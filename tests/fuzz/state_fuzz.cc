@@ -159,7 +159,7 @@ struct OptimizerSubject {
     if (ExportState(blob, optimizer.get(), onebitStateRank) != onebitSuccess) std::abort();
     return blob;
   }
-  // Whatever its numbers are, steps and a second phase must be possible, unless the compressor is
+  // With any numbers steps and a second phase must be possible, unless the compressor is
   // one for sums, which no optimizer creates.
   void ExpectSound() {
     for (int step = 0; step < 6; ++step) {

@@ -385,7 +385,7 @@ std::string EndWithWorkUnderWay(const Plugin& plugin) {
   return warnings;
 }
 
-// That NCCL has finished does not mean that the communicator blocks.
+// A communicator whose construction NCCL has finished need not block.
 TEST_P(FailureTest, KnowsAtItsEndThatItDoesNotBlock) {
   if (GetParam().name != "NonBlocking") GTEST_SKIP() << "it blocks";
   const Counts before = Counts::Get(GetParam());

@@ -225,7 +225,7 @@ TEST(BaselineChecksTest, ErrorFeedbackOfWholeTensorPassesTelescopes) {
   }
 }
 
-// What each rank measured, and how many calls it made.
+// The times that each rank measured, and the number of its calls.
 struct Timed {
   std::vector<RowTimes> times = std::vector<RowTimes>(kRanks);
   std::vector<int> calls = std::vector<int>(kRanks);

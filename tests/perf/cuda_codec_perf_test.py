@@ -38,7 +38,7 @@ def main() -> None:
         for counter in ("gbps", "moved_gbps", "copy_gbps", "ceiling_share"):
             assert isinstance(result[counter], float) and result[counter] > 0, (name, counter, result)
         assert abs(result["moved_gbps"] / result["copy_gbps"] - result["ceiling_share"]) < 1e-6, result
-    # Of each element 8 bytes are read, and 4 and a bit written, besides scales.
+    # Each element costs 8 bytes of reading, and 4 and a bit of writing, besides scales.
     compress = results["EfCompress/fp32/block4096"]
     assert 3.03 < compress["moved_gbps"] / compress["gbps"] < 3.04, compress
 

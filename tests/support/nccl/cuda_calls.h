@@ -26,7 +26,7 @@ class WithContext {
 
 // Returns CUDA's result.
 int Enqueue(CUstream_st* stream, void (*function)(void* data), void* data);
-// Also false if CUDA cannot tell.
+// Returns false if CUDA cannot tell, too.
 bool IsCapturing(CUstream_st* stream);
 
 }  // namespace onebit::testing::nccl
