@@ -45,10 +45,12 @@ class HostBuffers {
   static constexpr size_t kSlots = 1024;
   static constexpr size_t kProbes = 8;
 
-  // Spreads addresses that differ only in a few high bits, as those of large allocations do.
+  // Mixes all bits: addresses differ by regular strides, which one multiplication would keep.
   static size_t SlotOf(const void* buffer) {
-    constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;
-    return (reinterpret_cast<uintptr_t>(buffer) * kGoldenRatio >> 32) % kSlots;
+    uint64_t bits = reinterpret_cast<uintptr_t>(buffer);
+    bits = (bits ^ bits >> 32) * 0x9E3779B97F4A7C15;
+    bits = (bits ^ bits >> 29) * 0x9E3779B97F4A7C15;
+    return (bits >> 32) % kSlots;
   }
 
   std::array<std::atomic<const void*>, kSlots> slots_{};

@@ -90,6 +90,7 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
       if (rank == 0) pthread_setname_np(pthread_self(), kStarvedThread);
       EXPECT_EQ(caller.CallDense(), onebitSuccess);
       caller.stream().Synchronize();
+      all.arrive_and_wait();  // a failure of rank 0 must not meet the first call of rank 1
       if (rank == 0) pthread_setname_np(pthread_self(), "caller");
       if (rank == 0) {
         has_struck = MakeCalls(caller, before);
