@@ -4,8 +4,8 @@
 // of mistake is reported, and flags reach the messages and residuals that depend on them.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <deque>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -120,7 +120,7 @@ class CompressedWireTest : public ::testing::Test {
                                    bool is_nonfinite) {
     const std::vector<float> scales((elements + kBlock - 1) / kBlock, 2.0f);
     std::vector<std::byte> packet(scales.size() * sizeof(float) + (elements + 7) / 8);
-    std::memcpy(packet.data(), scales.data(), scales.size() * sizeof(float));
+    std::ranges::copy(std::as_bytes(std::span(scales)), packet.begin());
     return testing::MessageOf({.call = call,
                                .exchange = static_cast<uint8_t>(exchange),
                                .is_nonfinite = is_nonfinite,

@@ -40,10 +40,11 @@ std::unique_ptr<Optimizer> MakeBreaking(onebitComm_t comm, const onebitOptimizer
                                         std::vector<float>& x, BreakingArithmetic** arithmetic) {
   auto made = std::make_unique<BreakingArithmetic>();
   *arithmetic = made.get();
+  const Options options = ReadOptions(&config).value();  // the setup refers to it
   Optimizer::Setup setup{comm,
                          x.size(),
                          x.data(),
-                         ReadOptions(&config).value(),
+                         options,
                          SegmentTable::Create(nullptr, 0, x.size(), 0).value(),
                          std::move(made)};
   auto optimizer = config.algorithm == onebitAlgorithmZeroOneAdam
