@@ -17,6 +17,7 @@ add_executable(codec_perf
   ${dir}/codec_perf_cuda_session.cc
   ${dir}/codec_perf_multipass.cc)
 onebit_configure_target(codec_perf)
+set_target_properties(codec_perf PROPERTIES UNITY_BUILD OFF)  # benchmarks have the names of kernels
 # Kernels of a device are launched by the library's internal functions.
 target_link_libraries(codec_perf PRIVATE
   onebit_kernels_cpu onebit_core onebit_perf_sweep benchmark::benchmark)

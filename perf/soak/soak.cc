@@ -17,6 +17,7 @@
 #include "perf/common/comm_stats.h"
 #include "perf/common/rank_exchange.h"
 #include "perf/common/rank_pool.h"
+#include "perf/common/seconds.h"
 #include "perf/common/tool_error.h"
 
 namespace onebit::soak {
@@ -30,10 +31,6 @@ constexpr double kWarmUpShare = 0.2;  // of the run
 constexpr uint64_t kMinWarmUpRounds = 3;
 constexpr uint64_t kMiB = 1 << 20;
 constexpr int kWatchdogShare = 3;  // its patience, in deadlines of a collective
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The order of rank 0 before every round.
 struct Order {
@@ -67,7 +64,7 @@ class RankSoak {
     figures.logical_bytes += stats.logical_bytes;
     figures.wire_bytes += stats.bytes_sent;
     result_.by_rank = perf::GatherRecords(setup_.base, figures);
-    result_.seconds = SecondsSince(start_);
+    result_.seconds = perf::SecondsSince(start_);
     return std::move(result_);
   }
 
@@ -84,13 +81,13 @@ class RankSoak {
   }
 
   bool HasRound() const {
-    const bool has_time = options_.seconds == 0 || SecondsSince(start_) < options_.seconds;
+    const bool has_time = options_.seconds == 0 || perf::SecondsSince(start_) < options_.seconds;
     return has_time && (options_.rounds == 0 || result_.rounds < options_.rounds);
   }
 
   bool IsWarm() const {
     if (result_.rounds < kMinWarmUpRounds) return false;
-    if (options_.seconds > 0 && SecondsSince(start_) >= kWarmUpShare * options_.seconds) {
+    if (options_.seconds > 0 && perf::SecondsSince(start_) >= kWarmUpShare * options_.seconds) {
       return true;
     }
     return options_.rounds > 0 && static_cast<double>(result_.rounds) >=

@@ -15,6 +15,7 @@
 #include "onebit/onebit.hpp"
 #include "perf/common/rank_exchange.h"
 #include "perf/common/rate_schedule.h"
+#include "perf/common/seconds.h"
 #include "perf/train_text/evaluation_schedule.h"
 #include "perf/train_text/sent_bytes.h"
 #include "perf/train_text/victim.h"
@@ -27,10 +28,6 @@ namespace {
  * default run.
  */
 constexpr size_t kMaxHeldoutPositions = size_t{1} << 15;
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /** Multiplies whole words: comparing replicas must not cost more than the step it checks. */
 uint64_t HashWords(std::span<const float> values) {
@@ -118,7 +115,7 @@ void RankWorker::Run() {
     if (comm_rank_ == 0 && shared_.hooks.on_step) shared_.hooks.on_step(step + 1, steps_.back());
     EndStep();
   }
-  seconds_.total += SecondsSince(start_);
+  seconds_.total += perf::SecondsSince(start_);
   ReadStats();
   if (!has_diverged_ && evaluations_.empty()) Evaluate();  // else the last step was evaluated
 }
@@ -138,7 +135,7 @@ void RankWorker::AgreeOnParameters() {
   const perf::SentTotal after = sent();
   final_sync_bytes_ += after.bytes - before.bytes;
   messages_sent_ += after.messages - before.messages;
-  seconds_.optimizer += SecondsSince(start);
+  seconds_.optimizer += perf::SecondsSince(start);
 }
 
 void RankWorker::EvaluateIfDue() {
@@ -146,7 +143,7 @@ void RankWorker::EvaluateIfDue() {
   const int steps = done_.recorded;
   if (has_diverged_ || steps == done_.evaluated || !schedule.IsDue(steps)) return;
   const double before = seconds_.total;
-  seconds_.total += SecondsSince(start_);
+  seconds_.total += perf::SecondsSince(start_);
   try {
     Evaluate();
   } catch (...) {
@@ -222,7 +219,7 @@ void RankWorker::RunStep(int step) {
     const Clock::time_point end = Clock::now();
     seconds_.compute += std::chrono::duration<double>(end - start).count();
     perf::Check(optimizers_.Finish(&result), "onebitOptimizerStep");
-    seconds_.exposed += SecondsSince(end);
+    seconds_.exposed += perf::SecondsSince(end);
   } else {
     perf::Check(Update(step, start, &result), "onebitOptimizerStep");
   }
@@ -236,7 +233,7 @@ void RankWorker::RunStep(int step) {
 // Steps all parameters once the whole gradient is available.
 onebitResult_t RankWorker::Update(int step, Clock::time_point start, onebitStepResult_t* result) {
   void* gradient = gradient_.Converted();
-  seconds_.compute += SecondsSince(start);
+  seconds_.compute += perf::SecondsSince(start);
   const std::optional<Loss>& loss = shared_.options.survive;
   const bool is_victim = loss && loss->rank == rank_ && loss->step == step + 1;
   std::jthread end;
@@ -246,7 +243,7 @@ onebitResult_t RankWorker::Update(int step, Clock::time_point start, onebitStepR
   call_start_ = Clock::now();
   const onebitResult_t status = optimizers_.Step(gradient, RateOf(step), result);
   if (is_victim) Die();  // the step was faster than guessed
-  update_seconds_ = SecondsSince(call_start_);
+  update_seconds_ = perf::SecondsSince(call_start_);
   seconds_.optimizer += update_seconds_;
   messages_sent_ += sent().messages - messages_before;
   return status;

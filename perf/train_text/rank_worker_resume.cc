@@ -5,14 +5,11 @@
 #include <chrono>
 
 #include "perf/common/rank_exchange.h"
+#include "perf/common/seconds.h"
 #include "perf/train_text/rank_worker.h"
 
 namespace onebit::train {
 namespace {
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void AddStats(const onebitCommStats_t& more, onebitCommStats_t* sum) {
   sum->codec_ns += more.codec_ns;
@@ -25,17 +22,17 @@ void AddStats(const onebitCommStats_t& more, onebitCommStats_t* sum) {
 
 perf::CommHandle RankWorker::Resume() {
   Survival survival{.loss = *shared_.options.survive,
-                    .detection_seconds = SecondsSince(call_start_)};
+                    .detection_seconds = perf::SecondsSince(call_start_)};
   Clock::time_point start = Clock::now();
   onebitComm_t next = nullptr;
   perf::Check(onebitCommShrink(comm_, nullptr, 0, &next, nullptr, ONEBIT_SHRINK_ABORT),
               "onebitCommShrink");
   perf::CommHandle owner(next);
-  survival.shrink_seconds = SecondsSince(start);
+  survival.shrink_seconds = perf::SecondsSince(start);
 
   start = Clock::now();
   const int source = optimizers_.Rebind(next);
-  survival.rebind_seconds = SecondsSince(start);
+  survival.rebind_seconds = perf::SecondsSince(start);
   survival.lost_elements = optimizers_.Stats().lost_elements;
 
   AddStats(perf::StatsOf(comm_), &former_);

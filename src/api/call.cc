@@ -283,6 +283,7 @@ Status Submit(const ApiCall& call) {
   }
   if (IsInsideGroup()) return AddToGroup(call);
   ONEBIT_TRY(PrepareOnProxy(call));
+  // A lambda is inlined into RunInOrder; a pointer to Run would not be.
   return RunInOrder(call, [](const ApiCall& made) { return Run(made); });
 }
 

@@ -46,9 +46,7 @@ Status DeviceProxy::Mark(onebitComm_t comm, onebitStream_t stream, uint32_t tick
     const uint32_t released = std::atomic_ref(*word()).load(std::memory_order_acquire);
     return ticket - released <= kMostCalls;
   };
-  Status failure;
-  PollUntil(kNoDeadline, has_room, [&] { return !(failure = comm->comm->FindFailure()).ok(); });
-  ONEBIT_TRY(failure);
+  for (Backoff backoff; !has_room(); backoff.Pause()) ONEBIT_TRY(comm->comm->FindFailure());
   return devices_.Record(events_[ticket % kMostCalls].get(), stream);
 }
 

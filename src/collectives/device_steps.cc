@@ -64,23 +64,23 @@ KernelQueue DeviceSteps::queue() const {
 
 Status DeviceSteps::Submit(const Call& call, const Step& step, uint32_t index) {
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
-  const uint64_t location = submitted_ % kMostOutstanding;
-  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + location;
+  const uint64_t slot = submitted_ % kMostOutstanding;
+  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + slot;
   std::atomic_ref(*verdict).store(0, std::memory_order_release);
   ONEBIT_TRY(EnqueueStep(queue(), call, step, verdict));
-  ONEBIT_TRY(devices_.Record(events_[location].get(), stream_.get()));
-  steps_[location] = index;
+  ONEBIT_TRY(devices_.Record(events_[slot].get(), stream_.get()));
+  steps_[slot] = index;
   ++submitted_;
   return OkStatus();
 }
 
 Result<bool> DeviceSteps::Take(Done* done) {
   if (submitted_ == taken_) return false;
-  const uint64_t location = taken_ % kMostOutstanding;
-  ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices_.IsDone(events_[location].get()));
+  const uint64_t slot = taken_ % kMostOutstanding;
+  ONEBIT_ASSIGN_OR_RETURN(const bool is_done, devices_.IsDone(events_[slot].get()));
   if (!is_done) return false;
-  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + location;
-  *done = {steps_[location], std::atomic_ref(*verdict).load(std::memory_order_acquire) == 0};
+  auto* const verdict = reinterpret_cast<uint32_t*>(verdicts_.data()) + slot;
+  *done = {steps_[slot], std::atomic_ref(*verdict).load(std::memory_order_acquire) == 0};
   ++taken_;
   return true;
 }

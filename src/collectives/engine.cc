@@ -143,7 +143,8 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
     planned.sized_plan = std::make_shared<Plan>(*planned.plan);  // other tensors have other sizes
     planned.plan = planned.sized_plan;
   }
-  // Nobody could read the outcome of the check after a stream-ordered call.
+  // The check is planned only where its outcome can be returned: a stream-ordered call has returned
+  // before it runs.
   if (config.collective == Collective::kAllGather && config.kind == CodecKind::kEf &&
       stream_ == nullptr) {
     PlanKey key = planned.plan->key;

@@ -48,8 +48,8 @@ Status StreamEngine::Reserve(const Plan& plan) {
   return stream_->Reserve(plans, std::nullopt);
 }
 
-// Nobody waits for stream-ordered calls, so this finds errors of the device, the transport and
-// other ranks, and calls that do not end.
+// A stream-ordered call returns before it has run, so this thread finds errors of the device, the
+// transport and other ranks, and calls that do not end.
 void StreamEngine::WatchStream() noexcept {
   try {
     comm_.SendCalls();
