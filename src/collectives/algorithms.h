@@ -51,9 +51,9 @@ size_t TensorElementsOf(const PairCounts& pairs, size_t ranks);
 // Packet space that the plan needs for these counts, whatever its current ones are.
 size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs);
 
-// Sends the root's buffer to all. Every other pair exchanges headers, so that ranks notice when
-// their calls differ. broadcast.cc
-Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks);
+// Sends the root's buffer to all, directly or by way of the other ranks. Every pair exchanges
+// headers, so that ranks notice when their calls differ. broadcast.cc
+Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);
 
 // Headers from every rank to every other. broadcast.cc
 Plan PlanBarrier(const PlanKey& key, uint32_t rank, uint32_t ranks);
@@ -63,6 +63,8 @@ Plan PlanCopy(const PlanKey& key);
 
 // True if the calls of a compressed tensor take one exchange. select.cc
 bool UsesOneExchange(size_t count, uint32_t ranks, const CommOptions& options);
+// True if a broadcast is so short that the root had better send all of it to every rank. select.cc
+bool UsesOneExchangeToBroadcast(const PlanKey& key, uint32_t ranks);
 
 // The selection table: picks the algorithm for a key. select.cc
 Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);

@@ -26,6 +26,13 @@ bool UsesOneExchange(size_t count, uint32_t ranks, const CommOptions& options) {
   return elements <= kMostElements && elements * more_bits_per_element <= kBitsOfAnExchange;
 }
 
+// The root sends n - 1 copies in one exchange, and one copy in two.
+bool UsesOneExchangeToBroadcast(const PlanKey& key, uint32_t ranks) {
+  const auto bits =
+      static_cast<double>(8 * kernels::BytesOf(key.type)) * static_cast<double>(key.count);
+  return ranks == 2 || (static_cast<double>(ranks) - 2) * bits <= kBitsOfAnExchange;
+}
+
 Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
   if (key.collective == Collective::kBarrier) return PlanBarrier(key, rank, ranks);
   if (key.collective == Collective::kAllToAllv) return PlanAllToAllv(key, rank, ranks);
@@ -35,7 +42,7 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
     case Collective::kGroup:  // MergePlans
       break;
     case Collective::kBroadcast:
-      return PlanBroadcast(key, rank, ranks);
+      return PlanBroadcast(key, rank, ranks, segment_elements);
     case Collective::kAllReduce:
       if (key.is_native) return PlanAllReduceNative(key, rank, ranks);
       if (key.is_one_exchange) return PlanAllReduceOneExchange(key, rank, ranks);

@@ -79,26 +79,29 @@ TEST_P(DenseTest, AllReduceIsTheSumInRankOrderRoundedOnce) {
 }
 
 TEST_P(DenseTest, BroadcastCopiesTheRootsBytes) {
-  CommGroup group(ranks());
+  CommGroup whole(ranks());
+  CommGroup segments(ranks(), {.timeout_ms = 20'000, .segment_elements = 100});
   for (const size_t count : kCounts) {
     for (int root = 0; root < ranks(); ++root) {
       const DataType type = kTypes[random_() % 3];
       const bool is_in_place = random_() % 2 == 0;
       Tensor sent(count, type);
       sent.FillNormal(random_);
-      group.Run([&](int rank) {
-        SCOPED_TRACE(::testing::Message()
-                     << count << " elements from rank " << root << ", rank " << rank);
-        Tensor output(count, type);
-        if (is_in_place && rank == root) output.CopyFrom(sent);
-        const void* input = rank != root ? nullptr : is_in_place ? output.data() : sent.data();
-        ASSERT_EQ(onebitBroadcast(input, output.data(), count, ApiType(type), root,
-                                  group.comm(rank), nullptr),
-                  onebitSuccess)
-            << onebitGetLastError(nullptr);
-        EXPECT_TRUE(output.HasBytesOf(sent));
-        EXPECT_TRUE(output.HasIntactGuards());
-      });
+      for (CommGroup* group : {&whole, &segments}) {
+        group->Run([&](int rank) {
+          SCOPED_TRACE(::testing::Message()
+                       << count << " elements from rank " << root << ", rank " << rank);
+          Tensor output(count, type);
+          if (is_in_place && rank == root) output.CopyFrom(sent);
+          const void* input = rank != root ? nullptr : is_in_place ? output.data() : sent.data();
+          ASSERT_EQ(onebitBroadcast(input, output.data(), count, ApiType(type), root,
+                                    group->comm(rank), nullptr),
+                    onebitSuccess)
+              << onebitGetLastError(nullptr);
+          EXPECT_TRUE(output.HasBytesOf(sent));
+          EXPECT_TRUE(output.HasIntactGuards());
+        });
+      }
     }
   }
 }

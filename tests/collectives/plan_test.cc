@@ -153,9 +153,7 @@ TEST(PlanTest, EveryElementOfTheOutputIsWrittenOnce) {
           continue;
         }
         ASSERT_LE(begin + step.elements.count, written.size());
-        const bool is_broadcast = shape.key.collective == Collective::kBroadcast;
-        const size_t count = is_broadcast ? shape.key.count : step.elements.count;
-        for (size_t i = begin; i < begin + count; ++i) ++written[i];
+        for (size_t i = begin; i < begin + step.elements.count; ++i) ++written[i];
       }
       std::vector<int> expected(written.size(), 1);
       if (shape.key.collective == Collective::kAllToAllv) {
@@ -210,6 +208,36 @@ TEST(SelectTest, OneExchangeIsForTensorsThatItSendsFewMoreBitsOf) {
   EXPECT_EQ(longest(4), 8192u);
   EXPECT_EQ(longest(8), 2340u);
   EXPECT_FALSE(UsesOneExchange(1, 1, automatic));
+}
+
+TEST(PlanTest, TheRootOfALongBroadcastSendsItsBufferOnce) {
+  const PlanKey key{.collective = Collective::kBroadcast, .root = 1, .count = 100'000};
+  for (uint32_t ranks = 2; ranks <= 9; ++ranks) {
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      size_t sent = 0;
+      for (const Step& step : SelectPlan(key, rank, ranks, 1000).steps) {
+        if (step.kind == StepKind::kSend) sent += step.elements.count;
+      }
+      if (rank == key.root) {
+        EXPECT_EQ(sent, key.count) << ranks << " ranks";
+      } else {
+        EXPECT_LE(sent, key.count) << "rank " << rank << " of " << ranks;
+      }
+    }
+  }
+}
+
+TEST(SelectTest, AShortBroadcastTakesOneExchange) {
+  const auto longest = [](uint32_t ranks, kernels::DataType type) {
+    PlanKey key{.collective = Collective::kBroadcast, .type = type};
+    while (UsesOneExchangeToBroadcast(key, ranks)) ++key.count;
+    return key.count - 1;
+  };
+  EXPECT_EQ(longest(3, kernels::DataType::kF32), 384u);
+  EXPECT_EQ(longest(3, kernels::DataType::kF16), 768u);
+  EXPECT_EQ(longest(8, kernels::DataType::kF32), 64u);
+  EXPECT_TRUE(UsesOneExchangeToBroadcast({.count = size_t{1} << 30}, 2))
+      << "the root sends one copy";
 }
 
 TEST(SelectTest, ASettingWins) {
