@@ -24,6 +24,9 @@ RankPool::RankPool(int first, int ranks, std::function<void()> release_others)
   } catch (const std::system_error& error) {
     Stop();
     throw ToolError(fmt::format("cannot start a thread per rank: {}", error.what()));
+  } catch (...) {
+    Stop();
+    throw;
   }
 }
 

@@ -58,7 +58,7 @@ inline void Check(onebitResult_t result, const char* call) {
   if (result == onebitSuccess) return;
   throw ToolError(fmt::format("{}: {} ({}): {}", call, onebitGetErrorString(result),
                               static_cast<int>(result), onebitGetLastError(nullptr)),
-                  result == onebitRemoteError);
+                  result == onebitRemoteError || result == onebitAborted);
 }
 
 }  // namespace onebit::perf

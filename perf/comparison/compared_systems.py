@@ -126,8 +126,8 @@ def _on_the_lab(system: System, cell: Cell, program: list[str], place: Place,
 
 
 def lab_build(place: Place) -> list[str]:
-    """The option of perf/lab that names a build which it would not find by itself."""
-    return [] if place.build == DEFAULT_BUILD else ["--build", str(place.build)]
+    """The option of perf/lab that names the build: without it, one that is installed comes first."""
+    return ["--build", str(place.build)]
 
 
 def _polite(system: System, cell: Cell, place: Place) -> list[str]:

@@ -3,6 +3,7 @@
 // train_text: see --help. Exit status: 0 if the run finished or diverged, 1 for an error, 2 for bad
 // usage.
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <string>

@@ -85,12 +85,14 @@ class Run {
         result_ = JoinResults(shared_, *worker, ranks);
       }
     } catch (const std::exception& error) {
+      const auto* const own = dynamic_cast<const perf::ToolError*>(&error);
       const onebitResult_t state = AsyncErrorOf(comm.get());
       throw perf::ToolError(
           fmt::format("{}: {}",
                       worker ? fmt::format("step {}", worker->current_step() + 1) : "set-up",
                       error.what()),
-          state == onebitRemoteError || state == onebitAborted);
+          (own != nullptr && own->is_consequence()) || state == onebitRemoteError ||
+              state == onebitAborted);
     }
     worker.reset();
     perf::Check(onebitCommFinalize(comm.get()), "onebitCommFinalize");

@@ -32,19 +32,23 @@ using CUfunction = struct CUfunc_st*;
 using CUkernel = struct CUkern_st*;
 using CUlibrary = struct CUlib_st*;
 using CUstream = struct CUstream_st*;
-enum CUdevice_attribute {
+enum CUdevice_attribute : unsigned {
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 };
-enum CUevent_flags { CU_EVENT_DEFAULT = 0 };
+enum CUevent_flags : unsigned { CU_EVENT_DEFAULT = 0 };
 enum CUfunction_attribute : unsigned;
 enum CUjit_option : unsigned;
 enum CUlibraryOption : unsigned;
 enum CUpointer_attribute : unsigned;
-enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_CONTEXT = 201, CUDA_ERROR_NOT_READY = 600 };
-enum CUstreamCaptureMode { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
-enum CUstreamCaptureStatus { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
-enum CUstream_flags { CU_STREAM_NON_BLOCKING = 1 };
+enum CUresult : unsigned {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_NOT_READY = 600
+};
+enum CUstreamCaptureMode : unsigned { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+enum CUstreamCaptureStatus : unsigned { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
+enum CUstream_flags : unsigned { CU_STREAM_NON_BLOCKING = 1 };
 #endif
 
 namespace onebit::cuda {

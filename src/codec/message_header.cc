@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 namespace onebit {
 namespace {

@@ -61,6 +61,7 @@ struct State {
   bool is_settled = false;  // guarded by mutex: the driver is loaded; see `found` or `obstacle`
   Status obstacle;          // guarded by mutex
   std::atomic<const Devices*> found{nullptr};
+  std::atomic<bool> is_hopeless{false};   // there is an obstacle, which stays
   std::atomic<uint64_t> objects_seen{0};  // CountObjects when there was nothing new
   HostBuffers host_buffers;
 };
@@ -103,6 +104,7 @@ size_t SumOfParamBytes() {
 const Devices* DeviceLoader::Find(Devices::FoldersFunction folders) {
   State& state = TheState();
   if (const Devices* found = state.found.load(std::memory_order_acquire)) return found;
+  if (state.is_hopeless.load(std::memory_order_relaxed)) return nullptr;
   const uint64_t objects = CountObjects();
   if (objects == state.objects_seen.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(state.mutex);
@@ -117,6 +119,7 @@ const Devices* DeviceLoader::Find(Devices::FoldersFunction folders) {
     return opened.value();
   }
   state.obstacle = opened.status();
+  state.is_hopeless.store(true, std::memory_order_relaxed);
   Log(LogLevel::kInfo, "CUDA is loaded, but its memory cannot be used: {}", state.obstacle.text());
   return nullptr;
 }
@@ -126,7 +129,9 @@ const Devices* DeviceLoader::FindFor(const void* buffer, Devices::FoldersFunctio
   if (const Devices* found = state.found.load(std::memory_order_acquire)) return found;
   if (buffer == nullptr) return nullptr;
   // Memory that the program gives back may come again from CUDA, whose allocations all begin at a
-  // multiple of 256 bytes: such an address is never remembered.
+  // multiple of 256 bytes: such an address is never remembered. An address inside an allocation may
+  // be, if the program used the same one before it loaded CUDA: it counts as host memory until a
+  // call with another address finds CUDA.
   constexpr uintptr_t kCudaAlignment = 256;
   if (reinterpret_cast<uintptr_t>(buffer) % kCudaAlignment == 0) return Find(folders);
   if (state.host_buffers.Contains(buffer)) return nullptr;

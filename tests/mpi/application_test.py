@@ -5,7 +5,6 @@
 import pathlib
 import sys
 import tempfile
-import time
 
 import launch
 
@@ -25,7 +24,7 @@ KILL_FLAGS = {"openmpi": [((), 0, 1), (("--enable-recovery",), 2, 1)],
 def survivors(abi: str, program: str, flags: tuple[str, ...]) -> list[str]:
     """The errors of ranks that the launcher has not ended before."""
     with tempfile.TemporaryDirectory() as folder:
-        done = launch.run(abi, 3, [program, "killed"], 40, flags, SURVIVORS_FOLDER=folder,
+        done = launch.run(abi, 3, [program, "killed"], launch.HANG_SECONDS, flags, SURVIVORS_FOLDER=folder,
                           ONEBIT_COLLECTIVE_TIMEOUT_MS="2000", ONEBIT_HEARTBEAT_MS="200",
                           ONEBIT_LOSS_TIMEOUT_MS="1500", **MPI)
         texts = [file.read_text() for file in pathlib.Path(folder).iterdir()]
@@ -37,17 +36,13 @@ def kill_a_rank(abi: str, program: str):
     """The launcher ends the others, or they come to an error within their deadline."""
     for flags, least, most_tries in KILL_FLAGS[abi]:
         for _ in range(most_tries):
-            begin = time.monotonic()
             texts = survivors(abi, program, flags)
-            seconds = time.monotonic() - begin
-            assert seconds < 20, seconds
             for text in texts:
                 assert "rank 1" in text, text
             if len(texts) >= least:
                 break
         assert len(texts) >= least, texts
-        print(f"a killed rank {flags}: {len(texts)} survivors, over after {seconds:.1f} s",
-              flush=True)
+        print(f"a killed rank {flags}: {len(texts)} survivors", flush=True)
 
 
 def disagree(abi: str, program: str):
@@ -55,7 +50,7 @@ def disagree(abi: str, program: str):
     launcher, *flags = launch.launcher(abi)
     parts = [["-np", str(ranks), *launch.setting(abi, "ONEBIT_MPI_EARLY_BYTES", value), program,
               "library"] for ranks, value in ((1, "4096"), (2, "8192"))]
-    done = launch.start([launcher, *flags, *parts[0], ":", *parts[1]], 40, **MPI)
+    done = launch.start([launcher, *flags, *parts[0], ":", *parts[1]], launch.HANG_SECONDS, **MPI)
     assert done.returncode != 0, done
     assert "must be equal" in done.stderr, done.stderr
     assert "ignal" not in done.stderr, done.stderr  # that a rank was ended by

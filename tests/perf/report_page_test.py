@@ -162,7 +162,7 @@ class PageTest(unittest.TestCase):
     def test_failures_are_gaps_with_their_reason(self):
         self.assertIn("No time of Gloo at 64 MiB: <code>ended with status 1</code>", self.text)
         self.assertIn("<code>2 wrong elements in its result</code>", self.text)
-        # Of dense on 2 hosts, the points on both sides of the wrong one are not joined.
+        # In the line of dense on 2 hosts, the points on both sides of the wrong one are not joined.
         chart = self.text[self.text.index('id="lab-1000000000-2-time-title"'):].split("</svg>")[0]
         dense = re.search(r'<g class="line s-onebit-dense">(.*?)</g></g>', chart)[1]
         lines = re.findall(r'<polyline points="([^"]*)"', dense)

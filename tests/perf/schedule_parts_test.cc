@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computations of onebit_schedule: volumes, learning rates, and verdicts on claims.
 #include <map>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,7 @@ TEST(RateScheduleTest, WarmsUpThenDecays) {
   EXPECT_EQ(rates.At(1000), 0);
   rates.decay = Decay::kCosine;
   EXPECT_DOUBLE_EQ(rates.At(4), 8);
+  EXPECT_NEAR(rates.At(6), 4 + 2 * std::numbers::sqrt2, 1e-12);  // where a line would be at 6
   EXPECT_NEAR(rates.At(8), 4, 1e-12);
   EXPECT_EQ(rates.At(12), 0);
   rates.decay = Decay::kExponential;

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 """Results of processes over ucx equal those of threads over local, byte for byte:
-results_test.py RANK_RESULTS."""
+results_test.py RANK_RESULTS RANKS..."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ import job
 
 
 def main() -> int:
-    program = sys.argv[1]
-    for ranks in (1, 2, 3, 4, 7):
+    program, *rank_counts = sys.argv[1:]
+    for ranks in map(int, rank_counts):
         threads = subprocess.run([program, str(ranks)], check=True, capture_output=True, text=True)
         expected = threads.stdout.splitlines()
         for tls in ("all", "tcp"):

@@ -65,6 +65,14 @@ def main() -> None:
                        folder.report(tool, *SMALL, "--procs", "2", *options))
 
         # Only one rank prints the error, and none waits for it.
+        for rank in range(3):
+            (folder.path / f"text{rank}").write_text(folder.text.read_text() + "more\n" * (rank == 1))
+        own_text = ["sh", "-c", 'exec "$0" --text "$TEXT$RANK" "$@"', tool, *SMALL]
+        unequal = subprocess.run([launcher, "-n", "3", *own_text], capture_output=True, text=True,
+                                 timeout=120, stdin=subprocess.DEVNULL,
+                                 env=folder.environment | {"TEXT": str(folder.text)})
+        assert unequal.returncode == 1, unequal
+        assert unequal.stderr.count("rank 1 has another text than rank 0") == 1, unequal
         missing = folder.run(launcher, "-n", "3", tool, *SMALL, "--json", "/nonexistent/x.json")
         assert missing.returncode in (1, 2) and missing.stderr.count("/nonexistent/x.json") == 1, missing
         for command, text in (([tool, "--procs", "2", "-t", "2"], "leave out -t"),

@@ -140,7 +140,7 @@ void WaitEndsOnAbort(const Subject& subject, OutOfBand& oob) {
     const Clock::time_point start = Clock::now();
     // The abort of a peer may end a wait, too, but is no abort of this rank.
     while (result == onebitSuccess && SecondsSince(start) < kTestTimeout.count()) {
-      result = endpoint.api().wait(endpoint.comm(), 10'000);
+      result = endpoint.api().wait(endpoint.comm(), kTestTimeout.count() * 1000);
     }
     Expect(result == onebitAborted, "wait returned ", result);
   }
