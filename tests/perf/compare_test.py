@@ -186,7 +186,7 @@ def check_hang_at_the_end(fakes: Fakes) -> None:
     """A tool of MPICH that hangs after writing everything is ended, and counts. Another system's does
     not."""
     fakes.behave(ef="hangs at the end", mpich="hangs at the end")
-    flags = [*fakes.flags, "--patience", "0.2"]
+    flags = [*fakes.flags, "--patience", "4"]  # a busy machine must have started the tool by then
     done = compare(*flags, "--systems", "mpich", "--repetitions", "1")
     assert done.returncode == 0 and fakes.log() == ["mpich"], done
     content = read(fakes.output)
@@ -196,7 +196,7 @@ def check_hang_at_the_end(fakes: Fakes) -> None:
 
     done = compare(*flags)
     ends = [int(seconds) for seconds in re.findall("no end after ([0-9]+) s", done.stderr)]
-    assert done.returncode == 1 and ends and max(ends) < 5, done  # without the flag, 30
+    assert done.returncode == 1 and ends and max(ends) < 20, done  # 30 without the flag
     assert fakes.log() == ["mpich", "dense", "ef", "dense"], fakes.log()  # not once more
     content = read(fakes.output)
     assert {sample["was_ended"] for sample in content["samples"]} == {False}, content["samples"]
