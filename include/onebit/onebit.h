@@ -10,6 +10,7 @@
  * The smallest complete use: processes average a tensor. Start it by `onebit_run -n 4 ./program`,
  * torchrun, mpirun or srun.
  *
+ *   #include <stdio.h>
  *   #include <onebit/onebit.h>
  *
  *   int main(void) {
@@ -23,6 +24,7 @@
  *       result = onebitAllReduce(gradient, gradient, 1000, onebitFloat32, onebitAvg, compressor,
  *                                comm, NULL);
  *     if (result == onebitSuccess) result = onebitCommFinalize(comm);
+ *     if (result != onebitSuccess) fprintf(stderr, "%s\n", onebitGetLastError(NULL));
  *     onebitCompressorDestroy(compressor);
  *     onebitCommDestroy(comm);
  *     return result == onebitSuccess ? 0 : 1;

@@ -10,6 +10,7 @@
  *
  *   onebitOptimizerConfig_t config = ONEBIT_OPTIMIZER_CONFIG_INIT;
  *   config.freezeStep = steps / 5;                          // or leave it: frozen automatically
+ *   config.biasCorrection = 1;                              // or raise lr over the first steps
  *   onebitOptimizer_t optimizer;
  *   onebitOptimizerCreate(&optimizer, comm, count, parameters, &config);
  *   for (...) {

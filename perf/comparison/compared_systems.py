@@ -144,4 +144,4 @@ def missing(system: System, place: Place) -> str | None:
     path = place.root / place.tool(system.program)
     if os.access(path, os.X_OK):
         return None
-    return f"{place.tool(system.program)} is not built: it needs {system.package}"
+    return f"{place.tool(system.program)} is not built: install {system.package}, then build everything"
