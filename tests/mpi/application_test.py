@@ -5,6 +5,7 @@
 import pathlib
 import sys
 import tempfile
+import time
 
 import launch
 

@@ -174,7 +174,7 @@ class CommandTest(unittest.TestCase):
         for system, start in starts.items():
             self.assertTrue(self.line(system, SHM, 4).startswith(start), self.line(system, SHM, 4))
             self.assertIn("-J /files/r.json", self.line(system, SHM, 4))
-        lab = "perf/lab run --hosts 4 --rate 10gbit --json /files/l.json -- build/release/perf/"
+        lab = "perf/lab run --hosts 4 --rate 10gbit --build build/release --json /files/l.json -- build/release/perf/"
         self.assertTrue(self.line("onebit-dense", FAST, 4).startswith(lab + "all_reduce_perf -b 1K"))
         self.assertTrue(self.line("gloo", FAST, 4).startswith(lab + "baselines/allreduce_gloo -b 1K"))
         self.assertIn("mpirun --mpi mpich --hosts 4", self.line("mpich", FAST, 4))
