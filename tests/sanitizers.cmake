@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-# This table lists what sanitizers leave out. Every test runs in the release build. AddressSanitizer runs those where
-# memory is at stake, ThreadSanitizer those where threads are: what a program computes is the same
+# This table lists what sanitizers leave out. Every test runs in the release build. AddressSanitizer runs
+# those where memory is at stake, ThreadSanitizer those where threads are: what a program computes is the same
 # under both, only ten times slower. Each row says which test still meets the faults that
 # AddressSanitizer could have found there. Programs of one thread are of no use to ThreadSanitizer: it
 # runs calls, groups, communicators, transports, streams and stand-ins of devices, and optimizers only

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "perf/common/bursts.h"
+#include "perf/common/seconds.h"
 #include "perf/common/seeded_elements.h"
 #include "perf/common/tool_error.h"
 
@@ -84,7 +85,7 @@ class RankTimer {
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < calls; ++i) call(i);
     state_.Await();
-    sample->seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    sample->seconds += SecondsSince(start);
     const SentTotal after = state_.link->Sent();
     sample->calls += static_cast<uint64_t>(calls);
     sample->bytes_sent += after.bytes - before.bytes;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "perf/common/seconds.h"
 #include "perf/common/tool_error.h"
 #include "perf/train_text/optimizer_config.h"
 
@@ -63,7 +64,7 @@ onebitResult_t Optimizers::Part::StepOnStream(void* part) {
   auto& self = *static_cast<Part*>(part);
   const Clock::time_point start = Clock::now();
   const onebitResult_t result = self.Step();
-  self.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  self.seconds += perf::SecondsSince(start);
   return result;
 }
 

@@ -17,17 +17,13 @@ namespace {
 
 class BroadcastPlanner {
  public:
-  // The root serves no chunk.
-  BroadcastPlanner(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements)
-      : builder_(key, rank, ranks,
-                 UsesOneExchangeToBroadcast(key, ranks)
-                     ? Partition(key.count, 1, kernels::kBlockMultiple, 1, 0)
-                     : Partition(key.count, ranks - 1, kernels::kBlockMultiple,
-                                 kernels::kBlockMultiple, segment_elements)),
+  BroadcastPlanner(const PlanKey& key, uint32_t rank, uint32_t ranks, const Partition& partition,
+                   bool has_one_exchange)
+      : builder_(key, rank, ranks, partition),
         key_(key),
         rank_(rank),
         ranks_(ranks),
-        has_one_exchange_(UsesOneExchangeToBroadcast(key, ranks)) {}
+        has_one_exchange_(has_one_exchange) {}
 
   Plan Build() && {
     if (is_root()) {
@@ -94,7 +90,13 @@ class BroadcastPlanner {
 }  // namespace
 
 Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
-  return BroadcastPlanner(key, rank, ranks, segment_elements).Build();
+  constexpr size_t kAlignment = kernels::kBlockMultiple;
+  if (UsesOneExchangeToBroadcast(key, ranks)) {
+    return BroadcastPlanner(key, rank, ranks, {key.count, 1, kAlignment, 1, 0}, true).Build();
+  }
+  // The root serves no chunk.
+  const Partition partition(key.count, ranks - 1, kAlignment, kAlignment, segment_elements);
+  return BroadcastPlanner(key, rank, ranks, partition, false).Build();
 }
 
 Plan PlanBarrier(const PlanKey& key, uint32_t rank, uint32_t ranks) {

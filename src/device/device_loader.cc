@@ -58,8 +58,7 @@ class HostBuffers {
 
 struct State {
   std::mutex mutex;
-  bool is_settled = false;  // guarded by mutex: the driver is loaded; see `found` or `obstacle`
-  Status obstacle;          // guarded by mutex
+  Status obstacle;  // guarded by mutex
   std::atomic<const Devices*> found{nullptr};
   std::atomic<bool> is_hopeless{false};   // there is an obstacle, which stays
   std::atomic<uint64_t> objects_seen{0};  // CountObjects when there was nothing new
@@ -108,11 +107,12 @@ const Devices* DeviceLoader::Find(Devices::FoldersFunction folders) {
   const uint64_t objects = CountObjects();
   if (objects == state.objects_seen.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(state.mutex);
-  if (state.is_settled || !IsDriverLoaded()) {
+  const bool is_settled = state.found.load(std::memory_order_relaxed) != nullptr ||
+                          state.is_hopeless.load(std::memory_order_relaxed);
+  if (is_settled || !IsDriverLoaded()) {
     state.objects_seen.store(objects, std::memory_order_release);
     return state.found.load(std::memory_order_relaxed);
   }
-  state.is_settled = true;
   auto opened = Open(folders);
   if (opened.ok()) {
     state.found.store(opened.value(), std::memory_order_release);

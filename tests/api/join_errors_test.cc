@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins that fail: wrong arguments, ranks that differ, are missing, know another secret, or go
 // silent.
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -138,7 +139,11 @@ TEST(JoinFailureTest, AMissingRankIsNamedWithinTheTimeOut) {
     calls.push_back({.rank = rank, .nranks = 4, .config = config});
   }
   int timeouts = 0;
-  for (const Joined& joined : JoinRanks(NewUniqueId(), calls)) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto ranks = JoinRanks(NewUniqueId(), calls);
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(waited.count(), config.connectTimeoutMs / 1000.0) << "no rank gives up earlier";
+  for (const Joined& joined : ranks) {
     const Outcome& outcome = joined.outcome;
     timeouts += outcome.result == onebitTimeout;
     // A rank that another rank has told of the time-out names the same missing rank.

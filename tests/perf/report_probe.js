@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // This script finds in a report, as the browser laid it out, what a reader would see wrong:
-// report_browser_test.py puts it into a copy of the page and reads the element "probe" that it leaves. Distances are in CSS pixels.
+// report_browser_test.py puts it into a copy of the page and reads the element "probe" that it leaves.
+// Distances are in CSS pixels.
 "use strict";
 
 const TOLERANCE = 0.5;  // what rounding may do to an edge
