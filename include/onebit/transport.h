@@ -57,7 +57,9 @@ typedef enum {
   onebitSettingChoice = 3,        /* uint64_t: position in `values` */
   onebitSettingName = 4,          /* const char*: lower-case letters and digits */
   onebitSettingList = 5,          /* const char*: letters, digits and _-.:,^@/ */
-  onebitSettingText = 6           /* const char*: anything */
+  onebitSettingText = 6,          /* const char*: anything */
+  onebitSettingPath = 7           /* const char*: names of files or folders; a set-user-ID program
+                                   * or one with capabilities gets the default */
 } onebitSettingKind;
 #define ONEBIT_SETTING_AUTO UINT64_MAX
 

@@ -15,7 +15,7 @@ static_assert(std::is_standard_layout_v<Options>, "offsetof must be defined");
 
 constexpr onebitTransportSetting kSettings[] = {
     {.name = "ONEBIT_NCCL_LIB",
-     .kind = onebitSettingText,
+     .kind = onebitSettingPath,
      .values = "path of a file",
      .defaultValue = "",
      .help = "File of NCCL; empty: the libnccl.so.2 that the process has loaded, else the one that "

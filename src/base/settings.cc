@@ -3,6 +3,7 @@
 // The library's own rows, and the parser of all rows.
 #include "base/settings.h"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ constexpr Setting kOwnSettings[] = {
      .help = "Lines up to this level are logged.",
      .offset = offsetof(Settings, debug)},
     {.name = "ONEBIT_DEBUG_FILE",
-     .kind = SettingKind::kText,
+     .kind = SettingKind::kPath,
      .values = "path; %h is the host, %p the process id",
      .default_value = "",
      .help = "Where the log goes instead of stderr; a file that cannot be opened is an error.",
@@ -52,7 +53,7 @@ constexpr Setting kOwnSettings[] = {
      .help = "Lets processes join where they meet at a host and port; equal on all ranks.",
      .offset = offsetof(Settings, secret)},
     {.name = "ONEBIT_SECRET_FILE",
-     .kind = SettingKind::kText,
+     .kind = SettingKind::kPath,
      .values = "path",
      .default_value = "",
      .help = "A file that holds the secret and that only its owner may read.",
@@ -122,7 +123,7 @@ constexpr Setting kOwnSettings[] = {
              "message; 0: none does; equal on all ranks.",
      .offset = offsetof(Settings, group_elements)},
     {.name = "ONEBIT_PLUGIN_PATH",
-     .kind = SettingKind::kText,
+     .kind = SettingKind::kPath,
      .values = "folders, with colons between them",
      .default_value = "",
      .help = "Where transports are looked for before the library's own folder.",
@@ -194,6 +195,7 @@ std::optional<Value> Parse(const Setting& setting, const char* text) {
     case SettingKind::kList:
       return text_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:,^@/");
     case SettingKind::kText:
+    case SettingKind::kPath:
       return Value{.text = text};
   }
   return std::nullopt;
@@ -219,6 +221,7 @@ std::string TypeOf(const Setting& setting) {
     case SettingKind::kName:
     case SettingKind::kList:
     case SettingKind::kText:
+    case SettingKind::kPath:
       break;
   }
   return setting.values;
@@ -235,8 +238,17 @@ const char* Find(std::span<const char* const> environment, std::string_view name
   return nullptr;
 }
 
+bool IsIgnored(const Setting& setting) {
+  return setting.kind == SettingKind::kPath && IsSecureExecution();
+}
+
+// The text that an environment gives a row; null if there is none.
+const char* TextOf(std::span<const char* const> environment, const Setting& setting) {
+  return IsIgnored(setting) ? nullptr : Find(environment, setting.name);
+}
+
 Result<Value> Read(std::span<const char* const> environment, const Setting& setting) {
-  const char* text = Find(environment, setting.name);
+  const char* text = TextOf(environment, setting);
   if (text == nullptr) text = setting.default_value;
   if (const auto value = Parse(setting, text)) return *value;
   return Error(Code::kInvalidUsage, "environment variable {}: \"{}\" is not {}", setting.name, text,
@@ -253,7 +265,13 @@ Status Append(const Setting& setting, std::span<const char* const> environment,
     return Error(Code::kInvalidUsage, "the setting {} is declared twice", setting.name);
   }
   ONEBIT_TRY(Read(environment, setting).status());
-  const char* text = Find(environment, setting.name);
+  if (IsIgnored(setting) && Find(environment, setting.name) != nullptr) {
+    table->warnings.push_back(
+        Format("environment variable {} is ignored: it names files, and this program has more "
+               "rights than its caller",
+               setting.name));
+  }
+  const char* text = TextOf(environment, setting);
   table->rows.push_back({.name = setting.name,
                          .type = TypeOf(setting),
                          .default_value = setting.default_value,
@@ -349,10 +367,12 @@ std::vector<std::string> UnknownVariables(std::span<const char* const> environme
   return unknown;
 }
 
-std::string TextOf(std::span<const char* const> environment, const char* name) {
-  const char* text = Find(environment, name);
+const char* PluginPathOf(std::span<const char* const> environment) {
+  const char* text = IsSecureExecution() ? nullptr : Find(environment, "ONEBIT_PLUGIN_PATH");
   return text == nullptr ? "" : text;
 }
+
+bool IsSecureExecution() { return getauxval(AT_SECURE) != 0; }
 
 std::span<const char* const> ProcessEnvironment() {
   size_t count = 0;

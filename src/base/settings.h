@@ -26,6 +26,7 @@ enum class SettingKind : int {
   kName = 4,           // lower-case letters and digits
   kList = 5,           // letters, digits and _-.:,^@/
   kText = 6,           // anything
+  kPath = 7,           // names of files or folders; ignored in a secure execution
 };
 inline constexpr uint64_t kAuto = UINT64_MAX;
 
@@ -78,7 +79,8 @@ struct SettingRow {
 struct SettingsTable {
   Settings settings = {};
   std::vector<SettingRow> rows;
-  std::vector<std::string> warnings;  // one for each unknown ONEBIT_* variable
+  // One for each ONEBIT_* variable that is unknown, or ignored in a secure execution.
+  std::vector<std::string> warnings;
 
   // True if the environment sets the row.
   bool IsSet(std::string_view name) const;
@@ -98,8 +100,13 @@ Status ReadValues(std::span<const char* const> environment, std::span<const Sett
 std::vector<std::string> UnknownVariables(std::span<const char* const> environment,
                                           std::span<const Setting> declared);
 
-// Value of a variable in an environment; empty when it is not set.
-std::string TextOf(std::span<const char* const> environment, const char* name);
+// Value of ONEBIT_PLUGIN_PATH in an environment, for those who need it before there is a table.
+const char* PluginPathOf(std::span<const char* const> environment);
+
+// True if this program runs with more rights than its caller has: it is set-user-ID or
+// set-group-ID, or its file has capabilities. Its caller must not choose what it opens, loads or
+// writes.
+bool IsSecureExecution();
 
 // The environment of this process as it is now.
 std::span<const char* const> ProcessEnvironment();

@@ -47,7 +47,8 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
   milliseconds pause = kShortestPause;
   while (true) {
     if (stop && stop()) return Cancelled(options.rank, "joining");
-    Result<UniqueId> id = locate();
+    Result<UniqueId> id =
+        locate(std::min(deadline, Clock::now() + (stop ? kShortAttempt : kAttempt)));
     Status status = id.status();
     if (id.ok()) {
       status = client->Attempt(id.value());

@@ -39,8 +39,9 @@ class ControlClient final : public Control, private LoopItem {
     // Former numbers of the ranks, which texts use until EndJoining.
     std::vector<int> known_as;
   };
-  // Returns the server's address and key. Called before each attempt.
-  using Locate = std::function<Result<UniqueId>()>;
+  // Returns the server's address and key. Called before each attempt; waits at most until the
+  // deadline, and may be called again after that.
+  using Locate = std::function<Result<UniqueId>(Deadline)>;
 
   // Retries until admitted or out of time. With `is_final`, a server with another secret is an
   // error at once; without, it may be an old one that is about to be replaced. `stop` cancels the

@@ -274,7 +274,7 @@ void ControlServer::OnLink(uint64_t link, uint32_t events) {
   Status status = channel.Receive([&](const Bytes& bytes) -> Status {
     ONEBIT_ASSIGN_OR_RETURN(const RankMessage message, DecodeRankMessage(bytes));
     hub_.OnMessage(link, message, Clock::now());
-    if (!links_.contains(link)) return {Code::kAborted, "the star has closed it"};
+    if (!links_.contains(link)) return {Code::kAborted, "the hub has closed it"};
     return OkStatus();
   });
   if (status.ok() && (events & EPOLLOUT) != 0) {

@@ -97,23 +97,17 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
     values.push_back(std::move(one.values));
   }
   control->SetServerRank(processes);
-  for (UniqueId& spare_place : found.spares) {
-    SocketAddress& address = spare_place.address;
-    if (!address.is_any()) continue;
-    const uint16_t port = address.port();
-    address = control->server();
-    address.set_port(port);
-  }
   // Every rank reaches the same verdict independently.
   ONEBIT_TRY(CompareAgreed(values));
   found.sharing_ranks = RanksSharing(mine.placement, placements);
   return found;
 }
 
-// Other ranks reach this process at the address it uses towards the control server. The server's
-// own process is reached at the address that the others use for the server, which it may not know.
+// Other ranks reach this process at the address it uses towards the control server. A server that
+// listens on every interface tells its own process no address that the others can use.
 SocketAddress SpareAddress(const ControlClient& control) {
-  return control.is_server_here() ? AnyAddress(control.server().family()) : control.local_address();
+  return control.is_server_here() && control.server().is_any() ? control.server()
+                                                               : control.local_address();
 }
 
 uint64_t MillisecondsUntil(Deadline deadline) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/settings.h"
 #include "comm/slurm_hostlist.h"
 
 namespace onebit {
@@ -35,10 +36,16 @@ Status BadRendezvous(std::string_view value, const char* problem) {
                value, problem);
 }
 
-Result<Rendezvous> ParseRendezvous(std::string_view value) {
+Result<Rendezvous> ParseRendezvous(std::string_view value, const LaunchProcess& process) {
   Rendezvous rendezvous;
   rendezvous.source = "ONEBIT_RENDEZVOUS";
   if (value.find('/') != std::string_view::npos) {
+    if (process.is_secure_execution) {
+      return Error(Code::kInvalidUsage,
+                   "environment variable ONEBIT_RENDEZVOUS: \"{}\" is a file, and this program has "
+                   "more rights than its caller, so it opens none for it: write host:port",
+                   value);
+    }
     rendezvous.kind = Rendezvous::Kind::kFile;
     rendezvous.path = value;
     return rendezvous;
@@ -215,11 +222,11 @@ Result<std::optional<Job>> JobOf(const EnvironmentView& environment, LaunchFamil
   return std::optional<Job>();
 }
 
-std::string JobFolder(const EnvironmentView& environment, uint32_t user_id) {
+std::string JobFolder(const EnvironmentView& environment, const LaunchProcess& process) {
   const std::string_view runtime = environment.Find("XDG_RUNTIME_DIR").value_or("");
   // The specification of this variable says to ignore relative paths.
-  if (runtime.starts_with('/')) return Format("{}/onebit", runtime);
-  return Format("/tmp/onebit-{}", user_id);
+  if (runtime.starts_with('/') && !process.is_secure_execution) return Format("{}/onebit", runtime);
+  return Format("/tmp/onebit-{}", process.user_id);
 }
 
 MaybeRendezvous FromJob(const EnvironmentView& environment, std::span<const LaunchFamily> families,
@@ -231,7 +238,7 @@ MaybeRendezvous FromJob(const EnvironmentView& environment, std::span<const Laun
     if (!job) continue;
     Rendezvous rendezvous;
     rendezvous.kind = Rendezvous::Kind::kFile;
-    rendezvous.path = Format("{}/{}", JobFolder(environment, process.user_id), job->name);
+    rendezvous.path = Format("{}/{}", JobFolder(environment, process), job->name);
     rendezvous.source = std::move(job->source);
     return std::optional(std::move(rendezvous));
   }
@@ -241,7 +248,9 @@ MaybeRendezvous FromJob(const EnvironmentView& environment, std::span<const Laun
 }  // namespace
 
 LaunchProcess CurrentLaunchProcess() {
-  return {.parent_pid = getppid(), .user_id = static_cast<uint32_t>(geteuid())};
+  return {.parent_pid = getppid(),
+          .user_id = static_cast<uint32_t>(geteuid()),
+          .is_secure_execution = IsSecureExecution()};
 }
 
 uint16_t SlurmPort(uint64_t job_id, uint64_t step_id) {
@@ -256,7 +265,9 @@ Result<Rendezvous> FindRendezvous(const EnvironmentView& environment,
                                   std::span<const LaunchFamily> families, int ranks,
                                   const LaunchProcess& process) {
   if (ranks == 1) return Rendezvous();
-  if (const auto value = environment.Find("ONEBIT_RENDEZVOUS")) return ParseRendezvous(*value);
+  if (const auto value = environment.Find("ONEBIT_RENDEZVOUS")) {
+    return ParseRendezvous(*value, process);
+  }
   ONEBIT_ASSIGN_OR_RETURN(std::optional<Rendezvous> found, FromMaster(environment));
   const bool is_slurm =
       std::find(families.begin(), families.end(), LaunchFamily::kSlurm) != families.end();

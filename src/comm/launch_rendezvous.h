@@ -40,6 +40,7 @@ enum class LaunchFamily { kTorch, kOpenMpi, kPmi, kSlurm };
 struct LaunchProcess {
   int64_t parent_pid = 0;
   uint32_t user_id = 0;
+  bool is_secure_execution = false;  // its caller must not choose which files it opens
 };
 LaunchProcess CurrentLaunchProcess();
 

@@ -171,7 +171,7 @@ Result<std::unique_ptr<Comm>> Comm::JoinProcesses(std::span<const int> members,
   options.control.process = fallback_->options.control.process;
   options.control.known_as.assign(members.begin(), members.end());
   options.control.address_source = Format("rank {} of the former communicator", first);
-  options.locate = [address] { return Result<UniqueId>(address); };
+  options.locate = [address](Deadline) { return Result<UniqueId>(address); };
   options.is_location_final = false;
   options.transport = fallback_->options.transport;
   options.group = nullptr;  // that of this communicator, if there was one

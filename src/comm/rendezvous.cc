@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "comm/control_server.h"
+#include "comm/host_lookup.h"
 #include "comm/interfaces.h"
 #include "comm/rendezvous_file.h"
 #include "comm/secret_file.h"
@@ -74,13 +75,15 @@ Result<RendezvousPoint> ResolveAddress(const Rendezvous& rendezvous, int rank,
                                        const RendezvousOptions& options) {
   const JobKey key = KeyOfSecret(secret);
   if (rank == 0) {
-    if (secret.empty() && !IsLoopbackName(rendezvous.host)) {
+    if (secret.empty()) {
       Log(LogLevel::kWarn,
           "rank 0 listens at {}:{} ({}) without a secret, so whoever can reach it can join: set "
           "ONEBIT_SECRET or ONEBIT_SECRET_FILE on all ranks",
           rendezvous.host, rendezvous.port, rendezvous.source);
     }
-    ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(rendezvous.host, rendezvous.port));
+    const Deadline deadline = std::chrono::steady_clock::now() + options.connect_timeout;
+    ONEBIT_ASSIGN_OR_RETURN(const auto addresses,
+                            HostLookup(rendezvous.host, rendezvous.port).Wait(deadline));
     const auto started =
         StartServer({.address = ListeningAddress(rendezvous.host, addresses.front()),
                      .key = key,
@@ -91,11 +94,16 @@ Result<RendezvousPoint> ResolveAddress(const Rendezvous& rendezvous, int rank,
                    "rank 0 runs",
                    rendezvous.host, rendezvous.port, rendezvous.source, started.status().text());
     }
+    return RendezvousPoint{
+        .locate = [id = started.value()](Deadline) -> Result<UniqueId> { return id; },
+        .source = rendezvous.source,
+        .give_up = {},
+        .is_final = true};
   }
   // Tries all addresses of the host in turn, because some may be unreachable from here.
-  auto locate = [host = rendezvous.host, port = rendezvous.port, key,
-                 next_address = size_t{0}]() mutable -> Result<UniqueId> {
-    ONEBIT_ASSIGN_OR_RETURN(const auto addresses, Resolve(host, port));
+  auto locate = [lookup = HostLookup(rendezvous.host, rendezvous.port), key,
+                 next_address = size_t{0}](Deadline deadline) mutable -> Result<UniqueId> {
+    ONEBIT_ASSIGN_OR_RETURN(const auto addresses, lookup.Wait(deadline));
     return UniqueId{.address = addresses[next_address++ % addresses.size()], .key = key};
   };
   return RendezvousPoint{
@@ -129,7 +137,7 @@ Result<RendezvousPoint> ResolveFile(const Rendezvous& rendezvous, int rank,
     Log(LogLevel::kInfo, "rank 0 waits at {} ({}), as {} says", id.address.Text(), interface.name,
         path);
   }
-  auto locate = [path, secret]() -> Result<UniqueId> {
+  auto locate = [path, secret](Deadline) -> Result<UniqueId> {
     ONEBIT_ASSIGN_OR_RETURN(UniqueId id, ReadRendezvousFile(path));
     id.key = MixedKey(id.key, secret);
     return id;
@@ -168,7 +176,7 @@ Result<UniqueId> OpenRendezvous(const RendezvousOptions& options) {
 Result<SpareRendezvous> SpareRendezvous::Open(const RendezvousOptions& options,
                                               SocketAddress address) {
   address.set_port(0);
-  if (!options.interfaces.empty()) {
+  if (!options.interfaces.empty() || address.is_any()) {
     ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
     address = interface.address;
   }

@@ -34,13 +34,14 @@ Result<UniqueId> OpenRendezvous(const RendezvousOptions& options);
 // Ranks that connect earlier wait in its backlog.
 class SpareRendezvous {
  public:
-  // Uses the interface that `options` select; if they select none, `address`. Any port.
+  // Listens on one interface: that of `address`, unless `options` select one or it is no
+  // interface's. Takes any port.
   static Result<SpareRendezvous> Open(const RendezvousOptions& options, SocketAddress address);
 
   const UniqueId& id() const { return id_; }
   // Starts a server for one communicator, whose ranks must also know its `purpose`. May be called
-  // again: the server of a failed attempt ends first. The
-  // server ends if no rank has come within `first_rank_timeout`.
+  // again: the server of a failed attempt ends first. The server ends if no rank has come within
+  // `first_rank_timeout`.
   Status Serve(std::string_view purpose, std::chrono::milliseconds first_rank_timeout) const;
 
  private:

@@ -2,13 +2,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/sealed_channel.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
 namespace onebit {
+namespace {
+
+// What may wait to be sent beside two of the largest messages.
+constexpr size_t kMostUnsentBytes = 1u << 20;
+
+}  // namespace
 
 Status SealedChannel::Send(std::span<const std::byte> message) {
+  ONEBIT_TRY(overflow_);
+  largest_message_bytes_ = std::max(largest_message_bytes_, message.size());
+  if (unsent_bytes() + message.size() > kMostUnsentBytes + 2 * largest_message_bytes_) {
+    overflow_ =
+        Error(Code::kPeerLost, "does not read its control connection: {} bytes wait to be sent",
+              unsent_bytes());
+    shutdown(socket_.get(), SHUT_RDWR);
+    return overflow_;
+  }
   sealer_.Append(message, &unsent_);
   return Flush();
 }
@@ -20,6 +36,11 @@ Status SealedChannel::Flush() {
     if (count >= 0) {
       sent_ += static_cast<size_t>(count);
     } else if (errno == EAGAIN) {
+      // Amortised: each byte moves at most once for each byte that is sent.
+      if (sent_ >= unsent_.size() / 2) {
+        unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<ptrdiff_t>(sent_));
+        sent_ = 0;
+      }
       return OkStatus();
     } else if (errno != EINTR) {
       return Error(Code::kPeerLost, "broke its control connection: {}", std::strerror(errno));
@@ -39,6 +60,7 @@ Result<bool> SealedChannel::Read() {
       return true;
     }
     if (count == 0) {
+      ONEBIT_TRY(overflow_);
       return Error(Code::kPeerLost,
                    "closed its control connection without leaving: it ended or was killed");
     }

@@ -20,11 +20,13 @@ class SealedChannel {
 
   const Descriptor& socket() const { return socket_; }
 
-  // Queues the message and sends as much as the socket takes.
+  // Queues the message and sends as much as the socket takes. kPeerLost: the connection is broken,
+  // or too much waits for the other side to read; Receive then reports the same after what has
+  // arrived, and the socket has an event.
   Status Send(std::span<const std::byte> message);
   Status Flush();
   // Call Receive first: what the other side sent before the connection broke still counts.
-  bool has_unsent() const { return sent_ < unsent_.size(); }
+  bool has_unsent() const { return unsent_bytes() != 0; }
 
   // Reads what has arrived and passes one message after the other to `take`. Stops at an error,
   // including one of `take`; returns kPeerLost if the other side has closed the connection.
@@ -34,12 +36,15 @@ class SealedChannel {
  private:
   // False if nothing has arrived.
   Result<bool> Read();
+  size_t unsent_bytes() const { return unsent_.size() - sent_; }
 
   Descriptor socket_;
   FrameSealer sealer_;
   FrameOpener opener_;
-  Bytes unsent_;
-  size_t sent_ = 0;
+  Bytes unsent_;     // begins with bytes already sent
+  size_t sent_ = 0;  // how many these are
+  size_t largest_message_bytes_ = 0;
+  Status overflow_;  // the error of a queue that grew too long
 };
 
 template <typename Take>

@@ -3,7 +3,6 @@
 #include "comm/socket.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 namespace onebit {
 namespace {
@@ -114,28 +112,6 @@ SocketAddress AnyAddress(int family, uint16_t port) {
   SocketAddress address(reinterpret_cast<const sockaddr*>(&any));
   address.set_port(port);
   return address;
-}
-
-Result<std::vector<SocketAddress>> Resolve(const std::string& host, uint16_t port) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return Error(Code::kSystemError, "host \"{}\" has no address: {}", host,
-                 error == EAI_SYSTEM ? ErrnoText(errno) : std::string(gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
-    addresses.emplace_back(entry->ai_addr);
-    addresses.back().set_port(port);
-  }
-  if (addresses.empty()) {
-    return Error(Code::kSystemError, "host \"{}\" has neither an IPv4 nor an IPv6 address", host);
-  }
-  return addresses;
 }
 
 Result<Descriptor> Listen(const SocketAddress& address) {

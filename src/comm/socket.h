@@ -60,9 +60,6 @@ class SocketAddress {
 // Every interface, any port.
 SocketAddress AnyAddress(int family, uint16_t port = 0);
 
-// Resolves a host name or numeric address. The error names the host if there are no addresses.
-Result<std::vector<SocketAddress>> Resolve(const std::string& host, uint16_t port);
-
 // All sockets are non-blocking and are closed by exec.
 //
 // Port 0 takes any free port.

@@ -14,7 +14,8 @@ static_assert(static_cast<int>(SettingKind::kInteger) == onebitSettingInteger &&
               static_cast<int>(SettingKind::kChoice) == onebitSettingChoice &&
               static_cast<int>(SettingKind::kName) == onebitSettingName &&
               static_cast<int>(SettingKind::kList) == onebitSettingList &&
-              static_cast<int>(SettingKind::kText) == onebitSettingText);
+              static_cast<int>(SettingKind::kText) == onebitSettingText &&
+              static_cast<int>(SettingKind::kPath) == onebitSettingPath);
 static_assert(kAuto == ONEBIT_SETTING_AUTO);
 
 std::string PrefixOf(std::string_view transport) {
@@ -35,7 +36,7 @@ Status Check(const onebitTransportSetting& row, const onebitTransportProperties&
                  "transport {} declares the setting {} without values, default or help",
                  properties.name, row.name);
   }
-  if (row.kind < onebitSettingInteger || row.kind > onebitSettingText) {
+  if (row.kind < onebitSettingInteger || row.kind > onebitSettingPath) {
     return Error(Code::kInvalidUsage,
                  "transport {} declares the setting {} with the unknown kind {}", properties.name,
                  row.name, row.kind);

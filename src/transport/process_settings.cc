@@ -45,7 +45,7 @@ Result<std::vector<Setting>> SettingsOfKnownTransports() {
 Status OpenPluginsWithVariables() {
   const auto environment = EarlyEnvironment();
   ONEBIT_ASSIGN_OR_RETURN(const auto declared, SettingsOfKnownTransports());
-  const std::vector<std::string> folders = PluginFolders(TextOf(environment, "ONEBIT_PLUGIN_PATH"));
+  const std::vector<std::string> folders = PluginFolders(PluginPathOf(environment));
   for (const std::string& variable : UnknownVariables(environment, declared)) {
     const std::string name = PluginOf(variable);
     if (name.empty() || !PluginFile(name).ok()) continue;
@@ -58,8 +58,7 @@ Status OpenPluginsWithVariables() {
 // can choose. It cannot use the transport, so nothing checks the values.
 void AppendUnchecked(std::vector<Setting>* declared) {
   const auto environment = EarlyEnvironment();
-  const std::vector<std::string> plugins =
-      FindPlugins(PluginFolders(TextOf(environment, "ONEBIT_PLUGIN_PATH")));
+  const std::vector<std::string> plugins = FindPlugins(PluginFolders(PluginPathOf(environment)));
   for (const std::string& variable : UnknownVariables(environment, *declared)) {
     const std::string name = PluginOf(variable);
     if (std::ranges::count(plugins, name) == 0 || PluginFile(name).ok()) continue;

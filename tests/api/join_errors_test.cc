@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins that fail: wrong arguments, ranks that differ, are missing, know another secret, or go
 // silent.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -216,6 +217,7 @@ onebitConfig_t ImpatientConfig() {
   onebitConfig_t config = LocalConfig();
   config.heartbeatMs = 100;
   config.lossTimeoutMs = static_cast<int32_t>(ShortTimeoutMs());
+  config.connectTimeoutMs = std::max(config.connectTimeoutMs, 10 * config.lossTimeoutMs);
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/host_lookup.h"
 #include "comm/socket.h"
 #include "comm/unique_id.h"
 
@@ -15,6 +16,7 @@ namespace onebit {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 using testing::HasSubstr;
 
 Deadline In(milliseconds time) { return std::chrono::steady_clock::now() + time; }
@@ -109,17 +111,34 @@ TEST(SocketTest, WhoClosesIsAnError) {
   EXPECT_EQ(status.text(), "the other side closed the connection");
 }
 
-TEST(SocketTest, NumericHostsAreResolvedWithTheirPort) {
-  const auto four = Resolve("127.0.0.1", 80);
+TEST(HostLookupTest, NumericHostsHaveTheirPort) {
+  // The deadline is over, but there is nobody to ask.
+  const auto four = HostLookup("127.0.0.1", 80).Wait(In(milliseconds(-1)));
   ASSERT_TRUE(four.ok()) << four.status().text();
   EXPECT_EQ(four.value().front().Text(), "127.0.0.1:80");
-  const auto six = Resolve("::1", 80);
+  const auto six = HostLookup("::1", 80).Wait(In(milliseconds(-1)));
   ASSERT_TRUE(six.ok()) << six.status().text();
   EXPECT_EQ(six.value().front().Text(), "[::1]:80");
+}
+
+TEST(HostLookupTest, ErrorsNameTheHostAndTheNextCallAsksAgain) {
   const std::string too_long(300, 'x');  // for a name, so no name server is asked
-  const auto none = Resolve(too_long, 80);
-  ASSERT_FALSE(none.ok());
-  EXPECT_THAT(none.status().text(), HasSubstr("host \"" + too_long + "\" has no address"));
+  HostLookup lookup(too_long, 80);
+  for (int i = 0; i < 2; ++i) {
+    const auto none = lookup.Wait(In(minutes(1)));
+    EXPECT_EQ(none.status().code(), Code::kSystemError);
+    EXPECT_THAT(none.status().text(), HasSubstr("host \"" + too_long + "\" has no address"));
+  }
+}
+
+TEST(HostLookupTest, ANameIsFoundAlsoByTheCallAfterATimeOut) {
+  HostLookup lookup("localhost", 81);
+  const auto early = lookup.Wait(In(milliseconds(-1)));
+  EXPECT_TRUE(early.ok() || early.status().code() == Code::kTimeout) << early.status().text();
+  const auto later = lookup.Wait(In(minutes(1)));
+  ASSERT_TRUE(later.ok()) << later.status().text();
+  EXPECT_TRUE(later.value().front().is_loopback());
+  EXPECT_EQ(later.value().front().port(), 81);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Result<std::unique_ptr<ControlClient>> JoinOne(const UniqueId& id, int rank, int
   options.ranks = ranks;
   options.process = "rank:" + std::to_string(rank);
   return ControlClient::Join(
-      options, [id] { return Result<UniqueId>(id); }, true);
+      options, [id](Deadline) { return Result<UniqueId>(id); }, true);
 }
 
 // A process that has ended is lost because its connection ends, long before this.
@@ -245,12 +245,17 @@ TEST(IdleTest, AnIdleGroupCostsNextToNothing) {
   const Job job = JoinJob(StartControlServer(), 4, {.heartbeat = milliseconds(1000)});
   constexpr double kSeconds = 2.1;
   const double before = CpuSeconds();
+  const uint64_t sleeps_before = Sleeps();
   std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
   const double used = CpuSeconds() - before;
+  const uint64_t sleeps = Sleeps() - sleeps_before;
   std::printf(
-      "[ figures  ] four idle ranks and their server: %.3f ms in %.1f s, %.4f %% of a core\n",
-      1000 * used, kSeconds, 100 * used / kSeconds);
-  EXPECT_LT(used / kSeconds, 0.001);
+      "[ figures  ] four idle ranks and their server: %llu wake-ups and %.3f ms in %.1f s, "
+      "%.4f %% of a core\n",
+      static_cast<unsigned long long>(sleeps), 1000 * used, kSeconds, 100 * used / kSeconds);
+  // Each second has a heartbeat of each rank and of the server. A loop that polls wakes up far more
+  // often, and the time that a wake-up takes depends on what else the machine does.
+  EXPECT_LE(sleeps, 40u);
 }
 
 }  // namespace

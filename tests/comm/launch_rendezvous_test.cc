@@ -167,6 +167,22 @@ TEST(RendezvousTest, RanksOfOneHostMeetAtAFileOfTheJob) {
   for (const FileCase& c : kCases) EXPECT_EQ(RendezvousOf(c.c), c.expected);
 }
 
+TEST(RendezvousTest, ASecureExecutionOpensNoFileOfItsCaller) {
+  const LaunchProcess secure = {.parent_pid = 4321, .user_id = 0, .is_secure_execution = true};
+  const auto read = [&](Variables all) { return ReadLaunchEnvironment(all, secure); };
+  const auto file = read({"RANK=1", "WORLD_SIZE=4", "ONEBIT_RENDEZVOUS=/tmp/meet"});
+  EXPECT_EQ(file.status().code(), Code::kInvalidUsage);
+  EXPECT_THAT(file.status().text(), HasSubstr("\"/tmp/meet\" is a file, and this program has more "
+                                              "rights than its caller"));
+  const auto address = read({"RANK=1", "WORLD_SIZE=4", "ONEBIT_RENDEZVOUS=a:17"});
+  ASSERT_TRUE(address.ok()) << address.status().text();
+  EXPECT_EQ(address.value().rendezvous.host, "a");
+  const auto job =
+      read({"PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=4", "XDG_RUNTIME_DIR=/run/a"});
+  ASSERT_TRUE(job.ok()) << job.status().text();
+  EXPECT_EQ(job.value().rendezvous.path, "/tmp/onebit-0/mpiexec-4321");
+}
+
 TEST(RendezvousTest, AJobsNameCannotLeaveTheFolder) {
   const auto path_of = [](const char* id) {
     const auto launch = Read({kTorch, {"LOCAL_WORLD_SIZE=4", id}});

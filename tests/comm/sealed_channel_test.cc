@@ -79,6 +79,32 @@ TEST(SealedChannelTest, NothingIsLostWhereTheSocketIsFull) {
   EXPECT_EQ(received, expected);
 }
 
+TEST(SealedChannelTest, ThePeerThatNeverReadsIsLost) {
+  Ends ends;
+  ASSERT_TRUE(ends.second->Send(MessageOf(7)).ok());
+  const Bytes message = MessageOf(0);
+  size_t taken = 0;
+  Status status;
+  for (; status.ok() && taken < 2000; ++taken) status = ends.first->Send(message);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.text().find("does not read its control connection"), status.text().npos);
+  EXPECT_GT(taken * message.size(), 1'000'000u);
+  EXPECT_EQ(ends.first->Send(message).text(), status.text());  // the queue grows no more
+  // Its owner learns the reason where it reads, after what had arrived, and the peer that it ended.
+  std::vector<Bytes> at_first, at_second;
+  EXPECT_EQ(ReceiveInto(*ends.first, &at_first).text(), status.text());
+  EXPECT_EQ(at_first, (std::vector<Bytes>{MessageOf(7)}));
+  EXPECT_EQ(ReceiveInto(*ends.second, &at_second).code(), Code::kPeerLost);
+  EXPECT_FALSE(at_second.empty());
+}
+
+// A large message may wait, and with it what belongs to ordinary traffic.
+TEST(SealedChannelTest, OneMessageOfAnySizeMayWait) {
+  Ends ends;
+  ASSERT_TRUE(ends.first->Send(Bytes(16u << 20)).ok());
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(ends.first->Send(MessageOf(0)).ok());
+}
+
 TEST(SealedChannelTest, BothWaysHaveKeysAndNumbersOfTheirOwn) {
   Ends ends;
   std::vector<Bytes> at_first, at_second;

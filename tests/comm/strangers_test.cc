@@ -71,7 +71,8 @@ TEST_F(StrangersTest, AClientWithAnotherSecretIsToldSoAndServedNothing) {
   UniqueId wrong = id;
   wrong.key.bytes[0] ^= 1;
   const auto client = ControlClient::Join(
-      {.rank = 0, .ranks = 4, .process = "a:1"}, [&] { return Result<UniqueId>(wrong); }, true);
+      {.rank = 0, .ranks = 4, .process = "a:1"}, [&](Deadline) { return Result<UniqueId>(wrong); },
+      true);
   ASSERT_FALSE(client.ok());
   EXPECT_EQ(client.status().code(), Code::kNotAuthenticated);
   EXPECT_THAT(client.status().text(), HasSubstr(id.address.Text()));
@@ -285,7 +286,7 @@ TEST_F(StrangersTest, AClientWithoutDescriptorsSaysSo) {
     const DescriptorLimit limit(0);
     const auto client = ControlClient::Join(
         {.rank = 0, .ranks = 4, .connect_timeout = milliseconds(300), .process = "a:1"},
-        [&] { return Result<UniqueId>(id); }, true);
+        [&](Deadline) { return Result<UniqueId>(id); }, true);
     ASSERT_FALSE(client.ok());
     EXPECT_EQ(client.status().code(), Code::kTimeout);
     EXPECT_THAT(client.status().text(), HasSubstr("Too many open files"));

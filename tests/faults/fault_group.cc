@@ -70,7 +70,7 @@ void FaultGroup::Join(const std::string& transport, uint64_t timeout_ms) {
         options.control.ranks = kCaseRanks;
         options.control.connect_timeout = kConnectTimeout;
         options.control.process = NameOfThisProcess();
-        options.locate = [&id] { return Result<UniqueId>(id); };
+        options.locate = [&id](Deadline) { return Result<UniqueId>(id); };
         options.transport = transport;
         options.comm.timeout_ms = timeout_ms;
         options.comm.regroup_timeout_ms = kRegroupTimeoutMs;

@@ -4,12 +4,14 @@
 
 They meet at host:port with a secret, share memory within a host and use TCP between hosts, come to
 the results of threads, and name the way to a rank that is lost. An interface that does not exist is
-refused, and the error says which there are.
+refused, and the error says which there are. A name service that never answers costs no more than the
+connect time-out.
 """
 
 import signal
 import subprocess
 import sys
+import tempfile
 
 import hosts
 import job
@@ -60,6 +62,19 @@ def check_interface(two: hosts.TwoHosts, program: str):
     print("interfaces are chosen by name, and a wrong name is refused")
 
 
+def check_name_service(two: hosts.TwoHosts, program: str):
+    """The system's look-up would take 150 s; the connect time-out ends it on both sides."""
+    with tempfile.TemporaryDirectory(prefix="onebit-test-") as folder:
+        command = two.without_names(1, folder, [program, "1", "1000", "ef"])
+        place = {"ONEBIT_RENDEZVOUS": "rank0.example:45871", "ONEBIT_SECRET": SECRET,
+                 "ONEBIT_CONNECT_TIMEOUT_MS": "500"}
+        with job.Job([command, command], **place) as running:
+            for rank in running.ranks:
+                line = rank.wait_for("onebitCommInitEnv", job.PATIENCE_SECONDS)
+                assert 'host "rank0.example": no name service has answered in time' in line, line
+    print("a name service that does not answer is a time-out")
+
+
 def main() -> int:
     results, loop = sys.argv[1:]
     try:
@@ -68,6 +83,7 @@ def main() -> int:
             check_loss(two, loop, signal.SIGKILL)
             check_loss(two, loop, signal.SIGSTOP)
             check_interface(two, loop)
+            check_name_service(two, loop)
     except hosts.Unavailable as reason:
         print(reason)
         return 77

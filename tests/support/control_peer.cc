@@ -80,7 +80,7 @@ Job JoinJob(const UniqueId& id, int ranks, ControlClient::Options options) {
     own.process = "rank:" + std::to_string(rank);
     joins.push_back(std::async(std::launch::async, [own, &id] {
       auto client = ValueOrThrow(ControlClient::Join(
-          own, [&id] { return Result<UniqueId>(id); }, /*is_final=*/true));
+          own, [&id](Deadline) { return Result<UniqueId>(id); }, /*is_final=*/true));
       const Bytes mine(1, static_cast<std::byte>(own.rank));
       const auto all = ValueOrThrow(client->Gather(mine, client->connect_deadline(), "testing"));
       for (size_t rank = 0; rank < all.size(); ++rank) {

@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 namespace onebit::testing {
 
 size_t OpenDescriptors();
 size_t Threads();
 double CpuSeconds();  // of all threads so far
+uint64_t Sleeps();    // of all threads so far: how often one has waited for something
 size_t ResidentBytes();
 
 // Waits until at most `most` are left; returns false after the time-out.

@@ -36,7 +36,7 @@ void PropertiesAreSane(const Subject& subject, OutOfBand& /*oob*/) {
     const onebitTransportSetting& setting = properties.settings[i];
     Expect(std::string(setting.name).starts_with(prefix), setting.name, " does not begin with ",
            prefix);
-    Expect(setting.kind >= onebitSettingInteger && setting.kind <= onebitSettingText, setting.name,
+    Expect(setting.kind >= onebitSettingInteger && setting.kind <= onebitSettingPath, setting.name,
            " is of the unknown kind ", setting.kind);
     Expect(setting.values != nullptr &&
                (*setting.values != '\0' || setting.kind == onebitSettingBoolean),

@@ -134,7 +134,7 @@ TEST(DeclaredSettingsTest, IncompleteRowsAreRefused) {
 }
 
 TEST(DeclaredSettingsTest, KindsOfLaterVersionsAreRefused) {
-  for (const int kind : {-1, 7}) {
+  for (const int kind : {-1, 8}) {
     onebitTransportSetting row = kRows[0];
     row.kind = kind;
     ExpectRefused(row,
