@@ -4,8 +4,7 @@
 # those where memory is at stake, ThreadSanitizer those where threads are: what a program computes is the same
 # under both, only ten times slower. Each row says which test still meets the faults that
 # AddressSanitizer could have found there. Programs of one thread are of no use to ThreadSanitizer: it
-# runs calls, groups, communicators, transports, streams and stand-ins of devices, and optimizers only
-# on these (tests/cuda).
+# runs calls, groups, communicators, transports, streams and stand-ins of devices.
 
 # onebit_leave_out(<sanitizers> <program> <what remains>)
 function(onebit_leave_out sanitizers program what_remains)
@@ -41,10 +40,11 @@ onebit_leave_out("${both}" kernels_nonfinite_test    "kernels_compress_test, ker
 onebit_leave_out("${both}" kernels_oracle_test       "the other kernel tests call the oracle")
 onebit_leave_out("${both}" cuda_kernels_nonfinite_test  "cuda_kernels_compress_test, cuda_kernels_decode_test")
 onebit_leave_out("${both}" cuda_scale_test           "cuda_kernels_compress_test")
+onebit_leave_out("${both}" cuda_optimizer_test       "cuda_rebind_test steps optimizers on devices; optim_test")
 # Counts and constants, which instrumented code changes or does not touch.
 onebit_leave_out("${both}" steady_state_test         "allreduce_test, group_test")
 onebit_leave_out("${both}" optim_steady_state_test   "optim_test")
-onebit_leave_out("${both}" cuda_steady_test          "cuda_calls_test, cuda_optimizer_test")
+onebit_leave_out("${both}" cuda_steady_test          "cuda_calls_test, cuda_rebind_test")
 onebit_leave_out("${both}" declared_settings_test    "loader_test; fuzz.settings")
 onebit_leave_out("${both}" nccl_abi_test             "none needed: layouts, compared when it is compiled")
 onebit_leave_out("${both}" nccl_real_test            "nccl_transport_test")
@@ -63,4 +63,4 @@ onebit_leave_out(thread    device_heap_test          "AddressSanitizer runs it")
 onebit_leave_out(thread    heap_test                 "fault_test, join_test: the same calls, with memory")
 onebit_leave_out(thread    fault_matrix_test         "fault_test has the same faults over local")
 onebit_leave_out(thread    rebind_fault_test         "rebind_test, fault_test")
-onebit_leave_out(thread    optim_test                "cuda_optimizer_test; allreduce_test and sync_test make the calls")
+onebit_leave_out(thread    optim_test                "allreduce_test and sync_test make the calls")

@@ -24,10 +24,12 @@ void RequireSameText(const Corpus& corpus, onebitComm_t comm) {
   const std::vector<uint64_t> hashes = perf::GatherRecords(comm, corpus.hash);
   for (size_t rank = 1; rank < hashes.size(); ++rank) {
     if (hashes[rank] == hashes[0]) continue;
-    throw perf::ToolError(fmt::format("rank {} has another text than rank 0: FNV-1a {:016x}, not "
-                                      "{:016x}; give all the same with --text",
-                                      rank, hashes[rank], hashes[0]),
-                          perf::RankOf(comm) != 0);
+    // Rank 0 reports it. It may still be gathering, so the others wait until it aborts.
+    if (perf::RankOf(comm) != 0) perf::Check(onebitBarrier(comm, nullptr), "onebitBarrier");
+    throw perf::ToolError(
+        fmt::format("rank {} has another text than rank 0: FNV-1a {:016x}, not "
+                    "{:016x}; give all the same with --text",
+                    rank, hashes[rank], hashes[0]));
   }
 }
 

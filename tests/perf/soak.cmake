@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-# Tests of the soak, and a soak of half a minute over each transport; sanitizers are slower, and keep
-# what is freed.
+# Tests of the soak, and a short soak over each transport; sanitizers are slower, and keep what is freed.
 
 add_executable(soak_parts_test soak_model_test.cc soak_plan_test.cc)
 add_executable(soak_run_test soak_run_test.cc)
@@ -21,7 +20,7 @@ endif()
 set(soak_tests perf.soak_tool)
 add_test(NAME perf.soak_tool
   COMMAND ${python} ${CMAKE_CURRENT_SOURCE_DIR}/soak_tool_test.py $<TARGET_FILE:soak> ${soak_ways})
-set(soak_options --seconds 30 --deadline 30)
+set(soak_options --seconds 10 --deadline 30)
 if(ONEBIT_SANITIZE)
   set(soak_options --seconds 10 --deadline 60 --max-elements 32K --allow-growth)
 endif()
@@ -30,4 +29,4 @@ foreach(way IN LISTS soak_ways)
     COMMAND soak --seed 1 ${soak_ranks_${way}} ${soak_options})
   list(APPEND soak_tests perf.soak_${way})
 endforeach()
-set_tests_properties(${soak_tests} PROPERTIES LABELS ranks RESOURCE_LOCK machine TIMEOUT 150)
+set_tests_properties(${soak_tests} PROPERTIES LABELS ranks RESOURCE_LOCK machine COST 1000 TIMEOUT 150)
