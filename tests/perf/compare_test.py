@@ -128,7 +128,8 @@ def check_turns_and_resume(fakes: Fakes) -> None:
     assert again.returncode == 2 and "--resume" in again.stderr, again
     assert fakes.output.read_bytes() == before
     fakes.behave()
-    assert compare(*fakes.flags, "--resume").returncode == 0
+    done = compare(*fakes.flags, "--resume")
+    assert done.returncode == 0, done
     assert fakes.log() == [] and read(fakes.output)["results"] == content["results"]
     fakes.output.unlink()
     assert compare(*fakes.flags, "--resume").returncode == 2  # there is nothing to resume
@@ -155,7 +156,8 @@ def check_failing_system(fakes: Fakes) -> None:
     assert dense["error"] == "exit status 3: the tool says: no good" and dense["time_us"] is None, dense
     assert ef["error"] is None and ef["repetitions"] == 2, ef
     fakes.behave()
-    assert compare(*fakes.flags, "--resume").returncode == 0
+    done = compare(*fakes.flags, "--resume")
+    assert done.returncode == 0, done
     assert fakes.log() == ["dense"] * 2, fakes.log()
     assert read(fakes.output)["results"][0]["repetitions"] == 2
     fakes.output.unlink()
@@ -176,7 +178,8 @@ def check_failing_repetition(fakes: Fakes) -> None:
     subprocess.run([ROOT / "perf/report", fakes.output, "--html", page], check=True, timeout=60)
     assert f"A repetition failed of onebit dense at 1 KiB: <code>{reason}" in page.read_text()
     fakes.behave()
-    assert compare(*fakes.flags, "--resume").returncode == 0
+    done = compare(*fakes.flags, "--resume")
+    assert done.returncode == 0, done
     assert fakes.log() == ["dense"], fakes.log()
     assert read(fakes.output)["results"][0]["failed_repetitions"] == 0
     fakes.output.unlink()
@@ -227,7 +230,8 @@ def check_interruption(fakes: Fakes, number: signal.Signals) -> None:
             pass  # it ended while we looked
     assert [entry["system"] for entry in read(fakes.output)["results"]] == ["onebit-dense"]
     fakes.behave()
-    assert compare(*fakes.flags, "--resume").returncode == 0
+    done = compare(*fakes.flags, "--resume")
+    assert done.returncode == 0, done
     assert fakes.log() == ["ef", "dense", "ef"], fakes.log()
     fakes.output.unlink()
 
