@@ -40,7 +40,6 @@ onebit_leave_out("${both}" kernels_nonfinite_test    "kernels_compress_test, ker
 onebit_leave_out("${both}" kernels_oracle_test       "the other kernel tests call the oracle")
 onebit_leave_out("${both}" cuda_kernels_nonfinite_test  "cuda_kernels_compress_test, cuda_kernels_decode_test")
 onebit_leave_out("${both}" cuda_scale_test           "cuda_kernels_compress_test")
-onebit_leave_out("${both}" cuda_optimizer_test       "cuda_rebind_test steps optimizers on devices; optim_test")
 # Counts and constants, which instrumented code changes or does not touch.
 onebit_leave_out("${both}" steady_state_test         "allreduce_test, group_test")
 onebit_leave_out("${both}" optim_steady_state_test   "optim_test")
@@ -63,4 +62,4 @@ onebit_leave_out(thread    device_heap_test          "AddressSanitizer runs it")
 onebit_leave_out(thread    heap_test                 "fault_test, join_test: the same calls, with memory")
 onebit_leave_out(thread    fault_matrix_test         "fault_test has the same faults over local")
 onebit_leave_out(thread    rebind_fault_test         "rebind_test, fault_test")
-onebit_leave_out(thread    optim_test                "allreduce_test and sync_test make the calls")
+onebit_leave_out(thread    optim_test                "group_test makes the calls, from the same threads")

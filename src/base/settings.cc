@@ -266,6 +266,12 @@ Status Append(const Setting& setting, std::span<const char* const> environment,
   }
   ONEBIT_TRY(Read(environment, setting).status());
   if (IsIgnored(setting) && Find(environment, setting.name) != nullptr) {
+    // Without its secret the job would admit anybody.
+    if (std::string_view(setting.name) == "ONEBIT_SECRET_FILE") {
+      return Error(Code::kInvalidUsage,
+                   "environment variable ONEBIT_SECRET_FILE: this program has more rights than its "
+                   "caller, so it reads no file for it: give ONEBIT_SECRET");
+    }
     table->warnings.push_back(
         Format("environment variable {} is ignored: it names files, and this program has more "
                "rights than its caller",

@@ -62,7 +62,7 @@ Addresses HostLookup::Wait(Deadline deadline) {
       const WithoutSignals without_signals;
       std::thread([answer, host = host_, port = port_] {
         std::vector<SocketAddress> found;
-        const Status status = CatchNoMemory([&]() -> Status {
+        Status status = CatchNoMemory([&]() -> Status {
           ONEBIT_ASSIGN_OR_RETURN(found, Ask(host, port, 0));
           return OkStatus();
         });
@@ -70,7 +70,7 @@ Addresses HostLookup::Wait(Deadline deadline) {
         if (status.ok()) {
           answer->addresses.emplace(std::move(found));
         } else {
-          answer->addresses.emplace(status);
+          answer->addresses.emplace(std::move(status));
         }
         answer->is_there.notify_all();
       }).detach();
@@ -88,7 +88,7 @@ Addresses HostLookup::Wait(Deadline deadline) {
                  "the address as a number",
                  host_);
   }
-  Addresses addresses = *std::move(pending_->addresses);
+  Addresses addresses = *pending_->addresses;  // copied: copies of this object share the answer
   lock.unlock();
   pending_.reset();
   return addresses;

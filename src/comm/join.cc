@@ -97,6 +97,13 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
     values.push_back(std::move(one.values));
   }
   control->SetServerRank(processes);
+  // The server's process may not know by which of its addresses the others reach it; they do.
+  for (UniqueId& one : found.spares) {
+    if (!one.address.is_any()) continue;
+    const uint16_t port = one.address.port();
+    one.address = control->server();
+    one.address.set_port(port);
+  }
   // Every rank reaches the same verdict independently.
   ONEBIT_TRY(CompareAgreed(values));
   found.sharing_ranks = RanksSharing(mine.placement, placements);

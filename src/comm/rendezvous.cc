@@ -176,7 +176,7 @@ Result<UniqueId> OpenRendezvous(const RendezvousOptions& options) {
 Result<SpareRendezvous> SpareRendezvous::Open(const RendezvousOptions& options,
                                               SocketAddress address) {
   address.set_port(0);
-  if (!options.interfaces.empty() || address.is_any()) {
+  if (!options.interfaces.empty()) {
     ONEBIT_ASSIGN_OR_RETURN(const Interface interface, ChooseInterface(options));
     address = interface.address;
   }

@@ -34,8 +34,7 @@ Result<UniqueId> OpenRendezvous(const RendezvousOptions& options);
 // Ranks that connect earlier wait in its backlog.
 class SpareRendezvous {
  public:
-  // Listens on one interface: that of `address`, unless `options` select one or it is no
-  // interface's. Takes any port.
+  // Listens at `address`, unless `options` select an interface. Takes any port.
   static Result<SpareRendezvous> Open(const RendezvousOptions& options, SocketAddress address);
 
   const UniqueId& id() const { return id_; }

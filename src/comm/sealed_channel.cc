@@ -30,13 +30,14 @@ Status SealedChannel::Send(std::span<const std::byte> message) {
 }
 
 Status SealedChannel::Flush() {
+  if (!overflow_.ok()) return OkStatus();  // Receive reports it
   while (has_unsent()) {
     const ssize_t count =
         send(socket_.get(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
     if (count >= 0) {
       sent_ += static_cast<size_t>(count);
     } else if (errno == EAGAIN) {
-      // Amortised: each byte moves at most once for each byte that is sent.
+      // On average each byte moves at most once for each byte that is sent.
       if (sent_ >= unsent_.size() / 2) {
         unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<ptrdiff_t>(sent_));
         sent_ = 0;
@@ -66,6 +67,7 @@ Result<bool> SealedChannel::Read() {
     }
     if (errno == EAGAIN) return false;
     if (errno != EINTR) {
+      ONEBIT_TRY(overflow_);
       return Error(Code::kPeerLost, "broke its control connection: {}", std::strerror(errno));
     }
   }

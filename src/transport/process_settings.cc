@@ -43,6 +43,7 @@ Result<std::vector<Setting>> SettingsOfKnownTransports() {
 // such plugin, or it does not open, the variable is left to count as unknown: it may be somebody
 // else's, and whoever selects the transport gets the error.
 Status OpenPluginsWithVariables() {
+  if (IsSecureExecution()) return OkStatus();  // the caller must not choose what is loaded
   const auto environment = EarlyEnvironment();
   ONEBIT_ASSIGN_OR_RETURN(const auto declared, SettingsOfKnownTransports());
   const std::vector<std::string> folders = PluginFolders(PluginPathOf(environment));

@@ -28,8 +28,7 @@ def check(folder: pathlib.Path, probe: str):
     ordinary.chmod(0o755)
     raised.chmod(0o4755)
     log = folder / "log"
-    named = {"ONEBIT_DEBUG_FILE": str(log), "ONEBIT_PLUGIN_PATH": str(folder),
-             "ONEBIT_SECRET_FILE": str(folder / "secret")}
+    named = {"ONEBIT_DEBUG_FILE": str(log), "ONEBIT_PLUGIN_PATH": str(folder)}
 
     text = run(raised, **named)
     assert "join: no error" in text, text
@@ -39,6 +38,9 @@ def check(folder: pathlib.Path, probe: str):
     assert not log.exists()
     # A setting that names no file holds.
     assert "\nONEBIT_HEARTBEAT_MS=250\n" in run(raised, ONEBIT_HEARTBEAT_MS="250")
+
+    text = run(raised, ONEBIT_SECRET_FILE=str(folder / "secret"))
+    assert "join: invalid usage: environment variable ONEBIT_SECRET_FILE" in text, text
 
     meeting = {"WORLD_SIZE": "2", "ONEBIT_RENDEZVOUS": str(folder / "meet"),
                "ONEBIT_CONNECT_TIMEOUT_MS": "300"}
@@ -64,6 +66,9 @@ def main() -> int:
         folder.chmod(0o755)
         if os.statvfs(folder).f_flag & os.ST_NOSUID:
             print(f"{folder} is on a file system that is mounted nosuid")
+            return 77
+        if "NoNewPrivs:\t1" in pathlib.Path("/proc/self/status").read_text():
+            print("no process here can gain rights")
             return 77
         check(folder, sys.argv[1])
     return 0

@@ -12,11 +12,13 @@ CASES = [(1, []), (2, []), (4, []), (3, ["ONEBIT_MPI_EAGER_BYTES=0"]), (2, ["ONE
          (3, ["ONEBIT_MPI_EARLY_BYTES=0"]),
          # The allreduce of MPI.
          (3, ["ONEBIT_MPI_NATIVE_DENSE=1"])]
+# Sizes are limits of the plugin's protocol, which is one source for both MPIs.
+CASES_OF_MPICH = [case for case in CASES if not case[1] or "NATIVE" in case[1][0]]
 
 
 def main() -> int:
     abi, program, plugin = sys.argv[1:]
-    for ranks, settings in CASES:
+    for ranks, settings in CASES if abi == "openmpi" else CASES_OF_MPICH:
         checks = launch.succeed(abi, ranks, [program, plugin, *settings]).splitlines()
         assert checks, "no check was run"
         print(f"{ranks} ranks {settings}: {len(checks)} checks", flush=True)
