@@ -23,7 +23,7 @@ function(onebit_configure_target target)
   if(ONEBIT_SANITIZE)
     target_compile_options(${target} PRIVATE
       -fsanitize=${ONEBIT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-    # A third of the time of GCC's build goes into these checks of every access. AddressSanitizer finds null,
+    # A fifth of the time of GCC's build goes into these checks of every access. AddressSanitizer finds null,
     # freed and too short objects as well; preset ubsan has all of them, and looks at alignment.
     if(ONEBIT_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       target_compile_options(${target} PRIVATE -fno-sanitize=alignment,null,object-size,vptr)

@@ -6,14 +6,13 @@
 #include <netdb.h>
 
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
-#include <optional>
+#include <future>
+#include <memory>
 #include <system_error>
 #include <thread>
+#include <utility>
 
-#include "base/guard.h"
 #include "base/without_signals.h"
 
 namespace onebit {
@@ -48,50 +47,28 @@ Addresses Ask(const std::string& host, uint16_t port, int flags) {
 
 }  // namespace
 
-struct HostLookup::Answer {
-  std::mutex mutex;
-  std::condition_variable is_there;
-  std::optional<Addresses> addresses;
-};
-
 Addresses HostLookup::Wait(Deadline deadline) {
-  if (pending_ == nullptr) {
+  if (!pending_.valid()) {
     if (auto numeric = Ask(host_, port_, AI_NUMERICHOST); numeric.ok()) return numeric;
-    auto answer = std::make_shared<Answer>();
+    std::packaged_task<Addresses()> ask(
+        [host = host_, port = port_] { return Ask(host, port, 0); });
+    std::shared_future<Addresses> answer = ask.get_future().share();
     try {
       const WithoutSignals without_signals;
-      std::thread([answer, host = host_, port = port_] {
-        std::vector<SocketAddress> found;
-        Status status = CatchNoMemory([&]() -> Status {
-          ONEBIT_ASSIGN_OR_RETURN(found, Ask(host, port, 0));
-          return OkStatus();
-        });
-        const std::lock_guard lock(answer->mutex);
-        if (status.ok()) {
-          answer->addresses.emplace(std::move(found));
-        } else {
-          answer->addresses.emplace(std::move(status));
-        }
-        answer->is_there.notify_all();
-      }).detach();
+      std::thread(std::move(ask)).detach();
     } catch (const std::system_error& error) {
       return Error(Code::kSystemError, "host \"{}\": no thread to look it up: {}", host_,
                    error.what());
     }
     pending_ = std::move(answer);
   }
-  std::unique_lock lock(pending_->mutex);
-  if (!pending_->is_there.wait_until(lock, deadline,
-                                     [&] { return pending_->addresses.has_value(); })) {
+  if (pending_.wait_until(deadline) == std::future_status::timeout) {
     return Error(Code::kTimeout,
                  "host \"{}\": no name service has answered in time; see /etc/resolv.conf, or give "
                  "the address as a number",
                  host_);
   }
-  Addresses addresses = *pending_->addresses;  // copied: copies of this object share the answer
-  lock.unlock();
-  pending_.reset();
-  return addresses;
+  return std::exchange(pending_, {}).get();
 }
 
 }  // namespace onebit

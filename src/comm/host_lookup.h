@@ -3,7 +3,7 @@
 // HostLookup: the addresses of a host name, within a deadline.
 #pragma once
 
-#include <memory>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -24,11 +24,11 @@ class HostLookup {
   Result<std::vector<SocketAddress>> Wait(Deadline deadline);
 
  private:
-  struct Answer;
+  using Addresses = Result<std::vector<SocketAddress>>;
 
   std::string host_;
   uint16_t port_;
-  std::shared_ptr<Answer> pending_;  // shared with the thread; null: nothing was asked
+  std::shared_future<Addresses> pending_;  // not valid: nothing was asked
 };
 
 }  // namespace onebit

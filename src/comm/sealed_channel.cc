@@ -10,7 +10,7 @@
 namespace onebit {
 namespace {
 
-// What may wait to be sent beside two of the largest messages.
+// A queue may hold this much beside two of the largest messages.
 constexpr size_t kMostUnsentBytes = 1u << 20;
 
 }  // namespace
