@@ -14,20 +14,26 @@ namespace onebit {
 // Yields while the condition may come true at once, then sleeps ever longer.
 class Backoff {
  public:
+  explicit Backoff(std::chrono::microseconds shortest = std::chrono::microseconds(5),
+                   std::chrono::microseconds longest = std::chrono::microseconds(200))
+      : pause_(shortest), longest_(longest) {}
+
   void Pause() {
     if (Clock::now() - begin_ < std::chrono::microseconds(20)) {
       std::this_thread::yield();
       return;
     }
     std::this_thread::sleep_for(pause_);
-    pause_ = std::min(pause_ * 2, std::chrono::microseconds(200));
+    pause_ = std::min(pause_ * 2, longest_);
   }
+  std::chrono::microseconds next_pause() const { return pause_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   const Clock::time_point begin_ = Clock::now();
-  std::chrono::microseconds pause_{5};
+  std::chrono::microseconds pause_;
+  const std::chrono::microseconds longest_;
 };
 
 using PollDeadline = std::chrono::steady_clock::time_point;

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/backoff.h"
 #include "collectives/host_executor.h"
 
 namespace onebit {
@@ -126,14 +126,14 @@ Status HostExecutor::CompareCalls(uint32_t peer, size_t payload_bytes) {
   ONEBIT_TRY(endpoint_.Accept(inbound.request, payload));
   bool has_come = false;
   bool is_dead = false;
-  for (const auto end = Clock::now() + kTableWait;
-       !comm_.is_stopped() && Clock::now() < end && endpoint_.Progress().ok();) {
+  const auto is_over = [&] {
     const auto state = endpoint_.Test(inbound.request);
     has_come = state.ok() && state.value() == RequestState::kDone;
     is_dead = has_come || (!state.ok() && IsDead(state.status()));
-    if (has_come || !state.ok()) break;
-    std::this_thread::yield();
-  }
+    return has_come || !state.ok();
+  };
+  PollUntil(Clock::now() + kTableWait, is_over,
+            [&] { return comm_.is_stopped() || !endpoint_.Progress().ok(); });
   if (!is_dead) endpoint_.Cancel(inbound.request);  // it still references the payload
   inbound.request = nullptr;
   return has_come ? CompareTable(peer, payload) : OkStatus();

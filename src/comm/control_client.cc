@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <new>
-#include <thread>
 
+#include "base/backoff.h"
 #include "base/log.h"
 
 namespace onebit {
@@ -44,7 +44,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
   const Deadline deadline = start + options.connect_timeout;
   std::unique_ptr<ControlClient> client(new ControlClient(options, deadline));
   client->SetStop(stop);
-  milliseconds pause = kShortestPause;
+  Backoff backoff(kShortestPause, kLongestPause);
   while (true) {
     if (stop && stop()) return Cancelled(options.rank, "joining");
     Result<UniqueId> id =
@@ -61,7 +61,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
       }
       if (status.code() == Code::kNotAuthenticated && is_final) return status;
     }
-    if (Clock::now() + pause >= deadline) {
+    if (Clock::now() + backoff.next_pause() >= deadline) {
       // A rendezvous file may be left from a former job, but not until the deadline.
       const bool is_secret_wrong = status.code() == Code::kNotAuthenticated;
       const std::string source = options.address_source.empty()
@@ -73,8 +73,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Join(const Options& option
                    source,
                    is_secret_wrong ? "" : "; is rank 0 running, and can this host reach it?");
     }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, kLongestPause);
+    backoff.Pause();
   }
   ONEBIT_TRY(client->Watch());
   return client;
