@@ -37,7 +37,7 @@ extern "C" {
  *     (onebitCommInitAll): one thread can make the calls of all ranks.
  *   - Functions other than collectives act at once. Those that need the result of a collective are
  *     onebitInvalidUsage: onebitSyncStep and, of optim.h, Step, Rebind, Sync, Rewarm, Export and
- *     Import. So is onebitCommDestroy of a communicator with calls in the group.
+ *     Import. onebitCommDestroy of a communicator with calls in the group is refused, too.
  *
  * Groups nest; only the outermost end makes the calls. Calls of up to ONEBIT_GROUP_ELEMENTS
  * elements travel together. Larger ones, onebitAllToAllv, and dense ones that the transport itself

@@ -7,8 +7,8 @@
  * recognises them by asking CUDA's driver, once the program has loaded it; it links nothing of CUDA
  * and needs libonebit-cuda.so beside itself. `stream` is then a cudaStream_t, NULL being the legacy
  * default stream of the device, and a call returns when all its work is enqueued there. The host is
- * never synchronised with the device, and the caller's current device stays what it is. Results are
- * those of host memory to the bit, except that the kind of NaN in a dense sum is not specified.
+ * never synchronised with the device, and the caller's current device is unchanged. Results equal
+ * those of host memory bit for bit, except that the kind of NaN in a dense sum is not specified.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.memory = onebitMemoryDevice;                 // residuals on the current device
@@ -59,9 +59,9 @@
  *   free any while another rank's stream waits for a call that the freeing thread, or a rank held
  *   up by it, has yet to make: synchronise and meet in onebitBarrier first.
  * - A call returns the errors that are known when it is made. An error of CUDA, or one that comes
- *   up later, puts the communicator out of use: onebitCommGetAsyncError tells, and streams that
- *   wait continue with undefined output. A call that does not end within collectiveTimeoutMs does
- *   the same; replays have no such limit.
+ *   up later, puts the communicator out of use: onebitCommGetAsyncError reports it, and streams
+ * that wait continue with undefined output. A call that does not end within collectiveTimeoutMs
+ * does the same; replays have no such limit.
  * - Over nccl the sizes of messages cannot be checked on arrival. Ranks therefore tell each other
  *   which calls they have enqueued: calls that differ are onebitMismatch as elsewhere, but a little
  *   later. The counts of an all-to-all-v are not compared.

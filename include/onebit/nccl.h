@@ -32,7 +32,7 @@ extern "C" {
  *
  * Order. All ranks make their calls on several communicators in one common order, and calls that
  * are in one onebit group on one rank are so on all. A group connects its communicators in an order
- * of its own, and ranks that connect in different orders wait for each other for ever.
+ * of its own, and ranks that connect in different orders wait for each other forever.
  *
  * Lifetime. `native` stays the caller's. Destroy first the graphs that hold calls on either, then
  * the new communicator, then `native`.

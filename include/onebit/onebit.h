@@ -55,7 +55,7 @@
  *     borrowed for the duration of a call, except where a parameter says how long they must live.
  *     Output parameters are written only on success.
  *   - One thread at a time may use a handle, except where a function says "any thread".
- *   - Nothing waits for ever: a collective that makes no progress fails after the communicator's
+ *   - Nothing waits forever: a collective that makes no progress fails after the communicator's
  *     collectiveTimeoutMs.
  *   - A forked child may destroy its copies of the parent's handles, which has no effect on the
  *     parent. It must not use them for anything else.
@@ -430,7 +430,7 @@ ONEBIT_API onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream
 
 /**
  * Declares that this rank is done with `comm`, and waits until all ranks have done so. Afterwards
- * only onebitCommDestroy and the functions that read facts are left. Optional: onebitCommDestroy
+ * only onebitCommDestroy and the queries remain valid. Optional: onebitCommDestroy
  * alone is enough once no rank can be inside a collective any more. Collective.
  *
  * @return onebitInvalidUsage  also: `comm` was finalized before.

@@ -36,7 +36,7 @@
  *
  * If the parameters are in the memory of a CUDA device (memory.h), the whole optimizer is there.
  * onebitOptimizerStep says how such a step runs. Results and saved states are those of host memory,
- * to the bit.
+ * bit for bit.
  *
  * src/optim/DEEPSPEED.md maps the parameters of DeepSpeed's optimizers to members here, and says
  * what differs.
@@ -144,8 +144,8 @@ typedef struct {
                        1 / (1 - coeffBeta), or layers move too little after them */
   double factorMin; /* least factor on that average in compressed steps, > 0; default 0.5 */
   double factorMax; /* greatest, >= factorMin; default 4 */
-  double
-      factorThreshold; /* greatest relative change of the factor in a step, [0, 1); default 0.1 */
+  /* greatest relative change of the factor in a step, [0, 1); default 0.1 */
+  double factorThreshold;
 
   /* 0/1 Adam only: see onebitPolicyConfig_t. */
   int64_t varFreezeStep;          /* default: lrWarmupSteps, which must then be positive */
@@ -174,7 +174,7 @@ typedef struct {
 typedef struct {
   size_t size;      /* sizeof(onebitStepResult_t) as the caller was compiled; input */
   int32_t skipped;  /* 1: some rank's gradient was not finite, or its square overflowed fp32 (which
-                       is  detected in the dense stage and when the norm is measured). Nothing was
+                       is detected in the dense stage and when the norm is measured). Nothing was
                        changed, except that 0/1 Adam takes back local steps. The same on every
                        rank */
   int32_t stage;    /* onebitStage_t of this step */
@@ -454,7 +454,7 @@ ONEBIT_API onebitResult_t onebitOptimizerGetState(onebitOptimizer_t optimizer, f
  * @return onebitInvalidUsage     also: a group is open, freezeStep is ONEBIT_FREEZE_NEVER, an
  *                                interval of 0/1 Adam has begun, or a rebind was left half done.
  *
- * After an error the optimizer is what it was. Thread safety: one thread at a time per optimizer.
+ * After an error the optimizer is unchanged. Thread safety: one thread at a time per optimizer.
  */
 ONEBIT_API onebitResult_t onebitOptimizerRewarm(onebitOptimizer_t optimizer, int64_t steps);
 
@@ -523,7 +523,7 @@ ONEBIT_API onebitResult_t onebitOptimizerExport(onebitOptimizer_t optimizer, one
  *                                every difference.
  * @return onebitInvalidUsage     also: a group is open.
  *
- * After an error the optimizer is what it was. Thread safety: one thread at a time per optimizer.
+ * After an error the optimizer is unchanged. Thread safety: one thread at a time per optimizer.
  */
 ONEBIT_API onebitResult_t onebitOptimizerImport(onebitOptimizer_t optimizer, const void* blob,
                                                 size_t bytes);

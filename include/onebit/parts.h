@@ -16,7 +16,7 @@
  * A NaN or infinity, with a compressor, makes the whole output NaN on every rank and changes no
  * residual, as in onebitAllReduce; the ranks end the call by telling each other (64 bytes to each).
  * Without a compressor only the affected elements are not finite, and ranks whose output has none
- * of them do not learn of it.
+ * of them are not notified.
  *
  * In a communicator of fewer ranks the parts are different ones, so compressors of these
  * collectives cannot be rebound (onebitCompressorRebind): make new ones there. Their pending

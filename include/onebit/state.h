@@ -94,7 +94,7 @@ ONEBIT_API onebitResult_t onebitCompressorExport(onebitCompressor_t compressor,
  * @return onebitMismatch         the state belongs to another compressor, or to a later version of
  *                                the library; the text names every difference.
  *
- * After an error the compressor is what it was. Thread safety: one thread at a time per compressor.
+ * After an error the compressor is unchanged. Thread safety: one thread at a time per compressor.
  */
 ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, const void* blob,
                                                  size_t bytes);

@@ -133,10 +133,10 @@ def _bundles(request: PlanRequest) -> list[set[Row]]:
     come first."""
     hosts = sorted({cell.hosts for cell in request.cells})
     middle = hosts[(len(hosts) - 1) // 2] if hosts else 0
-    by_place: dict[tuple[Cell, int], set[Row]] = {}
+    by_cell_and_size: dict[tuple[Cell, int], set[Row]] = {}
     for row in request.rows():
-        by_place.setdefault((row.cell, row.size), set()).add(row)
-    bundles = [{row for row in rows if _is_slow(request, row)} or rows for rows in by_place.values()]
+        by_cell_and_size.setdefault((row.cell, row.size), set()).add(row)
+    bundles = [{row for row in rows if _is_slow(request, row)} or rows for rows in by_cell_and_size.values()]
     return sorted(bundles, reverse=True, key=lambda rows: (
         all(row.cell.hosts != middle for row in rows), sum(map(_row_seconds, rows))))
 

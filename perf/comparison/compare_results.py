@@ -132,7 +132,7 @@ class Results:
         # with checks, contains other calls as well.
         if outcome.lab is not None and len(run.sizes) == 1 and not run.is_checked:
             link_bytes = round(max(link["sent_bytes"] for link in outcome.lab["links"]) / calls)
-        return {**_place(row), "repetition": run.repetition,
+        return {**_columns_of(row), "repetition": run.repetition,
                 "time_us": measured["out_of_place"]["time"], "calls": measured["actual_iterations"],
                 "wire_bytes": measured["wire_bytes"], "link_bytes": link_bytes,
                 "rel_error": measured["rel_error"],
@@ -151,7 +151,7 @@ class Results:
         elif not inexact <= bound:
             state, error = State.FAILED, f"the relative error {inexact:.3g} is above {bound:g}"
         failed = self._failed_repetitions.get(row, 0)
-        return {**_place(row),
+        return {**_columns_of(row),
                 "time_us": statistics.median(times) if times else None,
                 "time_us_min": min(times, default=None),
                 "time_us_max": max(times, default=None),
@@ -173,7 +173,7 @@ def _is_of(sample: dict, runs: list[list]) -> bool:
     return any(run[:-1] == key and sample["size"] in run[-1] for run in runs)
 
 
-def _place(row: Row) -> dict:
+def _columns_of(row: Row) -> dict:
     link = row.cell.link
     return {"link": link.kind, "rate": link.rate, "rate_bits_per_second": link.rate_bits_per_second,
             "hosts": row.cell.hosts, "system": row.system, "size": row.size}

@@ -22,7 +22,7 @@ NEW_FOLDER = "NEW_FOLDER"  # stands in commands that are shown for a folder of e
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Checkout:
     """The facts about this machine and checkout that commands need."""
 
     root: pathlib.Path   # of the checkout; commands run there
@@ -77,17 +77,17 @@ SYSTEMS = {system.name: system for system in (
 )}
 
 
-def command(system: System, cell: Cell, sweep: list[str], place: Place, files: Files | None) -> list[str]:
+def command(system: System, cell: Cell, sweep: list[str], checkout: Checkout, files: Files | None) -> list[str]:
     """The command that runs a sweep of the system with the flags `sweep`. Without files it writes no
     report, as a reader would run it."""
-    program = [place.tool(system.program), *sweep, *system.options]
+    program = [checkout.tool(system.program), *sweep, *system.options]
     if system.launcher == "gloo":
         program += ["--interface", "lo" if cell.link.rate is None else "eth0"]
         program += ["--store", str(files.store) if files else NEW_FOLDER]
     if files:
         program += ["-J", str(files.report)]
     launch = _on_one_host if cell.link.rate is None else _on_the_lab
-    return launch(system, cell, program, place, files)
+    return launch(system, cell, program, checkout, files)
 
 
 def shell_text(arguments: list[str]) -> str:
@@ -96,52 +96,52 @@ def shell_text(arguments: list[str]) -> str:
                     for argument in arguments)
 
 
-def _on_one_host(system: System, cell: Cell, program: list[str], place: Place,
+def _on_one_host(system: System, cell: Cell, program: list[str], checkout: Checkout,
                  _: Files | None) -> list[str]:
     ranks = str(cell.hosts)
     if system.launcher == "onebit":
         return [program[0], "--procs", ranks, *program[1:]]
     if system.launcher == "gloo":
-        return [place.tool("onebit_run"), "-n", ranks, *program]
+        return [checkout.tool("onebit_run"), "-n", ranks, *program]
     if system.launcher == "mpich":
-        return ["mpirun.mpich", *_polite(system, cell, place), "-n", ranks, *program]
-    as_root = ["--allow-run-as-root"] if place.is_root else []
+        return ["mpirun.mpich", *_polite(system, cell, checkout), "-n", ranks, *program]
+    as_root = ["--allow-run-as-root"] if checkout.is_root else []
     return ["mpirun.openmpi", *as_root, "--oversubscribe", "--bind-to", "none",
-            *_polite(system, cell, place), *system.mpi_options, "-n", ranks, *program]
+            *_polite(system, cell, checkout), *system.mpi_options, "-n", ranks, *program]
 
 
-def _on_the_lab(system: System, cell: Cell, program: list[str], place: Place,
+def _on_the_lab(system: System, cell: Cell, program: list[str], checkout: Checkout,
                 files: Files | None) -> list[str]:
-    lab = ["--hosts", str(cell.hosts), "--rate", cell.link.rate, *lab_build(place)]
+    lab = ["--hosts", str(cell.hosts), "--rate", cell.link.rate, *lab_build(checkout)]
     if files:
         lab += ["--json", str(files.lab)]
     if system.launcher in ("onebit", "gloo"):
         transport = ["--transport", "ucx"] if system.launcher == "onebit" else []
         return ["perf/lab", "run", *lab, "--", *program, *transport]
-    arguments = [*_polite(system, cell, place), *system.mpi_options]
+    arguments = [*_polite(system, cell, checkout), *system.mpi_options]
     if system.launcher == "mpich":
         arguments += ["-genv", "UCX_RNDV_THRESH", "inf"]
     return ["perf/lab", "mpirun", "--mpi", system.launcher, *lab,
             *(f"--mpi-arg={argument}" for argument in arguments), "--", *program]
 
 
-def lab_build(place: Place) -> list[str]:
+def lab_build(checkout: Checkout) -> list[str]:
     """The option of perf/lab that names the build: without it, one that is installed comes first."""
-    return ["--build", str(place.build)]
+    return ["--build", str(checkout.build)]
 
 
-def _polite(system: System, cell: Cell, place: Place) -> list[str]:
+def _polite(system: System, cell: Cell, checkout: Checkout) -> list[str]:
     """Flags that make a waiting rank yield to the others on shared cores."""
-    if cell.hosts <= place.cores:
+    if cell.hosts <= checkout.cores:
         return []
     if system.launcher == "openmpi":
         return ["--mca", "mpi_yield_when_idle", "1"]
     return ["-genv", "MPIR_CVAR_POLLS_BEFORE_YIELD", "1"]
 
 
-def missing(system: System, place: Place) -> str | None:
+def missing(system: System, checkout: Checkout) -> str | None:
     """Why the system cannot be run, or None if it can."""
-    path = place.root / place.tool(system.program)
+    path = checkout.root / checkout.tool(system.program)
     if os.access(path, os.X_OK):
         return None
-    return f"{place.tool(system.program)} is not built: install {system.package}, then build everything"
+    return f"{checkout.tool(system.program)} is not built: install {system.package}, then build everything"

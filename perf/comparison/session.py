@@ -19,7 +19,7 @@ from comparison.compare_progress import Progress
 from comparison.compare_results import Results, State
 from comparison.runner import Runner
 from comparison.sizes import buffer_flags, size_text, sweep_flags
-from comparison.compared_systems import SYSTEMS, Place, command, lab_build, missing, shell_text
+from comparison.compared_systems import SYSTEMS, Checkout, command, lab_build, missing, shell_text
 
 EXIT_OK, EXIT_FAILED = 0, 1
 LAB_PROBE_SECONDS = 20
@@ -35,7 +35,7 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace, root: pathlib.Path):
         self._options = options
-        self._place = Place(root, options.build, compare_machine.cores(), os.geteuid() == 0)
+        self._checkout = Checkout(root, options.build, compare_machine.cores(), os.geteuid() == 0)
         self._cells = [Cell(link, hosts) for link in options.links for hosts in options.hosts]
         self._sizes = sorted(options.sizes)
         self._buffers = buffer_flags(self._sizes)
@@ -52,8 +52,8 @@ class Comparison:
 
     def run(self) -> int:
         """Runs everything and writes the file."""
-        output = self._options.output or self._place.root / self._options.build / "compare.json"
-        if not (self._place.root / self._options.build).is_dir():
+        output = self._options.output or self._checkout.root / self._options.build / "compare.json"
+        if not (self._checkout.root / self._options.build).is_dir():
             raise UsageError(f"there is no build in {self._options.build}: build it, or give --build")
         if output.exists() != self._options.resume:
             raise UsageError(f"{output} exists: continue it with --resume, or give another --output"
@@ -61,7 +61,7 @@ class Comparison:
         settings = {"links": [link.name for link in self._options.links], "hosts": self._options.hosts,
                     "systems": self._options.systems, "sizes": self._sizes,
                     "repetitions": self._options.repetitions, "time-budget": self._options.time_budget}
-        facts = compare_machine.facts(self._place.root, self._options.build)
+        facts = compare_machine.facts(self._checkout.root, self._options.build)
         results = Results.resume(output, facts, settings) if self._options.resume else \
             Results(facts, settings)
         absent = self._absent()
@@ -86,7 +86,7 @@ class Comparison:
         pending = [run for run in plan.runs if not results.has(run)]
         shown = examples(plan.runs)
         hung: set[tuple[Cell, str]] = set()
-        with Runner(self._place.root) as runner:
+        with Runner(self._checkout.root) as runner:
             for index, run in enumerate(pending):
                 elapsed = time.monotonic() - begin
                 if (run.cell, run.system.name) in hung:
@@ -139,7 +139,7 @@ class Comparison:
         absent = {}
         kinds = {link.kind for link in self._options.links}
         for name in self._options.systems:
-            reason = missing(SYSTEMS[name], self._place)
+            reason = missing(SYSTEMS[name], self._checkout)
             absent.update({(kind, name): reason for kind in kinds if reason is not None})
         if "lab" in kinds:
             reason = self._lab_problem()
@@ -151,7 +151,7 @@ class Comparison:
         """Why there can be no lab; None if there can."""
         try:
             probe = subprocess.run(["perf/lab", "run", "--hosts", "2", "--rate", "1gbit",
-                                    *lab_build(self._place), "--", "true"], cwd=self._place.root,
+                                    *lab_build(self._checkout), "--", "true"], cwd=self._checkout.root,
                                    stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                    timeout=LAB_PROBE_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -171,11 +171,11 @@ class Comparison:
                 str(run.row_seconds), "-w", "0", "-c", "1" if run.is_checked else "0", "--no-in-place"]
 
     def _command(self, run: Run, files) -> list[str]:
-        return command(run.system, run.cell, self._sweep(run), self._place, files)
+        return command(run.system, run.cell, self._sweep(run), self._checkout, files)
 
     def _display(self, run: Run) -> str:
         """The command as a reader would run it."""
-        return shell_text(command(run.system, run.cell, self._sweep(run), self._place, None))
+        return shell_text(command(run.system, run.cell, self._sweep(run), self._checkout, None))
 
     def _summary(self, plan: Plan) -> str:
         text = (f"{len(plan.runs)} commands, {plan.repetitions} repetitions, about "

@@ -8,16 +8,16 @@ what the chart is about.
 
 import math
 
-Place = tuple[float, float]  # x and y, both above zero
+Point = tuple[float, float]  # x and y, both above zero
 
 
-def between(one: Place, other: Place, y: float) -> Place:
+def between(one: Point, other: Point, y: float) -> Point:
     """Where the straight line of both reaches `y`."""
     part = math.log(y / one[1]) / math.log(other[1] / one[1])
     return one[0] * (other[0] / one[0]) ** part, y
 
 
-def clipped_segment(one: Place, other: Place, low: float, high: float) -> tuple[Place, Place] | None:
+def clipped_segment(one: Point, other: Point, low: float, high: float) -> tuple[Point, Point] | None:
     """The part of a segment with low <= y <= high, None if there is none."""
     if max(one[1], other[1]) < low or min(one[1], other[1]) > high:
         return None
@@ -28,12 +28,12 @@ def clipped_segment(one: Place, other: Place, low: float, high: float) -> tuple[
     return ends[0], ends[1]
 
 
-def clipped(places: list[Place], low: float, high: float) -> list[list[Place]]:
+def clipped(points: list[Point], low: float, high: float) -> list[list[Point]]:
     """What is left of a line, as lines: it may leave the range and come back."""
-    if len(places) == 1:
-        return [places] if low <= places[0][1] <= high else []
-    lines: list[list[Place]] = []
-    for one, other in zip(places, places[1:], strict=False):
+    if len(points) == 1:
+        return [points] if low <= points[0][1] <= high else []
+    lines: list[list[Point]] = []
+    for one, other in zip(points, points[1:], strict=False):
         segment = clipped_segment(one, other, low, high)
         if segment is None:
             continue

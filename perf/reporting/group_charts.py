@@ -72,9 +72,9 @@ def limit_lines(group: GroupFigures, measured: list[Line], value: typing.Callabl
         if system is None:
             continue
         limits = [(size, group.limit(system, size).us) for size in group.sizes]
-        places = [(float(size), value(size, us)) for size, us in limits if us is not None]
+        points = [(float(size), value(size, us)) for size, us in limits if us is not None]
         lines.append(Line(LIMIT_CLASS[kind], "",
-                          [[Mark(x, y, "") for x, y in run] for run in clipped(places, low, high)]))
+                          [[Mark(x, y, "") for x, y in run] for run in clipped(points, low, high)]))
     return lines
 
 

@@ -344,10 +344,10 @@ void RankWorker::ExchangeStep(int step) {
   const ExchangeTimer timer(*this);
   const std::vector<Found> all = perf::GatherRecords(
       comm_, Found{shared_.losses[slot], has_hashes ? shared_.replica_hashes[slot] : 0});
-  for (size_t place = 0; place < all.size(); ++place) {
-    const auto rank = static_cast<size_t>(shared_.members[place]);
-    shared_.losses[first_slot + rank] = all[place].loss;
-    if (has_hashes) shared_.replica_hashes[first_slot + rank] = all[place].replica_hash;
+  for (size_t index = 0; index < all.size(); ++index) {
+    const auto rank = static_cast<size_t>(shared_.members[index]);
+    shared_.losses[first_slot + rank] = all[index].loss;
+    if (has_hashes) shared_.replica_hashes[first_slot + rank] = all[index].replica_hash;
   }
 }
 

@@ -25,11 +25,11 @@ void CheckReplicas(const SharedRun& shared, std::span<const RankSummary> ranks) 
     throw perf::ToolError(fmt::format(
         "parameters of rank {} differ from those of rank {} after step {}", rank, first, step + 1));
   }
-  for (size_t place = 1; place < ranks.size(); ++place) {
-    if (ranks[place].parameters == ranks[0].parameters) continue;
+  for (size_t index = 1; index < ranks.size(); ++index) {
+    if (ranks[index].parameters == ranks[0].parameters) continue;
     throw perf::ToolError(
         fmt::format("parameters of rank {} differ from those of rank {} at the end",
-                    shared.members[place], first));
+                    shared.members[index], first));
   }
 }
 

@@ -74,9 +74,9 @@ class Run {
 
  private:
   void RunRank(int rank) {
-    const auto place = static_cast<size_t>(rank - first_);
-    perf::CommHandle& comm = comms_[place];
-    std::unique_ptr<RankWorker>& worker = workers_[place];
+    const auto index = static_cast<size_t>(rank - first_);
+    perf::CommHandle& comm = comms_[index];
+    std::unique_ptr<RankWorker>& worker = workers_[index];
     try {
       if (shared_.are_ranks_processes) RequireSameText(shared_.corpus, comm.get());
       worker = std::make_unique<RankWorker>(shared_, comm.get(), rank);

@@ -22,7 +22,7 @@ namespace onebit::nccl {
 // NCCL does not allow two calls on a communicator at a time, and ncclCommAbort frees it. So every
 // use holds the lock (plugins/common/spin_lock.h). An abort that finds the lock taken leaves the
 // end to the holder. The holder of a non-blocking communicator returns soon; a blocking one may
-// keep its holder inside NCCL for ever. Then an abort revokes the communicator, which makes the
+// keep its holder inside NCCL forever. Then an abort revokes the communicator, which makes the
 // holder return and frees nothing, and frees it once the holder has returned, unless a graph may
 // hold calls of it or NCCL is still revoking. NCCL before 2.28.7 cannot revoke. Later versions
 // raise their flags only for a moment, which a holder that is connecting may miss: the abort then

@@ -87,7 +87,6 @@ class StepCompute {
   // Runs `step`. checksums[p] receives the checksum of every packet p the step makes; null if they
   // are not needed. is_nonfinite: an input of the step is not finite, so it makes an all-zero
   // packet. Returns true if its results are finite.
-  // it made is finite.
   bool Run(const Call& call, const Step& step, bool is_nonfinite, kernels::Checksum* checksums);
 
  private:

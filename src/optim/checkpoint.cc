@@ -101,7 +101,7 @@ Status Optimizer::WriteState(StateKind kind, std::span<std::byte> blob) {
   return OkStatus();
 }
 
-// One state will stand for those of all ranks, so they must be identical to the bit.
+// One state will stand for those of all ranks, so they must be bit-identical.
 Status Optimizer::CompareState(uint64_t digest) const {
   ONEBIT_ASSIGN_OR_RETURN(
       const RankNumbers all,

@@ -20,7 +20,7 @@ namespace onebit::optim {
 
 // Between two syncs x, m and u belong to this rank alone; x_sync and v are always the same on all
 // ranks. A sync computes x from x_sync, rather than subtracting what the rank had added to it, so
-// that ranks agree to the bit after it.
+// that ranks agree bit for bit after it.
 //
 // Dense segments are averaged exactly at every sync, both u and gradient, and refresh their
 // variance then.

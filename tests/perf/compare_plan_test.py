@@ -18,11 +18,11 @@ from comparison.compare_plan import Row, Run, PlanRequest, examples, make_plan
 from comparison.compare_results import ResumeError, Results, State
 from comparison.runner import Outcome
 from comparison.sizes import parse_size, size_text, sweep_flags, sweeps
-from comparison.compared_systems import SYSTEMS, Files, Place, command, shell_text
+from comparison.compared_systems import SYSTEMS, Files, Checkout, command, shell_text
 
 K, M = 1 << 10, 1 << 20
 SHM, SLOW, FAST = Link.parse("shm"), Link.parse("100mbit"), Link.parse("10gbit")
-PLACE = Place(pathlib.Path("/checkout"), pathlib.Path("build/release"), cores=2, is_root=False)
+CHECKOUT = Checkout(pathlib.Path("/checkout"), pathlib.Path("build/release"), cores=2, is_root=False)
 FILES = Files(pathlib.Path("/files/r.json"), pathlib.Path("/files/l.json"), pathlib.Path("/files/store"))
 MACHINE = {"cpu": "c", "cores": 2, "kernel": "k", "date": "d", "commit": "x", "compiler": "g",
            "copy_gbps": 10.0, "cache_bytes": None}
@@ -165,7 +165,7 @@ class PlanTest(unittest.TestCase):
 
 class CommandTest(unittest.TestCase):
     def line(self, system: str, link: Link, hosts: int, files: Files | None = FILES) -> str:
-        return " ".join(command(SYSTEMS[system], Cell(link, hosts), ["-b", "1K"], PLACE, files))
+        return " ".join(command(SYSTEMS[system], Cell(link, hosts), ["-b", "1K"], CHECKOUT, files))
 
     def test_each_system_has_its_launcher(self):
         starts = {"onebit-ef": "build/release/perf/all_reduce_perf --procs 4 -b 1K --mode ef",
@@ -195,7 +195,7 @@ class CommandTest(unittest.TestCase):
 
     def test_what_is_shown_can_be_pasted(self):
         for link in (SHM, FAST):
-            text = shell_text(command(SYSTEMS["gloo"], Cell(link, 4), ["-b", "1K"], PLACE, None))
+            text = shell_text(command(SYSTEMS["gloo"], Cell(link, 4), ["-b", "1K"], CHECKOUT, None))
             self.assertTrue(text.endswith(' --store "$(mktemp -d)"'), text)
         self.assertEqual(shell_text(["a b", "c"]), "'a b' c")
 
