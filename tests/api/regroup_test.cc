@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/api/join_ranks.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 namespace {
@@ -112,7 +113,7 @@ TEST_P(RegroupTest, ColorThatCannotBeIsToldOnAllRanks) {
 TEST_P(RegroupTest, SplitWithoutARankNamesIt) {
   const std::vector<UniqueComm> comms = MakeGroup(3);
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
-  config.connectTimeoutMs = 300;
+  config.connectTimeoutMs = static_cast<int>(PacedMs(300));
   const auto outcomes = CallRanks({0, 2}, [&](size_t r) {
     onebitComm_t comm = nullptr;
     return onebitCommSplit(comms[r].get(), 0, 0, &comm, &config);
@@ -202,7 +203,7 @@ TEST_P(RegroupTest, ShrinkEndsTheCallOfAnotherThread) {
 TEST_P(RegroupTest, AnAttemptThatFailedCanBeRepeated) {
   const std::vector<UniqueComm> comms = MakeGroup(4);
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
-  config.connectTimeoutMs = 300;
+  const int short_ms = static_cast<int>(PacedMs(300));
   const std::vector<int> first_list = {0};
   const std::vector<int> second_list = {0, 3};
   const auto shrink = [&](size_t r, const std::vector<int>& list, int timeout_ms, Members* found) {
@@ -218,7 +219,7 @@ TEST_P(RegroupTest, AnAttemptThatFailedCanBeRepeated) {
   };
   std::vector<Members> members(comms.size());
   const auto failures =
-      CallRanks({1, 2}, [&](size_t r) { return shrink(r, first_list, 300, &members[r]); });
+      CallRanks({1, 2}, [&](size_t r) { return shrink(r, first_list, short_ms, &members[r]); });
   for (const Outcome& failure : failures) {
     EXPECT_TRUE(failure.result == onebitTimeout || failure.result == onebitRemoteError);
     EXPECT_THAT(failure.text, HasSubstr("missing"));

@@ -54,9 +54,13 @@ TEST(DestroyTest, ReleasesPeersThatAreBlocked) {
 
 TEST(DestroyTest, IsRefusedWhileACallIsInside) {
   CommGroup group(2);
-  std::future<onebitResult_t> blocked =
-      std::async(std::launch::async, [&] { return onebitBarrier(group.comm(0), nullptr); });
-  std::this_thread::sleep_for(50ms);
+  std::promise<void> is_next;
+  std::future<onebitResult_t> blocked = std::async(std::launch::async, [&] {
+    is_next.set_value();
+    return onebitBarrier(group.comm(0), nullptr);
+  });
+  is_next.get_future().wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(PacedMs(50)));
   EXPECT_EQ(onebitCommDestroy(group.comm(0)), onebitInvalidUsage);
   EXPECT_TRUE(Contains(onebitGetLastError(nullptr), "onebitCommAbort"));
   EXPECT_EQ(onebitBarrier(group.comm(1), nullptr), onebitSuccess);
@@ -116,9 +120,10 @@ TEST(LateRankTest, IsOnlyLate) {
 // Any progress restarts the time-out: three ranks come one after the other, each within the
 // deadline, although the last one comes after it.
 TEST(LateRankTest, DeadlineCountsSilenceNotDuration) {
-  CommGroup group(3, {.timeout_ms = 2000});
+  const uint64_t timeout_ms = PacedMs(2000);
+  CommGroup group(3, {.timeout_ms = timeout_ms});
   const std::vector<Outcome> outcomes = group.Call([&](int rank) {
-    std::this_thread::sleep_for(rank * 1300ms);
+    std::this_thread::sleep_for(rank * std::chrono::milliseconds(timeout_ms) * 13 / 20);
     return onebitBarrier(group.comm(rank), nullptr);
   });
   for (const Outcome& outcome : outcomes) {

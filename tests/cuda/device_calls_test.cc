@@ -17,10 +17,10 @@
 #include <gtest/gtest.h>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/stream_gate.h"
-#include "tests/support/cuda/stand_in.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/tensor.h"
 

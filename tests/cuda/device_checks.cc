@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 
 namespace onebit::testing {
 namespace {

@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
-#include "tests/support/cuda/stand_in.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/placed_optimizer.h"
-#include "tests/support/cuda/stand_in.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {

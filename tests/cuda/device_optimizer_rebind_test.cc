@@ -10,6 +10,7 @@
 
 #include "tests/cuda/placed_optimizer.h"
 #include "tests/support/comm_group.h"
+#include "tests/support/deadlines.h"
 #include "tests/support/faulty_transport.h"
 
 namespace onebit::testing {
@@ -32,7 +33,8 @@ struct State {
 class Job {
  public:
   Job(const PlacedCase& one, Memories memories)
-      : group_(kRanks, {.timeout_ms = 1000, .one_exchange_elements = 0}, &transport_.transport()) {
+      : group_(kRanks, {.timeout_ms = PacedMs(1000), .one_exchange_elements = 0},
+               &transport_.transport()) {
     for (auto& optimizer : optimizers_) optimizer = nullptr;
     group_.Run([&](int rank) {
       if (memories == Memories::kDevice) UseCudaDevice(rank);

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 
 namespace onebit::testing {
 namespace {

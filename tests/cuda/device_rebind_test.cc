@@ -16,10 +16,10 @@
 #include <gtest/gtest.h>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/stream_gate.h"
-#include "tests/support/nccl/stand_in.h"
+#include "tests/support/nccl/nccl_stand_in.h"
 
 namespace onebit::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/stream_gate.h"
 

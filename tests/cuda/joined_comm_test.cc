@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
-#include "tests/support/nccl/stand_in.h"
+#include "tests/cuda/cuda_test_memory.h"
+#include "tests/support/nccl/nccl_stand_in.h"
 
 namespace onebit::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 #include "tests/optim/optimizer_job.h"
 
 namespace onebit::testing {

@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "onebit/onebit.h"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 
 namespace onebit::testing {
 

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "kernels/cuda/kernel_table.h"
-#include "tests/device/plugin.h"
-#include "tests/support/cuda/stand_in.h"
+#include "tests/device/device_plugin.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/kernels.h"
-#include "tests/device/plugin.h"
+#include "tests/device/device_plugin.h"
 #include "tests/support/allocation_counter.h"
-#include "tests/support/cuda/stand_in.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/support/cuda/stand_in.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "kernels/cuda/kernel_table.h"
 #include "plugins/common/cuda_driver.h"
-#include "tests/device/plugin.h"
+#include "tests/device/device_plugin.h"
 
 namespace onebit::testing {
 namespace {

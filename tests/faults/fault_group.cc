@@ -10,7 +10,7 @@
 
 #include "api/handles.h"
 #include "comm/rendezvous.h"
-#include "tests/faults/fault_run.h"
+#include "tests/faults/process_fault_run.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/faulty_functions.h"
 #include "transport/transport.h"

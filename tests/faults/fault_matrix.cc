@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/format.h"
-#include "tests/faults/fault_run.h"
+#include "tests/faults/process_fault_run.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/faults/fault_run.h"
+#include "tests/faults/process_fault_run.h"
 
 namespace onebit::testing {
 namespace {

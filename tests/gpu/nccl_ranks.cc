@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "onebit/onebit.h"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_cases.h"
 #include "tests/cuda/device_checks.h"
 #include "tests/gpu/nccl_library.h"

@@ -14,7 +14,7 @@ import unittest
 FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
 
-import parts  # noqa: E402
+import gpu_parts  # noqa: E402
 import processes  # noqa: E402
 
 
@@ -44,7 +44,7 @@ class ProcessesTest(unittest.TestCase):
 
     def run_ranks(self, code: str, limit_s: float = 30, ranks: int = 3) -> processes.Ended:
         return processes.run_ranks(ranks, [sys.executable, "-c", code], dict(os.environ),
-                                   self.folder / "log", limit_s, parts.rank_variables(is_shared=True))
+                                   self.folder / "log", limit_s, gpu_parts.rank_variables(is_shared=True))
 
     def test_ranks_know_who_they_are(self):
         ended = self.run_ranks("import os; print(*[os.environ[name] for name in ('RANK', 'WORLD_SIZE',"

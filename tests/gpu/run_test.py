@@ -21,7 +21,7 @@ FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
 STAND_IN = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
 
-import parts  # noqa: E402
+import gpu_parts  # noqa: E402
 
 
 class WithoutGpuTest(unittest.TestCase):
@@ -195,44 +195,44 @@ class CallTest(BuildFolder):
 class FiguresTest(BuildFolder):
     def setUp(self):
         super().setUp()
-        self.run_of_parts = parts.Run(self.build, dict(os.environ), {"nccl": None, "gpus": ["stand-in"]},
+        self.run_of_parts = gpu_parts.Run(self.build, dict(os.environ), {"nccl": None, "gpus": ["stand-in"]},
                                       time.monotonic() + 60)
 
     def make_codec_perf(self, share: float) -> None:
-        row = {"name": parts.CODEC_FIGURE, "gbps": 1.5, "ceiling_share": share}
+        row = {"name": gpu_parts.CODEC_FIGURE, "gbps": 1.5, "ceiling_share": share}
         self.make("perf/codec_perf", "import sys\n"
                   "out = [a.split('=')[1] for a in sys.argv if a.startswith('--benchmark_out=')][0]\n"
                   f"open(out, 'w').write({json.dumps(json.dumps({'benchmarks': [row]}))})")
 
     def test_a_share_that_is_reached_counts_once(self):
         self.make_codec_perf(0.9)
-        self.assertEqual(parts.codec(self.run_of_parts)["ceiling_share"], [0.9])
+        self.assertEqual(gpu_parts.codec(self.run_of_parts)["ceiling_share"], [0.9])
 
     def test_a_share_that_is_missed_fails_after_all_tries(self):
         self.make_codec_perf(0.5)
-        with self.assertRaisesRegex(parts.Failure, "0.500 of the ceiling, not 0.85") as failure:
-            parts.codec(self.run_of_parts)
-        self.assertEqual(failure.exception.figures["ceiling_share"], [0.5] * parts.CODEC_TRIES)
-        self.assertEqual(len(list(self.build.glob("logs/codec-*.json"))), parts.CODEC_TRIES)
+        with self.assertRaisesRegex(gpu_parts.Failure, "0.500 of the ceiling, not 0.85") as failure:
+            gpu_parts.codec(self.run_of_parts)
+        self.assertEqual(failure.exception.figures["ceiling_share"], [0.5] * gpu_parts.CODEC_TRIES)
+        self.assertEqual(len(list(self.build.glob("logs/codec-*.json"))), gpu_parts.CODEC_TRIES)
 
     def test_tests_are_counted(self):
         self.make(KERNELS, "print('[  PASSED  ] 106 tests.')")
-        self.assertEqual(parts.kernels(self.run_of_parts), {"tests": 106})
+        self.assertEqual(gpu_parts.kernels(self.run_of_parts), {"tests": 106})
 
     def test_a_test_that_fails_is_shown(self):
         self.make(KERNELS,
                   "import sys\nprint('a.cc:7: Failure\\n  1 is not 2'); sys.exit(1)")
-        with self.assertRaisesRegex(parts.Failure, "ended with 1\na.cc:7: Failure\n  1 is not 2"):
-            parts.kernels(self.run_of_parts)
+        with self.assertRaisesRegex(gpu_parts.Failure, "ended with 1\na.cc:7: Failure\n  1 is not 2"):
+            gpu_parts.kernels(self.run_of_parts)
 
     def test_no_test_at_all_is_a_failure(self):
         self.make(KERNELS, "print('[  PASSED  ] 0 tests.')")
-        with self.assertRaisesRegex(parts.Failure, "no test ran"):
-            parts.kernels(self.run_of_parts)
+        with self.assertRaisesRegex(gpu_parts.Failure, "no test ran"):
+            gpu_parts.kernels(self.run_of_parts)
 
     def test_without_nccl_its_part_is_skipped(self):
-        with self.assertRaisesRegex(parts.Skip, "ONEBIT_NCCL_LIB"):
-            parts.nccl(self.run_of_parts)
+        with self.assertRaisesRegex(gpu_parts.Skip, "ONEBIT_NCCL_LIB"):
+            gpu_parts.nccl(self.run_of_parts)
 
 
 class MakeDepsTest(unittest.TestCase):

@@ -3,8 +3,8 @@
 """Compares the weight of the project with budget.txt, and prints lines per folder: budget.py ROOT
 
 Exported functions, public headers and settings must be as many as the file says, so that a commit
-that adds one says so there. Base names of product files must be unique, except for those that the
-file lists.
+that adds one says so there. Base names of sources must be unique, except for those that the file
+lists.
 """
 
 import collections
@@ -54,11 +54,11 @@ def figures_of(root: pathlib.Path, paths: list[pathlib.PurePosixPath]) -> dict[s
 
 
 def shared_names(paths: list[pathlib.PurePosixPath]) -> dict[str, set[str]]:
-    """Base names of product files in more than one folder, with these folders. X.h, X-inl.h and X.cc
+    """Base names of sources in more than one folder, with these folders. X.h, X-inl.h and X.cc
     of a folder are one idea; so are the spellings of a kernel in all folders of kernels/."""
     folders = collections.defaultdict(set)
     for path in paths:
-        if path.parts[0] in PRODUCT and path.suffix in SOURCES and path.name != "__init__.py":
+        if path.parts[0] in FOLDERS and path.suffix in SOURCES and path.name != "__init__.py":
             folder = "kernels" if path.parts[0] == "kernels" else str(path.parent)
             folders[path.stem.removesuffix("-inl")].add(folder)
     return {name: where for name, where in folders.items() if len(where) > 1}

@@ -67,7 +67,7 @@ class BudgetTest(unittest.TestCase):
             "kernels/reference/sum.h", "kernels/cuda/sum.cu", "perf/a/__init__.py",
             "perf/b/__init__.py", "src/a/README.md", "src/b/README.md", "src/a/CMakeLists.txt",
             "src/b/CMakeLists.txt", "src/a/alone.h", "tests/a/alone.h"))
-        self.assertEqual(shared, {"group": {"src/a", "plugins/p"}})
+        self.assertEqual(shared, {"group": {"src/a", "plugins/p"}, "alone": {"src/a", "tests/a"}})
 
     def test_counts_functions_headers_and_settings(self):
         files = {

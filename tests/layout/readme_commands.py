@@ -12,7 +12,7 @@ import pathlib
 import subprocess
 import sys
 
-from markdown import code_blocks
+from markdown_files import code_blocks
 
 
 PLUGIN = "src/libonebit-transport-ucx.so"

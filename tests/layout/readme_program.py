@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from markdown import code_blocks
+from markdown_files import code_blocks
 
 
 SKIPPED = 77

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-import launch
+import mpi_launch
 
 MPI = {"ONEBIT_TRANSPORT": "mpi"}
 CHECKS = {
@@ -28,9 +28,9 @@ KILLED_SECONDS = 100
 def survivors(abi: str, program: str, flags: tuple[str, ...]) -> list[str]:
     """The errors of ranks that the launcher has not ended before."""
     with tempfile.TemporaryDirectory() as folder:
-        done = launch.run(abi, 3, [program, "killed"], KILLED_SECONDS, flags, SURVIVORS_FOLDER=folder,
-                          ONEBIT_COLLECTIVE_TIMEOUT_MS="2000", ONEBIT_HEARTBEAT_MS="200",
-                          ONEBIT_LOSS_TIMEOUT_MS="1500", **MPI)
+        done = mpi_launch.run(abi, 3, [program, "killed"], KILLED_SECONDS, flags, SURVIVORS_FOLDER=folder,
+                          ONEBIT_COLLECTIVE_TIMEOUT_MS="20000", ONEBIT_HEARTBEAT_MS="200",
+                          ONEBIT_LOSS_TIMEOUT_MS="15000", **MPI)
         texts = [file.read_text() for file in pathlib.Path(folder).iterdir()]
     assert done.returncode != 0 or flags, done
     return [text for text in texts if text]  # one may have been ended before it could write
@@ -51,10 +51,10 @@ def kill_a_rank(abi: str, program: str):
 
 def disagree(abi: str, program: str):
     """Ranks with different settings say so, all of them, and end."""
-    launcher, *flags = launch.launcher(abi)
-    parts = [["-np", str(ranks), *launch.setting(abi, "ONEBIT_MPI_EARLY_BYTES", value), program,
+    launcher, *flags = mpi_launch.launcher(abi)
+    parts = [["-np", str(ranks), *mpi_launch.setting(abi, "ONEBIT_MPI_EARLY_BYTES", value), program,
               "library"] for ranks, value in ((1, "4096"), (2, "8192"))]
-    done = launch.start([launcher, *flags, *parts[0], ":", *parts[1]], launch.HANG_SECONDS, **MPI)
+    done = mpi_launch.start([launcher, *flags, *parts[0], ":", *parts[1]], mpi_launch.HANG_SECONDS, **MPI)
     assert done.returncode != 0, done
     assert "must be equal" in done.stderr, done.stderr
     assert "ignal" not in done.stderr, done.stderr  # that a rank was ended by
@@ -63,13 +63,13 @@ def disagree(abi: str, program: str):
 def main() -> int:
     abi, program, *only = sys.argv[1:]
     if only == ["large"]:
-        launch.succeed(abi, 2, [program, "large"], 250, **MPI)
+        mpi_launch.succeed(abi, 2, [program, "large"], 250, **MPI)
         return 0
     for check, (ranks, variables) in CHECKS.items():
         begin = time.monotonic()
-        launch.succeed(abi, ranks, [program, check], **variables)
+        mpi_launch.succeed(abi, ranks, [program, check], **variables)
         print(f"{check}: {time.monotonic() - begin:.1f} s", flush=True)
-    output = launch.succeed(abi, 1, [program, "late_exit"], **MPI)
+    output = mpi_launch.succeed(abi, 1, [program, "late_exit"], **MPI)
     assert "late" in output, "an exit handler was cut off"
     disagree(abi, program)
     kill_a_rank(abi, program)

@@ -4,7 +4,7 @@
 
 import sys
 
-import launch
+import mpi_launch
 
 # Numbers of ranks, and settings that select other paths of the protocol: no payload with its
 # header, and none before it was requested.
@@ -19,7 +19,7 @@ CASES_OF_MPICH = [case for case in CASES if not case[1] or "NATIVE" in case[1][0
 def main() -> int:
     abi, program, plugin = sys.argv[1:]
     for ranks, settings in CASES if abi == "openmpi" else CASES_OF_MPICH:
-        checks = launch.succeed(abi, ranks, [program, plugin, *settings]).splitlines()
+        checks = mpi_launch.succeed(abi, ranks, [program, plugin, *settings]).splitlines()
         assert checks, "no check was run"
         print(f"{ranks} ranks {settings}: {len(checks)} checks", flush=True)
     return 0

@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-import launch
+import mpi_launch
 
 SWEEP = ["-b", "1K", "-e", "64K", "-f", "64", "-n", "3", "-w", "1", "-c", "1", "--transport", "mpi",
          "--device", "cuda"]
@@ -23,7 +23,7 @@ def main() -> int:
     before = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     path = ":".join(filter(None, [str(pathlib.Path(stand_in).parent), *before]))
     for mode in ("dense", "ef"):
-        output = launch.succeed(abi, RANKS, [program, *SWEEP, "--mode", mode],
+        output = mpi_launch.succeed(abi, RANKS, [program, *SWEEP, "--mode", mode],
                                 LD_LIBRARY_PATH=path, CUDA_STAND_IN_DEVICES=str(RANKS))
         assert output.count("Collective test concluded") == 1, output
         assert re.search(r"Out of bounds values : 0 OK", output), output

@@ -5,7 +5,7 @@ launchers_test.py APPLICATION_RANK_OPENMPI APPLICATION_RANK_MPICH."""
 
 import sys
 
-import launch
+import mpi_launch
 
 MPI = {"ONEBIT_TRANSPORT": "mpi"}
 
@@ -13,7 +13,7 @@ MPI = {"ONEBIT_TRANSPORT": "mpi"}
 def refuse_the_launcher_of_another(programs: dict[str, str]):
     for abi, program in programs.items():
         other = next(name for name in programs if name != abi)
-        done = launch.run(other, 2, [program, "library"], **MPI)
+        done = mpi_launch.run(other, 2, [program, "library"], **MPI)
         assert done.returncode != 0, done
         assert "the launcher of another MPI has started this program" in done.stderr, done.stderr
         print(f"a program of {abi} under the launcher of {other} is refused", flush=True)
@@ -22,7 +22,7 @@ def refuse_the_launcher_of_another(programs: dict[str, str]):
 def take_sizes_of_others_for_what_they_are(programs: dict[str, str]):
     """WORLD_SIZE is torchrun's, and may be that of a larger job around this one."""
     for abi, program in programs.items():
-        launch.succeed(abi, 2, [program, "library"], WORLD_SIZE="8", **MPI)
+        mpi_launch.succeed(abi, 2, [program, "library"], WORLD_SIZE="8", **MPI)
 
 
 def main() -> int:

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/transports/endpoint.h"
+#include "tests/transports/test_endpoint.h"
 
 namespace onebit::conformance {
 namespace {

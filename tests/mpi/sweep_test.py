@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-import launch
+import mpi_launch
 
 SWEEP = ["-b", "1K", "-e", "1M", "-f", "32", "-n", "3", "-w", "1", "--transport", "mpi",
          "-c", "1"]
@@ -21,7 +21,7 @@ def seconds_of_native_allreduce(abi: str, program: str, timeout_seconds: float) 
     rank saw no progress for so long."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
-        done = launch.run(abi, 3, [program, "-b", "192M", "-e", "192M", "-n", "1", "-w", "0", "-c", "0",
+        done = mpi_launch.run(abi, 3, [program, "-b", "192M", "-e", "192M", "-n", "1", "-w", "0", "-c", "0",
                                    "--mode", "dense", "--transport", "mpi", "-J", str(report)],
                           ONEBIT_MPI_NATIVE_DENSE="1",
                           ONEBIT_COLLECTIVE_TIMEOUT_MS=str(int(1000 * timeout_seconds)))
@@ -52,16 +52,16 @@ def native_allreduce_restarts_the_clock(abi: str, program: str):
 def main() -> int:
     abi, program, *others = sys.argv[1:]
     for mode in ("ef", "dense"):
-        output = launch.succeed(abi, 4, [program, *SWEEP, "--mode", mode])
+        output = mpi_launch.succeed(abi, 4, [program, *SWEEP, "--mode", mode])
         assert output.count("Collective test concluded") == 1, output
         assert re.search(r"Out of bounds values : 0 OK", output), output
         assert "transport: mpi nranks: 4" in output, output
     for other in others:
         for ranks in (3, 4):
-            output = launch.succeed(abi, ranks, [other, *SWEEP, "--mode", "ef"])
+            output = mpi_launch.succeed(abi, ranks, [other, *SWEEP, "--mode", "ef"])
             assert re.search(r"Out of bounds values : 0 OK", output), output
     native_allreduce_restarts_the_clock(abi, program)
-    done = subprocess.run([program, "--procs", "2", *SWEEP], env=launch.environment(),
+    done = subprocess.run([program, "--procs", "2", *SWEEP], env=mpi_launch.environment(),
                           capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "mpirun" in done.stderr, (done.stdout, done.stderr)
     return 0

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/nccl/join.h"
+#include "tests/nccl/nccl_join.h"
 
 namespace onebit::testing {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/nccl/stand_in.h"
+#include "tests/support/nccl/nccl_stand_in.h"
 
 namespace onebit::testing {
 

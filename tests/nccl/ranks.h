@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tests/nccl/device.h"
-#include "tests/nccl/plugin.h"
+#include "tests/nccl/nccl_plugin.h"
 
 namespace onebit::testing {
 

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "tests/nccl/plugin.h"
+#include "tests/nccl/nccl_plugin.h"
 
 namespace onebit::testing {
 namespace {

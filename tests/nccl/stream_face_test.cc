@@ -8,7 +8,7 @@
 #include "kernels/reference/float_formats.h"
 #include "tests/nccl/modes.h"
 #include "tests/nccl/ranks.h"
-#include "tests/support/nccl/stand_in.h"
+#include "tests/support/nccl/nccl_stand_in.h"
 
 namespace onebit::testing {
 namespace {

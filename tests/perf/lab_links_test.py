@@ -14,14 +14,16 @@ HEADER_BYTES = 66  # of a frame: Ethernet 14, IPv4 20, TCP with time stamps 32
 SEGMENT_BYTES = 1448  # of a full one, TCP's data
 ATTEMPTS = 5  # a busy machine makes a link slow
 
-# Host 1 sends bytes to host 0, which prints the time from the first to the last.
+# Host 1 sends bytes to host 0, which prints the time from the call that sends them to the last. The
+# hosts have one clock, and the first bytes say when it began: a process that waits for a core makes the
+# link seem slower, never faster.
 TRANSFER = """
-import os, socket, sys, time
+import os, socket, struct, sys, time
 count = int(sys.argv[1])
 if os.environ["RANK"] == "0":
     peer = socket.create_server(("", 5001)).accept()[0]
-    left, buffer = count - peer.recv_into(bytearray(1)), bytearray(1 << 20)
-    begin = time.monotonic()
+    begin, = struct.unpack("d", peer.recv(8, socket.MSG_WAITALL))
+    left, buffer = count - 8, bytearray(1 << 20)
     while left > 0:
         left -= peer.recv_into(buffer)
     print(time.monotonic() - begin)
@@ -32,7 +34,7 @@ else:
             break
         except OSError:
             time.sleep(0.01)
-    peer.sendall(bytes(count))
+    peer.sendall(struct.pack("d", time.monotonic()) + bytes(count - 8))
     peer.shutdown(socket.SHUT_WR)
     peer.recv(1)
 """

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/transports/checks.h"
-#include "tests/transports/endpoint.h"
+#include "tests/transports/test_endpoint.h"
 
 namespace onebit::conformance {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/transports/endpoint.h"
+#include "tests/transports/test_endpoint.h"
 
 namespace onebit::conformance {
 

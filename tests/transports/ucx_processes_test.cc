@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tests/transports/conformance.h"
-#include "tests/transports/endpoint.h"
 #include "tests/transports/rank_processes.h"
+#include "tests/transports/test_endpoint.h"
 #include "tests/transports/ucx_cases.h"
 #include "tests/transports/ucx_fixture.h"
 

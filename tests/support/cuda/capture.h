@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/cuda/stream.h"
+#include "tests/support/cuda/stand_in_stream.h"
 
 namespace onebit::testing::cuda {
 

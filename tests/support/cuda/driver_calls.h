@@ -11,7 +11,7 @@
 #pragma GCC visibility push(default)
 #include <cuda.h>
 
-#include "tests/support/cuda/stand_in.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 #pragma GCC visibility pop
 
 namespace onebit::testing::cuda {

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "tests/support/cuda/capture.h"
-#include "tests/support/cuda/stream.h"
+#include "tests/support/cuda/stand_in_stream.h"
 
 namespace onebit::testing::cuda {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tests/support/cuda/capture.h"
 #include "tests/support/cuda/protection.h"
-#include "tests/support/cuda/stream.h"
+#include "tests/support/cuda/stand_in_stream.h"
 
 namespace onebit::testing::cuda {
 namespace {

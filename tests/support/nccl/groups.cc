@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/nccl/comm.h"
 #include "tests/support/nccl/cuda_calls.h"
 #include "tests/support/nccl/operations.h"
 #include "tests/support/nccl/run_operation.h"
+#include "tests/support/nccl/stand_in_comm.h"
 
 extern "C" ncclResult_t pncclGroupStart(void);
 extern "C" ncclResult_t pncclGroupEnd(void);

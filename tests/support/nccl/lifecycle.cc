@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "tests/support/nccl/comm.h"
 #include "tests/support/nccl/cuda_calls.h"
 #include "tests/support/nccl/operations.h"
+#include "tests/support/nccl/stand_in_comm.h"
 
 namespace onebit::testing::nccl {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tests/support/nccl/comm.h"
+#include "tests/support/nccl/stand_in_comm.h"
 
 namespace onebit::testing::nccl {
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Handles, which are never reused, and the functions by which tests inspect them.
-#include "tests/support/nccl/comm.h"
+#include "tests/support/nccl/stand_in_comm.h"
 
 #include <map>
 #include <string>

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <thread>
 
-#include "tests/nccl/join.h"
-#include "tests/support/cuda/stand_in.h"
+#include "tests/nccl/nccl_join.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {

@@ -6,7 +6,7 @@ byte for byte: results_test.py RANK_RESULTS [ucx]."""
 import subprocess
 import sys
 
-import launch
+import mpi_launch
 
 sys.path.append(f"{sys.path[0]}/../processes")
 import job  # noqa: E402  (of tests/processes)
@@ -17,7 +17,7 @@ SIGNS = {"PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "0"}
 
 
 def refuse_to_guess(program: str, names: list[str], **variables: str):
-    done = subprocess.run([program], env=launch.environment(**MPI, **variables),
+    done = subprocess.run([program], env=mpi_launch.environment(**MPI, **variables),
                           capture_output=True, text=True, timeout=20)
     assert done.returncode != 0
     for name in names:
@@ -34,19 +34,19 @@ def over_ucx(program: str, ranks: int) -> list[str]:
 
 def main() -> int:
     program, *others = sys.argv[1:]
-    files = [f"libonebit-transport-mpi-{abi}.so" for abi in launch.LAUNCHERS]
+    files = [f"libonebit-transport-mpi-{abi}.so" for abi in mpi_launch.LAUNCHERS]
     refuse_to_guess(program, [*files, "mpirun"])
     refuse_to_guess(program, [*files, "both launchers", *SIGNS], **SIGNS)
     for ranks in (1, 3, 4):
         threads = subprocess.run([program, str(ranks)], check=True, capture_output=True, text=True)
         expected = threads.stdout.splitlines()
         assert expected
-        for abi in launch.LAUNCHERS:
-            assert launch.succeed(abi, ranks, [program], **MPI).splitlines() == expected, abi
+        for abi in mpi_launch.LAUNCHERS:
+            assert mpi_launch.succeed(abi, ranks, [program], **MPI).splitlines() == expected, abi
         if "ucx" in others:
             assert over_ucx(program, ranks) == expected, "ucx"
         print(f"{ranks} ranks: {len(expected)} kinds of calls give the same bytes over local, "
-              f"{', '.join([*launch.LAUNCHERS, *others])}", flush=True)
+              f"{', '.join([*mpi_launch.LAUNCHERS, *others])}", flush=True)
     return 0
 
 

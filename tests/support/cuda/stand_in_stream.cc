@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/cuda/stream.h"
+#include "tests/support/cuda/stand_in_stream.h"
 
 #include <algorithm>
 #include <thread>

@@ -4,9 +4,9 @@
 #include <cuda.h>
 #include <gmock/gmock.h>
 
-#include "tests/device/plugin.h"
+#include "tests/device/device_plugin.h"
 #include "tests/support/allocation_failer.h"
-#include "tests/support/cuda/stand_in.h"
+#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {

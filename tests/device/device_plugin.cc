@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/device/plugin.h"
+#include "tests/device/device_plugin.h"
 
 #include <dlfcn.h>
 

@@ -26,7 +26,7 @@ def launcher(abi: str) -> list[str]:
 
 
 # For a job that hangs. Ranks of MPI wait by polling, so on a busy machine each waits for a core.
-HANG_SECONDS = 300
+HANG_SECONDS = 900
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/fault_run.h"
+#include "tests/faults/process_fault_run.h"
 
 #include <algorithm>
 #include <chrono>

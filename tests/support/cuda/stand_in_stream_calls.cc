@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA driver functions for streams and events.
 #include "tests/support/cuda/capture.h"
-#include "tests/support/cuda/stream.h"
+#include "tests/support/cuda/stand_in_stream.h"
 
 namespace onebit::testing::cuda {
 namespace {

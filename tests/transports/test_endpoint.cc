@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // One rank's endpoint in a conformance check.
-#include "tests/transports/endpoint.h"
+#include "tests/transports/test_endpoint.h"
 
 #include "tests/support/deadlines.h"
 

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "onebit/onebit.hpp"
-#include "tests/cuda/cuda_memory.h"
+#include "tests/cuda/cuda_test_memory.h"
 #include "tests/cuda/device_ranks.h"
 
 namespace onebit::testing {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/nccl/plugin.h"
+#include "tests/nccl/nccl_plugin.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/comm_group.h"
+#include "tests/support/deadlines.h"
 
 namespace onebit::testing {
 namespace {
@@ -53,7 +54,8 @@ class AbortTest : public ::testing::TestWithParam<bool> {
   // Returns the result of the blocked rank's call, which must come soon.
   Outcome Returned(int rank) {
     std::future<Outcome>& call = blocked_[static_cast<size_t>(rank)];
-    EXPECT_EQ(call.wait_for(1s), std::future_status::ready) << "rank " << rank << " is blocked";
+    EXPECT_EQ(call.wait_for(kTestTimeout), std::future_status::ready)
+        << "rank " << rank << " is blocked";
     return call.get();
   }
 
