@@ -60,8 +60,8 @@
  *   up by it, has yet to make: synchronise and meet in onebitBarrier first.
  * - A call returns the errors that are known when it is made. An error of CUDA, or one that comes
  *   up later, puts the communicator out of use: onebitCommGetAsyncError reports it, and streams
- * that wait continue with undefined output. A call that does not end within collectiveTimeoutMs
- * does the same; replays have no such limit.
+ *   that wait continue with undefined output. A call that does not end within collectiveTimeoutMs
+ *   does the same; replays have no such limit.
  * - Over nccl the sizes of messages cannot be checked on arrival. Ranks therefore tell each other
  *   which calls they have enqueued: calls that differ are onebitMismatch as elsewhere, but a little
  *   later. The counts of an all-to-all-v are not compared.

@@ -86,8 +86,8 @@
  *   "Recovery"). Compressors keep their residuals; the output buffer's content is undefined.
  *
  * Errors every join can return
- *   Joins are the onebitCommInit functions but onebitCommInitAll, onebitCommSplit and
- *   onebitCommShrink. The text names the cause.
+ *   Joins are onebitCommSplit, onebitCommShrink and every onebitCommInit function except
+ *   onebitCommInitAll. The text names the cause.
  *   onebitInvalidArgument   A member of `config` is out of range.
  *   onebitInvalidUsage      A setting (an environment variable ONEBIT_*) does not parse, or the log
  *                           file ONEBIT_DEBUG_FILE cannot be opened.
@@ -392,7 +392,7 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
  * @param compressor Mode and residuals of this tensor; NULL sends full precision.
  * @param comm       All its ranks make this call.
  * @param stream     NULL: the call blocks until the result is there. Otherwise it returns when it
- *                   is queued: the buffers belong to the stream until then, and
+ *                   is queued: the buffers belong to the stream until the call is done, and
  *                   onebitStreamSynchronize returns all errors but onebitInvalidArgument. With
  *                   buffers on a CUDA device: a cudaStream_t (memory.h).
  * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned; count, type
@@ -491,7 +491,7 @@ typedef struct {
  *
  * @param id Receives the id, which is good for one communicator.
  * @return onebitInvalidUsage  a setting is in error, or ONEBIT_SOCKET_IFNAME matches no interface;
- *                             the text lists the interfaces there are.
+ *                             the text lists the available interfaces.
  * @return onebitSystemError   no port could be opened; the text has address and errno.
  *
  * Thread safety: any thread. Mirrors ncclGetUniqueId.
@@ -683,7 +683,7 @@ ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
  * @param shrinkFlags       ONEBIT_SHRINK_DEFAULT or ONEBIT_SHRINK_ABORT.
  * @return onebitInvalidUsage  also: this rank is excluded, by the list or because the others have
  *                             given it up; or the transport cannot go on without a rank (mpi).
- * @return onebitMismatch      also: ranks differ in what they exclude, and the time is over.
+ * @return onebitMismatch      also: ranks differ in what they exclude when the time-out expires.
  * @return onebitAborted       another thread called onebitCommAbort in the meantime.
  *
  * Further errors: those of every join. Thread safety: one thread at a time per `comm`; with

@@ -92,7 +92,7 @@ typedef struct {
 /**
  * Parameters of an optimizer. Start from ONEBIT_OPTIMIZER_CONFIG_INIT and set what differs; members
  * left at ONEBIT_UNDEF_INT, ONEBIT_UNDEF_REAL or ONEBIT_UNDEF_STEP take the default given here.
- * Leave members that the algorithm or the variant does not use.
+ * Leave the members that the algorithm or the variant does not use at their initial values.
  *
  * All members but parameterCopy must be equal on all ranks. The ranks compare what shapes their
  * calls, but not rates, decays or parameters. Where those differ, the replicas drift apart;

@@ -26,7 +26,7 @@ extern "C" {
  * All ranks must make the calls of a communicator in the same order. So its calls may be pending on
  * one stream only, and none may block in the meantime: anything else is onebitInvalidUsage. The
  * same holds for what needs an idle handle, such as onebitCompressorReset. Up to 1024 calls may be
- * pending; giving one more waits for room, or is onebitInvalidUsage on the stream's own thread.
+ * pending; queueing one more waits for room, or is onebitInvalidUsage on the stream's own thread.
  *
  * With transport mpi the calls come from a thread of the library: it needs MPI_THREAD_MULTIPLE.
  *
