@@ -74,7 +74,6 @@ Status CheckHostMemory(const void* buffer, const char* what) {
 
 Result<MemoryLocation> LocationOfResiduals(int32_t memory, int32_t device) {
   if (memory == ONEBIT_UNDEF_INT || memory == onebitMemoryHost) {
-    FindDevices();  // calls of the compressor need not look any more if CUDA is here
     if (device == ONEBIT_UNDEF_INT) return MemoryLocation{};
     return Error(Code::kInvalidArgument,
                  "compressor config: device is {}, but memory is not onebitMemoryDevice", device);

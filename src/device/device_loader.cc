@@ -128,9 +128,12 @@ const Devices* DeviceLoader::FindFor(const void* buffer, Devices::FoldersFunctio
   State& state = TheState();
   if (const Devices* found = state.found.load(std::memory_order_acquire)) return found;
   if (buffer == nullptr) return nullptr;
-  // A program may give host memory back, load CUDA, and get the same address from it. That address
-  // counts as host memory until something else finds CUDA: a call with another buffer or a stream,
-  // or a new communicator or compressor.
+  // Memory that the program gives back may come again from CUDA, whose allocations all begin at a
+  // multiple of 256 bytes: such an address is never remembered. An address inside an allocation may
+  // be, if the program used the same one before it loaded CUDA: it counts as host memory until a
+  // call with another address finds CUDA.
+  constexpr uintptr_t kCudaAlignment = 256;
+  if (reinterpret_cast<uintptr_t>(buffer) % kCudaAlignment == 0) return Find(folders);
   if (state.host_buffers.Contains(buffer)) return nullptr;
   const Devices* const found = Find(folders);
   if (found == nullptr) state.host_buffers.Insert(buffer);

@@ -38,8 +38,8 @@ class Devices {
   // the loader's lock until something is found.
   static const Devices* Find(FoldersFunction folders);
   // The same for a call on `buffer`, which does not look again for a buffer that was host memory
-  // before: the calls of a training loop in a process without CUDA never ask the loader. Null
-  // buffers need no devices.
+  // before: the calls of a training loop in a process without CUDA do not ask the loader, unless
+  // their buffers begin where allocations of CUDA may. Null buffers need no devices.
   static const Devices* FindFor(const void* buffer, FoldersFunction folders);
   // Why Find returns null, and what the user can do about it.
   static Status Obstacle();

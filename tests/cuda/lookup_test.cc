@@ -122,26 +122,14 @@ TEST_F(LookupTest, AHundredBuffersAreLookedAtOnce) {
   EXPECT_EQ(loader_calls.load(), before);
 }
 
-TEST_F(LookupTest, ABufferThatBeginsAPageIsLookedAtOnce) {
-  alignas(4096) std::array<float, kCount> buffer = {};
-  ASSERT_EQ(AllReduce(comm_, buffer.data(), buffer.data()), onebitSuccess);
-  const uint64_t before = loader_calls.load();
+// The address of memory that was given back may be that of device memory next.
+TEST_F(LookupTest, AnAddressThatCudaMayReturnIsLookedAtInEveryCall) {
+  alignas(256) std::array<float, kCount> buffer = {};
   for (int call = 0; call < 3; ++call) {
+    const uint64_t before = loader_calls.load();
     ASSERT_EQ(AllReduce(comm_, buffer.data(), buffer.data()), onebitSuccess);
+    EXPECT_GT(loader_calls.load(), before) << "call " << call;
   }
-  EXPECT_EQ(loader_calls.load(), before);
-}
-
-// Whatever was host memory before: once CUDA is found, all buffers are looked at.
-TEST_F(LookupTest, ANewCompressorLooks) {
-  ASSERT_EQ(AllReduce(comm_, host_.data(), host_.data()), onebitSuccess);
-  ASSERT_NE(StartCuda(), nullptr);
-  const uint64_t before = loader_calls.load();
-  onebitCompressor_t compressor = nullptr;
-  ASSERT_EQ(onebitCompressorCreate(&compressor, comm_, kCount, onebitFloat32, nullptr),
-            onebitSuccess);
-  EXPECT_GT(loader_calls.load(), before);
-  EXPECT_EQ(onebitCompressorDestroy(compressor), onebitSuccess);
 }
 
 TEST_F(LookupTest, DeviceMemoryIsFoundAfterHostCallsOfTheSameCommunicator) {
