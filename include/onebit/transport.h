@@ -1,17 +1,18 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Transport plugin ABI, version 2: moves bytes from one rank to another.
+ * Transport plugin ABI, version 3: carries frames from one rank to another.
  *
- * A transport moves messages between the ranks of one communicator. A message is a small header and
- * a payload. The transport interprets neither: it knows no collective and no data type. The library
- * does everything above it: what is sent when, checks, deadlines, error texts.
+ * A frame is a header of at most ONEBIT_TRANSPORT_FRAME_HEADER_BYTES and a payload of bounded size.
+ * The transport interprets neither. It delivers the frames of two ranks in order and says when a
+ * rank cannot be reached any more. The library does everything above that: messages of any size,
+ * flow control, cancellation, deadlines, checks, error texts.
  *
  * A plugin includes only this header and the results in onebit.h, fills one onebitTransport, and
  * exports it by a function named ONEBIT_TRANSPORT_SYMBOL. plugins/README.md describes the life of a
  * plugin and what one can do today; tests/transports has the conformance program that it must pass.
  *
- * Version 2 is not frozen: a change that breaks old plugins raises the version. `structSize` tells
+ * Version 3 is not frozen: a change that breaks old plugins raises the version. `structSize` tells
  * which members exist.
  */
 #ifndef ONEBIT_TRANSPORT_H_
@@ -26,11 +27,14 @@
 extern "C" {
 #endif
 
-#define ONEBIT_TRANSPORT_ABI_VERSION 2
+#define ONEBIT_TRANSPORT_ABI_VERSION 3
 #define ONEBIT_TRANSPORT_SYMBOL "onebitTransportGet"
 
-/* Largest header of a message, in bytes. */
-#define ONEBIT_TRANSPORT_HEADER_BYTES 64
+#define ONEBIT_TRANSPORT_KEY_BYTES 32
+/* Largest header of a frame, in bytes. */
+#define ONEBIT_TRANSPORT_FRAME_HEADER_BYTES 112
+/* Payloads that a rank may offer to one peer at a time. */
+#define ONEBIT_TRANSPORT_OFFERS 32
 
 /* Services of the library. The structure is valid until `init` returns, so a plugin copies it; its
  * functions and texts are valid until `finalize` returns. Any thread may call the functions. */
@@ -82,9 +86,12 @@ typedef struct {
 typedef struct {
   size_t structSize;   /* set by the caller; members beyond it are left alone */
   const char* name;    /* lower case, e.g. "ucx" */
-  int hasHostFace;     /* nonzero: the host members of onebitTransport are filled */
+  int hasFrameFace;    /* nonzero: the frame members of onebitTransport are filled */
   size_t addressBytes; /* upper bound of what getAddress writes */
-  size_t eagerBytes;   /* payloads up to this size travel with their header; equal on all ranks */
+  /* Payloads of messages up to these sizes travel with their header, and start before the receiver
+   * has memory for them. Equal on all ranks; eagerBytes is also the limit of a short frame. */
+  size_t eagerBytes;
+  size_t earlyBytes;
   const onebitTransportSetting* settings;
   size_t settingCount;
   size_t settingsBytes; /* size of the structure that the settings' offsets point into */
@@ -95,10 +102,36 @@ typedef struct {
    * `allReduceOnStream`. Equal on all ranks. */
   int nativeDense;
   /* Nonzero: the stream members of onebitTransport are filled; they move messages from device
-   * memory to device memory in the order of a CUDA stream. A transport with this face and no host
+   * memory to device memory in the order of a CUDA stream. A transport with this face and no frame
    * face serves device memory only. */
   int hasStreamFace;
 } onebitTransportProperties;
+
+/* The path to one rank. The transport alone writes it, during the calls of the thread that uses the
+ * endpoint. */
+typedef struct {
+  size_t structSize;
+  size_t pieceBytes; /* largest payload of a long frame */
+  int isPaced;       /* nonzero: over a shared network; the library limits the bytes on their way */
+  int isHere;        /* nonzero: the rank is on this machine and shares its processors */
+  int canPull;       /* nonzero: offer, pull and recall work between the two ranks */
+  /* Nonzero: `connect` has reached the rank, and frames sent from now on arrive. 0: the library
+   * finds out by a frame in each direction before the communicator is used. */
+  int isReached;
+  /* Counters of frames that `sendFrame` took but could not send at once: how many it took, and how
+   * many of them it has sent since. */
+  uint64_t taken;
+  uint64_t sent;
+  const char* loss;  /* why the rank cannot be reached, static storage; NULL: it can */
+  const char* host;  /* the rank's host */
+  const char* route; /* in words: "shared memory", "tcp over eth0" */
+} onebitTransportLink;
+
+/* The two kinds of frame have separate room, so that neither keeps the other waiting. */
+typedef enum {
+  onebitFrameShort = 0, /* header and payload: at most the largest header plus eagerBytes */
+  onebitFrameLong = 1   /* payload: at most the link's pieceBytes */
+} onebitFrameKind;
 
 /* The communicator that a new endpoint belongs to. */
 typedef struct {
@@ -106,36 +139,47 @@ typedef struct {
   int rank;
   int nranks;
   uint64_t commId; /* the same on every rank of the communicator */
-  /* The transport calls this, from any thread, when it learns that `peer` is gone while a message
-   * to or from it is pending or begun. A peer from which nothing is expected may end without
-   * notice. `text` says what was seen and is copied. The callback takes no lock that its caller may
-   * hold. */
-  void (*peerError)(void* argument, int peer, onebitResult_t result, const char* text);
-  void* peerErrorArgument;
+  /* The transport calls these with `argument`, from inside calls of the thread that uses the
+   * endpoint. onFrame delivers a frame, whose memory is valid during the call. onLoss: the `loss`
+   * of some link was set. onEvent: something else that a sleep may be waiting for has happened.
+   *
+   * A transport that can choose where the payload of a frame goes may ask by placeFrame, once the
+   * header has arrived and before onFrame. It gets memory of `payloadBytes` bytes, which is then
+   * the payload of onFrame, or NULL: its own will do. The memory may be a user's. It is the
+   * transport's to write until onFrame, or until the library calls stopPlacing. */
+  void* (*placeFrame)(void* argument, const void* header, size_t headerBytes, size_t payloadBytes);
+  void (*onFrame)(void* argument, const void* header, size_t headerBytes, const void* payload,
+                  size_t payloadBytes);
+  void (*onLoss)(void* argument);
+  void (*onEvent)(void* argument);
+  void* argument;
+  /* ONEBIT_TRANSPORT_KEY_BYTES bytes that the ranks of the communicator share and nobody else
+   * knows, to prove by; NULL if the communicator has none. Valid until `open` returns, as is the
+   * next member. */
+  const unsigned char* key;
+  /* The address by which the other ranks reach this process: a sockaddr_in or sockaddr_in6 of
+   * `addressBytes` bytes, port 0. NULL: loopback will do. The wildcard address: rank 0's process,
+   * which does not know by which of its addresses the others reach it. */
+  const void* address;
+  size_t addressBytes;
+  /* The address by which this rank reaches rank 0's process, in the same form. */
+  const void* server;
+  size_t serverBytes;
   /* NULL on every rank, or on every rank the group that `adopt` made of the same ranks. The
    * endpoint shares it and may outlive its release. */
   void* group;
 } onebitTransportCommInfo;
 
-/* A pending send or receive. Owned by the transport. Dead, and not to be used any more, once `test`
- * reported onebitTransportDone or an error, or `cancel` returned. */
-typedef struct onebitTransportRequest_s* onebitTransportRequest;
-
-typedef enum {
-  onebitTransportPending = 0, /* nothing new */
-  onebitTransportHeader = 1,  /* receive only: the header is in place; call accept or cancel */
-  onebitTransportDone = 2     /* finished; the buffers are the caller's again */
-} onebitTransportState;
-
 /*
  * Rules that hold for every member:
  *   - Functions return onebitSuccess or an error; they never exit, abort or throw.
- *   - One thread at a time uses `comm`. Only `abort` may be called by any thread, at any time from
- *     the return of `open` until the call of `close`.
- *   - Only `wait` and `connect` block, up to their time-outs.
- *   - Messages from one rank to another arrive in the order of their isend calls.
- *   - After `connect` no member allocates heap memory or takes a lock on the path of a message that
- *     succeeds.
+ *   - One thread at a time uses `comm`. Only `interrupt` may be called by any thread, at any time
+ *     from the return of `open` until the call of `close`.
+ *   - Only `sleep` and `connect` block, up to their time-outs, and `recall` for a moment.
+ *   - Frames from one rank to another arrive in the order of their sendFrame calls, except that a
+ *     long frame may be overtaken by a short one.
+ *   - After `connect` no member allocates heap memory or takes a lock on the path of a frame that
+ *     is sent or delivered.
  */
 typedef struct onebitTransport {
   size_t structSize;
@@ -144,8 +188,8 @@ typedef struct onebitTransport {
   /* Starts the transport, once per process, before any other member but getProperties. Sets
    * *context. */
   onebitResult_t (*init)(const onebitTransportHost* host, void** context);
-  /* Describes the transport. `context` may be NULL, even before init: then eagerBytes and
-   * nativeDense, which may depend on settings, are 0. */
+  /* Describes the transport. `context` may be NULL, even before init: then eagerBytes, earlyBytes
+   * and nativeDense, which may depend on settings, are 0. */
   onebitResult_t (*getProperties)(void* context, onebitTransportProperties* properties);
   /* Ends the transport. The library has closed every endpoint before. */
   onebitResult_t (*finalize)(void* context);
@@ -154,70 +198,64 @@ typedef struct onebitTransport {
   onebitResult_t (*open)(void* context, const onebitTransportCommInfo* info, void** comm);
   /* Writes the endpoint's address, at most `addressBytes` of the properties; sets *bytes. */
   onebitResult_t (*getAddress)(void* comm, void* address, size_t* bytes);
-  /* Connects to all ranks. addresses[r] holds addressBytes[r] bytes, for the own rank as well. All
-   * ranks call it at about the same time; it may wait for the others' calls, up to its timeout.
-   * Every rank's endpoint stays open until connect has returned on all ranks. */
+  /* Opens the paths to all ranks, and allocates everything that frames need. addresses[r] holds
+   * addressBytes[r] bytes, for the own rank as well. All ranks call it at about the same time; it
+   * may wait for the others' calls, up to its time-out. After onebitInvalidArgument, which says
+   * that the addresses are no good, it may be called again; otherwise once. */
   onebitResult_t (*connect)(void* comm, const void* const* addresses, const size_t* addressBytes,
                             uint64_t timeoutMs);
-
-  /* Starts to send a message. The header is copied; the caller leaves the payload untouched until
-   * the request is done. payload may be NULL if payloadBytes is 0. Sends that are done at once may
-   * share one request.
-   * onebitInProgress: there is no room now and *request is not set. Make progress, test what is
-   * pending, and try again.
-   * onebitRemoteError, onebitPeerLost: the peer is gone, and peerError was called. */
-  onebitResult_t (*isend)(void* comm, int peer, const void* header, size_t headerBytes,
-                          const void* payload, size_t payloadBytes,
-                          onebitTransportRequest* request);
-  /* Starts to receive the next message from `peer`. `header` has room for headerCapacity >=
-   * ONEBIT_TRANSPORT_HEADER_BYTES bytes and stays valid until the request is dead. At most one
-   * receive per peer may wait for its header; post the next one once that header was reported.
-   * onebitInProgress: too many requests are unfinished and *request is not set. Test them and try
-   * again. */
-  onebitResult_t (*irecv)(void* comm, int peer, void* header, size_t headerCapacity,
-                          onebitTransportRequest* request);
-  /* Reads the sizes of a message whose header has arrived. */
-  onebitResult_t (*probe)(void* comm, onebitTransportRequest request, size_t* headerBytes,
-                          size_t* payloadBytes);
-  /* Starts to receive the payload of a message whose header has arrived into `payload`, whose size
-   * must be exactly that reported by probe. Before this call the payload touches none of the
-   * caller's memory. If the payload cannot arrive, because its sender cancelled or is gone, test
-   * reports it. */
-  onebitResult_t (*accept)(void* comm, onebitTransportRequest request, void* payload,
-                           size_t payloadBytes);
-  /* Reports the state of a request. Makes no progress. An error means that this request failed and
-   * is dead. Only onebitAborted concerns the endpoint instead: the buffers then stay the
-   * transport's until cancel or close. Once all requests of a rank are done, its peers can finish
-   * theirs without any progress by that rank, however long it stays away. */
-  onebitResult_t (*test)(void* comm, onebitTransportRequest request, onebitTransportState* state);
-  /* Ends a request in any state: when cancel returns, the transport will not touch the buffers of
-   * this request again. A cancelled message may or may not have reached the peer, so cancel is for
-   * communicators that are being given up. Takes bounded time, whatever the peer does. */
-  onebitResult_t (*cancel)(void* comm, onebitTransportRequest request);
-  /* Moves messages on, without blocking. */
-  onebitResult_t (*progress)(void* comm);
-  /* Blocks until there may be something new for this endpoint, the time is over, or `abort` was
-   * called. Returns onebitSuccess when the time is over, too: the caller looks at its clock. */
-  onebitResult_t (*wait)(void* comm, uint64_t timeoutMs);
-
-  /* Stops the endpoint at once: wait and connect return, and every later call but cancel,
-   * getCounters, describePeer and close returns onebitAborted. Callable from any thread, any number
-   * of times. */
+  /* Stops the endpoint: connect and sleep return at once, now and from now on, and calls of the
+   * stream face return onebitAborted. Frames can still be sent, so that the library can tell the
+   * peers. Callable from any thread, any number of times. */
   onebitResult_t (*abort)(void* comm);
-  /* Frees the endpoint. Pending requests are cancelled. Never waits for a peer. */
+  /* Frees the endpoint, whatever has failed before. Never waits for a peer: frames that have not
+   * been sent are lost. */
   onebitResult_t (*close)(void* comm);
 
-  /* Reads how many bytes and messages isend has handed to the wire so far: headers and payloads,
-   * without what lower layers add. */
-  onebitResult_t (*getCounters)(void* comm, uint64_t* bytesSent, uint64_t* messagesSent);
+  /* The frame face. Its members are called only after a connect that succeeded. */
 
-  /* Writes in a few words how a peer is reached, for error texts: "shared memory", "tcp over eth0".
-   * At most `capacity` bytes, including the terminating 0. For the thread that uses the endpoint,
-   * from the return of `connect` on, even after errors and abort. */
-  onebitResult_t (*describePeer)(void* comm, int peer, char* text, size_t capacity);
+  /* Sets *link to the path to a rank, which stays there until close. */
+  onebitResult_t (*getLink)(void* comm, int peer, const onebitTransportLink** link);
+  /* Sends a frame; `kind` is a onebitFrameKind. Header and payload are the caller's again when it
+   * returns: what cannot be sent at once is copied. A frame to the own rank may be delivered inside
+   * the call.
+   * onebitInProgress: there is no room now. Make progress and try again.
+   * onebitPeerLost: the rank cannot be reached; its link says why. */
+  onebitResult_t (*sendFrame)(void* comm, int peer, int kind, const void* header,
+                              size_t headerBytes, const void* payload, size_t payloadBytes);
+  /* Moves frames on, without blocking. *hasMoved: nonzero if there was something to do. */
+  onebitResult_t (*progress)(void* comm, int* hasMoved);
+  /* Blocks until there may be something to do, the time is over, or `abort` was called. */
+  onebitResult_t (*sleep)(void* comm, uint64_t timeoutNs);
 
   /* The members from here on are optional: one that is NULL or beyond `structSize` does not exist.
    */
+
+  /* Ends the placing of a frame that is arriving from `peer`, if there is one: the rest of it goes
+   * to memory of the transport's own. Only of transports that call placeFrame. Callable at any time
+   * from `connect` to `close`. */
+  onebitResult_t (*stopPlacing)(void* comm, int peer);
+  /* Payloads that the receiver copies straight out of the sender's memory, for links that canPull.
+   * `index` is less than ONEBIT_TRANSPORT_OFFERS; each rank has offers of its own to each peer. */
+
+  /* Lets the peer read `bytes` bytes at `payload` until `recall` returns. */
+  onebitResult_t (*offer)(void* comm, int peer, int index, const void* payload, size_t bytes);
+  /* Copies what the peer has offered, which must be `bytes` bytes. Ends the offer.
+   * onebitRemoteError: it was recalled, and `target` may hold a part of it. */
+  onebitResult_t (*pull)(void* comm, int peer, int index, void* target, size_t bytes);
+  /* Ends an offer, if there is one: once it returns nobody reads the payload any more. Waits for a
+   * peer that is copying, at most for one piece of bounded size. Callable until `close`. */
+  onebitResult_t (*recall)(void* comm, int peer, int index);
+  /* Starts to hand all frames sent so far to the wire, where that is more than sending them. */
+  onebitResult_t (*startFlush)(void* comm);
+  /* Sets *flushed to nonzero once they all have been handed over. */
+  onebitResult_t (*isFlushed)(void* comm, int* flushed);
+  /* Returns onebitInvalidUsage, and logs a line, if the calling thread must not use the endpoint.
+   * Callable at any time. */
+  onebitResult_t (*checkThread)(void* comm);
+  /* Sets *can to nonzero if any thread may send a frame between two calls of the one that uses the
+   * endpoint; so it is without this member. Callable from any thread, at any time. */
+  onebitResult_t (*canSendFromAnyThread)(void* comm, int* can);
 
   /* Makes a group of the ranks of a communicator of the layer below. `native` points to its handle,
    * `nativeBytes` long, in a form that the transport documents; NULL: the communicator of all
@@ -233,12 +271,24 @@ typedef struct onebitTransport {
   /* Ends the caller's use of a group. Endpoints may outlive it. */
   onebitResult_t (*release)(void* group);
   /* Starts the allreduce of the layer below: `count` elements of `datatype`, sum or average, from
-   * `send` to `recv`, which may be the same. Every rank starts the same ones in the same order. The
-   * request is for test and cancel. While it is pending, probe reports in payloadBytes how much of
-   * `recv` is done, so that the caller sees progress. No counter includes what it sends. */
+   * `send` to `recv`, which may be the same. Every rank starts the same ones in the same order, one
+   * at a time. No counter includes what it sends.
+   * onebitInProgress: the layer below still works on an earlier one. */
   onebitResult_t (*iallreduce)(void* comm, const void* send, void* recv, size_t count,
-                               onebitDataType_t datatype, onebitRedOp_t op,
-                               onebitTransportRequest* request);
+                               onebitDataType_t datatype, onebitRedOp_t op);
+  /* Sets *bytesDone to how much of `recv` is done; all of it at the end. An error ends the
+   * allreduce. `progress` moves it on. */
+  onebitResult_t (*testAllreduce)(void* comm, size_t* bytesDone);
+  /* Ends the allreduce: when this returns, its buffers are the caller's again. Callable at any
+   * time. */
+  onebitResult_t (*cancelAllreduce)(void* comm);
+
+  /* Reads how many bytes and messages of the stream face were handed to the wire so far, without
+   * what lower layers add. */
+  onebitResult_t (*getCounters)(void* comm, uint64_t* bytesSent, uint64_t* messagesSent);
+  /* Writes in a few words how a peer is reached, for error texts: "tcp over eth0". At most
+   * `capacity` bytes, including the terminating 0. Only transports without a frame face need it. */
+  onebitResult_t (*describePeer)(void* comm, int peer, char* text, size_t capacity);
 
   /* The stream face. `stream` is a CUDA stream of the device that the endpoint was opened on; NULL
    * is its legacy default stream. That device is the calling thread's current one in `open` and in

@@ -22,11 +22,6 @@ class BaseContext {
   const onebitTransportHost& host() const { return host_; }
   uint64_t Now() const { return host_.nowNs(); }
 
-  // Nanoseconds to poll before sleeping. 0 when there are more ranks than cores, counting either
-  // `ranks_here` (the communicator's ranks on this machine) or this process's endpoints: a rank
-  // that polls would keep the core from the rank it waits for.
-  uint64_t spin_ns(uint32_t ranks_here) const;
-
   // Both maintain the count of open endpoints.
   void AddEndpoint() { open_endpoints_.fetch_add(1, std::memory_order_relaxed); }
   void RemoveEndpoint() { open_endpoints_.fetch_sub(1, std::memory_order_relaxed); }
@@ -39,8 +34,7 @@ class BaseContext {
  private:
   const onebitTransportHost host_;
   const char* const name_;
-  const uint32_t cores_;
-  // relaxed everywhere: the count feeds a rule of thumb and publishes nothing.
+  // relaxed everywhere: the count publishes nothing.
   std::atomic<uint32_t> open_endpoints_{0};
 };
 

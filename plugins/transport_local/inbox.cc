@@ -9,24 +9,22 @@ namespace onebit::local {
 namespace {
 
 constexpr size_t kCacheLineBytes = 64;
-
-size_t RoundUpToCacheLine(size_t bytes) {
-  return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
-}
+static_assert(plugin::FrameRing::BytesOf(1024) % kCacheLineBytes == 0);
 
 }  // namespace
 
 Inbox::Inbox(const Identity& identity, size_t eager_bytes)
     : identity_(identity),
-      slot_bytes_(RoundUpToCacheLine(sizeof(Slot) + eager_bytes)),
-      ring_bytes_(kRingControlBytes + kSlotsPerRing * slot_bytes_) {
-  // calloc takes large blocks from pages that the system zeroes when they are first touched.
-  const size_t bytes = static_cast<size_t>(identity.nranks) * ring_bytes_ + kCacheLineBytes;
+      capacity_(plugin::FrameRing::CapacityFor(eager_bytes)),
+      bytes_(kOffersBytes + plugin::FrameRing::BytesOf(capacity_)) {
+  // calloc takes large blocks from pages that the system zeroes when they are first touched. Zeros
+  // are empty rings, and offers of nothing.
+  const size_t bytes = static_cast<size_t>(identity.nranks) * bytes_ + kCacheLineBytes;
   memory_.reset(std::calloc(bytes, 1));
   if (memory_ == nullptr) throw std::bad_alloc();
   void* aligned = memory_.get();
   size_t space = bytes;
-  rings_ =
+  aligned_ =
       static_cast<std::byte*>(std::align(kCacheLineBytes, bytes - kCacheLineBytes, aligned, space));
 }
 

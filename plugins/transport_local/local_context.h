@@ -5,17 +5,17 @@
 
 #include <onebit/transport.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 
+#include "plugins/common/base_context.h"
 #include "plugins/transport_local/inbox.h"
 
 namespace onebit::local {
 
-class Endpoint;
+class LocalFrameTransport;
 
 // The address of an endpoint that a rank gives to the others.
 struct Address {
@@ -31,23 +31,16 @@ struct Options {
 };
 
 // Created by init, destroyed by finalize. Thread-safe; only open, connect and close take the lock.
-class Context {
+class Context : public plugin::BaseContext {
  public:
   static onebitResult_t Create(const onebitTransportHost& host, std::unique_ptr<Context>* context);
   // `context` is null before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
-  onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<Endpoint>* endpoint);
+  onebitResult_t Open(const onebitTransportCommInfo& info,
+                      std::unique_ptr<LocalFrameTransport>* frames);
 
-  size_t eager_bytes() const { return options_.eager_bytes; }
-  uint64_t (*clock() const)() { return host_.nowNs; }
-
-  // Nanoseconds to poll before sleeping: 0 when there are more endpoints than cores, because then a
-  // rank that polls would keep the core from the rank it waits for.
-  uint64_t spin_ns() const;
-
-  // True when every endpoint has been closed.
-  bool is_idle() const { return open_endpoints_.load(std::memory_order_relaxed) == 0; }
+  const Options& options() const { return options_; }
 
   // Register makes an inbox available under an address; Unregister removes it.
   Address Register(std::shared_ptr<Inbox> inbox);
@@ -57,19 +50,12 @@ class Context {
   onebitResult_t Find(const Address& address, const Inbox::Identity& expected,
                       std::shared_ptr<Inbox>* inbox);
 
-  // Writes one line to the library's log, as a warning.
-  [[gnu::format(printf, 2, 3)]] void Warn(const char* format, ...) const;
-
  private:
   explicit Context(const onebitTransportHost& host);
   std::shared_ptr<Inbox> LookUp(uint64_t inbox_number);
 
-  const onebitTransportHost host_;
   const uint64_t nonce_;
-  const uint32_t cores_;
   const Options options_;
-  // relaxed everywhere: the count feeds a rule of thumb and publishes nothing.
-  std::atomic<uint32_t> open_endpoints_{0};
 
   std::mutex mutex_;
   uint64_t next_number_ = 1;                                      // guarded by mutex_

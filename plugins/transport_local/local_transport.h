@@ -5,4 +5,8 @@
 
 #include <onebit/transport.h>
 
-extern "C" const onebitTransport* onebitTransportLocalGet(void);
+namespace onebit::local {
+
+const onebitTransport* Functions();
+
+}  // namespace onebit::local

@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plugins/common/wire.h"
 #include "plugins/transport_mpi/mpi_process.h"
 #include "plugins/transport_mpi/tags.h"
 
 namespace onebit::mpi {
 namespace {
 
-using plugin::FrameKind;
 using plugin::Sent;
 
 // Staging slots per link. A link whose slots are all in flight is blocked anyway.
@@ -21,6 +19,7 @@ constexpr uint32_t kMostShortInFlight = 40;
 constexpr uint32_t kMostPiecesInFlight = 4;
 constexpr size_t kSlotsPerLink = kMostShortInFlight + kMostPiecesInFlight;
 
+constexpr size_t kHeaderBytes = ONEBIT_TRANSPORT_FRAME_HEADER_BYTES;
 constexpr size_t kMostPieceBytes = 65536;
 constexpr size_t kLeastPieceBytes = 8192;
 // Limit for the receive buffers of one communicator.
@@ -36,7 +35,7 @@ struct FrameHead {
 
 Channel::Shape Channel::ShapeOf(int ranks, const Options& options) {
   return {.ranks = ranks,
-          .short_bytes = plugin::kMostHeaderBytes + options.eager_bytes,
+          .short_bytes = kHeaderBytes + options.eager_bytes,
           .piece_bytes = std::clamp(kMostReceiveMemory / kReceives / static_cast<size_t>(ranks),
                                     kLeastPieceBytes, kMostPieceBytes)};
 }
@@ -45,12 +44,12 @@ Channel::Channel(MPI_Comm comm, const Shape& shape)
     : comm_(comm),
       ranks_(static_cast<size_t>(shape.ranks)),
       frame_bytes_(sizeof(FrameHead) +
-                   std::max(shape.short_bytes, plugin::kMostHeaderBytes + shape.piece_bytes)),
+                   std::max(shape.short_bytes, kHeaderBytes + shape.piece_bytes)),
       links_(ranks_),
       losses_(ranks_),
       short_slots_(kMostShortInFlight * ranks_, sizeof(FrameHead) + shape.short_bytes),
       piece_slots_(kMostPiecesInFlight * ranks_,
-                   sizeof(FrameHead) + plugin::kMostHeaderBytes + shape.piece_bytes),
+                   sizeof(FrameHead) + kHeaderBytes + shape.piece_bytes),
       receive_memory_(
           std::make_unique_for_overwrite<std::byte[]>(ranks_ * kReceives * frame_bytes_)),
       heads_(ranks_, MPI_REQUEST_NULL),
@@ -62,7 +61,7 @@ Channel::Channel(MPI_Comm comm, const Shape& shape)
       last_messages_(ranks_, MPI_REQUEST_NULL) {
   sends_.reserve(ranks_ * kSlotsPerLink);
   sendings_.reserve(ranks_ * kSlotsPerLink);
-  for (plugin::Link& link : links_) link.piece_bytes = shape.piece_bytes;
+  for (plugin::Link& link : links_) link.pieceBytes = shape.piece_bytes;
 }
 
 int Channel::Start() {
@@ -83,11 +82,11 @@ int Channel::Post(size_t rank, size_t index, MPI_Request* request) {
   return code;
 }
 
-Sent Channel::Send(int rank, FrameKind kind, std::span<const std::byte> header,
+Sent Channel::Send(int rank, onebitFrameKind kind, std::span<const std::byte> header,
                    std::span<const std::byte> payload) {
   plugin::Link& link = *this->link(rank);
   if (link.is_lost() || is_ending_) return Sent::kFailed;
-  const bool is_piece = kind == FrameKind::kPiece;
+  const bool is_piece = kind == onebitFrameLong;
   if (link.in_flight() >= (is_piece ? kMostPiecesInFlight : kMostShortInFlight)) {
     return Sent::kNoRoom;
   }
@@ -128,7 +127,7 @@ Sent Channel::Send(int rank, FrameKind kind, std::span<const std::byte> header,
   return Sent::kYes;
 }
 
-bool Channel::Progress(plugin::FrameSink* sink) {
+bool Channel::Progress(const plugin::FrameSink* sink) {
   bool has_moved = ProgressSends();
   has_moved |= ProgressReceives(sink);
   if (native_.Progress()) {
@@ -168,7 +167,7 @@ bool Channel::ProgressSends() {
   return true;
 }
 
-bool Channel::ProgressReceives(plugin::FrameSink* sink) {
+bool Channel::ProgressReceives(const plugin::FrameSink* sink) {
   int count = 0;
   const int code = MPI_Testsome(static_cast<int>(ranks_), heads_.data(), &count, indices_.data(),
                                 statuses_.data());
@@ -201,7 +200,7 @@ bool Channel::ProgressReceives(plugin::FrameSink* sink) {
 
 // Delivers the frame in a rank's oldest buffer, posts the buffer again, and advances to the next
 // one.
-void Channel::Receive(size_t rank, const MPI_Status& status, plugin::FrameSink* sink) {
+void Channel::Receive(size_t rank, const MPI_Status& status, const plugin::FrameSink* sink) {
   const size_t index = head_indices_[rank];
   if (status.MPI_TAG == kLastTag) {
     has_last_[rank] = true;

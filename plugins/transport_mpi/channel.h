@@ -24,9 +24,9 @@ namespace onebit::mpi {
 // received. For each rank there are always kReceives buffers of the largest size posted, so no
 // message is larger than a receive it can match (Open MPI 4.1 would write past its end).
 //
-// The window (wire.h) bounds what a peer may send unasked. Pieces use MPI_Issend, which completes
-// when the receiver has a buffer for them: so frames that a rank takes too slowly do not accumulate
-// in MPI's memory there.
+// The library bounds the short frames that a peer sends unasked. Long ones use MPI_Issend, which
+// completes when the receiver has a buffer for them: so frames that a rank takes too slowly do not
+// accumulate in MPI's memory there.
 //
 // An MPI communicator can be freed only when no frame can arrive any more, or a late one might be
 // taken for one of the next communicator. So a channel ends in two steps: StartEnd tells the peers
@@ -59,11 +59,11 @@ class Channel {
   NativeAllreduce& native() { return native_; }
   MPI_Comm comm() const { return comm_; }
 
-  plugin::Sent Send(int rank, plugin::FrameKind kind, std::span<const std::byte> header,
+  plugin::Sent Send(int rank, onebitFrameKind kind, std::span<const std::byte> header,
                     std::span<const std::byte> payload);
   // Delivers frames that have arrived to `sink`, or drops them if it is null. False if nothing
   // moved.
-  bool Progress(plugin::FrameSink* sink);
+  bool Progress(const plugin::FrameSink* sink);
 
   void StartEnd();
   // True if the channel has ended and its communicator is freed.
@@ -82,8 +82,8 @@ class Channel {
   }
   int Post(size_t rank, size_t index, MPI_Request* request);
   bool ProgressSends();
-  bool ProgressReceives(plugin::FrameSink* sink);
-  void Receive(size_t rank, const MPI_Status& status, plugin::FrameSink* sink);
+  bool ProgressReceives(const plugin::FrameSink* sink);
+  void Receive(size_t rank, const MPI_Status& status, const plugin::FrameSink* sink);
   void CancelReceives(size_t rank);
   void Lose(size_t rank, int code);
   void LoseAll(int code);

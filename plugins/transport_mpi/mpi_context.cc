@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "plugins/common/host_identity.h"
-#include "plugins/transport_mpi/mpi_endpoint.h"
+#include "plugins/transport_mpi/mpi_frame_transport.h"
 #include "plugins/transport_mpi/mpi_process.h"
 
 namespace onebit::mpi {
@@ -27,9 +27,8 @@ onebitTransportProperties Context::Properties(const Context* context) {
 }
 
 onebitResult_t Context::Open(const onebitTransportCommInfo& info,
-                             std::unique_ptr<MpiEndpoint>* endpoint) {
-  *endpoint =
-      std::make_unique<MpiEndpoint>(this, info, std::make_unique<MpiFrameTransport>(this, info));
+                             std::unique_ptr<MpiFrameTransport>* frames) {
+  *frames = std::make_unique<MpiFrameTransport>(this, info);
   return onebitSuccess;
 }
 

@@ -12,7 +12,7 @@
 
 namespace onebit::mpi {
 
-class MpiEndpoint;
+class MpiFrameTransport;
 
 // Created by init, destroyed by finalize. Thread-safe.
 class Context : public plugin::BaseContext {
@@ -22,7 +22,8 @@ class Context : public plugin::BaseContext {
   // `context` is null before init.
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
-  onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<MpiEndpoint>* endpoint);
+  onebitResult_t Open(const onebitTransportCommInfo& info,
+                      std::unique_ptr<MpiFrameTransport>* frames);
 
   const Options& options() const { return options_; }
   uint64_t machine() const { return machine_; }

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "plugins/common/run_detached.h"
-#include "plugins/common/wire.h"
 #include "plugins/transport_mpi/errors_return.h"
 #include "plugins/transport_mpi/mpi_process.h"
 
@@ -39,7 +38,7 @@ struct Work {
 }  // namespace
 
 onebitResult_t CreateComm(const plugin::BaseContext& context, std::vector<int> world_ranks, int tag,
-                          uint64_t timeout_ns, const std::function<bool()>& is_aborted,
+                          uint64_t timeout_ms, const std::function<bool()>& is_aborted,
                           MPI_Comm* comm) {
   const auto work = std::make_shared<Work>();
   const auto create = [work, ranks = std::move(world_ranks), tag] {
@@ -53,7 +52,7 @@ onebitResult_t CreateComm(const plugin::BaseContext& context, std::vector<int> w
       // A communicator that is made after the time-out is never freed, because peers may send on
       // it.
       is_done = plugin::RunDetached(
-          create, [] {}, timeout_ns / plugin::kNsPerMs, is_aborted);
+          create, [] {}, timeout_ms, is_aborted);
     } catch (const std::system_error&) {
       context.Warn("the system gives no thread for MPI_Comm_create_group");
       return onebitSystemError;

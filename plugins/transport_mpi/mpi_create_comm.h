@@ -17,7 +17,7 @@ namespace onebit::mpi {
 // uses. MPI has only a blocking call for this, so below MPI_THREAD_MULTIPLE the deadline and
 // `is_aborted` are ignored. Logs the cause of an error.
 onebitResult_t CreateComm(const plugin::BaseContext& context, std::vector<int> world_ranks, int tag,
-                          uint64_t timeout_ns, const std::function<bool()>& is_aborted,
+                          uint64_t timeout_ms, const std::function<bool()>& is_aborted,
                           MPI_Comm* comm);
 
 }  // namespace onebit::mpi

@@ -26,17 +26,15 @@ std::shared_ptr<Group> GroupOf(const onebitTransportCommInfo& info) {
 }  // namespace
 
 MpiFrameTransport::MpiFrameTransport(Context* context, const onebitTransportCommInfo& info)
-    : context_(context),
-      rank_(info.rank),
-      nranks_(info.nranks),
-      comm_id_(info.commId),
-      group_(GroupOf(info)),
-      pause_ns_(kShortestPauseNs) {}
+    : FrameTransport(info), context_(context), group_(GroupOf(info)), pause_ns_(kShortestPauseNs) {
+  context_->AddEndpoint();
+}
 
 // Operations that MPI has not finished go on without us.
-void MpiFrameTransport::Close() {
+MpiFrameTransport::~MpiFrameTransport() {
+  context_->RemoveEndpoint();
   if (channel_ == nullptr) return;
-  ForgetCallers();
+  CancelAllreduce();
   MpiProcess& process = MpiProcess::Get();
   if (process.IsUsableHere()) {
     channel_->StartEnd();
@@ -47,7 +45,7 @@ void MpiFrameTransport::Close() {
   process.PollParked();
 }
 
-plugin::Sent MpiFrameTransport::Send(int rank, plugin::FrameKind kind,
+plugin::Sent MpiFrameTransport::Send(int rank, onebitFrameKind kind,
                                      std::span<const std::byte> header,
                                      std::span<const std::byte> payload) {
   if (!MpiProcess::Get().IsUsableHere()) return plugin::Sent::kNoRoom;
@@ -59,7 +57,7 @@ plugin::Sent MpiFrameTransport::Send(int rank, plugin::FrameKind kind,
 
 bool MpiFrameTransport::Progress() {
   if (!MpiProcess::Get().IsUsableHere()) return false;
-  const bool has_moved = channel_->Progress(sink_);
+  const bool has_moved = channel_->Progress(&sink_);
   has_losses_ |= channel_->TakeLosses();
   if (has_moved) HasMoved();
   return has_moved;
@@ -68,7 +66,7 @@ bool MpiFrameTransport::Progress() {
 // Sleeps ever longer while nothing arrives, after some short sleeps: a frame that MPI moves in
 // parts needs progress at both ends several times before either sees that something has moved.
 void MpiFrameTransport::Sleep(uint64_t timeout_ns) {
-  if (is_interrupted_.load(std::memory_order_relaxed)) return;
+  if (is_aborted()) return;
   const uint64_t longest_ns =
       channel_->native().is_in_mpi() ? kLongestPauseInCollectiveNs : kLongestPauseNs;
   const uint64_t pause_ns = std::min({timeout_ns, pause_ns_, longest_ns});
@@ -85,11 +83,40 @@ onebitResult_t MpiFrameTransport::CheckThread() const {
   return MpiProcess::Get().CheckThread(*context_);
 }
 
-bool MpiFrameTransport::CanAnnounceAbort() const {
+bool MpiFrameTransport::CanSendFromAnyThread() const {
   return MpiProcess::Get().is_multiple() && MpiProcess::Get().IsUsableHere();
 }
 
-void MpiFrameTransport::ForgetCallers() {
+onebitResult_t MpiFrameTransport::Abort() {
+  MarkAborted();
+  return onebitSuccess;
+}
+
+onebitResult_t MpiFrameTransport::StartAllreduce(const void* send, void* recv, size_t count,
+                                                 onebitDataType_t type, onebitRedOp_t op) {
+  if (type != onebitFloat32 || (op != onebitSum && op != onebitAvg) ||
+      ((send == nullptr || recv == nullptr) && count != 0)) {
+    return onebitInvalidArgument;
+  }
+  if (context_->options().native_dense == 0) return onebitInvalidUsage;
+  const bool has_started =
+      channel_->native().Start({.comm = channel_->comm(),
+                                .send = static_cast<const float*>(send),
+                                .recv = static_cast<float*>(recv),
+                                .count = count,
+                                .divisor = op == onebitAvg ? static_cast<float>(nranks_) : 1.0f});
+  return has_started ? onebitSuccess : onebitInProgress;
+}
+
+onebitResult_t MpiFrameTransport::TestAllreduce(size_t* bytes_done) {
+  const NativeAllreduce& native = channel_->native();
+  *bytes_done = native.finished() * sizeof(float);
+  if (native.code() == MPI_SUCCESS) return onebitSuccess;
+  context_->Warn("MPI_Iallreduce failed: %s", ErrorText(native.code()).c_str());
+  return onebitSystemError;
+}
+
+void MpiFrameTransport::CancelAllreduce() {
   if (channel_ != nullptr) channel_->native().Cancel();
 }
 

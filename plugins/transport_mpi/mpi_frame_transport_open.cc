@@ -40,16 +40,15 @@ onebitResult_t MpiFrameTransport::GetAddress(void* address, size_t* bytes) {
   return onebitSuccess;
 }
 
-onebitResult_t MpiFrameTransport::Open(const void* const* addresses, const size_t* address_bytes,
-                                       uint64_t timeout_ns,
-                                       const std::function<bool()>& is_aborted) {
+onebitResult_t MpiFrameTransport::Connect(const void* const* addresses, const size_t* address_bytes,
+                                          uint64_t timeout_ms) {
   MpiProcess& process = MpiProcess::Get();
   process.PollParked();
   std::vector<Address> all;
   onebitResult_t result = ReadAddresses(addresses, address_bytes, &all);
   if (result == onebitSuccess) result = CheckRanks(all);
   MPI_Comm comm = MPI_COMM_NULL;
-  if (result == onebitSuccess) result = MakeComm(all, timeout_ns, is_aborted, &comm);
+  if (result == onebitSuccess) result = MakeComm(all, timeout_ms, &comm);
   if (result != onebitSuccess) return result;
   try {
     channel_ = std::make_unique<Channel>(comm, Channel::ShapeOf(nranks_, context_->options()));
@@ -63,15 +62,13 @@ onebitResult_t MpiFrameTransport::Open(const void* const* addresses, const size_
     context_->Warn("rank %d: MPI_Irecv failed: %s", rank_, ErrorText(code).c_str());
     return onebitSystemError;
   }
-  ranks_here_ = 0;
   for (int rank = 0; rank < nranks_; ++rank) {
     const Address& address = all[static_cast<size_t>(rank)];
     plugin::Link& link = *channel_->link(rank);
-    const bool is_here = address.machine == context_->machine();
-    if (is_here) ++ranks_here_;
-    link.is_paced = !is_here;
-    link.host = address.host_name;
-    link.route = kMpiName;
+    link.isHere = address.machine == context_->machine() ? 1 : 0;
+    link.isPaced = link.isHere == 0 ? 1 : 0;
+    link.SetHost(address.host_name);
+    link.SetRoute(kMpiName);
   }
   if (context_->options().native_dense != 0) channel_->native().Reserve();
   return onebitSuccess;
@@ -141,14 +138,14 @@ onebitResult_t MpiFrameTransport::CheckRanks(const std::vector<Address>& all) co
   return onebitSuccess;
 }
 
-onebitResult_t MpiFrameTransport::MakeComm(const std::vector<Address>& all, uint64_t timeout_ns,
-                                           const std::function<bool()>& is_aborted,
+onebitResult_t MpiFrameTransport::MakeComm(const std::vector<Address>& all, uint64_t timeout_ms,
                                            MPI_Comm* comm) {
   if (group_ == nullptr) {
     std::vector<int> world_ranks;
     for (const Address& address : all) world_ranks.push_back(static_cast<int>(address.world_rank));
-    return CreateComm(*context_, std::move(world_ranks), static_cast<int>(comm_id_ & kTagMask),
-                      timeout_ns, is_aborted, comm);
+    return CreateComm(
+        *context_, std::move(world_ranks), static_cast<int>(comm_id_ & kTagMask), timeout_ms,
+        [this] { return is_aborted(); }, comm);
   }
   if (group_->comm == MPI_COMM_NULL || group_->ranks != nranks_ || group_->rank != rank_) {
     context_->Warn("rank %d of %d: the group has rank %d of %d, or was used already", rank_,

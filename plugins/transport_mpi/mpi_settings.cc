@@ -51,9 +51,10 @@ constexpr onebitTransportSetting kSettings[] = {
 onebitTransportProperties PropertiesWith(const Options& options) {
   return {.structSize = sizeof(onebitTransportProperties),
           .name = "mpi",
-          .hasHostFace = 1,
+          .hasFrameFace = 1,
           .addressBytes = sizeof(Address),
           .eagerBytes = options.eager_bytes,
+          .earlyBytes = options.early_bytes,
           .settings = kSettings,
           .settingCount = std::size(kSettings),
           .settingsBytes = sizeof(Options),

@@ -5,15 +5,15 @@
 
 #include <memory>
 
-#include "plugins/common/transport_table.h"
+#include "plugins/common/frame_table.h"
 #include "plugins/transport_mpi/mpi_context.h"
-#include "plugins/transport_mpi/mpi_endpoint.h"
+#include "plugins/transport_mpi/mpi_frame_transport.h"
 #include "plugins/transport_mpi/mpi_group.h"
 
 namespace onebit::mpi {
 namespace {
 
-using Table = plugin::TransportTable<Context, MpiEndpoint>;
+using Table = plugin::FrameTable<Context, MpiFrameTransport>;
 using SharedGroup = std::shared_ptr<Group>;  // the caller's handle of a group
 
 onebitResult_t AdoptComm(void* context, const void* native, size_t native_bytes,
@@ -45,23 +45,43 @@ onebitResult_t ReleaseGroup(void* group) {
   return onebitSuccess;
 }
 
+onebitResult_t CheckThread(void* comm) {
+  return comm == nullptr ? onebitInvalidArgument : Table::AsEndpoint(comm)->CheckThread();
+}
+
+onebitResult_t CanSendFromAnyThread(void* comm, int* can) {
+  if (comm == nullptr || can == nullptr) return onebitInvalidArgument;
+  *can = Table::AsEndpoint(comm)->CanSendFromAnyThread() ? 1 : 0;
+  return onebitSuccess;
+}
+
 onebitResult_t Iallreduce(void* comm, const void* send, void* recv, size_t count,
-                          onebitDataType_t type, onebitRedOp_t op,
-                          onebitTransportRequest* request) {
-  if (comm == nullptr || request == nullptr) return onebitInvalidArgument;
-  plugin::Request* started = nullptr;
-  const onebitResult_t result =
-      Table::AsEndpoint(comm)->Allreduce(send, recv, count, type, op, &started);
-  if (result == onebitSuccess) *request = Table::AsHandle(started);
-  return result;
+                          onebitDataType_t type, onebitRedOp_t op) {
+  if (!Table::IsUsable(comm)) return onebitInvalidArgument;
+  return Table::AsEndpoint(comm)->StartAllreduce(send, recv, count, type, op);
+}
+
+onebitResult_t TestAllreduce(void* comm, size_t* bytes_done) {
+  if (!Table::IsUsable(comm) || bytes_done == nullptr) return onebitInvalidArgument;
+  return Table::AsEndpoint(comm)->TestAllreduce(bytes_done);
+}
+
+onebitResult_t CancelAllreduce(void* comm) {
+  if (comm == nullptr) return onebitInvalidArgument;
+  Table::AsEndpoint(comm)->CancelAllreduce();
+  return onebitSuccess;
 }
 
 constexpr onebitTransport MakeTable() {
-  onebitTransport functions = Table::kFunctions;
+  onebitTransport functions = Table::Functions();
   functions.adopt = AdoptComm;
   functions.broadcast = BroadcastInGroup;
   functions.release = ReleaseGroup;
+  functions.checkThread = CheckThread;
+  functions.canSendFromAnyThread = CanSendFromAnyThread;
   functions.iallreduce = Iallreduce;
+  functions.testAllreduce = TestAllreduce;
+  functions.cancelAllreduce = CancelAllreduce;
   return functions;
 }
 

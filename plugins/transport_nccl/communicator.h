@@ -13,14 +13,14 @@
 #include <mutex>
 #include <string>
 
-#include "plugins/common/spin_lock.h"
+#include "base/spin_lock.h"
 #include "plugins/transport_nccl/nccl_api.h"
 #include "plugins/transport_nccl/nccl_context.h"
 
 namespace onebit::nccl {
 
 // NCCL does not allow two calls on a communicator at a time, and ncclCommAbort frees it. So every
-// use holds the lock (plugins/common/spin_lock.h). An abort that finds the lock taken leaves the
+// use holds the lock (base/spin_lock.h). An abort that finds the lock taken leaves the
 // end to the holder. The holder of a non-blocking communicator returns soon; a blocking one may
 // keep its holder inside NCCL forever. Then an abort revokes the communicator, which makes the
 // holder return and frees nothing, and frees it once the holder has returned, unless a graph may
@@ -110,7 +110,7 @@ class Communicator {
   bool is_joined_ = false;
   bool is_blocking_ = true;  // written before handle_
   uint64_t timeout_ms_ = 0;
-  plugin::SpinLock lock_;
+  SpinLock lock_;
   // Set once by the owner; read by an abort that does not wait for the lock. release, acquire: the
   // reader sees the communicator's other members.
   std::atomic<CommHandle> handle_{nullptr};

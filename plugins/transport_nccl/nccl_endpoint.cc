@@ -187,10 +187,4 @@ onebitResult_t NcclEndpoint::AsyncError(char* text, size_t capacity) {
   return communicator_->AsyncError(text, capacity);
 }
 
-onebitResult_t NcclEndpoint::RefuseHostFace() {
-  if (communicator_->is_aborted()) return onebitAborted;
-  context_->Warn("rank %d: NCCL carries device memory only", communicator_->rank());
-  return onebitInvalidUsage;
-}
-
 }  // namespace onebit::nccl

@@ -20,8 +20,6 @@ namespace onebit::nccl {
 // One thread at a time; Abort and AsyncError are thread-safe.
 class NcclEndpoint {
  public:
-  struct Request;  // never defined: the transport has no host face
-
   NcclEndpoint(Context* context, const onebitTransportCommInfo& info,
                std::shared_ptr<Communicator> communicator);
   ~NcclEndpoint();
@@ -43,8 +41,6 @@ class NcclEndpoint {
   onebitResult_t AllReduce(const void* send, void* recv, size_t count, onebitDataType_t type,
                            onebitRedOp_t op, onebitStream_t stream);
   onebitResult_t AsyncError(char* text, size_t capacity);
-  // Implements every call of the host face.
-  onebitResult_t RefuseHostFace();
 
  private:
   onebitResult_t CheckUsable() const;

@@ -54,9 +54,10 @@ constexpr onebitTransportSetting kSettings[] = {
 onebitTransportProperties PropertiesWith(const Options& options) {
   return {.structSize = sizeof(onebitTransportProperties),
           .name = "nccl",
-          .hasHostFace = 0,
+          .hasFrameFace = 0,
           .addressBytes = sizeof(Address),
           .eagerBytes = 0,
+          .earlyBytes = 0,
           .settings = kSettings,
           .settingCount = std::size(kSettings),
           .settingsBytes = sizeof(Options),

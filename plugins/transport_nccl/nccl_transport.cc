@@ -16,12 +16,6 @@ namespace {
 using Table = plugin::TransportTable<Context, NcclEndpoint>;
 using SharedGroup = std::shared_ptr<Group>;  // the caller's handle of a group
 
-// Stands for every member of the host face, whatever its arguments.
-template <typename... Arguments>
-onebitResult_t NoHostFace(void* comm, Arguments...) {
-  return comm == nullptr ? onebitInvalidArgument : Table::AsEndpoint(comm)->RefuseHostFace();
-}
-
 onebitResult_t AdoptComm(void* context, const void* native, size_t native_bytes,
                          uint64_t timeout_ms, void** group, int* rank, int* nranks) {
   if (context == nullptr || group == nullptr || rank == nullptr || nranks == nullptr) {
@@ -90,36 +84,36 @@ onebitResult_t AsyncError(void* comm, char* text, size_t capacity) {
   return With(comm, [&](NcclEndpoint* endpoint) { return endpoint->AsyncError(text, capacity); });
 }
 
-constexpr onebitTransport kTransport{.structSize = sizeof(onebitTransport),
-                                     .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
-                                     .init = Table::Init,
-                                     .getProperties = Table::GetProperties,
-                                     .finalize = Table::Finalize,
-                                     .open = Table::Open,
-                                     .getAddress = Table::GetAddress,
-                                     .connect = Table::Connect,
-                                     .isend = NoHostFace,
-                                     .irecv = NoHostFace,
-                                     .probe = NoHostFace,
-                                     .accept = NoHostFace,
-                                     .test = NoHostFace,
-                                     .cancel = NoHostFace,
-                                     .progress = NoHostFace,
-                                     .wait = NoHostFace,
-                                     .abort = Table::Abort,
-                                     .close = Table::Close,
-                                     .getCounters = Table::GetCounters,
-                                     .describePeer = Table::DescribePeer,
-                                     .adopt = AdoptComm,
-                                     .broadcast = BroadcastInGroup,
-                                     .release = ReleaseGroup,
-                                     .iallreduce = nullptr,
-                                     .groupBegin = GroupBegin,
-                                     .sendOnStream = SendOnStream,
-                                     .recvOnStream = RecvOnStream,
-                                     .groupEnd = GroupEnd,
-                                     .allReduceOnStream = AllReduceOnStream,
-                                     .asyncError = AsyncError};
+onebitResult_t GetCounters(void* comm, uint64_t* bytes_sent, uint64_t* messages_sent) {
+  if (comm == nullptr || bytes_sent == nullptr || messages_sent == nullptr) {
+    return onebitInvalidArgument;
+  }
+  Table::AsEndpoint(comm)->GetCounters(bytes_sent, messages_sent);
+  return onebitSuccess;
+}
+
+onebitResult_t DescribePeer(void* comm, int peer, char* text, size_t capacity) {
+  if (comm == nullptr || text == nullptr || capacity == 0) return onebitInvalidArgument;
+  return Table::AsEndpoint(comm)->DescribePeer(peer, text, capacity);
+}
+
+constexpr onebitTransport MakeTable() {
+  onebitTransport functions = Table::kFunctions;
+  functions.adopt = AdoptComm;
+  functions.broadcast = BroadcastInGroup;
+  functions.release = ReleaseGroup;
+  functions.getCounters = GetCounters;
+  functions.describePeer = DescribePeer;
+  functions.groupBegin = GroupBegin;
+  functions.sendOnStream = SendOnStream;
+  functions.recvOnStream = RecvOnStream;
+  functions.groupEnd = GroupEnd;
+  functions.allReduceOnStream = AllReduceOnStream;
+  functions.asyncError = AsyncError;
+  return functions;
+}
+
+constexpr onebitTransport kTransport = MakeTable();
 
 }  // namespace
 }  // namespace onebit::nccl

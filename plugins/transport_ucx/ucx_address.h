@@ -21,10 +21,8 @@ struct AddressHead {
   uint32_t nranks;
   uint32_t eager_bytes;
   uint32_t early_bytes;
-  uint32_t window;
   uint32_t can_share_memory;
   uint32_t worker_bytes;
-  uint32_t unused;
   char host_name[64];  // for error texts; NUL-terminated
 };
 

@@ -71,14 +71,8 @@ onebitTransportProperties Context::Properties(const Context* context) {
 }
 
 onebitResult_t Context::Open(const onebitTransportCommInfo& info,
-                             std::unique_ptr<plugin::Endpoint>* endpoint) {
-  std::unique_ptr<plugin::FrameTransport> frames;
-  const onebitResult_t result = UcxFrameTransport::Create(this, info, &frames);
-  if (result != onebitSuccess) return result;
-  const plugin::Endpoint::Limits limits{.eager_bytes = options_.eager_bytes,
-                                        .early_bytes = options_.early_bytes};
-  *endpoint = std::make_unique<plugin::Endpoint>(this, info, limits, std::move(frames));
-  return onebitSuccess;
+                             std::unique_ptr<UcxFrameTransport>* frames) {
+  return UcxFrameTransport::Create(this, info, frames);
 }
 
 onebitResult_t Context::Start() {

@@ -11,11 +11,12 @@
 #include <string>
 
 #include "plugins/common/base_context.h"
-#include "plugins/common/endpoint.h"
 #include "plugins/common/host_identity.h"
 #include "plugins/transport_ucx/ucx_settings.h"
 
 namespace onebit::ucx {
+
+class UcxFrameTransport;
 
 // Created by init, destroyed by finalize. Thread-safe.
 class Context : public plugin::BaseContext {
@@ -28,7 +29,7 @@ class Context : public plugin::BaseContext {
   static onebitTransportProperties Properties(const Context* context);
   // Throws std::bad_alloc.
   onebitResult_t Open(const onebitTransportCommInfo& info,
-                      std::unique_ptr<plugin::Endpoint>* endpoint);
+                      std::unique_ptr<UcxFrameTransport>* frames);
 
   ucp_context_h ucp() const { return ucp_; }
   const Options& options() const { return options_; }

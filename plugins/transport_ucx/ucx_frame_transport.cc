@@ -26,15 +26,17 @@ constexpr int kTriesToArm = 3;
 }  // namespace
 
 UcxFrameTransport::UcxFrameTransport(Context* context, const onebitTransportCommInfo& info)
-    : context_(context), rank_(info.rank), nranks_(info.nranks), comm_id_(info.commId) {}
+    : FrameTransport(info), context_(context) {
+  context_->AddEndpoint();
+}
 
 onebitResult_t UcxFrameTransport::Create(Context* context, const onebitTransportCommInfo& info,
-                                         std::unique_ptr<plugin::FrameTransport>* frames) {
+                                         std::unique_ptr<UcxFrameTransport>* frames) {
   if (!HasDescriptorsForUcx()) return context->NoDescriptors();
   std::unique_ptr<UcxFrameTransport> created(new UcxFrameTransport(context, info));
   const LogScope scope(context->host());
-  created->interrupt_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (created->interrupt_fd_ < 0) {
+  created->abort_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (created->abort_fd_ < 0) {
     context->Warn("no descriptor for an endpoint: %s", std::strerror(errno));
     return onebitSystemError;
   }
@@ -45,28 +47,27 @@ onebitResult_t UcxFrameTransport::Create(Context* context, const onebitTransport
 }
 
 UcxFrameTransport::~UcxFrameTransport() {
-  Close();
-  if (interrupt_fd_ >= 0) close(interrupt_fd_);
-}
-
-void UcxFrameTransport::Close() {
-  const LogScope scope(context_->host());
-  for (UcxLink& link : links_) Worker::CloseByForce(&link);
-  // Sends that end with the worker return their slots, so it must be destroyed before the pools.
-  worker_.reset();
+  {
+    const LogScope scope(context_->host());
+    for (UcxLink& link : links_) Worker::CloseByForce(&link);
+    // Sends that end with the worker return their slots, so it must be destroyed before the pools.
+    worker_.reset();
+  }
+  if (abort_fd_ >= 0) close(abort_fd_);
+  context_->RemoveEndpoint();
 }
 
 void UcxFrameTransport::OnArrival(void* argument, const void* header, size_t header_bytes,
                                   const void* payload, size_t payload_bytes) {
-  static_cast<UcxFrameTransport*>(argument)->sink_->OnFrame(header, header_bytes, payload,
-                                                            payload_bytes);
+  static_cast<UcxFrameTransport*>(argument)->sink_.OnFrame(header, header_bytes, payload,
+                                                           payload_bytes);
 }
 
-plugin::Sent UcxFrameTransport::Send(int rank, plugin::FrameKind kind,
+plugin::Sent UcxFrameTransport::Send(int rank, onebitFrameKind kind,
                                      std::span<const std::byte> header,
                                      std::span<const std::byte> payload) {
   const LogScope scope(context_->host());
-  const bool is_piece = kind == plugin::FrameKind::kPiece;
+  const bool is_piece = kind == onebitFrameLong;
   return Worker::Send(&links_[static_cast<size_t>(rank)], header.data(), header.size(),
                       payload.data(), payload.size(),
                       is_piece ? large_slots_.get() : small_slots_.get(),
@@ -78,10 +79,10 @@ bool UcxFrameTransport::Progress() {
   return worker_->Progress();
 }
 
-// Sleeps until UCX has something to do, an interrupt, or the time-out.
+// Sleeps until UCX has something to do, an abort, or the time-out.
 void UcxFrameTransport::Sleep(uint64_t timeout_ns) {
   const LogScope scope(context_->host());
-  pollfd fds[] = {{.fd = interrupt_fd_, .events = POLLIN, .revents = 0},
+  pollfd fds[] = {{.fd = abort_fd_, .events = POLLIN, .revents = 0},
                   {.fd = worker_->wake_fd(), .events = POLLIN, .revents = 0}};
   nfds_t count = 2;
   // Arm refuses if anything arrived since the last progress, so no event is missed. Over shared
@@ -100,9 +101,11 @@ void UcxFrameTransport::Sleep(uint64_t timeout_ns) {
   ppoll(fds, count, &timeout, nullptr);
 }
 
-void UcxFrameTransport::Interrupt() {
+onebitResult_t UcxFrameTransport::Abort() {
+  MarkAborted();
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(interrupt_fd_, &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = write(abort_fd_, &one, sizeof one);
+  return onebitSuccess;
 }
 
 // UCX calls a send done when it has copied it. A flush hands it to the operating system.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "plugins/common/frame_transport.h"
@@ -18,22 +19,20 @@ namespace onebit::ucx {
 class UcxFrameTransport final : public plugin::FrameTransport {
  public:
   static onebitResult_t Create(Context* context, const onebitTransportCommInfo& info,
-                               std::unique_ptr<plugin::FrameTransport>* frames);
-  ~UcxFrameTransport() override;
+                               std::unique_ptr<UcxFrameTransport>* frames);
+  ~UcxFrameTransport();
 
-  onebitResult_t GetAddress(void* address, size_t* bytes) override;
-  onebitResult_t Open(const void* const* addresses, const size_t* address_bytes,
-                      uint64_t timeout_ns, const std::function<bool()>& is_aborted) override;
-  void Close() override;
-  plugin::Link* link(int rank) override { return &links_[static_cast<size_t>(rank)]; }
-  uint32_t ranks_here() const override { return ranks_here_; }
-  plugin::Sent Send(int rank, plugin::FrameKind kind, std::span<const std::byte> header,
-                    std::span<const std::byte> payload) override;
-  bool Progress() override;
-  void Sleep(uint64_t timeout_ns) override;
-  void Interrupt() override;
-  void StartFlush() override;
-  bool is_flushed() const override;
+  onebitResult_t GetAddress(void* address, size_t* bytes);
+  onebitResult_t Connect(const void* const* addresses, const size_t* address_bytes,
+                         uint64_t timeout_ms);
+  onebitResult_t Abort();
+  plugin::Link* link(int rank) { return &links_[static_cast<size_t>(rank)]; }
+  plugin::Sent Send(int rank, onebitFrameKind kind, std::span<const std::byte> header,
+                    std::span<const std::byte> payload);
+  bool Progress();
+  void Sleep(uint64_t timeout_ns);
+  void StartFlush();
+  bool is_flushed() const;
 
  private:
   UcxFrameTransport(Context* context, const onebitTransportCommInfo& info);
@@ -44,13 +43,9 @@ class UcxFrameTransport final : public plugin::FrameTransport {
   onebitResult_t MakeLinks(const void* const* addresses);
 
   Context* const context_;
-  const int rank_;
-  const int nranks_;
-  const uint64_t comm_id_;
-  int interrupt_fd_ = -1;  // readable after the first interrupt
+  int abort_fd_ = -1;  // readable once the endpoint was aborted
   std::unique_ptr<Worker> worker_;
-  std::vector<UcxLink> links_;  // to all ranks, after Open
-  uint32_t ranks_here_ = 0;
+  std::vector<UcxLink> links_;             // to all ranks, after Open
   std::unique_ptr<SlotPool> small_slots_;  // for messages and controls
   std::unique_ptr<SlotPool> large_slots_;  // for pieces of payloads
 };

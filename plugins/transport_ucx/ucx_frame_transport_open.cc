@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <string>
 
-#include "plugins/common/wire.h"
 #include "plugins/transport_ucx/ucx_frame_transport.h"
 #include "plugins/transport_ucx/ucx_process.h"
 
@@ -30,16 +29,14 @@ onebitResult_t UcxFrameTransport::GetAddress(void* address, size_t* bytes) {
                    .nranks = static_cast<uint32_t>(nranks_),
                    .eager_bytes = static_cast<uint32_t>(context_->options().eager_bytes),
                    .early_bytes = static_cast<uint32_t>(context_->options().early_bytes),
-                   .window = plugin::kWindow,
                    .can_share_memory = context_->can_share_memory()};
   gethostname(head.host_name, sizeof head.host_name - 1);
   *bytes = WriteAddress(head, worker_address.data(), worker_address.size(), address);
   return onebitSuccess;
 }
 
-onebitResult_t UcxFrameTransport::Open(const void* const* addresses, const size_t* address_bytes,
-                                       uint64_t /*timeout_ns*/,
-                                       const std::function<bool()>& /*is_aborted*/) {
+onebitResult_t UcxFrameTransport::Connect(const void* const* addresses, const size_t* address_bytes,
+                                          uint64_t /*timeout_ms*/) {
   const LogScope scope(context_->host());
   const onebitResult_t result = ReadAddresses(addresses, address_bytes);
   return result == onebitSuccess ? MakeLinks(addresses) : result;
@@ -48,7 +45,6 @@ onebitResult_t UcxFrameTransport::Open(const void* const* addresses, const size_
 onebitResult_t UcxFrameTransport::ReadAddresses(const void* const* addresses,
                                                 const size_t* address_bytes) {
   const plugin::HostIdentity& here = context_->identity();
-  ranks_here_ = 0;
   links_ = std::vector<UcxLink>(static_cast<size_t>(nranks_));
   for (int rank = 0; rank < nranks_; ++rank) {
     AddressHead head;
@@ -66,8 +62,7 @@ onebitResult_t UcxFrameTransport::ReadAddresses(const void* const* addresses,
       return onebitInvalidArgument;
     }
     const Options& options = context_->options();
-    if (head.eager_bytes != options.eager_bytes || head.early_bytes != options.early_bytes ||
-        head.window != plugin::kWindow) {
+    if (head.eager_bytes != options.eager_bytes || head.early_bytes != options.early_bytes) {
       context_->Warn(
           "rank %d has ONEBIT_UCX_EAGER_BYTES=%zu and ONEBIT_UCX_EARLY_BYTES=%zu, rank %d on "
           "%s has %u and %u: they must be equal",
@@ -77,12 +72,12 @@ onebitResult_t UcxFrameTransport::ReadAddresses(const void* const* addresses,
     }
     // Both ends must come to the same answer, so it depends only on the two addresses.
     const bool is_local = head.host == here;
-    if (head.machine == context_->machine()) ++ranks_here_;
     UcxLink& link = links_[static_cast<size_t>(rank)];
+    link.isHere = head.machine == context_->machine() ? 1 : 0;
     link.shares_memory = is_local && head.can_share_memory != 0 && context_->can_share_memory();
-    link.is_paced = !link.shares_memory;
-    link.piece_bytes = link.shares_memory ? kSharedPieceBytes : kNetworkPieceBytes;
-    link.host = head.host_name;
+    link.isPaced = link.shares_memory ? 0 : 1;
+    link.pieceBytes = link.shares_memory ? kSharedPieceBytes : kNetworkPieceBytes;
+    link.SetHost(head.host_name);
     link.has_losses = &has_losses_;
   }
   return onebitSuccess;
@@ -90,21 +85,22 @@ onebitResult_t UcxFrameTransport::ReadAddresses(const void* const* addresses,
 
 onebitResult_t UcxFrameTransport::MakeLinks(const void* const* addresses) {
   const auto ranks = static_cast<size_t>(nranks_);
-  small_slots_ = std::make_unique<SlotPool>(
-      kMostSmallInFlight * ranks, plugin::kMostHeaderBytes + context_->options().eager_bytes);
-  large_slots_ = std::make_unique<SlotPool>(kMostPiecesInFlight * ranks,
-                                            plugin::kMostHeaderBytes + kNetworkPieceBytes);
+  small_slots_ =
+      std::make_unique<SlotPool>(kMostSmallInFlight * ranks, ONEBIT_TRANSPORT_FRAME_HEADER_BYTES +
+                                                                 context_->options().eager_bytes);
+  large_slots_ = std::make_unique<SlotPool>(
+      kMostPiecesInFlight * ranks, ONEBIT_TRANSPORT_FRAME_HEADER_BYTES + kNetworkPieceBytes);
   for (int rank = 0; rank < nranks_; ++rank) {
     UcxLink& link = links_[static_cast<size_t>(rank)];
     const auto* address = static_cast<const std::byte*>(addresses[rank]) + sizeof(AddressHead);
     const ucs_status_t status = worker_->Connect(address, &link);
     if (status != UCS_OK) {
       context_->Warn("rank %d has no way to rank %d on %s: %s (%s); ONEBIT_UCX_TLS=%s", rank_, rank,
-                     link.host.c_str(), ucs_status_string(status), LogScope::LastError().c_str(),
+                     link.host, ucs_status_string(status), LogScope::LastError().c_str(),
                      context_->options().tls);
       return ResultOf(status);
     }
-    link.route = Worker::Route(link);
+    link.SetRoute(Worker::Route(link));
   }
   return onebitSuccess;
 }

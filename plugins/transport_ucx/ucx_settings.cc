@@ -78,9 +78,10 @@ bool AllowsSharedMemory(std::string_view tls) {
 onebitTransportProperties PropertiesWith(const Options& options) {
   return {.structSize = sizeof(onebitTransportProperties),
           .name = "ucx",
-          .hasHostFace = 1,
+          .hasFrameFace = 1,
           .addressBytes = kMostAddressBytes,
           .eagerBytes = options.eager_bytes,
+          .earlyBytes = options.early_bytes,
           .settings = kSettings,
           .settingCount = std::size(kSettings),
           .settingsBytes = sizeof(Options),

@@ -70,14 +70,14 @@ class HostExecutor {
  private:
   // A send or receive in progress.
   struct InFlight {
-    onebitTransportRequest request = nullptr;
+    MessageRequest request = nullptr;
     uint32_t step = 0;
   };
   // The next message from one peer.
   struct Inbound {
-    onebitTransportRequest request = nullptr;  // null if none is posted
-    uint32_t left = 0;                         // messages of this call not posted yet
-    uint32_t step = kNoStep;                   // header accepted, but the step may not run yet
+    MessageRequest request = nullptr;  // null if none is posted
+    uint32_t left = 0;                 // messages of this call not posted yet
+    uint32_t step = kNoStep;           // header accepted, but the step may not run yet
     alignas(64) HeaderBytes header;
     MessageHeader decoded;
   };

@@ -128,7 +128,7 @@ Status HostExecutor::CompareCalls(uint32_t peer, size_t payload_bytes) {
   bool is_dead = false;
   const auto is_over = [&] {
     const auto state = endpoint_.Test(inbound.request);
-    has_come = state.ok() && state.value() == RequestState::kDone;
+    has_come = state.ok() && state.value() == TransferState::kDone;
     is_dead = has_come || (!state.ok() && IsDead(state.status()));
     return has_come || !state.ok();
   };

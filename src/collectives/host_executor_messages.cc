@@ -21,7 +21,7 @@ Status HostExecutor::PollNative(bool* has_moved) {
     *has_moved = true;
   }
   const auto state = endpoint_.Test(native_.request);
-  if (state.ok() && state.value() != RequestState::kDone) {
+  if (state.ok() && state.value() != TransferState::kDone) {
     // Received bytes are progress and postpone the deadline.
     ONEBIT_ASSIGN_OR_RETURN(const Endpoint::MessageSize done, endpoint_.Probe(native_.request));
     *has_moved |= done.payload_bytes != std::exchange(native_bytes_, done.payload_bytes);
@@ -50,7 +50,7 @@ Status HostExecutor::StartSends(bool* has_moved) {
     if (step.packet != kNoPacket) header.payload_checksum = checksums_[step.packet];
     HeaderBytes bytes;
     EncodeHeader(header, &bytes);
-    onebitTransportRequest request = nullptr;
+    MessageRequest request = nullptr;
     ONEBIT_ASSIGN_OR_RETURN(const bool has_started,
                             endpoint_.Send(static_cast<int>(step.peer), bytes,
                                            {batch_.Read(step), step.region.bytes}, &request));
@@ -66,7 +66,7 @@ Status HostExecutor::PollSends(bool* has_moved) {
   for (size_t i = 0; i < sending_.size();) {
     const InFlight message = sending_[i];
     const auto state = endpoint_.Test(message.request);
-    if (state.ok() ? state.value() != RequestState::kDone : !IsDead(state.status())) {
+    if (state.ok() ? state.value() != TransferState::kDone : !IsDead(state.status())) {
       ONEBIT_TRY(state.status());
       ++i;
       continue;
@@ -86,7 +86,7 @@ Status HostExecutor::PollReceives(bool* has_moved) {
   for (size_t i = 0; i < receiving_.size();) {
     const InFlight message = receiving_[i];
     const auto state = endpoint_.Test(message.request);
-    if (state.ok() ? state.value() != RequestState::kDone : !IsDead(state.status())) {
+    if (state.ok() ? state.value() != TransferState::kDone : !IsDead(state.status())) {
       ONEBIT_TRY(state.status());
       ++i;
       continue;
@@ -119,7 +119,7 @@ Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
         if (IsDead(state.status())) inbound.request = nullptr;
         return state.status();
       }
-      if (state.value() == RequestState::kPending) return OkStatus();
+      if (state.value() == TransferState::kPending) return OkStatus();
       *has_moved = true;
       ONEBIT_TRY(CheckHeader(peer));
     }

@@ -103,6 +103,7 @@ Status ControlClient::Attempt(const UniqueId& id) {
     return explain(status);
   }
   server_ = id.address;
+  transport_key_ = MixedKey(id.key, "transport");
   ONEBIT_ASSIGN_OR_RETURN(local_address_, LocalAddress(socket));
   channel_ = std::make_unique<SealedChannel>(
       std::move(socket), client.keys.to_server, client.keys.to_client,

@@ -57,6 +57,8 @@ class ControlClient final : public Control, private LoopItem {
   // This end of the connection. Ranks of other processes reach it; a rank in the server's own
   // process may be connected by an address that only this host can reach.
   const SocketAddress& local_address() const { return local_address_; }
+  // A key of the communicator's ranks for connections of the transport.
+  const JobKey& transport_key() const { return transport_key_; }
   bool is_server_here() const { return server_name_ == options_.process; }
 
   // Names the rank that is lost with the server: the first whose process ("host:pid") is the
@@ -103,6 +105,7 @@ class ControlClient final : public Control, private LoopItem {
   const Deadline connect_deadline_;
   SocketAddress server_;
   SocketAddress local_address_;
+  JobKey transport_key_{};
   uint64_t comm_id_ = 0;
   std::string server_name_;
   std::optional<int> server_rank_ = 0;

@@ -180,9 +180,19 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
                              .addresses = std::move(found.value().spares)};
   comm->fallback_->options.group = nullptr;
   comm->control_ = std::move(joined);  // ends before what it reports to, whatever happens
-  auto endpoint = Endpoint::Open(
-      *transport.value(),
-      {.rank = rank, .nranks = ranks, .comm_id = id, .sink = comm.get(), .group = options.group});
+  // The transport listens where survivors would meet: that address is known to be reachable.
+  SocketAddress address = comm->fallback_->rendezvous.id().address;
+  address.set_port(0);
+  auto endpoint = Endpoint::Open(*transport.value(), {.rank = rank,
+                                                      .nranks = ranks,
+                                                      .comm_id = id,
+                                                      .sink = comm.get(),
+                                                      .group = options.group,
+                                                      .key = control->transport_key().bytes.data(),
+                                                      .address = address.get(),
+                                                      .address_bytes = address.size(),
+                                                      .server = control->server().get(),
+                                                      .server_bytes = control->server().size()});
   if (!endpoint.ok()) return fail(endpoint.status());
   comm->endpoint_ = std::move(endpoint).value();
   if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);

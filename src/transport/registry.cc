@@ -6,28 +6,29 @@
 #include <memory>
 #include <mutex>
 
+#include "plugins/transport_local/local_transport.h"
+#include "plugins/transport_socket/socket_transport.h"
 #include "transport/loader.h"
 #include "transport/process_settings.h"
 #include "transport/transport.h"
-
-// Defined in plugins/transport_local, which is linked in.
-extern "C" const onebitTransport* onebitTransportLocalGet(void);
 
 namespace onebit {
 namespace {
 
 struct BuiltIn {
   std::string_view name;
-  onebitTransportGetFunction get;
+  const onebitTransport* (*functions)();
 };
 
-constexpr std::array kBuiltIns = {BuiltIn{"local", onebitTransportLocalGet}};
+constexpr std::array kBuiltIns = {BuiltIn{"local", local::Functions},
+                                  BuiltIn{"socket", sockets::Functions}};
 
 class TransportRegistry {
  public:
   TransportRegistry() {
     for (const BuiltIn& built_in : kBuiltIns) {
-      entries_.push_back({std::string(built_in.name), built_in.get(), nullptr});
+      entries_.push_back(
+          {.name = std::string(built_in.name), .functions = built_in.functions()});
     }
   }
 
@@ -41,10 +42,17 @@ class TransportRegistry {
     std::lock_guard lock(mutex_);
     ONEBIT_ASSIGN_OR_RETURN(Entry * entry, Find(name, folders));
     if (entry->started == nullptr) {
-      ONEBIT_ASSIGN_OR_RETURN(Transport transport, Transport::Start(entry->functions));
+      ONEBIT_ASSIGN_OR_RETURN(Transport transport,
+                              Transport::Start(entry->functions, entry->messages));
       entry->started = std::make_unique<Transport>(std::move(transport));
     }
     return entry->started.get();
+  }
+
+  void Add(std::string_view name, const onebitTransport* functions,
+           const MessageFunctions* messages) {
+    std::lock_guard lock(mutex_);
+    entries_.push_back({.name = std::string(name), .functions = functions, .messages = messages});
   }
 
   std::vector<const onebitTransport*> Known() {
@@ -58,7 +66,8 @@ class TransportRegistry {
   struct Entry {
     std::string name;
     const onebitTransport* functions;
-    std::unique_ptr<Transport> started;
+    const MessageFunctions* messages = nullptr;  // of a transport of a test
+    std::unique_ptr<Transport> started = nullptr;
   };
 
   // The caller holds mutex_. The entry stays valid until the next call.
@@ -68,7 +77,7 @@ class TransportRegistry {
     }
     auto opened = OpenPlugin(name, folders);
     if (opened.ok()) {
-      entries_.push_back({std::string(name), opened.value(), nullptr});
+      entries_.push_back({.name = std::string(name), .functions = opened.value()});
       return &entries_.back();
     }
     if (opened.status().code() != Code::kInvalidArgument) return opened.status();
@@ -101,6 +110,11 @@ Result<const Transport*> Transport::Get(std::string_view name) {
 Result<const onebitTransport*> Transport::Open(std::string_view name,
                                                std::span<const std::string> folders) {
   return Registry().Open(name, folders);
+}
+
+void Transport::Register(std::string_view name, const onebitTransport* functions,
+                         const MessageFunctions* messages) {
+  Registry().Add(name, functions, messages);
 }
 
 std::vector<const onebitTransport*> Transport::Known() { return Registry().Known(); }

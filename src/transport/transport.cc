@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "channel/channel_context.h"
 #include "transport/declared_settings.h"
 #include "transport/process_settings.h"
 
@@ -64,35 +65,46 @@ bool HasMembers(const onebitTransport& functions, size_t end) {
 
 Status CheckVersion(const onebitTransport& functions) {
   if (functions.abiVersion != ONEBIT_TRANSPORT_ABI_VERSION ||
-      functions.structSize < offsetof(onebitTransport, adopt)) {
+      functions.structSize < offsetof(onebitTransport, getLink)) {
     return Error(Code::kInvalidUsage, "transport has ABI version {}, this library speaks {}",
                  functions.abiVersion, ONEBIT_TRANSPORT_ABI_VERSION);
   }
   return OkStatus();
 }
 
-// Checks that the members of each face that the properties promise are there.
-Status CheckFaces(const onebitTransport& functions, const onebitTransportProperties& properties) {
+// Checks that the members of the face that the properties promise are there.
+Status CheckFace(const onebitTransport& functions, const onebitTransportProperties& properties) {
+  const bool has_frame_members =
+      HasMembers(functions, offsetof(onebitTransport, stopPlacing)) &&
+      functions.getLink != nullptr && functions.sendFrame != nullptr &&
+      functions.progress != nullptr && functions.sleep != nullptr &&
+      (properties.nativeDense == 0 ||
+       (HasMembers(functions, offsetof(onebitTransport, getCounters)) &&
+        functions.iallreduce != nullptr && functions.testAllreduce != nullptr &&
+        functions.cancelAllreduce != nullptr));
   const bool has_stream_members =
-      HasMembers(functions, sizeof(onebitTransport)) && functions.groupBegin != nullptr &&
+      HasMembers(functions, sizeof(onebitTransport)) && functions.getCounters != nullptr &&
+      functions.describePeer != nullptr && functions.groupBegin != nullptr &&
       functions.groupEnd != nullptr && functions.sendOnStream != nullptr &&
       functions.recvOnStream != nullptr && functions.asyncError != nullptr &&
       (properties.nativeDense == 0 || functions.allReduceOnStream != nullptr);
-  if (properties.hasStreamFace != 0 ? has_stream_members : properties.hasHostFace != 0) {
-    return OkStatus();
+  const bool has_frames = properties.hasFrameFace != 0;
+  if (has_frames == (properties.hasStreamFace != 0)) {
+    return Error(Code::kInvalidUsage,
+                 "transport {} has {} a frame face and a stream face; it must "
+                 "have one of them",
+                 properties.name, has_frames ? "both" : "neither");
   }
-  if (properties.hasStreamFace == 0) {
-    return Error(Code::kInvalidUsage, "transport {} has neither a host face nor a stream face",
-                 properties.name);
-  }
+  if (has_frames ? has_frame_members : has_stream_members) return OkStatus();
   return Error(Code::kInvalidUsage,
-               "transport {} says that it has a stream face, and lacks members of it",
-               properties.name);
+               "transport {} says that it has a {} face, and lacks members of it", properties.name,
+               has_frames ? "frame" : "stream");
 }
 
 }  // namespace
 
-Result<Transport> Transport::Start(const onebitTransport* functions) {
+Result<Transport> Transport::Start(const onebitTransport* functions,
+                                   const MessageFunctions* messages) {
   ONEBIT_ASSIGN_OR_RETURN(const auto declared, PropertiesOf(functions, nullptr));
   ONEBIT_ASSIGN_OR_RETURN(const auto settings, SettingsForInit(declared, EarlyEnvironment()));
   onebitTransportHost host = Host();
@@ -105,8 +117,19 @@ Result<Transport> Transport::Start(const onebitTransport* functions) {
                      Format("transport failed to start (result {})", static_cast<int>(result)));
   }
   ONEBIT_ASSIGN_OR_RETURN(transport.properties_, PropertiesOf(functions, transport.context_));
-  ONEBIT_TRY(CheckFaces(*functions, transport.properties_));
+  transport.messages_ = messages;
+  if (messages != nullptr) return transport;
+  ONEBIT_TRY(CheckFace(*functions, transport.properties_));
+  if (transport.properties_.hasFrameFace != 0) {
+    transport.messages_ = &channel::ChannelFunctions();
+    transport.channels_ = std::make_shared<channel::ChannelContext>(*functions, transport.context_,
+                                                                    transport.properties_, Host());
+  }
   return transport;
+}
+
+void* Transport::message_context() const {
+  return channels_ == nullptr ? context_ : channels_.get();
 }
 
 void Transport::UseInterfaces(const std::string& names) {
@@ -172,21 +195,35 @@ Status NativeGroup::Broadcast(std::span<std::byte> bytes, uint64_t timeout_ms) c
 Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
   Endpoint endpoint;
   endpoint.functions_ = &transport.functions();
+  endpoint.messages_ = transport.messages();
   endpoint.name_ = transport.properties().name;
   endpoint.address_bytes_ = transport.properties().addressBytes;
-  onebitTransportCommInfo comm_info = {
-      .structSize = sizeof(comm_info),
-      .rank = info.rank,
-      .nranks = info.nranks,
-      .commId = info.comm_id,
-      .peerError = ForwardPeerError,
-      .peerErrorArgument = info.sink,
-      .group = info.group == nullptr ? nullptr : info.group->handle(),
-  };
+  void* const group = info.group == nullptr ? nullptr : info.group->handle();
   void* comm = nullptr;
   complaint.clear();
-  ONEBIT_TRY(endpoint.Check(transport.functions().open(transport.context(), &comm_info, &comm),
-                            "open an endpoint"));
+  onebitResult_t result = onebitSuccess;
+  if (endpoint.messages_ != nullptr) {
+    const MessageInfo messages{.rank = info.rank,
+                               .nranks = info.nranks,
+                               .comm_id = info.comm_id,
+                               .peer_error = ForwardPeerError,
+                               .peer_error_argument = info.sink,
+                               .group = group,
+                               .key = info.key,
+                               .address = info.address,
+                               .address_bytes = info.address_bytes,
+                               .server = info.server,
+                               .server_bytes = info.server_bytes};
+    result = endpoint.messages_->open(transport.message_context(), &messages, &comm);
+  } else {
+    const onebitTransportCommInfo streams{.structSize = sizeof streams,
+                                          .rank = info.rank,
+                                          .nranks = info.nranks,
+                                          .commId = info.comm_id,
+                                          .group = group};
+    result = transport.functions().open(transport.context(), &streams, &comm);
+  }
+  ONEBIT_TRY(endpoint.Check(result, "open an endpoint"));
   endpoint.comm_ = comm;
   endpoint.owner_pid_ = getpid();
   return endpoint;
@@ -196,6 +233,7 @@ Endpoint::Endpoint(Endpoint&& other) noexcept { *this = std::move(other); }
 
 Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
   std::swap(functions_, other.functions_);
+  std::swap(messages_, other.messages_);
   std::swap(name_, other.name_);
   std::swap(address_bytes_, other.address_bytes_);
   std::swap(comm_, other.comm_);
@@ -213,7 +251,8 @@ Status Endpoint::Check(onebitResult_t result, const char* what, int peer) const 
 Result<std::vector<std::byte>> Endpoint::Address() const {
   std::vector<std::byte> address(address_bytes_);
   size_t bytes = address.size();
-  ONEBIT_TRY(Check(functions_->getAddress(comm_, address.data(), &bytes), "tell its address"));
+  const auto get = messages_ != nullptr ? messages_->getAddress : functions_->getAddress;
+  ONEBIT_TRY(Check(get(comm_, address.data(), &bytes), "tell its address"));
   address.resize(bytes);
   return address;
 }
@@ -226,67 +265,57 @@ Status Endpoint::Connect(std::span<const std::vector<std::byte>> addresses, uint
     sizes.push_back(address.size());
   }
   complaint.clear();
-  return Check(functions_->connect(comm_, pointers.data(), sizes.data(), timeout_ms), "connect");
+  const auto connect = messages_ != nullptr ? messages_->connect : functions_->connect;
+  return Check(connect(comm_, pointers.data(), sizes.data(), timeout_ms), "connect");
 }
 
 Result<bool> Endpoint::Send(int peer, std::span<const std::byte> header,
-                            std::span<const std::byte> payload, onebitTransportRequest* request) {
-  const auto result = functions_->isend(comm_, peer, header.data(), header.size(), payload.data(),
-                                        payload.size(), request);
+                            std::span<const std::byte> payload, MessageRequest* request) {
+  const auto result = messages_->isend(comm_, peer, header.data(), header.size(), payload.data(),
+                                       payload.size(), request);
   if (result == onebitInProgress) return false;
   ONEBIT_TRY(Check(result, "send to", peer));
   return true;
 }
 
-Result<bool> Endpoint::Receive(int peer, std::span<std::byte> header,
-                               onebitTransportRequest* request) {
-  const auto result = functions_->irecv(comm_, peer, header.data(), header.size(), request);
+Result<bool> Endpoint::Receive(int peer, std::span<std::byte> header, MessageRequest* request) {
+  const auto result = messages_->irecv(comm_, peer, header.data(), header.size(), request);
   if (result == onebitInProgress) return false;
   ONEBIT_TRY(Check(result, "receive from", peer));
   return true;
 }
 
-Result<Endpoint::MessageSize> Endpoint::Probe(onebitTransportRequest request) {
+Result<Endpoint::MessageSize> Endpoint::Probe(MessageRequest request) {
   MessageSize size;
-  ONEBIT_TRY(Check(functions_->probe(comm_, request, &size.header_bytes, &size.payload_bytes),
+  ONEBIT_TRY(Check(messages_->probe(comm_, request, &size.header_bytes, &size.payload_bytes),
                    "probe a message"));
   return size;
 }
 
-Status Endpoint::Accept(onebitTransportRequest request, std::span<std::byte> payload) {
-  return Check(functions_->accept(comm_, request, payload.data(), payload.size()),
+Status Endpoint::Accept(MessageRequest request, std::span<std::byte> payload) {
+  return Check(messages_->accept(comm_, request, payload.data(), payload.size()),
                "accept a message");
 }
 
-Result<RequestState> Endpoint::Test(onebitTransportRequest request) {
-  onebitTransportState state = onebitTransportPending;
-  ONEBIT_TRY(Check(functions_->test(comm_, request, &state), "complete a message"));
-  switch (state) {
-    case onebitTransportPending:
-      return RequestState::kPending;
-    case onebitTransportHeader:
-      return RequestState::kHeader;
-    case onebitTransportDone:
-      return RequestState::kDone;
-  }
-  return Error(Code::kInternalError, "transport {} reports the unknown state {}", name_,
-               static_cast<int>(state));
+Result<TransferState> Endpoint::Test(MessageRequest request) {
+  TransferState state = TransferState::kPending;
+  ONEBIT_TRY(Check(messages_->test(comm_, request, &state), "complete a message"));
+  return state;
 }
 
-void Endpoint::Cancel(onebitTransportRequest request) {
+void Endpoint::Cancel(MessageRequest request) {
   // A failure is ignored: the error that led to the cancel matters more.
-  static_cast<void>(functions_->cancel(comm_, request));
+  static_cast<void>(messages_->cancel(comm_, request));
 }
 
 Result<bool> Endpoint::AllReduce(const void* input, void* output, size_t count, onebitRedOp_t op,
-                                 onebitTransportRequest* request) {
-  if (!HasMembers(*functions_, offsetof(onebitTransport, groupBegin)) ||
-      functions_->iallreduce == nullptr) {
+                                 MessageRequest* request) {
+  if (messages_->iallreduce == nullptr) {
     return Error(Code::kInternalError, "transport {} says that it has an allreduce, and has none",
                  name_);
   }
   const auto result =
-      functions_->iallreduce(comm_, input, output, count, onebitFloat32, op, request);
+      messages_->iallreduce(comm_, input, output, count, onebitFloat32, op, request);
   if (result == onebitInProgress) return false;
   ONEBIT_TRY(Check(result, "start its own allreduce"));
   return true;
@@ -318,14 +347,16 @@ Status Endpoint::AsyncError() const {
                *text == '\0' ? "it failed without a text" : text);
 }
 
-Status Endpoint::Progress() { return Check(functions_->progress(comm_), "progress"); }
+Status Endpoint::Progress() { return Check(messages_->progress(comm_), "progress"); }
 
 Status Endpoint::Wait(uint64_t timeout_ms) {
-  return Check(functions_->wait(comm_, timeout_ms), "wait");
+  return Check(messages_->wait(comm_, timeout_ms), "wait");
 }
 
 void Endpoint::Abort() {
-  if (comm_ != nullptr && owner_pid_ == getpid()) static_cast<void>(functions_->abort(comm_));
+  if (comm_ == nullptr || owner_pid_ != getpid()) return;
+  const auto abort = messages_ != nullptr ? messages_->abort : functions_->abort;
+  static_cast<void>(abort(comm_));
 }
 
 void Endpoint::Close() {
@@ -335,7 +366,8 @@ void Endpoint::Close() {
     comm_ = nullptr;
     return;
   }
-  if (const auto result = functions_->close(comm_); result != onebitSuccess) {
+  const auto close = messages_ != nullptr ? messages_->close : functions_->close;
+  if (const auto result = close(comm_); result != onebitSuccess) {
     Log(LogLevel::kWarn, "transport {}: closing an endpoint failed with result {}", name_,
         static_cast<int>(result));
   }
@@ -344,17 +376,16 @@ void Endpoint::Close() {
 
 Endpoint::Counters Endpoint::counters() const {
   Counters counters;
-  static_cast<void>(functions_->getCounters(comm_, &counters.bytes_sent, &counters.messages_sent));
+  const auto read = messages_ != nullptr ? messages_->getCounters : functions_->getCounters;
+  static_cast<void>(read(comm_, &counters.bytes_sent, &counters.messages_sent));
   return counters;
 }
 
 std::string Endpoint::DescribePeer(int peer) const {
   char text[128] = "";
-  if (comm_ == nullptr ||
-      functions_->describePeer(comm_, peer, text, sizeof text) != onebitSuccess) {
-    return "";
-  }
-  return text;
+  if (comm_ == nullptr) return "";
+  const auto describe = messages_ != nullptr ? messages_->describePeer : functions_->describePeer;
+  return describe(comm_, peer, text, sizeof text) == onebitSuccess ? text : "";
 }
 
 }  // namespace onebit

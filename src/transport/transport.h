@@ -1,18 +1,24 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The transport ABI in C++: a started transport, and one rank's endpoint of a communicator.
+// A started transport, and one rank's endpoint of a communicator, with errors that have texts.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "channel/message_functions.h"
 #include "onebit/transport.h"
 
 namespace onebit {
+
+namespace channel {
+class ChannelContext;
+}
 
 // A transport that has been started in this process. It lives until the process ends, because
 // static destructors of the application may close endpoints. Thread-safe.
@@ -22,8 +28,13 @@ class Transport {
   // unknown name lists the folders that were searched. Settings that are in error are an error
   // here, too.
   static Result<const Transport*> Get(std::string_view name);
-  // Starts a transport from its functions, without registering it.
-  static Result<Transport> Start(const onebitTransport* functions);
+  // Starts a transport from its functions, without registering it. `messages`: of a transport that
+  // moves messages itself and has no face of the ABI; their context is the transport's.
+  static Result<Transport> Start(const onebitTransport* functions,
+                                 const MessageFunctions* messages = nullptr);
+  // Makes a transport known that is linked into the program. Before the first Get.
+  static void Register(std::string_view name, const onebitTransport* functions,
+                       const MessageFunctions* messages);
   // Functions of the transports that are linked in or have been opened.
   static std::vector<const onebitTransport*> Known();
   // Names of the transports that are linked in.
@@ -41,15 +52,18 @@ class Transport {
   const onebitTransport& functions() const { return *functions_; }
   const onebitTransportProperties& properties() const { return properties_; }
   // True if the transport works on device memory only, by calls that are enqueued on CUDA streams.
-  bool is_stream_ordered() const {
-    return properties_.hasHostFace == 0 && properties_.hasStreamFace != 0;
-  }
+  bool is_stream_ordered() const { return messages_ == nullptr; }
   void* context() const { return context_; }
+  // Moves messages; null if the transport is stream-ordered.
+  const MessageFunctions* messages() const { return messages_; }
+  void* message_context() const;
 
  private:
   const onebitTransport* functions_ = nullptr;
   onebitTransportProperties properties_ = {};
   void* context_ = nullptr;
+  const MessageFunctions* messages_ = nullptr;
+  std::shared_ptr<channel::ChannelContext> channels_;  // null: messages are the transport's own
 };
 
 // The ranks of a communicator of the layer below, such as MPI's. The destructor releases it.
@@ -88,8 +102,6 @@ class PeerErrorSink {
   ~PeerErrorSink() = default;
 };
 
-enum class RequestState { kPending, kHeader, kDone };
-
 // One rank's end of a communicator. One thread at a time uses it; any thread may call Abort. The
 // destructor closes it.
 class Endpoint {
@@ -100,6 +112,12 @@ class Endpoint {
     uint64_t comm_id = 0;
     PeerErrorSink* sink = nullptr;       // outlives the endpoint
     const NativeGroup* group = nullptr;  // has the same ranks; null: none
+    // What MessageInfo has.
+    const unsigned char* key = nullptr;
+    const void* address = nullptr;
+    size_t address_bytes = 0;
+    const void* server = nullptr;
+    size_t server_bytes = 0;
   };
 
   static Result<Endpoint> Open(const Transport& transport, const Info& info);
@@ -113,21 +131,21 @@ class Endpoint {
 
   // Send and Receive return false if the transport has no room: make progress and try again.
   Result<bool> Send(int peer, std::span<const std::byte> header, std::span<const std::byte> payload,
-                    onebitTransportRequest* request);
-  Result<bool> Receive(int peer, std::span<std::byte> header, onebitTransportRequest* request);
+                    MessageRequest* request);
+  Result<bool> Receive(int peer, std::span<std::byte> header, MessageRequest* request);
   struct MessageSize {
     size_t header_bytes = 0;
     size_t payload_bytes = 0;
   };
-  Result<MessageSize> Probe(onebitTransportRequest request);
-  Status Accept(onebitTransportRequest request, std::span<std::byte> payload);
+  Result<MessageSize> Probe(MessageRequest request);
+  Status Accept(MessageRequest request, std::span<std::byte> payload);
   // After any error but kAborted the request is dead; after kAborted it must be cancelled.
-  Result<RequestState> Test(onebitTransportRequest request);
-  void Cancel(onebitTransportRequest request);
+  Result<TransferState> Test(MessageRequest request);
+  void Cancel(MessageRequest request);
   // Starts the layer below's own allreduce of fp32; only for transports with nativeDense. The
   // request is for Test and Cancel. Returns false if there is no room, like Send.
   Result<bool> AllReduce(const void* input, void* output, size_t count, onebitRedOp_t op,
-                         onebitTransportRequest* request);
+                         MessageRequest* request);
   Status Progress();
   Status Wait(uint64_t timeout_ms);
 
@@ -156,10 +174,11 @@ class Endpoint {
   Status Check(onebitResult_t result, const char* what, int peer = -1) const;
 
   const onebitTransport* functions_ = nullptr;
+  const MessageFunctions* messages_ = nullptr;  // null: the stream face alone
   const char* name_ = "";
   size_t address_bytes_ = 0;
-  void* comm_ = nullptr;
-  int owner_pid_ = 0;  // only this process may use the endpoint, not its forks
+  void* comm_ = nullptr;  // of the messages or, without them, of the transport
+  int owner_pid_ = 0;     // only this process may use the endpoint, not its forks
 };
 
 }  // namespace onebit

@@ -256,7 +256,7 @@ TEST_P(FaultTest, RefusedMessageIsTheSendersError) {
     const std::vector<Outcome> outcomes = run.Call();
     ASSERT_TRUE(run.transport().has_struck());
     EXPECT_EQ(outcomes[1].result, onebitSystemError);
-    EXPECT_TRUE(Contains(outcomes[1].text, "transport local failed to send to " +
+    EXPECT_TRUE(Contains(outcomes[1].text, "transport faultylocal failed to send to " +
                                                RankText(run.transport().struck_peer())))
         << outcomes[1].text;
     for (const size_t rank : {0, 2}) {

@@ -23,8 +23,8 @@ void KeepAnotherThread() {
 }
 
 const Transport& TheTransport() {
-  static const auto* transport =
-      new Transport(Transport::Start(ScriptedTransport::functions()).value());
+  static const auto* transport = new Transport(
+      Transport::Start(ScriptedTransport::functions(), ScriptedTransport::messages()).value());
   return *transport;
 }
 

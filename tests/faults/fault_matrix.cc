@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "tests/faults/process_fault_run.h"
+#include "tests/support/faulty_transport.h"
 
 namespace {
 
@@ -32,7 +33,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: fault_matrix TRANSPORT [PART_OF_CASE]\n");
     return 2;
   }
-  setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
+  setenv("ONEBIT_PLUGIN_PATH", PLUGIN_PATH, 1);
+  onebit::testing::RegisterFaultyTransports();
   setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
   const std::string part = argc > 2 ? argv[2] : "";
   int failures = 0;

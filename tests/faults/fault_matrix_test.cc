@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/faults/process_fault_run.h"
+#include "tests/support/faulty_transport.h"
 
 namespace onebit::testing {
 namespace {
@@ -60,7 +61,8 @@ INSTANTIATE_TEST_SUITE_P(Ucx, FaultMatrixTest, ::testing::ValuesIn(Parameters("u
 }  // namespace onebit::testing
 
 int main(int argc, char** argv) {
-  setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
+  setenv("ONEBIT_PLUGIN_PATH", PLUGIN_PATH, 1);
+  onebit::testing::RegisterFaultyTransports();
   setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

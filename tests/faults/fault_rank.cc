@@ -21,6 +21,7 @@
 #include "base/format.h"
 #include "onebit/onebit.h"
 #include "onebit/onebit.hpp"
+#include "tests/support/faulty_transport.h"
 #include "tests/support/residuals.h"
 
 namespace {
@@ -137,6 +138,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: fault_rank CALLS COUNT dense|sign|ef LEAVER\n");
     return 2;
   }
+  onebit::testing::RegisterFaultyTransports();
   onebitComm_t comm = nullptr;
   if (onebitCommInitEnv(&comm, nullptr) != onebitSuccess) {
     std::fprintf(stderr, "onebitCommInitEnv: %s\n", onebitGetLastError(nullptr));

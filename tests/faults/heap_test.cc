@@ -11,6 +11,7 @@
 
 #include "tests/faults/fault_group.h"
 #include "tests/faults/heap_case.h"
+#include "tests/support/faulty_transport.h"
 #include "tests/support/sanitizers.h"
 
 namespace onebit::testing {
@@ -154,7 +155,8 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:libuct.so\n"
 #endif
 
 int main(int argc, char** argv) {
-  setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
+  setenv("ONEBIT_PLUGIN_PATH", PLUGIN_PATH, 1);
+  onebit::testing::RegisterFaultyTransports();
   setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -13,6 +13,7 @@
 #include "tests/faults/fault_recovery.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/deadlines.h"
+#include "tests/support/faulty_transport.h"
 
 namespace onebit::testing {
 namespace {
@@ -100,7 +101,8 @@ INSTANTIATE_TEST_SUITE_P(Faults, RebindFaultTest, ::testing::ValuesIn(Parameters
 }  // namespace onebit::testing
 
 int main(int argc, char** argv) {
-  setenv("ONEBIT_PLUGIN_PATH", FAULTY_PLUGINS, 1);
+  setenv("ONEBIT_PLUGIN_PATH", PLUGIN_PATH, 1);
+  onebit::testing::RegisterFaultyTransports();
   setenv("ONEBIT_DEBUG", "NONE", 0);  // errors are checked, so the log is not needed
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -16,9 +16,9 @@
 
 namespace {
 
-using onebit::plugin::Request;
-using onebit::plugin::WireHeader;
-using onebit::plugin::WireType;
+using onebit::channel::Request;
+using onebit::channel::WireHeader;
+using onebit::channel::WireType;
 using onebit::testing::FramedRank;
 using onebit::testing::Input;
 
@@ -75,7 +75,7 @@ struct Receiving {
   uint64_t number = 0;         // of the message, counted per peer
   int peer = 0;
   bool has_header = false;
-  Guarded header{ONEBIT_TRANSPORT_HEADER_BYTES};
+  Guarded header{onebit::kMessageHeaderBytes};
   std::unique_ptr<Guarded> payload;
 };
 
@@ -143,7 +143,7 @@ class User {
     auto receiving = std::make_unique<Receiving>();
     receiving->peer = peer;
     const onebitResult_t result =
-        rank_.endpoint().Receive(peer, receiving->header.data(), &receiving->request);
+        rank_.channel().Receive(peer, receiving->header.data(), &receiving->request);
     if (result == onebitSuccess) receives_.push_back(std::move(receiving));
   }
 
@@ -155,19 +155,19 @@ class User {
     if (receiving->request == nullptr || !receiving->has_header || receiving->payload) return;
     size_t header_bytes = 0;
     size_t payload_bytes = 0;
-    Require(rank_.endpoint().Probe(*receiving->request, &header_bytes, &payload_bytes) ==
+    Require(rank_.channel().Probe(*receiving->request, &header_bytes, &payload_bytes) ==
             onebitSuccess);
-    Require(header_bytes <= ONEBIT_TRANSPORT_HEADER_BYTES);
+    Require(header_bytes <= onebit::kMessageHeaderBytes);
     Require(HoldsPayload(receiving->header, receiving->number, header_bytes));
     if (payload_bytes > kMostPayload) return Cancel(receiving);
     receiving->payload = std::make_unique<Guarded>(payload_bytes);
-    Require(rank_.endpoint().Accept(receiving->request, receiving->payload->data(),
-                                    payload_bytes) == onebitSuccess);
+    Require(rank_.channel().Accept(receiving->request, receiving->payload->data(), payload_bytes) ==
+            onebitSuccess);
   }
 
   void Cancel(Receiving* receiving) {
     if (receiving->request == nullptr) return;
-    Require(rank_.endpoint().Cancel(receiving->request) == onebitSuccess);
+    Require(rank_.channel().Cancel(receiving->request) == onebitSuccess);
     End(receiving);
   }
 
@@ -180,8 +180,8 @@ class User {
   void Send(int peer, uint8_t size) {
     auto sending = std::make_unique<Sending>();
     sending->payload.resize(size_t{size} * 16);
-    if (rank_.endpoint().Send(peer, nullptr, 0, sending->payload.data(), sending->payload.size(),
-                              &sending->request) == onebitSuccess) {
+    if (rank_.channel().Send(peer, nullptr, 0, sending->payload.data(), sending->payload.size(),
+                             &sending->request) == onebitSuccess) {
       sends_.push_back(std::move(sending));
     }
   }
@@ -196,12 +196,12 @@ class User {
         break;
       case 2:
         if (!sends_.empty() && sends_.back()->request != nullptr) {
-          Require(rank_.endpoint().Cancel(sends_.back()->request) == onebitSuccess);
+          Require(rank_.channel().Cancel(sends_.back()->request) == onebitSuccess);
           sends_.pop_back();
         }
         break;
       default:
-        Require(rank_.endpoint().Progress() == onebitSuccess);
+        Require(rank_.channel().Progress() == onebitSuccess);
         break;
     }
   }
@@ -213,10 +213,10 @@ class User {
       Require(receiving->payload == nullptr || receiving->payload->is_sound());
     }
     for (const auto& sending : sends_) {
-      onebitTransportState state = onebitTransportPending;
+      onebit::TransferState state = onebit::TransferState::kPending;
       if (sending->request == nullptr) continue;
-      if (rank_.endpoint().Test(sending->request, &state) != onebitSuccess ||
-          state == onebitTransportDone) {
+      if (rank_.channel().Test(sending->request, &state) != onebitSuccess ||
+          state == onebit::TransferState::kDone) {
         sending->request = nullptr;
         sending->payload = {};  // the caller's again: AddressSanitizer sees later reads
       }
@@ -224,13 +224,14 @@ class User {
   }
 
   void TestOne(Receiving* receiving) {
-    onebitTransportState state = onebitTransportPending;
-    const onebitResult_t result = rank_.endpoint().Test(receiving->request, &state);
-    if (result == onebitSuccess && state == onebitTransportHeader && !receiving->has_header) {
+    onebit::TransferState state = onebit::TransferState::kPending;
+    const onebitResult_t result = rank_.channel().Test(receiving->request, &state);
+    if (result == onebitSuccess && state == onebit::TransferState::kHeader &&
+        !receiving->has_header) {
       receiving->has_header = true;
       receiving->number = receiving->request->number;
     }
-    if (result == onebitSuccess && state != onebitTransportDone) return;
+    if (result == onebitSuccess && state != onebit::TransferState::kDone) return;
     if (result == onebitSuccess) {
       Require(receiving->payload != nullptr);
       const Guarded& payload = *receiving->payload;

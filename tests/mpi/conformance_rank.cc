@@ -80,6 +80,8 @@ void RunChecks(const char* path, const testing::SettingTexts& settings) {
   const testing::StartedTransport started(*transport, settings);
   Expect(started.start_result() == onebitSuccess, started.warnings());
   const conformance::Subject subject{.transport = transport,
+                                     .properties = started.properties(),
+                                     .messages = &started.api(),
                                      .context = started.context(),
                                      .run_ranks = nullptr,
                                      .delivers_after_close = true,

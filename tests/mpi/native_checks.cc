@@ -15,16 +15,15 @@ constexpr size_t kCount = 3'000'001;
 // More parts than two polls of the endpoint can move.
 constexpr size_t kLongCount = 10'000'001;
 
-onebitTransportRequest Start(Endpoint* endpoint, const std::vector<float>& in,
-                             std::vector<float>* out) {
-  onebitTransportRequest request = nullptr;
+MessageRequest Start(Endpoint* endpoint, const std::vector<float>& in, std::vector<float>* out) {
+  MessageRequest request = nullptr;
   endpoint->Check(endpoint->api().iallreduce(endpoint->comm(), in.data(), out->data(), in.size(),
                                              onebitFloat32, onebitSum, &request),
                   "iallreduce");
   return request;
 }
 
-size_t BytesDone(Endpoint* endpoint, onebitTransportRequest request) {
+size_t BytesDone(Endpoint* endpoint, MessageRequest request) {
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
   endpoint->Check(endpoint->api().probe(endpoint->comm(), request, &header_bytes, &payload_bytes),
@@ -41,7 +40,7 @@ void NativeMovesInParts(const Subject& subject, OutOfBand& oob) {
   size_t seen = 0;
   int parts = 0;
   endpoint.Until("the allreduce", [&] {
-    if (endpoint.Test(request) == onebitTransportDone) return true;
+    if (endpoint.Test(request) == TransferState::kDone) return true;
     const size_t bytes = BytesDone(&endpoint, request);
     Expect(bytes >= seen && bytes % sizeof(float) == 0 && bytes < kLongCount * sizeof(float),
            "of the result ", bytes, " bytes are done after ", seen);

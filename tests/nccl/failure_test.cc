@@ -326,25 +326,12 @@ TEST_P(FailureTest, RefusesGroupsInsideGroups) {
            [&](Rank& self) { EXPECT_EQ(self.endpoint->GroupEnd(), onebitInvalidUsage); });
 }
 
-TEST_P(FailureTest, HasNoHostFace) {
-  RunRanks(plugin_, 1, [&](Rank& self) {
-    const onebitTransport& table = Endpoint::table();
-    void* comm = self.endpoint->comm();
-    char header[ONEBIT_TRANSPORT_HEADER_BYTES] = {};
-    onebitTransportRequest request = nullptr;
-    onebitTransportState state = onebitTransportPending;
-    size_t bytes = 0;
-    EXPECT_EQ(table.isend(comm, 0, header, 1, header, 1, &request), onebitInvalidUsage);
-    EXPECT_EQ(table.irecv(comm, 0, header, sizeof header, &request), onebitInvalidUsage);
-    EXPECT_EQ(table.probe(comm, request, &bytes, &bytes), onebitInvalidUsage);
-    EXPECT_EQ(table.accept(comm, request, header, 1), onebitInvalidUsage);
-    EXPECT_EQ(table.test(comm, request, &state), onebitInvalidUsage);
-    EXPECT_EQ(table.cancel(comm, request), onebitInvalidUsage);
-    EXPECT_EQ(table.progress(comm), onebitInvalidUsage);
-    EXPECT_EQ(table.wait(comm, 0), onebitInvalidUsage);
-    EXPECT_EQ(table.progress(nullptr), onebitInvalidArgument);
-    EXPECT_THAT(Plugin::warnings(), HasSubstr("device memory only"));
-  });
+TEST_P(FailureTest, HasNoFrameFace) {
+  const onebitTransport& table = Endpoint::table();
+  EXPECT_EQ(table.getLink, nullptr);
+  EXPECT_EQ(table.sendFrame, nullptr);
+  EXPECT_EQ(table.progress, nullptr);
+  EXPECT_EQ(table.sleep, nullptr);
 }
 
 TEST_P(FailureTest, EndsInOrderWithoutErrors) {

@@ -67,8 +67,9 @@ class JoinTest : public ::testing::TestWithParam<Mode> {
   Joined Join(const void* native, size_t bytes = sizeof(ncclComm_t),
               uint64_t timeout_ms = kTimeoutMs) const {
     Joined joined;
-    joined.result = Plugin::functions().adopt(plugin_.context(), native, bytes, timeout_ms,
-                                              &joined.group, &joined.rank, &joined.ranks);
+    joined.result =
+        Plugin::functions().adopt(plugin_.transport_context(), native, bytes, timeout_ms,
+                                  &joined.group, &joined.rank, &joined.ranks);
     return joined;
   }
   static void Release(const Joined& joined) {

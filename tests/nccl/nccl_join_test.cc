@@ -253,8 +253,8 @@ TEST(OtherNcclTest, RefusesACommunicatorOfAnotherNccl) {
   void* group = nullptr;
   int rank = -1;
   int ranks = -1;
-  EXPECT_EQ(Plugin::functions().adopt(plugin.context(), &comm, sizeof comm, kTimeoutMs, &group,
-                                      &rank, &ranks),
+  EXPECT_EQ(Plugin::functions().adopt(plugin.transport_context(), &comm, sizeof comm, kTimeoutMs,
+                                      &group, &rank, &ranks),
             onebitInvalidUsage);
   EXPECT_THAT(Plugin::warnings(), HasSubstr("libnccl-2.10.so, but of the program's own"));
   EXPECT_THAT(Plugin::warnings(), HasSubstr("libnccl.so.2, in ONEBIT_NCCL_LIB"));

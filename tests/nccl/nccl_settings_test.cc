@@ -24,7 +24,7 @@ onebitTransportProperties Properties(void* context = nullptr) {
 TEST(NcclSettingsTest, SaysWhatItIsWithoutAStart) {
   const onebitTransportProperties properties = Properties();
   EXPECT_STREQ(properties.name, "nccl");
-  EXPECT_EQ(properties.hasHostFace, 0);
+  EXPECT_EQ(properties.hasFrameFace, 0);
   EXPECT_EQ(properties.hasStreamFace, 1);
   EXPECT_EQ(properties.eagerBytes, 0u);
   EXPECT_EQ(properties.nativeDense, 0);
@@ -46,7 +46,7 @@ TEST(NcclSettingsTest, HasNativeDenseWhereItIsAskedFor) {
   const Plugin plugin(
       SettingTexts{{"ONEBIT_NCCL_NATIVE_DENSE", "1"}, {"ONEBIT_NCCL_LIB", kRelease2_10}});
   ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
-  EXPECT_EQ(Properties(plugin.context()).nativeDense, 1);
+  EXPECT_EQ(Properties(plugin.transport_context()).nativeDense, 1);
 }
 
 TEST(NcclSettingsTest, RefusesAnOldRelease) {
@@ -74,7 +74,8 @@ TEST(NcclSettingsTest, NeedsADriverForAnEndpointOnly) {
   ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
   const onebitTransportCommInfo info{.structSize = sizeof info, .rank = 0, .nranks = 1};
   void* comm = nullptr;
-  EXPECT_EQ(Plugin::functions().open(plugin.context(), &info, &comm), onebitUnhandledCudaError);
+  EXPECT_EQ(Plugin::functions().open(plugin.transport_context(), &info, &comm),
+            onebitUnhandledCudaError);
   EXPECT_THAT(Plugin::warnings(), HasSubstr("rank 0: there is no GPU to use: the process has not "
                                             "loaded the CUDA driver (libcuda.so.1)"));
 }

@@ -10,14 +10,9 @@ namespace onebit::testing {
 
 onebitResult_t Endpoint::Open(const Plugin& plugin, int rank, int ranks, uint64_t comm_id,
                               void* group) {
-  const onebitTransportCommInfo info{.structSize = sizeof info,
-                                     .rank = rank,
-                                     .nranks = ranks,
-                                     .commId = comm_id,
-                                     .peerError = [](void*, int, onebitResult_t, const char*) {},
-                                     .peerErrorArgument = nullptr,
-                                     .group = group};
-  return table().open(plugin.context(), &info, &comm_);
+  const onebitTransportCommInfo info{
+      .structSize = sizeof info, .rank = rank, .nranks = ranks, .commId = comm_id, .group = group};
+  return table().open(plugin.transport_context(), &info, &comm_);
 }
 
 std::vector<std::byte> Endpoint::Address() const {

@@ -29,7 +29,7 @@ TEST_F(RealNcclTest, IsFoundAndNeedsADriver) {
   EXPECT_THAT(Plugin::lines(), ContainsRegex("NCCL 2\\.[0-9]+\\.[0-9]+ of .*libnccl\\.so"));
   const onebitTransportCommInfo info{.structSize = sizeof info, .rank = 0, .nranks = 1};
   void* comm = nullptr;
-  const onebitResult_t result = Plugin::functions().open(plugin.context(), &info, &comm);
+  const onebitResult_t result = Plugin::functions().open(plugin.transport_context(), &info, &comm);
   EXPECT_NE(result, onebitSuccess);
   EXPECT_THAT(Plugin::warnings(), ContainsRegex("there is no GPU to use|no device is current"));
 }
@@ -42,8 +42,8 @@ TEST_F(RealNcclTest, RefusesToJoinWithoutAGpu) {
   void* group = nullptr;
   int rank = 0;
   int ranks = 0;
-  EXPECT_NE(Plugin::functions().adopt(plugin.context(), &native, sizeof native, 100, &group, &rank,
-                                      &ranks),
+  EXPECT_NE(Plugin::functions().adopt(plugin.transport_context(), &native, sizeof native, 100,
+                                      &group, &rank, &ranks),
             onebitSuccess);
   EXPECT_THAT(Plugin::warnings(), HasSubstr("joining a communicator: "));
 }

@@ -29,7 +29,7 @@ void FlipBit(std::byte* bytes, size_t bit) { bytes[bit / 8] ^= std::byte{1} << (
 
 onebitResult_t FaultyEndpoint::Send(int peer, const void* header, size_t header_bytes,
                                     const void* payload, size_t payload_bytes,
-                                    onebitTransportRequest* request) {
+                                    MessageRequest* request) {
   if (is_silent()) {
     *request = LostRequest();
     return onebitSuccess;
@@ -57,8 +57,7 @@ onebitResult_t FaultyEndpoint::Send(int peer, const void* header, size_t header_
   return result;
 }
 
-onebitResult_t FaultyEndpoint::Forward(int peer, const Message& message,
-                                       onebitTransportRequest* request) {
+onebitResult_t FaultyEndpoint::Forward(int peer, const Message& message, MessageRequest* request) {
   const onebitResult_t result =
       functions_.isend(inner, peer, message.header.data(), message.header_bytes, message.payload,
                        message.payload_bytes, request);
@@ -69,7 +68,7 @@ onebitResult_t FaultyEndpoint::Forward(int peer, const Message& message,
   return result;
 }
 
-onebitResult_t FaultyEndpoint::Strike(int peer, Message message, onebitTransportRequest* request) {
+onebitResult_t FaultyEndpoint::Strike(int peer, Message message, MessageRequest* request) {
   const Fault& fault = faults_.fault();
   switch (fault.kind) {
     case Fault::Kind::kNone:
@@ -129,11 +128,11 @@ void FaultyEndpoint::CopyPayload(Message* message) {
 }
 
 onebitResult_t FaultyEndpoint::SendTwice(int peer, const Message& message,
-                                         onebitTransportRequest* request) {
+                                         MessageRequest* request) {
   if (!has_sent_duplicate_) {
     Message copy = message;
     CopyPayload(&copy);
-    onebitTransportRequest unwatched = nullptr;  // ends when the endpoint is closed
+    MessageRequest unwatched = nullptr;  // ends when the endpoint is closed
     const onebitResult_t result = Forward(peer, copy, &unwatched);
     if (result != onebitSuccess) return result;
     has_sent_duplicate_ = true;
@@ -143,7 +142,7 @@ onebitResult_t FaultyEndpoint::SendTwice(int peer, const Message& message,
 
 onebitResult_t FaultyEndpoint::ReleaseHeld() {
   const Message& message = held_->message;
-  onebitTransportRequest unwatched = nullptr;  // ends when the endpoint is closed
+  MessageRequest unwatched = nullptr;  // ends when the endpoint is closed
   const onebitResult_t result =
       functions_.isend(inner, held_->peer, message.header.data(), message.header_bytes,
                        message.payload, message.payload_bytes, &unwatched);
@@ -152,31 +151,31 @@ onebitResult_t FaultyEndpoint::ReleaseHeld() {
 }
 
 onebitResult_t FaultyEndpoint::Receive(int peer, void* header, size_t capacity,
-                                       onebitTransportRequest* request) {
+                                       MessageRequest* request) {
   const onebitResult_t result = functions_.irecv(inner, peer, header, capacity, request);
   if (result == onebitSuccess) posted_[static_cast<size_t>(peer)] = *request;
   return result;
 }
 
-onebitResult_t FaultyEndpoint::Test(onebitTransportRequest request, onebitTransportState* state) {
+onebitResult_t FaultyEndpoint::Test(MessageRequest request, TransferState* state) {
   if (request == LostRequest()) {
-    *state = onebitTransportDone;
+    *state = TransferState::kDone;
     return onebitSuccess;
   }
   if (is_silent()) {
-    *state = onebitTransportPending;
+    *state = TransferState::kPending;
     return onebitSuccess;
   }
   const onebitResult_t result = functions_.test(inner, request, state);
-  if (result != onebitSuccess || *state != onebitTransportPending) {
-    std::replace(posted_.begin(), posted_.end(), request, onebitTransportRequest{});
+  if (result != onebitSuccess || *state != TransferState::kPending) {
+    std::replace(posted_.begin(), posted_.end(), request, MessageRequest{});
   }
   return result;
 }
 
-onebitResult_t FaultyEndpoint::Cancel(onebitTransportRequest request) {
+onebitResult_t FaultyEndpoint::Cancel(MessageRequest request) {
   if (request == LostRequest()) return onebitSuccess;
-  std::replace(posted_.begin(), posted_.end(), request, onebitTransportRequest{});
+  std::replace(posted_.begin(), posted_.end(), request, MessageRequest{});
   return functions_.cancel(inner, request);
 }
 
@@ -197,8 +196,8 @@ onebitResult_t FaultyEndpoint::Wait(uint64_t timeout_ms) {
 
 void FaultyEndpoint::TellLoss() {
   if (std::exchange(has_told_loss_, true)) return;
-  info_.peerError(info_.peerErrorArgument, faults_.silent_rank(), onebitPeerLost,
-                  "its connection was cut");
+  info_.peer_error(info_.peer_error_argument, faults_.silent_rank(), onebitPeerLost,
+                   "its connection was cut");
 }
 
 }  // namespace onebit::testing

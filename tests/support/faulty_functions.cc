@@ -12,18 +12,14 @@ namespace {
 FaultyContext& AsContext(void* context) { return *static_cast<FaultyContext*>(context); }
 FaultyEndpoint& AsEndpoint(void* comm) { return *static_cast<FaultyEndpoint*>(comm); }
 
-onebitResult_t Finalize(void* context) {
-  const std::unique_ptr<FaultyContext> ending(&AsContext(context));
-  return ending->inner->finalize(ending->inner_context);
-}
-
-onebitResult_t Open(void* context, const onebitTransportCommInfo* info, void** comm) {
+onebitResult_t Open(void* context, const MessageInfo* info, void** comm) {
   FaultyContext& owner = AsContext(context);
   const int comm_number = owner.comms++;
   const bool is_spared = owner.only_comm && *owner.only_comm != comm_number;
-  auto endpoint = std::make_unique<FaultyEndpoint>(is_spared ? &owner.no_faults : &owner.faults,
-                                                   owner.inner, *info);
-  const onebitResult_t result = owner.inner->open(owner.inner_context, info, &endpoint->inner);
+  const MessageFunctions* const inner = owner.inner.messages();
+  auto endpoint =
+      std::make_unique<FaultyEndpoint>(is_spared ? &owner.no_faults : &owner.faults, inner, *info);
+  const onebitResult_t result = inner->open(owner.inner.message_context(), info, &endpoint->inner);
   if (result == onebitSuccess) *comm = endpoint.release();
   return result;
 }
@@ -39,32 +35,30 @@ onebitResult_t Connect(void* comm, const void* const* addresses, const size_t* b
 }
 
 onebitResult_t Isend(void* comm, int peer, const void* header, size_t header_bytes,
-                     const void* payload, size_t payload_bytes, onebitTransportRequest* request) {
+                     const void* payload, size_t payload_bytes, MessageRequest* request) {
   return AsEndpoint(comm).Send(peer, header, header_bytes, payload, payload_bytes, request);
 }
 
-onebitResult_t Irecv(void* comm, int peer, void* header, size_t capacity,
-                     onebitTransportRequest* request) {
+onebitResult_t Irecv(void* comm, int peer, void* header, size_t capacity, MessageRequest* request) {
   return AsEndpoint(comm).Receive(peer, header, capacity, request);
 }
 
-onebitResult_t Probe(void* comm, onebitTransportRequest request, size_t* header_bytes,
+onebitResult_t Probe(void* comm, MessageRequest request, size_t* header_bytes,
                      size_t* payload_bytes) {
   FaultyEndpoint& endpoint = AsEndpoint(comm);
   return endpoint.functions().probe(endpoint.inner, request, header_bytes, payload_bytes);
 }
 
-onebitResult_t Accept(void* comm, onebitTransportRequest request, void* payload,
-                      size_t payload_bytes) {
+onebitResult_t Accept(void* comm, MessageRequest request, void* payload, size_t payload_bytes) {
   FaultyEndpoint& endpoint = AsEndpoint(comm);
   return endpoint.functions().accept(endpoint.inner, request, payload, payload_bytes);
 }
 
-onebitResult_t Test(void* comm, onebitTransportRequest request, onebitTransportState* state) {
+onebitResult_t Test(void* comm, MessageRequest request, TransferState* state) {
   return AsEndpoint(comm).Test(request, state);
 }
 
-onebitResult_t Cancel(void* comm, onebitTransportRequest request) {
+onebitResult_t Cancel(void* comm, MessageRequest request) {
   return AsEndpoint(comm).Cancel(request);
 }
 
@@ -93,19 +87,7 @@ onebitResult_t DescribePeer(void* comm, int peer, char* text, size_t capacity) {
 
 }  // namespace
 
-onebitResult_t StartFaulty(const onebitTransport* inner, const onebitTransportHost* host,
-                           void** context) {
-  auto created = std::make_unique<FaultyContext>();
-  created->inner = inner;
-  const onebitResult_t result = inner->init(host, &created->inner_context);
-  if (result == onebitSuccess) *context = created.release();
-  return result;
-}
-
-constinit const onebitTransport kFaultyFunctions{
-    .structSize = sizeof(onebitTransport),
-    .abiVersion = ONEBIT_TRANSPORT_ABI_VERSION,
-    .finalize = Finalize,
+constinit const MessageFunctions kFaultyFunctions{
     .open = Open,
     .getAddress = GetAddress,
     .connect = Connect,
@@ -121,6 +103,7 @@ constinit const onebitTransport kFaultyFunctions{
     .close = Close,
     .getCounters = GetCounters,
     .describePeer = DescribePeer,
+    .iallreduce = nullptr,
 };
 
 }  // namespace onebit::testing

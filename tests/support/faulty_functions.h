@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The function table of a transport that adds faults to another one.
+// The message functions of a transport that adds faults to another one.
 #pragma once
 
 #include <atomic>
 #include <optional>
 
-#include "onebit/transport.h"
+#include "channel/message_functions.h"
 #include "tests/support/fault_switch.h"
+#include "transport/transport.h"
 
 namespace onebit::testing {
 
-// Created by `init` and used as the transport's context. Code that knows the transport is a faulty
-// one may access it.
+// The context of the functions. Code that knows the transport is a faulty one may access it.
 struct FaultyContext {
   FaultSwitch faults;
   // If ranks are processes, which create one communicator after another: the one that the fault is
@@ -20,15 +20,9 @@ struct FaultyContext {
   std::optional<int> only_comm;
   FaultSwitch no_faults;  // for all other communicators
   std::atomic<int> comms = 0;
-  const onebitTransport* inner;
-  void* inner_context = nullptr;
+  Transport inner;
 };
 
-// Starts `inner` and wraps it; for the `init` of a table.
-onebitResult_t StartFaulty(const onebitTransport* inner, const onebitTransportHost* host,
-                           void** context);
-
-// All functions but `init` and `getProperties`, which depend on the transport inside.
-extern const onebitTransport kFaultyFunctions;
+extern const MessageFunctions kFaultyFunctions;
 
 }  // namespace onebit::testing

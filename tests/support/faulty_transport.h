@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Transport `local` with one fault at a chosen message, for a CommGroup.
+// A transport with one fault at a chosen message: of this process's own, or by a name.
 #pragma once
+
+#include <string>
 
 #include "onebit/transport.h"
 #include "tests/support/faulty_functions.h"
@@ -9,7 +11,8 @@
 
 namespace onebit::testing {
 
-// Owns a started transport. Groups that use it must be destroyed first.
+// Transport `local` for a CommGroup. Owns a started transport; groups that use it must be destroyed
+// first.
 class FaultyTransport {
  public:
   FaultyTransport();
@@ -31,5 +34,9 @@ class FaultyTransport {
 
   Transport transport_;
 };
+
+// Makes transports "faultylocal" and "faultyucx" known to this process. The setting
+// ONEBIT_FAULTY<INNER>_FAULT describes the fault (ParseFault). Their context is a FaultyContext.
+void RegisterFaultyTransports();
 
 }  // namespace onebit::testing

@@ -20,17 +20,29 @@ onebitResult_t Init(const onebitTransportHost*, void** context) {
 
 onebitResult_t GetProperties(void*, onebitTransportProperties* properties) {
   properties->name = DOUBLE_NAME;
-  properties->hasHostFace = 1;
+  properties->hasFrameFace = 1;
   properties->settings = &kSetting;
   properties->settingCount = 1;
   properties->settingsBytes = sizeof(const char*);
   return onebitSuccess;
 }
 
+// Nobody opens an endpoint; the library checks that it could.
+onebitResult_t GetLink(void*, int, const onebitTransportLink**) { return onebitInternalError; }
+onebitResult_t SendFrame(void*, int, int, const void*, size_t, const void*, size_t) {
+  return onebitInternalError;
+}
+onebitResult_t Progress(void*, int*) { return onebitInternalError; }
+onebitResult_t Sleep(void*, uint64_t) { return onebitInternalError; }
+
 constexpr onebitTransport kTable{.structSize = sizeof(onebitTransport),
                                  .abiVersion = DOUBLE_VERSION,
                                  .init = Init,
-                                 .getProperties = GetProperties};
+                                 .getProperties = GetProperties,
+                                 .getLink = GetLink,
+                                 .sendFrame = SendFrame,
+                                 .progress = Progress,
+                                 .sleep = Sleep};
 
 }  // namespace
 

@@ -14,20 +14,25 @@ uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-std::vector<std::byte> BytesOf(const plugin::WireHeader& wire, std::span<const std::byte> header) {
+std::vector<std::byte> BytesOf(const WireHeader& wire, std::span<const std::byte> header) {
   std::vector<std::byte> bytes(sizeof wire + header.size());
   std::memcpy(bytes.data(), &wire, sizeof wire);
   std::copy(header.begin(), header.end(), bytes.begin() + sizeof wire);
   return bytes;
 }
 
+constexpr onebitTransport kFunctions =
+    plugin::FrameTable<ScriptContext, ScriptedFrames>::Functions();
+
 }  // namespace
 
-ScriptedFrames::ScriptedFrames(int ranks, size_t piece_bytes) : links_(static_cast<size_t>(ranks)) {
+ScriptedFrames::ScriptedFrames(const onebitTransportCommInfo& info, size_t piece_bytes)
+    : FrameTransport(info), links_(static_cast<size_t>(info.nranks)) {
   for (plugin::Link& link : links_) {
-    link.piece_bytes = piece_bytes;
-    link.host = "nowhere";
-    link.route = "a script";
+    link.pieceBytes = piece_bytes;
+    link.isHere = 1;
+    link.SetHost("nowhere");
+    link.SetRoute("a script");
   }
 }
 
@@ -36,7 +41,7 @@ void ScriptedFrames::Lose(int rank) {
   has_losses_ = true;
 }
 
-size_t ScriptedFrames::CountSent(int rank, plugin::WireType type, uint64_t number) const {
+size_t ScriptedFrames::CountSent(int rank, WireType type, uint64_t number) const {
   return static_cast<size_t>(std::count_if(sent_.begin(), sent_.end(), [&](const SentFrame& frame) {
     return frame.rank == rank && frame.wire.type == type && frame.wire.number == number;
   }));
@@ -48,20 +53,18 @@ onebitResult_t ScriptedFrames::GetAddress(void*, size_t* bytes) {
 }
 
 // All peers greet at once.
-onebitResult_t ScriptedFrames::Open(const void* const*, const size_t*, uint64_t,
-                                    const std::function<bool()>&) {
+onebitResult_t ScriptedFrames::Connect(const void* const*, const size_t*, uint64_t) {
   for (size_t rank = 0; rank < links_.size(); ++rank) {
-    plugin::WireHeader wire = FramedRank::Wire(plugin::WireType::kHello, 0);
+    WireHeader wire = FramedRank::Wire(WireType::kHello, 0);
     wire.source = static_cast<uint32_t>(rank);
     Arrive({BytesOf(wire, {}), {}});
   }
   return onebitSuccess;
 }
 
-plugin::Sent ScriptedFrames::Send(int rank, plugin::FrameKind kind,
-                                  std::span<const std::byte> header,
+plugin::Sent ScriptedFrames::Send(int rank, onebitFrameKind kind, std::span<const std::byte> header,
                                   std::span<const std::byte> payload) {
-  const bool is_piece = kind == plugin::FrameKind::kPiece;
+  const bool is_piece = kind == onebitFrameLong;
   if (is_piece ? !has_room_for_pieces_ : !has_room_for_others_) return plugin::Sent::kNoRoom;
   SentFrame frame{.rank = rank, .wire = {}, .payload = {payload.begin(), payload.end()}};
   std::memcpy(&frame.wire, header.data(), sizeof frame.wire);
@@ -74,8 +77,8 @@ bool ScriptedFrames::Progress() {
   if (arriving_.empty()) return false;
   const Frame frame = std::move(arriving_.front());
   arriving_.pop_front();
-  sink_->OnFrame(frame.header.data(), frame.header.size(), frame.payload.data(),
-                 frame.payload.size());
+  sink_.OnFrame(frame.header.data(), frame.header.size(), frame.payload.data(),
+                frame.payload.size());
   return true;
 }
 
@@ -85,33 +88,44 @@ void ScriptedFrames::Sleep(uint64_t timeout_ns) {
   in_sleep_.clear();
 }
 
-FramedRank::FramedRank()
-    : context_({.structSize = sizeof(onebitTransportHost),
-                .log = [](int, const char* text) { warnings_.emplace_back(text); },
-                .nowNs = NowNs,
-                .interfaces = ""},
-               "scripted") {
-  warnings_.clear();
-  auto frames = std::make_unique<ScriptedFrames>(kRanks, kPieceBytes);
-  frames_ = frames.get();
-  onebitTransportCommInfo info{};
-  info.structSize = sizeof info;
-  info.rank = 0;
-  info.nranks = kRanks;
-  info.commId = kCommId;
-  info.peerError = [](void* rank, int, onebitResult_t result, const char*) {
-    static_cast<FramedRank*>(rank)->peer_errors_.push_back(result);
-  };
-  info.peerErrorArgument = this;
-  endpoint_ = std::make_unique<plugin::Endpoint>(
-      &context_, info, plugin::Endpoint::Limits{kEagerBytes, kEarlyBytes}, std::move(frames));
-  if (endpoint_->Connect(nullptr, nullptr, 1000) != onebitSuccess) std::abort();
+onebitResult_t ScriptContext::Open(const onebitTransportCommInfo& info,
+                                   std::unique_ptr<ScriptedFrames>* made) {
+  *made = std::make_unique<ScriptedFrames>(info, piece_bytes);
+  frames = made->get();
+  return onebitSuccess;
 }
 
-FramedRank::~FramedRank() { frames_->set_has_room(true); }  // the end would wait for room otherwise
+FramedRank::FramedRank()
+    : script_{.piece_bytes = kPieceBytes},
+      context_(kFunctions, &script_,
+               {.structSize = sizeof(onebitTransportProperties),
+                .name = "scripted",
+                .hasFrameFace = 1,
+                .eagerBytes = kEagerBytes,
+                .earlyBytes = kEarlyBytes},
+               {.structSize = sizeof(onebitTransportHost),
+                .log = [](int, const char* text) { warnings_.emplace_back(text); },
+                .nowNs = NowNs,
+                .interfaces = ""}) {
+  warnings_.clear();
+  const MessageInfo info{.rank = 0,
+                         .nranks = kRanks,
+                         .comm_id = kCommId,
+                         .peer_error =
+                             [](void* rank, int, onebitResult_t result, const char*) {
+                               static_cast<FramedRank*>(rank)->peer_errors_.push_back(result);
+                             },
+                         .peer_error_argument = this};
+  if (context_.Open(info, &channel_) != onebitSuccess) std::abort();
+  const void* const addresses[kRanks] = {};
+  const size_t address_bytes[kRanks] = {};
+  if (channel_->Connect(addresses, address_bytes, 1000) != onebitSuccess) std::abort();
+}
 
-plugin::WireHeader FramedRank::Wire(plugin::WireType type, uint64_t number, uint64_t value) {
-  return {.magic = plugin::kWireMagic,
+FramedRank::~FramedRank() { frames().set_has_room(true); }  // the end would wait for room otherwise
+
+WireHeader FramedRank::Wire(WireType type, uint64_t number, uint64_t value) {
+  return {.magic = channel::kWireMagic,
           .type = type,
           .header_bytes = 0,
           .source = 1,
@@ -122,10 +136,10 @@ plugin::WireHeader FramedRank::Wire(plugin::WireType type, uint64_t number, uint
           .released = 0};
 }
 
-void FramedRank::Arrive(const plugin::WireHeader& wire, std::span<const std::byte> payload,
+void FramedRank::Arrive(const WireHeader& wire, std::span<const std::byte> payload,
                         std::span<const std::byte> header) {
-  frames_->Arrive({BytesOf(wire, header), {payload.begin(), payload.end()}});
-  if (endpoint_->Progress() != onebitSuccess) std::abort();
+  frames().Arrive({BytesOf(wire, header), {payload.begin(), payload.end()}});
+  if (channel_->Progress() != onebitSuccess) std::abort();
 }
 
 }  // namespace onebit::testing

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Test double of a frame transport, and an endpoint on top of it. The test plays all peers of rank
-// 0 and sends frames that no honest peer would send.
+// Test double of a frame transport, and a message channel on top of it. The test plays all peers of
+// rank 0 and sends frames that no honest peer would send.
 #pragma once
 
 #include <array>
@@ -13,14 +13,18 @@
 #include <string>
 #include <vector>
 
-#include "plugins/common/base_context.h"
-#include "plugins/common/endpoint.h"
+#include "channel/channel_context.h"
+#include "channel/message_channel.h"
+#include "channel/wire.h"
+#include "plugins/common/frame_table.h"
 #include "plugins/common/frame_transport.h"
-#include "plugins/common/wire.h"
 
 namespace onebit::testing {
 
-// Records frames that the endpoint sends, and delivers those that the test has queued, one per
+using channel::WireHeader;
+using channel::WireType;
+
+// Records frames that the channel sends, and delivers those that the test has queued, one per
 // Progress.
 class ScriptedFrames : public plugin::FrameTransport {
  public:
@@ -30,35 +34,33 @@ class ScriptedFrames : public plugin::FrameTransport {
   };
   struct SentFrame {
     int rank;
-    plugin::WireHeader wire;
+    WireHeader wire;
     std::vector<std::byte> payload;
   };
 
-  ScriptedFrames(int ranks, size_t piece_bytes);
+  ScriptedFrames(const onebitTransportCommInfo& info, size_t piece_bytes);
 
   void Arrive(Frame frame) { arriving_.push_back(std::move(frame)); }
   void Lose(int rank);
   void set_has_room(bool has_room) { has_room_for_pieces_ = has_room_for_others_ = has_room; }
   void set_has_room_for_pieces(bool has_room) { has_room_for_pieces_ = has_room; }
   void set_has_room_for_others(bool has_room) { has_room_for_others_ = has_room; }
-  // Delivers a frame during the endpoint's first sleep.
+  // Delivers a frame during the channel's first sleep.
   void ArriveInSleep(Frame frame) { in_sleep_.push_back(std::move(frame)); }
   uint64_t longest_sleep_ns() const { return longest_sleep_ns_; }
   const std::vector<SentFrame>& sent() const { return sent_; }
   // Counts frames of a type that were sent to a rank for messages with this number.
-  size_t CountSent(int rank, plugin::WireType type, uint64_t number) const;
+  size_t CountSent(int rank, WireType type, uint64_t number) const;
 
-  onebitResult_t GetAddress(void* address, size_t* bytes) override;
-  onebitResult_t Open(const void* const* addresses, const size_t* address_bytes,
-                      uint64_t timeout_ns, const std::function<bool()>& is_aborted) override;
-  void Close() override {}
-  plugin::Link* link(int rank) override { return &links_[static_cast<size_t>(rank)]; }
-  uint32_t ranks_here() const override { return static_cast<uint32_t>(links_.size()); }
-  plugin::Sent Send(int rank, plugin::FrameKind kind, std::span<const std::byte> header,
-                    std::span<const std::byte> payload) override;
-  bool Progress() override;
-  void Sleep(uint64_t timeout_ns) override;
-  void Interrupt() override {}
+  onebitResult_t GetAddress(void* address, size_t* bytes);
+  onebitResult_t Connect(const void* const* addresses, const size_t* address_bytes,
+                         uint64_t timeout_ms);
+  onebitResult_t Abort() { return onebitSuccess; }
+  plugin::Link* link(int rank) { return &links_[static_cast<size_t>(rank)]; }
+  plugin::Sent Send(int rank, onebitFrameKind kind, std::span<const std::byte> header,
+                    std::span<const std::byte> payload);
+  bool Progress();
+  void Sleep(uint64_t timeout_ns);
 
  private:
   std::vector<plugin::Link> links_;
@@ -68,6 +70,19 @@ class ScriptedFrames : public plugin::FrameTransport {
   std::vector<SentFrame> sent_;
   bool has_room_for_pieces_ = true;
   bool has_room_for_others_ = true;
+};
+
+// The transport's context: makes frames, and keeps the last ones for the test.
+struct ScriptContext {
+  static onebitResult_t Create(const onebitTransportHost&, std::unique_ptr<ScriptContext>*) {
+    return onebitInternalError;  // the test has one
+  }
+  static onebitTransportProperties Properties(const ScriptContext*) { return {}; }
+  bool is_idle() const { return true; }
+  onebitResult_t Open(const onebitTransportCommInfo& info, std::unique_ptr<ScriptedFrames>* made);
+
+  size_t piece_bytes = 0;
+  ScriptedFrames* frames = nullptr;
 };
 
 // A connected rank 0 of three. One at a time per process, because a log has no owner.
@@ -82,25 +97,25 @@ class FramedRank {
   FramedRank();
   ~FramedRank();
 
-  plugin::Endpoint& endpoint() { return *endpoint_; }
-  ScriptedFrames& frames() { return *frames_; }
-  // Warnings of the endpoint so far, one for each frame that it dropped.
+  channel::MessageChannel& channel() { return *channel_; }
+  ScriptedFrames& frames() { return *script_.frames; }
+  // Warnings of the channel so far, one for each frame that it dropped.
   static const std::vector<std::string>& warnings() { return warnings_; }
-  // Results that peerError was called with.
+  // Results that peer_error was called with.
   const std::vector<onebitResult_t>& peer_errors() const { return peer_errors_; }
 
   // Returns the header of a frame from rank 1.
-  static plugin::WireHeader Wire(plugin::WireType type, uint64_t number, uint64_t value = 0);
+  static WireHeader Wire(WireType type, uint64_t number, uint64_t value = 0);
   // Delivers a frame. By default the user's header has as many bytes as the wire header says.
-  void Arrive(const plugin::WireHeader& wire, std::span<const std::byte> payload = {},
+  void Arrive(const WireHeader& wire, std::span<const std::byte> payload = {},
               std::span<const std::byte> header = {});
 
  private:
   static inline std::vector<std::string> warnings_;
   std::vector<onebitResult_t> peer_errors_;
-  plugin::BaseContext context_;
-  ScriptedFrames* frames_;  // the endpoint's
-  std::unique_ptr<plugin::Endpoint> endpoint_;
+  ScriptContext script_;
+  channel::ChannelContext context_;
+  std::unique_ptr<channel::MessageChannel> channel_;
 };
 
 }  // namespace onebit::testing

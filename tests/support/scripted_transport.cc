@@ -9,7 +9,7 @@
 #include <map>
 #include <utility>
 
-struct onebitTransportRequest_s {
+struct onebit::MessageRequest_s {
   bool is_send = false;
   bool has_header = false;
   bool is_done = false;
@@ -31,12 +31,12 @@ std::vector<std::vector<std::byte>> sent_headers;
 int open_request_count = 0;
 int comm_marker;  // what a comm handle points to; it has no state
 
-onebitTransportRequest Open(onebitTransportRequest_s request) {
+MessageRequest Open(MessageRequest_s request) {
   ++open_request_count;
-  return new onebitTransportRequest_s(std::move(request));
+  return new MessageRequest_s(std::move(request));
 }
 
-void Close(onebitTransportRequest request) {
+void Close(MessageRequest request) {
   --open_request_count;
   delete request;
 }
@@ -44,38 +44,36 @@ void Close(onebitTransportRequest request) {
 onebitResult_t Succeed() { return onebitSuccess; }
 
 onebitResult_t Send(void*, int, const void* header, size_t header_bytes, const void*, size_t,
-                    onebitTransportRequest* request) {
+                    MessageRequest* request) {
   const auto* bytes = static_cast<const std::byte*>(header);
   sent_headers.emplace_back(bytes, bytes + header_bytes);
   *request = Open({.is_send = true, .is_done = true});
   return onebitSuccess;
 }
 
-onebitResult_t Receive(void*, int peer, void* header, size_t capacity,
-                       onebitTransportRequest* request) {
+onebitResult_t Receive(void*, int peer, void* header, size_t capacity, MessageRequest* request) {
   *request = Open({.header = header, .header_capacity = capacity, .peer = peer});
   return onebitSuccess;
 }
 
-onebitResult_t Probe(void*, onebitTransportRequest request, size_t* header_bytes,
-                     size_t* payload_bytes) {
+onebitResult_t Probe(void*, MessageRequest request, size_t* header_bytes, size_t* payload_bytes) {
   *header_bytes = request->message.header.size();
   *payload_bytes = request->message.payload.size();
   return onebitSuccess;
 }
 
-onebitResult_t Accept(void*, onebitTransportRequest request, void* payload, size_t bytes) {
+onebitResult_t Accept(void*, MessageRequest request, void* payload, size_t bytes) {
   if (bytes != request->message.payload.size()) return onebitInvalidArgument;
   if (bytes != 0) std::memcpy(payload, request->message.payload.data(), bytes);
   request->is_done = true;
   return onebitSuccess;
 }
 
-onebitResult_t Test(void*, onebitTransportRequest request, onebitTransportState* state) {
-  *state = onebitTransportPending;
+onebitResult_t Test(void*, MessageRequest request, TransferState* state) {
+  *state = TransferState::kPending;
   if (request->is_done) {
     Close(request);
-    *state = onebitTransportDone;
+    *state = TransferState::kDone;
     return onebitSuccess;
   }
   if (!request->has_header) {
@@ -88,7 +86,7 @@ onebitResult_t Test(void*, onebitTransportRequest request, onebitTransportState*
     const size_t copied = std::min(bytes.size(), request->header_capacity);
     if (copied != 0) std::memcpy(request->header, bytes.data(), copied);
   }
-  *state = onebitTransportHeader;
+  *state = TransferState::kHeader;
   return onebitSuccess;
 }
 
@@ -115,12 +113,17 @@ const onebitTransport* ScriptedTransport::functions() {
       .getProperties =
           [](void*, onebitTransportProperties* properties) {
             properties->name = "scripted";
-            properties->hasHostFace = 1;
             return onebitSuccess;
           },
       .finalize = [](void*) { return Succeed(); },
+  };
+  return &table;
+}
+
+const MessageFunctions* ScriptedTransport::messages() {
+  static const MessageFunctions table = {
       .open =
-          [](void*, const onebitTransportCommInfo*, void** comm) {
+          [](void*, const MessageInfo*, void** comm) {
             *comm = &comm_marker;
             return onebitSuccess;
           },
@@ -136,7 +139,7 @@ const onebitTransport* ScriptedTransport::functions() {
       .accept = Accept,
       .test = Test,
       .cancel =
-          [](void*, onebitTransportRequest request) {
+          [](void*, MessageRequest request) {
             Close(request);
             return onebitSuccess;
           },
@@ -154,6 +157,7 @@ const onebitTransport* ScriptedTransport::functions() {
             std::snprintf(text, capacity, "a script");
             return onebitSuccess;
           },
+      .iallreduce = nullptr,
   };
   return &table;
 }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <vector>
 
+#include "channel/message_functions.h"
 #include "onebit/transport.h"
 
 namespace onebit::testing {
@@ -27,6 +28,7 @@ class ScriptedTransport {
   // Requests that are neither complete nor cancelled.
   static int open_requests();
   static const onebitTransport* functions();
+  static const MessageFunctions* messages();
 };
 
 }  // namespace onebit::testing

@@ -66,6 +66,15 @@ StartedTransport::StartedTransport(const onebitTransport& transport, const Setti
                                  .interfaces = interfaces,
                                  .settings = values.value().data()};
   start_result_ = transport.init(&host, &context_);
+  if (start_result_ != onebitSuccess) return;
+  channels_ =
+      std::make_unique<channel::ChannelContext>(transport, context_, this->properties(), host);
+}
+
+onebitTransportProperties StartedTransport::properties() const {
+  onebitTransportProperties properties{.structSize = sizeof properties};
+  transport_.getProperties(context_, &properties);
+  return properties;
 }
 
 StartedTransport::~StartedTransport() {

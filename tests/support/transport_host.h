@@ -4,9 +4,11 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "channel/channel_context.h"
 #include "onebit/transport.h"
 
 namespace onebit::testing {
@@ -27,8 +29,12 @@ class StartedTransport {
   StartedTransport(const StartedTransport&) = delete;
   StartedTransport& operator=(const StartedTransport&) = delete;
 
-  const onebitTransport& api() const { return transport_; }
-  void* context() const { return context_; }
+  const onebitTransport& transport() const { return transport_; }
+  void* transport_context() const { return context_; }
+  onebitTransportProperties properties() const;
+  // The message functions, and their context.
+  const MessageFunctions& api() const { return channel::ChannelFunctions(); }
+  void* context() const { return channels_.get(); }
   onebitResult_t start_result() const { return start_result_; }
   // Warnings since the start, separated by newlines.
   static std::string warnings();
@@ -38,6 +44,7 @@ class StartedTransport {
   const onebitTransport& transport_;
   std::vector<std::string> environment_;  // holds the texts of the settings
   void* context_ = nullptr;
+  std::unique_ptr<channel::ChannelContext> channels_;
   onebitResult_t start_result_ = onebitInvalidUsage;
 };
 

@@ -46,23 +46,23 @@ void BusyWait(double seconds) {
 void TakeWhatComes(
     Endpoint* endpoint, int peer, const std::function<void()>& before_accept = [] {}) {
   constexpr double kSeconds = 0.02;
-  const onebitTransport& api = endpoint->api();
+  const MessageFunctions& api = endpoint->api();
   void* comm = endpoint->comm();
-  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  char header[kMessageHeaderBytes];
   const auto request = endpoint->Irecv(peer, header);
   std::vector<std::byte> payload;
   bool is_accepted = false;
   const Clock::time_point start = Clock::now();
   while (is_accepted || SecondsSince(start) < kSeconds) {
     Expect(Clock::now() - start < kTestTimeout, "an accepted payload neither came nor failed");
-    onebitTransportState state = onebitTransportPending;
+    TransferState state = TransferState::kPending;
     onebitResult_t result = api.progress(comm);
     if (result == onebitSuccess) result = api.test(comm, request, &state);
     if (result != onebitSuccess && result != onebitAborted) {  // the request is dead
       if (!is_accepted) before_accept();
       return;
     }
-    if (result == onebitSuccess && state == onebitTransportHeader && !is_accepted) {
+    if (result == onebitSuccess && state == TransferState::kHeader && !is_accepted) {
       size_t header_bytes = 0;
       size_t payload_bytes = 0;
       endpoint->Check(api.probe(comm, request, &header_bytes, &payload_bytes), "probe");
@@ -76,7 +76,7 @@ void TakeWhatComes(
       endpoint->Cancel(request);
       return;
     }
-    if (state == onebitTransportDone) {
+    if (state == TransferState::kDone) {
       Expect(IsContent(payload), "a payload was read after its sender had it back");
       return;
     }
@@ -87,12 +87,12 @@ void TakeWhatComes(
 
 // Tests a send until it is taken or fails. It does not call wait, which might synchronize what the
 // end of the request alone must synchronize.
-void TestUntilOver(Endpoint* endpoint, onebitTransportRequest send) {
-  const onebitTransport& api = endpoint->api();
-  onebitTransportState state = onebitTransportPending;
+void TestUntilOver(Endpoint* endpoint, MessageRequest send) {
+  const MessageFunctions& api = endpoint->api();
+  TransferState state = TransferState::kPending;
   const Clock::time_point start = Clock::now();
   while (api.test(endpoint->comm(), send, &state) == onebitSuccess &&
-         state != onebitTransportDone) {
+         state != TransferState::kDone) {
     endpoint->Check(api.progress(endpoint->comm()), "progress");
     std::this_thread::yield();
     Expect(Clock::now() - start < kTestTimeout, "waited too long for the end of a send");
@@ -196,13 +196,13 @@ void CancelOfReceive(const Subject& subject, OutOfBand& oob) {
   for (const bool has_header : {false, true}) {
     for (const size_t bytes : {size_t{64}, size_t{300'000}}) {
       Endpoint endpoint(subject, oob, comm_id++);
-      std::string header(ONEBIT_TRANSPORT_HEADER_BYTES, 'b');
+      std::string header(kMessageHeaderBytes, 'b');
       const std::string payload(bytes, 's');
       if (endpoint.rank() == 1) {
         const auto receive = endpoint.Irecv(0, header.data());
         if (has_header) {
           oob.Barrier();
-          endpoint.Await(receive, onebitTransportHeader);
+          endpoint.Await(receive, TransferState::kHeader);
         }
         endpoint.Cancel(receive);
         header.assign(header.size(), 'x');

@@ -26,10 +26,10 @@ void ExpectPeersNotice(Endpoint* endpoint, OutOfBand& oob, End end_rank_0) {
     oob.Barrier();
     return;
   }
-  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  char header[kMessageHeaderBytes];
   const std::string payload(kLargeBytes, 's');
   const auto receive = endpoint->Irecv(0, header);
-  onebitTransportRequest send = nullptr;
+  MessageRequest send = nullptr;
   if (endpoint->rank() == 1) send = endpoint->Isend(0, "h", payload.data(), payload.size());
   oob.Barrier();
   const Clock::time_point start = Clock::now();
@@ -50,21 +50,21 @@ void ExpectPeersNotice(Endpoint* endpoint, OutOfBand& oob, End end_rank_0) {
 
 void AbortedCallsFail(const Subject& subject, OutOfBand& oob) {
   Endpoint endpoint(subject, oob);
-  const onebitTransport& api = endpoint.api();
+  const MessageFunctions& api = endpoint.api();
   void* comm = endpoint.comm();
-  char first_header[ONEBIT_TRANSPORT_HEADER_BYTES];
-  char second_header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  char first_header[kMessageHeaderBytes];
+  char second_header[kMessageHeaderBytes];
   std::string payload(kLargeBytes, 's');
   std::string taken(kLargeBytes, 'b');
   const auto send = endpoint.Isend(endpoint.next(), "h", payload.data(), payload.size());
   const auto receive = endpoint.Irecv(endpoint.previous(), first_header);
-  endpoint.Await(receive, onebitTransportHeader);
+  endpoint.Await(receive, TransferState::kHeader);
   oob.Barrier();
 
   endpoint.Check(api.abort(comm), "abort");
   endpoint.Check(api.abort(comm), "a second abort");
-  onebitTransportRequest request = nullptr;
-  onebitTransportState state;
+  MessageRequest request = nullptr;
+  TransferState state;
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
   const auto expect_aborted = [](onebitResult_t result, const char* call) {
@@ -116,7 +116,7 @@ void OrderlyCloseIsSilent(const Subject& subject, OutOfBand& oob) {
     const int source = endpoint.rank() > closing + 1 ? endpoint.rank() - 1 : endpoint.nranks() - 1;
     const auto send = endpoint.Isend(peer, Text(closing), nullptr, 0);
     Expect(endpoint.Receive(source).header == Text(closing), "a wrong message");
-    endpoint.Await(send, onebitTransportDone);
+    endpoint.Await(send, TransferState::kDone);
     for (int gone = 0; gone <= closing; ++gone) {
       Expect(endpoint.peer_error(gone) == onebitSuccess, "rank ", endpoint.rank(),
              " was told of the orderly close of rank ", gone);
@@ -138,7 +138,7 @@ void SentBeforeCloseArrives(const Subject& subject, OutOfBand& oob) {
     for (int i = 0; i < kMessages; ++i) {
       Expect(endpoint.Receive(0).header == Text(i), "message ", i, " is wrong");
     }
-    char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+    char header[kMessageHeaderBytes];
     const onebitResult_t result = endpoint.AwaitError(endpoint.Irecv(0, header));
     Expect(IsPeerFailure(result), "a receive after the last message failed with ", result);
   }

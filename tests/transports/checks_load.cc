@@ -30,17 +30,17 @@ uint64_t ResidentBytes() {
 void FullThenRoom(const Subject& subject, OutOfBand& oob) {
   constexpr int kMessages = 400;
   Endpoint endpoint(subject, oob);
-  const onebitTransport& api = endpoint.api();
+  const MessageFunctions& api = endpoint.api();
   if (endpoint.rank() == 0) {
     int sent = 0;
     const auto try_to_send = [&] {
       const std::string header = Text(sent);
-      onebitTransportRequest request = nullptr;
+      MessageRequest request = nullptr;
       const onebitResult_t result =
           api.isend(endpoint.comm(), 1, header.data(), header.size(), nullptr, 0, &request);
       if (result == onebitInProgress) return false;
       endpoint.Check(result, "isend");
-      endpoint.Await(request, onebitTransportDone);
+      endpoint.Await(request, TransferState::kDone);
       ++sent;
       return true;
     };
@@ -71,11 +71,11 @@ void FullRingForgetsNoSend(const Subject& subject, OutOfBand& oob) {
   const Clock::time_point start = Clock::now();
   const std::vector<char> payload(endpoint.eager_bytes() + 1, 'x');
   for (int batch = 0; batch < kBatches; ++batch) {
-    std::vector<onebitTransportRequest> requests;
+    std::vector<MessageRequest> requests;
     // Sends as much of the second half as there is room for.
     for (int tries = 0; endpoint.rank() == 0 && requests.size() < 2 * kHalf;) {
       if (requests.size() >= kHalf && ++tries > 200) break;
-      onebitTransportRequest request = nullptr;
+      MessageRequest request = nullptr;
       const onebitResult_t result =
           endpoint.api().isend(endpoint.comm(), 1, "", 0, payload.data(), payload.size(), &request);
       if (result == onebitInProgress) continue;
@@ -83,7 +83,7 @@ void FullRingForgetsNoSend(const Subject& subject, OutOfBand& oob) {
       requests.push_back(request);
     }
     if (endpoint.rank() == 0) {
-      for (size_t i = 0; i < kHalf; ++i) endpoint.Await(requests[i], onebitTransportDone);
+      for (size_t i = 0; i < kHalf; ++i) endpoint.Await(requests[i], TransferState::kDone);
     } else if (endpoint.rank() == 1) {
       for (size_t i = 0; i < kHalf; ++i) static_cast<void>(endpoint.Receive(0));
     }
@@ -93,7 +93,7 @@ void FullRingForgetsNoSend(const Subject& subject, OutOfBand& oob) {
       while (requests.size() < 2 * kHalf) {
         requests.push_back(endpoint.Isend(1, "", payload.data(), payload.size()));
       }
-      for (size_t i = kHalf; i < 2 * kHalf; ++i) endpoint.Await(requests[i], onebitTransportDone);
+      for (size_t i = kHalf; i < 2 * kHalf; ++i) endpoint.Await(requests[i], TransferState::kDone);
     } else if (endpoint.rank() == 1) {
       for (size_t i = 0; i < kHalf; ++i) static_cast<void>(endpoint.Receive(0));
     }
@@ -117,11 +117,11 @@ void SendsDoneNeedNoProgress(const Subject& subject, OutOfBand& oob) {
       }
     }
   } else {
-    std::vector<onebitTransportRequest> requests;
+    std::vector<MessageRequest> requests;
     for (int i = 0; i < kMessages; ++i) {
       requests.push_back(endpoint.Isend(0, Text(i), payload.data(), payload.size()));
     }
-    for (onebitTransportRequest request : requests) endpoint.Await(request, onebitTransportDone);
+    for (MessageRequest request : requests) endpoint.Await(request, TransferState::kDone);
   }
   oob.Barrier();
 }
@@ -203,7 +203,7 @@ void OpenAndCloseOften(const Subject& subject, OutOfBand& oob) {
     const std::string header = Text(round);
     const auto send = endpoint.Isend(endpoint.next(), header, nullptr, 0);
     Expect(endpoint.Receive(endpoint.previous()).header == header, "a wrong message");
-    endpoint.Await(send, onebitTransportDone);
+    endpoint.Await(send, TransferState::kDone);
   }
   oob.Barrier();
   const uint64_t resident = ResidentBytes();

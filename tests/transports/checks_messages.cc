@@ -15,12 +15,8 @@ void PropertiesAreSane(const Subject& subject, OutOfBand& /*oob*/) {
   const onebitTransport& api = *subject.transport;
   Expect(api.structSize >= sizeof(onebitTransport), "structSize is ", api.structSize);
   Expect(api.abiVersion == ONEBIT_TRANSPORT_ABI_VERSION, "abiVersion is ", api.abiVersion);
-  Expect(api.init && api.getProperties && api.finalize && api.open && api.getAddress &&
-             api.connect && api.isend && api.irecv && api.probe && api.accept && api.test &&
-             api.cancel && api.progress && api.wait && api.abort && api.close && api.getCounters,
-         "a function is missing");
-
-  const onebitTransportProperties properties = GetProperties(subject);
+  Expect(api.init && api.getProperties && api.finalize, "a function is missing");
+  const onebitTransportProperties& properties = subject.properties;
   Expect(properties.name != nullptr && *properties.name != '\0', "no name");
   std::string prefix = "ONEBIT_";
   for (const char* c = properties.name; *c != '\0'; ++c) {
@@ -29,7 +25,11 @@ void PropertiesAreSane(const Subject& subject, OutOfBand& /*oob*/) {
     prefix += static_cast<char>(std::toupper(*c));
   }
   prefix += '_';
-  Expect(properties.hasHostFace == 1, "no host face");
+  if (properties.hasFrameFace != 0) {
+    Expect(api.open && api.getAddress && api.connect && api.abort && api.close && api.getLink &&
+               api.sendFrame && api.progress && api.sleep,
+           "a function of the frame face is missing");
+  }
   Expect(properties.addressBytes > 0 && properties.addressBytes <= 65536, "addressBytes is ",
          properties.addressBytes);
   for (size_t i = 0; i < properties.settingCount; ++i) {
@@ -74,19 +74,19 @@ void PayloadWaitsForAccept(const Subject& subject, OutOfBand& oob) {
     const std::string sent(bytes, 's');
     const std::string before(bytes, 'b');
     std::string buffer = before;  // the receiver accepts the payload into it later
-    char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+    char header[kMessageHeaderBytes];
     const auto receive = endpoint.Irecv(endpoint.previous(), header);
     const auto send = endpoint.Isend(endpoint.next(), "h", sent.data(), bytes);
-    endpoint.Await(receive, onebitTransportHeader);
+    endpoint.Await(receive, TransferState::kHeader);
     for (int i = 0; i < 100; ++i)
       endpoint.Check(endpoint.api().progress(endpoint.comm()), "progress");
     // A header stays reported until it is answered.
-    Expect(endpoint.Test(receive) == onebitTransportHeader, "the header is gone");
+    Expect(endpoint.Test(receive) == TransferState::kHeader, "the header is gone");
     Expect(buffer == before, "the payload was written before accept");
     endpoint.Check(endpoint.api().accept(endpoint.comm(), receive, buffer.data(), bytes), "accept");
-    endpoint.Await(receive, onebitTransportDone);
+    endpoint.Await(receive, TransferState::kDone);
     Expect(buffer == sent, "the payload is wrong after accept");
-    endpoint.Await(send, onebitTransportDone);
+    endpoint.Await(send, TransferState::kDone);
   }
   oob.Barrier();
 }
@@ -98,23 +98,23 @@ void TakeInOrder(Endpoint& endpoint, const std::vector<size_t>& sizes,
                  const std::vector<size_t>& order) {
   const size_t count = sizes.size();
   std::vector<std::string> sent(count);
-  std::vector<onebitTransportRequest> sends(count);
-  std::vector<onebitTransportRequest> receives(count);
-  std::vector<std::array<char, ONEBIT_TRANSPORT_HEADER_BYTES>> headers(count);
+  std::vector<MessageRequest> sends(count);
+  std::vector<MessageRequest> receives(count);
+  std::vector<std::array<char, kMessageHeaderBytes>> headers(count);
   for (size_t i = 0; i < count; ++i) {
     sent[i].assign(sizes[i], static_cast<char>('a' + i));
     sends[i] = endpoint.Isend(endpoint.next(), Text(i), sent[i].data(), sent[i].size());
   }
   for (size_t i = 0; i < count; ++i) {
     receives[i] = endpoint.Irecv(endpoint.previous(), headers[i].data());
-    endpoint.Await(receives[i], onebitTransportHeader);
+    endpoint.Await(receives[i], TransferState::kHeader);
   }
   for (const size_t i : order) {
     const Endpoint::Message message = endpoint.Take(receives[i], headers[i].data());
     Expect(message.header == Text(i), "message ", i, " has header ", message.header);
     Expect(message.payload == sent[i], "message ", i, " has a wrong payload");
   }
-  for (const auto send : sends) endpoint.Await(send, onebitTransportDone);
+  for (const auto send : sends) endpoint.Await(send, TransferState::kDone);
 }
 
 }  // namespace

@@ -19,11 +19,10 @@ constexpr uint64_t kConnectMs = 500;
 // An endpoint that knows all addresses and is not connected yet.
 class UnconnectedEndpoint {
  public:
-  UnconnectedEndpoint(const Subject& subject, OutOfBand& oob) : api_(*subject.transport) {
-    const onebitTransportCommInfo info{
-        .structSize = sizeof info, .rank = oob.rank(), .nranks = oob.nranks(), .commId = 1};
+  UnconnectedEndpoint(const Subject& subject, OutOfBand& oob) : api_(*subject.messages) {
+    const MessageInfo info{.rank = oob.rank(), .nranks = oob.nranks(), .comm_id = 1};
     Expect(api_.open(subject.context, &info, &comm_) == onebitSuccess, "open failed");
-    std::string address(GetProperties(subject).addressBytes, '\0');
+    std::string address(subject.properties.addressBytes, '\0');
     size_t bytes = 0;
     Expect(api_.getAddress(comm_, address.data(), &bytes) == onebitSuccess, "getAddress failed");
     address.resize(bytes);
@@ -46,13 +45,13 @@ class UnconnectedEndpoint {
   }
   void Abort() { Expect(api_.abort(comm_) == onebitSuccess, "abort failed"); }
   void ExpectEveryCallFails() {
-    onebitTransportRequest request = nullptr;
+    MessageRequest request = nullptr;
     Expect(api_.isend(comm_, 0, "h", 1, nullptr, 0, &request) != onebitSuccess, "isend succeeded");
     Expect(api_.wait(comm_, 1) != onebitSuccess, "wait succeeded");
   }
 
  private:
-  const onebitTransport& api_;
+  const MessageFunctions& api_;
   void* comm_ = nullptr;
   std::vector<std::string> addresses_;
 };

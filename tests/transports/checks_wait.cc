@@ -11,7 +11,7 @@ namespace onebit::conformance {
 
 void WaitEndsAtItsTimeout(const Subject& subject, OutOfBand& oob) {
   Endpoint endpoint(subject, oob);
-  const onebitTransport& api = endpoint.api();
+  const MessageFunctions& api = endpoint.api();
   endpoint.Check(api.wait(endpoint.comm(), 0), "wait");
   // wait may return early now and then, but not so often that it amounts to polling.
   const Clock::time_point start = Clock::now();
@@ -31,26 +31,26 @@ void WaitEndsAtItsTimeout(const Subject& subject, OutOfBand& oob) {
 void WaitSeesEveryMessage(const Subject& subject, OutOfBand& oob) {
   constexpr uint64_t kLongMs = 15'000;
   Endpoint endpoint(subject, oob);
-  const onebitTransport& api = endpoint.api();
+  const MessageFunctions& api = endpoint.api();
   const int rounds = 2000 / endpoint.nranks();
   const auto receive = [&](int round) {
-    char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+    char header[kMessageHeaderBytes];
     const auto request = endpoint.Irecv(endpoint.previous(), header);
     while (true) {
       if (round % 2 == 0) endpoint.Check(api.progress(endpoint.comm()), "progress");
-      if (endpoint.Test(request) == onebitTransportHeader) break;
+      if (endpoint.Test(request) == TransferState::kHeader) break;
       if (round % 2 == 1) endpoint.Check(api.progress(endpoint.comm()), "progress");
       endpoint.WaitForEvent(kLongMs);
     }
     endpoint.Check(api.accept(endpoint.comm(), request, nullptr, 0), "accept");
-    while (endpoint.Test(request) != onebitTransportDone) {
+    while (endpoint.Test(request) != TransferState::kDone) {
       endpoint.Check(api.progress(endpoint.comm()), "progress");
     }
   };
   for (int round = 0; round < rounds; ++round) {
     if (endpoint.rank() != 0) receive(round);
     const auto send = endpoint.Isend(endpoint.next(), "token", nullptr, 0);
-    endpoint.Await(send, onebitTransportDone);
+    endpoint.Await(send, TransferState::kDone);
     if (endpoint.rank() == 0) receive(round);
   }
   oob.Barrier();
@@ -60,10 +60,10 @@ void WaitSeesEveryMessage(const Subject& subject, OutOfBand& oob) {
 void WaitSeesEarlierNews(const Subject& subject, OutOfBand& oob) {
   constexpr std::chrono::milliseconds kTimeForNews{20};
   Endpoint endpoint(subject, oob);
-  const onebitTransport& api = endpoint.api();
+  const MessageFunctions& api = endpoint.api();
   const int rank = endpoint.rank();
   const bool is_looking = rank % 2 == 0 && rank + 1 < endpoint.nranks();
-  const auto look_until = [&](onebitTransportRequest request, onebitTransportState state) {
+  const auto look_until = [&](MessageRequest request, TransferState state) {
     while (true) {
       endpoint.Check(api.progress(endpoint.comm()), "progress");
       endpoint.WaitForEvent(10'000);
@@ -73,25 +73,25 @@ void WaitSeesEarlierNews(const Subject& subject, OutOfBand& oob) {
   };
 
   // A message arrives.
-  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
-  onebitTransportRequest receive = nullptr;
+  char header[kMessageHeaderBytes];
+  MessageRequest receive = nullptr;
   if (is_looking) {
     receive = endpoint.Irecv(rank + 1, header);
     endpoint.Check(api.wait(endpoint.comm(), 1), "wait");
-    Expect(endpoint.Test(receive) == onebitTransportPending, "a message before it was sent");
+    Expect(endpoint.Test(receive) == TransferState::kPending, "a message before it was sent");
   }
   oob.Barrier();
   if (rank % 2 == 1) endpoint.Send(rank - 1, "h", "");
   std::this_thread::sleep_for(kTimeForNews);
   if (is_looking) {
-    look_until(receive, onebitTransportHeader);
+    look_until(receive, TransferState::kHeader);
     endpoint.Take(receive, header);
   }
   oob.Barrier();
 
   // A payload is taken.
   const std::string payload(endpoint.eager_bytes() + 100'000, 's');
-  onebitTransportRequest send = nullptr;
+  MessageRequest send = nullptr;
   if (is_looking) {
     send = endpoint.Isend(rank + 1, "h", payload.data(), payload.size());
     endpoint.Check(api.wait(endpoint.comm(), 1), "wait");
@@ -101,20 +101,20 @@ void WaitSeesEarlierNews(const Subject& subject, OutOfBand& oob) {
     Expect(endpoint.Receive(rank - 1).payload == payload, "a wrong payload");
   }
   std::this_thread::sleep_for(kTimeForNews);
-  if (is_looking) look_until(send, onebitTransportDone);
+  if (is_looking) look_until(send, TransferState::kDone);
   oob.Barrier();
 }
 
 // Like WaitSeesEveryMessage, for the other kind of event: a payload was accepted.
 void WaitSeesEverySend(const Subject& subject, OutOfBand& oob) {
   Endpoint endpoint(subject, oob);
-  const onebitTransport& api = endpoint.api();
+  const MessageFunctions& api = endpoint.api();
   const std::string payload(endpoint.eager_bytes() + 10'000, 's');
   const int rounds = 300;
   for (int round = 0; round < rounds; ++round) {
     if (endpoint.rank() == 0) {
       const auto send = endpoint.Isend(1, Text(round), payload.data(), payload.size());
-      while (endpoint.Test(send) != onebitTransportDone) {
+      while (endpoint.Test(send) != TransferState::kDone) {
         endpoint.WaitForEvent(15'000);
         endpoint.Check(api.progress(endpoint.comm()), "progress");
       }
@@ -127,7 +127,7 @@ void WaitSeesEverySend(const Subject& subject, OutOfBand& oob) {
 
 void WaitEndsOnAbort(const Subject& subject, OutOfBand& oob) {
   Endpoint endpoint(subject, oob);
-  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  char header[kMessageHeaderBytes];
   endpoint.Irecv(endpoint.next(), header);
   Clock::time_point aborted_at;
   {

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Conformance program of the transport ABI: the checks that every transport must pass.
+// Conformance program: the checks that messages over every transport must pass, and with them the
+// transport's frames.
 //
-// Written against onebitTransport alone. A check is run by all ranks at once, each with its own
+// A check is run by all ranks at once, each with its own
 // endpoint. The test of the transport chooses between threads and processes for the ranks by
 // `Subject::run_ranks` (rank_threads.h has the one for threads).
 #pragma once
@@ -16,6 +17,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "channel/message_functions.h"
 
 namespace onebit::conformance {
 
@@ -51,7 +54,9 @@ class OutOfBand {
 // The transport under test.
 struct Subject {
   const onebitTransport* transport;
-  void* context;  // of init
+  onebitTransportProperties properties;
+  const MessageFunctions* messages;
+  void* context;  // of the messages
   // Calls the function once per rank, at the same time, each with an OutOfBand of these ranks.
   // Returns "" or what went wrong on which rank.
   std::function<std::string(int nranks, const std::function<void(OutOfBand&)>&)> run_ranks;

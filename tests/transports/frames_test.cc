@@ -10,16 +10,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plugins/common/spin_lock.h"
+#include "base/spin_lock.h"
 #include "tests/support/scripted_frames.h"
 
 namespace onebit::testing {
 namespace {
 
-using plugin::kWindow;
-using plugin::Request;
-using plugin::WireHeader;
-using plugin::WireType;
+using channel::kWindow;
+using channel::Request;
+using channel::WireHeader;
+using channel::WireType;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -50,20 +50,20 @@ WireHeader Of(WireType type, uint64_t number, uint64_t value = 0) {
 class Receiving {
  public:
   explicit Receiving(FramedRank& rank) : rank_(rank) {
-    EXPECT_EQ(rank.endpoint().Receive(1, header_.data(), &request_), onebitSuccess);
+    EXPECT_EQ(rank.channel().Receive(1, header_.data(), &request_), onebitSuccess);
   }
   // Accepts the payload of a message whose header has arrived.
   void Accept(size_t bytes) {
     memory_.assign(bytes + 2 * kPiece, kUntouched);
-    EXPECT_EQ(rank_.endpoint().Accept(request_, memory_.data() + kPiece, bytes), onebitSuccess);
+    EXPECT_EQ(rank_.channel().Accept(request_, memory_.data() + kPiece, bytes), onebitSuccess);
   }
   // The state, or the negated error.
   int Test() {
-    onebitTransportState state = onebitTransportPending;
-    const onebitResult_t result = rank_.endpoint().Test(request_, &state);
+    TransferState state = TransferState::kPending;
+    const onebitResult_t result = rank_.channel().Test(request_, &state);
     return result == onebitSuccess ? static_cast<int>(state) : -static_cast<int>(result);
   }
-  void Cancel() { EXPECT_EQ(rank_.endpoint().Cancel(request_), onebitSuccess); }
+  void Cancel() { EXPECT_EQ(rank_.channel().Cancel(request_), onebitSuccess); }
   std::vector<std::byte> payload() const {
     return {memory_.begin() + kPiece, memory_.end() - kPiece};
   }
@@ -79,14 +79,14 @@ class Receiving {
 
  private:
   FramedRank& rank_;
-  std::vector<std::byte> header_ = Filled(ONEBIT_TRANSPORT_HEADER_BYTES, 0);
+  std::vector<std::byte> header_ = Filled(kMessageHeaderBytes, 0);
   std::vector<std::byte> memory_;
   Request* request_ = nullptr;
 };
 
-constexpr int kPending = onebitTransportPending;
-constexpr int kHeader = onebitTransportHeader;
-constexpr int kDone = onebitTransportDone;
+constexpr int kPending = static_cast<int>(TransferState::kPending);
+constexpr int kHeader = static_cast<int>(TransferState::kHeader);
+constexpr int kDone = static_cast<int>(TransferState::kDone);
 
 // Receives the next message, all of which has arrived.
 std::vector<std::byte> ReceiveNow(FramedRank& rank, size_t bytes) {
@@ -147,7 +147,7 @@ TEST(FramesTest, AFrameShorterThanItsHeaderIsDropped) {
   for (const size_t cut : {sizeof wire, size_t{1}}) {
     FramedRank rank;
     rank.frames().Arrive({{bytes.begin(), bytes.end() - static_cast<ptrdiff_t>(cut)}, {}});
-    EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+    EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
     EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("too short")));
   }
 }
@@ -162,9 +162,9 @@ TEST(FramesTest, AWindowOfTheLargestMessagesKeepsEachApart) {
   FramedRank rank;
   for (uint64_t number = kWindow; number-- > 0;) {  // one window may arrive in any order
     WireHeader wire = Message(number, kEarly);
-    wire.header_bytes = ONEBIT_TRANSPORT_HEADER_BYTES;
+    wire.header_bytes = kMessageHeaderBytes;
     rank.Arrive(wire, Filled(kEarly, static_cast<int>(number)),
-                Filled(ONEBIT_TRANSPORT_HEADER_BYTES, static_cast<int>(number)));
+                Filled(kMessageHeaderBytes, static_cast<int>(number)));
   }
   EXPECT_THAT(FramedRank::warnings(), IsEmpty());
   for (uint64_t number = 0; number < kWindow; ++number) {
@@ -314,10 +314,10 @@ TEST(FramesTest, APieceThatComesWhileTheEndpointClosesWritesNothing) {
   {
     FramedRank rank;
     rank.Arrive(Message(0, kLarge));
-    std::vector<std::byte> header(ONEBIT_TRANSPORT_HEADER_BYTES);
+    std::vector<std::byte> header(kMessageHeaderBytes);
     Request* request = nullptr;
-    ASSERT_EQ(rank.endpoint().Receive(1, header.data(), &request), onebitSuccess);
-    ASSERT_EQ(rank.endpoint().Accept(request, memory.data(), kLarge), onebitSuccess);
+    ASSERT_EQ(rank.channel().Receive(1, header.data(), &request), onebitSuccess);
+    ASSERT_EQ(rank.channel().Accept(request, memory.data(), kLarge), onebitSuccess);
     const WireHeader wire = Data(0, 0);
     const auto bytes = std::as_bytes(std::span(&wire, 1));
     rank.frames().Arrive({{bytes.begin(), bytes.end()}, Filled(kPiece, 9)});
@@ -384,7 +384,7 @@ TEST(FramesTest, WhatAPeerSentBeforeItsEndIsReceived) {
   rank.Arrive(Message(0, kEager), Filled(kEager, 1));
   EXPECT_EQ(ReceiveNow(rank, kEager), Filled(kEager, 1));
   Receiving second(rank);  // on its way
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(second.Test(), kPending);
   EXPECT_THAT(rank.peer_errors(), IsEmpty());
   rank.Arrive(Message(1, kLarge));
@@ -405,21 +405,21 @@ TEST(FramesTest, TheEndOfAPeerFailsWhatNeedsIt) {
     Receiving next(rank);
     Request* sending = nullptr;
     const std::vector<std::byte> payload = Filled(kLarge, 1);
-    ASSERT_EQ(rank.endpoint().Send(1, nullptr, 0, payload.data(), kLarge, &sending), onebitSuccess);
+    ASSERT_EQ(rank.channel().Send(1, nullptr, 0, payload.data(), kLarge, &sending), onebitSuccess);
     if (is_lost) {
       rank.frames().Lose(1);
-      EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+      EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
     } else {
       rank.Arrive(Of(WireType::kBye, 1, 1));
     }
     const onebitResult_t error = is_lost ? onebitPeerLost : onebitRemoteError;
     rank.Arrive(Data(0, 0), Filled(kPiece, 9));
     EXPECT_TRUE(receiving.is_untouched());
-    onebitTransportState state;
+    TransferState state;
     EXPECT_EQ(receiving.Test(), -error);
     EXPECT_EQ(next.Test(), -error);
-    EXPECT_EQ(rank.endpoint().Test(sending, &state), error);
-    EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &sending), error);
+    EXPECT_EQ(rank.channel().Test(sending, &state), error);
+    EXPECT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &sending), error);
     EXPECT_THAT(rank.peer_errors(), ElementsAre(error));
   }
 }
@@ -429,15 +429,14 @@ class Sending {
  public:
   explicit Sending(FramedRank& rank, size_t bytes = kLarge)
       : rank_(rank), payload_(Filled(bytes, 5)) {
-    EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, payload_.data(), bytes, &request_),
-              onebitSuccess);
+    EXPECT_EQ(rank.channel().Send(1, nullptr, 0, payload_.data(), bytes, &request_), onebitSuccess);
   }
   int Test() {
-    onebitTransportState state = onebitTransportPending;
-    const onebitResult_t result = rank_.endpoint().Test(request_, &state);
+    TransferState state = TransferState::kPending;
+    const onebitResult_t result = rank_.channel().Test(request_, &state);
     return result == onebitSuccess ? static_cast<int>(state) : -static_cast<int>(result);
   }
-  void Cancel() { EXPECT_EQ(rank_.endpoint().Cancel(request_), onebitSuccess); }
+  void Cancel() { EXPECT_EQ(rank_.channel().Cancel(request_), onebitSuccess); }
 
  private:
   FramedRank& rank_;
@@ -466,7 +465,7 @@ TEST(FramesTest, AnAnswerIsForItsMessageAndCountsOnce) {
   EXPECT_EQ(BytesOfData(rank, 0), 0u);
   rank.Arrive(Of(WireType::kAccept, 0));
   rank.Arrive(Of(WireType::kAccept, 0));
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(BytesOfData(rank, 0), kLarge);
   EXPECT_EQ(sending.Test(), kPending);  // the peer has not released it
   WireHeader release = Of(WireType::kRelease, 0);
@@ -486,7 +485,7 @@ TEST(FramesTest, ARefusalFailsOneSendOnly) {
   second.Cancel();
   EXPECT_EQ(rank.frames().CountSent(1, WireType::kWithdraw, 1), 1u);
   rank.Arrive(Of(WireType::kAccept, 1));  // it was sent before the withdrawal arrived
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(BytesOfData(rank, 1), 0u);
 }
 
@@ -513,15 +512,15 @@ TEST(FramesTest, ARankSendsAWindowAndWaitsForItsRelease) {
   FramedRank rank;
   Request* request = nullptr;
   for (uint64_t number = 0; number < kWindow; ++number) {
-    ASSERT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
+    ASSERT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
   }
-  EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
+  EXPECT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
   WireHeader release = Of(WireType::kRelease, 0);
   release.released = 1;
   rank.Arrive(release);
   rank.Arrive(Message(0, 0));  // an older frame, sent before the release
-  EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
-  EXPECT_EQ(rank.endpoint().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
+  EXPECT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &request), onebitSuccess);
+  EXPECT_EQ(rank.channel().Send(1, nullptr, 0, nullptr, 0, &request), onebitInProgress);
 }
 
 // A peer that breaks every rule counts as lost before queued frames fill memory.
@@ -535,7 +534,7 @@ TEST(FramesTest, AnswersThatFindNoRoomAreBounded) {
     receiving.Cancel();  // queues a drop frame for each
   }
   Receiving last(rank);
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(last.Test(), -onebitPeerLost);
 }
 
@@ -544,12 +543,12 @@ TEST(FramesTest, AWaitIsOfMilliseconds) {
   constexpr uint64_t kNsPerMs = 1'000'000;
   for (const uint64_t timeout_ms : {uint64_t{3'600'000}, uint64_t{86'400'000}, UINT64_MAX}) {
     FramedRank rank;
-    EXPECT_EQ(rank.endpoint().Wait(0), onebitSuccess);  // what connect has heard
+    EXPECT_EQ(rank.channel().Wait(0), onebitSuccess);  // what connect has heard
     Receiving receiving(rank);
     const WireHeader wire = Message(0, 0);
     const auto bytes = std::as_bytes(std::span(&wire, 1));
     rank.frames().ArriveInSleep({{bytes.begin(), bytes.end()}, {}});
-    EXPECT_EQ(rank.endpoint().Wait(timeout_ms), onebitSuccess);
+    EXPECT_EQ(rank.channel().Wait(timeout_ms), onebitSuccess);
     EXPECT_EQ(receiving.Test(), kHeader);
     const uint64_t expected_ms = std::min<uint64_t>(timeout_ms, 86'400'000);
     EXPECT_LE(rank.frames().longest_sleep_ns(), expected_ms * kNsPerMs);
@@ -562,20 +561,20 @@ TEST(FramesTest, AWaitIsOfMilliseconds) {
 TEST(FramesTest, APacedLinkTakesPayloadsUpToItsLimit) {
   for (const bool is_paced : {false, true}) {
     FramedRank rank;
-    rank.frames().link(1)->is_paced = is_paced;
-    constexpr size_t kHalf = plugin::kMostPendingBytes / 2;
+    rank.frames().link(1)->isPaced = is_paced ? 1 : 0;
+    constexpr size_t kHalf = channel::kMostPendingBytes / 2;
     Sending first(rank, kHalf), second(rank, kHalf);
     Request* request = nullptr;
     const std::vector<std::byte> third = Filled(kLarge, 1);
     const auto send = [&] {
-      return rank.endpoint().Send(1, nullptr, 0, third.data(), kLarge, &request);
+      return rank.channel().Send(1, nullptr, 0, third.data(), kLarge, &request);
     };
     if (is_paced) {
       EXPECT_EQ(send(), onebitInProgress);
       rank.Arrive(Of(WireType::kDrop, 0));  // it has room again
     }
     EXPECT_EQ(send(), onebitSuccess);
-    EXPECT_EQ(rank.endpoint().Cancel(request), onebitSuccess);
+    EXPECT_EQ(rank.channel().Cancel(request), onebitSuccess);
     first.Cancel();
     second.Cancel();
   }
@@ -602,7 +601,7 @@ TEST(FramesTest, AnEarlyPieceThatFindsNoRoomGoesLater) {
   Sending sending(rank, 600);
   ASSERT_EQ(rank.frames().CountSent(1, WireType::kMessage, 0), 1u);
   rank.frames().set_has_room_for_pieces(true);
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(BytesOfData(rank, 0), 600u);
   sending.Cancel();
 }
@@ -615,7 +614,7 @@ TEST(FramesTest, APayloadThatIsRefusedIsReadNoMore) {
   rank.Arrive(Of(WireType::kDrop, 0));
   EXPECT_EQ(sending.Test(), -onebitRemoteError);
   rank.frames().set_has_room_for_pieces(true);
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(BytesOfData(rank, 0), 0u);
 }
 
@@ -629,11 +628,11 @@ TEST(FramesTest, PiecesGoBehindTheAnswersThatWait) {
   rank.frames().set_has_room_for_others(false);
   receiving.Cancel();
   rank.Arrive(Of(WireType::kAccept, 0));
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(BytesOfData(rank, 0), 0u);
   rank.frames().set_has_room_for_others(true);
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(rank.frames().CountSent(1, WireType::kDrop, 0), 1u);
   EXPECT_EQ(BytesOfData(rank, 0), kLarge);
   sending.Cancel();
@@ -641,19 +640,19 @@ TEST(FramesTest, PiecesGoBehindTheAnswersThatWait) {
 
 TEST(FramesTest, AReceiveIsAcceptedInItsSizeAndThereIsOneAtATime) {
   FramedRank rank;
-  std::vector<std::byte> header(ONEBIT_TRANSPORT_HEADER_BYTES), memory(kEager + 1);
+  std::vector<std::byte> header(kMessageHeaderBytes), memory(kEager + 1);
   Request* request = nullptr;
   Request* second = nullptr;
-  ASSERT_EQ(rank.endpoint().Receive(1, header.data(), &request), onebitSuccess);
-  EXPECT_EQ(rank.endpoint().Receive(1, header.data(), &second), onebitInvalidUsage);
+  ASSERT_EQ(rank.channel().Receive(1, header.data(), &request), onebitSuccess);
+  EXPECT_EQ(rank.channel().Receive(1, header.data(), &second), onebitInvalidUsage);
   rank.Arrive(Message(0, kEager), Filled(kEager, 1));
   for (const size_t bytes : {kEager - 1, kEager + 1}) {
-    EXPECT_EQ(rank.endpoint().Accept(request, memory.data(), bytes), onebitInvalidArgument);
+    EXPECT_EQ(rank.channel().Accept(request, memory.data(), bytes), onebitInvalidArgument);
   }
-  EXPECT_EQ(rank.endpoint().Accept(request, memory.data(), kEager), onebitSuccess);
-  onebitTransportState state = onebitTransportPending;
-  EXPECT_EQ(rank.endpoint().Test(request, &state), onebitSuccess);
-  EXPECT_EQ(state, onebitTransportDone);
+  EXPECT_EQ(rank.channel().Accept(request, memory.data(), kEager), onebitSuccess);
+  TransferState state = TransferState::kPending;
+  EXPECT_EQ(rank.channel().Test(request, &state), onebitSuccess);
+  EXPECT_EQ(state, TransferState::kDone);
 }
 
 // Receives may end in any order, but a slot is released only after all slots before it.
@@ -672,7 +671,7 @@ TEST(FramesTest, ASlotInUseIsNotReleasedWithTheNext) {
 }
 
 TEST(SpinLockTest, HasOneHolder) {
-  plugin::SpinLock lock;
+  SpinLock lock;
   EXPECT_TRUE(lock.TryLock());
   EXPECT_FALSE(lock.TryLock());
   EXPECT_TRUE(lock.Unlock());
@@ -685,11 +684,11 @@ TEST(FramesTest, AnswersWaitForRoomAndGoOutOnce) {
   Receiving receiving(rank);
   rank.frames().set_has_room(false);
   receiving.Accept(kLarge);
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(rank.frames().CountSent(1, WireType::kAccept, 0), 0u);
   rank.frames().set_has_room(true);
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
-  EXPECT_EQ(rank.endpoint().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
   EXPECT_EQ(rank.frames().CountSent(1, WireType::kAccept, 0), 1u);
   receiving.Cancel();
 }

@@ -71,7 +71,7 @@ TEST(LoaderTest, NamesThatAreNoNamesAreRefused) {
 TEST(LoaderTest, PluginsThatAreNoneAreRefused) {
   ExpectRefused("future", Code::kInvalidUsage,
                 AllOf(HasSubstr(kSecond + "/libonebit-transport-future.so"),
-                      HasSubstr("ABI version 3, this library speaks 2")));
+                      HasSubstr("ABI version 4, this library speaks 3")));
   ExpectRefused("disguised", Code::kInvalidUsage, HasSubstr("its name is \"other\""));
   ExpectRefused("empty", Code::kInvalidUsage, HasSubstr("no symbol onebitTransportGet"));
 }
@@ -141,7 +141,7 @@ TEST(LoaderTest, VariableOfAPluginIsNotUnknown) {
 
 TEST(LoaderTest, ListsWhatIsFound) {
   EXPECT_EQ(ListedTransports(),
-            (std::vector<std::string>{"local", "disguised", "empty", "fake", "future"}));
+            (std::vector<std::string>{"local", "socket", "disguised", "empty", "fake", "future"}));
   const auto table = ListedSettings();  // logs a line for each plugin that cannot be opened
   ASSERT_TRUE(table.ok()) << table.status().text();
   EXPECT_STREQ(table.value()->rows.back().name, "ONEBIT_FAKE_SPEED");

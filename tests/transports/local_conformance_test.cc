@@ -35,7 +35,9 @@ constexpr uint64_t kMostLeakedBytes = 4 << 20;
 constexpr uint64_t kSeed = 20240611;
 
 conformance::Subject SubjectOf(const StartedTransport& started) {
-  return {.transport = &started.api(),
+  return {.transport = &started.transport(),
+          .properties = started.properties(),
+          .messages = &started.api(),
           .context = started.context(),
           .run_ranks = conformance::RunRankThreads,
           .allocations = testing::AllocationsOfThisThread,

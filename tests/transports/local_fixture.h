@@ -14,7 +14,7 @@ class StartedTransport : public testing::StartedTransport {
  public:
   // `eager_bytes` is the value of ONEBIT_LOCAL_EAGER_BYTES; empty: not set.
   explicit StartedTransport(const std::string& eager_bytes = "")
-      : testing::StartedTransport(*onebitTransportLocalGet(), TextsOf(eager_bytes)) {}
+      : testing::StartedTransport(*local::Functions(), TextsOf(eager_bytes)) {}
 
  private:
   static testing::SettingTexts TextsOf(const std::string& eager_bytes) {

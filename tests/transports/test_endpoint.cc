@@ -18,26 +18,18 @@ bool IsWithin(Clock::time_point start, uint64_t idle_ms) {
          seconds <= 1e-3 * static_cast<double>(testing::PacedMs(idle_ms));
 }
 
-onebitTransportProperties GetProperties(const Subject& subject) {
-  onebitTransportProperties properties{.structSize = sizeof properties};
-  Expect(subject.transport->getProperties(subject.context, &properties) == onebitSuccess,
-         "getProperties failed");
-  return properties;
-}
-
 Endpoint::Endpoint(const Subject& subject, OutOfBand& oob, uint64_t comm_id)
-    : api_(*subject.transport),
+    : api_(*subject.messages),
       rank_(oob.rank()),
       nranks_(oob.nranks()),
       peer_errors_(static_cast<size_t>(nranks_)) {
-  const onebitTransportProperties properties = GetProperties(subject);
+  const onebitTransportProperties& properties = subject.properties;
   eager_bytes_ = properties.eagerBytes;
-  const onebitTransportCommInfo info{.structSize = sizeof info,
-                                     .rank = rank_,
-                                     .nranks = nranks_,
-                                     .commId = comm_id,
-                                     .peerError = OnPeerError,
-                                     .peerErrorArgument = this};
+  const MessageInfo info{.rank = rank_,
+                         .nranks = nranks_,
+                         .comm_id = comm_id,
+                         .peer_error = OnPeerError,
+                         .peer_error_argument = this};
   Check(api_.open(subject.context, &info, &comm_), "open");
   try {
     std::string address(properties.addressBytes, '\0');
@@ -66,9 +58,9 @@ void Endpoint::Close() {
   comm_ = nullptr;
 }
 
-onebitTransportRequest Endpoint::Isend(int peer, std::string_view header, const void* payload,
-                                       size_t payload_bytes) {
-  onebitTransportRequest request = nullptr;
+MessageRequest Endpoint::Isend(int peer, std::string_view header, const void* payload,
+                               size_t payload_bytes) {
+  MessageRequest request = nullptr;
   Until("room to send", [&] {
     const onebitResult_t result =
         api_.isend(comm_, peer, header.data(), header.size(), payload, payload_bytes, &request);
@@ -79,40 +71,40 @@ onebitTransportRequest Endpoint::Isend(int peer, std::string_view header, const 
   return request;
 }
 
-onebitTransportRequest Endpoint::Irecv(int peer, void* header) {
-  onebitTransportRequest request = nullptr;
-  Check(api_.irecv(comm_, peer, header, ONEBIT_TRANSPORT_HEADER_BYTES, &request), "irecv");
+MessageRequest Endpoint::Irecv(int peer, void* header) {
+  MessageRequest request = nullptr;
+  Check(api_.irecv(comm_, peer, header, kMessageHeaderBytes, &request), "irecv");
   return request;
 }
 
-onebitTransportState Endpoint::Test(onebitTransportRequest request) {
-  onebitTransportState state = onebitTransportPending;
+TransferState Endpoint::Test(MessageRequest request) {
+  TransferState state = TransferState::kPending;
   Check(api_.test(comm_, request, &state), "test");
   return state;
 }
 
-void Endpoint::Await(onebitTransportRequest request, onebitTransportState state) {
+void Endpoint::Await(MessageRequest request, TransferState state) {
   Until("a request", [&] {
-    const onebitTransportState now = Test(request);
-    Expect(now == state || now == onebitTransportPending, "rank ", rank_,
-           ": a request is in state ", now, ", not ", state);
+    const TransferState now = Test(request);
+    Expect(now == state || now == TransferState::kPending, "rank ", rank_,
+           ": a request is in state ", static_cast<int>(now), ", not ", static_cast<int>(state));
     return now == state;
   });
 }
 
-onebitResult_t Endpoint::AwaitError(onebitTransportRequest request) {
+onebitResult_t Endpoint::AwaitError(MessageRequest request) {
   onebitResult_t result = onebitSuccess;
   Until("an error", [&] {
-    onebitTransportState state = onebitTransportPending;
+    TransferState state = TransferState::kPending;
     result = api_.test(comm_, request, &state);
-    Expect(result != onebitSuccess || state == onebitTransportPending, "rank ", rank_,
-           ": a request that must fail is in state ", state);
+    Expect(result != onebitSuccess || state == TransferState::kPending, "rank ", rank_,
+           ": a request that must fail is in state ", static_cast<int>(state));
     return result != onebitSuccess;
   });
   return result;
 }
 
-void Endpoint::Cancel(onebitTransportRequest request) {
+void Endpoint::Cancel(MessageRequest request) {
   const Clock::time_point start = Clock::now();
   Check(api_.cancel(comm_, request), "cancel");
   Expect(IsWithin(start, 1000), "rank ", rank_, ": cancel took ", SecondsSince(start), " s");
@@ -126,24 +118,24 @@ void Endpoint::WaitForEvent(uint64_t timeout_ms) {
 }
 
 void Endpoint::Send(int peer, std::string_view header, std::string_view payload) {
-  Await(Isend(peer, header, payload.data(), payload.size()), onebitTransportDone);
+  Await(Isend(peer, header, payload.data(), payload.size()), TransferState::kDone);
 }
 
 Endpoint::Message Endpoint::Receive(int peer) {
-  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
-  const onebitTransportRequest request = Irecv(peer, header);
-  Await(request, onebitTransportHeader);
+  char header[kMessageHeaderBytes];
+  const MessageRequest request = Irecv(peer, header);
+  Await(request, TransferState::kHeader);
   return Take(request, header);
 }
 
-Endpoint::Message Endpoint::Take(onebitTransportRequest request, const void* header) {
+Endpoint::Message Endpoint::Take(MessageRequest request, const void* header) {
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
   Check(api_.probe(comm_, request, &header_bytes, &payload_bytes), "probe");
   Message message{.header = std::string(static_cast<const char*>(header), header_bytes),
                   .payload = std::string(payload_bytes, '\0')};
   Check(api_.accept(comm_, request, message.payload.data(), payload_bytes), "accept");
-  Await(request, onebitTransportDone);
+  Await(request, TransferState::kDone);
   return message;
 }
 

@@ -35,7 +35,7 @@ class Endpoint {
   int next() const { return (rank_ + 1) % nranks_; }
   int previous() const { return (rank_ + nranks_ - 1) % nranks_; }
   size_t eager_bytes() const { return eager_bytes_; }
-  const onebitTransport& api() const { return api_; }
+  const MessageFunctions& api() const { return api_; }
   void* comm() const { return comm_; }
   // The result that peerError reported for a peer; onebitSuccess if it reported none.
   onebitResult_t peer_error(int peer) const { return peer_errors_[static_cast<size_t>(peer)]; }
@@ -44,15 +44,15 @@ class Endpoint {
   void Close();
 
   // Sends, trying again while there is no room.
-  onebitTransportRequest Isend(int peer, std::string_view header, const void* payload,
-                               size_t payload_bytes);
-  // Posts a receive; `header` has room for ONEBIT_TRANSPORT_HEADER_BYTES.
-  onebitTransportRequest Irecv(int peer, void* header);
-  onebitTransportState Test(onebitTransportRequest request);
-  void Await(onebitTransportRequest request, onebitTransportState state);
+  MessageRequest Isend(int peer, std::string_view header, const void* payload,
+                       size_t payload_bytes);
+  // Posts a receive; `header` has room for kMessageHeaderBytes.
+  MessageRequest Irecv(int peer, void* header);
+  TransferState Test(MessageRequest request);
+  void Await(MessageRequest request, TransferState state);
   // The error of a request that must fail.
-  onebitResult_t AwaitError(onebitTransportRequest request);
-  void Cancel(onebitTransportRequest request);
+  onebitResult_t AwaitError(MessageRequest request);
+  void Cancel(MessageRequest request);
   // Waits for an event that is certain to come; a wait that lasts until its time-out has missed it.
   void WaitForEvent(uint64_t timeout_ms);
 
@@ -64,7 +64,7 @@ class Endpoint {
   };
   Message Receive(int peer);
   // Accepts a message whose header has arrived.
-  Message Take(onebitTransportRequest request, const void* header);
+  Message Take(MessageRequest request, const void* header);
 
   // Makes progress until `is_over()`, sleeping in wait between looks.
   template <typename Condition>
@@ -84,14 +84,12 @@ class Endpoint {
  private:
   static void OnPeerError(void* argument, int peer, onebitResult_t result, const char* text);
 
-  const onebitTransport& api_;
+  const MessageFunctions& api_;
   const int rank_;
   const int nranks_;
   size_t eager_bytes_;
   std::vector<std::atomic<onebitResult_t>> peer_errors_;  // any thread may report
   void* comm_ = nullptr;
 };
-
-onebitTransportProperties GetProperties(const Subject& subject);
 
 }  // namespace onebit::conformance

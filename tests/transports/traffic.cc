@@ -66,7 +66,7 @@ Traffic::Shape Traffic::ShapeOf(int from, int to, size_t index) const {
                 (static_cast<uint64_t>(to) << 32) ^ index);
   Shape shape;
   shape.content_seed = random.Next();
-  shape.header_bytes = 1 + random.Next() % ONEBIT_TRANSPORT_HEADER_BYTES;
+  shape.header_bytes = 1 + random.Next() % kMessageHeaderBytes;
   if (!plan_.payload_bytes.empty()) {
     shape.payload_bytes = plan_.payload_bytes[index % plan_.payload_bytes.size()];
   } else {
@@ -106,7 +106,7 @@ bool Traffic::StepSends(int peer) {
   Direction& direction = sends_[static_cast<size_t>(peer)];
   bool has_changed = false;
   for (Operation& operation : direction.operations) {
-    if (operation.request != nullptr && endpoint_.Test(operation.request) == onebitTransportDone) {
+    if (operation.request != nullptr && endpoint_.Test(operation.request) == TransferState::kDone) {
       operation.request = nullptr;
       // The buffer is ours again. A transport that still reads it sends wrong bytes.
       std::memset(operation.payload(), 0xee, operation.payload_bytes);
@@ -151,9 +151,9 @@ bool Traffic::StepReceives(int peer) {
       has_changed = true;
     }
     switch (endpoint_.Test(operation.request)) {
-      case onebitTransportPending:
+      case TransferState::kPending:
         break;
-      case onebitTransportHeader:
+      case TransferState::kHeader:
         if (operation.is_accepted) break;
         Verify(peer, operation);
         endpoint_.Check(
@@ -165,7 +165,7 @@ bool Traffic::StepReceives(int peer) {
         direction.has_posted = false;
         has_changed = true;
         break;
-      case onebitTransportDone:
+      case TransferState::kDone:
         Verify(peer, operation);
         operation.request = nullptr;
         ++direction.finished;

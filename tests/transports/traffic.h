@@ -55,11 +55,11 @@ class Traffic {
   static constexpr size_t kGuardBytes = 16;  // before and after a payload, alignment included
 
   struct Operation {
-    onebitTransportRequest request = nullptr;
+    MessageRequest request = nullptr;
     size_t index = 0;
     size_t payload_bytes = 0;
     bool is_accepted = false;
-    std::byte header[ONEBIT_TRANSPORT_HEADER_BYTES];
+    std::byte header[kMessageHeaderBytes];
     std::vector<std::byte> memory;
     std::byte* payload() { return memory.data() + 1 + index % 7; }  // mostly misaligned
   };

@@ -20,7 +20,9 @@ namespace {
 constexpr uint64_t kSeed = 20240611;
 
 conformance::Subject SubjectOf(const StartedTransport& started) {
-  return {.transport = &started.api(),
+  return {.transport = &started.transport(),
+          .properties = started.properties(),
+          .messages = &started.api(),
           .context = started.context(),
           .run_ranks = conformance::RunRankThreads,
           .delivers_after_close = true,

@@ -26,7 +26,9 @@ constexpr uint64_t kSeed = 20240611;
 // Starts the transport in the process of a rank.
 conformance::Subject SubjectOf(const StartedTransport& started) {
   Expect(started.start_result() == onebitSuccess, started.warnings());
-  return {.transport = &started.api(),
+  return {.transport = &started.transport(),
+          .properties = started.properties(),
+          .messages = &started.api(),
           .context = started.context(),
           .run_ranks = nullptr,
           .delivers_after_close = true,
@@ -58,17 +60,17 @@ void SurviveTheDeathOfRank1(OutOfBand& oob) {
   conformance::Endpoint endpoint(SubjectOf(started), oob);
   const std::string payload(64 << 20, 's');
   std::string taken(payload.size(), 'b');
-  char header[ONEBIT_TRANSPORT_HEADER_BYTES];
+  char header[kMessageHeaderBytes];
   if (endpoint.rank() == 1) {
     const auto receive = endpoint.Irecv(0, header);
-    endpoint.Await(receive, onebitTransportHeader);
+    endpoint.Await(receive, TransferState::kHeader);
     endpoint.Check(endpoint.api().accept(endpoint.comm(), receive, taken.data(), taken.size()),
                    "accept");
     for (int i = 0; i < 20; ++i) endpoint.api().progress(endpoint.comm());
     raise(SIGKILL);
   }
   const auto receive = endpoint.Irecv(1, header);
-  onebitTransportRequest send = nullptr;
+  MessageRequest send = nullptr;
   if (endpoint.rank() == 0) send = endpoint.Isend(1, "h", payload.data(), payload.size());
   const auto start = conformance::Clock::now();
   const onebitResult_t result = endpoint.AwaitError(receive);
@@ -105,7 +107,7 @@ TEST(UcxKillTest, AbortAndCloseDoNotWaitForTheDeadOverSharedMemory) {
                   conformance::Endpoint endpoint(SubjectOf(started), oob);
                   if (endpoint.rank() == 1) raise(SIGKILL);
                   std::vector<char> payload(1000);
-                  onebitTransportRequest send = nullptr;
+                  MessageRequest send = nullptr;
                   onebitResult_t result = onebitSuccess;
                   while (result == onebitSuccess) {  // until the window is full
                     result = endpoint.api().isend(endpoint.comm(), 1, "h", 1, payload.data(),

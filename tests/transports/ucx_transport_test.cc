@@ -28,8 +28,7 @@ using ::testing::HasSubstr;
 class OneRank {
  public:
   explicit OneRank(const StartedTransport& started, uint64_t comm_id = 7) : api_(started.api()) {
-    const onebitTransportCommInfo info{
-        .structSize = sizeof info, .rank = 0, .nranks = 1, .commId = comm_id};
+    const MessageInfo info{.rank = 0, .nranks = 1, .comm_id = comm_id};
     EXPECT_EQ(api_.open(started.context(), &info, &comm_), onebitSuccess);
     address_.resize(4096);
     size_t bytes = 0;
@@ -49,7 +48,7 @@ class OneRank {
   }
 
  private:
-  const onebitTransport& api_;
+  const MessageFunctions& api_;
   void* comm_ = nullptr;
   std::string address_;
 };
@@ -104,8 +103,7 @@ class MissingRank {
  public:
   explicit MissingRank(const StartedTransport& started) : api_(started.api()) {
     for (int rank = 0; rank < 2; ++rank) {
-      const onebitTransportCommInfo info{
-          .structSize = sizeof info, .rank = rank, .nranks = 2, .commId = 9};
+      const MessageInfo info{.rank = rank, .nranks = 2, .comm_id = 9};
       EXPECT_EQ(api_.open(started.context(), &info, &comms_[rank]), onebitSuccess);
       addresses_[rank].resize(4096);
       size_t bytes = 0;
@@ -127,7 +125,7 @@ class MissingRank {
   void Abort() { api_.abort(comms_[0]); }
 
  private:
-  const onebitTransport& api_;
+  const MessageFunctions& api_;
   std::string addresses_[2];
   void* comms_[2] = {};
 };

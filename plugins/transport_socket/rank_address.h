@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The address of an endpoint that a rank gives to the others.
+#pragma once
+
+#include <onebit/transport.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "comm/socket.h"
+
+namespace onebit::sockets {
+
+using LocalName = std::array<char, 32>;  // hexadecimal digits; random, so that nobody can take it
+
+// Has the same layout on all hosts, because only little-endian hosts are joined.
+struct Address {
+  uint64_t magic;
+  uint64_t checksum;  // covers everything after this member
+  uint64_t comm_id;
+  uint64_t machine;  // the kernel that runs the process
+  uint64_t network;  // its network name space
+  uint32_t rank;
+  uint32_t nranks;
+  uint32_t eager_bytes;
+  uint32_t early_bytes;
+  uint32_t shares_memory;
+  uint32_t family;  // AF_INET or AF_INET6, as Linux numbers them
+  std::array<unsigned char, 16> ip;
+  uint32_t scope;  // IPv6
+  uint32_t port;
+  LocalName local;     // of the abstract socket
+  char host_name[64];  // for error texts; NUL-terminated
+};
+
+// Completes magic and checksum.
+void WriteAddress(Address address, void* bytes);
+// Returns null, or what is wrong with the address.
+const char* ReadAddress(const void* bytes, size_t byte_count, Address* address);
+
+SocketAddress SocketAddressOf(const Address& address);
+void SetSocketAddress(const SocketAddress& from, Address* address);
+
+// Identifies the network name space of this process; 0 if the system does not tell.
+uint64_t IdentityOfThisNetwork();
+
+}  // namespace onebit::sockets

@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/transport_socket/socket_context.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+
+#include "plugins/common/host_identity.h"
+#include "plugins/transport_socket/socket_frame_transport.h"
+
+namespace onebit::sockets {
+namespace {
+
+constexpr onebitTransportSetting kSettings[] = {
+    {.name = "ONEBIT_SOCKET_EAGER_BYTES",
+     .kind = onebitSettingInteger,
+     .values = "bytes",
+     .maximum = 8192,
+     .defaultValue = "1152",
+     .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
+             "peer; equal on all ranks.",
+     .offset = offsetof(Options, eager_bytes)},
+    {.name = "ONEBIT_SOCKET_EARLY_BYTES",
+     .kind = onebitSettingInteger,
+     .values = "bytes",
+     .maximum = 1'048'576,
+     .defaultValue = "1048576",
+     .help = "Payloads up to this size, and up to 2 MiB divided by the number of ranks, set out "
+             "before their receiver asks for them; 32 times this is reserved per peer; equal on "
+             "all ranks.",
+     .offset = offsetof(Options, early_bytes)},
+    {.name = "ONEBIT_SOCKET_SHARED_MEMORY",
+     .kind = onebitSettingBoolean,
+     .values = "",
+     .defaultValue = "1",
+     .help = "1: ranks of one host share memory where they can; 0: they use TCP.",
+     .offset = offsetof(Options, shares_memory)},
+};
+
+bool HasSameHost(const sockaddr* a, const sockaddr* b) {
+  if (a == nullptr || a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
+  }
+  return a->sa_family == AF_INET6 &&
+         std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
+}
+
+}  // namespace
+
+Context::Context(const onebitTransportHost& host)
+    : BaseContext(host, "socket"),
+      machine_(plugin::IdentityOfThisMachine()),
+      options_(*static_cast<const Options*>(host.settings)) {}
+
+onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
+  context->reset(new Context(host));
+  return onebitSuccess;
+}
+
+onebitTransportProperties Context::Properties(const Context* context) {
+  const Options options = context == nullptr ? Options{} : context->options_;
+  return {.structSize = sizeof(onebitTransportProperties),
+          .name = "socket",
+          .hasFrameFace = 1,
+          .addressBytes = sizeof(Address),
+          .eagerBytes = options.eager_bytes,
+          .earlyBytes = options.early_bytes,
+          .settings = kSettings,
+          .settingCount = std::size(kSettings),
+          .settingsBytes = sizeof(Options),
+          .survivesLoss = 1};
+}
+
+onebitResult_t Context::Open(const onebitTransportCommInfo& info,
+                             std::unique_ptr<SocketFrameTransport>* frames) {
+  return SocketFrameTransport::Create(this, info, frames);
+}
+
+onebitResult_t Context::ReadSocketAddress(const void* bytes, size_t count, SocketAddress* address) {
+  sockaddr_storage storage{};
+  if (bytes == nullptr) {
+    auto& four = reinterpret_cast<sockaddr_in&>(storage);
+    four.sin_family = AF_INET;
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  } else {
+    if (count > sizeof storage) return onebitInvalidArgument;
+    std::memcpy(&storage, bytes, count);
+    if (storage.ss_family != AF_INET && storage.ss_family != AF_INET6) {
+      return onebitInvalidArgument;
+    }
+  }
+  *address = SocketAddress(reinterpret_cast<const sockaddr*>(&storage));
+  return onebitSuccess;
+}
+
+std::string Context::RouteOver(int socket) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0) return "tcp";
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "tcp";
+  std::string route = "tcp";
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (HasSameHost(one->ifa_addr, reinterpret_cast<const sockaddr*>(&own))) {
+      route = std::string("tcp over ") + one->ifa_name;
+      break;
+    }
+  }
+  freeifaddrs(all);
+  return route;
+}
+
+}  // namespace onebit::sockets

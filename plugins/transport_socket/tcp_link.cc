@@ -1,0 +1,224 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/transport_socket/tcp_link.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace onebit::sockets {
+namespace {
+
+using plugin::Sent;
+
+// Short frames that may be queued while a long one is.
+constexpr size_t kShortFramesQueued = 40;
+// Frames to deliver before other links are served; those already read come on top.
+constexpr int kFramesPerRead = 8;
+
+const char* const kClosedByPeer = "it closed the connection: its process has ended";
+const char* const kBreaksProtocol = "it does not keep to the protocol";
+
+// Texts of errors live as long as the process, as those of links must.
+const char* TextOf(int error) {
+  switch (error) {
+    case ECONNRESET:
+      return "Connection reset by peer";
+    case EPIPE:
+      return "Broken pipe";
+    case ETIMEDOUT:
+      return "Connection timed out";
+    case EHOSTUNREACH:
+      return "No route to host";
+    case ENETUNREACH:
+      return "Network is unreachable";
+    default:
+      return "the connection broke";
+  }
+}
+
+iovec PartOf(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+}  // namespace
+
+TcpLink::TcpLink(Descriptor socket, plugin::Link* link, size_t most_short_bytes)
+    : socket_(std::move(socket)),
+      link_(link),
+      most_short_bytes_(most_short_bytes),
+      queue_bytes_(kMostHeadBytes + kPieceBytes +
+                   kShortFramesQueued * (kMostHeadBytes + most_short_bytes)),
+      queue_(std::make_unique_for_overwrite<std::byte[]>(queue_bytes_)),
+      buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)),
+      payload_(
+          std::make_unique_for_overwrite<std::byte[]>(std::max(kPieceBytes, most_short_bytes))) {}
+
+void TcpLink::Lose(const char* reason) {
+  if (!link_->is_lost()) link_->loss = reason;
+}
+
+void TcpLink::Queue(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  const size_t at = queued_ % queue_bytes_;
+  const size_t first = std::min(bytes.size(), queue_bytes_ - at);
+  std::memcpy(&queue_[at], bytes.data(), first);
+  if (first < bytes.size()) std::memcpy(&queue_[0], bytes.data() + first, bytes.size() - first);
+  queued_ += bytes.size();
+}
+
+Sent TcpLink::Send(onebitFrameKind kind, std::span<const std::byte> header,
+                   std::span<const std::byte> payload) {
+  if (link_->is_lost()) return Sent::kFailed;
+  if (header.size() > ONEBIT_TRANSPORT_FRAME_HEADER_BYTES ||
+      payload.size() > (kind == onebitFrameLong ? kPieceBytes : most_short_bytes_)) {
+    Lose("a frame is too large");
+    return Sent::kFailed;
+  }
+  const Sizes sizes{static_cast<uint32_t>(header.size()), static_cast<uint32_t>(payload.size())};
+  const std::span<const std::byte> parts[] = {std::as_bytes(std::span(&sizes, 1)), header, payload};
+  const size_t bytes = sizeof sizes + header.size() + payload.size();
+  size_t sent = 0;
+  if (has_queued()) {
+    Flush();
+    if (link_->is_lost()) return Sent::kFailed;
+  }
+  if (!has_queued()) {
+    iovec vectors[3];
+    for (size_t i = 0; i < 3; ++i) vectors[i] = PartOf(parts[i].data(), parts[i].size());
+    msghdr message{};
+    message.msg_iov = vectors;
+    message.msg_iovlen = 3;
+    const ssize_t count = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (count < 0 && errno != EAGAIN && errno != EINTR) {
+      Lose(TextOf(errno));
+      return Sent::kFailed;
+    }
+    sent = count < 0 ? 0 : static_cast<size_t>(count);
+    if (sent == bytes) return Sent::kYes;
+  }
+  // Long frames wait for an empty queue, so that short ones always find room behind one of them.
+  const size_t queued = queued_ - flushed_;
+  if (sent == 0) {
+    const bool has_room = kind == onebitFrameLong ? queued == 0
+                                                  : queued + bytes <= queue_bytes_ &&
+                                                        link_->in_flight() < kMostQueuedFrames;
+    if (!has_room) return Sent::kNoRoom;
+  }
+  for (std::span<const std::byte> part : parts) {
+    const size_t skipped = std::min(sent, part.size());
+    sent -= skipped;
+    Queue(part.subspan(skipped));
+  }
+  frame_ends_[link_->taken % kMostQueuedFrames] = queued_;
+  ++link_->taken;
+  return Sent::kYes;
+}
+
+bool TcpLink::Flush() {
+  bool has_moved = false;
+  while (has_queued() && !link_->is_lost()) {
+    const size_t at = flushed_ % queue_bytes_;
+    const size_t bytes = queued_ - flushed_;
+    const size_t first = std::min(bytes, queue_bytes_ - at);
+    iovec vectors[] = {PartOf(&queue_[at], first), PartOf(&queue_[0], bytes - first)};
+    msghdr message{};
+    message.msg_iov = vectors;
+    message.msg_iovlen = bytes > first ? 2 : 1;
+    const ssize_t count = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    if (count < 0) {
+      Lose(TextOf(errno));
+      break;
+    }
+    flushed_ += static_cast<size_t>(count);
+    has_moved = true;
+    while (link_->sent != link_->taken &&
+           frame_ends_[link_->sent % kMostQueuedFrames] <= flushed_) {
+      ++link_->sent;
+    }
+  }
+  return has_moved;
+}
+
+// Reads into the rest of the payload that is arriving, and behind it into the buffer. False if
+// nothing has arrived.
+bool TcpLink::ReadMore() {
+  if (begin_ == end_) begin_ = end_ = 0;
+  if (begin_ != 0 && !has_head_) {
+    std::memmove(&buffer_[0], &buffer_[begin_], end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  const size_t lacking = has_head_ ? sizes_.payload_bytes - received_ : 0;
+  iovec vectors[] = {PartOf(target_ + received_, lacking),
+                     PartOf(&buffer_[end_], kBufferBytes - end_)};
+  const ssize_t count = lacking != 0 ? readv(socket_.get(), vectors, 2)
+                                     : recv(socket_.get(), &buffer_[end_], kBufferBytes - end_, 0);
+  if (count > 0) {
+    const size_t of_payload = std::min(lacking, static_cast<size_t>(count));
+    received_ += of_payload;
+    end_ += static_cast<size_t>(count) - of_payload;
+    return true;
+  }
+  if (count == 0) {
+    Lose(kClosedByPeer);
+  } else if (errno != EAGAIN && errno != EINTR) {
+    Lose(TextOf(errno));
+  }
+  return false;
+}
+
+// True if the header of the next frame is complete.
+bool TcpLink::TakeHead(const plugin::FrameSink& sink) {
+  if (has_head_) return true;
+  if (end_ - begin_ < sizeof sizes_) return false;
+  std::memcpy(&sizes_, &buffer_[begin_], sizeof sizes_);
+  if (sizes_.header_bytes > header_.size() ||
+      sizes_.payload_bytes > std::max(kPieceBytes, most_short_bytes_)) {
+    Lose(kBreaksProtocol);
+    return false;
+  }
+  if (end_ - begin_ < sizeof sizes_ + sizes_.header_bytes) return false;
+  std::memcpy(header_.data(), &buffer_[begin_ + sizeof sizes_], sizes_.header_bytes);
+  begin_ += sizeof sizes_ + sizes_.header_bytes;
+  has_head_ = true;
+  received_ = 0;
+  target_ = sink.Place(header_.data(), sizes_.header_bytes, sizes_.payload_bytes);
+  if (target_ == nullptr) target_ = payload_.get();
+  return true;
+}
+
+void TcpLink::TakePayload() {
+  const size_t bytes = std::min<size_t>(sizes_.payload_bytes - received_, end_ - begin_);
+  if (bytes == 0) return;
+  std::memcpy(target_ + received_, &buffer_[begin_], bytes);
+  received_ += bytes;
+  begin_ += bytes;
+}
+
+bool TcpLink::Receive(const plugin::FrameSink& sink) {
+  bool has_moved = false;
+  int frames = 0;
+  while (!link_->is_lost()) {
+    if (TakeHead(sink)) {
+      TakePayload();
+      if (received_ == sizes_.payload_bytes) {
+        has_head_ = false;
+        ++frames;
+        has_moved = true;
+        sink.OnFrame(header_.data(), sizes_.header_bytes, target_, sizes_.payload_bytes);
+        continue;
+      }
+    }
+    // Only here, where the buffer holds no whole frame any more: nothing tells of one that stays.
+    if (link_->is_lost() || frames >= kFramesPerRead || !ReadMore()) break;
+    has_moved = true;
+  }
+  return has_moved;
+}
+
+}  // namespace onebit::sockets
