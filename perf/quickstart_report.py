@@ -94,7 +94,7 @@ def main() -> None:
         sweep += sweep_rows(read(f"sweep-{kind}-dense"), read(f"sweep-{kind}-ef"))
         training += training_rows([read(f"train-{kind}-adam"), read(f"train-{kind}-onebit-adam")])
     ranks = read("sweep-threads-ef")["results"][0]["nranks"]
-    processes = "processes (ucx)" if "processes" in kinds else "no processes: this build lacks ucx"
+    processes = "processes (socket)" if "processes" in kinds else "no processes: they did not start"
 
     print(f"{machine(build)}; {ranks} ranks of one host: threads (transport local), {processes}\n")
     print("Allreduce of fp32, full precision against one bit with error feedback:\n")

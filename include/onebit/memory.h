@@ -22,11 +22,11 @@
  *   the capture make one call of each shape, so that the capture allocates nothing. All ranks
  *   capture and replay alike. An all-to-all-v cannot be part of a group. A dense call on buffers in
  *   host memory, with `stream` NULL, blocks.
- * - Any other transport (ucx, mpi, local): the device compresses, and only packets pass through
- *   pinned host memory. A thread of the communicator sends them from there while the stream waits.
- *   Dense calls pass through pinned memory whole. Such calls cannot be captured, and all calls of a
- *   group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE. At most 256 calls of a
- *   communicator are in flight: one more waits for the first, as for a full queue of CUDA.
+ * - Any other transport (socket, ucx, mpi, local): the device compresses, and only packets pass
+ *   through pinned host memory. A thread of the communicator sends them from there while the stream
+ *   waits. Dense calls pass through pinned memory whole. Such calls cannot be captured, and all
+ * calls of a group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE. At most 256
+ * calls of a communicator are in flight: one more waits for the first, as for a full queue of CUDA.
  *
  * One group cannot mix the two.
  *

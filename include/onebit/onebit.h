@@ -188,7 +188,7 @@ typedef struct {
   size_t size;              /* sizeof(onebitConfig_t) */
   uint32_t magic;           /* ONEBIT_CONFIG_MAGIC */
   uint32_t version;         /* ONEBIT_VERSION_CODE */
-  const char* transport;    /* ONEBIT_TRANSPORT; default "ucx". Copied. Equal on all ranks */
+  const char* transport;    /* ONEBIT_TRANSPORT; default "socket". Copied. Equal on all ranks */
   int32_t connectTimeoutMs; /* ONEBIT_CONNECT_TIMEOUT_MS: all ranks must have joined by then;
                                default 60000 */
   int32_t heartbeatMs;   /* ONEBIT_HEARTBEAT_MS: time between signs of life; default 1000. Equal on

@@ -85,10 +85,10 @@ void AddRankSource(CLI::App& app, RankSource* source, const std::string& transpo
   app.add_option("--procs", source->procs, "ranks, each a process that is started on this host")
       ->check(CLI::Range(1, kMaxProcesses).description(""))
       ->type_name("N");
-  app.add_option(
-         "--transport", source->transport,
-         "what carries the bytes: local for threads, ucx (the default) or mpi for processes" +
-             transport_note)
+  app.add_option("--transport", source->transport,
+                 "what carries the bytes: local for threads, socket (the default), ucx or mpi for "
+                 "processes" +
+                     transport_note)
       ->type_name("NAME");
 }
 

@@ -15,7 +15,7 @@ namespace onebit::perf {
 namespace {
 
 constexpr char kOfThreads[] = "local";
-constexpr char kOfProcesses[] = "ucx";
+constexpr char kOfProcesses[] = "socket";
 constexpr char kOfMpi[] = "mpi";
 
 // Removes --procs from argv. CLI11 accepts it as two words or as one.
@@ -66,7 +66,7 @@ std::string ProblemWith(const RankSource& source, const char* set_transport) {
   if (has_processes && source.transport == kOfThreads) {
     return fmt::format(
         "--transport local connects the threads of one process, but with {} every rank is a "
-        "process: leave out --transport, or give ucx",
+        "process: leave out --transport, or give socket",
         who);
   }
   if (!has_processes && !source.transport.empty() && source.transport != kOfThreads &&

@@ -71,8 +71,8 @@ SYSTEMS = {system.name: system for system in (
     System("gloo", "gloo", "baselines/allreduce_gloo", "libgloo-dev"),
     System("multipass", "openmpi", "baselines/allreduce_multipass", "libopenmpi-dev, openmpi-bin",
            is_dense=False),
-    System("onebit-dense", "onebit", "all_reduce_perf", "libcli11-dev, nlohmann-json3-dev, libucx-dev"),
-    System("onebit-ef", "onebit", "all_reduce_perf", "libcli11-dev, nlohmann-json3-dev, libucx-dev",
+    System("onebit-dense", "onebit", "all_reduce_perf", "libcli11-dev, nlohmann-json3-dev"),
+    System("onebit-ef", "onebit", "all_reduce_perf", "libcli11-dev, nlohmann-json3-dev",
            options=("--mode", "ef", "--no-dense"), is_dense=False),
 )}
 
@@ -116,7 +116,7 @@ def _on_the_lab(system: System, cell: Cell, program: list[str], checkout: Checko
     if files:
         lab += ["--json", str(files.lab)]
     if system.launcher in ("onebit", "gloo"):
-        transport = ["--transport", "ucx"] if system.launcher == "onebit" else []
+        transport = ["--transport", "socket"] if system.launcher == "onebit" else []
         return ["perf/lab", "run", *lab, "--", *program, *transport]
     arguments = [*_polite(system, cell, checkout), *system.mpi_options]
     if system.launcher == "mpich":

@@ -21,7 +21,8 @@ constexpr int kMaxRanks = 1024;
 constexpr int kMaxBatch = 1 << 16;
 constexpr int kMaxHidden = 1 << 16;
 constexpr double kHalfLossScale = 1024;
-constexpr char kSurvivingTransport[] = "ucx";
+// Processes of MPI end together.
+constexpr std::string_view kSurvivingTransports[] = {"socket", "ucx"};
 
 Loss ParseLoss(const std::string& text) {
   Loss loss;
@@ -71,7 +72,7 @@ void AddRunOptions(CLI::App& app, TrainOptions& options) {
   app.add_option_function<std::string>(
          "--survive", [&options](const std::string& text) { options.survive = ParseLoss(text); },
          "This rank kills itself in this step, and the others go on without it; for processes over "
-         "ucx")
+         "socket or ucx")
       ->type_name("RANK@STEP");
   app.add_flag("--check-replicas", options.check_replicas,
                "Compare the parameters of all ranks after every step, not only at the end");
@@ -82,13 +83,14 @@ void SetSource(const CLI::App& app, TrainOptions& options) {
   options.source.is_threads_given = app.count("--threads") > 0;
   options.transport = perf::CheckedTransportOf(options.source);
   if (!options.survive) return;
-  if (options.transport != kSurvivingTransport) {
+  if (std::ranges::find(kSurvivingTransports, options.transport) ==
+      std::end(kSurvivingTransports)) {
     throw perf::UsageError(options.transport == "local"
                                ? "--survive: threads die together: make ranks processes with "
                                  "--procs N"
                                : fmt::format("--survive: {} cannot go on without a rank: use "
                                              "--transport {}",
-                                             options.transport, kSurvivingTransport));
+                                             options.transport, kSurvivingTransports[0]));
   }
   // Otherwise the number of ranks is known when they have joined.
   if (options.source.procs > 0) CheckLoss(options, options.source.procs);

@@ -41,9 +41,9 @@ FrameRing::Result FrameRing::Write(onebitFrameKind kind, std::span<const std::by
     if (used > capacity_) return Result::kBroken;
     if (used + room <= most) break;
     if (look != 0) return Result::kNothing;
-    memory_->producer_waits.store(1, std::memory_order_relaxed);
-    // With the fence of Release: either that sees the flag, or this sees the room.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // Of this exchange and that of Release, one reads what the other has written: either Release
+    // finds the flag, or the next look sees the room.
+    memory_->producer_waits.exchange(1, std::memory_order_acq_rel);
   }
   const uint32_t sizes[] = {static_cast<uint32_t>(header.size()),
                             static_cast<uint32_t>(payload.size())};
@@ -86,10 +86,7 @@ bool FrameRing::Release(const Frame& frame) {
   position_ += RoomOf(frame.header_bytes, frame.payload_bytes);
   // release: the frame was copied before its room is used again.
   memory_->read.store(position_, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // see Write
-  if (memory_->producer_waits.load(std::memory_order_relaxed) == 0) return false;
-  memory_->producer_waits.store(0, std::memory_order_relaxed);
-  return true;
+  return memory_->producer_waits.exchange(0, std::memory_order_acq_rel) != 0;  // see Write
 }
 
 }  // namespace onebit::plugin

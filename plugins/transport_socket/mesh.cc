@@ -20,10 +20,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What one connection may take, a stranger's or a rank's.
+// What one connection may take until it has proved the key, and a rank that offers memory.
 constexpr milliseconds kAttempt{5000};
 // Connections of others that have proved nothing; beyond that the oldest is closed.
 constexpr size_t kMostStrangers = 256;
+constexpr int kAcceptsPerLook = 64;
 constexpr milliseconds kLook{20};   // for an abort
 constexpr milliseconds kPause{50};  // before a rank tries again
 constexpr size_t kLargestRing = 256u << 10;
@@ -38,6 +39,8 @@ struct Hello {
 static_assert(sizeof(Hello) == 44);
 
 std::string WithErrno(const std::string& call) { return call + ": " + std::strerror(errno); }
+
+bool IsShortOfDescriptors() { return errno == EMFILE || errno == ENFILE; }
 
 std::pair<sockaddr_un, socklen_t> AbstractAddress(const LocalName& name) {
   sockaddr_un address{};
@@ -144,7 +147,7 @@ JobKey Mesh::KeyOfPair(int connector, int acceptor) const {
 onebitResult_t Mesh::Listen(Address* mine, std::string* problem) {
   auto listening = onebit::Listen(options_.interface);
   if (!listening.ok()) {
-    *problem = listening.status().text();
+    *problem = IsShortOfDescriptors() ? kTooFewDescriptors : listening.status().text();
     return onebitSystemError;
   }
   tcp_ = std::move(listening).value();
@@ -180,8 +183,11 @@ void Mesh::Start(int rank, bool is_local) {
   std::string& reason = reasons_[static_cast<size_t>(rank)];
   const bool is_any = SocketAddressOf(to).is_any();
   const int family = is_any ? options_.server.family() : static_cast<int>(to.family);
-  Descriptor socket(
-      ::socket(is_local ? AF_UNIX : family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Descriptor socket;
+  do {
+    socket = Descriptor(
+        ::socket(is_local ? AF_UNIX : family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  } while (!socket.is_open() && MakeRoom());
   bool has_begun = socket.is_open();
   if (!has_begun) {
     reason = WithErrno("socket");
@@ -223,12 +229,15 @@ void Mesh::Pause(int rank) {
 }
 
 void Mesh::Accept(const Descriptor& listener, bool is_local) {
-  while (true) {
+  for (int i = 0; i < kAcceptsPerLook; ++i) {
     Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.is_open()) return;
-    const auto is_stranger = [](const Attempt& one) { return one.step == Attempt::Step::kHello; };
-    if (static_cast<size_t>(std::ranges::count_if(attempts_, is_stranger)) >= kMostStrangers) {
-      attempts_.erase(std::ranges::find_if(attempts_, is_stranger));
+    if (!socket.is_open()) {
+      if (!MakeRoom()) return;
+      continue;
+    }
+    if (static_cast<size_t>(std::ranges::count_if(attempts_, &Attempt::is_stranger)) >=
+        kMostStrangers) {
+      DropStranger();
     }
     attempts_.push_back(Attempt{.step = Attempt::Step::kHello,
                                 .socket = std::move(socket),
@@ -238,6 +247,22 @@ void Mesh::Accept(const Descriptor& listener, bool is_local) {
                                 .segment = {},
                                 .doorbell = Descriptor()});
   }
+}
+
+// Closes the oldest connection that has proved nothing. False if there is none.
+bool Mesh::DropStranger() {
+  const auto oldest = std::ranges::find_if(attempts_, &Attempt::is_stranger);
+  if (oldest == attempts_.end()) return false;
+  attempts_.erase(oldest);
+  return true;
+}
+
+// After a call that failed: true if it lacked a descriptor and can be tried again.
+bool Mesh::MakeRoom() {
+  if (!IsShortOfDescriptors()) return false;
+  const bool has_room = DropStranger();
+  lacks_descriptors_ = !has_room;
+  return has_room;
 }
 
 Mesh::Outcome Mesh::Advance(Attempt* attempt) {
@@ -279,6 +304,9 @@ Mesh::Outcome Mesh::AdvanceConnector(Attempt* attempt) {
     if (!SendWords(fd, proof.data(), proof.size())) return Outcome::kRefused;
     attempt->filled = 0;
     attempt->step = Step::kGo;
+    // With the proof the other end may count the connection as made, so this end does not give it
+    // up.
+    attempt->deadline = Clock::time_point::max();
   }
   if (attempt->step == Step::kGo) {
     const Read read = ReadWords(fd, attempt->received, &attempt->filled, 1);
@@ -384,6 +412,7 @@ Mesh::Outcome Mesh::AnswerOffer(Attempt* attempt) {
   if (!SendWords(fd, &answer, 1, doorbell) || !is_shared) return Outcome::kRefused;
   attempt->doorbell = std::move(passed[1]);
   attempt->step = Attempt::Step::kVerdict;
+  attempt->deadline = Clock::time_point::max();  // the other end may count it as made
   return Outcome::kGoesOn;
 }
 
@@ -428,8 +457,12 @@ onebitResult_t Mesh::Connect(const std::vector<Address>& ranks, Clock::time_poin
       result = onebitAborted;
       break;
     }
-    const Clock::time_point now = Clock::now();
-    if (now >= deadline) {
+    if (lacks_descriptors_) {
+      *problem = kTooFewDescriptors;
+      result = onebitSystemError;
+      break;
+    }
+    if (Clock::now() >= deadline) {
       *problem = Format("not connected in time with rank{}", missing);
       result = onebitTimeout;
       break;

@@ -28,6 +28,9 @@
 
 namespace onebit::sockets {
 
+inline constexpr char kTooFewDescriptors[] =
+    "this process has too few file descriptors left: raise ulimit -n";
+
 // The way to one rank.
 struct Connection {
   // TCP, or the abstract socket that was used to share memory: it closes when the peer ends.
@@ -119,12 +122,16 @@ class Mesh {
     std::array<std::byte, 128> received{};
     size_t filled = 0;
     size_t polled = 0;  // its index among the descriptors that are polled; 0: none
+
+    bool is_stranger() const { return step == Step::kHello || step == Step::kProof; }
   };
   enum class Outcome { kGoesOn, kMade, kRefused };
 
   void Start(int rank, bool is_local);
   void Pause(int rank);
   void Accept(const Descriptor& listener, bool is_local);
+  bool DropStranger();
+  bool MakeRoom();
   Outcome Advance(Attempt* attempt);
   Outcome AdvanceConnector(Attempt* attempt);
   Outcome AdvanceAcceptor(Attempt* attempt);
@@ -142,6 +149,7 @@ class Mesh {
   std::vector<Connection>* connections_ = nullptr;
   std::vector<std::string> reasons_;  // by rank: why it is not connected yet, or not by memory
   std::list<Attempt> attempts_;
+  bool lacks_descriptors_ = false;
 };
 
 }  // namespace onebit::sockets

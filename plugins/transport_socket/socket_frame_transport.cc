@@ -73,7 +73,8 @@ onebitResult_t SocketFrameTransport::Start(const onebitTransportCommInfo& info) 
   if (!doorbell_.is_open() || !abort_.is_open() || !epoll_.is_open() ||
       !Watch(epoll_, doorbell_.get(), EPOLLIN, kDoorbell) ||
       !Watch(epoll_, abort_.get(), EPOLLIN, kAbort)) {
-    context_->Warn("no descriptor for an endpoint: %s", std::strerror(errno));
+    context_->Warn("rank %d: %s", rank_,
+                   errno == EMFILE || errno == ENFILE ? kTooFewDescriptors : std::strerror(errno));
     return onebitSystemError;
   }
   JobKey key{};
@@ -238,10 +239,9 @@ void SocketFrameTransport::Lose(Peer* peer, const char* reason) {
 // Wakes the peer if it sleeps.
 void SocketFrameTransport::Ring(const Peer& peer) const {
   if (peer.memory == nullptr) return;
-  // With the fence of Sleep: either the peer sees the frame before it sleeps, or this sees the
-  // flag.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (peer.memory->sleeps[1 - peer.own_end].is_set.load(std::memory_order_relaxed) != 0) {
+  // Of this operation and the exchange of SetSleeping, one reads what the other has written: either
+  // the peer sees the frame before it sleeps, or this finds the flag.
+  if (peer.memory->sleeps[1 - peer.own_end].is_set.fetch_or(0, std::memory_order_acq_rel) != 0) {
     Write(peer.doorbell.get());
   }
 }
@@ -362,7 +362,8 @@ void SocketFrameTransport::SetSleeping(bool is_sleeping) {
   for (const int rank : shared_) {
     const Peer& peer = peers_[static_cast<size_t>(rank)];
     if (peer.memory == nullptr) continue;
-    peer.memory->sleeps[peer.own_end].is_set.store(is_sleeping ? 1 : 0, std::memory_order_relaxed);
+    peer.memory->sleeps[peer.own_end].is_set.exchange(is_sleeping ? 1 : 0,
+                                                      std::memory_order_acq_rel);  // see Ring
   }
 }
 
@@ -377,7 +378,6 @@ void SocketFrameTransport::Sleep(uint64_t timeout_ns) {
     } while (NowNs() - start < yield_ns);
   }
   SetSleeping(true);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // see Ring
   const uint64_t left_ns = timeout_ns - std::min(timeout_ns, NowNs() - start);
   const uint64_t left_ms = std::min<uint64_t>((left_ns + kNsPerMs - 1) / kNsPerMs, 1000);
   if (!HasFrames()) CheckSockets(static_cast<int>(left_ms));

@@ -23,7 +23,7 @@ Result<JoinOptions> Parse(const onebitConfig_t& config,
 TEST(CommConfigTest, TheEnvironmentGoesBeforeTheProgram) {
   onebitConfig_t config = ONEBIT_CONFIG_INIT;
   EXPECT_EQ(Parse(config, {}).value().comm.timeout_ms, 600'000u);
-  EXPECT_EQ(Parse(config, {}).value().transport, "ucx");
+  EXPECT_EQ(Parse(config, {}).value().transport, "socket");
   config.collectiveTimeoutMs = 5;
   config.transport = "mpi";
   EXPECT_EQ(Parse(config, {}).value().comm.timeout_ms, 5u);

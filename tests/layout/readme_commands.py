@@ -15,18 +15,11 @@ import sys
 from markdown_files import code_blocks
 
 
-PLUGIN = "src/libonebit-transport-ucx.so"
-
-
 class Run(str):
     """A command for the shell, at the root of the project; {build} is the build folder."""
 
 
-class RunProcesses(Run):
-    """The same, where the build has the transport that connects processes."""
-
-
-class RunOnLab(RunProcesses):
+class RunOnLab(Run):
     """The same, where this user and machine can have network namespaces."""
 
     UNAVAILABLE = 77
@@ -55,31 +48,31 @@ COMMANDS = {
         RunBy("tests/package/install_test", "pkg-config --cflags --libs onebit"),
     "onebit_run -n 4 ./demo": RunBy("tests/layout/readme_program.py", '[*launcher, "-n", "4", binary]'),
     "build/release/perf/all_reduce_perf --procs 4 -b 1M -e 64M -f 4 --mode ef":
-        RunProcesses("{build}/perf/all_reduce_perf --procs 4 -b 1K -e 64K -f 4 --mode ef -n 2"),
+        Run("{build}/perf/all_reduce_perf --procs 4 -b 1K -e 64K -f 4 --mode ef -n 2"),
     "build/release/perf/train_text --procs 4 --optimizer onebit-adam --steps 500":
-        RunProcesses("{build}/perf/train_text --procs 4 --optimizer onebit-adam --steps 5 --batch 4 "
+        Run("{build}/perf/train_text --procs 4 --optimizer onebit-adam --steps 5 --batch 4 "
                      "--hidden 16,16"),
     "build/release/perf/train_text --procs 4 --steps 500 --survive 2@250":
-        RunProcesses("{build}/perf/train_text --procs 4 --steps 8 --batch 4 --hidden 16,16 --survive 2@4"),
+        Run("{build}/perf/train_text --procs 4 --steps 8 --batch 4 --hidden 16,16 --survive 2@4"),
     "build/release/perf/reduce_scatter_perf --procs 4 -b 1M -e 16M -f 4 --mode ef -c 1":
-        RunProcesses("{build}/perf/reduce_scatter_perf --procs 4 -b 1K -e 64K -f 8 --mode ef -c 1 -n 2"),
+        Run("{build}/perf/reduce_scatter_perf --procs 4 -b 1K -e 64K -f 8 --mode ef -c 1 -n 2"),
     "build/release/perf/group_perf --procs 4":
-        RunProcesses("{build}/perf/group_perf --procs 4 --tensors 20 --max-elements 2000"),
-    "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/train_text --steps 40 --batch 256 --optimizer adam --transport ucx --overlap":
+        Run("{build}/perf/group_perf --procs 4 --tensors 20 --max-elements 2000"),
+    "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/train_text --steps 40 --batch 256 --optimizer adam --transport socket --overlap":
         RunOnLab("./perf/lab run --hosts 2 --rate 1gbit -- {build}/perf/train_text --steps 3 --batch 4 "
-                 "--hidden 16,16 --optimizer adam --transport ucx --overlap"),
+                 "--hidden 16,16 --optimizer adam --transport socket --overlap"),
     "build/release/perf/soak --procs 4 --seconds 60":
-        RunProcesses("{build}/perf/soak --procs 4 --seconds 2 --max-elements 4K"),
-    "./perf/compare": RunProcesses(
+        Run("{build}/perf/soak --procs 4 --seconds 2 --max-elements 4K"),
+    "./perf/compare": Run(
         "rm -f {build}/readme.json && ./perf/compare --build {build} --links shm --hosts 2 --sizes 1K "
         "--systems onebit-dense,onebit-ef --repetitions 1 --output {build}/readme.json"),
     "./perf/report build/release/compare.json --html build/release/compare.html --update-readme README.md":
-        RunProcesses("cp README.md {build}/readme.md && ./perf/report {build}/readme.json --html "
+        Run("cp README.md {build}/readme.md && ./perf/report {build}/readme.json --html "
                      "{build}/readme.html --update-readme {build}/readme.md"),
     "./perf/lab run --hosts 4 --rate 1gbit -- build/release/perf/all_reduce_perf -b 64M -e 64M "
-    "--transport ucx --mode ef -c 1":
+    "--transport socket --mode ef -c 1":
         RunOnLab("./perf/lab run --hosts 4 --rate 1gbit -- {build}/perf/all_reduce_perf -b 64K -e 64K "
-                 "--transport ucx --mode ef -c 1"),
+                 "--transport socket --mode ef -c 1"),
     "build/release/perf/codec_perf": RunBy("tests/perf/codec_perf_test.py", "sys.argv[1]"),
     "./perf/time_to_loss --hosts 4 --rates 100mbit,1gbit":
         RunBy("tests/perf/time_to_loss_test.py", 'str(PERF / "time_to_loss")'),
@@ -98,9 +91,6 @@ def commands_of(readme: str) -> list[str]:
 def problem_with(root: pathlib.Path, build: str, how: Run | RunBy) -> str | None:
     if isinstance(how, RunBy):
         return None if how.text in (root / how.script).read_text() else f"{how.script} does not run it"
-    if isinstance(how, RunProcesses) and not pathlib.Path(build, PLUGIN).exists():
-        print(f"{build} has no {PLUGIN}: not run")
-        return None
     run = subprocess.run(how.format(build=build), shell=True, cwd=root, text=True, timeout=240,
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                          check=False)

@@ -36,7 +36,7 @@ def main() -> int:
              "-I", include_folder, "-L", library_folder, f"-Wl,-rpath,{library_folder}", "-lonebit"],
             check=True)
         if not launcher:
-            print("this build has no transport ucx or no onebit_run: the program was not run")
+            print("this build has no onebit_run: the program was not run")
             return SKIPPED
         printed = subprocess.run([*launcher, "-n", "4", binary], check=True, stdout=subprocess.PIPE,
                                  text=True, timeout=60).stdout

@@ -52,7 +52,7 @@ def main() -> None:
     name = pathlib.Path(tool).name
     is_process = "--procs" in sys.argv[2:]
     for ranks in (3, 4):
-        place = ["--procs", str(ranks), "--transport", "ucx"] if is_process else ["-t", str(ranks)]
+        place = ["--procs", str(ranks), "--transport", "socket"] if is_process else ["-t", str(ranks)]
         for mode in ("dense", "sign", "ef"):
             for row in sweep(tool, *place, "--mode", mode):
                 check(row, name, mode, ranks)

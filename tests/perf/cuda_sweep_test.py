@@ -135,7 +135,7 @@ def main() -> None:
     if "--procs" in sys.argv[4:]:
         for mode in ("dense", "ef"):
             report = tool.sweep("--procs", "3", "--mode", mode, "-b", "1K", "-e", "64K", "-f", "64")
-            check(tool, report, "ucx", mode)
+            check(tool, report, "socket", mode)
             assert len({place["pid"] for place in report["config"]["devices"]}) == 3, report
         check_loss(tool)
         return

@@ -22,12 +22,12 @@ RankSource With(RankSource source, std::string transport) {
   return source;
 }
 
-TEST(ProcsTest, ThreadsUseLocalAndProcessesUcx) {
+TEST(ProcsTest, ThreadsUseLocalAndProcessesSocket) {
   EXPECT_EQ(TransportOf({}, nullptr), "local");
   EXPECT_EQ(TransportOf(Threads(4), nullptr), "local");
   EXPECT_EQ(TransportOf(Threads(4), "ucx"), "local");  // the variable applies to processes
-  EXPECT_EQ(TransportOf(Procs(4), nullptr), "ucx");
-  EXPECT_EQ(TransportOf(Launched(0), nullptr), "ucx");
+  EXPECT_EQ(TransportOf(Procs(4), nullptr), "socket");
+  EXPECT_EQ(TransportOf(Launched(0), nullptr), "socket");
   EXPECT_EQ(TransportOf(Procs(4), "mpi"), "mpi");
   EXPECT_EQ(TransportOf(With(Launched(1), "mpi"), nullptr), "mpi");
 }

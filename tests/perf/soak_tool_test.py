@@ -16,7 +16,7 @@ import time
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "ONEBIT_")
 SMALL = ["--max-elements", "4K", "--seed", "3", "--deadline", "20"]
-WAYS = {"local": ["-t", "3"], "ucx": ["--procs", "3"]}
+WAYS = {"local": ["-t", "3"], "socket": ["--procs", "3"]}
 WRONG = {
     (): "--seconds N",
     ("--seconds", "0"): "--seconds",
@@ -97,7 +97,7 @@ def main() -> None:
             last = report(folder, soak, *SMALL, *ranks, "--rounds", "1", "--first-round", "3")
             for kind, calls in long["calls"].items():
                 assert calls == first["calls"][kind] + last["calls"][kind], (kind, long, first, last)
-        if "ucx" in sys.argv[2:]:
+        if "socket" in sys.argv[2:]:
             check_killed(soak)
         assert all(of_way == of_ways[0] for of_way in of_ways), of_ways
 

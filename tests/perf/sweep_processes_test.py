@@ -44,7 +44,7 @@ class ProcessesTest(unittest.TestCase):
         self.assertEqual(len(report["results"]), rows)
         for row in report["results"]:
             self.assertEqual((row["out_of_place"]["nwrong"], row["in_place"]["nwrong"]), (0, 0), row)
-            self.assertEqual((row["nranks"], row["transport"], row["mode"]), (ranks, "ucx", mode))
+            self.assertEqual((row["nranks"], row["transport"], row["mode"]), (ranks, "socket", mode))
             self.assertEqual(row["wire_bytes"], row["wire_bytes_bound"], row)
         devices = report["config"]["devices"]
         self.assertEqual([device["rank"] for device in devices], list(range(ranks)))
@@ -62,7 +62,7 @@ class ProcessesTest(unittest.TestCase):
 
     def test_all_types_and_odd_sizes(self):
         report, _ = self.sweep(TOOL, "-b", "0", "-e", "1210", "-i", "121", "-d", "all", "-o", "all",
-                               "-n", "2", "--procs", "3", "--transport", "ucx", "--mode", "ef",
+                               "-n", "2", "--procs", "3", "--transport", "socket", "--mode", "ef",
                                "--block", "64")
         self.check_rows(report, 3, "ef", 66)
 
@@ -128,7 +128,7 @@ class ProcessesTest(unittest.TestCase):
                               ([RUN, "-n", "2", TOOL, "--transport", "local"], "leave out --transport"),
                               ([TOOL, "--procs", "2", "-t", "4"], "leave out -t"),
                               ([TOOL, "--procs", "0"], "--procs"),
-                              ([TOOL, "--procs", "2", "--transport", "local"], "give ucx"),
+                              ([TOOL, "--procs", "2", "--transport", "local"], "give socket"),
                               ([TOOL, "-t", "2", "--transport", "ucx"], "--procs N")):
             result = self.run_tool(*command, *SMALL)
             self.assertEqual(result.returncode, 2, result)

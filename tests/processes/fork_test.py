@@ -10,10 +10,9 @@ import job
 
 def main() -> int:
     # With threads that a forked child does not have, too.
-    for tls, threads in (("all", "1"), ("tcp", "0")):
+    for way, threads in (("shared memory", "1"), ("tcp", "0")):
         command = [sys.argv[1], "100", "100000", "ef", "--fork", "2"]
-        with job.Job([command] * 3, ONEBIT_UCX_TLS=tls,
-                     ONEBIT_COMPUTE_THREADS=threads) as running:
+        with job.Job([command] * 3, ONEBIT_COMPUTE_THREADS=threads, **job.SOCKET_WAYS[way]) as running:
             for rank in running.ranks:
                 result, _, text = rank.ended(20)
                 assert result == 0, text

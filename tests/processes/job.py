@@ -17,6 +17,10 @@ PATIENCE_SECONDS = 30
 # way.
 NO_SILENCE_SECONDS = 4 * PATIENCE_SECONDS
 
+# Ways between processes of one host, with the settings that choose them.
+SOCKET_WAYS = {"shared memory": {}, "tcp": {"ONEBIT_SOCKET_SHARED_MEMORY": "0"}}
+UCX_WAYS = {f"ucx, {tls}": {"ONEBIT_TRANSPORT": "ucx", "ONEBIT_UCX_TLS": tls} for tls in ("all", "tcp")}
+
 ENDED = re.compile(r"ended (\d+) ([\d.]+) (.*)")
 
 

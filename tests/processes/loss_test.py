@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Kills or stops one of 4 processes inside a collective: loss_test.py RANK_LOOP.
+"""Kills or stops one of 4 processes inside a collective: loss_test.py RANK_LOOP [ucx].
 
 Every survivor must return an error that names the lost rank, over shared memory and over TCP, whether
 the lost rank holds the control channel (rank 0) or not: one that was killed by the end of its
@@ -15,13 +15,14 @@ import job
 
 RANKS = 4
 LOSS_SECONDS = 2.0
+WAYS = job.SOCKET_WAYS | job.UCX_WAYS
 PEER_ERRORS = {6, 102}  # onebitRemoteError, onebitPeerLost
 
 
-def check(program: str, tls: str, mode: str, victim: int, how: signal.Signals) -> float:
+def check(program: str, way: str, mode: str, victim: int, how: signal.Signals) -> float:
     loss_seconds = LOSS_SECONDS if how == signal.SIGSTOP else job.NO_SILENCE_SECONDS
     variables = {"ONEBIT_LOSS_TIMEOUT_MS": str(int(loss_seconds * 1000)),
-                 "ONEBIT_HEARTBEAT_MS": "250", "ONEBIT_UCX_TLS": tls}
+                 "ONEBIT_HEARTBEAT_MS": "250"} | WAYS[way]
     with job.Job([[program, "0", "1000000", mode]] * RANKS, **variables) as running:
         running.wait_until_ready()
         since = running.hurt(victim, how)
@@ -30,7 +31,7 @@ def check(program: str, tls: str, mode: str, victim: int, how: signal.Signals) -
             if rank == victim:
                 continue
             result, when, text = running.ranks[rank].ended(job.PATIENCE_SECONDS)
-            what = f"{tls} {mode}, rank {victim} got {how.name}, rank {rank}: {text}"
+            what = f"{way}, {mode}, rank {victim} got {how.name}, rank {rank}: {text}"
             assert result in PEER_ERRORS, what
             assert f"rank {victim} is gone" in text, what
             slowest = max(slowest, when - since)
@@ -45,11 +46,12 @@ def check(program: str, tls: str, mode: str, victim: int, how: signal.Signals) -
 
 
 def main() -> int:
-    for tls in ("all", "tcp"):
+    ways = WAYS if "ucx" in sys.argv[2:] else job.SOCKET_WAYS
+    for way in ways:
         for how in (signal.SIGKILL, signal.SIGSTOP):
             for victim, mode in ((0, "ef"), (2, "dense")):
-                seconds = check(sys.argv[1], tls, mode, victim, how)
-                print(f"ONEBIT_UCX_TLS={tls} {how.name} of rank {victim} ({mode}): all survivors "
+                seconds = check(sys.argv[1], way, mode, victim, how)
+                print(f"{way}: {how.name} of rank {victim} ({mode}): all survivors "
                       f"know after {seconds:.2f} s", flush=True)
     return 0
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Results of processes over ucx equal those of threads over local, byte for byte:
-results_test.py RANK_RESULTS RANKS..."""
+"""Results of processes over socket, and over ucx where it is named, equal those of threads over local,
+byte for byte: process_results_test.py RANK_RESULTS [ucx] RANKS..."""
 
 import subprocess
 import sys
@@ -11,15 +11,19 @@ import job
 
 def main() -> int:
     program, *rank_counts = sys.argv[1:]
+    ways = dict(job.SOCKET_WAYS)
+    if rank_counts[0] == "ucx":
+        rank_counts.pop(0)
+        ways |= job.UCX_WAYS
     for ranks in map(int, rank_counts):
         threads = subprocess.run([program, str(ranks)], check=True, capture_output=True, text=True)
         expected = threads.stdout.splitlines()
-        for tls in ("all", "tcp"):
-            with job.Job([[program]] * ranks, ONEBIT_UCX_TLS=tls) as running:
+        for way, variables in ways.items():
+            with job.Job([[program]] * ranks, **variables) as running:
                 for rank in running.ranks:
                     assert rank.process.wait(60) == 0, rank.lines
                     rank.finish()
-                assert running.ranks[0].lines == expected, (ranks, tls, running.ranks[0].lines)
+                assert running.ranks[0].lines == expected, (ranks, way, running.ranks[0].lines)
         print(f"{ranks} ranks: {len(expected)} kinds of calls give the same bytes", flush=True)
     return 0
 

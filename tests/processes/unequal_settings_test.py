@@ -9,7 +9,7 @@ import job
 
 
 def main() -> int:
-    for variable in ("ONEBIT_UCX_EAGER_BYTES", "ONEBIT_UCX_EARLY_BYTES"):
+    for variable in ("ONEBIT_SOCKET_EAGER_BYTES", "ONEBIT_SOCKET_EARLY_BYTES"):
         loop = [sys.argv[1], "3", "1000", "ef"]
         with job.Job([loop, ["env", f"{variable}=1000", *loop]]) as running:
             for rank in running.ranks:

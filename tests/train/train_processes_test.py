@@ -44,7 +44,7 @@ def check_same(threads: dict, processes: dict) -> None:
             del evaluation["seconds"]
     different = {name for name in threads if threads[name] != processes[name]}
     assert different <= OF_PLACE, (different, threads, processes)
-    assert processes["transport"] == "ucx" and threads["transport"] == "local"
+    assert processes["transport"] == "socket" and threads["transport"] == "local"
     seconds = processes["seconds"]
     assert all(seconds[part] >= 0 for part in ("compute", "codec", "wire")), seconds
 
@@ -56,7 +56,7 @@ def main() -> None:
         for ranks in ("3", "4"):
             threads = folder.report(tool, *SMALL, "-t", ranks, "--check-replicas")
             check_same(threads, folder.report(tool, *SMALL, "--procs", ranks, "--check-replicas"))
-            check_same(threads, folder.report(launcher, "-n", ranks, tool, *SMALL, "--transport", "ucx"))
+            check_same(threads, folder.report(launcher, "-n", ranks, tool, *SMALL, "--transport", "socket"))
         for options in (["--optimizer", "adam", "--eval-every", "20"], ["--grad-type", "half", "--mode", "sign"],
                         ["--optimizer", "onebit-lamb"],
                         ["--optimizer", "zero-one-adam", "--local-step-scaler", "4", "--eval-every", "10"],
@@ -76,7 +76,7 @@ def main() -> None:
         missing = folder.run(launcher, "-n", "3", tool, *SMALL, "--json", "/nonexistent/x.json")
         assert missing.returncode in (1, 2) and missing.stderr.count("/nonexistent/x.json") == 1, missing
         for command, text in (([tool, "--procs", "2", "-t", "2"], "leave out -t"),
-                              ([tool, "--procs", "2", "--transport", "local"], "give ucx"),
+                              ([tool, "--procs", "2", "--transport", "local"], "give socket"),
                               ([tool, "--transport", "ucx"], "--procs N"),
                               ([launcher, "-n", "2", tool, "--procs", "2"], "leave out --procs")):
             wrong = folder.run(*command)
