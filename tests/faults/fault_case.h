@@ -51,7 +51,7 @@ inline constexpr Place kPlaces[] = {{"first of exchange 1", 1, 0},
                                     {"last of exchange 2", 2, kCaseRanks - 2}};
 
 struct FaultCase {
-  std::string transport;  // "local" or "ucx"
+  std::string transport;  // "local", "socket" or "ucx"
   CallKind call;
   MessageSize size;
   Place place;

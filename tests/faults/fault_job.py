@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Processes over `ucx` of which one is killed or stopped at a chosen message."""
+"""Processes over `socket` or `ucx` of which one is killed or stopped at a chosen message."""
 
 import dataclasses
 import os
@@ -74,19 +74,20 @@ def all_cases() -> list[Case]:
 
 
 class Programs:
-    """What was built: the rank, and where its plugins are."""
+    """The program of a rank, and what carries its messages."""
 
-    def __init__(self, rank: str, plugin_path: str, **variables: str):
+    def __init__(self, rank: str, transport: str, variables: dict[str, str]):
         self.rank = rank
+        self.transport = transport
         self.variables = variables  # of the environment, for every rank
-        os.environ["ONEBIT_PLUGIN_PATH"] = plugin_path
         self._references: dict[tuple[str, int], list[dict]] = {}
 
     def start(self, mode: str, exchanges: int, faults: list[str], victim: int = -1) -> job.Job:
         """Ranks with a fault each, of which the victim does not try to go on."""
-        return job.Job([["env", f"ONEBIT_FAULTYUCX_FAULT={fault}", self.rank, str(CALLS), str(COUNT),
+        setting = f"ONEBIT_FAULTY{self.transport.upper()}_FAULT"
+        return job.Job([["env", f"{setting}={fault}", self.rank, str(CALLS), str(COUNT),
                          mode, str(victim)] for fault in faults],
-                       ONEBIT_TRANSPORT="faultyucx",
+                       ONEBIT_TRANSPORT="faulty" + self.transport,
                        ONEBIT_ONE_EXCHANGE_ELEMENTS=str(COUNT if exchanges == 1 else 0),
                        ONEBIT_DEBUG="NONE",
                        ONEBIT_LOSS_TIMEOUT_MS=str(int(1000 * job.paced(LOSS_SECONDS))),

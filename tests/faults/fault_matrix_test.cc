@@ -52,10 +52,8 @@ std::string ParameterName(const ::testing::TestParamInfo<Parameter>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Local, FaultMatrixTest, ::testing::ValuesIn(Parameters("local")),
                          ParameterName);
-#if defined(FAULTS_HAVE_UCX)
-INSTANTIATE_TEST_SUITE_P(Ucx, FaultMatrixTest, ::testing::ValuesIn(Parameters("ucx")),
+INSTANTIATE_TEST_SUITE_P(Socket, FaultMatrixTest, ::testing::ValuesIn(Parameters("socket")),
                          ParameterName);
-#endif
 
 }  // namespace
 }  // namespace onebit::testing

@@ -60,9 +60,7 @@ std::vector<HeapParameter> HeapParameters() {
   std::vector<HeapParameter> parameters;
   for (const Shortage shortage : {Shortage::kOnce, Shortage::kFromThenOn}) {
     parameters.push_back({"local", shortage});
-#if defined(FAULTS_HAVE_UCX)
-    parameters.push_back({"ucx", shortage});
-#endif
+    parameters.push_back({"socket", shortage});
   }
   return parameters;
 }

@@ -88,9 +88,7 @@ std::vector<Parameter> Parameters() {
   };
   add("LocalTwoExchanges", "local", kTwoExchanges);
   add("LocalOneExchange", "local", kOneExchange);
-#if defined(FAULTS_HAVE_UCX)
-  add("UcxTwoExchanges", "ucx", kTwoExchanges);
-#endif
+  add("SocketTwoExchanges", "socket", kTwoExchanges);
   return parameters;
 }
 

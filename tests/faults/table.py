@@ -23,8 +23,9 @@ README = pathlib.Path(__file__).resolve().parent / "README.md"
 BEGIN = "<!-- table.py: from here -->\n"
 END = "<!-- table.py: to here -->\n"
 TRANSPORTS = {"local": ("local", {}),
-              "ucx": ("ucx", {}),
-              "ucx, tcp": ("ucx", {"ONEBIT_UCX_TLS": "tcp"})}
+              "socket": ("socket", {}),
+              "socket, tcp": ("socket", {"ONEBIT_SOCKET_SHARED_MEMORY": "0"}),
+              "ucx": ("ucx", {})}
 MATRIX_SECONDS = 1200
 HEAD = ["fault", "call", *(f"{name}, ms" for name in TRANSPORTS), "outcome", "named", "residuals",
         "recovered"]
@@ -119,8 +120,9 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    programs = {name: fault_job.Programs(arguments.rank, arguments.plugins, **variables)
-                for name, (transport, variables) in TRANSPORTS.items() if transport == "ucx"}
+    os.environ["ONEBIT_PLUGIN_PATH"] = arguments.plugins
+    programs = {name: fault_job.Programs(arguments.rank, transport, variables)
+                for name, (transport, variables) in TRANSPORTS.items() if transport != "local"}
     rows, violations = Rows(), []
     for _ in range(arguments.repeat):
         for name in TRANSPORTS:

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "plugins/transport_local/local_transport.h"
+#include "plugins/transport_socket/socket_transport.h"
 #include "transport/loader.h"
 #include "transport/process_settings.h"
 
@@ -18,18 +19,36 @@ struct Options {
   const char* fault;
 };
 
-Result<Transport> StartInner(bool is_local) {
-  if (is_local) return Transport::Start(local::Functions());
-  ONEBIT_ASSIGN_OR_RETURN(const onebitTransport* functions,
-                          OpenPlugin("ucx", PluginFolders(PluginPathOf(EarlyEnvironment()))));
+// The transports that carry the messages, and what they are called with faults.
+struct OverLocal {
+  static constexpr char kName[] = "faultylocal";
+  static constexpr char kSettingName[] = "ONEBIT_FAULTYLOCAL_FAULT";
+  static Result<const onebitTransport*> Functions() { return local::Functions(); }
+};
+struct OverSocket {
+  static constexpr char kName[] = "faultysocket";
+  static constexpr char kSettingName[] = "ONEBIT_FAULTYSOCKET_FAULT";
+  static Result<const onebitTransport*> Functions() { return sockets::Functions(); }
+};
+struct OverUcx {
+  static constexpr char kName[] = "faultyucx";
+  static constexpr char kSettingName[] = "ONEBIT_FAULTYUCX_FAULT";
+  static Result<const onebitTransport*> Functions() {
+    return OpenPlugin("ucx", PluginFolders(PluginPathOf(EarlyEnvironment())));
+  }
+};
+
+template <typename Inner>
+Result<Transport> StartInner() {
+  ONEBIT_ASSIGN_OR_RETURN(const onebitTransport* functions, Inner::Functions());
   return Transport::Start(functions);
 }
 
 // The functions of a transport whose messages are kFaultyFunctions.
-template <bool kIsLocal>
+template <typename Inner>
 struct Faulty {
   static constexpr onebitTransportSetting kSetting{
-      .name = kIsLocal ? "ONEBIT_FAULTYLOCAL_FAULT" : "ONEBIT_FAULTYUCX_FAULT",
+      .name = Inner::kSettingName,
       .kind = onebitSettingText,
       .values = "fault, as \"kill rank=2 exchange=1 message=5\"",
       .defaultValue = "none",
@@ -38,7 +57,7 @@ struct Faulty {
   static onebitResult_t Init(const onebitTransportHost* host, void** context) {
     const auto fault = ParseFault(static_cast<const Options*>(host->settings)->fault);
     if (!fault) return onebitInvalidUsage;
-    auto inner = StartInner(kIsLocal);
+    auto inner = StartInner<Inner>();
     if (!inner.ok()) {
       host->log(onebitLogWarn, inner.status().text().c_str());
       return onebitSystemError;
@@ -53,7 +72,7 @@ struct Faulty {
 
   static onebitResult_t GetProperties(void* context, onebitTransportProperties* properties) {
     if (context != nullptr) *properties = static_cast<FaultyContext*>(context)->inner.properties();
-    properties->name = kIsLocal ? "faultylocal" : "faultyucx";
+    properties->name = Inner::kName;
     properties->settings = &kSetting;
     properties->settingCount = 1;
     properties->settingsBytes = sizeof(Options);
@@ -75,7 +94,7 @@ struct Faulty {
 }  // namespace
 
 FaultyTransport::FaultyTransport() {
-  auto started = Transport::Start(&Faulty<true>::kFunctions, &kFaultyFunctions);
+  auto started = Transport::Start(&Faulty<OverLocal>::kFunctions, &kFaultyFunctions);
   if (!started.ok()) throw std::runtime_error(started.status().text());
   transport_ = std::move(started).value();
 }
@@ -86,8 +105,9 @@ FaultyTransport::~FaultyTransport() {
 }
 
 void RegisterFaultyTransports() {
-  Transport::Register("faultylocal", &Faulty<true>::kFunctions, &kFaultyFunctions);
-  Transport::Register("faultyucx", &Faulty<false>::kFunctions, &kFaultyFunctions);
+  Transport::Register(OverLocal::kName, &Faulty<OverLocal>::kFunctions, &kFaultyFunctions);
+  Transport::Register(OverSocket::kName, &Faulty<OverSocket>::kFunctions, &kFaultyFunctions);
+  Transport::Register(OverUcx::kName, &Faulty<OverUcx>::kFunctions, &kFaultyFunctions);
 }
 
 }  // namespace onebit::testing

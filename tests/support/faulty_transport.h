@@ -35,7 +35,7 @@ class FaultyTransport {
   Transport transport_;
 };
 
-// Makes transports "faultylocal" and "faultyucx" known to this process. The setting
+// Makes transports "faultylocal", "faultysocket" and "faultyucx" known to this process. The setting
 // ONEBIT_FAULTY<INNER>_FAULT describes the fault (ParseFault). Their context is a FaultyContext.
 void RegisterFaultyTransports();
 
