@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The listening sockets of jobs are those of the table in SECURITY.md, and strangers there change nothing:
+ports_test.py RANK_LOOP SECURITY.md [CONNECTIONS]"""
+
+import collections
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import time
+
+import job
+
+RANKS = 4
+CONNECTIONS = 2000
+HELD = 200  # left open, so that they fill what is bounded
+GROWTH_BYTES = 16 << 20
+LISTENING = ["ss", "--no-header", "--listening", "--numeric", "--processes", "--tcp", "--udp", "--unix"]
+
+
+class Listener(collections.namedtuple("Listener", "kind address")):
+    """A socket that others can reach: its kind, tcp or name, and its address."""
+
+
+def table_of(document: str) -> dict[str, str]:
+    """What SECURITY.md says that listens, with where."""
+    lines = [line.split("|") for line in pathlib.Path(document).read_text(encoding="utf-8").splitlines()
+             if line.startswith("| ")]
+    begin = next(i for i, cells in enumerate(lines) if cells[1].strip() == "socket")
+    return {cells[1].strip(): cells[3].strip() for cells in lines[begin + 1:begin + 6]}
+
+
+def listeners(ranks: list[job.Rank]) -> list[set[Listener]]:
+    """By rank."""
+    found = [set() for _ in ranks]
+    lines = subprocess.run(LISTENING, check=True, capture_output=True, text=True).stdout.splitlines()
+    for line in lines:
+        kind, state, _, _, address = line.split()[:5]
+        for number, rank in enumerate(ranks):
+            if f"pid={rank.process.pid}," in line and (state == "LISTEN" or kind == "udp"):
+                found[number].add(Listener("name" if kind.startswith("u_") else kind, address))
+    return found
+
+
+def check_default(loop: str):
+    """Each rank keeps its spare port; rank 0 has the rendezvous port besides, until all have come."""
+    commands = [[loop, "0", "10000", "ef"]] * RANKS
+    with job.Job(commands) as running:
+        most = collections.Counter()
+        while not all("ready" in rank.lines for rank in running.ranks):
+            for number, found in enumerate(listeners(running.ranks)):
+                kinds = collections.Counter(one.kind for one in found)
+                most |= kinds
+                allowed = {"tcp": 3 if number == 0 else 2, "name": 1}
+                assert all(count <= allowed.get(kind, 0) for kind, count in kinds.items()), found
+        for number, found in enumerate(listeners(running.ranks)):
+            assert [one.kind for one in found] == ["tcp"], (number, found)
+            host = next(iter(found)).address.rsplit(":", 1)[0]
+            assert host not in ("0.0.0.0", "*", "[::]"), found
+    print(f"a default job has no socket beyond the table; while it started at most {dict(most)} at once")
+
+    with job.Job([commands[0], ["sleep", "60"]]) as running:
+        deadline = time.monotonic() + job.PATIENCE_SECONDS
+        while len(listeners(running.ranks)[0]) < 2:
+            assert time.monotonic() < deadline
+        found = listeners(running.ranks)[0]
+        assert [one.kind for one in found] == ["tcp", "tcp"], found
+    print("a rank that waits for others has the rendezvous port and its spare port")
+
+
+def memory_of(rank: job.Rank) -> int:
+    """Resident bytes."""
+    pages = pathlib.Path(f"/proc/{rank.process.pid}/statm").read_text(encoding="ascii").split()[1]
+    return 4096 * int(pages)
+
+
+def attack(addresses: list[tuple[str, int]], connections: int, seed: int) -> list[socket.socket]:
+    """Connections that close at once, say garbage, or say half of what a rank says. Some stay open."""
+    source = random.Random(seed)
+    held = []
+    for number in range(connections):
+        stranger = socket.socket()
+        stranger.setblocking(False)
+        stranger.connect_ex(addresses[number % len(addresses)])
+        try:
+            if number % 4 == 1:
+                stranger.send(source.randbytes(source.randrange(1, 200)))
+            elif number % 4 == 2:
+                stranger.send(b"onebitc3" + source.randbytes(source.randrange(0, 64)))
+        except OSError:
+            pass  # a full queue, or one that is reset: as a stranger may find
+        if len(held) < HELD:
+            held.append(stranger)
+        else:
+            stranger.close()
+        if number % 100 == 99:
+            time.sleep(0.01)
+    return held
+
+
+def check_strangers(loop: str, connections: int):
+    """At every port of a running job."""
+    with job.Job([[loop, "0", "10000", "ef"]] * RANKS) as running:
+        running.wait_until_ready()
+        addresses = [(host, int(port)) for found in listeners(running.ranks)
+                     for host, port in [one.address.rsplit(":", 1) for one in found]]
+        assert len(addresses) == RANKS, addresses
+        time.sleep(0.5)  # after the first calls, which allocate
+        before = [memory_of(rank) for rank in running.ranks]
+        held = attack(addresses, connections, seed=7)
+        growth = [memory_of(rank) - start for rank, start in zip(running.ranks, before)]
+        assert max(growth) <= GROWTH_BYTES, growth
+        for rank in running.ranks:
+            assert rank.process.poll() is None and not any("ended" in line for line in rank.lines), rank.lines
+        # They still work together: the loss of one is known to the others, by name.
+        running.hurt(2, job.signal.SIGKILL)
+        for number in (0, 1, 3):
+            _, _, text = running.ranks[number].ended(job.PATIENCE_SECONDS)
+            assert "rank 2 is gone" in text, text
+        for stranger in held:
+            stranger.close()
+    print(f"{connections} strangers at the ports of a running job ended nobody; "
+          f"memory grew by at most {max(growth) >> 10} KiB")
+
+
+def main() -> int:
+    loop, document = sys.argv[1:3]
+    names = list(table_of(document))
+    assert names == ["rendezvous port", "spare port", "data port", "data name", "ports of UCX"], names
+    try:
+        subprocess.run(["ss", "--version"], check=True, stdout=subprocess.DEVNULL)
+    except FileNotFoundError:
+        print("there is no ss here")
+        return 77
+    check_default(loop)
+    check_strangers(loop, int(sys.argv[3]) if len(sys.argv) > 3 else CONNECTIONS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
