@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "plugins/common/host_identity.h"
+#include "plugins/transport_socket/rdma_ports.h"
 #include "plugins/transport_socket/socket_frame_transport.h"
 
 namespace onebit::sockets {
@@ -115,6 +116,15 @@ std::string Context::RouteOver(int socket) {
   }
   freeifaddrs(all);
   return route;
+}
+
+void Context::MentionRdma() {
+  // relaxed: it decides only who logs.
+  if (has_mentioned_rdma_.exchange(true, std::memory_order_relaxed)) return;
+  const std::string port = ActiveRdmaPort();
+  if (port.empty()) return;
+  Warn("%s is active: ONEBIT_TRANSPORT=ucx would use it between hosts, this transport uses TCP",
+       port.c_str());
 }
 
 }  // namespace onebit::sockets

@@ -5,6 +5,7 @@
 
 #include <onebit/transport.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,12 +40,15 @@ class Context : public plugin::BaseContext {
   static onebitResult_t ReadSocketAddress(const void* bytes, size_t count, SocketAddress* address);
   // In words, how a connection leaves this host: "tcp over eth0".
   static std::string RouteOver(int socket);
+  // Logs, once in a process, that ranks of other hosts could be reached over an RDMA port instead.
+  void MentionRdma();
 
  private:
   explicit Context(const onebitTransportHost& host);
 
   const uint64_t machine_;
   const Options options_;
+  std::atomic<bool> has_mentioned_rdma_{false};
 };
 
 }  // namespace onebit::sockets

@@ -169,6 +169,7 @@ onebitResult_t SocketFrameTransport::Connect(const void* const* addresses,
     if (result != onebitSuccess) return result;
   }
   mesh_.reset();
+  if (rank_ == 0 && has_tcp_) context_->MentionRdma();
   return onebitSuccess;
 }
 
