@@ -301,6 +301,7 @@ Mesh::Outcome Mesh::AdvanceConnector(Attempt* attempt) {
       return Outcome::kRefused;
     }
     const Proof& proof = checked.value().proof;
+    attempt->keys = checked.value().keys;
     if (!SendWords(fd, proof.data(), proof.size())) return Outcome::kRefused;
     attempt->filled = 0;
     attempt->step = Step::kGo;
@@ -369,6 +370,7 @@ Mesh::Outcome Mesh::AdvanceAcceptor(Attempt* attempt) {
     if (!answer.ok()) return Outcome::kRefused;
     if (!SendWords(fd, &answer.value().hello, sizeof(ServerHello))) return Outcome::kRefused;
     attempt->expected = answer.value().expected_proof;
+    attempt->keys = answer.value().keys;
     attempt->rank = static_cast<int>(hello.rank);
     attempt->filled = 0;
     attempt->step = Step::kProof;
@@ -423,9 +425,12 @@ void Mesh::Finish(Attempt* attempt) {
     const int on = 1;
     setsockopt(attempt->socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
+  const bool is_server = attempt->rank > options_.rank;
   connection = {.socket = std::move(attempt->socket),
                 .segment = std::move(attempt->segment),
-                .doorbell = std::move(attempt->doorbell)};
+                .doorbell = std::move(attempt->doorbell),
+                .sending_key = is_server ? attempt->keys.to_client : attempt->keys.to_server,
+                .receiving_key = is_server ? attempt->keys.to_server : attempt->keys.to_client};
 }
 
 onebitResult_t Mesh::Connect(const std::vector<Address>& ranks, Clock::time_point deadline,

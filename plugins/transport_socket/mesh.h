@@ -37,6 +37,9 @@ struct Connection {
   Descriptor socket;
   SharedSegment segment;  // two rings, the lower rank's first; empty: TCP
   Descriptor doorbell;    // the peer's, for ranks that share memory
+  // Of this connection alone, for TCP.
+  JobKey sending_key;
+  JobKey receiving_key;
 
   bool is_made() const { return socket.is_open(); }
   bool is_shared() const { return segment.is_mapped(); }
@@ -119,6 +122,7 @@ class Mesh {
     uint64_t number = 0;  // offered
     SharedSegment segment;
     Descriptor doorbell;
+    SessionKeys keys{};
     std::array<std::byte, 128> received{};
     size_t filled = 0;
     size_t polled = 0;  // its index among the descriptors that are polled; 0: none

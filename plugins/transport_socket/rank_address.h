@@ -29,7 +29,9 @@ struct Address {
   uint32_t eager_bytes;
   uint32_t early_bytes;
   uint32_t shares_memory;
-  uint32_t family;  // AF_INET or AF_INET6, as Linux numbers them
+  uint32_t seals;    // nonzero: TCP connections are encrypted
+  uint32_t ciphers;  // a mask of Cipher
+  uint32_t family;   // AF_INET or AF_INET6, as Linux numbers them
   std::array<unsigned char, 16> ip;
   uint32_t scope;  // IPv6
   uint32_t port;

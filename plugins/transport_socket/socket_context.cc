@@ -40,6 +40,14 @@ constexpr onebitTransportSetting kSettings[] = {
      .defaultValue = "1",
      .help = "1: ranks of one host share memory where they can; 0: they use TCP.",
      .offset = offsetof(Options, shares_memory)},
+    {.name = "ONEBIT_SOCKET_SEAL",
+     .kind = onebitSettingBoolean,
+     .values = "",
+     .defaultValue = "0",
+     .help = "1: what goes over TCP is encrypted and authenticated, by AES-256-GCM where both "
+             "processors have it, else ChaCha20-Poly1305; 0: connections prove the job's key when "
+             "they are made, and nothing after that; equal on all ranks.",
+     .offset = offsetof(Options, seals)},
 };
 
 bool HasSameHost(const sockaddr* a, const sockaddr* b) {

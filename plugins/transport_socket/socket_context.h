@@ -22,6 +22,7 @@ struct Options {
   uint64_t eager_bytes;
   uint64_t early_bytes;
   uint64_t shares_memory;  // 0 or 1
+  uint64_t seals;          // 0 or 1
 };
 
 // Created by init, destroyed by finalize. Thread-safe.

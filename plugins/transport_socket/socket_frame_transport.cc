@@ -102,7 +102,9 @@ onebitResult_t SocketFrameTransport::Start(const onebitTransportCommInfo& info) 
               .rank = static_cast<uint32_t>(rank_),
               .nranks = static_cast<uint32_t>(nranks_),
               .eager_bytes = static_cast<uint32_t>(context_->options().eager_bytes),
-              .early_bytes = static_cast<uint32_t>(context_->options().early_bytes)};
+              .early_bytes = static_cast<uint32_t>(context_->options().early_bytes),
+              .seals = static_cast<uint32_t>(context_->options().seals),
+              .ciphers = CiphersHere()};
   gethostname(address_.host_name, sizeof address_.host_name - 1);
   std::string problem;
   const onebitResult_t listening = mesh_->Listen(&address_, &problem);
@@ -141,6 +143,11 @@ onebitResult_t SocketFrameTransport::ReadAddresses(const void* const* addresses,
           "%s has %u and %u: they must be equal",
           rank_, address_.eager_bytes, address_.early_bytes, rank, address.host_name,
           address.eager_bytes, address.early_bytes);
+      return onebitInvalidUsage;
+    }
+    if (address.seals != address_.seals) {
+      context_->Warn("rank %d has ONEBIT_SOCKET_SEAL=%u, rank %d on %s has %u: they must be equal",
+                     rank_, address_.seals, rank, address.host_name, address.seals);
       return onebitInvalidUsage;
     }
   }
@@ -211,8 +218,14 @@ onebitResult_t SocketFrameTransport::AddPeer(int rank, Connection connection) {
     peer.link.SetRoute("shared memory");
     shared_.push_back(rank);
   } else {
-    peer.tcp = std::make_unique<TcpLink>(std::move(connection.socket), &peer.link,
-                                         static_cast<size_t>(address_.eager_bytes));
+    std::unique_ptr<FrameCipher> cipher;
+    if (address_.seals != 0) {
+      cipher = std::make_unique<FrameCipher>(AgreedCipher(address_.ciphers, address.ciphers),
+                                             connection.sending_key, connection.receiving_key);
+    }
+    peer.tcp =
+        std::make_unique<TcpLink>(std::move(connection.socket), &peer.link,
+                                  static_cast<size_t>(address_.eager_bytes), std::move(cipher));
     peer.link.pieceBytes = TcpLink::kPieceBytes;
     peer.link.isPaced = 1;
     peer.link.SetRoute(context_->RouteOver(fd));

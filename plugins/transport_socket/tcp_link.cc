@@ -22,6 +22,7 @@ constexpr int kFramesPerRead = 8;
 
 const char* const kClosedByPeer = "it closed the connection: its process has ended";
 const char* const kBreaksProtocol = "it does not keep to the protocol";
+const char* const kForged = "a frame was changed on its way, or its key is another one";
 
 // Texts of errors live as long as the process, as those of links must.
 const char* TextOf(int error) {
@@ -45,10 +46,15 @@ iovec PartOf(const void* data, size_t bytes) { return {const_cast<void*>(data), 
 
 }  // namespace
 
-TcpLink::TcpLink(Descriptor socket, plugin::Link* link, size_t most_short_bytes)
+TcpLink::TcpLink(Descriptor socket, plugin::Link* link, size_t most_short_bytes,
+                 std::unique_ptr<FrameCipher> cipher)
     : socket_(std::move(socket)),
       link_(link),
       most_short_bytes_(most_short_bytes),
+      cipher_(std::move(cipher)),
+      sealed_(cipher_ == nullptr ? nullptr
+                                 : std::make_unique_for_overwrite<std::byte[]>(
+                                       kMostHeadBytes + std::max(kPieceBytes, most_short_bytes))),
       queue_bytes_(kMostHeadBytes + kPieceBytes +
                    kShortFramesQueued * (kMostHeadBytes + most_short_bytes)),
       queue_(std::make_unique_for_overwrite<std::byte[]>(queue_bytes_)),
@@ -69,6 +75,21 @@ void TcpLink::Queue(std::span<const std::byte> bytes) {
   queued_ += bytes.size();
 }
 
+// The whole frame, encrypted.
+std::span<const std::byte> TcpLink::Sealed(const Sizes& sizes, std::span<const std::byte> header,
+                                           std::span<const std::byte> payload) {
+  std::byte* end = sealed_.get();
+  std::memcpy(end, &sizes, sizeof sizes);
+  end += sizeof sizes;
+  cipher_->Seal(header, std::as_bytes(std::span(&sizes, 1)), end);
+  end += header.size() + FrameCipher::kTagBytes;
+  if (!payload.empty()) {
+    cipher_->Seal(payload, {}, end);
+    end += payload.size() + FrameCipher::kTagBytes;
+  }
+  return {sealed_.get(), end};
+}
+
 Sent TcpLink::Send(onebitFrameKind kind, std::span<const std::byte> header,
                    std::span<const std::byte> payload) {
   if (link_->is_lost()) return Sent::kFailed;
@@ -78,14 +99,26 @@ Sent TcpLink::Send(onebitFrameKind kind, std::span<const std::byte> header,
     return Sent::kFailed;
   }
   const Sizes sizes{static_cast<uint32_t>(header.size()), static_cast<uint32_t>(payload.size())};
-  const std::span<const std::byte> parts[] = {std::as_bytes(std::span(&sizes, 1)), header, payload};
-  const size_t bytes = sizeof sizes + header.size() + payload.size();
+  const size_t tags_bytes = payload.empty() ? tag_bytes() : 2 * tag_bytes();
+  const size_t bytes = sizeof sizes + header.size() + payload.size() + tags_bytes;
   size_t sent = 0;
   if (has_queued()) {
     Flush();
     if (link_->is_lost()) return Sent::kFailed;
   }
-  if (!has_queued()) {
+  // Long frames wait for an empty queue, so that short ones always find room behind one of them.
+  const bool was_empty = !has_queued();
+  if (!was_empty && (kind == onebitFrameLong || queued_ - flushed_ + bytes > queue_bytes_ ||
+                     link_->in_flight() >= kMostQueuedFrames)) {
+    return Sent::kNoRoom;
+  }
+  // From here on the frame is sent: encrypting it has used its number.
+  std::span<const std::byte> parts[] = {std::as_bytes(std::span(&sizes, 1)), header, payload};
+  if (cipher_ != nullptr) {
+    parts[0] = Sealed(sizes, header, payload);
+    parts[1] = parts[2] = {};
+  }
+  if (was_empty) {
     iovec vectors[3];
     for (size_t i = 0; i < 3; ++i) vectors[i] = PartOf(parts[i].data(), parts[i].size());
     msghdr message{};
@@ -98,14 +131,6 @@ Sent TcpLink::Send(onebitFrameKind kind, std::span<const std::byte> header,
     }
     sent = count < 0 ? 0 : static_cast<size_t>(count);
     if (sent == bytes) return Sent::kYes;
-  }
-  // Long frames wait for an empty queue, so that short ones always find room behind one of them.
-  const size_t queued = queued_ - flushed_;
-  if (sent == 0) {
-    const bool has_room = kind == onebitFrameLong ? queued == 0
-                                                  : queued + bytes <= queue_bytes_ &&
-                                                        link_->in_flight() < kMostQueuedFrames;
-    if (!has_room) return Sent::kNoRoom;
   }
   for (std::span<const std::byte> part : parts) {
     const size_t skipped = std::min(sent, part.size());
@@ -147,8 +172,7 @@ bool TcpLink::Flush() {
 // Reads into the rest of the payload that is arriving, and behind it into the buffer. False if
 // nothing has arrived.
 bool TcpLink::ReadMore() {
-  if (begin_ == end_) begin_ = end_ = 0;
-  if (begin_ != 0 && !has_head_) {
+  if (begin_ != 0) {
     std::memmove(&buffer_[0], &buffer_[begin_], end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
@@ -182,9 +206,16 @@ bool TcpLink::TakeHead(const plugin::FrameSink& sink) {
     Lose(kBreaksProtocol);
     return false;
   }
-  if (end_ - begin_ < sizeof sizes_ + sizes_.header_bytes) return false;
-  std::memcpy(header_.data(), &buffer_[begin_ + sizeof sizes_], sizes_.header_bytes);
-  begin_ += sizeof sizes_ + sizes_.header_bytes;
+  if (end_ - begin_ < sizeof sizes_ + sizes_.header_bytes + tag_bytes()) return false;
+  begin_ += sizeof sizes_;
+  std::memcpy(header_.data(), &buffer_[begin_], sizes_.header_bytes);
+  begin_ += sizes_.header_bytes;
+  if (cipher_ != nullptr && !cipher_->Open({header_.data(), sizes_.header_bytes}, &buffer_[begin_],
+                                           std::as_bytes(std::span(&sizes_, 1)))) {
+    Lose(kForged);
+    return false;
+  }
+  begin_ += tag_bytes();
   has_head_ = true;
   received_ = 0;
   target_ = sink.Place(header_.data(), sizes_.header_bytes, sizes_.payload_bytes);
@@ -192,12 +223,29 @@ bool TcpLink::TakeHead(const plugin::FrameSink& sink) {
   return true;
 }
 
-void TcpLink::TakePayload() {
+// True if the payload is complete.
+bool TcpLink::TakePayload() {
   const size_t bytes = std::min<size_t>(sizes_.payload_bytes - received_, end_ - begin_);
-  if (bytes == 0) return;
-  std::memcpy(target_ + received_, &buffer_[begin_], bytes);
-  received_ += bytes;
-  begin_ += bytes;
+  if (bytes != 0) {
+    std::memcpy(target_ + received_, &buffer_[begin_], bytes);
+    received_ += bytes;
+    begin_ += bytes;
+  }
+  if (received_ != sizes_.payload_bytes) return false;
+  if (cipher_ == nullptr || sizes_.payload_bytes == 0) return true;
+  if (end_ - begin_ < FrameCipher::kTagBytes) return false;
+  if (!cipher_->Open({target_, sizes_.payload_bytes}, &buffer_[begin_], {})) {
+    Lose(kForged);
+    return false;
+  }
+  begin_ += FrameCipher::kTagBytes;
+  return true;
+}
+
+void TcpLink::StopPlacing() {
+  if (!has_head_ || target_ == payload_.get()) return;
+  std::memcpy(payload_.get(), target_, received_);
+  target_ = payload_.get();
 }
 
 bool TcpLink::Receive(const plugin::FrameSink& sink) {
@@ -205,8 +253,7 @@ bool TcpLink::Receive(const plugin::FrameSink& sink) {
   int frames = 0;
   while (!link_->is_lost()) {
     if (TakeHead(sink)) {
-      TakePayload();
-      if (received_ == sizes_.payload_bytes) {
+      if (TakePayload()) {
         has_head_ = false;
         ++frames;
         has_moved = true;

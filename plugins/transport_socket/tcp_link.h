@@ -11,6 +11,7 @@
 
 #include "comm/socket.h"
 #include "plugins/common/frame_transport.h"
+#include "plugins/transport_socket/frame_cipher.h"
 
 namespace onebit::sockets {
 
@@ -19,8 +20,10 @@ class TcpLink {
  public:
   static constexpr size_t kPieceBytes = 256u << 10;
 
-  // `link` outlives this. `most_short_bytes`: payload of a short frame. Throws std::bad_alloc.
-  TcpLink(Descriptor socket, plugin::Link* link, size_t most_short_bytes);
+  // `link` outlives this. `most_short_bytes`: payload of a short frame. Without a cipher frames
+  // travel as they are. Throws std::bad_alloc.
+  TcpLink(Descriptor socket, plugin::Link* link, size_t most_short_bytes,
+          std::unique_ptr<FrameCipher> cipher);
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
 
@@ -36,7 +39,7 @@ class TcpLink {
   // Delivers what has arrived, a bounded number of frames. False if that was nothing.
   bool Receive(const plugin::FrameSink& sink);
   // The rest of the frame that is arriving goes to memory of this class.
-  void StopPlacing() { target_ = payload_.get(); }
+  void StopPlacing();
 
  private:
   // Precedes each frame.
@@ -44,19 +47,26 @@ class TcpLink {
     uint32_t header_bytes;
     uint32_t payload_bytes;
   };
-  static constexpr size_t kMostHeadBytes = sizeof(Sizes) + ONEBIT_TRANSPORT_FRAME_HEADER_BYTES;
+  // With the tags of header and payload.
+  static constexpr size_t kMostHeadBytes =
+      sizeof(Sizes) + ONEBIT_TRANSPORT_FRAME_HEADER_BYTES + 2 * FrameCipher::kTagBytes;
   // Frames that may be queued: room in bytes is the limit that matters.
   static constexpr size_t kMostQueuedFrames = 64;
 
   void Lose(const char* reason);
+  std::span<const std::byte> Sealed(const Sizes& sizes, std::span<const std::byte> header,
+                                    std::span<const std::byte> payload);
+  size_t tag_bytes() const { return cipher_ == nullptr ? 0 : FrameCipher::kTagBytes; }
   void Queue(std::span<const std::byte> bytes);
   bool ReadMore();
   bool TakeHead(const plugin::FrameSink& sink);
-  void TakePayload();
+  bool TakePayload();
 
   const Descriptor socket_;
   plugin::Link* const link_;
   const size_t most_short_bytes_;
+  const std::unique_ptr<FrameCipher> cipher_;  // null: none
+  const std::unique_ptr<std::byte[]> sealed_;  // the frame that is being sent; null without cipher
 
   // The queue: a ring of bytes. `queued_` and `flushed_` count bytes since the beginning.
   const size_t queue_bytes_;

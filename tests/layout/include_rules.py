@@ -86,7 +86,7 @@ LIBRARIES = {
     "gtest": [],
     "gmock": [],
     "hwloc.h": ["src/topology"],
-    "sodium.h": ["src/comm"],
+    "sodium.h": ["src/comm", "plugins/transport_socket"],
     "mpi.h": ["include/onebit/mpi.h", "plugins/transport_mpi", "perf/baselines"],
     "gloo": ["perf/baselines"],
     "nccl.h": ["include/onebit/nccl.h", "plugins/transport_nccl", "plugins/nccl_preload"],

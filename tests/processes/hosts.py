@@ -41,6 +41,15 @@ class TwoHosts:
         """The command line that runs `command` on a host, whose ranks share memory."""
         return self._network.hosts[index].enter(command, shares_memory=True)
 
+    def set_link(self, index: int, state: str):
+        """Up, or down as a cable that was pulled out."""
+        call("ip", "-n", self._network.hosts[index].namespace, "link", "set", "eth0", state)
+
+    def lose_packets(self):
+        """What host 0 sends to host 1 goes nowhere from now on, and nobody tells."""
+        call("ip", "-n", self._network.hosts[0].namespace, "neighbour", "replace", self.addresses[1],
+             "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent")
+
     def without_names(self, index: int, folder: str, command: list[str]) -> list[str]:
         """As `on`, with a name server that never answers."""
         host = self._network.hosts[index]

@@ -5,7 +5,7 @@
 They meet at host:port with a secret, share memory within a host and use TCP between hosts, come to
 the results of threads, and name the way to a rank that is lost. An interface that does not exist is
 refused, and the error says which there are. A name service that never answers costs no more than the
-connect time-out.
+connect time-out. Neither a link that goes down nor packets that vanish keep a rank waiting.
 """
 
 import signal
@@ -50,6 +50,23 @@ def check_loss(two: hosts.TwoHosts, program: str, how: signal.Signals):
     print(f"{how.name} of a rank on another host is known to all")
 
 
+def check_outage(two: hosts.TwoHosts, program: str, what: str):
+    """Silence between the hosts: each rank names one of the other host, after the loss time-out."""
+    with start(two, [program, "0", "1000000", "ef"], ONEBIT_LOSS_TIMEOUT_MS="2000",
+               ONEBIT_HEARTBEAT_MS="250") as running:
+        running.wait_until_ready()
+        if what == "link down":
+            two.set_link(1, "down")
+        else:
+            two.lose_packets()
+        for rank in range(4):
+            result, _, text = running.ranks[rank].ended(job.PATIENCE_SECONDS)
+            others = (2, 3) if rank < 2 else (0, 1)
+            assert result in (6, 102), text
+            assert any(f"rank {other} is gone" in text for other in others), (rank, text)
+    print(f"{what}: all ranks know")
+
+
 def check_interface(two: hosts.TwoHosts, program: str):
     with start(two, [program, "1", "1000", "ef"], ONEBIT_SOCKET_IFNAME="eht0",
                ONEBIT_RENDEZVOUS="/tmp/onebit-hosts-test") as running:
@@ -84,6 +101,9 @@ def main() -> int:
             check_loss(two, loop, signal.SIGSTOP)
             check_interface(two, loop)
             check_name_service(two, loop)
+            check_outage(two, loop, "link down")
+            two.set_link(1, "up")
+            check_outage(two, loop, "blackhole")
     except hosts.Unavailable as reason:
         print(reason)
         return 77

@@ -11,7 +11,7 @@ import job
 
 def main() -> int:
     program, *rank_counts = sys.argv[1:]
-    ways = dict(job.SOCKET_WAYS)
+    ways = job.SOCKET_WAYS | {"encrypted": job.SOCKET_WAYS["tcp"] | {"ONEBIT_SOCKET_SEAL": "1"}}
     if rank_counts[0] == "ucx":
         rank_counts.pop(0)
         ways |= job.UCX_WAYS

@@ -9,9 +9,10 @@ import job
 
 
 def main() -> int:
-    for variable in ("ONEBIT_SOCKET_EAGER_BYTES", "ONEBIT_SOCKET_EARLY_BYTES"):
+    for variable, value in (("ONEBIT_SOCKET_EAGER_BYTES", 1000), ("ONEBIT_SOCKET_EARLY_BYTES", 1000),
+                            ("ONEBIT_SOCKET_SEAL", 1)):
         loop = [sys.argv[1], "3", "1000", "ef"]
-        with job.Job([loop, ["env", f"{variable}=1000", *loop]]) as running:
+        with job.Job([loop, ["env", f"{variable}={value}", *loop]]) as running:
             for rank in running.ranks:
                 assert rank.process.wait(20) != 0, rank.lines
                 rank.finish()

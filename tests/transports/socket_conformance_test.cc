@@ -73,11 +73,15 @@ TEST_P(SocketConformanceTest, Passes) {
 }
 
 const testing::SettingTexts kTcp = {{"ONEBIT_SOCKET_SHARED_MEMORY", "0"}};
+const testing::SettingTexts kSealedTcp = {{"ONEBIT_SOCKET_SHARED_MEMORY", "0"},
+                                          {"ONEBIT_SOCKET_SEAL", "1"}};
 
 INSTANTIATE_TEST_SUITE_P(SharedMemory, SocketConformanceTest,
                          ::testing::ValuesIn(CasesFor({1, 2, 3, 5}, {})), NameOf);
 INSTANTIATE_TEST_SUITE_P(Tcp, SocketConformanceTest, ::testing::ValuesIn(CasesFor({2, 3}, kTcp)),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(SealedTcp, SocketConformanceTest,
+                         ::testing::ValuesIn(CasesFor({3}, kSealedTcp)), NameOf);
 
 class SocketProcessesTest : public ::testing::TestWithParam<Case> {};
 
