@@ -98,9 +98,13 @@ class MessageChannel {
     return &from.slot_memory[number % kWindow * slot_bytes_];
   }
 
+  // Payloads up to this size start before the receiver asks for them.
+  size_t early_bytes(const Peer& other) const {
+    return other.link->isPaced != 0 ? early_bytes_ : std::min(early_bytes_, kMostEarlyOverMemory);
+  }
   // True if the receiver copies a payload of this size out of the sender's memory.
   bool IsPulled(const Peer& other, size_t payload_bytes) const {
-    return other.link->canPull != 0 && payload_bytes > std::max(eager_bytes_, early_bytes_);
+    return other.link->canPull != 0 && payload_bytes > std::max(eager_bytes_, early_bytes(other));
   }
 
   // message_channel_connect.cc
@@ -180,7 +184,7 @@ class MessageChannel {
   bool is_connected_ = false;
   uint64_t spin_ns_ = 0;
   const size_t eager_bytes_;
-  const size_t early_bytes_;  // payloads up to this size start before the receiver asks
+  const size_t early_bytes_;  // the most for any peer
   size_t slot_bytes_ = 0;     // memory of a slot, for an eager or early payload
   std::unique_ptr<MessageRequests> requests_;
   Request sent_{.state = RequestState::kSent};

@@ -157,7 +157,7 @@ const char* MessageChannel::HandleData(Peer& from, const WireHeader& wire, const
   Request* request = slot.taker;
   const bool is_accepted =
       slot.state == SlotState::kTaken && request->state == RequestState::kReceiving;
-  if (!is_accepted && slot.payload_bytes > early_bytes_) return "it was not asked for";
+  if (!is_accepted && slot.payload_bytes > early_bytes(from)) return "it was not asked for";
   uint64_t& moved_bytes = is_accepted ? request->moved_bytes : slot.moved_bytes;
   // This check also covers memory of the caller: a piece that comes twice must not count as another
   // one.

@@ -97,7 +97,7 @@ onebitResult_t MessageChannel::Accept(Request* request, void* payload, size_t pa
       request->state = RequestState::kReceiving;
       request->target = static_cast<std::byte*>(payload);
       request->moved_bytes = slot.moved_bytes;
-      if (payload_bytes > early_bytes_)
+      if (payload_bytes > early_bytes(from))
         SendControl(request->peer, WireType::kAccept, request->number);
     }
     return onebitSuccess;

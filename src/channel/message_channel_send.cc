@@ -64,7 +64,7 @@ onebitResult_t MessageChannel::StartSend(Peer& to, const WireHeader& wire, const
   if (wire.header_bytes != 0) std::memcpy(head + sizeof wire, header, wire.header_bytes);
   const size_t head_bytes = sizeof wire + wire.header_bytes;
   Sent sent = Sent::kNoRoom;
-  const bool is_early = !is_eager && payload_bytes <= early_bytes_;
+  const bool is_early = !is_eager && payload_bytes <= early_bytes(to);
   if (is_early && to.stream.is_empty()) {
     sending->moved_bytes = std::min(to.link->pieceBytes, payload_bytes);
     sent = frames_.Send(RankOf(to), onebitFrameLong, {head, head_bytes},

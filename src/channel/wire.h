@@ -83,6 +83,10 @@ static_assert(kMostHeaderBytes <= ONEBIT_TRANSPORT_FRAME_HEADER_BYTES);
 // communicator of many ranks, because each rank keeps a window of them for every other. The limit
 // is for all peers of one channel; the memory is touched when first used.
 inline constexpr size_t kMostEarlyMemory = 64u << 20;
+// Over memory the answer to a larger payload comes soon, and going through a slot would copy it
+// once more. (Dense allreduce of 1 MiB, 4 processes on 2 cores: 2.1 ms if all of it is early,
+// else 1.1 ms.)
+inline constexpr size_t kMostEarlyOverMemory = 64u << 10;
 inline size_t EarlyBytes(size_t most, size_t ranks) {
   return std::min(most, kMostEarlyMemory / kWindow / ranks);
 }

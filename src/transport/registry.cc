@@ -27,8 +27,7 @@ class TransportRegistry {
  public:
   TransportRegistry() {
     for (const BuiltIn& built_in : kBuiltIns) {
-      entries_.push_back(
-          {.name = std::string(built_in.name), .functions = built_in.functions()});
+      entries_.push_back({.name = std::string(built_in.name), .functions = built_in.functions()});
     }
   }
 

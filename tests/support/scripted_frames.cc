@@ -95,14 +95,14 @@ onebitResult_t ScriptContext::Open(const onebitTransportCommInfo& info,
   return onebitSuccess;
 }
 
-FramedRank::FramedRank()
+FramedRank::FramedRank(size_t early_bytes)
     : script_{.piece_bytes = kPieceBytes},
       context_(kFunctions, &script_,
                {.structSize = sizeof(onebitTransportProperties),
                 .name = "scripted",
                 .hasFrameFace = 1,
                 .eagerBytes = kEagerBytes,
-                .earlyBytes = kEarlyBytes},
+                .earlyBytes = early_bytes},
                {.structSize = sizeof(onebitTransportHost),
                 .log = [](int, const char* text) { warnings_.emplace_back(text); },
                 .nowNs = NowNs,

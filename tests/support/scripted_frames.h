@@ -94,7 +94,7 @@ class FramedRank {
   static constexpr size_t kPieceBytes = 256;
   static constexpr uint64_t kCommId = 77;
 
-  FramedRank();
+  explicit FramedRank(size_t early_bytes = kEarlyBytes);
   ~FramedRank();
 
   channel::MessageChannel& channel() { return *channel_; }

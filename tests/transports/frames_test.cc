@@ -595,6 +595,31 @@ TEST(FramesTest, APeerIsToldOfRoomBeforeItRunsShort) {
   EXPECT_THAT(told, ElementsAre(8, 16, 24, 32, 40, 48, 56, 64));
 }
 
+// Over memory a large payload through a slot would be copied once more.
+TEST(FramesTest, OverMemoryLessIsEarly) {
+  constexpr size_t kMost = 64u << 10;
+  for (const bool is_paced : {false, true}) {
+    SCOPED_TRACE(is_paced);
+    FramedRank rank(2 * kMost);
+    rank.frames().link(1)->isPaced = is_paced ? 1 : 0;
+    Sending early(rank, kMost);
+    Sending larger(rank, kMost + 1);
+    while (BytesOfData(rank, 0) < kMost - kPiece) {  // the rest of it went with its header
+      ASSERT_EQ(rank.channel().Progress(), onebitSuccess);
+    }
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
+    EXPECT_GT(BytesOfData(rank, 0), 0u);
+    EXPECT_EQ(BytesOfData(rank, 1) > 0, is_paced);
+    early.Cancel();
+    larger.Cancel();
+    rank.Arrive(Message(0, kMost + 1));
+    Receiving receiving(rank);
+    receiving.Accept(kMost + 1);
+    EXPECT_EQ(rank.frames().CountSent(1, WireType::kAccept, 0), is_paced ? 0u : 1u);
+    receiving.Cancel();
+  }
+}
+
 TEST(FramesTest, AnEarlyPieceThatFindsNoRoomGoesLater) {
   FramedRank rank;
   rank.frames().set_has_room_for_pieces(false);
