@@ -92,6 +92,8 @@ typedef struct {
    * has memory for them. Equal on all ranks; eagerBytes is also the limit of a short frame. */
   size_t eagerBytes;
   size_t earlyBytes;
+  /* Equal for processes that can share memory over this transport. 0: it makes no difference. */
+  uint64_t memoryDomain;
   const onebitTransportSetting* settings;
   size_t settingCount;
   size_t settingsBytes; /* size of the structure that the settings' offsets point into */
@@ -154,8 +156,8 @@ typedef struct {
   void (*onEvent)(void* argument);
   void* argument;
   /* ONEBIT_TRANSPORT_KEY_BYTES bytes that the ranks of the communicator share and nobody else
-   * knows, to prove by; NULL if the communicator has none. Valid until `open` returns, as is the
-   * next member. */
+   * knows, to prove by; NULL if the communicator has none. Valid until `open` returns, as are
+   * the addresses. */
   const unsigned char* key;
   /* The address by which the other ranks reach this process: a sockaddr_in or sockaddr_in6 of
    * `addressBytes` bytes, port 0. NULL: loopback will do. The wildcard address: rank 0's process,
@@ -165,6 +167,7 @@ typedef struct {
   /* The address by which this rank reaches rank 0's process, in the same form. */
   const void* server;
   size_t serverBytes;
+  int isOneHost; /* nonzero: the memoryDomain of all ranks is the same, and not 0 */
   /* NULL on every rank, or on every rank the group that `adopt` made of the same ranks. The
    * endpoint shares it and may outlive its release. */
   void* group;
@@ -173,7 +176,7 @@ typedef struct {
 /*
  * Rules that hold for every member:
  *   - Functions return onebitSuccess or an error; they never exit, abort or throw.
- *   - One thread at a time uses `comm`. Only `interrupt` may be called by any thread, at any time
+ *   - One thread at a time uses `comm`. Only `abort` may be called by any thread, at any time
  *     from the return of `open` until the call of `close`.
  *   - Only `sleep` and `connect` block, up to their time-outs, and `recall` for a moment.
  *   - Frames from one rank to another arrive in the order of their sendFrame calls, except that a

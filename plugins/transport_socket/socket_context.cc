@@ -3,13 +3,13 @@
 #include "plugins/transport_socket/socket_context.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 
 #include <cstddef>
 #include <cstring>
 #include <iterator>
 
 #include "plugins/common/host_identity.h"
+#include "plugins/common/interface_name.h"
 #include "plugins/transport_socket/rdma_ports.h"
 #include "plugins/transport_socket/socket_frame_transport.h"
 
@@ -49,17 +49,6 @@ constexpr onebitTransportSetting kSettings[] = {
              "they are made, and nothing after that; equal on all ranks.",
      .offset = offsetof(Options, seals)},
 };
-
-bool HasSameHost(const sockaddr* a, const sockaddr* b) {
-  if (a == nullptr || a->sa_family != b->sa_family) return false;
-  if (a->sa_family == AF_INET) {
-    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
-  }
-  return a->sa_family == AF_INET6 &&
-         std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
-                     &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
-}
 
 }  // namespace
 
@@ -113,17 +102,8 @@ std::string Context::RouteOver(int socket) {
   sockaddr_storage own{};
   socklen_t size = sizeof own;
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0) return "tcp";
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return "tcp";
-  std::string route = "tcp";
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (HasSameHost(one->ifa_addr, reinterpret_cast<const sockaddr*>(&own))) {
-      route = std::string("tcp over ") + one->ifa_name;
-      break;
-    }
-  }
-  freeifaddrs(all);
-  return route;
+  const std::string interface = plugin::InterfaceOf(reinterpret_cast<const sockaddr*>(&own));
+  return interface.empty() ? "tcp" : "tcp over " + interface;
 }
 
 void Context::MentionRdma() {

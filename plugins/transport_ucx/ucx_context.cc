@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "plugins/common/interface_name.h"
 #include "plugins/transport_ucx/net_devices.h"
 #include "plugins/transport_ucx/ucx_frame_transport.h"
 #include "plugins/transport_ucx/ucx_process.h"
@@ -23,7 +24,7 @@ struct Choice {
   std::string value;
 };
 
-void Modify(ucp_config_t* config, const char* tls, const std::string& net_devices) {
+void Modify(ucp_config_t* config, const std::string& tls, const std::string& net_devices) {
   const Choice choices[] = {
       {"WARN_UNUSED_ENV_VARS", "n"},
       // Disables the hooks of malloc and mmap, which UCX needs to cache registrations of user
@@ -56,7 +57,9 @@ Context::Context(const onebitTransportHost& host)
 
 Context::~Context() {
   const LogScope scope(host());
-  if (ucp_ != nullptr) ucp_cleanup(ucp_);
+  for (const auto& [choice, ucp] : ucps_) {
+    if (ucp != nullptr) ucp_cleanup(ucp);  // null: the first one could not start
+  }
 }
 
 onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<Context>* context) {
@@ -67,7 +70,10 @@ onebitResult_t Context::Create(const onebitTransportHost& host, std::unique_ptr<
 }
 
 onebitTransportProperties Context::Properties(const Context* context) {
-  return PropertiesWith(context == nullptr ? Options{} : context->options_);
+  if (context == nullptr) return PropertiesWith(Options{});
+  onebitTransportProperties properties = PropertiesWith(context->options_);
+  if (context->can_share_memory()) properties.memoryDomain = context->identity().words[0];
+  return properties;
 }
 
 onebitResult_t Context::Open(const onebitTransportCommInfo& info,
@@ -78,36 +84,60 @@ onebitResult_t Context::Open(const onebitTransportCommInfo& info,
 onebitResult_t Context::Start() {
   const LogScope scope(host());
   if (!HasDescriptorsForUcx()) return NoDescriptors();
-  const auto devices = NetworkDevices();
+  devices_ = NetworkDevices();
   const bool is_set = !net_devices_.empty();
   const std::string interfaces = host().interfaces;
-  if (const auto unknown = UnknownDevice(is_set ? net_devices_ : interfaces, devices);
+  if (const auto unknown = UnknownDevice(is_set ? net_devices_ : interfaces, devices_);
       !unknown.empty()) {
     std::string all;
-    for (const auto& device : devices) all += " " + device;
+    for (const auto& device : devices_) all += " " + device;
     Warn("there is no network device \"%s\" (%s); there are:%s", unknown.c_str(),
          is_set ? "ONEBIT_UCX_NET_DEVICES" : "ONEBIT_SOCKET_IFNAME", all.c_str());
     return onebitInvalidUsage;
   }
-  if (!is_set) net_devices_ = UsableDevices(interfaces, devices);
+  if (!is_set) net_devices_ = UsableDevices(interfaces, devices_);
+  // Now, because only now the settings can be refused by name.
+  return StartUcp({options_.tls, net_devices_}, &ucps_[{options_.tls, net_devices_}]);
+}
+
+onebitResult_t Context::StartUcp(const Choice& choice, ucp_context_h* ucp) {
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
     Warn("its configuration cannot be read: %s", LogScope::LastError().c_str());
     return onebitSystemError;
   }
-  Modify(config, options_.tls, net_devices_);
+  Modify(config, choice.first, choice.second);
   const ucp_params_t params{
       .field_mask =
           UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME,
       .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
       .mt_workers_shared = 1,  // endpoints of one process are used by different threads
       .name = "onebit"};
-  const ucs_status_t status = ucp_init(&params, config, &ucp_);
+  const ucs_status_t status = ucp_init(&params, config, ucp);
   ucp_config_release(config);
   if (status == UCS_OK) return onebitSuccess;
-  Warn("cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", options_.tls, ucs_status_string(status),
-       LogScope::LastError().c_str());
+  Warn("cannot start with ONEBIT_UCX_TLS=%s: %s (%s)", choice.first.c_str(),
+       ucs_status_string(status), LogScope::LastError().c_str());
   return status == UCS_ERR_NO_DEVICE ? onebitInvalidUsage : onebitSystemError;
+}
+
+ucp_context_h Context::UcpFor(const onebitTransportCommInfo& info) {
+  Choice choice{options_.tls, net_devices_};
+  const bool is_free = *options_.net_devices == '\0' && *host().interfaces == '\0';
+  if (choice.first == "all" && options_.shares_memory != 0 && info.isOneHost != 0) {
+    choice = {"shm,self", "all"};
+  } else if (is_free && info.address != nullptr) {
+    const std::string interface = plugin::InterfaceOf(static_cast<const sockaddr*>(info.address));
+    // A process that does not know its interface keeps all, as does one that UCX cannot serve.
+    if (devices_.contains(interface)) choice.second = UsableDevices(interface, devices_);
+  }
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = ucps_.try_emplace(choice, nullptr);
+  if (is_new && StartUcp(choice, &found->second) != onebitSuccess) {
+    ucps_.erase(found);
+    return nullptr;
+  }
+  return found->second;
 }
 
 onebitResult_t Context::NoDescriptors() const {

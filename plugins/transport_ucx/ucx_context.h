@@ -7,8 +7,12 @@
 #include <ucp/api/ucp.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "plugins/common/base_context.h"
 #include "plugins/common/host_identity.h"
@@ -31,7 +35,10 @@ class Context : public plugin::BaseContext {
   onebitResult_t Open(const onebitTransportCommInfo& info,
                       std::unique_ptr<UcxFrameTransport>* frames);
 
-  ucp_context_h ucp() const { return ucp_; }
+  // UCX as the endpoints of a communicator use it: by shared memory alone if all ranks can share
+  // it, else on the one interface that leads to the other ranks. What the settings name goes first.
+  // Null: it cannot start, and that was logged.
+  ucp_context_h UcpFor(const onebitTransportCommInfo& info);
   const Options& options() const { return options_; }
   const plugin::HostIdentity& identity() const { return identity_; }
   uint64_t machine() const { return machine_; }
@@ -40,14 +47,21 @@ class Context : public plugin::BaseContext {
   onebitResult_t NoDescriptors() const;
 
  private:
+  // Transports and devices, as UCX names them.
+  using Choice = std::pair<std::string, std::string>;
+
   explicit Context(const onebitTransportHost& host);
   onebitResult_t Start();
+  onebitResult_t StartUcp(const Choice& choice, ucp_context_h* ucp);
 
   const plugin::HostIdentity identity_;
   const uint64_t machine_;
   const Options options_;
+  std::set<std::string> devices_;  // of the network
   std::string net_devices_;
-  ucp_context_h ucp_ = nullptr;
+
+  std::mutex mutex_;
+  std::map<Choice, ucp_context_h> ucps_;  // guarded by mutex_
 };
 
 }  // namespace onebit::ucx

@@ -40,8 +40,10 @@ onebitResult_t UcxFrameTransport::Create(Context* context, const onebitTransport
     context->Warn("no descriptor for an endpoint: %s", std::strerror(errno));
     return onebitSystemError;
   }
+  const ucp_context_h ucp = context->UcpFor(info);
+  if (ucp == nullptr) return onebitSystemError;
   const onebitResult_t result =
-      Worker::Create(*context, OnArrival, created.get(), &created->worker_);
+      Worker::Create(*context, ucp, OnArrival, created.get(), &created->worker_);
   if (result == onebitSuccess) *frames = std::move(created);
   return result;
 }

@@ -45,8 +45,8 @@ constexpr onebitTransportSetting kSettings[] = {
      .values = "list of network devices, as UCX_NET_DEVICES",
      .defaultValue = "",
      .help =
-         "Devices that UCX may use; empty: those of ONEBIT_SOCKET_IFNAME, else all but bridges of "
-         "containers, and RDMA devices in any case.",
+         "Devices that UCX may use; empty: none if all ranks share a host, else those of "
+         "ONEBIT_SOCKET_IFNAME or the one that leads to rank 0, and RDMA devices.",
      .offset = offsetof(Options, net_devices)},
     {.name = "ONEBIT_UCX_SHARED_MEMORY",
      .kind = onebitSettingBoolean,

@@ -43,14 +43,14 @@ constexpr size_t kMostShortSharedBytes = 84;
 
 }  // namespace
 
-onebitResult_t Worker::Create(const Context& context, Arrival arrival, void* argument,
-                              std::unique_ptr<Worker>* worker) {
+onebitResult_t Worker::Create(const Context& context, ucp_context_h ucp, Arrival arrival,
+                              void* argument, std::unique_ptr<Worker>* worker) {
   std::unique_ptr<Worker> created(new Worker);
   created->arrival_ = arrival;
   created->argument_ = argument;
   const ucp_worker_params_t params{.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                    .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-  ucs_status_t status = ucp_worker_create(context.ucp(), &params, &created->worker_);
+  ucs_status_t status = ucp_worker_create(ucp, &params, &created->worker_);
   if (status == UCS_OK) {
     const ucp_am_handler_param_t handler{
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -113,8 +113,10 @@ Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const 
   // for messages that it calls short: over TCP anything up to a segment, over shared memory 93
   // bytes.
   ucp_request_param_t param{
-      .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
-      .flags = UCP_AM_SEND_FLAG_EAGER};
+      .op_attr_mask =
+          UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+      .flags = UCP_AM_SEND_FLAG_EAGER,
+      .memory_type = UCS_MEMORY_TYPE_HOST};  // else UCX looks it up for every message
   if (!link->shares_memory || header_bytes + payload_bytes <= kMostShortSharedBytes) {
     const ucs_status_ptr_t sent = ucp_am_send_nbx(link->endpoint, kActiveMessage, header,
                                                   header_bytes, payload, payload_bytes, &param);
@@ -130,8 +132,8 @@ Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const 
   std::memcpy(staged, header, header_bytes);
   if (payload_bytes != 0) std::memcpy(staged + header_bytes, payload, payload_bytes);
   slot->sent = &link->sent;
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = OnSent;
   param.user_data = slot;
   const ucs_status_ptr_t sent =

@@ -50,8 +50,8 @@ class Worker {
   using Arrival = void (*)(void* argument, const void* header, size_t header_bytes,
                            const void* payload, size_t payload_bytes);
 
-  static onebitResult_t Create(const Context& context, Arrival arrival, void* argument,
-                               std::unique_ptr<Worker>* worker);
+  static onebitResult_t Create(const Context& context, ucp_context_h ucp, Arrival arrival,
+                               void* argument, std::unique_ptr<Worker>* worker);
   // Never waits for a peer. Pools that were given to Send must outlive the worker.
   ~Worker();
   Worker(const Worker&) = delete;

@@ -44,6 +44,7 @@ onebitResult_t MessageChannel::Open(const MessageInfo& info) {
        .addressBytes = info.address_bytes,
        .server = info.server,
        .serverBytes = info.server_bytes,
+       .isOneHost = info.is_one_host ? 1 : 0,
        .group = info.group});
 }
 

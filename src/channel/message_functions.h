@@ -33,6 +33,7 @@ struct MessageInfo {
   size_t address_bytes = 0;
   const void* server = nullptr;
   size_t server_bytes = 0;
+  bool is_one_host = false;
 };
 
 // A pending send or receive. Owned by whoever moves messages. Dead, and not to be used any more,

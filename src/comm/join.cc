@@ -21,6 +21,7 @@ struct Introduction {
   std::string process;
   UniqueId spare;  // rendezvous after the communicator has failed
   Placement placement;
+  uint64_t memory_domain = 0;  // of the transport
   AgreedValues values;
 };
 
@@ -32,6 +33,7 @@ Bytes Encode(const Introduction& introduction) {
   writer.Text(introduction.placement.machine);
   writer.Integer(static_cast<uint32_t>(introduction.placement.processors.size()));
   for (const uint64_t word : introduction.placement.processors) writer.Integer(word);
+  writer.Integer(introduction.memory_domain);
   Append(introduction.values, &writer);
   return writer.Take();
 }
@@ -46,6 +48,7 @@ Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
   for (uint32_t i = 0; i < words && !reader.is_short(); ++i) {
     introduction.placement.processors.push_back(reader.Integer<uint64_t>());
   }
+  introduction.memory_domain = reader.Integer<uint64_t>();
   introduction.values = ReadAgreed(&reader);
   if (!reader.is_complete() || spare.size() != kUniqueIdBytes) {
     return Error(Code::kCorrupt, "rank {} introduces itself with bytes that make no sense", rank);
@@ -73,6 +76,7 @@ AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
 // Facts a rank derives from all introductions.
 struct GroupFacts {
   size_t sharing_ranks = 1;      // on this rank's processors, itself included
+  bool is_one_host = true;       // all ranks can share memory over the transport
   std::vector<UniqueId> spares;  // by rank
 };
 
@@ -81,6 +85,7 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
   const Introduction mine = {.process = options.control.process,
                              .spare = spare,
                              .placement = PlacementOfThisThread(),
+                             .memory_domain = transport.properties().memoryDomain,
                              .values = ValuesOf(options, transport)};
   ONEBIT_ASSIGN_OR_RETURN(
       const std::vector<Bytes> all,
@@ -94,6 +99,7 @@ Result<GroupFacts> Introduce(const JoinOptions& options, const Transport& transp
     processes.push_back(std::move(one.process));
     found.spares.push_back(one.spare);
     placements.push_back(std::move(one.placement));
+    found.is_one_host &= one.memory_domain != 0 && one.memory_domain == mine.memory_domain;
     values.push_back(std::move(one.values));
   }
   control->SetServerRank(processes);
@@ -174,6 +180,7 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
   const int ranks = options.control.ranks;
   std::unique_ptr<Comm> comm(
       new Comm(rank, ranks, static_cast<uint32_t>(id), options.comm, *transport.value()));
+  const bool is_one_host = found.value().is_one_host;
   comm->sharing_ranks_ = found.value().sharing_ranks;
   comm->fallback_ = Fallback{.options = options,
                              .rendezvous = std::move(spare).value(),
@@ -192,7 +199,8 @@ Result<std::unique_ptr<Comm>> Comm::Join(const JoinOptions& options, const StopC
                                                       .address = address.get(),
                                                       .address_bytes = address.size(),
                                                       .server = control->server().get(),
-                                                      .server_bytes = control->server().size()});
+                                                      .server_bytes = control->server().size(),
+                                                      .is_one_host = is_one_host});
   if (!endpoint.ok()) return fail(endpoint.status());
   comm->endpoint_ = std::move(endpoint).value();
   if (Status status = comm->ConnectTo(control); !status.ok()) return fail(status);

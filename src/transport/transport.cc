@@ -213,7 +213,8 @@ Result<Endpoint> Endpoint::Open(const Transport& transport, const Info& info) {
                                .address = info.address,
                                .address_bytes = info.address_bytes,
                                .server = info.server,
-                               .server_bytes = info.server_bytes};
+                               .server_bytes = info.server_bytes,
+                               .is_one_host = info.is_one_host};
     result = endpoint.messages_->open(transport.message_context(), &messages, &comm);
   } else {
     const onebitTransportCommInfo streams{.structSize = sizeof streams,

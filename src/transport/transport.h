@@ -118,6 +118,7 @@ class Endpoint {
     size_t address_bytes = 0;
     const void* server = nullptr;
     size_t server_bytes = 0;
+    bool is_one_host = false;
   };
 
   static Result<Endpoint> Open(const Transport& transport, const Info& info);

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""4 ranks on two hosts: hosts_test.py RANK_RESULTS RANK_LOOP.
+"""4 ranks on two hosts: hosts_test.py RANK_RESULTS RANK_LOOP [ucx].
 
 They meet at host:port with a secret, share memory within a host and use TCP between hosts, come to
 the results of threads, and name the way to a rank that is lost. An interface that does not exist is
@@ -67,6 +67,24 @@ def check_outage(two: hosts.TwoHosts, program: str, what: str):
     print(f"{what}: all ranks know")
 
 
+def check_ucx(two: hosts.TwoHosts, results: str, loop: str):
+    """The same bytes, from ports at the interface that leads to rank 0 and no other."""
+    threads = subprocess.run([results, "4"], check=True, capture_output=True, text=True)
+    with start(two, [results], ONEBIT_TRANSPORT="ucx") as running:
+        for rank in running.ranks:
+            assert rank.process.wait(60) == 0, rank.lines
+            rank.finish()
+        assert running.ranks[0].lines == threads.stdout.splitlines(), running.ranks[0].lines
+    with start(two, [loop, "0", "1000", "ef"], ONEBIT_TRANSPORT="ucx") as running:
+        running.wait_until_ready()
+        for index, address in enumerate(two.addresses):
+            shown = subprocess.run(two.on(index, ["ss", "-H", "-l", "-n", "-t"]), check=True,
+                                   capture_output=True, text=True).stdout
+            places = [line.split()[3].rsplit(":", 1)[0] for line in shown.splitlines()]
+            assert len(places) >= 4 and set(places) == {address}, (index, shown)
+    print("over ucx ranks of two hosts listen at one interface")
+
+
 def check_interface(two: hosts.TwoHosts, program: str):
     with start(two, [program, "1", "1000", "ef"], ONEBIT_SOCKET_IFNAME="eht0",
                ONEBIT_RENDEZVOUS="/tmp/onebit-hosts-test") as running:
@@ -93,7 +111,7 @@ def check_name_service(two: hosts.TwoHosts, program: str):
 
 
 def main() -> int:
-    results, loop = sys.argv[1:]
+    results, loop = sys.argv[1:3]
     try:
         with hosts.TwoHosts() as two:
             check_results(two, results)
@@ -101,6 +119,8 @@ def main() -> int:
             check_loss(two, loop, signal.SIGSTOP)
             check_interface(two, loop)
             check_name_service(two, loop)
+            if "ucx" in sys.argv[3:]:
+                check_ucx(two, results, loop)
             check_outage(two, loop, "link down")
             two.set_link(1, "up")
             check_outage(two, loop, "blackhole")

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 """The listening sockets of jobs are those of the table in SECURITY.md, and strangers there change nothing:
-ports_test.py RANK_LOOP SECURITY.md [CONNECTIONS]"""
+ports_test.py RANK_LOOP SECURITY.md [ucx] [CONNECTIONS]"""
 
 import collections
 import pathlib
@@ -70,6 +70,15 @@ def check_default(loop: str):
     print("a rank that waits for others has the rendezvous port and its spare port")
 
 
+def check_ucx(loop: str):
+    """UCX opens no port where all ranks share a host."""
+    with job.Job([[loop, "0", "10000", "ef"]] * RANKS, ONEBIT_TRANSPORT="ucx") as running:
+        running.wait_until_ready()
+        for number, found in enumerate(listeners(running.ranks)):
+            assert [one.kind for one in found] == ["tcp"], (number, found)
+    print("a job over ucx on one host has its spare ports only")
+
+
 def memory_of(rank: job.Rank) -> int:
     """Resident bytes."""
     pages = pathlib.Path(f"/proc/{rank.process.pid}/statm").read_text(encoding="ascii").split()[1]
@@ -135,7 +144,9 @@ def main() -> int:
         print("there is no ss here")
         return 77
     check_default(loop)
-    check_strangers(loop, int(sys.argv[3]) if len(sys.argv) > 3 else CONNECTIONS)
+    if "ucx" in sys.argv[3:]:
+        check_ucx(loop)
+    check_strangers(loop, next(map(int, filter(str.isdigit, sys.argv[3:])), CONNECTIONS))
     return 0
 
 
