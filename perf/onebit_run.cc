@@ -13,6 +13,7 @@
 #include "perf/common/rank_launcher.h"
 #include "perf/common/tool_error.h"
 #include "perf/common/tool_main.h"
+#include "plugins/common/abandoned_segments.h"
 
 namespace onebit::perf {
 namespace {
@@ -62,7 +63,9 @@ int Run(int argc, const char* const* argv) {
   if (options.program.starts_with('-')) {
     throw UsageError(fmt::format("there is no option {}", options.program));
   }
-  return Launch(options);
+  const int status = Launch(options);
+  plugin::RemoveAbandonedSegments();
+  return status;
 }
 
 }  // namespace

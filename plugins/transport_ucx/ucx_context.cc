@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "plugins/common/abandoned_segments.h"
 #include "plugins/common/interface_name.h"
 #include "plugins/transport_ucx/net_devices.h"
 #include "plugins/transport_ucx/ucx_frame_transport.h"
@@ -84,6 +85,7 @@ onebitResult_t Context::Open(const onebitTransportCommInfo& info,
 onebitResult_t Context::Start() {
   const LogScope scope(host());
   if (!HasDescriptorsForUcx()) return NoDescriptors();
+  plugin::RemoveAbandonedSegments();
   devices_ = NetworkDevices();
   const bool is_set = !net_devices_.empty();
   const std::string interfaces = host().interfaces;

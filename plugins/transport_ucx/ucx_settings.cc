@@ -44,9 +44,8 @@ constexpr onebitTransportSetting kSettings[] = {
      .kind = onebitSettingList,
      .values = "list of network devices, as UCX_NET_DEVICES",
      .defaultValue = "",
-     .help =
-         "Devices that UCX may use; empty: none if all ranks share a host, else those of "
-         "ONEBIT_SOCKET_IFNAME or the one that leads to rank 0, and RDMA devices.",
+     .help = "Devices that UCX may use; empty: none if all ranks share a host, else those of "
+             "ONEBIT_SOCKET_IFNAME or the one that leads to rank 0, and RDMA devices.",
      .offset = offsetof(Options, net_devices)},
     {.name = "ONEBIT_UCX_SHARED_MEMORY",
      .kind = onebitSettingBoolean,

@@ -3,6 +3,8 @@
 // Calls UCP.
 #include "plugins/transport_ucx/worker.h"
 
+#include <sys/statvfs.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -41,6 +43,23 @@ Sent Fail(UcxLink* link, ucs_status_ptr_t sent) {
 // Most bytes of header and payload that UCX 1.13 sends at once over shared memory.
 constexpr size_t kMostShortSharedBytes = 84;
 
+// What to do if shared memory is short; empty: it is not.
+std::string NeedOfMemory() {
+  constexpr uint64_t kNeededMiB = 16;
+  struct statvfs facts {};
+  const bool is_there = statvfs("/dev/shm", &facts) == 0;
+  const uint64_t free_mib = is_there ? facts.f_bavail * facts.f_frsize >> 20 : 0;
+  const bool is_read_only = is_there && (facts.f_flag & ST_RDONLY) != 0;
+  if (free_mib >= kNeededMiB && !is_read_only) return "";
+  const std::string state =
+      is_read_only
+          ? "it is read-only: mount it writable"
+          : std::to_string(free_mib) + " MiB are free: make it larger (docker run --shm-size)";
+  return "; UCX needs up to " + std::to_string(kNeededMiB) +
+         " MiB in /dev/shm for each rank, and " + state +
+         ", or use ONEBIT_TRANSPORT=socket, which does not need it";
+}
+
 }  // namespace
 
 onebitResult_t Worker::Create(const Context& context, ucp_context_h ucp, Arrival arrival,
@@ -63,8 +82,8 @@ onebitResult_t Worker::Create(const Context& context, ucp_context_h ucp, Arrival
   }
   if (status == UCS_OK) status = ucp_worker_get_efd(created->worker_, &created->wake_fd_);
   if (status != UCS_OK) {
-    context.Warn("cannot make a worker: %s (%s)", ucs_status_string(status),
-                 LogScope::LastError().c_str());
+    context.Warn("cannot make a worker: %s (%s)%s", ucs_status_string(status),
+                 LogScope::LastError().c_str(), NeedOfMemory().c_str());
     return ResultOf(status);
   }
   *worker = std::move(created);

@@ -78,6 +78,7 @@ COMMANDS = {
         RunBy("tests/perf/time_to_loss_test.py", 'str(PERF / "time_to_loss")'),
     "./tests/gpu/make-deps": RunBy("tests/gpu/run_test.py", 'FOLDER / "make-deps"'),
     "./tests/gpu/run": RunBy("tests/gpu/run_test.py", 'FOLDER / "run"'),
+    "./tests/ib/run OTHER_HOST": RunBy("tests/ib/ib_run_test.py", 'root / "tests" / "ib" / "run"'),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
 }
 
