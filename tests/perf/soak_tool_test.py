@@ -66,14 +66,18 @@ def pid_of_rank(parent: int, rank: int) -> int:
 
 
 def check_killed(soak: str) -> None:
-    """If a rank dies in the middle of a round, no other rank waits for it."""
-    job = subprocess.Popen([soak, *SMALL, "--procs", "3", "--seconds", "90"], env=clean(), text=True,
-                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    pid = pid_of_rank(job.pid, 1)
-    time.sleep(1)
-    os.kill(pid, signal.SIGKILL)
-    _, errors = job.communicate(timeout=60)
-    assert job.returncode == 128 + signal.SIGKILL, (job.returncode, errors)
+    """If a rank dies in the middle of a round, no other rank waits for it. One that dies between two
+    communicators is missed only when the next one is made, which the launcher does not wait for."""
+    for tries in range(5):
+        job = subprocess.Popen([soak, *SMALL, "--procs", "3", "--seconds", "90"], env=clean(), text=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        pid = pid_of_rank(job.pid, 1)
+        time.sleep(1 + tries)
+        os.kill(pid, signal.SIGKILL)
+        _, errors = job.communicate(timeout=60)
+        assert job.returncode == 128 + signal.SIGKILL, (job.returncode, errors)
+        if "round " in errors:
+            break
     assert "round " in errors and "repeat it with: soak --seed 3" in errors, errors
 
 
