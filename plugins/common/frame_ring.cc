@@ -41,8 +41,8 @@ FrameRing::Result FrameRing::Write(onebitFrameKind kind, std::span<const std::by
     if (used > capacity_) return Result::kBroken;
     if (used + room <= most) break;
     if (look != 0) return Result::kNothing;
-    // Of this exchange and that of Release, one reads what the other has written: either Release
-    // finds the flag, or the next look sees the room.
+    // This exchange and that of Release are ordered, and the later one sees the other: either
+    // Release finds the flag, or the next look sees the room.
     memory_->producer_waits.exchange(1, std::memory_order_acq_rel);
   }
   const uint32_t sizes[] = {static_cast<uint32_t>(header.size()),

@@ -43,7 +43,7 @@ class FrameSink {
  public:
   explicit FrameSink(const onebitTransportCommInfo& info) : info_(info) {}
 
-  // Where the payload of a frame goes; null: to the transport's own memory.
+  // Returns where the payload of a frame goes; null: to the transport's own memory.
   std::byte* Place(const void* header, size_t header_bytes, size_t payload_bytes) const {
     if (info_.placeFrame == nullptr) return nullptr;
     return static_cast<std::byte*>(

@@ -66,7 +66,7 @@ struct ContextTable {
   }
 };
 
-// What the endpoints of all plugins have. Context needs, in addition,
+// The functions that the endpoints of all plugins have. Context needs, in addition,
 //   onebitResult_t Open(const onebitTransportCommInfo&, std::unique_ptr<Endpoint>*);
 // and Endpoint
 //   onebitResult_t GetAddress(void* address, size_t* bytes);

@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What one connection may take until it has proved the key, and a rank that offers memory.
+// The time a connection has to prove the key, and a rank to offer memory.
 constexpr milliseconds kAttempt{5000};
 // Connections of others that have proved nothing; beyond that the oldest is closed.
 constexpr size_t kMostStrangers = 256;

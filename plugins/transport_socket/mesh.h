@@ -3,7 +3,7 @@
 // Mesh: connects the ranks of a communicator with each other, by memory or by TCP, and lets nobody
 // else in.
 //
-// Of two ranks the higher one connects. Every connection proves the communicator's key first, both
+// The higher one of two ranks connects. Every connection proves the communicator's key first, both
 // ways; until then nothing is parsed but the number of the rank, which the proof covers. Ranks of
 // one kernel and one network name space try to share memory over an abstract socket. It counts only
 // once both ends have seen a number that the other one wrote into it; whatever fails, the pair uses
@@ -37,7 +37,7 @@ struct Connection {
   Descriptor socket;
   SharedSegment segment;  // two rings, the lower rank's first; empty: TCP
   Descriptor doorbell;    // the peer's, for ranks that share memory
-  // Of this connection alone, for TCP.
+  // The keys are this connection's alone. Only TCP uses them.
   JobKey sending_key;
   JobKey receiving_key;
 
@@ -45,7 +45,7 @@ struct Connection {
   bool is_shared() const { return segment.is_mapped(); }
 };
 
-// What the two ranks of a pair share. The two rings follow: frames to the lower rank, and to the
+// PairMemory is what two ranks share. The two rings follow: frames to the lower rank, and to the
 // higher one.
 struct PairMemory {
   // The numbers that prove that both ends see the same.
@@ -91,7 +91,7 @@ class Mesh {
                          std::chrono::steady_clock::time_point deadline,
                          const std::function<bool()>& is_aborted,
                          std::vector<Connection>* connections, std::string* problem);
-  // Of the rings of ranks that share memory, after Connect.
+  // The capacity of the rings of ranks that share memory, after Connect.
   size_t ring_capacity() const { return ring_bytes_; }
   // The rings that lead to one rank take 8 MiB, or 16 KiB for each of its peers if that is more.
   // One ring fits the cache of a core with others.

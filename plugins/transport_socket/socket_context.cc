@@ -30,9 +30,9 @@ constexpr onebitTransportSetting kSettings[] = {
      .values = "bytes",
      .maximum = 1'048'576,
      .defaultValue = "1048576",
-     .help = "Payloads up to this size, and up to 2 MiB divided by the number of ranks, set out "
-             "before their receiver asks for them; 32 times this is reserved per peer; equal on "
-             "all ranks.",
+     .help = "Payloads up to this size, and up to 2 MiB divided by the number of ranks, or 64 KiB "
+             "over shared memory, set out before their receiver asks for them; 32 times this is "
+             "reserved per peer; equal on all ranks.",
      .offset = offsetof(Options, early_bytes)},
     {.name = "ONEBIT_SOCKET_SHARED_MEMORY",
      .kind = onebitSettingBoolean,

@@ -253,8 +253,8 @@ void SocketFrameTransport::Lose(Peer* peer, const char* reason) {
 // Wakes the peer if it sleeps.
 void SocketFrameTransport::Ring(const Peer& peer) const {
   if (peer.memory == nullptr) return;
-  // Of this operation and the exchange of SetSleeping, one reads what the other has written: either
-  // the peer sees the frame before it sleeps, or this finds the flag.
+  // This operation and the exchange of SetSleeping are ordered, and the later one sees the other:
+  // either the peer sees the frame before it sleeps, or this finds the flag.
   if (peer.memory->sleeps[1 - peer.own_end].is_set.fetch_or(0, std::memory_order_acq_rel) != 0) {
     Write(peer.doorbell.get());
   }
@@ -330,7 +330,7 @@ bool SocketFrameTransport::CheckSockets(int timeout_ms) {
     if (mark == kAbort) continue;
     Peer& peer = peers_[static_cast<size_t>(mark)];
     if (peer.tcp == nullptr) {
-      // What the peer had written before is still there.
+      // Frames that the peer had written before are still there.
       while (ReceiveShared(&peer)) {
       }
       Lose(&peer, kEnded);

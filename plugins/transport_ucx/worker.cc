@@ -43,7 +43,7 @@ Sent Fail(UcxLink* link, ucs_status_ptr_t sent) {
 // Most bytes of header and payload that UCX 1.13 sends at once over shared memory.
 constexpr size_t kMostShortSharedBytes = 84;
 
-// What to do if shared memory is short; empty: it is not.
+// Says what to do if shared memory is short; empty: it is not.
 std::string NeedOfMemory() {
   constexpr uint64_t kNeededMiB = 16;
   struct statvfs facts {};

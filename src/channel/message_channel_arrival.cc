@@ -164,7 +164,7 @@ const char* MessageChannel::HandleData(Peer& from, const WireHeader& wire, const
   if (wire.value != moved_bytes) return "its piece is out of order";
   std::byte* const target =
       (is_accepted ? request->target : SlotMemory(from, wire.number)) + wire.value;
-  // What was placed is there already.
+  // A payload that was placed is there already.
   if (payload_bytes != 0 && payload != target) std::memcpy(target, payload, payload_bytes);
   moved_bytes += payload_bytes;
   if (is_accepted && moved_bytes == slot.payload_bytes) EndReceive(request, RequestState::kDone);

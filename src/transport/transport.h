@@ -112,7 +112,7 @@ class Endpoint {
     uint64_t comm_id = 0;
     PeerErrorSink* sink = nullptr;       // outlives the endpoint
     const NativeGroup* group = nullptr;  // has the same ranks; null: none
-    // What MessageInfo has.
+    // The members from here on are those of MessageInfo.
     const unsigned char* key = nullptr;
     const void* address = nullptr;
     size_t address_bytes = 0;

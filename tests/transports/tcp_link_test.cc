@@ -24,7 +24,7 @@ JobKey KeyOf(unsigned char fill) {
   return key;
 }
 
-// What one end receives.
+// Arrivals holds what one end receives.
 struct Arrivals {
   std::vector<std::pair<std::string, std::string>> frames;
   std::string placed;  // memory of the user, for payloads of its size
@@ -76,7 +76,7 @@ class TcpPair : public ::testing::TestWithParam<uint32_t> {
   plugin::Sent Send(onebitFrameKind kind, const std::string& header, const std::string& payload) {
     return from_->Send(kind, std::as_bytes(std::span(header)), std::as_bytes(std::span(payload)));
   }
-  // What was sent, and what it does to the receiver.
+  // TakeBytes returns what was sent, and Deliver gives bytes to the receiver.
   std::string TakeBytes() const {
     std::string bytes(1 << 20, '\0');
     const ssize_t got = recv(outgoing_.get(), bytes.data(), bytes.size(), 0);
