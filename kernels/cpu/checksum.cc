@@ -29,19 +29,16 @@ HWY_INLINE VU32 LoadWords(const uint8_t* from) {
 #endif
 }
 
-}  // namespace
+constexpr size_t kVectors = 4;
+constexpr size_t kRowWords = kVectors * kLanes;
+constexpr size_t kRowBytes = kRowWords * sizeof(uint32_t);
 
 // Words are processed in rows of kVectors vectors. Per column, `sum` adds the words and `above`
 // adds the sum before each row, so that after R rows a word of row r has been added R - 1 - r times
 // to `above`:
 //   sum over rows of r * w = (R - 1) * sum - above.
 // So multiplications are needed only once, at the end.
-Checksum ChecksumOf(const void* data, size_t bytes) {
-  constexpr size_t kVectors = 4;
-  constexpr size_t kRowWords = kVectors * kLanes;
-  constexpr size_t kRowBytes = kRowWords * sizeof(uint32_t);
-  const auto* from = static_cast<const uint8_t*>(data);
-  const size_t rows = bytes / kRowBytes;
+Checksum ChecksumOfRows(const uint8_t* from, size_t rows) {
   VU32 sum[kVectors];
   VU32 above[kVectors];
   HWY_UNROLL(4)
@@ -70,12 +67,30 @@ Checksum ChecksumOf(const void* data, size_t bytes) {
           static_cast<uint32_t>(kRowWords) * row_weighted + column * column_sum[lane];
     }
   }
-  for (size_t at = rows * kRowBytes; at < bytes; at += sizeof(uint32_t)) {
-    uint32_t word = 0;
-    const size_t left = bytes - at;
-    memcpy(&word, from + at, left < sizeof(word) ? left : sizeof(word));
+  return checksum;
+}
+
+}  // namespace
+
+Checksum ChecksumOf(const void* data, size_t bytes) {
+  const auto* from = static_cast<const uint8_t*>(data);
+  const size_t rows = bytes / kRowBytes;
+  // A header of a message is shorter than a row.
+  Checksum checksum = rows == 0 ? Checksum{} : ChecksumOfRows(from, rows);
+  const auto add = [&](uint32_t word, size_t index) {
     checksum.sum += word;
-    checksum.weighted += static_cast<uint32_t>(at / sizeof(word) + 1) * word;
+    checksum.weighted += static_cast<uint32_t>(index + 1) * word;
+  };
+  const size_t words = bytes / sizeof(uint32_t);
+  for (size_t index = rows * kRowWords; index < words; ++index) {
+    uint32_t word;
+    memcpy(&word, from + index * sizeof(word), sizeof(word));
+    add(word, index);
+  }
+  if (const size_t rest = bytes % sizeof(uint32_t); rest != 0) {
+    uint32_t word = 0;
+    memcpy(&word, from + words * sizeof(word), rest);
+    add(word, words);
   }
   return checksum;
 }

@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Replaces the SIMD kernels in builds without Highway.
+#include <cstring>
+
+#include "kernels/copy.h"
 #include "kernels/kernels.h"
 #include "kernels/lamb.h"
 #include "kernels/optimizer.h"
@@ -8,6 +11,9 @@
 
 namespace onebit::kernels::cpu {
 
+void CopyPastCaches(void* to, const void* from, size_t bytes) {
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
 bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_t* bits) {
   return reference::CompressBlocks(in, block, scales, bits);
 }

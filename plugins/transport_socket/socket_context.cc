@@ -20,8 +20,8 @@ constexpr onebitTransportSetting kSettings[] = {
     {.name = "ONEBIT_SOCKET_EAGER_BYTES",
      .kind = onebitSettingInteger,
      .values = "bytes",
-     .maximum = 8192,
-     .defaultValue = "1152",
+     .maximum = 65536,
+     .defaultValue = "8192",
      .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
              "peer; equal on all ranks.",
      .offset = offsetof(Options, eager_bytes)},

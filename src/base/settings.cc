@@ -111,8 +111,8 @@ constexpr Setting kOwnSettings[] = {
      .values = "elements",
      .maximum = 1'048'576,
      .default_value = "auto",
-     .help = "Compressed tensors up to this size use one exchange instead of two; auto: 65536 for "
-             "2 ranks, 8192 for 4, 2340 for 8; equal on all ranks.",
+     .help = "Compressed tensors up to this size use one exchange instead of two; auto: 8192 for "
+             "2 to 4 ranks, 2340 for 8; equal on all ranks.",
      .offset = offsetof(Settings, one_exchange_elements)},
     {.name = "ONEBIT_GROUP_ELEMENTS",
      .kind = SettingKind::kInteger,

@@ -94,9 +94,6 @@ class MessageChannel {
   onebitResult_t CheckPeer(int peer) const;
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   int RankOf(const Peer& peer) const { return static_cast<int>(&peer - peers_.data()); }
-  std::byte* SlotMemory(Peer& from, uint64_t number) const {
-    return &from.slot_memory[number % kWindow * slot_bytes_];
-  }
 
   // Payloads up to this size start before the receiver asks for them.
   size_t early_bytes(const Peer& other) const {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "channel/message_channel.h"
+#include "kernels/copy.h"
 
 namespace onebit::channel {
 
@@ -134,9 +135,8 @@ const char* MessageChannel::HandleMessage(int source, const WireHeader& wire,
   slot.payload_bytes = wire.value;
   slot.moved_bytes = payload_bytes;
   if (wire.header_bytes != 0) std::memcpy(slot.header, header, wire.header_bytes);
-  if (payload_bytes != 0) {
-    std::memcpy(SlotMemory(from, wire.number), payload, payload_bytes);
-  }
+  slot.memory = from.TakePart();
+  if (payload_bytes != 0) std::memcpy(slot.memory, payload, payload_bytes);
   if (wire.number >= from.seen) from.seen = wire.number + 1;
   MatchPosted(source);
   AnnounceReleased(source);
@@ -162,10 +162,14 @@ const char* MessageChannel::HandleData(Peer& from, const WireHeader& wire, const
   // This check also covers memory of the caller: a piece that comes twice must not count as another
   // one.
   if (wire.value != moved_bytes) return "its piece is out of order";
-  std::byte* const target =
-      (is_accepted ? request->target : SlotMemory(from, wire.number)) + wire.value;
-  // A payload that was placed is there already.
-  if (payload_bytes != 0 && payload != target) std::memcpy(target, payload, payload_bytes);
+  std::byte* const target = (is_accepted ? request->target : slot.memory) + wire.value;
+  if (payload == target) {
+    // It was placed.
+  } else if (is_accepted) {
+    kernels::cpu::CopyPastCaches(target, payload, payload_bytes);
+  } else if (payload_bytes != 0) {
+    std::memcpy(target, payload, payload_bytes);
+  }
   moved_bytes += payload_bytes;
   if (is_accepted && moved_bytes == slot.payload_bytes) EndReceive(request, RequestState::kDone);
   return nullptr;

@@ -49,6 +49,7 @@ onebitResult_t MessageChannel::MakePeers() {
     if (to.link->isHere != 0) ++ranks_here;
     to.slots = std::make_unique<Slot[]>(kWindow);
     to.slot_memory = std::make_unique_for_overwrite<std::byte[]>(kWindow * slot_bytes_);
+    for (size_t i = kWindow; i-- > 0;) to.GivePartBack(to.slot_memory.get() + i * slot_bytes_);
   }
   spin_ns_ = context_->spin_ns(ranks_here);
   return onebitSuccess;

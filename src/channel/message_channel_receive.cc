@@ -82,7 +82,7 @@ onebitResult_t MessageChannel::Accept(Request* request, void* payload, size_t pa
     Peer& from = peer(request->peer);
     Slot& slot = from.slot(request->number);
     if (slot.moved_bytes != 0) {
-      std::memcpy(payload, SlotMemory(from, request->number), slot.moved_bytes);
+      std::memcpy(payload, slot.memory, slot.moved_bytes);
     }
     if (slot.moved_bytes == payload_bytes) {
       EndReceive(request, RequestState::kDone);
@@ -121,6 +121,8 @@ void MessageChannel::EndReceive(Request* request, RequestState outcome) {
 void MessageChannel::ReleaseSlot(Peer& from, Slot& slot) {
   slot.state = SlotState::kFree;
   slot.taker = nullptr;
+  if (slot.memory != nullptr) from.GivePartBack(slot.memory);
+  slot.memory = nullptr;
   while (from.released < from.received && from.slot(from.released).state == SlotState::kFree) {
     ++from.released;
   }

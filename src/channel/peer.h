@@ -34,6 +34,7 @@ struct Slot {
   uint64_t payload_bytes;
   uint64_t moved_bytes;  // payload bytes in the slot's memory
   Request* taker;
+  std::byte* memory;  // for an eager or early payload; null while the slot is free
   std::byte header[kMessageHeaderBytes];
 };
 
@@ -83,19 +84,26 @@ struct Peer {
 
   // Messages from the peer.
   std::unique_ptr<Slot[]> slots;
-  std::unique_ptr<std::byte[]> slot_memory;  // one part per slot, for an eager or early payload
-  uint64_t seen = 0;                         // numbers below have arrived
-  uint64_t received = 0;                     // numbers below were taken by a receive, or skipped
-  uint64_t released = 0;                     // numbers below have a free slot
-  uint64_t announced = 0;                    // `released` as the peer knows it
-  uint64_t unannounced_bytes = 0;            // payload bytes released since
-  uint64_t awaited = 0;       // a send of the peer ends once it knows this number is released
-  uint64_t answer_frame = 0;  // `taken` of the link at the last such announcement
-  Request* posted = nullptr;  // the receive waiting for a header
+  // One part per slot, for an eager or early payload. The part that was freed last is used first,
+  // because it is in a cache.
+  std::unique_ptr<std::byte[]> slot_memory;
+  std::array<std::byte*, kWindow> free_parts = {};
+  size_t free_part_count = 0;
+  uint64_t seen = 0;               // numbers below have arrived
+  uint64_t received = 0;           // numbers below were taken by a receive, or skipped
+  uint64_t released = 0;           // numbers below have a free slot
+  uint64_t announced = 0;          // `released` as the peer knows it
+  uint64_t unannounced_bytes = 0;  // payload bytes released since
+  uint64_t awaited = 0;            // a send of the peer ends once it knows this number is released
+  uint64_t answer_frame = 0;       // `taken` of the link at the last such announcement
+  Request* posted = nullptr;       // the receive waiting for a header
   // The frame that the transport is writing into memory that this rank gave it: the number of its
   // message. No frame of the peer comes before its end.
   static constexpr uint64_t kNothing = UINT64_MAX;
   uint64_t placed = kNothing;
+
+  std::byte* TakePart() { return free_parts[--free_part_count]; }
+  void GivePartBack(std::byte* part) { free_parts[free_part_count++] = part; }
 
   Slot& slot(uint64_t number) { return slots[number % kWindow]; }
 };

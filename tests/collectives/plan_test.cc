@@ -204,7 +204,8 @@ TEST(SelectTest, OneExchangeIsForTensorsThatItSendsFewMoreBitsOf) {
     return count;
   };
   // The values in the setting's help.
-  EXPECT_EQ(longest(2), 65'536u);
+  EXPECT_EQ(longest(2), 8192u);
+  EXPECT_EQ(longest(3), 8192u);
   EXPECT_EQ(longest(4), 8192u);
   EXPECT_EQ(longest(8), 2340u);
   EXPECT_FALSE(UsesOneExchange(1, 1, automatic));

@@ -27,7 +27,7 @@ MAY_INCLUDE = {
     "src/codec": ["kernels", "src/base"],
     "src/comm": ["src/transport", "src/topology"],
     "src/transport": ["src/channel"],
-    "src/channel": ["include/onebit", "src/base"],
+    "src/channel": ["include/onebit", "kernels", "src/base"],
     "src/device": ["include/onebit", "kernels", "src/base"],
     "src/topology": ["src/base"],
     "src/schedule": ["include/onebit", "src/base"],
