@@ -20,6 +20,7 @@ class BaseContext {
   BaseContext& operator=(const BaseContext&) = delete;
 
   const onebitTransportHost& host() const { return host_; }
+  const char* name() const { return name_; }
   uint64_t Now() const { return host_.nowNs(); }
 
   // Both maintain the count of open endpoints.

@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "plugins/common/address_head.h"
+
 namespace onebit::plugin {
 
 // The path to one rank, and the memory of its texts.
@@ -82,6 +84,20 @@ class FrameTransport {
 
  protected:
   ~FrameTransport() = default;
+
+  // The head of this rank's address.
+  template <typename Options>
+  AddressHead HeadWith(const Options& options, uint64_t machine) const {
+    return WithHostName({.magic = 0,
+                         .checksum = 0,
+                         .comm_id = comm_id_,
+                         .machine = machine,
+                         .rank = static_cast<uint32_t>(rank_),
+                         .nranks = static_cast<uint32_t>(nranks_),
+                         .eager_bytes = static_cast<uint32_t>(options.eager_bytes),
+                         .early_bytes = static_cast<uint32_t>(options.early_bytes),
+                         .host_name = {}});
+  }
 
   const FrameSink sink_;
   const int rank_;

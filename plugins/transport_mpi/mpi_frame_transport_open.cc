@@ -1,8 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Exchanges addresses and makes a communicator of them.
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 #include <string>
@@ -23,18 +21,13 @@ constexpr uint64_t kTagMask = 0x7fff;
 
 onebitResult_t MpiFrameTransport::GetAddress(void* address, size_t* bytes) {
   const MpiProcess& process = MpiProcess::Get();
-  Address mine{.comm_id = comm_id_,
-               .machine = context_->machine(),
-               .job = IdentityOfThisJob(),
-               .library = process.library(),
-               .rank = static_cast<uint32_t>(rank_),
-               .nranks = static_cast<uint32_t>(nranks_),
-               .world_rank = static_cast<uint32_t>(process.world_rank()),
-               .world_size = static_cast<uint32_t>(process.world_size()),
-               .eager_bytes = static_cast<uint32_t>(context_->options().eager_bytes),
-               .early_bytes = static_cast<uint32_t>(context_->options().early_bytes),
-               .has_group = group_ == nullptr ? 0u : 1u};
-  gethostname(mine.host_name, sizeof mine.host_name - 1);
+  const Address mine{.head = HeadWith(context_->options(), context_->machine()),
+                     .job = IdentityOfThisJob(),
+                     .library = process.library(),
+                     .world_rank = static_cast<uint32_t>(process.world_rank()),
+                     .world_size = static_cast<uint32_t>(process.world_size()),
+                     .has_group = group_ == nullptr ? 0u : 1u,
+                     .unused = 0};
   WriteAddress(mine, address);
   *bytes = sizeof mine;
   return onebitSuccess;
@@ -65,9 +58,9 @@ onebitResult_t MpiFrameTransport::Connect(const void* const* addresses, const si
   for (int rank = 0; rank < nranks_; ++rank) {
     const Address& address = all[static_cast<size_t>(rank)];
     plugin::Link& link = *channel_->link(rank);
-    link.isHere = address.machine == context_->machine() ? 1 : 0;
+    link.isHere = address.head.machine == context_->machine() ? 1 : 0;
     link.isPaced = link.isHere == 0 ? 1 : 0;
-    link.SetHost(address.host_name);
+    link.SetHost(address.head.host_name);
     link.SetRoute(kMpiName);
   }
   if (context_->options().native_dense != 0) channel_->native().Reserve();
@@ -77,30 +70,14 @@ onebitResult_t MpiFrameTransport::Connect(const void* const* addresses, const si
 onebitResult_t MpiFrameTransport::ReadAddresses(const void* const* addresses,
                                                 const size_t* address_bytes,
                                                 std::vector<Address>* all) const {
-  const Options& options = context_->options();
+  const plugin::AddressHead own = HeadWith(context_->options(), context_->machine());
   for (int rank = 0; rank < nranks_; ++rank) {
     Address address;
-    if (const char* problem = ReadAddress(addresses[rank], address_bytes[rank], &address);
-        problem != nullptr) {
-      context_->Warn("rank %d: the address of rank %d (%zu bytes) is unusable: %s", rank_, rank,
-                     address_bytes[rank], problem);
-      return onebitInvalidArgument;
-    }
-    if (address.comm_id != comm_id_ || address.rank != static_cast<uint32_t>(rank) ||
-        address.nranks != static_cast<uint32_t>(nranks_)) {
-      context_->Warn(
-          "rank %d: the address of rank %d belongs to rank %u of %u in communicator %llx", rank_,
-          rank, address.rank, address.nranks, static_cast<unsigned long long>(address.comm_id));
-      return onebitInvalidArgument;
-    }
-    if (address.eager_bytes != options.eager_bytes || address.early_bytes != options.early_bytes) {
-      context_->Warn(
-          "rank %d has ONEBIT_MPI_EAGER_BYTES=%zu and ONEBIT_MPI_EARLY_BYTES=%zu, "
-          "rank %d on %s has %u and %u: they must be equal",
-          rank_, options.eager_bytes, options.early_bytes, rank, address.host_name,
-          address.eager_bytes, address.early_bytes);
-      return onebitInvalidUsage;
-    }
+    const char* problem = ReadAddress(addresses[rank], address_bytes[rank], &address);
+    const onebitResult_t result = plugin::CheckAddress(
+        *context_, own,
+        {.rank = rank, .bytes = address_bytes[rank], .problem = problem, .head = address.head});
+    if (result != onebitSuccess) return result;
     all->push_back(address);
   }
   return onebitSuccess;
@@ -111,7 +88,7 @@ onebitResult_t MpiFrameTransport::CheckRanks(const std::vector<Address>& all) co
   const Address& mine = all[static_cast<size_t>(rank_)];
   std::vector<int> rank_of(mine.world_size, -1);
   for (const Address& other : all) {
-    const int rank = static_cast<int>(other.rank);
+    const int rank = static_cast<int>(other.head.rank);
     if ((other.has_group != 0) != (mine.has_group != 0)) {
       context_->Warn("rank %d and rank %d come from different calls: one has an MPI_Comm", rank,
                      rank_);
@@ -120,13 +97,13 @@ onebitResult_t MpiFrameTransport::CheckRanks(const std::vector<Address>& all) co
     if (mine.has_group != 0) continue;  // MPI has already joined them
     if (other.library != mine.library) {
       context_->Warn("rank %d on %s runs another MPI than rank %d, which has %s", rank,
-                     other.host_name, rank_, kMpiName);
+                     other.head.host_name, rank_, kMpiName);
       return onebitInvalidUsage;
     }
     if (other.job != mine.job || other.world_size != mine.world_size ||
         other.world_rank >= mine.world_size) {
       context_->Warn("rank %d on %s and rank %d were started by different jobs of MPI", rank,
-                     other.host_name, rank_);
+                     other.head.host_name, rank_);
       return onebitInvalidUsage;
     }
     if (const int before = std::exchange(rank_of[other.world_rank], rank); before >= 0) {

@@ -18,24 +18,13 @@ constexpr onebitTransportSetting kSettings[] = {
     // deliver it without further calls. Open MPI sends up to 4096 bytes at once over shared memory,
     // its own header and those of wire.h and channel.cc included; its other networks and MPICH
     // accept more.
-    {.name = "ONEBIT_MPI_EAGER_BYTES",
-     .kind = onebitSettingInteger,
-     .values = "bytes",
-     .maximum = 3584,
-     .defaultValue = "2048",
-     .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
-             "peer; equal on all ranks.",
-     .offset = offsetof(Options, eager_bytes)},
-    // plugin::EarlyBytes lowers the effective value as the number of ranks grows.
-    {.name = "ONEBIT_MPI_EARLY_BYTES",
-     .kind = onebitSettingInteger,
-     .values = "bytes",
-     .maximum = 1048576,
-     .defaultValue = "1048576",
-     .help = "Payloads up to this size, and up to 2 MiB divided by the number of ranks, set out "
-             "before their receiver asks for them; 32 times this is reserved per peer; equal on "
-             "all ranks.",
-     .offset = offsetof(Options, early_bytes)},
+    // The caller considers the send of such a payload done and may not call again soon, so MPI must
+    // deliver it without further calls. Open MPI sends up to 4096 bytes at once over shared memory,
+    // its own header and those of wire.h and channel.cc included; its other networks and MPICH
+    // accept more.
+    plugin::EagerBytesSetting("ONEBIT_MPI_EAGER_BYTES", "2048", 3584,
+                              offsetof(Options, eager_bytes)),
+    plugin::EarlyBytesSetting("ONEBIT_MPI_EARLY_BYTES", offsetof(Options, early_bytes)),
     {.name = "ONEBIT_MPI_NATIVE_DENSE",
      .kind = onebitSettingBoolean,
      .values = "",

@@ -174,8 +174,9 @@ onebitResult_t Mesh::Listen(Address* mine, std::string* problem) {
 bool Mesh::IsCandidate(int rank) const {
   const Address& mine = (*ranks_)[static_cast<size_t>(options_.rank)];
   const Address& other = (*ranks_)[static_cast<size_t>(rank)];
-  return mine.shares_memory != 0 && other.shares_memory != 0 && mine.machine == other.machine &&
-         mine.network == other.network && mine.network != 0;
+  return mine.shares_memory != 0 && other.shares_memory != 0 &&
+         mine.head.machine == other.head.machine && mine.network == other.network &&
+         mine.network != 0;
 }
 
 void Mesh::Start(int rank, bool is_local) {
@@ -433,6 +434,73 @@ void Mesh::Finish(Attempt* attempt) {
                 .receiving_key = is_server ? attempt->keys.to_server : attempt->keys.to_client};
 }
 
+// The ranks that are not connected yet, with what is known of each; empty: none.
+std::string Mesh::Missing() const {
+  std::string missing;
+  for (int rank = 0; rank < options_.nranks; ++rank) {
+    const auto index = static_cast<size_t>(rank);
+    if (rank == options_.rank || (*connections_)[index].is_made()) continue;
+    const std::string& reason = reasons_[index];
+    missing += Format(" {} (on {}{}{})", rank, (*ranks_)[index].head.host_name,
+                      reason.empty() ? "" : ": ", reason);
+  }
+  return missing;
+}
+
+// Waits for news, for a moment at most, and moves the attempts on.
+void Mesh::Poll() {
+  std::vector<pollfd> polled = {{tcp_.get(), POLLIN, 0}, {local_.get(), POLLIN, 0}};
+  for (Attempt& one : attempts_) {
+    const bool is_connecting = one.step == Attempt::Step::kConnecting;
+    one.polled = polled.size();
+    polled.push_back({one.socket.get(), static_cast<short>(is_connecting ? POLLOUT : POLLIN), 0});
+  }
+  poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
+  if ((polled[0].revents & POLLIN) != 0) Accept(tcp_, false);
+  if ((polled[1].revents & POLLIN) != 0) Accept(local_, true);
+  std::vector<int> starting;
+  std::vector<int> pausing;
+  for (auto attempt = attempts_.begin(); attempt != attempts_.end();) {
+    const bool has_event = attempt->polled != 0 && polled[attempt->polled].revents != 0;
+    attempt->polled = 0;
+    Outcome outcome = has_event ? Advance(&*attempt) : Outcome::kGoesOn;
+    if (outcome == Outcome::kGoesOn && Clock::now() >= attempt->deadline) {
+      outcome = Outcome::kRefused;
+    }
+    if (outcome == Outcome::kGoesOn) {
+      ++attempt;
+      continue;
+    }
+    if (outcome == Outcome::kMade) Finish(&*attempt);
+    // A rank that connects goes on until the deadline: over TCP, whatever was tried first.
+    if (outcome == Outcome::kRefused && attempt->rank >= 0 && attempt->rank < options_.rank) {
+      const bool is_over = attempt->is_local || !attempt->socket.is_open();
+      (is_over ? starting : pausing).push_back(attempt->rank);
+    }
+    attempt = attempts_.erase(attempt);
+  }
+  for (const int rank : starting) Start(rank, false);
+  for (const int rank : pausing) Pause(rank);
+}
+
+onebitResult_t Mesh::ConnectAll(Clock::time_point deadline, const std::function<bool()>& is_aborted,
+                                std::string* problem) {
+  for (int rank = 0; rank < options_.rank; ++rank) Start(rank, IsCandidate(rank));
+  for (std::string missing = Missing(); !missing.empty(); missing = Missing()) {
+    if (is_aborted()) return onebitAborted;
+    if (lacks_descriptors_) {
+      *problem = kTooFewDescriptors;
+      return onebitSystemError;
+    }
+    if (Clock::now() >= deadline) {
+      *problem = Format("not connected in time with rank{}", missing);
+      return onebitTimeout;
+    }
+    Poll();
+  }
+  return onebitSuccess;
+}
+
 onebitResult_t Mesh::Connect(const std::vector<Address>& ranks, Clock::time_point deadline,
                              const std::function<bool()>& is_aborted,
                              std::vector<Connection>* connections, std::string* problem) {
@@ -444,67 +512,7 @@ onebitResult_t Mesh::Connect(const std::vector<Address>& ranks, Clock::time_poin
   size_t candidates = 0;
   for (int rank = 0; rank < options_.nranks; ++rank) candidates += IsCandidate(rank) ? 1 : 0;
   ring_bytes_ = RingCapacity(candidates, options_.eager_bytes);
-  for (int rank = 0; rank < options_.rank; ++rank) Start(rank, IsCandidate(rank));
-  const auto is_missing = [&](int rank) {
-    return rank != options_.rank && !(*connections)[static_cast<size_t>(rank)].is_made();
-  };
-  onebitResult_t result = onebitSuccess;
-  while (true) {
-    std::string missing;
-    for (int rank = 0; rank < options_.nranks; ++rank) {
-      if (!is_missing(rank)) continue;
-      const std::string& reason = reasons_[static_cast<size_t>(rank)];
-      missing += Format(" {} (on {}{}{})", rank, ranks[static_cast<size_t>(rank)].host_name,
-                        reason.empty() ? "" : ": ", reason);
-    }
-    if (missing.empty()) break;
-    if (is_aborted()) {
-      result = onebitAborted;
-      break;
-    }
-    if (lacks_descriptors_) {
-      *problem = kTooFewDescriptors;
-      result = onebitSystemError;
-      break;
-    }
-    if (Clock::now() >= deadline) {
-      *problem = Format("not connected in time with rank{}", missing);
-      result = onebitTimeout;
-      break;
-    }
-    std::vector<pollfd> polled = {{tcp_.get(), POLLIN, 0}, {local_.get(), POLLIN, 0}};
-    for (Attempt& one : attempts_) {
-      const bool is_connecting = one.step == Attempt::Step::kConnecting;
-      one.polled = polled.size();
-      polled.push_back({one.socket.get(), static_cast<short>(is_connecting ? POLLOUT : POLLIN), 0});
-    }
-    poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
-    if ((polled[0].revents & POLLIN) != 0) Accept(tcp_, false);
-    if ((polled[1].revents & POLLIN) != 0) Accept(local_, true);
-    std::vector<int> starting;
-    std::vector<int> pausing;
-    for (auto attempt = attempts_.begin(); attempt != attempts_.end();) {
-      const bool has_event = attempt->polled != 0 && polled[attempt->polled].revents != 0;
-      attempt->polled = 0;
-      Outcome outcome = has_event ? Advance(&*attempt) : Outcome::kGoesOn;
-      if (outcome == Outcome::kGoesOn && Clock::now() >= attempt->deadline) {
-        outcome = Outcome::kRefused;
-      }
-      if (outcome == Outcome::kGoesOn) {
-        ++attempt;
-        continue;
-      }
-      if (outcome == Outcome::kMade) Finish(&*attempt);
-      // A rank that connects goes on until the deadline: over TCP, whatever was tried first.
-      if (outcome == Outcome::kRefused && attempt->rank >= 0 && attempt->rank < options_.rank) {
-        const bool is_over = attempt->is_local || !attempt->socket.is_open();
-        (is_over ? starting : pausing).push_back(attempt->rank);
-      }
-      attempt = attempts_.erase(attempt);
-    }
-    for (const int rank : starting) Start(rank, false);
-    for (const int rank : pausing) Pause(rank);
-  }
+  const onebitResult_t result = ConnectAll(deadline, is_aborted, problem);
   attempts_.clear();
   tcp_ = Descriptor();
   local_ = Descriptor();

@@ -133,6 +133,10 @@ class Mesh {
 
   void Start(int rank, bool is_local);
   void Pause(int rank);
+  std::string Missing() const;
+  void Poll();
+  onebitResult_t ConnectAll(Clock::time_point deadline, const std::function<bool()>& is_aborted,
+                            std::string* problem);
   void Accept(const Descriptor& listener, bool is_local);
   bool DropStranger();
   bool MakeRoom();

@@ -6,38 +6,31 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "plugins/common/host_identity.h"
 
 namespace onebit::sockets {
 namespace {
 
-constexpr uint64_t kMagic = 0x31536b6369626e6f;  // "onbickS1"
-constexpr size_t kChecked = offsetof(Address, comm_id);
+static_assert(std::has_unique_object_representations_v<Address>, "padding would travel");
 
-uint64_t ChecksumOf(const Address& address) {
-  return plugin::HashOf(reinterpret_cast<const std::byte*>(&address) + kChecked,
-                        sizeof address - kChecked, 4);
-}
+constexpr uint64_t kMagic = 0x32536b6369626e6f;  // "onbickS2"
 
 }  // namespace
 
-void WriteAddress(Address address, void* bytes) {
-  address.magic = kMagic;
-  address.checksum = ChecksumOf(address);
+void WriteAddress(const Address& address, void* bytes) {
   std::memcpy(bytes, &address, sizeof address);
+  plugin::SealAddress(kMagic, bytes, sizeof address);
 }
 
 const char* ReadAddress(const void* bytes, size_t byte_count, Address* address) {
   if (bytes == nullptr || byte_count != sizeof *address) return "it has a wrong length";
   std::memcpy(address, bytes, sizeof *address);
-  if (address->magic != kMagic) return "it is of another transport or version";
-  if (address->checksum != ChecksumOf(*address)) return "it is damaged";
-  if (address->host_name[sizeof address->host_name - 1] != '\0' ||
-      (address->family != AF_INET && address->family != AF_INET6) || address->port > 65'535) {
-    return "it is malformed";
-  }
-  return nullptr;
+  const char* const problem = plugin::ProblemOf(kMagic, bytes, byte_count);
+  if (problem != nullptr) return problem;
+  const bool has_family = address->family == AF_INET || address->family == AF_INET6;
+  return has_family && address->port <= 65'535 ? nullptr : "it is malformed";
 }
 
 SocketAddress SocketAddressOf(const Address& address) {

@@ -12,22 +12,15 @@
 #include <string_view>
 
 #include "comm/socket.h"
+#include "plugins/common/address_head.h"
 
 namespace onebit::sockets {
 
 using LocalName = std::array<char, 32>;  // hexadecimal digits; random, so that nobody can take it
 
-// Has the same layout on all hosts, because only little-endian hosts are joined.
 struct Address {
-  uint64_t magic;
-  uint64_t checksum;  // covers everything after this member
-  uint64_t comm_id;
-  uint64_t machine;  // the kernel that runs the process
+  plugin::AddressHead head;
   uint64_t network;  // its network name space
-  uint32_t rank;
-  uint32_t nranks;
-  uint32_t eager_bytes;
-  uint32_t early_bytes;
   uint32_t shares_memory;
   uint32_t seals;    // nonzero: TCP connections are encrypted
   uint32_t ciphers;  // a mask of Cipher
@@ -35,12 +28,10 @@ struct Address {
   std::array<unsigned char, 16> ip;
   uint32_t scope;  // IPv6
   uint32_t port;
-  LocalName local;     // of the abstract socket
-  char host_name[64];  // for error texts; NUL-terminated
+  LocalName local;  // of the abstract socket
 };
 
-// Completes magic and checksum.
-void WriteAddress(Address address, void* bytes);
+void WriteAddress(const Address& address, void* bytes);
 // Returns null, or what is wrong with the address.
 const char* ReadAddress(const void* bytes, size_t byte_count, Address* address);
 

@@ -96,16 +96,11 @@ onebitResult_t SocketFrameTransport::Start(const onebitTransportCommInfo& info) 
                                            .eager_bytes = context_->options().eager_bytes,
                                            .interface = interface,
                                            .server = server});
-  address_ = {.comm_id = comm_id_,
-              .machine = context_->machine(),
+  const Options& options = context_->options();
+  address_ = {.head = HeadWith(options, context_->machine()),
               .network = IdentityOfThisNetwork(),
-              .rank = static_cast<uint32_t>(rank_),
-              .nranks = static_cast<uint32_t>(nranks_),
-              .eager_bytes = static_cast<uint32_t>(context_->options().eager_bytes),
-              .early_bytes = static_cast<uint32_t>(context_->options().early_bytes),
-              .seals = static_cast<uint32_t>(context_->options().seals),
+              .seals = static_cast<uint32_t>(options.seals),
               .ciphers = CiphersHere()};
-  gethostname(address_.host_name, sizeof address_.host_name - 1);
   std::string problem;
   const onebitResult_t listening = mesh_->Listen(&address_, &problem);
   if (listening != onebitSuccess) context_->Warn("rank %d: %s", rank_, problem.c_str());
@@ -124,30 +119,13 @@ onebitResult_t SocketFrameTransport::ReadAddresses(const void* const* addresses,
   for (int rank = 0; rank < nranks_; ++rank) {
     Address& address = addresses_[static_cast<size_t>(rank)];
     const char* const problem = ReadAddress(addresses[rank], address_bytes[rank], &address);
-    if (problem != nullptr) {
-      context_->Warn("rank %d: the address of rank %d (%zu bytes) is unusable: %s", rank_, rank,
-                     address_bytes[rank], problem);
-      return onebitInvalidArgument;
-    }
-    if (address.comm_id != comm_id_ || address.rank != static_cast<uint32_t>(rank) ||
-        address.nranks != static_cast<uint32_t>(nranks_)) {
-      context_->Warn(
-          "rank %d: the address of rank %d belongs to rank %u of %u in communicator %llx", rank_,
-          rank, address.rank, address.nranks, static_cast<unsigned long long>(address.comm_id));
-      return onebitInvalidArgument;
-    }
-    if (address.eager_bytes != address_.eager_bytes ||
-        address.early_bytes != address_.early_bytes) {
-      context_->Warn(
-          "rank %d has ONEBIT_SOCKET_EAGER_BYTES=%u and ONEBIT_SOCKET_EARLY_BYTES=%u, rank %d on "
-          "%s has %u and %u: they must be equal",
-          rank_, address_.eager_bytes, address_.early_bytes, rank, address.host_name,
-          address.eager_bytes, address.early_bytes);
-      return onebitInvalidUsage;
-    }
+    const onebitResult_t result = plugin::CheckAddress(
+        *context_, address_.head,
+        {.rank = rank, .bytes = address_bytes[rank], .problem = problem, .head = address.head});
+    if (result != onebitSuccess) return result;
     if (address.seals != address_.seals) {
       context_->Warn("rank %d has ONEBIT_SOCKET_SEAL=%u, rank %d on %s has %u: they must be equal",
-                     rank_, address_.seals, rank, address.host_name, address.seals);
+                     rank_, address_.seals, rank, address.head.host_name, address.seals);
       return onebitInvalidUsage;
     }
   }
@@ -192,7 +170,7 @@ onebitResult_t SocketFrameTransport::AddSelf() {
   self.link.pieceBytes = FrameRing::PieceBytes(capacity);
   self.link.isHere = 1;
   self.link.isReached = 1;
-  self.link.SetHost(address_.host_name);
+  self.link.SetHost(address_.head.host_name);
   self.link.SetRoute("memory");
   shared_.push_back(rank_);
   return onebitSuccess;
@@ -201,8 +179,8 @@ onebitResult_t SocketFrameTransport::AddSelf() {
 onebitResult_t SocketFrameTransport::AddPeer(int rank, Connection connection) {
   const Address& address = addresses_[static_cast<size_t>(rank)];
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  peer.link.isHere = address.machine == address_.machine ? 1 : 0;
-  peer.link.SetHost(address.host_name);
+  peer.link.isHere = address.head.machine == address_.head.machine ? 1 : 0;
+  peer.link.SetHost(address.head.host_name);
   peer.link.isReached = 1;
   int fd = connection.socket.get();
   if (connection.is_shared()) {
@@ -223,9 +201,9 @@ onebitResult_t SocketFrameTransport::AddPeer(int rank, Connection connection) {
       cipher = std::make_unique<FrameCipher>(AgreedCipher(address_.ciphers, address.ciphers),
                                              connection.sending_key, connection.receiving_key);
     }
-    peer.tcp =
-        std::make_unique<TcpLink>(std::move(connection.socket), &peer.link,
-                                  static_cast<size_t>(address_.eager_bytes), std::move(cipher));
+    peer.tcp = std::make_unique<TcpLink>(std::move(connection.socket), &peer.link,
+                                         static_cast<size_t>(address_.head.eager_bytes),
+                                         std::move(cipher));
     peer.link.pieceBytes = TcpLink::kPieceBytes;
     peer.link.isPaced = 1;
     peer.link.SetRoute(context_->RouteOver(fd));

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <type_traits>
 
+#include "plugins/common/address_head.h"
+
 namespace onebit::ucx {
 namespace {
 
@@ -15,24 +17,12 @@ constexpr onebitTransportSetting kSettings[] = {
     // A whole window of such payloads, headers included, is about 40 KiB, which the operating
     // systems of both ends accept at once: then no message that counts as sent stays in UCX until
     // its sender calls again.
-    {.name = "ONEBIT_UCX_EAGER_BYTES",
-     .kind = onebitSettingInteger,
-     .values = "bytes",
-     .maximum = 32768,
-     .defaultValue = "1152",
-     .help = "Payloads up to this size travel with their header; 32 times this is reserved per "
-             "peer; equal on all ranks.",
-     .offset = offsetof(Options, eager_bytes)},
-    // plugin::EarlyBytes lowers the effective value as the number of ranks grows.
-    {.name = "ONEBIT_UCX_EARLY_BYTES",
-     .kind = onebitSettingInteger,
-     .values = "bytes",
-     .maximum = 1048576,
-     .defaultValue = "1048576",
-     .help = "Payloads up to this size, and up to 2 MiB divided by the number of ranks, set out "
-             "before their receiver asks for them; 32 times this is reserved per peer; equal on "
-             "all ranks.",
-     .offset = offsetof(Options, early_bytes)},
+    // A whole window of such payloads, headers included, is about 40 KiB, which the operating
+    // systems of both ends accept at once: then no message that counts as sent stays in UCX until
+    // its sender calls again.
+    plugin::EagerBytesSetting("ONEBIT_UCX_EAGER_BYTES", "1152", 32'768,
+                              offsetof(Options, eager_bytes)),
+    plugin::EarlyBytesSetting("ONEBIT_UCX_EARLY_BYTES", offsetof(Options, early_bytes)),
     // UCX itself rejects names that it does not know.
     {.name = "ONEBIT_UCX_TLS",
      .kind = onebitSettingList,

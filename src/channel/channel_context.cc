@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The number of cores, and the table of functions.
 #include "channel/channel_context.h"
 
 #include <sched.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 
 #include "channel/message_channel.h"
-#include "channel/message_table.h"
 
 namespace onebit::channel {
 namespace {
@@ -24,26 +22,6 @@ uint32_t CountCores() {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than cpu_set_t can hold
   return online > 0 ? static_cast<uint32_t>(online) : 1;
 }
-
-using Table = MessageTable<ChannelContext, MessageChannel>;
-
-onebitResult_t Iallreduce(void* comm, const void* send, void* recv, size_t count,
-                          onebitDataType_t type, onebitRedOp_t op, MessageRequest* request) {
-  if (comm == nullptr || request == nullptr) return onebitInvalidArgument;
-  Request* started = nullptr;
-  const onebitResult_t result =
-      Table::AsEnd(comm)->AllReduce(send, recv, count, type, op, &started);
-  if (result == onebitSuccess) *request = Table::AsHandle(started);
-  return result;
-}
-
-constexpr MessageFunctions MakeFunctions() {
-  MessageFunctions functions = Table::kFunctions;
-  functions.iallreduce = Iallreduce;
-  return functions;
-}
-
-constexpr MessageFunctions kFunctions = MakeFunctions();
 
 }  // namespace
 
@@ -68,7 +46,5 @@ uint64_t ChannelContext::spin_ns(uint32_t ranks_here) const {
   const uint32_t channels = open_channels_.load(std::memory_order_relaxed);
   return std::max(channels, ranks_here) > cores_ ? 0 : kSpinNs;
 }
-
-const MessageFunctions& ChannelFunctions() { return kFunctions; }
 
 }  // namespace onebit::channel

@@ -37,8 +37,6 @@ namespace onebit::channel {
 // it to be held.
 class MessageChannel {
  public:
-  using Request = channel::Request;
-
   MessageChannel(ChannelContext* context, const MessageInfo& info);
   // Tells the peers, and gives frames already sent at most 100 ms to leave.
   ~MessageChannel();

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MessageFunctions: how the library moves messages of any size between the ranks of a communicator.
 //
-// MessageChannel makes messages of a transport's frames. Transport `local` and the tests' doubles
-// have messages of their own.
+// MessageChannel makes messages of a transport's frames; the tests' doubles have messages of their
+// own.
 #pragma once
 
 #include <cstddef>

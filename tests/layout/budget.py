@@ -19,7 +19,7 @@ BUDGET = "tests/layout/budget.txt"
 PRODUCT = ("include", "kernels", "perf", "plugins", "src")
 FOLDERS = (*PRODUCT, "tests")
 SOURCES = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".py"}
-SETTING = re.compile(r'\.name = "ONEBIT_\w+"')
+SETTING = re.compile(r'(?:\.name = |BytesSetting\()"ONEBIT_\w+"')  # a row, or a function that makes one
 
 
 class Budget:

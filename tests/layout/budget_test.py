@@ -74,7 +74,7 @@ class BudgetTest(unittest.TestCase):
             "include/onebit/a.h": "ONEBIT_API int onebitA(void);\nint inner(void);\n",
             "include/onebit/b.h": "ONEBIT_API int onebitB(\n    int b);\n",
             "src/s.cc": '{.name = "ONEBIT_ONE", .kind = 1},\n{.name = "ONEBIT_TWO"}\n"ONEBIT_ONE"\n',
-            "plugins/p/s.cc": '{.name = "ONEBIT_P_THREE"}\n',
+            "plugins/p/s.cc": 'plugin::EagerBytesSetting("ONEBIT_P_THREE", "1")\n',
             "tests/t.cc": '{.name = "ONEBIT_TEST"}\n'}
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)

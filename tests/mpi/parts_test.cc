@@ -19,10 +19,10 @@ using ::testing::HasSubstr;
 
 Address Sample() {
   Address address{};
-  address.comm_id = 7;
-  address.rank = 1;
-  address.nranks = 2;
-  std::strcpy(address.host_name, "host");
+  address.head.comm_id = 7;
+  address.head.rank = 1;
+  address.head.nranks = 2;
+  std::strcpy(address.head.host_name, "host");
   return address;
 }
 
@@ -41,9 +41,9 @@ TEST(MpiAddressTest, IsReadAsWritten) {
   const std::string bytes = Written(Sample());
   Address read;
   ASSERT_EQ(ReadAddress(bytes.data(), bytes.size(), &read), nullptr);
-  EXPECT_EQ(read.comm_id, 7u);
-  EXPECT_EQ(read.rank, 1u);
-  EXPECT_STREQ(read.host_name, "host");
+  EXPECT_EQ(read.head.comm_id, 7u);
+  EXPECT_EQ(read.head.rank, 1u);
+  EXPECT_STREQ(read.head.host_name, "host");
 }
 
 TEST(MpiAddressTest, EveryChangedByteIsFound) {
@@ -67,7 +67,7 @@ TEST(MpiAddressTest, EveryOtherLengthIsRefused) {
 
 TEST(MpiAddressTest, ANameWithoutAnEndIsRefused) {
   Address address = Sample();
-  std::memset(address.host_name, 'x', sizeof address.host_name);
+  std::memset(address.head.host_name, 'x', sizeof address.head.host_name);
   EXPECT_STREQ(Read(Written(address)), "it is malformed");
 }
 

@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 """The listening sockets of jobs are those of the table in SECURITY.md, and strangers there change nothing:
-ports_test.py RANK_LOOP SECURITY.md [ucx] [CONNECTIONS]"""
+ports_test.py RANK_LOOP SECURITY.md [ucx] [CONNECTIONS [SECONDS]]
+
+SECONDS: how long strangers say random things at each kind of port; a study takes 600."""
 
 import collections
 import pathlib
@@ -15,6 +17,9 @@ import job
 
 RANKS = 4
 CONNECTIONS = 2000
+SECONDS = 2
+PER_SECOND = 200  # connections
+PROTOCOL = b"onebitC3"  # how a rank begins
 HELD = 200  # left open, so that they fill what is bounded
 GROWTH_BYTES = 16 << 20
 LISTENING = ["ss", "--no-header", "--listening", "--numeric", "--processes", "--tcp", "--udp", "--unix"]
@@ -97,7 +102,7 @@ def attack(addresses: list[tuple[str, int]], connections: int, seed: int) -> lis
             if number % 4 == 1:
                 stranger.send(source.randbytes(source.randrange(1, 200)))
             elif number % 4 == 2:
-                stranger.send(b"onebitc3" + source.randbytes(source.randrange(0, 64)))
+                stranger.send(PROTOCOL + source.randbytes(source.randrange(0, 64)))
         except OSError:
             pass  # a full queue, or one that is reset: as a stranger may find
         if len(held) < HELD:
@@ -134,6 +139,103 @@ def check_strangers(loop: str, connections: int):
           f"memory grew by at most {max(growth) >> 10} KiB")
 
 
+def addresses_of(found: set[Listener]) -> list[tuple[str, int]]:
+    return [(host, int(port)) for one in found if one.kind == "tcp"
+            for host, port in [one.address.rsplit(":", 1)]]
+
+
+def fuzz(addresses: list[tuple[str, int]], seconds: float, seed: int) -> int:
+    """Says random things, half of them after the beginning of a handshake, and listens. Returns how often."""
+    source = random.Random(seed)
+    open_ones = collections.deque()
+    end = time.monotonic() + seconds
+    count = 0
+    while time.monotonic() < end:
+        stranger = socket.socket()
+        stranger.setblocking(False)
+        stranger.connect_ex(source.choice(addresses))
+        open_ones.append(stranger)
+        # The oldest have been connected, and some were answered: they say more, or leave.
+        for talking in source.sample(list(open_ones), min(4, len(open_ones))):
+            beginning = PROTOCOL + source.randbytes(32) if source.random() < 0.5 else b""
+            try:
+                talking.send(beginning + source.randbytes(source.randrange(0, 300)))
+                talking.recv(4096)
+            except OSError:
+                pass
+        if len(open_ones) > HELD:
+            open_ones.popleft().close()
+        count += 1
+        time.sleep(1 / PER_SECOND)
+    for stranger in open_ones:
+        stranger.close()
+    return count
+
+
+def answers(address: tuple[str, int]) -> bool:
+    """True if a rank behind this data port is at it now."""
+    hello = PROTOCOL + bytes(32) + (RANKS - 1).to_bytes(4, "little")
+    try:
+        with socket.create_connection(address, 1) as stranger:
+            stranger.settimeout(0.2)
+            stranger.sendall(hello)
+            return stranger.recv(len(PROTOCOL)) == PROTOCOL
+    except OSError:
+        return False
+
+
+def data_ports(running: job.Job) -> list[tuple[str, int]]:
+    """Of the ranks between the first and the last, which runs in short slices until they wait for it there."""
+    last = running.ranks[-1].process
+    spare = None
+    while not any("ready" in rank.lines for rank in running.ranks):
+        last.send_signal(job.signal.SIGSTOP)
+        time.sleep(0.02)  # the others go as far as they can
+        found = [set(addresses_of(one)) for one in listeners(running.ranks)[:-1]]
+        if spare is None and all(len(one) == 1 for one in found[1:]):
+            spare = found
+        if spare is not None and all(len(one) == 2 for one in found[1:]):
+            ports = [address for one, before in zip(found[1:], spare[1:]) for address in one - before]
+            if all(map(answers, ports)):
+                return ports
+        last.send_signal(job.signal.SIGCONT)
+        time.sleep(0.001)
+    return []
+
+
+def fuzz_job(kind: str, loop: str, seconds: float):
+    """Strangers speak to one kind of port; then the job goes on."""
+    commands = [[loop, "0", "10000", "ef", "--pause", "300"]] * RANKS
+    patience = {"ONEBIT_CONNECT_TIMEOUT_MS": "3600000"}
+    if kind == "rendezvous port":
+        commands = [commands[0], *[["sh", "-c", f'sleep {seconds + 1}; exec "$@"', "sh", *commands[0]]] * (RANKS - 1)]
+    for _ in range(20):
+        with job.Job(commands, **patience) as running:
+            if kind == "spare port":
+                running.wait_until_ready()
+                addresses = [one for found in listeners(running.ranks) for one in addresses_of(found)]
+            elif kind == "rendezvous port":
+                while len(addresses := addresses_of(listeners(running.ranks)[0])) < 2:
+                    assert running.ranks[0].process.poll() is None, running.ranks[0].lines
+            else:
+                addresses = data_ports(running)
+                if not addresses:
+                    continue  # too late: the ranks had connected
+            hurt = running.ranks[0] if kind == "rendezvous port" else running.ranks[1]
+            before = memory_of(hurt)
+            count = fuzz(addresses, seconds, seed=11)
+            growth = memory_of(hurt) - before
+            assert growth <= GROWTH_BYTES, growth
+            running.ranks[-1].process.send_signal(job.signal.SIGCONT)
+            running.wait_until_ready(job.PATIENCE_SECONDS)
+            time.sleep(1)  # calls
+            for rank in running.ranks:
+                assert rank.process.poll() is None and not any("ended" in line for line in rank.lines), rank.lines
+            print(f"{kind}: {count} strangers in {seconds:.0f} s; memory + {max(0, growth) >> 10} KiB; the job went on")
+            return
+    raise AssertionError(f"no job was caught with its {kind} open")
+
+
 def main() -> int:
     loop, document = sys.argv[1:3]
     names = list(table_of(document))
@@ -146,7 +248,11 @@ def main() -> int:
     check_default(loop)
     if "ucx" in sys.argv[3:]:
         check_ucx(loop)
-    check_strangers(loop, next(map(int, filter(str.isdigit, sys.argv[3:])), CONNECTIONS))
+    given = [int(text) for text in sys.argv[3:] if text.isdigit()]
+    connections, seconds = given + [CONNECTIONS, SECONDS][len(given):]
+    check_strangers(loop, connections)
+    for kind in ("spare port", "rendezvous port", "data port"):
+        fuzz_job(kind, loop, seconds)
     return 0
 
 

@@ -72,22 +72,22 @@ TEST(UcxAddressTest, DamagedAddressesAreRefused) {
 }
 
 TEST(UcxAddressTest, AnAddressLongerThanThereIsRoomForIsRefused) {
-  AddressHead head{};
-  const std::string of_worker(kMostAddressBytes - sizeof head + 1, 'x');
+  Address address{};
+  const std::string of_worker(kMostAddressBytes - sizeof address + 1, 'x');
   std::string bytes(kMostAddressBytes + 1, '\0');
-  WriteAddress(head, of_worker.data(), of_worker.size(), bytes.data());
-  EXPECT_STREQ(ReadAddress(bytes.data(), bytes.size(), &head), "it has a wrong length");
+  WriteAddress(address, of_worker.data(), of_worker.size(), bytes.data());
+  EXPECT_STREQ(ReadAddress(bytes.data(), bytes.size(), &address), "it has a wrong length");
   bytes.pop_back();
-  WriteAddress(head, of_worker.data(), of_worker.size() - 1, bytes.data());
-  EXPECT_EQ(ReadAddress(bytes.data(), bytes.size(), &head), nullptr);
+  WriteAddress(address, of_worker.data(), of_worker.size() - 1, bytes.data());
+  EXPECT_EQ(ReadAddress(bytes.data(), bytes.size(), &address), nullptr);
 }
 
 TEST(UcxAddressTest, ANameWithoutAnEndIsRefused) {
-  AddressHead head{};
-  std::memset(head.host_name, 'x', sizeof head.host_name);
-  std::string bytes(sizeof head + 4, '\0');
-  ASSERT_EQ(WriteAddress(head, "ucx", 4, bytes.data()), bytes.size());
-  EXPECT_STREQ(ReadAddress(bytes.data(), bytes.size(), &head), "it is malformed");
+  Address address{};
+  std::memset(address.head.host_name, 'x', sizeof address.head.host_name);
+  std::string bytes(sizeof address + 4, '\0');
+  ASSERT_EQ(WriteAddress(address, "ucx", 4, bytes.data()), bytes.size());
+  EXPECT_STREQ(ReadAddress(bytes.data(), bytes.size(), &address), "it is malformed");
 }
 
 TEST(UcxAddressTest, AnotherCommunicatorsAddressIsRefused) {
