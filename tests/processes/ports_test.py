@@ -203,9 +203,10 @@ def data_ports(running: job.Job) -> list[tuple[str, int]]:
     return []
 
 
-def fuzz_job(kind: str, loop: str, seconds: float):
-    """Strangers speak to one kind of port; then the job goes on."""
-    commands = [[loop, "0", "10000", "ef", "--pause", "300"]] * RANKS
+def fuzz_job(kind: str, loop: str, seconds: int):
+    """Strangers speak to one kind of port; then the ranks make their calls."""
+    pause = seconds + 2 if kind == "spare port" else 0
+    commands = [[loop, "500", "10000", "ef", "--pause", str(1000 * pause)]] * RANKS
     patience = {"ONEBIT_CONNECT_TIMEOUT_MS": "3600000"}
     if kind == "rendezvous port":
         commands = [commands[0], *[["sh", "-c", f'sleep {seconds + 1}; exec "$@"', "sh", *commands[0]]] * (RANKS - 1)]
@@ -227,11 +228,10 @@ def fuzz_job(kind: str, loop: str, seconds: float):
             growth = memory_of(hurt) - before
             assert growth <= GROWTH_BYTES, growth
             running.ranks[-1].process.send_signal(job.signal.SIGCONT)
-            running.wait_until_ready(job.PATIENCE_SECONDS)
-            time.sleep(1)  # calls
             for rank in running.ranks:
-                assert rank.process.poll() is None and not any("ended" in line for line in rank.lines), rank.lines
-            print(f"{kind}: {count} strangers in {seconds:.0f} s; memory + {max(0, growth) >> 10} KiB; the job went on")
+                result, _, text = rank.ended(job.PATIENCE_SECONDS)
+                assert result == 0, text
+            print(f"{kind}: {count} strangers in {seconds} s; memory + {max(0, growth) >> 10} KiB; the job went on")
             return
     raise AssertionError(f"no job was caught with its {kind} open")
 
