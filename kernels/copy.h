@@ -7,9 +7,10 @@
 
 namespace onebit::kernels::cpu {
 
-// Copies to memory that is not read soon, without the caches. An ordinary store first fetches its
-// line, often from the cache of another core, and evicts what is in use; a whole line that goes
-// straight to memory needs neither.
+// Copies without the caches of the target. An ordinary store first fetches its line, often from the
+// cache of another core, and evicts what is in use; a whole line that goes straight to memory needs
+// neither. (Dense allreduce of 64 MiB over shared memory, 4 processes on 2 cores: 74 ms, with
+// memcpy 88 ms, although the next step reads what was copied.)
 void CopyPastCaches(void* to, const void* from, size_t bytes);
 
 }  // namespace onebit::kernels::cpu

@@ -143,15 +143,19 @@ typedef struct {
   uint64_t commId; /* the same on every rank of the communicator */
   /* The transport calls these with `argument`, from inside calls of the thread that uses the
    * endpoint. onFrame delivers a frame, whose memory is valid during the call. onLoss: the `loss`
-   * of some link was set. onEvent: something else that a sleep may be waiting for has happened.
+   * of some link was set. onEvent: something else that a sleep may be waiting for has happened,
+   * such as room for a frame after sendFrame returned onebitInProgress. `peer` is the rank whose
+   * link a frame came by, and the library drops frames that claim another; -1: the layer below
+   * does not tell, so that any rank can speak for any other.
    *
    * A transport that can choose where the payload of a frame goes may ask by placeFrame, once the
    * header has arrived and before onFrame. It gets memory of `payloadBytes` bytes, which is then
    * the payload of onFrame, or NULL: its own will do. The memory may be a user's. It is the
    * transport's to write until onFrame, or until the library calls stopPlacing. */
-  void* (*placeFrame)(void* argument, const void* header, size_t headerBytes, size_t payloadBytes);
-  void (*onFrame)(void* argument, const void* header, size_t headerBytes, const void* payload,
-                  size_t payloadBytes);
+  void* (*placeFrame)(void* argument, int peer, const void* header, size_t headerBytes,
+                      size_t payloadBytes);
+  void (*onFrame)(void* argument, int peer, const void* header, size_t headerBytes,
+                  const void* payload, size_t payloadBytes);
   void (*onLoss)(void* argument);
   void (*onEvent)(void* argument);
   void* argument;

@@ -75,7 +75,7 @@ Checksum ChecksumOfRows(const uint8_t* from, size_t rows) {
 Checksum ChecksumOf(const void* data, size_t bytes) {
   const auto* from = static_cast<const uint8_t*>(data);
   const size_t rows = bytes / kRowBytes;
-  // A header of a message is shorter than a row.
+  // A header of a message is shorter than a row of the longest vectors.
   Checksum checksum = rows == 0 ? Checksum{} : ChecksumOfRows(from, rows);
   const auto add = [&](uint32_t word, size_t index) {
     checksum.sum += word;

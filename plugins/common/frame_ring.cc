@@ -40,7 +40,10 @@ FrameRing::Result FrameRing::Write(onebitFrameKind kind, std::span<const std::by
     const uint64_t used = position_ - memory_->read.load(std::memory_order_acquire);
     if (used > capacity_) return Result::kBroken;
     if (used + room <= most) break;
-    if (look != 0) return Result::kNothing;
+    if (look != 0) {
+      lacks_room_ = true;
+      return Result::kNothing;
+    }
     // This exchange and that of Release are ordered, and the later one sees the other: either
     // Release finds the flag, or the next look sees the room.
     memory_->producer_waits.exchange(1, std::memory_order_acq_rel);

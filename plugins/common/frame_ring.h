@@ -11,6 +11,8 @@
 
 #include <onebit/transport.h>
 
+#include "plugins/common/frame_transport.h"
+
 namespace onebit::plugin {
 
 // One producer, one consumer. Whatever another process writes into the memory, neither end reads or
@@ -55,6 +57,14 @@ class FrameRing {
   // Frees the frame's room. True if the producer waits for it.
   bool Release(const Frame& frame);
 
+  // The producer's half: true once the consumer has made room after Write returned kNothing.
+  // acquire: see Release.
+  bool TakeRoom() {
+    if (!lacks_room_ || memory_->producer_waits.load(std::memory_order_acquire) != 0) return false;
+    lacks_room_ = false;
+    return true;
+  }
+
   bool has_frames() const { return memory_->written.load(std::memory_order_acquire) != position_; }
 
  private:
@@ -73,6 +83,28 @@ class FrameRing {
   const size_t capacity_;
   // This end's own count: bytes written, or bytes read. The other process cannot change it.
   uint64_t position_ = 0;
+  bool lacks_room_ = false;  // Write has returned kNothing
 };
+
+// Delivers frames of a rank's ring, at most `most`. `scratch` holds a payload that wraps around;
+// `ring_doorbell` wakes the rank, which waits for room. kNothing: there was none.
+template <typename RingDoorbell>
+FrameRing::Result Deliver(FrameRing* ring, int most, std::byte* scratch, int rank,
+                          const FrameSink& sink, RingDoorbell ring_doorbell) {
+  FrameRing::Frame frame;
+  for (int frames = 0; frames < most; ++frames) {
+    const FrameRing::Result found = ring->Peek(&frame);
+    if (found == FrameRing::Result::kBroken) return found;
+    if (found == FrameRing::Result::kNothing) return frames == 0 ? found : FrameRing::Result::kDone;
+    const std::byte* payload = ring->PayloadInPlace(frame);
+    if (payload == nullptr) {
+      ring->CopyPayload(frame, scratch);
+      payload = scratch;
+    }
+    sink.OnFrame(rank, frame.header, frame.header_bytes, payload, frame.payload_bytes);
+    if (ring->Release(frame)) ring_doorbell();
+  }
+  return FrameRing::Result::kDone;
+}
 
 }  // namespace onebit::plugin

@@ -53,12 +53,14 @@ struct FrameTable : TransportTable<Context, Frames> {
                                    {static_cast<const std::byte*>(payload), payload_bytes});
     frames->ReportLosses();
     if (sent == Sent::kYes) return onebitSuccess;
+    if (sent == Sent::kNoRoom && kind == onebitFrameShort) frames->set_lacks_room();
     return sent == Sent::kNoRoom ? onebitInProgress : onebitPeerLost;
   }
 
   static onebitResult_t Progress(void* comm, int* has_moved) {
     if (!IsUsable(comm) || has_moved == nullptr) return onebitInvalidArgument;
     *has_moved = AsEndpoint(comm)->Progress() ? 1 : 0;
+    if (*has_moved != 0) AsEndpoint(comm)->ReportRoom();
     AsEndpoint(comm)->ReportLosses();
     return onebitSuccess;
   }

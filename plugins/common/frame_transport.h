@@ -46,15 +46,15 @@ class FrameSink {
   explicit FrameSink(const onebitTransportCommInfo& info) : info_(info) {}
 
   // Returns where the payload of a frame goes; null: to the transport's own memory.
-  std::byte* Place(const void* header, size_t header_bytes, size_t payload_bytes) const {
+  std::byte* Place(int peer, const void* header, size_t header_bytes, size_t payload_bytes) const {
     if (info_.placeFrame == nullptr) return nullptr;
     return static_cast<std::byte*>(
-        info_.placeFrame(info_.argument, header, header_bytes, payload_bytes));
+        info_.placeFrame(info_.argument, peer, header, header_bytes, payload_bytes));
   }
-  // The memory is valid during the call.
-  void OnFrame(const void* header, size_t header_bytes, const void* payload,
+  // The memory is valid during the call. `peer`: whose link the frame came by; -1: unknown.
+  void OnFrame(int peer, const void* header, size_t header_bytes, const void* payload,
                size_t payload_bytes) const {
-    info_.onFrame(info_.argument, header, header_bytes, payload, payload_bytes);
+    info_.onFrame(info_.argument, peer, header, header_bytes, payload, payload_bytes);
   }
   void OnLoss() const { info_.onLoss(info_.argument); }
   void OnEvent() const { info_.onEvent(info_.argument); }
@@ -77,6 +77,12 @@ class FrameTransport {
   bool is_aborted() const { return is_aborted_.load(std::memory_order_acquire); }
   bool is_connected() const { return is_connected_; }
   void set_connected() { is_connected_ = true; }
+  // A short frame found no room: the library waits for an event before it tries again.
+  void set_lacks_room() { lacks_room_ = true; }
+  // Tells the library that it may try again.
+  void ReportRoom() {
+    if (std::exchange(lacks_room_, false)) sink_.OnEvent();
+  }
   // Tells the library of links that were lost since the last call.
   void ReportLosses() {
     if (std::exchange(has_losses_, false)) sink_.OnLoss();
@@ -104,6 +110,7 @@ class FrameTransport {
   const int nranks_;
   const uint64_t comm_id_;
   bool has_losses_ = false;
+  bool lacks_room_ = false;
 
  private:
   std::atomic<bool> is_aborted_{false};

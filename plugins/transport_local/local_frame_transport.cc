@@ -86,27 +86,19 @@ Sent LocalFrameTransport::Send(int rank, onebitFrameKind kind, std::span<const s
   return Sent::kYes;
 }
 
-bool LocalFrameTransport::Receive(Peer* from) {
-  bool has_moved = false;
-  FrameRing::Frame frame;
-  for (int frames = 0; frames < kFramesPerTurn; ++frames) {
-    if (from->from.Peek(&frame) != FrameRing::Result::kDone) break;
-    const std::byte* payload = from->from.PayloadInPlace(frame);
-    if (payload == nullptr) {
-      from->from.CopyPayload(frame, scratch_.get());
-      payload = scratch_.get();
-    }
-    sink_.OnFrame(frame.header, frame.header_bytes, payload, frame.payload_bytes);
-    if (from->from.Release(frame)) from->inbox->doorbell().Ring();
-    has_moved = true;
-  }
-  return has_moved;
+bool LocalFrameTransport::Receive(int rank) {
+  Peer& from = peer(rank);
+  return plugin::Deliver(&from.from, kFramesPerTurn, scratch_.get(), rank, sink_,
+                         [&from] { from.inbox->doorbell().Ring(); }) == FrameRing::Result::kDone;
 }
 
 bool LocalFrameTransport::Progress() {
   seen_rings_ = inbox_->doorbell().count();
   bool has_moved = false;
-  for (const std::unique_ptr<Peer>& from : peers_) has_moved |= Receive(from.get());
+  for (int rank = 0; rank < nranks_; ++rank) {
+    has_moved |= Receive(rank);
+    if (lacks_room_ && peer(rank).to.TakeRoom()) ReportRoom();
+  }
   if (!has_moved) FindDepartures();
   return has_moved || has_losses_;
 }
@@ -117,12 +109,13 @@ void LocalFrameTransport::FindDepartures() {
   const uint32_t departures = inbox_->departures().load(std::memory_order_acquire);
   if (departures == seen_departures_) return;
   seen_departures_ = departures;
-  for (const std::unique_ptr<Peer>& gone : peers_) {
-    if (gone->link.is_lost() || !gone->inbox->is_closed().load(std::memory_order_acquire)) continue;
+  for (int rank = 0; rank < nranks_; ++rank) {
+    Peer& gone = peer(rank);
+    if (gone.link.is_lost() || !gone.inbox->is_closed().load(std::memory_order_acquire)) continue;
     // Frames may have come since its ring was empty.
-    while (Receive(gone.get())) {
+    while (Receive(rank)) {
     }
-    gone->link.loss = "its endpoint was closed";
+    gone.link.loss = "its endpoint was closed";
     has_losses_ = true;
   }
 }

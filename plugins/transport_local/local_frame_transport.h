@@ -52,7 +52,7 @@ class LocalFrameTransport final : public plugin::FrameTransport {
   };
 
   Peer& peer(int rank) { return *peers_[static_cast<size_t>(rank)]; }
-  bool Receive(Peer* from);
+  bool Receive(int rank);
   void FindDepartures();
 
   Context* const context_;

@@ -217,10 +217,10 @@ void Channel::Receive(size_t rank, const MPI_Status& status, const plugin::Frame
     FrameHead head{};
     if (count >= sizeof head) std::memcpy(&head, bytes, sizeof head);
     if (count < sizeof head || head.header_bytes > count - sizeof head) {
-      sink->OnFrame(bytes, 0, nullptr, 0);
+      sink->OnFrame(static_cast<int>(rank), bytes, 0, nullptr, 0);
     } else {
       const std::byte* const header = bytes + sizeof head;
-      sink->OnFrame(header, head.header_bytes, header + head.header_bytes,
+      sink->OnFrame(static_cast<int>(rank), header, head.header_bytes, header + head.header_bytes,
                     count - sizeof head - head.header_bytes);
     }
   }

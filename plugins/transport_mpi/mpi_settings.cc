@@ -18,10 +18,6 @@ constexpr onebitTransportSetting kSettings[] = {
     // deliver it without further calls. Open MPI sends up to 4096 bytes at once over shared memory,
     // its own header and those of wire.h and channel.cc included; its other networks and MPICH
     // accept more.
-    // The caller considers the send of such a payload done and may not call again soon, so MPI must
-    // deliver it without further calls. Open MPI sends up to 4096 bytes at once over shared memory,
-    // its own header and those of wire.h and channel.cc included; its other networks and MPICH
-    // accept more.
     plugin::EagerBytesSetting("ONEBIT_MPI_EAGER_BYTES", "2048", 3584,
                               offsetof(Options, eager_bytes)),
     plugin::EarlyBytesSetting("ONEBIT_MPI_EARLY_BYTES", offsetof(Options, early_bytes)),

@@ -91,10 +91,14 @@ class Mesh {
                          std::chrono::steady_clock::time_point deadline,
                          const std::function<bool()>& is_aborted,
                          std::vector<Connection>* connections, std::string* problem);
+  // True if the two ranks share a kernel and a network name space, and try to share memory.
+  bool IsCandidate(int rank) const;
+  // What is known of why this rank does not share memory with a candidate.
+  const std::string& reason(int rank) const { return reasons_[static_cast<size_t>(rank)]; }
   // The capacity of the rings of ranks that share memory, after Connect.
   size_t ring_capacity() const { return ring_bytes_; }
-  // The rings that lead to one rank take 8 MiB, or 16 KiB for each of its peers if that is more.
-  // One ring fits the cache of a core with others.
+  // The rings that lead to one rank take 8 MiB, or four eager payloads for each of its peers if
+  // that is more. One ring fits the cache of a core with others.
   static size_t RingCapacity(size_t peers, size_t eager_bytes);
 
  private:
@@ -147,7 +151,6 @@ class Mesh {
   Outcome AnswerOffer(Attempt* attempt);
   void Finish(Attempt* attempt);
   JobKey KeyOfPair(int connector, int acceptor) const;
-  bool IsCandidate(int rank) const;
 
   const Options options_;
   Descriptor tcp_;

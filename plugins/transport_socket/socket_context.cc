@@ -20,7 +20,7 @@ constexpr onebitTransportSetting kSettings[] = {
     // The send of a larger payload ends only when the receiver has taken it, which is one more
     // exchange. (Dense allreduce of 16 KiB, 4 processes on 2 cores: 53 us, and 62 us if 1 KiB is
     // the limit.)
-    plugin::EagerBytesSetting("ONEBIT_SOCKET_EAGER_BYTES", "8192", 65'536,
+    plugin::EagerBytesSetting("ONEBIT_SOCKET_EAGER_BYTES", "8192", 32'768,
                               offsetof(Options, eager_bytes)),
     plugin::EarlyBytesSetting("ONEBIT_SOCKET_EARLY_BYTES", offsetof(Options, early_bytes)),
     {.name = "ONEBIT_SOCKET_SHARED_MEMORY",

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <utility>
 
@@ -34,12 +33,6 @@ constexpr uint64_t kAbort = UINT64_MAX - 1;
 
 const char* const kEnded = "its process has ended";
 const char* const kBroken = "it does not keep to the protocol";
-
-uint64_t NowNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 bool Watch(const Descriptor& epoll, int fd, uint32_t events, uint64_t mark) {
   epoll_event event{.events = events, .data = {.u64 = mark}};
@@ -204,6 +197,12 @@ onebitResult_t SocketFrameTransport::AddPeer(int rank, Connection connection) {
     peer.tcp = std::make_unique<TcpLink>(std::move(connection.socket), &peer.link,
                                          static_cast<size_t>(address_.head.eager_bytes),
                                          std::move(cipher));
+    // One end is enough to say so; the one that has connected knows why.
+    if (rank_ > rank && mesh_->IsCandidate(rank)) {
+      const std::string& reason = mesh_->reason(rank);
+      context_->Warn("rank %d reaches rank %d of its host by TCP, not by shared memory: %s", rank_,
+                     rank, reason.empty() ? "it did not answer in time" : reason.c_str());
+    }
     peer.link.pieceBytes = TcpLink::kPieceBytes;
     peer.link.isPaced = 1;
     peer.link.SetRoute(context_->RouteOver(fd));
@@ -244,6 +243,7 @@ Sent SocketFrameTransport::Send(int rank, onebitFrameKind kind, std::span<const 
   if (peer.link.is_lost()) return Sent::kFailed;
   if (peer.tcp != nullptr) {
     const Sent sent = peer.tcp->Send(kind, header, payload);
+    has_broken_ |= peer.tcp->is_broken();
     if (peer.link.is_lost()) has_losses_ = true;
     WatchRoom(&peer, rank);
     return sent;
@@ -271,26 +271,15 @@ void SocketFrameTransport::WatchRoom(Peer* peer, int rank) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer->tcp->fd(), &event);
 }
 
-bool SocketFrameTransport::ReceiveShared(Peer* peer) {
-  bool has_moved = false;
-  FrameRing::Frame frame;
-  for (int frames = 0; frames < kFramesPerTurn && !peer->link.is_lost(); ++frames) {
-    const FrameRing::Result found = peer->from->Peek(&frame);
-    if (found == FrameRing::Result::kNothing) break;
-    if (found == FrameRing::Result::kBroken) {
-      Lose(peer, kBroken);
-      return true;
-    }
-    const std::byte* payload = peer->from->PayloadInPlace(frame);
-    if (payload == nullptr) {
-      peer->from->CopyPayload(frame, scratch_.get());
-      payload = scratch_.get();
-    }
-    sink_.OnFrame(frame.header, frame.header_bytes, payload, frame.payload_bytes);
-    if (peer->from->Release(frame) && peer->memory != nullptr) Write(peer->doorbell.get());
-    has_moved = true;
-  }
-  return has_moved;
+bool SocketFrameTransport::ReceiveShared(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (peer.link.is_lost()) return false;
+  const FrameRing::Result found =
+      plugin::Deliver(&*peer.from, kFramesPerTurn, scratch_.get(), rank, sink_, [&peer] {
+        if (peer.memory != nullptr) Write(peer.doorbell.get());
+      });
+  if (found == FrameRing::Result::kBroken) Lose(&peer, kBroken);
+  return found != FrameRing::Result::kNothing;
 }
 
 // Serves the sockets that have something, after at most `timeout_ms`; -1 waits for ever.
@@ -309,7 +298,7 @@ bool SocketFrameTransport::CheckSockets(int timeout_ms) {
     Peer& peer = peers_[static_cast<size_t>(mark)];
     if (peer.tcp == nullptr) {
       // Frames that the peer had written before are still there.
-      while (ReceiveShared(&peer)) {
+      while (ReceiveShared(static_cast<int>(mark))) {
       }
       Lose(&peer, kEnded);
       epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.socket.get(), nullptr);
@@ -317,8 +306,8 @@ bool SocketFrameTransport::CheckSockets(int timeout_ms) {
       continue;
     }
     if ((events[i].events & EPOLLOUT) != 0) has_moved |= peer.tcp->Flush();
-    if ((events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) {
-      has_moved |= peer.tcp->Receive(sink_);
+    if ((events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) != 0 || peer.tcp->is_broken()) {
+      has_moved |= peer.tcp->Receive(static_cast<int>(mark), sink_);
     }
     if (peer.link.is_lost()) {
       has_losses_ = true;
@@ -336,9 +325,29 @@ void SocketFrameTransport::StopPlacing(int rank) {
   if (peer.tcp != nullptr) peer.tcp->StopPlacing();
 }
 
+bool SocketFrameTransport::is_flushed() const {
+  return std::ranges::all_of(
+      peers_, [](const Peer& peer) { return peer.tcp == nullptr || peer.tcp->has_left(); });
+}
+
+// Reads what the peers had sent before their sockets broke; then the links are lost.
+void SocketFrameTransport::ReadBroken() {
+  has_broken_ = false;
+  for (int rank = 0; rank < nranks_; ++rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (peer.tcp == nullptr || !peer.tcp->is_broken() || peer.link.is_lost()) continue;
+    peer.tcp->Receive(rank, sink_);
+    (peer.link.is_lost() ? has_losses_ : has_broken_) = true;
+  }
+}
+
 bool SocketFrameTransport::Progress() {
-  bool has_moved = false;
-  for (const int rank : shared_) has_moved |= ReceiveShared(&peers_[static_cast<size_t>(rank)]);
+  bool has_moved = std::exchange(has_broken_, false);
+  if (has_moved) ReadBroken();
+  for (const int rank : shared_) {
+    has_moved |= ReceiveShared(rank);
+    if (lacks_room_ && peers_[static_cast<size_t>(rank)].to->TakeRoom()) ReportRoom();
+  }
   if (has_tcp_ || ++looks_ % kLooksPerSocketLook == 0) has_moved |= CheckSockets(0);
   return has_moved;
 }
@@ -360,17 +369,17 @@ void SocketFrameTransport::SetSleeping(bool is_sleeping) {
 }
 
 void SocketFrameTransport::Sleep(uint64_t timeout_ns) {
-  const uint64_t start = NowNs();
+  const uint64_t start = context_->Now();
   // Peers of other hosts need no processor of this one.
   if (shared_.size() > 1) {
     const uint64_t yield_ns = std::min(timeout_ns, kYieldNs);
     do {
-      if (HasFrames() || is_aborted()) return;
+      if (HasFrames() || is_aborted() || (has_tcp_ && CheckSockets(0))) return;
       sched_yield();
-    } while (NowNs() - start < yield_ns);
+    } while (context_->Now() - start < yield_ns);
   }
   SetSleeping(true);
-  const uint64_t left_ns = timeout_ns - std::min(timeout_ns, NowNs() - start);
+  const uint64_t left_ns = timeout_ns - std::min(timeout_ns, context_->Now() - start);
   const uint64_t left_ms = std::min<uint64_t>((left_ns + kNsPerMs - 1) / kNsPerMs, 1000);
   if (!HasFrames()) CheckSockets(static_cast<int>(left_ms));
   SetSleeping(false);

@@ -34,6 +34,7 @@ class SocketFrameTransport final : public plugin::FrameTransport {
   bool Progress();
   void Sleep(uint64_t timeout_ns);
   void StopPlacing(int rank);
+  bool is_flushed() const;
 
  private:
   struct Peer {
@@ -58,10 +59,11 @@ class SocketFrameTransport final : public plugin::FrameTransport {
   onebitResult_t AddSelf();
   void Lose(Peer* peer, const char* reason);
   void Ring(const Peer& peer) const;
-  bool ReceiveShared(Peer* peer);
+  bool ReceiveShared(int rank);
   bool CheckSockets(int timeout_ms);
   void WatchRoom(Peer* peer, int rank);
   bool HasFrames() const;
+  void ReadBroken();
   void SetSleeping(bool is_sleeping);
 
   Context* const context_;
@@ -74,6 +76,7 @@ class SocketFrameTransport final : public plugin::FrameTransport {
   std::vector<Peer> peers_;
   std::vector<int> shared_;  // ranks behind rings, this one included
   bool has_tcp_ = false;
+  bool has_broken_ = false;  // some socket takes nothing any more, and may still have something
   std::unique_ptr<std::byte[]> own_ring_;  // memory of the ring to this rank itself
   std::unique_ptr<std::byte[]> scratch_;   // for payloads that wrap around
   uint32_t looks_ = 0;                     // since the last look at sockets

@@ -18,9 +18,16 @@ onebitResult_t StopPlacing(void* comm, int peer) {
   return onebitSuccess;
 }
 
+onebitResult_t IsFlushed(void* comm, int* flushed) {
+  if (!Table::IsUsable(comm) || flushed == nullptr) return onebitInvalidArgument;
+  *flushed = Table::AsEndpoint(comm)->is_flushed() ? 1 : 0;
+  return onebitSuccess;
+}
+
 constexpr onebitTransport MakeTable() {
   onebitTransport functions = Table::Functions();
   functions.stopPlacing = StopPlacing;
+  functions.isFlushed = IsFlushed;
   return functions;
 }
 

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/transport_socket/tcp_link.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -93,6 +95,7 @@ std::span<const std::byte> TcpLink::Sealed(const Sizes& sizes, std::span<const s
 Sent TcpLink::Send(onebitFrameKind kind, std::span<const std::byte> header,
                    std::span<const std::byte> payload) {
   if (link_->is_lost()) return Sent::kFailed;
+  if (send_error_ != nullptr) return Sent::kNoRoom;
   if (header.size() > ONEBIT_TRANSPORT_FRAME_HEADER_BYTES ||
       payload.size() > (kind == onebitFrameLong ? kPieceBytes : most_short_bytes_)) {
     Lose("a frame is too large");
@@ -102,10 +105,8 @@ Sent TcpLink::Send(onebitFrameKind kind, std::span<const std::byte> header,
   const size_t tags_bytes = payload.empty() ? tag_bytes() : 2 * tag_bytes();
   const size_t bytes = sizeof sizes + header.size() + payload.size() + tags_bytes;
   size_t sent = 0;
-  if (has_queued()) {
-    Flush();
-    if (link_->is_lost()) return Sent::kFailed;
-  }
+  if (has_queued()) Flush();
+  if (send_error_ != nullptr) return Sent::kNoRoom;
   // Long frames wait for an empty queue, so that short ones always find room behind one of them.
   const bool was_empty = !has_queued();
   if (!was_empty && (kind == onebitFrameLong || queued_ - flushed_ + bytes > queue_bytes_ ||
@@ -126,8 +127,8 @@ Sent TcpLink::Send(onebitFrameKind kind, std::span<const std::byte> header,
     message.msg_iovlen = 3;
     const ssize_t count = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
     if (count < 0 && errno != EAGAIN && errno != EINTR) {
-      Lose(TextOf(errno));
-      return Sent::kFailed;
+      send_error_ = TextOf(errno);
+      return Sent::kNoRoom;
     }
     sent = count < 0 ? 0 : static_cast<size_t>(count);
     if (sent == bytes) return Sent::kYes;
@@ -144,7 +145,7 @@ Sent TcpLink::Send(onebitFrameKind kind, std::span<const std::byte> header,
 
 bool TcpLink::Flush() {
   bool has_moved = false;
-  while (has_queued() && !link_->is_lost()) {
+  while (has_queued() && !link_->is_lost() && send_error_ == nullptr) {
     const size_t at = flushed_ % queue_bytes_;
     const size_t bytes = queued_ - flushed_;
     const size_t first = std::min(bytes, queue_bytes_ - at);
@@ -156,7 +157,7 @@ bool TcpLink::Flush() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     if (count < 0) {
-      Lose(TextOf(errno));
+      send_error_ = TextOf(errno);
       break;
     }
     flushed_ += static_cast<size_t>(count);
@@ -189,7 +190,9 @@ bool TcpLink::ReadMore() {
     return true;
   }
   if (count == 0) {
-    Lose(kClosedByPeer);
+    Lose(send_error_ != nullptr ? send_error_ : kClosedByPeer);
+  } else if (errno == EAGAIN && send_error_ != nullptr) {
+    Lose(send_error_);
   } else if (errno != EAGAIN && errno != EINTR) {
     Lose(TextOf(errno));
   }
@@ -197,7 +200,7 @@ bool TcpLink::ReadMore() {
 }
 
 // True if the header of the next frame is complete.
-bool TcpLink::TakeHead(const plugin::FrameSink& sink) {
+bool TcpLink::TakeHead(int peer, const plugin::FrameSink& sink) {
   if (has_head_) return true;
   if (end_ - begin_ < sizeof sizes_) return false;
   std::memcpy(&sizes_, &buffer_[begin_], sizeof sizes_);
@@ -218,7 +221,7 @@ bool TcpLink::TakeHead(const plugin::FrameSink& sink) {
   begin_ += tag_bytes();
   has_head_ = true;
   received_ = 0;
-  target_ = sink.Place(header_.data(), sizes_.header_bytes, sizes_.payload_bytes);
+  target_ = sink.Place(peer, header_.data(), sizes_.header_bytes, sizes_.payload_bytes);
   if (target_ == nullptr) target_ = payload_.get();
   return true;
 }
@@ -242,22 +245,28 @@ bool TcpLink::TakePayload() {
   return true;
 }
 
+bool TcpLink::has_left() const {
+  int bytes = 0;
+  return send_error_ != nullptr || link_->is_lost() ||
+         ioctl(socket_.get(), SIOCOUTQNSD, &bytes) != 0 || bytes == 0;
+}
+
 void TcpLink::StopPlacing() {
   if (!has_head_ || target_ == payload_.get()) return;
   std::memcpy(payload_.get(), target_, received_);
   target_ = payload_.get();
 }
 
-bool TcpLink::Receive(const plugin::FrameSink& sink) {
+bool TcpLink::Receive(int peer, const plugin::FrameSink& sink) {
   bool has_moved = false;
   int frames = 0;
   while (!link_->is_lost()) {
-    if (TakeHead(sink)) {
+    if (TakeHead(peer, sink)) {
       if (TakePayload()) {
         has_head_ = false;
         ++frames;
         has_moved = true;
-        sink.OnFrame(header_.data(), sizes_.header_bytes, target_, sizes_.payload_bytes);
+        sink.OnFrame(peer, header_.data(), sizes_.header_bytes, target_, sizes_.payload_bytes);
         continue;
       }
     }

@@ -28,8 +28,13 @@ class TcpLink {
   TcpLink& operator=(const TcpLink&) = delete;
 
   int fd() const { return socket_.get(); }
+  // True if the socket takes nothing any more. Receive then ends with the loss of the link.
+  bool is_broken() const { return send_error_ != nullptr; }
   // True if something waits for the socket to take it.
-  bool has_queued() const { return flushed_ != queued_; }
+  bool has_queued() const { return flushed_ != queued_ && !is_broken(); }
+  // True if the system has put on the wire whatever it took. What it has not is lost when the
+  // socket is closed and the peer sends anything.
+  bool has_left() const;
 
   // Sends as much as the socket takes and queues the rest.
   plugin::Sent Send(onebitFrameKind kind, std::span<const std::byte> header,
@@ -37,7 +42,7 @@ class TcpLink {
   // Sends what is queued, as much as the socket takes. False if that was nothing.
   bool Flush();
   // Delivers what has arrived, a bounded number of frames. False if that was nothing.
-  bool Receive(const plugin::FrameSink& sink);
+  bool Receive(int peer, const plugin::FrameSink& sink);
   // The rest of the frame that is arriving goes to memory of this class.
   void StopPlacing();
 
@@ -59,7 +64,7 @@ class TcpLink {
   size_t tag_bytes() const { return cipher_ == nullptr ? 0 : FrameCipher::kTagBytes; }
   void Queue(std::span<const std::byte> bytes);
   bool ReadMore();
-  bool TakeHead(const plugin::FrameSink& sink);
+  bool TakeHead(int peer, const plugin::FrameSink& sink);
   bool TakePayload();
 
   const Descriptor socket_;
@@ -72,6 +77,9 @@ class TcpLink {
   const size_t queue_bytes_;
   const std::unique_ptr<std::byte[]> queue_;
   uint64_t queued_ = 0;
+  // Why the socket takes nothing any more. The link is lost only when everything was read that the
+  // peer had sent before.
+  const char* send_error_ = nullptr;
   uint64_t flushed_ = 0;
   std::array<uint64_t, kMostQueuedFrames> frame_ends_{};  // of queued frames, as `queued_` counts
 

@@ -17,6 +17,9 @@
 namespace onebit::ucx {
 namespace {
 
+// UCX delivers active messages without their sender.
+constexpr int kUnknownPeer = -1;
+
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 // UCX has no event for free capacity in the memory that a peer shares. A sender that waits for it
 // polls at this interval.
@@ -61,8 +64,8 @@ UcxFrameTransport::~UcxFrameTransport() {
 
 void UcxFrameTransport::OnArrival(void* argument, const void* header, size_t header_bytes,
                                   const void* payload, size_t payload_bytes) {
-  static_cast<UcxFrameTransport*>(argument)->sink_.OnFrame(header, header_bytes, payload,
-                                                           payload_bytes);
+  static_cast<UcxFrameTransport*>(argument)->sink_.OnFrame(kUnknownPeer, header, header_bytes,
+                                                           payload, payload_bytes);
 }
 
 plugin::Sent UcxFrameTransport::Send(int rank, onebitFrameKind kind,

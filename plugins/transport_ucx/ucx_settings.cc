@@ -17,9 +17,6 @@ constexpr onebitTransportSetting kSettings[] = {
     // A whole window of such payloads, headers included, is about 40 KiB, which the operating
     // systems of both ends accept at once: then no message that counts as sent stays in UCX until
     // its sender calls again.
-    // A whole window of such payloads, headers included, is about 40 KiB, which the operating
-    // systems of both ends accept at once: then no message that counts as sent stays in UCX until
-    // its sender calls again.
     plugin::EagerBytesSetting("ONEBIT_UCX_EAGER_BYTES", "1152", 32'768,
                               offsetof(Options, eager_bytes)),
     plugin::EarlyBytesSetting("ONEBIT_UCX_EARLY_BYTES", offsetof(Options, early_bytes)),

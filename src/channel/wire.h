@@ -75,6 +75,11 @@ static_assert(sizeof(WireHeader) == 48);
 
 inline constexpr uint32_t kWireMagic = 0x32554e4f;  // "ONU2"
 
+// A rank speaks for itself alone. `peer`: whose link the frame came by; negative: unknown.
+inline bool IsFrom(int peer, const WireHeader& wire) {
+  return peer < 0 || wire.source == static_cast<uint32_t>(peer);
+}
+
 // Both headers together: this one and the user's.
 inline constexpr size_t kMostHeaderBytes = sizeof(WireHeader) + kMessageHeaderBytes;
 static_assert(kMostHeaderBytes <= ONEBIT_TRANSPORT_FRAME_HEADER_BYTES);

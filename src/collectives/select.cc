@@ -8,8 +8,9 @@ namespace {
 
 // One exchange saves the latency of another, but sends all bits to each of n - 1 peers instead of
 // 2/n of them. An exchange of small messages between 4 hosts that share two cores took 0.15 to
-// 0.4 ms over TCP (perf/lab at 100 Mbit/s and 1 Gbit/s). In 0.12 ms a link of 100 Mbit/s, the
-// slowest that matters to us, carries about this many bits.
+// 0.4 ms over TCP (perf/lab at 100 Mbit/s and 1 Gbit/s), most of it for want of cores. In 0.12 ms,
+// a little less than that, a link of 100 Mbit/s, the slowest that matters to us, carries this many
+// bits.
 constexpr double kBitsOfAnExchange = 12'288;
 // Every rank does the server's work for the whole tensor, n times the work of two exchanges. At two
 // ranks, which send no more bits, this sets the limit: one exchange is faster up to 1,000 elements

@@ -77,7 +77,7 @@ bool ScriptedFrames::Progress() {
   if (arriving_.empty()) return false;
   const Frame frame = std::move(arriving_.front());
   arriving_.pop_front();
-  sink_.OnFrame(frame.header.data(), frame.header.size(), frame.payload.data(),
+  sink_.OnFrame(frame.peer, frame.header.data(), frame.header.size(), frame.payload.data(),
                 frame.payload.size());
   return true;
 }

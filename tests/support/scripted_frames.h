@@ -31,6 +31,7 @@ class ScriptedFrames : public plugin::FrameTransport {
   struct Frame {
     std::vector<std::byte> header;
     std::vector<std::byte> payload;
+    int peer = -1;  // whose link it comes by; -1: the transport does not tell
   };
   struct SentFrame {
     int rank;
@@ -41,6 +42,10 @@ class ScriptedFrames : public plugin::FrameTransport {
   ScriptedFrames(const onebitTransportCommInfo& info, size_t piece_bytes);
 
   void Arrive(Frame frame) { arriving_.push_back(std::move(frame)); }
+  // Where the payload of a frame goes that comes by a rank's link.
+  std::byte* Place(int peer, const WireHeader& wire, size_t payload_bytes) const {
+    return sink_.Place(peer, &wire, sizeof wire, payload_bytes);
+  }
   void Lose(int rank);
   void set_has_room(bool has_room) { has_room_for_pieces_ = has_room_for_others_ = has_room; }
   void set_has_room_for_pieces(bool has_room) { has_room_for_pieces_ = has_room; }

@@ -35,7 +35,7 @@ class FramePair : public ::testing::Test {
           .nranks = 2,
           .commId = 5,
           .onFrame =
-              [](void* frames, const void* header, size_t header_bytes, const void* payload,
+              [](void* frames, int, const void* header, size_t header_bytes, const void* payload,
                  size_t payload_bytes) {
                 static_cast<std::vector<Frame>*>(frames)->push_back(
                     {{static_cast<const char*>(header), header_bytes},

@@ -99,10 +99,14 @@ TEST(FrameRingTest, TheConsumerIsToldThatTheProducerWaits) {
   ASSERT_EQ(Write(ends, "h", payload, onebitFrameLong), Result::kDone);
   ASSERT_EQ(ends.consumer.Peek(&frame), Result::kDone);
   EXPECT_FALSE(ends.consumer.Release(frame));  // there was room
+  EXPECT_FALSE(ends.producer.TakeRoom());  // nor was any lacking
   while (Write(ends, "h", payload, onebitFrameLong) == Result::kDone) {
   }
+  EXPECT_FALSE(ends.producer.TakeRoom());
   ASSERT_EQ(ends.consumer.Peek(&frame), Result::kDone);
   EXPECT_TRUE(ends.consumer.Release(frame));
+  EXPECT_TRUE(ends.producer.TakeRoom());
+  EXPECT_FALSE(ends.producer.TakeRoom());  // it was told once
   ASSERT_EQ(ends.consumer.Peek(&frame), Result::kDone);
   EXPECT_FALSE(ends.consumer.Release(frame));  // it was told once
 }

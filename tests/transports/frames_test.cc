@@ -141,6 +141,25 @@ TEST(FramesTest, AFrameThatIsWrongInOneFieldIsDropped) {
   }
 }
 
+// Otherwise a rank could end a receive from another, and write its memory afterwards.
+TEST(FramesTest, ARankSpeaksForItselfAlone) {
+  FramedRank rank;
+  Receiving receiving(rank);
+  rank.Arrive(Message(0, kLarge));
+  ASSERT_EQ(receiving.Test(), kHeader);
+  receiving.Accept(kLarge);
+  const WireHeader wire = Data(0, 0);
+  EXPECT_EQ(rank.frames().Place(2, wire, kPiece), nullptr);
+  EXPECT_NE(rank.frames().Place(1, wire, kPiece), nullptr);
+  EXPECT_NE(rank.frames().Place(-1, wire, kPiece), nullptr) << "the transport cannot tell";
+  const auto bytes = std::as_bytes(std::span(&wire, 1));
+  rank.frames().Arrive({{bytes.begin(), bytes.end()}, Filled(kPiece, 3), 2});
+  EXPECT_EQ(rank.channel().Progress(), onebitSuccess);
+  EXPECT_THAT(FramedRank::warnings(), ElementsAre(HasSubstr("another rank has sent it")));
+  EXPECT_TRUE(receiving.is_untouched());
+  receiving.Cancel();
+}
+
 TEST(FramesTest, AFrameShorterThanItsHeaderIsDropped) {
   const WireHeader wire = Message(0, 0);
   const auto bytes = std::as_bytes(std::span(&wire, 1));

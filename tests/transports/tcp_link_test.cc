@@ -31,12 +31,12 @@ struct Arrivals {
 
   onebitTransportCommInfo Info() {
     return {.structSize = sizeof(onebitTransportCommInfo),
-            .placeFrame = [](void* self, const void*, size_t, size_t bytes) -> void* {
+            .placeFrame = [](void* self, int, const void*, size_t, size_t bytes) -> void* {
               auto& placed = static_cast<Arrivals*>(self)->placed;
               return bytes != 0 && bytes == placed.size() ? placed.data() : nullptr;
             },
             .onFrame =
-                [](void* self, const void* header, size_t header_bytes, const void* payload,
+                [](void* self, int, const void* header, size_t header_bytes, const void* payload,
                    size_t payload_bytes) {
                   static_cast<Arrivals*>(self)->frames.emplace_back(
                       std::string(static_cast<const char*>(header), header_bytes),
@@ -88,7 +88,7 @@ class TcpPair : public ::testing::TestWithParam<uint32_t> {
               static_cast<ssize_t>(bytes.size()));
     const onebitTransportCommInfo info = arrivals_.Info();
     const plugin::FrameSink sink(info);
-    while (to_->Receive(sink)) {
+    while (to_->Receive(1, sink)) {
     }
   }
 
@@ -144,6 +144,27 @@ TEST_P(TcpPair, MemoryThatIsTakenBackInTheMiddleIsNotWritten) {
   EXPECT_EQ(arrivals_.placed, std::string(3000, 'm'));
   ASSERT_EQ(arrivals_.frames.size(), 1u);
   EXPECT_EQ(arrivals_.frames[0].second, std::string(3000, 'b'));
+}
+
+// The peer has sent its last frames and closed; this end finds the latter first.
+TEST_P(TcpPair, ASendThatFailsLosesNothingThatHadArrived) {
+  ASSERT_EQ(Send(onebitFrameShort, "last", "words"), plugin::Sent::kYes);
+  const std::string bytes = TakeBytes();
+  ASSERT_EQ(send(incoming_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+  incoming_ = Descriptor();
+  const std::string answer = "h";
+  EXPECT_EQ(to_->Send(onebitFrameShort, std::as_bytes(std::span(answer)), {}),
+            plugin::Sent::kNoRoom);
+  EXPECT_TRUE(to_->is_broken());
+  EXPECT_FALSE(receiving_->is_lost());
+  const onebitTransportCommInfo info = arrivals_.Info();
+  const plugin::FrameSink sink(info);
+  while (to_->Receive(1, sink)) {
+  }
+  ASSERT_EQ(arrivals_.frames.size(), 1u);
+  EXPECT_EQ(arrivals_.frames[0], std::pair("last"s, "words"s));
+  EXPECT_TRUE(receiving_->is_lost());
 }
 
 TEST_P(TcpPair, NothingThatWasChangedIsDelivered) {

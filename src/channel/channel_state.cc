@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/channel_state.h"
+
+#include <cstdio>
+
+namespace onebit::channel {
+
+ChannelState::ChannelState(const ChannelContext& its_context, const MessageInfo& info)
+    : context(its_context),
+      rank(info.rank),
+      nranks(info.nranks),
+      comm_id(info.comm_id),
+      eager_bytes(context.properties().eagerBytes),
+      most_early_bytes(
+          EarlyBytes(context.properties().earlyBytes, static_cast<size_t>(info.nranks))),
+      frames(context.functions(), context.transport()),
+      peer_error_(info.peer_error),
+      peer_error_argument_(info.peer_error_argument) {}
+
+void ChannelState::ReportDeparture(int of) {
+  Peer& gone = peer(of);
+  if (gone.is_reported || peer_error_ == nullptr) return;
+  gone.is_reported = true;
+  char text[192];
+  if (gone.has_bye) {
+    std::snprintf(text, sizeof text, "rank %d has %s its endpoint", of,
+                  gone.was_aborted ? "aborted" : "closed");
+  } else {
+    std::snprintf(text, sizeof text, "rank %d, reached by %s, is lost: %s", of, gone.link->route,
+                  gone.loss());
+  }
+  peer_error_(peer_error_argument_, of, gone.has_bye ? onebitRemoteError : onebitPeerLost, text);
+}
+
+}  // namespace onebit::channel
