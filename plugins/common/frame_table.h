@@ -68,6 +68,7 @@ struct FrameTable : TransportTable<Context, Frames> {
   static onebitResult_t Sleep(void* comm, uint64_t timeout_ns) {
     if (!IsUsable(comm)) return onebitInvalidArgument;
     AsEndpoint(comm)->Sleep(timeout_ns);
+    AsEndpoint(comm)->ReportRoom();  // some transports make progress in there
     AsEndpoint(comm)->ReportLosses();
     return onebitSuccess;
   }

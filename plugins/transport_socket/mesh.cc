@@ -162,11 +162,12 @@ onebitResult_t Mesh::Listen(Address* mine, std::string* problem) {
   mine->local = RandomName();
   const auto [address, bytes] = AbstractAddress(mine->local);
   local_ = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  // Without it the ranks of this host use TCP.
   if (local_.is_open() &&
       bind(local_.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
       listen(local_.get(), SOMAXCONN) == 0) {
     mine->shares_memory = 1;
+  } else {
+    *problem = WithErrno("it reaches the ranks of its host by TCP, having no local socket");
   }
   return onebitSuccess;
 }
@@ -196,7 +197,7 @@ void Mesh::Start(int rank, bool is_local) {
     const auto [address, bytes] = AbstractAddress(to.local);
     has_begun = connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0;
     if (!has_begun) {
-      reason = WithErrno("its local socket cannot be reached");
+      memory_reasons_[static_cast<size_t>(rank)] = WithErrno("its local socket cannot be reached");
       return Start(rank, false);
     }
   } else {
@@ -474,6 +475,8 @@ void Mesh::Poll() {
     if (outcome == Outcome::kMade) Finish(&*attempt);
     // A rank that connects goes on until the deadline: over TCP, whatever was tried first.
     if (outcome == Outcome::kRefused && attempt->rank >= 0 && attempt->rank < options_.rank) {
+      const auto index = static_cast<size_t>(attempt->rank);
+      if (attempt->is_local) memory_reasons_[index] = reasons_[index];
       const bool is_over = attempt->is_local || !attempt->socket.is_open();
       (is_over ? starting : pausing).push_back(attempt->rank);
     }
@@ -509,6 +512,7 @@ onebitResult_t Mesh::Connect(const std::vector<Address>& ranks, Clock::time_poin
   connections->clear();
   connections->resize(ranks.size());
   reasons_.assign(ranks.size(), "");
+  memory_reasons_.assign(ranks.size(), "");
   size_t candidates = 0;
   for (int rank = 0; rank < options_.nranks; ++rank) candidates += IsCandidate(rank) ? 1 : 0;
   ring_bytes_ = RingCapacity(candidates, options_.eager_bytes);

@@ -93,8 +93,10 @@ class Mesh {
                          std::vector<Connection>* connections, std::string* problem);
   // True if the two ranks share a kernel and a network name space, and try to share memory.
   bool IsCandidate(int rank) const;
-  // What is known of why this rank does not share memory with a candidate.
-  const std::string& reason(int rank) const { return reasons_[static_cast<size_t>(rank)]; }
+  // Why this rank does not share memory with a candidate of a lower rank; empty: unknown.
+  const std::string& memory_reason(int rank) const {
+    return memory_reasons_[static_cast<size_t>(rank)];
+  }
   // The capacity of the rings of ranks that share memory, after Connect.
   size_t ring_capacity() const { return ring_bytes_; }
   // The rings that lead to one rank take 8 MiB, or four eager payloads for each of its peers if
@@ -158,7 +160,8 @@ class Mesh {
   size_t ring_bytes_ = 0;  // capacity of a ring
   const std::vector<Address>* ranks_ = nullptr;
   std::vector<Connection>* connections_ = nullptr;
-  std::vector<std::string> reasons_;  // by rank: why it is not connected yet, or not by memory
+  std::vector<std::string> reasons_;  // by rank: why it is not connected yet
+  std::vector<std::string> memory_reasons_;
   std::list<Attempt> attempts_;
   bool lacks_descriptors_ = false;
 };

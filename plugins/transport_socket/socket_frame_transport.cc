@@ -96,7 +96,7 @@ onebitResult_t SocketFrameTransport::Start(const onebitTransportCommInfo& info) 
               .ciphers = CiphersHere()};
   std::string problem;
   const onebitResult_t listening = mesh_->Listen(&address_, &problem);
-  if (listening != onebitSuccess) context_->Warn("rank %d: %s", rank_, problem.c_str());
+  if (!problem.empty()) context_->Warn("rank %d: %s", rank_, problem.c_str());
   return listening;
 }
 
@@ -146,9 +146,26 @@ onebitResult_t SocketFrameTransport::Connect(const void* const* addresses,
                            : AddPeer(rank, std::move(connections[static_cast<size_t>(rank)]));
     if (result != onebitSuccess) return result;
   }
+  MentionDetours();
   mesh_.reset();
   if (rank_ == 0 && has_tcp_) context_->MentionRdma();
   return onebitSuccess;
+}
+
+// Says which ranks of this host are reached by TCP. The end that has connected knows why.
+void SocketFrameTransport::MentionDetours() const {
+  int first = rank_;
+  int count = 0;
+  for (int rank = rank_ - 1; rank >= 0; --rank) {
+    if (peers_[static_cast<size_t>(rank)].tcp == nullptr || !mesh_->IsCandidate(rank)) continue;
+    first = rank;
+    ++count;
+  }
+  if (count == 0) return;
+  const std::string& reason = mesh_->memory_reason(first);
+  context_->Warn(
+      "rank %d reaches rank %d of its host, and %d others, by TCP, not by shared memory: %s", rank_,
+      first, count - 1, reason.empty() ? "it did not answer in time" : reason.c_str());
 }
 
 onebitResult_t SocketFrameTransport::AddSelf() {
@@ -197,12 +214,6 @@ onebitResult_t SocketFrameTransport::AddPeer(int rank, Connection connection) {
     peer.tcp = std::make_unique<TcpLink>(std::move(connection.socket), &peer.link,
                                          static_cast<size_t>(address_.head.eager_bytes),
                                          std::move(cipher));
-    // One end is enough to say so; the one that has connected knows why.
-    if (rank_ > rank && mesh_->IsCandidate(rank)) {
-      const std::string& reason = mesh_->reason(rank);
-      context_->Warn("rank %d reaches rank %d of its host by TCP, not by shared memory: %s", rank_,
-                     rank, reason.empty() ? "it did not answer in time" : reason.c_str());
-    }
     peer.link.pieceBytes = TcpLink::kPieceBytes;
     peer.link.isPaced = 1;
     peer.link.SetRoute(context_->RouteOver(fd));
@@ -292,6 +303,7 @@ bool SocketFrameTransport::CheckSockets(int timeout_ms) {
     if (mark == kDoorbell) {
       uint64_t rings = 0;
       [[maybe_unused]] const ssize_t got = read(doorbell_.get(), &rings, sizeof rings);
+      has_moved = true;  // it told of frames or of room, and tells no more
       continue;
     }
     if (mark == kAbort) continue;
@@ -315,6 +327,7 @@ bool SocketFrameTransport::CheckSockets(int timeout_ms) {
       epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.tcp->fd(), nullptr);
       continue;
     }
+    has_broken_ |= peer.tcp->is_broken();
     WatchRoom(&peer, static_cast<int>(mark));
   }
   return has_moved;
@@ -369,6 +382,7 @@ void SocketFrameTransport::SetSleeping(bool is_sleeping) {
 }
 
 void SocketFrameTransport::Sleep(uint64_t timeout_ns) {
+  if (has_broken_) return;
   const uint64_t start = context_->Now();
   // Peers of other hosts need no processor of this one.
   if (shared_.size() > 1) {

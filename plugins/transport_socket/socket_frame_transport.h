@@ -64,6 +64,7 @@ class SocketFrameTransport final : public plugin::FrameTransport {
   void WatchRoom(Peer* peer, int rank);
   bool HasFrames() const;
   void ReadBroken();
+  void MentionDetours() const;
   void SetSleeping(bool is_sleeping);
 
   Context* const context_;

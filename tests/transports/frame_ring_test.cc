@@ -99,7 +99,7 @@ TEST(FrameRingTest, TheConsumerIsToldThatTheProducerWaits) {
   ASSERT_EQ(Write(ends, "h", payload, onebitFrameLong), Result::kDone);
   ASSERT_EQ(ends.consumer.Peek(&frame), Result::kDone);
   EXPECT_FALSE(ends.consumer.Release(frame));  // there was room
-  EXPECT_FALSE(ends.producer.TakeRoom());  // nor was any lacking
+  EXPECT_FALSE(ends.producer.TakeRoom());      // nor was any lacking
   while (Write(ends, "h", payload, onebitFrameLong) == Result::kDone) {
   }
   EXPECT_FALSE(ends.producer.TakeRoom());
