@@ -207,7 +207,7 @@ def fuzz_job(kind: str, loop: str, seconds: int):
     """Strangers speak to one kind of port; then the ranks make their calls."""
     pause = seconds + 2 if kind == "spare port" else 0
     commands = [[loop, "500", "10000", "ef", "--pause", str(1000 * pause)]] * RANKS
-    patience = {"ONEBIT_CONNECT_TIMEOUT_MS": "3600000"}
+    patience = {"ONEBIT_CONNECT_TIMEOUT_MS": "3600000", "ONEBIT_LOSS_TIMEOUT_MS": "3600000"}
     if kind == "rendezvous port":
         commands = [commands[0], *[["sh", "-c", f'sleep {seconds + 1}; exec "$@"', "sh", *commands[0]]] * (RANKS - 1)]
     for _ in range(20):
