@@ -164,7 +164,7 @@ void SocketFrameTransport::MentionDetours() const {
   if (count == 0) return;
   const std::string& reason = mesh_->memory_reason(first);
   context_->Warn(
-      "rank %d reaches rank %d of its host, and %d others, by TCP, not by shared memory: %s", rank_,
+      "rank %d reaches rank %d of its host (and %d more) by TCP, not by shared memory: %s", rank_,
       first, count - 1, reason.empty() ? "it did not answer in time" : reason.c_str());
 }
 
@@ -355,8 +355,8 @@ void SocketFrameTransport::ReadBroken() {
 }
 
 bool SocketFrameTransport::Progress() {
-  bool has_moved = std::exchange(has_broken_, false);
-  if (has_moved) ReadBroken();
+  bool has_moved = has_broken_;
+  if (has_broken_) ReadBroken();
   for (const int rank : shared_) {
     has_moved |= ReceiveShared(rank);
     if (lacks_room_ && peers_[static_cast<size_t>(rank)].to->TakeRoom()) ReportRoom();

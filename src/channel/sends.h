@@ -26,7 +26,7 @@ class Sends {
   void HandleRelease(Peer& from, uint64_t released);
   void HandleAnswer(Peer& from, const WireHeader& wire);
 
-  // Of headers and payloads handed over so far. For any thread.
+  // Both count what was handed over so far, headers and payloads. Any thread may ask.
   uint64_t bytes() const { return bytes_sent_.load(std::memory_order_relaxed); }
   uint64_t messages() const { return messages_sent_.load(std::memory_order_relaxed); }
 

@@ -42,7 +42,7 @@ class ScriptedFrames : public plugin::FrameTransport {
   ScriptedFrames(const onebitTransportCommInfo& info, size_t piece_bytes);
 
   void Arrive(Frame frame) { arriving_.push_back(std::move(frame)); }
-  // Where the payload of a frame goes that comes by a rank's link.
+  // Returns where the payload of a frame goes that comes by a rank's link.
   std::byte* Place(int peer, const WireHeader& wire, size_t payload_bytes) const {
     return sink_.Place(peer, &wire, sizeof wire, payload_bytes);
   }
