@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 namespace onebit::plugin {
 
@@ -27,6 +28,9 @@ class SlotPool {
         memory_(std::make_unique_for_overwrite<std::byte[]>(count * stride_)) {}
   SlotPool(const SlotPool&) = delete;
   SlotPool& operator=(const SlotPool&) = delete;
+
+  // All of it, for a network library that wants to know it beforehand.
+  std::span<std::byte> memory() { return {memory_.get(), count_ * stride_}; }
 
   // Null when all are in use.
   Slot* Take() {

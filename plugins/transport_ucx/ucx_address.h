@@ -15,7 +15,8 @@ namespace onebit::ucx {
 struct Address {
   plugin::AddressHead head;
   plugin::HostIdentity host;
-  uint32_t can_share_memory;
+  uint16_t can_share_memory;  // 0 or 1
+  uint16_t uses_rendezvous;   // 0 or 1
   uint32_t worker_bytes;
 };
 

@@ -47,13 +47,20 @@ void Modify(ucp_config_t* config, const std::string& tls, const std::string& net
   }
 }
 
+// A payload that sets out early must arrive though its sender makes no further call, and a
+// rendezvous needs both ends.
+Options Effective(Options options) {
+  if (options.uses_rendezvous != 0) options.early_bytes = 0;
+  return options;
+}
+
 }  // namespace
 
 Context::Context(const onebitTransportHost& host)
     : BaseContext(host, "ucx"),
       identity_(plugin::IdentityOfThisHost()),
       machine_(plugin::IdentityOfThisMachine()),
-      options_(*static_cast<const Options*>(host.settings)),
+      options_(Effective(*static_cast<const Options*>(host.settings))),
       net_devices_(options_.net_devices) {}
 
 Context::~Context() {

@@ -54,6 +54,7 @@ onebitResult_t UcxFrameTransport::Create(Context* context, const onebitTransport
 UcxFrameTransport::~UcxFrameTransport() {
   {
     const LogScope scope(context_->host());
+    if (worker_ != nullptr) worker_->StopReceiving();
     for (UcxLink& link : links_) Worker::CloseByForce(&link);
     // Sends that end with the worker return their slots, so it must be destroyed before the pools.
     worker_.reset();
@@ -72,11 +73,8 @@ plugin::Sent UcxFrameTransport::Send(int rank, onebitFrameKind kind,
                                      std::span<const std::byte> header,
                                      std::span<const std::byte> payload) {
   const LogScope scope(context_->host());
-  const bool is_piece = kind == onebitFrameLong;
-  return Worker::Send(&links_[static_cast<size_t>(rank)], header.data(), header.size(),
-                      payload.data(), payload.size(),
-                      is_piece ? large_slots_.get() : small_slots_.get(),
-                      is_piece ? kMostPiecesInFlight : kMostSmallInFlight);
+  return Worker::Send(&links_[static_cast<size_t>(rank)], header, payload,
+                      kind == onebitFrameLong ? pieces_ : short_frames_);
 }
 
 bool UcxFrameTransport::Progress() {

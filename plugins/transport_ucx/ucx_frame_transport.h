@@ -45,9 +45,9 @@ class UcxFrameTransport final : public plugin::FrameTransport {
   Context* const context_;
   int abort_fd_ = -1;  // readable once the endpoint was aborted
   std::unique_ptr<Worker> worker_;
-  std::vector<UcxLink> links_;             // to all ranks, after Open
-  std::unique_ptr<SlotPool> small_slots_;  // for messages and controls
-  std::unique_ptr<SlotPool> large_slots_;  // for pieces of payloads
+  std::vector<UcxLink> links_;  // to all ranks, after Open
+  Staging short_frames_;        // messages and controls
+  Staging pieces_;              // of payloads
 };
 
 }  // namespace onebit::ucx

@@ -22,7 +22,8 @@ onebitResult_t UcxFrameTransport::GetAddress(void* address, size_t* bytes) {
   }
   const Address mine{.head = HeadWith(context_->options(), context_->machine()),
                      .host = context_->identity(),
-                     .can_share_memory = context_->can_share_memory() ? 1u : 0u,
+                     .can_share_memory = static_cast<uint16_t>(context_->can_share_memory()),
+                     .uses_rendezvous = static_cast<uint16_t>(context_->options().uses_rendezvous),
                      .worker_bytes = 0};
   *bytes = WriteAddress(mine, worker_address.data(), worker_address.size(), address);
   return onebitSuccess;
@@ -47,13 +48,21 @@ onebitResult_t UcxFrameTransport::ReadAddresses(const void* const* addresses,
         *context_, own,
         {.rank = rank, .bytes = address_bytes[rank], .problem = problem, .head = address.head});
     if (result != onebitSuccess) return result;
+    if (address.uses_rendezvous != context_->options().uses_rendezvous) {
+      context_->Warn("rank %d has ONEBIT_UCX_RENDEZVOUS=%u, rank %d on %s has %u: it must be equal",
+                     rank_, static_cast<unsigned>(context_->options().uses_rendezvous), rank,
+                     address.head.host_name, unsigned{address.uses_rendezvous});
+      return onebitInvalidUsage;
+    }
     // Both ends must come to the same answer, so it depends only on the two addresses.
     const bool is_local = address.host == here;
     UcxLink& link = links_[static_cast<size_t>(rank)];
     link.isHere = address.head.machine == context_->machine() ? 1 : 0;
     link.shares_memory = is_local && address.can_share_memory != 0 && context_->can_share_memory();
     link.isPaced = link.shares_memory ? 0 : 1;
-    link.pieceBytes = link.shares_memory ? kSharedPieceBytes : kNetworkPieceBytes;
+    link.pieceBytes = link.shares_memory                         ? kSharedPieceBytes
+                      : context_->options().uses_rendezvous != 0 ? kRendezvousPieceBytes
+                                                                 : kNetworkPieceBytes;
     link.SetHost(address.head.host_name);
     link.has_losses = &has_losses_;
   }
@@ -62,11 +71,20 @@ onebitResult_t UcxFrameTransport::ReadAddresses(const void* const* addresses,
 
 onebitResult_t UcxFrameTransport::MakeLinks(const void* const* addresses) {
   const auto ranks = static_cast<size_t>(nranks_);
-  small_slots_ =
-      std::make_unique<SlotPool>(kMostSmallInFlight * ranks, ONEBIT_TRANSPORT_FRAME_HEADER_BYTES +
-                                                                 context_->options().eager_bytes);
-  large_slots_ = std::make_unique<SlotPool>(
-      kMostPiecesInFlight * ranks, ONEBIT_TRANSPORT_FRAME_HEADER_BYTES + kNetworkPieceBytes);
+  const Options& options = context_->options();
+  const bool uses_rendezvous = options.uses_rendezvous != 0;
+  short_frames_.most_in_flight = kMostSmallInFlight;
+  short_frames_.pool = std::make_unique<SlotPool>(
+      kMostSmallInFlight * ranks, ONEBIT_TRANSPORT_FRAME_HEADER_BYTES + options.eager_bytes);
+  pieces_.most_in_flight = kMostPiecesInFlight;
+  pieces_.pool = std::make_unique<SlotPool>(
+      kMostPiecesInFlight * ranks,
+      ONEBIT_TRANSPORT_FRAME_HEADER_BYTES +
+          (uses_rendezvous ? kRendezvousPieceBytes : kNetworkPieceBytes));
+  if (uses_rendezvous) {
+    pieces_.registration = worker_->Register(pieces_.pool.get());
+    worker_->EnableRendezvous(ranks);
+  }
   for (int rank = 0; rank < nranks_; ++rank) {
     UcxLink& link = links_[static_cast<size_t>(rank)];
     const auto* address = static_cast<const std::byte*>(addresses[rank]) + sizeof(Address);

@@ -41,6 +41,15 @@ constexpr onebitTransportSetting kSettings[] = {
      .help = "1: ranks of one host share memory; 0: they use the network, where UCX sees a peer's "
              "death itself.",
      .offset = offsetof(Options, shares_memory)},
+    {.name = "ONEBIT_UCX_RENDEZVOUS",
+     .kind = onebitSettingBoolean,
+     .values = "",
+     .defaultValue = "0",
+     .help =
+         "1: between hosts, pieces of long payloads go by UCX's rendezvous protocol, by RDMA where "
+         "the network has it, and none sets out early; equal on all ranks; takes 2 MiB per peer; "
+         "tried over TCP only.",
+     .offset = offsetof(Options, uses_rendezvous)},
 };
 
 }  // namespace

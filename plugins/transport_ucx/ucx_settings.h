@@ -20,8 +20,9 @@ struct Options {
   uint64_t eager_bytes;
   uint64_t early_bytes;
   const char* tls;
-  const char* net_devices;  // empty: UsableDevices of the host's interfaces
-  uint64_t shares_memory;   // 0 or 1
+  const char* net_devices;   // empty: UsableDevices of the host's interfaces
+  uint64_t shares_memory;    // 0 or 1
+  uint64_t uses_rendezvous;  // 0 or 1
 };
 
 // True if this list of UCX transports lets two processes of a host share memory.

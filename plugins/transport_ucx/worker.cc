@@ -65,6 +65,7 @@ std::string NeedOfMemory() {
 onebitResult_t Worker::Create(const Context& context, ucp_context_h ucp, Arrival arrival,
                               void* argument, std::unique_ptr<Worker>* worker) {
   std::unique_ptr<Worker> created(new Worker);
+  created->context_ = ucp;
   created->arrival_ = arrival;
   created->argument_ = argument;
   const ucp_worker_params_t params{.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -92,14 +93,32 @@ onebitResult_t Worker::Create(const Context& context, ucp_context_h ucp, Arrival
 
 Worker::~Worker() {
   if (flush_ != nullptr) ucp_request_free(flush_);
+  StopReceiving();
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
+}
+
+void Worker::EnableRendezvous(size_t ranks) {
+  pieces_ = std::make_unique<PieceReceives>(context_, worker_, kMostPiecesInFlight * ranks,
+                                            kRendezvousPieceBytes, arrival_, argument_);
+}
+
+std::unique_ptr<Registration> Worker::Register(SlotPool* pool) const {
+  return std::make_unique<Registration>(context_, pool->memory());
+}
+
+void Worker::StopReceiving() {
+  if (pieces_ != nullptr) pieces_->Stop();
 }
 
 ucs_status_t Worker::OnMessage(void* argument, const void* header, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param) {
   auto* worker = static_cast<Worker*>(argument);
-  // Our ranks never send by rendezvous; such a message has no payload here.
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) bytes = 0;
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    if (worker->pieces_ != nullptr && worker->pieces_->CanTake(header_bytes, bytes)) {
+      return worker->pieces_->Take(header, header_bytes, data, bytes);
+    }
+    bytes = 0;  // Not from one of our ranks: the library drops it, and says so.
+  }
   worker->arrival_(worker->argument_, header, header_bytes, data, bytes);
   return UCS_OK;
 }
@@ -126,8 +145,10 @@ ucs_status_t Worker::Connect(const void* address, UcxLink* link) {
   return ucp_ep_create(worker_, &params, &link->endpoint);
 }
 
-Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const void* payload,
-                  size_t payload_bytes, SlotPool* pool, uint32_t most_in_flight) {
+Sent Worker::Send(UcxLink* link, std::span<const std::byte> header,
+                  std::span<const std::byte> payload, const Staging& staging) {
+  const Registration* const registration =
+      link->shares_memory ? nullptr : staging.registration.get();
   // With FORCE_IMM_CMPL UCX sends now or not at all, and keeps no pointer. In UCX 1.13 that works
   // for messages that it calls short: over TCP anything up to a segment, over shared memory 93
   // bytes.
@@ -136,30 +157,37 @@ Sent Worker::Send(UcxLink* link, const void* header, size_t header_bytes, const 
           UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
       .flags = UCP_AM_SEND_FLAG_EAGER,
       .memory_type = UCS_MEMORY_TYPE_HOST};  // else UCX looks it up for every message
-  if (!link->shares_memory || header_bytes + payload_bytes <= kMostShortSharedBytes) {
-    const ucs_status_ptr_t sent = ucp_am_send_nbx(link->endpoint, kActiveMessage, header,
-                                                  header_bytes, payload, payload_bytes, &param);
+  if (registration == nullptr &&
+      (!link->shares_memory || header.size() + payload.size() <= kMostShortSharedBytes)) {
+    const ucs_status_ptr_t sent =
+        ucp_am_send_nbx(link->endpoint, kActiveMessage, header.data(), header.size(),
+                        payload.data(), payload.size(), &param);
     if (sent == nullptr) return Sent::kYes;
     // UCX's contract excludes a request here.
     if (!UCS_PTR_IS_ERR(sent) || UCS_PTR_STATUS(sent) != UCS_ERR_NO_RESOURCE)
       return Fail(link, sent);
   }
-  if (link->in_flight() >= most_in_flight) return Sent::kNoRoom;
-  SlotPool::Slot* slot = pool->Take();
+  if (link->in_flight() >= staging.most_in_flight) return Sent::kNoRoom;
+  SlotPool::Slot* slot = staging.pool->Take();
   if (slot == nullptr) return Sent::kNoRoom;
   std::byte* staged = slot->bytes();
-  std::memcpy(staged, header, header_bytes);
-  if (payload_bytes != 0) std::memcpy(staged + header_bytes, payload, payload_bytes);
+  std::memcpy(staged, header.data(), header.size());
+  if (!payload.empty()) std::memcpy(staged + header.size(), payload.data(), payload.size());
   slot->sent = &link->sent;
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
                        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  if (registration != nullptr) {
+    param.flags = UCP_AM_SEND_FLAG_RNDV;
+    param.op_attr_mask |= registration->attribute();
+    param.memh = registration->handle();
+  }
   param.cb.send = OnSent;
   param.user_data = slot;
   const ucs_status_ptr_t sent =
-      ucp_am_send_nbx(link->endpoint, kActiveMessage, staged, header_bytes, staged + header_bytes,
-                      payload_bytes, &param);
+      ucp_am_send_nbx(link->endpoint, kActiveMessage, staged, header.size(), staged + header.size(),
+                      payload.size(), &param);
   if (sent == nullptr || UCS_PTR_IS_ERR(sent)) {
-    pool->Return(slot);
+    staging.pool->Return(slot);
     return sent == nullptr ? Sent::kYes : Fail(link, sent);
   }
   ++link->taken;

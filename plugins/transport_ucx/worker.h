@@ -8,10 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "plugins/common/frame_transport.h"
 #include "plugins/common/slot_pool.h"
+#include "plugins/transport_ucx/piece_receives.h"
+#include "plugins/transport_ucx/registration.h"
 #include "plugins/transport_ucx/ucx_context.h"
 
 namespace onebit::ucx {
@@ -30,6 +33,8 @@ inline constexpr size_t kSharedPieceBytes = kSharedSegmentBytes - 256;
 // Staging slots per link. A link whose slots are all in flight is blocked anyway.
 inline constexpr uint32_t kMostSmallInFlight = 40;
 inline constexpr uint32_t kMostPiecesInFlight = 4;
+// A piece that the rendezvous protocol moves is no segment, and costs a round trip.
+inline constexpr size_t kRendezvousPieceBytes = 256 * 1024;
 
 // Translates an error of UCX for the library.
 inline onebitResult_t ResultOf(ucs_status_t status) {
@@ -43,16 +48,20 @@ struct UcxLink : plugin::Link {
   bool* has_losses = nullptr;  // of the frame transport: some link is lost
 };
 
+// Where frames of one kind wait until UCX has sent them.
+struct Staging {
+  std::unique_ptr<SlotPool> pool;
+  uint32_t most_in_flight = 0;  // slots per link
+  // If there is one, frames over a network go by UCX's rendezvous protocol, out of this memory.
+  std::unique_ptr<Registration> registration;
+};
+
 // One thread at a time.
 class Worker {
  public:
-  // Called for each active message. The memory belongs to UCX and is valid during the call.
-  using Arrival = void (*)(void* argument, const void* header, size_t header_bytes,
-                           const void* payload, size_t payload_bytes);
-
   static onebitResult_t Create(const Context& context, ucp_context_h ucp, Arrival arrival,
                                void* argument, std::unique_ptr<Worker>* worker);
-  // Never waits for a peer. Pools that were given to Send must outlive the worker.
+  // Never waits for a peer. What was given to Send must outlive the worker.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -64,11 +73,14 @@ class Worker {
   // Describes the path: "shared memory", "tcp over eth0".
   static std::string Route(const UcxLink& link);
 
+  // Makes this end take pieces that come by rendezvous; without it, their payload is dropped.
+  void EnableRendezvous(size_t ranks);
+  // Registers the memory of frames that are to be sent by rendezvous.
+  std::unique_ptr<Registration> Register(SlotPool* pool) const;
   // Sends header and payload: from the given memory if UCX can send at once, else from a copy in a
-  // slot of `pool`. At most `most_in_flight` slots are in use per link.
-  static plugin::Sent Send(UcxLink* link, const void* header, size_t header_bytes,
-                           const void* payload, size_t payload_bytes, SlotPool* pool,
-                           uint32_t most_in_flight);
+  // slot of `staging`.
+  static plugin::Sent Send(UcxLink* link, std::span<const std::byte> header,
+                           std::span<const std::byte> payload, const Staging& staging);
 
   // Makes progress. False if there was nothing to do.
   bool Progress() { return ucp_worker_progress(worker_) != 0; }
@@ -80,13 +92,17 @@ class Worker {
   // Starts to hand all sent messages to the wire.
   void StartFlush();
   bool is_flushed() const;
+  // Nothing that comes by rendezvous is delivered any more.
+  void StopReceiving();
   // Gives up the path to a peer at once, if UCX allows that.
   static void CloseByForce(UcxLink* link);
 
  private:
   Worker() = default;
 
+  ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  std::unique_ptr<PieceReceives> pieces_;  // null: rendezvous is off
   int wake_fd_ = -1;
   ucs_status_ptr_t flush_ = nullptr;
   Arrival arrival_ = nullptr;

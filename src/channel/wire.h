@@ -46,8 +46,8 @@ inline constexpr uint64_t kMostPendingBytes = 2u << 20;
 // reason a receive is not done before the release that its sender waits for has left: in shared
 // memory the sender's queue may be full of messages from other ranks.
 //
-// The rendezvous protocol of network libraries is not used: neither end could take its buffer back
-// from it in bounded time.
+// The rendezvous protocol of a network library never touches a user's memory: neither end could
+// take it back in bounded time. (Transport `ucx` can move pieces by it between buffers of its own.)
 enum class WireType : uint16_t {
   kHello = 1,     // sent by connect, once
   kMessage = 2,   // value: bytes of the payload

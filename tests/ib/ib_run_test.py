@@ -26,7 +26,7 @@ def main() -> int:
                                   capture_output=True, text=True, check=False)
             assert done.returncode == 0, done
             report = json.loads((build / "ib.json").read_text(encoding="utf-8"))
-            for part in ("ucx dense", "ucx ef", "socket dense", "socket ef"):
+            for part in ("ucx dense", "ucx ef", "socket dense", "socket ef", "ucx rendezvous dense"):
                 assert report[part]["results"][0]["out_of_place"]["nwrong"] == 0, report[part]
             assert report["results"]["equal_calls"] > 50, report
             print(done.stdout)

@@ -61,5 +61,14 @@ INSTANTIATE_TEST_SUITE_P(NothingEarlyTcp, UcxConformanceTest,
                                                             {"ONEBIT_UCX_TLS", "tcp"}})),
                          NameOf);
 
+// Pieces go by UCX's rendezvous protocol.
+INSTANTIATE_TEST_SUITE_P(Rendezvous, UcxConformanceTest,
+                         ::testing::ValuesIn(CasesFor({3}, {{"ONEBIT_UCX_RENDEZVOUS", "1"}})),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(RendezvousTcp, UcxConformanceTest,
+                         ::testing::ValuesIn(CasesFor({1, 3}, {{"ONEBIT_UCX_RENDEZVOUS", "1"},
+                                                               {"ONEBIT_UCX_TLS", "tcp"}})),
+                         NameOf);
+
 }  // namespace
 }  // namespace onebit::ucx

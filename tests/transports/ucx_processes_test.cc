@@ -54,9 +54,18 @@ INSTANTIATE_TEST_SUITE_P(Tcp, UcxProcessesTest,
                          ::testing::ValuesIn(CasesFor({2, 4}, {{"ONEBIT_UCX_TLS", "tcp"}})),
                          NameOf);
 
+INSTANTIATE_TEST_SUITE_P(Rendezvous, UcxProcessesTest,
+                         ::testing::ValuesIn(CasesFor({4}, {{"ONEBIT_UCX_RENDEZVOUS", "1"}})),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(RendezvousTcp, UcxProcessesTest,
+                         ::testing::ValuesIn(CasesFor({4}, {{"ONEBIT_UCX_RENDEZVOUS", "1"},
+                                                            {"ONEBIT_UCX_TLS", "tcp"}})),
+                         NameOf);
+
 // Rank 1 is killed while it receives a long payload from rank 0 and all other ranks wait for it.
-void SurviveTheDeathOfRank1(OutOfBand& oob) {
-  const StartedTransport started(SettingTexts{{"ONEBIT_UCX_TLS", "tcp"}});
+void SurviveTheDeathOfRank1(OutOfBand& oob, const char* rendezvous) {
+  const StartedTransport started(
+      SettingTexts{{"ONEBIT_UCX_TLS", "tcp"}, {"ONEBIT_UCX_RENDEZVOUS", rendezvous}});
   conformance::Endpoint endpoint(SubjectOf(started), oob);
   const std::string payload(64 << 20, 's');
   std::string taken(payload.size(), 'b');
@@ -89,11 +98,14 @@ void SurviveTheDeathOfRank1(OutOfBand& oob) {
 
 TEST(UcxKillTest, SurvivorsLearnOfADeathOverTcp) {
   for (const int nranks : {2, 3}) {
-    ::testing::internal::CaptureStderr();
-    const std::string failure = conformance::RunRankProcesses(nranks, SurviveTheDeathOfRank1, {1});
-    EXPECT_EQ(failure, "") << nranks << " ranks";
-    // Results and peerError report the death, so nothing needs to be printed.
-    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+    for (const char* rendezvous : {"0", "1"}) {
+      ::testing::internal::CaptureStderr();
+      const std::string failure = conformance::RunRankProcesses(
+          nranks, [rendezvous](OutOfBand& oob) { SurviveTheDeathOfRank1(oob, rendezvous); }, {1});
+      EXPECT_EQ(failure, "") << nranks << " ranks, rendezvous " << rendezvous;
+      // Results and peerError report the death, so nothing needs to be printed.
+      EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+    }
   }
 }
 

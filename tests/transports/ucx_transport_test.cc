@@ -3,6 +3,7 @@
 // Properties that only transport `ucx` has: its settings, its addresses, and messages of strangers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <ucp/api/ucp.h>
 
 #include <chrono>
 #include <csignal>
@@ -15,6 +16,7 @@
 #include "plugins/transport_ucx/net_devices.h"
 #include "plugins/transport_ucx/ucx_address.h"
 #include "plugins/transport_ucx/ucx_settings.h"
+#include "plugins/transport_ucx/worker.h"
 #include "tests/transports/conformance.h"
 #include "tests/transports/ucx_fixture.h"
 
@@ -41,6 +43,7 @@ class OneRank {
 
   void* comm() const { return comm_; }
   const std::string& address() const { return address_; }
+  void Progress() const { EXPECT_EQ(api_.progress(comm_), onebitSuccess); }
   onebitResult_t Connect(const std::string& address) {
     const void* const addresses[] = {address.data()};
     const size_t bytes[] = {address.size()};
@@ -96,6 +99,74 @@ TEST(UcxAddressTest, AnotherCommunicatorsAddressIsRefused) {
   const OneRank other(started, 8);
   EXPECT_EQ(rank.Connect(other.address()), onebitInvalidArgument);
   EXPECT_THAT(started.warnings(), HasSubstr("belongs to rank 0 of 1 in communicator 8"));
+}
+
+TEST(UcxAddressTest, ARankWithAnotherProtocolIsRefused) {
+  const StartedTransport started(SettingTexts{{"ONEBIT_UCX_EARLY_BYTES", "0"}});
+  const StartedTransport rendezvous(SettingTexts{{"ONEBIT_UCX_RENDEZVOUS", "1"}});
+  OneRank rank(started);
+  const OneRank other(rendezvous);
+  EXPECT_EQ(rank.Connect(other.address()), onebitInvalidUsage);
+  EXPECT_THAT(started.warnings(), HasSubstr("ONEBIT_UCX_RENDEZVOUS=0, rank 0 on"));
+}
+
+// A process that knows the address of a rank and speaks UCX, but not this transport.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& address) {
+    const ucp_params_t params{.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
+    EXPECT_EQ(ucp_init(&params, nullptr, &context_), UCS_OK);
+    const ucp_worker_params_t worker{};
+    EXPECT_EQ(ucp_worker_create(context_, &worker, &worker_), UCS_OK);
+    const ucp_ep_params_t endpoint{
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .address = reinterpret_cast<const ucp_address_t*>(address.data() + sizeof(Address)),
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER};
+    EXPECT_EQ(ucp_ep_create(worker_, &endpoint, &endpoint_), UCS_OK);
+  }
+  ~Stranger() {
+    ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  // Announces a payload until the rank has answered.
+  void Announce(const OneRank& rank, size_t header_bytes, size_t payload_bytes) {
+    const std::string header(header_bytes, 'h');
+    const std::string payload(payload_bytes, 'p');
+    const ucp_request_param_t param{.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                    .flags = UCP_AM_SEND_FLAG_RNDV};
+    const ucs_status_ptr_t sent =
+        ucp_am_send_nbx(endpoint_, kActiveMessage, header.data(), header.size(), payload.data(),
+                        payload.size(), &param);
+    ASSERT_TRUE(UCS_PTR_IS_PTR(sent));
+    for (int i = 0; i < 1'000'000 && ucp_request_check_status(sent) == UCS_INPROGRESS; ++i) {
+      ucp_worker_progress(worker_);
+      rank.Progress();
+    }
+    EXPECT_EQ(ucp_request_check_status(sent), UCS_OK);
+    ucp_request_free(sent);
+  }
+
+ private:
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_ep_h endpoint_ = nullptr;
+};
+
+TEST(UcxStrangerTest, AnnouncementsThatNoRankMakesAreDropped) {
+  for (const char* rendezvous : {"0", "1"}) {
+    const StartedTransport started(
+        SettingTexts{{"ONEBIT_UCX_RENDEZVOUS", rendezvous}, {"ONEBIT_UCX_TLS", "tcp"}});
+    OneRank rank(started);
+    ASSERT_EQ(rank.Connect(rank.address()), onebitSuccess) << started.warnings();
+    Stranger stranger(rank.address());
+    stranger.Announce(rank, 48, kRendezvousPieceBytes + 1);
+    stranger.Announce(rank, ONEBIT_TRANSPORT_FRAME_HEADER_BYTES + 1, 100'000);
+    stranger.Announce(rank, 1, 100'000);
+    EXPECT_THAT(started.warnings(), HasSubstr("drops a message")) << "rendezvous " << rendezvous;
+  }
 }
 
 // Two endpoints of one communicator; only that of rank 0 connects.
