@@ -100,5 +100,24 @@ INSTANTIATE_TEST_SUITE_P(SharedMemory, SocketProcessesTest,
 INSTANTIATE_TEST_SUITE_P(Tcp, SocketProcessesTest, ::testing::ValuesIn(CasesFor({2, 4}, kTcp)),
                          NameOf);
 
+class SocketMixedTest : public ::testing::TestWithParam<Case> {};
+
+// The last rank reaches the others by TCP, and they each other through shared memory: a rank sleeps
+// on both.
+TEST_P(SocketMixedTest, Passes) {
+  const Case& one = GetParam();
+  EXPECT_EQ(conformance::RunRankProcesses(
+                one.nranks,
+                [&one](conformance::OutOfBand& oob) {
+                  const StartedTransport started(
+                      oob.rank() == one.nranks - 1 ? kTcp : testing::SettingTexts{});
+                  one.check.run(SubjectOf(started), oob);
+                }),
+            "");
+}
+
+INSTANTIATE_TEST_SUITE_P(SharedMemoryAndTcp, SocketMixedTest,
+                         ::testing::ValuesIn(CasesFor({4}, {})), NameOf);
+
 }  // namespace
 }  // namespace onebit::sockets
