@@ -44,16 +44,18 @@ onebitResult_t UcxFrameTransport::ReadAddresses(const void* const* addresses,
   for (int rank = 0; rank < nranks_; ++rank) {
     Address address;
     const char* problem = ReadAddress(addresses[rank], address_bytes[rank], &address);
-    const onebitResult_t result = plugin::CheckAddress(
-        *context_, own,
-        {.rank = rank, .bytes = address_bytes[rank], .problem = problem, .head = address.head});
-    if (result != onebitSuccess) return result;
-    if (address.uses_rendezvous != context_->options().uses_rendezvous) {
+    // First, because rendezvous changes the early limit, which CheckAddress compares.
+    if (problem == nullptr && address.head.comm_id == comm_id_ &&
+        address.uses_rendezvous != context_->options().uses_rendezvous) {
       context_->Warn("rank %d has ONEBIT_UCX_RENDEZVOUS=%u, rank %d on %s has %u: it must be equal",
                      rank_, static_cast<unsigned>(context_->options().uses_rendezvous), rank,
                      address.head.host_name, unsigned{address.uses_rendezvous});
       return onebitInvalidUsage;
     }
+    const onebitResult_t result = plugin::CheckAddress(
+        *context_, own,
+        {.rank = rank, .bytes = address_bytes[rank], .problem = problem, .head = address.head});
+    if (result != onebitSuccess) return result;
     // Both ends must come to the same answer, so it depends only on the two addresses.
     const bool is_local = address.host == here;
     UcxLink& link = links_[static_cast<size_t>(rank)];

@@ -31,7 +31,7 @@ constexpr onebitTransportSetting kSettings[] = {
      .kind = onebitSettingList,
      .values = "list of network devices, as UCX_NET_DEVICES",
      .defaultValue = "",
-     .help = "Devices that UCX may use; empty: none if all ranks share a host, else those of "
+     .help = "Devices that UCX may use; empty: none if all ranks share memory, else those of "
              "ONEBIT_SOCKET_IFNAME or the one that leads to rank 0, and RDMA devices.",
      .offset = offsetof(Options, net_devices)},
     {.name = "ONEBIT_UCX_SHARED_MEMORY",

@@ -59,13 +59,24 @@ Result<Introduction> DecodeIntroduction(const Bytes& bytes, size_t rank) {
   return introduction;
 }
 
+// The variable of the transport's that ends so, or what it sets, in words.
+std::string NameOf(const Transport& transport, std::string_view end, std::string_view in_words) {
+  const onebitTransportProperties& properties = transport.properties();
+  for (size_t i = 0; i < properties.settingCount; ++i) {
+    const std::string_view name = properties.settings[i].name;
+    if (name.ends_with(end)) return std::string(name);
+  }
+  return std::string(in_words);
+}
+
 AgreedValues ValuesOf(const JoinOptions& options, const Transport& transport) {
   AgreedValues values = {
       {"the version of onebit", Format("{}.{}.{}", ONEBIT_MAJOR, ONEBIT_MINOR, ONEBIT_PATCH)},
       {"ONEBIT_TRANSPORT", transport.properties().name},
-      {"the eager limit of the transport", Format("{}", transport.properties().eagerBytes)},
-      {"the transport's own dense allreduce",
-       transport.properties().nativeDense != 0 ? "on" : "off"},
+      {NameOf(transport, "_EAGER_BYTES", "the eager limit of the transport"),
+       Format("{}", transport.properties().eagerBytes)},
+      {NameOf(transport, "_NATIVE_DENSE", "the transport's own dense allreduce"),
+       transport.properties().nativeDense != 0 ? "1" : "0"},
       {"ONEBIT_HEARTBEAT_MS", Format("{}", options.control.heartbeat.count())},
       {"ONEBIT_LOSS_TIMEOUT_MS", Format("{}", options.control.loss_timeout.count())},
   };

@@ -252,8 +252,8 @@ TEST(SettingsTest, DeclaredValuesAreCheckedByTheirKind) {
   for (const char* value : {"", "sun|rain", "snow"}) {
     ExpectRefused((std::string("ONEBIT_FAKE_WEATHER=") + value).c_str(), "is not sun or rain");
   }
-  ExpectRefused("ONEBIT_TRANSPORT=UCX", "\"UCX\" is not name of a transport");
-  ExpectRefused("ONEBIT_TRANSPORT=", "\"\" is not name of a transport");
+  ExpectRefused("ONEBIT_TRANSPORT=UCX", "\"UCX\" is not the name of a transport, in lower case");
+  ExpectRefused("ONEBIT_TRANSPORT=", "\"\" is not the name of a transport, in lower case");
   EXPECT_TRUE(Read({"ONEBIT_FAKE_NAME=any text"}).ok());
 }
 

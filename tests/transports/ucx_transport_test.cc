@@ -102,7 +102,7 @@ TEST(UcxAddressTest, AnotherCommunicatorsAddressIsRefused) {
 }
 
 TEST(UcxAddressTest, ARankWithAnotherProtocolIsRefused) {
-  const StartedTransport started(SettingTexts{{"ONEBIT_UCX_EARLY_BYTES", "0"}});
+  const StartedTransport started;
   const StartedTransport rendezvous(SettingTexts{{"ONEBIT_UCX_RENDEZVOUS", "1"}});
   OneRank rank(started);
   const OneRank other(rendezvous);
