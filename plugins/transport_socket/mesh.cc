@@ -261,6 +261,7 @@ bool Mesh::DropStranger() {
 // After a call that failed: true if it lacked a descriptor and can be tried again.
 bool Mesh::MakeRoom() {
   if (!IsShortOfDescriptors()) return false;
+  was_short_ = true;
   const bool has_room = DropStranger();
   lacks_descriptors_ = !has_room;
   return has_room;
@@ -512,6 +513,9 @@ onebitResult_t Mesh::Connect(const std::vector<Address>& ranks, Clock::time_poin
   for (int rank = 0; rank < options_.nranks; ++rank) candidates += IsCandidate(rank) ? 1 : 0;
   ring_bytes_ = RingCapacity(candidates, options_.eager_bytes);
   const onebitResult_t result = ConnectAll(deadline, is_aborted, problem);
+  if (was_short_ && *problem != kTooFewDescriptors) {
+    *problem += (problem->empty() ? "" : "; ") + std::string(kTooFewDescriptors);
+  }
   attempts_.clear();
   tcp_ = Descriptor();
   local_ = Descriptor();

@@ -86,7 +86,7 @@ class Mesh {
   // why.
   onebitResult_t Listen(Address* mine, std::string* problem);
   // Connects to all other ranks; [rank] of the result is this rank's way to it. Nobody listens any
-  // more when it returns.
+  // more when it returns. *problem says why it failed, or what stood in its way nevertheless.
   onebitResult_t Connect(const std::vector<Address>& ranks,
                          std::chrono::steady_clock::time_point deadline,
                          const std::function<bool()>& is_aborted,
@@ -164,6 +164,7 @@ class Mesh {
   std::vector<std::string> memory_reasons_;
   std::list<Attempt> attempts_;
   bool lacks_descriptors_ = false;
+  bool was_short_ = false;  // of descriptors: an attempt, maybe a rank's, gave way to another
 };
 
 }  // namespace onebit::sockets

@@ -134,10 +134,8 @@ onebitResult_t SocketFrameTransport::Connect(const void* const* addresses,
   std::string problem;
   result = mesh_->Connect(
       addresses_, deadline, [this] { return is_aborted(); }, &connections, &problem);
-  if (result != onebitSuccess) {
-    if (!problem.empty()) context_->Warn("rank %d: %s", rank_, problem.c_str());
-    return result;
-  }
+  if (!problem.empty()) context_->Warn("rank %d: %s", rank_, problem.c_str());
+  if (result != onebitSuccess) return result;
   peers_ = std::vector<Peer>(static_cast<size_t>(nranks_));
   scratch_ =
       std::make_unique_for_overwrite<std::byte[]>(FrameRing::PieceBytes(mesh_->ring_capacity()));

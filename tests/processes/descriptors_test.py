@@ -7,7 +7,25 @@ import sys
 import job
 
 
+def check_server(loop: str):
+    """Of four ranks the first lacks them: whatever the others see, its own lines name the cause."""
+    failed = []
+    for limit in (18, 20):
+        poor = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", loop, "2", "1000", "ef"]
+        with job.Job([poor] + [[loop, "2", "1000", "ef"]] * 3, ONEBIT_CONNECT_TIMEOUT_MS="8000") as running:
+            status = [rank.process.wait(20) for rank in running.ranks]
+            for rank in running.ranks:
+                rank.finish()
+            if status == [0] * 4:
+                continue
+            failed.append(limit)
+            assert any("too few file descriptors" in line for line in running.ranks[0].lines), (
+                limit, [rank.lines for rank in running.ranks])
+    print("limits at which rank 0 of four lacks descriptors:", failed)
+
+
 def main() -> int:
+    check_server(sys.argv[1])
     loop = [sys.argv[1], "2", "1000", "ef"]
     failed = []
     for limit in range(8, 24):
