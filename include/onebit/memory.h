@@ -23,29 +23,28 @@
  *   capture and replay alike. An all-to-all-v cannot be part of a group. A dense call on buffers in
  *   host memory, with `stream` NULL, blocks.
  * - Any other transport (socket, ucx, mpi, local): the device compresses, and only packets pass
- *   through pinned host memory. A thread of the communicator sends them from there while the stream
- *   waits. Dense calls pass through pinned memory whole. Such calls cannot be captured, and all
- * calls of a group are on one stream. With mpi that thread needs MPI_THREAD_MULTIPLE. At most 256
- * calls of a communicator are in flight: one more waits for the first, as for a full queue of CUDA.
+ *   through pinned host memory. All computing of a call is on the stream when the call returns; in
+ *   between, the stream waits for a thread of the communicator that moves the messages and makes no
+ *   CUDA call. Dense calls pass through 16 MiB of pinned memory in pieces, and are summed on the
+ *   host; an all-to-all-v passes whole. A CUDA-aware MPI, too, copies device memory piece by piece
+ *   where the network cannot reach it, but then in the calling thread. Such calls cannot be
+ *   captured, and all calls of a group are on one stream. With mpi the thread needs
+ *   MPI_THREAD_MULTIPLE. At most 256 calls or groups of a communicator are in flight: one more
+ *   waits for the first, as for a full queue of CUDA.
  *
  * One group cannot mix the two.
  *
- * Streams that wait for a call (transports other than nccl)
+ * While a call waits for other ranks, its process may allocate and free memory, load kernels, and
+ * use streams of any priority: whatever the driver makes wait for the call, the call does not wait
+ * for it. As with NCCL, two things remain the caller's:
  *
- * CUDA maps the streams of a process to a few hardware queues of each device: 8, or 1 to 32 as set
- * by CUDA_DEVICE_MAX_CONNECTIONS. A stream that waits for a call therefore also holds up whatever
- * was enqueued later in the same queue, on any stream. The library's own streams have the device's
- * greatest priority, for which CUDA keeps separate queues, and they never wait for others. With any
- * number of queues all calls complete if
- *
- * - none is made on a stream of the greatest priority (cudaStreamCreate makes the least);
- * - ranks that are threads of one process have a device each; and
- * - all ranks enqueue work that waits for other ranks in one common order, taken over all streams
- *   and communicators of the device, calls of other libraries included.
- *
- * If one of these does not hold, every stream with such calls needs a queue of its own: set
- * CUDA_DEVICE_MAX_CONNECTIONS=32 before the process starts CUDA, and use fewer streams than that on
- * a device. Otherwise a call may wait for work behind it until collectiveTimeoutMs ends it.
+ * - Ranks that are threads of one process free no device or pinned memory (cudaFree, cudaFreeHost,
+ *   the end of a compressor or communicator) while another rank's stream waits for a call that the
+ *   freeing thread, or a rank held up by it, has yet to make: synchronise and meet in onebitBarrier
+ *   first. They have a device each, or few enough streams for the hardware queues of theirs.
+ * - All ranks enqueue the calls of several communicators in one common order, calls of other
+ *   libraries that wait for other ranks included. CUDA maps streams to a few hardware queues, where
+ *   a call that waits also holds up what was enqueued behind it on other streams.
  *
  * Rules
  *
@@ -54,24 +53,21 @@
  *   one communicator for each.
  * - The buffers of a call and the residuals of its compressor are in the same memory. Calls on
  *   different streams are executed one after the other; the caller must order replays of graphs.
- * - Freeing device or pinned memory (cudaFree, cudaFreeHost, the end of a compressor or
- *   communicator) waits until the device is idle. Where ranks are threads of one process, do not
- *   free any while another rank's stream waits for a call that the freeing thread, or a rank held
- *   up by it, has yet to make: synchronise and meet in onebitBarrier first.
+ * - Over a host transport some ranks may have their buffers of a call on a device and others on the
+ *   host, except in a dense call of more than 8 MiB.
  * - A call returns the errors that are known when it is made. An error of CUDA, or one that comes
  *   up later, puts the communicator out of use: onebitCommGetAsyncError reports it, and streams
  *   that wait continue with undefined output. A call that does not end within collectiveTimeoutMs
- *   does the same; replays have no such limit.
+ *   of the work before it on the stream does the same; replays have no such limit.
  * - Over nccl the sizes of messages cannot be checked on arrival. Ranks therefore tell each other
  *   which calls they have enqueued: calls that differ are onebitMismatch as elsewhere, but a little
  *   later. The counts of an all-to-all-v are not compared.
- * - Over nccl Reset, SetMask, GetStats and Destroy of a compressor, states and rebinds wait for
- *   calls in flight; wait for replays yourself before them. Over other transports synchronise the
- *   stream first. Over nccl the communicator's stats count a replay only if it was not finite, and
- *   contain no times.
- * - onebitCompressorRebind moves a compressor from nccl to nccl, or between other transports. Over
- *   nccl, calls and replays that are enqueued behind one that fails change no residual, so all
- *   ranks can adopt what any of them has committed. There the calls of one group are independent:
+ * - Reset, SetMask, GetStats and Destroy of a compressor, states and rebinds wait for calls in
+ *   flight; wait for replays yourself before them. Calls on host memory wait for calls on device
+ *   memory of the same communicator. Over nccl the communicator's stats count a replay only if it
+ *   was not finite, and contain no times.
+ * - Calls and replays that are enqueued behind one that fails change no residual, so all ranks can
+ *   adopt what any of them has committed. Over nccl the calls of one group are independent:
  *   if one's message is damaged, others may have new residuals, which a rebind adopts one by one.
  *   Have no replay in flight when you rebind.
  * - A sync (sync.h) is where its compressor is, an optimizer (optim.h) where its parameters are.

@@ -51,8 +51,10 @@ ONEBIT_KERNEL Quad<uint32_t> LoadWordsUntil(const std::byte* data, uint64_t at, 
 
 ONEBIT_KERNEL void RunChecksum(const Warp& warp, const ChecksumParams& p) {
   uint64_t first_tile = 0;
+  const int64_t shift = p.current != nullptr && (*p.current & 1) != 0 ? p.shift : 0;
   for (uint32_t k = 0; k < p.count; ++k) {
-    const ByteSpan& span = p.spans[k];
+    ByteSpan span = p.spans[k];
+    span.data += shift;
     const unsigned alignment = IsAligned(span.data, 16) ? 16 : IsAligned(span.data, 4) ? 4 : 1;
     Lanes<uint32_t> sums;
     Lanes<uint32_t> weighted;
@@ -94,7 +96,10 @@ ONEBIT_KERNEL uint32_t WordOf(FillValue value) {
 }
 
 ONEBIT_KERNEL void RunFillIf(const Warp& warp, const FillParams& p) {
-  if (p.condition != nullptr && (*p.condition & p.mask) == 0) return;
+  if (p.condition != nullptr) {
+    const uint32_t decision = p.decision == nullptr ? 0 : *p.decision;
+    if (((*p.condition | decision) & p.mask) == 0) return;
+  }
   const uint32_t word = WordOf(p.value);
   const uint32_t words[4] = {word, word, word, word};
   uint64_t first_tile = 0;
@@ -125,7 +130,8 @@ ONEBIT_KERNEL void RunFillIf(const Warp& warp, const FillParams& p) {
 ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParams& p) {
   if (warp.index() != 0) return;
   warp.Once([&] {
-    const uint32_t verdict = p.verdict == nullptr ? 0 : *p.verdict;
+    const uint32_t decision = p.decision == nullptr ? 0 : *p.decision;
+    const uint32_t verdict = (p.verdict == nullptr ? 0 : *p.verdict) | decision;
     CompressorWords* const words = p.words;
     if (words != nullptr && verdict == 0 && !p.is_alone) {
       if (p.has_two_generations) words->current ^= 1;

@@ -87,7 +87,7 @@ ONEBIT_KERNEL Encoding EncodingOf(const CompressParams& p, const ResidualPair& r
 }
 
 ONEBIT_KERNEL void RunCompressBlocks(const Warp& warp, const CompressParams& p) {
-  if (IsHalted(p.verdict)) return;
+  if (IsHalted(p)) return;
   const ResidualPair residual = Resolve(p.residual);
   ForEachTile(warp, p.list, p.block, [&](const Tile& tile) ONEBIT_INLINE {
     const Piece& piece = tile.piece;
@@ -117,7 +117,7 @@ ONEBIT_KERNEL void RunCompressSigns(const Warp& warp, const CompressParams& p) {
 
 ONEBIT_KERNEL void RunCompressResidual(const Warp& warp, const CompressParams& p) {
   const ResidualPair residual = Resolve(p.residual);
-  if (residual.out == nullptr || IsHalted(p.verdict)) return;
+  if (residual.out == nullptr || IsHalted(p)) return;
   ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     Encoding encoding = EncodingOf(p, residual, tile.piece);
     encoding.bits = nullptr;

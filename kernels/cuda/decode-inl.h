@@ -42,7 +42,7 @@ ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
 }
 
 ONEBIT_KERNEL void RunAddDelta(const Warp& warp, const DecodeParams& p) {
-  if (IsHalted(p.verdict)) return;
+  if (IsHalted(p)) return;
   const ResidualPair pair = Resolve(p.held);
   Lanes<bool> is_infinite;
   ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {

@@ -29,9 +29,13 @@ enum Verdict : uint32_t {
   kPeerFailed = 8,  // another rank reports a failure, in this call or before it
 };
 
+// A verdict has two words where the host takes part in the call: the one above, and a decision in
+// pinned memory, which the host alone writes and kernels only read. Each side has a word of its own
+// because a bus may lack atomic operations. The verdict is the bits of both.
+
 // A residual of a tensor, or of the part of it that this rank serves. Kernels that write one do
-// nothing at all if *verdict has kHalted: the residuals of the failed call must stay, because other
-// ranks may have committed it.
+// nothing at all if *verdict has kHalted, or *decision any failure: the residuals of the failed
+// call must stay, because other ranks may have committed it.
 struct Residual {
   // Both null: there is no residual. Equal: one generation, overwritten in place.
   void* generations[2] = {nullptr, nullptr};
@@ -96,7 +100,8 @@ struct CompressParams {
   Residual residual;
   const uint8_t* mask = nullptr;  // or null
   uint32_t* verdict = nullptr;
-  TileSum* tile_sums = nullptr;  // [tiles], for kCompressSigns
+  const uint32_t* decision = nullptr;  // or null
+  TileSum* tile_sums = nullptr;        // [tiles], for kCompressSigns
   PieceList list;
 };
 
@@ -113,6 +118,7 @@ struct ReduceParams {
   Residual residual;
   const uint8_t* mask = nullptr;
   uint32_t* verdict = nullptr;
+  const uint32_t* decision = nullptr;  // or null
   TileSum* tile_sums = nullptr;
   void* output = nullptr;  // for kDecodeAverage
   PieceList list;
@@ -139,8 +145,9 @@ struct DecodeParams {
   DataType output_type = DataType::kF32;
   uint32_t block = 0;
   const uint8_t* mask = nullptr;
-  Residual held;                // for kAddDelta; fp32
-  uint32_t* verdict = nullptr;  // for kAddDelta: kNonfinite if an output is not finite
+  Residual held;                       // for kAddDelta; fp32
+  uint32_t* verdict = nullptr;         // for kAddDelta: kNonfinite if an output is not finite
+  const uint32_t* decision = nullptr;  // or null
   PieceList list;
 };
 
@@ -173,6 +180,10 @@ struct ByteSpan {
   Checksum* checksum = nullptr;
 };
 struct ChecksumParams {
+  // Null, or the word that says which generation of a residual is read: the spans are then in the
+  // one that is written while it is 0, and lie `shift` bytes further while it is 1.
+  const uint32_t* current = nullptr;
+  int64_t shift = 0;
   uint32_t count = 0;
   ByteSpan spans[kMaxPieces];
 };
@@ -235,8 +246,8 @@ struct CheckParams {
   const Checksum* checksums[kMaxPieces] = {};
 };
 
-// kFillIf: if *condition has one of the bits `mask`, fills `count` elements of each span.
-// NaNs are quiet and positive.
+// kFillIf: if *condition or *decision has one of the bits `mask`, fills `count` elements of each
+// span. NaNs are quiet and positive.
 enum class FillValue : uint32_t { kZeroBytes, kNanF32, kNanF16, kNanBf16 };
 struct FillSpan {
   void* data = nullptr;
@@ -244,6 +255,7 @@ struct FillSpan {
 };
 struct FillParams {
   const uint32_t* condition = nullptr;  // null: always
+  const uint32_t* decision = nullptr;   // or null
   uint32_t mask = 0;
   FillValue value = FillValue::kZeroBytes;
   uint32_t count = 0;
@@ -279,6 +291,7 @@ struct CommitParams {
   uint64_t* nonfinite_calls = nullptr;  // the communicator's; in pinned memory
   // With one rank the result is the input, so a finite call leaves nothing to commit.
   bool is_alone = false;
+  const uint32_t* decision = nullptr;  // or null
 };
 
 // kSumOfSquares, kSumOfMagnitudes: tile_sums[i] is the sum of elements [i * kTensorSumBlock, ...);

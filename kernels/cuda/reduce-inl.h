@@ -140,7 +140,7 @@ ONEBIT_KERNEL Encoding EncodingOf(const ReduceParams& p, const ResidualPair& res
 }
 
 ONEBIT_KERNEL void RunReduceBlocks(const Warp& warp, const ReduceParams& p) {
-  if (IsHalted(p.verdict)) return;
+  if (IsHalted(p)) return;
   const ResidualPair residual = Resolve(p.residual);
   ForEachTile(warp, p.list, p.block, [&](const Tile& tile) ONEBIT_INLINE {
     const Piece& piece = tile.piece;
@@ -175,7 +175,7 @@ ONEBIT_KERNEL void RunReduceSigns(const Warp& warp, const ReduceParams& p) {
 
 ONEBIT_KERNEL void RunReduceResidual(const Warp& warp, const ReduceParams& p) {
   const ResidualPair residual = Resolve(p.residual);
-  if (residual.out == nullptr || IsHalted(p.verdict)) return;
+  if (residual.out == nullptr || IsHalted(p)) return;
   ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const PacketMean packets(warp, p.packets, tile.piece, 0);
     Encoding encoding = EncodingOf(p, residual, tile.piece);

@@ -88,9 +88,12 @@ struct ResidualPair {
   void* out = nullptr;
 };
 
-// True if an earlier call failed, so that this one must write no residual.
-ONEBIT_KERNEL bool IsHalted(const uint32_t* verdict) {
-  return verdict != nullptr && (*verdict & kHalted) != 0;
+// True if an earlier call failed, or the host has given up this one, so that it must write no
+// residual.
+template <typename Params>
+ONEBIT_KERNEL bool IsHalted(const Params& params) {
+  if (params.decision != nullptr && (*params.decision & ~uint32_t{kNonfinite}) != 0) return true;
+  return params.verdict != nullptr && (*params.verdict & kHalted) != 0;
 }
 
 // Returns the generation to read and the one to write.

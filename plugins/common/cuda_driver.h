@@ -102,6 +102,7 @@ namespace onebit::cuda {
   X(cuStreamSynchronize, (CUstream))                                                         \
   X(cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                        \
   X(cuStreamWaitValue32_v2, (CUstream, CUdeviceptr, unsigned, unsigned))                     \
+  X(cuStreamWriteValue32_v2, (CUstream, CUdeviceptr, unsigned, unsigned))                    \
   X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode*))
 
 struct Driver {

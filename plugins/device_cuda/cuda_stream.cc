@@ -14,6 +14,18 @@ using Clock = std::chrono::steady_clock;
 
 CUevent EventOf(void* event) { return static_cast<CUevent>(event); }
 
+// The device has no attribute for these functions with 32 bits; every later driver has them.
+onebitResult_t CheckValue(const Driver& driver, CUresult result, const char* function) {
+  if (result == CUDA_ERROR_NOT_SUPPORTED) {
+    return Fail(onebitUnhandledCudaError,
+                "streams of this CUDA device cannot wait for values in memory or write them ({} is "
+                "not supported here), which onebit needs for a transport that runs on the host: "
+                "use the transport nccl, or host memory",
+                function);
+  }
+  return Check(driver, result, "{}", function);
+}
+
 }  // namespace
 
 onebitResult_t CreateStream(Process& process, onebitStream_t* stream) {
@@ -118,16 +130,18 @@ onebitResult_t Synchronize(Process& process, onebitStream_t stream, uint64_t tim
 onebitResult_t WaitValue(Process& process, onebitStream_t stream, const uint32_t* word,
                          uint32_t value) {
   const Driver& driver = process.driver();
-  // The device has no attribute for the 32-bit functions; every later driver has them.
-  const CUresult result = driver.cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(word),
-                                                        value, CU_STREAM_WAIT_VALUE_GEQ);
-  if (result == CUDA_ERROR_NOT_SUPPORTED) {
-    return Fail(onebitUnhandledCudaError,
-                "streams of this CUDA device cannot wait for a value in memory "
-                "(cuStreamWaitValue32 is not supported here), which onebit needs for a transport "
-                "that runs on the host: use the transport nccl, or host memory");
-  }
-  return Check(driver, result, "cuStreamWaitValue32");
+  return CheckValue(driver,
+                    driver.cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(word),
+                                                  value, CU_STREAM_WAIT_VALUE_GEQ),
+                    "cuStreamWaitValue32");
+}
+
+onebitResult_t WriteValue(Process& process, onebitStream_t stream, uint32_t* word, uint32_t value) {
+  const Driver& driver = process.driver();
+  return CheckValue(driver,
+                    driver.cuStreamWriteValue32_v2(stream, reinterpret_cast<CUdeviceptr>(word),
+                                                   value, CU_STREAM_WRITE_VALUE_DEFAULT),
+                    "cuStreamWriteValue32");
 }
 
 }  // namespace onebit::device_cuda

@@ -18,6 +18,7 @@ onebitResult_t QueryEvent(Process& process, void* event, int* is_done);
 onebitResult_t Synchronize(Process& process, onebitStream_t stream, uint64_t timeout_ms);
 onebitResult_t WaitValue(Process& process, onebitStream_t stream, const uint32_t* word,
                          uint32_t value);
+onebitResult_t WriteValue(Process& process, onebitStream_t stream, uint32_t* word, uint32_t value);
 onebitResult_t IsCapturing(Process& process, onebitStream_t stream, int* is_capturing);
 
 }  // namespace onebit::device_cuda

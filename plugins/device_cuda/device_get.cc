@@ -114,6 +114,7 @@ constexpr DeviceFunctions kFunctions = {
     .QueryEvent = Entry<QueryEvent>::Call,
     .Synchronize = Entry<Synchronize>::Call,
     .WaitValue = Entry<WaitValue>::Call,
+    .WriteValue = Entry<WriteValue>::Call,
     .IsCapturing = Entry<IsCapturing>::Call,
     .Copy = Entry<Copy>::Call,
     .Fill = Entry<Fill>::Call,

@@ -236,22 +236,6 @@ Status AddToGroup(const ApiCall& call) {
   return group.Add(call, std::move(use));
 }
 
-// Allocates what the proxy needs for this call before the caller's stream starts to wait. The
-// memory of a compressed call was allocated with its compressor, except for an all-to-all-v.
-Status PrepareOnProxy(const ApiCall& call) {
-  const bool uses_proxy =
-      call.request.location.is_device() && !call.comm->engine.is_stream_ordered();
-  if (!uses_proxy) return OkStatus();
-  if (call.compressor != nullptr && call.request.collective != Collective::kAllToAllv) {
-    return OkStatus();
-  }
-  const auto proxy = ProxyOf(call.comm, call.request.location);
-  return FailOnDeviceError(
-      call.comm, proxy.ok()
-                     ? proxy.value()->Prepare(call.comm, call.request.stream, {&call.request, 1})
-                     : proxy.status());
-}
-
 // The caller may free its lists when the function returns, so a deferred call gets copies.
 Status SubmitWithLists(ApiCall call) {
   auto lists = std::make_unique<PairLists>(call.request.pairs, RanksOf(call));
@@ -261,7 +245,6 @@ Status SubmitWithLists(ApiCall call) {
     Group::OfThisThread().Keep(call.comm, std::move(lists));
     return OkStatus();
   }
-  ONEBIT_TRY(PrepareOnProxy(call));
   bool is_taken = false;
   Status status = RunInOrder(
       call,
@@ -275,19 +258,26 @@ Status SubmitWithLists(ApiCall call) {
 }
 
 Status Submit(const ApiCall& call) {
-  const bool is_enqueued_now =
-      call.request.location.is_device() && call.comm->engine.is_stream_ordered();
+  const bool is_enqueued_now = call.request.location.is_device();
   const bool is_made_now = !IsInsideGroup() && (call.is_blocking() || is_enqueued_now);
   if (call.request.collective == Collective::kAllToAllv && !is_made_now) {
     return SubmitWithLists(call);
   }
   if (IsInsideGroup()) return AddToGroup(call);
-  ONEBIT_TRY(PrepareOnProxy(call));
   // A lambda is inlined into RunInOrder; a pointer to Run would not be.
   return RunInOrder(call, [](const ApiCall& made) { return Run(made); });
 }
 
 }  // namespace
+
+Status UseDeviceOf(onebitComm_t comm, const MemoryLocation& location) {
+  Engine& engine = comm->engine;
+  if (engine.is_stream_ordered() || engine.proxy() != nullptr) return OkStatus();
+  ONEBIT_ASSIGN_OR_RETURN(const Devices* const devices, GetDevices());
+  ONEBIT_TRY(comm->comm->Acquire());
+  const CommUse use(*comm->comm);
+  return engine.UseDevice(*devices, location.device);
+}
 
 onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t op) noexcept {
   return Guard([&] {

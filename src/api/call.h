@@ -3,7 +3,6 @@
 // A call of the C API, from the check of its arguments to the thread or stream that runs it.
 #pragma once
 
-#include "api/device_proxy.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "collectives/run_calls.h"
@@ -25,19 +24,20 @@ inline Status FailOnDeviceError(onebitComm_t comm, Status status) {
   return comm == nullptr ? status : FailOnDeviceError(*comm->comm, std::move(status));
 }
 
-// Runs the body at once, or in its turn on the host or device stream. `body` takes the call and
-// returns a Status; both are copied. *is_taken, unless null, is set if `body` has run or will run,
-// which may be true in spite of an error.
+// Makes the communicator ready for calls on memory of this device, if it is not. Host transports
+// get to know their device by the first of these calls.
+Status UseDeviceOf(onebitComm_t comm, const MemoryLocation& location);
+
+// Runs the body at once, or in its turn on the host stream. `body` takes the call, which it
+// enqueues if its buffers are on a device, and returns a Status; both are copied. *is_taken, unless
+// null, is set if `body` has run or will run, which may be true in spite of an error.
 template <typename Body>
 Status RunInOrder(const ApiCall& call, Body body, bool* is_taken = nullptr) {
   if (!call.request.location.is_device()) return RunOnHost(call, body, is_taken);
-  if (call.comm->engine.is_stream_ordered()) {  // enqueues and returns
-    if (is_taken != nullptr) *is_taken = true;
-    return FailOnDeviceError(call.comm, body(call));
-  }
-  const auto proxy = ProxyOf(call.comm, call.request.location);
-  return FailOnDeviceError(
-      call.comm, proxy.ok() ? proxy.value()->Enqueue(call, body, is_taken) : proxy.status());
+  ONEBIT_TRY(CheckNonePending(call));
+  ONEBIT_TRY(FailOnDeviceError(call.comm, UseDeviceOf(call.comm, call.request.location)));
+  if (is_taken != nullptr) *is_taken = true;
+  return FailOnDeviceError(call.comm, body(call));
 }
 
 }  // namespace onebit

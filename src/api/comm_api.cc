@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "api/comm_config.h"
-#include "api/device_proxy.h"
 #include "api/group_calls.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
@@ -127,8 +126,7 @@ onebitResult_t onebitCommAbort(onebitComm_t comm) {
 
 onebitResult_t onebitCommGetAsyncError(onebitComm_t comm, onebitResult_t* result) {
   return Tell(comm, result, "result", [comm](onebit::Comm& c) {
-    onebit::StreamEngine* const stream = comm->engine.stream();
-    if (stream != nullptr) static_cast<void>(stream->CheckStream());  // finds late failures
+    static_cast<void>(comm->engine.CheckStreams());  // finds late failures
     return static_cast<onebitResult_t>(c.FindFailure().code());
   });
 }
@@ -146,7 +144,6 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
     if (comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
     if (stats == nullptr) return Error(Code::kInvalidArgument, "stats is NULL");
     const onebit::CommCounters& counters = comm->comm->counters();
-    const onebit::StreamEngine* const stream = comm->engine.stream();
     const auto read = [](const std::atomic<uint64_t>& counter) {
       return counter.load(std::memory_order_relaxed);
     };
@@ -154,8 +151,7 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
         .size = sizeof(ours),
         .dense_calls = read(counters.dense_calls),
         .compressed_calls = read(counters.compressed_calls),
-        .nonfinite_calls =
-            read(counters.nonfinite_calls) + (stream == nullptr ? 0 : stream->nonfinite_calls()),
+        .nonfinite_calls = read(counters.nonfinite_calls) + comm->engine.nonfinite_stream_calls(),
         .failed_calls = read(counters.failed_calls),
         .logical_bytes = read(counters.logical_bytes),
         .bytes_sent = read(counters.bytes_sent),

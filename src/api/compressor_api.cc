@@ -72,28 +72,14 @@ Status Create(onebitCompressor_t* handle, onebitComm_t comm, size_t count, onebi
   return OkStatus();
 }
 
-// The epoch and the counters of a compressor are on the device if calls are stream-ordered, and on
-// the host otherwise, so a rebind cannot change between the two.
-Status CheckSameOrder(const onebitCompressor_s& compressor, const onebitComm_s& comm) {
-  const onebit::Compressor::Config& config = compressor.planned.compressor.config();
-  if (config.is_stream_ordered == comm.engine.is_stream_ordered()) {
-    const onebit::StreamEngine* const stream = comm.engine.stream();
-    return stream == nullptr ? OkStatus() : stream->CheckResidualLocation(config.location);
-  }
-  return Error(
-      Code::kInvalidUsage,
-      "compressor of tensor {}: its communicator was of transport nccl, and the new one is "
-      "not, or the other way round: make a new compressor, and load its state",
-      config.tensor_id);
-}
-
 // Moves device residuals to the host for the rebind, and back. The other ranks learn of an
 // obstacle.
 Result<int> RebindOnHost(onebitComm_t comm, onebitCompressor_t compressor, Status obstacle) {
   const onebit::Compressor::Config& config = compressor->planned.compressor.config();
-  if (obstacle.ok()) obstacle = CheckSameOrder(*compressor, *comm);
+  const onebit::StreamEngine* const stream = comm->engine.stream();
+  if (obstacle.ok() && stream != nullptr) obstacle = stream->CheckResidualLocation(config.location);
   // Memory for later calls is then allocated where kernels can reach it.
-  if (obstacle.ok() && config.location.is_device() && !config.is_stream_ordered) {
+  if (obstacle.ok() && stream == nullptr && config.location.is_device()) {
     obstacle = comm->engine.UseDevice(*config.devices, config.location.device);
   }
   onebit::ScopedHostResidency stay(compressor);

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "api/call.h"
-#include "api/device_proxy.h"
 #include "base/guard.h"
 
 namespace onebit {
@@ -34,16 +33,14 @@ Status Group::End() {
   if (!error_.ok()) return error_;
   if (used_parts_ == 0) return OkStatus();
   const Part& first = parts_[0];
-  const bool is_enqueued_at_once = first.comm->engine.is_stream_ordered();
-  if (is_enqueued_at_once || first.location.is_device()) {
-    // All calls of a group use the same device.
-    Status status = is_enqueued_at_once ? Run() : EnqueueOnDevice();
-    for (const CommCalls& member : members_) {
-      static_cast<void>(FailOnDeviceError(member.engine->comm(), status));
-    }
-    return status;
+  if (!first.comm->engine.is_stream_ordered() && !first.location.is_device()) {
+    return first.stream == nullptr ? Run() : Enqueue();
   }
-  return first.stream == nullptr ? Run() : Enqueue();
+  Status status = EnqueueOnDevice();
+  for (const CommCalls& member : members_) {
+    static_cast<void>(FailOnDeviceError(member.engine->comm(), status));
+  }
+  return status;
 }
 
 void Group::NoteMembers() {
@@ -62,26 +59,11 @@ Status Group::Run() {
 // Calls of a group that run on a stream, with everything they hold until then.
 struct Group::Queued {
   Group group;
-  std::vector<ApiCall> targets;   // every communicator and compressor
-  std::vector<uint64_t> tickets;  // by target
-  bool is_taken = false;          // the thread that runs the calls owns this
-
-  // Waits for the calls before this group; only the communicators' tickets count them.
-  void AwaitTickets() const {
-    for (size_t i = 0; i < targets.size(); ++i) {
-      if (targets[i].compressor == nullptr) AwaitTicket(targets[i].comm, tickets[i]);
-    }
-  }
+  std::vector<ApiCall> targets;  // every communicator and compressor
 
   ~Queued() {
     group.Clear();
-    for (size_t i = targets.size(); i-- > 0;) {
-      if (is_taken) {
-        EndPending(targets[i]);
-      } else {
-        CancelPending(targets[i]);
-      }
-    }
+    for (size_t i = targets.size(); i-- > 0;) EndPending(targets[i]);
   }
 };
 
@@ -89,10 +71,8 @@ Result<std::unique_ptr<Group::Queued>> Group::Queue(HostStream* thread) {
   auto queued = std::make_unique<Queued>();
   const auto begin = [&](const ApiCall& target) -> Status {
     queued->targets.reserve(queued->targets.size() + 1);  // what has begun must end
-    queued->tickets.reserve(queued->targets.size() + 1);
-    ONEBIT_ASSIGN_OR_RETURN(const uint64_t ticket, BeginPending(target, thread));
+    ONEBIT_TRY(BeginPending(target, thread));
     queued->targets.push_back(target);
-    queued->tickets.push_back(ticket);
     return OkStatus();
   };
   for (size_t i = 0; i < used_parts_; ++i) {
@@ -115,47 +95,20 @@ Status Group::Enqueue() {
   Queued* const raw = queued.release();
   Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [raw] {
     const std::unique_ptr<Queued> owned(raw);
-    owned->is_taken = true;
     return owned->group.Run();
   });
   if (!status.ok()) delete raw;
   return status;
 }
 
-// The proxy of the first communicator runs the calls of all of them.
 Status Group::EnqueueOnDevice() {
   NoteMembers();
-  DeviceProxy* first = nullptr;
-  const MemoryLocation location = parts_[0].location;
-  const onebitComm_t comm = parts_[0].comm;
-  const onebitStream_t caller_stream = parts_[0].stream;
   for (size_t i = 0; i < used_parts_; ++i) {
-    ONEBIT_ASSIGN_OR_RETURN(DeviceProxy* const proxy, ProxyOf(parts_[i].comm, location));
-    if (first == nullptr) first = proxy;
-    ONEBIT_TRY(proxy->Prepare(parts_[i].comm, caller_stream, parts_[i].requests));
+    if (parts_[i].location.is_device()) {
+      ONEBIT_TRY(UseDeviceOf(parts_[i].comm, parts_[i].location));
+    }
   }
-  ONEBIT_ASSIGN_OR_RETURN(auto queued, Queue(&first->thread()));
-  bool is_queued = false;
-  Status status = first->EnqueueBegun(
-      comm, caller_stream,
-      [raw = queued.get()]() -> Status {
-        const std::unique_ptr<Queued> owned(raw);
-        owned->is_taken = true;
-        owned->AwaitTickets();
-        return owned->group.RunOrFail();
-      },
-      &is_queued);
-  if (is_queued) static_cast<void>(queued.release());  // now owned by the proxy's thread
-  return status;
-}
-
-Status Group::RunOrFail() {
-  Status status = CatchNoMemory([&] { return Run(); });
-  if (status.ok()) return status;
-  for (size_t i = 0; i < used_parts_; ++i) {
-    static_cast<void>(parts_[i].comm->comm->Fail(CatchNoMemory([&] { return status; })));
-  }
-  return status;
+  return RunCalls(members_);
 }
 
 void Group::Clear() {
@@ -173,9 +126,9 @@ void Group::Clear() {
 
 Status Group::CheckTarget(const ApiCall& call) const {
   for (size_t part = 0; part < used_parts_; ++part) ONEBIT_TRY(CheckStream(call, parts_[part]));
-  if (call.is_blocking()) {
+  if (call.is_blocking() || call.request.location.is_device()) {
     ONEBIT_TRY(CheckNonePending(call.comm->pending, "communicator"));
-  } else if (!call.request.location.is_device()) {
+  } else {
     ONEBIT_TRY(FindStream(call.request.stream).status());
   }
   if (call.compressor == nullptr) return OkStatus();

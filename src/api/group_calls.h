@@ -73,7 +73,6 @@ class Group {
   void NoteMembers();
   Status Run();
   // An error takes all communicators out of use.
-  Status RunOrFail();
   Status Enqueue();
   Status EnqueueOnDevice();
   // Holds what the queued calls need until they have ended. Holds nothing after an error.

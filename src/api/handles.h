@@ -18,8 +18,6 @@
 
 namespace onebit {
 
-class DeviceProxy;
-
 // State that a communicator and its compressors share, because either may be destroyed first.
 struct CommLink {
   std::atomic<onebitComm_s*> comm;  // null after the communicator was destroyed
@@ -52,15 +50,10 @@ class TensorIdUse {
 
 class HostStream;
 
-// Calls on a stream that have not ended.
+// Calls on a stream of onebitStreamCreate that have not ended.
 struct PendingCalls {
   std::atomic<uint32_t> count{0};
   std::atomic<HostStream*> stream{nullptr};  // valid while count > 0
-  // True for pending calls on device memory: those on different streams, and groups of different
-  // communicators, wait for each other's tickets. Valid while count > 0.
-  std::atomic<bool> has_tickets{false};
-  std::atomic<uint64_t> begun{0};  // calls so far
-  std::atomic<uint64_t> ended{0};  // of these
 };
 
 }  // namespace onebit
@@ -73,9 +66,6 @@ struct onebitComm_s {
   onebit::Engine engine;
   std::shared_ptr<onebit::CommLink> link = std::make_shared<onebit::CommLink>(this);
   onebit::PendingCalls pending;
-  // Null before the first call on device memory. Declared last, because its thread uses the other
-  // members.
-  std::unique_ptr<onebit::DeviceProxy> proxy;
 };
 
 struct onebitCompressor_s {

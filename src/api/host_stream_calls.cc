@@ -59,34 +59,21 @@ bool IsOwn(const PendingCalls& pending) {
          HostStream::Current() == pending.stream.load(std::memory_order_relaxed);
 }
 
-Result<uint64_t> BeginPendingOf(PendingCalls& pending, const ApiCall& call, HostStream* stream,
-                                const char* what) {
-  const bool has_tickets = call.request.location.is_device();
+Status BeginPendingOf(PendingCalls& pending, HostStream* stream, const char* what) {
   if (pending.count.load(std::memory_order_acquire) != 0 &&
-      pending.stream.load(std::memory_order_relaxed) != stream &&
-      !(has_tickets && pending.has_tickets.load(std::memory_order_relaxed))) {
+      pending.stream.load(std::memory_order_relaxed) != stream) {
     return Error(Code::kInvalidUsage,
                  "calls with this {} are pending on another stream, so that their order is "
                  "undefined: onebitStreamSynchronize that one first",
                  what);
   }
   pending.stream.store(stream, std::memory_order_relaxed);
-  pending.has_tickets.store(has_tickets, std::memory_order_relaxed);
   pending.count.fetch_add(1, std::memory_order_acq_rel);
-  return pending.begun.fetch_add(1, std::memory_order_acq_rel);
+  return OkStatus();
 }
 
-// Decrements the count last: once it is 0 the owner of `pending` may be destroyed.
-void EndPendingOf(PendingCalls& pending) {
-  pending.ended.fetch_add(1, std::memory_order_acq_rel);
-  pending.count.fetch_sub(1, std::memory_order_acq_rel);
-}
-
-// Only the newest ticket can be cancelled, because nobody waits for it yet.
-void CancelPendingOf(PendingCalls& pending) {
-  pending.begun.fetch_sub(1, std::memory_order_acq_rel);
-  pending.count.fetch_sub(1, std::memory_order_acq_rel);
-}
+// Once the count is 0 the owner of `pending` may be destroyed.
+void EndPendingOf(PendingCalls& pending) { pending.count.fetch_sub(1, std::memory_order_acq_rel); }
 
 }  // namespace
 
@@ -125,29 +112,17 @@ Status AwaitPending(onebitComm_t comm) {
   return OkStatus();
 }
 
-Result<uint64_t> BeginPending(const ApiCall& call, HostStream* stream) {
-  auto ticket = BeginPendingOf(call.comm->pending, call, stream, "communicator");
-  if (!ticket.ok() || call.compressor == nullptr) return ticket;
-  auto second = BeginPendingOf(call.compressor->pending, call, stream, "compressor");
-  if (second.ok()) return ticket;
-  CancelPendingOf(call.comm->pending);
-  return second;
-}
-
-void AwaitTicket(onebitComm_t comm, uint64_t ticket) {
-  PollUntil(
-      kNoDeadline, [&] { return comm->pending.ended.load(std::memory_order_acquire) >= ticket; },
-      [&] { return !comm->comm->FindFailure().ok(); });
+Status BeginPending(const ApiCall& call, HostStream* stream) {
+  ONEBIT_TRY(BeginPendingOf(call.comm->pending, stream, "communicator"));
+  if (call.compressor == nullptr) return OkStatus();
+  Status status = BeginPendingOf(call.compressor->pending, stream, "compressor");
+  if (!status.ok()) EndPendingOf(call.comm->pending);
+  return status;
 }
 
 void EndPending(const ApiCall& call) {
   if (call.compressor != nullptr) EndPendingOf(call.compressor->pending);
   EndPendingOf(call.comm->pending);
-}
-
-void CancelPending(const ApiCall& call) {
-  if (call.compressor != nullptr) CancelPendingOf(call.compressor->pending);
-  CancelPendingOf(call.comm->pending);
 }
 
 Status CheckNonePending(const ApiCall& call) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 
 #include "api/handles.h"
 #include "device/host_stream.h"
@@ -32,16 +31,9 @@ struct ApiCall {
   bool is_blocking() const { return request.stream == nullptr && !request.location.is_device(); }
 };
 
-// Counts a call on a stream as pending; fails if the order of the calls would be undefined. Returns
-// a ticket, the number of earlier calls of the communicator. Earlier calls on device memory may be
-// on another thread: AwaitTicket waits for them, or until the communicator has failed, after which
-// no call begins.
-Result<uint64_t> BeginPending(const ApiCall& call, HostStream* stream);
-void AwaitTicket(onebitComm_t comm, uint64_t ticket);
+// Counts a call on a stream as pending; fails if the order of the calls would be undefined.
+Status BeginPending(const ApiCall& call, HostStream* stream);
 void EndPending(const ApiCall& call);
-// Undoes the newest BeginPending, whose call was not queued. Must run on the thread that began it,
-// before that thread begins another call.
-void CancelPending(const ApiCall& call);
 // Ends a pending call at the end of the scope, exceptions included.
 class PendingCall {
  public:
@@ -68,13 +60,13 @@ Status RunOnHost(const ApiCall& call, Body body, bool* is_taken = nullptr) {
     return body(call);
   }
   ONEBIT_ASSIGN_OR_RETURN(HostStream* const stream, FindStream(call.request.stream));
-  ONEBIT_TRY(BeginPending(call, stream).status());
+  ONEBIT_TRY(BeginPending(call, stream));
   Status status = stream->Enqueue(HostStream::AfterFailure::kRun, [call, body] {
     const PendingCall pending(call);
     return body(call);
   });
   if (!status.ok()) {
-    CancelPending(call);
+    EndPending(call);
     return status;
   }
   if (is_taken != nullptr) *is_taken = true;

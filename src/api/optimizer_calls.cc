@@ -48,6 +48,15 @@ Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor) {
   return CallOutcome{state.epoch(), state.nonfinite_calls()};
 }
 
+Result<CallOutcome> OutcomeNow(onebitCompressor_t compressor) {
+  const onebitComm_t comm = compressor->id.comm();
+  if (HasOutcomeOnStream(*compressor) && comm != nullptr) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_idle, comm->engine.AreStreamsIdle());
+    if (!is_idle) return Error(Code::kInProgress, "a call on a stream has not ended");
+  }
+  return OutcomeOf(compressor);
+}
+
 void DestroyAfterCalls(onebitCompressor_t compressor) {
   if (compressor == nullptr) return;
   const bool is_idle = PollUntil(DeadlineAfter(10'000), [&] {

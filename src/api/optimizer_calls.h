@@ -50,6 +50,8 @@ inline CallOutcome OutcomeIn(const kernels::cuda::CompressorWords& words) {
 // The outcome now. With an outcome on a stream it waits for the device. An error while calls are
 // pending.
 Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor);
+// The same without waiting: an error also if a call is in flight.
+Result<CallOutcome> OutcomeNow(onebitCompressor_t compressor);
 
 // Destroys a compressor once no thread of the library uses it. If that takes more than ten seconds,
 // because a device has failed, the compressor is leaked.

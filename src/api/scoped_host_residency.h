@@ -10,11 +10,10 @@
 
 namespace onebit {
 
-// Waits until no stream-ordered call of the compressor's communicator is in progress.
+// Waits until no call on a CUDA stream of the compressor's communicator is in progress.
 inline Status AwaitStreams(const onebitCompressor_s& compressor) {
   const onebitComm_t comm = compressor.id.comm();
-  StreamEngine* const stream = comm == nullptr ? nullptr : comm->engine.stream();
-  return stream == nullptr ? OkStatus() : stream->AwaitStream();
+  return comm == nullptr ? OkStatus() : comm->engine.AwaitStreams();
 }
 
 class ScopedHostResidency {

@@ -138,8 +138,7 @@ class CallOnDevice final : public OneBitSync::Call {
     });
   }
   Status FindFailure() override {
-    onebit::StreamEngine* const stream = call_.comm->engine.stream();
-    if (stream != nullptr) static_cast<void>(stream->CheckStream());  // finds late failures
+    static_cast<void>(call_.comm->engine.CheckStreams());  // finds late failures
     return call_.comm->comm->FindFailure();
   }
 

@@ -13,7 +13,10 @@ constexpr uint8_t kDriftCheckInterval = 16;
 
 bool IsDriftCheckTime(const PlannedCompressor& compressor) {
   if (compressor.check_plan == nullptr) return false;
-  const auto age = compressor.compressor.age();
+  // Calls that have been enqueued on streams may not have been committed yet.
+  const uint64_t age = compressor.compressor.config().is_stream_ordered
+                           ? compressor.stream_calls
+                           : compressor.compressor.age();
   return age != 0 && age % kDriftCheckInterval == 0 && compressor.check_plan->key.has_drift_check;
 }
 
@@ -104,6 +107,22 @@ Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std:
       .packets = packets,
       .compressor = request.compressor == nullptr ? nullptr : &request.compressor->compressor,
   };
+}
+
+Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
+              std::vector<uint32_t>* digests, const Comm& comm) {
+  digests->resize(std::max(digests->size(), calls.size()));
+  for (size_t i = 0; i < calls.size(); ++i) {
+    calls[i].descriptor.sequence = sequence;
+    (*digests)[i] = DigestOf(calls[i].descriptor, static_cast<uint16_t>(calls[i].plan->segments()));
+  }
+  Batch batch = {.plan = &plan, .descriptor = calls[0].descriptor, .calls = calls, .digests = {}};
+  if (plan.key.collective != Collective::kGroup) return batch;
+  batch.digests = std::span(*digests).first(calls.size());
+  batch.descriptor = DescriptorOf(plan.key, comm);
+  batch.descriptor.sequence = sequence;
+  batch.descriptor.mask_digest = GroupDigest(batch.digests);
+  return batch;
 }
 
 BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {

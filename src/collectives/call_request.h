@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "codec/message_header.h"
 #include "collectives/algorithms.h"
@@ -46,17 +48,17 @@ CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm);
 // The call in the form that executors run. `packets` has plan.packet_space_bytes.
 Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std::byte* packets);
 
+// The calls that run together by `plan`, that of a single call or of a group, in the form that
+// executors run. Numbers the calls; `digests` lends its memory. The caller sets `packets`.
+Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
+              std::vector<uint32_t>* digests, const Comm& comm);
+
 // Bytes of the caller's buffers that the call reads and writes on this rank.
 struct BufferBytes {
   size_t input = 0;
   size_t output = 0;
 };
 BufferBytes BytesOf(const CallRequest& request, const Comm& comm);
-
-// True for a dense call on device memory over a host transport, which goes through host memory.
-inline bool IsStaged(const CallRequest& request) {
-  return request.compressor == nullptr && request.location.is_device();
-}
 
 // Updates the communicator's counters after a successful call, including its endpoint's.
 void CountCall(const CallRequest& request, const Plan& plan, Comm* comm);

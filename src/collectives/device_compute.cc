@@ -59,7 +59,8 @@ class Launches {
 // Translates one step of one call into kernels.
 class StepKernels {
  public:
-  StepKernels(const KernelQueue& queue, const Call& call, const Step& step, uint32_t* verdict)
+  StepKernels(const KernelQueue& queue, const Call& call, const Step& step,
+              const CallVerdict& verdict)
       : queue_(queue),
         call_(call),
         plan_(*call.plan),
@@ -129,7 +130,8 @@ class StepKernels {
         .block = plan_.key.block,
         .residual = call_.compressor->worker(),
         .mask = mask_,
-        .verdict = verdict_,
+        .verdict = verdict_.bits,
+        .decision = verdict_.decision,
         .tile_sums = queue_.tile_sums,
         .list = {},
     };
@@ -146,7 +148,7 @@ class StepKernels {
         .rule = config().rule,
         .output_type = plan_.scale_type,
         .ranks = step_.chunk == kAllChunks ? 0u : 1u,  // 1: rounded to the scale type
-        .verdict = verdict_,
+        .verdict = verdict_.bits,
         .list = params.list,
     };
     const auto& devices = *queue_.devices;
@@ -197,7 +199,8 @@ class StepKernels {
         .block = plan_.key.block,
         .residual = call_.compressor->server(),
         .mask = mask_,
-        .verdict = verdict_,
+        .verdict = verdict_.bits,
+        .decision = verdict_.decision,
         .tile_sums = queue_.tile_sums,
         .list = {},
     };
@@ -228,7 +231,7 @@ class StepKernels {
         .is_sum = params.is_sum,
         .is_per_piece = true,
         .ranks = plan_.ranks,
-        .verdict = verdict_,
+        .verdict = verdict_.bits,
         .list = params.list,
     };
     const auto& devices = *queue_.devices;
@@ -245,7 +248,7 @@ class StepKernels {
         .is_sum = call_.descriptor.op == ReduceOp::kSum,
         .block = plan_.key.block,
         .mask = mask_,
-        .verdict = verdict_,
+        .verdict = verdict_.bits,
         .output = call_.Write(step_.region),
         .list = {},
     };
@@ -275,7 +278,8 @@ class StepKernels {
         .output_type = plan_.key.type,
         .block = plan_.key.block,
         .mask = mask_,
-        .verdict = verdict_,
+        .verdict = verdict_.bits,
+        .decision = verdict_.decision,
         .list = {},
     };
     if (IsDelta(plan_)) params.held = call_.compressor->worker();
@@ -308,7 +312,7 @@ class StepKernels {
                                         .output = to,
                                         .type = plan_.key.type,
                                         .mask = mask_,
-                                        .verdict = verdict_,
+                                        .verdict = verdict_.bits,
                                         .list = {}};
     Launches launches(queue_, Kernel::kCopy, &params, kernels::kTensorSumBlock);
     ONEBIT_TRY(
@@ -320,7 +324,7 @@ class StepKernels {
   const Call& call_;
   const Plan& plan_;
   const Step& step_;
-  uint32_t* const verdict_;
+  const CallVerdict verdict_;
   const uint8_t* const mask_;
 };
 
@@ -354,12 +358,13 @@ Status CheckDevicePlan(const Plan& plan) {
 }
 
 Status EnqueueStep(const KernelQueue& queue, const Call& call, const Step& step,
-                   uint32_t* verdict) {
+                   const CallVerdict& verdict) {
   return StepKernels(queue, call, step, verdict).Enqueue();
 }
 
-Status EnqueueNan(const KernelQueue& queue, const Call& call, const uint32_t* condition) {
-  kernels::cuda::FillParams params = {.condition = condition,
+Status EnqueueNan(const KernelQueue& queue, const Call& call, const CallVerdict& verdict) {
+  kernels::cuda::FillParams params = {.condition = verdict.bits,
+                                      .decision = verdict.decision,
                                       .mask = ~0u,
                                       .value = NanOf(call.plan->key.type),
                                       .count = 0,
@@ -378,16 +383,28 @@ Status EnqueueNan(const KernelQueue& queue, const Call& call, const uint32_t* co
   return flush();
 }
 
-Status EnqueueHeldChecksum(const KernelQueue& queue, const Call& call, uint32_t chunk,
-                           kernels::Checksum* checksum) {
-  const ElementRange elements = call.plan->partition.Chunk(chunk);
-  if (elements.count == 0) return OkStatus();
-  const kernels::cuda::ChecksumParams params = {
-      .count = 1,
-      .spans = {{.data = call.compressor->worker_out(elements.begin),
-                 .bytes = elements.count * sizeof(float),
-                 .checksum = checksum}}};
-  return queue.devices->Launch(Kernel::kChecksum, &params, queue.stream);
+Status EnqueueHeldChecksums(const KernelQueue& queue, const Call& call,
+                            kernels::Checksum* checksums) {
+  const kernels::cuda::Residual held = call.compressor->worker();
+  const auto* const first = static_cast<const std::byte*>(held.generations[0]);
+  const auto* const second = static_cast<const std::byte*>(held.generations[1]);
+  kernels::cuda::ChecksumParams params = {
+      .current = held.current, .shift = first - second, .spans = {}};
+  const auto flush = [&]() -> Status {
+    if (params.count == 0) return OkStatus();
+    ONEBIT_TRY(queue.devices->Launch(Kernel::kChecksum, &params, queue.stream));
+    params.count = 0;
+    return OkStatus();
+  };
+  for (uint32_t chunk = 0; chunk < call.plan->ranks; ++chunk) {
+    const ElementRange elements = call.plan->partition.Chunk(chunk);
+    if (elements.count == 0) continue;
+    if (params.count == kMaxPieces) ONEBIT_TRY(flush());
+    params.spans[params.count++] = {.data = second + elements.begin * sizeof(float),
+                                    .bytes = elements.count * sizeof(float),
+                                    .checksum = checksums + chunk};
+  }
+  return flush();
 }
 
 }  // namespace onebit

@@ -20,6 +20,13 @@ struct KernelQueue {
   kernels::cuda::TileSum* tile_sums = nullptr;
 };
 
+// Where a call's outcome so far is kept (kernels::cuda::Verdict).
+struct CallVerdict {
+  uint32_t* bits = nullptr;  // set by kernels, which must be able to address it
+  const uint32_t* decision =
+      nullptr;  // set by the host, in pinned memory; null: it decides nothing
+};
+
 // Number of partial sums that a step of such a plan needs for a tensor of this size; 0 if scales
 // belong to blocks.
 size_t TileSumsFor(const Plan& plan, size_t tensor_elements);
@@ -28,17 +35,18 @@ size_t TileSumsFor(const Plan& plan, size_t tensor_elements);
 Status CheckDevicePlan(const Plan& plan);
 
 // Enqueues the equivalent of StepCompute::Run, except for checksums of packets, packets of values
-// that are not finite, and verdicts (StepKind::kVerdict). Kernels set kNonfinite in *verdict, which
-// must be addressable by the device, if they meet a value that is not finite. Packets may be in
-// pinned memory; all other memory is the device's.
-Status EnqueueStep(const KernelQueue& queue, const Call& call, const Step& step, uint32_t* verdict);
+// that are not finite, and verdicts (StepKind::kVerdict). Kernels set kNonfinite in the verdict if
+// they meet a value that is not finite. Packets may be in pinned memory; all other memory is the
+// device's.
+Status EnqueueStep(const KernelQueue& queue, const Call& call, const Step& step,
+                   const CallVerdict& verdict);
 
-// Enqueues a fill of the call's output with NaN if *condition is not clear; always if `condition`
-// is null.
-Status EnqueueNan(const KernelQueue& queue, const Call& call, const uint32_t* condition);
+// Enqueues a fill of the call's output with NaN if the verdict is not clear.
+Status EnqueueNan(const KernelQueue& queue, const Call& call, const CallVerdict& verdict);
 
-// Enqueues the checksum of this rank's estimate of `chunk` (HeldChecksum). *checksum must be zero.
-Status EnqueueHeldChecksum(const KernelQueue& queue, const Call& call, uint32_t chunk,
-                           kernels::Checksum* checksum);
+// Enqueues the checksums of this rank's estimates of all chunks (HeldChecksum), which must be zero
+// before. `checksums` is device memory.
+Status EnqueueHeldChecksums(const KernelQueue& queue, const Call& call,
+                            kernels::Checksum* checksums);
 
 }  // namespace onebit

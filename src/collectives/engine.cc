@@ -3,13 +3,12 @@
 #include "collectives/engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
 #include "base/guard.h"
 #include "base/log.h"
-#include "collectives/device_side.h"
+#include "collectives/held_check.h"
 #include "collectives/run_calls.h"
 
 namespace onebit {
@@ -86,7 +85,7 @@ Engine::~Engine() = default;
 
 std::optional<int> Engine::device() const {
   if (stream_ != nullptr) return stream_->device();
-  if (device_ != nullptr) return device_->steps().device();
+  if (proxy_ != nullptr) return proxy_->device();
   return std::nullopt;
 }
 
@@ -96,29 +95,31 @@ Status Engine::OrderByStreams(const Devices& devices, int device) {
 }
 
 Status Engine::UseDevice(const Devices& devices, int device) {
-  if (device_ != nullptr) {
-    const int first = device_->steps().device();
+  if (proxy_ != nullptr) {
+    const int first = proxy_->device();
     if (first == device) return OkStatus();
     return Error(Code::kInvalidUsage,
                  "rank {}: buffers are memory of CUDA device {}, but this communicator works on "
                  "device {}: one communicator has one device",
                  comm_.rank(), device, first);
   }
-  ONEBIT_ASSIGN_OR_RETURN(device_, DeviceSide::Create(comm_, devices, device));
-  packets_ = Memory();  // from now on kernels must reach it
+  ONEBIT_ASSIGN_OR_RETURN(proxy_, HostProxy::Create(comm_, plans_, executor_, devices, device));
   return OkStatus();
 }
 
-std::byte* Engine::packets() const {
-  return device_ == nullptr ? packets_.data() : device_->packets();
+Status Engine::AwaitStreams() {
+  if (stream_ != nullptr) return stream_->AwaitStream();
+  return proxy_ != nullptr ? proxy_->AwaitStreams() : OkStatus();
 }
 
-DeviceSteps* Engine::device_steps() const {
-  return device_ == nullptr ? nullptr : &device_->steps();
+Result<bool> Engine::AreStreamsIdle() const {
+  if (stream_ != nullptr) return stream_->IsIdle();
+  return proxy_ != nullptr ? proxy_->IsIdle() : Result<bool>(true);
 }
 
-Status Engine::PrepareForDevice(std::span<const CallRequest> requests) {
-  return device_->Prepare(requests);
+uint64_t Engine::nonfinite_stream_calls() const {
+  if (stream_ != nullptr) return stream_->nonfinite_calls();
+  return proxy_ != nullptr ? proxy_->nonfinite_calls() : 0;
 }
 
 Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
@@ -132,7 +133,7 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
                  config.count, config.chunks);
   }
   if (stream_ != nullptr) ONEBIT_TRY(stream_->CheckResidualLocation(config.location));
-  config.is_stream_ordered = stream_ != nullptr;
+  config.is_stream_ordered = config.location.is_device();
   if (config.location.is_device() && stream_ == nullptr)
     ONEBIT_TRY(UseDevice(*config.devices, config.location.device));
   ONEBIT_ASSIGN_OR_RETURN(NewBinding binding, PlanCompressor(config));
@@ -150,7 +151,7 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
     PlanKey key = planned.plan->key;
     key.has_drift_check = planned.plan->ranks > 1;
     planned.check_plan = plans_.PlanFor(key);
-    ONEBIT_TRY(Reserve(*planned.check_plan));
+    ONEBIT_TRY(ReserveFor(config, *planned.check_plan));
   }
   return planned;
 }
@@ -161,7 +162,7 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
   const bool is_one_exchange =
       is_all_reduce && UsesOneExchange(config.count, ranks, comm_.options());
   auto plan = plans_.PlanFor(KeyOf(config, is_one_exchange));
-  ONEBIT_TRY(Reserve(*plan));
+  ONEBIT_TRY(ReserveFor(config, *plan));
   if (!is_all_reduce) return NewBinding{std::move(plan), 0};
   const size_t served =
       is_one_exchange ? config.count
@@ -188,11 +189,15 @@ Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
 Status Engine::Reserve(const Plan& plan, size_t calls) {
   if (stream_ != nullptr) return stream_->Reserve(plan);
   executor_.Reserve(plan, calls);
-  if (device_ != nullptr) return device_->Reserve(plan);
   if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(packets_,
                           Memory::Create({}, nullptr, plan.packet_space_bytes, "packet space"));
   return OkStatus();
+}
+
+// During a rebind the residuals of a compressor for a device are on the host.
+Status Engine::ReserveFor(const Compressor::Config& config, const Plan& plan) {
+  return config.is_stream_ordered && proxy_ != nullptr ? proxy_->Reserve(plan) : Reserve(plan);
 }
 
 Status Engine::CheckThread() {
@@ -203,10 +208,7 @@ Status Engine::CheckThread() {
 // Runs before sequence numbers are assigned: if it fails nothing was sent, and the calls can be
 // made again.
 Status Engine::Prepare(std::span<const CallRequest> requests) {
-  originals_ = requests_ = requests;
-  if (std::any_of(requests.begin(), requests.end(), IsStaged)) {
-    ONEBIT_ASSIGN_OR_RETURN(requests_, device_->StageIn(requests));
-  }
+  requests_ = requests;
   next_batch_ = 0;
   is_batch_running_ = false;
   plans_.PlanBatches(requests_, &batches_);
@@ -222,7 +224,6 @@ Status Engine::Prepare(std::span<const CallRequest> requests) {
     }
   }
   calls_.resize(std::max(calls_.size(), most_calls));
-  digests_.resize(std::max(digests_.size(), most_calls));
   are_finite_.assign(requests.size(), 1);
   sequences_.assign(batches_.size(), 0);
   ONEBIT_TRY(executor_.StartThreads(most_elements));
@@ -239,24 +240,12 @@ void Engine::StartBatch() {
   const uint64_t sequence = sequences_[next_batch_++] = comm_.NextSequence();
   if (batches_.size() > 1) plans_.TakeCounts(requests[0]);  // other batches have set theirs since
   for (size_t i = 0; i < requests.size(); ++i) {
-    const Plan& plan = batch.PlanOf(i);
     const size_t offset = batch.plan != nullptr ? 0 : batch.group->packets[i];
-    calls_[i] = CallOf(requests[i], plan, comm_, packets() + offset);
-    calls_[i].descriptor.sequence = sequence;
-    digests_[i] = DigestOf(calls_[i].descriptor, static_cast<uint16_t>(plan.segments()));
+    calls_[i] = CallOf(requests[i], batch.PlanOf(i), comm_, packets_.data() + offset);
   }
-  Batch run = {.plan = &batch.whole(),
-               .descriptor = calls_[0].descriptor,
-               .calls = std::span(calls_).first(requests.size()),
-               .packets = packets(),
-               .digests = {},
-               .device = device_steps()};
-  if (batch.plan == nullptr) {
-    run.digests = std::span(digests_).first(requests.size());
-    run.descriptor = DescriptorOf(run.plan->key, comm_);
-    run.descriptor.sequence = sequence;
-    run.descriptor.mask_digest = GroupDigest(run.digests);
-  }
+  Batch run =
+      BatchOf(batch.whole(), std::span(calls_).first(requests.size()), sequence, &digests_, comm_);
+  run.packets = packets_.data();
   executor_.Start(run);
   is_batch_running_ = true;
 }
@@ -270,11 +259,10 @@ Status Engine::MakeProgress(bool* has_moved) {
   const GroupCut& cut = batches_[next_batch_ - 1].cut;
   for (size_t i = 0; i < cut.count; ++i) {
     are_finite_[cut.begin + i] = executor_.is_finite(i);
-    if (executor_.is_finite(i)) ONEBIT_TRY(CheckHeld(calls_[i]));
+    if (executor_.is_finite(i)) ONEBIT_TRY(CheckHeld(&comm_, calls_[i], nullptr));
   }
   Add(comm_.counters().codec_ns, executor_.codec_ns());
-  const bool is_staged = originals_.data() != requests_.data();
-  return has_ended() && is_staged ? device_->StageOut(originals_) : OkStatus();
+  return OkStatus();
 }
 
 // Until the last batch has ended another rank may still fail. In that case no call of the group
@@ -305,7 +293,7 @@ Status Engine::Finish(Status status) {
   batches_.clear();
   next_batch_ = 0;
   is_batch_running_ = false;
-  requests_ = originals_ = {};
+  requests_ = {};
   return status;
 }
 
@@ -326,7 +314,6 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
     Add(comm_.counters().nonfinite_calls, 1);
     state.DiscardNonfinite();
     if (state.nonfinite_calls() == 1) LogFirstNonfinite(comm_.rank(), call.descriptor);
-    if (call.is_on_device()) return device_->FillNan(call);
     FillNan(call);
     return OkStatus();
   }
@@ -334,36 +321,6 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
   // For one rank the result is the input, so there is nothing to commit.
   if (comm_.ranks() > 1) state.Commit();
   compressor->prepared.reset();  // its prepared rebind had not succeeded everywhere
-  return OkStatus();
-}
-
-// Every rank's verdict carries the checksum of its own estimate. This rank must hold the same, or
-// its outputs are wrong from some call on.
-Status Engine::CheckHeld(const Call& call) {
-  const Plan& plan = *call.plan;
-  if (!plan.key.has_drift_check) return OkStatus();
-  for (uint32_t peer = 0; peer < plan.ranks; ++peer) {
-    if (peer == plan.rank) continue;
-    kernels::Checksum there;
-    const Step& step = plan.steps[plan.ReceiveStep(2, peer, 0)];
-    std::memcpy(&there, call.Read(step.region), sizeof(there));
-    kernels::Checksum here;
-    if (call.is_on_device()) {
-      ONEBIT_ASSIGN_OR_RETURN(here, device_->steps().HeldChecksum(call, peer));
-    } else {
-      here = HeldChecksum(call, peer);
-    }
-    if (here == there) continue;
-    return comm_.Fail(CatchNoMemory([&]() -> Status {
-      return Error(Code::kMismatch,
-                   "rank {}: {}: this rank and rank {} hold different values of what rank "
-                   "{} gathers (checksums {:08x}:{:08x} here, {:08x}:{:08x} there): memory "
-                   "was damaged, or processors do not compute alike; what all ranks hold "
-                   "must be reset, by a new communicator and new compressors on all",
-                   plan.rank, Describe(call.descriptor), peer, peer, here.sum, here.weighted,
-                   there.sum, there.weighted);
-    }));
-  }
   return OkStatus();
 }
 

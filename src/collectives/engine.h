@@ -12,6 +12,7 @@
 
 #include "collectives/call_request.h"
 #include "collectives/host_executor.h"
+#include "collectives/host_proxy.h"
 #include "collectives/plan.h"
 #include "collectives/plan_cache.h"
 #include "collectives/planned_compressor.h"
@@ -20,8 +21,6 @@
 #include "device/memory.h"
 
 namespace onebit {
-
-class DeviceSide;
 
 // For the thread that has acquired or entered the communicator, unless stated otherwise. Calls are
 // made through RunCalls (run_calls.h).
@@ -33,7 +32,7 @@ class Engine {
 
   Comm& comm() const { return comm_; }
 
-  // Enables calls on device memory. Later calls must name the same device.
+  // For a host transport: enables calls on device memory. Later calls must name the same device.
   Status UseDevice(const Devices& devices, int device);
   // For a transport whose messages are stream-ordered; must come before anything else. Calls are
   // then enqueued on streams of this device, or block if their buffers are in host memory.
@@ -41,6 +40,19 @@ class Engine {
   bool is_stream_ordered() const { return stream_ != nullptr; }
   // Runs calls instead of this engine if they are stream-ordered; null otherwise.
   StreamEngine* stream() const { return stream_.get(); }
+  // Runs calls on device memory over a host transport; null before UseDevice.
+  HostProxy* proxy() const { return proxy_.get(); }
+  // Finds errors of calls on streams that occurred after they had returned. Thread-safe.
+  Status CheckStreams() { return stream_ == nullptr ? OkStatus() : stream_->CheckStream(); }
+  // Waits until all calls on CUDA streams have ended.
+  Status AwaitStreams();
+  Result<bool> AreStreamsIdle() const;
+  // Waits until no other thread uses the communicator's endpoint.
+  void AwaitProxy() const {
+    if (proxy_ != nullptr) proxy_->AwaitThread();
+  }
+  // Completed calls on CUDA streams that met a NaN or infinity. Thread-safe.
+  uint64_t nonfinite_stream_calls() const;
   // The device of the calls, after UseDevice or OrderByStreams.
   std::optional<int> device() const;
 
@@ -69,43 +81,36 @@ class Engine {
   Status Wait(uint64_t timeout_ms) { return executor_.Wait(timeout_ms); }
   Status Finish(Status status);
 
-  // DeviceSide::Prepare.
-  Status PrepareForDevice(std::span<const CallRequest> requests);
-
  private:
   enum class Ending : uint8_t { kNotBegun, kFailed, kNonfinite, kFinite };
 
   void StartBatch();
   Status EndCall(const CallRequest& request, const Call& call, Ending ending);
-  // Allocates for a plan of this many calls.
+  // Allocates for a plan of this many calls on host memory.
   Status Reserve(const Plan& plan, size_t calls = 1);
-  // Packet space, which is pinned once there is a device.
-  std::byte* packets() const;
-  // Null without a device.
-  DeviceSteps* device_steps() const;
+  // Allocates for a call of such a compressor.
+  Status ReserveFor(const Compressor::Config& config, const Plan& plan);
   // Fails if the transport refuses the calling thread. Harmless as long as nothing was sent.
   Status CheckThread();
-  // Compares estimates if this call is due to. Fails if ranks differ.
-  Status CheckHeld(const Call& call);
 
   Comm& comm_;
   PlanCache plans_;
   HostExecutor executor_;
   Memory packets_;                        // for the largest plan so far; shared by all calls
-  std::unique_ptr<DeviceSide> device_;    // null before UseDevice
   std::unique_ptr<StreamEngine> stream_;  // null unless calls are stream-ordered
 
   // State of the calls in progress, and capacity for later ones.
-  std::span<const CallRequest> originals_;  // as the caller passed them
-  std::span<const CallRequest> requests_;   // the same, or with staging buffers
-  std::vector<uint8_t> are_finite_;         // by request
-  std::vector<CallBatch> batches_;          // in the order of requests_
-  std::vector<uint64_t> sequences_;         // by batch, set when it starts
-  std::vector<Call> calls_;                 // calls of the running batch
-  std::vector<uint32_t> digests_;           // digests of these calls, if there are several
+  std::span<const CallRequest> requests_;
+  std::vector<uint8_t> are_finite_;  // by request
+  std::vector<CallBatch> batches_;   // in the order of requests_
+  std::vector<uint64_t> sequences_;  // by batch, set when it starts
+  std::vector<Call> calls_;          // calls of the running batch
+  std::vector<uint32_t> digests_;    // digests of these calls, if there are several
   size_t next_batch_ = 0;
   bool is_batch_running_ = false;
   std::chrono::steady_clock::time_point begin_;
+
+  std::unique_ptr<HostProxy> proxy_;  // last, because its thread uses the executor
 };
 
 }  // namespace onebit

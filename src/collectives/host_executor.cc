@@ -8,7 +8,7 @@
 
 #include "base/guard.h"
 #include "base/log.h"
-#include "collectives/device_steps.h"
+#include "collectives/stream_turns.h"
 
 namespace onebit {
 namespace {
@@ -24,6 +24,13 @@ constexpr size_t kWorthSharing = 16'384;
 
 // Computes this long before it looks at messages again.
 constexpr auto kPollInterval = std::chrono::microseconds(20);
+
+// Steps whose end lets the stream go on with the phase behind their exchange. Sends are among them,
+// because that phase may overwrite what they send.
+bool IsArrival(const Step& step) {
+  return step.kind == StepKind::kSend || step.kind == StepKind::kReceive ||
+         step.kind == StepKind::kUnpack;
+}
 
 }  // namespace
 
@@ -49,6 +56,7 @@ void HostExecutor::Reserve(const Plan& plan, size_t calls) {
   }
   if (plan.packet_count > checksums_.size()) checksums_.resize(plan.packet_count);
   if (calls > are_finite_.size()) are_finite_.resize(calls);
+  if (plan.exchanges > exchange_left_.size()) exchange_left_.resize(plan.exchanges);
 }
 
 Status HostExecutor::StartThreads(size_t elements) {
@@ -85,13 +93,21 @@ void HostExecutor::Start(const Batch& batch) {
     inbound.step = kNoStep;
     inbound.left = peer == plan_->rank ? 0 : plan_->messages_per_peer;
   }
+  next_phase_ = released_phase_ = 0;
+  std::fill(exchange_left_.begin(), exchange_left_.end(), 0u);
   for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
+    if (IsArrival(plan_->steps[step])) ++exchange_left_[plan_->steps[step].exchange - 1u];
     waiting_for_[step] = plan_->steps[step].dependency_count;
     nonfinite_[step] = 0;
     messages_[step] = MessageState::kPending;
   }
   for (uint32_t step = 0; step < plan_->steps.size(); ++step) {
     if (waiting_for_[step] == 0) MakeReady(step);
+  }
+  if (batch_.turns == nullptr) return;
+  // Nobody here waits for the results of the last phase.
+  for (const uint32_t step : batch_.turns->order->compute(plan_->exchanges)) {
+    if (IsOnStream(step)) --steps_left_;
   }
 }
 
@@ -106,7 +122,6 @@ Status HostExecutor::Fail(const Status& cause) {
     return Error(cause.code(), "rank {}: {}: {} ({})", comm_.rank(), call, cause.text(), progress);
   });
   threads_.Drop();
-  if (batch_.device != nullptr) batch_.device->Drop();
   // The group learns the cause before peers can see its consequences, such as a payload that is not
   // received.
   failure = comm_.Fail(std::move(failure), situation);
@@ -125,8 +140,7 @@ Status HostExecutor::MakeProgress(bool* has_moved) {
     if (native_.step != kNoStep) ONEBIT_TRY(PollNative(&has_worked));
   }
   has_worked = ShareSteps() || has_worked;
-  ONEBIT_ASSIGN_OR_RETURN(const bool has_shared, ShareWithDevice());
-  has_worked |= has_shared;
+  has_worked = TakeTurns() || has_worked;
   ONEBIT_ASSIGN_OR_RETURN(const bool has_copied, CopyAll());
   has_worked = has_copied || ComputeSome() || has_worked;
   // The end of a step on another thread is not an event that Wait could wait for.
@@ -134,9 +148,8 @@ Status HostExecutor::MakeProgress(bool* has_moved) {
     last_progress_ = Clock::now();
     if (!has_worked) std::this_thread::yield();  // they may need this core
     *has_moved = true;
-  } else if (batch_.device != nullptr && batch_.device->outstanding() != 0) {
-    // The end of a step on the device is not an event either. A hung device must not count as
-    // progress.
+  } else if (IsStreamsTurn()) {
+    // The end of a phase is not an event either. A hung device must not count as progress.
     ONEBIT_TRY(Deadline());
     std::this_thread::yield();
     *has_moved = true;
@@ -150,8 +163,10 @@ Status HostExecutor::Wait(uint64_t timeout_ms) {
   return endpoint_.Wait(std::min(timeout_ms, comm_.options().timeout_ms));
 }
 
-// Receives need no queue: they check waiting_for_ when their header arrives.
+// Receives need no queue: they check waiting_for_ when their header arrives. Steps on the stream
+// run in phases.
 void HostExecutor::MakeReady(uint32_t step) {
+  if (IsOnStream(step)) return;
   switch (plan_->steps[step].kind) {
     case StepKind::kReduce:
     case StepKind::kVerdict:
@@ -188,6 +203,7 @@ void HostExecutor::Finish(uint32_t step, bool is_nonfinite) {
     are_finite_[done.call] = 0;
   }
   --steps_left_;
+  if (IsArrival(done)) --exchange_left_[done.exchange - 1u];
   for (uint32_t i = 0; i < done.successor_count; ++i) {
     const uint32_t successor = plan_->successors[done.first_successor + i];
     nonfinite_[successor] |= nonfinite_[step];
@@ -218,7 +234,6 @@ bool HostExecutor::ShareSteps() {
   // One step is left for the caller, which would otherwise be idle.
   while (threads_.has_room() && ReadySteps() > 1) {
     StepQueue* queue = MostUrgent();
-    if (IsOnDevice(queue->front())) break;
     if (plan_->steps[queue->front()].elements.count < kWorthSharing) break;
     const uint32_t step = queue->Pop();
     threads_.Submit(step, nonfinite_[step] != 0);
@@ -227,57 +242,73 @@ bool HostExecutor::ShareSteps() {
   return has_moved;
 }
 
-bool HostExecutor::IsOnDevice(uint32_t step) const {
-  return batch_.device != nullptr && batch_.calls[plan_->steps[step].call].is_on_device();
+bool HostExecutor::IsOnStream(uint32_t step) const {
+  if (batch_.turns == nullptr) return false;
+  const Step& one = plan_->steps[step];
+  switch (one.kind) {
+    case StepKind::kCompress:
+    case StepKind::kReduce:
+    case StepKind::kDecode:
+    case StepKind::kVerdict:
+    case StepKind::kCopy:
+      return batch_.calls[one.call].is_on_device();
+    case StepKind::kSend:
+    case StepKind::kReceive:
+    case StepKind::kNative:
+    case StepKind::kPack:
+    case StepKind::kUnpack:
+      break;
+  }
+  return false;
 }
 
-Result<bool> HostExecutor::ShareWithDevice() {
-  if (batch_.device == nullptr) return false;
+bool HostExecutor::IsStreamsTurn() const {
+  return batch_.turns != nullptr && next_phase_ < plan_->exchanges &&
+         next_phase_ <= released_phase_;
+}
+
+bool HostExecutor::TakeTurns() {
+  if (batch_.turns == nullptr) return false;
   bool has_moved = false;
-  for (DeviceSteps::Done done;; has_moved = true) {
-    ONEBIT_ASSIGN_OR_RETURN(const bool is_done, batch_.device->Take(&done));
-    if (!is_done) break;
-    const Step& step = plan_->steps[done.step];
-    FinishPackets(batch_.calls[step.call], step, done.is_finite, packet_checksums());
-    Finish(done.step, !done.is_finite);
+  while (IsStreamsTurn() && batch_.turns->HasComputed(next_phase_)) {
+    for (const uint32_t step : batch_.turns->order->compute(next_phase_)) {
+      if (IsOnStream(step)) TakeFromStream(step);
+    }
+    ++next_phase_;
+    has_moved = true;
   }
-  for (StepQueue* queue = MostUrgent();
-       queue != nullptr && IsOnDevice(queue->front()) && batch_.device->has_room();
-       queue = MostUrgent(), has_moved = true) {
-    ONEBIT_TRY(SubmitToDevice(queue->Pop()));
+  while (released_phase_ < next_phase_ && next_phase_ < plan_->exchanges &&
+         exchange_left_[next_phase_ - 1] == 0) {
+    batch_.turns->Release(++released_phase_);
+    has_moved = true;
   }
   return has_moved;
 }
 
 // Packets are in host memory, so the host writes those that need no kernel.
-Status HostExecutor::SubmitToDevice(uint32_t index) {
+void HostExecutor::TakeFromStream(uint32_t index) {
   const Step& step = plan_->steps[index];
   const Call& call = batch_.calls[step.call];
-  const bool is_nonfinite = nonfinite_[index] != 0;
+  const StreamTurns& turns = *batch_.turns;
+  const bool is_nonfinite = nonfinite_[index] != 0 || turns.call(step.call).verdict != 0;
   if (step.kind == StepKind::kVerdict) {
     kernels::Checksum held;
-    if (!is_nonfinite && step.region.bytes != 0) {
-      ONEBIT_ASSIGN_OR_RETURN(held, batch_.device->HeldChecksum(call, step.chunk));
-    }
+    if (!is_nonfinite && step.region.bytes != 0) held = turns.held(step.call)[step.chunk];
     WriteVerdict(call, step, held, packet_checksums());
-  } else if (!is_nonfinite) {
-    return batch_.device->Submit(call, step, index);
   } else {
-    FinishPackets(call, step, false, packet_checksums());
+    FinishPackets(call, step, !is_nonfinite, packet_checksums());
   }
   Finish(index, is_nonfinite);
-  return OkStatus();
 }
 
 // Runs several steps at once, because those of small tensors take less time than a poll of
 // messages.
 bool HostExecutor::ComputeSome() {
   StepQueue* queue = MostUrgent();
-  if (queue == nullptr || IsOnDevice(queue->front())) return false;
+  if (queue == nullptr) return false;
   const auto begin = Clock::now();
   auto now = begin;
   for (; queue != nullptr && now - begin < kPollInterval; queue = MostUrgent()) {
-    if (IsOnDevice(queue->front())) break;
     const uint32_t index = queue->Pop();
     const Step& step = plan_->steps[index];
     const bool is_finite =

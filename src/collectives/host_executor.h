@@ -38,8 +38,8 @@ class StepQueue {
 // they are cancelled.
 inline bool IsDead(const Status& status) { return status.code() != Code::kAborted; }
 
-// Owned by a communicator's engine and used by the calling thread. Only Reserve allocates or locks;
-// a batch does not.
+// Owned by a communicator's engine and used by one thread at a time. Only Reserve allocates or
+// locks; a batch does not.
 class HostExecutor {
  public:
   explicit HostExecutor(Comm& comm);
@@ -56,6 +56,7 @@ class HostExecutor {
   // can drive several executors in turn. When none of them has moved it may Wait for at most
   // `timeout_ms`.
   void Start(const Batch& batch);
+  // With a stream: all but its last phase, which the caller has to release.
   bool is_done() const { return steps_left_ == 0; }
   Status MakeProgress(bool* has_moved);
   Status Wait(uint64_t timeout_ms);
@@ -111,10 +112,13 @@ class HostExecutor {
   Status PollNative(bool* has_moved);
   // Hands ready steps to the compute threads and takes finished ones back.
   bool ShareSteps();
-  // Hands ready steps to the device and takes finished ones back.
-  Result<bool> ShareWithDevice();
-  Status SubmitToDevice(uint32_t step);
-  bool IsOnDevice(uint32_t step) const;
+  // Takes the results of phases that the stream has computed, and releases the next one when its
+  // messages are there.
+  bool TakeTurns();
+  void TakeFromStream(uint32_t step);
+  bool IsOnStream(uint32_t step) const;
+  // True if the stream computes a phase whose results the host needs.
+  bool IsStreamsTurn() const;
   bool ComputeSome();
   StepQueue* MostUrgent();
   size_t ReadySteps() const;
@@ -143,7 +147,10 @@ class HostExecutor {
   InFlight native_ = {.step = kNoStep};  // the transport's own allreduce, when started
   size_t native_bytes_ = 0;              // bytes of its result received so far
   size_t steps_left_ = 0;
-  std::vector<uint8_t> are_finite_;  // by call
+  uint32_t next_phase_ = 0;              // of the stream: the phases before it are computed
+  uint32_t released_phase_ = 0;          // of the stream: it may compute up to this one
+  std::vector<uint32_t> exchange_left_;  // by exchange - 1: messages that are not done
+  std::vector<uint8_t> are_finite_;      // by call
   uint64_t codec_ns_ = 0;
   std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_progress_;

@@ -103,6 +103,7 @@ struct Plan {
   uint32_t packet_count = 0;
   uint64_t wire_bytes = 0;         // sent by this rank, headers included
   uint32_t messages_per_peer = 0;  // received from each peer
+  uint32_t exchanges = 0;          // the last exchange of its messages
   std::vector<Step> steps;
   std::vector<uint32_t> successors;
   std::vector<uint32_t> receive_steps;  // see ReceiveStep

@@ -64,6 +64,9 @@ Plan PlanBuilder::Build() && {
   for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
     const Step& step = plan_.steps[index];
     if (step.kind == StepKind::kSend) plan_.wire_bytes += kHeaderBytes + step.region.bytes;
+    if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) {
+      plan_.exchanges = std::max<uint32_t>(plan_.exchanges, step.exchange);
+    }
     if (step.kind != StepKind::kReceive) continue;
     ++receives;
     plan_.receive_steps[((step.exchange - 1) * plan_.ranks + step.peer) * plan_.segments() +

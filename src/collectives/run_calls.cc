@@ -18,6 +18,11 @@ namespace {
 constexpr uint64_t kSingleWaitMs = 100;
 constexpr uint64_t kSharedWaitMs = 1;
 
+// True if the calls are enqueued on a CUDA stream, or run from there.
+bool IsOnStream(const CommCalls& member) {
+  return member.engine->is_stream_ordered() || member.requests[0].location.is_device();
+}
+
 // Enters communicators, and exits them at the end of the scope.
 class EnteredComms {
  public:
@@ -35,9 +40,8 @@ class EnteredComms {
         return other.engine->comm().id() == comm.id();
       };
       const auto ranks_here = std::count_if(members_.begin(), members_.end(), is_of_same_group);
-      // Stream-ordered calls do not block, so ranks of this process may share the thread.
-      const bool is_enqueued = member.engine->is_stream_ordered();
-      ONEBIT_TRY(comm.Enter(is_enqueued ? comm.ranks() : static_cast<int>(ranks_here)));
+      // Calls on streams do not block, so ranks of this process may share the thread.
+      ONEBIT_TRY(comm.Enter(IsOnStream(member) ? comm.ranks() : static_cast<int>(ranks_here)));
       ++entered_;
     }
     return OkStatus();
@@ -58,9 +62,11 @@ void WaitFor(CommCalls* member, uint64_t timeout_ms) {
   if (!status.ok()) End(member, std::move(status));
 }
 
-Status CheckAllStreamOrdered(std::span<const CommCalls> members) {
+// One thread can drive communicators of several transports, but not in one group.
+Status CheckAlike(std::span<const CommCalls> members) {
+  const bool is_stream_ordered = members[0].engine->is_stream_ordered();
   for (const CommCalls& member : members) {
-    if (member.engine->is_stream_ordered()) continue;
+    if (member.engine->is_stream_ordered() == is_stream_ordered) continue;
     return Error(Code::kInvalidUsage,
                  "the calls of a group are on communicators of transports that differ: make one "
                  "group for nccl and one for the others");
@@ -81,15 +87,26 @@ Status EnqueueCalls(std::span<CommCalls> members) {
   return StreamEngine::EnqueueAll(engines);
 }
 
+// The same over host transports.
+Status EnqueueOnProxies(std::span<CommCalls> members) {
+  std::vector<HostProxy*>& proxies = members[0].engine->proxy()->ScratchForProxies();
+  proxies.clear();
+  for (const CommCalls& member : members) {
+    proxies.push_back(member.engine->proxy());
+    ONEBIT_TRY(proxies.back()->Prepare(member.requests));
+  }
+  return HostProxy::EnqueueAll(proxies);
+}
+
 }  // namespace
 
 Status RunCalls(std::span<CommCalls> members, bool are_entered) {
-  const bool is_stream_ordered = std::ranges::any_of(
-      members, [](const CommCalls& member) { return member.engine->is_stream_ordered(); });
   EnteredComms entered(members);
-  if (is_stream_ordered) ONEBIT_TRY(CheckAllStreamOrdered(members));
+  ONEBIT_TRY(CheckAlike(members));
   if (!are_entered) ONEBIT_TRY(entered.Enter());
-  if (is_stream_ordered) return EnqueueCalls(members);
+  if (members[0].engine->is_stream_ordered()) return EnqueueCalls(members);
+  if (IsOnStream(members[0])) return EnqueueOnProxies(members);
+  for (const CommCalls& member : members) member.engine->AwaitProxy();
   for (CommCalls& member : members) {
     ONEBIT_TRY(member.engine->Prepare(member.requests));
     member.status = OkStatus();

@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-class DeviceSteps;
+struct StreamTurns;
 
 // A call is a plan bound to buffers. It borrows both.
 struct Call {
@@ -23,7 +23,7 @@ struct Call {
   std::byte* packets = nullptr;      // plan->packet_space_bytes
   Compressor* compressor = nullptr;  // null: dense
 
-  // True if its steps run on a device. Dense calls never do.
+  // True if a stream computes its steps. Those of dense calls are computed on the host.
   bool is_on_device() const {
     return compressor != nullptr && compressor->config().location.is_device();
   }
@@ -45,7 +45,9 @@ struct Batch {
   std::span<const Call> calls;        // by Step::call
   std::byte* packets = nullptr;       // plan->packet_space_bytes for all calls and messages
   std::span<const uint32_t> digests;  // by call, see DigestOf; empty for a single call
-  DeviceSteps* device = nullptr;      // null if all memory is on the host
+  // The turns of the stream that runs the computing steps of calls on device memory; null if all
+  // memory is on the host.
+  const StreamTurns* turns = nullptr;
 
   bool is_group() const { return !digests.empty(); }
   const std::byte* Read(const Step& step) const {

@@ -222,7 +222,11 @@ Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
     StreamEngine& engine = *engines[begun++];
     return stream.Begin(engine.calls_, engine.requests_[0].stream);
   }));
-  for (uint32_t exchange = 1; exchange <= StreamOrder::kExchanges; ++exchange) {
+  uint32_t exchanges = 0;
+  for (const StreamEngine* engine : engines) {
+    exchanges = std::max(exchanges, engine->stream_->exchanges());
+  }
+  for (uint32_t exchange = 1; exchange <= exchanges; ++exchange) {
     ONEBIT_TRY(
         for_each([&](StreamExecutor& stream, Comm&) { return stream.Compute(exchange - 1); }));
     ONEBIT_TRY(
@@ -230,8 +234,8 @@ Status StreamEngine::EnqueuePhases(std::span<StreamEngine* const> engines) {
     ONEBIT_TRY(ExchangeOnStreams(engines, exchange));
     ONEBIT_TRY(for_each([&](StreamExecutor& stream, Comm&) { return stream.Check(exchange); }));
   }
-  return for_each([](StreamExecutor& stream, Comm&) -> Status {
-    ONEBIT_TRY(stream.Compute(StreamOrder::kExchanges));
+  return for_each([exchanges](StreamExecutor& stream, Comm&) -> Status {
+    ONEBIT_TRY(stream.Compute(exchanges));
     return stream.End();
   });
 }

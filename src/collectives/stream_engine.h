@@ -47,6 +47,7 @@ class StreamEngine {
   Status CheckStream();
   // Waits until all calls have ended.
   Status AwaitStream() { return stream_->AwaitAll(); }
+  Result<bool> IsIdle() const { return stream_->IsIdle(); }
   // Completed calls that met a NaN or infinity, graph replays included. Thread-safe.
   uint64_t nonfinite_calls() const { return stream_->nonfinite_calls(); }
 

@@ -43,15 +43,9 @@ void AddChecksum(const std::byte* header, size_t bytes, kernels::Checksum* sum,
 
 Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const Devices& devices,
                                                                int device) {
+  ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device));
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
-  std::unique_ptr<StreamExecutor> executor(new StreamExecutor(comm, devices, device));
-  const MemoryLocation location{MemoryKind::kDevice, device};
-  ONEBIT_ASSIGN_OR_RETURN(executor->words_,
-                          Memory::Create(location, &devices, sizeof(Words), "a call number"));
-  ONEBIT_ASSIGN_OR_RETURN(
-      executor->report_,
-      Memory::CreatePinned(devices, device, sizeof(KernelReport), "an account of calls"));
-  ONEBIT_ASSIGN_OR_RETURN(executor->last_, DeviceEvent::Create(devices));
+  std::unique_ptr<StreamExecutor> executor(new StreamExecutor(comm, std::move(compute)));
   ONEBIT_TRY(executor->under_way_.Create(devices));
   return executor;
 }
@@ -84,16 +78,15 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
   for (const Plan* plan : plans) {
     ONEBIT_TRY(CheckDevicePlan(*plan));
     bytes += SpaceFor(*plan);
-    tile_sums = std::max(
-        tile_sums, TileSumsFor(*plan, plan->tensor_elements) * sizeof(kernels::cuda::TileSum));
+    tile_sums = std::max(tile_sums, compute_->SumBytesFor(*plan, plan->tensor_elements));
   }
   if (orders_.size() < plans.size()) orders_.resize(plans.size());
   for (size_t i = 0; i < plans.size(); ++i) orders_[i].Reserve(*plans[i]);
   spaces_.reserve(plans.size());
-  if (bytes <= space_.size() && tile_sums <= tile_sums_.size()) return OkStatus();
+  if (bytes <= space_.size() && tile_sums <= compute_->sum_bytes()) return OkStatus();
   bool is_capturing = false;
   if (stream.has_value()) {
-    ONEBIT_ASSIGN_OR_RETURN(is_capturing, devices_.IsCapturing(*stream));
+    ONEBIT_ASSIGN_OR_RETURN(is_capturing, devices().IsCapturing(*stream));
   }
   if (is_capturing) {
     return Error(Code::kInvalidUsage,
@@ -101,51 +94,45 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
                  "allocated while its stream is captured: make such a call once before the capture",
                  comm_.rank());
   }
-  const auto create = [this](size_t grown) {
-    return Memory::Create({MemoryKind::kDevice, device_}, &devices_, grown, "packet space");
-  };
-  ONEBIT_TRY(space_.Reserve(bytes, create));
-  return tile_sums_.Reserve(tile_sums, create);
-}
-
-KernelQueue StreamExecutor::queue() const {
-  return {.devices = &devices_,
-          .stream = stream_,
-          .tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data())};
+  ONEBIT_TRY(space_.Reserve(bytes, [this](size_t grown) {
+    return Memory::Create({MemoryKind::kDevice, device()}, &devices(), grown, "packet space");
+  }));
+  return compute_->ReserveSums(tile_sums);
 }
 
 Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
   calls_ = calls;
-  stream_ = stream;
   spaces_.clear();
+  exchanges_ = 0;
   under_way_.Begin();
-  // All calls share the working memory, so they run one after the other. During a capture the
-  // caller must ensure that.
-  ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
-  if (!is_capturing_ && has_last_) ONEBIT_TRY(devices_.Wait(stream, last_.get()));
+  ONEBIT_TRY(compute_->Begin(stream));
   std::byte* memory = space_.data();
   for (size_t i = 0; i < calls.size(); ++i) {
     orders_[i].Arrange(*calls[i].plan);
+    exchanges_ = std::max(exchanges_, ExchangesOf(i));
     spaces_.push_back(BindCall(&calls[i], memory));
     memory += SpaceFor(*calls[i].plan);
     if (!IsCompressed(calls[i])) continue;
-    ONEBIT_TRY(devices_.Fill(spaces_[i].verdict, 0, spaces_[i].sum_bytes, stream));
-    // After a failure no call commits or writes residuals, not even calls enqueued before the
-    // failure was known: other ranks may have committed the failed call, and a rebind rolls forward
-    // to it.
-    ONEBIT_TRY(devices_.Copy(spaces_[i].verdict, &words()->halted, sizeof(uint32_t), stream));
+    ONEBIT_TRY(devices().Fill(spaces_[i].verdict, 0, spaces_[i].sum_bytes, stream));
+    ONEBIT_TRY(compute_->BeginCall({spaces_[i].verdict}));
   }
   return OkStatus();
 }
 
+// The transport's own allreduce is posted with the messages of the next exchange, which may be one
+// more than the plan has.
+uint32_t StreamExecutor::ExchangesOf(size_t call) const {
+  const StreamOrder& order = orders_[call];
+  const std::span<const uint32_t> last = order.compute(order.exchanges());
+  const bool is_native = std::ranges::any_of(last, [&](uint32_t index) {
+    return calls_[call].plan->steps[index].kind == StepKind::kNative;
+  });
+  return order.exchanges() + (is_native ? 1 : 0);
+}
+
 Status StreamExecutor::Compute(uint32_t phase) {
   for (size_t i = 0; i < calls_.size(); ++i) {
-    Call& call = calls_[i];
-    for (const uint32_t index : orders_[i].compute[phase]) {
-      const Step& step = call.plan->steps[index];
-      if (step.kind == StepKind::kNative) continue;  // posted with the messages after this phase
-      ONEBIT_TRY(EnqueueStep(queue(), call, step, spaces_[i].verdict));
-    }
+    ONEBIT_TRY(compute_->EnqueueSteps(calls_[i], orders_[i].compute(phase), {spaces_[i].verdict}));
   }
   return OkStatus();
 }
@@ -168,7 +155,7 @@ kernels::cuda::HeaderTemplate StreamExecutor::TemplateOf(size_t index, const Ste
   EncodeHeader(header, &bytes);
   kernels::cuda::HeaderTemplate result;
   std::memcpy(result.bytes, bytes.data(), bytes.size());
-  result.sequence = &words()->sequence;
+  result.sequence = compute_->sequence();
   if (IsCompressed(call) && HasReplica(call.plan->key, *call.compressor)) {
     result.replica_age = call.compressor->age_on_device();
   }
@@ -191,7 +178,7 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
 // Combines messages whose headers differ only in fields that kernels fill in into one launch, after
 // a launch for their checksums. `add` puts a message into both, or leaves it out.
 template <typename Params, typename Add>
-Status StreamExecutor::LaunchMessages(size_t index, const std::vector<uint32_t>& messages,
+Status StreamExecutor::LaunchMessages(size_t index, std::span<const uint32_t> messages,
                                       Kernel kernel, Params params, const Add& add) {
   const Plan& plan = *calls_[index].plan;
   const bool has_own_counts = plan.key.collective == Collective::kAllToAllv;
@@ -203,8 +190,8 @@ Status StreamExecutor::LaunchMessages(size_t index, const std::vector<uint32_t>&
     do {
       add(messages[next++], &params, &sums);
     } while (next < messages.size() && params.count < kMaxPieces && !has_own_counts);
-    if (sums.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kChecksum, &sums, stream_));
-    if (params.count != 0) ONEBIT_TRY(devices_.Launch(kernel, &params, stream_));
+    if (sums.count != 0) ONEBIT_TRY(devices().Launch(Kernel::kChecksum, &sums, compute_->stream()));
+    if (params.count != 0) ONEBIT_TRY(devices().Launch(kernel, &params, compute_->stream()));
   }
   return OkStatus();
 }
@@ -224,7 +211,7 @@ Status StreamExecutor::SealCall(size_t index, uint32_t exchange) {
     ++seal->count;
     AddChecksum(header, send.region.bytes, sum, sums);
   };
-  return LaunchMessages(index, orders_[index].sends[exchange - 1], Kernel::kSeal,
+  return LaunchMessages(index, orders_[index].sends(exchange), Kernel::kSeal,
                         kernels::cuda::SealParams{}, add);
 }
 
@@ -232,27 +219,28 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
   Endpoint& endpoint = comm_.endpoint();
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = calls_[i];
-    ONEBIT_TRY(PostNative(call, orders_[i].compute[exchange - 1]));
+    ONEBIT_TRY(PostNative(call, orders_[i].compute(exchange - 1)));
     const bool has_header = HasHeader(call);
-    for (const uint32_t index : orders_[i].sends[exchange - 1]) {
+    for (const uint32_t index : orders_[i].sends(exchange)) {
       const Step& step = call.plan->steps[index];
       const auto peer = static_cast<int>(step.peer);
       if (has_header) {
         ONEBIT_TRY(endpoint.SendOnStream(peer, HeaderOf(i, index), kHeaderBytes + step.region.bytes,
-                                         stream_));
+                                         compute_->stream()));
       } else if (step.region.bytes != 0) {
-        ONEBIT_TRY(endpoint.SendOnStream(peer, call.Read(step.region), step.region.bytes, stream_));
+        ONEBIT_TRY(endpoint.SendOnStream(peer, call.Read(step.region), step.region.bytes,
+                                         compute_->stream()));
       }
     }
-    for (const uint32_t index : orders_[i].receives[exchange - 1]) {
+    for (const uint32_t index : orders_[i].receives(exchange)) {
       const Step& step = call.plan->steps[index];
       const auto peer = static_cast<int>(step.peer);
       if (has_header) {
         ONEBIT_TRY(endpoint.ReceiveOnStream(peer, HeaderOf(i, index),
-                                            kHeaderBytes + step.region.bytes, stream_));
+                                            kHeaderBytes + step.region.bytes, compute_->stream()));
       } else if (step.region.bytes != 0) {
-        ONEBIT_TRY(
-            endpoint.ReceiveOnStream(peer, call.Write(step.region), step.region.bytes, stream_));
+        ONEBIT_TRY(endpoint.ReceiveOnStream(peer, call.Write(step.region), step.region.bytes,
+                                            compute_->stream()));
       }
     }
   }
@@ -260,12 +248,12 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
 }
 
 // Posts the transport's own allreduces. No other step of the plan depends on one.
-Status StreamExecutor::PostNative(const Call& call, const std::vector<uint32_t>& steps) {
+Status StreamExecutor::PostNative(const Call& call, std::span<const uint32_t> steps) {
   for (const uint32_t index : steps) {
     if (call.plan->steps[index].kind != StepKind::kNative) continue;
     const onebitRedOp_t op = call.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
     ONEBIT_TRY(comm_.endpoint().AllReduceOnStream(call.input, call.output, call.plan->key.count,
-                                                  onebitFloat32, op, stream_));
+                                                  onebitFloat32, op, compute_->stream()));
   }
   return OkStatus();
 }
@@ -279,7 +267,7 @@ Status StreamExecutor::Check(uint32_t exchange) {
 
 Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
   kernels::cuda::CheckParams params;
-  params.failure = &report()->failure;
+  params.failure = compute_->failure();
   const auto add = [&](uint32_t step, kernels::cuda::CheckParams* check,
                        kernels::cuda::ChecksumParams* sums) {
     const Step& receive = calls_[index].plan->steps[step];
@@ -291,65 +279,37 @@ Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
     ++check->count;
     AddChecksum(header, receive.region.bytes, sum, sums);
   };
-  return LaunchMessages(index, orders_[index].receives[exchange - 1], Kernel::kCheck, params, add);
+  return LaunchMessages(index, orders_[index].receives(exchange), Kernel::kCheck, params, add);
 }
 
 Status StreamExecutor::End() {
   for (size_t i = 0; i < calls_.size(); ++i) {
-    if (IsCompressed(calls_[i])) ONEBIT_TRY(EndCall(i));
+    if (!IsCompressed(calls_[i])) continue;
+    ONEBIT_TRY(compute_->EndCall(calls_[i], {spaces_[i].verdict}, /*counts_sequence=*/true));
   }
   calls_ = {};
-  if (is_capturing_) {
+  ONEBIT_TRY(compute_->End());
+  if (compute_->is_capturing()) {
     has_captured_ = true;
     under_way_.Drop();
     return OkStatus();
   }
-  has_last_ = true;
-  ONEBIT_TRY(devices_.Record(last_.get(), stream_));
-  return under_way_.Add(devices_, stream_);
+  return under_way_.Add(devices(), compute_->stream());
 }
 
 void StreamExecutor::Drop(onebitStream_t stream) {
   under_way_.Drop();
   calls_ = {};
-  const auto scope = DeviceScope::Enter(devices_, device_);
-  if (!scope.ok()) return;
-  const auto is_capturing = devices_.IsCapturing(stream);
-  if (!is_capturing.ok() || is_capturing.value()) return;
-  // Waits, so that earlier calls are not halted. A device that refuses this runs no later calls
-  // either.
-  if (has_last_ && !devices_.Wait(stream, last_.get()).ok()) return;
-  static_cast<void>(devices_.Fill(&words()->halted, kernels::cuda::kHalted, 1, stream));
-  // Dropped calls may already use the working memory.
-  if (devices_.Record(last_.get(), stream).ok()) has_last_ = true;
-}
-
-uint64_t StreamExecutor::nonfinite_calls() const {
-  return std::atomic_ref(report()->nonfinite_calls).load(std::memory_order_relaxed);
+  compute_->Halt(stream);
 }
 
 Result<StreamCalls::Clock::duration> StreamExecutor::Age() {
-  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
-  return under_way_.Age(devices_);
-}
-
-Status StreamExecutor::EndCall(size_t index) {
-  const Call& call = calls_[index];
-  uint32_t* const verdict = spaces_[index].verdict;
-  ONEBIT_TRY(EnqueueNan(queue(), call, verdict));
-  const kernels::cuda::FillParams reset = call.compressor->ResetOnDevice(verdict);
-  if (reset.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kFillIf, &reset, stream_));
-  kernels::cuda::CommitParams commit = call.compressor->CommitOnDevice();
-  commit.is_alone = call.plan->ranks == 1;
-  commit.sequence = &words()->sequence;
-  commit.halted = &words()->halted;
-  commit.nonfinite_calls = &report()->nonfinite_calls;
-  commit.verdict = verdict;
-  return devices_.Launch(Kernel::kCommit, &commit, stream_);
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices(), device()));
+  return under_way_.Age(devices());
 }
 
 Status StreamExecutor::FindFailure() const {
-  MessageFailure* const failure = &report()->failure;
+  MessageFailure* const failure = compute_->failure();
   if (std::atomic_ref(failure->state).load(std::memory_order_acquire) != 2) return OkStatus();
   const auto header_of = [](const uint8_t* bytes) {
     return DecodeHeader(std::as_bytes(std::span(bytes, kHeaderBytes)));
@@ -381,34 +341,10 @@ Status StreamExecutor::FindFailure() const {
                failure->peer, difference.empty() ? "of another exchange" : difference);
 }
 
-// Once the communicator is stopped its transport is aborted, so streams end soon.
-Status StreamExecutor::AwaitAll() {
-  const auto begin = std::chrono::steady_clock::now();
-  const std::chrono::milliseconds timeout(comm_.options().timeout_ms);
-  constexpr std::chrono::milliseconds kTimeToStop{5000};
-  for (Backoff backoff;; backoff.Pause()) {
-    ONEBIT_ASSIGN_OR_RETURN(const bool is_idle, IsIdle());
-    if (is_idle) return OkStatus();
-    const auto waited = std::chrono::steady_clock::now() - begin;
-    if (comm_.is_stopped() && waited > kTimeToStop) return comm_.FindFailure();
-    if (waited > timeout) {
-      return Error(Code::kTimeout, "rank {}: calls on a stream have not ended for {:.1f} s",
-                   comm_.rank(), std::chrono::duration<double>(timeout).count());
-    }
-  }
-}
-
-bool StreamExecutor::IsIdleWithin(std::chrono::milliseconds limit) const {
-  return PollUntil(std::chrono::steady_clock::now() + limit, [this] {
-    const auto is_idle = IsIdle();
-    return !is_idle.ok() || is_idle.value();  // a broken device runs nothing
-  });
-}
-
 std::future<void> StreamExecutor::FreeInBackground(GrowableBuffer* more) {
   struct Freed {
-    Memory words, report;
-    GrowableBuffer tile_sums, space, more;
+    StreamCompute::Blocks compute;
+    GrowableBuffer space, more;
   };
   try {
     auto freed = std::make_shared<Freed>();
@@ -422,9 +358,7 @@ std::future<void> StreamExecutor::FreeInBackground(GrowableBuffer* more) {
       freed.reset();
       promise->set_value();
     }).detach();
-    freed->words = std::move(words_);
-    freed->report = std::move(report_);
-    freed->tile_sums = std::move(tile_sums_);
+    freed->compute = compute_->TakeMemory();
     freed->space = std::move(space_);
     freed->more = std::move(*more);
     freed.reset();
@@ -436,16 +370,8 @@ std::future<void> StreamExecutor::FreeInBackground(GrowableBuffer* more) {
 }
 
 void StreamExecutor::LeakMemory() {
-  static_cast<void>(words_.Release());
-  static_cast<void>(report_.Release());
+  compute_->LeakMemory();
   space_.Release();
-  tile_sums_.Release();
-}
-
-Result<bool> StreamExecutor::IsIdle() const {
-  if (!has_last_) return true;
-  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
-  return devices_.IsDone(last_.get());
 }
 
 }  // namespace onebit

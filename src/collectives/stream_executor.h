@@ -1,12 +1,9 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // Runs plans on a CUDA stream over a stream-ordered transport. Everything is enqueued and nothing
-// is waited for, so calls can be captured into a graph.
-//
-// State that the host executor keeps on the host is in device memory here: the current generation
-// of a residual, the sequence number, and a verdict word per call, which says whether everything so
-// far is finite and every message was as expected. A replayed graph therefore advances it by
-// itself.
+// is waited for, so calls can be captured into a graph. Besides the state of StreamCompute, a
+// verdict word per call, which says whether everything so far is finite and every message was as
+// expected, is in device memory. A replayed graph therefore advances all of it by itself.
 #pragma once
 
 #include <chrono>
@@ -18,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/device_compute.h"
 #include "collectives/stream_calls.h"
+#include "collectives/stream_compute.h"
 #include "collectives/stream_order.h"
 #include "comm/comm.h"
 #include "device/devices.h"
@@ -32,8 +29,8 @@ class StreamExecutor {
  public:
   static Result<std::unique_ptr<StreamExecutor>> Create(Comm& comm, const Devices& devices,
                                                         int device);
-  const Devices& devices() const { return devices_; }
-  int device() const { return device_; }
+  const Devices& devices() const { return compute_->devices(); }
+  int device() const { return compute_->device(); }
 
   // Allocates for a batch of calls with these plans. Fails if it has to allocate while `stream` is
   // being captured.
@@ -44,6 +41,7 @@ class StreamExecutor {
   // error of any of them call only Drop. `calls` have no packets yet and must outlive End. The
   // device must be current.
   Status Begin(std::span<Call> calls, onebitStream_t stream);
+  uint32_t exchanges() const { return exchanges_; }
   Status Compute(uint32_t phase);
   Status PrepareMessages(uint32_t exchange);
   Status PostMessages(uint32_t exchange);
@@ -54,18 +52,18 @@ class StreamExecutor {
   void Drop(onebitStream_t stream);
 
   // Completed calls that met a NaN or infinity, graph replays included. Thread-safe.
-  uint64_t nonfinite_calls() const;
+  uint64_t nonfinite_calls() const { return compute_->nonfinite_calls(); }
   // Time since the oldest call began or another one ended, whichever is later. For another thread.
   Result<StreamCalls::Clock::duration> Age();
   // Returns the error that a kernel found in a message, as an error of its call; ok if there is
   // none. Thread-safe.
   Status FindFailure() const;
   // True if everything enqueued has completed.
-  Result<bool> IsIdle() const;
+  Result<bool> IsIdle() const { return compute_->IsIdle(); }
   // Waits for that. Fails if it takes too long.
-  Status AwaitAll();
+  Status AwaitAll() { return compute_->AwaitAll(comm_); }
   // Waits for that, but at most `limit`. Also true if the device is broken.
-  bool IsIdleWithin(std::chrono::milliseconds limit) const;
+  bool IsIdleWithin(std::chrono::milliseconds limit) const { return compute_->IsIdleWithin(limit); }
   // True if a graph contains calls. The library does not see its replays.
   bool has_captured() const { return has_captured_; }
   // Frees all memory, and `more` on the device, on a separate thread, because freeing waits for
@@ -76,17 +74,6 @@ class StreamExecutor {
   void LeakMemory();
 
  private:
-  // State of the communicator in device memory.
-  struct Words {
-    uint64_t sequence = 0;  // of the next compressed call
-    uint32_t halted = 0;    // kHalted once a call has failed
-    uint32_t unused = 0;
-  };
-  // Pinned memory in which kernels report about calls.
-  struct KernelReport {
-    kernels::cuda::MessageFailure failure;
-    uint64_t nonfinite_calls = 0;
-  };
   // A call's part of the working memory.
   struct Space {
     uint32_t* verdict = nullptr;            // followed by the checksums
@@ -95,42 +82,31 @@ class StreamExecutor {
     std::byte* bare_headers = nullptr;      // headers of messages without payload, by step
     size_t sum_bytes = 0;                   // bytes of verdict and checksums
   };
-  StreamExecutor(Comm& comm, const Devices& devices, int device)
-      : comm_(comm), devices_(devices), device_(device) {}
+  StreamExecutor(Comm& comm, std::unique_ptr<StreamCompute> compute)
+      : comm_(comm), compute_(std::move(compute)) {}
 
   static size_t SpaceFor(const Plan& plan);
+  uint32_t ExchangesOf(size_t call) const;
   Space BindCall(Call* call, std::byte* memory) const;
-  KernelQueue queue() const;
   kernels::cuda::HeaderTemplate TemplateOf(size_t call, const Step& message) const;
   // Address of a message's header, which its payload follows, if any.
   std::byte* HeaderOf(size_t call, uint32_t step) const;
   template <typename Params, typename Add>
-  Status LaunchMessages(size_t call, const std::vector<uint32_t>& messages,
+  Status LaunchMessages(size_t call, std::span<const uint32_t> messages,
                         kernels::cuda::Kernel kernel, Params params, const Add& add);
   Status SealCall(size_t call, uint32_t exchange);
-  Status PostNative(const Call& call, const std::vector<uint32_t>& steps);
+  Status PostNative(const Call& call, std::span<const uint32_t> steps);
   Status CheckCall(size_t call, uint32_t exchange);
-  Status EndCall(size_t call);
 
   Comm& comm_;
-  const Devices& devices_;
-  const int device_;
-  Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
-  KernelReport* report() const { return reinterpret_cast<KernelReport*>(report_.data()); }
-
-  Memory words_;              // device: Words
-  GrowableBuffer tile_sums_;  // device
-  GrowableBuffer space_;      // device: verdicts, checksums, headers and packets of a batch
-  Memory report_;             // pinned: KernelReport
-  DeviceEvent last_;          // recorded after the latest work
-  bool has_last_ = false;
+  const std::unique_ptr<StreamCompute> compute_;
+  GrowableBuffer space_;  // device: verdicts, checksums, headers and packets of a batch
   bool has_captured_ = false;
   StreamCalls under_way_;
 
   // State of the batch in progress.
   std::span<Call> calls_;
-  onebitStream_t stream_ = nullptr;
-  bool is_capturing_ = false;
+  uint32_t exchanges_ = 0;
   std::vector<Space> spaces_;        // by call
   std::vector<StreamOrder> orders_;  // by call
 };

@@ -41,7 +41,8 @@ class Compressor {
     size_t chunks = 1;
     MemoryLocation location;           // of residuals, mask and the buffers of calls
     const Devices* devices = nullptr;  // null if the location is host memory
-    // Calls are enqueued on streams, so counters that they change are on the device as well.
+    // Calls are enqueued on streams, so counters that they change are on the device as well. True
+    // for all compressors on device memory.
     bool is_stream_ordered = false;
 
     // Elements of the whole tensor, the worker residual and the mask.
@@ -156,7 +157,10 @@ class Compressor {
 
   // Number that replicas of a server residual compare: 0 for a residual of zeros, otherwise the
   // count of calls that made it, modulo 255.
-  uint8_t age() const { return age_ == 0 ? 0 : static_cast<uint8_t>(1 + (age_ - 1) % 255); }
+  uint8_t age() const { return AgeOf(age_); }
+  static uint8_t AgeOf(uint64_t commits) {
+    return commits == 0 ? 0 : static_cast<uint8_t>(1 + (commits - 1) % 255);
+  }
 
   uint64_t commits_since_zero() const { return age_; }
   uint64_t epoch() const { return epoch_; }

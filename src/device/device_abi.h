@@ -18,7 +18,7 @@ inline constexpr char kDeviceLibrary[] = "libonebit-cuda.so";
 inline constexpr char kDeviceSymbol[] = "onebitDeviceGet";
 
 // Changes with every change of this file or of kernels/cuda/params.h.
-inline constexpr uint32_t kDeviceAbiVersion = 3;
+inline constexpr uint32_t kDeviceAbiVersion = 4;
 
 // The kind of memory that a pointer points to.
 enum class MemoryKind : uint32_t {
@@ -91,6 +91,8 @@ struct DeviceFunctions {
   // is pinned memory that the host or a kernel writes. onebitUnhandledCudaError with a text if the
   // device cannot do that.
   onebitResult_t (*WaitValue)(onebitStream_t stream, const uint32_t* word, uint32_t value);
+  // Writes a word of pinned memory once all earlier work of the stream is done and visible.
+  onebitResult_t (*WriteValue)(onebitStream_t stream, uint32_t* word, uint32_t value);
   // True if `stream` is being captured into a graph.
   onebitResult_t (*IsCapturing)(onebitStream_t stream, int* is_capturing);
 

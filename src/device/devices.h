@@ -74,6 +74,9 @@ class Devices {
   Status WaitValue(onebitStream_t stream, const uint32_t* word, uint32_t value) const {
     return Check(functions_->WaitValue(stream, word, value), "let a stream wait for the host");
   }
+  Status WriteValue(onebitStream_t stream, uint32_t* word, uint32_t value) const {
+    return Check(functions_->WriteValue(stream, word, value), "let a stream write to the host");
+  }
   Status Synchronize(onebitStream_t stream, uint64_t timeout_ms) const {
     return Check(functions_->Synchronize(stream, timeout_ms), "wait for a stream");
   }

@@ -251,7 +251,7 @@ Result<bool> Optimizer::AverageCompressed(float* values, size_t count) {
                       : OkStatus();
   if (status.ok()) status = arithmetic_->Await(comm_);
   const Result<CallOutcome> after =
-      is_on_stream && status.ok() ? OutcomeIn(numbers().outcome) : OutcomeOf(compressor_);
+      is_on_stream && status.ok() ? OutcomeIn(numbers().outcome) : OutcomeNow(compressor_);
   if (!after.ok() || (!status.ok() && after.value() == before)) {
     outcome_.reset();
     // Nobody could wait for the call, so it may still commit.

@@ -22,10 +22,11 @@ namespace {
 
 constexpr size_t kCount = 20'000;
 constexpr std::chrono::seconds kTestTimeout{20};
-constexpr const char* kStarvedThread = "starved";
+// The name of the threads that move messages.
+constexpr const char* kProxyThread = "onebit-proxy";
 
-// The thread whose memory runs out: the calling thread of rank 0, or the proxy thread that moves
-// its messages.
+// The thread whose memory runs out: the calling thread of rank 0, or the first proxy thread that
+// allocates.
 enum class Starved { kCaller, kProxy };
 
 struct HeapCase {
@@ -86,12 +87,9 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
     std::barrier all(2);
     RunDeviceRanks(GetParam().over, 2, [&](onebitComm_t comm, int rank) {
       const Caller caller(comm);
-      // A new thread inherits the name of its creator.
-      if (rank == 0) pthread_setname_np(pthread_self(), kStarvedThread);
       EXPECT_EQ(caller.CallDense(), onebitSuccess);
       caller.stream().Synchronize();
       all.arrive_and_wait();  // a failure of rank 0 must not meet the first call of rank 1
-      if (rank == 0) pthread_setname_np(pthread_self(), "caller");
       if (rank == 0) {
         has_struck = MakeCalls(caller, before);
       } else {
@@ -111,7 +109,7 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
 
   static bool MakeCalls(const Caller& caller, uint64_t before) {
     if (GetParam().starved == Starved::kProxy) {
-      const FailingAllocationsOf starved(kStarvedThread, before, GetParam().shortage);
+      const FailingAllocationsOf starved(kProxyThread, before, GetParam().shortage);
       EXPECT_EQ(caller.CallBoth(), onebitSuccess);
       EXPECT_TRUE(IsDoneWithin(caller.stream(), kTestTimeout));
       return starved.has_struck();

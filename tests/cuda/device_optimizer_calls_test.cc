@@ -384,10 +384,8 @@ TEST(DeviceOptimizerRebindTest, ACallMayCommitAfterItsStepGaveUp) {
     for (size_t call = 1; call <= 7; ++call) optimizer.Step(call);
     barrier.Wait();
     if (rank == 0) {
-      const std::jthread breaker([] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        onebitTestCudaFail("cuEventQuery", 0, 1, CUDA_ERROR_UNKNOWN);
-      });
+      // The first record ends the call, the second one is to be waited for.
+      onebitTestCudaFail("cuEventRecord", 1, 1, CUDA_ERROR_UNKNOWN);
       EXPECT_NE(optimizer.TryStep(8, nullptr), onebitSuccess);
     }
     barrier.Wait();

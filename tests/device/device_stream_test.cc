@@ -191,7 +191,7 @@ TEST(WaitValueTest, SaysThatADeviceCannot) {
   PinnedArray<uint32_t> word(1);
   onebitTestCudaFail("cuStreamWaitValue32_v2", 0, 1, CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_ERROR(Plugin().WaitValue(stream, word.data(), 1), onebitUnhandledCudaError,
-               "cannot wait for a value in memory");
+               "cannot wait for values in memory");
   const uint32_t plain = 0;
   EXPECT_ERROR(Plugin().WaitValue(stream, &plain, 1), onebitUnhandledCudaError,
                "cuStreamWaitValue32: CUDA_ERROR_INVALID_VALUE");

@@ -89,6 +89,7 @@ CUresult cuInit(unsigned) {
   if (count == 0) return CUDA_ERROR_NO_DEVICE;
   StartProtection(NumberFrom("CUDA_STAND_IN_PROTECT", 1) != 0);
   world.queues_per_priority = NumberFrom("CUDA_STAND_IN_QUEUES", 0);
+  if (NumberFrom("CUDA_STAND_IN_DRIVER_LOCK", 0) != 0) EnableDriverLock();
   for (size_t i = 0; i < count; ++i) {
     auto device = std::make_unique<Device>();
     device->number = static_cast<int>(i);

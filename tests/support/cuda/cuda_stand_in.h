@@ -15,7 +15,9 @@
 // of a device, 4 GiB), CUDA_STAND_IN_DRIVER (version, 13000), CUDA_STAND_IN_PROTECT (1; 0 lets the
 // host access device memory), CUDA_STAND_IN_QUEUES (0: a stream waits only for what it is told to
 // wait for; k: streams of one context and priority share k hardware queues, each of which runs its
-// operations in order, so a waiting stream holds up others).
+// operations in order, so a waiting stream holds up others), CUDA_STAND_IN_DRIVER_LOCK (0; 1: while
+// a free of memory or the late load of a kernel waits for streams, no other thread gets into the
+// driver, as some versions of CUDA have it).
 #pragma once
 
 #include <stddef.h>
@@ -48,6 +50,10 @@ struct onebitTestCudaCounts {
   uint64_t while_capturing;  // allocations and frees by a thread that is capturing a graph
 };
 void onebitTestCudaGetCounts(onebitTestCudaCounts* counts);
+
+// Waits for all streams of the current context, as the first launch of a kernel that CUDA loads
+// only then may do.
+CUresult onebitTestCudaLoadLate(void);
 
 // CTAs of the previous launch.
 unsigned onebitTestCudaLastGrid(void);

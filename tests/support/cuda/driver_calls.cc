@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -28,6 +29,10 @@ struct Calls {
   std::atomic<bool> is_initialised{false};
   std::atomic<bool> is_child{false};
   Counters counters;
+  std::atomic<bool> has_driver_lock{false};
+  std::mutex driver_mutex;  // guards is_driver_locked
+  std::condition_variable driver_free;
+  bool is_driver_locked = false;
 };
 
 Calls& TheCalls() {
@@ -82,6 +87,10 @@ CUresult CallSite::Begin(bool needs_init) {
     return CUDA_ERROR_NOT_INITIALIZED;
   }
   if (is_in_host_function) return CUDA_ERROR_NOT_PERMITTED;
+  if (calls.has_driver_lock.load(std::memory_order_acquire)) {
+    std::unique_lock lock(calls.driver_mutex);
+    calls.driver_free.wait(lock, [&] { return !calls.is_driver_locked; });
+  }
   if (calls.active_rules.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
   return ApplyRules(calls, name_);
 }
@@ -94,6 +103,24 @@ void SetInitialised() {
 }
 
 Counters& TheCounters() { return TheCalls().counters; }
+
+void EnableDriverLock() { TheCalls().has_driver_lock.store(true, std::memory_order_release); }
+
+DriverLock::DriverLock() {
+  Calls& calls = TheCalls();
+  if (!calls.has_driver_lock.load(std::memory_order_acquire)) return;
+  std::unique_lock lock(calls.driver_mutex);
+  calls.driver_free.wait(lock, [&] { return !calls.is_driver_locked; });
+  calls.is_driver_locked = true;
+}
+
+DriverLock::~DriverLock() {
+  Calls& calls = TheCalls();
+  if (!calls.has_driver_lock.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(calls.driver_mutex);
+  calls.is_driver_locked = false;
+  calls.driver_free.notify_all();
+}
 
 }  // namespace onebit::testing::cuda
 

@@ -52,6 +52,17 @@ class CallSite {
 
 void SetInitialised();
 
+// With CUDA_STAND_IN_DRIVER_LOCK: while one of these exists, calls of other threads wait before
+// they begin, as for a lock of the driver.
+class DriverLock {
+ public:
+  DriverLock();
+  ~DriverLock();
+  DriverLock(const DriverLock&) = delete;
+  DriverLock& operator=(const DriverLock&) = delete;
+};
+void EnableDriverLock();
+
 // True while this thread runs a function of cuLaunchHostFunc.
 inline thread_local bool is_in_host_function = false;
 

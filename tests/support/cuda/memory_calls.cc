@@ -50,6 +50,7 @@ CUresult AllocateBlock(size_t bytes, BlockKind kind, void** memory) {
 // while a stream waits for that thread hangs.
 CUresult FreeBlock(void* memory, bool is_pinned) {
   if (memory == nullptr) return CUDA_SUCCESS;
+  const DriverLock driver;  // before the world's, as all calls take them
   World& world = TheWorld();
   Lock lock(world.mutex);
   Context* context = nullptr;

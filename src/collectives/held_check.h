@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The comparison of estimates in an all-gather with error feedback.
+#pragma once
+
+#include "collectives/step_compute.h"
+#include "comm/comm.h"
+
+namespace onebit {
+
+// Every rank's verdict carries the checksum of its own estimate. This rank must hold the same, or
+// its outputs are wrong from some call on: fails and takes the communicator out of use if it does
+// not. Does nothing for a call that compares no estimates. `held`: checksums of what this rank
+// holds, by chunk; null: they are computed here.
+Status CheckHeld(Comm* comm, const Call& call, const kernels::Checksum* held);
+
+}  // namespace onebit

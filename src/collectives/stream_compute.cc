@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/stream_compute.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/backoff.h"
+
+namespace onebit {
+
+using kernels::cuda::Kernel;
+
+Result<std::unique_ptr<StreamCompute>> StreamCompute::Create(const Devices& devices, int device) {
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
+  std::unique_ptr<StreamCompute> compute(new StreamCompute(devices, device));
+  const MemoryLocation location{MemoryKind::kDevice, device};
+  ONEBIT_ASSIGN_OR_RETURN(compute->words_,
+                          Memory::Create(location, &devices, sizeof(Words), "a call number"));
+  ONEBIT_ASSIGN_OR_RETURN(
+      compute->report_,
+      Memory::CreatePinned(devices, device, sizeof(KernelReport), "an account of calls"));
+  ONEBIT_ASSIGN_OR_RETURN(compute->last_, DeviceEvent::Create(devices));
+  return compute;
+}
+
+size_t StreamCompute::SumBytesFor(const Plan& plan, size_t tensor_elements) const {
+  return TileSumsFor(plan, tensor_elements) * sizeof(kernels::cuda::TileSum);
+}
+
+Status StreamCompute::ReserveSums(size_t bytes) {
+  return tile_sums_.Reserve(bytes, [this](size_t grown) {
+    return Memory::Create({MemoryKind::kDevice, device_}, &devices_, grown, "partial sums");
+  });
+}
+
+KernelQueue StreamCompute::queue() const {
+  return {.devices = &devices_,
+          .stream = stream_,
+          .tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data())};
+}
+
+Status StreamCompute::Begin(onebitStream_t stream) {
+  stream_ = stream;
+  ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
+  return is_capturing_ || !has_last_ ? OkStatus() : devices_.Wait(stream, last_.get());
+}
+
+Status StreamCompute::BeginCall(const CallVerdict& verdict) {
+  return devices_.Copy(verdict.bits, &words()->halted, sizeof(uint32_t), stream_);
+}
+
+Status StreamCompute::EnqueueSteps(const Call& call, std::span<const uint32_t> steps,
+                                   const CallVerdict& verdict) {
+  for (const uint32_t index : steps) {
+    ONEBIT_TRY(EnqueueStep(queue(), call, call.plan->steps[index], verdict));
+  }
+  return OkStatus();
+}
+
+Status StreamCompute::EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence) {
+  ONEBIT_TRY(EnqueueNan(queue(), call, verdict));
+  kernels::cuda::FillParams reset = call.compressor->ResetOnDevice(verdict.bits);
+  reset.decision = verdict.decision;
+  if (reset.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kFillIf, &reset, stream_));
+  kernels::cuda::CommitParams commit = call.compressor->CommitOnDevice();
+  commit.is_alone = call.plan->ranks == 1;
+  if (counts_sequence) commit.sequence = &words()->sequence;
+  commit.halted = &words()->halted;
+  commit.nonfinite_calls = &report()->nonfinite_calls;
+  commit.verdict = verdict.bits;
+  commit.decision = verdict.decision;
+  return devices_.Launch(Kernel::kCommit, &commit, stream_);
+}
+
+Status StreamCompute::End() {
+  if (is_capturing_) return OkStatus();
+  has_last_ = true;
+  return devices_.Record(last_.get(), stream_);
+}
+
+void StreamCompute::Halt(onebitStream_t stream) {
+  const auto scope = DeviceScope::Enter(devices_, device_);
+  if (!scope.ok()) return;
+  const auto is_capturing = devices_.IsCapturing(stream);
+  if (!is_capturing.ok() || is_capturing.value()) return;
+  // Waits, so that earlier calls are not halted. A device that refuses this runs no later calls
+  // either.
+  if (has_last_ && !devices_.Wait(stream, last_.get()).ok()) return;
+  static_cast<void>(devices_.Fill(&words()->halted, kernels::cuda::kHalted, 1, stream));
+  // Dropped calls may already use the working memory.
+  if (devices_.Record(last_.get(), stream).ok()) has_last_ = true;
+}
+
+uint64_t StreamCompute::nonfinite_calls() const {
+  return std::atomic_ref(report()->nonfinite_calls).load(std::memory_order_relaxed);
+}
+
+Result<bool> StreamCompute::IsIdle() const {
+  if (!has_last_) return true;
+  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
+  return devices_.IsDone(last_.get());
+}
+
+// Once the communicator is stopped nothing holds streams up any more, so they end soon.
+Status StreamCompute::AwaitAll(Comm& comm) const {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::milliseconds timeout(comm.options().timeout_ms);
+  constexpr std::chrono::milliseconds kTimeToStop{5000};
+  for (Backoff backoff;; backoff.Pause()) {
+    ONEBIT_ASSIGN_OR_RETURN(const bool is_idle, IsIdle());
+    if (is_idle) return OkStatus();
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (comm.is_stopped() && waited > kTimeToStop) return comm.FindFailure();
+    if (waited > timeout) {
+      return Error(Code::kTimeout, "rank {}: calls on a stream have not ended for {:.1f} s",
+                   comm.rank(), std::chrono::duration<double>(timeout).count());
+    }
+  }
+}
+
+bool StreamCompute::IsIdleWithin(std::chrono::milliseconds limit) const {
+  return PollUntil(std::chrono::steady_clock::now() + limit, [this] {
+    const auto is_idle = IsIdle();
+    return !is_idle.ok() || is_idle.value();  // a broken device runs nothing
+  });
+}
+
+StreamCompute::Blocks StreamCompute::TakeMemory() {
+  return {std::move(words_), std::move(report_), std::move(tile_sums_)};
+}
+
+void StreamCompute::LeakMemory() {
+  static_cast<void>(words_.Release());
+  static_cast<void>(report_.Release());
+  tile_sums_.Release();
+}
+
+}  // namespace onebit

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Enqueues the computing of calls on CUDA streams, whatever moves their messages.
+//
+// State that the host executor keeps on the host is in device memory here: the current generation
+// of a residual, the sequence number, and whether a call has failed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "collectives/device_compute.h"
+#include "collectives/plan.h"
+#include "comm/comm.h"
+#include "device/devices.h"
+#include "device/memory.h"
+
+namespace onebit {
+
+// Serves one communicator and its calling thread. The device must be current, except in functions
+// that say otherwise.
+class StreamCompute {
+ public:
+  static Result<std::unique_ptr<StreamCompute>> Create(const Devices& devices, int device);
+  const Devices& devices() const { return devices_; }
+  int device() const { return device_; }
+
+  // Allocates for the steps of a plan whose tensor has so many elements.
+  size_t SumBytesFor(const Plan& plan, size_t tensor_elements) const;
+  size_t sum_bytes() const { return tile_sums_.size(); }
+  Status ReserveSums(size_t bytes);
+
+  // Begins a batch of calls on `stream`, behind the previous batch: all share their working memory.
+  // During a capture the caller must order them.
+  Status Begin(onebitStream_t stream);
+  bool is_capturing() const { return is_capturing_; }
+  // Begins a compressed call. After a failure no call commits or writes residuals, not even calls
+  // enqueued before the failure was known: other ranks may have committed the failed call, and a
+  // rebind rolls forward to it.
+  Status BeginCall(const CallVerdict& verdict);
+  Status EnqueueSteps(const Call& call, std::span<const uint32_t> steps,
+                      const CallVerdict& verdict);
+  // Ends a compressed call: commits it, or fills its output with NaN.
+  Status EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence);
+  Status End();
+  // Prevents work enqueued later on `stream` from committing residuals. Safe to call even if Begin
+  // never ran or End already returned. Does nothing if the stream is being captured. The device
+  // need not be current.
+  void Halt(onebitStream_t stream);
+
+  onebitStream_t stream() const { return stream_; }
+  KernelQueue queue() const;
+  // The sequence number of the next compressed call, on the device.
+  const uint64_t* sequence() const { return &words()->sequence; }
+  // Pinned memory in which kernels report a failure.
+  kernels::cuda::MessageFailure* failure() const { return &report()->failure; }
+  // Completed calls that met a NaN or infinity, graph replays included. Thread-safe.
+  uint64_t nonfinite_calls() const;
+
+  // True if everything enqueued has completed. Enters the device itself. Thread-safe.
+  Result<bool> IsIdle() const;
+  // Waits for that. Fails if it takes longer than a call of `comm` may.
+  Status AwaitAll(Comm& comm) const;
+  // Waits for that, but at most `limit`. Also true if the device is broken.
+  bool IsIdleWithin(std::chrono::milliseconds limit) const;
+
+  // All memory, for those who must not free it now.
+  struct Blocks {
+    Memory words, report;
+    GrowableBuffer tile_sums;
+  };
+  Blocks TakeMemory();
+  // Leaks all memory at the end, because work that never ends may be using it.
+  void LeakMemory();
+
+ private:
+  // State of the communicator in device memory.
+  struct Words {
+    uint64_t sequence = 0;
+    uint32_t halted = 0;  // kHalted once a call has failed
+    uint32_t unused = 0;
+  };
+  // Pinned memory in which kernels report about calls.
+  struct KernelReport {
+    kernels::cuda::MessageFailure failure;
+    uint64_t nonfinite_calls = 0;
+  };
+
+  StreamCompute(const Devices& devices, int device) : devices_(devices), device_(device) {}
+  Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
+  KernelReport* report() const { return reinterpret_cast<KernelReport*>(report_.data()); }
+
+  const Devices& devices_;
+  const int device_;
+  Memory words_;              // device: Words
+  Memory report_;             // pinned: KernelReport
+  GrowableBuffer tile_sums_;  // device
+  DeviceEvent last_;          // recorded after the latest work
+  std::atomic<bool> has_last_{false};
+  onebitStream_t stream_ = nullptr;  // of the batch in progress
+  bool is_capturing_ = false;
+};
+
+}  // namespace onebit
