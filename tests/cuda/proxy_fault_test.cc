@@ -1,0 +1,334 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Faults in the messages of calls on device memory over a host transport, and ranks of which some
+// work on a device and some on the host.
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/cuda/cuda_test_memory.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/deadlines.h"
+#include "tests/support/faulty_transport.h"
+
+namespace onebit::testing {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr int kRanks = 3;
+constexpr int kStruckRank = 1;
+constexpr size_t kCount = 5000;
+constexpr int kCalls = 5;  // 2 without a fault, then some of which one is struck
+
+std::vector<float> InputOf(int rank, int call, size_t count) {
+  std::mt19937 random(static_cast<unsigned>(977 * call + rank));
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random()) * 0x1p-31f - 1.0f;
+  return values;
+}
+
+Bytes BytesOf(const std::vector<float>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+struct Shape {
+  const char* name;
+  onebitCollective_t collective = onebitCollectiveAllReduce;
+  bool is_one_exchange = false;
+  bool is_transactional = true;
+};
+
+// The calls of one rank on a stream.
+class Caller {
+ public:
+  Caller(const Shape& shape, onebitComm_t comm, int rank)
+      : shape_(shape),
+        rank_(rank),
+        parts_(shape.collective == onebitCollectiveAllReduce ? 1 : kRanks),
+        output_(kCount * parts_ * sizeof(float)) {
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.memory = onebitMemoryDevice;
+    config.collective = shape.collective;
+    config.block = 512;
+    config.transactional = shape.is_transactional ? 1 : 0;
+    compressor_ = NewCompressor(comm, kCount, onebitFloat32, config);
+    for (int call = 0; call <= kCalls; ++call)
+      inputs_.emplace_back(BytesOf(InputOf(rank, call, kCount)));
+  }
+
+  onebitResult_t Enqueue(onebitComm_t comm, int call) {
+    const CudaBuffer& input = inputs_[static_cast<size_t>(call)];
+    if (parts_ == 1) {
+      return onebitAllReduce(input.data(), output_.data(), kCount, onebitFloat32, onebitAvg,
+                             compressor_.get(), comm, stream_.handle());
+    }
+    return onebitAllGather(input.data(), output_.data(), kCount, onebitFloat32, compressor_.get(),
+                           comm, stream_.handle());
+  }
+  void Synchronize() const { stream_.Synchronize(); }
+  Bytes Output() const { return output_.Read(); }
+  onebitCompressor_t compressor() const { return compressor_.get(); }
+
+  Bytes State() const {
+    size_t bytes = 0;
+    EXPECT_EQ(onebitCompressorExport(compressor(), onebitStateRank, nullptr, &bytes),
+              onebitSuccess);
+    Bytes blob(bytes);
+    EXPECT_EQ(onebitCompressorExport(compressor(), onebitStateRank, blob.data(), &bytes),
+              onebitSuccess)
+        << onebitGetLastError(nullptr);
+    return blob;
+  }
+
+ private:
+  const Shape shape_;
+  const int rank_;
+  const size_t parts_;
+  CudaStream stream_;
+  UniqueCompressor compressor_;
+  CudaBuffer output_;
+  std::vector<CudaBuffer> inputs_;
+};
+
+// Ranks as threads, each with a device.
+class DeviceGroup {
+ public:
+  DeviceGroup(const Shape& shape, uint64_t timeout_ms)
+      : group_(kRanks,
+               {.timeout_ms = timeout_ms,
+                .one_exchange_elements = shape.is_one_exchange ? SIZE_MAX : uint64_t{0}},
+               &transport_.transport()) {
+    Run([&](int rank) {
+      callers_[rank] = std::make_unique<Caller>(shape, group_.comm(rank), rank);
+    });
+  }
+  ~DeviceGroup() {
+    Run([&](int rank) { callers_[rank].reset(); });
+  }
+
+  void Run(const std::function<void(int rank)>& body) {
+    group_.Run([&](int rank) {
+      UseCudaDevice(rank);
+      body(rank);
+    });
+  }
+  FaultyTransport& transport() { return transport_; }
+  onebitComm_t comm(int rank) { return group_.comm(rank); }
+  Caller& caller(int rank) { return *callers_[rank]; }
+
+ private:
+  FaultyTransport transport_;
+  CommGroup group_;
+  std::unique_ptr<Caller> callers_[kRanks];
+};
+
+// The state of each rank after each number of committed calls, and the output of a call after them.
+struct Expected {
+  Bytes states[kRanks][kCalls + 1];
+  Bytes next_output[kRanks][kCalls + 1];
+};
+
+Expected WithoutFaults(const Shape& shape) {
+  Expected expected;
+  for (int calls = 2; calls <= kCalls; ++calls) {
+    DeviceGroup group(shape, kPatient.timeout_ms);
+    group.Run([&](int rank) {
+      Caller& caller = group.caller(rank);
+      for (int call = 0; call < calls; ++call) {
+        EXPECT_EQ(caller.Enqueue(group.comm(rank), call), onebitSuccess);
+      }
+      expected.states[rank][calls] = caller.State();
+      EXPECT_EQ(caller.Enqueue(group.comm(rank), kCalls), onebitSuccess);
+      caller.Synchronize();
+      expected.next_output[rank][calls] = caller.Output();
+    });
+  }
+  return expected;
+}
+
+class ProxyFaultTest : public ::testing::TestWithParam<Shape> {
+ protected:
+  // Returns false if the fault met no message.
+  bool Strike(const Fault& fault) {
+    const Shape& shape = GetParam();
+    const uint64_t timeout_ms =
+        fault.kind == Fault::Kind::kDrop ? PacedMs(300) : kPatient.timeout_ms;
+    DeviceGroup group(shape, timeout_ms);
+    std::barrier everybody(kRanks);
+    std::atomic<int> failed{0};
+    uint64_t epochs[kRanks] = {};
+    group.Run([&](int rank) {
+      Caller& caller = group.caller(rank);
+      for (const int call : {0, 1}) {
+        EXPECT_EQ(caller.Enqueue(group.comm(rank), call), onebitSuccess);
+      }
+      caller.Synchronize();
+      everybody.arrive_and_wait();
+      if (rank == 0) group.transport().Arm(fault);
+      everybody.arrive_and_wait();
+      // Later calls are behind the one that is struck when it fails.
+      for (const int call : {2, 3, 4}) static_cast<void>(caller.Enqueue(group.comm(rank), call));
+      caller.Synchronize();  // whatever has happened, the stream goes on
+      onebitResult_t error = onebitSuccess;
+      EXPECT_EQ(onebitCommGetAsyncError(group.comm(rank), &error), onebitSuccess);
+      if (error != onebitSuccess) ++failed;
+      everybody.arrive_and_wait();
+      if (rank == 0) group.transport().Arm({});
+      if (failed == 0) return;
+      const onebitCompressorStats_t stats = StatsOf(caller.compressor());
+      epochs[rank] = stats.epoch;
+      EXPECT_EQ(stats.nonfinite_calls, 0u);
+      if (!shape.is_transactional) return;
+      EXPECT_GE(stats.epoch, 2u);
+      EXPECT_LE(stats.epoch, uint64_t{kCalls});
+      if (stats.epoch < 2 || stats.epoch > kCalls) return;
+      EXPECT_TRUE(caller.State() == expected().states[rank][stats.epoch])
+          << "rank " << rank << " after " << stats.epoch << " calls";
+    });
+    if (failed != 0 && shape.collective == onebitCollectiveAllReduce && shape.is_transactional) {
+      GoOn(&group, *std::ranges::max_element(epochs), CutsOff(fault.kind));
+    }
+    EXPECT_LE(*std::ranges::max_element(epochs) - *std::ranges::min_element(epochs), 1u);
+    splits_ += std::set<uint64_t>(epochs, epochs + kRanks).size() > 1 ? 1 : 0;
+    return failed != 0;
+  }
+
+  // The ranks that remain go on after the newest call that any of them has committed.
+  void GoOn(DeviceGroup* group, uint64_t newest, bool is_rank_lost) {
+    if (is_rank_lost) return;  // the struck rank hears nothing
+    group->Run([&](int rank) {
+      UniqueComm next;
+      EXPECT_EQ(ShrinkComm(next, group->comm(rank)), onebitSuccess) << onebitGetLastError(nullptr);
+      int source = -1;
+      EXPECT_EQ(onebitCompressorRebind(group->caller(rank).compressor(), next.get(), &source),
+                onebitSuccess)
+          << onebitGetLastError(nullptr);
+      Caller& caller = group->caller(rank);
+      EXPECT_EQ(StatsOf(caller.compressor()).epoch, newest);
+      EXPECT_TRUE(caller.State() == expected().states[rank][newest]) << "rank " << rank;
+      EXPECT_EQ(caller.Enqueue(next.get(), kCalls), onebitSuccess) << onebitGetLastError(nullptr);
+      caller.Synchronize();
+      EXPECT_TRUE(caller.Output() == expected().next_output[rank][newest]) << "rank " << rank;
+    });
+  }
+
+  const Expected& expected() {
+    if (expected_ == nullptr) expected_ = std::make_unique<Expected>(WithoutFaults(GetParam()));
+    return *expected_;
+  }
+
+  int splits_ = 0;  // faults after which ranks had committed different numbers of calls
+
+ private:
+  std::unique_ptr<Expected> expected_;
+};
+
+TEST_P(ProxyFaultTest, ResidualsAreTheOldOrTheNewOnes) {
+  static_cast<void>(expected());
+  int struck = 0;
+  for (const Fault::Kind kind :
+       {Fault::Kind::kDrop, Fault::Kind::kFlipHeader, Fault::Kind::kFlipPayload,
+        Fault::Kind::kRefuse, Fault::Kind::kPeerError}) {
+    for (uint64_t message = 0; message < 6; ++message) {
+      SCOPED_TRACE(::testing::Message() << NameOf(kind) << ", message " << message);
+      struck += Strike({.kind = kind, .rank = kStruckRank, .message = message, .bit = 100}) ? 1 : 0;
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(struck, 20);
+  EXPECT_GT(splits_, 0) << "no fault has struck the last exchange";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, ProxyFaultTest,
+    ::testing::Values(Shape{.name = "TwoExchanges"},
+                      Shape{.name = "OneExchange", .is_one_exchange = true},
+                      Shape{.name = "AllGather", .collective = onebitCollectiveAllGather},
+                      Shape{.name = "OneGeneration", .is_transactional = false}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// Messages on the wire do not depend on the memory of the calls.
+class MixedMemoryTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(MixedMemoryTest, RanksOnHostsAndDevicesGetTheSameResults) {
+  constexpr size_t kSmall = 3000;
+  constexpr int kCalls = 40;  // estimates are compared twice
+  const int device_ranks = GetParam() ? kRanks : 0;
+  // Outputs of all calls, by rank.
+  const auto run = [&](int on_device) {
+    std::vector<std::vector<Bytes>> outputs(kRanks);
+    CommGroup group(kRanks);
+    group.Run([&](int rank) {
+      const bool is_on_device = rank < on_device;
+      UseCudaDevice(rank);
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.memory = is_on_device ? onebitMemoryDevice : onebitMemoryHost;
+      config.block = 512;
+      const UniqueCompressor reduce =
+          NewCompressor(group.comm(rank), kSmall, onebitFloat32, config);
+      config.collective = onebitCollectiveAllGather;
+      const UniqueCompressor gather =
+          NewCompressor(group.comm(rank), kSmall, onebitFloat32, config);
+      const CudaStream stream;
+      CudaBuffer device(2 * kRanks * kSmall * sizeof(float));
+      std::vector<float> host(2 * kRanks * kSmall);
+      for (int call = 0; call < kCalls; ++call) {
+        std::vector<float> values = InputOf(rank, call, host.size());
+        if (call == 7 && rank == 0) values[1] = std::numeric_limits<float>::quiet_NaN();
+        if (is_on_device) device.Write(std::as_bytes(std::span(values)));
+        host = values;
+        float* const at = is_on_device ? static_cast<float*>(device.data()) : host.data();
+        const onebitStream_t on = is_on_device ? stream.handle() : nullptr;
+        float* const gathered = at + kRanks * kSmall;
+        EXPECT_EQ(onebitAllReduce(at, at, kSmall, onebitFloat32, onebitAvg, reduce.get(),
+                                  group.comm(rank), on),
+                  onebitSuccess)
+            << onebitGetLastError(nullptr);
+        if (call != 7) {
+          EXPECT_EQ(onebitAllGather(at, gathered, kSmall, onebitFloat32, gather.get(),
+                                    group.comm(rank), on),
+                    onebitSuccess)
+              << onebitGetLastError(nullptr);
+        }
+        EXPECT_EQ(onebitGroupStart(), onebitSuccess);
+        EXPECT_EQ(onebitAllReduce(at, at, kSmall, onebitFloat32, onebitSum, nullptr,
+                                  group.comm(rank), on),
+                  onebitSuccess);
+        EXPECT_EQ(
+            onebitBroadcast(at + kSmall, at + kSmall, 100, onebitFloat32, 2, group.comm(rank), on),
+            onebitSuccess);
+        EXPECT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+        if (is_on_device) {
+          stream.Synchronize();
+          outputs[static_cast<size_t>(rank)].push_back(device.Read());
+        } else {
+          outputs[static_cast<size_t>(rank)].push_back(BytesOf(host));
+        }
+      }
+      EXPECT_EQ(onebitBarrier(group.comm(rank), nullptr), onebitSuccess);
+    });
+    return outputs;
+  };
+  const auto expected = run(device_ranks);
+  EXPECT_TRUE(run(1) == expected);
+  EXPECT_TRUE(run(2) == expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Against, MixedMemoryTest, ::testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "Devices" : "Hosts");
+});
+
+}  // namespace
+}  // namespace onebit::testing
