@@ -56,29 +56,39 @@ class Launches {
   const size_t tile_elements_;
 };
 
-// Translates one step of one call into kernels.
+// Translates steps of one call into kernels.
 class StepKernels {
  public:
-  StepKernels(const KernelQueue& queue, const Call& call, const Step& step,
-              const CallVerdict& verdict)
+  StepKernels(const KernelQueue& queue, const Call& call, const CallVerdict& verdict)
       : queue_(queue),
         call_(call),
         plan_(*call.plan),
-        step_(step),
         verdict_(verdict),
         mask_(call.compressor == nullptr ? nullptr : call.compressor->mask_base()) {}
 
-  Status Enqueue() {
-    switch (step_.kind) {
+  // Steps of one kind that do not depend on each other. Those with equal parameters share a launch.
+  Status Enqueue(std::span<const Step> all, std::span<const uint32_t> indices) {
+    const StepKind kind = all[indices[0]].kind;
+    if (kind == StepKind::kDecode) return Decode(all, indices);
+    if (kind == StepKind::kCompress && has_blocks()) return CompressBlocks(all, indices);
+    for (const uint32_t index : indices) {
+      step_ = &all[index];
+      ONEBIT_TRY(EnqueueOne());
+    }
+    return OkStatus();
+  }
+
+ private:
+  Status EnqueueOne() {
+    switch (step_->kind) {
       case StepKind::kCompress:
-        return Compress();
+        return CompressTensor();
       case StepKind::kReduce:
         if (call_.compressor == nullptr) return ReduceDense();
-        return step_.packet == kNoPacket ? Average() : Reduce();
-      case StepKind::kDecode:
-        return Decode();
+        return step_->packet == kNoPacket ? Average() : Reduce();
       case StepKind::kCopy:
         return Copy();
+      case StepKind::kDecode:
       case StepKind::kVerdict:
       case StepKind::kSend:
       case StepKind::kReceive:
@@ -90,7 +100,6 @@ class StepKernels {
     return OkStatus();
   }
 
- private:
   const Compressor::Config& config() const { return call_.compressor->config(); }
   bool has_blocks() const { return plan_.key.block != 0; }
   size_t MaskByte(size_t element) const {
@@ -121,7 +130,7 @@ class StepKernels {
     return OkStatus();
   }
 
-  Status Compress() {
+  kernels::cuda::CompressParams ParamsOfCompress() const {
     kernels::cuda::CompressParams params = {
         .input = AtElement(call_.input, plan_.input_begin, plan_.key.type),
         .input_type = config().type,
@@ -137,17 +146,30 @@ class StepKernels {
     };
     // The estimate changes when the packet is decoded, not here.
     params.residual.is_kept = !IsDelta(plan_);
-    const Kernel kernel = has_blocks() ? Kernel::kCompressBlocks : Kernel::kCompressSigns;
-    Launches launches(queue_, kernel, &params, TileElements(plan_));
+    return params;
+  }
+
+  Status CompressBlocks(std::span<const Step> all, std::span<const uint32_t> indices) {
+    kernels::cuda::CompressParams params = ParamsOfCompress();
+    Launches launches(queue_, Kernel::kCompressBlocks, &params, TileElements(plan_));
+    for (const uint32_t index : indices) {
+      step_ = &all[index];
+      ONEBIT_TRY(AddCompressed(&launches));
+    }
+    return launches.Flush();
+  }
+
+  // With a tensor-wide scale all pieces fit into one launch (CheckDevicePlan).
+  Status CompressTensor() {
+    kernels::cuda::CompressParams params = ParamsOfCompress();
+    Launches launches(queue_, Kernel::kCompressSigns, &params, TileElements(plan_));
     ONEBIT_TRY(AddCompressed(&launches));
-    if (has_blocks()) return launches.Flush();
     if (params.list.count == 0) return OkStatus();
-    // With a tensor-wide scale all pieces fit into one launch (CheckDevicePlan).
     kernels::cuda::FinishScaleParams finish = {
         .tile_sums = queue_.tile_sums,
         .rule = config().rule,
         .output_type = plan_.scale_type,
-        .ranks = step_.chunk == kAllChunks ? 0u : 1u,  // 1: rounded to the scale type
+        .ranks = step_->chunk == kAllChunks ? 0u : 1u,  // 1: rounded to the scale type
         .verdict = verdict_.bits,
         .list = params.list,
     };
@@ -163,11 +185,11 @@ class StepKernels {
     const auto add = [&](ElementRange elements, PacketView packet, size_t) {
       return launches->Add(PieceOf(elements, packet));
     };
-    if (step_.chunk != kAllChunks) {
-      return add(step_.elements, ViewOf(call_.Write(step_.region), step_.shape), 0);
+    if (step_->chunk != kAllChunks) {
+      return add(step_->elements, ViewOf(call_.Write(step_->region), step_->shape), 0);
     }
-    if (step_.stride == 0) {  // all chunks into one packet
-      const PacketView whole = ViewOf(call_.Write(step_.region), step_.shape);
+    if (step_->stride == 0) {  // all chunks into one packet
+      const PacketView whole = ViewOf(call_.Write(step_->region), step_->shape);
       return ForEachChunk(whole, [&](ElementRange elements, PacketView packet, size_t scale) {
         if (!has_blocks()) packet.scales = whole.scales;  // one scale for the tensor
         return add(elements, packet, scale);
@@ -175,7 +197,7 @@ class StepKernels {
     }
     for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {  // a packet for each
       const ElementRange elements = plan_.partition.Chunk(chunk);
-      const PacketView packet = ViewOf(call_.packets + step_.sources + chunk * step_.stride,
+      const PacketView packet = ViewOf(call_.packets + step_->sources + chunk * step_->stride,
                                        ShapeOf(elements.count, plan_.key.block));
       ONEBIT_TRY(add(elements, packet, 0));
     }
@@ -183,9 +205,9 @@ class StepKernels {
   }
 
   kernels::cuda::SourcePackets Sources() const {
-    return {.sources = call_.packets + step_.sources,
-            .stride = step_.stride,
-            .own_source = call_.packets + step_.own_source,
+    return {.sources = call_.packets + step_->sources,
+            .stride = step_->stride,
+            .own_source = call_.packets + step_->own_source,
             .rank = plan_.rank,
             .ranks = plan_.ranks};
   }
@@ -206,22 +228,22 @@ class StepKernels {
     };
     const Kernel kernel = has_blocks() ? Kernel::kReduceBlocks : Kernel::kReduceSigns;
     Launches launches(queue_, kernel, &params, TileElements(plan_));
-    PacketShape source = step_.shape;
-    if (step_.chunk == kAllChunks && !has_blocks()) source.scale_count = 1;
+    PacketShape source = step_->shape;
+    if (step_->chunk == kAllChunks && !has_blocks()) source.scale_count = 1;
     const size_t served = plan_.key.is_one_exchange ? 0 : plan_.partition.Chunk(plan_.rank).begin;
     const auto add = [&](ElementRange elements, PacketView packet, size_t scale) {
       Piece piece = PieceOf(elements, packet);
       piece.residual = elements.begin - served;
-      if (step_.chunk == kAllChunks) {
+      if (step_->chunk == kAllChunks) {
         piece.source_scales = has_blocks() ? scale * sizeof(float) : 0;
         piece.source_bits = elements.begin / 8;
       }
       piece.source_bits += source.scale_bytes();
       return launches.Add(piece);
     };
-    const PacketView packet = ViewOf(call_.Write(step_.region), step_.shape);
-    ONEBIT_TRY(step_.chunk == kAllChunks ? ForEachChunk(packet, add)
-                                         : add(step_.elements, packet, 0));
+    const PacketView packet = ViewOf(call_.Write(step_->region), step_->shape);
+    ONEBIT_TRY(step_->chunk == kAllChunks ? ForEachChunk(packet, add)
+                                          : add(step_->elements, packet, 0));
     if (has_blocks()) return launches.Flush();
     if (params.list.count == 0) return OkStatus();
     kernels::cuda::FinishScaleParams finish = {
@@ -249,30 +271,30 @@ class StepKernels {
         .block = plan_.key.block,
         .mask = mask_,
         .verdict = verdict_.bits,
-        .output = call_.Write(step_.region),
+        .output = call_.Write(step_->region),
         .list = {},
     };
     Launches launches(queue_, Kernel::kDecodeAverage, &params, kernels::kTensorSumBlock);
-    ONEBIT_TRY(launches.Add({.count = step_.elements.count,
-                             .mask_byte = MaskByte(step_.elements.begin),
-                             .source_bits = step_.shape.scale_bytes()}));
+    ONEBIT_TRY(launches.Add({.count = step_->elements.count,
+                             .mask_byte = MaskByte(step_->elements.begin),
+                             .source_bits = step_->shape.scale_bytes()}));
     return launches.Flush();
   }
 
   Status ReduceDense() {
-    if (step_.elements.count == 0) return OkStatus();
+    if (step_->elements.count == 0) return OkStatus();
     kernels::cuda::DenseReduceParams params = {
         .pieces = Sources(),
-        .output = call_.Write(step_.region),
+        .output = call_.Write(step_->region),
         .type = plan_.key.type,
         .is_average = call_.descriptor.op == ReduceOp::kAvg,
-        .count = step_.elements.count,
+        .count = step_->elements.count,
     };
-    params.pieces.own_source = call_.InputAt(step_.elements.begin);
+    params.pieces.own_source = call_.InputAt(step_->elements.begin);
     return queue_.devices->Launch(Kernel::kDenseReduce, &params, queue_.stream);
   }
 
-  Status Decode() {
+  Status Decode(std::span<const Step> all, std::span<const uint32_t> indices) {
     kernels::cuda::DecodeParams params = {
         .output = const_cast<void*>(AtElement(call_.output, plan_.output_begin, plan_.key.type)),
         .output_type = plan_.key.type,
@@ -290,23 +312,26 @@ class StepKernels {
       if (plan_.key.collective == Collective::kAllToAll) {
         // The mask is that of the sent elements: the peer's chunk for this rank.
         piece.mask_byte = MaskByte(elements.begin + plan_.partition.Chunk(plan_.rank).begin -
-                                   plan_.partition.Chunk(step_.chunk).begin);
+                                   plan_.partition.Chunk(step_->chunk).begin);
       }
       return launches.Add(piece);
     };
-    const PacketView packet = ViewOf(call_.Write(step_.region), step_.shape);
-    ONEBIT_TRY(step_.chunk == kAllChunks ? ForEachChunk(packet, add)
-                                         : add(step_.elements, packet, 0));
+    for (const uint32_t index : indices) {
+      step_ = &all[index];
+      const PacketView packet = ViewOf(call_.Write(step_->region), step_->shape);
+      ONEBIT_TRY(step_->chunk == kAllChunks ? ForEachChunk(packet, add)
+                                            : add(step_->elements, packet, 0));
+    }
     return launches.Flush();
   }
 
   Status Copy() {
-    const std::byte* const from = call_.Read(step_.region);
-    std::byte* const to = call_.OutputAt(step_.elements.begin);
+    const std::byte* const from = call_.Read(step_->region);
+    std::byte* const to = call_.OutputAt(step_->elements.begin);
     if (call_.compressor == nullptr) {
       if (from == to) return OkStatus();
-      return queue_.devices->Copy(to, from, step_.elements.count * kernels::BytesOf(plan_.key.type),
-                                  queue_.stream);
+      return queue_.devices->Copy(
+          to, from, step_->elements.count * kernels::BytesOf(plan_.key.type), queue_.stream);
     }
     kernels::cuda::CopyParams params = {.input = from,
                                         .output = to,
@@ -315,15 +340,15 @@ class StepKernels {
                                         .verdict = verdict_.bits,
                                         .list = {}};
     Launches launches(queue_, Kernel::kCopy, &params, kernels::kTensorSumBlock);
-    ONEBIT_TRY(
-        launches.Add({.count = step_.elements.count, .mask_byte = MaskByte(step_.elements.begin)}));
+    ONEBIT_TRY(launches.Add(
+        {.count = step_->elements.count, .mask_byte = MaskByte(step_->elements.begin)}));
     return launches.Flush();
   }
 
   const KernelQueue& queue_;
   const Call& call_;
   const Plan& plan_;
-  const Step& step_;
+  const Step* step_ = nullptr;  // the one being translated
   const CallVerdict verdict_;
   const uint8_t* const mask_;
 };
@@ -357,9 +382,19 @@ Status CheckDevicePlan(const Plan& plan) {
                kMaxPieces, plan.ranks);
 }
 
-Status EnqueueStep(const KernelQueue& queue, const Call& call, const Step& step,
-                   const CallVerdict& verdict) {
-  return StepKernels(queue, call, step, verdict).Enqueue();
+Status EnqueueSteps(const KernelQueue& queue, std::span<const Call> calls,
+                    std::span<const Step> steps, std::span<const uint32_t> indices,
+                    std::span<const CallVerdict> verdicts) {
+  for (size_t begin = 0, end = 0; begin < indices.size(); begin = end) {
+    const Step& first = steps[indices[begin]];
+    while (end < indices.size() && steps[indices[end]].kind == first.kind &&
+           steps[indices[end]].call == first.call) {
+      ++end;
+    }
+    ONEBIT_TRY(StepKernels(queue, calls[first.call], verdicts[first.call])
+                   .Enqueue(steps, indices.subspan(begin, end - begin)));
+  }
+  return OkStatus();
 }
 
 Status EnqueueNan(const KernelQueue& queue, const Call& call, const CallVerdict& verdict) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "collectives/plan.h"
 #include "collectives/step_compute.h"
@@ -34,12 +35,13 @@ size_t TileSumsFor(const Plan& plan, size_t tensor_elements);
 // Fails if plans with this key cannot run on device memory.
 Status CheckDevicePlan(const Plan& plan);
 
-// Enqueues the equivalent of StepCompute::Run, except for checksums of packets, packets of values
-// that are not finite, and verdicts (StepKind::kVerdict). Kernels set kNonfinite in the verdict if
-// they meet a value that is not finite. Packets may be in pinned memory; all other memory is the
-// device's.
-Status EnqueueStep(const KernelQueue& queue, const Call& call, const Step& step,
-                   const CallVerdict& verdict);
+// Enqueues the equivalent of StepCompute::Run for these steps of one phase, in this order, except
+// for checksums of packets, packets of values that are not finite, and verdicts
+// (StepKind::kVerdict). Kernels set kNonfinite in the verdict if they meet a value that is not
+// finite. Packets may be in pinned memory; all other memory is the device's.
+Status EnqueueSteps(const KernelQueue& queue, std::span<const Call> calls,
+                    std::span<const Step> steps, std::span<const uint32_t> indices,
+                    std::span<const CallVerdict> verdicts);
 
 // Enqueues a fill of the call's output with NaN if the verdict is not clear.
 Status EnqueueNan(const KernelQueue& queue, const Call& call, const CallVerdict& verdict);

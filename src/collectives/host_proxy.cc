@@ -258,7 +258,28 @@ void HostProxy::BindCalls(Job* job) {
       part.calls.push_back(CallOf(staged, part.PlanOf(i), comm_,
                                   part.packets == nullptr ? nullptr : part.packets + offset));
     }
-    if (part.is_computed_on_stream) part.order.Arrange(part.whole());
+    if (part.is_computed_on_stream) ArrangeSteps(*job, &part);
+  }
+}
+
+// With one rank the stream does all there is to do, dense calls included.
+void HostProxy::ArrangeSteps(const Job& job, Part* part) const {
+  part->order.Arrange(part->whole());
+  part->stream_steps.clear();
+  part->phase_ends.clear();
+  for (uint32_t phase = 0; phase <= part->order.exchanges(); ++phase) {
+    for (const uint32_t index : part->order.compute(phase)) {
+      const Step& step = part->whole().steps[index];
+      if (step.kind == StepKind::kPack || step.kind == StepKind::kUnpack) continue;
+      if (part->calls[step.call].is_on_device() || comm_.ranks() == 1) {
+        part->stream_steps.push_back(index);
+      }
+    }
+    part->phase_ends.push_back(part->stream_steps.size());
+  }
+  part->verdicts.clear();
+  for (size_t i = 0; i < part->count; ++i) {
+    part->verdicts.push_back(VerdictOf(job, part->first + i));
   }
 }
 
@@ -424,13 +445,13 @@ Status HostProxy::EnqueueOp(const Op& op) {
 }
 
 Status HostProxy::EnqueuePhase(const Job& job, const Part& part, uint32_t phase) {
-  for (const uint32_t index : part.order.compute(phase)) {
-    const Step& step = part.whole().steps[index];
-    if (step.kind == StepKind::kPack || step.kind == StepKind::kUnpack) continue;
+  const std::vector<Step>& steps = part.whole().steps;
+  const size_t begin = phase == 0 ? 0 : part.phase_ends[phase - 1];
+  const auto indices = std::span(part.stream_steps).subspan(begin, part.phase_ends[phase] - begin);
+  ONEBIT_TRY(EnqueueSteps(compute_->queue(), part.calls, steps, indices, part.verdicts));
+  for (const uint32_t index : indices) {
+    const Step& step = steps[index];
     const Call& call = part.calls[step.call];
-    if (!call.is_on_device() && comm_.ranks() > 1) continue;  // the host's
-    const CallVerdict verdict = VerdictOf(job, part.first + step.call);
-    ONEBIT_TRY(EnqueueStep(compute_->queue(), call, step, verdict));
     if (step.kind != StepKind::kVerdict || !call.plan->key.has_drift_check) continue;
     const size_t bytes = call.plan->ranks * sizeof(kernels::Checksum);
     const onebitStream_t stream = compute_->stream();

@@ -76,6 +76,10 @@ class HostProxy {
     bool is_piece = false;
     bool is_computed_on_stream = false;  // has compressed calls
     StreamOrder order;                   // if so
+    // Steps of each phase that the stream computes, and the ends of the phases among them.
+    std::vector<uint32_t> stream_steps;
+    std::vector<size_t> phase_ends;
+    std::vector<CallVerdict> verdicts;  // by call
     std::byte* packets = nullptr;
     std::byte* staging = nullptr;  // of a piece
     uint64_t sequence = 0;
@@ -134,6 +138,7 @@ class HostProxy {
   Status ReserveFor(Job* job);
   Status ReservePackets(size_t bytes);
   void BindCalls(Job* job);
+  void ArrangeSteps(const Job& job, Part* part) const;
   void AddOps(Job* job) const;
   // The staged form of a part's piece or of a whole dense call.
   CallRequest StagedOf(const Job& job, const Part& part, size_t call) const;

@@ -50,14 +50,6 @@ Status StreamCompute::BeginCall(const CallVerdict& verdict) {
   return devices_.Copy(verdict.bits, &words()->halted, sizeof(uint32_t), stream_);
 }
 
-Status StreamCompute::EnqueueSteps(const Call& call, std::span<const uint32_t> steps,
-                                   const CallVerdict& verdict) {
-  for (const uint32_t index : steps) {
-    ONEBIT_TRY(EnqueueStep(queue(), call, call.plan->steps[index], verdict));
-  }
-  return OkStatus();
-}
-
 Status StreamCompute::EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence) {
   ONEBIT_TRY(EnqueueNan(queue(), call, verdict));
   kernels::cuda::FillParams reset = call.compressor->ResetOnDevice(verdict.bits);

@@ -41,8 +41,6 @@ class StreamCompute {
   // enqueued before the failure was known: other ranks may have committed the failed call, and a
   // rebind rolls forward to it.
   Status BeginCall(const CallVerdict& verdict);
-  Status EnqueueSteps(const Call& call, std::span<const uint32_t> steps,
-                      const CallVerdict& verdict);
   // Ends a compressed call: commits it, or fills its output with NaN.
   Status EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence);
   Status End();

@@ -132,7 +132,9 @@ uint32_t StreamExecutor::ExchangesOf(size_t call) const {
 
 Status StreamExecutor::Compute(uint32_t phase) {
   for (size_t i = 0; i < calls_.size(); ++i) {
-    ONEBIT_TRY(compute_->EnqueueSteps(calls_[i], orders_[i].compute(phase), {spaces_[i].verdict}));
+    const CallVerdict verdict{spaces_[i].verdict};
+    ONEBIT_TRY(EnqueueSteps(compute_->queue(), calls_.subspan(i, 1), calls_[i].plan->steps,
+                            orders_[i].compute(phase), {&verdict, 1}));
   }
   return OkStatus();
 }
