@@ -513,10 +513,11 @@ void HostProxy::Run(Job* running) noexcept {
   Status status = CatchNoMemory([&] { return MoveParts(&job); });
   if (!status.ok()) status = comm_.Fail(std::move(status));
   Decide(job, status);
+  // Counters include all calls that a stream has completed.
+  CountCalls(job, status);
   Release(job.last_released);
   // The next job uses the same words.
   if (status.ok()) static_cast<void>(AwaitReached(job.last_reached));
-  CountCalls(job, status);
   ended_.fetch_add(1, std::memory_order_release);
   ended_.notify_all();
 }
