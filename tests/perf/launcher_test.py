@@ -163,9 +163,9 @@ class LauncherTest(unittest.TestCase):
     def test_a_dead_rank_ends_a_job_whose_reader_stalls(self):
         job = self.start("-n", "2", "--tag-output", "--grace", "0.1", "sh", "-c",
                          "if [ $RANK = 0 ]; then sleep 0.5; exit 7; fi; trap '' TERM; "
-                         f"echo $$ >{self.path}/pid; yes")
+                         f"echo $$ >{self.path}/new; mv {self.path}/new {self.path}/pid; yes")
         self.wait_for_files("pid")
-        pid = int((self.path / "pid").read_text() or 0)
+        pid = int((self.path / "pid").read_text())
         deadline = time.monotonic() + 10
         while ") Z " not in pathlib.Path(f"/proc/{pid}/stat").read_text():
             self.assertLess(time.monotonic(), deadline, "rank 1 is still there")
