@@ -372,7 +372,8 @@ ONEBIT_API onebitResult_t onebitCompressorDestroy(onebitCompressor_t compressor)
 /**
  * Reduces `count` elements over all ranks; with a compressor, sends one bit per element.
  *
- * Dense (compressor NULL): the fp32 sum in rank order, divided by n for onebitAvg, rounded once.
+ * Dense (compressor NULL): the fp32 sum in rank order, divided by n for onebitAvg, rounded once,
+ * unless it is the transport's own (memory.h).
  * Compressed: each rank adds its residual and sends signs and scales of each rank's chunk to that
  * rank; each rank averages its chunk, adds its server residual, and sends signs and scales to all
  * (1-bit Adam, Tang et al. 2021, algorithm 1; src/codec/FORMAT.md has every detail). With one rank
@@ -478,6 +479,8 @@ typedef struct {
   uint64_t codec_ns;        /* the callers' time in compression, reduction and decoding */
   uint64_t call_ns;         /* time inside collectives, waiting included */
   uint64_t compute_threads; /* threads that have computed besides the caller so far */
+  uint64_t native_calls;    /* dense_calls that were the transport's own (ONEBIT_NCCL_NATIVE_DENSE,
+                               ONEBIT_MPI_NATIVE_DENSE); bytes_sent does not include theirs */
 } onebitCommStats_t;
 
 /**

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define ONEBIT_TRANSPORT_ABI_VERSION 3
+#define ONEBIT_TRANSPORT_ABI_VERSION 4
 #define ONEBIT_TRANSPORT_SYMBOL "onebitTransportGet"
 
 #define ONEBIT_TRANSPORT_KEY_BYTES 32
@@ -100,14 +100,34 @@ typedef struct {
   /* Nonzero: after a rank was lost the others can make a new communicator. 0: they cannot, because
    * the layer below cannot do without the dead one. */
   int survivesLoss;
-  /* Nonzero: the library makes dense allreduces of fp32 by `iallreduce` or, with a stream face, by
-   * `allReduceOnStream`. Equal on all ranks. */
+  /* Nonzero: the library makes a caller's dense allreduces of fp32 by `iallreduce`; with a stream
+   * face it makes all of onebitTransportCollective_t by `collectiveOnStream`. Equal on all ranks.
+   */
   int nativeDense;
   /* Nonzero: the stream members of onebitTransport are filled; they move messages from device
    * memory to device memory in the order of a CUDA stream. A transport with this face and no frame
    * face serves device memory only. */
   int hasStreamFace;
 } onebitTransportProperties;
+
+typedef enum {
+  onebitTransportAllReduce = 0,
+  onebitTransportReduceScatter = 1,
+  onebitTransportAllGather = 2,
+  onebitTransportBroadcast = 3
+} onebitTransportCollective_t;
+
+/* A collective of the layer below. In place, the smaller buffer is this rank's part of the other.
+ */
+typedef struct {
+  onebitTransportCollective_t collective;
+  const void* send; /* NULL on the ranks of a broadcast that are not its root */
+  void* recv;
+  size_t count; /* elements; of one part if a buffer has a part for every rank */
+  onebitDataType_t datatype;
+  onebitRedOp_t op; /* of an allreduce or reduce-scatter */
+  int root;         /* of a broadcast */
+} onebitTransportCollectiveCall;
 
 /* The path to one rank. The transport alone writes it, during the calls of the thread that uses the
  * endpoint. */
@@ -315,11 +335,10 @@ typedef struct onebitTransport {
   onebitResult_t (*recvOnStream)(void* comm, int peer, void* buffer, size_t bytes,
                                  onebitStream_t stream);
   onebitResult_t (*groupEnd)(void* comm);
-  /* Enqueues the allreduce of the layer below over `count` elements; `send` may equal `recv`.
-   * Inside or outside a group. No counter includes what it sends. */
-  onebitResult_t (*allReduceOnStream)(void* comm, const void* send, void* recv, size_t count,
-                                      onebitDataType_t datatype, onebitRedOp_t op,
-                                      onebitStream_t stream);
+  /* Enqueues a collective of the layer below, inside or outside a group. No counter includes what
+   * it sends. */
+  onebitResult_t (*collectiveOnStream)(void* comm, const onebitTransportCollectiveCall* call,
+                                       onebitStream_t stream);
   /* Returns an error that came up after the calls had returned, such as that of a connection, or
    * onebitSuccess. Writes its text, at most `capacity` bytes, including the terminating 0. Callable
    * from any thread, concurrently with the other calls of this face. */

@@ -18,7 +18,7 @@ onebitCommStats_t StatsOf(onebitComm_t comm) {
 
 SentTotal SentBy(onebitComm_t comm) {
   const onebitCommStats_t stats = StatsOf(comm);
-  return {stats.bytes_sent, stats.messages_sent};
+  return {stats.bytes_sent, stats.messages_sent, stats.native_calls};
 }
 
 std::string SentText(std::span<const SentTotal> ranks) {

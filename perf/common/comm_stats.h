@@ -18,6 +18,7 @@ onebitCommStats_t StatsOf(onebitComm_t comm);
 struct SentTotal {
   uint64_t bytes = 0;
   uint64_t messages = 0;
+  uint64_t native_calls = 0;  // whose bytes and messages nobody counts
 };
 
 // Reads the counters. Gathering them from all ranks sends a little more. Throws ToolError.

@@ -25,6 +25,7 @@ struct Sample {
   uint64_t calls = 0;
   uint64_t bytes_sent = 0;
   uint64_t messages_sent = 0;
+  uint64_t native_calls = 0;
 
   double seconds_per_call() const { return calls == 0 ? 0 : seconds / static_cast<double>(calls); }
 };
@@ -90,6 +91,7 @@ class RankTimer {
     sample->calls += static_cast<uint64_t>(calls);
     sample->bytes_sent += after.bytes - before.bytes;
     sample->messages_sent += after.messages - before.messages;
+    sample->native_calls += after.native_calls - before.native_calls;
   }
 
   // Each call uses the next part of the buffers, so that small messages are not always in cache.
@@ -208,6 +210,7 @@ RowTimes TimeRow(const Collective& collective, const Case& row, const Options& o
       *times.dense_seconds += (has_dense ? rank.dense : sample).seconds_per_call() * share;
     }
     times.wire_bytes = std::max(times.wire_bytes, sample.bytes_sent / sample.calls);
+    times.is_native |= sample.native_calls != 0;
     times.messages = std::max(times.messages, sample.messages_sent / sample.calls);
   }
   return times;

@@ -25,6 +25,7 @@ struct RowTimes {
   // them.
   uint64_t wire_bytes = 0;
   uint64_t messages = 0;
+  bool is_native = false;  // calls were the transport's own, which counts nothing
 };
 
 // Returns the same on every process. It expects data in the send buffers and a prepared row, and

@@ -112,7 +112,7 @@ class Sweep {
   }
 
   void SetWire(const Case& row_case, const RowTimes& times, Row* row) {
-    if (!ranks_.counts_sent()) return;
+    if (!ranks_.counts_sent() || times.is_native) return;
     row->wire_bytes = times.wire_bytes;
     row->wire_bytes_bound =
         collective_.WireBound(row_case, options_, WireFactsOf(row_case, times.messages));

@@ -16,7 +16,7 @@ void Exchange::CountSends() {
   uint64_t count = messages_sent();
   for (const Operation& operation : operations_) {
     if (operation.kind != Operation::Kind::kSend) continue;
-    bytes += operation.count;
+    bytes += operation.bytes;
     ++count;
   }
   bytes_sent_.store(bytes, std::memory_order_relaxed);
@@ -142,21 +142,41 @@ class JointStart {
       switch (one.kind) {
         case Operation::Kind::kSend:
           *what = "ncclSend";
-          code = nccl.Send(one.input, one.count, kInt8, one.peer, handle, one.stream);
+          code = nccl.Send(one.input, one.bytes, kInt8, one.peer, handle, one.stream);
           break;
         case Operation::Kind::kReceive:
           *what = "ncclRecv";
-          code = nccl.Recv(one.output, one.count, kInt8, one.peer, handle, one.stream);
+          code = nccl.Recv(one.output, one.bytes, kInt8, one.peer, handle, one.stream);
           break;
-        case Operation::Kind::kAllReduce:
-          *what = "ncclAllReduce";
-          code = nccl.AllReduce(one.input, one.output, one.count, static_cast<int>(one.type),
-                                static_cast<int>(one.op), handle, one.stream);
+        case Operation::Kind::kCollective:
+          code = GiveCollective(nccl, one.call, handle, one.stream, what);
           break;
       }
       if (code != kSuccess && code != kInProgress) return code;
     }
     return kSuccess;
+  }
+
+  static int GiveCollective(const NcclApi& nccl, const onebitTransportCollectiveCall& call,
+                            CommHandle handle, onebitStream_t stream, const char** what) {
+    const auto type = static_cast<int>(call.datatype);
+    const auto op = static_cast<int>(call.op);
+    switch (call.collective) {
+      case onebitTransportAllReduce:
+        *what = "ncclAllReduce";
+        return nccl.AllReduce(call.send, call.recv, call.count, type, op, handle, stream);
+      case onebitTransportReduceScatter:
+        *what = "ncclReduceScatter";
+        return nccl.ReduceScatter(call.send, call.recv, call.count, type, op, handle, stream);
+      case onebitTransportAllGather:
+        *what = "ncclAllGather";
+        return nccl.AllGather(call.send, call.recv, call.count, type, handle, stream);
+      case onebitTransportBroadcast:
+        *what = "ncclBroadcast";
+        return nccl.Broadcast(call.send == nullptr ? call.recv : call.send, call.recv, call.count,
+                              type, call.root, handle, stream);
+    }
+    return kInvalidArgument;
   }
 
   // NCCL may still work on each of them in the background, until the peers have come. The others

@@ -18,15 +18,15 @@
 namespace onebit::nccl {
 
 struct Operation {
-  enum class Kind { kSend, kReceive, kAllReduce };
+  enum class Kind { kSend, kReceive, kCollective };
 
   Kind kind = Kind::kSend;
-  int peer = 0;                  // unused in an allreduce
-  const void* input = nullptr;   // for a send or an allreduce
-  void* output = nullptr;        // for a receive or an allreduce
-  size_t count = 0;              // bytes; for an allreduce elements
-  onebitDataType_t type = {};    // for an allreduce
-  onebitRedOp_t op = onebitSum;  // for an allreduce
+  // For a send or receive:
+  int peer = 0;
+  const void* input = nullptr;
+  void* output = nullptr;
+  size_t bytes = 0;
+  onebitTransportCollectiveCall call = {};  // for a collective
   onebitStream_t stream = nullptr;
 };
 

@@ -102,6 +102,8 @@ const char* FillIn(void* library, NcclApi* api) {
   functions.Require("Send", &api->Send);
   functions.Require("Recv", &api->Recv);
   functions.Require("AllReduce", &api->AllReduce);
+  functions.Require("ReduceScatter", &api->ReduceScatter);
+  functions.Require("AllGather", &api->AllGather);
   functions.Require("Broadcast", &api->Broadcast);
   functions.Take("GetLastError", &api->GetLastError);
   functions.Take("CommInitRankConfig", &api->CommInitRankConfig);

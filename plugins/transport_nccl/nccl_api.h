@@ -21,6 +21,7 @@ namespace onebit::nccl {
 constexpr int kSuccess = 0;
 constexpr int kUnhandledCudaError = 1;
 constexpr int kSystemError = 2;
+constexpr int kInvalidArgument = 4;
 constexpr int kInProgress = 7;
 
 constexpr int kInt8 = 0;  // ncclInt8; the types of onebitDataType_t have NCCL's numbers
@@ -59,6 +60,10 @@ struct NcclApi {
   int (*Recv)(void* buffer, size_t count, int type, int peer, CommHandle comm,
               onebitStream_t stream) = nullptr;
   int (*AllReduce)(const void* send, void* recv, size_t count, int type, int op, CommHandle comm,
+                   onebitStream_t stream) = nullptr;
+  int (*ReduceScatter)(const void* send, void* recv, size_t recv_count, int type, int op,
+                       CommHandle comm, onebitStream_t stream) = nullptr;
+  int (*AllGather)(const void* send, void* recv, size_t send_count, int type, CommHandle comm,
                    onebitStream_t stream) = nullptr;
   int (*Broadcast)(const void* send, void* recv, size_t count, int type, int root, CommHandle comm,
                    onebitStream_t stream) = nullptr;

@@ -124,7 +124,7 @@ onebitResult_t NcclEndpoint::Send(int peer, const void* buffer, size_t bytes,
   return AddMessage({.kind = Operation::Kind::kSend,
                      .peer = peer,
                      .input = buffer,
-                     .count = bytes,
+                     .bytes = bytes,
                      .stream = stream},
                     buffer);
 }
@@ -133,7 +133,7 @@ onebitResult_t NcclEndpoint::Receive(int peer, void* buffer, size_t bytes, onebi
   return AddMessage({.kind = Operation::Kind::kReceive,
                      .peer = peer,
                      .output = buffer,
-                     .count = bytes,
+                     .bytes = bytes,
                      .stream = stream},
                     buffer);
 }
@@ -144,15 +144,15 @@ onebitResult_t NcclEndpoint::AddMessage(const Operation& message, const void* bu
   // An exchange without this message would leave its peer waiting, so this is an error of the
   // group.
   if (message.peer < 0 || message.peer >= communicator_->ranks() ||
-      (buffer == nullptr && message.count != 0)) {
+      (buffer == nullptr && message.bytes != 0)) {
     return communicator_->Fail(onebitInvalidArgument,
-                               "a message of " + std::to_string(message.count) + " bytes " +
+                               "a message of " + std::to_string(message.bytes) + " bytes " +
                                    (message.kind == Operation::Kind::kSend ? "to" : "from") +
                                    " rank " + std::to_string(message.peer) + " of " +
                                    std::to_string(communicator_->ranks()));
   }
   // Both sides know the size, so neither waits for an empty message.
-  return message.count == 0 ? onebitSuccess : Add(message);
+  return message.bytes == 0 ? onebitSuccess : Add(message);
 }
 
 onebitResult_t NcclEndpoint::Add(const Operation& operation) {
@@ -163,24 +163,22 @@ onebitResult_t NcclEndpoint::Add(const Operation& operation) {
   return StartTogether({&alone, 1});
 }
 
-onebitResult_t NcclEndpoint::AllReduce(const void* send, void* recv, size_t count,
-                                       onebitDataType_t type, onebitRedOp_t op,
-                                       onebitStream_t stream) {
+onebitResult_t NcclEndpoint::Collective(const onebitTransportCollectiveCall& call,
+                                        onebitStream_t stream) {
   const onebitResult_t check = CheckUsable();
   if (check != onebitSuccess) return check;
+  const onebitDataType_t type = call.datatype;
   const bool has_type = type == onebitFloat32 || type == onebitFloat16 || type == onebitBfloat16;
-  if (!has_type || (op != onebitSum && op != onebitAvg) ||
-      ((send == nullptr || recv == nullptr) && count != 0)) {
-    return communicator_->Fail(onebitInvalidArgument, "an allreduce that NCCL cannot do");
+  const bool is_broadcast = call.collective == onebitTransportBroadcast;
+  const bool has_root = !is_broadcast || (call.root >= 0 && call.root < communicator_->ranks());
+  const bool sends = !is_broadcast || call.root == communicator_->rank();
+  const bool has_buffers = (call.send != nullptr || !sends) && call.recv != nullptr;
+  if (!has_type || (call.op != onebitSum && call.op != onebitAvg) || !has_root ||
+      (!has_buffers && call.count != 0)) {
+    return communicator_->Fail(onebitInvalidArgument, "a collective that NCCL cannot do");
   }
-  if (count == 0) return onebitSuccess;
-  return Add({.kind = Operation::Kind::kAllReduce,
-              .input = send,
-              .output = recv,
-              .count = count,
-              .type = type,
-              .op = op,
-              .stream = stream});
+  if (call.count == 0) return onebitSuccess;
+  return Add({.kind = Operation::Kind::kCollective, .call = call, .stream = stream});
 }
 
 onebitResult_t NcclEndpoint::AsyncError(char* text, size_t capacity) {

@@ -38,8 +38,7 @@ class NcclEndpoint {
   onebitResult_t GroupEnd();
   onebitResult_t Send(int peer, const void* buffer, size_t bytes, onebitStream_t stream);
   onebitResult_t Receive(int peer, void* buffer, size_t bytes, onebitStream_t stream);
-  onebitResult_t AllReduce(const void* send, void* recv, size_t count, onebitDataType_t type,
-                           onebitRedOp_t op, onebitStream_t stream);
+  onebitResult_t Collective(const onebitTransportCollectiveCall& call, onebitStream_t stream);
   onebitResult_t AsyncError(char* text, size_t capacity);
 
  private:

@@ -24,10 +24,12 @@ constexpr onebitTransportSetting kSettings[] = {
     {.name = "ONEBIT_NCCL_NATIVE_DENSE",
      .kind = onebitSettingBoolean,
      .values = "",
-     .defaultValue = "0",
+     .defaultValue = "1",
      .help =
-         "1: dense allreduces of fp32 are NCCL's own, in full precision but not with bytes equal "
-         "to those of other transports; its bytes are in no counter; equal on all ranks.",
+         "0: dense calls of the application have the same bytes as over other transports, at a "
+         "fraction of NCCL's speed; 1: allreduces, reduce-scatters, all-gathers and broadcasts "
+         "without a compressor are NCCL's own, whose bytes are in no counter. Those of optimizers, "
+         "syncs and flushes are always the library's. Equal on all ranks.",
      .offset = offsetof(Options, native_dense)},
     {.name = "ONEBIT_NCCL_BLOCKING",
      .kind = onebitSettingBoolean,

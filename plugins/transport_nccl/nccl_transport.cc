@@ -72,11 +72,10 @@ onebitResult_t GroupEnd(void* comm) {
   return With(comm, [](NcclEndpoint* endpoint) { return endpoint->GroupEnd(); });
 }
 
-onebitResult_t AllReduceOnStream(void* comm, const void* send, void* recv, size_t count,
-                                 onebitDataType_t type, onebitRedOp_t op, onebitStream_t stream) {
-  return With(comm, [&](NcclEndpoint* endpoint) {
-    return endpoint->AllReduce(send, recv, count, type, op, stream);
-  });
+onebitResult_t CollectiveOnStream(void* comm, const onebitTransportCollectiveCall* call,
+                                  onebitStream_t stream) {
+  if (call == nullptr) return onebitInvalidArgument;
+  return With(comm, [&](NcclEndpoint* endpoint) { return endpoint->Collective(*call, stream); });
 }
 
 onebitResult_t AsyncError(void* comm, char* text, size_t capacity) {
@@ -108,7 +107,7 @@ constexpr onebitTransport MakeTable() {
   functions.sendOnStream = SendOnStream;
   functions.recvOnStream = RecvOnStream;
   functions.groupEnd = GroupEnd;
-  functions.allReduceOnStream = AllReduceOnStream;
+  functions.collectiveOnStream = CollectiveOnStream;
   functions.asyncError = AsyncError;
   return functions;
 }

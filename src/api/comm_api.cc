@@ -159,6 +159,7 @@ onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_t* stats) {
         .codec_ns = read(counters.codec_ns),
         .call_ns = read(counters.call_ns),
         .compute_threads = read(counters.compute_threads),
+        .native_calls = read(counters.native_calls),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "api/call.h"
 #include "api/handles.h"
 #include "api/host_stream_calls.h"
 #include "api/scoped_host_residency.h"
@@ -55,6 +56,19 @@ Result<CallOutcome> OutcomeNow(onebitCompressor_t compressor) {
     if (!is_idle) return Error(Code::kInProgress, "a call on a stream has not ended");
   }
   return OutcomeOf(compressor);
+}
+
+onebitResult_t OwnAllReduce(void* values, size_t count, onebitDataType_t datatype, onebitRedOp_t op,
+                            onebitComm_t comm, onebitStream_t stream) {
+  return MakeCall({comm,
+                   nullptr,
+                   {.collective = Collective::kAllReduce,
+                    .sendbuff = values,
+                    .recvbuff = values,
+                    .count = count,
+                    .stream = stream,
+                    .can_be_native = false}},
+                  datatype, op);
 }
 
 void DestroyAfterCalls(onebitCompressor_t compressor) {

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Gives optimizers two facts that the public API does not: whether the communicator still exists,
-// and how a compressed call has ended. For everything else they are clients of the public API.
+// Gives optimizers what the public API does not: whether the communicator still exists, how a
+// compressed call has ended, and dense calls whose result does not depend on the transport. For
+// everything else they are clients of the public API.
 #pragma once
 
 #include <memory>
@@ -52,6 +53,11 @@ inline CallOutcome OutcomeIn(const kernels::cuda::CompressorWords& words) {
 Result<CallOutcome> OutcomeOf(onebitCompressor_t compressor);
 // The same without waiting: an error also if a call is in flight.
 Result<CallOutcome> OutcomeNow(onebitCompressor_t compressor);
+
+// onebitAllReduce in place without a compressor, by the library's own algorithm: every rank gets
+// the same bits, over every transport.
+onebitResult_t OwnAllReduce(void* values, size_t count, onebitDataType_t datatype, onebitRedOp_t op,
+                            onebitComm_t comm, onebitStream_t stream);
 
 // Destroys a compressor once no thread of the library uses it. If that takes more than ten seconds,
 // because a device has failed, the compressor is leaked.

@@ -24,7 +24,7 @@ Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks)
 
 // Headers from every rank to every other, then the transport's own allreduce. Dense fp32 only.
 // allreduce_native.cc
-Plan PlanAllReduceNative(const PlanKey& key, uint32_t rank, uint32_t ranks);
+Plan PlanNative(const PlanKey& key, uint32_t rank, uint32_t ranks);
 
 // Scatter and reduce; compressed without compressing again. reduce_scatter.cc
 Plan PlanReduceScatter(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);

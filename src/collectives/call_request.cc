@@ -20,6 +20,25 @@ bool IsDriftCheckTime(const PlannedCompressor& compressor) {
   return age != 0 && age % kDriftCheckInterval == 0 && compressor.check_plan->key.has_drift_check;
 }
 
+// True if the transport makes the dense call itself.
+bool IsNative(const CallRequest& request, const Comm& comm) {
+  if (!comm.has_native_dense() || comm.ranks() == 1) return false;
+  switch (request.collective) {
+    case Collective::kAllReduce:
+      return comm.is_stream_ordered() || request.type == kernels::DataType::kF32;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kBroadcast:
+      return comm.is_stream_ordered();
+    case Collective::kAllToAll:
+    case Collective::kAllToAllv:
+    case Collective::kBarrier:
+    case Collective::kGroup:
+      break;
+  }
+  return false;
+}
+
 // Number of elements that a buffer of an all-to-all-v spans.
 size_t Extent(const size_t* counts, const size_t* begins, size_t ranks) {
   size_t extent = 0;
@@ -42,17 +61,15 @@ PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
   key.type = request.type;
   key.root = request.root;
   key.count = request.count;
+  key.is_native = request.can_be_native && IsNative(request, comm);
   switch (request.collective) {
-    case Collective::kAllReduce:
-      key.is_native = request.can_be_native && comm.has_native_dense() &&
-                      request.type == kernels::DataType::kF32;
-      break;
     case Collective::kReduceScatter:
     case Collective::kAllGather:
     case Collective::kAllToAll:
     case Collective::kAllToAllv:
       key.chunk_alignment = 0;
       break;
+    case Collective::kAllReduce:
     case Collective::kBroadcast:
     case Collective::kBarrier:
     case Collective::kGroup:
@@ -155,6 +172,7 @@ BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {
 void CountCall(const CallRequest& request, const Plan& plan, Comm* comm) {
   CommCounters& counters = comm->counters();
   Add(request.compressor == nullptr ? counters.dense_calls : counters.compressed_calls, 1);
+  if (plan.key.is_native) Add(counters.native_calls, 1);
   Add(counters.logical_bytes, plan.tensor_elements * kernels::BytesOf(request.type));
 }
 

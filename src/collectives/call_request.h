@@ -35,7 +35,7 @@ struct CallRequest {
   PairCounts pairs = {};                    // for an all-to-all-v; its lists outlive the call
   // Bit pattern of the weight sum of a sync, which the ranks compare.
   std::optional<uint32_t> sync_weight = std::nullopt;
-  bool can_be_native = true;  // a dense allreduce may be the transport's own
+  bool can_be_native = true;  // if dense, may be the transport's own
 };
 
 // The properties of the call that its plan depends on.

@@ -31,7 +31,7 @@ enum class StepKind : uint8_t {
   kSend,      // region -> peer
   kReceive,   // peer -> region
   kCopy,      // region of the input -> elements of the output
-  kNative,    // input of all ranks -> output, by the transport
+  kNative,    // all of the call, by the transport
   // Steps of a group (group_plan.h) that replace the send and receive steps of its calls:
   kPack,    // region -> its part of a group's message
   kUnpack,  // its part of a group's message -> region
@@ -72,7 +72,7 @@ struct PlanKey {
   Collective collective = Collective::kBarrier;
   CodecKind codec = CodecKind::kDense;
   bool is_one_exchange = false;
-  bool is_native = false;  // uses the transport's own allreduce
+  bool is_native = false;  // the transport's own collective
   kernels::DataType type = kernels::DataType::kF32;
   uint32_t block = 0;
   uint16_t chunk_alignment = 64;

@@ -40,6 +40,7 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
   if (key.collective == Collective::kBarrier) return PlanBarrier(key, rank, ranks);
   if (key.collective == Collective::kAllToAllv) return PlanAllToAllv(key, rank, ranks);
   if (ranks == 1) return PlanCopy(key);
+  if (key.is_native) return PlanNative(key, rank, ranks);
   switch (key.collective) {
     case Collective::kBarrier:
     case Collective::kGroup:  // MergePlans
@@ -47,7 +48,6 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
     case Collective::kBroadcast:
       return PlanBroadcast(key, rank, ranks, segment_elements);
     case Collective::kAllReduce:
-      if (key.is_native) return PlanAllReduceNative(key, rank, ranks);
       if (key.is_one_exchange) return PlanAllReduceOneExchange(key, rank, ranks);
       return PlanAllReduceSra(key, rank, ranks, segment_elements);
     case Collective::kReduceScatter:

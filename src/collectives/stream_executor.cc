@@ -13,6 +13,7 @@
 #include "base/backoff.h"
 #include "base/without_signals.h"
 #include "collectives/planned_compressor.h"
+#include "device/api_type.h"
 
 namespace onebit {
 namespace {
@@ -28,6 +29,19 @@ bool IsCompressed(const Call& call) { return call.compressor != nullptr; }
 // Dense messages have no header. A barrier has no payload either, so it sends a header.
 bool HasHeader(const Call& call) {
   return IsCompressed(call) || call.plan->key.collective == Collective::kBarrier;
+}
+
+onebitTransportCollective_t TransportCollective(Collective collective) {
+  switch (collective) {
+    case Collective::kReduceScatter:
+      return onebitTransportReduceScatter;
+    case Collective::kAllGather:
+      return onebitTransportAllGather;
+    case Collective::kBroadcast:
+      return onebitTransportBroadcast;
+    default:
+      return onebitTransportAllReduce;
+  }
 }
 
 size_t Aligned(size_t bytes) { return RoundUp(bytes, kCacheLine); }
@@ -119,7 +133,7 @@ Status StreamExecutor::Begin(std::span<Call> calls, onebitStream_t stream) {
   return OkStatus();
 }
 
-// The transport's own allreduce is posted with the messages of the next exchange, which may be one
+// The transport's own collective is posted with the messages of the next exchange, which may be one
 // more than the plan has.
 uint32_t StreamExecutor::ExchangesOf(size_t call) const {
   const StreamOrder& order = orders_[call];
@@ -249,13 +263,20 @@ Status StreamExecutor::PostMessages(uint32_t exchange) {
   return OkStatus();
 }
 
-// Posts the transport's own allreduces. No other step of the plan depends on one.
+// Posts the transport's own collectives. No other step of the plan depends on one.
 Status StreamExecutor::PostNative(const Call& call, std::span<const uint32_t> steps) {
+  const PlanKey& key = call.plan->key;
   for (const uint32_t index : steps) {
     if (call.plan->steps[index].kind != StepKind::kNative) continue;
-    const onebitRedOp_t op = call.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum;
-    ONEBIT_TRY(comm_.endpoint().AllReduceOnStream(call.input, call.output, call.plan->key.count,
-                                                  onebitFloat32, op, compute_->stream()));
+    ONEBIT_TRY(comm_.endpoint().CollectiveOnStream(
+        {.collective = TransportCollective(key.collective),
+         .send = call.input,
+         .recv = call.output,
+         .count = key.count,
+         .datatype = ApiType(key.type),
+         .op = call.descriptor.op == ReduceOp::kAvg ? onebitAvg : onebitSum,
+         .root = static_cast<int>(key.root)},
+        compute_->stream()));
   }
   return OkStatus();
 }

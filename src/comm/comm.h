@@ -70,6 +70,7 @@ struct CommCounters {
   std::atomic<uint64_t> compressed_calls{0};
   std::atomic<uint64_t> nonfinite_calls{0};
   std::atomic<uint64_t> failed_calls{0};
+  std::atomic<uint64_t> native_calls{0};
   std::atomic<uint64_t> logical_bytes{0};
   std::atomic<uint64_t> bytes_sent{0};
   std::atomic<uint64_t> messages_sent{0};
@@ -125,7 +126,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   uint32_t id() const { return id_; }
   const CommOptions& options() const { return options_; }
   std::string_view transport_name() const { return transport_->properties().name; }
-  // True if the transport itself implements dense allreduces of fp32.
+  // True if callers' dense calls are the transport's own: allreduces of fp32 or, over a
+  // stream-ordered transport, the collectives of onebitTransportCollective_t.
   bool has_native_dense() const { return transport_->properties().nativeDense != 0; }
   bool is_stream_ordered() const { return transport_->is_stream_ordered(); }
   // Number and processors of the threads that may compute in addition to the calling one.

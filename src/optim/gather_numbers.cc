@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/gather_numbers.h"
 
+#include "api/optimizer_calls.h"
 #include "optim/api_status.h"
 
 namespace onebit::optim {
@@ -34,8 +35,8 @@ Result<RankNumbers> GatherNumbers(onebitComm_t comm, int rank, std::span<const u
   std::vector<float> all(static_cast<size_t>(ranks) * width, 0.0f);
   float* own = &all[static_cast<size_t>(rank) * width];
   for (size_t i = 0; i < mine.size(); ++i) WriteNumber(mine[i], own + i * kDigits);
-  ONEBIT_TRY(FromApi(onebitAllReduce(all.data(), all.data(), all.size(), onebitFloat32, onebitSum,
-                                     nullptr, comm, nullptr)));
+  ONEBIT_TRY(
+      FromApi(OwnAllReduce(all.data(), all.size(), onebitFloat32, onebitSum, comm, nullptr)));
   std::vector<uint64_t> numbers;
   for (size_t at = 0; at < all.size(); at += kDigits) numbers.push_back(ReadNumber(&all[at]));
   return RankNumbers(std::move(numbers), mine.size());

@@ -220,16 +220,16 @@ Result<double> Optimizer::AgreeOnNorm(const StepInput& input) {
   mean = IsUsable(scaled_sum) ? static_cast<float>(scaled_sum)
                               : std::numeric_limits<float>::infinity();
   arithmetic_->Copy(mean_.data(), &mean, sizeof(mean));
-  ONEBIT_TRY(FromApi(onebitAllReduce(mean_.data(), mean_.data(), 1, onebitFloat32, onebitAvg,
-                                     nullptr, comm_, arithmetic_->stream())));
+  ONEBIT_TRY(FromApi(
+      OwnAllReduce(mean_.data(), 1, onebitFloat32, onebitAvg, comm_, arithmetic_->stream())));
   arithmetic_->Copy(&mean, mean_.data(), sizeof(mean));
   ONEBIT_TRY(arithmetic_->Await(comm_));
   return std::sqrt(static_cast<double>(mean));
 }
 
 Result<bool> Optimizer::AverageDense(void* gradients, size_t count, DataType type, float scale) {
-  ONEBIT_TRY(FromApi(onebitAllReduce(gradients, gradients, count, ApiType(type), onebitAvg, nullptr,
-                                     comm_, arithmetic_->stream())));
+  ONEBIT_TRY(FromApi(
+      OwnAllReduce(gradients, count, ApiType(type), onebitAvg, comm_, arithmetic_->stream())));
   arithmetic_->Run<Kernel::kSumOfSquares>(
       {.values = gradients, .type = type, .count = count, .sum = &numbers().sum});
   ONEBIT_TRY(arithmetic_->Await(comm_));

@@ -87,7 +87,7 @@ Status CheckFace(const onebitTransport& functions, const onebitTransportProperti
       functions.describePeer != nullptr && functions.groupBegin != nullptr &&
       functions.groupEnd != nullptr && functions.sendOnStream != nullptr &&
       functions.recvOnStream != nullptr && functions.asyncError != nullptr &&
-      (properties.nativeDense == 0 || functions.allReduceOnStream != nullptr);
+      (properties.nativeDense == 0 || functions.collectiveOnStream != nullptr);
   const bool has_frames = properties.hasFrameFace != 0;
   if (has_frames == (properties.hasStreamFace != 0)) {
     return Error(Code::kInvalidUsage,
@@ -334,10 +334,9 @@ Status Endpoint::ReceiveOnStream(int peer, void* buffer, size_t bytes, onebitStr
   return Check(functions_->recvOnStream(comm_, peer, buffer, bytes, stream), "receive from", peer);
 }
 
-Status Endpoint::AllReduceOnStream(const void* input, void* output, size_t count,
-                                   onebitDataType_t type, onebitRedOp_t op, onebitStream_t stream) {
-  return Check(functions_->allReduceOnStream(comm_, input, output, count, type, op, stream),
-               "start its own allreduce");
+Status Endpoint::CollectiveOnStream(const onebitTransportCollectiveCall& call,
+                                    onebitStream_t stream) {
+  return Check(functions_->collectiveOnStream(comm_, &call, stream), "start its own collective");
 }
 
 Status Endpoint::AsyncError() const {

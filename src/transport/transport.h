@@ -155,8 +155,8 @@ class Endpoint {
   Status EndGroup();
   Status SendOnStream(int peer, const void* buffer, size_t bytes, onebitStream_t stream);
   Status ReceiveOnStream(int peer, void* buffer, size_t bytes, onebitStream_t stream);
-  Status AllReduceOnStream(const void* input, void* output, size_t count, onebitDataType_t type,
-                           onebitRedOp_t op, onebitStream_t stream);
+  // Only for transports with nativeDense.
+  Status CollectiveOnStream(const onebitTransportCollectiveCall& call, onebitStream_t stream);
   // An error that came up after the calls had returned. Thread-safe.
   Status AsyncError() const;
 

@@ -18,6 +18,7 @@
 
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_test_memory.h"
+#include "tests/support/tensor.h"
 
 namespace onebit::testing {
 namespace {
@@ -214,33 +215,71 @@ void CheckAbortReleasesTheStream(const DeviceRank& self) {
   AwaitErrorAndStream(self, stream);
 }
 
+// The transport may sum in any order, so sums are compared by their error.
 void CheckNativeDense(const DeviceRank& self) {
   const CudaStream stream;
-  const size_t count = 100'003;
-  std::vector<double> expected(count);
-  for (int rank = 0; rank < self.ranks; ++rank) {
-    const std::vector<float> input = InputOf(rank, 0, count);
-    for (size_t i = 0; i < count; ++i) expected[i] += input[i];
+  const size_t part = 33'335;
+  const auto ranks = static_cast<size_t>(self.ranks);
+  const size_t count = part * ranks;
+  const auto rank = static_cast<size_t>(self.rank);
+  std::vector<double> sums(count);
+  std::vector<double> gathered;
+  for (int peer = 0; peer < self.ranks; ++peer) {
+    const std::vector<float> input = InputOf(peer, 0, count);
+    for (size_t i = 0; i < count; ++i) sums[i] += input[i];
+    gathered.insert(gathered.end(), input.begin(), input.begin() + static_cast<ptrdiff_t>(part));
   }
+  const std::vector<float> root_input = InputOf(self.ranks - 1, 0, count);
+  const std::vector<double> of_root(root_input.begin(), root_input.end());
+  const std::vector<double> my_sums(sums.begin() + static_cast<ptrdiff_t>(rank * part),
+                                    sums.begin() + static_cast<ptrdiff_t>((rank + 1) * part));
   onebitCommStats_t before = {.size = sizeof before};
   Check(onebitCommGetStats(self.comm, &before), "stats");
-  for (const onebitRedOp_t op : {onebitSum, onebitAvg}) {
-    const CudaBuffer values(BytesOf(InputOf(self.rank, 0, count)));
-    Check(onebitAllReduce(values.data(), values.data(), count, onebitFloat32, op, nullptr,
-                          self.comm, stream.handle()),
-          "a native allreduce");
-    stream.Synchronize();
-    const std::vector<float> found = FloatsOf(values, count);
-    const double unit = op == onebitSum ? 1 : self.ranks;
-    for (size_t i = 0; i < count; ++i) {
-      Require(std::abs(found[i] - expected[i] / unit) <= 1e-6 * self.ranks,
-              "element " + std::to_string(i) + " of a native allreduce is wrong");
+  uint64_t calls = 0;
+  using kernels::DataType;
+  for (const DataType element : {DataType::kF32, DataType::kF16, DataType::kBf16}) {
+    const double precision = element == DataType::kF32   ? 1e-6
+                             : element == DataType::kF16 ? 2e-3
+                                                         : 2e-2;
+    const onebitDataType_t type = ApiType(element);
+    Tensor mine(count, element);
+    const std::vector<float> input_values = InputOf(self.rank, 0, count);
+    for (size_t i = 0; i < count; ++i) mine.Set(i, input_values[i]);
+    const auto compare = [&](const char* call, const std::vector<double>& expected, double unit,
+                             const auto& make) {
+      const CudaBuffer input({mine.data(), mine.bytes()});
+      const CudaBuffer output(mine.bytes());
+      Check(make(input.data(), output.data()), call);
+      ++calls;
+      stream.Synchronize();
+      Tensor found(count, element);
+      std::memcpy(found.data(), output.Read().data(), found.bytes());
+      for (size_t i = 0; i < expected.size(); ++i) {
+        Require(std::abs(found.Get(i) - expected[i] / unit) <= precision * self.ranks,
+                "element " + std::to_string(i) + " of a native " + call + " is wrong");
+      }
+    };
+    for (const onebitRedOp_t op : {onebitSum, onebitAvg}) {
+      const double unit = op == onebitSum ? 1 : self.ranks;
+      compare("allreduce", sums, unit, [&](const void* send, void* recv) {
+        return onebitAllReduce(send, recv, count, type, op, nullptr, self.comm, stream.handle());
+      });
+      compare("reduce-scatter", my_sums, unit, [&](const void* send, void* recv) {
+        return onebitReduceScatter(send, recv, part, type, op, nullptr, self.comm, stream.handle());
+      });
     }
+    compare("all-gather", gathered, 1, [&](const void* send, void* recv) {
+      return onebitAllGather(send, recv, part, type, nullptr, self.comm, stream.handle());
+    });
+    compare("broadcast", of_root, 1, [&](const void* send, void* recv) {
+      return onebitBroadcast(send, recv, count, type, self.ranks - 1, self.comm, stream.handle());
+    });
   }
   Require(ErrorOf(self.comm) == onebitSuccess, onebitGetLastError(self.comm));
   onebitCommStats_t after = {.size = sizeof after};
   Check(onebitCommGetStats(self.comm, &after), "stats");
   Require(after.bytes_sent == before.bytes_sent, "the transport did not do it itself");
+  Require(after.native_calls == before.native_calls + calls, "native_calls is wrong");
 }
 
 void CheckReplaysLoseNothing(const DeviceRank& self, size_t count, int replays) {

@@ -27,7 +27,6 @@ TEST(NcclSettingsTest, SaysWhatItIsWithoutAStart) {
   EXPECT_EQ(properties.hasFrameFace, 0);
   EXPECT_EQ(properties.hasStreamFace, 1);
   EXPECT_EQ(properties.eagerBytes, 0u);
-  EXPECT_EQ(properties.nativeDense, 0);
   EXPECT_EQ(properties.survivesLoss, 1);
 }
 
@@ -42,11 +41,14 @@ TEST(NcclSettingsTest, DeclaresWhichValuesThereAre) {
   }
 }
 
-TEST(NcclSettingsTest, HasNativeDenseWhereItIsAskedFor) {
-  const Plugin plugin(
-      SettingTexts{{"ONEBIT_NCCL_NATIVE_DENSE", "1"}, {"ONEBIT_NCCL_LIB", kRelease2_10}});
+TEST(NcclSettingsTest, HasNativeDenseUnlessItIsRefused) {
+  const Plugin plugin(SettingTexts{{"ONEBIT_NCCL_LIB", kRelease2_10}});
   ASSERT_EQ(plugin.start_result(), onebitSuccess) << Plugin::warnings();
   EXPECT_EQ(Properties(plugin.transport_context()).nativeDense, 1);
+  const Plugin other(
+      SettingTexts{{"ONEBIT_NCCL_NATIVE_DENSE", "0"}, {"ONEBIT_NCCL_LIB", kRelease2_10}});
+  ASSERT_EQ(other.start_result(), onebitSuccess) << Plugin::warnings();
+  EXPECT_EQ(Properties(other.transport_context()).nativeDense, 0);
 }
 
 TEST(NcclSettingsTest, RefusesAnOldRelease) {

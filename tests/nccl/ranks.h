@@ -44,7 +44,17 @@ class Endpoint {
   }
   onebitResult_t AllReduce(const void* send, void* recv, size_t count, onebitDataType_t type,
                            onebitRedOp_t op, onebitStream_t stream) {
-    return table().allReduceOnStream(comm_, send, recv, count, type, op, stream);
+    return Collective({.collective = onebitTransportAllReduce,
+                       .send = send,
+                       .recv = recv,
+                       .count = count,
+                       .datatype = type,
+                       .op = op,
+                       .root = 0},
+                      stream);
+  }
+  onebitResult_t Collective(const onebitTransportCollectiveCall& call, onebitStream_t stream) {
+    return table().collectiveOnStream(comm_, &call, stream);
   }
   onebitResult_t Abort() { return table().abort(comm_); }
   onebitResult_t AsyncError(std::string* text = nullptr);

@@ -184,6 +184,52 @@ TEST_P(StreamFaceTest, AddsUpEveryType) {
   });
 }
 
+TEST_P(StreamFaceTest, MakesTheOtherCollectives) {
+  constexpr int kRanks = 3;
+  constexpr size_t kPart = 1000;
+  constexpr size_t kWhole = kPart * kRanks;
+  RunRanks(plugin_, kRanks, [&](Rank& self) {
+    const auto value = [](int rank, size_t i) {
+      return static_cast<float>(i % 16) + static_cast<float>(100 * rank);
+    };
+    std::vector<float> mine(kWhole);
+    for (size_t i = 0; i < kWhole; ++i) mine[i] = value(self.rank, i);
+    const size_t begin = static_cast<size_t>(self.rank) * kPart;
+    std::vector<float> sum(kPart);
+    std::vector<float> gathered;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      for (size_t i = 0; i < kPart; ++i) {
+        sum[i] += value(rank, begin + i);
+        gathered.push_back(value(rank, i));
+      }
+    }
+    Buffer in(kWhole * sizeof(float));
+    in.Set(mine, *self.stream);
+    const auto make = [&](onebitTransportCollective_t collective, const void* send, size_t count) {
+      Buffer out(kWhole * sizeof(float));
+      EXPECT_EQ(self.endpoint->Collective({.collective = collective,
+                                           .send = send,
+                                           .recv = out.at(0),
+                                           .count = count,
+                                           .datatype = onebitFloat32,
+                                           .op = onebitSum,
+                                           .root = 2},
+                                          *self.stream),
+                onebitSuccess)
+          << Plugin::warnings();
+      self.stream->Await();
+      return out.Read<float>(*self.stream);
+    };
+    std::vector<float> found = make(onebitTransportReduceScatter, in.at(0), kPart);
+    found.resize(kPart);
+    EXPECT_EQ(found, sum);
+    EXPECT_EQ(make(onebitTransportAllGather, in.at(0), kPart), gathered);
+    const void* const root_input = self.rank == 2 ? in.at(0) : nullptr;
+    found = make(onebitTransportBroadcast, root_input, kWhole);
+    for (size_t i = 0; i < kWhole; ++i) EXPECT_EQ(found[i], value(2, i)) << i;
+  });
+}
+
 TEST_P(StreamFaceTest, IsCapturedAndReplayed) {
   RunRanks(plugin_, 2, [&](Rank& self) {
     constexpr size_t kCount = 256;

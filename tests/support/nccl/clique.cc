@@ -79,21 +79,34 @@ const char* LastError() {
 }
 
 bool Collective::IsLike(const Collective& other) const {
-  return is_broadcast == other.is_broadcast && count == other.count && type == other.type &&
-         op == other.op && root == other.root;
+  return kind == other.kind && count == other.count && type == other.type && op == other.op &&
+         root == other.root;
 }
 
 void Collective::Compute() {
-  result.resize(count * BytesOf(type));
-  if (is_broadcast) {
-    std::memcpy(result.data(), inputs[static_cast<size_t>(root)], result.size());
+  const size_t bytes = count * BytesOf(type);
+  if (kind == Kind::kBroadcast) {
+    result.resize(bytes);
+    std::memcpy(result.data(), inputs[static_cast<size_t>(root)], bytes);
     return;
   }
-  for (size_t i = 0; i < count; ++i) {
+  const size_t parts = kind == Kind::kAllReduce ? 1 : inputs.size();
+  result.resize(bytes * parts);
+  if (kind == Kind::kAllGather) {
+    for (size_t i = 0; i < parts; ++i) std::memcpy(&result[i * bytes], inputs[i], bytes);
+    return;
+  }
+  for (size_t i = 0; i < count * parts; ++i) {
     float sum = 0;
     for (const void* input : inputs) sum += Load(type, input, i);
     Store(type, result.data(), i, op == ncclAvg ? sum / static_cast<float>(inputs.size()) : sum);
   }
+}
+
+std::span<const std::byte> Collective::ResultOf(int rank) const {
+  if (kind != Kind::kReduceScatter || result.empty()) return result;
+  const size_t bytes = result.size() / inputs.size();
+  return std::span(result).subspan(static_cast<size_t>(rank) * bytes, bytes);
 }
 
 Clique::Clique(int rank_count)

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,9 @@ struct Letter {
 
 // A collective operation of all ranks. Ranks that make different calls are a mismatch.
 struct Collective {
-  bool is_broadcast = false;
-  size_t count = 0;
+  enum class Kind { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
+  Kind kind = Kind::kAllReduce;
+  size_t count = 0;  // elements of one part if a buffer has a part for every rank
   ncclDataType_t type = ncclInt8;
   ncclRedOp_t op = ncclSum;
   int root = 0;
@@ -56,6 +58,8 @@ struct Collective {
   bool IsLike(const Collective& other) const;
   // Called when all ranks have arrived.
   void Compute();
+  // The part of the result that goes to a rank.
+  std::span<const std::byte> ResultOf(int rank) const;
 };
 
 struct Clique {

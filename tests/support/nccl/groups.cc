@@ -298,10 +298,33 @@ ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclAllReduce, const void* send, void* r
 
 ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclBroadcast, const void* send, void* recv, size_t count,
                           ncclDataType_t type, int root, ncclComm_t comm, ncclTestStream_t stream) {
+  return AddCollective(comm, stream,
+                       {.kind = Collective::Kind::kBroadcast,
+                        .count = count,
+                        .type = type,
+                        .root = root,
+                        .inputs = {send}},
+                       recv, "ncclBroadcast");
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclReduceScatter, const void* send, void* recv,
+                          size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                          ncclTestStream_t stream) {
+  return AddCollective(comm, stream,
+                       {.kind = Collective::Kind::kReduceScatter,
+                        .count = count,
+                        .type = type,
+                        .op = op,
+                        .inputs = {send}},
+                       recv, "ncclReduceScatter");
+}
+
+ONEBIT_TEST_NCCL_FUNCTION(ncclResult_t, ncclAllGather, const void* send, void* recv, size_t count,
+                          ncclDataType_t type, ncclComm_t comm, ncclTestStream_t stream) {
   return AddCollective(
       comm, stream,
-      {.is_broadcast = true, .count = count, .type = type, .root = root, .inputs = {send}}, recv,
-      "ncclBroadcast");
+      {.kind = Collective::Kind::kAllGather, .count = count, .type = type, .inputs = {send}}, recv,
+      "ncclAllGather");
 }
 
 }  // namespace onebit::testing::nccl

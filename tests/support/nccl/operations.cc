@@ -112,7 +112,8 @@ void RunCollective(Operation* operation, Lock* lock) {
   clique.changed.notify_all();
   clique.changed.wait(*lock, [&] { return all->is_done || IsOver(comm); });
   if (IsOver(comm) && !all->is_done) return;
-  if (!all->result.empty()) std::memcpy(operation->output, all->result.data(), all->result.size());
+  const std::span<const std::byte> result = all->ResultOf(comm->rank);
+  if (!result.empty()) std::memcpy(operation->output, result.data(), result.size());
   if (++all->left == clique.ranks) clique.collectives.erase(number);
 }
 
