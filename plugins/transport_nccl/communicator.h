@@ -89,6 +89,9 @@ class Communicator {
   void Keep(onebitResult_t result, const std::string& text);
   void PollAsyncError();
   bool LockWithin(uint64_t timeout_ms);
+  // False if the context is destroyed, with all work of it. Also true if the driver does not
+  // answer.
+  bool IsDeviceAlive() const;
   void EndAborted();
   void EndWhileHeld();
   // Returns NCCL's result, or kInProgress after a time-out. Requires ncclCommRevoke.

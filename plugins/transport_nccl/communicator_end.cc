@@ -20,6 +20,8 @@ namespace {
 constexpr uint64_t kHolderMs = 1000;
 // Limits each of an abort's calls of NCCL.
 constexpr uint64_t kAbortMs = 5000;
+// A driver that nobody holds up answers within this time.
+constexpr uint64_t kDriverMs = 1000;
 
 }  // namespace
 
@@ -55,7 +57,9 @@ void Communicator::EndCleanly(CommHandle handle) {
     return;
   }
   // A time-out does not abort: an abort concurrent with this call would free what it uses.
-  const auto end = [handle](const NcclApi& nccl) {
+  const auto end = [handle, binding = binding_](const NcclApi& nccl) {
+    const cuda::CurrentContext current(*binding.driver, binding.device_context);
+    if (!current.is_alive()) return;
     if (nccl.CommFinalize != nullptr) nccl.CommFinalize(handle);
     nccl.CommDestroy(handle);
   };
@@ -121,12 +125,8 @@ int Communicator::Revoke(CommHandle handle) {
 
 bool Communicator::CallDetached(std::function<void(const NcclApi&)> call,
                                 uint64_t timeout_ms) const {
-  return plugin::RunDetached(
-      [api = context_.shared_api(), binding = binding_, call = std::move(call)] {
-        const cuda::CurrentContext current(*binding.driver, binding.device_context);
-        if (current.is_alive()) call(*api);
-      },
-      [] {}, timeout_ms, [] { return false; });
+  return plugin::RunDetached([api = context_.shared_api(), call = std::move(call)] { call(*api); },
+                             [] {}, timeout_ms, [] { return false; });
 }
 
 bool Communicator::TryDetached(std::function<void(const NcclApi&)> call,
@@ -153,11 +153,27 @@ void Communicator::Abort() {
   }
 }
 
+// A thread that holds the driver may wait for the work that an abort is to end. NCCL's abort and
+// revoke raise their flags before they call the driver, and set the device themselves.
+bool Communicator::IsDeviceAlive() const {
+  try {
+    auto is_alive = std::make_shared<std::atomic<bool>>(true);
+    plugin::RunDetached(
+        [binding = binding_, is_alive] {
+          const cuda::CurrentContext current(*binding.driver, binding.device_context);
+          is_alive->store(current.is_alive(), std::memory_order_relaxed);
+        },
+        [] {}, kDriverMs, [] { return false; });
+    return is_alive->load(std::memory_order_relaxed);
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
 void Communicator::EndAborted() {
   CommHandle handle = handle_.load(std::memory_order_acquire);
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
-  const cuda::CurrentContext current(*binding_.driver, binding_.device_context);
-  if (!current.is_alive()) return;
+  if (!IsDeviceAlive()) return;
   if (!is_joined_) {
     AbortHandle(handle);
     return;
@@ -196,8 +212,7 @@ void Communicator::EndWhileHeld() {
   CommHandle handle = handle_.load(std::memory_order_acquire);
   // From here on the holder leaves the end to this thread.
   if (handle == nullptr || is_ending_.exchange(true, std::memory_order_acq_rel)) return;
-  const cuda::CurrentContext current(*binding_.driver, binding_.device_context);
-  if (!current.is_alive()) return;
+  if (!IsDeviceAlive()) return;
   const int revoked = Revoke(handle);
   const bool has_lock = LockWithin(kHolderMs);
   if (revoked == kInProgress) {

@@ -34,8 +34,7 @@ Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plan
   ONEBIT_TRY(devices.WaitValue(trial.get(), &proxy->turn_words()->released, 0));
   ONEBIT_TRY(devices.WriteValue(trial.get(), &proxy->turn_words()->reached, 0));
   ONEBIT_TRY(devices.Synchronize(trial.get(), comm.options().timeout_ms));
-  ONEBIT_ASSIGN_OR_RETURN(proxy->watch_,
-                          StreamWatch::Start([raw = proxy.get()] { raw->WatchDevice(); }));
+  ONEBIT_TRY(proxy->compute_->WatchDevice(comm));
   ONEBIT_ASSIGN_OR_RETURN(proxy->thread_, HostStream::Create());
   ONEBIT_TRY(proxy->thread_->Enqueue(HostStream::AfterFailure::kRun, []() -> Status {
     pthread_setname_np(pthread_self(), kThreadName);
@@ -57,7 +56,7 @@ HostProxy::~HostProxy() {
     })));
   }
   thread_.reset();
-  watch_.reset();
+  compute_->EndWatch();
   if (compute_->IsIdleWithin(kEndTimeout)) return;
   Log(LogLevel::kWarn,
       "rank {}: calls on a stream do not end, so their working memory is not given back",
@@ -496,16 +495,6 @@ void HostProxy::AwaitThread() const {
        ended = ended_.load(std::memory_order_acquire)) {
     ended_.wait(ended, std::memory_order_acquire);
   }
-}
-
-// Streams of a device that is broken stop, so the proxy's thread would wait for them for ever.
-void HostProxy::WatchDevice() noexcept {
-  if (comm_.is_stopped()) return;
-  const auto is_idle = compute_->IsIdle();
-  if (is_idle.ok()) return;
-  static_cast<void>(comm_.Fail(CatchNoMemory([&]() -> Status {
-    return Error(is_idle.status().code(), "rank {}: {}", comm_.rank(), is_idle.status().text());
-  })));
 }
 
 void HostProxy::Run(Job* running) noexcept {

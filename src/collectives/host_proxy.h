@@ -18,7 +18,6 @@
 #include "collectives/plan_cache.h"
 #include "collectives/stream_compute.h"
 #include "collectives/stream_turns.h"
-#include "collectives/stream_watch.h"
 #include "comm/comm.h"
 #include "device/host_stream.h"
 
@@ -154,9 +153,6 @@ class HostProxy {
   Status EnqueueEnd();
   void EndEnqueuing(const Status& status);
 
-  // On the watching thread.
-  void WatchDevice() noexcept;
-
   // On the proxy's thread.
   void Run(Job* job) noexcept;
   Status MoveParts(Job* job);
@@ -185,9 +181,7 @@ class HostProxy {
   std::atomic<uint64_t> ended_{0};                // of these, on the proxy's thread
   uint32_t next_reached_ = 1;
   uint32_t next_released_ = 1;
-  std::vector<HostProxy*> proxies_;  // ScratchForProxies
-  // Finds errors of the device. Nothing waits for this thread, so the driver may hold it up.
-  std::unique_ptr<StreamWatch> watch_;
+  std::vector<HostProxy*> proxies_;     // ScratchForProxies
   std::unique_ptr<HostStream> thread_;  // last, so that it ends first
 };
 

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Tracks the stream-ordered calls in progress, for deadlines.
+// Tracks the stream-ordered calls in progress, for deadlines. Streams count the calls that have
+// ended in pinned memory, so that the age of a call is known without CUDA's driver, which another
+// thread may hold up for as long as a call lasts.
 #pragma once
 
 #include <array>
@@ -19,8 +21,8 @@ class StreamCalls {
   static constexpr uint32_t kMostCalls = 64;
   using Clock = std::chrono::steady_clock;
 
-  // Creates events on the current device.
-  Status Create(const Devices& devices);
+  // `ended` is in pinned memory and 0.
+  explicit StreamCalls(uint32_t* ended) : ended_(ended) {}
 
   // Marks the begin of a call's enqueuing, which may block itself. Add or Drop must follow.
   void Begin();
@@ -28,17 +30,17 @@ class StreamCalls {
   // Call after the last operation of a call was enqueued on its stream.
   Status Add(const Devices& devices, onebitStream_t stream);
   // Time since the oldest call began or another one ended, whichever is later; zero if there is
-  // none.
-  Result<Clock::duration> Age(const Devices& devices);
+  // none. Makes no CUDA call.
+  Clock::duration Age();
 
  private:
-  std::array<DeviceEvent, kMostCalls> events_;
+  uint32_t* const ended_;  // written by streams: the number of the newest call that has ended
   std::array<Clock::time_point, kMostCalls> begins_;
   // Begin of the call being enqueued; the epoch if there is none.
   std::atomic<Clock::time_point> begin_{};
   std::atomic<uint32_t> added_{0};
-  std::atomic<uint32_t> ended_{0};
-  Clock::time_point last_end_;  // used by the polling thread
+  std::atomic<uint32_t> seen_{0};  // ended calls of which the polling thread knows
+  Clock::time_point last_end_;     // used by the polling thread
 };
 
 }  // namespace onebit

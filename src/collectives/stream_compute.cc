@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/backoff.h"
+#include "base/guard.h"
 
 namespace onebit {
 
@@ -92,6 +93,19 @@ Result<bool> StreamCompute::IsIdle() const {
   if (!has_last_) return true;
   ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices_, device_));
   return devices_.IsDone(last_.get());
+}
+
+Status StreamCompute::WatchDevice(Comm& comm) {
+  const auto look = [this, &comm]() noexcept {
+    if (comm.is_stopped()) return;
+    const auto is_idle = IsIdle();
+    if (is_idle.ok()) return;
+    static_cast<void>(comm.Fail(CatchNoMemory([&]() -> Status {
+      return Error(is_idle.status().code(), "rank {}: {}", comm.rank(), is_idle.status().text());
+    })));
+  };
+  ONEBIT_ASSIGN_OR_RETURN(watch_, StreamWatch::Start(look));
+  return OkStatus();
 }
 
 // Once the communicator is stopped nothing holds streams up any more, so they end soon.

@@ -14,6 +14,7 @@
 
 #include "collectives/device_compute.h"
 #include "collectives/plan.h"
+#include "collectives/stream_watch.h"
 #include "comm/comm.h"
 #include "device/devices.h"
 #include "device/memory.h"
@@ -57,6 +58,13 @@ class StreamCompute {
   kernels::cuda::MessageFailure* failure() const { return &report()->failure; }
   // Completed calls that met a NaN or infinity, graph replays included. Thread-safe.
   uint64_t nonfinite_calls() const;
+  // Pinned memory for StreamCalls.
+  uint32_t* ended_calls() const { return &report()->ended_calls; }
+
+  // Starts a thread that takes `comm` out of use when the device fails: streams then stop without
+  // telling. Nothing waits for this thread, so the driver may hold it up. EndWatch ends it.
+  Status WatchDevice(Comm& comm);
+  void EndWatch() { watch_.reset(); }
 
   // True if everything enqueued has completed. Enters the device itself. Thread-safe.
   Result<bool> IsIdle() const;
@@ -85,6 +93,7 @@ class StreamCompute {
   struct KernelReport {
     kernels::cuda::MessageFailure failure;
     uint64_t nonfinite_calls = 0;
+    uint32_t ended_calls = 0;
   };
 
   StreamCompute(const Devices& devices, int device) : devices_(devices), device_(device) {}
@@ -100,6 +109,7 @@ class StreamCompute {
   std::atomic<bool> has_last_{false};
   onebitStream_t stream_ = nullptr;  // of the batch in progress
   bool is_capturing_ = false;
+  std::unique_ptr<StreamWatch> watch_;  // last: destroyed first, because it calls back
 };
 
 }  // namespace onebit

@@ -34,6 +34,7 @@ Result<std::unique_ptr<StreamEngine>> StreamEngine::Create(Comm& comm, PlanCache
   ONEBIT_ASSIGN_OR_RETURN(engine->stream_, StreamExecutor::Create(comm, devices, device));
   if (comm.ranks() == 1) return engine;
   comm.RecordCalls();
+  ONEBIT_TRY(engine->stream_->WatchDevice());
   ONEBIT_ASSIGN_OR_RETURN(engine->watch_,
                           StreamWatch::Start([raw = engine.get()] { raw->WatchStream(); }));
   return engine;
@@ -48,14 +49,15 @@ Status StreamEngine::Reserve(const Plan& plan) {
   return stream_->Reserve(plans, std::nullopt);
 }
 
-// A stream-ordered call returns before it has run, so this thread finds errors of the device, the
-// transport and other ranks, and calls that do not end.
+// A stream-ordered call returns before it has run, so this thread finds errors of the transport and
+// other ranks, and calls that do not end. It makes no CUDA call: another thread of the application
+// may hold the driver until the call ends that this one is to abort.
 void StreamEngine::WatchStream() noexcept {
   try {
     comm_.SendCalls();
-    if (!comm_.is_stopped() && CheckStream().ok() && CheckDeadline().ok()) return;
+    if (!comm_.is_stopped() && CheckDeadline().ok() && CheckStream().ok()) return;
     // Releases streams that wait for a message that will never arrive.
-    comm_.endpoint().Abort();
+    comm_.AbortEndpoint();
   } catch (const std::bad_alloc&) {
     static_cast<void>(comm_.FailWithoutMemory());
   }
@@ -64,12 +66,11 @@ void StreamEngine::WatchStream() noexcept {
 Status StreamEngine::CheckDeadline() {
   const std::chrono::milliseconds timeout(comm_.options().timeout_ms);
   const auto age = stream_->Age();
-  if (!age.ok()) return comm_.Fail(age.status());
-  if (age.value() < timeout) return OkStatus();
+  if (age < timeout) return OkStatus();
   return comm_.Fail(Error(Code::kTimeout,
                           "rank {}: a call on a stream has not ended for {:.1f} s "
                           "(ONEBIT_COLLECTIVE_TIMEOUT_MS); does every rank make it?",
-                          comm_.rank(), std::chrono::duration<double>(age.value()).count()));
+                          comm_.rank(), std::chrono::duration<double>(age).count()));
 }
 
 Status StreamEngine::CheckResidualLocation(const MemoryLocation& location) const {
@@ -83,7 +84,9 @@ Status StreamEngine::CheckResidualLocation(const MemoryLocation& location) const
 // Must not free memory that unfinished calls use, because freeing would wait for them.
 void StreamEngine::EndStream() {
   constexpr std::chrono::milliseconds kEndTimeout{5000};
+  constexpr std::chrono::milliseconds kAbortTimeout{10000};  // an abort may take 6 s
   watch_.reset();
+  stream_->EndWatch();
   const bool is_in_order = !comm_.is_stopped() && stream_->IsIdleWithin(kEndTimeout);
   if (is_in_order && (!stream_->has_captured() || comm_.ranks() == 1)) return;
   if (is_in_order) {
@@ -95,12 +98,12 @@ void StreamEngine::EndStream() {
         "replayed, or the device is busy with other work, so it is aborted; wait for replays "
         "before you destroy it",
         comm_.rank());
-    comm_.endpoint().Abort();
-    static_cast<void>(freed.wait_for(kEndTimeout));
+    comm_.AbortEndpoint();
+    static_cast<void>(freed.wait_for(kAbortTimeout));
     return;
   }
-  if (comm_.ranks() > 1) comm_.endpoint().Abort();
-  if (stream_->IsIdleWithin(kEndTimeout)) return;
+  if (comm_.ranks() > 1) comm_.AbortEndpoint();
+  if (stream_->IsIdleWithin(kAbortTimeout)) return;
   Log(LogLevel::kWarn,
       "rank {}: calls on a stream do not end, so their working memory is not given back",
       comm_.rank());

@@ -58,10 +58,7 @@ void AddChecksum(const std::byte* header, size_t bytes, kernels::Checksum* sum,
 Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const Devices& devices,
                                                                int device) {
   ONEBIT_ASSIGN_OR_RETURN(auto compute, StreamCompute::Create(devices, device));
-  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices, device));
-  std::unique_ptr<StreamExecutor> executor(new StreamExecutor(comm, std::move(compute)));
-  ONEBIT_TRY(executor->under_way_.Create(devices));
-  return executor;
+  return std::unique_ptr<StreamExecutor>(new StreamExecutor(comm, std::move(compute)));
 }
 
 size_t StreamExecutor::SpaceFor(const Plan& plan) {
@@ -324,11 +321,6 @@ void StreamExecutor::Drop(onebitStream_t stream) {
   under_way_.Drop();
   calls_ = {};
   compute_->Halt(stream);
-}
-
-Result<StreamCalls::Clock::duration> StreamExecutor::Age() {
-  ONEBIT_ASSIGN_OR_RETURN(const DeviceScope scope, DeviceScope::Enter(devices(), device()));
-  return under_way_.Age(devices());
 }
 
 Status StreamExecutor::FindFailure() const {

@@ -53,8 +53,9 @@ class StreamExecutor {
 
   // Completed calls that met a NaN or infinity, graph replays included. Thread-safe.
   uint64_t nonfinite_calls() const { return compute_->nonfinite_calls(); }
-  // Time since the oldest call began or another one ended, whichever is later. For another thread.
-  Result<StreamCalls::Clock::duration> Age();
+  // Time since the oldest call began or another one ended, whichever is later. For another thread;
+  // makes no CUDA call.
+  StreamCalls::Clock::duration Age() { return under_way_.Age(); }
   // Returns the error that a kernel found in a message, as an error of its call; ok if there is
   // none. Thread-safe.
   Status FindFailure() const;
@@ -64,6 +65,8 @@ class StreamExecutor {
   Status AwaitAll() { return compute_->AwaitAll(comm_); }
   // Waits for that, but at most `limit`. Also true if the device is broken.
   bool IsIdleWithin(std::chrono::milliseconds limit) const { return compute_->IsIdleWithin(limit); }
+  Status WatchDevice() { return compute_->WatchDevice(comm_); }
+  void EndWatch() { compute_->EndWatch(); }
   // True if a graph contains calls. The library does not see its replays.
   bool has_captured() const { return has_captured_; }
   // Frees all memory, and `more` on the device, on a separate thread, because freeing waits for
@@ -83,7 +86,7 @@ class StreamExecutor {
     size_t sum_bytes = 0;                   // bytes of verdict and checksums
   };
   StreamExecutor(Comm& comm, std::unique_ptr<StreamCompute> compute)
-      : comm_(comm), compute_(std::move(compute)) {}
+      : comm_(comm), compute_(std::move(compute)), under_way_(compute_->ended_calls()) {}
 
   static size_t SpaceFor(const Plan& plan);
   uint32_t ExchangesOf(size_t call) const;

@@ -20,7 +20,7 @@ AbortThread::~AbortThread() {
 }
 
 void AbortThread::Abort(Endpoint& endpoint) noexcept {
-  if (thread_ != nullptr) return;
+  if (has_begun_.exchange(true, std::memory_order_relaxed)) return;
   owner_pid_ = getpid();
   try {
     const WithoutSignals blocked;

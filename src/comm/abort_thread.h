@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <thread>
 
@@ -12,8 +13,9 @@
 
 namespace onebit {
 
-// Aborting NCCL may take seconds, but the control thread, which learns of failures, also sends the
-// heartbeats of every communicator in the process and must not wait.
+// Aborting NCCL may take seconds, longer if another thread holds CUDA's driver. The control thread,
+// which learns of failures, also sends the heartbeats of every communicator in the process, and
+// onebitCommAbort is the way out for those whom the driver holds up: neither may wait.
 class AbortThread {
  public:
   AbortThread() = default;
@@ -22,11 +24,12 @@ class AbortThread {
   AbortThread(const AbortThread&) = delete;
   AbortThread& operator=(const AbortThread&) = delete;
 
-  // Aborts on the calling thread if no other can be started. Calls after the first do nothing. Not
-  // thread-safe.
+  // Aborts on the calling thread if no other can be started. Calls after the first do nothing.
+  // Thread-safe.
   void Abort(Endpoint& endpoint) noexcept;
 
  private:
+  std::atomic<bool> has_begun_{false};
   std::unique_ptr<std::thread> thread_;
   pid_t owner_pid_ = 0;
 };

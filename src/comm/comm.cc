@@ -218,7 +218,7 @@ Status Comm::FailWithoutMemory() noexcept {
     return Decide({Code::kOutOfMemory, kText}, {});  // there may be enough memory for this
   } catch (const std::bad_alloc&) {
   }
-  endpoint_.Abort();
+  AbortEndpoint();
   {
     std::lock_guard lock(failure_mutex_);
     if (failure_.ok()) failure_ = {Code::kOutOfMemory, kText};
@@ -249,7 +249,7 @@ void Comm::Abort() {
   aborts_.fetch_add(1, std::memory_order_acq_rel);
   static_cast<void>(
       Fail(Error(Code::kAborted, "rank {}: onebitCommAbort was called on this rank", rank_)));
-  endpoint_.Abort();
+  AbortEndpoint();
   // The call inside sees the stop between two steps, which are short. Once it has left, the caller
   // owns its buffers again.
   PollUntil(kNoDeadline, [this] { return !is_in_call(); });
@@ -279,6 +279,10 @@ Failure Comm::PeerFailure(int peer, Code code, const char* text) const noexcept 
 
 void Comm::OnRemoteFailure() {
   is_stopped_.store(true, std::memory_order_release);
+  AbortEndpoint();
+}
+
+void Comm::AbortEndpoint() noexcept {
   if (transport_->is_stream_ordered()) {
     abort_thread_.Abort(endpoint_);
   } else {

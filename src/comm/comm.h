@@ -178,6 +178,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   // For a rank without memory for Fail. In the worst case peers learn from the transport that this
   // rank has ended.
   Status FailWithoutMemory() noexcept;
+  // Aborts the endpoint without waiting for it if that may take long. Thread-safe.
+  void AbortEndpoint() noexcept;
   // The error that put the communicator out of use; ok if none. FindFailure also finds the cause of
   // an external stop that no call has noticed yet.
   Status failure() const;

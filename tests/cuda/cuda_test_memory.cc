@@ -2,11 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/cuda_test_memory.h"
 
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 namespace onebit::testing {
+namespace {
+
+// Most tests compare dense results and sent bytes with those of other transports. Set before the
+// library reads its settings.
+[[maybe_unused]] const int settings = setenv("ONEBIT_NCCL_NATIVE_DENSE", "0", 0);
+
+}  // namespace
 
 void CheckCuda(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return;

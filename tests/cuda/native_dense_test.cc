@@ -30,7 +30,7 @@ constexpr size_t kCount = 10'000;
 
 // Set before the library reads its settings.
 [[maybe_unused]] const int settings =
-    unsetenv("ONEBIT_NCCL_NATIVE_DENSE") | setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", "5000", 1);
+    setenv("ONEBIT_NCCL_NATIVE_DENSE", "1", 1) | setenv("ONEBIT_COLLECTIVE_TIMEOUT_MS", "5000", 1);
 
 std::string LastError() { return onebitGetLastError(nullptr); }
 
