@@ -10,10 +10,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
-#if !defined(__CUDACC__)
 #include <cstring>
-#endif
+#include <type_traits>
 
 #include "kernels/cuda/warp.h"
 #include "kernels/reference/elements.h"
@@ -33,7 +31,7 @@ ONEBIT_KERNEL bool IsAligned(const void* at, size_t bytes) {
 }
 
 // Loads and stores several 32-bit words, at addresses aligned to their total size.
-#if defined(__CUDACC__)
+#if defined(ONEBIT_CUDA_LANES)
 ONEBIT_KERNEL void LoadWords(const void* at, uint32_t (&words)[4]) {
   const uint4 all = *static_cast<const uint4*>(at);
   words[0] = all.x;

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // A warp, so that a kernel is written once: on a device its 32 lanes are threads, on the host
-// iterations of a loop.
+// iterations of a loop. ONEBIT_CUDA_LANES selects the former: for nvcc, and for a test that defines
+// it and supplies CUDA's built-in functions (tests/kernels/lock_step.h).
 //
 // A kernel is a function of a Warp. Code that differs between lanes is inside ForEachLane;
 // everything else, especially control flow, is the same for all lanes. Warps interact only by
@@ -10,7 +11,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#if !defined(__CUDACC__)
+#if defined(__CUDACC__)
+#define ONEBIT_CUDA_LANES
+#endif
+#if !defined(ONEBIT_CUDA_LANES)
 #include <atomic>
 #endif
 
@@ -32,7 +36,7 @@ namespace onebit::kernels::cuda {
 
 inline constexpr unsigned kLanes = 32;
 
-#if defined(__CUDACC__)
+#if defined(ONEBIT_CUDA_LANES)
 
 // One value per lane.
 template <class T>
