@@ -25,20 +25,16 @@ ONEBIT_KERNEL void ForEachByteTile(const Warp& warp, uint64_t bytes, uint64_t* f
   *first_tile += (bytes + kByteTile - 1) / kByteTile;
 }
 
-// Loads four words at byte `at` of a span; bytes from `end` on are 0. `alignment` of the span: 16,
-// 4 or 1.
+// Loads four words at byte `at` of a span, word by word if it `has_words`, which are aligned. Bytes
+// from `end` on are 0.
 ONEBIT_KERNEL Quad<uint32_t> LoadWordsUntil(const std::byte* data, uint64_t at, uint64_t end,
-                                            unsigned alignment) {
+                                            bool has_words) {
   Quad<uint32_t> words;
-  if (alignment == 16 && at + 16 <= end) {
-    LoadWords(data + at, words.at);
-    return words;
-  }
   const auto* const bytes = reinterpret_cast<const uint8_t*>(data);
   ONEBIT_UNROLL
   for (unsigned w = 0; w < kQuad; ++w) {
     const uint64_t begin = at + 4 * w;
-    if (alignment >= 4 && begin + 4 <= end) {
+    if (has_words && begin + 4 <= end) {
       words.at[w] = *reinterpret_cast<const uint32_t*>(data + begin);
       continue;
     }
@@ -50,26 +46,39 @@ ONEBIT_KERNEL Quad<uint32_t> LoadWordsUntil(const std::byte* data, uint64_t at, 
 }
 
 ONEBIT_KERNEL void RunChecksum(const Warp& warp, const ChecksumParams& p) {
+  constexpr unsigned kRun = 16 * kLanes;  // bytes that all lanes load at a time
+  constexpr unsigned kRuns = kByteTile / kRun;
   uint64_t first_tile = 0;
   const int64_t shift = p.current != nullptr && (*p.current & 1) != 0 ? p.shift : 0;
   for (uint32_t k = 0; k < p.count; ++k) {
     ByteSpan span = p.spans[k];
     span.data += shift;
-    const unsigned alignment = IsAligned(span.data, 16) ? 16 : IsAligned(span.data, 4) ? 4 : 1;
+    const bool is_aligned = IsAligned(span.data, 16);
+    const bool has_words = IsAligned(span.data, 4);
     Lanes<uint32_t> sums;
     Lanes<uint32_t> weighted;
     ForEachByteTile(warp, span.bytes, &first_tile, [&](uint64_t begin, uint64_t end) {
-      for (uint64_t run = begin; run < end; run += 16 * kLanes) {
-        warp.ForEachLane([&](unsigned lane) {
-          const uint64_t at = run + 16 * lane;
-          const Quad<uint32_t> words = LoadWordsUntil(span.data, at, end, alignment);
-          ONEBIT_UNROLL
-          for (unsigned w = 0; w < kQuad; ++w) {
-            sums[lane] += words.at[w];
-            weighted[lane] += static_cast<uint32_t>(at / 4 + w + 1) * words.at[w];
+      const auto add = [&](unsigned lane, uint64_t at, const Quad<uint32_t>& words) {
+        ONEBIT_UNROLL
+        for (unsigned w = 0; w < kQuad; ++w) {
+          sums[lane] += words.at[w];
+          weighted[lane] += static_cast<uint32_t>(at / 4 + w + 1) * words.at[w];
+        }
+      };
+      warp.ForEachLane([&](unsigned lane) {
+        if (!is_aligned || end - begin != kByteTile) {
+          for (uint64_t at = begin + 16 * lane; at < end; at += kRun) {
+            add(lane, at, LoadWordsUntil(span.data, at, end, has_words));
           }
-        });
-      }
+          return;
+        }
+        const uint64_t at = begin + 16 * lane;
+        Quad<uint32_t> runs[kRuns];
+        ONEBIT_UNROLL
+        for (unsigned r = 0; r < kRuns; ++r) LoadWords(span.data + at + r * kRun, runs[r].at);
+        ONEBIT_UNROLL
+        for (unsigned r = 0; r < kRuns; ++r) add(lane, at + r * kRun, runs[r]);
+      });
     });
     const uint32_t sum = SumOf(warp, sums);
     const uint32_t weighted_sum = SumOf(warp, weighted);

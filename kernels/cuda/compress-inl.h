@@ -118,7 +118,7 @@ ONEBIT_KERNEL void RunCompressSigns(const Warp& warp, const CompressParams& p) {
 ONEBIT_KERNEL void RunCompressResidual(const Warp& warp, const CompressParams& p) {
   const ResidualPair residual = Resolve(p.residual);
   if (residual.out == nullptr || IsHalted(p)) return;
-  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     Encoding encoding = EncodingOf(p, residual, tile.piece);
     encoding.bits = nullptr;
     EncodeElements(warp, WorkerOf(p, residual, tile.piece), encoding, tile.begin, tile.end,

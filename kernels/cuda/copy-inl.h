@@ -16,7 +16,7 @@ namespace onebit::kernels::cuda {
 // unchanged.
 ONEBIT_KERNEL void RunCopy(const Warp& warp, const CopyParams& p) {
   Lanes<bool> is_infinite;
-  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const Piece& piece = tile.piece;
     const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
     for (uint64_t row = tile.begin; row < tile.end; row += kLanes) {

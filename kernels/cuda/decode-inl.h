@@ -12,7 +12,7 @@
 namespace onebit::kernels::cuda {
 
 ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
-  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const Piece& piece = tile.piece;
     const Output output = ArrayAt(p.output, p.output_type, piece.element);
     const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
@@ -45,7 +45,7 @@ ONEBIT_KERNEL void RunAddDelta(const Warp& warp, const DecodeParams& p) {
   if (IsHalted(p)) return;
   const ResidualPair pair = Resolve(p.held);
   Lanes<bool> is_infinite;
-  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const Piece& piece = tile.piece;
     const Output output = ArrayAt(p.output, p.output_type, piece.element);
     const Input held_in = ArrayAt(pair.in, DataType::kF32, piece.residual);

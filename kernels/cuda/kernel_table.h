@@ -68,7 +68,8 @@ using ParamsOf = typename ParamsOfKernel<kKernel>::Type;
 inline constexpr size_t kKernelCount = static_cast<size_t>(Kernel::kCount);
 
 // A block (CTA) has kWarpsPerCta warps. A kernel does all its work for any number of CTAs: warps
-// take tiles round-robin.
+// take tiles round-robin, the first warps of all CTAs before the second ones. So a CTA for each
+// tile spreads few tiles over as many multiprocessors.
 inline constexpr unsigned kWarpsPerCta = 4;
 
 struct KernelEntry {

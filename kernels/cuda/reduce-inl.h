@@ -176,7 +176,7 @@ ONEBIT_KERNEL void RunReduceSigns(const Warp& warp, const ReduceParams& p) {
 ONEBIT_KERNEL void RunReduceResidual(const Warp& warp, const ReduceParams& p) {
   const ResidualPair residual = Resolve(p.residual);
   if (residual.out == nullptr || IsHalted(p)) return;
-  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const PacketMean packets(warp, p.packets, tile.piece, 0);
     Encoding encoding = EncodingOf(p, residual, tile.piece);
     encoding.bits = nullptr;
@@ -187,7 +187,7 @@ ONEBIT_KERNEL void RunReduceResidual(const Warp& warp, const ReduceParams& p) {
 
 ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParams& p) {
   Lanes<bool> is_infinite;
-  ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const Piece& piece = tile.piece;
     const Output output = ArrayAt(p.output, p.output_type, piece.element);
     const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;

@@ -13,8 +13,11 @@ namespace onebit::kernels::cuda {
 
 // Elements of a tile if no scale, sum or list of pieces determines the size.
 inline constexpr uint64_t kElementTile = 1024;
-// Bytes of a tile for fills and checksums.
-inline constexpr uint64_t kByteTile = 16384;
+// Bytes of a tile for fills and checksums: four 16-byte accesses of every lane.
+inline constexpr uint64_t kByteTile = 2048;
+// Kernels that compute no sum split each tile of kTensorSumBlock elements, so that a tensor of few
+// tiles keeps more processors busy.
+inline constexpr unsigned kTileParts = kTensorSumBlock / kElementTile;
 
 // Returns the size of a filled element.
 ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
@@ -33,28 +36,29 @@ ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
 // Elements [begin, end) of a piece.
 struct Tile {
   const Piece& piece;
-  uint32_t index;           // in the launch
-  uint32_t index_in_piece;  // in blocks, if a tile is a block
+  uint64_t index;           // in the launch
+  uint64_t index_in_piece;  // in blocks, if a tile is a block
   uint64_t begin;
   uint64_t end;
 };
 
 ONEBIT_KERNEL uint64_t Smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-// Calls body(Tile) for the tiles of this warp.
-template <class Body>
+// Calls body(Tile) for the tiles of this warp, or for its equal parts of tiles.
+template <unsigned kParts = 1, class Body>
 ONEBIT_KERNEL void ForEachTile(const Warp& warp, const PieceList& list, uint64_t tile_elements,
                                const Body& body) {
   uint32_t k = 0;
-  for (uint32_t tile = warp.index(); tile < list.tiles; tile += warp.count()) {
+  for (uint64_t part = warp.index(); part < uint64_t{list.tiles} * kParts; part += warp.count()) {
+    const uint64_t tile = part / kParts;
     while (k + 1 < list.count && list.pieces[k + 1].first_tile <= tile) ++k;
     const Piece& piece = list.pieces[k];
-    const uint32_t in_piece = tile - piece.first_tile;
-    const uint64_t begin = in_piece * tile_elements;
+    const uint64_t in_piece = tile - piece.first_tile;
+    const uint64_t begin = in_piece * tile_elements + part % kParts * (tile_elements / kParts);
     if (begin < piece.count) {
-      body(Tile{piece, tile, in_piece, begin, Smaller(piece.count, begin + tile_elements)});
+      const uint64_t end = Smaller(piece.count, begin + tile_elements / kParts);
+      body(Tile{piece, tile, in_piece, begin, end});
     }
-    if (list.tiles - tile <= warp.count()) break;  // prevents wrap-around
   }
 }
 

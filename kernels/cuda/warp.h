@@ -51,11 +51,12 @@ class Lanes {
 
 class Warp {
  public:
-  // The warp of the running thread.
+  // The warp of the running thread. Neighbours in the numbering are in different CTAs, so that a
+  // launch with few tiles uses as many multiprocessors as it has tiles.
   ONEBIT_KERNEL Warp()
       : lane_(threadIdx.x % kLanes),
         // A shuffle tells the compiler that all lanes have the same value.
-        index_(__shfl_sync(kAll, (blockIdx.x * blockDim.x + threadIdx.x) / kLanes, 0)),
+        index_(__shfl_sync(kAll, threadIdx.x / kLanes * gridDim.x + blockIdx.x, 0)),
         count_(gridDim.x * (blockDim.x / kLanes)) {}
 
   // Index of this warp in the launch, and the number of all warps.

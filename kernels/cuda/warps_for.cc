@@ -42,6 +42,21 @@ uint64_t TilesOf(const Elementwise& p) {
   return BlockCount(p.count, kElementTile);
 }
 
+// The number of warps that share a tile.
+unsigned PartsIn(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::kCompressResidual:
+    case Kernel::kReduceResidual:
+    case Kernel::kDecodeAverage:
+    case Kernel::kDecode:
+    case Kernel::kAddDelta:
+    case Kernel::kCopy:
+      return kTileParts;
+    default:
+      return 1;
+  }
+}
+
 }  // namespace
 
 uint64_t WarpsFor(Kernel kernel, const void* params) {
@@ -49,7 +64,7 @@ uint64_t WarpsFor(Kernel kernel, const void* params) {
   switch (kernel) {
 #define ONEBIT_X(name, type) \
   case Kernel::k##name:      \
-    return TilesOf(*static_cast<const type*>(params));
+    return TilesOf(*static_cast<const type*>(params)) * PartsIn(kernel);
     ONEBIT_CUDA_KERNELS(ONEBIT_X)
 #undef ONEBIT_X
     case Kernel::kCount:

@@ -24,7 +24,9 @@ onebitResult_t Launch(Process& process, uint32_t kernel, const void* params,
 
   const uint64_t warps = kernels::cuda::WarpsFor(static_cast<Kernel>(kernel), params);
   if (warps == 0) return onebitSuccess;
-  const uint64_t ctas = std::min<uint64_t>((warps - 1) / kWarpsPerCta + 1, device->limits[kernel]);
+  // A CTA for each warp with work, until the device is full: they then lie on different
+  // multiprocessors.
+  const uint64_t ctas = std::min<uint64_t>(warps, device->limits[kernel]);
 
   // Every kernel has one parameter, a structure; CUDA copies it before the launch returns.
   void* arguments[] = {const_cast<void*>(params)};

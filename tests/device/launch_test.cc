@@ -123,6 +123,7 @@ TEST(LaunchTest, LaunchesNoMoreCtasThanAreResident) {
     return onebitTestCudaLastGrid();
   };
   EXPECT_EQ(ctas_for(1), 1u);
+  EXPECT_EQ(ctas_for(3 << 10), 3u);  // one for each tile
   EXPECT_EQ(ctas_for(1 << 20), 8u);  // the stand-in has four multiprocessors, with two CTAs each
 }
 

@@ -364,6 +364,7 @@ TEST_F(CudaPiecesTest, WarpsForCountsTiles) {
   CompressParams compress;
   compress.list.tiles = 77;
   EXPECT_EQ(WarpsFor(Kernel::kCompressBlocks, &compress), 77u);
+  EXPECT_EQ(WarpsFor(Kernel::kCompressResidual, &compress), 77u * kTileParts);
   FinishScaleParams finish;
   finish.list.count = 5;
   EXPECT_EQ(WarpsFor(Kernel::kFinishScale, &finish), 1u);
