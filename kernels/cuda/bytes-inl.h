@@ -45,47 +45,82 @@ ONEBIT_KERNEL Quad<uint32_t> LoadWordsUntil(const std::byte* data, uint64_t at, 
   return words;
 }
 
-ONEBIT_KERNEL void RunChecksum(const Warp& warp, const ChecksumParams& p) {
+// Adds this warp's tiles of a span to *checksum and returns their number.
+ONEBIT_KERNEL uint32_t AddTiles(const Warp& warp, const std::byte* data, uint64_t bytes,
+                                uint64_t* first_tile, Checksum* checksum) {
   constexpr unsigned kRun = 16 * kLanes;  // bytes that all lanes load at a time
   constexpr unsigned kRuns = kByteTile / kRun;
+  const bool is_aligned = IsAligned(data, 16);
+  const bool has_words = IsAligned(data, 4);
+  uint32_t tiles = 0;
+  Lanes<uint32_t> sums;
+  Lanes<uint32_t> weighted;
+  ForEachByteTile(warp, bytes, first_tile, [&](uint64_t begin, uint64_t end) {
+    ++tiles;
+    const auto add = [&](unsigned lane, uint64_t at, const Quad<uint32_t>& words) {
+      ONEBIT_UNROLL
+      for (unsigned w = 0; w < kQuad; ++w) {
+        sums[lane] += words.at[w];
+        weighted[lane] += static_cast<uint32_t>(at / 4 + w + 1) * words.at[w];
+      }
+    };
+    warp.ForEachLane([&](unsigned lane) {
+      if (!is_aligned || end - begin != kByteTile) {
+        for (uint64_t at = begin + 16 * lane; at < end; at += kRun) {
+          add(lane, at, LoadWordsUntil(data, at, end, has_words));
+        }
+        return;
+      }
+      const uint64_t at = begin + 16 * lane;
+      Quad<uint32_t> runs[kRuns];
+      ONEBIT_UNROLL
+      for (unsigned r = 0; r < kRuns; ++r) LoadWords(data + at + r * kRun, runs[r].at);
+      ONEBIT_UNROLL
+      for (unsigned r = 0; r < kRuns; ++r) add(lane, at + r * kRun, runs[r]);
+    });
+  });
+  if (tiles == 0) return 0;
+  const uint32_t sum = SumOf(warp, sums);
+  const uint32_t weighted_sum = SumOf(warp, weighted);
+  warp.Once([&] {
+    if (sum != 0) AtomicAdd(&checksum->sum, sum);
+    if (weighted_sum != 0) AtomicAdd(&checksum->weighted, weighted_sum);
+  });
+  return tiles;
+}
+
+ONEBIT_KERNEL void RunChecksum(const Warp& warp, const ChecksumParams& p) {
   uint64_t first_tile = 0;
   const int64_t shift = p.current != nullptr && (*p.current & 1) != 0 ? p.shift : 0;
   for (uint32_t k = 0; k < p.count; ++k) {
-    ByteSpan span = p.spans[k];
-    span.data += shift;
-    const bool is_aligned = IsAligned(span.data, 16);
-    const bool has_words = IsAligned(span.data, 4);
-    Lanes<uint32_t> sums;
-    Lanes<uint32_t> weighted;
-    ForEachByteTile(warp, span.bytes, &first_tile, [&](uint64_t begin, uint64_t end) {
-      const auto add = [&](unsigned lane, uint64_t at, const Quad<uint32_t>& words) {
-        ONEBIT_UNROLL
-        for (unsigned w = 0; w < kQuad; ++w) {
-          sums[lane] += words.at[w];
-          weighted[lane] += static_cast<uint32_t>(at / 4 + w + 1) * words.at[w];
-        }
-      };
-      warp.ForEachLane([&](unsigned lane) {
-        if (!is_aligned || end - begin != kByteTile) {
-          for (uint64_t at = begin + 16 * lane; at < end; at += kRun) {
-            add(lane, at, LoadWordsUntil(span.data, at, end, has_words));
-          }
-          return;
-        }
-        const uint64_t at = begin + 16 * lane;
-        Quad<uint32_t> runs[kRuns];
-        ONEBIT_UNROLL
-        for (unsigned r = 0; r < kRuns; ++r) LoadWords(span.data + at + r * kRun, runs[r].at);
-        ONEBIT_UNROLL
-        for (unsigned r = 0; r < kRuns; ++r) add(lane, at + r * kRun, runs[r]);
-      });
-    });
-    const uint32_t sum = SumOf(warp, sums);
-    const uint32_t weighted_sum = SumOf(warp, weighted);
+    const ByteSpan& span = p.spans[k];
+    AddTiles(warp, span.data + shift, span.bytes, &first_tile, span.checksum);
+  }
+}
+
+// Adds up the payloads of all messages. Calls body(message, checksum) on the warp that adds the
+// last tile of the payload.
+template <class Body>
+ONEBIT_KERNEL void ForEachMessage(const Warp& warp, const MessageList& list, const Body& body) {
+  uint64_t first_tile = 0;
+  for (uint32_t k = 0; k < list.count; ++k) {
+    const Message& message = list.messages[k];
+    if (message.bytes == 0) {
+      if (warp.index() == k % warp.count()) body(message, Checksum{});
+      continue;
+    }
+    PayloadSum* const sum = message.sum;
+    const uint32_t tiles =
+        AddTiles(warp, message.header + kHeaderBytes, message.bytes, &first_tile, &sum->checksum);
+    if (tiles == 0) continue;
+    Lanes<uint32_t> words[3];  // on the first lane: tiles so far, and the checksum
     warp.Once([&] {
-      if (sum != 0) AtomicAdd(&span.checksum->sum, sum);
-      if (weighted_sum != 0) AtomicAdd(&span.checksum->weighted, weighted_sum);
+      words[0][0] = AtomicAddInOrder(&sum->tiles, tiles) + tiles;
+      words[1][0] = AtomicAdd(&sum->checksum.sum, 0);
+      words[2][0] = AtomicAdd(&sum->checksum.weighted, 0);
     });
+    if (warp.Broadcast(words[0], 0) != BlockCount(message.bytes, kByteTile)) continue;
+    body(message, Checksum{warp.Broadcast(words[1], 0), warp.Broadcast(words[2], 0)});
   }
 }
 

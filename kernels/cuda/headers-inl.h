@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/cuda/bytes-inl.h"
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/quads.h"
 #include "kernels/cuda/tiles.h"
@@ -99,23 +100,22 @@ ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParams& p) {
   const uint32_t flag = verdict == 0                             ? 0
                         : (verdict & ~uint32_t{kNonfinite}) == 0 ? kNonfiniteFlag
                                                                  : kFailureFlag;
-  for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
+  ForEachMessage(warp, p.list, [&](const Message& message, const Checksum& checksum) {
     Lanes<uint32_t> words = filled;
-    const Checksum* const checksum = p.checksums[i];
     warp.ForEachLane([&](unsigned lane) {
       if (lane == kFlagsWord) words[lane] |= flag;
-      if (checksum == nullptr) return;
-      if (lane == kSumWord) words[lane] = checksum->sum;
-      if (lane == kWeightedWord) words[lane] = checksum->weighted;
+      if (lane == kSumWord) words[lane] = checksum.sum;
+      if (lane == kWeightedWord) words[lane] = checksum.weighted;
     });
     SetCheck(warp, &words);
-    StoreHeader(warp, words, p.headers[i]);
-  }
+    StoreHeader(warp, words, message.header);
+  });
 }
 
 // Fills in the failure record, unless another warp has done so. `filled` is the expected header.
-ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t i, FailureKind kind,
-                          Lanes<uint32_t> filled, const Lanes<uint32_t>& received) {
+ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t peer,
+                          const Checksum& checksum, FailureKind kind, Lanes<uint32_t> filled,
+                          const Lanes<uint32_t>& received) {
   SetVerdict(warp, p.verdict, kind == kHasFailed ? kPeerFailed : kFailed);
   MessageFailure* const failure = p.failure;
   if (failure == nullptr) return;
@@ -128,18 +128,21 @@ ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t i, Fa
   const Checksum said = {warp.Broadcast(received, kSumWord),
                          warp.Broadcast(received, kWeightedWord)};
   warp.Once([&] {
-    failure->peer = p.peers[i];
+    failure->peer = peer;
     failure->kind = kind;
     failure->expected_checksum = said;
-    failure->checksum = p.checksums[i] == nullptr ? Checksum{} : *p.checksums[i];
+    failure->checksum = checksum;
   });
   warp.Publish([&] { StoreLast(&failure->state, 2); });
 }
 
 ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
   const Lanes<uint32_t> filled = FillIn(warp, p.header);
-  for (uint32_t i = warp.index(); i < p.count; i += warp.count()) {
-    const Lanes<uint32_t> received = LoadHeader(warp, p.headers[i]);
+  ForEachMessage(warp, p.list, [&](const Message& message, const Checksum& checksum) {
+    const Lanes<uint32_t> received = LoadHeader(warp, message.header);
+    const auto report = [&](FailureKind kind) {
+      Report(warp, p, message.peer, checksum, kind, filled, received);
+    };
     Lanes<bool> differs;
     // A rank that had a failure has not committed a call that others may have committed, so its age
     // differs.
@@ -153,21 +156,20 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
     });
     const bool is_damaged = HeaderCheck(warp, received) != warp.Broadcast(received, kCheckWord);
     if (warp.Ballot(differs) != 0 || is_damaged) {
-      Report(warp, p, i, kHeaderDiffers, filled, received);
-      continue;
+      report(kHeaderDiffers);
+      return;
     }
-    const Checksum* const checksum = p.checksums[i];
-    if (checksum != nullptr && (checksum->sum != warp.Broadcast(received, kSumWord) ||
-                                checksum->weighted != warp.Broadcast(received, kWeightedWord))) {
-      Report(warp, p, i, kPayloadDiffers, filled, received);
-      continue;
-    }
-    if ((flags & kFailureFlag) != 0) {
-      Report(warp, p, i, kHasFailed, filled, received);
+    // Both are evaluated, because all lanes take part in a broadcast.
+    const bool sum_differs = checksum.sum != warp.Broadcast(received, kSumWord);
+    const bool weighted_differs = checksum.weighted != warp.Broadcast(received, kWeightedWord);
+    if (sum_differs || weighted_differs) {
+      report(kPayloadDiffers);
+    } else if ((flags & kFailureFlag) != 0) {
+      report(kHasFailed);
     } else if (flags != 0) {
       SetVerdict(warp, p.verdict, kNonfinite);
     }
-  }
+  });
 }
 
 }  // namespace onebit::kernels::cuda

@@ -62,7 +62,8 @@ struct Piece {
   uint32_t first_tile = 0;
 };
 
-inline constexpr unsigned kMaxPieces = 32;
+// As many as fit into the parameters of a launch, 32,764 bytes since CUDA 12.1.
+inline constexpr unsigned kMaxPieces = 64;
 
 struct PieceList {
   uint32_t count = 0;
@@ -201,16 +202,33 @@ struct HeaderTemplate {
   const uint64_t* replica_age = nullptr;
 };
 
-// kSeal: writes headers[i] from the template, with checksums[i] if it is not null. Sets the flag of
-//   values that are not finite if *verdict contains only that, and the flag of a failure if it
-//   contains anything else: nobody may commit results of a message that failed, and they are no
-//   result either.
+// The checksum of a payload while warps add their tiles to it. Zeroed before the launch.
+struct PayloadSum {
+  Checksum checksum;
+  uint32_t tiles = 0;  // of the payload that are in it
+};
+
+// A header, followed by a payload that begins at a multiple of 4 bytes unless it is empty.
+struct Message {
+  std::byte* header = nullptr;
+  uint64_t bytes = 0;         // of the payload
+  PayloadSum* sum = nullptr;  // unless that is 0
+  uint32_t peer = 0;          // that sent it
+};
+
+struct MessageList {
+  uint32_t count = 0;
+  Message messages[kMaxPieces];
+};
+
+// kSeal: writes the header of each message from the template, with the checksum of its payload.
+//   Sets the flag of values that are not finite if *verdict contains only that, and the flag of a
+//   failure if it contains anything else: nobody may commit results of a message that failed, and
+//   they are no result either.
 struct SealParams {
   HeaderTemplate header;
   const uint32_t* verdict = nullptr;
-  uint32_t count = 0;
-  std::byte* headers[kMaxPieces] = {};
-  const Checksum* checksums[kMaxPieces] = {};
+  MessageList list;
 };
 
 // A failure that a kernel found in a message. In pinned host memory; written once, `state` last.
@@ -230,20 +248,17 @@ enum FailureKind : uint32_t {
   kHasFailed = 3,       // the peer only reports that it had a failure
 };
 
-// kCheck: compares headers[i], which peers[i] sent, with the template: all but the flags, the
-//   payload's checksum and the header's own check must be equal. The age may differ if one of the
-//   flags of kSeal is set, because nobody then commits the call. The header's check must be right,
-//   and *checksums[i], if it is not null, must equal the header's. On a difference sets kFailed in
+// kCheck: compares the header of each message with the template: all but the flags, the payload's
+//   checksum and the header's own check must be equal. The age may differ if one of the flags of
+//   kSeal is set, because nobody then commits the call. The header's check must be right, and the
+//   payload's checksum must equal the header's. On a difference sets kFailed in
 //   *verdict and fills in *failure, the first time; if the header has the flag of a failure, does
 //   the same with kPeerFailed. Sets kNonfinite if it has the other flag.
 struct CheckParams {
   HeaderTemplate header;
   uint32_t* verdict = nullptr;
   MessageFailure* failure = nullptr;
-  uint32_t count = 0;
-  uint32_t peers[kMaxPieces] = {};
-  const std::byte* headers[kMaxPieces] = {};
-  const Checksum* checksums[kMaxPieces] = {};
+  MessageList list;
 };
 
 // kFillIf: if *condition or *decision has one of the bits `mask`, fills `count` elements of each

@@ -115,7 +115,15 @@ class Warp {
 };
 
 ONEBIT_KERNEL void AtomicOr(uint32_t* word, uint32_t bits) { atomicOr(word, bits); }
-ONEBIT_KERNEL void AtomicAdd(uint32_t* word, uint32_t value) { atomicAdd(word, value); }
+// Returns the value before.
+ONEBIT_KERNEL uint32_t AtomicAdd(uint32_t* word, uint32_t value) { return atomicAdd(word, value); }
+// The same, ordered after the caller's earlier memory accesses and before its later ones.
+ONEBIT_KERNEL uint32_t AtomicAddInOrder(uint32_t* word, uint32_t value) {
+  __threadfence();
+  const uint32_t before = atomicAdd(word, value);
+  __threadfence();
+  return before;
+}
 ONEBIT_KERNEL void AtomicAdd(unsigned long long* word, unsigned long long value) {
   atomicAdd(word, value);
 }
@@ -187,7 +195,10 @@ class Warp {
 };
 
 inline void AtomicOr(uint32_t* word, uint32_t bits) { std::atomic_ref(*word).fetch_or(bits); }
-inline void AtomicAdd(uint32_t* word, uint32_t value) { std::atomic_ref(*word).fetch_add(value); }
+inline uint32_t AtomicAdd(uint32_t* word, uint32_t value) {
+  return std::atomic_ref(*word).fetch_add(value);
+}
+inline uint32_t AtomicAddInOrder(uint32_t* word, uint32_t value) { return AtomicAdd(word, value); }
 inline void AtomicAdd(unsigned long long* word, unsigned long long value) {
   std::atomic_ref(*word).fetch_add(value);
 }

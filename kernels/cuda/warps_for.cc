@@ -14,8 +14,16 @@ uint64_t TilesOf(const ReduceParams& p) { return p.list.tiles; }
 uint64_t TilesOf(const DecodeParams& p) { return p.list.tiles; }
 uint64_t TilesOf(const CopyParams& p) { return p.list.tiles; }
 uint64_t TilesOf(const FinishScaleParams& p) { return p.is_per_piece ? p.list.count : 1; }
-uint64_t TilesOf(const SealParams& p) { return p.count; }
-uint64_t TilesOf(const CheckParams& p) { return p.count; }
+uint64_t TilesOf(const MessageList& list) {
+  uint64_t tiles = 0;
+  for (uint32_t i = 0; i < list.count; ++i) {
+    const uint64_t of_payload = BlockCount(list.messages[i].bytes, kByteTile);
+    tiles += of_payload == 0 ? 1 : of_payload;
+  }
+  return tiles;
+}
+uint64_t TilesOf(const SealParams& p) { return TilesOf(p.list); }
+uint64_t TilesOf(const CheckParams& p) { return TilesOf(p.list); }
 uint64_t TilesOf(const CommitParams&) { return 1; }
 
 uint64_t TilesOf(const ChecksumParams& p) {

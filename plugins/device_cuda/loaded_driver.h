@@ -13,9 +13,9 @@ using cuda::CurrentContext;
 using cuda::Driver;
 using cuda::RelaxedCapture;
 
-// CUDA 12.0. The kernels also need a driver of the major version of the toolkit that compiled them,
-// which is checked when they are loaded.
-inline constexpr int kMinDriverVersion = 12000;
+// CUDA 12.1, the first whose kernels take parameters of more than 4 KiB. They also need a driver of
+// the major version of the toolkit that compiled them, which is checked when they are loaded.
+inline constexpr int kMinDriverVersion = 12010;
 
 // Fills in `driver` and initialises it. Never loads a library. Returns "" or why no driver is
 // usable.

@@ -20,7 +20,9 @@ namespace {
 
 using kernels::cuda::Kernel;
 using kernels::cuda::kMaxPieces;
+using kernels::cuda::Message;
 using kernels::cuda::MessageFailure;
+using kernels::cuda::PayloadSum;
 
 static_assert(kernels::cuda::kHeaderBytes == kHeaderBytes);
 
@@ -46,13 +48,6 @@ onebitTransportCollective_t TransportCollective(Collective collective) {
 
 size_t Aligned(size_t bytes) { return RoundUp(bytes, kCacheLine); }
 
-// Adds the payload behind a header, if there is one.
-void AddChecksum(const std::byte* header, size_t bytes, kernels::Checksum* sum,
-                 kernels::cuda::ChecksumParams* sums) {
-  if (bytes == 0) return;
-  sums->spans[sums->count++] = {.data = header + kHeaderBytes, .bytes = bytes, .checksum = sum};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const Devices& devices,
@@ -63,7 +58,7 @@ Result<std::unique_ptr<StreamExecutor>> StreamExecutor::Create(Comm& comm, const
 
 size_t StreamExecutor::SpaceFor(const Plan& plan) {
   return Aligned(sizeof(uint32_t)) +
-         Aligned((plan.packet_count + plan.steps.size()) * sizeof(kernels::Checksum)) +
+         Aligned((plan.packet_count + plan.steps.size()) * sizeof(PayloadSum)) +
          plan.steps.size() * kHeaderBytes + Aligned(plan.packet_space_bytes);
 }
 
@@ -72,9 +67,9 @@ StreamExecutor::Space StreamExecutor::BindCall(Call* call, std::byte* memory) co
   Space space;
   space.verdict = reinterpret_cast<uint32_t*>(memory);
   memory += Aligned(sizeof(uint32_t));
-  space.sent = reinterpret_cast<kernels::Checksum*>(memory);
+  space.sent = reinterpret_cast<PayloadSum*>(memory);
   space.received = space.sent + plan.packet_count;
-  const size_t checksums = (plan.packet_count + plan.steps.size()) * sizeof(kernels::Checksum);
+  const size_t checksums = (plan.packet_count + plan.steps.size()) * sizeof(PayloadSum);
   space.sum_bytes = Aligned(sizeof(uint32_t)) + checksums;
   memory += Aligned(checksums);
   space.bare_headers = memory;
@@ -188,44 +183,38 @@ Status StreamExecutor::PrepareMessages(uint32_t exchange) {
   return OkStatus();
 }
 
-// Combines messages whose headers differ only in fields that kernels fill in into one launch, after
-// a launch for their checksums. `add` puts a message into both, or leaves it out.
-template <typename Params, typename Add>
-Status StreamExecutor::LaunchMessages(size_t index, std::span<const uint32_t> messages,
-                                      Kernel kernel, Params params, const Add& add) {
+// Combines messages whose headers differ only in fields that kernels fill in into one launch.
+// `message_of` describes the message of a step; null header: it is left out.
+template <typename Params, typename MessageOf>
+Status StreamExecutor::LaunchMessages(size_t index, std::span<const uint32_t> steps, Kernel kernel,
+                                      Params params, const MessageOf& message_of) {
   const Plan& plan = *calls_[index].plan;
   const bool has_own_counts = plan.key.collective == Collective::kAllToAllv;
   params.verdict = spaces_[index].verdict;
-  for (size_t next = 0; next < messages.size();) {
-    kernels::cuda::ChecksumParams sums;
-    params.header = TemplateOf(index, plan.steps[messages[next]]);
-    params.count = 0;
+  for (size_t next = 0; next < steps.size();) {
+    params.header = TemplateOf(index, plan.steps[steps[next]]);
+    params.list.count = 0;
     do {
-      add(messages[next++], &params, &sums);
-    } while (next < messages.size() && params.count < kMaxPieces && !has_own_counts);
-    if (sums.count != 0) ONEBIT_TRY(devices().Launch(Kernel::kChecksum, &sums, compute_->stream()));
-    if (params.count != 0) ONEBIT_TRY(devices().Launch(kernel, &params, compute_->stream()));
+      const Message message = message_of(steps[next++]);
+      if (message.header != nullptr) params.list.messages[params.list.count++] = message;
+    } while (next < steps.size() && params.list.count < kMaxPieces && !has_own_counts);
+    if (params.list.count == 0) continue;
+    ONEBIT_TRY(devices().Launch(kernel, &params, compute_->stream()));
   }
   return OkStatus();
 }
 
-// Computes the checksums of packets, then their headers. A packet that goes to all peers has one
-// header.
+// A packet that goes to all peers has one header.
 Status StreamExecutor::SealCall(size_t index, uint32_t exchange) {
   const std::byte* before = nullptr;
-  const auto add = [&](uint32_t step, kernels::cuda::SealParams* seal,
-                       kernels::cuda::ChecksumParams* sums) {
+  const auto message_of = [&](uint32_t step) -> Message {
     const Step& send = calls_[index].plan->steps[step];
     std::byte* const header = HeaderOf(index, step);
-    if (std::exchange(before, header) == header) return;
-    kernels::Checksum* const sum = &spaces_[index].sent[send.packet];
-    seal->headers[seal->count] = header;
-    seal->checksums[seal->count] = send.region.bytes == 0 ? nullptr : sum;
-    ++seal->count;
-    AddChecksum(header, send.region.bytes, sum, sums);
+    if (std::exchange(before, header) == header) return {};
+    return {.header = header, .bytes = send.region.bytes, .sum = &spaces_[index].sent[send.packet]};
   };
   return LaunchMessages(index, orders_[index].sends(exchange), Kernel::kSeal,
-                        kernels::cuda::SealParams{}, add);
+                        kernels::cuda::SealParams{}, message_of);
 }
 
 Status StreamExecutor::PostMessages(uint32_t exchange) {
@@ -288,18 +277,15 @@ Status StreamExecutor::Check(uint32_t exchange) {
 Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
   kernels::cuda::CheckParams params;
   params.failure = compute_->failure();
-  const auto add = [&](uint32_t step, kernels::cuda::CheckParams* check,
-                       kernels::cuda::ChecksumParams* sums) {
+  const auto message_of = [&](uint32_t step) -> Message {
     const Step& receive = calls_[index].plan->steps[step];
-    std::byte* const header = HeaderOf(index, step);
-    kernels::Checksum* const sum = &spaces_[index].received[step];
-    check->peers[check->count] = receive.peer;
-    check->headers[check->count] = header;
-    check->checksums[check->count] = sum;  // stays zero for an empty payload
-    ++check->count;
-    AddChecksum(header, receive.region.bytes, sum, sums);
+    return {.header = HeaderOf(index, step),
+            .bytes = receive.region.bytes,
+            .sum = &spaces_[index].received[step],
+            .peer = receive.peer};
   };
-  return LaunchMessages(index, orders_[index].receives(exchange), Kernel::kCheck, params, add);
+  return LaunchMessages(index, orders_[index].receives(exchange), Kernel::kCheck, params,
+                        message_of);
 }
 
 Status StreamExecutor::End() {

@@ -79,11 +79,11 @@ class StreamExecutor {
  private:
   // A call's part of the working memory.
   struct Space {
-    uint32_t* verdict = nullptr;            // followed by the checksums
-    kernels::Checksum* sent = nullptr;      // by packet
-    kernels::Checksum* received = nullptr;  // by step
-    std::byte* bare_headers = nullptr;      // headers of messages without payload, by step
-    size_t sum_bytes = 0;                   // bytes of verdict and checksums
+    uint32_t* verdict = nullptr;                    // followed by the checksums
+    kernels::cuda::PayloadSum* sent = nullptr;      // by packet
+    kernels::cuda::PayloadSum* received = nullptr;  // by step
+    std::byte* bare_headers = nullptr;              // headers of messages without payload, by step
+    size_t sum_bytes = 0;                           // bytes of verdict and checksums
   };
   StreamExecutor(Comm& comm, std::unique_ptr<StreamCompute> compute)
       : comm_(comm), compute_(std::move(compute)), under_way_(compute_->ended_calls()) {}
@@ -94,9 +94,9 @@ class StreamExecutor {
   kernels::cuda::HeaderTemplate TemplateOf(size_t call, const Step& message) const;
   // Address of a message's header, which its payload follows, if any.
   std::byte* HeaderOf(size_t call, uint32_t step) const;
-  template <typename Params, typename Add>
-  Status LaunchMessages(size_t call, std::span<const uint32_t> messages,
-                        kernels::cuda::Kernel kernel, Params params, const Add& add);
+  template <typename Params, typename MessageOf>
+  Status LaunchMessages(size_t call, std::span<const uint32_t> steps, kernels::cuda::Kernel kernel,
+                        Params params, const MessageOf& message_of);
   Status SealCall(size_t call, uint32_t exchange);
   Status PostNative(const Call& call, std::span<const uint32_t> steps);
   Status CheckCall(size_t call, uint32_t exchange);

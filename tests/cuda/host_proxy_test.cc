@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls on device memory over a host transport: faults in their messages, ranks of which some work
-// on a device and some on the host, and the number of launches.
+// Calls on device memory over a host transport: faults in their messages, and ranks of which some
+// work on a device and some on the host.
 #include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <functional>
-#include <iostream>
 #include <limits>
 #include <memory>
 #include <random>
@@ -19,7 +18,6 @@
 
 #include "tests/cuda/cuda_test_memory.h"
 #include "tests/support/comm_group.h"
-#include "tests/support/cuda/cuda_stand_in.h"
 #include "tests/support/deadlines.h"
 #include "tests/support/faulty_transport.h"
 
@@ -43,12 +41,6 @@ std::vector<float> InputOf(int rank, int call, size_t count) {
 Bytes BytesOf(const std::vector<float>& values) {
   const auto bytes = std::as_bytes(std::span(values));
   return {bytes.begin(), bytes.end()};
-}
-
-uint64_t Launches() {
-  onebitTestCudaCounts counts;
-  onebitTestCudaGetCounts(&counts);
-  return counts.launches;
 }
 
 struct Shape {
@@ -266,48 +258,6 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{.name = "AllGather", .collective = onebitCollectiveAllGather},
                       Shape{.name = "OneGeneration", .is_transactional = false}),
     [](const auto& info) { return std::string(info.param.name); });
-
-class LaunchesTest : public ::testing::TestWithParam<int> {};
-
-// Launches take longer than the computing of small tensors.
-TEST_P(LaunchesTest, AreTenPerCallForAnyNumberOfRanks) {
-  constexpr int kMeasured = 4;
-  const int ranks = GetParam();
-  CommGroup group(ranks);
-  std::barrier everybody(ranks);
-  uint64_t before = 0;
-  group.Run([&](int rank) {
-    UseCudaDevice(rank % CudaDeviceCount());
-    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.memory = onebitMemoryDevice;
-    const size_t count = static_cast<size_t>(ranks) * 4096;
-    const UniqueCompressor compressor =
-        NewCompressor(group.comm(rank), count, onebitFloat32, config);
-    const CudaStream stream;
-    const CudaBuffer buffer(BytesOf(InputOf(rank, 0, count)));
-    for (int call = 0; call <= kMeasured; ++call) {
-      EXPECT_EQ(onebitAllReduce(buffer.data(), buffer.data(), count, onebitFloat32, onebitAvg,
-                                compressor.get(), group.comm(rank), stream.handle()),
-                onebitSuccess)
-          << onebitGetLastError(nullptr);
-      if (call != 0) continue;
-      stream.Synchronize();
-      everybody.arrive_and_wait();
-      if (rank == 0) before = Launches();
-      everybody.arrive_and_wait();
-    }
-    stream.Synchronize();
-    everybody.arrive_and_wait();
-  });
-  const uint64_t calls = static_cast<uint64_t>(ranks) * kMeasured;
-  const uint64_t launches = Launches() - before;
-  EXPECT_EQ(launches % calls, 0u);
-  EXPECT_LE(launches / calls, 10u);
-  RecordProperty("launches_per_call", static_cast<int>(launches / calls));
-  std::cout << ranks << " ranks: " << launches / calls << " launches a call\n";
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, LaunchesTest, ::testing::Values(2, 8, 32, 64));
 
 // Messages on the wire do not depend on the memory of the calls.
 class MixedMemoryTest : public ::testing::TestWithParam<bool> {};

@@ -65,11 +65,11 @@ TEST(StartTest, RefusesAnOldDriver) {
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
-               "the CUDA driver is one for CUDA 11.8; onebit needs 12.0 or later");
+               "the CUDA driver is one for CUDA 11.8; onebit needs 12.1 or later");
 }
 
 TEST(StartTest, TakesTheOldestDriverThatItNames) {
-  setenv("CUDA_STAND_IN_DRIVER", "12000", 1);
+  setenv("CUDA_STAND_IN_DRIVER", "12010", 1);
   LoadDriver(ONEBIT_CUDA_STAND_IN);
   int count = 0;
   EXPECT_OK(Plugin().Start(&count));
@@ -79,7 +79,7 @@ TEST(StartTest, NamesWhatADriverLacks) {
   LoadDriver(ONEBIT_LACKING_DRIVER);
   int count = 0;
   EXPECT_ERROR(Plugin().Start(&count), onebitUnhandledCudaError,
-               "the CUDA driver, one for CUDA 12.0, lacks cuCtxGetCurrent");
+               "the CUDA driver, one for CUDA 12.1, lacks cuCtxGetCurrent");
 }
 
 #ifdef ONEBIT_CUDA_STUB

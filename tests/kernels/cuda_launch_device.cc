@@ -133,23 +133,24 @@ void Place(Stage* stage, HeaderTemplate* header) {
   stage->In(&header->replica_age, sizeof(*header->replica_age));
 }
 
+void Place(Stage* stage, MessageList* list) {
+  for (uint32_t i = 0; i < list->count; ++i) {
+    stage->InOut(&list->messages[i].header, kHeaderBytes + list->messages[i].bytes);
+    stage->InOut(&list->messages[i].sum, sizeof(PayloadSum));
+  }
+}
+
 void Place(Stage* stage, Kernel, SealParams* p) {
   Place(stage, &p->header);
   stage->In(&p->verdict, sizeof(*p->verdict));
-  for (uint32_t i = 0; i < p->count; ++i) {
-    stage->Out(&p->headers[i], kHeaderBytes);
-    stage->In(&p->checksums[i], sizeof(Checksum));
-  }
+  Place(stage, &p->list);
 }
 
 void Place(Stage* stage, Kernel, CheckParams* p) {
   Place(stage, &p->header);
   stage->InOut(&p->verdict, sizeof(*p->verdict));
   stage->InOut(&p->failure, sizeof(*p->failure));
-  for (uint32_t i = 0; i < p->count; ++i) {
-    stage->In(&p->headers[i], kHeaderBytes);
-    stage->In(&p->checksums[i], sizeof(Checksum));
-  }
+  Place(stage, &p->list);
 }
 
 void Place(Stage* stage, Kernel, FillParams* p) {

@@ -4,6 +4,7 @@
 // calls.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -45,18 +46,21 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
     for (const bool is_nonfinite : {false, true}) {
       const uint64_t calls = 5;
       const uint32_t verdict = is_nonfinite ? uint32_t{kNonfinite} : 0;
-      const Checksum checksum = {0x12345678, 0x9ABCDEF0};
-      HeaderBytes headers[3];
+      HeaderBytes headers[2];
+      std::vector<std::byte> whole(kHeaderBytes + 5'001);
+      for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<std::byte>(i * i / 7);
+      PayloadSum sum;
       std::byte anywhere[kHeaderBytes + 1];
       SealParams p;
       p.header = TemplateOf(SomeHeader());
       p.header.sequence = &calls;
       p.header.replica_age = &age;
       p.verdict = &verdict;
-      p.count = 4;
-      for (size_t i = 0; i < 3; ++i) p.headers[i] = headers[i].data();
-      p.headers[3] = anywhere + 1;
-      p.checksums[1] = &checksum;
+      p.list.count = 4;
+      for (size_t i = 0; i < 2; ++i) p.list.messages[i].header = headers[i].data();
+      p.list.messages[2].header = anywhere + 1;
+      p.list.messages[3] = {
+          .header = whole.data(), .bytes = whole.size() - kHeaderBytes, .sum = &sum};
       Launch(Kernel::kSeal, p);
 
       MessageHeader expected = SomeHeader();
@@ -66,13 +70,15 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
       HeaderBytes bytes;
       EncodeHeader(expected, &bytes);
       EXPECT_EQ(headers[0], bytes);
-      EXPECT_EQ(headers[2], bytes);
-      EXPECT_EQ(memcmp(anywhere + 1, bytes.data(), kHeaderBytes), 0);
-      expected.payload_checksum = checksum;
-      EncodeHeader(expected, &bytes);
       EXPECT_EQ(headers[1], bytes);
-      ASSERT_TRUE(DecodeHeader(headers[1]).ok());
-      EXPECT_EQ(DecodeHeader(headers[1]).value().call, expected.call);
+      EXPECT_EQ(memcmp(anywhere + 1, bytes.data(), kHeaderBytes), 0);
+      expected.payload_checksum =
+          reference::ChecksumOf(whole.data() + kHeaderBytes, whole.size() - kHeaderBytes);
+      EncodeHeader(expected, &bytes);
+      EXPECT_EQ(memcmp(whole.data(), bytes.data(), kHeaderBytes), 0);
+      const auto decoded = DecodeHeader(std::span(whole).first(kHeaderBytes));
+      ASSERT_TRUE(decoded.ok());
+      EXPECT_EQ(decoded.value().call, expected.call);
     }
   }
 }
@@ -85,8 +91,8 @@ TEST(CudaMessagesTest, SealedHeadersTellOfAFailure) {
       SealParams p;
       p.header = TemplateOf(SomeHeader());
       p.verdict = &verdict;
-      p.count = 1;
-      p.headers[0] = header.data();
+      p.list.count = 1;
+      p.list.messages[0].header = header.data();
       Launch(Kernel::kSeal, p);
       MessageHeader expected = SomeHeader();
       expected.has_failed = true;
@@ -104,43 +110,53 @@ class CudaCheckTest : public testing::Test {
     params_.header = TemplateOf(SomeHeader());
     params_.verdict = &verdict_;
     params_.failure = &failure_;
-    params_.count = kMessages;
+    params_.list.count = kMessages;
     for (uint32_t i = 0; i < kMessages; ++i) {
-      params_.peers[i] = 10 + i;
-      params_.headers[i] = headers_[i].data();
-      params_.checksums[i] = &checksums_[i];
+      params_.list.messages[i] = {
+          .header = messages_[i].data(), .bytes = PayloadOf(i), .sum = &sums_[i], .peer = 10 + i};
     }
   }
 
-  // Sends a message with this header and a payload of the size that it announces.
-  void Send(size_t i, const MessageHeader& header) {
-    EncodeHeader(header, &headers_[i]);
-    checksums_[i] = header.payload_checksum;
+  // The last message has none.
+  static constexpr size_t PayloadOf(size_t i) { return i + 1 == kMessages ? 0 : kPayload - 4 * i; }
+
+  // Puts a message with this header, but for its checksum, and a good payload into its place.
+  void Send(size_t i, MessageHeader header) {
+    const std::span payload = std::span(messages_[i]).subspan(kHeaderBytes, PayloadOf(i));
+    for (size_t at = 0; at < payload.size(); ++at) {
+      payload[at] = static_cast<std::byte>(7 * i + at * at / 5);
+    }
+    header.payload_checksum = reference::ChecksumOf(payload.data(), payload.size());
+    HeaderBytes bytes;
+    EncodeHeader(header, &bytes);
+    memcpy(messages_[i].data(), bytes.data(), kHeaderBytes);
+  }
+
+  void RunCheck() {
+    for (PayloadSum& sum : sums_) sum = {};
+    Launch(Kernel::kCheck, params_);
   }
 
   void ExpectFailure(uint32_t peer, FailureKind kind) {
-    Launch(Kernel::kCheck, params_);
+    RunCheck();
     EXPECT_EQ(verdict_, kFailed);
     EXPECT_EQ(failure_.state, 2u);
     EXPECT_EQ(failure_.peer, peer);
     EXPECT_EQ(failure_.kind, kind);
-    EXPECT_EQ(memcmp(failure_.received, headers_[peer - 10].data(), kHeaderBytes), 0);
+    EXPECT_EQ(memcmp(failure_.received, messages_[peer - 10].data(), kHeaderBytes), 0);
   }
 
   static constexpr size_t kMessages = 5;
-  HeaderBytes headers_[kMessages];
-  Checksum checksums_[kMessages];
+  static constexpr size_t kPayload = 9'000;  // several tiles
+  std::array<std::byte, kHeaderBytes + kPayload> messages_[kMessages];
+  PayloadSum sums_[kMessages];
   CheckParams params_;
   uint32_t verdict_ = 0;
   MessageFailure failure_;
 };
 
 TEST_F(CudaCheckTest, AcceptsEqualHeaders) {
-  MessageHeader header = SomeHeader();
-  header.payload_checksum = {1, 2};
-  Send(2, header);
-  params_.checksums[4] = nullptr;
-  Launch(Kernel::kCheck, params_);
+  RunCheck();
   EXPECT_EQ(verdict_, 0u);
   EXPECT_EQ(failure_.state, 0u);
 }
@@ -149,7 +165,7 @@ TEST_F(CudaCheckTest, PassesOnThatAValueIsNotFinite) {
   MessageHeader header = SomeHeader();
   header.is_nonfinite = true;
   Send(3, header);
-  Launch(Kernel::kCheck, params_);
+  RunCheck();
   EXPECT_EQ(verdict_, kNonfinite);
   EXPECT_EQ(failure_.state, 0u);
 }
@@ -159,7 +175,7 @@ TEST_F(CudaCheckTest, TellsWhichPeerHadAFailure) {
   header.has_failed = true;
   header.call.replica_age += 1;  // a value that the peer did not commit
   Send(3, header);
-  Launch(Kernel::kCheck, params_);
+  RunCheck();
   EXPECT_EQ(verdict_, kPeerFailed);
   EXPECT_EQ(failure_.state, 2u);
   EXPECT_EQ(failure_.peer, 13u);
@@ -182,7 +198,7 @@ TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
   header.call.sequence += calls;
   header.call.replica_age = 9;
   for (size_t i = 0; i < kMessages; ++i) Send(i, header);
-  Launch(Kernel::kCheck, params_);
+  RunCheck();
   EXPECT_EQ(verdict_, 0u);
   // The expected header can be decoded.
   header.call.sequence += 1;
@@ -206,7 +222,7 @@ TEST_F(CudaCheckTest, ComparesNoAgeOfACallThatNobodyCommits) {
   failure_ = {};
   header.is_nonfinite = true;
   Send(2, header);
-  Launch(Kernel::kCheck, params_);
+  RunCheck();
   EXPECT_EQ(verdict_, kNonfinite);
   EXPECT_EQ(failure_.state, 0u);
 }
@@ -216,7 +232,7 @@ TEST_F(CudaCheckTest, SeesEveryByteThatDiffers) {
     verdict_ = 0;
     failure_ = {};
     Send(3, SomeHeader());
-    headers_[3][byte] ^= std::byte{0x10};
+    messages_[3][byte] ^= std::byte{0x10};
     // Flags and sums are not compared, but the header's checksum covers them.
     ExpectFailure(13, kHeaderDiffers);
   }
@@ -230,21 +246,25 @@ TEST_F(CudaCheckTest, SeesAnotherCall) {
 }
 
 TEST_F(CudaCheckTest, SeesADamagedPayload) {
-  MessageHeader header = SomeHeader();
-  header.payload_checksum = {5, 6};
-  Send(4, header);
-  checksums_[4].weighted = 7;
-  ExpectFailure(14, kPayloadDiffers);
-  EXPECT_EQ(failure_.expected_checksum, (Checksum{5, 6}));
-  EXPECT_EQ(failure_.checksum, (Checksum{5, 7}));
+  for (const size_t at : {size_t{0}, kPayload / 2, PayloadOf(3) - 1}) {
+    verdict_ = 0;
+    failure_ = {};
+    Send(3, SomeHeader());
+    const std::byte* const payload = messages_[3].data() + kHeaderBytes;
+    const Checksum expected = reference::ChecksumOf(payload, PayloadOf(3));
+    messages_[3][kHeaderBytes + at] ^= std::byte{4};
+    ExpectFailure(13, kPayloadDiffers);
+    EXPECT_EQ(failure_.expected_checksum, expected);
+    EXPECT_EQ(failure_.checksum, reference::ChecksumOf(payload, PayloadOf(3)));
+  }
 }
 
 TEST_F(CudaCheckTest, KeepsTheFirstFailure) {
-  headers_[1][40] ^= std::byte{1};
+  messages_[1][40] ^= std::byte{1};
   ExpectFailure(11, kHeaderDiffers);
   Send(1, SomeHeader());
-  headers_[2][40] ^= std::byte{1};
-  Launch(Kernel::kCheck, params_);
+  messages_[2][40] ^= std::byte{1};
+  RunCheck();
   EXPECT_EQ(failure_.peer, 11u);
   EXPECT_EQ(verdict_, kFailed);
 }

@@ -271,6 +271,7 @@ uint64_t MeetLanes(Collective collective, unsigned mask, unsigned operand, uint6
   return TheScheduler().Meet(collective, mask, operand, value);
 }
 
+void __threadfence() { TheScheduler().GiveWay(); }
 void __threadfence_system() { TheScheduler().GiveWay(); }
 
 uint32_t atomicOr(uint32_t* word, uint32_t bits) {

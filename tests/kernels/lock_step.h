@@ -70,6 +70,7 @@ inline unsigned __ballot_sync(unsigned mask, bool value) {
 }
 inline void __syncwarp(unsigned mask) { MeetLanes(Collective::kSync, mask, 0u, uint64_t{0}); }
 
+void __threadfence();
 void __threadfence_system();
 uint32_t atomicOr(uint32_t* word, uint32_t bits);
 uint32_t atomicAdd(uint32_t* word, uint32_t value);

@@ -42,7 +42,7 @@ struct FunctionOperation {
 struct KernelOperation {
   kernels::cuda::Kernel kernel;
   unsigned ctas;
-  alignas(16) std::byte params[4096];  // CUDA's limit for kernel parameters
+  alignas(16) std::byte params[8192];  // of CUDA's 32,764, as many as any kernel here takes
 };
 struct WaitPointOperation {
   Point point;
