@@ -133,7 +133,8 @@ TEST(CudaFatbinTest, HotKernelsKeepAllInRegisters) {
 }
 
 TEST(CudaFatbinTest, ParametersFitALaunch) {
-  for (const KernelEntry& kernel : kKernels) EXPECT_LE(kernel.param_bytes, 32'764u) << kernel.symbol;
+  for (const KernelEntry& kernel : kKernels)
+    EXPECT_LE(kernel.param_bytes, 32'764u) << kernel.symbol;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // calls.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
@@ -257,6 +258,15 @@ TEST_F(CudaCheckTest, SeesADamagedPayload) {
     EXPECT_EQ(failure_.expected_checksum, expected);
     EXPECT_EQ(failure_.checksum, reference::ChecksumOf(payload, PayloadOf(3)));
   }
+}
+
+// The sum of the words is the same.
+TEST_F(CudaCheckTest, SeesWordsThatChangedPlaces) {
+  std::byte* const payload = messages_[3].data() + kHeaderBytes;
+  ASSERT_NE(memcmp(payload, payload + 4096, 4), 0);
+  std::swap_ranges(payload, payload + 4, payload + 4096);
+  ExpectFailure(13, kPayloadDiffers);
+  EXPECT_EQ(failure_.checksum.sum, failure_.expected_checksum.sum);
 }
 
 TEST_F(CudaCheckTest, KeepsTheFirstFailure) {
