@@ -207,6 +207,18 @@ ONEBIT_KERNEL uint32_t NibbleAt(const uint8_t* bits, uint64_t i) {
   return (bits[i / 8] >> (i % 8)) & 0xFu;
 }
 
+// Groups whose bits a warp loads at once, 128 bytes: lane l has those of elements 32l to 32l + 31.
+inline constexpr unsigned kRunGroups = 8 * sizeof(uint32_t) * kLanes / kGroup;
+
+// Gives each lane the bits of its quad of group `g` of a run; those from bit 4 on are of others.
+ONEBIT_KERNEL Lanes<uint32_t> BitsOfGroup(const Warp& warp, const Lanes<uint32_t>& run,
+                                          unsigned g) {
+  Lanes<uint32_t> bits =
+      warp.Shuffle(run, [&](unsigned lane) { return g * (kLanes / kRunGroups) + lane / 8; });
+  warp.ForEachLane([&](unsigned lane) { bits[lane] >>= lane % 8 * kQuad; });
+  return bits;
+}
+
 // Bit c is set if element i + c is one of the first `count` and takes part.
 ONEBIT_KERNEL uint32_t PartOfQuad(const uint8_t* mask, uint64_t i, unsigned count) {
   const uint32_t all = (1u << count) - 1;

@@ -20,47 +20,54 @@ class PacketMean {
                            uint64_t block)
       : packets_(packets),
         bits_offset_(piece.source_bits),
-        scale_offset_(piece.source_scales + sizeof(float) * block) {
-    warp.ForEachLane([&](unsigned lane) {
-      if (lane < packets_.ranks) weights_[lane] = Weight(lane);
-    });
-  }
+        scale_offset_(piece.source_scales + sizeof(float) * block),
+        first_weights_(WeightsFrom(warp, 0)) {}
 
   // Sums the ranks' values of the group at element `group`.
   ONEBIT_KERNEL void Load(const Warp& warp, uint64_t group, uint64_t end,
                           Lanes<Quad<float>>* mean) const {
     warp.ForEachLane([&](unsigned lane) { (*mean)[lane] = kNothing; });
-    for (uint32_t rank = 0; rank < packets_.ranks; ++rank) {
-      const float weight = WeightOf(warp, rank);
+    ForEachRank(warp, [&](uint32_t rank, float weight) {
       const uint8_t* const bits = BitsOf(rank);
       warp.ForEachLane([&](unsigned lane) {
         const uint64_t i = group + kQuad * lane;
         if (i < end) AddQuad(NibbleAt(bits, i), weight, &(*mean)[lane]);
       });
-    }
+    });
   }
 
-  // True if the lanes hold the weights of all ranks, which LoadTile requires.
-  ONEBIT_KERNEL bool HasAllWeights() const { return packets_.ranks <= kLanes; }
+  // True if bits lie at multiples of four bytes, as LoadTile requires.
+  ONEBIT_KERNEL bool HasWords() const {
+    return IsAligned(packets_.sources + bits_offset_, sizeof(uint32_t)) &&
+           IsAligned(packets_.own_source + bits_offset_, sizeof(uint32_t)) &&
+           packets_.stride % sizeof(uint32_t) == 0;
+  }
 
-  // As Load, for a whole tile: rank by rank, so that many loads of one rank are in flight together.
+  // As Load, for a whole tile: rank by rank, while the next rank's bits are on their way.
   template <unsigned kGroups>
   ONEBIT_KERNEL void LoadTile(const Warp& warp, uint64_t begin, TileOfZ<kGroups>* mean) const {
     ForEachGroup<kGroups>([&](unsigned g) {
       warp.ForEachLane([&](unsigned lane) { mean->groups[g][lane] = kNothing; });
     });
-    for (uint32_t rank = 0; rank < packets_.ranks; ++rank) {
-      const float weight = warp.Broadcast(weights_, rank);
-      const uint8_t* const bits = BitsOf(rank) + begin / 8;
-      ForEachGroup<kGroups, 8>(warp, [&](unsigned g) {
-        warp.ForEachLane([&](unsigned lane) {
-          AddQuad(NibbleOfTile(bits, g, lane), weight, &mean->groups[g][lane]);
-        });
+    TileBits<kGroups> next = LoadTileBits<kGroups>(warp, 0, begin);
+    ForEachRank(warp, [&](uint32_t rank, float weight) {
+      const TileBits<kGroups> bits = next;
+      if (rank + 1 < packets_.ranks) next = LoadTileBits<kGroups>(warp, rank + 1, begin);
+      ForEachGroup<kGroups>([&](unsigned g) {
+        const Lanes<uint32_t> signs = BitsOfGroup(warp, bits.runs[g / kRunGroups], g % kRunGroups);
+        warp.ForEachLane(
+            [&](unsigned lane) { AddQuad(signs[lane], weight, &mean->groups[g][lane]); });
       });
-    }
+    });
   }
 
  private:
+  // A rank's bits of a tile.
+  template <unsigned kGroups>
+  struct TileBits {
+    Lanes<uint32_t> runs[(kGroups + kRunGroups - 1) / kRunGroups];
+  };
+
   // Starting from -0 instead of 0 leaves every first term unchanged, including -0.
   static constexpr Quad<float> kNothing = {{-0.0f, -0.0f, -0.0f, -0.0f}};
 
@@ -69,25 +76,55 @@ class PacketMean {
     for (unsigned c = 0; c < kQuad; ++c) mean->at[c] += (signs >> c & 1) != 0 ? -weight : weight;
   }
 
+  template <unsigned kGroups>
+  ONEBIT_KERNEL TileBits<kGroups> LoadTileBits(const Warp& warp, uint32_t rank,
+                                               uint64_t begin) const {
+    TileBits<kGroups> bits;
+    const uint8_t* const data = BitsOf(rank) + begin / 8;
+    warp.ForEachLane([&](unsigned lane) {
+      ONEBIT_UNROLL
+      for (unsigned first = 0; first < kGroups; first += kRunGroups) {
+        if (kGroups < kRunGroups && lane >= kGroups * (kLanes / kRunGroups)) continue;
+        bits.runs[first / kRunGroups][lane] = *reinterpret_cast<const uint32_t*>(
+            data + (first * kGroup / 8 + sizeof(uint32_t) * lane));
+      }
+    });
+    return bits;
+  }
+
+  // Calls body(rank, weight) for every rank. The lanes hold the weights of 32 ranks at a time.
+  template <class Body>
+  ONEBIT_KERNEL void ForEachRank(const Warp& warp, const Body& body) const {
+    Lanes<float> weights = first_weights_;
+    for (uint32_t first = 0; first < packets_.ranks; first += kLanes) {
+      if (first != 0) weights = WeightsFrom(warp, first);
+      for (uint32_t rank = first; rank < packets_.ranks && rank < first + kLanes; ++rank) {
+        body(rank, warp.Broadcast(weights, rank % kLanes));
+      }
+    }
+  }
+
   ONEBIT_KERNEL const std::byte* PacketOf(uint32_t rank) const {
     return rank == packets_.rank ? packets_.own_source : packets_.sources + rank * packets_.stride;
   }
   ONEBIT_KERNEL const uint8_t* BitsOf(uint32_t rank) const {
     return reinterpret_cast<const uint8_t*>(PacketOf(rank) + bits_offset_);
   }
-  ONEBIT_KERNEL float Weight(uint32_t rank) const {
-    return *reinterpret_cast<const float*>(PacketOf(rank) + scale_offset_) /
-           static_cast<float>(packets_.ranks);
-  }
-  // The lanes hold the weights of the first ranks.
-  ONEBIT_KERNEL float WeightOf(const Warp& warp, uint32_t rank) const {
-    return rank < kLanes ? warp.Broadcast(weights_, rank) : Weight(rank);
+  // Returns the scales of ranks `first` and following, divided by the number of ranks.
+  ONEBIT_KERNEL Lanes<float> WeightsFrom(const Warp& warp, uint32_t first) const {
+    Lanes<float> weights;
+    warp.ForEachLane([&](unsigned lane) {
+      if (first + lane >= packets_.ranks) return;
+      weights[lane] = *reinterpret_cast<const float*>(PacketOf(first + lane) + scale_offset_) /
+                      static_cast<float>(packets_.ranks);
+    });
+    return weights;
   }
 
   const SourcePackets& packets_;
   uint64_t bits_offset_;
   uint64_t scale_offset_;
-  Lanes<float> weights_;
+  Lanes<float> first_weights_;
 };
 
 // y = mean + residual of the elements of a piece.
@@ -96,7 +133,7 @@ struct ServerSource {
   Input residual;  // data null: none
   const uint8_t* mask = nullptr;
 
-  ONEBIT_KERNEL bool CanLoadTile() const { return residual.is_aligned && packets.HasAllWeights(); }
+  ONEBIT_KERNEL bool CanLoadTile() const { return residual.is_aligned && packets.HasWords(); }
 
   ONEBIT_KERNEL void Load(const Warp& warp, uint64_t group, uint64_t end,
                           Lanes<Quad<float>>* y) const {

@@ -99,6 +99,14 @@ class Warp {
     return __shfl_sync(kAll, values[lane_], lane);
   }
 
+  // Gives each lane the value of lane source_of(its index).
+  template <class T, class SourceOf>
+  ONEBIT_KERNEL Lanes<T> Shuffle(const Lanes<T>& values, const SourceOf& source_of) const {
+    Lanes<T> result;
+    result[lane_] = __shfl_sync(kAll, values[lane_], source_of(lane_));
+    return result;
+  }
+
   // Gives each lane the value of the one `delta` above; beyond the last lane it is unspecified.
   template <class T>
   ONEBIT_KERNEL Lanes<T> ShuffleDown(const Lanes<T>& values, unsigned delta) const {
@@ -178,6 +186,13 @@ class Warp {
   template <class T>
   T Broadcast(const Lanes<T>& values, unsigned lane) const {
     return values[lane];
+  }
+
+  template <class T, class SourceOf>
+  Lanes<T> Shuffle(const Lanes<T>& values, const SourceOf& source_of) const {
+    Lanes<T> result;
+    for (unsigned lane = 0; lane < kLanes; ++lane) result[lane] = values[source_of(lane)];
+    return result;
   }
 
   template <class T>
