@@ -5,11 +5,42 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/encode-inl.h"
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/quads.h"
 #include "kernels/cuda/tiles.h"
 
 namespace onebit::kernels::cuda {
+
+// True if a part of a tile, with bits and mask from its first element on, is a whole run in words.
+ONEBIT_KERNEL bool IsRun(const Output& output, const uint8_t* bits, const uint8_t* mask,
+                         uint64_t count) {
+  return count == kElementTile && output.is_aligned && IsAligned(bits, sizeof(uint32_t)) &&
+         IsAligned(mask, sizeof(uint32_t));
+}
+
+// Decodes a run. All pointers begin with it; bf16 has the size of fp16.
+template <DataType kType, bool kIsMasked>
+ONEBIT_KERNEL void DecodeRun(const Warp& warp, const uint8_t* bits, const uint8_t* mask,
+                             uint32_t positive, void* output) {
+  constexpr unsigned kSign = 8 * BytesOf(kType) - 1;
+  const Lanes<uint32_t> signs_of_run = LoadRun(warp, bits);
+  const Lanes<uint32_t> mask_of_run = kIsMasked ? LoadRun(warp, mask) : Lanes<uint32_t>();
+  ForEachGroup<kRunGroups>([&](unsigned g) {
+    const Lanes<uint32_t> signs = BitsOfGroup(warp, signs_of_run, g);
+    Lanes<uint32_t> part;
+    if constexpr (kIsMasked) part = BitsOfGroup(warp, mask_of_run, g);
+    warp.ForEachLane([&](unsigned lane) {
+      Quad<uint32_t> quad;
+      ONEBIT_UNROLL
+      for (unsigned c = 0; c < kQuad; ++c) {
+        if (kIsMasked && (part[lane] >> c & 1) == 0) continue;
+        quad.at[c] = positive ^ (signs[lane] << (kSign - c) & 1u << kSign);
+      }
+      StoreWholeQuad<kType>(quad, QuadOfTile<kType>(output, g, lane));
+    });
+  });
+}
 
 ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
   ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
@@ -20,6 +51,22 @@ ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
       // Rounding is independent of the sign: a scale is rounded once, and elements differ in their
       // sign bit.
       const uint32_t positive = BitsOfFloat(p.output_type, piece.scales[block]);
+      const uint8_t* const bits = piece.bits + begin / 8;
+      const uint8_t* const part_mask = mask == nullptr ? nullptr : mask + begin / 8;
+      if (IsRun(output, bits, part_mask, end - begin)) {
+        void* const to = From(output, begin);
+        const bool is_wide = p.output_type == DataType::kF32;
+        if (mask == nullptr && is_wide) {
+          DecodeRun<DataType::kF32, false>(warp, bits, part_mask, positive, to);
+        } else if (mask == nullptr) {
+          DecodeRun<DataType::kF16, false>(warp, bits, part_mask, positive, to);
+        } else if (is_wide) {
+          DecodeRun<DataType::kF32, true>(warp, bits, part_mask, positive, to);
+        } else {
+          DecodeRun<DataType::kF16, true>(warp, bits, part_mask, positive, to);
+        }
+        return;
+      }
       const uint32_t negative = positive ^ SignBit(p.output_type);
       for (uint64_t group = begin; group < end; group += kGroup) {
         warp.ForEachLane([&](unsigned lane) {
@@ -28,13 +75,13 @@ ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
           if (count == 0) return;
           const uint32_t signs = NibbleAt(piece.bits, i);
           const uint32_t part = PartOfQuad(mask, i, count);
-          Quad<uint32_t> bits;
+          Quad<uint32_t> quad;
           ONEBIT_UNROLL
           for (unsigned c = 0; c < kQuad; ++c) {
             const uint32_t value = (signs >> c & 1) != 0 ? negative : positive;
-            bits.at[c] = (part >> c & 1) != 0 ? value : 0;
+            quad.at[c] = (part >> c & 1) != 0 ? value : 0;
           }
-          StoreQuadBits(bits, output, i, count);
+          StoreQuadBits(quad, output, i, count);
         });
       }
     });

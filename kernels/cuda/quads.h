@@ -210,6 +210,13 @@ ONEBIT_KERNEL uint32_t NibbleAt(const uint8_t* bits, uint64_t i) {
 // Groups whose bits a warp loads at once, 128 bytes: lane l has those of elements 32l to 32l + 31.
 inline constexpr unsigned kRunGroups = 8 * sizeof(uint32_t) * kLanes / kGroup;
 
+ONEBIT_KERNEL Lanes<uint32_t> LoadRun(const Warp& warp, const uint8_t* bits) {
+  Lanes<uint32_t> run;
+  warp.ForEachLane(
+      [&](unsigned lane) { run[lane] = reinterpret_cast<const uint32_t*>(bits)[lane]; });
+  return run;
+}
+
 // Gives each lane the bits of its quad of group `g` of a run; those from bit 4 on are of others.
 ONEBIT_KERNEL Lanes<uint32_t> BitsOfGroup(const Warp& warp, const Lanes<uint32_t>& run,
                                           unsigned g) {

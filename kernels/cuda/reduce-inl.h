@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/decode-inl.h"
 #include "kernels/cuda/encode-inl.h"
 #include "kernels/cuda/params.h"
 #include "kernels/reference/scale.h"
@@ -222,6 +223,41 @@ ONEBIT_KERNEL void RunReduceResidual(const Warp& warp, const ReduceParams& p) {
   });
 }
 
+// Stores the mean of a run, times `factor`. `mask` and `output` begin with it.
+template <DataType kType, bool kIsMasked>
+ONEBIT_KERNEL void StoreMean(const Warp& warp, const TileOfZ<kRunGroups>& mean, float factor,
+                             const uint8_t* mask, void* output, Lanes<bool>* is_infinite) {
+  const Lanes<uint32_t> mask_of_run = kIsMasked ? LoadRun(warp, mask) : Lanes<uint32_t>();
+  ForEachGroup<kRunGroups>([&](unsigned g) {
+    Lanes<uint32_t> part;
+    if constexpr (kIsMasked) part = BitsOfGroup(warp, mask_of_run, g);
+    warp.ForEachLane([&](unsigned lane) {
+      Quad<uint32_t> bits;
+      ONEBIT_UNROLL
+      for (unsigned c = 0; c < kQuad; ++c) {
+        if (kIsMasked && (part[lane] >> c & 1) == 0) continue;
+        bits.at[c] = BitsOfFloat(kType, mean.groups[g][lane].at[c] * factor);
+        if (!AreBitsFinite(kType, bits.at[c])) (*is_infinite)[lane] = true;
+      }
+      StoreWholeQuad<kType>(bits, QuadOfTile<kType>(output, g, lane));
+    });
+  });
+}
+
+template <bool kIsMasked>
+ONEBIT_KERNEL void StoreMean(const Warp& warp, const TileOfZ<kRunGroups>& mean, float factor,
+                             const uint8_t* mask, DataType type, void* output,
+                             Lanes<bool>* is_infinite) {
+  switch (type) {
+    case DataType::kF32:
+      return StoreMean<DataType::kF32, kIsMasked>(warp, mean, factor, mask, output, is_infinite);
+    case DataType::kF16:
+      return StoreMean<DataType::kF16, kIsMasked>(warp, mean, factor, mask, output, is_infinite);
+    case DataType::kBf16:
+      return StoreMean<DataType::kBf16, kIsMasked>(warp, mean, factor, mask, output, is_infinite);
+  }
+}
+
 ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParams& p) {
   Lanes<bool> is_infinite;
   ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
@@ -230,6 +266,19 @@ ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParams& p) {
     const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
     const auto store_part = [&](uint64_t block, uint64_t begin, uint64_t end) {
       const PacketMean packets(warp, p.packets, piece, block);
+      const float factor = p.is_sum ? static_cast<float>(p.packets.ranks) : 1.0f;
+      const uint8_t* const part_mask = mask == nullptr ? nullptr : mask + begin / 8;
+      if (packets.HasWords() && IsRun(output, nullptr, part_mask, end - begin)) {
+        TileOfZ<kRunGroups> mean;
+        packets.LoadTile(warp, begin, &mean);
+        void* const to = From(output, begin);
+        if (mask == nullptr) {
+          StoreMean<false>(warp, mean, factor, part_mask, p.output_type, to, &is_infinite);
+        } else {
+          StoreMean<true>(warp, mean, factor, part_mask, p.output_type, to, &is_infinite);
+        }
+        return;
+      }
       for (uint64_t group = begin; group < end; group += kGroup) {
         Lanes<Quad<float>> mean;
         packets.Load(warp, group, end, &mean);
@@ -240,10 +289,8 @@ ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParams& p) {
           Quad<uint32_t> bits;
           ONEBIT_UNROLL
           for (unsigned c = 0; c < kQuad; ++c) {
-            const float value = p.is_sum ? mean[lane].at[c] * static_cast<float>(p.packets.ranks)
-                                         : mean[lane].at[c];
             if ((part >> c & 1) == 0) continue;
-            bits.at[c] = BitsOfFloat(p.output_type, value);
+            bits.at[c] = BitsOfFloat(p.output_type, mean[lane].at[c] * factor);
             if (!AreBitsFinite(p.output_type, bits.at[c])) is_infinite[lane] = true;
           }
           StoreQuadBits(bits, output, i, count);
