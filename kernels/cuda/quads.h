@@ -30,25 +30,26 @@ ONEBIT_KERNEL bool IsAligned(const void* at, size_t bytes) {
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
 }
 
-// Loads and stores several 32-bit words, at addresses aligned to their total size.
+// Loads and stores several 32-bit words of global memory, at addresses aligned to their total size.
+// Most are used once, so they are the first that a cache gives up.
 #if defined(ONEBIT_CUDA_LANES)
 ONEBIT_KERNEL void LoadWords(const void* at, uint32_t (&words)[4]) {
-  const uint4 all = *static_cast<const uint4*>(at);
+  const uint4 all = __ldcs(static_cast<const uint4*>(at));
   words[0] = all.x;
   words[1] = all.y;
   words[2] = all.z;
   words[3] = all.w;
 }
 ONEBIT_KERNEL void LoadWords(const void* at, uint32_t (&words)[2]) {
-  const uint2 all = *static_cast<const uint2*>(at);
+  const uint2 all = __ldcs(static_cast<const uint2*>(at));
   words[0] = all.x;
   words[1] = all.y;
 }
 ONEBIT_KERNEL void StoreWords(const uint32_t (&words)[4], void* at) {
-  *static_cast<uint4*>(at) = make_uint4(words[0], words[1], words[2], words[3]);
+  __stcs(static_cast<uint4*>(at), make_uint4(words[0], words[1], words[2], words[3]));
 }
 ONEBIT_KERNEL void StoreWords(const uint32_t (&words)[2], void* at) {
-  *static_cast<uint2*>(at) = make_uint2(words[0], words[1]);
+  __stcs(static_cast<uint2*>(at), make_uint2(words[0], words[1]));
 }
 #else
 template <size_t kCount>
@@ -61,20 +62,41 @@ void StoreWords(const uint32_t (&words)[kCount], void* at) {
 }
 #endif
 
-// Converts an element's bits to fp32. fp16 needs no branches: moved to the position of fp32's
-// exponent and mantissa it is exactly the value times 2^-112, even if it is subnormal.
+// Convert an element's bits to fp32 and back. The GPU's own conversions equal the integer
+// arithmetic of `reference` except for the payload of a NaN, which only dense results and optimizer
+// states can have (FORMAT.md, "Values that are not finite").
+#if defined(__CUDACC__)
+ONEBIT_KERNEL float FloatOfFp16(uint32_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<uint16_t>(bits)));
+  return value;
+}
+ONEBIT_KERNEL uint32_t Fp16OfFloat(float value) {
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+ONEBIT_KERNEL uint32_t Bf16OfFloat(float value) {
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+#else
+inline float FloatOfFp16(uint32_t bits) {
+  return reference::FloatOfFp16(static_cast<uint16_t>(bits));
+}
+using reference::Bf16OfFloat;
+using reference::Fp16OfFloat;
+#endif
+
 ONEBIT_KERNEL float FloatOfBits(DataType type, uint32_t bits) {
   if (type == DataType::kF32) return std::bit_cast<float>(bits);
-  if (type == DataType::kBf16) return std::bit_cast<float>(bits << 16);
-  const float magnitude = std::bit_cast<float>((bits & 0x7FFFu) << 13) * 0x1p112f;
-  const uint32_t special = (bits & 0x7C00u) == 0x7C00u ? 0x7F800000u : 0u;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | special |
-                              ((bits & 0x8000u) << 16));
+  return type == DataType::kBf16 ? std::bit_cast<float>(bits << 16) : FloatOfFp16(bits);
 }
 
 ONEBIT_KERNEL uint32_t BitsOfFloat(DataType type, float value) {
   if (type == DataType::kF32) return std::bit_cast<uint32_t>(value);
-  return type == DataType::kBf16 ? reference::Bf16OfFloat(value) : reference::Fp16OfFloat(value);
+  return type == DataType::kBf16 ? Bf16OfFloat(value) : Fp16OfFloat(value);
 }
 
 ONEBIT_KERNEL bool IsFinite(float value) {

@@ -97,12 +97,11 @@ class PacketMean {
   template <class Body>
   ONEBIT_KERNEL void ForEachRank(const Warp& warp, const Body& body) const {
     Lanes<float> weights = first_weights_;
-    for (uint32_t first = 0; first < packets_.ranks; first += kLanes) {
-      if (first != 0) weights = WeightsFrom(warp, first);
-      for (uint32_t rank = first; rank < packets_.ranks && rank < first + kLanes; ++rank) {
-        body(rank, warp.Broadcast(weights, rank % kLanes));
-      }
-    }
+    uint32_t rank = 0;
+    do {  // there is at least one
+      if (rank % kLanes == 0 && rank != 0) weights = WeightsFrom(warp, rank);
+      body(rank, warp.Broadcast(weights, rank % kLanes));
+    } while (++rank < packets_.ranks);
   }
 
   ONEBIT_KERNEL const std::byte* PacketOf(uint32_t rank) const {

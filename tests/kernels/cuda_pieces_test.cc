@@ -222,7 +222,7 @@ TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
   for (int repetition = 0; repetition < 40; ++repetition) {
     const PieceLayout layout = RandomLayout(random_);
     const size_t block = random_() % 2 == 0 ? 4096 : 64;
-    const size_t ranks = 1 + random_() % (repetition % 4 == 0 ? 70 : 12);
+    const size_t ranks = 1 + random_() % (repetition % 8 == 0 ? 70 : 8);
     PieceMemory memory(layout, block, random_), expected = memory;
     CompressParams worker = RandomParams(layout);
     ReduceParams p;

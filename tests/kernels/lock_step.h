@@ -41,6 +41,15 @@ struct alignas(16) uint4 {
 inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
+template <class T>
+T __ldcs(const T* at) {
+  return *at;
+}
+template <class T>
+void __stcs(T* at, const T& value) {
+  *at = value;
+}
+
 enum class Collective : uint32_t { kShuffle, kShuffleDown, kBallot, kSync };
 
 // Waits for the other lanes. `operand` is the lane to read from, or the distance to it. Returns
