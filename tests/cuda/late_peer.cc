@@ -5,9 +5,12 @@
 // other thread in. The calls must end all the same: no stream may wait for a thread that needs the
 // driver.
 //
-//   late_peer free|free_host|load|allocate|nothing least|greatest late|dead
+//   late_peer least|greatest late|dead [free|free_host|load|allocate|nothing]...
 //
-// The second word is the priority of the streams.
+// The first word is the priority of the streams; without a third, rank 0 does all of them in turn.
+// Rank 0 prints each before it begins, and how long it was in the driver. CUDA's own driver runs
+// it, too (tests/gpu/run).
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -20,13 +23,19 @@
 
 #include "onebit/onebit.hpp"
 #include "tests/cuda/cuda_test_memory.h"
-#include "tests/support/cuda/cuda_stand_in.h"
 
 namespace onebit::testing {
 namespace {
 
 constexpr size_t kCount = 300'000;
 constexpr size_t kManyCount = 6'000'000;  // a dense call of several pieces
+
+const std::vector<std::string> kAll = {"free", "free_host", "load", "allocate", "nothing"};
+
+// A kernel that does nothing. The driver loads it when it is launched first, unless
+// CUDA_MODULE_LOADING is EAGER.
+constexpr char kModule[] =
+    ".version 6.5\n.target sm_75\n.address_size 64\n.visible .entry late()\n{\n  ret;\n}\n";
 
 void Check(onebitResult_t result) {
   if (result != onebitSuccess) throw std::runtime_error(onebitGetLastError(nullptr));
@@ -56,10 +65,12 @@ class Rank {
   explicit Rank(const std::string& priority)
       : first_(NewStream(priority)),
         second_(NewStream(priority)),
+        third_(NewStream(priority)),
         small_(Ones(kCount)),
         large_(Ones(kManyCount)),
         spare_(4096) {
     CheckCuda(cuMemHostAlloc(&pinned_, 4096, 0), "cuMemHostAlloc");
+    CheckCuda(cuModuleLoadData(&module_, kModule), "cuModuleLoadData");
     onebitComm_t comm = nullptr;
     Check(onebitCommInitEnv(&comm, nullptr));
     comm_ = UniqueComm(comm);
@@ -106,7 +117,10 @@ class Rank {
     } else if (during == "free_host") {
       CheckCuda(cuMemFreeHost(std::exchange(pinned_, nullptr)), "cuMemFreeHost");
     } else if (during == "load") {
-      CheckCuda(onebitTestCudaLoadLate(), "the load of a kernel");
+      CUfunction late = nullptr;
+      CheckCuda(cuModuleGetFunction(&late, module_, "late"), "cuModuleGetFunction");
+      CheckCuda(cuLaunchKernel(late, 1, 1, 1, 1, 1, 1, 0, third_, nullptr, nullptr),
+                "cuLaunchKernel");
     } else if (during == "allocate") {
       const CudaBuffer buffer(4096);
     }
@@ -115,6 +129,7 @@ class Rank {
   void Synchronize() const {
     CheckCuda(cuStreamSynchronize(first_), "cuStreamSynchronize");
     CheckCuda(cuStreamSynchronize(second_), "cuStreamSynchronize");
+    CheckCuda(cuStreamSynchronize(third_), "cuStreamSynchronize");
   }
   void CheckResults() const {
     Expect(error() == onebitSuccess, "the communicator has failed");
@@ -131,26 +146,36 @@ class Rank {
 
   const CUstream first_;
   const CUstream second_;
+  const CUstream third_;
   const CudaBuffer small_;
   const CudaBuffer large_;
   Spare spare_;
   void* pinned_ = nullptr;
+  CUmodule module_ = nullptr;
   UniqueComm comm_;
   UniqueCompressor compressors_[2];
 };
 
+// Does it behind the calls of rank 0, and prints how long the driver took.
+void CallAndWait(Rank& rank, const std::string& during) {
+  rank.Call();
+  if (rank.rank() != 0) return;
+  const auto begin = std::chrono::steady_clock::now();
+  rank.Wait(during);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::printf("late_peer: %s took %.3f s\n", during.c_str(), seconds.count());
+}
+
 void RunLate(Rank& rank, const std::string& during) {
   if (rank.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
-  rank.Call();
-  if (rank.rank() == 0) rank.Wait(during);
+  CallAndWait(rank, during);
   rank.Synchronize();
   rank.CheckResults();
 }
 
 void RunDead(Rank& rank, const std::string& during) {
   if (rank.rank() == 0) {
-    rank.Call();
-    rank.Wait(during);
+    CallAndWait(rank, during);
     rank.Synchronize();
   }
   while (rank.error() == onebitSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -160,22 +185,30 @@ void RunDead(Rank& rank, const std::string& during) {
   Expect(text.find("waiting for rank 1") != std::string::npos, "names no peer: " + text);
 }
 
+void Run(const std::string& priority, const std::string& peer, const std::string& during) {
+  Expect(std::find(kAll.begin(), kAll.end(), during) != kAll.end(), "unknown: " + during);
+  Rank rank(priority);
+  if (rank.rank() == 0) std::printf("late_peer: %s ...\n", during.c_str());
+  std::fflush(stdout);
+  if (peer == "late") {
+    RunLate(rank, during);
+  } else {
+    RunDead(rank, during);
+  }
+}
+
 }  // namespace
 }  // namespace onebit::testing
 
 int main(int count, char** words) {
   using namespace onebit::testing;
   try {
-    Expect(count == 4,
-           "usage: late_peer free|free_host|load|allocate|nothing least|greatest "
-           "late|dead");
+    Expect(count >= 3,
+           "usage: late_peer least|greatest late|dead "
+           "[free|free_host|load|allocate|nothing]...");
     UseCudaDevice(0);
-    Rank rank(words[2]);
-    if (std::string(words[3]) == "late") {
-      RunLate(rank, words[1]);
-    } else {
-      RunDead(rank, words[1]);
-    }
+    const std::vector<std::string> some(words + 3, words + count);
+    for (const std::string& during : some.empty() ? kAll : some) Run(words[1], words[2], during);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "late_peer: %s\n", error.what());
     return 1;

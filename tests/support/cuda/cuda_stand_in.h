@@ -18,6 +18,9 @@
 // operations in order, so a waiting stream holds up others), CUDA_STAND_IN_DRIVER_LOCK (0; 1: while
 // a free of memory or the late load of a kernel waits for streams, no other thread gets into the
 // driver, as some versions of CUDA have it).
+//
+// Kernels of modules do nothing. The first launch of one waits for all streams of the context, as
+// CUDA may do if it loads kernels lazily.
 #pragma once
 
 #include <stddef.h>
@@ -50,10 +53,6 @@ struct onebitTestCudaCounts {
   uint64_t while_capturing;  // allocations and frees by a thread that is capturing a graph
 };
 void onebitTestCudaGetCounts(onebitTestCudaCounts* counts);
-
-// Waits for all streams of the current context, as the first launch of a kernel that CUDA loads
-// only then may do.
-CUresult onebitTestCudaLoadLate(void);
 
 // CTAs of the previous launch.
 unsigned onebitTestCudaLastGrid(void);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // CUDA driver functions that load and launch kernels. They only inspect the image and run the host
-// build of the same kernels.
+// build of the same kernels; those of other modules do nothing.
 #include <pthread.h>
 
 #include <algorithm>
@@ -46,12 +46,21 @@ struct Code {
   Context* context = nullptr;  // null for a CUkernel
 };
 
+struct ModuleKernel {
+  bool is_loaded = false;
+};
+struct Module {
+  std::string text;
+  ModuleKernel kernel;  // its only one
+};
+
 // Guarded by the world's lock. Handles stay valid for ever, at the cost of some memory.
 struct Codes {
   unsigned last_grid = 0;
   const char* late_error = nullptr;  // the compiler's, for the next kernel that is loaded
   std::vector<std::unique_ptr<Library>> libraries;
   std::vector<std::unique_ptr<Code>> codes;
+  std::vector<std::unique_ptr<Module>> modules;
 };
 
 Codes& TheCodes() {
@@ -109,6 +118,30 @@ CUresult Load(World& world, Context& context, size_t number) {
   ONEBIT_CU_TRY(CheckUnsafe(world));
   context.loaded[number] = true;
   return CUDA_SUCCESS;
+}
+
+ModuleKernel* FindModuleKernel(const void* handle) {
+  const Lock lock(TheWorld().mutex);
+  for (const auto& module : TheCodes().modules) {
+    if (&module->kernel == handle) return &module->kernel;
+  }
+  return nullptr;
+}
+
+CUresult LaunchModuleKernel(ModuleKernel& kernel, CUstream handle) {
+  const DriverLock driver;  // before the world's, as all calls take them
+  World& world = TheWorld();
+  Lock lock(world.mutex);
+  Stream* stream = nullptr;
+  ONEBIT_CU_TRY(FindStream(world, handle, &stream));
+  if (!kernel.is_loaded) {
+    ONEBIT_CU_TRY(CheckUnsafe(world));
+    for (size_t i = 0; i < world.streams.size(); ++i) {
+      if (world.streams[i]->context == stream->context) WaitFor(lock, world.streams[i]->tail());
+    }
+    kernel.is_loaded = true;
+  }
+  return Enqueue(world, lock, *stream, FunctionOperation{[](void*) {}, nullptr, true});
 }
 
 CUresult FindFunction(CUfunction handle, Code** code) {
@@ -174,6 +207,34 @@ CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
+  ONEBIT_BEGIN(cuModuleLoadData);
+  World& world = TheWorld();
+  const Lock lock(world.mutex);
+  Context* context = nullptr;
+  ONEBIT_CU_TRY(RequireContext(&context));
+  ONEBIT_CU_TRY(CheckUnsafe(world));
+  const std::string_view text(static_cast<const char*>(image));
+  if (!text.starts_with(".version ")) return CUDA_ERROR_INVALID_PTX;
+  TheCodes().modules.push_back(std::make_unique<Module>(Module{std::string(text), {}}));
+  *handle = reinterpret_cast<CUmodule>(TheCodes().modules.back().get());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
+  ONEBIT_BEGIN(cuModuleGetFunction);
+  const Lock lock(TheWorld().mutex);
+  for (const auto& module : TheCodes().modules) {
+    if (reinterpret_cast<CUmodule>(module.get()) != handle) continue;
+    if (module->text.find(".entry " + std::string(name) + "(") == std::string::npos) {
+      return CUDA_ERROR_NOT_FOUND;
+    }
+    *function = reinterpret_cast<CUfunction>(&module->kernel);
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_HANDLE;
+}
+
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
   ONEBIT_BEGIN(cuFuncGetAttribute);
   World& world = TheWorld();
@@ -202,6 +263,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                         CUstream handle, void** params, void** extra) {
   ONEBIT_BEGIN(cuLaunchKernel);
+  if (ModuleKernel* const kernel = FindModuleKernel(function); kernel != nullptr) {
+    return LaunchModuleKernel(*kernel, handle);
+  }
   World& world = TheWorld();
   Lock lock(world.mutex);
   Stream* stream = nullptr;

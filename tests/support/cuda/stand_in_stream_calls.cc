@@ -142,19 +142,6 @@ CUresult cuCtxSynchronize(void) {
   return context->device->broken;
 }
 
-CUresult onebitTestCudaLoadLate(void) {
-  ONEBIT_BEGIN(onebitTestCudaLoadLate);
-  const DriverLock driver;
-  World& world = TheWorld();
-  Lock lock(world.mutex);
-  Context* context = nullptr;
-  ONEBIT_CU_TRY(RequireContext(&context));
-  for (size_t i = 0; i < world.streams.size(); ++i) {
-    if (world.streams[i]->context == context) WaitFor(lock, world.streams[i]->tail());
-  }
-  return context->device->broken;
-}
-
 CUresult cuEventCreate(CUevent* handle, unsigned flags) {
   ONEBIT_BEGIN(cuEventCreate);
   World& world = TheWorld();
