@@ -3,7 +3,7 @@
 """The parts of tests/gpu/run: what each runs, for how long at most, and what it makes of it."""
 
 import dataclasses
-import json
+import math
 import os
 import pathlib
 import re
@@ -13,13 +13,7 @@ from collections.abc import Callable
 import machine
 import processes
 
-# EF compression must come this close to the speed of a copy on the device, in one of this many
-# attempts.
-CODEC_FIGURE = "EfCompress/fp32/block4096"
-CODEC_LIMIT = 0.85
-CODEC_TRIES = 3
-
-# No part starts with less time than this.
+# Nothing starts with less time than this.
 LEAST_S = 2
 
 # Several ranks of NCCL on one GPU, a process each. Every process claims to be a separate host, so
@@ -49,36 +43,48 @@ class NoTime(Exception):
 
 
 class Failure(Exception):
-    """A part ran and did not pass; it may have figures all the same."""
-
-    def __init__(self, text: str, figures: dict | None = None):
-        super().__init__(text)
-        self.figures = figures or {}
+    """A part cannot go on."""
 
 
 @dataclasses.dataclass
 class Run:
-    """What parts are given."""
+    """One run of a part: what it is given, and what it has found so far."""
     build: pathlib.Path
+    logs: pathlib.Path
     environment: dict[str, str]
     machine: dict
-    deadline: float
+    call_end: float
+    part_end: float
+    is_quick: bool = False
+    figures: dict = dataclasses.field(default_factory=dict)
+    table: list[str] = dataclasses.field(default_factory=list)  # lines for the reader
+    problems: list[str] = dataclasses.field(default_factory=list)
+    written: list[pathlib.Path] = dataclasses.field(default_factory=list)  # output of programs
 
     def log(self, name: str) -> pathlib.Path:
-        return self.build / "logs" / name
+        return self.logs / name
 
-    def limit(self, seconds: float) -> float:
-        left = self.deadline - time.monotonic()
-        if left < LEAST_S:
+    def limit(self, seconds: float = math.inf) -> float:
+        """Time for a program: at most `seconds`, and what is left to the part and to the call."""
+        now = time.monotonic()
+        if self.call_end - now < LEAST_S:
             raise NoTime("no time left")
-        return min(seconds, left)
+        if self.part_end - now < LEAST_S:
+            raise Failure("the part's limit is over")
+        return min(seconds, self.part_end - now, self.call_end - now)
+
+    def ended(self, ended: processes.Ended) -> processes.Ended:
+        self.written += ended.logs
+        return ended
 
 
 @dataclasses.dataclass
 class Part:
     name: str
-    targets: list[str]
-    run: Callable[[Run], dict]
+    programs: dict[str, str]  # the file in the build folder of each target
+    run: Callable[[Run], None]
+    limit_s: float
+    quick_s: float | None = None  # the limit in a quick call, if that has the part
 
 
 def first_failures(text: str) -> str:
@@ -91,11 +97,11 @@ def first_failures(text: str) -> str:
 
 
 def require(run: Run, ended: processes.Ended, what: str) -> None:
-    is_cut_short = ended.is_late and time.monotonic() >= run.deadline
+    is_cut_short = ended.is_late and time.monotonic() >= run.call_end
     if is_cut_short and "[  FAILED  ]" not in ended.text():
-        raise NoTime(f"no time left: {what} was {ended.problem}\nsee {ended.logs[0]}")
+        raise NoTime(f"no time left: {what} was {ended.problem}")
     if ended.problem:
-        raise Failure(f"{what}: {ended.problem}\n{first_failures(ended.text())}\nsee {ended.logs[0]}")
+        raise Failure(f"{what}: {ended.problem}\n{first_failures(ended.text())}")
 
 
 def tests_in(ended: processes.Ended) -> int:
@@ -103,14 +109,14 @@ def tests_in(ended: processes.Ended) -> int:
     numbers = [sum(map(int, re.findall(r"^\[  PASSED  \] (\d+) tests?\.", log.read_text(errors="replace"),
                                        re.MULTILINE))) for log in ended.logs]
     if min(numbers) == 0:
-        raise Failure(f"no test ran; see {ended.logs[0]}")
+        raise Failure(f"no test ran: {ended.logs[0].name}")
     return min(numbers)
 
 
-def gtest(run: Run, program: str, name: str, limit_s: float, filters: str = "*",
-          wrapper: list[str] | None = None, **variables: str) -> int:
+def gtest(run: Run, program: str, name: str, filters: str = "*", wrapper: list[str] | None = None,
+          **variables: str) -> int:
     command = [*(wrapper or []), str(run.build / program), f"--gtest_filter={filters}"]
-    ended = processes.run(command, {**run.environment, **variables}, run.log(name), run.limit(limit_s))
+    ended = run.ended(processes.run(command, {**run.environment, **variables}, run.log(name), run.limit()))
     require(run, ended, name)
     return tests_in(ended)
 
@@ -131,133 +137,104 @@ def nccl_environment(run: Run) -> dict[str, str]:
             "ONEBIT_SOCKET_IFNAME": "lo", "ONEBIT_COLLECTIVE_TIMEOUT_MS": "60000"}
 
 
-def nccl_ranks(run: Run, name: str, ranks: int, filters: str, limit_s: float, is_shared: bool = True,
+def nccl_ranks(run: Run, name: str, ranks: int, filters: str, is_shared: bool = True,
                **variables: str) -> int:
     command = [str(run.build / "tests/gpu/nccl_ranks"), f"--gtest_filter={filters}"]
-    ended = processes.run_ranks(ranks, command, {**nccl_environment(run), **variables}, run.log(name),
-                                run.limit(limit_s), rank_variables(is_shared))
+    ended = run.ended(processes.run_ranks(ranks, command, {**nccl_environment(run), **variables},
+                                          run.log(name), run.limit(), rank_variables(is_shared)))
     require(run, ended, f"{ranks} ranks, {name}")
     return tests_in(ended)
 
 
-def kernels(run: Run) -> dict:
-    return {"tests": gtest(run, "tests/kernels/cuda_kernels_gpu_test", "kernels", 300)}
+def kernels(run: Run) -> None:
+    # The long cases resemble others.
+    filters = "-*EveryPosition*:*AllMagnitudes*:*AllShortCounts*:*AtAllCounts*:*AroundBlocks*"
+    run.figures["tests"] = gtest(run, "tests/kernels/cuda_kernels_gpu_test", "kernels",
+                                 filters if run.is_quick else "*")
 
 
-def staged(run: Run) -> dict:
+# What a process does in the driver behind its own calls while their peer is late, or dead.
+HELD = ["free", "free_host", "load", "allocate", "nothing"]
+HOLD_S = 25  # of one program; it needs about 10
+
+
+def hold_one(run: Run, connections: str, priority: str, peer: str) -> None:
+    environment = {**run.environment, "CUDA_MODULE_LOADING": "LAZY",
+                   "ONEBIT_COLLECTIVE_TIMEOUT_MS": "15000" if peer == "late" else "1500"}
+    if connections:
+        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = connections
+    what = f"{peer} peer, {priority} priority, {connections or 'default'} connections"
+    left, seconds = list(HELD), {}
+    while left:
+        name = "-".join(["hold", peer, priority, connections or "default", left[0]])
+        command = [str(run.build / "tests/cuda/cuda_late_peer"), priority, peer, *left]
+        ended = run.ended(processes.run_ranks(2, command, environment, run.log(name), run.limit(HOLD_S)))
+        text = ended.logs[0].read_text(errors="replace")
+        seconds |= {held: float(taken) for held, taken in
+                    re.findall(r"late_peer: (\w+) took ([\d.]+) s", text)}
+        if not ended.problem:
+            break
+        # Others are tried without the one that it ended with.
+        begun = re.findall(r"late_peer: (\w+) \.\.\.", text)[-1:] or left[:1]
+        run.problems.append(f"{begun[0]}, {what}: {ended.problem}\n{first_failures(ended.text())}")
+        left = left[left.index(begun[0]) + 1:]
+    run.figures[what] = seconds
+    run.table.append(f"{what}: " + ", ".join(f"{held} {taken:.3f} s" for held, taken in seconds.items()))
+
+
+def hold(run: Run) -> None:
+    if run.is_quick:
+        cases = [("", "least", "late"), ("1", "greatest", "late"), ("1", "greatest", "dead")]
+    else:
+        cases = [(connections, priority, peer) for peer in ("late", "dead") for connections in ("", "1")
+                 for priority in ("least", "greatest")]
+    for case in cases:
+        hold_one(run, *case)
+
+
+def staged(run: Run) -> None:
     # Streams that wait for the host must not hold up those of other ranks, so each needs its own
     # queue. By default a device has 8.
-    return {"tests": gtest(run, "tests/gpu/staged_ranks", "staged", 90, "*/local",
-                           CUDA_DEVICE_MAX_CONNECTIONS="32", ONEBIT_COLLECTIVE_TIMEOUT_MS="30000")}
+    run.figures["tests"] = gtest(run, "tests/gpu/staged_ranks", "staged", "*/local",
+                                 CUDA_DEVICE_MAX_CONNECTIONS="32", ONEBIT_COLLECTIVE_TIMEOUT_MS="30000")
 
 
-def nccl(run: Run) -> dict:
+def nccl(run: Run) -> None:
     cases = "NcclRanksTest.*:NcclFailureTest.*:NcclJoinTest.*"
     few = ("NcclRanksTest.EveryCollective*:*OneExchange*:*Nonfinite*:NcclFailureTest.*:NcclJoinTest.*")
-    figures = {
-        "tests_2_ranks": nccl_ranks(run, "nccl-2", 2, cases, 120),
-        "tests_4_ranks": nccl_ranks(run, "nccl-4", 4, few, 90),
-        "tests_native_dense": nccl_ranks(run, "nccl-native", 2, "NcclNativeTest.*", 40,
-                                         ONEBIT_NCCL_NATIVE_DENSE="1"),
-    }
+    run.figures["tests_2_ranks"] = nccl_ranks(run, "nccl-2", 2, cases)
+    run.figures["tests_4_ranks"] = nccl_ranks(run, "nccl-4", 4, few)
+    run.figures["tests_native_dense"] = nccl_ranks(run, "nccl-native", 2, "NcclNativeTest.*",
+                                                   ONEBIT_NCCL_NATIVE_DENSE="1")
     gpus = min(len(run.machine["gpus"]), 8)
     if gpus > 1:
-        figures[f"tests_{gpus}_gpus"] = nccl_ranks(run, f"nccl-{gpus}-gpus", gpus, cases, 90,
-                                                   is_shared=False)
-    return figures
+        run.figures[f"tests_{gpus}_gpus"] = nccl_ranks(run, f"nccl-{gpus}-gpus", gpus, cases,
+                                                       is_shared=False)
 
 
-def graph(run: Run) -> dict:
-    return {"tests": nccl_ranks(run, "graph", 2, "NcclGraphTest.*", 90)}
+def graph(run: Run) -> None:
+    run.figures["tests"] = nccl_ranks(run, "graph", 2, "NcclGraphTest.*")
 
 
-def codec(run: Run) -> dict:
-    command = [str(run.build / "perf/codec_perf"), "--device", "cuda", "--benchmark_out_format=json"]
-    shares, rows = [], {}
-    for attempt in range(1, CODEC_TRIES + 1):
-        log = run.log(f"codec-{attempt}.json")
-        # All kernels once, then only the one with a required speed.
-        chosen = f"--benchmark_filter={'.*' if attempt == 1 else f'^{CODEC_FIGURE}$'}"
-        ended = processes.run([*command, f"--benchmark_out={log}", chosen], run.environment,
-                              run.log(f"codec-{attempt}"), run.limit(120 if attempt == 1 else 30))
-        require(run, ended, "codec_perf")
-        found = {row["name"]: row for row in json.loads(log.read_text())["benchmarks"]}
-        if broken := [name for name, row in found.items() if row.get("error_occurred")]:
-            raise Failure(f"codec_perf: errors in {', '.join(broken)}; see {log}")
-        if CODEC_FIGURE not in found:
-            raise Failure(f"codec_perf has no {CODEC_FIGURE}; see {log}")
-        rows = rows or found
-        shares.append(found[CODEC_FIGURE]["ceiling_share"])
-        if shares[-1] >= CODEC_LIMIT:
-            break
-    figures = {
-        "ceiling_share": shares, "ceiling_share_limit": CODEC_LIMIT,
-        "gbps": {name: row["gbps"] for name, row in rows.items() if "gbps" in row},
-        "ceiling_shares": {name: row["ceiling_share"] for name, row in rows.items()
-                           if "ceiling_share" in row},
-    }
-    if max(shares) < CODEC_LIMIT:
-        raise Failure(f"{CODEC_FIGURE}: {max(shares):.3f} of the ceiling, not {CODEC_LIMIT}", figures)
-    return figures
-
-
-def sweep(run: Run) -> dict:
-    sizes = ["-b", "1K", "-e", "64M", "-f", "16", "-n", "5", "-w", "2", "-c", "1"]
-    figures = {}
-    for transport in ("local", "nccl") if run.machine["nccl"] else ("local",):
-        for mode in ("dense", "ef"):
-            name = f"sweep-{transport}-{mode}"
-            report = run.log(f"{name}.json")
-            report.unlink(missing_ok=True)
-            command = [str(run.build / "perf/all_reduce_perf"), "--device", "cuda", "--transport",
-                       transport, "--mode", mode, *sizes, "-J", str(report)]
-            if transport == "local":
-                environment = {**run.environment, "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-                ended = processes.run([*command, "-t", "2"], environment, run.log(name), run.limit(60))
-            else:
-                ended = processes.run_ranks(2, command, nccl_environment(run), run.log(name),
-                                            run.limit(90), rank_variables(is_shared=True))
-            require(run, ended, name)
-            content = json.loads(report.read_text())
-            wrong = [row["size"] for row in content["results"]
-                     for place in ("out_of_place", "in_place") if row[place]["nwrong"]]
-            if wrong or not content["results"]:
-                raise Failure(f"{name}: wrong results at {wrong} bytes; see {report}")
-            figures[name] = content["results"]
-    return figures
-
-
-def sanitizer(run: Run) -> dict:
+def sanitizer(run: Run) -> None:
     program = machine.find_tool("compute-sanitizer")
     if program is None:
         raise Skip("there is no compute-sanitizer")
     pieces = "CudaPiecesTest.*"
     filters = {
         "memcheck": f"{pieces}:Cuda*Test.*:*InPlace*:*AnyAlignment*-CudaStageTest.*:CudaScaleTest.*",
+        "racecheck": "CudaPiecesTest.*",
         "synccheck": "CudaPiecesTest.*:CudaCheckTest.*",
         "initcheck": "CudaPiecesTest.*",
     }
-    figures = {}
     for tool, tests in filters.items():
         wrapper = [program, "--tool", tool, "--error-exitcode", "86"]
         if tool == "memcheck":  # the library asks about pointers that CUDA need not know
             wrapper += ["--report-api-errors", "no"]
         try:
-            figures[tool] = gtest(run, "tests/kernels/cuda_kernels_gpu_test", f"sanitizer-{tool}", 90,
-                                  tests, wrapper, CUDA_TEST_EXACT_MEMORY="1")
+            run.figures[tool] = gtest(run, "tests/kernels/cuda_kernels_gpu_test", f"sanitizer-{tool}",
+                                      tests, wrapper, CUDA_TEST_EXACT_MEMORY="1")
         except Failure:
             if "Device not supported" in run.log(f"sanitizer-{tool}").read_text(errors="replace"):
                 raise Skip("compute-sanitizer does not support this device") from None
             raise
-    return figures
-
-
-PARTS = [
-    Part("kernels", ["cuda_kernels_gpu_test"], kernels),
-    Part("staged", ["staged_ranks"], staged),
-    Part("nccl", ["nccl_ranks"], nccl),
-    Part("graph", ["nccl_ranks"], graph),
-    Part("codec", ["codec_perf"], codec),
-    Part("sweep", ["all_reduce_perf", "onebit_transport_nccl"], sweep),
-    Part("sanitizer", ["cuda_kernels_gpu_test"], sanitizer),
-]

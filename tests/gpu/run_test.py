@@ -10,18 +10,21 @@ more.
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
 STAND_IN = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(FOLDER))
 
 import gpu_parts  # noqa: E402
+import gpu_speed  # noqa: E402
 
 
 class WithoutGpuTest(unittest.TestCase):
@@ -41,9 +44,10 @@ class WithoutGpuTest(unittest.TestCase):
     def test_knows_its_parts(self):
         done = self.run_it("kernels", "engines")
         self.assertEqual(done.returncode, 2, done)
-        self.assertIn("no part is called engines: there are kernels, staged", done.stderr)
+        self.assertIn("no part is called engines: there are codec, kernels, hold", done.stderr)
 
 
+ALL = ["codec", "kernels", "hold", "staged", "nccl", "graph", "sweep", "sanitizer"]
 KERNELS = "tests/kernels/cuda_kernels_gpu_test"
 STAGED = "tests/gpu/staged_ranks"
 
@@ -91,6 +95,45 @@ class CallTest(BuildFolder):
     def statuses(self) -> dict[str, str]:
         return {name: row["status"] for name, row in self.rows().items()}
 
+    def begun(self, output: str) -> list[str]:
+        return re.findall(r"(?m)^(\w+) \.\.\.$", output)
+
+    def test_parts_run_in_the_given_order(self):
+        output = self.call("staged", "kernels", "staged", "--no-build")
+        self.assertEqual(self.begun(output), ["staged", "kernels"])
+        rows = self.rows()
+        self.assertLessEqual(rows["staged"]["started"], rows["kernels"]["started"])
+
+    def test_all_parts_have_an_order(self):
+        # Most programs are missing: their parts fail, and the next one begins.
+        self.assertEqual(self.begun(self.call("--no-build", status=1)), ALL)
+        self.assertEqual(list(self.rows()), ALL)
+        self.assertIn("no program", self.rows()["codec"]["detail"])
+        self.assertEqual(self.statuses()["kernels"], "passed")
+
+    def test_a_quick_call_has_some_parts_and_cases(self):
+        self.make(KERNELS, "import sys; print(sys.argv[1:], '\\n[  PASSED  ] 10 tests.')")
+        output = self.call("--quick", "--no-build", status=1)
+        self.assertEqual(self.begun(output), ["codec", "kernels", "hold", "sweep"])
+        self.assertIn("filter=-*EveryPosition*", (self.build / "output.txt").read_text())
+
+    def test_a_part_that_hangs_ends_at_its_limit(self):
+        self.make(KERNELS, "import time; time.sleep(60)")
+        self.call("kernels", "staged", "--no-build", "--limit", "kernels=3", "--limit", "60", status=1)
+        self.assertEqual(self.statuses(), {"kernels": "failed", "staged": "passed"})
+        self.assertIn("not done after 3 s", self.rows()["kernels"]["detail"])
+
+    def test_everything_to_bring_back_is_in_one_folder(self):
+        self.make("bin/nvidia-smi", "print('Driver Version : 580')")
+        out = self.build / "some" / "out"
+        self.call("kernels", "--no-build", "--out", str(out))
+        self.assertEqual(sorted(path.name for path in out.iterdir()),
+                         ["nvidia-smi.txt", "output.txt", "report.json", "report.txt"])
+        self.assertEqual((out / "nvidia-smi.txt").read_text(), "Driver Version : 580\n")
+        self.assertRegex((out / "output.txt").read_text(),
+                         r"^==== kernels, kernels of .*\n\[  PASSED  \] 106 tests\.\n")
+        self.assertIn("passed   kernels", (out / "report.txt").read_text())
+
     def test_calls_share_a_report(self):
         self.call("staged", "--commit", "first")
         before = self.rows()
@@ -130,7 +173,7 @@ class CallTest(BuildFolder):
         self.make(KERNELS, "import time; time.sleep(60)")
         output = self.call("kernels", "staged", "--no-build", "--limit", "8", status=1)
         self.assertEqual(self.statuses(), {"kernels": "not run", "staged": "not run"})
-        self.assertRegex(self.rows()["kernels"]["detail"], "^no time left: kernels was not done after [1-5] s\n")
+        self.assertRegex(self.rows()["kernels"]["detail"], "^no time left: kernels was not done after [1-5] s$")
         self.assertEqual(self.rows()["staged"]["detail"], "no time left")
         self.assertIn("go on with: tests/gpu/run kernels staged\n", output)
         self.call("staged", "--no-build")
@@ -156,7 +199,7 @@ class CallTest(BuildFolder):
 
     def test_a_call_that_is_killed_leaves_a_report_and_no_program(self):
         self.make(KERNELS, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
-        call = self.start("kernels")
+        call = self.start("staged", "kernels")
         self.addCleanup(call.communicate)
         self.addCleanup(call.kill)
         log, deadline = self.build / "logs/kernels", time.monotonic() + 20
@@ -165,7 +208,8 @@ class CallTest(BuildFolder):
             time.sleep(0.02)
         call.kill()
         self.assertEqual(call.wait(20), -signal.SIGKILL)
-        self.assertEqual(self.statuses(), {"build": "passed"})
+        self.assertEqual(self.statuses(), {"build": "passed", "staged": "passed"})
+        self.assertIn("12 tests", (self.build / "output.txt").read_text())
         command = pathlib.Path(f"/proc/{int(log.read_text())}/cmdline")
         while command.exists() and command.read_bytes():  # a zombie has none
             self.assertLess(time.monotonic(), deadline, "the program goes on")
@@ -188,51 +232,76 @@ class CallTest(BuildFolder):
                          f"{self.build}/src:{STAND_IN}:{library.parent}")
 
     def test_a_limit_is_a_number_of_seconds(self):
-        for limit in ("0", "-3", "nan", "inf", "soon"):
+        for limit in ("0", "-3", "nan", "inf", "soon", "kernels=", "engines=3"):
             self.assertIn("--limit", self.call("--limit=" + limit, status=2))
 
 
 class FiguresTest(BuildFolder):
     def setUp(self):
         super().setUp()
-        self.run_of_parts = gpu_parts.Run(self.build, dict(os.environ), {"nccl": None, "gpus": ["stand-in"]},
-                                      time.monotonic() + 60)
+        end = time.monotonic() + 60
+        self.run_of_part = gpu_parts.Run(self.build, self.build / "logs", dict(os.environ),
+                                         {"nccl": None, "gpus": ["stand-in"]}, end, end)
 
     def make_codec_perf(self, share: float) -> None:
-        row = {"name": gpu_parts.CODEC_FIGURE, "gbps": 1.5, "ceiling_share": share}
+        rows = [{"name": name, "gbps": 1.5, "copy_gbps": 2, "ceiling_share": share}
+                for name in (*gpu_speed.CODEC_LIMITS, "Sign")]
         self.make("perf/codec_perf", "import sys\n"
                   "out = [a.split('=')[1] for a in sys.argv if a.startswith('--benchmark_out=')][0]\n"
-                  f"open(out, 'w').write({json.dumps(json.dumps({'benchmarks': [row]}))})")
+                  f"open(out, 'w').write({json.dumps(json.dumps({'benchmarks': rows}))})")
 
-    def test_a_share_that_is_reached_counts_once(self):
+    def test_shares_that_are_reached_count_once(self):
         self.make_codec_perf(0.9)
-        self.assertEqual(gpu_parts.codec(self.run_of_parts)["ceiling_share"], [0.9])
+        gpu_speed.codec(self.run_of_part)
+        self.assertEqual(self.run_of_part.problems, [])
+        self.assertEqual(set(self.run_of_part.figures["shares"].values()), {0.9})
+        self.assertEqual(len(self.run_of_part.written), 1)
+        self.assertRegex(self.run_of_part.table[0],
+                         "^EfCompress/fp32/block4096 .* 0.900 of a copy, limit 0.9$")
+        self.assertRegex(self.run_of_part.table[-1], "^Sign .* 0.900 of a copy$")
 
-    def test_a_share_that_is_missed_fails_after_all_tries(self):
-        self.make_codec_perf(0.5)
-        with self.assertRaisesRegex(gpu_parts.Failure, "0.500 of the ceiling, not 0.85") as failure:
-            gpu_parts.codec(self.run_of_parts)
-        self.assertEqual(failure.exception.figures["ceiling_share"], [0.5] * gpu_parts.CODEC_TRIES)
-        self.assertEqual(len(list(self.build.glob("logs/codec-*.json"))), gpu_parts.CODEC_TRIES)
+    def test_shares_that_are_missed_fail_after_all_tries(self):
+        self.make_codec_perf(0.82)
+        gpu_speed.codec(self.run_of_part)
+        self.assertEqual(self.run_of_part.problems,
+                         ["EfCompress/fp32/block4096: 0.820 of a copy, not 0.9",
+                          "Decode/fp32: 0.820 of a copy, not 0.85"])
+        self.assertEqual(len(self.run_of_part.written), gpu_speed.CODEC_TRIES)
+
+    def test_what_hangs_is_named_and_the_rest_is_tried(self):
+        self.make("tests/cuda/cuda_late_peer", """import sys, time
+for held in sys.argv[3:]:
+    print(f"late_peer: {held} ...", flush=True)
+    if held in ("load", "nothing"):
+        time.sleep(60)
+    print(f"late_peer: {held} took 0.250 s", flush=True)""")
+        with mock.patch.object(gpu_parts, "HOLD_S", 1):
+            gpu_parts.hold_one(self.run_of_part, "1", "greatest", "late")
+        self.assertEqual([problem.splitlines()[0] for problem in self.run_of_part.problems],
+                         [f"{held}, late peer, greatest priority, 1 connections: not done after 1 s"
+                          for held in ("load", "nothing")])
+        self.assertEqual(self.run_of_part.figures, {"late peer, greatest priority, 1 connections":
+                                                    dict.fromkeys(["free", "free_host", "allocate"], 0.25)})
 
     def test_tests_are_counted(self):
         self.make(KERNELS, "print('[  PASSED  ] 106 tests.')")
-        self.assertEqual(gpu_parts.kernels(self.run_of_parts), {"tests": 106})
+        gpu_parts.kernels(self.run_of_part)
+        self.assertEqual(self.run_of_part.figures, {"tests": 106})
 
     def test_a_test_that_fails_is_shown(self):
         self.make(KERNELS,
                   "import sys\nprint('a.cc:7: Failure\\n  1 is not 2'); sys.exit(1)")
         with self.assertRaisesRegex(gpu_parts.Failure, "ended with 1\na.cc:7: Failure\n  1 is not 2"):
-            gpu_parts.kernels(self.run_of_parts)
+            gpu_parts.kernels(self.run_of_part)
 
     def test_no_test_at_all_is_a_failure(self):
         self.make(KERNELS, "print('[  PASSED  ] 0 tests.')")
         with self.assertRaisesRegex(gpu_parts.Failure, "no test ran"):
-            gpu_parts.kernels(self.run_of_parts)
+            gpu_parts.kernels(self.run_of_part)
 
     def test_without_nccl_its_part_is_skipped(self):
         with self.assertRaisesRegex(gpu_parts.Skip, "ONEBIT_NCCL_LIB"):
-            gpu_parts.nccl(self.run_of_parts)
+            gpu_parts.nccl(self.run_of_part)
 
 
 class MakeDepsTest(unittest.TestCase):
