@@ -70,7 +70,6 @@ class Rank {
         large_(Ones(kManyCount)),
         spare_(4096) {
     CheckCuda(cuMemHostAlloc(&pinned_, 4096, 0), "cuMemHostAlloc");
-    CheckCuda(cuModuleLoadData(&module_, kModule), "cuModuleLoadData");
     onebitComm_t comm = nullptr;
     Check(onebitCommInitEnv(&comm, nullptr));
     comm_ = UniqueComm(comm);
@@ -95,6 +94,10 @@ class Rank {
   std::string TextOfError() const {
     Expect(onebitBarrier(comm_.get(), first_) != onebitSuccess, "a call after the error succeeds");
     return onebitGetLastError(nullptr);
+  }
+
+  void Prepare(const std::string& during) {
+    if (during == "load") CheckCuda(cuModuleLoadData(&module_, kModule), "cuModuleLoadData");
   }
 
   // Calls of each kind, on two streams.
@@ -190,6 +193,7 @@ void Run(const std::string& priority, const std::string& peer, const std::string
   Rank rank(priority);
   if (rank.rank() == 0) std::printf("late_peer: %s ...\n", during.c_str());
   std::fflush(stdout);
+  rank.Prepare(during);
   if (peer == "late") {
     RunLate(rank, during);
   } else {

@@ -29,7 +29,8 @@ def codec(run: Run) -> None:
         require(run, ended, "codec_perf")
         for row in json.loads(log.read_text())["benchmarks"]:
             if "ceiling_share" not in row:
-                raise Failure(f"{row['name']}: {row.get('error_message', 'not measured')}")
+                run.problems.append(f"{row['name']}: {row.get('error_message', 'not measured')}")
+                continue
             best = rows.setdefault(row["name"], row)
             if row["ceiling_share"] > best["ceiling_share"]:
                 rows[row["name"]] = row
@@ -39,7 +40,7 @@ def codec(run: Run) -> None:
             break
     run.figures |= {"shares": {name: row["ceiling_share"] for name, row in rows.items()},
                     "gbps": {name: row["gbps"] for name, row in rows.items()},
-                    "copy_gbps": max(row["copy_gbps"] for row in rows.values()),
+                    "copy_gbps": max((row["copy_gbps"] for row in rows.values()), default=None),
                     "limits": CODEC_LIMITS}
     for name, row in rows.items():
         limit = f", limit {CODEC_LIMITS[name]}" if name in CODEC_LIMITS else ""
