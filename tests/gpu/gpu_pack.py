@@ -53,5 +53,5 @@ def pack(build: pathlib.Path, folder: pathlib.Path, programs: list[str], environ
         print(f"{size:10}  {name}")
     mib = sum(sizes.values()) / (1 << 20)
     print(f"{mib:7.1f} MiB in {folder}; on the machine with the GPU:\n"
-          f"  tests/gpu/run --no-build --build {folder.name} --deps {folder.name} --out OUT")
+          f"  tests/gpu/run --no-build --build {folder} --deps {folder} --out OUT")
     return "" if mib < LIMIT_MIB else f"that is not below {LIMIT_MIB} MiB"

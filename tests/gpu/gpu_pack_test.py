@@ -45,7 +45,7 @@ class PackTest(BuiltTest):
     def test_what_is_packed_runs(self):
         packed, out = self.folder / "gpu", self.folder / "out"
         output = self.call("--pack", str(packed), "--build", str(BUILT), "--commit", "abc", status=0)
-        self.assertIn("tests/gpu/run --no-build --build gpu --deps gpu --out OUT", output)
+        self.assertIn(f"tests/gpu/run --no-build --build {packed} --deps {packed} --out OUT", output)
         self.assertEqual([path for path in packed.rglob("*") if path.is_symlink()], [])
         self.call("staged", "--limit", "staged=200", "--build", str(packed), "--deps", str(packed), "--out",
                   str(out), status=0)

@@ -317,9 +317,8 @@ class MakeDepsTest(unittest.TestCase):
                          "usr/include/CLI/CLI.hpp", "usr/include/nlohmann/json.hpp", "usr/bin/pkgconf",
                          "usr/lib/*/libsodium.so", "usr/lib/*/libgmock.a", "usr/lib/*/libbenchmark.so.1*"):
                 self.assertTrue(list(copy.glob(name)), name)
-            # Libraries that this machine's library is linked with, if they exist.
-            for name in ("usr/lib/*/libhwy.so.1", "usr/lib/*/libhwloc.so.15"):
-                self.assertEqual(len(list(copy.glob(name))), len(list(pathlib.Path("/").glob(name))), name)
+            name = "usr/lib/*/libhwy.so.1"  # if it exists
+            self.assertEqual(len(list(copy.glob(name))), len(list(pathlib.Path("/").glob(name))))
             files = [path for path in copy.rglob("*") if path.is_file()]
             self.assertEqual([path for path in copy.rglob("*") if not path.exists()], [])
             self.assertLess(sum(path.stat().st_size for path in files), 40 << 20)

@@ -78,6 +78,9 @@ COMMANDS = {
         RunBy("tests/perf/time_to_loss_test.py", 'str(PERF / "time_to_loss")'),
     "./tests/gpu/make-deps": RunBy("tests/gpu/run_test.py", 'FOLDER / "make-deps"'),
     "./tests/gpu/run": RunBy("tests/gpu/run_test.py", 'FOLDER / "run"'),
+    "./tests/gpu/run --pack build/pack": RunBy("tests/gpu/gpu_pack_test.py", '"--pack", str(packed)'),
+    "./tests/gpu/run --no-build --build build/pack --deps build/pack --out out --quick":
+        RunBy("tests/gpu/gpu_pack_test.py", '"--build", str(packed), "--deps", str(packed)'),
     "./tests/ib/run OTHER_HOST": RunBy("tests/ib/ib_run_test.py", 'root / "tests" / "ib" / "run"'),
     "build/release/perf/onebit_info": Run("{build}/perf/onebit_info"),
 }
