@@ -71,6 +71,9 @@ class StepKernels {
     const StepKind kind = all[indices[0]].kind;
     if (kind == StepKind::kDecode) return Decode(all, indices);
     if (kind == StepKind::kCompress && has_blocks()) return CompressBlocks(all, indices);
+    if (kind == StepKind::kReduce && call_.compressor != nullptr && has_blocks()) {
+      return ReduceBlocks(all, indices);
+    }
     for (const uint32_t index : indices) {
       step_ = &all[index];
       ONEBIT_TRY(EnqueueOne());
@@ -85,7 +88,7 @@ class StepKernels {
         return CompressTensor();
       case StepKind::kReduce:
         if (call_.compressor == nullptr) return ReduceDense();
-        return step_->packet == kNoPacket ? Average() : Reduce();
+        return step_->packet == kNoPacket ? Average() : ReduceTensor();
       case StepKind::kCopy:
         return Copy();
       case StepKind::kDecode:
@@ -212,8 +215,8 @@ class StepKernels {
             .ranks = plan_.ranks};
   }
 
-  Status Reduce() {
-    kernels::cuda::ReduceParams params = {
+  kernels::cuda::ReduceParams ParamsOfReduce() const {
+    return {
         .packets = Sources(),
         .output_type = config().type,
         .rule = config().rule,
@@ -226,8 +229,11 @@ class StepKernels {
         .tile_sums = queue_.tile_sums,
         .list = {},
     };
-    const Kernel kernel = has_blocks() ? Kernel::kReduceBlocks : Kernel::kReduceSigns;
-    Launches launches(queue_, kernel, &params, TileElements(plan_));
+  }
+
+  // Adds the pieces of a step whose packets are `shift` bytes behind those of the parameters.
+  template <typename Params>
+  Status AddReduced(size_t shift, Launches<Params>* launches) {
     PacketShape source = step_->shape;
     if (step_->chunk == kAllChunks && !has_blocks()) source.scale_count = 1;
     const size_t served = plan_.key.is_one_exchange ? 0 : plan_.partition.Chunk(plan_.rank).begin;
@@ -238,13 +244,43 @@ class StepKernels {
         piece.source_scales = has_blocks() ? scale * sizeof(float) : 0;
         piece.source_bits = elements.begin / 8;
       }
-      piece.source_bits += source.scale_bytes();
-      return launches.Add(piece);
+      piece.source_scales += shift;
+      piece.source_bits += shift + source.scale_bytes();
+      return launches->Add(piece);
     };
     const PacketView packet = ViewOf(call_.Write(step_->region), step_->shape);
-    ONEBIT_TRY(step_->chunk == kAllChunks ? ForEachChunk(packet, add)
-                                          : add(step_->elements, packet, 0));
-    if (has_blocks()) return launches.Flush();
+    return step_->chunk == kAllChunks ? ForEachChunk(packet, add) : add(step_->elements, packet, 0);
+  }
+
+  // Steps share a launch if their packets lie alike, as those of segments of one length do.
+  Status ReduceBlocks(std::span<const Step> all, std::span<const uint32_t> indices) {
+    step_ = &all[indices[0]];
+    kernels::cuda::ReduceParams params = ParamsOfReduce();
+    Launches launches(queue_, Kernel::kReduceBlocks, &params, TileElements(plan_));
+    const Step* first = step_;
+    for (const uint32_t index : indices) {
+      step_ = &all[index];
+      if (step_->packet == kNoPacket) {
+        ONEBIT_TRY(launches.Flush());
+        ONEBIT_TRY(Average());
+        continue;
+      }
+      if (step_->stride != first->stride || step_->sources < first->sources ||
+          step_->own_source - step_->sources != first->own_source - first->sources) {
+        ONEBIT_TRY(launches.Flush());
+        first = step_;
+        params.packets = Sources();
+      }
+      ONEBIT_TRY(AddReduced(step_->sources - first->sources, &launches));
+    }
+    return launches.Flush();
+  }
+
+  // With a tensor-wide scale all pieces fit into one launch (CheckDevicePlan).
+  Status ReduceTensor() {
+    kernels::cuda::ReduceParams params = ParamsOfReduce();
+    Launches launches(queue_, Kernel::kReduceSigns, &params, TileElements(plan_));
+    ONEBIT_TRY(AddReduced(0, &launches));
     if (params.list.count == 0) return OkStatus();
     kernels::cuda::FinishScaleParams finish = {
         .tile_sums = queue_.tile_sums,
@@ -410,6 +446,10 @@ Status EnqueueNan(const KernelQueue& queue, const Call& call, const CallVerdict&
     params.count = 0;
     return OkStatus();
   };
+  if (call.plan->key.collective == Collective::kAllReduce) {  // all of it, however it is cut
+    params.spans[params.count++] = {call.output, call.plan->key.count};
+    return flush();
+  }
   for (const Step& step : call.plan->steps) {
     if (!WritesOutput(step) || step.elements.count == 0) continue;
     if (params.count == kMaxPieces) ONEBIT_TRY(flush());

@@ -26,12 +26,10 @@ uint64_t Launches() {
   return counts.launches;
 }
 
-class LaunchesTest : public ::testing::TestWithParam<std::tuple<Over, int>> {};
-
-TEST_P(LaunchesTest, AreAtMostTenPerCallForAnyNumberOfRanks) {
-  constexpr int kMeasured = 4;
-  const auto [over, ranks] = GetParam();
-  const size_t count = static_cast<size_t>(ranks) * 4096;
+// Returns the launches of a call with this many elements per rank.
+uint64_t LaunchesOf(Over over, int ranks, size_t elements_per_rank) {
+  constexpr int kMeasured = 2;
+  const size_t count = static_cast<size_t>(ranks) * elements_per_rank;
   std::barrier everybody(ranks);
   uint64_t before = 0;
   uint64_t after = 0;
@@ -62,12 +60,18 @@ TEST_P(LaunchesTest, AreAtMostTenPerCallForAnyNumberOfRanks) {
     everybody.arrive_and_wait();
   });
   const uint64_t calls = static_cast<uint64_t>(ranks) * kMeasured;
-  const uint64_t launches = after - before;
-  EXPECT_EQ(launches % calls, 0u);
-  EXPECT_LE(launches / calls, 10u);
-  RecordProperty("launches_per_call", static_cast<int>(launches / calls));
-  std::cout << ranks << " ranks over " << NameOf(over) << ": " << launches / calls
-            << " launches a call\n";
+  EXPECT_EQ((after - before) % calls, 0u);
+  const uint64_t launches = (after - before) / calls;
+  std::cout << ranks << " ranks over " << NameOf(over) << ", " << elements_per_rank
+            << " elements each: " << launches << " launches a call\n";
+  return launches;
+}
+
+class LaunchesTest : public ::testing::TestWithParam<std::tuple<Over, int>> {};
+
+TEST_P(LaunchesTest, AreAtMostTenPerCallForAnyNumberOfRanks) {
+  const auto [over, ranks] = GetParam();
+  EXPECT_LE(LaunchesOf(over, ranks, 4096), 10u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LaunchesTest,
@@ -77,6 +81,14 @@ INSTANTIATE_TEST_SUITE_P(Ranks, LaunchesTest,
                            return std::string(NameOf(std::get<0>(info.param))) +
                                   std::to_string(std::get<1>(info.param));
                          });
+
+// A tensor travels in many segments.
+TEST(LongTensorTest, TakesAtMostTenLaunches) {
+  for (const Over over : {Over::kLocal, Over::kNccl}) {
+    EXPECT_LE(LaunchesOf(over, 2, 1 << 23), 10u) << NameOf(over);
+    EXPECT_LE(LaunchesOf(over, 8, (1 << 20) - 4096), 10u) << NameOf(over);
+  }
+}
 
 }  // namespace
 }  // namespace onebit::testing
