@@ -110,7 +110,10 @@ class DeviceHeapTest : public ::testing::TestWithParam<HeapCase> {
   static bool MakeCalls(const Caller& caller, uint64_t before) {
     if (GetParam().starved == Starved::kProxy) {
       const FailingAllocationsOf starved(kProxyThread, before, GetParam().shortage);
-      EXPECT_EQ(caller.CallBoth(), onebitSuccess);
+      // The other rank's proxy, which starves, too, may already have failed the communicator.
+      if (caller.CallBoth() != onebitSuccess) {
+        EXPECT_NE(caller.state(), onebitSuccess) << onebitGetLastError(nullptr);
+      }
       EXPECT_TRUE(IsDoneWithin(caller.stream(), kTestTimeout));
       return starved.has_struck();
     }
