@@ -144,13 +144,18 @@ ONEBIT_KERNEL void RunLambFrozen(const Warp& warp, const LambParams& p) { RunLam
 ONEBIT_KERNEL void RunFinishLamb(const Warp& warp, const LambParams& p) {
   if (warp.index() != 0) return;
   const uint64_t tiles = BlockCount(p.update.count, kTensorSumBlock);
+  double sums[3];
+  SumInOrder(
+      warp, 0, tiles,
+      [&](uint64_t tile, unsigned k) {
+        const LambTile& norms = p.tiles[tile];
+        return k == 0 ? norms.x_squared : k == 1 ? norms.update_squared : norms.decayed_squared;
+      },
+      sums);
   LambNorms norms;
-  norms.x_squared =
-      SumInOrder(warp, 0, tiles, [&](uint64_t tile) { return p.tiles[tile].x_squared; });
-  norms.update_squared =
-      SumInOrder(warp, 0, tiles, [&](uint64_t tile) { return p.tiles[tile].update_squared; });
-  norms.decayed_squared =
-      SumInOrder(warp, 0, tiles, [&](uint64_t tile) { return p.tiles[tile].decayed_squared; });
+  norms.x_squared = sums[0];
+  norms.update_squared = sums[1];
+  norms.decayed_squared = sums[2];
   Lanes<float> ratios;
   warp.ForEachLane([&](unsigned lane) {
     for (uint64_t tile = lane; tile < tiles; tile += kLanes) {

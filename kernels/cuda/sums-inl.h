@@ -12,28 +12,60 @@
 
 namespace onebit::kernels::cuda {
 
-// Adds value(tile) of the tiles [begin, end) from left to right in fp64. Lanes load several of them
-// at once; the additions are sequential.
-template <class Value>
-ONEBIT_KERNEL double SumInOrder(const Warp& warp, uint64_t begin, uint64_t end,
-                                const Value& value) {
-  double sum = 0;
-  for (uint64_t run = begin; run < end; run += kLanes) {
-    Lanes<double> values;
+// Sets sums[k], for each k, to the sum of value(tile, k) of the tiles [begin, end), added from left
+// to right in fp64. The additions of a sum are sequential, so the others run beside them and the
+// lanes load what comes next meanwhile.
+template <unsigned kSums, class Value>
+ONEBIT_KERNEL void SumInOrder(const Warp& warp, uint64_t begin, uint64_t end, const Value& value,
+                              double (&sums)[kSums]) {
+  constexpr unsigned kRuns = 4;  // of a tile in every lane
+  struct Values {
+    Lanes<double> at[kRuns][kSums];  // 0 from `end` on, which changes no sum
+  };
+  const auto load = [&](uint64_t first) {
+    Values values;
     warp.ForEachLane([&](unsigned lane) {
-      if (run + lane < end) values[lane] = value(run + lane);
+      ONEBIT_UNROLL
+      for (unsigned r = 0; r < kRuns; ++r) {
+        const uint64_t tile = first + r * kLanes + lane;
+        ONEBIT_UNROLL
+        for (unsigned k = 0; k < kSums; ++k) {
+          if (tile < end) values.at[r][k][lane] = value(tile, k);
+        }
+      }
     });
-    const unsigned count = static_cast<unsigned>(Smaller(kLanes, end - run));
-    for (unsigned lane = 0; lane < count; ++lane) sum += warp.Broadcast(values, lane);
+    return values;
+  };
+  ONEBIT_UNROLL
+  for (unsigned k = 0; k < kSums; ++k) sums[k] = 0;
+  Values next = load(begin);
+  for (uint64_t first = begin; first < end; first += kRuns * kLanes) {
+    const Values values = next;
+    next = load(first + kRuns * kLanes);
+    ONEBIT_UNROLL
+    for (unsigned r = 0; r < kRuns; ++r) {
+      if (first + r * kLanes >= end) continue;
+      for (unsigned lane = 0; lane < kLanes; ++lane) {
+        ONEBIT_UNROLL
+        for (unsigned k = 0; k < kSums; ++k) sums[k] += warp.Broadcast(values.at[r][k], lane);
+      }
+    }
   }
-  return sum;
+}
+
+// Returns the sum of the tiles' sums, added in the same way.
+ONEBIT_KERNEL double SumOfTiles(const Warp& warp, const TileSum* tiles, uint64_t begin,
+                                uint64_t end) {
+  double sum[1];
+  SumInOrder(
+      warp, begin, end, [&](uint64_t tile, unsigned) { return tiles[tile].sum; }, sum);
+  return sum[0];
 }
 
 // Computes a scale from the tiles [begin, end), and stores it for the pieces [first, last).
 ONEBIT_KERNEL void FinishScale(const Warp& warp, const FinishScaleParams& p, uint64_t begin,
                                uint64_t end, uint32_t first, uint32_t last) {
-  const double sum =
-      SumInOrder(warp, begin, end, [&](uint64_t tile) { return p.tile_sums[tile].sum; });
+  const double sum = SumOfTiles(warp, p.tile_sums, begin, end);
   Lanes<unsigned long long> counts;
   warp.ForEachLane([&](unsigned lane) {
     for (uint64_t tile = begin + lane; tile < end; tile += kLanes) {
@@ -97,8 +129,7 @@ ONEBIT_KERNEL void RunSumOfMagnitudes(const Warp& warp, const SumParams& p) {
 
 ONEBIT_KERNEL void RunFinishSum(const Warp& warp, const SumParams& p) {
   if (warp.index() != 0) return;
-  const double sum = SumInOrder(warp, 0, BlockCount(p.count, kTensorSumBlock),
-                                [&](uint64_t tile) { return p.tile_sums[tile].sum; });
+  const double sum = SumOfTiles(warp, p.tile_sums, 0, BlockCount(p.count, kTensorSumBlock));
   warp.Once([&] { *p.sum = sum; });
 }
 

@@ -360,6 +360,37 @@ TEST_F(CudaPiecesTest, FinishScaleSeesSumsAndScalesThatAreNotFinite) {
   EXPECT_EQ(verdict, kNonfinite);
 }
 
+// A sum whose terms before `turn` vanish beside the first one, if they are added in index order.
+double TermOf(size_t tile, size_t turn) { return tile == 0 ? 0x1p60 : tile == turn ? -0x1p60 : 1; }
+
+TEST_F(CudaPiecesTest, SumsOfManyTilesAreAddedInIndexOrder) {
+  for (const size_t tiles : {31u, 32u, 33u, 128u, 129u, 300u}) {
+    std::vector<TileSum> tile_sums;
+    std::vector<LambTile> lamb_tiles(tiles);
+    for (size_t tile = 0; tile < tiles; ++tile) {
+      tile_sums.push_back({TermOf(tile, 20), 1});
+      lamb_tiles[tile] = {TermOf(tile, 10), TermOf(tile, 20), TermOf(tile, 30), 0};
+    }
+    float scale = -1;
+    FinishScaleParams p;
+    p.tile_sums = tile_sums.data();
+    p.rule = ScaleRule::kL1;
+    p.verdict = &verdict_;
+    p.list = OnePiece(tiles * kTensorSumBlock, kTensorSumBlock, &scale, nullptr);
+    Launch(Kernel::kFinishScale, p);
+    EXPECT_EQ(scale, static_cast<float>(static_cast<double>(tiles - 21) / tiles)) << tiles;
+    LambNorms norms;
+    LambParams lamb;
+    lamb.update.count = tiles * kTensorSumBlock;
+    lamb.tiles = lamb_tiles.data();
+    lamb.norms = &norms;
+    Launch(Kernel::kFinishLamb, lamb);
+    EXPECT_EQ(norms.x_squared, tiles - 11);
+    EXPECT_EQ(norms.update_squared, tiles - 21);
+    EXPECT_EQ(norms.decayed_squared, tiles - 31);
+  }
+}
+
 TEST_F(CudaPiecesTest, WarpsForCountsTiles) {
   CompressParams compress;
   compress.list.tiles = 77;
