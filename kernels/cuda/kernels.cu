@@ -8,9 +8,9 @@ namespace onebit::kernels::cuda {
 namespace {
 
 // The number of CTAs that a multiprocessor must be able to hold, which bounds the registers of a
-// thread. If a whole tile is in registers that is 168 for three, or 255 for two: processors before
-// sm_90 need more of them for addresses. Such a warp has enough loads in flight by itself.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+// thread. If a whole tile is in registers that is 168 for three, or 255 for two: processors other
+// than sm_90 need more of them for addresses. Such a warp has enough loads in flight by itself.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 constexpr unsigned kTileCtas = 2;
 #else
 constexpr unsigned kTileCtas = 3;
