@@ -55,7 +55,8 @@ class Scheduler {
     if (stacks_ == MAP_FAILED) throw std::runtime_error("no memory for the stacks of lanes");
   }
 
-  void Run(unsigned ctas, uint32_t seed, const std::function<void()>& body);
+  void Run(unsigned ctas, uint32_t seed, std::span<const std::byte> constants,
+           const std::function<void()>& body);
 
   uint64_t Meet(Collective collective, unsigned mask, unsigned operand, uint64_t value) {
     Lane& lane = *lane_;
@@ -77,6 +78,7 @@ class Scheduler {
     if (lane_ == nullptr) return;
     const auto address = reinterpret_cast<uintptr_t>(at);
     if (address - reinterpret_cast<uintptr_t>(stacks_) < kMaxFibers * kStackBytes) return;
+    if (address - reinterpret_cast<uintptr_t>(constants_.data()) < constants_.size()) return;
     if (address % alignment != 0) {
       Break(TextOf(lane_->id) + " accesses " + std::to_string(bytes) +
             " bytes at an address that " + std::to_string(alignment) + " does not divide");
@@ -109,6 +111,7 @@ class Scheduler {
   std::byte* const stacks_;
   std::deque<Lane> lanes_;
   std::vector<uint32_t> periods_;  // of each warp
+  std::span<const std::byte> constants_;
   const std::function<void()>* body_ = nullptr;
   Lane* lane_ = nullptr;  // the running one
   jmp_buf scheduler_;
@@ -227,13 +230,15 @@ bool Scheduler::RunWarp(unsigned warp) {
   return true;
 }
 
-void Scheduler::Run(unsigned ctas, uint32_t seed, const std::function<void()>& body) {
+void Scheduler::Run(unsigned ctas, uint32_t seed, std::span<const std::byte> constants,
+                    const std::function<void()>& body) {
   const unsigned warps = ctas * kWarpsPerCta;
   const unsigned count = warps * kWarpLanes;
   if (count > kMaxFibers) throw std::runtime_error("too many CTAs for a launch in lock step");
   random_.seed(seed);
   accesses_.BeginLaunch();
   broken_.clear();
+  constants_ = constants;
   body_ = &body;
   blockDim.x = kWarpsPerCta * kWarpLanes;
   gridDim.x = ctas;
@@ -263,8 +268,9 @@ void Scheduler::Run(unsigned ctas, uint32_t seed, const std::function<void()>& b
 
 }  // namespace
 
-void RunInLockStep(unsigned ctas, uint32_t seed, const std::function<void()>& lane) {
-  reference::InDefaultFpEnvironment([&] { TheScheduler().Run(ctas, seed, lane); });
+void RunInLockStep(unsigned ctas, uint32_t seed, std::span<const std::byte> constants,
+                   const std::function<void()>& lane) {
+  reference::InDefaultFpEnvironment([&] { TheScheduler().Run(ctas, seed, constants, lane); });
 }
 
 uint64_t MeetLanes(Collective collective, unsigned mask, unsigned operand, uint64_t value) {

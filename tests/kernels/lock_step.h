@@ -14,17 +14,21 @@
 // Such a file includes this header before those of the kernels.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <span>
 
 #define ONEBIT_CUDA_LANES
 
 namespace onebit::kernels::cuda {
 
 // Runs `lane` once for every lane of `ctas` CTAs. Throws std::runtime_error, with the first rule
-// that was broken, the warp and the lane. `seed` determines every order. For one thread at a time.
-void RunInLockStep(unsigned ctas, uint32_t seed, const std::function<void()>& lane);
+// that was broken, the warp and the lane. `seed` determines every order. Accesses to `constants`,
+// the parameters of the launch, are not checked. For one thread at a time.
+void RunInLockStep(unsigned ctas, uint32_t seed, std::span<const std::byte> constants,
+                   const std::function<void()>& lane);
 
 // The names below are CUDA's.
 struct LaunchIndex {

@@ -44,11 +44,13 @@ void AddNumbers(Fault fault, uint32_t* words, uint32_t* sums) {
 }  // namespace
 
 void RunFaultyKernel(Fault fault, unsigned ctas, uint32_t seed, uint32_t* words, uint32_t* sums) {
-  RunInLockStep(ctas, seed, [&] { AddNumbers(fault, words, sums); });
+  RunInLockStep(ctas, seed, {}, [&] { AddNumbers(fault, words, sums); });
 }
 
 void RunKernelInLockStep(Kernel kernel, const void* params, unsigned ctas, uint32_t seed) {
-  RunInLockStep(ctas, seed, [&] {
+  const std::span constants(static_cast<const std::byte*>(params),
+                            kKernels[static_cast<size_t>(kernel)].param_bytes);
+  RunInLockStep(ctas, seed, constants, [&] {
     switch (kernel) {
 #define ONEBIT_X(name, type)                              \
   case Kernel::k##name:                                   \
