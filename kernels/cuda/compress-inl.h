@@ -121,7 +121,7 @@ ONEBIT_KERNEL void RunCompressResidual(const Warp& warp, const CompressParams& p
   ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     Encoding encoding = EncodingOf(p, residual, tile.piece);
     encoding.bits = nullptr;
-    EncodeElements(warp, WorkerOf(p, residual, tile.piece), encoding, tile.begin, tile.end,
+    EncodeResidual(warp, WorkerOf(p, residual, tile.piece), encoding, tile.begin, tile.end,
                    *tile.piece.scales);
   });
 }

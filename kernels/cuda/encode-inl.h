@@ -295,6 +295,21 @@ ONEBIT_KERNEL void EncodeElements(const Warp& warp, const Source& source, const 
   }
 }
 
+// Writes the residual of elements [begin, end), a part of a tile.
+template <class Source>
+ONEBIT_KERNEL void EncodeResidual(const Warp& warp, const Source& source, const Encoding& encoding,
+                                  uint64_t begin, uint64_t end, float scale) {
+  if (end - begin != kElementTile || !encoding.residual.is_aligned || !source.CanLoadTile()) {
+    EncodeElements(warp, source, encoding, begin, end, scale);
+    return;
+  }
+  const uint8_t* const mask = encoding.mask == nullptr ? nullptr : encoding.mask + begin / 8;
+  TileOfZ<kElementTile / kGroup> z;
+  source.LoadTile(warp, begin, &z);
+  if (mask != nullptr) ClearMasked(warp, mask, &z);
+  StoreTileResidual(warp, z, mask, scale, encoding.residual.type, From(encoding.residual, begin));
+}
+
 // Stores the sum of a tile for the kernel that computes a scale of all tiles.
 ONEBIT_KERNEL Decision AddTileSum(const Warp& warp, const BlockSum& sum, uint64_t tile,
                                   TileSum* tile_sums, uint32_t* verdict) {

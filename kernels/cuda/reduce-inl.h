@@ -217,7 +217,7 @@ ONEBIT_KERNEL void RunReduceResidual(const Warp& warp, const ReduceParams& p) {
     const PacketMean packets(warp, p.packets, tile.piece, 0);
     Encoding encoding = EncodingOf(p, residual, tile.piece);
     encoding.bits = nullptr;
-    EncodeElements(warp, ServerOf(p, packets, residual, tile.piece), encoding, tile.begin, tile.end,
+    EncodeResidual(warp, ServerOf(p, packets, residual, tile.piece), encoding, tile.begin, tile.end,
                    reference::ScaleOfMean(*tile.piece.scales, p.packets.ranks, p.is_sum));
   });
 }
