@@ -71,7 +71,7 @@ TEST(LoaderTest, NamesThatAreNoNamesAreRefused) {
 TEST(LoaderTest, PluginsThatAreNoneAreRefused) {
   ExpectRefused("future", Code::kInvalidUsage,
                 AllOf(HasSubstr(kSecond + "/libonebit-transport-future.so"),
-                      HasSubstr("ABI version 4, this library speaks 3")));
+                      HasSubstr("ABI version 5, this library speaks 4")));
   ExpectRefused("disguised", Code::kInvalidUsage, HasSubstr("its name is \"other\""));
   ExpectRefused("empty", Code::kInvalidUsage, HasSubstr("no symbol onebitTransportGet"));
 }
