@@ -73,7 +73,7 @@ size_t ScaleBytes(const CudaSession& session, size_t block) {
   return kernels::BlockCount(session.elements(), block) * sizeof(float);
 }
 
-// Compresses all elements as one piece; a warp takes `tile_elements` at a time.
+// All elements as one piece; a warp takes `tile_elements` at a time.
 PieceList WholeBuffer(const CudaSession& session, size_t tile_elements) {
   PieceList list;
   list.count = 1;
@@ -81,22 +81,26 @@ PieceList WholeBuffer(const CudaSession& session, size_t tile_elements) {
   list.pieces[0].count = session.elements();
   list.pieces[0].scales = session.scales();
   list.pieces[0].bits = session.bits();
+  list.pieces[0].verdict = session.verdict();
   return list;
 }
 
-// The same for kernels whose input is packets.
-PieceList WholePackets(const CudaSession& session, size_t tile_elements) {
-  PieceList list = WholeBuffer(session, tile_elements);
-  list.pieces[0].source_bits = session.packet_scale_bytes();
-  return list;
+void AddResidual(const CudaSession& session, PieceList* list) {
+  list->pieces[0].residuals[0] = session.Floats(1);
+  list->pieces[0].residuals[1] = session.Floats(2);
 }
 
-kernels::cuda::SourcePackets Packets(const CudaSession& session) {
-  return {.sources = session.packets(),
-          .stride = session.packet_stride(),
-          .own_source = session.packets(),
-          .rank = 0,
-          .ranks = kRanks};
+// The parameters of kernels whose input is packets.
+kernels::cuda::ReduceParams OfPackets(const CudaSession& session, size_t tile_elements) {
+  kernels::cuda::ReduceParams params;
+  params.stride = session.packet_stride();
+  params.ranks = kRanks;
+  params.block = kPacketBlock;
+  params.list = WholeBuffer(session, tile_elements);
+  params.list.pieces[0].source = session.packets();
+  params.list.pieces[0].own_source = session.packets();
+  params.list.pieces[0].source_bits = session.packet_scale_bytes();
+  return params;
 }
 
 template <class Params>
@@ -107,13 +111,13 @@ Launch LaunchOf(const CudaSession& session, Kernel kernel, const Params& params,
 }
 
 Launch EfCompress(const CudaSession& session, DataType type, size_t block) {
-  const kernels::cuda::CompressParams params = {
-      .input = type == DataType::kF32 ? session.Floats(0) : session.halves(),
-      .input_type = type,
-      .block = static_cast<uint32_t>(block),
-      .residual = {.generations = {session.Floats(1), session.Floats(2)}},
-      .verdict = session.verdict(),
-      .list = WholeBuffer(session, block)};
+  kernels::cuda::CompressParams params;
+  params.input_type = type;
+  params.block = static_cast<uint32_t>(block);
+  params.list = WholeBuffer(session, block);
+  const void* const input = type == DataType::kF32 ? session.Floats(0) : session.halves();
+  params.list.pieces[0].values = const_cast<void*>(input);
+  AddResidual(session, &params.list);
   const size_t logical = session.elements() * kernels::BytesOf(type);
   return LaunchOf(
       session, Kernel::kCompressBlocks, params, logical,
@@ -121,41 +125,34 @@ Launch EfCompress(const CudaSession& session, DataType type, size_t block) {
 }
 
 Launch Sign(const CudaSession& session) {
-  const kernels::cuda::CompressParams params = {.input = session.Floats(0),
-                                                .block = kPacketBlock,
-                                                .verdict = session.verdict(),
-                                                .list = WholeBuffer(session, kPacketBlock)};
+  kernels::cuda::CompressParams params;
+  params.block = kPacketBlock;
+  params.list = WholeBuffer(session, kPacketBlock);
+  params.list.pieces[0].values = session.Floats(0);
   return LaunchOf(session, Kernel::kCompressBlocks, params, session.float_bytes(),
                   session.float_bytes() + session.bit_bytes() + ScaleBytes(session, kPacketBlock));
 }
 
 Launch ServerReduce(const CudaSession& session) {
-  const kernels::cuda::ReduceParams params = {
-      .packets = Packets(session),
-      .block = kPacketBlock,
-      .residual = {.generations = {session.Floats(1), session.Floats(2)}},
-      .verdict = session.verdict(),
-      .list = WholePackets(session, kPacketBlock)};
+  kernels::cuda::ReduceParams params = OfPackets(session, kPacketBlock);
+  AddResidual(session, &params.list);
   return LaunchOf(session, Kernel::kReduceBlocks, params, session.float_bytes(),
                   (kRanks + 1) * session.packet_stride() + 2 * session.float_bytes());
 }
 
 Launch DecodeAverage(const CudaSession& session) {
-  const kernels::cuda::ReduceParams params = {
-      .packets = Packets(session),
-      .block = kPacketBlock,
-      .verdict = session.verdict(),
-      .output = session.Floats(2),
-      .list = WholePackets(session, kernels::kTensorSumBlock)};
+  kernels::cuda::ReduceParams params = OfPackets(session, kernels::kTensorSumBlock);
+  params.list.pieces[0].values = session.Floats(2);
   return LaunchOf(session, Kernel::kDecodeAverage, params, session.float_bytes(),
                   kRanks * session.packet_stride() + session.float_bytes());
 }
 
 Launch Decode(const CudaSession& session, DataType type) {
-  kernels::cuda::DecodeParams params = {.output = session.Floats(2),
-                                        .output_type = type,
-                                        .block = kPacketBlock,
-                                        .list = WholeBuffer(session, kernels::kTensorSumBlock)};
+  kernels::cuda::DecodeParams params;
+  params.output_type = type;
+  params.block = kPacketBlock;
+  params.list = WholeBuffer(session, kernels::kTensorSumBlock);
+  params.list.pieces[0].values = session.Floats(2);
   // A packet that is read only.
   auto* const packet = const_cast<std::byte*>(session.packets());
   params.list.pieces[0].scales = reinterpret_cast<float*>(packet);

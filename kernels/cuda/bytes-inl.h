@@ -100,8 +100,8 @@ ONEBIT_KERNEL void RunChecksum(const Warp& warp, const ChecksumParams& p) {
 
 // Adds up the payloads of all messages. Calls body(message, checksum) on the warp that adds the
 // last tile of the payload.
-template <class Body>
-ONEBIT_KERNEL void ForEachMessage(const Warp& warp, const MessageList& list, const Body& body) {
+template <class List, class Body>
+ONEBIT_KERNEL void ForEachMessage(const Warp& warp, const List& list, const Body& body) {
   uint64_t first_tile = 0;
   for (uint32_t k = 0; k < list.count; ++k) {
     const Message& message = list.messages[k];
@@ -139,21 +139,20 @@ ONEBIT_KERNEL uint32_t WordOf(FillValue value) {
   return 0;
 }
 
-ONEBIT_KERNEL void RunFillIf(const Warp& warp, const FillParams& p) {
-  if (p.condition != nullptr) {
-    const uint32_t decision = p.decision == nullptr ? 0 : *p.decision;
-    if (((*p.condition | decision) & p.mask) == 0) return;
-  }
-  const uint32_t word = WordOf(p.value);
-  const uint32_t words[4] = {word, word, word, word};
+template <unsigned kSpans>
+ONEBIT_KERNEL void RunFillIf(const Warp& warp, const FillParamsOf<kSpans>& p) {
   uint64_t first_tile = 0;
   for (uint32_t k = 0; k < p.count; ++k) {
     const FillSpan& span = p.spans[k];
     if (span.count == 0) continue;
+    const uint32_t decision = span.decision == nullptr ? 0 : *span.decision;
+    if (span.condition != nullptr && (*span.condition | decision) == 0) continue;
+    const uint32_t word = WordOf(span.value);
+    const uint32_t words[4] = {word, word, word, word};
     // Runs of 16 bytes at multiples of 16; the first and the last may partly be other memory.
     auto* const data = static_cast<uint8_t*>(span.data);
     const uint64_t before = reinterpret_cast<uintptr_t>(data) % 16;
-    const uint64_t bytes = before + span.count * BytesOfFill(p.value);
+    const uint64_t bytes = before + span.count * BytesOfFill(span.value);
     ForEachByteTile(warp, bytes, &first_tile, [&](uint64_t begin, uint64_t end) {
       for (uint64_t run = begin; run < end; run += 16 * kLanes) {
         warp.ForEachLane([&](unsigned lane) {
@@ -171,31 +170,42 @@ ONEBIT_KERNEL void RunFillIf(const Warp& warp, const FillParams& p) {
   }
 }
 
-ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParams& p) {
-  if (warp.index() != 0) return;
-  warp.Once([&] {
-    const uint32_t decision = p.decision == nullptr ? 0 : *p.decision;
-    const uint32_t verdict = (p.verdict == nullptr ? 0 : *p.verdict) | decision;
-    CompressorWords* const words = p.words;
-    if (words != nullptr && verdict == 0 && !p.is_alone) {
-      if (p.has_two_generations) words->current ^= 1;
-      ++words->epoch;
-      ++words->age;
+ONEBIT_KERNEL void AddTo(uint64_t* word, uint64_t value) {
+  AtomicAdd(reinterpret_cast<unsigned long long*>(word), value);
+}
+
+template <unsigned kCalls>
+ONEBIT_KERNEL void Commit(const CommitParamsOf<kCalls>& p, const EndedCall& call) {
+  const uint32_t decision = call.decision == nullptr ? 0 : *call.decision;
+  const uint32_t verdict = (call.verdict == nullptr ? 0 : *call.verdict) | decision;
+  CompressorWords* const words = call.words;
+  if (words != nullptr && verdict == 0 && !call.is_alone) {
+    if (call.has_two_generations) words->current ^= 1;
+    ++words->epoch;
+    ++words->age;
+  }
+  if (words != nullptr && verdict != 0) {
+    if (verdict == kNonfinite) ++words->nonfinite_calls;
+    if (!call.has_two_generations) {
+      words->age = 0;
+      ++words->residual_resets;
     }
-    if (words != nullptr && verdict != 0) {
-      if (verdict == kNonfinite) ++words->nonfinite_calls;
-      if (!p.has_two_generations) {
-        words->age = 0;
-        ++words->residual_resets;
-      }
+  }
+  if (p.nonfinite_calls != nullptr && verdict == kNonfinite) AddTo(p.nonfinite_calls, 1);
+  const bool has_failed = (verdict & (kFailed | kPeerFailed)) != 0;
+  if (words != nullptr && has_failed && (verdict & kHalted) == 0) words->has_failed = 1;
+  if (p.halted != nullptr && has_failed) AtomicOr(p.halted, kHalted);
+  if (call.verdict != nullptr) *call.verdict = 0;
+}
+
+template <unsigned kCalls>
+ONEBIT_KERNEL void RunCommit(const Warp& warp, const CommitParamsOf<kCalls>& p) {
+  warp.ForEachLane([&](unsigned lane) {
+    for (uint32_t k = warp.index() * kLanes + lane; k < p.count; k += warp.count() * kLanes) {
+      Commit(p, p.calls[k]);
     }
-    if (p.nonfinite_calls != nullptr && verdict == kNonfinite) ++*p.nonfinite_calls;
-    const bool has_failed = (verdict & (kFailed | kPeerFailed)) != 0;
-    if (words != nullptr && has_failed && (verdict & kHalted) == 0) words->has_failed = 1;
-    if (p.halted != nullptr && has_failed) *p.halted = kHalted;
-    if (p.sequence != nullptr) ++*p.sequence;
-    if (p.verdict != nullptr) *p.verdict = 0;
   });
+  if (warp.index() == 0 && p.sequence != nullptr) warp.Once([&] { *p.sequence += p.count; });
 }
 
 }  // namespace onebit::kernels::cuda

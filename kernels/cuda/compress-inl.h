@@ -70,60 +70,53 @@ struct WorkerSource {
   }
 };
 
-ONEBIT_KERNEL WorkerSource WorkerOf(const CompressParams& p, const ResidualPair& residual,
+ONEBIT_KERNEL WorkerSource WorkerOf(const CompressKind& p, const ResidualPair& residual,
                                     const Piece& piece) {
-  return {.input = ArrayAt(p.input, p.input_type, piece.element),
-          .residual = ArrayAt(residual.in, p.residual.type, piece.residual),
-          .mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte};
+  return {.input = ArrayAt(static_cast<const void*>(piece.values), p.input_type),
+          .residual = ArrayAt(residual.in, p.residual_type),
+          .mask = piece.mask};
 }
 
-ONEBIT_KERNEL Encoding EncodingOf(const CompressParams& p, const ResidualPair& residual,
-                                  const Piece& piece) {
-  return {.rule = p.rule,
-          .mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte,
-          .has_bf16_residual = p.residual.type == DataType::kBf16,
-          .bits = piece.bits,
-          .residual = ArrayAt(residual.out, p.residual.type, piece.residual)};
-}
-
-ONEBIT_KERNEL void RunCompressBlocks(const Warp& warp, const CompressParams& p) {
-  if (IsHalted(p)) return;
-  const ResidualPair residual = Resolve(p.residual);
-  ForEachTile(warp, p.list, p.block, [&](const Tile& tile) ONEBIT_INLINE {
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunCompressBlocks(const Warp& warp, const CompressParamsOf<kPieces>& p) {
+  const auto compress = [&](const Tile& tile, const ResidualPair& residual) ONEBIT_INLINE {
     const Piece& piece = tile.piece;
     const auto decide = [&](const BlockSum& sum) ONEBIT_INLINE {
       const float scale = reference::RoundTo(p.scale_type, ScaleOf(sum, p.rule));
       const bool is_finite = sum.is_in_range && IsFinite(scale);
-      if (!is_finite) SetVerdict(warp, p.verdict, kNonfinite);
+      if (!is_finite) SetVerdict(warp, piece.verdict, kNonfinite);
       warp.Once([&] { piece.scales[tile.index_in_piece] = scale; });
       return Decision{.is_finite = is_finite, .scale = scale};
     };
     EncodeBlock<2, 4, 8, 16, 32>(warp, WorkerOf(p, residual, piece), EncodingOf(p, residual, piece),
                                  tile.begin, tile.end, decide);
-  });
+  };
+  ForEachResidualTile(warp, p.list, p.block, p.keeps_residual, compress);
 }
 
-ONEBIT_KERNEL void RunCompressSigns(const Warp& warp, const CompressParams& p) {
-  const ResidualPair residual = Resolve(p.residual);
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunCompressSigns(const Warp& warp, const CompressParamsOf<kPieces>& p) {
   ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
-    Encoding encoding = EncodingOf(p, residual, tile.piece);
-    encoding.residual = {nullptr, DataType::kF32, true};
-    EncodeBlock<32>(warp, WorkerOf(p, residual, tile.piece), encoding, tile.begin, tile.end,
-                    [&](const BlockSum& sum) {
-                      return AddTileSum(warp, sum, tile.index, p.tile_sums, p.verdict);
+    const Piece& piece = tile.piece;
+    const ResidualPair residual = Resolve(piece, /*keeps_residual=*/false);
+    EncodeBlock<32>(warp, WorkerOf(p, residual, piece), EncodingOf(p, residual, piece), tile.begin,
+                    tile.end, [&](const BlockSum& sum) {
+                      return AddTileSum(warp, sum, tile.index, p.tile_sums, piece.verdict);
                     });
   });
 }
 
-ONEBIT_KERNEL void RunCompressResidual(const Warp& warp, const CompressParams& p) {
-  const ResidualPair residual = Resolve(p.residual);
-  if (residual.out == nullptr || IsHalted(p)) return;
-  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
-    Encoding encoding = EncodingOf(p, residual, tile.piece);
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunCompressResidual(const Warp& warp, const CompressParamsOf<kPieces>& p) {
+  const auto finish = [&](const Tile& tile, const ResidualPair& residual) {
+    if (residual.out == nullptr) return;
+    const Piece& piece = tile.piece;
+    Encoding encoding = EncodingOf(p, residual, piece);
     encoding.bits = nullptr;
-    EncodeResidual(warp, WorkerOf(p, residual, tile.piece), encoding, tile.begin, tile.end,
-                   *tile.piece.scales);
-  });
+    EncodeResidual(warp, WorkerOf(p, residual, piece), encoding, tile.begin, tile.end,
+                   *piece.scales);
+  };
+  ForEachResidualTile<kTileParts>(warp, p.list, kTensorSumBlock, p.keeps_residual, finish);
 }
 
 }  // namespace onebit::kernels::cuda

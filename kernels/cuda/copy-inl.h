@@ -14,30 +14,30 @@ namespace onebit::kernels::cuda {
 
 // One element per lane: this is one part of a tensor among those of all ranks. Its bits are copied
 // unchanged.
-ONEBIT_KERNEL void RunCopy(const Warp& warp, const CopyParams& p) {
-  Lanes<bool> is_infinite;
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunCopy(const Warp& warp, const CopyParamsOf<kPieces>& p) {
   ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const Piece& piece = tile.piece;
-    const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    const uint8_t* const mask = piece.mask;
+    Lanes<bool> is_infinite;
     for (uint64_t row = tile.begin; row < tile.end; row += kLanes) {
       warp.ForEachLane([&](unsigned lane) {
         const uint64_t i = row + lane;
         if (i >= tile.end) return;
-        const uint64_t at = piece.element + i;
         const bool takes_part = mask == nullptr || (mask[i / 8] >> (i % 8) & 1) != 0;
         if (p.type == DataType::kF32) {
-          const uint32_t bits = takes_part ? static_cast<const uint32_t*>(p.input)[at] : 0;
+          const uint32_t bits = takes_part ? reinterpret_cast<const uint32_t*>(piece.source)[i] : 0;
           if (!AreBitsFinite(p.type, bits)) is_infinite[lane] = true;
-          static_cast<uint32_t*>(p.output)[at] = bits;
+          static_cast<uint32_t*>(piece.values)[i] = bits;
         } else {
-          const uint32_t bits = takes_part ? static_cast<const uint16_t*>(p.input)[at] : 0;
+          const uint32_t bits = takes_part ? reinterpret_cast<const uint16_t*>(piece.source)[i] : 0;
           if (!AreBitsFinite(p.type, bits)) is_infinite[lane] = true;
-          static_cast<uint16_t*>(p.output)[at] = static_cast<uint16_t>(bits);
+          static_cast<uint16_t*>(piece.values)[i] = static_cast<uint16_t>(bits);
         }
       });
     }
+    if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
   });
-  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, p.verdict, kNonfinite);
 }
 
 }  // namespace onebit::kernels::cuda

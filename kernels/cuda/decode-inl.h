@@ -42,11 +42,12 @@ ONEBIT_KERNEL void DecodeRun(const Warp& warp, const uint8_t* bits, const uint8_
   });
 }
 
-ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParamsOf<kPieces>& p) {
   ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const Piece& piece = tile.piece;
-    const Output output = ArrayAt(p.output, p.output_type, piece.element);
-    const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    const Output output = ArrayAt(piece.values, p.output_type);
+    const uint8_t* const mask = piece.mask;
     ForEachBlock(tile.begin, tile.end, p.block, [&](uint64_t block, uint64_t begin, uint64_t end) {
       // Rounding is independent of the sign: a scale is rounded once, and elements differ in their
       // sign bit.
@@ -88,16 +89,15 @@ ONEBIT_KERNEL void RunDecode(const Warp& warp, const DecodeParams& p) {
   });
 }
 
-ONEBIT_KERNEL void RunAddDelta(const Warp& warp, const DecodeParams& p) {
-  if (IsHalted(p)) return;
-  const ResidualPair pair = Resolve(p.held);
-  Lanes<bool> is_infinite;
-  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunAddDelta(const Warp& warp, const DecodeParamsOf<kPieces>& p) {
+  const auto add = [&](const Tile& tile, const ResidualPair& pair) {
     const Piece& piece = tile.piece;
-    const Output output = ArrayAt(p.output, p.output_type, piece.element);
-    const Input held_in = ArrayAt(pair.in, DataType::kF32, piece.residual);
-    const Output held_out = ArrayAt(pair.out, DataType::kF32, piece.residual);
-    const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    const Output output = ArrayAt(piece.values, p.output_type);
+    const Input held_in = ArrayAt(pair.in, DataType::kF32);
+    const Output held_out = ArrayAt(pair.out, DataType::kF32);
+    const uint8_t* const mask = piece.mask;
+    Lanes<bool> is_infinite;
     ForEachBlock(tile.begin, tile.end, p.block, [&](uint64_t block, uint64_t begin, uint64_t end) {
       const float t = piece.scales[block];
       for (uint64_t group = begin; group < end; group += kGroup) {
@@ -121,8 +121,9 @@ ONEBIT_KERNEL void RunAddDelta(const Warp& warp, const DecodeParams& p) {
         });
       }
     });
-  });
-  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, p.verdict, kNonfinite);
+    if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
+  };
+  ForEachResidualTile<kTileParts>(warp, p.list, kTensorSumBlock, /*keeps_residual=*/true, add);
 }
 
 }  // namespace onebit::kernels::cuda

@@ -35,6 +35,17 @@ struct Encoding {
   Output residual;  // data null: residuals are not kept
 };
 
+// `Kind` is CompressKind or ReduceKind.
+template <class Kind>
+ONEBIT_KERNEL Encoding EncodingOf(const Kind& kind, const ResidualPair& residual,
+                                  const Piece& piece) {
+  return {.rule = kind.rule,
+          .mask = piece.mask,
+          .has_bf16_residual = kind.residual_type == DataType::kBf16,
+          .bits = piece.bits,
+          .residual = ArrayAt(residual.out, kind.residual_type)};
+}
+
 // The result of a block's sum.
 struct Decision {
   bool is_finite = true;

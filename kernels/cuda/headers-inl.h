@@ -94,14 +94,14 @@ ONEBIT_KERNEL void SetCheck(const Warp& warp, Lanes<uint32_t>* words) {
   });
 }
 
-ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParams& p) {
-  const Lanes<uint32_t> filled = FillIn(warp, p.header);
-  const uint32_t verdict = p.verdict == nullptr ? 0 : *p.verdict;
-  const uint32_t flag = verdict == 0                             ? 0
-                        : (verdict & ~uint32_t{kNonfinite}) == 0 ? kNonfiniteFlag
-                                                                 : kFailureFlag;
+template <unsigned kMessages>
+ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParamsOf<kMessages>& p) {
   ForEachMessage(warp, p.list, [&](const Message& message, const Checksum& checksum) {
-    Lanes<uint32_t> words = filled;
+    const uint32_t verdict = message.verdict == nullptr ? 0 : *message.verdict;
+    const uint32_t flag = verdict == 0                             ? 0
+                          : (verdict & ~uint32_t{kNonfinite}) == 0 ? kNonfiniteFlag
+                                                                   : kFailureFlag;
+    Lanes<uint32_t> words = FillIn(warp, message.filled);
     warp.ForEachLane([&](unsigned lane) {
       if (lane == kFlagsWord) words[lane] |= flag;
       if (lane == kSumWord) words[lane] = checksum.sum;
@@ -113,11 +113,10 @@ ONEBIT_KERNEL void RunSeal(const Warp& warp, const SealParams& p) {
 }
 
 // Fills in the failure record, unless another warp has done so. `filled` is the expected header.
-ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t peer,
+ONEBIT_KERNEL void Report(const Warp& warp, MessageFailure* failure, const Message& message,
                           const Checksum& checksum, FailureKind kind, Lanes<uint32_t> filled,
                           const Lanes<uint32_t>& received) {
-  SetVerdict(warp, p.verdict, kind == kHasFailed ? kPeerFailed : kFailed);
-  MessageFailure* const failure = p.failure;
+  SetVerdict(warp, message.verdict, kind == kHasFailed ? kPeerFailed : kFailed);
   if (failure == nullptr) return;
   Lanes<bool> is_first;
   warp.Once([&] { is_first[0] = Claim(&failure->state); });
@@ -128,7 +127,7 @@ ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t peer,
   const Checksum said = {warp.Broadcast(received, kSumWord),
                          warp.Broadcast(received, kWeightedWord)};
   warp.Once([&] {
-    failure->peer = peer;
+    failure->peer = message.peer;
     failure->kind = kind;
     failure->expected_checksum = said;
     failure->checksum = checksum;
@@ -136,12 +135,13 @@ ONEBIT_KERNEL void Report(const Warp& warp, const CheckParams& p, uint32_t peer,
   warp.Publish([&] { StoreLast(&failure->state, 2); });
 }
 
-ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
-  const Lanes<uint32_t> filled = FillIn(warp, p.header);
+template <unsigned kMessages>
+ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParamsOf<kMessages>& p) {
   ForEachMessage(warp, p.list, [&](const Message& message, const Checksum& checksum) {
+    const Lanes<uint32_t> filled = FillIn(warp, message.filled);
     const Lanes<uint32_t> received = LoadHeader(warp, message.header);
     const auto report = [&](FailureKind kind) {
-      Report(warp, p, message.peer, checksum, kind, filled, received);
+      Report(warp, p.failure, message, checksum, kind, filled, received);
     };
     Lanes<bool> differs;
     // A rank that had a failure has not committed a call that others may have committed, so its age
@@ -167,7 +167,7 @@ ONEBIT_KERNEL void RunCheck(const Warp& warp, const CheckParams& p) {
     } else if ((flags & kFailureFlag) != 0) {
       report(kHasFailed);
     } else if (flags != 0) {
-      SetVerdict(warp, p.verdict, kNonfinite);
+      SetVerdict(warp, message.verdict, kNonfinite);
     }
   });
 }

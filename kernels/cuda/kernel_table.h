@@ -12,24 +12,47 @@ namespace onebit::kernels::cuda {
 
 // X(name, type of its parameters). A kernel's enumerator is "k" plus its name, its symbol "onebit"
 // plus its name.
+//
+// Kernels that work on lists (kMaxPieces):
+#define ONEBIT_CUDA_LIST_KERNELS(X)   \
+  X(CompressBlocks, CompressParams)   \
+  X(CompressSigns, CompressParams)    \
+  X(CompressResidual, CompressParams) \
+  X(ReduceBlocks, ReduceParams)       \
+  X(ReduceSigns, ReduceParams)        \
+  X(ReduceResidual, ReduceParams)     \
+  X(FinishScale, FinishScaleParams)   \
+  X(DecodeAverage, ReduceParams)      \
+  X(Decode, DecodeParams)             \
+  X(AddDelta, DecodeParams)           \
+  X(Copy, CopyParams)                 \
+  X(Seal, SealParams)                 \
+  X(Check, CheckParams)               \
+  X(FillIf, FillParams)               \
+  X(Commit, CommitParams)
+// The same for short lists, in the same order.
+#define ONEBIT_CUDA_FEW_KERNELS(X)                     \
+  X(CompressBlocksFew, CompressParamsOf<kFewPieces>)   \
+  X(CompressSignsFew, CompressParamsOf<kFewPieces>)    \
+  X(CompressResidualFew, CompressParamsOf<kFewPieces>) \
+  X(ReduceBlocksFew, ReduceParamsOf<kFewPieces>)       \
+  X(ReduceSignsFew, ReduceParamsOf<kFewPieces>)        \
+  X(ReduceResidualFew, ReduceParamsOf<kFewPieces>)     \
+  X(FinishScaleFew, FinishScaleParamsOf<kFewPieces>)   \
+  X(DecodeAverageFew, ReduceParamsOf<kFewPieces>)      \
+  X(DecodeFew, DecodeParamsOf<kFewPieces>)             \
+  X(AddDeltaFew, DecodeParamsOf<kFewPieces>)           \
+  X(CopyFew, CopyParamsOf<kFewPieces>)                 \
+  X(SealFew, SealParamsOf<kFewPieces>)                 \
+  X(CheckFew, CheckParamsOf<kFewPieces>)               \
+  X(FillIfFew, FillParamsOf<kFewPieces>)               \
+  X(CommitFew, CommitParamsOf<kFewPieces>)
+
 #define ONEBIT_CUDA_KERNELS(X)                  \
-  X(CompressBlocks, CompressParams)             \
-  X(CompressSigns, CompressParams)              \
-  X(CompressResidual, CompressParams)           \
-  X(ReduceBlocks, ReduceParams)                 \
-  X(ReduceSigns, ReduceParams)                  \
-  X(ReduceResidual, ReduceParams)               \
-  X(FinishScale, FinishScaleParams)             \
-  X(DecodeAverage, ReduceParams)                \
-  X(Decode, DecodeParams)                       \
-  X(AddDelta, DecodeParams)                     \
-  X(Copy, CopyParams)                           \
+  ONEBIT_CUDA_LIST_KERNELS(X)                   \
+  ONEBIT_CUDA_FEW_KERNELS(X)                    \
   X(DenseReduce, DenseReduceParams)             \
   X(Checksum, ChecksumParams)                   \
-  X(Seal, SealParams)                           \
-  X(Check, CheckParams)                         \
-  X(FillIf, FillParams)                         \
-  X(Commit, CommitParams)                       \
   X(SumOfSquares, SumParams)                    \
   X(SumOfMagnitudes, SumParams)                 \
   X(FinishSum, SumParams)                       \
@@ -86,5 +109,9 @@ inline constexpr KernelEntry kKernels[kKernelCount] = {
 
 // Returns the number of warps that have work, for the choice of how many CTAs to launch.
 uint64_t WarpsFor(Kernel kernel, const void* params);
+
+// Returns the kernel for short lists if `kernel` works on lists and that of `params` is short. It
+// takes the same parameters.
+Kernel ShortestFor(Kernel kernel, const void* params);
 
 }  // namespace onebit::kernels::cuda

@@ -14,3 +14,15 @@
 #include "kernels/cuda/reduce-inl.h"
 #include "kernels/cuda/sums-inl.h"
 #include "kernels/cuda/zero_one-inl.h"
+
+namespace onebit::kernels::cuda {
+
+// The kernels for short lists: instances of the same bodies.
+#define ONEBIT_X(name, params)                                                           \
+  ONEBIT_KERNEL void Run##name##Few(const Warp& warp, const params##Of<kFewPieces>& p) { \
+    Run##name(warp, p);                                                                  \
+  }
+ONEBIT_CUDA_LIST_KERNELS(ONEBIT_X)
+#undef ONEBIT_X
+
+}  // namespace onebit::kernels::cuda

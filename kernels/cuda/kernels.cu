@@ -19,9 +19,13 @@ constexpr unsigned kTileCtas = 3;
 constexpr unsigned MinCtas(Kernel kernel) {
   switch (kernel) {
     case Kernel::kCompressBlocks:
+    case Kernel::kCompressBlocksFew:
     case Kernel::kCompressSigns:
+    case Kernel::kCompressSignsFew:
     case Kernel::kReduceBlocks:
+    case Kernel::kReduceBlocksFew:
     case Kernel::kReduceSigns:
+    case Kernel::kReduceSignsFew:
       return kTileCtas;
     default:
       return 6;

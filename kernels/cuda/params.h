@@ -33,46 +33,54 @@ enum Verdict : uint32_t {
 // pinned memory, which the host alone writes and kernels only read. Each side has a word of its own
 // because a bus may lack atomic operations. The verdict is the bits of both.
 
-// A residual of a tensor, or of the part of it that this rank serves. Kernels that write one do
-// nothing at all if *verdict has kHalted, or *decision any failure: the residuals of the failed
-// call must stay, because other ranks may have committed it.
-struct Residual {
-  // Both null: there is no residual. Equal: one generation, overwritten in place.
-  void* generations[2] = {nullptr, nullptr};
-  // Bit 0 is the index of the generation to read; the other one is written. Null means 0.
-  const uint32_t* current = nullptr;
-  DataType type = DataType::kF32;
-  bool is_kept = true;  // false: it is read, and the new residual is not stored
-};
-
 // A run of elements with a packet, or a part of one, of its own. Blocks begin at its first element.
+// All pointers are to what belongs to that element, or to the call of the piece: pieces of several
+// calls may share a launch.
 struct Piece {
-  uint64_t count = 0;      // elements
-  uint64_t element = 0;    // index of its first element in the caller's buffer
-  uint64_t residual = 0;   // index of its first element in the residual
-  uint64_t mask_byte = 0;  // byte of the mask whose bit 0 belongs to the first element
+  uint64_t count = 0;             // elements
+  void* values = nullptr;         // the caller's: read by compression, written by decoding
+  const uint8_t* mask = nullptr;  // null, or the byte whose bit 0 belongs to the first element
   float* scales = nullptr;
   uint8_t* bits = nullptr;
-  // Reduce and average: offsets of this piece's scales and bits in the packet of every rank.
-  uint64_t source_scales = 0;  // bytes from the start of the packet; a multiple of 4
-  uint64_t source_bits = 0;    // bytes from the start of the packet; any number
+  // The residual of a tensor, or of the part of it that this rank serves. Both null: there is none.
+  // Equal: one generation, overwritten in place. Kernels that write one do nothing at all if
+  // *verdict has kHalted, or *decision any failure: the residuals of the failed call must stay,
+  // because other ranks may have committed it.
+  void* residuals[2] = {nullptr, nullptr};
+  // Bit 0 is the index of the generation to read; the other one is written. Null means 0.
+  const uint32_t* current = nullptr;
+  uint32_t* verdict = nullptr;
+  const uint32_t* decision = nullptr;  // or null
+  // Reduce and average: scales of this piece in the packet of rank 0, and in this rank's own, which
+  // lies elsewhere; that of rank r is r * stride behind. kCopy: the elements to be copied, and
+  // null.
+  const std::byte* source = nullptr;
+  const std::byte* own_source = nullptr;
+  uint64_t source_bits = 0;  // bytes from there to the piece's bits; any number
   // Tiles of the preceding pieces in the launch. A tile is the work of one warp at a time: a block;
   // with a scale for the whole tensor kTensorSumBlock elements; without a scale to compute, also
   // kTensorSumBlock elements.
   uint32_t first_tile = 0;
+  // With a scale for the whole tensor: neighbours with equal numbers share one.
+  uint32_t scale = 0;
 };
 
-// As many as fit into the parameters of a launch, 32,764 bytes since CUDA 12.1.
-inline constexpr unsigned kMaxPieces = 64;
+// As many as fit into the parameters of a launch, 32,764 bytes since CUDA 12.1. Every launch
+// carries its parameters to the device, so there are kernels for short lists, too: a name that ends
+// in Few. Their parameters are the beginning of those of the others.
+inline constexpr unsigned kMaxPieces = 256;
+inline constexpr unsigned kFewPieces = 32;
 
-struct PieceList {
+template <unsigned kPieces>
+struct PieceListOf {
   uint32_t count = 0;
   uint32_t tiles = 0;  // of all pieces
-  Piece pieces[kMaxPieces];
+  Piece pieces[kPieces];
 };
+using PieceList = PieceListOf<kMaxPieces>;
 
-// The packets of all ranks of a reduction: that of rank r at sources + r * stride, this rank's own
-// at own_source.
+// The packets or elements of all ranks: that of rank r at sources + r * stride, this rank's own at
+// own_source.
 struct SourcePackets {
   const std::byte* sources = nullptr;
   uint64_t stride = 0;
@@ -92,76 +100,85 @@ struct TileSum {
 // kCompressSigns: CompressSigns of every piece; tile_sums[tile] is the tile's contribution to the
 //   sum. If one of its z is not finite, that is NaN, and kNonfinite is set in *verdict.
 // kCompressResidual: CompressResidual of every piece, with the scale stored in pieces[i].scales.
-struct CompressParams {
-  const void* input = nullptr;
+struct CompressKind {
   DataType input_type = DataType::kF32;
   DataType scale_type = DataType::kF32;
+  DataType residual_type = DataType::kF32;
+  bool keeps_residual = true;  // false: it is read, and the new residual is not stored
   ScaleRule rule = ScaleRule::kL2;
   uint32_t block = 0;
-  Residual residual;
-  const uint8_t* mask = nullptr;  // or null
-  uint32_t* verdict = nullptr;
-  const uint32_t* decision = nullptr;  // or null
-  TileSum* tile_sums = nullptr;        // [tiles], for kCompressSigns
-  PieceList list;
+  bool operator==(const CompressKind&) const = default;
 };
+template <unsigned kPieces>
+struct CompressParamsOf : CompressKind {
+  TileSum* tile_sums = nullptr;  // [tiles], for kCompressSigns
+  PieceListOf<kPieces> list;
+};
+using CompressParams = CompressParamsOf<kMaxPieces>;
 
 // kReduceBlocks, kReduceSigns, kReduceResidual: the same for ReduceInput. block == 0 means one
 //   scale per source packet.
-// kDecodeAverage: DecodeAverage of every piece into `output`, at pieces[i].element. Sets kNonfinite
-//   if an output is not finite.
-struct ReduceParams {
-  SourcePackets packets;
+// kDecodeAverage: DecodeAverage of every piece. Sets kNonfinite if an output is not finite.
+struct ReduceKind {
+  uint64_t stride = 0;  // bytes between the packets of ranks
+  uint32_t rank = 0;
+  uint32_t ranks = 1;
   DataType output_type = DataType::kF32;
+  DataType residual_type = DataType::kF32;
   ScaleRule rule = ScaleRule::kL2;
   bool is_sum = false;
   uint32_t block = 0;
-  Residual residual;
-  const uint8_t* mask = nullptr;
-  uint32_t* verdict = nullptr;
-  const uint32_t* decision = nullptr;  // or null
+  bool operator==(const ReduceKind&) const = default;
+};
+template <unsigned kPieces>
+struct ReduceParamsOf : ReduceKind {
   TileSum* tile_sums = nullptr;
-  void* output = nullptr;  // for kDecodeAverage
-  PieceList list;
+  PieceListOf<kPieces> list;
 };
+using ReduceParams = ReduceParamsOf<kMaxPieces>;
 
-// kFinishScale: adds tile sums in index order and writes the scale to pieces[i].scales of each
-//   non-empty piece: one scale of all pieces, or with `is_per_piece` one of each. With ranks != 0
-//   it is OutputScale of it. Sets kNonfinite if the sum or the scale is not finite.
-struct FinishScaleParams {
-  const TileSum* tile_sums = nullptr;
+// kFinishScale: adds the tile sums of the pieces of a scale in index order and writes the scale to
+//   pieces[i].scales of each that is not empty. With ranks != 0 it is OutputScale of it. Sets
+//   kNonfinite if the sum or the scale is not finite.
+struct FinishScaleKind {
   ScaleRule rule = ScaleRule::kL2;
   DataType output_type = DataType::kF32;
   bool is_sum = false;
-  bool is_per_piece = false;
   uint32_t ranks = 0;  // 0: on a worker
-  uint32_t* verdict = nullptr;
-  PieceList list;
+  bool operator==(const FinishScaleKind&) const = default;
 };
+template <unsigned kPieces>
+struct FinishScaleParamsOf : FinishScaleKind {
+  const TileSum* tile_sums = nullptr;
+  PieceListOf<kPieces> list;
+};
+using FinishScaleParams = FinishScaleParamsOf<kMaxPieces>;
 
-// kDecode: Decode of every piece to `output` at pieces[i].element. block == 0: one scale.
-// kAddDelta: AddDelta of every piece; the held values are `held`, at pieces[i].residual.
-struct DecodeParams {
-  void* output = nullptr;
+// kDecode: Decode of every piece. block == 0: one scale.
+// kAddDelta: AddDelta of every piece; the held values are its residual, in fp32. Sets kNonfinite if
+//   an output is not finite.
+struct DecodeKind {
   DataType output_type = DataType::kF32;
   uint32_t block = 0;
-  const uint8_t* mask = nullptr;
-  Residual held;                       // for kAddDelta; fp32
-  uint32_t* verdict = nullptr;         // for kAddDelta: kNonfinite if an output is not finite
-  const uint32_t* decision = nullptr;  // or null
-  PieceList list;
+  bool operator==(const DecodeKind&) const = default;
 };
+template <unsigned kPieces>
+struct DecodeParamsOf : DecodeKind {
+  PieceListOf<kPieces> list;
+};
+using DecodeParams = DecodeParamsOf<kMaxPieces>;
 
-// kCopy: output[i] = input[i] for every element of a piece, from pieces[i].element on in both, and
-// 0 outside the mask. Sets kNonfinite if a copied element is not finite. The buffers may be equal.
-struct CopyParams {
-  const void* input = nullptr;
-  void* output = nullptr;
+// kCopy: copies the elements of every piece from `source` to `values`, and 0 outside the mask. Sets
+// kNonfinite if a copied element is not finite. The two may be equal.
+struct CopyKind {
   DataType type = DataType::kF32;
-  const uint8_t* mask = nullptr;
-  uint32_t* verdict = nullptr;
-  PieceList list;
+  bool operator==(const CopyKind&) const = default;
 };
+template <unsigned kPieces>
+struct CopyParamsOf : CopyKind {
+  PieceListOf<kPieces> list;
+};
+using CopyParams = CopyParamsOf<kMaxPieces>;
 
 // kDenseReduce: DenseReduce. The elements of rank r are at sources + r * stride, this rank's own at
 // own_source.
@@ -180,13 +197,14 @@ struct ByteSpan {
   uint64_t bytes = 0;
   Checksum* checksum = nullptr;
 };
+inline constexpr unsigned kMaxSpans = 64;
 struct ChecksumParams {
   // Null, or the word that says which generation of a residual is read: the spans are then in the
   // one that is written while it is 0, and lie `shift` bytes further while it is 1.
   const uint32_t* current = nullptr;
   int64_t shift = 0;
   uint32_t count = 0;
-  ByteSpan spans[kMaxPieces];
+  ByteSpan spans[kMaxSpans];
 };
 
 // Bytes of a message header, and the positions in it that kernels know (FORMAT.md, "Header").
@@ -210,26 +228,30 @@ struct PayloadSum {
 
 // A header, followed by a payload that begins at a multiple of 4 bytes unless it is empty.
 struct Message {
+  HeaderTemplate filled;  // with what only the device knows still missing
   std::byte* header = nullptr;
   uint64_t bytes = 0;         // of the payload
   PayloadSum* sum = nullptr;  // unless that is 0
-  uint32_t peer = 0;          // that sent it
+  uint32_t* verdict = nullptr;
+  uint32_t peer = 0;  // that sent it
 };
 
-struct MessageList {
+template <unsigned kMessages>
+struct MessageListOf {
   uint32_t count = 0;
-  Message messages[kMaxPieces];
+  Message messages[kMessages];
 };
+using MessageList = MessageListOf<kMaxPieces>;
 
-// kSeal: writes the header of each message from the template, with the checksum of its payload.
+// kSeal: writes the header of each message from its template, with the checksum of its payload.
 //   Sets the flag of values that are not finite if *verdict contains only that, and the flag of a
 //   failure if it contains anything else: nobody may commit results of a message that failed, and
 //   they are no result either.
-struct SealParams {
-  HeaderTemplate header;
-  const uint32_t* verdict = nullptr;
-  MessageList list;
+template <unsigned kMessages>
+struct SealParamsOf {
+  MessageListOf<kMessages> list;
 };
+using SealParams = SealParamsOf<kMaxPieces>;
 
 // A failure that a kernel found in a message. In pinned host memory; written once, `state` last.
 struct MessageFailure {
@@ -248,34 +270,34 @@ enum FailureKind : uint32_t {
   kHasFailed = 3,       // the peer only reports that it had a failure
 };
 
-// kCheck: compares the header of each message with the template: all but the flags, the payload's
+// kCheck: compares the header of each message with its template: all but the flags, the payload's
 //   checksum and the header's own check must be equal. The age may differ if one of the flags of
 //   kSeal is set, because nobody then commits the call. The header's check must be right, and the
 //   payload's checksum must equal the header's. On a difference sets kFailed in
 //   *verdict and fills in *failure, the first time; if the header has the flag of a failure, does
 //   the same with kPeerFailed. Sets kNonfinite if it has the other flag.
-struct CheckParams {
-  HeaderTemplate header;
-  uint32_t* verdict = nullptr;
+template <unsigned kMessages>
+struct CheckParamsOf {
   MessageFailure* failure = nullptr;
-  MessageList list;
+  MessageListOf<kMessages> list;
 };
+using CheckParams = CheckParamsOf<kMaxPieces>;
 
-// kFillIf: if *condition or *decision has one of the bits `mask`, fills `count` elements of each
-// span. NaNs are quiet and positive.
+// kFillIf: fills each span whose *condition or *decision is not 0. NaNs are quiet and positive.
 enum class FillValue : uint32_t { kZeroBytes, kNanF32, kNanF16, kNanBf16 };
 struct FillSpan {
   void* data = nullptr;
-  uint64_t count = 0;  // elements; for kZeroBytes bytes
-};
-struct FillParams {
+  uint64_t count = 0;                   // elements; for kZeroBytes bytes
   const uint32_t* condition = nullptr;  // null: always
   const uint32_t* decision = nullptr;   // or null
-  uint32_t mask = 0;
   FillValue value = FillValue::kZeroBytes;
-  uint32_t count = 0;
-  FillSpan spans[kMaxPieces];
 };
+template <unsigned kSpans>
+struct FillParamsOf {
+  uint32_t count = 0;
+  FillSpan spans[kSpans];
+};
+using FillParams = FillParamsOf<kMaxPieces>;
 
 // A compressor's record of its calls. In device memory.
 struct CompressorWords {
@@ -288,26 +310,32 @@ struct CompressorWords {
   uint64_t residual_resets = 0;
 };
 
-// kCommit: the end of a call.
+// kCommit: the end of each call of a list.
 //   *verdict clear: the other generation becomes current (if there are two), epoch and age advance.
 //   kNonfinite alone: nonfinite_calls of the words and *nonfinite_calls advance, if not null.
 //   kFailed, kPeerFailed: kHalted is set in *halted, if that is not null, and unless the call was
 //   halted itself, has_failed of the words.
 //   Any of them, with one generation: age becomes 0 and residual_resets advances, as kFillIf has
 //   zeroed the residuals.
-//   In every case *sequence advances, if it is not null, and *verdict becomes 0. `words` may be
-//   null.
-struct CommitParams {
-  CompressorWords* words = nullptr;
+//   In every case *sequence advances, if it is not null, and *verdict becomes 0.
+struct EndedCall {
+  CompressorWords* words = nullptr;  // or null; of no other call of the list
   bool has_two_generations = false;
-  uint64_t* sequence = nullptr;
-  uint32_t* verdict = nullptr;
-  uint32_t* halted = nullptr;
-  uint64_t* nonfinite_calls = nullptr;  // the communicator's; in pinned memory
   // With one rank the result is the input, so a finite call leaves nothing to commit.
   bool is_alone = false;
+  uint32_t* verdict = nullptr;
   const uint32_t* decision = nullptr;  // or null
 };
+template <unsigned kCalls>
+struct CommitParamsOf {
+  // The communicator's.
+  uint64_t* sequence = nullptr;
+  uint32_t* halted = nullptr;
+  uint64_t* nonfinite_calls = nullptr;  // in pinned memory
+  uint32_t count = 0;
+  EndedCall calls[kCalls];
+};
+using CommitParams = CommitParamsOf<kMaxPieces>;
 
 // kSumOfSquares, kSumOfMagnitudes: tile_sums[i] is the sum of elements [i * kTensorSumBlock, ...);
 // kFinishSum sets *sum to their total, in index order.

@@ -17,11 +17,11 @@ namespace onebit::kernels::cuda {
 class PacketMean {
  public:
   // `block` is the index of the scale.
-  ONEBIT_KERNEL PacketMean(const Warp& warp, const SourcePackets& packets, const Piece& piece,
+  ONEBIT_KERNEL PacketMean(const Warp& warp, const ReduceKind& kind, const Piece& piece,
                            uint64_t block)
-      : packets_(packets),
+      : packets_{piece.source, kind.stride, piece.own_source, kind.rank, kind.ranks},
         bits_offset_(piece.source_bits),
-        scale_offset_(piece.source_scales + sizeof(float) * block),
+        scale_offset_(sizeof(float) * block),
         first_weights_(WeightsFrom(warp, 0)) {}
 
   // Sums the ranks' values of the group at element `group`.
@@ -121,7 +121,7 @@ class PacketMean {
     return weights;
   }
 
-  const SourcePackets& packets_;
+  SourcePackets packets_;
   uint64_t bits_offset_;
   uint64_t scale_offset_;
   Lanes<float> first_weights_;
@@ -160,66 +160,57 @@ struct ServerSource {
   }
 };
 
-ONEBIT_KERNEL ServerSource ServerOf(const ReduceParams& p, const PacketMean& packets,
+ONEBIT_KERNEL ServerSource ServerOf(const ReduceKind& p, const PacketMean& packets,
                                     const ResidualPair& residual, const Piece& piece) {
-  return {.packets = packets,
-          .residual = ArrayAt(residual.in, p.residual.type, piece.residual),
-          .mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte};
+  return {
+      .packets = packets, .residual = ArrayAt(residual.in, p.residual_type), .mask = piece.mask};
 }
 
-ONEBIT_KERNEL Encoding EncodingOf(const ReduceParams& p, const ResidualPair& residual,
-                                  const Piece& piece) {
-  return {.rule = p.rule,
-          .mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte,
-          .has_bf16_residual = p.residual.type == DataType::kBf16,
-          .bits = piece.bits,
-          .residual = ArrayAt(residual.out, p.residual.type, piece.residual)};
-}
-
-ONEBIT_KERNEL void RunReduceBlocks(const Warp& warp, const ReduceParams& p) {
-  if (IsHalted(p)) return;
-  const ResidualPair residual = Resolve(p.residual);
-  ForEachTile(warp, p.list, p.block, [&](const Tile& tile) ONEBIT_INLINE {
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunReduceBlocks(const Warp& warp, const ReduceParamsOf<kPieces>& p) {
+  const auto reduce = [&](const Tile& tile, const ResidualPair& residual) ONEBIT_INLINE {
     const Piece& piece = tile.piece;
     const uint64_t block = tile.index_in_piece;
-    const PacketMean packets(warp, p.packets, piece, block);
+    const PacketMean packets(warp, p, piece, block);
     const auto decide = [&](const BlockSum& sum) ONEBIT_INLINE {
       const float a = ScaleOf(sum, p.rule);
-      const float t = reference::RoundedScale(a, p.packets.ranks, p.is_sum, p.output_type);
+      const float t = reference::RoundedScale(a, p.ranks, p.is_sum, p.output_type);
       const bool is_finite = sum.is_in_range && IsFinite(t);
-      if (!is_finite) SetVerdict(warp, p.verdict, kNonfinite);
+      if (!is_finite) SetVerdict(warp, piece.verdict, kNonfinite);
       warp.Once([&] { piece.scales[block] = t; });
-      return Decision{.is_finite = is_finite,
-                      .scale = p.is_sum ? QuotientOf(t, p.packets.ranks) : t};
+      return Decision{.is_finite = is_finite, .scale = p.is_sum ? QuotientOf(t, p.ranks) : t};
     };
     EncodeBlock<2, 4, 8, 16, 32>(warp, ServerOf(p, packets, residual, piece),
                                  EncodingOf(p, residual, piece), tile.begin, tile.end, decide);
-  });
+  };
+  ForEachResidualTile(warp, p.list, p.block, /*keeps_residual=*/true, reduce);
 }
 
-ONEBIT_KERNEL void RunReduceSigns(const Warp& warp, const ReduceParams& p) {
-  const ResidualPair residual = Resolve(p.residual);
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunReduceSigns(const Warp& warp, const ReduceParamsOf<kPieces>& p) {
   ForEachTile(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
-    const PacketMean packets(warp, p.packets, tile.piece, 0);
-    Encoding encoding = EncodingOf(p, residual, tile.piece);
-    encoding.residual = {nullptr, DataType::kF32, true};
-    EncodeBlock<32>(warp, ServerOf(p, packets, residual, tile.piece), encoding, tile.begin,
-                    tile.end, [&](const BlockSum& sum) {
-                      return AddTileSum(warp, sum, tile.index, p.tile_sums, p.verdict);
+    const Piece& piece = tile.piece;
+    const ResidualPair residual = Resolve(piece, /*keeps_residual=*/false);
+    const PacketMean packets(warp, p, piece, 0);
+    EncodeBlock<32>(warp, ServerOf(p, packets, residual, piece), EncodingOf(p, residual, piece),
+                    tile.begin, tile.end, [&](const BlockSum& sum) {
+                      return AddTileSum(warp, sum, tile.index, p.tile_sums, piece.verdict);
                     });
   });
 }
 
-ONEBIT_KERNEL void RunReduceResidual(const Warp& warp, const ReduceParams& p) {
-  const ResidualPair residual = Resolve(p.residual);
-  if (residual.out == nullptr || IsHalted(p)) return;
-  ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
-    const PacketMean packets(warp, p.packets, tile.piece, 0);
-    Encoding encoding = EncodingOf(p, residual, tile.piece);
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunReduceResidual(const Warp& warp, const ReduceParamsOf<kPieces>& p) {
+  const auto finish = [&](const Tile& tile, const ResidualPair& residual) {
+    if (residual.out == nullptr) return;
+    const Piece& piece = tile.piece;
+    const PacketMean packets(warp, p, piece, 0);
+    Encoding encoding = EncodingOf(p, residual, piece);
     encoding.bits = nullptr;
-    EncodeResidual(warp, ServerOf(p, packets, residual, tile.piece), encoding, tile.begin, tile.end,
-                   reference::ScaleOfMean(*tile.piece.scales, p.packets.ranks, p.is_sum));
-  });
+    EncodeResidual(warp, ServerOf(p, packets, residual, piece), encoding, tile.begin, tile.end,
+                   reference::ScaleOfMean(*piece.scales, p.ranks, p.is_sum));
+  };
+  ForEachResidualTile<kTileParts>(warp, p.list, kTensorSumBlock, /*keeps_residual=*/true, finish);
 }
 
 // Stores the mean of a run, times `factor`. `mask` and `output` begin with it.
@@ -257,15 +248,16 @@ ONEBIT_KERNEL void StoreMean(const Warp& warp, const TileOfZ<kRunGroups>& mean, 
   }
 }
 
-ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParams& p) {
-  Lanes<bool> is_infinite;
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParamsOf<kPieces>& p) {
   ForEachTile<kTileParts>(warp, p.list, kTensorSumBlock, [&](const Tile& tile) {
     const Piece& piece = tile.piece;
-    const Output output = ArrayAt(p.output, p.output_type, piece.element);
-    const uint8_t* const mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    const Output output = ArrayAt(piece.values, p.output_type);
+    const uint8_t* const mask = piece.mask;
+    Lanes<bool> is_infinite;
     const auto store_part = [&](uint64_t block, uint64_t begin, uint64_t end) {
-      const PacketMean packets(warp, p.packets, piece, block);
-      const float factor = p.is_sum ? static_cast<float>(p.packets.ranks) : 1.0f;
+      const PacketMean packets(warp, p, piece, block);
+      const float factor = p.is_sum ? static_cast<float>(p.ranks) : 1.0f;
       const uint8_t* const part_mask = mask == nullptr ? nullptr : mask + begin / 8;
       if (packets.HasWords() && IsRun(output, nullptr, part_mask, end - begin)) {
         TileOfZ<kRunGroups> mean;
@@ -297,8 +289,8 @@ ONEBIT_KERNEL void RunDecodeAverage(const Warp& warp, const ReduceParams& p) {
       }
     };
     ForEachBlock(tile.begin, tile.end, p.block, store_part);
+    if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, piece.verdict, kNonfinite);
   });
-  if (warp.Ballot(is_infinite) != 0) SetVerdict(warp, p.verdict, kNonfinite);
 }
 
 }  // namespace onebit::kernels::cuda

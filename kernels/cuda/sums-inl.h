@@ -62,9 +62,13 @@ ONEBIT_KERNEL double SumOfTiles(const Warp& warp, const TileSum* tiles, uint64_t
   return sum[0];
 }
 
-// Computes a scale from the tiles [begin, end), and stores it for the pieces [first, last).
-ONEBIT_KERNEL void FinishScale(const Warp& warp, const FinishScaleParams& p, uint64_t begin,
-                               uint64_t end, uint32_t first, uint32_t last) {
+// Computes the scale of the pieces [first, last).
+template <unsigned kPieces>
+ONEBIT_KERNEL void FinishScale(const Warp& warp, const FinishScaleParamsOf<kPieces>& p,
+                               uint32_t first, uint32_t last) {
+  const PieceListOf<kPieces>& list = p.list;
+  const uint64_t begin = list.pieces[first].first_tile;
+  const uint64_t end = last < list.count ? list.pieces[last].first_tile : list.tiles;
   const double sum = SumOfTiles(warp, p.tile_sums, begin, end);
   Lanes<unsigned long long> counts;
   warp.ForEachLane([&](unsigned lane) {
@@ -76,23 +80,22 @@ ONEBIT_KERNEL void FinishScale(const Warp& warp, const FinishScaleParams& p, uin
   float scale = reference::ScaleOfSum(sum, element_count, p.rule);
   if (p.ranks != 0) scale = reference::RoundedScale(scale, p.ranks, p.is_sum, p.output_type);
   const bool is_finite = sum - sum == 0 && IsFinite(scale);
-  if (!is_finite) SetVerdict(warp, p.verdict, kNonfinite);
+  if (!is_finite) SetVerdict(warp, list.pieces[first].verdict, kNonfinite);
   warp.Once([&] {
     for (uint32_t k = first; k < last; ++k) {
-      if (p.list.pieces[k].count != 0) *p.list.pieces[k].scales = scale;
+      if (list.pieces[k].count != 0) *list.pieces[k].scales = scale;
     }
   });
 }
 
-ONEBIT_KERNEL void RunFinishScale(const Warp& warp, const FinishScaleParams& p) {
-  const PieceList& list = p.list;
-  if (!p.is_per_piece) {
-    if (warp.index() == 0) FinishScale(warp, p, 0, list.tiles, 0, list.count);
-    return;
-  }
-  for (uint32_t k = warp.index(); k < list.count; k += warp.count()) {
-    const uint32_t end = k + 1 < list.count ? list.pieces[k + 1].first_tile : list.tiles;
-    FinishScale(warp, p, list.pieces[k].first_tile, end, k, k + 1);
+template <unsigned kPieces>
+ONEBIT_KERNEL void RunFinishScale(const Warp& warp, const FinishScaleParamsOf<kPieces>& p) {
+  const PieceListOf<kPieces>& list = p.list;
+  uint32_t scales = 0;
+  for (uint32_t first = 0, last = 0; first < list.count; first = last) {
+    do ++last;
+    while (last < list.count && list.pieces[last].scale == list.pieces[first].scale);
+    if (scales++ % warp.count() == warp.index()) FinishScale(warp, p, first, last);
   }
 }
 

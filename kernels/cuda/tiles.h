@@ -36,6 +36,7 @@ ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
 // Elements [begin, end) of a piece.
 struct Tile {
   const Piece& piece;
+  uint32_t piece_index;
   uint64_t index;           // in the launch
   uint64_t index_in_piece;  // in blocks, if a tile is a block
   uint64_t begin;
@@ -45,8 +46,8 @@ struct Tile {
 ONEBIT_KERNEL uint64_t Smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 // Calls body(Tile) for the tiles of this warp, or for its equal parts of tiles.
-template <unsigned kParts = 1, class Body>
-ONEBIT_KERNEL void ForEachTile(const Warp& warp, const PieceList& list, uint64_t tile_elements,
+template <unsigned kParts = 1, class List, class Body>
+ONEBIT_KERNEL void ForEachTile(const Warp& warp, const List& list, uint64_t tile_elements,
                                const Body& body) {
   uint32_t k = 0;
   for (uint64_t part = warp.index(); part < uint64_t{list.tiles} * kParts; part += warp.count()) {
@@ -57,7 +58,7 @@ ONEBIT_KERNEL void ForEachTile(const Warp& warp, const PieceList& list, uint64_t
     const uint64_t begin = in_piece * tile_elements + part % kParts * (tile_elements / kParts);
     if (begin < piece.count) {
       const uint64_t end = Smaller(piece.count, begin + tile_elements / kParts);
-      body(Tile{piece, tile, in_piece, begin, end});
+      body(Tile{piece, k, tile, in_piece, begin, end});
     }
   }
 }
@@ -92,22 +93,39 @@ struct ResidualPair {
   void* out = nullptr;
 };
 
-// True if an earlier call failed, or the host has given up this one, so that it must write no
-// residual.
-template <typename Params>
-ONEBIT_KERNEL bool IsHalted(const Params& params) {
-  if (params.decision != nullptr && (*params.decision & ~uint32_t{kNonfinite}) != 0) return true;
-  return params.verdict != nullptr && (*params.verdict & kHalted) != 0;
+// True if an earlier call failed, or the host has given up the call of this piece, so that it must
+// write no residual.
+ONEBIT_KERNEL bool IsHalted(const Piece& piece) {
+  if (piece.decision != nullptr && (*piece.decision & ~uint32_t{kNonfinite}) != 0) return true;
+  return piece.verdict != nullptr && (*piece.verdict & kHalted) != 0;
 }
 
 // Returns the generation to read and the one to write.
-ONEBIT_KERNEL ResidualPair Resolve(const Residual& residual) {
-  void* const first = residual.generations[0];
-  void* const second = residual.generations[1];
-  const bool is_second_current = residual.current != nullptr && (*residual.current & 1) != 0;
+ONEBIT_KERNEL ResidualPair Resolve(const Piece& piece, bool keeps_residual) {
+  void* const first = piece.residuals[0];
+  void* const second = piece.residuals[1];
+  const bool is_second_current = piece.current != nullptr && (*piece.current & 1) != 0;
   const ResidualPair pair =
       is_second_current ? ResidualPair{second, first} : ResidualPair{first, second};
-  return residual.is_kept ? pair : ResidualPair{pair.in, nullptr};
+  return keeps_residual ? pair : ResidualPair{pair.in, nullptr};
+}
+
+// As ForEachTile, but calls body(Tile, ResidualPair), and leaves out pieces that are halted. The
+// words that decide this may be in host memory, so they are read once for each piece.
+template <unsigned kParts = 1, class List, class Body>
+ONEBIT_KERNEL void ForEachResidualTile(const Warp& warp, const List& list, uint64_t tile_elements,
+                                       bool keeps_residual, const Body& body) {
+  uint32_t resolved = list.count;
+  bool is_halted = false;
+  ResidualPair residual;
+  ForEachTile<kParts>(warp, list, tile_elements, [&](const Tile& tile) ONEBIT_INLINE {
+    if (tile.piece_index != resolved) {
+      resolved = tile.piece_index;
+      is_halted = IsHalted(tile.piece);
+      residual = Resolve(tile.piece, keeps_residual);
+    }
+    if (!is_halted) body(tile, residual);
+  });
 }
 
 }  // namespace onebit::kernels::cuda

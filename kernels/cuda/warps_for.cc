@@ -9,12 +9,28 @@ namespace {
 
 uint64_t TilesOf(const SumParams& p) { return BlockCount(p.count, kTensorSumBlock); }
 uint64_t TilesOf(const LambParams& p) { return BlockCount(p.update.count, kTensorSumBlock); }
-uint64_t TilesOf(const CompressParams& p) { return p.list.tiles; }
-uint64_t TilesOf(const ReduceParams& p) { return p.list.tiles; }
-uint64_t TilesOf(const DecodeParams& p) { return p.list.tiles; }
-uint64_t TilesOf(const CopyParams& p) { return p.list.tiles; }
-uint64_t TilesOf(const FinishScaleParams& p) { return p.is_per_piece ? p.list.count : 1; }
-uint64_t TilesOf(const MessageList& list) {
+template <unsigned kPieces>
+uint64_t TilesOf(const CompressParamsOf<kPieces>& p) {
+  return p.list.tiles;
+}
+template <unsigned kPieces>
+uint64_t TilesOf(const ReduceParamsOf<kPieces>& p) {
+  return p.list.tiles;
+}
+template <unsigned kPieces>
+uint64_t TilesOf(const DecodeParamsOf<kPieces>& p) {
+  return p.list.tiles;
+}
+template <unsigned kPieces>
+uint64_t TilesOf(const CopyParamsOf<kPieces>& p) {
+  return p.list.tiles;
+}
+template <unsigned kPieces>
+uint64_t TilesOf(const FinishScaleParamsOf<kPieces>& p) {
+  return p.list.count;
+}
+template <unsigned kMessages>
+uint64_t TilesOf(const MessageListOf<kMessages>& list) {
   uint64_t tiles = 0;
   for (uint32_t i = 0; i < list.count; ++i) {
     const uint64_t of_payload = BlockCount(list.messages[i].bytes, kByteTile);
@@ -22,9 +38,18 @@ uint64_t TilesOf(const MessageList& list) {
   }
   return tiles;
 }
-uint64_t TilesOf(const SealParams& p) { return TilesOf(p.list); }
-uint64_t TilesOf(const CheckParams& p) { return TilesOf(p.list); }
-uint64_t TilesOf(const CommitParams&) { return 1; }
+template <unsigned kMessages>
+uint64_t TilesOf(const SealParamsOf<kMessages>& p) {
+  return TilesOf(p.list);
+}
+template <unsigned kMessages>
+uint64_t TilesOf(const CheckParamsOf<kMessages>& p) {
+  return TilesOf(p.list);
+}
+template <unsigned kCalls>
+uint64_t TilesOf(const CommitParamsOf<kCalls>& p) {
+  return BlockCount(p.count, kLanes);
+}
 
 uint64_t TilesOf(const ChecksumParams& p) {
   uint64_t tiles = 0;
@@ -32,11 +57,11 @@ uint64_t TilesOf(const ChecksumParams& p) {
   return tiles;
 }
 
-uint64_t TilesOf(const FillParams& p) {
-  const uint64_t bytes_each = BytesOfFill(p.value);
+template <unsigned kSpans>
+uint64_t TilesOf(const FillParamsOf<kSpans>& p) {
   uint64_t tiles = 0;
   for (uint32_t i = 0; i < p.count; ++i) {
-    tiles += BlockCount(p.spans[i].count * bytes_each, kByteTile);
+    tiles += BlockCount(p.spans[i].count * BytesOfFill(p.spans[i].value), kByteTile);
   }
   return tiles;
 }
@@ -54,18 +79,50 @@ uint64_t TilesOf(const Elementwise& p) {
 unsigned PartsIn(Kernel kernel) {
   switch (kernel) {
     case Kernel::kCompressResidual:
+    case Kernel::kCompressResidualFew:
     case Kernel::kReduceResidual:
+    case Kernel::kReduceResidualFew:
     case Kernel::kDecodeAverage:
+    case Kernel::kDecodeAverageFew:
     case Kernel::kDecode:
+    case Kernel::kDecodeFew:
     case Kernel::kAddDelta:
+    case Kernel::kAddDeltaFew:
     case Kernel::kCopy:
+    case Kernel::kCopyFew:
       return kTileParts;
     default:
       return 1;
   }
 }
 
+template <class Params>
+uint32_t LengthOf(const Params& p) {
+  return p.list.count;
+}
+template <unsigned kSpans>
+uint32_t LengthOf(const FillParamsOf<kSpans>& p) {
+  return p.count;
+}
+template <unsigned kCalls>
+uint32_t LengthOf(const CommitParamsOf<kCalls>& p) {
+  return p.count;
+}
+
 }  // namespace
+
+Kernel ShortestFor(Kernel kernel, const void* params) {
+  switch (kernel) {
+#define ONEBIT_X(name, type)                                                                \
+  case Kernel::k##name:                                                                     \
+    return LengthOf(*static_cast<const type*>(params)) <= kFewPieces ? Kernel::k##name##Few \
+                                                                     : kernel;
+    ONEBIT_CUDA_LIST_KERNELS(ONEBIT_X)
+#undef ONEBIT_X
+    default:
+      return kernel;
+  }
+}
 
 uint64_t WarpsFor(Kernel kernel, const void* params) {
   if (kernel == Kernel::kFinishSum || kernel == Kernel::kFinishLamb) return 1;

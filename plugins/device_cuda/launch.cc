@@ -23,6 +23,7 @@ onebitResult_t Launch(Process& process, uint32_t kernel, const void* params,
   ONEBIT_CUDA_TRY(FindCurrentDevice(process, &device));
 
   const uint64_t warps = kernels::cuda::WarpsFor(static_cast<Kernel>(kernel), params);
+  kernel = static_cast<uint32_t>(kernels::cuda::ShortestFor(static_cast<Kernel>(kernel), params));
   if (warps == 0) return onebitSuccess;
   // A CTA for each warp with work, until the device is full: they then lie on different
   // multiprocessors.

@@ -2,15 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/device_compute.h"
 
-#include <array>
+#include <algorithm>
+#include <tuple>
 
 namespace onebit {
-namespace {
 
 using kernels::cuda::Kernel;
 using kernels::cuda::kMaxPieces;
 using kernels::cuda::Piece;
 using kernels::cuda::PieceList;
+
+namespace {
 
 size_t TileElements(const Plan& plan) {
   return plan.key.block == 0 ? kernels::kTensorSumBlock : plan.key.block;
@@ -20,78 +22,60 @@ bool IsDelta(const Plan& plan) {
   return plan.key.collective == Collective::kAllGather && plan.key.codec == CodecKind::kEf;
 }
 
-const void* AtElement(const void* buffer, size_t begin, kernels::DataType type) {
-  return buffer == nullptr ? nullptr
-                           : static_cast<const std::byte*>(buffer) - begin * kernels::BytesOf(type);
+void SetResidual(const Compressor::KernelResidual& residual, Piece* piece) {
+  piece->residuals[0] = residual.generations[0];
+  piece->residuals[1] = residual.generations[1];
+  piece->current = residual.current;
 }
 
-// Collects pieces of one step and launches a kernel whenever its parameters are full.
-template <typename Params>
-class Launches {
- public:
-  Launches(const KernelQueue& queue, Kernel kernel, Params* params, size_t tile_elements)
-      : queue_(queue), kernel_(kernel), params_(*params), tile_elements_(tile_elements) {}
-
-  Status Add(Piece piece) {
-    if (piece.count == 0) return OkStatus();
-    PieceList& list = params_.list;
-    if (list.count == kMaxPieces) ONEBIT_TRY(Flush());
-    piece.first_tile = list.tiles;
-    list.tiles += static_cast<uint32_t>(kernels::BlockCount(piece.count, tile_elements_));
-    list.pieces[list.count++] = piece;
-    return OkStatus();
+kernels::cuda::FillValue NanOf(kernels::DataType type) {
+  switch (type) {
+    case kernels::DataType::kF32:
+      return kernels::cuda::FillValue::kNanF32;
+    case kernels::DataType::kF16:
+      return kernels::cuda::FillValue::kNanF16;
+    case kernels::DataType::kBf16:
+      return kernels::cuda::FillValue::kNanBf16;
   }
+  return kernels::cuda::FillValue::kNanF32;
+}
 
-  Status Flush() {
-    if (params_.list.count == 0) return OkStatus();
-    ONEBIT_TRY(queue_.devices->Launch(kernel_, &params_, queue_.stream));
-    params_.list.count = params_.list.tiles = 0;
-    return OkStatus();
-  }
+}  // namespace
 
- private:
-  const KernelQueue& queue_;
-  const Kernel kernel_;
-  Params& params_;
-  const size_t tile_elements_;
+// At any time one list at most has pieces.
+struct DeviceCompute::Lists {
+  kernels::cuda::CompressParams compress;
+  kernels::cuda::ReduceParams reduce;
+  kernels::cuda::FinishScaleParams finish;
+  kernels::cuda::DecodeParams decode;
+  kernels::cuda::CopyParams copy;
+  kernels::cuda::FillParams fill;
+  kernels::cuda::CommitParams commit;
+  uint32_t scales = 0;  // of a whole tensor each, so far
 };
 
-// Translates steps of one call into kernels.
-class StepKernels {
+// Translates steps of one call into pieces of the lists.
+class DeviceCompute::StepKernels {
  public:
-  StepKernels(const KernelQueue& queue, const Call& call, const CallVerdict& verdict)
-      : queue_(queue),
-        call_(call),
-        plan_(*call.plan),
-        verdict_(verdict),
-        mask_(call.compressor == nullptr ? nullptr : call.compressor->mask_base()) {}
+  StepKernels(DeviceCompute& compute, const AddedStep& added)
+      : compute_(compute),
+        lists_(*compute.lists_),
+        call_(*added.call),
+        step_(*added.step),
+        plan_(*call_.plan),
+        verdict_(added.verdict) {}
 
-  // Steps of one kind that do not depend on each other. Those with equal parameters share a launch.
-  Status Enqueue(std::span<const Step> all, std::span<const uint32_t> indices) {
-    const StepKind kind = all[indices[0]].kind;
-    if (kind == StepKind::kDecode) return Decode(all, indices);
-    if (kind == StepKind::kCompress && has_blocks()) return CompressBlocks(all, indices);
-    if (kind == StepKind::kReduce && call_.compressor != nullptr && has_blocks()) {
-      return ReduceBlocks(all, indices);
-    }
-    for (const uint32_t index : indices) {
-      step_ = &all[index];
-      ONEBIT_TRY(EnqueueOne());
-    }
-    return OkStatus();
-  }
-
- private:
-  Status EnqueueOne() {
-    switch (step_->kind) {
+  Status Add() {
+    switch (step_.kind) {
       case StepKind::kCompress:
-        return CompressTensor();
+        return Compress();
       case StepKind::kReduce:
         if (call_.compressor == nullptr) return ReduceDense();
-        return step_->packet == kNoPacket ? Average() : ReduceTensor();
+        return step_.packet == kNoPacket ? Average() : Reduce();
       case StepKind::kCopy:
         return Copy();
       case StepKind::kDecode:
+        return Decode();
       case StepKind::kVerdict:
       case StepKind::kSend:
       case StepKind::kReceive:
@@ -103,20 +87,52 @@ class StepKernels {
     return OkStatus();
   }
 
+ private:
   const Compressor::Config& config() const { return call_.compressor->config(); }
   bool has_blocks() const { return plan_.key.block != 0; }
-  size_t MaskByte(size_t element) const {
-    return mask_ == nullptr ? 0 : call_.compressor->MaskByte(element);
+
+  // Makes the list of `params` the open one, for launches of this kind. All pieces of a step with a
+  // scale for the whole tensor are in one launch (CheckDevicePlan).
+  template <typename Params, typename Kind>
+  Status Open(Kernel kernel, const Kind& kind, Params* params) {
+    const bool needs_room = !has_blocks() && params->list.count + plan_.ranks > kMaxPieces;
+    if (compute_.open_ == kernel && static_cast<const Kind&>(*params) == kind && !needs_room) {
+      return OkStatus();
+    }
+    ONEBIT_TRY(compute_.Flush());
+    compute_.open_ = kernel;
+    static_cast<Kind&>(*params) = kind;
+    return OkStatus();
   }
 
-  // Pairs elements of the tensor with their packet.
-  Piece PieceOf(ElementRange elements, PacketView packet) const {
+  // The same with one scale for the pieces of `kind`, whose sum kFinishScale completes.
+  template <typename Params, typename Kind>
+  Status OpenTensor(Kernel kernel, const Kind& kind, const kernels::cuda::FinishScaleKind& finish,
+                    Params* params) {
+    kernels::cuda::FinishScaleKind& current = lists_.finish;
+    if (current != finish) ONEBIT_TRY(compute_.Flush());
+    current = finish;
+    return Open(kernel, kind, params);
+  }
+
+  Status AddTo(PieceList* list, Piece piece, size_t tile_elements) {
+    if (piece.count == 0) return OkStatus();
+    if (list->count == kMaxPieces) ONEBIT_TRY(compute_.Flush());
+    piece.first_tile = list->tiles;
+    piece.scale = lists_.scales;
+    list->tiles += static_cast<uint32_t>(kernels::BlockCount(piece.count, tile_elements));
+    list->pieces[list->count++] = piece;
+    return OkStatus();
+  }
+
+  // Pairs elements of the tensor with their packet. `mask_element` is where the mask has the first.
+  Piece PieceOf(ElementRange elements, size_t mask_element, PacketView packet) const {
     return {.count = elements.count,
-            .element = elements.begin,
-            .residual = elements.begin,
-            .mask_byte = MaskByte(elements.begin),
+            .mask = call_.compressor->mask(mask_element),
             .scales = packet.scales,
-            .bits = packet.bits};
+            .bits = packet.bits,
+            .verdict = verdict_.bits,
+            .decision = verdict_.decision};
   }
 
   // Calls `take` for each chunk of a packet that contains all of them.
@@ -133,66 +149,35 @@ class StepKernels {
     return OkStatus();
   }
 
-  kernels::cuda::CompressParams ParamsOfCompress() const {
-    kernels::cuda::CompressParams params = {
-        .input = AtElement(call_.input, plan_.input_begin, plan_.key.type),
-        .input_type = config().type,
-        .scale_type = plan_.scale_type,
-        .rule = config().rule,
-        .block = plan_.key.block,
-        .residual = call_.compressor->worker(),
-        .mask = mask_,
-        .verdict = verdict_.bits,
-        .decision = verdict_.decision,
-        .tile_sums = queue_.tile_sums,
-        .list = {},
-    };
-    // The estimate changes when the packet is decoded, not here.
-    params.residual.is_kept = !IsDelta(plan_);
-    return params;
-  }
-
-  Status CompressBlocks(std::span<const Step> all, std::span<const uint32_t> indices) {
-    kernels::cuda::CompressParams params = ParamsOfCompress();
-    Launches launches(queue_, Kernel::kCompressBlocks, &params, TileElements(plan_));
-    for (const uint32_t index : indices) {
-      step_ = &all[index];
-      ONEBIT_TRY(AddCompressed(&launches));
+  Status Compress() {
+    // The estimate of a delta changes when the packet is decoded, not here.
+    const kernels::cuda::CompressKind kind = {.input_type = config().type,
+                                              .scale_type = plan_.scale_type,
+                                              .residual_type = config().residual_type,
+                                              .keeps_residual = !IsDelta(plan_),
+                                              .rule = config().rule,
+                                              .block = plan_.key.block};
+    if (has_blocks()) {
+      ONEBIT_TRY(Open(Kernel::kCompressBlocks, kind, &lists_.compress));
+    } else {
+      const kernels::cuda::FinishScaleKind finish = {
+          .rule = config().rule,
+          .output_type = plan_.scale_type,
+          .ranks = step_.chunk == kAllChunks ? 0u : 1u};  // 1: rounded to the scale type
+      ONEBIT_TRY(OpenTensor(Kernel::kCompressSigns, kind, finish, &lists_.compress));
+      ++lists_.scales;
     }
-    return launches.Flush();
-  }
-
-  // With a tensor-wide scale all pieces fit into one launch (CheckDevicePlan).
-  Status CompressTensor() {
-    kernels::cuda::CompressParams params = ParamsOfCompress();
-    Launches launches(queue_, Kernel::kCompressSigns, &params, TileElements(plan_));
-    ONEBIT_TRY(AddCompressed(&launches));
-    if (params.list.count == 0) return OkStatus();
-    kernels::cuda::FinishScaleParams finish = {
-        .tile_sums = queue_.tile_sums,
-        .rule = config().rule,
-        .output_type = plan_.scale_type,
-        .ranks = step_->chunk == kAllChunks ? 0u : 1u,  // 1: rounded to the scale type
-        .verdict = verdict_.bits,
-        .list = params.list,
-    };
-    const auto& devices = *queue_.devices;
-    ONEBIT_TRY(devices.Launch(Kernel::kCompressSigns, &params, queue_.stream));
-    ONEBIT_TRY(devices.Launch(Kernel::kFinishScale, &finish, queue_.stream));
-    if (params.residual.generations[0] == nullptr || !params.residual.is_kept) return OkStatus();
-    return devices.Launch(Kernel::kCompressResidual, &params, queue_.stream);
-  }
-
-  template <typename Params>
-  Status AddCompressed(Launches<Params>* launches) {
     const auto add = [&](ElementRange elements, PacketView packet, size_t) {
-      return launches->Add(PieceOf(elements, packet));
+      Piece piece = PieceOf(elements, elements.begin, packet);
+      piece.values = const_cast<std::byte*>(call_.InputAt(elements.begin));
+      SetResidual(call_.compressor->worker(elements.begin), &piece);
+      return AddTo(&lists_.compress.list, piece, TileElements(plan_));
     };
-    if (step_->chunk != kAllChunks) {
-      return add(step_->elements, ViewOf(call_.Write(step_->region), step_->shape), 0);
+    if (step_.chunk != kAllChunks) {
+      return add(step_.elements, ViewOf(call_.Write(step_.region), step_.shape), 0);
     }
-    if (step_->stride == 0) {  // all chunks into one packet
-      const PacketView whole = ViewOf(call_.Write(step_->region), step_->shape);
+    if (step_.stride == 0) {  // all chunks into one packet
+      const PacketView whole = ViewOf(call_.Write(step_.region), step_.shape);
       return ForEachChunk(whole, [&](ElementRange elements, PacketView packet, size_t scale) {
         if (!has_blocks()) packet.scales = whole.scales;  // one scale for the tensor
         return add(elements, packet, scale);
@@ -200,208 +185,298 @@ class StepKernels {
     }
     for (uint32_t chunk = 0; chunk < plan_.ranks; ++chunk) {  // a packet for each
       const ElementRange elements = plan_.partition.Chunk(chunk);
-      const PacketView packet = ViewOf(call_.packets + step_->sources + chunk * step_->stride,
+      const PacketView packet = ViewOf(call_.packets + step_.sources + chunk * step_.stride,
                                        ShapeOf(elements.count, plan_.key.block));
       ONEBIT_TRY(add(elements, packet, 0));
     }
     return OkStatus();
   }
 
-  kernels::cuda::SourcePackets Sources() const {
-    return {.sources = call_.packets + step_->sources,
-            .stride = step_->stride,
-            .own_source = call_.packets + step_->own_source,
+  kernels::cuda::ReduceKind KindOfReduce(kernels::DataType output_type) const {
+    return {.stride = step_.stride,
             .rank = plan_.rank,
-            .ranks = plan_.ranks};
+            .ranks = plan_.ranks,
+            .output_type = output_type,
+            .residual_type = config().residual_type,
+            .rule = config().rule,
+            .is_sum = call_.descriptor.op == ReduceOp::kSum,
+            .block = plan_.key.block};
   }
 
-  kernels::cuda::ReduceParams ParamsOfReduce() const {
-    return {
-        .packets = Sources(),
-        .output_type = config().type,
-        .rule = config().rule,
-        .is_sum = call_.descriptor.op == ReduceOp::kSum,
-        .block = plan_.key.block,
-        .residual = call_.compressor->server(),
-        .mask = mask_,
-        .verdict = verdict_.bits,
-        .decision = verdict_.decision,
-        .tile_sums = queue_.tile_sums,
-        .list = {},
-    };
+  // Names the source of a piece whose scales and bits begin so many bytes behind those of a packet.
+  void SetSource(size_t scales, size_t bits, Piece* piece) const {
+    piece->source = call_.packets + step_.sources + scales;
+    piece->own_source = call_.packets + step_.own_source + scales;
+    piece->source_bits = bits - scales;
   }
 
-  // Adds the pieces of a step whose packets are `shift` bytes behind those of the parameters.
-  template <typename Params>
-  Status AddReduced(size_t shift, Launches<Params>* launches) {
-    PacketShape source = step_->shape;
-    if (step_->chunk == kAllChunks && !has_blocks()) source.scale_count = 1;
+  Status Reduce() {
+    const kernels::cuda::ReduceKind kind = KindOfReduce(config().type);
+    if (has_blocks()) {
+      ONEBIT_TRY(Open(Kernel::kReduceBlocks, kind, &lists_.reduce));
+    } else {
+      const kernels::cuda::FinishScaleKind finish = {.rule = config().rule,
+                                                     .output_type = config().type,
+                                                     .is_sum = kind.is_sum,
+                                                     .ranks = plan_.ranks};
+      ONEBIT_TRY(OpenTensor(Kernel::kReduceSigns, kind, finish, &lists_.reduce));
+    }
+    PacketShape source = step_.shape;
+    if (step_.chunk == kAllChunks && !has_blocks()) source.scale_count = 1;
     const size_t served = plan_.key.is_one_exchange ? 0 : plan_.partition.Chunk(plan_.rank).begin;
     const auto add = [&](ElementRange elements, PacketView packet, size_t scale) {
-      Piece piece = PieceOf(elements, packet);
-      piece.residual = elements.begin - served;
-      if (step_->chunk == kAllChunks) {
-        piece.source_scales = has_blocks() ? scale * sizeof(float) : 0;
-        piece.source_bits = elements.begin / 8;
-      }
-      piece.source_scales += shift;
-      piece.source_bits += shift + source.scale_bytes();
-      return launches->Add(piece);
+      ++lists_.scales;
+      Piece piece = PieceOf(elements, elements.begin, packet);
+      SetResidual(call_.compressor->server(elements.begin - served), &piece);
+      const bool is_part = step_.chunk == kAllChunks;
+      SetSource(is_part && has_blocks() ? scale * sizeof(float) : 0,
+                source.scale_bytes() + (is_part ? elements.begin / 8 : 0), &piece);
+      return AddTo(&lists_.reduce.list, piece, TileElements(plan_));
     };
-    const PacketView packet = ViewOf(call_.Write(step_->region), step_->shape);
-    return step_->chunk == kAllChunks ? ForEachChunk(packet, add) : add(step_->elements, packet, 0);
-  }
-
-  // Steps share a launch if their packets lie alike, as those of segments of one length do.
-  Status ReduceBlocks(std::span<const Step> all, std::span<const uint32_t> indices) {
-    step_ = &all[indices[0]];
-    kernels::cuda::ReduceParams params = ParamsOfReduce();
-    Launches launches(queue_, Kernel::kReduceBlocks, &params, TileElements(plan_));
-    const Step* first = step_;
-    for (const uint32_t index : indices) {
-      step_ = &all[index];
-      if (step_->packet == kNoPacket) {
-        ONEBIT_TRY(launches.Flush());
-        ONEBIT_TRY(Average());
-        continue;
-      }
-      if (step_->stride != first->stride || step_->sources < first->sources ||
-          step_->own_source - step_->sources != first->own_source - first->sources) {
-        ONEBIT_TRY(launches.Flush());
-        first = step_;
-        params.packets = Sources();
-      }
-      ONEBIT_TRY(AddReduced(step_->sources - first->sources, &launches));
-    }
-    return launches.Flush();
-  }
-
-  // With a tensor-wide scale all pieces fit into one launch (CheckDevicePlan).
-  Status ReduceTensor() {
-    kernels::cuda::ReduceParams params = ParamsOfReduce();
-    Launches launches(queue_, Kernel::kReduceSigns, &params, TileElements(plan_));
-    ONEBIT_TRY(AddReduced(0, &launches));
-    if (params.list.count == 0) return OkStatus();
-    kernels::cuda::FinishScaleParams finish = {
-        .tile_sums = queue_.tile_sums,
-        .rule = config().rule,
-        .output_type = config().type,
-        .is_sum = params.is_sum,
-        .is_per_piece = true,
-        .ranks = plan_.ranks,
-        .verdict = verdict_.bits,
-        .list = params.list,
-    };
-    const auto& devices = *queue_.devices;
-    ONEBIT_TRY(devices.Launch(Kernel::kReduceSigns, &params, queue_.stream));
-    ONEBIT_TRY(devices.Launch(Kernel::kFinishScale, &finish, queue_.stream));
-    if (params.residual.generations[0] == nullptr) return OkStatus();
-    return devices.Launch(Kernel::kReduceResidual, &params, queue_.stream);
+    const PacketView packet = ViewOf(call_.Write(step_.region), step_.shape);
+    return step_.chunk == kAllChunks ? ForEachChunk(packet, add) : add(step_.elements, packet, 0);
   }
 
   Status Average() {
-    kernels::cuda::ReduceParams params = {
-        .packets = Sources(),
-        .output_type = plan_.key.type,
-        .is_sum = call_.descriptor.op == ReduceOp::kSum,
-        .block = plan_.key.block,
-        .mask = mask_,
-        .verdict = verdict_.bits,
-        .output = call_.Write(step_->region),
-        .list = {},
-    };
-    Launches launches(queue_, Kernel::kDecodeAverage, &params, kernels::kTensorSumBlock);
-    ONEBIT_TRY(launches.Add({.count = step_->elements.count,
-                             .mask_byte = MaskByte(step_->elements.begin),
-                             .source_bits = step_->shape.scale_bytes()}));
-    return launches.Flush();
+    ONEBIT_TRY(Open(Kernel::kDecodeAverage, KindOfReduce(plan_.key.type), &lists_.reduce));
+    Piece piece = PieceOf(step_.elements, step_.elements.begin, {});
+    piece.values = call_.Write(step_.region);
+    SetSource(0, step_.shape.scale_bytes(), &piece);
+    return AddTo(&lists_.reduce.list, piece, kernels::kTensorSumBlock);
   }
 
   Status ReduceDense() {
-    if (step_->elements.count == 0) return OkStatus();
-    kernels::cuda::DenseReduceParams params = {
-        .pieces = Sources(),
-        .output = call_.Write(step_->region),
+    if (step_.elements.count == 0) return OkStatus();
+    const kernels::cuda::DenseReduceParams params = {
+        .pieces = {.sources = call_.packets + step_.sources,
+                   .stride = step_.stride,
+                   .own_source = call_.InputAt(step_.elements.begin),
+                   .rank = plan_.rank,
+                   .ranks = plan_.ranks},
+        .output = call_.Write(step_.region),
         .type = plan_.key.type,
         .is_average = call_.descriptor.op == ReduceOp::kAvg,
-        .count = step_->elements.count,
+        .count = step_.elements.count,
     };
-    params.pieces.own_source = call_.InputAt(step_->elements.begin);
-    return queue_.devices->Launch(Kernel::kDenseReduce, &params, queue_.stream);
+    return compute_.Launch(Kernel::kDenseReduce, &params);
   }
 
-  Status Decode(std::span<const Step> all, std::span<const uint32_t> indices) {
-    kernels::cuda::DecodeParams params = {
-        .output = const_cast<void*>(AtElement(call_.output, plan_.output_begin, plan_.key.type)),
-        .output_type = plan_.key.type,
-        .block = plan_.key.block,
-        .mask = mask_,
-        .verdict = verdict_.bits,
-        .decision = verdict_.decision,
-        .list = {},
-    };
-    if (IsDelta(plan_)) params.held = call_.compressor->worker();
-    const Kernel kernel = IsDelta(plan_) ? Kernel::kAddDelta : Kernel::kDecode;
-    Launches launches(queue_, kernel, &params, kernels::kTensorSumBlock);
+  Status Decode() {
+    const kernels::cuda::DecodeKind kind = {.output_type = plan_.key.type,
+                                            .block = plan_.key.block};
+    ONEBIT_TRY(Open(IsDelta(plan_) ? Kernel::kAddDelta : Kernel::kDecode, kind, &lists_.decode));
     const auto add = [&](ElementRange elements, PacketView packet, size_t) {
-      Piece piece = PieceOf(elements, packet);
+      size_t mask_element = elements.begin;
       if (plan_.key.collective == Collective::kAllToAll) {
         // The mask is that of the sent elements: the peer's chunk for this rank.
-        piece.mask_byte = MaskByte(elements.begin + plan_.partition.Chunk(plan_.rank).begin -
-                                   plan_.partition.Chunk(step_->chunk).begin);
+        mask_element += plan_.partition.Chunk(plan_.rank).begin;
+        mask_element -= plan_.partition.Chunk(step_.chunk).begin;
       }
-      return launches.Add(piece);
+      Piece piece = PieceOf(elements, mask_element, packet);
+      piece.values = call_.OutputAt(elements.begin);
+      if (IsDelta(plan_)) SetResidual(call_.compressor->worker(elements.begin), &piece);
+      return AddTo(&lists_.decode.list, piece, kernels::kTensorSumBlock);
     };
-    for (const uint32_t index : indices) {
-      step_ = &all[index];
-      const PacketView packet = ViewOf(call_.Write(step_->region), step_->shape);
-      ONEBIT_TRY(step_->chunk == kAllChunks ? ForEachChunk(packet, add)
-                                            : add(step_->elements, packet, 0));
-    }
-    return launches.Flush();
+    const PacketView packet = ViewOf(call_.Write(step_.region), step_.shape);
+    return step_.chunk == kAllChunks ? ForEachChunk(packet, add) : add(step_.elements, packet, 0);
   }
 
   Status Copy() {
-    const std::byte* const from = call_.Read(step_->region);
-    std::byte* const to = call_.OutputAt(step_->elements.begin);
+    const std::byte* const from = call_.Read(step_.region);
+    std::byte* const to = call_.OutputAt(step_.elements.begin);
     if (call_.compressor == nullptr) {
       if (from == to) return OkStatus();
-      return queue_.devices->Copy(
-          to, from, step_->elements.count * kernels::BytesOf(plan_.key.type), queue_.stream);
+      return compute_.devices_.Copy(
+          to, from, step_.elements.count * kernels::BytesOf(plan_.key.type), compute_.stream_);
     }
-    kernels::cuda::CopyParams params = {.input = from,
-                                        .output = to,
-                                        .type = plan_.key.type,
-                                        .mask = mask_,
-                                        .verdict = verdict_.bits,
-                                        .list = {}};
-    Launches launches(queue_, Kernel::kCopy, &params, kernels::kTensorSumBlock);
-    ONEBIT_TRY(launches.Add(
-        {.count = step_->elements.count, .mask_byte = MaskByte(step_->elements.begin)}));
-    return launches.Flush();
+    ONEBIT_TRY(Open(Kernel::kCopy, kernels::cuda::CopyKind{plan_.key.type}, &lists_.copy));
+    Piece piece = PieceOf(step_.elements, step_.elements.begin, {});
+    piece.source = from;
+    piece.values = to;
+    return AddTo(&lists_.copy.list, piece, kernels::kTensorSumBlock);
   }
 
-  const KernelQueue& queue_;
+  DeviceCompute& compute_;
+  Lists& lists_;
   const Call& call_;
+  const Step& step_;
   const Plan& plan_;
-  const Step* step_ = nullptr;  // the one being translated
   const CallVerdict verdict_;
-  const uint8_t* const mask_;
 };
 
-kernels::cuda::FillValue NanOf(kernels::DataType type) {
-  switch (type) {
-    case kernels::DataType::kF32:
-      return kernels::cuda::FillValue::kNanF32;
-    case kernels::DataType::kF16:
-      return kernels::cuda::FillValue::kNanF16;
-    case kernels::DataType::kBf16:
-      return kernels::cuda::FillValue::kNanBf16;
+DeviceCompute::DeviceCompute(const Devices& devices)
+    : devices_(devices), lists_(std::make_unique<Lists>()) {}
+
+DeviceCompute::~DeviceCompute() = default;
+
+// Whatever an error has left behind is forgotten.
+void DeviceCompute::Begin(onebitStream_t stream, kernels::cuda::TileSum* tile_sums) {
+  stream_ = stream;
+  tile_sums_ = tile_sums;
+  open_ = Kernel::kCount;
+  steps_.clear();
+  turns_.clear();
+  for (PieceList* list :
+       {&lists_->compress.list, &lists_->reduce.list, &lists_->decode.list, &lists_->copy.list}) {
+    list->count = list->tiles = 0;
   }
-  return kernels::cuda::FillValue::kNanF32;
+  lists_->fill.count = lists_->commit.count = 0;
 }
 
-}  // namespace
+void DeviceCompute::Add(size_t call_index, const Call& call, const Step& step,
+                        const CallVerdict& verdict) {
+  if (turns_.size() <= call_index) turns_.resize(call_index + 1);
+  CallTurn& turn = turns_[call_index];
+  if (turn.has_steps && turn.kind != step.kind) ++turn.turn;
+  turn.has_steps = true;
+  turn.kind = step.kind;
+  steps_.push_back({&call, &step, verdict, turn.turn, static_cast<uint32_t>(steps_.size())});
+}
+
+Status DeviceCompute::EnqueueSteps() {
+  const auto key = [](const AddedStep& added) {
+    const PlanKey& plan = added.call->plan->key;
+    return std::tuple(added.turn, added.step->kind, plan.type, plan.block, added.index);
+  };
+  std::ranges::sort(steps_, {}, key);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    // Steps of a later turn need the results of those before.
+    if (i != 0 && steps_[i].turn != steps_[i - 1].turn) ONEBIT_TRY(Flush());
+    ONEBIT_TRY(StepKernels(*this, steps_[i]).Add());
+  }
+  steps_.clear();
+  turns_.clear();
+  return Flush();
+}
+
+Status DeviceCompute::Flush() {
+  Lists& lists = *lists_;
+  const auto flush = [&](auto* params) -> Status {
+    if (params->list.count == 0) return OkStatus();
+    ONEBIT_TRY(Launch(open_, params));
+    params->list.count = params->list.tiles = 0;
+    return OkStatus();
+  };
+  switch (open_) {
+    case Kernel::kCompressBlocks:
+      return flush(&lists.compress);
+    case Kernel::kCompressSigns:
+      return LaunchTensor(Kernel::kCompressSigns, Kernel::kCompressResidual, &lists.compress);
+    case Kernel::kReduceSigns:
+      return LaunchTensor(Kernel::kReduceSigns, Kernel::kReduceResidual, &lists.reduce);
+    case Kernel::kReduceBlocks:
+    case Kernel::kDecodeAverage:
+      return flush(&lists.reduce);
+    case Kernel::kDecode:
+    case Kernel::kAddDelta:
+      return flush(&lists.decode);
+    case Kernel::kCopy:
+      return flush(&lists.copy);
+    default:
+      return OkStatus();
+  }
+}
+
+// Signs and sums of tiles, then the scales, then the residuals that depend on them.
+template <typename Params>
+Status DeviceCompute::LaunchTensor(Kernel signs, Kernel residual, Params* params) {
+  PieceList& list = params->list;
+  if (list.count == 0) return OkStatus();
+  kernels::cuda::FinishScaleParams& finish = lists_->finish;
+  params->tile_sums = tile_sums_;
+  finish.tile_sums = tile_sums_;
+  finish.list.count = list.count;
+  finish.list.tiles = list.tiles;
+  const auto pieces = std::span(list.pieces).first(list.count);
+  std::ranges::copy(pieces, finish.list.pieces);
+  ONEBIT_TRY(Launch(signs, params));
+  ONEBIT_TRY(Launch(Kernel::kFinishScale, &finish));
+  const bool has_residual =
+      std::ranges::any_of(pieces, [](const Piece& piece) { return piece.residuals[0] != nullptr; });
+  bool is_kept = true;
+  if constexpr (requires { params->keeps_residual; }) is_kept = params->keeps_residual;
+  if (has_residual && is_kept) ONEBIT_TRY(Launch(residual, params));
+  list.count = list.tiles = 0;
+  return OkStatus();
+}
+
+Status DeviceCompute::FlushFill() {
+  if (lists_->fill.count == 0) return OkStatus();
+  ONEBIT_TRY(Launch(Kernel::kFillIf, &lists_->fill));
+  lists_->fill.count = 0;
+  return OkStatus();
+}
+
+Status DeviceCompute::AddEnd(const Call& call, const CallVerdict& verdict, const CommWords& words) {
+  const auto fill = [&](void* data, size_t count, kernels::cuda::FillValue value) -> Status {
+    if (count == 0) return OkStatus();
+    kernels::cuda::FillParams& params = lists_->fill;
+    if (params.count == kMaxPieces) ONEBIT_TRY(FlushFill());
+    params.spans[params.count++] = {.data = data,
+                                    .count = count,
+                                    .condition = verdict.bits,
+                                    .decision = verdict.decision,
+                                    .value = value};
+    return OkStatus();
+  };
+  const Plan& plan = *call.plan;
+  if (plan.key.collective == Collective::kAllReduce) {  // all of it, however it is cut
+    ONEBIT_TRY(fill(call.output, plan.key.count, NanOf(plan.key.type)));
+  } else {
+    for (const Step& step : plan.steps) {
+      if (!WritesOutput(step)) continue;
+      ONEBIT_TRY(
+          fill(call.OutputAt(step.elements.begin), step.elements.count, NanOf(plan.key.type)));
+    }
+  }
+  for (const std::span<std::byte> residual : call.compressor->ResidualsToReset()) {
+    ONEBIT_TRY(fill(residual.data(), residual.size(), kernels::cuda::FillValue::kZeroBytes));
+  }
+  kernels::cuda::CommitParams& commit = lists_->commit;
+  if (commit.count == kMaxPieces) ONEBIT_TRY(EnqueueEnds());
+  commit.sequence = words.sequence;
+  commit.halted = words.halted;
+  commit.nonfinite_calls = words.nonfinite_calls;
+  commit.calls[commit.count++] = {.words = call.compressor->words(),
+                                  .has_two_generations = call.compressor->has_two_generations(),
+                                  .is_alone = plan.ranks == 1,
+                                  .verdict = verdict.bits,
+                                  .decision = verdict.decision};
+  return OkStatus();
+}
+
+// Fills come first, because the end of a call clears its verdict.
+Status DeviceCompute::EnqueueEnds() {
+  ONEBIT_TRY(FlushFill());
+  if (lists_->commit.count == 0) return OkStatus();
+  ONEBIT_TRY(Launch(Kernel::kCommit, &lists_->commit));
+  lists_->commit.count = 0;
+  return OkStatus();
+}
+
+Status DeviceCompute::EnqueueHeldChecksums(const Call& call, kernels::Checksum* checksums) {
+  using kernels::cuda::kMaxSpans;
+  const Compressor::KernelResidual held = call.compressor->worker(0);
+  const auto* const first = static_cast<const std::byte*>(held.generations[0]);
+  const auto* const second = static_cast<const std::byte*>(held.generations[1]);
+  kernels::cuda::ChecksumParams params = {
+      .current = held.current, .shift = first - second, .spans = {}};
+  const auto flush = [&]() -> Status {
+    if (params.count == 0) return OkStatus();
+    ONEBIT_TRY(Launch(Kernel::kChecksum, &params));
+    params.count = 0;
+    return OkStatus();
+  };
+  for (uint32_t chunk = 0; chunk < call.plan->ranks; ++chunk) {
+    const ElementRange elements = call.plan->partition.Chunk(chunk);
+    if (elements.count == 0) continue;
+    if (params.count == kMaxSpans) ONEBIT_TRY(flush());
+    params.spans[params.count++] = {.data = second + elements.begin * sizeof(float),
+                                    .bytes = elements.count * sizeof(float),
+                                    .checksum = checksums + chunk};
+  }
+  return flush();
+}
 
 size_t TileSumsFor(const Plan& plan, size_t tensor_elements) {
   if (plan.key.codec == CodecKind::kDense || plan.key.block != 0) return 0;
@@ -416,70 +491,6 @@ Status CheckDevicePlan(const Plan& plan) {
                "one scale for a whole tensor (ONEBIT_BLOCK_TENSOR) on device memory works for up "
                "to {} ranks, and there are {}: use scales of blocks",
                kMaxPieces, plan.ranks);
-}
-
-Status EnqueueSteps(const KernelQueue& queue, std::span<const Call> calls,
-                    std::span<const Step> steps, std::span<const uint32_t> indices,
-                    std::span<const CallVerdict> verdicts) {
-  for (size_t begin = 0, end = 0; begin < indices.size(); begin = end) {
-    const Step& first = steps[indices[begin]];
-    while (end < indices.size() && steps[indices[end]].kind == first.kind &&
-           steps[indices[end]].call == first.call) {
-      ++end;
-    }
-    ONEBIT_TRY(StepKernels(queue, calls[first.call], verdicts[first.call])
-                   .Enqueue(steps, indices.subspan(begin, end - begin)));
-  }
-  return OkStatus();
-}
-
-Status EnqueueNan(const KernelQueue& queue, const Call& call, const CallVerdict& verdict) {
-  kernels::cuda::FillParams params = {.condition = verdict.bits,
-                                      .decision = verdict.decision,
-                                      .mask = ~0u,
-                                      .value = NanOf(call.plan->key.type),
-                                      .count = 0,
-                                      .spans = {}};
-  const auto flush = [&]() -> Status {
-    if (params.count == 0) return OkStatus();
-    ONEBIT_TRY(queue.devices->Launch(Kernel::kFillIf, &params, queue.stream));
-    params.count = 0;
-    return OkStatus();
-  };
-  if (call.plan->key.collective == Collective::kAllReduce) {  // all of it, however it is cut
-    params.spans[params.count++] = {call.output, call.plan->key.count};
-    return flush();
-  }
-  for (const Step& step : call.plan->steps) {
-    if (!WritesOutput(step) || step.elements.count == 0) continue;
-    if (params.count == kMaxPieces) ONEBIT_TRY(flush());
-    params.spans[params.count++] = {call.OutputAt(step.elements.begin), step.elements.count};
-  }
-  return flush();
-}
-
-Status EnqueueHeldChecksums(const KernelQueue& queue, const Call& call,
-                            kernels::Checksum* checksums) {
-  const kernels::cuda::Residual held = call.compressor->worker();
-  const auto* const first = static_cast<const std::byte*>(held.generations[0]);
-  const auto* const second = static_cast<const std::byte*>(held.generations[1]);
-  kernels::cuda::ChecksumParams params = {
-      .current = held.current, .shift = first - second, .spans = {}};
-  const auto flush = [&]() -> Status {
-    if (params.count == 0) return OkStatus();
-    ONEBIT_TRY(queue.devices->Launch(Kernel::kChecksum, &params, queue.stream));
-    params.count = 0;
-    return OkStatus();
-  };
-  for (uint32_t chunk = 0; chunk < call.plan->ranks; ++chunk) {
-    const ElementRange elements = call.plan->partition.Chunk(chunk);
-    if (elements.count == 0) continue;
-    if (params.count == kMaxPieces) ONEBIT_TRY(flush());
-    params.spans[params.count++] = {.data = second + elements.begin * sizeof(float),
-                                    .bytes = elements.count * sizeof(float),
-                                    .checksum = checksums + chunk};
-  }
-  return flush();
 }
 
 }  // namespace onebit

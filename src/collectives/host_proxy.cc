@@ -208,18 +208,20 @@ Status HostProxy::ReserveFor(Job* job) {
   for (Part& part : std::span(job->parts).first(job->part_count)) {
     const Plan& whole = part.whole();
     size_t staged = 0;
+    size_t part_sums = 0;
     for (size_t i = 0; i < part.count; ++i) {
       const CallRequest& request = job->requests[part.first + i];
       const Plan& plan = part.PlanOf(i);
       if (request.compressor != nullptr) {
         ONEBIT_TRY(CheckDevicePlan(plan));
-        sums = std::max(sums, compute_->SumBytesFor(plan, plan.tensor_elements));
+        part_sums += compute_->SumBytesFor(plan, plan.tensor_elements);
         if (plan.key.has_drift_check) held = plan.ranks * sizeof(kernels::Checksum);
       } else if (comm_.ranks() > 1) {
         staged += slots_.BytesFor(request, part.is_piece ? part.piece.count : request.count);
       }
     }
     slots = std::max(slots, staged);
+    sums = std::max(sums, part_sums);
     if (part.is_computed_on_stream) packets = std::max(packets, whole.packet_space_bytes);
   }
   ONEBIT_TRY(ReservePackets(packets));
@@ -447,7 +449,11 @@ Status HostProxy::EnqueuePhase(const Job& job, const Part& part, uint32_t phase)
   const std::vector<Step>& steps = part.whole().steps;
   const size_t begin = phase == 0 ? 0 : part.phase_ends[phase - 1];
   const auto indices = std::span(part.stream_steps).subspan(begin, part.phase_ends[phase] - begin);
-  ONEBIT_TRY(EnqueueSteps(compute_->queue(), part.calls, steps, indices, part.verdicts));
+  for (const uint32_t index : indices) {
+    const size_t call = steps[index].call;
+    compute_->steps().Add(call, part.calls[call], steps[index], part.verdicts[call]);
+  }
+  ONEBIT_TRY(compute_->steps().EnqueueSteps());
   for (const uint32_t index : indices) {
     const Step& step = steps[index];
     const Call& call = part.calls[step.call];
@@ -455,8 +461,8 @@ Status HostProxy::EnqueuePhase(const Job& job, const Part& part, uint32_t phase)
     const size_t bytes = call.plan->ranks * sizeof(kernels::Checksum);
     const onebitStream_t stream = compute_->stream();
     ONEBIT_TRY(devices().Fill(held_.data(), 0, bytes, stream));
-    ONEBIT_TRY(EnqueueHeldChecksums(compute_->queue(), call,
-                                    reinterpret_cast<kernels::Checksum*>(held_.data())));
+    ONEBIT_TRY(compute_->steps().EnqueueHeldChecksums(
+        call, reinterpret_cast<kernels::Checksum*>(held_.data())));
     ONEBIT_TRY(devices().Copy(TurnsOf(job, part).held(step.call), held_.data(), bytes, stream));
   }
   return OkStatus();
@@ -471,6 +477,7 @@ Status HostProxy::EnqueueEnd() {
                                    /*counts_sequence=*/false));
     }
   }
+  ONEBIT_TRY(compute_->steps().EnqueueEnds());
   ONEBIT_TRY(devices().WriteValue(compute_->stream(), &turn_words()->reached, job.last_reached));
   return compute_->End();
 }

@@ -35,14 +35,9 @@ Status StreamCompute::ReserveSums(size_t bytes) {
   });
 }
 
-KernelQueue StreamCompute::queue() const {
-  return {.devices = &devices_,
-          .stream = stream_,
-          .tile_sums = reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data())};
-}
-
 Status StreamCompute::Begin(onebitStream_t stream) {
   stream_ = stream;
+  steps_.Begin(stream, reinterpret_cast<kernels::cuda::TileSum*>(tile_sums_.data()));
   ONEBIT_ASSIGN_OR_RETURN(is_capturing_, devices_.IsCapturing(stream));
   return is_capturing_ || !has_last_ ? OkStatus() : devices_.Wait(stream, last_.get());
 }
@@ -52,21 +47,14 @@ Status StreamCompute::BeginCall(const CallVerdict& verdict) {
 }
 
 Status StreamCompute::EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence) {
-  ONEBIT_TRY(EnqueueNan(queue(), call, verdict));
-  kernels::cuda::FillParams reset = call.compressor->ResetOnDevice(verdict.bits);
-  reset.decision = verdict.decision;
-  if (reset.count != 0) ONEBIT_TRY(devices_.Launch(Kernel::kFillIf, &reset, stream_));
-  kernels::cuda::CommitParams commit = call.compressor->CommitOnDevice();
-  commit.is_alone = call.plan->ranks == 1;
-  if (counts_sequence) commit.sequence = &words()->sequence;
-  commit.halted = &words()->halted;
-  commit.nonfinite_calls = &report()->nonfinite_calls;
-  commit.verdict = verdict.bits;
-  commit.decision = verdict.decision;
-  return devices_.Launch(Kernel::kCommit, &commit, stream_);
+  return steps_.AddEnd(call, verdict,
+                       {.sequence = counts_sequence ? &words()->sequence : nullptr,
+                        .halted = &words()->halted,
+                        .nonfinite_calls = &report()->nonfinite_calls});
 }
 
 Status StreamCompute::End() {
+  ONEBIT_TRY(steps_.EnqueueEnds());
   if (is_capturing_) return OkStatus();
   has_last_ = true;
   return devices_.Record(last_.get(), stream_);

@@ -44,6 +44,7 @@ class StreamCompute {
   Status BeginCall(const CallVerdict& verdict);
   // Ends a compressed call: commits it, or fills its output with NaN.
   Status EndCall(const Call& call, const CallVerdict& verdict, bool counts_sequence);
+  // Ends the batch, behind the ends of its calls.
   Status End();
   // Prevents work enqueued later on `stream` from committing residuals. Safe to call even if Begin
   // never ran or End already returned. Does nothing if the stream is being captured. The device
@@ -51,7 +52,8 @@ class StreamCompute {
   void Halt(onebitStream_t stream);
 
   onebitStream_t stream() const { return stream_; }
-  KernelQueue queue() const;
+  // Enqueues the computing steps of the batch.
+  DeviceCompute& steps() { return steps_; }
   // The sequence number of the next compressed call, on the device.
   const uint64_t* sequence() const { return &words()->sequence; }
   // Pinned memory in which kernels report a failure.
@@ -96,7 +98,8 @@ class StreamCompute {
     uint32_t ended_calls = 0;
   };
 
-  StreamCompute(const Devices& devices, int device) : devices_(devices), device_(device) {}
+  StreamCompute(const Devices& devices, int device)
+      : devices_(devices), device_(device), steps_(devices) {}
   Words* words() const { return reinterpret_cast<Words*>(words_.data()); }
   KernelReport* report() const { return reinterpret_cast<KernelReport*>(report_.data()); }
 
@@ -105,7 +108,8 @@ class StreamCompute {
   Memory words_;              // device: Words
   Memory report_;             // pinned: KernelReport
   GrowableBuffer tile_sums_;  // device
-  DeviceEvent last_;          // recorded after the latest work
+  DeviceCompute steps_;
+  DeviceEvent last_;  // recorded after the latest work
   std::atomic<bool> has_last_{false};
   onebitStream_t stream_ = nullptr;  // of the batch in progress
   bool is_capturing_ = false;

@@ -84,7 +84,7 @@ Status StreamExecutor::Reserve(std::span<const Plan* const> plans,
   for (const Plan* plan : plans) {
     ONEBIT_TRY(CheckDevicePlan(*plan));
     bytes += SpaceFor(*plan);
-    tile_sums = std::max(tile_sums, compute_->SumBytesFor(*plan, plan->tensor_elements));
+    tile_sums += compute_->SumBytesFor(*plan, plan->tensor_elements);
   }
   if (orders_.size() < plans.size()) orders_.resize(plans.size());
   for (size_t i = 0; i < plans.size(); ++i) orders_[i].Reserve(*plans[i]);
@@ -138,11 +138,11 @@ uint32_t StreamExecutor::ExchangesOf(size_t call) const {
 
 Status StreamExecutor::Compute(uint32_t phase) {
   for (size_t i = 0; i < calls_.size(); ++i) {
-    const CallVerdict verdict{spaces_[i].verdict};
-    ONEBIT_TRY(EnqueueSteps(compute_->queue(), calls_.subspan(i, 1), calls_[i].plan->steps,
-                            orders_[i].compute(phase), {&verdict, 1}));
+    for (const uint32_t step : orders_[i].compute(phase)) {
+      compute_->steps().Add(i, calls_[i], calls_[i].plan->steps[step], {spaces_[i].verdict});
+    }
   }
-  return OkStatus();
+  return compute_->steps().EnqueueSteps();
 }
 
 // The sequence number of a call is that of the batch's first call plus the number of compressed
@@ -176,45 +176,51 @@ std::byte* StreamExecutor::HeaderOf(size_t index, uint32_t step) const {
   return calls_[index].packets + region.offset - kHeaderBytes;
 }
 
-Status StreamExecutor::PrepareMessages(uint32_t exchange) {
-  for (size_t i = 0; i < calls_.size(); ++i) {
-    if (IsCompressed(calls_[i])) ONEBIT_TRY(SealCall(i, exchange));
+// Headers of a call differ only in fields that kernels fill in, except for their counts in an
+// all-to-all-v. `message_of` describes the message of a step; null header: it is left out.
+template <typename Params, typename MessageOf>
+Status StreamExecutor::AddMessages(size_t index, std::span<const uint32_t> steps, Kernel kernel,
+                                   Params* params, const MessageOf& message_of) {
+  const Plan& plan = *calls_[index].plan;
+  const bool has_own_counts = plan.key.collective == Collective::kAllToAllv;
+  kernels::cuda::HeaderTemplate filled;
+  bool is_filled = false;
+  for (const uint32_t step : steps) {
+    if (has_own_counts || !is_filled) filled = TemplateOf(index, plan.steps[step]);
+    is_filled = true;
+    Message message = message_of(step);
+    if (message.header == nullptr) continue;
+    if (params->list.count == kMaxPieces) ONEBIT_TRY(LaunchMessages(kernel, params));
+    message.filled = filled;
+    message.verdict = spaces_[index].verdict;
+    params->list.messages[params->list.count++] = message;
   }
   return OkStatus();
 }
 
-// Combines messages whose headers differ only in fields that kernels fill in into one launch.
-// `message_of` describes the message of a step; null header: it is left out.
-template <typename Params, typename MessageOf>
-Status StreamExecutor::LaunchMessages(size_t index, std::span<const uint32_t> steps, Kernel kernel,
-                                      Params params, const MessageOf& message_of) {
-  const Plan& plan = *calls_[index].plan;
-  const bool has_own_counts = plan.key.collective == Collective::kAllToAllv;
-  params.verdict = spaces_[index].verdict;
-  for (size_t next = 0; next < steps.size();) {
-    params.header = TemplateOf(index, plan.steps[steps[next]]);
-    params.list.count = 0;
-    do {
-      const Message message = message_of(steps[next++]);
-      if (message.header != nullptr) params.list.messages[params.list.count++] = message;
-    } while (next < steps.size() && params.list.count < kMaxPieces && !has_own_counts);
-    if (params.list.count == 0) continue;
-    ONEBIT_TRY(devices().Launch(kernel, &params, compute_->stream()));
-  }
+template <typename Params>
+Status StreamExecutor::LaunchMessages(Kernel kernel, Params* params) {
+  if (params->list.count == 0) return OkStatus();
+  ONEBIT_TRY(devices().Launch(kernel, params, compute_->stream()));
+  params->list.count = 0;
   return OkStatus();
 }
 
 // A packet that goes to all peers has one header.
-Status StreamExecutor::SealCall(size_t index, uint32_t exchange) {
-  const std::byte* before = nullptr;
-  const auto message_of = [&](uint32_t step) -> Message {
-    const Step& send = calls_[index].plan->steps[step];
-    std::byte* const header = HeaderOf(index, step);
-    if (std::exchange(before, header) == header) return {};
-    return {.header = header, .bytes = send.region.bytes, .sum = &spaces_[index].sent[send.packet]};
-  };
-  return LaunchMessages(index, orders_[index].sends(exchange), Kernel::kSeal,
-                        kernels::cuda::SealParams{}, message_of);
+Status StreamExecutor::PrepareMessages(uint32_t exchange) {
+  seal_.list.count = 0;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (!IsCompressed(calls_[i])) continue;
+    const std::byte* before = nullptr;
+    const auto message_of = [&](uint32_t step) -> Message {
+      const Step& send = calls_[i].plan->steps[step];
+      std::byte* const header = HeaderOf(i, step);
+      if (std::exchange(before, header) == header) return {};
+      return {.header = header, .bytes = send.region.bytes, .sum = &spaces_[i].sent[send.packet]};
+    };
+    ONEBIT_TRY(AddMessages(i, orders_[i].sends(exchange), Kernel::kSeal, &seal_, message_of));
+  }
+  return LaunchMessages(Kernel::kSeal, &seal_);
 }
 
 Status StreamExecutor::PostMessages(uint32_t exchange) {
@@ -268,24 +274,20 @@ Status StreamExecutor::PostNative(const Call& call, std::span<const uint32_t> st
 }
 
 Status StreamExecutor::Check(uint32_t exchange) {
+  check_.failure = compute_->failure();
+  check_.list.count = 0;
   for (size_t i = 0; i < calls_.size(); ++i) {
-    if (IsCompressed(calls_[i])) ONEBIT_TRY(CheckCall(i, exchange));
+    if (!IsCompressed(calls_[i])) continue;
+    const auto message_of = [&](uint32_t step) -> Message {
+      const Step& receive = calls_[i].plan->steps[step];
+      return {.header = HeaderOf(i, step),
+              .bytes = receive.region.bytes,
+              .sum = &spaces_[i].received[step],
+              .peer = receive.peer};
+    };
+    ONEBIT_TRY(AddMessages(i, orders_[i].receives(exchange), Kernel::kCheck, &check_, message_of));
   }
-  return OkStatus();
-}
-
-Status StreamExecutor::CheckCall(size_t index, uint32_t exchange) {
-  kernels::cuda::CheckParams params;
-  params.failure = compute_->failure();
-  const auto message_of = [&](uint32_t step) -> Message {
-    const Step& receive = calls_[index].plan->steps[step];
-    return {.header = HeaderOf(index, step),
-            .bytes = receive.region.bytes,
-            .sum = &spaces_[index].received[step],
-            .peer = receive.peer};
-  };
-  return LaunchMessages(index, orders_[index].receives(exchange), Kernel::kCheck, params,
-                        message_of);
+  return LaunchMessages(Kernel::kCheck, &check_);
 }
 
 Status StreamExecutor::End() {

@@ -94,12 +94,13 @@ class StreamExecutor {
   kernels::cuda::HeaderTemplate TemplateOf(size_t call, const Step& message) const;
   // Address of a message's header, which its payload follows, if any.
   std::byte* HeaderOf(size_t call, uint32_t step) const;
+  // Adds the messages of a call to a launch of `kernel`, which LaunchMessages completes.
   template <typename Params, typename MessageOf>
-  Status LaunchMessages(size_t call, std::span<const uint32_t> steps, kernels::cuda::Kernel kernel,
-                        Params params, const MessageOf& message_of);
-  Status SealCall(size_t call, uint32_t exchange);
+  Status AddMessages(size_t call, std::span<const uint32_t> steps, kernels::cuda::Kernel kernel,
+                     Params* params, const MessageOf& message_of);
+  template <typename Params>
+  Status LaunchMessages(kernels::cuda::Kernel kernel, Params* params);
   Status PostNative(const Call& call, std::span<const uint32_t> steps);
-  Status CheckCall(size_t call, uint32_t exchange);
 
   Comm& comm_;
   const std::unique_ptr<StreamCompute> compute_;
@@ -112,6 +113,9 @@ class StreamExecutor {
   uint32_t exchanges_ = 0;
   std::vector<Space> spaces_;        // by call
   std::vector<StreamOrder> orders_;  // by call
+  // Parameters of launches, kept because they are large.
+  kernels::cuda::SealParams seal_;
+  kernels::cuda::CheckParams check_;
 };
 
 }  // namespace onebit

@@ -136,30 +136,21 @@ Status Compressor::Publish() {
   return CopyNow(*config_.devices, words_.location().device, words_.data(), &words, sizeof(words));
 }
 
-kernels::cuda::CommitParams Compressor::CommitOnDevice() const {
-  return {.words = words(),
-          .has_two_generations = config_.kind == CodecKind::kEf && config_.is_transactional};
+std::array<std::span<std::byte>, 2> Compressor::ResidualsToReset() const {
+  if (config_.is_transactional) return {};
+  return {std::span(worker_[0].data(), worker_[0].size()),
+          std::span(server_[0].data(), server_[0].size())};
 }
 
-kernels::cuda::FillParams Compressor::ResetOnDevice(const uint32_t* verdict) const {
-  kernels::cuda::FillParams fill = {.condition = verdict, .mask = ~0u, .count = 0, .spans = {}};
-  if (config_.is_transactional) return fill;
-  for (const Memory* residual : {&worker_[0], &server_[0]}) {
-    if (residual->size() != 0) fill.spans[fill.count++] = {residual->data(), residual->size()};
-  }
-  return fill;
-}
-
-kernels::cuda::Residual Compressor::ResidualOf(const Memory (&generations)[2]) const {
+Compressor::KernelResidual Compressor::ResidualOf(const Memory (&generations)[2],
+                                                  size_t element) const {
   if (config_.is_stream_ordered) {
     const Memory& second = generations[config_.is_transactional ? 1 : 0];
-    return {.generations = {generations[0].data(), second.data()},
-            .current = &words()->current,
-            .type = config_.residual_type};
+    return {.generations = {At(generations[0], element), At(second, element)},
+            .current = &words()->current};
   }
-  return {.generations = {generations[generation_].data(), generations[next()].data()},
-          .current = nullptr,
-          .type = config_.residual_type};
+  return {.generations = {At(generations[generation_], element), At(generations[next()], element)},
+          .current = nullptr};
 }
 
 // A chunk may begin within a byte if chunk lengths are not multiples of 8, but kernels need whole

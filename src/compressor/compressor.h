@@ -3,8 +3,10 @@
 // The compression settings of a tensor, and its residuals: what compression has lost so far.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -68,9 +70,13 @@ class Compressor {
   const std::byte* server_in(size_t element) const { return At(server_[generation_], element); }
   std::byte* server_out(size_t element) const { return At(server_[next()], element); }
 
-  // Whole residuals, in the form that kernels take.
-  kernels::cuda::Residual worker() const { return ResidualOf(worker_); }
-  kernels::cuda::Residual server() const { return ResidualOf(server_); }
+  // The same in the form that kernels take (kernels::cuda::Piece).
+  struct KernelResidual {
+    void* generations[2] = {nullptr, nullptr};
+    const uint32_t* current = nullptr;
+  };
+  KernelResidual worker(size_t element) const { return ResidualOf(worker_, element); }
+  KernelResidual server(size_t element) const { return ResidualOf(server_, element); }
 
   // Packed bits from `element` on, whose distance from the beginning of its chunk is a multiple of
   // 8; null if all elements take part.
@@ -94,10 +100,12 @@ class Compressor {
   // was. Memory of the device is kept for the way back.
   Status MoveTo(const MemoryLocation& location);
 
-  // With stream-ordered calls: parameters of their kernels.
-  kernels::cuda::CommitParams CommitOnDevice() const;
-  // Zeroes residuals of a single generation if *verdict is not clear.
-  kernels::cuda::FillParams ResetOnDevice(const uint32_t* verdict) const;
+  // With stream-ordered calls: what their kernels need to end one.
+  bool has_two_generations() const {
+    return config_.kind == CodecKind::kEf && config_.is_transactional;
+  }
+  // Residuals that a call without results zeroes, because they have a single generation.
+  std::array<std::span<std::byte>, 2> ResidualsToReset() const;
   const uint64_t* age_on_device() const { return &words()->age; }
   kernels::cuda::CompressorWords* words() const {
     return reinterpret_cast<kernels::cuda::CompressorWords*>(words_.data());
@@ -175,7 +183,7 @@ class Compressor {
     return memory.size() == 0 ? nullptr
                               : memory.data() + element * kernels::BytesOf(config_.residual_type);
   }
-  kernels::cuda::Residual ResidualOf(const Memory (&generations)[2]) const;
+  KernelResidual ResidualOf(const Memory (&generations)[2], size_t element) const;
   Result<Memory> NewMemory(size_t bytes, const char* purpose) const {
     return Memory::Create(config_.location, config_.devices, bytes, purpose);
   }

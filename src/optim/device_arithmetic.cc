@@ -107,14 +107,15 @@ void DeviceArithmetic::Clear(void* memory, size_t bytes) {
 }
 
 void DeviceArithmetic::ClearOutside(const uint8_t* mask, size_t count, float* v) {
-  kernels::cuda::CopyParams params;
-  params.input = params.output = v;
-  params.mask = mask;
-  params.verdict = &words()->verdict;  // never read
+  kernels::cuda::CopyParamsOf<kernels::cuda::kFewPieces> params;
   params.list.count = 1;
   params.list.tiles = static_cast<uint32_t>(kernels::BlockCount(count, kernels::kTensorSumBlock));
-  params.list.pieces[0].count = count;
-  Launch(Kernel::kCopy, &params);
+  params.list.pieces[0] = {.count = count,
+                           .values = v,
+                           .mask = mask,
+                           .verdict = &words()->verdict,  // never read
+                           .source = reinterpret_cast<const std::byte*>(v)};
+  Launch(Kernel::kCopyFew, &params);
 }
 
 // Runs on the host, because no kernel only rounds.

@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 // The number of kernel launches of a call. Small tensors take less time to compute than to launch.
+#include <atomic>
 #include <barrier>
 #include <cstdlib>
 #include <iostream>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -26,45 +28,75 @@ uint64_t Launches() {
   return counts.launches;
 }
 
-// Returns the launches of a call with this many elements per rank.
-uint64_t LaunchesOf(Over over, int ranks, size_t elements_per_rank) {
-  constexpr int kMeasured = 2;
-  const size_t count = static_cast<size_t>(ranks) * elements_per_rank;
-  std::barrier everybody(ranks);
+constexpr int kMeasured = 2;
+
+// Returns the launches per rank of each time that `enqueue` runs between ranks. The first time does
+// not count.
+template <typename Enqueue>
+uint64_t LaunchesOfEach(int ranks, int rank, std::barrier<>& everybody, const CudaStream& stream,
+                        const Enqueue& enqueue) {
   uint64_t before = 0;
-  uint64_t after = 0;
-  RunDeviceRanks(over, ranks, [&](onebitComm_t comm, int rank) {
-    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
-    config.memory = onebitMemoryDevice;
-    onebitCompressor_t created = nullptr;
-    EXPECT_EQ(onebitCompressorCreate(&created, comm, count, onebitFloat32, &config), onebitSuccess)
-        << onebitGetLastError(nullptr);
-    const UniqueCompressor compressor(created);
-    const CudaStream stream;
-    const std::vector<float> values(count, static_cast<float>(rank) - 1);
-    const CudaBuffer buffer(std::as_bytes(std::span(values)));
-    for (int call = 0; call <= kMeasured; ++call) {
-      EXPECT_EQ(onebitAllReduce(buffer.data(), buffer.data(), count, onebitFloat32, onebitAvg,
-                                compressor.get(), comm, stream.handle()),
-                onebitSuccess)
-          << onebitGetLastError(nullptr);
-      if (call != 0) continue;
-      stream.Synchronize();
-      everybody.arrive_and_wait();
-      if (rank == 0) before = Launches();
-      everybody.arrive_and_wait();
-    }
+  for (int time = 0; time <= kMeasured; ++time) {
+    enqueue();
+    if (time != 0) continue;
     stream.Synchronize();
     everybody.arrive_and_wait();
-    if (rank == 0) after = Launches();
+    before = Launches();
     everybody.arrive_and_wait();
+  }
+  stream.Synchronize();
+  everybody.arrive_and_wait();
+  const uint64_t launches = Launches() - before;
+  everybody.arrive_and_wait();
+  const auto times = static_cast<uint64_t>(ranks) * kMeasured;
+  EXPECT_EQ(launches % times, 0u) << "rank " << rank;
+  return launches / times;
+}
+
+// Returns the launches of a group of allreduces with this many elements per rank, one for each
+// config; or of the call alone if there is one.
+uint64_t LaunchesOf(Over over, int ranks, size_t elements_per_rank,
+                    const std::vector<onebitCompressorConfig_t>& configs) {
+  const size_t count = static_cast<size_t>(ranks) * elements_per_rank;
+  std::barrier<> everybody(ranks);
+  std::atomic<uint64_t> launches = 0;
+  RunDeviceRanks(over, ranks, [&](onebitComm_t comm, int rank) {
+    std::vector<UniqueCompressor> compressors;
+    std::vector<CudaBuffer> buffers;
+    const std::vector<float> values(count, static_cast<float>(rank) - 1);
+    for (onebitCompressorConfig_t config : configs) {
+      config.memory = onebitMemoryDevice;
+      onebitCompressor_t created = nullptr;
+      EXPECT_EQ(onebitCompressorCreate(&created, comm, count, onebitFloat32, &config),
+                onebitSuccess)
+          << onebitGetLastError(nullptr);
+      compressors.emplace_back(created);
+      buffers.emplace_back(std::as_bytes(std::span(values)));
+    }
+    const CudaStream stream;
+    const uint64_t counted = LaunchesOfEach(ranks, rank, everybody, stream, [&] {
+      const bool is_group = configs.size() > 1;
+      EXPECT_EQ(is_group ? onebitGroupStart() : onebitSuccess, onebitSuccess);
+      for (size_t i = 0; i < configs.size(); ++i) {
+        EXPECT_EQ(onebitAllReduce(buffers[i].data(), buffers[i].data(), count, onebitFloat32,
+                                  onebitAvg, compressors[i].get(), comm, stream.handle()),
+                  onebitSuccess)
+            << onebitGetLastError(nullptr);
+      }
+      EXPECT_EQ(is_group ? onebitGroupEnd() : onebitSuccess, onebitSuccess)
+          << onebitGetLastError(nullptr);
+    });
+    if (rank == 0) launches = counted;
   });
-  const uint64_t calls = static_cast<uint64_t>(ranks) * kMeasured;
-  EXPECT_EQ((after - before) % calls, 0u);
-  const uint64_t launches = (after - before) / calls;
-  std::cout << ranks << " ranks over " << NameOf(over) << ", " << elements_per_rank
-            << " elements each: " << launches << " launches a call\n";
+  std::cout << ranks << " ranks over " << NameOf(over) << ", " << configs.size() << " calls of "
+            << elements_per_rank << " elements each: " << launches << " launches\n";
   return launches;
+}
+
+constexpr onebitCompressorConfig_t kConfig = ONEBIT_COMPRESSOR_CONFIG_INIT;
+
+uint64_t LaunchesOf(Over over, int ranks, size_t elements_per_rank) {
+  return LaunchesOf(over, ranks, elements_per_rank, {kConfig});
 }
 
 class LaunchesTest : public ::testing::TestWithParam<std::tuple<Over, int>> {};
@@ -87,6 +119,54 @@ TEST(LongTensorTest, TakesAtMostTenLaunches) {
   for (const Over over : {Over::kLocal, Over::kNccl}) {
     EXPECT_LE(LaunchesOf(over, 2, 1 << 23), 10u) << NameOf(over);
     EXPECT_LE(LaunchesOf(over, 8, (1 << 20) - 4096), 10u) << NameOf(over);
+  }
+}
+
+// The calls of a group share launches, and 256 pieces or messages fit into one. Each call here has
+// a piece for every rank where it compresses and where it decodes, and one where it reduces. Over
+// NCCL kernels also write and check the headers of messages: from and to every peer in the first
+// exchange, and of the second one's single packet and those of all peers.
+class GroupTest : public ::testing::TestWithParam<std::tuple<Over, int, int>> {
+ protected:
+  static uint64_t Limit(Over over, int ranks, int calls) {
+    const int pieces = 2 * ranks + 1;
+    const int messages = over == Over::kNccl ? 3 * (ranks - 1) + 1 : 0;
+    return 10 + static_cast<uint64_t>(calls * (pieces + messages)) / 256;
+  }
+};
+
+TEST_P(GroupTest, TakesTenLaunchesAndOneForEach256Pieces) {
+  const auto [over, ranks, calls] = GetParam();
+  const std::vector<onebitCompressorConfig_t> configs(static_cast<size_t>(calls), kConfig);
+  EXPECT_LE(LaunchesOf(over, ranks, 512, configs), Limit(over, ranks, calls));
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, GroupTest,
+                         ::testing::Combine(::testing::Values(Over::kLocal, Over::kNccl),
+                                            ::testing::Values(2, 8), ::testing::Values(2, 31, 100)),
+                         [](const auto& info) {
+                           return std::string(NameOf(std::get<0>(info.param))) +
+                                  std::to_string(std::get<1>(info.param)) + "Ranks" +
+                                  std::to_string(std::get<2>(info.param)) + "Calls";
+                         });
+
+// A scale for the whole tensor takes three launches to compress and three to reduce.
+TEST(UniformGroupTest, WithScalesOfTensorsSharesLaunches) {
+  onebitCompressorConfig_t config = kConfig;
+  config.block = ONEBIT_BLOCK_TENSOR;
+  for (const Over over : {Over::kLocal, Over::kNccl}) {
+    const uint64_t of_one = LaunchesOf(over, 4, 5000, {config});
+    EXPECT_EQ(LaunchesOf(over, 4, 5000, std::vector(10, config)), of_one) << NameOf(over);
+  }
+}
+
+// Two kinds of calls: each has its own launches to compress, to reduce, and to decode its own chunk
+// and those of the peers.
+TEST(MixedGroupTest, OfDifferentBlocksHasLaunchesForEach) {
+  std::vector<onebitCompressorConfig_t> configs(12, kConfig);
+  for (size_t i = 0; i < configs.size(); i += 2) configs[i].block = 1024;
+  for (const Over over : {Over::kLocal, Over::kNccl}) {
+    EXPECT_LE(LaunchesOf(over, 4, 5000, configs), 10u + 4) << NameOf(over);
   }
 }
 

@@ -55,8 +55,9 @@ TEST(CaptureTest, ReplaysCopiesFillsAndKernels) {
   OwnedStream stream;
   DeviceArray<uint8_t> bytes(4);
   PinnedArray<uint8_t> pinned(4);
-  FillParams clear_first{.value = kernels::cuda::FillValue::kZeroBytes, .count = 1};
-  clear_first.spans[0] = {bytes.data(), 1};
+  FillParams clear_first;
+  clear_first.count = 1;
+  clear_first.spans[0] = {.data = bytes.data(), .count = 1};
   EXPECT_FALSE(IsCapturing(stream));
 
   Begin(stream);
@@ -130,9 +131,11 @@ TEST(CaptureTest, FirstLaunchesNeedNoLoading) {
   const Entered entered(0);
   OwnedStream stream;
   DeviceArray<uint8_t> bytes(4);
-  FillParams fill{.value = kernels::cuda::FillValue::kZeroBytes, .count = 1};
-  fill.spans[0] = {bytes.data(), 4};
-  const kernels::cuda::CommitParams commit;
+  FillParams fill;
+  fill.count = 1;
+  fill.spans[0] = {.data = bytes.data(), .count = 4};
+  kernels::cuda::CommitParams commit;
+  commit.count = 1;
   const uint64_t loads = onebitTestCudaCalls("cuKernelGetFunction");
   const uint64_t launches = onebitTestCudaCalls("cuLaunchKernel");
   Begin(stream);

@@ -27,23 +27,29 @@ constexpr uint32_t kFirst = 6;
 
 constexpr uint32_t kSecond = 0x80000001u;
 
-cuda::Residual ResidualOf(const void* in, void* out, DataType type) {
+void SetResidual(const void* in, void* out, cuda::Piece* piece) {
+  if (in == nullptr) return;
   void* const read = const_cast<void*>(in);
-  if (in == nullptr) return {{nullptr, nullptr}, nullptr, type};
-  if (out == nullptr) return {{read, read}, nullptr, type, /*is_kept=*/false};
-  if (NextChoice() % 2 == 0) return {{out, read}, &kSecond, type};
-  return {{read, out}, NextChoice() % 2 == 0 ? &kFirst : nullptr, type};
+  const bool is_second = out != nullptr && NextChoice() % 2 == 0;
+  piece->residuals[0] = is_second ? out : read;
+  piece->residuals[1] = is_second || out == nullptr ? read : out;
+  piece->current = is_second ? &kSecond : NextChoice() % 2 == 0 ? &kFirst : nullptr;
 }
 
-cuda::CompressParams ParamsOf(const CompressInput& in, uint32_t* verdict) {
+cuda::CompressParams ParamsOf(const CompressInput& in, size_t tile_elements, float* scales,
+                              uint8_t* bits, uint32_t* verdict) {
   cuda::CompressParams p;
-  p.input = in.input;
   p.input_type = in.input_type;
   p.scale_type = in.scale_type;
+  p.residual_type = in.residual_type;
+  p.keeps_residual = in.residual_out != nullptr;
   p.rule = in.rule;
-  p.residual = ResidualOf(in.residual_in, in.residual_out, in.residual_type);
-  p.mask = in.mask;
-  p.verdict = verdict;
+  p.list = OnePiece(in.count, tile_elements, scales, bits);
+  cuda::Piece& piece = p.list.pieces[0];
+  piece.values = const_cast<void*>(in.input);
+  piece.mask = in.mask;
+  piece.verdict = verdict;
+  SetResidual(in.residual_in, in.residual_out, &piece);
   return p;
 }
 
@@ -103,16 +109,25 @@ PlacedSources PlacePackets(const ReduceInput& in, size_t block, size_t* bits_off
   });
 }
 
-cuda::ReduceParams ParamsOf(const ReduceInput& in, const PlacedSources& sources,
-                            uint32_t* verdict) {
+cuda::ReduceParams ParamsOf(const ReduceInput& in, const PlacedSources& sources, size_t bits_offset,
+                            size_t tile_elements, float* scales, uint8_t* bits, uint32_t* verdict) {
+  const cuda::SourcePackets& packets = sources.packets();
   cuda::ReduceParams p;
-  p.packets = sources.packets();
+  p.stride = packets.stride;
+  p.rank = packets.rank;
+  p.ranks = packets.ranks;
   p.output_type = in.output_type;
+  p.residual_type = in.residual_type;
   p.rule = in.rule;
   p.is_sum = in.is_sum;
-  p.residual = ResidualOf(in.residual_in, in.residual_out, in.residual_type);
-  p.mask = in.mask;
-  p.verdict = verdict;
+  p.list = OnePiece(in.count, tile_elements, scales, bits);
+  cuda::Piece& piece = p.list.pieces[0];
+  piece.mask = in.mask;
+  piece.verdict = verdict;
+  piece.source = packets.sources;
+  piece.own_source = packets.own_source;
+  piece.source_bits = bits_offset;
+  SetResidual(in.residual_in, in.residual_out, &piece);
   return p;
 }
 
@@ -135,11 +150,11 @@ float FinishScale(const TensorSum& sum, ScaleRule rule, uint32_t ranks, bool is_
 cuda::DecodeParams ParamsOf(const uint8_t* bits, const float* scales, size_t count, size_t block,
                             const uint8_t* mask, DataType output_type, void* output) {
   cuda::DecodeParams p;
-  p.output = output;
   p.output_type = output_type;
   p.block = static_cast<uint32_t>(block);
-  p.mask = mask;
   p.list = OnePiece(count, kTensorSumBlock, const_cast<float*>(scales), const_cast<uint8_t*>(bits));
+  p.list.pieces[0].values = output;
+  p.list.pieces[0].mask = mask;
   return p;
 }
 
@@ -168,17 +183,15 @@ namespace cpu {
 
 bool CompressBlocks(const CompressInput& in, size_t block, float* scales, uint8_t* bits) {
   uint32_t verdict = 0;
-  cuda::CompressParams p = ParamsOf(in, &verdict);
+  cuda::CompressParams p = ParamsOf(in, block, scales, bits, &verdict);
   p.block = static_cast<uint32_t>(block);
-  p.list = OnePiece(in.count, block, scales, bits);
   Launch(cuda::Kernel::kCompressBlocks, p);
   return verdict == 0;
 }
 
 void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum) {
   uint32_t verdict = 0;
-  cuda::CompressParams p = ParamsOf(in, &verdict);
-  p.list = OnePiece(in.count, kTensorSumBlock, nullptr, bits);
+  cuda::CompressParams p = ParamsOf(in, kTensorSumBlock, nullptr, bits, &verdict);
   std::vector<cuda::TileSum> tiles(p.list.tiles);
   p.tile_sums = tiles.data();
   Launch(cuda::Kernel::kCompressSigns, p);
@@ -186,19 +199,15 @@ void CompressSigns(const CompressInput& in, uint8_t* bits, TensorSum* sum) {
 }
 
 void CompressResidual(const CompressInput& in, float scale) {
-  cuda::CompressParams p = ParamsOf(in, nullptr);
-  p.list = OnePiece(in.count, kTensorSumBlock, &scale, nullptr);
-  Launch(cuda::Kernel::kCompressResidual, p);
+  Launch(cuda::Kernel::kCompressResidual, ParamsOf(in, kTensorSumBlock, &scale, nullptr, nullptr));
 }
 
 bool ReduceBlocks(const ReduceInput& in, size_t block, float* scales, uint8_t* bits) {
   uint32_t verdict = 0;
   size_t bits_offset = 0;
   const PlacedSources sources = PlacePackets(in, block, &bits_offset);
-  cuda::ReduceParams p = ParamsOf(in, sources, &verdict);
+  cuda::ReduceParams p = ParamsOf(in, sources, bits_offset, block, scales, bits, &verdict);
   p.block = static_cast<uint32_t>(block);
-  p.list = OnePiece(in.count, block, scales, bits);
-  p.list.pieces[0].source_bits = bits_offset;
   Launch(cuda::Kernel::kReduceBlocks, p);
   return verdict == 0;
 }
@@ -207,9 +216,8 @@ void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum) {
   uint32_t verdict = 0;
   size_t bits_offset = 0;
   const PlacedSources sources = PlacePackets(in, 0, &bits_offset);
-  cuda::ReduceParams p = ParamsOf(in, sources, &verdict);
-  p.list = OnePiece(in.count, kTensorSumBlock, nullptr, bits);
-  p.list.pieces[0].source_bits = bits_offset;
+  cuda::ReduceParams p =
+      ParamsOf(in, sources, bits_offset, kTensorSumBlock, nullptr, bits, &verdict);
   std::vector<cuda::TileSum> tiles(p.list.tiles);
   p.tile_sums = tiles.data();
   Launch(cuda::Kernel::kReduceSigns, p);
@@ -219,21 +227,18 @@ void ReduceSigns(const ReduceInput& in, uint8_t* bits, TensorSum* sum) {
 void ReduceResidual(const ReduceInput& in, float t) {
   size_t bits_offset = 0;
   const PlacedSources sources = PlacePackets(in, 0, &bits_offset);
-  cuda::ReduceParams p = ParamsOf(in, sources, nullptr);
-  p.list = OnePiece(in.count, kTensorSumBlock, &t, nullptr);
-  p.list.pieces[0].source_bits = bits_offset;
-  Launch(cuda::Kernel::kReduceResidual, p);
+  Launch(cuda::Kernel::kReduceResidual,
+         ParamsOf(in, sources, bits_offset, kTensorSumBlock, &t, nullptr, nullptr));
 }
 
 bool DecodeAverage(const ReduceInput& in, size_t block, void* output) {
   uint32_t verdict = 0;
   size_t bits_offset = 0;
   const PlacedSources sources = PlacePackets(in, block, &bits_offset);
-  cuda::ReduceParams p = ParamsOf(in, sources, &verdict);
+  cuda::ReduceParams p =
+      ParamsOf(in, sources, bits_offset, kTensorSumBlock, nullptr, nullptr, &verdict);
   p.block = static_cast<uint32_t>(block);
-  p.output = output;
-  p.list = OnePiece(in.count, kTensorSumBlock, nullptr, nullptr);
-  p.list.pieces[0].source_bits = bits_offset;
+  p.list.pieces[0].values = output;
   Launch(cuda::Kernel::kDecodeAverage, p);
   return verdict == 0;
 }
@@ -257,8 +262,8 @@ bool AddDelta(const DeltaInput& in, size_t block, void* output) {
   uint32_t verdict = 0;
   cuda::DecodeParams p =
       ParamsOf(in.bits, in.scales, in.count, block, in.mask, in.output_type, output);
-  p.held = ResidualOf(in.held_in, in.held_out, DataType::kF32);
-  p.verdict = &verdict;
+  p.list.pieces[0].verdict = &verdict;
+  SetResidual(in.held_in, in.held_out, &p.list.pieces[0]);
   Launch(cuda::Kernel::kAddDelta, p);
   return verdict == 0;
 }

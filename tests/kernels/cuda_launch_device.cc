@@ -4,38 +4,15 @@
 // the memory that it may touch.
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <stdexcept>
 
+#include "kernels/cuda/tiles.h"
 #include "tests/kernels/cuda_launch.h"
 #include "tests/kernels/cuda_stage.h"
 
 namespace onebit::kernels::cuda {
 namespace {
-
-// Elements from the start of a buffer to the end of the last piece, where pieces begin at
-// `begin_of(piece)` and have `size_of(piece)`.
-template <class Begin, class SizeOf>
-size_t Extent(const PieceList& list, const Begin& begin_of, const SizeOf& size_of) {
-  size_t extent = 0;
-  for (uint32_t k = 0; k < list.count; ++k) {
-    const Piece& piece = list.pieces[k];
-    if (piece.count != 0) extent = std::max<size_t>(extent, begin_of(piece) + size_of(piece));
-  }
-  return extent;
-}
-
-size_t CountOf(const Piece& piece) { return piece.count; }
-
-size_t ElementsOf(const PieceList& list) {
-  return Extent(
-      list, [](const Piece& piece) { return piece.element; }, CountOf);
-}
-
-size_t MaskBytesOf(const PieceList& list) {
-  return Extent(
-      list, [](const Piece& piece) { return piece.mask_byte; },
-      [](const Piece& piece) { return BitBytes(piece.count); });
-}
 
 // block == 0: one scale for all of a piece.
 size_t ScaleBytesOf(const Piece& piece, uint32_t block) {
@@ -43,19 +20,27 @@ size_t ScaleBytesOf(const Piece& piece, uint32_t block) {
   return sizeof(float) * (block == 0 ? 1 : BlockCount(piece.count, block));
 }
 
-void Place(Stage* stage, Residual* residual, const PieceList& list) {
-  const size_t bytes = BytesOf(residual->type) *
-                       Extent(
-                           list, [](const Piece& piece) { return piece.residual; }, CountOf);
-  for (void*& generation : residual->generations) stage->InOut(&generation, bytes);
-  stage->In(&residual->current, sizeof(*residual->current));
+// What all kernels may do with a piece, but for its values. `residual_bytes` are those of an
+// element.
+void Place(Stage* stage, Piece* piece, uint32_t block, size_t residual_bytes) {
+  stage->In(&piece->mask, BitBytes(piece->count));
+  stage->InOut(&piece->scales, ScaleBytesOf(*piece, block));
+  stage->InOut(&piece->bits, BitBytes(piece->count));
+  for (void*& residual : piece->residuals) {
+    stage->InOut(&residual, residual_bytes * piece->count);
+  }
+  stage->In(&piece->current, sizeof(*piece->current));
+  stage->InOut(&piece->verdict, sizeof(*piece->verdict));
+  stage->In(&piece->decision, sizeof(*piece->decision));
 }
 
-void Place(Stage* stage, PieceList* list, uint32_t block) {
-  for (uint32_t k = 0; k < list->count; ++k) {
-    Piece& piece = list->pieces[k];
-    stage->InOut(&piece.scales, ScaleBytesOf(piece, block));
-    stage->InOut(&piece.bits, BitBytes(piece.count));
+// `value_bytes` are those of an element that kernels write.
+template <unsigned kPieces>
+void Place(Stage* stage, PieceListOf<kPieces>* list, uint32_t block, size_t value_bytes,
+           size_t residual_bytes) {
+  for (Piece& piece : std::span(list->pieces).first(list->count)) {
+    if (value_bytes != 0) stage->InOut(&piece.values, value_bytes * piece.count);
+    Place(stage, &piece, block, residual_bytes);
   }
 }
 
@@ -71,49 +56,56 @@ void Place(Stage* stage, TileSum** tile_sums, size_t tiles, bool is_written) {
   is_written ? stage->Out(tile_sums, bytes) : stage->In(tile_sums, bytes);
 }
 
-void Place(Stage* stage, Kernel kernel, CompressParams* p) {
-  stage->In(&p->input, BytesOf(p->input_type) * ElementsOf(p->list));
-  Place(stage, &p->residual, p->list);
-  stage->In(&p->mask, MaskBytesOf(p->list));
-  stage->InOut(&p->verdict, sizeof(*p->verdict));
-  Place(stage, &p->tile_sums, p->list.tiles, kernel == Kernel::kCompressSigns);
-  Place(stage, &p->list, p->block);
+template <unsigned kPieces>
+void Place(Stage* stage, Kernel kernel, CompressParamsOf<kPieces>* p) {
+  const bool writes_sums = kernel == Kernel::kCompressSigns || kernel == Kernel::kCompressSignsFew;
+  Place(stage, &p->tile_sums, p->list.tiles, writes_sums);
+  for (Piece& piece : std::span(p->list.pieces).first(p->list.count)) {
+    stage->In(&piece.values, BytesOf(p->input_type) * piece.count);
+  }
+  Place(stage, &p->list, p->block, 0, BytesOf(p->residual_type));
 }
 
-void Place(Stage* stage, Kernel kernel, ReduceParams* p) {
-  const auto none = [](const Piece&) { return size_t{0}; };
-  Place(stage, &p->packets, Extent(p->list, none, [&](const Piece& piece) {
-          return std::max<size_t>(piece.source_scales + ScaleBytesOf(piece, p->block),
-                                  piece.source_bits + BitBytes(piece.count));
-        }));
-  Place(stage, &p->residual, p->list);
-  stage->In(&p->mask, MaskBytesOf(p->list));
-  stage->InOut(&p->verdict, sizeof(*p->verdict));
-  Place(stage, &p->tile_sums, p->list.tiles, kernel == Kernel::kReduceSigns);
-  stage->InOut(&p->output, BytesOf(p->output_type) * ElementsOf(p->list));
-  Place(stage, &p->list, p->block);
+template <unsigned kPieces>
+void Place(Stage* stage, Kernel kernel, ReduceParamsOf<kPieces>* p) {
+  const bool writes_sums = kernel == Kernel::kReduceSigns || kernel == Kernel::kReduceSignsFew;
+  Place(stage, &p->tile_sums, p->list.tiles, writes_sums);
+  // All pieces are parts of the same packets, which begin with the first.
+  const std::span pieces = std::span(p->list.pieces).first(p->list.count);
+  const SourcePackets host = {pieces[0].source, p->stride, pieces[0].own_source, p->rank, p->ranks};
+  size_t bytes = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.count == 0) continue;
+    const size_t end =
+        std::max<size_t>(ScaleBytesOf(piece, p->block), piece.source_bits + BitBytes(piece.count));
+    bytes = std::max<size_t>(bytes, static_cast<size_t>(piece.source - host.sources) + end);
+  }
+  SourcePackets packets = host;
+  Place(stage, &packets, bytes);
+  for (Piece& piece : pieces) {
+    piece.source = packets.sources + (piece.source - host.sources);
+    piece.own_source = packets.own_source + (piece.own_source - host.own_source);
+  }
+  Place(stage, &p->list, p->block, BytesOf(p->output_type), BytesOf(p->residual_type));
 }
 
-void Place(Stage* stage, Kernel, FinishScaleParams* p) {
+template <unsigned kPieces>
+void Place(Stage* stage, Kernel, FinishScaleParamsOf<kPieces>* p) {
   stage->In(&p->tile_sums, p->list.tiles * sizeof(TileSum));
-  stage->InOut(&p->verdict, sizeof(*p->verdict));
-  Place(stage, &p->list, 0);
+  Place(stage, &p->list, 0, 0, 0);
 }
 
-void Place(Stage* stage, Kernel, DecodeParams* p) {
-  stage->InOut(&p->output, BytesOf(p->output_type) * ElementsOf(p->list));
-  stage->In(&p->mask, MaskBytesOf(p->list));
-  Place(stage, &p->held, p->list);
-  stage->InOut(&p->verdict, sizeof(*p->verdict));
-  Place(stage, &p->list, p->block);
+template <unsigned kPieces>
+void Place(Stage* stage, Kernel, DecodeParamsOf<kPieces>* p) {
+  Place(stage, &p->list, p->block, BytesOf(p->output_type), sizeof(float));
 }
 
-void Place(Stage* stage, Kernel, CopyParams* p) {
-  const size_t bytes = BytesOf(p->type) * ElementsOf(p->list);
-  stage->In(&p->input, bytes);
-  stage->InOut(&p->output, bytes);
-  stage->In(&p->mask, MaskBytesOf(p->list));
-  stage->InOut(&p->verdict, sizeof(*p->verdict));
+template <unsigned kPieces>
+void Place(Stage* stage, Kernel, CopyParamsOf<kPieces>* p) {
+  for (Piece& piece : std::span(p->list.pieces).first(p->list.count)) {
+    stage->In(&piece.source, BytesOf(p->type) * piece.count);
+  }
+  Place(stage, &p->list, 0, BytesOf(p->type), 0);
 }
 
 void Place(Stage* stage, Kernel, DenseReduceParams* p) {
@@ -133,40 +125,49 @@ void Place(Stage* stage, HeaderTemplate* header) {
   stage->In(&header->replica_age, sizeof(*header->replica_age));
 }
 
-void Place(Stage* stage, MessageList* list) {
+template <unsigned kMessages>
+void Place(Stage* stage, MessageListOf<kMessages>* list) {
   for (uint32_t i = 0; i < list->count; ++i) {
-    stage->InOut(&list->messages[i].header, kHeaderBytes + list->messages[i].bytes);
-    stage->InOut(&list->messages[i].sum, sizeof(PayloadSum));
+    Message& message = list->messages[i];
+    Place(stage, &message.filled);
+    stage->InOut(&message.header, kHeaderBytes + message.bytes);
+    stage->InOut(&message.sum, sizeof(PayloadSum));
+    stage->InOut(&message.verdict, sizeof(*message.verdict));
   }
 }
 
-void Place(Stage* stage, Kernel, SealParams* p) {
-  Place(stage, &p->header);
-  stage->In(&p->verdict, sizeof(*p->verdict));
+template <unsigned kMessages>
+void Place(Stage* stage, Kernel, SealParamsOf<kMessages>* p) {
   Place(stage, &p->list);
 }
 
-void Place(Stage* stage, Kernel, CheckParams* p) {
-  Place(stage, &p->header);
-  stage->InOut(&p->verdict, sizeof(*p->verdict));
+template <unsigned kMessages>
+void Place(Stage* stage, Kernel, CheckParamsOf<kMessages>* p) {
   stage->InOut(&p->failure, sizeof(*p->failure));
   Place(stage, &p->list);
 }
 
-void Place(Stage* stage, Kernel, FillParams* p) {
-  const size_t element = p->value == FillValue::kZeroBytes ? 1
-                         : p->value == FillValue::kNanF32  ? 4
-                                                           : 2;
-  stage->In(&p->condition, sizeof(*p->condition));
+template <unsigned kSpans>
+void Place(Stage* stage, Kernel, FillParamsOf<kSpans>* p) {
   for (uint32_t i = 0; i < p->count; ++i) {
-    stage->InOut(&p->spans[i].data, p->spans[i].count * element);
+    FillSpan& span = p->spans[i];
+    stage->InOut(&span.data, span.count * BytesOfFill(span.value));
+    stage->In(&span.condition, sizeof(*span.condition));
+    stage->In(&span.decision, sizeof(*span.decision));
   }
 }
 
-void Place(Stage* stage, Kernel, CommitParams* p) {
-  stage->InOut(&p->words, sizeof(*p->words));
+template <unsigned kCalls>
+void Place(Stage* stage, Kernel, CommitParamsOf<kCalls>* p) {
   stage->InOut(&p->sequence, sizeof(*p->sequence));
-  stage->InOut(&p->verdict, sizeof(*p->verdict));
+  stage->InOut(&p->halted, sizeof(*p->halted));
+  stage->InOut(&p->nonfinite_calls, sizeof(*p->nonfinite_calls));
+  for (uint32_t i = 0; i < p->count; ++i) {
+    EndedCall& call = p->calls[i];
+    stage->InOut(&call.words, sizeof(*call.words));
+    stage->InOut(&call.verdict, sizeof(*call.verdict));
+    stage->In(&call.decision, sizeof(*call.decision));
+  }
 }
 
 void Place(Stage* stage, Kernel kernel, SumParams* p) {

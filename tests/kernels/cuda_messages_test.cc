@@ -46,22 +46,25 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
   for (const uint64_t age : {0, 1, 2, 255, 256, 511}) {
     for (const bool is_nonfinite : {false, true}) {
       const uint64_t calls = 5;
-      const uint32_t verdict = is_nonfinite ? uint32_t{kNonfinite} : 0;
+      uint32_t verdict = is_nonfinite ? uint32_t{kNonfinite} : 0;
       HeaderBytes headers[2];
       std::vector<std::byte> whole(kHeaderBytes + 5'001);
       for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<std::byte>(i * i / 7);
       PayloadSum sum;
       std::byte anywhere[kHeaderBytes + 1];
       SealParams p;
-      p.header = TemplateOf(SomeHeader());
-      p.header.sequence = &calls;
-      p.header.replica_age = &age;
-      p.verdict = &verdict;
+      HeaderTemplate filled = TemplateOf(SomeHeader());
+      filled.sequence = &calls;
+      filled.replica_age = &age;
       p.list.count = 4;
       for (size_t i = 0; i < 2; ++i) p.list.messages[i].header = headers[i].data();
       p.list.messages[2].header = anywhere + 1;
       p.list.messages[3] = {
           .header = whole.data(), .bytes = whole.size() - kHeaderBytes, .sum = &sum};
+      for (Message& message : std::span(p.list.messages).first(4)) {
+        message.filled = filled;
+        message.verdict = &verdict;
+      }
       Launch(Kernel::kSeal, p);
 
       MessageHeader expected = SomeHeader();
@@ -87,13 +90,12 @@ TEST(CudaMessagesTest, SealedHeadersAreThoseOfTheCodec) {
 // Nothing that follows a failure may look like a result, or like values that are not finite.
 TEST(CudaMessagesTest, SealedHeadersTellOfAFailure) {
   for (const uint32_t failed : {uint32_t{kFailed}, uint32_t{kHalted}, uint32_t{kPeerFailed}}) {
-    for (const uint32_t verdict : {failed, failed | kNonfinite}) {
+    for (uint32_t verdict : {failed, failed | kNonfinite}) {
       HeaderBytes header;
       SealParams p;
-      p.header = TemplateOf(SomeHeader());
-      p.verdict = &verdict;
       p.list.count = 1;
-      p.list.messages[0].header = header.data();
+      p.list.messages[0] = {
+          .filled = TemplateOf(SomeHeader()), .header = header.data(), .verdict = &verdict};
       Launch(Kernel::kSeal, p);
       MessageHeader expected = SomeHeader();
       expected.has_failed = true;
@@ -108,13 +110,15 @@ class CudaCheckTest : public testing::Test {
  protected:
   CudaCheckTest() {
     for (size_t i = 0; i < kMessages; ++i) Send(i, SomeHeader());
-    params_.header = TemplateOf(SomeHeader());
-    params_.verdict = &verdict_;
     params_.failure = &failure_;
     params_.list.count = kMessages;
     for (uint32_t i = 0; i < kMessages; ++i) {
-      params_.list.messages[i] = {
-          .header = messages_[i].data(), .bytes = PayloadOf(i), .sum = &sums_[i], .peer = 10 + i};
+      params_.list.messages[i] = {.filled = TemplateOf(SomeHeader()),
+                                  .header = messages_[i].data(),
+                                  .bytes = PayloadOf(i),
+                                  .sum = &sums_[i],
+                                  .verdict = &verdict_,
+                                  .peer = 10 + i};
     }
   }
 
@@ -193,8 +197,10 @@ TEST_F(CudaCheckTest, AFailureOfAPeerIsNoOtherCall) {
 
 TEST_F(CudaCheckTest, ExpectsTheSequenceAndTheAgeOfTheDevice) {
   const uint64_t calls = 3, age = 9;
-  params_.header.sequence = &calls;
-  params_.header.replica_age = &age;
+  for (Message& message : std::span(params_.list.messages).first(kMessages)) {
+    message.filled.sequence = &calls;
+    message.filled.replica_age = &age;
+  }
   MessageHeader header = SomeHeader();
   header.call.sequence += calls;
   header.call.replica_age = 9;
@@ -284,9 +290,9 @@ TEST(CudaMessagesTest, ChecksumsOfManySpansEqualTheOracle) {
   for (int repetition = 0; repetition < 30; ++repetition) {
     Bytes bytes(200000);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    std::vector<Checksum> checksums(kMaxPieces), expected(kMaxPieces);
+    std::vector<Checksum> checksums(kMaxSpans), expected(kMaxSpans);
     ChecksumParams p;
-    p.count = random() % (kMaxPieces + 1);
+    p.count = random() % (kMaxSpans + 1);
     for (uint32_t i = 0; i < p.count; ++i) {
       const size_t begin = 4 * (random() % 1000);
       const size_t count = random() % 3 == 0 ? random() % 40 : random() % (bytes.size() - begin);
@@ -311,17 +317,18 @@ TEST(CudaMessagesTest, FillsSpansIfTheConditionHolds) {
         const size_t bytes = (offset + count) * element;
         uint8_t* const at =
             memory.Place(Bytes(bytes, 0xEE), offset % 2 == 0 ? Edge::kHigh : Edge::kLow);
-        uint32_t condition = kNonfinite;
+        uint32_t condition = 0, decision = 0;
         FillParams p;
-        p.condition = &condition;
-        p.mask = kFailed;
-        p.value = kValues[v];
         p.count = 2;
-        p.spans[1] = {at + offset * element, count};
+        p.spans[1] = {.data = at + offset * element,
+                      .count = count,
+                      .condition = &condition,
+                      .decision = &decision,
+                      .value = kValues[v]};
         Launch(Kernel::kFillIf, p);
         EXPECT_EQ(Bytes(at, at + bytes), Bytes(bytes, 0xEE)) << "without its condition";
-        condition |= kFailed;
-        if (offset % 3 == 0) p.condition = nullptr;
+        (offset % 2 == 0 ? condition : decision) = kFailed;
+        if (offset % 3 == 0) p.spans[1].condition = nullptr;
         Launch(Kernel::kFillIf, p);
         Bytes expected(bytes, 0xEE);
         for (size_t i = 0; i < count; ++i) {
@@ -333,11 +340,20 @@ TEST(CudaMessagesTest, FillsSpansIfTheConditionHolds) {
   }
 }
 
+CommitParams CommitOf(CompressorWords* words, bool has_two_generations, uint64_t* sequence,
+                      uint32_t* verdict) {
+  CommitParams p;
+  p.sequence = sequence;
+  p.count = 1;
+  p.calls[0] = {.words = words, .has_two_generations = has_two_generations, .verdict = verdict};
+  return p;
+}
+
 TEST(CudaCommitTest, GoodCallMakesTheOtherGenerationCurrent) {
   CompressorWords words;
   uint64_t sequence = 41;
   uint32_t verdict = 0;
-  const CommitParams p = {&words, true, &sequence, &verdict};
+  const CommitParams p = CommitOf(&words, true, &sequence, &verdict);
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.current, 1u);
   EXPECT_EQ(words.epoch, 1u);
@@ -353,7 +369,7 @@ TEST(CudaCommitTest, NonfiniteCallKeepsTheGeneration) {
   CompressorWords words = {.current = 1, .epoch = 5, .age = 4};
   uint64_t sequence = 0;
   uint32_t verdict = kNonfinite;
-  const CommitParams p = {&words, true, &sequence, &verdict};
+  const CommitParams p = CommitOf(&words, true, &sequence, &verdict);
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.current, 1u);
   EXPECT_EQ(words.epoch, 5u);
@@ -367,8 +383,8 @@ TEST(CudaCommitTest, NonfiniteCallKeepsTheGeneration) {
 TEST(CudaCommitTest, ARankAloneCommitsNothingAndCountsNonfiniteCalls) {
   CompressorWords words = {.epoch = 5, .age = 4};
   uint32_t verdict = 0;
-  CommitParams p = {&words, true, nullptr, &verdict};
-  p.is_alone = true;
+  CommitParams p = CommitOf(&words, true, nullptr, &verdict);
+  p.calls[0].is_alone = true;
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.current, 0u);
   EXPECT_EQ(words.epoch, 5u);
@@ -381,7 +397,7 @@ TEST(CudaCommitTest, ARankAloneCommitsNothingAndCountsNonfiniteCalls) {
 TEST(CudaCommitTest, OneGenerationIsResetByANonfiniteCall) {
   CompressorWords words = {.epoch = 5, .age = 4};
   uint32_t verdict = 0;
-  const CommitParams p = {&words, false, nullptr, &verdict};
+  const CommitParams p = CommitOf(&words, false, nullptr, &verdict);
   Launch(Kernel::kCommit, p);
   EXPECT_EQ(words.current, 0u);
   EXPECT_EQ(words.epoch, 6u);
@@ -399,7 +415,9 @@ TEST(CudaCommitTest, FailedCallChangesNothing) {
     uint64_t sequence = 7;
     uint32_t verdict = failed;
     uint32_t ever_failed = 0;
-    Launch(Kernel::kCommit, CommitParams{&words, true, &sequence, &verdict, &ever_failed});
+    CommitParams p = CommitOf(&words, true, &sequence, &verdict);
+    p.halted = &ever_failed;
+    Launch(Kernel::kCommit, p);
     EXPECT_EQ(ever_failed, kHalted);
     EXPECT_EQ(words.has_failed, 1u);
     EXPECT_EQ(words.current, 1u);
@@ -421,8 +439,10 @@ TEST(CudaCommitTest, HaltedCallIsNotTheOneThatFailed) {
     uint64_t nonfinite_calls = 0;
     uint32_t verdict = halted;
     uint32_t ever_halted = kHalted;
-    Launch(Kernel::kCommit,
-           CommitParams{&words, true, &sequence, &verdict, &ever_halted, &nonfinite_calls});
+    CommitParams p = CommitOf(&words, true, &sequence, &verdict);
+    p.halted = &ever_halted;
+    p.nonfinite_calls = &nonfinite_calls;
+    Launch(Kernel::kCommit, p);
     EXPECT_EQ(words.has_failed, 0u);
     EXPECT_EQ(words.current, 1u);
     EXPECT_EQ(words.epoch, 5u);
@@ -436,8 +456,9 @@ TEST(CudaCommitTest, NonfiniteCallsOfTheCommunicatorAreCounted) {
   CompressorWords words;
   uint64_t nonfinite_calls = 2;
   for (uint32_t verdict : {uint32_t{0}, uint32_t{kNonfinite}, uint32_t{kFailed | kNonfinite}}) {
-    Launch(Kernel::kCommit,
-           CommitParams{&words, true, nullptr, &verdict, nullptr, &nonfinite_calls});
+    CommitParams p = CommitOf(&words, true, nullptr, &verdict);
+    p.nonfinite_calls = &nonfinite_calls;
+    Launch(Kernel::kCommit, p);
   }
   EXPECT_EQ(nonfinite_calls, 3u);
 }

@@ -27,7 +27,7 @@ struct PieceLayout {
 
 PieceLayout RandomLayout(Random& random) {
   PieceLayout layout;
-  const size_t pieces = 1 + random() % kMaxPieces;
+  const size_t pieces = 1 + random() % (random() % 4 == 0 ? kMaxPieces : 2 * kFewPieces);
   for (size_t k = 0; k < pieces; ++k) {
     const size_t counts[] = {0, 1 + random() % 300, 4096, 4096 + random() % 9000};
     layout.element_count += random() % 3;  // so that alignments differ
@@ -66,9 +66,7 @@ PieceList ListOf(const PieceLayout& layout, PieceMemory* memory, size_t tile_ele
   for (size_t k = 0; k < list.count; ++k) {
     Piece& piece = list.pieces[k];
     piece.count = layout.counts[k];
-    piece.element = layout.elements[k];
-    piece.residual = layout.elements[k];
-    piece.mask_byte = memory->mask_at[k];
+    piece.scale = static_cast<uint32_t>(k);
     piece.scales = memory->scales.data() + memory->scale_at[k];
     piece.bits = memory->bits.data() + memory->bits_at[k];
     piece.first_tile = list.tiles;
@@ -77,45 +75,69 @@ PieceList ListOf(const PieceLayout& layout, PieceMemory* memory, size_t tile_ele
   return list;
 }
 
+uint8_t* ByteAt(const void* base, size_t bytes) {
+  return const_cast<uint8_t*>(static_cast<const uint8_t*>(base)) + bytes;
+}
+
 class CudaPiecesTest : public testing::Test {
  protected:
   // Makes the same calls with the oracle, one piece at a time, on copies of the launch's initial
-  // memory.
-  CompressInput WorkerInput(const CompressParams& p, const Piece& piece, void* residual_out) const {
-    const size_t input_bytes = BytesOf(p.input_type);
-    const size_t residual_bytes = BytesOf(p.residual.type);
-    const auto at = [](const void* base, size_t bytes) {
-      return static_cast<const uint8_t*>(base) + bytes;
-    };
+  // memory. `k` is the number of the piece.
+  template <class Params>
+  CompressInput StateOf(const Params& p, const PieceLayout& layout, size_t k,
+                        void* residual_out) const {
+    const Piece& piece = p.list.pieces[k];
+    const size_t residual_at = layout.elements[k] * BytesOf(p.residual_type);
     CompressInput in;
-    in.input = at(p.input, piece.element * input_bytes);
-    in.input_type = p.input_type;
-    in.residual_in = at(residual_.data(), piece.residual * residual_bytes);
-    in.residual_out = const_cast<uint8_t*>(at(residual_out, piece.residual * residual_bytes));
-    in.residual_type = p.residual.type;
-    in.mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte;
+    in.input = piece.values;
+    in.residual_in = ByteAt(residual_.data(), residual_at);
+    in.residual_out = ByteAt(residual_out, residual_at);
+    in.residual_type = p.residual_type;
+    in.mask = piece.mask;
     in.count = piece.count;
     in.rule = p.rule;
+    return in;
+  }
+  CompressInput WorkerInput(const CompressParams& p, const PieceLayout& layout, size_t k,
+                            void* residual_out) const {
+    CompressInput in = StateOf(p, layout, k, residual_out);
+    in.input_type = p.input_type;
     in.scale_type = p.scale_type;
     return in;
   }
 
-  CompressParams RandomParams(const PieceLayout& layout) {
+  // Gives every piece its residual, and half of all lists the mask of their memory.
+  template <class Params>
+  void Place(const PieceLayout& layout, const PieceMemory& memory, Params* p) {
+    p->residual_type = random_() % 2 == 0 ? DataType::kF32 : DataType::kBf16;
+    residual_ = RandomElements(p->residual_type, Numbers::kOrdinary, layout.element_count, random_);
+    residual_in_ = residual_;
+    residual_out_ = Bytes(residual_.size(), kUntouched);
+    current_ = random_();
+    const bool is_masked = random_() % 2 == 0;
+    for (size_t k = 0; k < p->list.count; ++k) {
+      Piece& piece = p->list.pieces[k];
+      const size_t at = layout.elements[k] * BytesOf(p->residual_type);
+      piece.residuals[current_ % 2] = residual_in_.data() + at;
+      piece.residuals[1 - current_ % 2] = residual_out_.data() + at;
+      piece.current = &current_;
+      piece.verdict = &verdict_;
+      if (is_masked) piece.mask = memory.mask.data() + memory.mask_at[k];
+    }
+  }
+
+  CompressParams RandomParams(const PieceLayout& layout, PieceMemory* memory,
+                              size_t tile_elements) {
     CompressParams p;
     p.input_type = kAllTypes[random_() % 3];
     p.scale_type = kAllTypes[random_() % 3];
     p.rule = random_() % 2 == 0 ? ScaleRule::kL2 : ScaleRule::kL1;
-    p.residual.type = random_() % 2 == 0 ? DataType::kF32 : DataType::kBf16;
+    p.list = ListOf(layout, memory, tile_elements);
+    Place(layout, *memory, &p);
     input_ = RandomElements(p.input_type, Numbers::kOrdinary, layout.element_count, random_);
-    residual_ = RandomElements(p.residual.type, Numbers::kOrdinary, layout.element_count, random_);
-    residual_in_ = residual_;
-    residual_out_ = Bytes(residual_.size(), kUntouched);
-    current_ = random_();
-    p.input = input_.data();
-    p.residual.generations[current_ % 2] = residual_in_.data();
-    p.residual.generations[1 - current_ % 2] = residual_out_.data();
-    p.residual.current = &current_;
-    p.verdict = &verdict_;
+    for (size_t k = 0; k < p.list.count; ++k) {
+      p.list.pieces[k].values = input_.data() + layout.elements[k] * BytesOf(p.input_type);
+    }
     return p;
   }
 
@@ -130,14 +152,12 @@ TEST_F(CudaPiecesTest, CompressBlocksEqualsOneCallForEach) {
     const size_t blocks[] = {64, 128, 192, 4096, 8192};
     const size_t block = blocks[random_() % 5];
     PieceMemory memory(layout, block, random_), expected = memory;
-    CompressParams p = RandomParams(layout);
+    CompressParams p = RandomParams(layout, &memory, block);
     p.block = static_cast<uint32_t>(block);
-    p.list = ListOf(layout, &memory, block);
-    if (random_() % 2 == 0) p.mask = memory.mask.data();
     Launch(Kernel::kCompressBlocks, p);
     Bytes expected_residual(residual_.size(), kUntouched);
     for (size_t k = 0; k < p.list.count; ++k) {
-      const CompressInput in = WorkerInput(p, p.list.pieces[k], expected_residual.data());
+      const CompressInput in = WorkerInput(p, layout, k, expected_residual.data());
       EXPECT_TRUE(reference::CompressBlocks(in, block,
                                             expected.scales.data() + expected.scale_at[k],
                                             expected.bits.data() + expected.bits_at[k]));
@@ -156,9 +176,9 @@ TEST_F(CudaPiecesTest, HaltedCallsWriteNoResidual) {
     for (const uint32_t verdict : {uint32_t{kHalted}, uint32_t{kHalted | kNonfinite}, 0u}) {
       const PieceLayout layout = RandomLayout(random_);
       PieceMemory memory(layout, 4096, random_);
-      CompressParams p = RandomParams(layout);
+      CompressParams p = RandomParams(layout, &memory, 4096);
+      static_assert(kTensorSumBlock == 4096);
       p.block = 4096;
-      p.list = ListOf(layout, &memory, kernel == Kernel::kCompressBlocks ? 4096 : kTensorSumBlock);
       verdict_ = verdict;
       Launch(kernel, p);
       const bool is_untouched = residual_out_ == Bytes(residual_.size(), kUntouched);
@@ -168,47 +188,46 @@ TEST_F(CudaPiecesTest, HaltedCallsWriteNoResidual) {
   }
 }
 
-// One scale for all pieces, in their order, or one for each.
+// Some neighbours have one scale together.
 TEST_F(CudaPiecesTest, TensorScaleEqualsTheOracle) {
   for (int repetition = 0; repetition < 40; ++repetition) {
     const PieceLayout layout = RandomLayout(random_);
     PieceMemory memory(layout, 0, random_), expected = memory;
-    CompressParams p = RandomParams(layout);
-    p.list = ListOf(layout, &memory, kTensorSumBlock);
-    if (random_() % 2 == 0) p.mask = memory.mask.data();
+    CompressParams p = RandomParams(layout, &memory, kTensorSumBlock);
+    const size_t most_together = repetition % 3 == 0 ? 1 : repetition % 3 == 1 ? 5 : kMaxPieces;
+    for (size_t k = 1; k < p.list.count; ++k) {
+      const uint32_t before = p.list.pieces[k - 1].scale;
+      const bool is_alone = random_() % most_together == 0;
+      p.list.pieces[k].scale = is_alone ? before + 1 : before;
+    }
     std::vector<TileSum> tile_sums(p.list.tiles);
     p.tile_sums = tile_sums.data();
     FinishScaleParams finish;
     finish.tile_sums = tile_sums.data();
     finish.rule = p.rule;
-    finish.is_per_piece = random_() % 2 == 0;
     finish.ranks = random_() % 3;
     finish.is_sum = random_() % 2 == 0;
     finish.output_type = p.scale_type;
-    finish.verdict = &verdict_;
     finish.list = p.list;
     Launch(Kernel::kCompressSigns, p);
     Launch(Kernel::kFinishScale, finish);
     Launch(Kernel::kCompressResidual, p);
 
     Bytes expected_residual(residual_.size(), kUntouched);
-    std::vector<TensorSum> sums(p.list.count);
-    TensorSum of_all;
+    std::vector<TensorSum> sums(p.list.count);  // by number of the scale
     for (size_t k = 0; k < p.list.count; ++k) {
-      const CompressInput in = WorkerInput(p, p.list.pieces[k], expected_residual.data());
+      const CompressInput in = WorkerInput(p, layout, k, expected_residual.data());
       uint8_t* const bits = expected.bits.data() + expected.bits_at[k];
-      reference::CompressSigns(in, bits, &sums[k]);
-      reference::CompressSigns(in, bits, &of_all);
+      reference::CompressSigns(in, bits, &sums[p.list.pieces[k].scale]);
     }
     for (size_t k = 0; k < p.list.count; ++k) {
       if (layout.counts[k] == 0) continue;
-      float scale = reference::ScaleOf(finish.is_per_piece ? sums[k] : of_all, p.rule);
+      float scale = reference::ScaleOf(sums[p.list.pieces[k].scale], p.rule);
       if (finish.ranks != 0) {
         scale = reference::OutputScale(scale, finish.ranks, finish.is_sum, finish.output_type);
       }
       expected.scales[expected.scale_at[k]] = scale;
-      reference::CompressResidual(WorkerInput(p, p.list.pieces[k], expected_residual.data()),
-                                  scale);
+      reference::CompressResidual(WorkerInput(p, layout, k, expected_residual.data()), scale);
     }
     EXPECT_EQ(verdict_, 0u);
     EXPECT_EQ(memory.scales, expected.scales);
@@ -224,16 +243,13 @@ TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
     const size_t block = random_() % 2 == 0 ? 4096 : 64;
     const size_t ranks = 1 + random_() % (repetition % 8 == 0 ? 70 : 8);
     PieceMemory memory(layout, block, random_), expected = memory;
-    CompressParams worker = RandomParams(layout);
     ReduceParams p;
-    p.residual = worker.residual;
-    p.rule = worker.rule;
-    p.output_type = worker.scale_type;
+    p.list = ListOf(layout, &memory, block);
+    Place(layout, memory, &p);
+    p.rule = random_() % 2 == 0 ? ScaleRule::kL2 : ScaleRule::kL1;
+    p.output_type = kAllTypes[random_() % 3];
     p.is_sum = random_() % 2 == 0;
     p.block = static_cast<uint32_t>(block);
-    p.verdict = &verdict_;
-    p.list = ListOf(layout, &memory, block);
-    if (random_() % 2 == 0) p.mask = memory.mask.data();
     const size_t scale_bytes = 4 * memory.scales.size();
     const size_t stride = (scale_bytes + memory.bits.size() + 3) / 4 * 4;
     Bytes packets(stride * ranks);
@@ -245,33 +261,38 @@ TEST_F(CudaPiecesTest, ReduceBlocksEqualsOneCallForEach) {
       }
     }
     const Bytes own(packets.begin() + static_cast<ptrdiff_t>(stride * (ranks - 1)), packets.end());
-    p.packets = {reinterpret_cast<const std::byte*>(packets.data()), stride,
-                 reinterpret_cast<const std::byte*>(own.data()), static_cast<uint32_t>(ranks - 1),
-                 static_cast<uint32_t>(ranks)};
+    p.stride = stride;
+    p.rank = static_cast<uint32_t>(ranks - 1);
+    p.ranks = static_cast<uint32_t>(ranks);
+    std::vector<size_t> scales_at, bits_at;  // in a packet
     for (size_t k = 0; k < p.list.count; ++k) {
-      p.list.pieces[k].source_scales = 4 * memory.scale_at[k];
-      p.list.pieces[k].source_bits = scale_bytes + memory.bits_at[k];
+      Piece& piece = p.list.pieces[k];
+      scales_at.push_back(4 * memory.scale_at[k]);
+      bits_at.push_back(scale_bytes + memory.bits_at[k]);
+      piece.source = reinterpret_cast<const std::byte*>(packets.data() + scales_at[k]);
+      piece.own_source = reinterpret_cast<const std::byte*>(own.data() + scales_at[k]);
+      piece.source_bits = bits_at[k] - scales_at[k];
     }
     Launch(Kernel::kReduceBlocks, p);
 
     Bytes expected_residual(residual_.size(), kUntouched);
     for (size_t k = 0; k < p.list.count; ++k) {
       const Piece& piece = p.list.pieces[k];
-      const CompressInput state = WorkerInput(worker, piece, expected_residual.data());
+      const CompressInput state = StateOf(p, layout, k, expected_residual.data());
       std::vector<const uint8_t*> bits;
       std::vector<const float*> scales;
       for (size_t rank = 0; rank < ranks; ++rank) {
         const uint8_t* const packet = packets.data() + rank * stride;
-        bits.push_back(packet + piece.source_bits);
-        scales.push_back(reinterpret_cast<const float*>(packet + piece.source_scales));
+        bits.push_back(packet + bits_at[k]);
+        scales.push_back(reinterpret_cast<const float*>(packet + scales_at[k]));
       }
       const ReduceInput in = {.bits = bits.data(),
                               .scales = scales.data(),
                               .ranks = ranks,
                               .residual_in = state.residual_in,
                               .residual_out = state.residual_out,
-                              .residual_type = p.residual.type,
-                              .mask = p.mask == nullptr ? nullptr : p.mask + piece.mask_byte,
+                              .residual_type = p.residual_type,
+                              .mask = piece.mask,
                               .count = piece.count,
                               .rule = p.rule,
                               .output_type = p.output_type,
@@ -298,16 +319,19 @@ TEST_F(CudaPiecesTest, DecodeEqualsOneCallForEach) {
     p.output_type = kAllTypes[random_() % 3];
     p.block = static_cast<uint32_t>(block);
     p.list = ListOf(layout, &memory, kTensorSumBlock);
-    if (random_() % 2 == 0) p.mask = memory.mask.data();
+    const bool is_masked = random_() % 2 == 0;
     const size_t element_bytes = BytesOf(p.output_type);
     Bytes output(layout.element_count * element_bytes, kUntouched), expected = output;
-    p.output = output.data();
+    for (size_t k = 0; k < p.list.count; ++k) {
+      Piece& piece = p.list.pieces[k];
+      piece.values = output.data() + layout.elements[k] * element_bytes;
+      if (is_masked) piece.mask = memory.mask.data() + memory.mask_at[k];
+    }
     Launch(Kernel::kDecode, p);
     for (size_t k = 0; k < p.list.count; ++k) {
       const Piece& piece = p.list.pieces[k];
-      reference::Decode(piece.bits, piece.scales, piece.count, block,
-                        p.mask == nullptr ? nullptr : p.mask + piece.mask_byte, p.output_type,
-                        expected.data() + piece.element * element_bytes);
+      reference::Decode(piece.bits, piece.scales, piece.count, block, piece.mask, p.output_type,
+                        expected.data() + layout.elements[k] * element_bytes);
     }
     EXPECT_EQ(output, expected);
   }
@@ -322,11 +346,11 @@ TEST_F(CudaPiecesTest, VerdictIsOnlySetWhereAValueIsNotFinite) {
       std::vector<float> input(count, 0.5f), scales(BlockCount(count, block));
       Bytes bits(BitBytes(count));
       CompressParams p;
-      p.input = input.data();
       p.block = static_cast<uint32_t>(block);
       p.list = OnePiece(count, block, scales.data(), bits.data());
+      p.list.pieces[0].values = input.data();
       uint32_t verdict = 0;
-      p.verdict = &verdict;
+      p.list.pieces[0].verdict = &verdict;
       Launch(Kernel::kCompressBlocks, p);
       EXPECT_EQ(verdict, 0u);
       input[random_() % count] = repetition % 2 == 0 ? NAN : -INFINITY;
@@ -344,8 +368,8 @@ TEST_F(CudaPiecesTest, FinishScaleSeesSumsAndScalesThatAreNotFinite) {
   FinishScaleParams p;
   p.tile_sums = tiles;
   p.rule = ScaleRule::kL1;
-  p.verdict = &verdict;
   p.list = OnePiece(8192, kTensorSumBlock, &scale, nullptr);
+  p.list.pieces[0].verdict = &verdict;
   Launch(Kernel::kFinishScale, p);
   EXPECT_EQ(scale, 4e10f / 8192);
   EXPECT_EQ(verdict, 0u);
@@ -375,8 +399,8 @@ TEST_F(CudaPiecesTest, SumsOfManyTilesAreAddedInIndexOrder) {
     FinishScaleParams p;
     p.tile_sums = tile_sums.data();
     p.rule = ScaleRule::kL1;
-    p.verdict = &verdict_;
     p.list = OnePiece(tiles * kTensorSumBlock, kTensorSumBlock, &scale, nullptr);
+    p.list.pieces[0].verdict = &verdict_;
     Launch(Kernel::kFinishScale, p);
     EXPECT_EQ(scale, static_cast<float>(static_cast<double>(tiles - 21) / tiles)) << tiles;
     LambNorms norms;
@@ -398,8 +422,6 @@ TEST_F(CudaPiecesTest, WarpsForCountsTiles) {
   EXPECT_EQ(WarpsFor(Kernel::kCompressResidual, &compress), 77u * kTileParts);
   FinishScaleParams finish;
   finish.list.count = 5;
-  EXPECT_EQ(WarpsFor(Kernel::kFinishScale, &finish), 1u);
-  finish.is_per_piece = true;
   EXPECT_EQ(WarpsFor(Kernel::kFinishScale, &finish), 5u);
   SumParams sum;
   sum.count = 2 * kTensorSumBlock + 1;
@@ -409,12 +431,31 @@ TEST_F(CudaPiecesTest, WarpsForCountsTiles) {
   EXPECT_EQ(WarpsFor(Kernel::kAdamDense, &adam), 0u);
   adam.count = 1;
   EXPECT_EQ(WarpsFor(Kernel::kAdamDense, &adam), 1u);
-  FillParams fill = {.value = FillValue::kNanF32, .count = 2, .spans = {}};
-  fill.spans[0] = {nullptr, kByteTile / 4};
-  fill.spans[1] = {nullptr, kByteTile / 4 + 1};
+  FillParams fill;
+  fill.count = 2;
+  fill.spans[0] = {.count = kByteTile / 4, .value = FillValue::kNanF32};
+  fill.spans[1] = {.count = kByteTile / 4 + 1, .value = FillValue::kNanF32};
   EXPECT_EQ(WarpsFor(Kernel::kFillIf, &fill), 1u + 2u) << "it counts elements, tiles are of bytes";
-  const CommitParams commit;
+  CommitParams commit;
+  commit.count = 1;
   EXPECT_EQ(WarpsFor(Kernel::kCommit, &commit), 1u);
+  commit.count = 33;
+  EXPECT_EQ(WarpsFor(Kernel::kCommit, &commit), 2u) << "a lane for each call";
+}
+
+TEST_F(CudaPiecesTest, ShortListsHaveKernelsOfTheirOwn) {
+  CompressParams compress;
+  CommitParams commit;
+  for (const uint32_t count : {1u, kFewPieces, kFewPieces + 1, kMaxPieces}) {
+    compress.list.count = commit.count = count;
+    const bool is_short = count <= kFewPieces;
+    EXPECT_EQ(ShortestFor(Kernel::kCompressSigns, &compress),
+              is_short ? Kernel::kCompressSignsFew : Kernel::kCompressSigns);
+    EXPECT_EQ(ShortestFor(Kernel::kCommit, &commit),
+              is_short ? Kernel::kCommitFew : Kernel::kCommit);
+  }
+  const SumParams sum;
+  EXPECT_EQ(ShortestFor(Kernel::kSumOfSquares, &sum), Kernel::kSumOfSquares);
 }
 
 }  // namespace

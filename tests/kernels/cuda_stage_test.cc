@@ -26,7 +26,7 @@ class CudaStageTest : public testing::Test {
   void Fill(void* data, uint64_t count) {
     FillParams p;
     p.count = 1;
-    p.spans[0] = {data, count};
+    p.spans[0] = {.data = data, .count = count};
     const TestDevice& device = *TestDevice::Find();
     ASSERT_TRUE(device.devices().Launch(Kernel::kFillIf, &p, device.stream()).ok());
   }

@@ -31,7 +31,7 @@ static_assert(std::all_of(std::begin(kKernels), std::end(kKernels),
                           [](const auto& kernel) {
                             return kernel.param_bytes <= sizeof(KernelOperation::params);
                           }),
-              "an operation has too little memory for the parameters");
+              "CUDA refuses to launch a kernel with so many bytes of parameters");
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
 
 // CUDA may read a library's options, and write to them, whenever it loads a kernel.

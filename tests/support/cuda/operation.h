@@ -42,7 +42,7 @@ struct FunctionOperation {
 struct KernelOperation {
   kernels::cuda::Kernel kernel;
   unsigned ctas;
-  alignas(16) std::byte params[8192];  // of CUDA's 32,764, as many as any kernel here takes
+  alignas(16) std::byte params[32764];  // as many as CUDA's kernels may take, since 12.1
 };
 struct WaitPointOperation {
   Point point;

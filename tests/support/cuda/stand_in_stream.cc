@@ -65,7 +65,7 @@ Stream* MakeStream(World& world, Context* context, bool is_legacy, bool is_block
   stream->is_blocking = is_blocking;
   stream->queue =
       QueueFor(world, *context, std::clamp(priority, kGreatestPriority, kLeastPriority));
-  stream->slots = std::make_unique<Stream::Slot[]>(Stream::kSlots);
+  stream->slots = std::make_unique_for_overwrite<Stream::Slot[]>(Stream::kSlots);
   world.streams.push_back(std::move(made));
   if (!is_legacy) world.live_streams.insert(stream);
   std::thread([&world, stream] { RunStream(world, *stream); }).detach();
