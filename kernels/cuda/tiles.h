@@ -36,7 +36,7 @@ ONEBIT_KERNEL uint64_t BytesOfFill(FillValue value) {
 // Elements [begin, end) of a piece.
 struct Tile {
   const Piece& piece;
-  uint32_t piece_index;
+  bool is_first;            // of this piece, for this warp
   uint64_t index;           // in the launch
   uint64_t index_in_piece;  // in blocks, if a tile is a block
   uint64_t begin;
@@ -52,13 +52,14 @@ ONEBIT_KERNEL void ForEachTile(const Warp& warp, const List& list, uint64_t tile
   uint32_t k = 0;
   for (uint64_t part = warp.index(); part < uint64_t{list.tiles} * kParts; part += warp.count()) {
     const uint64_t tile = part / kParts;
-    while (k + 1 < list.count && list.pieces[k + 1].first_tile <= tile) ++k;
+    bool is_first = part == warp.index();
+    for (; k + 1 < list.count && list.pieces[k + 1].first_tile <= tile; ++k) is_first = true;
     const Piece& piece = list.pieces[k];
     const uint64_t in_piece = tile - piece.first_tile;
     const uint64_t begin = in_piece * tile_elements + part % kParts * (tile_elements / kParts);
     if (begin < piece.count) {
       const uint64_t end = Smaller(piece.count, begin + tile_elements / kParts);
-      body(Tile{piece, k, tile, in_piece, begin, end});
+      body(Tile{piece, is_first, tile, in_piece, begin, end});
     }
   }
 }
@@ -115,12 +116,10 @@ ONEBIT_KERNEL ResidualPair Resolve(const Piece& piece, bool keeps_residual) {
 template <unsigned kParts = 1, class List, class Body>
 ONEBIT_KERNEL void ForEachResidualTile(const Warp& warp, const List& list, uint64_t tile_elements,
                                        bool keeps_residual, const Body& body) {
-  uint32_t resolved = list.count;
   bool is_halted = false;
   ResidualPair residual;
   ForEachTile<kParts>(warp, list, tile_elements, [&](const Tile& tile) ONEBIT_INLINE {
-    if (tile.piece_index != resolved) {
-      resolved = tile.piece_index;
+    if (tile.is_first) {
       is_halted = IsHalted(tile.piece);
       residual = Resolve(tile.piece, keeps_residual);
     }

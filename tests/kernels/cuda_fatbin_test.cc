@@ -129,8 +129,8 @@ TEST(CudaFatbinTest, HotKernelsKeepAllInRegisters) {
           Kernel::kAddDelta, Kernel::kCopy, Kernel::kDenseReduce, Kernel::kChecksum}) {
       const char* const symbol = kKernels[static_cast<size_t>(kernel)].symbol;
       ASSERT_EQ(bytes.count(symbol), 1u) << symbol << " is not described for sm_" << processor;
-      EXPECT_LE(bytes.at(symbol), processor < 100 ? 0u : 32u)
-          << symbol << " spills on sm_" << processor;
+      // Two registers of the loop over tiles may be in memory, which is read once for each tile.
+      EXPECT_LE(bytes.at(symbol), 8u) << symbol << " spills on sm_" << processor;
     }
   }
 }

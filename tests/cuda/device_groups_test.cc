@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls of a group share kernel launches, whatever they are: each must come out as it does alone.
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "onebit/onebit.hpp"
+#include "onebit/parts.h"
+#include "tests/cuda/cuda_test_memory.h"
+#include "tests/cuda/device_ranks.h"
+
+namespace onebit::testing {
+namespace {
+
+// A call with a compressor.
+struct CallKind {
+  onebitCollective_t collective = onebitCollectiveAllReduce;
+  onebitDataType_t type = onebitFloat32;
+  onebitMode_t mode = onebitModeEf;
+  int32_t block = 4096;
+  int32_t residual_type = onebitFloat32;
+  int32_t transactional = 1;
+  bool has_mask = false;
+  onebitRedOp_t op = onebitAvg;
+  size_t count = 0;  // as the call counts elements
+};
+
+size_t BytesOf(onebitDataType_t type) { return type == onebitFloat32 ? 4 : 2; }
+
+// Parts of a call's input and output, of `count` elements each.
+size_t InputParts(onebitCollective_t collective, int ranks) {
+  const bool has_parts =
+      collective == onebitCollectiveReduceScatter || collective == onebitCollectiveAllToAll;
+  return has_parts ? static_cast<size_t>(ranks) : 1;
+}
+size_t OutputParts(onebitCollective_t collective, int ranks) {
+  const bool has_parts =
+      collective == onebitCollectiveAllGather || collective == onebitCollectiveAllToAll;
+  return has_parts ? static_cast<size_t>(ranks) : 1;
+}
+
+std::vector<CallKind> RandomKinds(size_t calls, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<CallKind> kinds(calls);
+  constexpr onebitCollective_t kCollectives[] = {
+      onebitCollectiveAllReduce, onebitCollectiveReduceScatter, onebitCollectiveAllGather,
+      onebitCollectiveAllToAll};
+  constexpr onebitDataType_t kTypes[] = {onebitFloat32, onebitFloat16, onebitBfloat16};
+  constexpr int32_t kBlocks[] = {4096, 1024, 64, ONEBIT_BLOCK_TENSOR};
+  for (CallKind& kind : kinds) {
+    kind.collective = kCollectives[random() % 3 == 0 ? random() % 4 : 0];
+    kind.type = kTypes[random() % 3];
+    kind.mode = random() % 3 == 0 ? onebitModeSign : onebitModeEf;
+    kind.block = kBlocks[random() % 4];
+    const bool is_delta = kind.collective == onebitCollectiveAllGather && kind.mode == onebitModeEf;
+    if (!is_delta && random() % 4 == 0) kind.residual_type = onebitBfloat16;
+    kind.transactional = random() % 4 == 0 ? 0 : 1;
+    kind.has_mask = random() % 4 == 0;
+    kind.op = random() % 2 == 0 ? onebitAvg : onebitSum;
+    kind.count = random() % 5 == 0 ? 1 + random() % 100 : 8 * (1 + random() % 1500);
+  }
+  return kinds;
+}
+
+// The compressors and buffers of some calls on one rank.
+class Calls {
+ public:
+  Calls(onebitComm_t comm, int ranks, const std::vector<CallKind>& kinds)
+      : comm_(comm), kinds_(kinds) {
+    for (const CallKind& kind : kinds) {
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.memory = onebitMemoryDevice;
+      config.mode = kind.mode;
+      config.collective = kind.collective;
+      config.block = kind.block;
+      config.residualType = kind.residual_type;
+      config.transactional = kind.transactional;
+      const std::vector<uint8_t> mask(static_cast<size_t>(ranks) * kind.count / 8 + 1, 0xB7);
+      if (kind.has_mask) config.mask = mask.data();
+      onebitCompressor_t created = nullptr;
+      if (onebitCompressorCreate(&created, comm, kind.count, kind.type, &config) != onebitSuccess) {
+        throw std::runtime_error(onebitGetLastError(nullptr));
+      }
+      compressors_.emplace_back(created);
+      const size_t part = kind.count * BytesOf(kind.type);
+      inputs_.emplace_back(InputParts(kind.collective, ranks) * part);
+      outputs_.emplace_back(OutputParts(kind.collective, ranks) * part);
+    }
+  }
+
+  CudaBuffer& input(size_t call) { return inputs_[call]; }
+  std::vector<std::byte> Output(size_t call) { return outputs_[call].Read(); }
+
+  void Make(size_t call, const CudaStream& stream) {
+    const CallKind& kind = kinds_[call];
+    const void* const from = inputs_[call].data();
+    void* const to = outputs_[call].data();
+    onebitCompressor_t const compressor = compressors_[call].get();
+    onebitResult_t result = onebitSuccess;
+    if (kind.collective == onebitCollectiveAllReduce) {
+      result = onebitAllReduce(from, to, kind.count, kind.type, kind.op, compressor, comm_,
+                               stream.handle());
+    } else if (kind.collective == onebitCollectiveReduceScatter) {
+      result = onebitReduceScatter(from, to, kind.count, kind.type, kind.op, compressor, comm_,
+                                   stream.handle());
+    } else if (kind.collective == onebitCollectiveAllGather) {
+      result = onebitAllGather(from, to, kind.count, kind.type, compressor, comm_, stream.handle());
+    } else {
+      result = onebitAllToAll(from, to, kind.count, kind.type, compressor, comm_, stream.handle());
+    }
+    ASSERT_EQ(result, onebitSuccess) << onebitGetLastError(nullptr);
+  }
+
+ private:
+  const onebitComm_t comm_;
+  const std::vector<CallKind>& kinds_;
+  std::vector<UniqueCompressor> compressors_;
+  std::vector<CudaBuffer> inputs_, outputs_;
+};
+
+// Finite numbers of any of the three types, or one NaN among them.
+std::vector<std::byte> RandomInput(std::mt19937& random, onebitDataType_t type, size_t bytes,
+                                   bool has_nan) {
+  std::vector<std::byte> input(bytes);
+  const auto store = [&](size_t at, float value) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    // Half a float is a bfloat16; as a float16 it is another number of moderate size.
+    if (type == onebitFloat32) {
+      std::memcpy(&input[4 * at], &bits, 4);
+    } else {
+      const auto half = static_cast<uint16_t>(bits >> 16);
+      std::memcpy(&input[2 * at], &half, 2);
+    }
+  };
+  const size_t count = bytes / BytesOf(type);
+  for (size_t i = 0; i < count; ++i) {
+    store(i, std::ldexp(static_cast<float>(random() % 512) - 255.5f, -8));
+  }
+  if (has_nan) store(random() % count, NAN);
+  return input;
+}
+
+class DeviceGroupsTest : public ::testing::TestWithParam<std::tuple<Over, unsigned>> {};
+
+// Makes calls of these kinds in a group and alone, four times each.
+void ExpectAsAlone(Over over, unsigned seed, const std::vector<CallKind>& kinds) {
+  constexpr int kRanks = 3;
+  RunDeviceRanks(over, kRanks, [&](onebitComm_t comm, int rank) {
+    const CudaStream stream;
+    Calls alone(comm, kRanks, kinds), grouped(comm, kRanks, kinds);
+    std::mt19937 random(seed + 1000 * static_cast<unsigned>(rank));
+    for (unsigned turn = 0; turn < 4; ++turn) {
+      for (size_t i = 0; i < kinds.size(); ++i) {
+        const bool has_nan = turn == 1 && rank == 1 && i % 7 == seed % 7;
+        const std::vector<std::byte> input =
+            RandomInput(random, kinds[i].type, alone.input(i).Read().size(), has_nan);
+        alone.input(i).Write(input);
+        grouped.input(i).Write(input);
+      }
+      for (size_t i = 0; i < kinds.size(); ++i) alone.Make(i, stream);
+      ASSERT_EQ(onebitGroupStart(), onebitSuccess);
+      for (size_t i = 0; i < kinds.size(); ++i) grouped.Make(i, stream);
+      ASSERT_EQ(onebitGroupEnd(), onebitSuccess) << onebitGetLastError(nullptr);
+      stream.Synchronize();
+      for (size_t i = 0; i < kinds.size(); ++i) {
+        ASSERT_EQ(grouped.Output(i), alone.Output(i)) << "turn " << turn << ", call " << i;
+      }
+    }
+  });
+}
+
+TEST_P(DeviceGroupsTest, CallsOfAllKindsComeOutAsAlone) {
+  const auto [over, seed] = GetParam();
+  ExpectAsAlone(over, seed, RandomKinds(40, seed));
+}
+
+// 256 pieces fit into a launch, and three of them have one scale together.
+TEST_P(DeviceGroupsTest, ScalesOfTensorsAreNotCutByTheEndOfALaunch) {
+  const auto [over, seed] = GetParam();
+  const CallKind kind = {.block = ONEBIT_BLOCK_TENSOR, .count = 1000 + 8 * seed};
+  ExpectAsAlone(over, seed, std::vector<CallKind>(100, kind));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, DeviceGroupsTest,
+                         ::testing::Combine(::testing::Values(Over::kLocal, Over::kNccl),
+                                            ::testing::Values(1u, 2u, 3u)),
+                         [](const auto& info) {
+                           return std::string(NameOf(std::get<0>(info.param))) +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace onebit::testing
