@@ -224,9 +224,9 @@ void RankWorker::RunStep(int step) {
     perf::Check(Update(step, start, &result), "onebitOptimizerStep");
   }
   done_.kept = step + 1;
-  done_.bytes_sent = result.bytes_sent;
-  done_.stage = static_cast<onebitStage_t>(result.stage);
-  done_.is_skipped = result.skipped != 0;
+  done_.result(step) = {.bytes_sent = result.bytes_sent,
+                        .stage = static_cast<onebitStage_t>(result.stage),
+                        .is_skipped = result.skipped != 0};
   Record(step);
 }
 
@@ -261,7 +261,7 @@ double RankWorker::RateOf(int step) const {
 void RankWorker::Record(int step) {
   if (shared_.options.check_replicas) {
     // Replicas differ after a local step, so there is nothing to compare.
-    const bool is_alone = done_.stage == onebitStageLocal;
+    const bool is_alone = done_.result(step).stage == onebitStageLocal;
     shared_.replica_hashes[FirstSlot(step) + static_cast<size_t>(rank_)] =
         is_alone ? 0 : HashWords(parameters_);
   }
@@ -270,9 +270,9 @@ void RankWorker::Record(int step) {
   StepRecord record;
   record.lr = RateOf(step);
   record.loss = shared_.MeanLoss(step);
-  record.bytes_sent = done_.bytes_sent;
-  record.stage = done_.stage;
-  record.is_skipped = done_.is_skipped;
+  record.bytes_sent = done_.result(step).bytes_sent;
+  record.stage = done_.result(step).stage;
+  record.is_skipped = done_.result(step).is_skipped;
   steps_.push_back(record);
   done_.recorded = step + 1;
   has_diverged_ = !(record.loss <= kDivergedLoss);  // true for NaN
@@ -290,7 +290,7 @@ void RankWorker::Record(int step) {
 void RankWorker::ShareLosses(int step) {
   if (shared_.are_ranks_processes) {
     ExchangeStep(step);
-  } else if (done_.stage == onebitStageLocal) {
+  } else if (done_.result(step).stage == onebitStageLocal) {
     const ExchangeTimer timer(*this);
     perf::Check(onebitBarrier(comm_, nullptr), "onebitBarrier");
   }
