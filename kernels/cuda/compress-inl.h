@@ -85,7 +85,8 @@ ONEBIT_KERNEL void RunCompressBlocks(const Warp& warp, const CompressParamsOf<kP
       const float scale = reference::RoundTo(p.scale_type, ScaleOf(sum, p.rule));
       const bool is_finite = sum.is_in_range && IsFinite(scale);
       if (!is_finite) SetVerdict(warp, piece.verdict, kNonfinite);
-      warp.Once([&] { piece.scales[tile.index_in_piece] = scale; });
+      // A division for each tile costs less than a register that keeps the number until here.
+      warp.Once([&] { piece.scales[tile.begin / p.block] = scale; });
       return Decision{.is_finite = is_finite, .scale = scale};
     };
     EncodeBlock<2, 4, 8, 16, 32>(warp, WorkerOf(p, residual, piece), EncodingOf(p, residual, piece),

@@ -72,9 +72,9 @@ struct StepsDone {
   int kept = 0;       // steps whose update this rank has
   int recorded = 0;   // steps whose losses it has from all
   int evaluated = 0;  // steps after which the held-out text was evaluated last
-  // Of the last two that were kept, by parity. To keep a step, a rank must have the losses of the
-  // one before from all others, which may then lack that one's record: it is made again with the
-  // next.
+  // The results of the last two steps that were kept, by parity. To keep a step, a rank must have
+  // the losses of the one before from all others, which may then lack that one's record: it is made
+  // again with the next.
   Result results[2];
 
   Result& result(int step) { return results[step % 2]; }

@@ -20,8 +20,8 @@ size_t ScaleBytesOf(const Piece& piece, uint32_t block) {
   return sizeof(float) * (block == 0 ? 1 : BlockCount(piece.count, block));
 }
 
-// What all kernels may do with a piece, but for its values. `residual_bytes` are those of an
-// element.
+// Places what all kernels may use of a piece, but for its values. An element of the residual has
+// `residual_bytes`.
 void Place(Stage* stage, Piece* piece, uint32_t block, size_t residual_bytes) {
   stage->In(&piece->mask, BitBytes(piece->count));
   stage->InOut(&piece->scales, ScaleBytesOf(*piece, block));
