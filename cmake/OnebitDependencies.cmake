@@ -42,7 +42,7 @@ endif()
 
 # The kernels for GPUs are compiled by calling nvcc, not by CMake's language CUDA: that would ask for
 # a compiler for GPUs before it says what it can do without one.
-option(ONEBIT_WITH_CUDA "CUDA kernels; they need nvcc >= 12 to build, and no GPU" ON)
+option(ONEBIT_WITH_CUDA "CUDA kernels; they need nvcc >= 12.1 to build, and no GPU" ON)
 option(ONEBIT_DEVICE_CODE "Compile CUDA kernels for devices; off: for tests on stand-ins only" ON)
 # CUDAARCHS is what CMake itself reads for its language CUDA.
 set(default all)
@@ -71,7 +71,7 @@ else()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       set(ONEBIT_NVCC_HOST_COMPILER -ccbin ${CMAKE_CXX_COMPILER})
     endif()
-    if(ONEBIT_DEVICE_CODE AND nvcc_version VERSION_GREATER_EQUAL 12)
+    if(ONEBIT_DEVICE_CODE AND nvcc_version VERSION_GREATER_EQUAL 12.1)
       set(check ${CMAKE_BINARY_DIR}/CMakeFiles/onebit_nvcc_check)
       file(WRITE ${check}.cu "#include <bit>\n__global__ void Check(float* x) { *x = 0; }\n")
       execute_process(
@@ -79,8 +79,9 @@ else()
           -o ${check}.cubin ${check}.cu
         OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE nvcc_result)
     endif()
-    if(nvcc_version VERSION_LESS 12)
-      onebit_feature("CUDA kernels" OFF "${ONEBIT_NVCC} is of CUDA ${nvcc_version}, not >= 12")
+    # The first with parameters of more than 4 KiB.
+    if(nvcc_version VERSION_LESS 12.1)
+      onebit_feature("CUDA kernels" OFF "${ONEBIT_NVCC} is of CUDA ${nvcc_version}, not >= 12.1")
     elseif(NOT nvcc_result EQUAL 0)
       onebit_feature("CUDA kernels" OFF
                      "${ONEBIT_NVCC} compiles nothing with this host compiler")

@@ -10,41 +10,8 @@ namespace {
 uint64_t TilesOf(const SumParams& p) { return BlockCount(p.count, kTensorSumBlock); }
 uint64_t TilesOf(const LambParams& p) { return BlockCount(p.update.count, kTensorSumBlock); }
 template <unsigned kPieces>
-uint64_t TilesOf(const CompressParamsOf<kPieces>& p) {
-  return p.list.tiles;
-}
-template <unsigned kPieces>
-uint64_t TilesOf(const ReduceParamsOf<kPieces>& p) {
-  return p.list.tiles;
-}
-template <unsigned kPieces>
-uint64_t TilesOf(const DecodeParamsOf<kPieces>& p) {
-  return p.list.tiles;
-}
-template <unsigned kPieces>
-uint64_t TilesOf(const CopyParamsOf<kPieces>& p) {
-  return p.list.tiles;
-}
-template <unsigned kPieces>
 uint64_t TilesOf(const FinishScaleParamsOf<kPieces>& p) {
   return p.list.count;
-}
-template <unsigned kMessages>
-uint64_t TilesOf(const MessageListOf<kMessages>& list) {
-  uint64_t tiles = 0;
-  for (uint32_t i = 0; i < list.count; ++i) {
-    const uint64_t of_payload = BlockCount(list.messages[i].bytes, kByteTile);
-    tiles += of_payload == 0 ? 1 : of_payload;
-  }
-  return tiles;
-}
-template <unsigned kMessages>
-uint64_t TilesOf(const SealParamsOf<kMessages>& p) {
-  return TilesOf(p.list);
-}
-template <unsigned kMessages>
-uint64_t TilesOf(const CheckParamsOf<kMessages>& p) {
-  return TilesOf(p.list);
 }
 template <unsigned kCalls>
 uint64_t TilesOf(const CommitParamsOf<kCalls>& p) {
@@ -70,9 +37,20 @@ uint64_t TilesOf(const ZeroOneAccumulateParams& p) {
   return BlockCount(p.update.count, kElementTile);
 }
 
-template <class Elementwise>
-uint64_t TilesOf(const Elementwise& p) {
-  return BlockCount(p.count, kElementTile);
+template <class Params>
+uint64_t TilesOf(const Params& p) {
+  if constexpr (requires { p.list.tiles; }) {
+    return p.list.tiles;
+  } else if constexpr (requires { p.list.messages; }) {
+    uint64_t tiles = 0;
+    for (uint32_t i = 0; i < p.list.count; ++i) {
+      const uint64_t of_payload = BlockCount(p.list.messages[i].bytes, kByteTile);
+      tiles += of_payload == 0 ? 1 : of_payload;
+    }
+    return tiles;
+  } else {
+    return BlockCount(p.count, kElementTile);
+  }
 }
 
 // The number of warps that share a tile.
@@ -98,15 +76,11 @@ unsigned PartsIn(Kernel kernel) {
 
 template <class Params>
 uint32_t LengthOf(const Params& p) {
-  return p.list.count;
-}
-template <unsigned kSpans>
-uint32_t LengthOf(const FillParamsOf<kSpans>& p) {
-  return p.count;
-}
-template <unsigned kCalls>
-uint32_t LengthOf(const CommitParamsOf<kCalls>& p) {
-  return p.count;
+  if constexpr (requires { p.list; }) {
+    return p.list.count;
+  } else {
+    return p.count;
+  }
 }
 
 }  // namespace
