@@ -243,19 +243,22 @@ class FiguresTest(BuildFolder):
         self.run_of_part = gpu_parts.Run(self.build, self.build / "logs", dict(os.environ),
                                          {"nccl": None, "gpus": ["stand-in"]}, end, end)
 
-    def make_codec_perf(self, share: float) -> None:
+    def make_codec_perf(self, share: float, before: str = "") -> None:
         rows = [{"name": name, "gbps": 1.5, "copy_gbps": 2, "ceiling_share": share}
                 for name in (*gpu_speed.CODEC_LIMITS, "Sign")]
-        self.make("perf/codec_perf", "import sys\n"
-                  "out = [a.split('=')[1] for a in sys.argv if a.startswith('--benchmark_out=')][0]\n"
-                  f"open(out, 'w').write({json.dumps(json.dumps({'benchmarks': rows}))})")
+        self.make("perf/codec_perf", f"""import json, re, sys
+options = dict(a.split('=', 1) for a in sys.argv if '=' in a)
+names, out = options['--benchmark_filter'], options['--benchmark_out']
+{before}
+rows = [row for row in {rows!r} if bool(re.search(names.lstrip('-'), row['name'])) != (names[0] == '-')]
+json.dump({{'benchmarks': rows}}, open(out, 'w'))""")
 
     def test_shares_that_are_reached_count_once(self):
         self.make_codec_perf(0.9)
         gpu_speed.codec(self.run_of_part)
         self.assertEqual(self.run_of_part.problems, [])
         self.assertEqual(set(self.run_of_part.figures["shares"].values()), {0.9})
-        self.assertEqual(len(self.run_of_part.written), 1)
+        self.assertEqual(len(self.run_of_part.written), 2)
         self.assertRegex(self.run_of_part.table[0],
                          "^EfCompress/fp32/block4096 .* 0.900 of a copy, limit 0.9$")
         self.assertRegex(self.run_of_part.table[-1], "^Sign .* 0.900 of a copy$")
@@ -266,7 +269,18 @@ class FiguresTest(BuildFolder):
         self.assertEqual(self.run_of_part.problems,
                          ["EfCompress/fp32/block4096: 0.820 of a copy, not 0.9",
                           "Decode/fp32: 0.820 of a copy, not 0.85"])
-        self.assertEqual(len(self.run_of_part.written), gpu_speed.CODEC_TRIES)
+        self.assertEqual(len(self.run_of_part.written), 1 + gpu_speed.CODEC_TRIES)
+
+    def test_a_benchmark_that_fails_keeps_the_figures_before_it(self):
+        for fails in ("others", "retry"):
+            with self.subTest(fails):
+                self.setUp()
+                self.make_codec_perf(0.82, f"if 'codec-{fails}' in out: sys.exit('out of memory')")
+                with self.assertRaisesRegex(gpu_parts.Failure, "out of memory"):
+                    gpu_speed.codec(self.run_of_part)
+                self.assertEqual({self.run_of_part.figures["shares"][name]
+                                  for name in gpu_speed.CODEC_LIMITS}, {0.82})
+                self.assertEqual(len(self.run_of_part.problems), 2)
 
     def test_what_hangs_is_named_and_the_rest_is_tried(self):
         self.make("tests/cuda/cuda_late_peer", """import sys, time
