@@ -6,6 +6,7 @@
 #include "kernels/copy.h"
 #include "kernels/kernels.h"
 #include "kernels/lamb.h"
+#include "kernels/low_bit.h"
 #include "kernels/optimizer.h"
 #include "kernels/zero_one.h"
 
@@ -49,6 +50,25 @@ void DenseReduce(const void* const* inputs, size_t ranks, size_t count, DataType
   reference::DenseReduce(inputs, ranks, count, type, is_average, output);
 }
 Checksum ChecksumOf(const void* data, size_t bytes) { return reference::ChecksumOf(data, bytes); }
+
+LowBitResult LowBitCompress(const CompressInput& in, LowBitFormat format, const Draws& draws,
+                            LowBitPacket out) {
+  return reference::LowBitCompress(in, format, draws, out);
+}
+LowBitResult LowBitReduce(const LowBitReduceInput& in, LowBitFormat format, const Draws& draws,
+                          LowBitPacket out) {
+  return reference::LowBitReduce(in, format, draws, out);
+}
+LowBitResult LowBitAverage(const LowBitReduceInput& in, LowBitFormat format, void* output) {
+  return reference::LowBitAverage(in, format, output);
+}
+LowBitResult LowBitAddDelta(const LowBitDeltaInput& in, LowBitFormat format, void* output) {
+  return reference::LowBitAddDelta(in, format, output);
+}
+LowBitResult LowBitDecode(LowBitPacketView packet, LowBitFormat format, size_t count,
+                          const uint8_t* mask, DataType output_type, void* output) {
+  return reference::LowBitDecode(packet, format, count, mask, output_type, output);
+}
 
 void AdamDense(const AdamUpdate& update) { reference::AdamDense(update); }
 void AdamFrozen(const AdamUpdate& update) { reference::AdamFrozen(update); }

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// The scale and the minimum of a block of a low-bit codec, from the block's statistics.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/host_device.h"
+#include "kernels/low_bit.h"
+#include "kernels/reference/float_formats.h"
+
+namespace onebit::kernels::reference {
+
+inline constexpr uint16_t kNanScale = 0x7FC0;
+// The first magnitude that no element of a block may have.
+inline constexpr float kLowBitLimit = 0x1p127f;
+inline constexpr float kMinLowBitScale = 0x1p-126f;
+inline constexpr float kMaxLowBitScale = 0x1p126f;
+
+// What a codec's scale depends on, over the elements that take part; each codec uses a part of it.
+struct LowBitStatistics {
+  bool is_in_range = true;  // every magnitude is below kLowBitLimit
+  size_t element_count = 0;
+  float largest_magnitude = 0;  // kFp4, kInt8, kInt8Stochastic
+  float minimum = 0;            // kUint8; both 0 if no element takes part
+  float maximum = 0;
+  double sum_of_squares = 0;  // kInt2
+};
+
+// Scale and minimum as they are sent, and 1 / scale; the inverse of a scale of 0 is 0, which gives
+// every element the code 0.
+struct LowBitScale {
+  uint16_t scale_bits = 0;
+  uint16_t minimum_bits = 0;
+  float scale = 0;
+  float minimum = 0;
+  float inverse = 0;
+  bool is_finite = true;
+};
+
+// The exact scale, before it is rounded; `minimum` is as sent.
+ONEBIT_HOST_DEVICE inline float ExactLowBitScale(LowBitCodec codec, const LowBitStatistics& block,
+                                                 float minimum) {
+  switch (codec) {
+    case LowBitCodec::kFp4:
+      return block.largest_magnitude / 6;
+    case LowBitCodec::kInt8:
+    case LowBitCodec::kInt8Stochastic:
+      return block.largest_magnitude / 127;
+    case LowBitCodec::kUint8:
+      return (block.maximum - minimum) / 255;
+    case LowBitCodec::kInt2:
+      if (block.element_count == 0) return 0;
+      return static_cast<float>(
+          std::sqrt(block.sum_of_squares / static_cast<double>(block.element_count)));
+  }
+  return 0;
+}
+
+ONEBIT_HOST_DEVICE inline LowBitScale ScaleOfBlock(LowBitCodec codec,
+                                                   const LowBitStatistics& block) {
+  LowBitScale sent;
+  if (block.is_in_range) {
+    if (HasMinimum(codec)) sent.minimum_bits = Bf16OfFloat(block.minimum);
+    if (sent.minimum_bits == 0x8000) sent.minimum_bits = 0;  // -0
+    sent.minimum = FloatOfBf16(sent.minimum_bits);
+    sent.scale_bits = Bf16OfFloat(ExactLowBitScale(codec, block, sent.minimum));
+    sent.scale = FloatOfBf16(sent.scale_bits);
+    sent.is_finite = sent.scale <= kMaxLowBitScale;
+  } else {
+    sent.is_finite = false;
+  }
+  if (!sent.is_finite) {
+    const float nan = FloatOfBf16(kNanScale);
+    return {.scale_bits = kNanScale, .minimum_bits = 0, .scale = nan, .is_finite = false};
+  }
+  if (sent.scale < kMinLowBitScale) {
+    sent.scale_bits = 0;
+    sent.scale = 0;
+  } else {
+    sent.inverse = 1 / sent.scale;
+  }
+  return sent;
+}
+
+// True for the scales of blocks that are not finite.
+ONEBIT_HOST_DEVICE inline bool IsNonfiniteScale(uint16_t scale_bits) {
+  return (scale_bits & 0x7F80) == 0x7F80;
+}
+
+}  // namespace onebit::kernels::reference
