@@ -260,11 +260,32 @@ ONEBIT_API onebitResult_t onebitCommUserRank(onebitComm_t comm, int* rank);
 
 /* =========================================================================== Basic: compressor */
 
-/** How a tensor is compressed. */
+/** What a compressor remembers from call to call. */
 typedef enum {
-  onebitModeSign = 0, /* signs and scales, nothing remembered; does not converge in general */
-  onebitModeEf = 1    /* error feedback: what a call loses is added to the next call's input */
+  onebitModePlain = 0, /* nothing; with onebitCodecSign training does not converge in general */
+  onebitModeEf = 1,    /* error feedback: what a call loses is added to the next call's input */
+  onebitModeSign = onebitModePlain /* the former name of onebitModePlain */
 } onebitMode_t;
+
+/**
+ * How the elements of a block travel: as a code of few bits each, in units of the block's scale
+ * (src/codec/FORMAT.md, section 15). "dB" is the signal-to-noise ratio of one pass over gradients
+ * of a small language model at the default block.
+ */
+typedef enum {
+  onebitCodecSign = 0,    /* 1 bit: the sign, fp32 scales; default block 4096; 3 dB. Gradients and
+                             momentum with error feedback, where the variance is frozen (optim.h) */
+  onebitCodecFp4 = 1,     /* 4 bits (e2m1): +-0, .5, 1, 1.5, 2, 3, 4, 6; default block 128; 19 dB.
+                             Gradients with error feedback, outer gradients, weights */
+  onebitCodecInt8 = 2,    /* 8 bits: -127 to 127; default block 256; 42 dB. Anything */
+  onebitCodecUint8mm = 3, /* 8 bits: 0 to 255 from the smallest to the largest element; default
+                             block 256; 43 dB. One-sided activations (ReLU, GELU), where it gains
+                             6 dB over onebitCodecInt8 */
+  onebitCodecInt2 = 4,    /* 2 bits: +-.5, +-1.5; default block 4096; 8 dB. Gradients with error
+                             feedback; never activations */
+  onebitCodecInt8Stochastic = 5 /* onebitCodecInt8 rounded up or down at random, so that the mean is
+                                   exact: unbiased; onebitModePlain only; 39 dB */
+} onebitCodec_t;
 
 /** Scale of a block z of N elements. */
 typedef enum {
@@ -305,8 +326,10 @@ typedef struct {
   uint32_t version;   /* ONEBIT_VERSION_CODE */
   int32_t mode;       /* onebitMode_t; default onebitModeEf (not supported by AllToAllv) */
   int32_t collective; /* onebitCollective_t; default onebitCollectiveAllReduce */
-  int32_t scaleRule;  /* onebitScaleRule_t; default onebitScaleL2 */
-  int32_t block; /* elements per scale, a multiple of 64, or ONEBIT_BLOCK_TENSOR; default 4096 */
+  int32_t scaleRule;  /* onebitScaleRule_t; onebitCodecSign only; default onebitScaleL2 */
+  int32_t block; /* elements per scale; default: see onebitCodec_t. onebitCodecSign: a multiple of
+                    64, or ONEBIT_BLOCK_TENSOR. Others: a multiple of 32 up to 65536; for AllToAllv
+                    any length up to 65536 whose codes fill whole bytes, such as a token's row */
   int32_t residualType;   /* onebitFloat32 (default) or onebitBfloat16 (not supported by an
                              AllGather with onebitModeEf) */
   int32_t transactional;  /* 1 (default): two generations of residuals, so an error or NaN loses
@@ -323,13 +346,17 @@ typedef struct {
   int32_t memory; /* onebitMemory_t: where the residuals and the buffers of all calls are; default
                      onebitMemoryHost */
   int32_t device; /* CUDA device, with onebitMemoryDevice only; default: the current device */
+  int32_t codec;  /* onebitCodec_t; default onebitCodecSign. Others: onebitMemoryHost only */
+  uint64_t seed;  /* of onebitCodecInt8Stochastic, whose draws follow from it, the tensorId, the
+                     number of calls and the element; default 0. Equal on all ranks */
 } onebitCompressorConfig_t;
 
 #define ONEBIT_COMPRESSOR_CONFIG_INIT                                                             \
   {                                                                                               \
     sizeof(onebitCompressorConfig_t), ONEBIT_CONFIG_MAGIC, ONEBIT_VERSION_CODE, ONEBIT_UNDEF_INT, \
         ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, \
-        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT          \
+        ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT, -1, NULL, ONEBIT_UNDEF_INT, ONEBIT_UNDEF_INT,         \
+        ONEBIT_UNDEF_INT, 0                                                                       \
   }
 
 /**
@@ -591,21 +618,23 @@ ONEBIT_API onebitResult_t onebitCommGetStats(onebitComm_t comm, onebitCommStats_
 
 /** Counters and facts of a compressor. */
 typedef struct {
-  size_t size;              /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
-  uint64_t epoch;           /* calls that committed new residuals (sign mode: successful calls) */
-  uint64_t nonfinite_calls; /* calls that met a NaN or infinity and changed nothing */
-  uint64_t residual_resets; /* residuals lost, by Reset or by an error or NaN when not
-                               transactional */
-  uint64_t residual_bytes;  /* memory held for residuals */
-  uint32_t exchanges;       /* exchanges per call: 1 (small tensors) or 2; except in an allreduce
-                               the second one carries headers only */
-  uint32_t segments;        /* pieces of a chunk that travel on their own */
-  uint64_t wire_bytes;      /* bytes this rank sends per call, headers included (exact; in an
-                               all-gather with onebitModeEf about every 16th call sends 8 more to
-                               each rank; in an all-to-all-v those of the last call) */
-  uint64_t is_detached;     /* 1 if its communicator was destroyed and it was not rebound */
-  uint64_t lost_elements;   /* server residual elements set to 0 by a rebind, because the rank that
-                               held them was gone */
+  size_t size;    /* sizeof(onebitCompressorStats_t) as the caller was compiled; input */
+  uint64_t epoch; /* calls that committed new residuals (without feedback: successful calls) */
+  uint64_t nonfinite_calls;  /* calls that met a NaN or infinity and changed nothing */
+  uint64_t residual_resets;  /* residuals lost, by Reset or by an error or NaN when not
+                                transactional */
+  uint64_t residual_bytes;   /* memory held for residuals */
+  uint32_t exchanges;        /* exchanges per call: 1 (small tensors) or 2; except in an allreduce
+                                the second one carries headers only */
+  uint32_t segments;         /* pieces of a chunk that travel on their own */
+  uint64_t wire_bytes;       /* bytes this rank sends per call, headers included (exact; in an
+                                all-gather with onebitModeEf about every 16th call sends 8 more to
+                                each rank; in an all-to-all-v those of the last call) */
+  uint64_t is_detached;      /* 1 if its communicator was destroyed and it was not rebound */
+  uint64_t lost_elements;    /* server residual elements set to 0 by a rebind, because the rank that
+                                held them was gone */
+  uint64_t nonfinite_blocks; /* blocks of low-bit codes with a NaN or infinity that this rank has
+                                compressed or decoded; with onebitModePlain only they become NaN */
 } onebitCompressorStats_t;
 
 /**

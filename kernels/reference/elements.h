@@ -12,6 +12,13 @@
 
 namespace onebit::kernels::reference {
 
+inline const std::byte* ElementAt(const void* array, DataType type, size_t i) {
+  return static_cast<const std::byte*>(array) + i * BytesOf(type);
+}
+inline std::byte* ElementAt(void* array, DataType type, size_t i) {
+  return static_cast<std::byte*>(array) + i * BytesOf(type);
+}
+
 ONEBIT_HOST_DEVICE inline float LoadElement(const void* array, DataType type, size_t i) {
   switch (type) {
     case DataType::kF32:

@@ -33,19 +33,12 @@ bool ForEach(size_t count, size_t threads, const std::function<bool(size_t)>& wo
   return all;
 }
 
-const std::byte* At(const void* values, DataType type, size_t element) {
-  return static_cast<const std::byte*>(values) + element * BytesOf(type);
-}
-std::byte* At(void* values, DataType type, size_t element) {
-  return static_cast<std::byte*>(values) + element * BytesOf(type);
-}
-
 void FillNan(void* output, size_t count, DataType type) {
   const uint32_t f32 = 0x7fc00000;
   const uint16_t f16 = type == DataType::kF16 ? 0x7e00 : 0x7fc0;
   for (size_t i = 0; i < count; ++i) {
     const void* value = type == DataType::kF32 ? static_cast<const void*>(&f32) : &f16;
-    std::memcpy(At(output, type, i), value, BytesOf(type));
+    std::memcpy(ElementAt(output, type, i), value, BytesOf(type));
   }
 }
 
@@ -55,10 +48,10 @@ std::vector<float> ResidualAsFloat(std::span<const std::byte> values, DataType t
   for (size_t i = 0; i < count && !values.empty(); ++i) {
     uint32_t bits = 0;
     if (type == DataType::kF32) {
-      std::memcpy(&bits, At(values.data(), type, i), 4);
+      std::memcpy(&bits, ElementAt(values.data(), type, i), 4);
     } else {
       uint16_t upper = 0;
-      std::memcpy(&upper, At(values.data(), type, i), 2);
+      std::memcpy(&upper, ElementAt(values.data(), type, i), 2);
       bits = static_cast<uint32_t>(upper) << 16;
     }
     std::memcpy(&result[i], &bits, 4);
@@ -141,15 +134,15 @@ bool AllReduceModel::CompressWorker(size_t rank, const void* input) {
   for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
     const ChunkRange range = Chunk(chunk);
     CompressInput& piece = pieces[chunk];
-    piece.input = At(input, config_.type, range.begin);
+    piece.input = ElementAt(input, config_.type, range.begin);
     piece.input_type = config_.type;
     piece.residual_type = config_.residual_type;
     piece.mask = MaskFrom(range.begin);
     piece.count = range.size();
     piece.rule = config_.rule;
     if (config_.has_feedback) {
-      piece.residual_in = At(worker_[rank].data(), config_.residual_type, range.begin);
-      piece.residual_out = At(worker_next_[rank].data(), config_.residual_type, range.begin);
+      piece.residual_in = ElementAt(worker_[rank].data(), config_.residual_type, range.begin);
+      piece.residual_out = ElementAt(worker_next_[rank].data(), config_.residual_type, range.begin);
     }
   }
 
@@ -197,8 +190,8 @@ bool AllReduceModel::ReduceChunk(size_t chunk) {
   in.is_sum = config_.is_sum;
   const bool has_residual = config_.has_feedback && config_.has_server_residual;
   if (has_residual) {
-    in.residual_in = At(server_.data(), config_.residual_type, range.begin);
-    in.residual_out = At(server_next_.data(), config_.residual_type, range.begin);
+    in.residual_in = ElementAt(server_.data(), config_.residual_type, range.begin);
+    in.residual_out = ElementAt(server_next_.data(), config_.residual_type, range.begin);
   }
 
   Packet& packet = server_packets_[chunk];
@@ -218,7 +211,7 @@ void AllReduceModel::DecodeChunk(size_t chunk, void* output) const {
   const ChunkRange range = Chunk(chunk);
   const Packet& packet = server_packets_[chunk];
   Decode(packet.bits.data(), packet.scales.data(), range.size(), config_.block,
-         MaskFrom(range.begin), config_.type, At(output, config_.type, range.begin));
+         MaskFrom(range.begin), config_.type, ElementAt(output, config_.type, range.begin));
 }
 
 ChunkRange AllReduceModel::Chunk(size_t chunk) const {

@@ -202,6 +202,7 @@ onebitResult_t onebitCompressorGetStats(onebitCompressor_t compressor,
         .wire_bytes = plan.wire_bytes,
         .is_detached = compressor->id.comm() == nullptr ? uint64_t{1} : 0,
         .lost_elements = state.lost_elements(),
+        .nonfinite_blocks = state.nonfinite_blocks(),
     };
     return onebit::CopyStats(&ours, sizeof(ours), stats);
   });

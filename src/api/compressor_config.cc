@@ -3,6 +3,7 @@
 // Defaults and ranges of a compressor's configuration, with an error text for each member.
 #include "api/compressor_config.h"
 
+#include <array>
 #include <optional>
 
 #include "api/handles.h"
@@ -14,6 +15,8 @@ namespace {
 
 constexpr size_t kMaxCount = SIZE_MAX / 2 / sizeof(float);  // so that no size overflows
 constexpr int32_t kMaxBlock = 1 << 30;
+constexpr int32_t kMaxLowBitBlock = 65'536;
+constexpr int32_t kLowBitBlockMultiple = 32;
 constexpr int32_t kMaxAlignment = 65528;  // largest multiple of 8 that fits its header member
 
 // Returns `value`, or `fallback` if it is undefined.
@@ -22,6 +25,70 @@ int32_t Or(int32_t value, int32_t fallback) { return value == ONEBIT_UNDEF_INT ?
 Status Refuse(const char* member, int64_t value, const char* allowed) {
   return Error(Code::kInvalidArgument, "compressor config: {} is {}, but may be {}", member, value,
                allowed);
+}
+
+struct CodecRow {
+  onebitCodec_t number;
+  std::optional<kernels::LowBitCodec> low_bit;
+  int32_t block;  // by default
+};
+
+constexpr std::array<CodecRow, 6> kCodecs = {{
+    {onebitCodecSign, std::nullopt, 4096},
+    {onebitCodecFp4, kernels::LowBitCodec::kFp4, 128},
+    {onebitCodecInt8, kernels::LowBitCodec::kInt8, 256},
+    {onebitCodecUint8mm, kernels::LowBitCodec::kUint8, 256},
+    {onebitCodecInt2, kernels::LowBitCodec::kInt2, 4096},
+    {onebitCodecInt8Stochastic, kernels::LowBitCodec::kInt8Stochastic, 256},
+}};
+
+const CodecRow* FindCodec(int32_t number) {
+  for (const CodecRow& row : kCodecs) {
+    if (row.number == number) return &row;
+  }
+  return nullptr;
+}
+
+Status CheckBlockOfSigns(int32_t block) {
+  if (block >= 0 && block <= kMaxBlock &&
+      block % static_cast<int32_t>(kernels::kBlockMultiple) == 0) {
+    return OkStatus();
+  }
+  return Refuse("block", block, "ONEBIT_BLOCK_TENSOR or a multiple of 64 up to 2^30");
+}
+
+// Rows of an all-to-all-v need not be multiples of anything, but codes of a block begin at a byte.
+Status CheckLowBitBlock(int32_t block, kernels::LowBitCodec codec, Collective collective) {
+  const bool is_in_range = block >= 1 && block <= kMaxLowBitBlock;
+  if (collective != Collective::kAllToAllv) {
+    if (is_in_range && block % kLowBitBlockMultiple == 0) return OkStatus();
+    return Refuse("block", block, "a multiple of 32 from 32 to 65536 with this codec");
+  }
+  if (is_in_range && static_cast<size_t>(block) * kernels::CodeBits(codec) % 8 == 0) {
+    return OkStatus();
+  }
+  return Refuse("block", block,
+                "1 to 65536 with this codec and collective, if the codes of a block fill whole "
+                "bytes: a multiple of 2 for 4-bit codes, of 4 for 2-bit codes");
+}
+
+// Checks members that only signs, or only low-bit codecs, support.
+Status CheckCodec(const onebitCompressorConfig_t& config, const CodecRow& codec, int32_t mode,
+                  int32_t block, Collective collective) {
+  if (!codec.low_bit) return CheckBlockOfSigns(block);
+  if (config.scaleRule != ONEBIT_UNDEF_INT) {
+    return Refuse("scaleRule", config.scaleRule,
+                  "left undefined but for onebitCodecSign: other codecs have a rule of their own");
+  }
+  if (mode == onebitModeEf && codec.number == onebitCodecInt8Stochastic) {
+    return Refuse("mode", mode,
+                  "onebitModePlain with onebitCodecInt8Stochastic: error feedback would undo that "
+                  "its mean is exact");
+  }
+  if (config.memory == onebitMemoryDevice) {
+    return Refuse("codec", codec.number, "onebitCodecSign with onebitMemoryDevice");
+  }
+  return CheckLowBitBlock(block, *codec.low_bit, collective);
 }
 
 // Checks members that only some collectives support.
@@ -43,10 +110,11 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
                   "onebitFloat32 for an all-gather, whose output is what the residual holds");
   }
   if (collective != Collective::kAllToAllv) return OkStatus();
-  if (mode != onebitModeSign) {
-    return Refuse("mode", mode,
-                  "onebitModeSign for an all-to-all-v: counts change from call to call, so nothing "
-                  "can be fed back");
+  if (mode != onebitModePlain) {
+    return Refuse(
+        "mode", mode,
+        "onebitModePlain for an all-to-all-v: counts change from call to call, so nothing "
+        "can be fed back");
   }
   if (count != 0) {
     return Error(
@@ -58,6 +126,11 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
                  "compressor config: mask is not NULL, but an all-to-all-v has none");
   }
   return OkStatus();
+}
+
+CodecKind KindOf(bool is_low_bit, bool has_feedback) {
+  if (is_low_bit) return has_feedback ? CodecKind::kLowBitEf : CodecKind::kLowBit;
+  return has_feedback ? CodecKind::kEf : CodecKind::kSign;
 }
 
 std::optional<Collective> CollectiveOf(int32_t collective) {
@@ -96,8 +169,8 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
     return Error(Code::kInvalidArgument, "count is {}: more than memory can hold", count);
   }
   const int32_t mode = Or(config->mode, onebitModeEf);
-  if (mode != onebitModeSign && mode != onebitModeEf) {
-    return Refuse("mode", mode, "onebitModeSign or onebitModeEf");
+  if (mode != onebitModePlain && mode != onebitModeEf) {
+    return Refuse("mode", mode, "onebitModePlain or onebitModeEf");
   }
   const int32_t number = Or(config->collective, onebitCollectiveAllReduce);
   const auto collective = CollectiveOf(number);
@@ -109,11 +182,13 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   if (rule != onebitScaleL2 && rule != onebitScaleL1) {
     return Refuse("scaleRule", rule, "onebitScaleL2 or onebitScaleL1");
   }
-  const int32_t block = Or(config->block, 4096);
-  if (block < 0 || block > kMaxBlock ||
-      block % static_cast<int32_t>(kernels::kBlockMultiple) != 0) {
-    return Refuse("block", block, "ONEBIT_BLOCK_TENSOR or a multiple of 64 up to 2^30");
+  const CodecRow* const codec = FindCodec(Or(config->codec, onebitCodecSign));
+  if (codec == nullptr) {
+    return Refuse("codec", config->codec,
+                  "onebitCodecSign, Fp4, Int8, Uint8mm, Int2 or Int8Stochastic");
   }
+  const int32_t block = Or(config->block, codec->block);
+  ONEBIT_TRY(CheckCodec(*config, *codec, mode, block, *collective));
   const int32_t residual = Or(config->residualType, onebitFloat32);
   if (residual != onebitFloat32 && residual != onebitBfloat16) {
     return Refuse("residualType", residual, "onebitFloat32 or onebitBfloat16");
@@ -136,10 +211,12 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
     return Refuse("tensorId", config->tensorId, "negative (default) or below 2^32");
   }
   return Compressor::Config{
-      .kind = mode == onebitModeEf ? CodecKind::kEf : CodecKind::kSign,
+      .kind = KindOf(codec->low_bit.has_value(), mode == onebitModeEf),
       .count = count,
       .type = *data_type,
       .rule = rule == onebitScaleL2 ? kernels::ScaleRule::kL2 : kernels::ScaleRule::kL1,
+      .low_bit = codec->low_bit.value_or(kernels::LowBitCodec::kFp4),
+      .seed = config->seed,
       .block = static_cast<uint32_t>(block),
       .residual_type =
           residual == onebitFloat32 ? kernels::DataType::kF32 : kernels::DataType::kBf16,

@@ -100,21 +100,35 @@ const char* NameOf(ReduceOp op) {
   return "?";
 }
 
-const char* NameOf(CodecKind codec) {
-  switch (codec) {
-    case CodecKind::kDense:
-      return "dense";
-    case CodecKind::kSign:
-      return "sign";
-    case CodecKind::kEf:
-      return "ef";
-  }
-  return "?";
-}
-
 const char* NameOf(ScaleRule rule) { return rule == ScaleRule::kL2 ? "l2" : "l1"; }
 
 std::string BlockText(uint32_t block) { return block == 0 ? "tensor" : Format("{}", block); }
+
+// The byte that is the scale rule of signs, and the format of low-bit codes.
+uint8_t RuleByte(const CallDescriptor& call) {
+  return IsLowBit(call.codec) ? WireCodeOf(call.low_bit) : static_cast<uint8_t>(call.rule);
+}
+
+// Returns false if the byte is not one of the codec's.
+bool ReadRuleByte(uint8_t byte, CallDescriptor* call) {
+  if (IsLowBit(call->codec)) {
+    const auto low_bit = LowBitCodecOf(byte);
+    if (low_bit) call->low_bit = *low_bit;
+    return low_bit.has_value();
+  }
+  const auto rule = OneOf(byte, {ScaleRule::kL2, ScaleRule::kL1});
+  if (rule) call->rule = *rule;
+  return rule.has_value();
+}
+
+// "ef block 4096 l2" or "plain fp4 block 128"
+std::string CodecText(const CallDescriptor& call) {
+  if (!IsLowBit(call.codec)) {
+    return Format("{} block {} {}", ModeOf(call.codec), BlockText(call.block), NameOf(call.rule));
+  }
+  return Format("{} {} block {}", ModeOf(call.codec), NameOfCodec(call.codec, call.low_bit),
+                call.block);
+}
 
 }  // namespace
 
@@ -174,7 +188,7 @@ void EncodeHeader(const MessageHeader& header, HeaderBytes* bytes) {
   Put<uint8_t>(out, kAtOp, static_cast<uint8_t>(call.op));
   Put<uint8_t>(out, kAtCodec, static_cast<uint8_t>(call.codec));
   Put<uint16_t>(out, kAtAlignment, call.chunk_alignment);
-  Put<uint8_t>(out, kAtRule, static_cast<uint8_t>(call.rule));
+  Put<uint8_t>(out, kAtRule, RuleByte(call));
   Put<uint8_t>(
       out, kAtParameters,
       (call.has_server_residual ? kServerResidual : 0) | (call.is_one_exchange ? kOneExchange : 0) |
@@ -230,11 +244,14 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       OneOf(Get<uint8_t>(in, kAtType), {DataType::kF32, DataType::kF16, DataType::kBf16});
   const auto op = OneOf(Get<uint8_t>(in, kAtOp), {ReduceOp::kSum, ReduceOp::kAvg});
   const auto codec =
-      OneOf(Get<uint8_t>(in, kAtCodec), {CodecKind::kDense, CodecKind::kSign, CodecKind::kEf});
-  const auto rule = OneOf(Get<uint8_t>(in, kAtRule), {ScaleRule::kL2, ScaleRule::kL1});
+      OneOf(Get<uint8_t>(in, kAtCodec), {CodecKind::kDense, CodecKind::kSign, CodecKind::kEf,
+                                         CodecKind::kLowBit, CodecKind::kLowBitEf});
   const auto segment = Get<uint16_t>(in, kAtSegment);
   const auto segment_count = Get<uint16_t>(in, kAtSegmentCount);
-  if (!collective || !type || !op || !codec || !rule || (flags & ~kKnownFlags) != 0 ||
+  CallDescriptor coded;
+  if (codec) coded.codec = *codec;
+  const bool is_rule_known = ReadRuleByte(Get<uint8_t>(in, kAtRule), &coded);
+  if (!collective || !type || !op || !codec || !is_rule_known || (flags & ~kKnownFlags) != 0 ||
       (parameters & ~kKnownParameters) != 0 || exchange < 1 || exchange > 2 ||
       segment >= segment_count) {
     return Error(Code::kCorrupt, "header has a member outside its range");
@@ -250,7 +267,8 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       .op = *op,
       .codec = *codec,
       .block = Get<uint32_t>(in, kAtBlock),
-      .rule = *rule,
+      .rule = coded.rule,
+      .low_bit = coded.low_bit,
       .chunk_alignment = Get<uint16_t>(in, kAtAlignment),
       .has_server_residual = (parameters & kServerResidual) != 0,
       .is_one_exchange = (parameters & kOneExchange) != 0,
@@ -294,7 +312,11 @@ std::string DescribeDifference(const CallDescriptor& here, const CallDescriptor&
   }
   add("type", string_view(NameOf(here.type)), string_view(NameOf(there.type)));
   add("op", string_view(NameOf(here.op)), string_view(NameOf(there.op)));
-  add("mode", string_view(NameOf(here.codec)), string_view(NameOf(there.codec)));
+  add("mode", string_view(ModeOf(here.codec)), string_view(ModeOf(there.codec)));
+  if (here.codec != CodecKind::kDense && there.codec != CodecKind::kDense) {
+    add("codec", string_view(NameOfCodec(here.codec, here.low_bit)),
+        string_view(NameOfCodec(there.codec, there.low_bit)));
+  }
   if (here.codec != there.codec) return text;
   add(here.collective == Collective::kBroadcast ? "root" : "tensor id", here.tensor_id,
       there.tensor_id);
@@ -337,11 +359,8 @@ std::string Describe(const CallDescriptor& call) {
     return text + Format(" from rank {}", call.tensor_id);
   }
   if (HasOp(call.collective)) AppendFormat(&text, ", {}", NameOf(call.op));
-  AppendFormat(&text, ", {}", NameOf(call.codec));
-  if (call.codec != CodecKind::kDense) {
-    AppendFormat(&text, " block {} {}, tensor {}", BlockText(call.block), NameOf(call.rule),
-                 call.tensor_id);
-  }
+  if (call.codec == CodecKind::kDense) return text + ", dense";
+  AppendFormat(&text, ", {}, tensor {}", CodecText(call), call.tensor_id);
   return text;
 }
 

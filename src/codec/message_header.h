@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "codec/codec_kind.h"
 #include "kernels/kernels.h"
 
 namespace onebit {
@@ -27,7 +28,6 @@ enum class Collective : uint8_t {
   kAllToAllv = 6,
   kGroup = 7,
 };
-enum class CodecKind : uint8_t { kDense = 0, kSign = 1, kEf = 2 };
 enum class ReduceOp : uint8_t { kSum = 0, kAvg = 4 };
 
 // Parameters of one call, on which all ranks must agree; the same in every message of the call.
@@ -42,8 +42,9 @@ struct CallDescriptor {
   kernels::DataType type = kernels::DataType::kF32;
   ReduceOp op = ReduceOp::kSum;
   CodecKind codec = CodecKind::kDense;
-  uint32_t block = 0;  // 0: tensor
-  kernels::ScaleRule rule = kernels::ScaleRule::kL2;
+  uint32_t block = 0;                                         // 0: tensor
+  kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
+  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
   uint16_t chunk_alignment = 0;
   bool has_server_residual = false;
   bool is_one_exchange = false;

@@ -10,6 +10,43 @@ namespace {
 // Finite and sign bit clear: one comparison of the bit pattern.
 bool IsScale(uint32_t pattern) { return pattern < 0x7f80'0000u; }
 
+constexpr uint16_t kNanScale = 0x7fc0;  // bf16, of a block that is not finite
+
+Status CheckSignScales(std::span<const std::byte> packet, const PacketShape& shape) {
+  for (size_t i = 0; i < shape.scale_count; ++i) {
+    uint32_t pattern;
+    std::memcpy(&pattern, packet.data() + i * sizeof(float), sizeof(pattern));
+    if (!IsScale(pattern)) {
+      return Error(Code::kCorrupt, "scale {} of {} is negative or not finite ({:#010x})", i,
+                   shape.scale_count, pattern);
+    }
+  }
+  return OkStatus();
+}
+
+// Minimums may have any finite value.
+Status CheckLowBitScales(std::span<const std::byte> packet, const PacketShape& shape) {
+  const bool may_be_nan = !HasFeedback(shape.codec);
+  for (size_t i = 0; i < shape.used_scale_bytes() / sizeof(uint16_t); ++i) {
+    uint16_t pattern;
+    std::memcpy(&pattern, packet.data() + i * sizeof(pattern), sizeof(pattern));
+    const bool is_scale = i < shape.scale_count;
+    const bool is_finite = (pattern & 0x7f80u) != 0x7f80u;
+    if (is_scale ? (is_finite && pattern < 0x8000u) || (may_be_nan && pattern == kNanScale)
+                 : is_finite) {
+      continue;
+    }
+    return Error(Code::kCorrupt, "{} {} of {} is {} ({:#06x})", is_scale ? "scale" : "minimum",
+                 i % shape.scale_count, shape.scale_count,
+                 is_scale ? "negative or not finite" : "not finite", pattern);
+  }
+  for (size_t i = shape.used_scale_bytes(); i < shape.scale_bytes(); ++i) {
+    if (packet[i] == std::byte{0}) continue;
+    return Error(Code::kCorrupt, "padding between scales and codes is not 0 (byte {})", i);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected) {
@@ -21,16 +58,10 @@ Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expec
                payload.size(), actual.sum, actual.weighted, expected.sum, expected.weighted);
 }
 
-Status CheckForm(std::span<const std::byte> packet, PacketShape shape) {
-  for (size_t i = 0; i < shape.scale_count; ++i) {
-    uint32_t pattern;
-    std::memcpy(&pattern, packet.data() + i * sizeof(float), sizeof(pattern));
-    if (!IsScale(pattern)) {
-      return Error(Code::kCorrupt, "scale {} of {} is negative or not finite ({:#010x})", i,
-                   shape.scale_count, pattern);
-    }
-  }
-  if (const size_t used = shape.element_count % 8; used != 0) {
+Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape) {
+  ONEBIT_TRY(IsLowBit(shape.codec) ? CheckLowBitScales(packet, shape)
+                                   : CheckSignScales(packet, shape));
+  if (const size_t used = shape.element_count * shape.bits_per_element() % 8; used != 0) {
     const auto last = static_cast<uint8_t>(packet.back());
     if ((last >> used) != 0) {
       return Error(Code::kCorrupt, "unused bits of the last byte are set ({:#04x}, {} used)", last,
@@ -40,7 +71,7 @@ Status CheckForm(std::span<const std::byte> packet, PacketShape shape) {
   return OkStatus();
 }
 
-Status CheckPacket(std::span<const std::byte> packet, PacketShape shape, bool is_nonfinite,
+Status CheckPacket(std::span<const std::byte> packet, const PacketShape& shape, bool is_nonfinite,
                    kernels::Checksum expected) {
   if (packet.size() != shape.bytes()) {
     return Error(Code::kCorrupt, "payload has {} bytes, {} were expected", packet.size(),

@@ -1,31 +1,68 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-// The payload of a compressed message (FORMAT.md, "Payload"): scales, then sign bits.
+// The payload of a compressed message (FORMAT.md, "Payload" and "Low-bit codecs"): scales, then
+// sign bits or codes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "base/aligned_buffer.h"
 #include "base/status.h"
+#include "codec/codec_kind.h"
 #include "kernels/kernels.h"
+#include "kernels/low_bit.h"
 
 namespace onebit {
 
-// The number of scales and elements in a packet, which determine the rest of its layout.
+// The settings of a call that decide how its packets look.
+struct PacketFormat {
+  size_t block = 0;  // elements per scale; 0, for signs only: one scale for the tensor
+  CodecKind codec = CodecKind::kSign;
+  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
+
+  kernels::LowBitFormat low_bit_format() const { return {low_bit, block}; }
+};
+
+// Codes of low-bit packets begin at a multiple of this.
+inline constexpr size_t kCodeAlignment = 16;
+
+// The codec of a packet and its number of scales and elements, which determine its layout.
 struct PacketShape {
   size_t scale_count = 0;
   size_t element_count = 0;
+  CodecKind codec = CodecKind::kSign;
+  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;
 
-  constexpr size_t scale_bytes() const { return scale_count * sizeof(float); }
-  constexpr size_t bytes() const { return scale_bytes() + kernels::BitBytes(element_count); }
+  // Scales, minimums and padding.
+  constexpr size_t scale_bytes() const {
+    if (!IsLowBit(codec)) return scale_count * sizeof(float);
+    return RoundUp(used_scale_bytes(), kCodeAlignment);
+  }
+  constexpr size_t used_scale_bytes() const {
+    return scale_count * sizeof(uint16_t) * (kernels::HasMinimum(low_bit) ? 2 : 1);
+  }
+  constexpr size_t bits_per_element() const {
+    return IsLowBit(codec) ? kernels::CodeBits(low_bit) : 1;
+  }
+  constexpr size_t bytes() const {
+    return scale_bytes() + (element_count * bits_per_element() + 7) / 8;
+  }
 };
 
-// Shape of `element_count` elements of one chunk with one scale per `block`, or a single one if
-// block is 0. Without elements there is no scale.
+// Shape of `element_count` elements of one chunk with one scale per block, or a single one if block
+// is 0. Without elements there is no scale.
+constexpr PacketShape ShapeOf(size_t element_count, const PacketFormat& format) {
+  PacketShape shape = {.codec = format.codec, .low_bit = format.low_bit};
+  if (element_count == 0) return shape;
+  shape.scale_count = format.block == 0 ? 1 : kernels::BlockCount(element_count, format.block);
+  shape.element_count = element_count;
+  return shape;
+}
+// The same for signs.
 constexpr PacketShape ShapeOf(size_t element_count, size_t block) {
-  if (element_count == 0) return {};
-  return {block == 0 ? 1 : kernels::BlockCount(element_count, block), element_count};
+  return ShapeOf(element_count, PacketFormat{.block = block});
 }
 
 // A packet in memory that begins on a 4-byte boundary.
@@ -34,20 +71,32 @@ struct PacketView {
   uint8_t* bits = nullptr;
 };
 
-inline PacketView ViewOf(std::byte* packet, PacketShape shape) {
+inline PacketView ViewOf(std::byte* packet, const PacketShape& shape) {
   return {reinterpret_cast<float*>(packet),
           reinterpret_cast<uint8_t*>(packet + shape.scale_bytes())};
+}
+
+// A low-bit packet from scale number `scale` and element number `element` on. The codes of that
+// element begin at a byte.
+inline kernels::LowBitPacket LowBitViewOf(std::byte* packet, const PacketShape& shape,
+                                          size_t scale = 0, size_t element = 0) {
+  auto* const scales = reinterpret_cast<uint16_t*>(packet);
+  return {
+      .scales = scales + scale,
+      .minimums = kernels::HasMinimum(shape.low_bit) ? scales + shape.scale_count + scale : nullptr,
+      .codes = reinterpret_cast<uint8_t*>(packet) + shape.scale_bytes() +
+               element * kernels::CodeBits(shape.low_bit) / 8};
 }
 
 Status CheckChecksum(std::span<const std::byte> payload, kernels::Checksum expected);
 
 // Checks the content of a packet that arrived intact: scales must be finite and not negative,
-// unused bits 0.
-Status CheckForm(std::span<const std::byte> packet, PacketShape shape);
+// unused bits and padding 0. Without feedback, the scale of a low-bit block may be NaN.
+Status CheckForm(std::span<const std::byte> packet, const PacketShape& shape);
 
 // Checks size, checksum and form of a received packet. The form of a packet that is flagged
 // non-finite is not checked.
-Status CheckPacket(std::span<const std::byte> packet, PacketShape shape, bool is_nonfinite,
+Status CheckPacket(std::span<const std::byte> packet, const PacketShape& shape, bool is_nonfinite,
                    kernels::Checksum expected);
 
 }  // namespace onebit

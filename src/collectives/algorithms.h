@@ -74,7 +74,7 @@ inline Partition ChunksOf(const PlanKey& key, uint32_t ranks) {
   return {key.count, ranks, key.chunk_alignment, key.block, 0};
 }
 
-// A packet with all chunks of a tensor: the scales of chunks 0, 1, ..., then all bits.
-PacketShape WholeShape(const Partition& chunks, uint32_t ranks, uint32_t block);
+// A packet with all chunks of a tensor: the scales of chunks 0, 1, ..., then all bits or codes.
+PacketShape WholeShape(const Partition& chunks, uint32_t ranks, const PacketFormat& format);
 
 }  // namespace onebit

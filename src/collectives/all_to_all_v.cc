@@ -52,7 +52,7 @@ void ResizeStep(const Plan& plan, const PairCounts& pairs, PacketSpace& space, R
     step.region =
         DenseRegion(is_outgoing ? Space::kInput : Space::kOutput, step.elements, plan.key.type);
   } else {
-    step.shape = ShapeOf(step.elements.count, plan.key.block);
+    step.shape = ShapeOf(step.elements.count, plan.key.packet_format());
     const bool is_first = step.kind == StepKind::kCompress || step.kind == StepKind::kReceive;
     if (is_first) packet = space.Take(step.shape.bytes());
     step.region = packet;
@@ -82,7 +82,7 @@ Plan PlanAllToAllv(const PlanKey& key, uint32_t rank, uint32_t ranks) {
     computing.push_back(builder.Add(MessageStep(StepKind::kDecode, peer), {received}));
   }
   computing.push_back(builder.Add(MessageStep(StepKind::kCopy, rank)));
-  if (!is_dense && ranks > 1) {
+  if (HasVerdict(key.codec) && ranks > 1) {
     Step verdict = MessageStep(StepKind::kVerdict, rank);
     verdict.exchange = 2;
     ExchangeVerdicts(&builder, verdict, computing);
@@ -106,9 +106,9 @@ size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs) {
   for (const Step& step : plan.steps) {
     if (step.exchange != 1) continue;
     if (step.kind == StepKind::kCompress) {
-      space.Take(ShapeOf(pairs.send_counts[step.peer], plan.key.block).bytes());
+      space.Take(ShapeOf(pairs.send_counts[step.peer], plan.key.packet_format()).bytes());
     } else if (step.kind == StepKind::kReceive) {
-      space.Take(ShapeOf(pairs.receive_counts[step.peer], plan.key.block).bytes());
+      space.Take(ShapeOf(pairs.receive_counts[step.peer], plan.key.packet_format()).bytes());
     }
   }
   return space.bytes();

@@ -9,10 +9,10 @@
 
 namespace onebit {
 
-PacketShape WholeShape(const Partition& chunks, uint32_t ranks, uint32_t block) {
-  PacketShape shape;
+PacketShape WholeShape(const Partition& chunks, uint32_t ranks, const PacketFormat& format) {
+  PacketShape shape = ShapeOf(0, format);
   for (uint32_t chunk = 0; chunk < ranks; ++chunk) {
-    shape.scale_count += ShapeOf(chunks.Chunk(chunk).count, block).scale_count;
+    shape.scale_count += ShapeOf(chunks.Chunk(chunk).count, format).scale_count;
     shape.element_count += chunks.Chunk(chunk).count;
   }
   return shape;
@@ -22,7 +22,7 @@ Plan PlanAllReduceOneExchange(const PlanKey& key, uint32_t rank, uint32_t ranks)
   const Partition chunks = ChunksOf(key, ranks);
   PlanBuilder builder(key, rank, ranks, chunks);
   const ElementRange all{0, key.count};
-  const PacketShape mean_shape = WholeShape(chunks, ranks, key.block);
+  const PacketShape mean_shape = WholeShape(chunks, ranks, key.packet_format());
   PacketShape shape = mean_shape;
   if (key.block == 0) shape.scale_count = key.count == 0 ? 0 : 1;  // one worker scale per rank
 

@@ -42,7 +42,7 @@ class SraPlanner {
  private:
   ElementRange Elements(uint32_t chunk) const { return partition_.Segment(chunk, segment_); }
   PacketShape Shape(uint32_t chunk) const {
-    return is_dense_ ? PacketShape{} : ShapeOf(Elements(chunk).count, key_.block);
+    return is_dense_ ? PacketShape{} : ShapeOf(Elements(chunk).count, key_.packet_format());
   }
   // Bytes of a peer's piece of this rank's chunk, or of a chunk's packet.
   size_t PieceBytes(uint32_t chunk) const {

@@ -20,6 +20,14 @@ bool IsDriftCheckTime(const PlannedCompressor& compressor) {
   return age != 0 && age % kDriftCheckInterval == 0 && compressor.check_plan->key.has_drift_check;
 }
 
+// Every rank does the server's rounding with one exchange, so its draws must be equal on all ranks:
+// those of the same seed and of as many calls before.
+void AddDraws(const PlanKey& key, const Compressor& state, CallDescriptor* descriptor) {
+  const uint64_t seed = state.config().seed;
+  descriptor->mask_digest ^= static_cast<uint32_t>(seed) ^ static_cast<uint32_t>(seed >> 32);
+  if (key.is_one_exchange) descriptor->replica_age = Compressor::AgeOf(state.epoch());
+}
+
 // True if the transport makes the dense call itself.
 bool IsNative(const CallRequest& request, const Comm& comm) {
   if (!comm.has_native_dense() || comm.ranks() == 1) return false;
@@ -86,6 +94,7 @@ CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm) {
       .type = key.type,
       .codec = key.codec,
       .block = key.block,
+      .low_bit = key.low_bit,
       .chunk_alignment = key.chunk_alignment,
       .is_one_exchange = key.is_one_exchange,
   };
@@ -103,6 +112,7 @@ CallDescriptor DescriptorOf(const CallRequest& request, const Comm& comm) {
   descriptor.has_server_residual =
       state.config().has_server_residual && key.collective == Collective::kAllReduce;
   descriptor.mask_digest = state.mask_digest();
+  if (key.low_bit == kernels::LowBitCodec::kInt8Stochastic) AddDraws(key, state, &descriptor);
   if (HasReplica(key, state)) {
     descriptor.is_replica_bf16 = state.config().residual_type == kernels::DataType::kBf16;
     descriptor.is_replica_transactional = state.config().is_transactional;

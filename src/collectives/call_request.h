@@ -11,9 +11,9 @@
 
 #include "codec/message_header.h"
 #include "collectives/algorithms.h"
+#include "collectives/batch.h"
 #include "collectives/plan.h"
 #include "collectives/planned_compressor.h"
-#include "collectives/step_compute.h"
 #include "comm/comm.h"
 #include "device/memory.h"
 

@@ -38,7 +38,8 @@ ElementRange ChunkPlanner::Elements(uint32_t chunk, uint32_t segment) const {
 
 size_t ChunkPlanner::PieceBytes(uint32_t chunk, uint32_t segment) const {
   const size_t count = Elements(chunk, segment).count;
-  return is_dense() ? count * kernels::BytesOf(key_.type) : ShapeOf(count, key_.block).bytes();
+  return is_dense() ? count * kernels::BytesOf(key_.type)
+                    : ShapeOf(count, key_.packet_format()).bytes();
 }
 
 Step ChunkPlanner::StepOf(StepKind kind, uint32_t chunk, uint32_t segment) const {
@@ -47,7 +48,7 @@ Step ChunkPlanner::StepOf(StepKind kind, uint32_t chunk, uint32_t segment) const
           .segment = static_cast<uint16_t>(segment),
           .chunk = chunk,
           .elements = elements,
-          .shape = is_dense() ? PacketShape{} : ShapeOf(elements.count, key_.block)};
+          .shape = is_dense() ? PacketShape{} : ShapeOf(elements.count, key_.packet_format())};
 }
 
 Region ChunkPlanner::InputRegion(const Step& step) const {
@@ -99,7 +100,7 @@ void ChunkPlanner::AddVerdicts() {
 }
 
 Plan ChunkPlanner::Build() && {
-  if (!is_dense()) AddVerdicts();
+  if (HasVerdict(key_.codec)) AddVerdicts();
   return std::move(builder_).Build();
 }
 

@@ -49,6 +49,7 @@ StateIdentity IdentityOf(const PlannedCompressor& planned, StateKind kind) {
       .mode = config.kind,
       .type = config.type,
       .rule = config.rule,
+      .low_bit = config.low_bit,
       .residual_type = is_global ? DataType::kF32 : config.residual_type,
       .has_server_residual = planned.compressor.has_server_residual(),
       .is_one_exchange = planned.plan->key.is_one_exchange,
@@ -174,7 +175,8 @@ class GlobalExport {
         {"the collective of the compressor", NameOf(config.collective)},
         {"a checksum of what ranks hold of each other",
          Format("{:08x}:{:08x}", held.sum, held.weighted)},
-        {"the mode of the compressor", config.kind == CodecKind::kEf ? "ef" : "sign"},
+        {"the mode of the compressor", ModeOf(config.kind)},
+        {"the codec of the compressor", NameOfCodec(config.kind, config.low_bit)},
         {"the serverResidual of the compressor", number(config.has_server_residual ? 1 : 0)},
         {"exchanges of the compressor", planned_.plan->key.is_one_exchange ? "1" : "2"},
         {"the epoch of the compressor", number(state().epoch())},
@@ -310,7 +312,7 @@ Status CheckSections(const StateReader& reader, const StateIdentity& identity,
 Status CheckStateKind(const PlannedCompressor& compressor, StateKind kind) {
   const Compressor::Config& config = compressor.compressor.config();
   if (kind == StateKind::kRank || config.collective != Collective::kAllToAll ||
-      config.kind != CodecKind::kEf) {
+      !HasFeedback(config.kind)) {
     return OkStatus();
   }
   return Error(

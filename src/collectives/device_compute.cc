@@ -18,9 +18,7 @@ size_t TileElements(const Plan& plan) {
   return plan.key.block == 0 ? kernels::kTensorSumBlock : plan.key.block;
 }
 
-bool IsDelta(const Plan& plan) {
-  return plan.key.collective == Collective::kAllGather && plan.key.codec == CodecKind::kEf;
-}
+bool IsDelta(const Plan& plan) { return plan.key.is_delta(); }
 
 void SetResidual(const Compressor::KernelResidual& residual, Piece* piece) {
   piece->residuals[0] = residual.generations[0];

@@ -50,6 +50,7 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
       .is_one_exchange = is_one_exchange,
       .type = config.type,
       .block = config.block,
+      .low_bit = config.low_bit,
       .chunk_alignment = has_alignment ? config.chunk_alignment : uint16_t{0},
       .count = config.count,
   };
@@ -146,8 +147,7 @@ Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
   }
   // The check is planned only where its outcome can be returned: a stream-ordered call has returned
   // before it runs.
-  if (config.collective == Collective::kAllGather && config.kind == CodecKind::kEf &&
-      stream_ == nullptr) {
+  if (planned.plan->key.is_delta() && stream_ == nullptr) {
     PlanKey key = planned.plan->key;
     key.has_drift_check = planned.plan->ranks > 1;
     planned.check_plan = plans_.PlanFor(key);

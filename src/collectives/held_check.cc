@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/guard.h"
+#include "collectives/step_compute.h"
 
 namespace onebit {
 

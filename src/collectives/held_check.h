@@ -3,7 +3,7 @@
 // The comparison of estimates in an all-gather with error feedback.
 #pragma once
 
-#include "collectives/step_compute.h"
+#include "collectives/batch.h"
 #include "comm/comm.h"
 
 namespace onebit {

@@ -170,8 +170,9 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  peer, header.segment_count, plan_->segments());
   }
   const bool is_compressed = !batch_.is_group() && batch_.calls[0].compressor != nullptr;
+  const bool may_be_nonfinite = !batch_.is_group() && HasVerdict(call.codec);
   if (header.has_payload_checksum != (is_compressed || batch_.is_group()) ||
-      (header.is_nonfinite && !is_compressed)) {
+      (header.is_nonfinite && !may_be_nonfinite)) {
     return Error(Code::kCorrupt, "rank {} sent flags that do not fit a {} call", peer,
                  is_compressed       ? "compressed"
                  : batch_.is_group() ? "group's"

@@ -75,6 +75,7 @@ struct PlanKey {
   bool is_native = false;  // the transport's own collective
   kernels::DataType type = kernels::DataType::kF32;
   uint32_t block = 0;
+  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // if the codec is low-bit
   uint16_t chunk_alignment = 64;
   uint32_t root = 0;
   size_t count = 0;              // as in headers; 0 in an all-to-all-v
@@ -82,6 +83,10 @@ struct PlanKey {
   // Bytes before every message's region in the packet space, for the header if the transport has no
   // separate one.
   uint32_t header_room = 0;
+
+  PacketFormat packet_format() const { return {block, codec, low_bit}; }
+  // True for an all-gather whose packets change what all ranks hold of each other.
+  bool is_delta() const { return collective == Collective::kAllGather && HasFeedback(codec); }
 
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 };
@@ -96,8 +101,8 @@ struct Plan {
   // rank's.
   size_t input_begin = 0;
   size_t output_begin = 0;
-  // Type to which workers' scales are rounded: the output's if they are written to it unchanged, so
-  // that the residual contains that rounding, too.
+  // Type to which workers' scales, or the values of low-bit codes, are rounded: the output's if
+  // they are written to it unchanged, so that the residual contains that rounding, too.
   kernels::DataType scale_type = kernels::DataType::kF32;
   size_t packet_space_bytes = 0;
   uint32_t packet_count = 0;

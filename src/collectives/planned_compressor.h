@@ -26,7 +26,7 @@ struct PreparedRebind {
 
 // True if every rank holds a replica of the same residual. Calls with this key compare its age.
 inline bool HasReplica(const PlanKey& key, const Compressor& compressor) {
-  if (key.codec != CodecKind::kEf) return false;
+  if (!HasFeedback(key.codec)) return false;
   return key.collective == Collective::kAllGather ||
          (key.is_one_exchange && compressor.server_in(0) != nullptr);
 }

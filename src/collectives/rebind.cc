@@ -110,7 +110,9 @@ AgreedValues ValuesOf(const Compressor& compressor) {
       {"the tensorId of the compressor", number(config.tensor_id)},
       {"the count of the compressor", number(config.count)},
       {"the datatype of the compressor", NameOf(config.type)},
-      {"the mode of the compressor", config.kind == CodecKind::kEf ? "ef" : "sign"},
+      {"the mode of the compressor", ModeOf(config.kind)},
+      {"the codec of the compressor", NameOfCodec(config.kind, config.low_bit)},
+      {"the seed of the compressor", number(config.seed)},
       {"the scaleRule of the compressor", number(static_cast<uint64_t>(config.rule))},
       {"the block of the compressor", number(config.block)},
       {"the residualType of the compressor", NameOf(config.residual_type)},
@@ -358,7 +360,7 @@ class Rebinding {
   // anyway.
   bool HasGenerations() const {
     const Compressor::Config& config = planned_.compressor.config();
-    return config.kind == CodecKind::kEf && config.is_transactional;
+    return HasFeedback(config.kind) && config.is_transactional;
   }
 
   Status RedistributeServer(PreparedRebind* next) {

@@ -34,10 +34,6 @@ const float* AsFloats(const std::byte* residual) {
   return reinterpret_cast<const float*>(residual);
 }
 
-bool IsDelta(const Plan& plan) {
-  return plan.key.collective == Collective::kAllGather && plan.key.codec == CodecKind::kEf;
-}
-
 }  // namespace
 
 kernels::Checksum HeldChecksum(const Call& call, uint32_t chunk) {
@@ -51,7 +47,7 @@ bool StepCompute::CompressPiece(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
   CompressInput in = InputOf(call, step.elements);
-  if (IsDelta(plan)) in.residual_out = nullptr;  // the estimate changes at decoding
+  if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
   if (plan.key.block != 0) {
     return kernels::cpu::CompressBlocks(in, plan.key.block, packet.scales, packet.bits);
   }
@@ -111,15 +107,19 @@ bool StepCompute::Copy(const Call& call, const Step& step) {
     return true;
   }
   const uint8_t* mask = call.compressor->mask(step.elements.begin);
+  bool is_finite = false;
   switch (type) {
     case kernels::DataType::kF32:
-      return CopyWords<uint32_t>(from, to, mask, count, 0x7f80'0000u);
+      is_finite = CopyWords<uint32_t>(from, to, mask, count, 0x7f80'0000u);
+      break;
     case kernels::DataType::kF16:
-      return CopyWords<uint16_t>(from, to, mask, count, 0x7c00u);
+      is_finite = CopyWords<uint16_t>(from, to, mask, count, 0x7c00u);
+      break;
     case kernels::DataType::kBf16:
-      return CopyWords<uint16_t>(from, to, mask, count, 0x7f80u);
+      is_finite = CopyWords<uint16_t>(from, to, mask, count, 0x7f80u);
+      break;
   }
-  return false;
+  return is_finite || !HasVerdict(call.plan->key.codec);
 }
 
 }  // namespace onebit

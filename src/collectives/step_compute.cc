@@ -7,7 +7,6 @@
 namespace onebit {
 namespace {
 
-using kernels::CompressInput;
 using kernels::ReduceInput;
 using kernels::TensorSum;
 
@@ -31,40 +30,6 @@ void ClearPacket(const Call& call, const Region& region) {
 
 }  // namespace
 
-CompressInput InputOf(const Call& call, ElementRange elements) {
-  const Compressor& compressor = *call.compressor;
-  const Compressor::Config& config = compressor.config();
-  return {
-      .input = call.InputAt(elements.begin),
-      .input_type = config.type,
-      .residual_in = compressor.worker_in(elements.begin),
-      .residual_out = compressor.worker_out(elements.begin),
-      .residual_type = config.residual_type,
-      .mask = compressor.mask(elements.begin),
-      .count = elements.count,
-      .rule = config.rule,
-      .scale_type = call.plan->scale_type,
-  };
-}
-
-const std::byte* Call::Read(const Region& region) const {
-  switch (region.space) {
-    case Space::kNone:
-      return nullptr;
-    case Space::kInput:
-      return input + region.offset;
-    case Space::kOutput:
-      return output + region.offset;
-    case Space::kPackets:
-      return packets + region.offset;
-  }
-  return nullptr;
-}
-
-std::byte* Call::Write(const Region& region) const {
-  return region.space == Space::kInput ? nullptr : const_cast<std::byte*>(Read(region));
-}
-
 bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
                       kernels::Checksum* checksums) {
   if (step.kind == StepKind::kVerdict) {
@@ -79,6 +44,9 @@ bool StepCompute::Run(const Call& call, const Step& step, bool is_nonfinite,
 }
 
 bool StepCompute::Compute(const Call& call, const Step& step) {
+  if (IsLowBit(call.plan->key.codec) && step.kind != StepKind::kCopy) {
+    return low_bit_.Run(call, step);
+  }
   switch (step.kind) {
     case StepKind::kCompress:
       return Compress(call, step);
@@ -249,8 +217,7 @@ void StepCompute::FindPieces(const Call& call, const Step& step, PacketShape sha
                              size_t scale_offset, size_t bit_offset) {
   const Plan& plan = *call.plan;
   for (uint32_t r = 0; r < plan.ranks; ++r) {
-    const size_t offset = r == plan.rank ? step.own_source : step.sources + r * step.stride;
-    const PacketView source = ViewOf(call.packets + offset, shape);
+    const PacketView source = ViewOf(call.PieceOf(step, r), shape);
     scales_[r] = source.scales + scale_offset;
     bits_[r] = source.bits + bit_offset;
   }
@@ -269,30 +236,23 @@ void StepCompute::ReduceDense(const Call& call, const Step& step) {
 
 bool StepCompute::Decode(const Call& call, const Step& step) {
   const Plan& plan = *call.plan;
-  if (plan.key.collective == Collective::kAllGather && plan.key.codec == CodecKind::kEf) {
-    return AddDelta(call, step);
-  }
+  if (plan.key.is_delta()) return AddDelta(call, step);
   const PacketView packet = ViewOf(call.Write(step.region), step.shape);
-  const auto decode = [&](ElementRange elements, size_t mask_begin, const float* scales,
+  const auto decode = [&](ElementRange elements, const uint8_t* mask, const float* scales,
                           const uint8_t* bits) {
     if (elements.count == 0) return;
-    kernels::cpu::Decode(bits, scales, elements.count, plan.key.block,
-                         call.compressor->mask(mask_begin), plan.key.type,
+    kernels::cpu::Decode(bits, scales, elements.count, plan.key.block, mask, plan.key.type,
                          call.OutputAt(elements.begin));
   };
   if (step.chunk != kAllChunks) {
-    size_t mask_begin = step.elements.begin;
-    if (plan.key.collective == Collective::kAllToAll) {
-      // The mask is that of the sent elements: the peer's chunk for this rank.
-      mask_begin += plan.partition.Chunk(plan.rank).begin - plan.partition.Chunk(step.chunk).begin;
-    }
-    decode(step.elements, mask_begin, packet.scales, packet.bits);
+    decode(step.elements, call.MaskOfDecoded(step), packet.scales, packet.bits);
     return true;
   }
   size_t scale = 0;
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
-    decode(elements, elements.begin, packet.scales + scale, packet.bits + elements.begin / 8);
+    decode(elements, call.compressor->mask(elements.begin), packet.scales + scale,
+           packet.bits + elements.begin / 8);
     scale += ShapeOf(elements.count, plan.key.block).scale_count;
   }
   return true;

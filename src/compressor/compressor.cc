@@ -20,7 +20,7 @@ Result<Compressor> Compressor::Create(const Config& config) {
         compressor.words_,
         compressor.NewMemory(sizeof(kernels::cuda::CompressorWords), "a compressor's counters"));
   }
-  if (config.kind != CodecKind::kEf) return compressor;
+  if (!HasFeedback(config.kind)) return compressor;
   // Buffers are never empty, so that a null pointer always means "this mode has none".
   const size_t bytes =
       std::max<size_t>(config.elements(), 1) * kernels::BytesOf(config.residual_type);
@@ -186,7 +186,7 @@ void Compressor::DiscardNonfinite() {
 
 void Compressor::DiscardFailed() {
   has_failed_call_ = true;
-  if (config_.is_transactional || config_.kind != CodecKind::kEf) return;
+  if (config_.is_transactional || !HasFeedback(config_.kind)) return;
   ClearResiduals();
   ++residual_resets_;
 }
@@ -194,7 +194,7 @@ void Compressor::DiscardFailed() {
 void Compressor::Reset() {
   op_.reset();
   has_failed_call_ = false;
-  if (age_ != 0 && config_.kind == CodecKind::kEf) ++residual_resets_;
+  if (age_ != 0 && HasFeedback(config_.kind)) ++residual_resets_;
   ClearResiduals();
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,8 +29,10 @@ class Compressor {
     CodecKind kind = CodecKind::kEf;
     size_t count = 0;  // as the calls count elements
     kernels::DataType type = kernels::DataType::kF32;
-    kernels::ScaleRule rule = kernels::ScaleRule::kL2;
-    uint32_t block = 4096;  // 0: one scale for the tensor
+    kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
+    kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
+    uint64_t seed = 0;                                          // of stochastic rounding
+    uint32_t block = 4096;                                      // 0: one scale for the tensor
     kernels::DataType residual_type = kernels::DataType::kF32;
     bool is_transactional = true;
     uint16_t chunk_alignment = 64;
@@ -55,12 +58,12 @@ class Compressor {
 
   const Config& config() const { return config_; }
   bool has_server_residual() const {
-    return config_.kind == CodecKind::kEf && config_.has_server_residual &&
+    return HasFeedback(config_.kind) && config_.has_server_residual &&
            config_.collective == Collective::kAllReduce;
   }
 
   // Lengths of the residuals; 0 when the mode has none.
-  size_t worker_elements() const { return config_.kind == CodecKind::kEf ? config_.elements() : 0; }
+  size_t worker_elements() const { return HasFeedback(config_.kind) ? config_.elements() : 0; }
   size_t server_elements() const { return has_server_residual() ? config_.server_elements : 0; }
 
   // Residual of an element (server: relative to the served range), as a call reads (in) and writes
@@ -101,9 +104,7 @@ class Compressor {
   Status MoveTo(const MemoryLocation& location);
 
   // With stream-ordered calls: what their kernels need to end one.
-  bool has_two_generations() const {
-    return config_.kind == CodecKind::kEf && config_.is_transactional;
-  }
+  bool has_two_generations() const { return HasFeedback(config_.kind) && config_.is_transactional; }
   // Residuals that a call without results zeroes, because they have a single generation.
   std::array<std::span<std::byte>, 2> ResidualsToReset() const;
   const uint64_t* age_on_device() const { return &words()->age; }
@@ -175,6 +176,13 @@ class Compressor {
   uint64_t lost_elements() const { return lost_elements_; }
   uint64_t nonfinite_calls() const { return nonfinite_calls_; }
   uint64_t residual_resets() const { return residual_resets_; }
+  uint64_t nonfinite_blocks() const { return nonfinite_blocks_; }
+  // Counts blocks of low-bit packets. Threads that compute steps of one call may do so at once.
+  void AddNonfiniteBlocks(uint64_t blocks) {
+    if (blocks != 0) {
+      std::atomic_ref(nonfinite_blocks_).fetch_add(blocks, std::memory_order_relaxed);
+    }
+  }
   size_t residual_bytes() const;
 
  private:
@@ -207,6 +215,7 @@ class Compressor {
   std::optional<ReduceOp> op_;
   uint64_t epoch_ = 0;
   uint64_t nonfinite_calls_ = 0;
+  uint64_t nonfinite_blocks_ = 0;
   uint64_t residual_resets_ = 0;
   uint64_t lost_elements_ = 0;
   bool lacks_results_ = false;

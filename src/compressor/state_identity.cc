@@ -58,7 +58,6 @@ bool GetEnum(std::span<const std::byte> bytes, Offset offset, std::initializer_l
   return false;
 }
 
-const char* NameOfMode(CodecKind mode) { return mode == CodecKind::kEf ? "ef" : "sign"; }
 const char* NameOfRule(kernels::ScaleRule rule) {
   return rule == kernels::ScaleRule::kL2 ? "l2" : "l1";
 }
@@ -68,7 +67,7 @@ Differences DifferencesOfTensor(const StateIdentity& state, const StateIdentity&
   differences
       .Compare<std::string_view>("collective", NameOf(state.collective), NameOf(here.collective))
       .Compare("elements", state.count, here.count)
-      .Compare<std::string_view>("mode", NameOfMode(state.mode), NameOfMode(here.mode))
+      .Compare<std::string_view>("mode", ModeOf(state.mode), ModeOf(here.mode))
       .Compare("serverResidual", int{state.has_server_residual}, int{here.has_server_residual});
   return differences;
 }
@@ -88,7 +87,11 @@ std::array<std::byte, kIdentityBytes> EncodeIdentity(const StateIdentity& identi
   PutEnum(bytes, kAtCollective, identity.collective);
   PutEnum(bytes, kAtMode, identity.mode);
   PutEnum(bytes, kAtType, identity.type);
-  PutEnum(bytes, kAtRule, identity.rule);
+  if (IsLowBit(identity.mode)) {
+    Put(bytes, kAtRule, WireCodeOf(identity.low_bit));
+  } else {
+    PutEnum(bytes, kAtRule, identity.rule);
+  }
   PutEnum(bytes, kAtResidualType, identity.residual_type);
   const int flags = (identity.has_server_residual ? kServerResidual : 0) |
                     (identity.is_one_exchange ? kOneExchange : 0);
@@ -123,10 +126,18 @@ Result<StateIdentity> DecodeIdentity(std::span<const std::byte> bytes) {
                       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
                        Collective::kAllToAll, Collective::kAllToAllv},
                       &identity.collective);
-  is_known &= GetEnum(bytes, kAtMode, {CodecKind::kSign, CodecKind::kEf}, &identity.mode);
+  is_known &= GetEnum(bytes, kAtMode,
+                      {CodecKind::kSign, CodecKind::kEf, CodecKind::kLowBit, CodecKind::kLowBitEf},
+                      &identity.mode);
   is_known &=
       GetEnum(bytes, kAtType, {DataType::kF32, DataType::kF16, DataType::kBf16}, &identity.type);
-  is_known &= GetEnum(bytes, kAtRule, {ScaleRule::kL2, ScaleRule::kL1}, &identity.rule);
+  if (IsLowBit(identity.mode)) {
+    const auto low_bit = LowBitCodecOf(Get<uint8_t>(bytes, kAtRule));
+    is_known &= low_bit.has_value();
+    identity.low_bit = low_bit.value_or(identity.low_bit);
+  } else {
+    is_known &= GetEnum(bytes, kAtRule, {ScaleRule::kL2, ScaleRule::kL1}, &identity.rule);
+  }
   is_known &=
       GetEnum(bytes, kAtResidualType, {DataType::kF32, DataType::kBf16}, &identity.residual_type);
   if (Get<uint8_t>(bytes, kAtOp) != kNoOp) {
@@ -145,6 +156,8 @@ std::string DescribeDifferenceOfRank(const StateIdentity& state, const StateIden
       .Compare("ranks", state.ranks, here.ranks)
       .Compare("rank", state.rank, here.rank)
       .Compare<std::string_view>("datatype", NameOf(state.type), NameOf(here.type))
+      .Compare<std::string_view>("codec", NameOfCodec(state.mode, state.low_bit),
+                                 NameOfCodec(here.mode, here.low_bit))
       .Compare<std::string_view>("scaleRule", NameOfRule(state.rule), NameOfRule(here.rule))
       .Compare("block", state.block, here.block)
       .Compare<std::string_view>("residualType", NameOf(state.residual_type),

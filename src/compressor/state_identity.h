@@ -29,7 +29,8 @@ struct StateIdentity {
   Collective collective = Collective::kAllReduce;
   CodecKind mode = CodecKind::kEf;
   kernels::DataType type = kernels::DataType::kF32;
-  kernels::ScaleRule rule = kernels::ScaleRule::kL2;
+  kernels::ScaleRule rule = kernels::ScaleRule::kL2;          // of signs
+  kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // of low-bit codes
   kernels::DataType residual_type = kernels::DataType::kF32;  // that of the residuals in the state
   bool has_server_residual = false;
   bool is_one_exchange = false;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -81,6 +82,70 @@ TEST_F(CompressorConfigTest, MembersAreTaken) {
   EXPECT_EQ(config().chunk_alignment, 8u);
   EXPECT_FALSE(config().has_server_residual);
   EXPECT_EQ(config().tensor_id, 4'294'967'295u);
+}
+
+TEST_F(CompressorConfigTest, EveryCodecHasABlockOfItsOwn) {
+  const std::pair<onebitCodec_t, uint32_t> blocks[] = {{onebitCodecSign, 4096},
+                                                       {onebitCodecFp4, 128},
+                                                       {onebitCodecInt8, 256},
+                                                       {onebitCodecUint8mm, 256},
+                                                       {onebitCodecInt2, 4096}};
+  for (const auto& [codec, block] : blocks) {
+    ASSERT_EQ(Create([&, number = codec](auto& c) { c.codec = number; }), onebitSuccess);
+    EXPECT_EQ(config().block, block);
+    EXPECT_EQ(config().kind, codec == onebitCodecSign ? CodecKind::kEf : CodecKind::kLowBitEf);
+  }
+  ASSERT_EQ(Create([](auto& c) {
+              c.codec = onebitCodecInt8Stochastic;
+              c.mode = onebitModePlain;
+              c.seed = 0x1234'5678'9abc'def0;
+            }),
+            onebitSuccess);
+  EXPECT_EQ(config().kind, CodecKind::kLowBit);
+  EXPECT_EQ(config().low_bit, kernels::LowBitCodec::kInt8Stochastic);
+  EXPECT_EQ(config().block, 256u);
+  EXPECT_EQ(config().seed, 0x1234'5678'9abc'def0u);
+}
+
+TEST_F(CompressorConfigTest, LowBitCodecsHaveLimitsOfTheirOwn) {
+  const auto with = [](onebitCodec_t codec, const Change& change) {
+    return [=](onebitCompressorConfig_t& c) {
+      c.codec = codec;
+      change(c);
+    };
+  };
+  for (const int block : {32, 96, 65536}) {
+    EXPECT_EQ(Create(with(onebitCodecFp4, [&](auto& c) { c.block = block; })), onebitSuccess);
+  }
+  for (const int block : {-32, 0, 1, 16, 33, 65568}) {
+    ExpectRefused(with(onebitCodecInt8, [&](auto& c) { c.block = block; }), "block",
+                  std::to_string(block));
+  }
+  ExpectRefused(with(onebitCodecInt2, [](auto& c) { c.scaleRule = onebitScaleL2; }), "scaleRule",
+                "0");
+  ExpectRefused(with(onebitCodecInt8Stochastic, [](auto&) {}), "mode", "1");
+  ExpectRefused(with(onebitCodecFp4, [](auto& c) { c.memory = onebitMemoryDevice; }), "codec", "1");
+  for (const int codec : {-1, 6}) {
+    ExpectRefused([&](auto& c) { c.codec = codec; }, "codec", std::to_string(codec));
+  }
+}
+
+TEST_F(CompressorConfigTest, AllToAllvTakesRowsAsBlocks) {
+  const auto rows = [](onebitCodec_t codec, int block) {
+    return [=](onebitCompressorConfig_t& c) {
+      c.collective = onebitCollectiveAllToAllv;
+      c.mode = onebitModePlain;
+      c.codec = codec;
+      c.block = block;
+    };
+  };
+  EXPECT_EQ(Create(rows(onebitCodecInt8, 1), 0), onebitSuccess);
+  EXPECT_EQ(Create(rows(onebitCodecInt8, 7), 0), onebitSuccess);
+  EXPECT_EQ(Create(rows(onebitCodecFp4, 10), 0), onebitSuccess);
+  EXPECT_EQ(Create(rows(onebitCodecInt2, 12), 0), onebitSuccess);
+  ExpectRefused(rows(onebitCodecFp4, 7), "block", "7");
+  ExpectRefused(rows(onebitCodecInt2, 10), "block", "10");
+  ExpectRefused(rows(onebitCodecUint8mm, 65537), "block", "65537");
 }
 
 TEST_F(CompressorConfigTest, ExtremesThatAreAllowed) {

@@ -44,6 +44,30 @@ HeaderBytes Encoded(const MessageHeader& header) {
   return bytes;
 }
 
+// Every low-bit codec has a number of its own where signs have their scale rule.
+TEST(MessageHeaderTest, DecodesLowBitCodecs) {
+  using kernels::LowBitCodec;
+  const std::pair<LowBitCodec, uint8_t> numbers[] = {{LowBitCodec::kInt8, 0x00},
+                                                     {LowBitCodec::kInt8Stochastic, 0x40},
+                                                     {LowBitCodec::kFp4, 0x05},
+                                                     {LowBitCodec::kInt2, 0x0a},
+                                                     {LowBitCodec::kUint8, 0x0c}};
+  for (const auto& [codec, number] : numbers) {
+    for (const CodecKind kind : {CodecKind::kLowBit, CodecKind::kLowBitEf}) {
+      MessageHeader header = Sample();
+      header.call.codec = kind;
+      header.call.low_bit = codec;
+      header.call.rule = kernels::ScaleRule::kL2;
+      const HeaderBytes bytes = Encoded(header);
+      EXPECT_EQ(static_cast<uint8_t>(bytes[47]), static_cast<uint8_t>(kind));
+      EXPECT_EQ(static_cast<uint8_t>(bytes[50]), number);
+      auto decoded = DecodeHeader(bytes);
+      ASSERT_TRUE(decoded.ok()) << decoded.status().text();
+      EXPECT_EQ(decoded.value().call, header.call);
+    }
+  }
+}
+
 TEST(MessageHeaderTest, DecodesWhatItEncodes) {
   const MessageHeader header = Sample();
   auto decoded = DecodeHeader(Encoded(header));

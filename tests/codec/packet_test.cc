@@ -84,5 +84,58 @@ TEST_F(PacketTest, LooksAtTheChecksumOnlyWhenFlaggedNonfinite) {
   EXPECT_EQ(CheckPacket(packet_, shape_, true, {.sum = 1, .weighted = 1}).code(), Code::kCorrupt);
 }
 
+// 300 codes of 4 bits in blocks of 128: three scales, 10 bytes of padding, 150 bytes of codes.
+class LowBitPacketTest : public ::testing::Test {
+ protected:
+  static PacketShape ShapeFor(CodecKind kind, kernels::LowBitCodec codec, size_t count) {
+    return ShapeOf(count, PacketFormat{.block = 128, .codec = kind, .low_bit = codec});
+  }
+  static Status Check(const PacketShape& shape, const std::vector<std::byte>& packet) {
+    return CheckForm(packet, shape);
+  }
+  static std::vector<std::byte> With(const PacketShape& shape, size_t offset, uint16_t value) {
+    std::vector<std::byte> packet(shape.bytes());
+    std::memcpy(packet.data() + offset, &value, sizeof(value));
+    return packet;
+  }
+};
+
+TEST_F(LowBitPacketTest, HasTheBytesOfTheFormat) {
+  using kernels::LowBitCodec;
+  EXPECT_EQ(ShapeFor(CodecKind::kLowBit, LowBitCodec::kFp4, 300).bytes(), 16 + 150u);
+  EXPECT_EQ(ShapeFor(CodecKind::kLowBit, LowBitCodec::kFp4, 301).bytes(), 16 + 151u);
+  EXPECT_EQ(ShapeFor(CodecKind::kLowBitEf, LowBitCodec::kInt2, 5).bytes(), 16 + 2u);
+  EXPECT_EQ(ShapeFor(CodecKind::kLowBit, LowBitCodec::kUint8, 128 * 5).bytes(), 32 + 640u);
+  EXPECT_EQ(ShapeFor(CodecKind::kLowBit, LowBitCodec::kInt8, 0).bytes(), 0u);
+}
+
+TEST_F(LowBitPacketTest, OnlyCallsWithoutFeedbackMayHaveNanScales) {
+  const auto nan_in = [](CodecKind kind) {
+    const PacketShape shape = ShapeFor(kind, kernels::LowBitCodec::kFp4, 300);
+    return Check(shape, With(shape, 2, 0x7fc0));
+  };
+  EXPECT_TRUE(nan_in(CodecKind::kLowBit).ok());
+  EXPECT_EQ(nan_in(CodecKind::kLowBitEf).code(), Code::kCorrupt);
+}
+
+TEST_F(LowBitPacketTest, RejectsOtherScalesPaddingAndUnusedBits) {
+  const PacketShape shape = ShapeFor(CodecKind::kLowBit, kernels::LowBitCodec::kFp4, 301);
+  EXPECT_TRUE(Check(shape, With(shape, 4, 0x3f80)).ok());
+  for (const uint16_t scale : {0x8000, 0xbf80, 0x7f80, 0xff80, 0x7fc1, 0xffc0}) {
+    EXPECT_EQ(Check(shape, With(shape, 4, scale)).code(), Code::kCorrupt) << scale;
+  }
+  EXPECT_EQ(Check(shape, With(shape, 6, 1)).code(), Code::kCorrupt);
+  EXPECT_EQ(Check(shape, With(shape, 14, 0x100)).code(), Code::kCorrupt);
+  EXPECT_EQ(Check(shape, With(shape, shape.bytes() - 2, 0x1000)).code(), Code::kCorrupt);
+  EXPECT_TRUE(Check(shape, With(shape, shape.bytes() - 2, 0x0f00)).ok());
+}
+
+TEST_F(LowBitPacketTest, MinimumsMayBeNegativeButNotInfinite) {
+  const PacketShape shape = ShapeFor(CodecKind::kLowBit, kernels::LowBitCodec::kUint8, 300);
+  EXPECT_TRUE(Check(shape, With(shape, 6, 0xbf80)).ok());
+  EXPECT_EQ(Check(shape, With(shape, 6, 0xff80)).code(), Code::kCorrupt);
+  EXPECT_EQ(Check(shape, With(shape, 6, 0x7fc0)).code(), Code::kCorrupt);
+}
+
 }  // namespace
 }  // namespace onebit

@@ -40,6 +40,10 @@ std::vector<GroupCall> RandomCalls(size_t count, int ranks, std::mt19937& random
         config.mode = random() % 3 == 0 ? onebitModeSign : onebitModeEf;
         constexpr int32_t kBlocks[] = {64, 4096, ONEBIT_BLOCK_TENSOR};
         config.block = kBlocks[random() % std::size(kBlocks)];
+        constexpr onebitCodec_t kCodecs[] = {onebitCodecFp4, onebitCodecUint8mm, onebitCodecInt2};
+        if (config.block != ONEBIT_BLOCK_TENSOR && random() % 2 == 0) {
+          config.codec = kCodecs[random() % std::size(kCodecs)];
+        }
         config.transactional = random() % 4 == 0 ? 0 : 1;
         call.config = config;
       }

@@ -58,6 +58,14 @@ Call OneExchange(const std::function<void(onebitCompressorConfig_t&)>& change = 
   return With(Compressed(change), [](Call& c) { c.options = kPatientOneExchange; });
 }
 
+Call Stochastic(uint64_t seed) {
+  return Compressed([seed](auto& c) {
+    c.codec = onebitCodecInt8Stochastic;
+    c.mode = onebitModePlain;
+    c.seed = seed;
+  });
+}
+
 std::array<uint8_t, kCount / 8> MaskOf(uint8_t byte) {
   std::array<uint8_t, kCount / 8> mask;
   mask.fill(byte);
@@ -93,6 +101,22 @@ std::vector<Scenario> Scenarios() {
        "block", "4096", "tensor"},
       {"ScaleRule", compressed, Compressed([](auto& c) { c.scaleRule = onebitScaleL1; }),
        "scale rule", "l2", "l1"},
+      {"Codec", Compressed([](auto& c) { c.codec = onebitCodecInt8; }),
+       Compressed([](auto& c) { c.codec = onebitCodecUint8mm; }), "codec", "int8", "uint8mm"},
+      {"SignAndLowBit", compressed, Compressed([](auto& c) { c.codec = onebitCodecFp4; }), "codec",
+       "sign", "fp4"},
+      {"LowBitMode", Compressed([](auto& c) { c.codec = onebitCodecFp4; }), Compressed([](auto& c) {
+         c.codec = onebitCodecFp4;
+         c.mode = onebitModePlain;
+       }),
+       "mode", "ef", "plain"},
+      {"LowBitBlock", Compressed([](auto& c) { c.codec = onebitCodecFp4; }),
+       Compressed([](auto& c) {
+         c.codec = onebitCodecFp4;
+         c.block = 32;
+       }),
+       "block", "128", "32"},
+      {"Seed", Stochastic(1), Stochastic(2), "mask digest", "1", "2"},
       {"TensorId", compressed, Compressed([](auto& c) { c.tensorId = 77; }), "tensor id", "0",
        "77"},
       {"ChunkAlignment", compressed, Compressed([](auto& c) { c.chunkAlignment = 8; }),

@@ -3,14 +3,13 @@
 // Reduce-scatter, all-gather and all-to-all, from the public API down, against golden files that
 // make_golden_parts.py wrote from the text of the format alone.
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "codec/message_header.h"
+#include "tests/golden/golden_file.h"
 #include "tests/support/chunk_calls.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/residuals.h"
@@ -21,18 +20,6 @@ namespace {
 
 using kernels::DataType;
 using nlohmann::json;
-
-std::vector<std::byte> FromHex(const std::string& text) {
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i + 1 < text.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoul(text.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
-
-DataType TypeNamed(const std::string& name) {
-  return name == "fp32" ? DataType::kF32 : name == "fp16" ? DataType::kF16 : DataType::kBf16;
-}
 
 struct Kind {
   Collective in_header;
@@ -46,12 +33,6 @@ Kind KindNamed(const std::string& name) {
 
 class GoldenPartsTest : public ::testing::TestWithParam<const char*> {
  protected:
-  GoldenPartsTest() {
-    std::ifstream file(std::string(ONEBIT_GOLDEN_FOLDER "/") + GetParam() + ".json");
-    EXPECT_TRUE(file.good()) << GetParam();
-    golden_ = json::parse(file);
-  }
-
   bool is_ef() const { return golden_["mode"] == "ef"; }
 
   void PlayRank(onebitComm_t comm, size_t rank) const {
@@ -95,7 +76,7 @@ class GoldenPartsTest : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  json golden_;
+  const json golden_ = LoadGolden(GetParam());
 };
 
 TEST_P(GoldenPartsTest, CallsReproduceOutputsAndResiduals) {

@@ -4,17 +4,16 @@
 // make_golden.py wrote from the text of the format alone.
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "codec/message_header.h"
 #include "codec/packet.h"
 #include "collectives/partition.h"
 #include "kernels/kernels.h"
+#include "tests/golden/golden_file.h"
 
 namespace onebit {
 namespace {
@@ -22,26 +21,10 @@ namespace {
 using kernels::DataType;
 using kernels::ScaleRule;
 using nlohmann::json;
-
-std::string HexOf(const void* data, size_t bytes) {
-  std::string text;
-  for (size_t i = 0; i < bytes; ++i) {
-    text += Format("{:02x}", static_cast<const uint8_t*>(data)[i]);
-  }
-  return text;
-}
-
-std::vector<std::byte> FromHex(const std::string& text) {
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i + 1 < text.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoul(text.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
-
-DataType TypeNamed(const std::string& name) {
-  return name == "fp32" ? DataType::kF32 : name == "fp16" ? DataType::kF16 : DataType::kBf16;
-}
+using testing::FromHex;
+using testing::HexOf;
+using testing::LoadGolden;
+using testing::TypeNamed;
 
 // The two implementations under one roof.
 struct Kernels {
@@ -220,16 +203,10 @@ class Player {
   std::vector<std::byte> mask_;
 };
 
-json Load(const std::string& name) {
-  std::ifstream file(std::string(ONEBIT_GOLDEN_FOLDER "/") + name + ".json");
-  EXPECT_TRUE(file.good()) << name;
-  return json::parse(file);
-}
-
 class GoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTest, KernelsReproducePacketsAndResiduals) {
-  const json golden = Load(GetParam());
+  const json golden = LoadGolden(GetParam());
   for (const Kernels* kernels : {&kReference, &kCpu}) {
     SCOPED_TRACE(kernels->name);
     Player player(golden, *kernels);
@@ -239,7 +216,7 @@ TEST_P(GoldenTest, KernelsReproducePacketsAndResiduals) {
 }
 
 TEST_P(GoldenTest, HeadersReproduceTheirBytes) {
-  const json golden = Load(GetParam());
+  const json golden = LoadGolden(GetParam());
   CallDescriptor descriptor = {
       .comm_id = 0xc0ffee,
       .collective = Collective::kAllReduce,

@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/common/low_bit_model.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reference/elements.h"
+
+namespace onebit::kernels::reference {
+namespace {
+
+constexpr uint32_t kServerStream = 65'536;
+
+std::vector<float> AsFloats(const std::vector<std::byte>& residual, DataType type) {
+  std::vector<float> values(residual.size() / BytesOf(type));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = LoadElement(residual.data(), type, i);
+  return values;
+}
+
+const uint8_t* OrNull(const std::vector<uint8_t>& mask) {
+  return mask.empty() ? nullptr : mask.data();
+}
+
+}  // namespace
+
+LowBitModel::LowBitModel(const LowBitConfig& config) : config_(config) {
+  // The longest tensor of any collective: an allreduce leaves the rest of it alone.
+  const size_t elements = config.ranks * config.count;
+  worker_.assign(config.ranks, std::vector<std::byte>(elements * BytesOf(config.residual_type)));
+  server_.resize(config.count * BytesOf(config.residual_type));
+}
+
+std::vector<float> LowBitModel::worker_residual(size_t rank) const {
+  return AsFloats(worker_[rank], config_.residual_type);
+}
+std::vector<float> LowBitModel::server_residual() const {
+  return AsFloats(server_, config_.residual_type);
+}
+
+// Nothing is compressed for a rank by itself.
+bool LowBitModel::CopyOne(std::span<const void* const> inputs,
+                          std::span<void* const> outputs) const {
+  if (config_.ranks != 1) return false;
+  for (size_t i = 0; i < config_.count; ++i) {
+    const bool takes_part = config_.mask.empty() || config_.mask[i];
+    StoreElement(takes_part ? LoadElement(inputs[0], config_.type, i) : 0, config_.type, i,
+                 outputs[0]);
+  }
+  return true;
+}
+
+LowBitModel::Piece LowBitModel::PieceOf(size_t chunk) const {
+  const size_t share = (config_.count + config_.ranks - 1) / config_.ranks;
+  const size_t alignment = config_.chunk_alignment;
+  const size_t length = (share + alignment - 1) / alignment * alignment;
+  const size_t begin = std::min(chunk * length, config_.count);
+  return {begin, std::min(begin + length, config_.count) - begin};
+}
+
+LowBitModel::Piece LowBitModel::PartOf(size_t part) const {
+  return {part * config_.count, config_.count};
+}
+
+std::vector<uint8_t> LowBitModel::MaskOf(Piece piece) const {
+  if (config_.mask.empty()) return {};
+  std::vector<uint8_t> mask(BitBytes(piece.count) + 1);  // never empty
+  for (size_t i = 0; i < piece.count; ++i) {
+    if (config_.mask[piece.begin + i]) mask[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
+  }
+  return mask;
+}
+
+LowBitModel::Packet LowBitModel::NewPacket(size_t count) const {
+  const size_t blocks = BlockCount(count, config_.format.block);
+  return {.scales = std::vector<uint16_t>(blocks),
+          .minimums = std::vector<uint16_t>(HasMinimum(config_.format.codec) ? blocks : 0),
+          .codes = std::vector<uint8_t>(CodeBytes(config_.format.codec, count))};
+}
+
+LowBitModel::Packet LowBitModel::Compress(size_t rank, Piece piece, const void* input,
+                                          DataType value_type, bool keeps) {
+  Packet packet = NewPacket(piece.count);
+  if (piece.count == 0) return packet;
+  const std::vector<uint8_t> mask = MaskOf(piece);
+  std::byte* const residual = ElementAt(worker_[rank].data(), config_.residual_type, piece.begin);
+  const CompressInput in = {.input = input,
+                            .input_type = config_.type,
+                            .residual_in = config_.has_feedback ? residual : nullptr,
+                            .residual_out = config_.has_feedback && keeps ? residual : nullptr,
+                            .residual_type = config_.residual_type,
+                            .mask = OrNull(mask),
+                            .count = piece.count,
+                            .scale_type = value_type};
+  const Draws draws = {.seed = config_.seed,
+                       .first = piece.begin,
+                       .epoch = calls_,
+                       .tensor = config_.tensor_id,
+                       .stream = static_cast<uint32_t>(rank)};
+  LowBitCompress(in, config_.format, draws,
+                 {packet.scales.data(), packet.minimums.data(), packet.codes.data()});
+  return packet;
+}
+
+LowBitModel::Packet LowBitModel::Reduce(size_t chunk, Piece piece,
+                                        const std::vector<Packet>& packets) {
+  Packet mean = NewPacket(piece.count);
+  if (piece.count == 0) return mean;
+  std::vector<LowBitPacketView> views;
+  for (const Packet& packet : packets) views.push_back(packet.view());
+  const std::vector<uint8_t> mask = MaskOf(piece);
+  const bool keeps = config_.has_feedback && config_.has_server_residual;
+  std::byte* const residual = ElementAt(server_.data(), config_.residual_type, piece.begin);
+  const LowBitReduceInput in = {.packets = views.data(),
+                                .ranks = config_.ranks,
+                                .residual_in = keeps ? residual : nullptr,
+                                .residual_out = keeps ? residual : nullptr,
+                                .residual_type = config_.residual_type,
+                                .mask = OrNull(mask),
+                                .count = piece.count,
+                                .output_type = config_.type,
+                                .is_sum = config_.is_sum};
+  const Draws draws = {.seed = config_.seed,
+                       .first = piece.begin,
+                       .epoch = calls_,
+                       .tensor = config_.tensor_id,
+                       .stream = kServerStream + static_cast<uint32_t>(chunk)};
+  LowBitReduce(in, config_.format, draws,
+               {mean.scales.data(), mean.minimums.data(), mean.codes.data()});
+  return mean;
+}
+
+void LowBitModel::Decode(const Packet& packet, Piece masked_as, void* output) const {
+  if (masked_as.count == 0) return;
+  const std::vector<uint8_t> mask = MaskOf(masked_as);
+  LowBitDecode(packet.view(), config_.format, masked_as.count, OrNull(mask), config_.type, output);
+}
+
+void LowBitModel::AllReduce(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  if (CopyOne(inputs, outputs)) return;
+  for (size_t chunk = 0; chunk < config_.ranks; ++chunk) {
+    const Piece piece = PieceOf(chunk);
+    std::vector<Packet> packets;
+    for (size_t rank = 0; rank < config_.ranks; ++rank) {
+      packets.push_back(Compress(rank, piece, ElementAt(inputs[rank], config_.type, piece.begin),
+                                 DataType::kF32, true));
+    }
+    const Packet mean = Reduce(chunk, piece, packets);
+    for (size_t rank = 0; rank < config_.ranks; ++rank) {
+      Decode(mean, piece, ElementAt(outputs[rank], config_.type, piece.begin));
+    }
+  }
+  ++calls_;
+}
+
+void LowBitModel::ReduceScatter(std::span<const void* const> inputs,
+                                std::span<void* const> outputs) {
+  if (CopyOne(inputs, outputs)) return;
+  for (size_t part = 0; part < config_.ranks; ++part) {
+    const Piece piece = PartOf(part);
+    std::vector<Packet> packets;
+    for (size_t rank = 0; rank < config_.ranks; ++rank) {
+      packets.push_back(Compress(rank, piece, ElementAt(inputs[rank], config_.type, piece.begin),
+                                 DataType::kF32, true));
+    }
+    if (piece.count == 0) continue;
+    std::vector<LowBitPacketView> views;
+    for (const Packet& packet : packets) views.push_back(packet.view());
+    const std::vector<uint8_t> mask = MaskOf(piece);
+    const LowBitReduceInput in = {.packets = views.data(),
+                                  .ranks = config_.ranks,
+                                  .mask = OrNull(mask),
+                                  .count = piece.count,
+                                  .output_type = config_.type,
+                                  .is_sum = config_.is_sum};
+    LowBitAverage(in, config_.format, outputs[part]);
+  }
+  ++calls_;
+}
+
+void LowBitModel::AllGather(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  if (CopyOne(inputs, outputs)) return;
+  for (size_t part = 0; part < config_.ranks; ++part) {
+    const Piece piece = PartOf(part);
+    if (piece.count == 0) continue;
+    // Every rank changes what it holds by the packet, the one that made it as well.
+    const Packet packet = Compress(part, piece, inputs[part], config_.type, false);
+    for (size_t rank = 0; rank < config_.ranks; ++rank) {
+      std::byte* const output = ElementAt(outputs[rank], config_.type, piece.begin);
+      if (!config_.has_feedback) {
+        Decode(packet, piece, output);
+        continue;
+      }
+      auto* const held = reinterpret_cast<float*>(worker_[rank].data()) + piece.begin;
+      const std::vector<uint8_t> mask = MaskOf(piece);
+      const LowBitDeltaInput in = {.packet = packet.view(),
+                                   .held_in = held,
+                                   .held_out = held,
+                                   .mask = OrNull(mask),
+                                   .count = piece.count,
+                                   .output_type = config_.type};
+      LowBitAddDelta(in, config_.format, output);
+    }
+  }
+  ++calls_;
+}
+
+void LowBitModel::AllToAll(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  if (CopyOne(inputs, outputs)) return;
+  for (size_t from = 0; from < config_.ranks; ++from) {
+    for (size_t to = 0; to < config_.ranks; ++to) {
+      const Piece piece = PartOf(to);
+      if (piece.count == 0) continue;
+      const std::byte* const input = ElementAt(inputs[from], config_.type, piece.begin);
+      std::byte* const output = ElementAt(outputs[to], config_.type, from * config_.count);
+      if (from != to) {
+        Decode(Compress(from, piece, input, config_.type, true), piece, output);
+        continue;
+      }
+      const std::vector<uint8_t> mask = MaskOf(piece);
+      for (size_t i = 0; i < piece.count; ++i) {
+        const float value = TakesPart(OrNull(mask), i) ? LoadElement(input, config_.type, i) : 0.0f;
+        StoreElement(value, config_.type, i, output);
+      }
+    }
+  }
+  ++calls_;
+}
+
+}  // namespace onebit::kernels::reference

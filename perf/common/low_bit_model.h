@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Scalar model of collectives with a low-bit codec over simulated ranks, for tests and checkers. It
+// is built on kernels::reference only and knows no transport, plan or segment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/low_bit.h"
+
+namespace onebit::kernels::reference {
+
+struct LowBitConfig {
+  size_t ranks = 1;
+  size_t count = 0;  // elements as the call counts them
+  DataType type = DataType::kF32;
+  LowBitFormat format;
+  bool is_sum = false;       // of an allreduce or a reduce-scatter
+  bool has_feedback = true;  // mode ef; false: mode plain
+  size_t chunk_alignment = 64;
+  bool has_server_residual = true;
+  DataType residual_type = DataType::kF32;
+  // Empty: all elements take part. Otherwise one for each element of the tensor: that of the
+  // allreduce, else of all `ranks * count`.
+  std::vector<bool> mask;
+  uint64_t seed = 0;
+  uint32_t tensor_id = 0;
+};
+
+// Results of one call of all ranks: outputs[r] is rank r's. With more than one rank and feedback
+// all inputs and results must be finite. A rank by itself gets its input.
+class LowBitModel {
+ public:
+  explicit LowBitModel(const LowBitConfig& config);
+
+  void AllReduce(std::span<const void* const> inputs, std::span<void* const> outputs);
+  void ReduceScatter(std::span<const void* const> inputs, std::span<void* const> outputs);
+  void AllGather(std::span<const void* const> inputs, std::span<void* const> outputs);
+  void AllToAll(std::span<const void* const> inputs, std::span<void* const> outputs);
+
+  // Residuals in fp32; zero without feedback. The worker's has all elements of the tensor; in an
+  // all-gather it is what all ranks hold, negated. The server's covers all chunks of an allreduce.
+  std::vector<float> worker_residual(size_t rank) const;
+  std::vector<float> server_residual() const;
+
+ private:
+  struct Packet {
+    std::vector<uint16_t> scales;
+    std::vector<uint16_t> minimums;
+    std::vector<uint8_t> codes;
+    LowBitPacketView view() const { return {scales.data(), minimums.data(), codes.data()}; }
+  };
+  struct Piece {
+    size_t begin = 0;  // in the tensor
+    size_t count = 0;
+  };
+
+  bool CopyOne(std::span<const void* const> inputs, std::span<void* const> outputs) const;
+  Piece PieceOf(size_t chunk) const;  // of an allreduce
+  Piece PartOf(size_t part) const;    // of the others
+  // `input` is where the piece begins.
+  Packet Compress(size_t rank, Piece piece, const void* input, DataType value_type, bool keeps);
+  Packet Reduce(size_t chunk, Piece piece, const std::vector<Packet>& packets);
+  void Decode(const Packet& packet, Piece masked_as, void* output) const;
+  // The mask of a piece as kernels take it; empty without one.
+  std::vector<uint8_t> MaskOf(Piece piece) const;
+  Packet NewPacket(size_t count) const;
+
+  LowBitConfig config_;
+  std::vector<std::vector<std::byte>> worker_;  // by rank
+  std::vector<std::byte> server_;
+  uint32_t calls_ = 0;
+};
+
+}  // namespace onebit::kernels::reference

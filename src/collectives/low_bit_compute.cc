@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/low_bit_compute.h"
+
+#include <cstring>
+
+namespace onebit {
+namespace {
+
+using kernels::Draws;
+using kernels::LowBitPacket;
+using kernels::LowBitPacketView;
+using kernels::LowBitResult;
+
+// A rank rounds with other draws as a worker than as the server of its chunk.
+constexpr uint32_t kServerStream = 65'536;
+
+Draws DrawsOf(const Call& call, size_t element, uint32_t stream) {
+  const Compressor& compressor = *call.compressor;
+  return {.seed = compressor.config().seed,
+          .first = element,
+          .epoch = static_cast<uint32_t>(compressor.epoch()),
+          .tensor = compressor.config().tensor_id,
+          .stream = stream};
+}
+
+LowBitPacketView ReadOnly(const LowBitPacket& packet) {
+  return {packet.scales, packet.minimums, packet.codes};
+}
+
+void Add(const LowBitResult& part, LowBitResult* whole) {
+  whole->nonfinite_blocks += part.nonfinite_blocks;
+  whole->is_finite = whole->is_finite && part.is_finite;
+}
+
+// Calls `take(chunk, elements, scale)` for the chunks of a packet: a single one, or all of the
+// tensor, where elements of a packet are those of the tensor and `scale` numbers the first block.
+template <typename Take>
+LowBitResult ForEachChunk(const Call& call, const Step& step, const Take& take) {
+  LowBitResult all;
+  if (step.chunk != kAllChunks) {
+    if (step.elements.count != 0) all = take(step.chunk, step.elements, 0, 0);
+    return all;
+  }
+  const Plan& plan = *call.plan;
+  size_t scale = 0;
+  for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
+    const ElementRange elements = plan.partition.Chunk(chunk);
+    if (elements.count != 0) Add(take(chunk, elements, scale, elements.begin), &all);
+    scale += kernels::BlockCount(elements.count, plan.key.block);
+  }
+  return all;
+}
+
+// Bytes between scales and codes would otherwise be those of a former call.
+void ClearPadding(const Call& call, const Step& step) {
+  const size_t used = step.shape.used_scale_bytes();
+  const size_t padding = step.shape.scale_bytes() - used;
+  if (padding != 0) std::memset(call.Write(step.region) + used, 0, padding);
+}
+
+const float* AsFloats(const std::byte* residual) {
+  return reinterpret_cast<const float*>(residual);
+}
+float* AsFloats(std::byte* residual) { return reinterpret_cast<float*>(residual); }
+
+}  // namespace
+
+bool LowBitCompute::Run(const Call& call, const Step& step) {
+  const LowBitResult result = Compute(call, step);
+  call.compressor->AddNonfiniteBlocks(result.nonfinite_blocks);
+  return result.is_finite || !HasFeedback(call.plan->key.codec);
+}
+
+LowBitResult LowBitCompute::Compute(const Call& call, const Step& step) {
+  switch (step.kind) {
+    case StepKind::kCompress:
+      return Compress(call, step);
+    case StepKind::kReduce:
+      return step.packet == kNoPacket ? Average(call, step) : Reduce(call, step);
+    case StepKind::kDecode:
+      return Decode(call, step);
+    case StepKind::kCopy:
+    case StepKind::kVerdict:
+    case StepKind::kSend:
+    case StepKind::kReceive:
+    case StepKind::kNative:
+    case StepKind::kPack:
+    case StepKind::kUnpack:
+      break;
+  }
+  return {};  // steps whose work does not depend on the codec
+}
+
+LowBitResult LowBitCompute::Compress(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  ClearPadding(call, step);
+  return ForEachChunk(
+      call, step, [&](uint32_t, ElementRange elements, size_t scale, size_t element) {
+        kernels::CompressInput in = InputOf(call, elements);
+        if (plan.key.is_delta()) in.residual_out = nullptr;  // the estimate changes at decoding
+        return kernels::cpu::LowBitCompress(
+            in, plan.key.packet_format().low_bit_format(), DrawsOf(call, elements.begin, plan.rank),
+            LowBitViewOf(call.Write(step.region), step.shape, scale, element));
+      });
+}
+
+LowBitResult LowBitCompute::Reduce(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  const Compressor& compressor = *call.compressor;
+  ClearPadding(call, step);
+  return ForEachChunk(
+      call, step, [&](uint32_t chunk, ElementRange elements, size_t scale, size_t element) {
+        FindPieces(call, step, scale, element);
+        const size_t served = plan.key.is_one_exchange
+                                  ? elements.begin
+                                  : elements.begin - plan.partition.Chunk(plan.rank).begin;
+        const kernels::LowBitReduceInput in = {
+            .packets = packets_.data(),
+            .ranks = plan.ranks,
+            .residual_in = compressor.server_in(served),
+            .residual_out = compressor.server_out(served),
+            .residual_type = compressor.config().residual_type,
+            .mask = compressor.mask(elements.begin),
+            .count = elements.count,
+            .output_type = plan.key.type,
+            .is_sum = call.descriptor.op == ReduceOp::kSum,
+        };
+        return kernels::cpu::LowBitReduce(
+            in, plan.key.packet_format().low_bit_format(),
+            DrawsOf(call, elements.begin, kServerStream + chunk),
+            LowBitViewOf(call.Write(step.region), step.shape, scale, element));
+      });
+}
+
+LowBitResult LowBitCompute::Average(const Call& call, const Step& step) {
+  if (step.elements.count == 0) return {};
+  const Plan& plan = *call.plan;
+  FindPieces(call, step, 0, 0);
+  const kernels::LowBitReduceInput in = {
+      .packets = packets_.data(),
+      .ranks = plan.ranks,
+      .mask = call.compressor->mask(step.elements.begin),
+      .count = step.elements.count,
+      .output_type = plan.key.type,
+      .is_sum = call.descriptor.op == ReduceOp::kSum,
+  };
+  return kernels::cpu::LowBitAverage(in, plan.key.packet_format().low_bit_format(),
+                                     call.Write(step.region));
+}
+
+LowBitResult LowBitCompute::Decode(const Call& call, const Step& step) {
+  const Plan& plan = *call.plan;
+  const kernels::LowBitFormat format = plan.key.packet_format().low_bit_format();
+  const auto decode = [&](uint32_t, ElementRange elements, size_t scale, size_t element) {
+    const LowBitPacketView packet =
+        ReadOnly(LowBitViewOf(call.Write(step.region), step.shape, scale, element));
+    std::byte* const output = call.OutputAt(elements.begin);
+    if (plan.key.is_delta()) {
+      const kernels::LowBitDeltaInput in = {
+          .packet = packet,
+          .held_in = AsFloats(call.compressor->worker_in(elements.begin)),
+          .held_out = AsFloats(call.compressor->worker_out(elements.begin)),
+          .mask = call.compressor->mask(elements.begin),
+          .count = elements.count,
+          .output_type = plan.key.type,
+      };
+      return kernels::cpu::LowBitAddDelta(in, format, output);
+    }
+    const uint8_t* const mask =
+        step.chunk == kAllChunks ? call.compressor->mask(elements.begin) : call.MaskOfDecoded(step);
+    return kernels::cpu::LowBitDecode(packet, format, elements.count, mask, plan.key.type, output);
+  };
+  return ForEachChunk(call, step, decode);
+}
+
+void LowBitCompute::FindPieces(const Call& call, const Step& step, size_t scale, size_t element) {
+  for (uint32_t r = 0; r < call.plan->ranks; ++r) {
+    packets_[r] = ReadOnly(LowBitViewOf(call.PieceOf(step, r), step.shape, scale, element));
+  }
+}
+
+}  // namespace onebit

@@ -1,0 +1,285 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Low-bit codecs against golden files that make_golden_low_bit.py wrote from the text of the format
+// alone: packets of both exchanges from the kernels, headers, and outputs and residuals of whole
+// calls from the public API down.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "codec/message_header.h"
+#include "codec/packet.h"
+#include "collectives/partition.h"
+#include "tests/golden/golden_file.h"
+#include "tests/support/comm_group.h"
+#include "tests/support/residuals.h"
+#include "tests/support/tensor.h"
+
+namespace onebit::testing {
+namespace {
+
+using kernels::DataType;
+using kernels::LowBitCodec;
+using nlohmann::json;
+
+constexpr uint32_t kTensor = 7;
+constexpr uint32_t kServerStream = 65'536;
+
+struct CodecName {
+  const char* name;
+  LowBitCodec codec;
+  onebitCodec_t number;
+};
+constexpr CodecName kCodecs[] = {
+    {"fp4", LowBitCodec::kFp4, onebitCodecFp4},
+    {"int8", LowBitCodec::kInt8, onebitCodecInt8},
+    {"uint8mm", LowBitCodec::kUint8, onebitCodecUint8mm},
+    {"int2", LowBitCodec::kInt2, onebitCodecInt2},
+    {"int8s", LowBitCodec::kInt8Stochastic, onebitCodecInt8Stochastic}};
+
+const CodecName& CodecNamed(const std::string& name) {
+  for (const CodecName& codec : kCodecs) {
+    if (name == codec.name) return codec;
+  }
+  throw std::runtime_error("no codec " + name);
+}
+
+struct Functions {
+  const char* name;
+  decltype(&kernels::cpu::LowBitCompress) compress;
+  decltype(&kernels::cpu::LowBitReduce) reduce;
+  decltype(&kernels::cpu::LowBitDecode) decode;
+};
+constexpr Functions kFunctions[] = {
+    {"reference", kernels::reference::LowBitCompress, kernels::reference::LowBitReduce,
+     kernels::reference::LowBitDecode},
+    {"cpu", kernels::cpu::LowBitCompress, kernels::cpu::LowBitReduce, kernels::cpu::LowBitDecode}};
+
+// Plays all ranks of one golden case, by kernels alone.
+class Player {
+ public:
+  Player(const json& golden, const Functions& functions)
+      : golden_(golden),
+        functions_(functions),
+        ranks_(golden["n"]),
+        count_(golden["d"]),
+        type_(TypeNamed(golden["kind"])),
+        residual_type_(TypeNamed(golden["residual"])),
+        has_feedback_(golden["mode"] == "ef"),
+        format_{.block = golden["block"],
+                .codec = has_feedback_ ? CodecKind::kLowBitEf : CodecKind::kLowBit,
+                .low_bit = CodecNamed(golden["codec"]).codec},
+        chunks_(count_, ranks_, golden["align"], 1, 0),
+        worker_(ranks_, std::vector<std::byte>(count_ * kernels::BytesOf(residual_type_))),
+        server_(count_ * kernels::BytesOf(residual_type_)) {
+    if (!golden.contains("mask")) return;
+    mask_.resize(kernels::BitBytes(count_));
+    for (size_t i = 0; i < count_; ++i) {
+      if (golden["mask"][i] == 1) mask_[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
+    }
+  }
+
+  void Play(const json& call) {
+    std::vector<std::byte> output(count_ * kernels::BytesOf(type_));
+    for (size_t j = 0; j < ranks_; ++j) {
+      const ElementRange range = chunks_.Chunk(j);
+      const PacketShape shape = ShapeOf(range.count, format_);
+      std::vector<std::vector<std::byte>> packets;
+      for (size_t r = 0; r < ranks_; ++r) {
+        packets.push_back(Compress(r, range, FromHex(call["x"][r])));
+        EXPECT_EQ(HexOf(packets[r].data(), packets[r].size()), call["exchange1"][r][j])
+            << "rank " << r << " chunk " << j;
+        EXPECT_TRUE(CheckForm(packets[r], shape).ok());
+      }
+      std::vector<std::byte> mean = Reduce(j, range, packets);
+      EXPECT_EQ(HexOf(mean.data(), mean.size()), call["exchange2"][j]) << "chunk " << j;
+      if (range.count == 0) continue;
+      functions_.decode(View(mean, shape), format_.low_bit_format(), range.count, Mask(range.begin),
+                        type_, output.data() + range.begin * kernels::BytesOf(type_));
+    }
+    EXPECT_EQ(HexOf(output.data(), output.size()), call["out"]);
+    ++calls_;
+  }
+
+  void CheckResiduals() const {
+    if (!has_feedback_) return;
+    for (size_t r = 0; r < ranks_; ++r) {
+      EXPECT_EQ(HexOf(worker_[r].data(), worker_[r].size()), golden_["e"][r]) << "rank " << r;
+    }
+    EXPECT_EQ(HexOf(server_.data(), server_.size()), golden_["s"]);
+  }
+
+  const std::vector<uint8_t>& mask() const { return mask_; }
+  const PacketFormat& format() const { return format_; }
+
+ private:
+  static kernels::LowBitPacketView View(std::vector<std::byte>& packet, const PacketShape& shape) {
+    const kernels::LowBitPacket view = LowBitViewOf(packet.data(), shape);
+    return {view.scales, view.minimums, view.codes};
+  }
+  const uint8_t* Mask(size_t element) const {
+    return mask_.empty() ? nullptr : mask_.data() + element / 8;
+  }
+  kernels::Draws DrawsOf(size_t element, size_t stream) const {
+    return {.seed = golden_["seed"],
+            .first = element,
+            .epoch = calls_,
+            .tensor = kTensor,
+            .stream = static_cast<uint32_t>(stream)};
+  }
+  std::byte* Residual(std::vector<std::byte>& residual, size_t element) const {
+    return has_feedback_ ? residual.data() + element * kernels::BytesOf(residual_type_) : nullptr;
+  }
+
+  std::vector<std::byte> Compress(size_t r, ElementRange range, const std::vector<std::byte>& x) {
+    const PacketShape shape = ShapeOf(range.count, format_);
+    std::vector<std::byte> packet(shape.bytes());
+    if (range.count == 0) return packet;
+    const kernels::CompressInput in = {
+        .input = x.data() + range.begin * kernels::BytesOf(type_),
+        .input_type = type_,
+        .residual_in = Residual(worker_[r], range.begin),
+        .residual_out = Residual(worker_[r], range.begin),
+        .residual_type = residual_type_,
+        .mask = Mask(range.begin),
+        .count = range.count,
+    };
+    const kernels::LowBitResult result = functions_.compress(
+        in, format_.low_bit_format(), DrawsOf(range.begin, r), LowBitViewOf(packet.data(), shape));
+    EXPECT_TRUE(result.is_finite);
+    return packet;
+  }
+
+  std::vector<std::byte> Reduce(size_t j, ElementRange range,
+                                std::vector<std::vector<std::byte>>& packets) {
+    const PacketShape shape = ShapeOf(range.count, format_);
+    std::vector<std::byte> mean(shape.bytes());
+    if (range.count == 0) return mean;
+    std::vector<kernels::LowBitPacketView> views;
+    for (auto& packet : packets) views.push_back(View(packet, shape));
+    const kernels::LowBitReduceInput in = {
+        .packets = views.data(),
+        .ranks = ranks_,
+        .residual_in = Residual(server_, range.begin),
+        .residual_out = Residual(server_, range.begin),
+        .residual_type = residual_type_,
+        .mask = Mask(range.begin),
+        .count = range.count,
+        .output_type = type_,
+        .is_sum = golden_["op"] == "sum",
+    };
+    EXPECT_TRUE(functions_
+                    .reduce(in, format_.low_bit_format(), DrawsOf(range.begin, kServerStream + j),
+                            LowBitViewOf(mean.data(), shape))
+                    .is_finite);
+    return mean;
+  }
+
+  const json& golden_;
+  const Functions& functions_;
+  const size_t ranks_;
+  const size_t count_;
+  const DataType type_;
+  const DataType residual_type_;
+  const bool has_feedback_;
+  const PacketFormat format_;
+  const Partition chunks_;
+  std::vector<std::vector<std::byte>> worker_;
+  std::vector<std::byte> server_;
+  std::vector<uint8_t> mask_;
+  uint32_t calls_ = 0;
+};
+
+class GoldenLowBitTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  const json golden_ = LoadGolden(GetParam());
+};
+
+TEST_P(GoldenLowBitTest, KernelsReproducePacketsAndResiduals) {
+  for (const Functions& functions : kFunctions) {
+    SCOPED_TRACE(functions.name);
+    Player player(golden_, functions);
+    for (const json& call : golden_["calls"]) player.Play(call);
+    player.CheckResiduals();
+  }
+}
+
+TEST_P(GoldenLowBitTest, HeadersReproduceTheirBytes) {
+  const Player player(golden_, kFunctions[0]);
+  CallDescriptor descriptor = {
+      .comm_id = 0xc0ffee,
+      .collective = Collective::kAllReduce,
+      .count = golden_["d"],
+      .tensor_id = kTensor,
+      .type = TypeNamed(golden_["kind"]),
+      .op = golden_["op"] == "sum" ? ReduceOp::kSum : ReduceOp::kAvg,
+      .codec = player.format().codec,
+      .block = golden_["block"],
+      .low_bit = player.format().low_bit,
+      .chunk_alignment = golden_["align"],
+      .has_server_residual = true,
+  };
+  for (uint64_t number = 0; number < golden_["calls"].size(); ++number) {
+    const json& call = golden_["calls"][number];
+    descriptor.sequence = number;
+    for (const int exchange : {1, 2}) {
+      const auto expected = FromHex(call[exchange == 1 ? "header1" : "header2"]);
+      auto decoded = DecodeHeader(expected);
+      ASSERT_TRUE(decoded.ok()) << decoded.status().text();
+      const MessageHeader header = decoded.value();
+      descriptor.mask_digest = header.call.mask_digest;
+      EXPECT_EQ(DescribeDifference(descriptor, header.call), "");
+      EXPECT_EQ(header.call, descriptor);
+      HeaderBytes encoded;
+      EncodeHeader(header, &encoded);
+      EXPECT_EQ(HexOf(encoded.data(), encoded.size()), HexOf(expected.data(), expected.size()));
+    }
+  }
+}
+
+TEST_P(GoldenLowBitTest, CallsReproduceOutputsAndResiduals) {
+  const Player player(golden_, kFunctions[0]);
+  CommGroup group(golden_["n"]);
+  group.Run([&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    const DataType type = TypeNamed(golden_["kind"]);
+    const size_t count = golden_["d"];
+    const bool has_feedback = golden_["mode"] == "ef";
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.codec = CodecNamed(golden_["codec"]).number;
+    config.mode = has_feedback ? onebitModeEf : onebitModePlain;
+    config.block = golden_["block"];
+    config.residualType = ApiType(TypeNamed(golden_["residual"]));
+    config.tensorId = kTensor;
+    config.seed = golden_["seed"];
+    config.mask = player.mask().empty() ? nullptr : player.mask().data();
+    const UniqueCompressor compressor =
+        NewCompressor(group.comm(rank), count, ApiType(type), config);
+    for (const json& call : golden_["calls"]) {
+      const std::vector<std::byte> x = FromHex(call["x"][r]);
+      Tensor input(count, type);
+      Tensor output(count, type);
+      std::memcpy(input.data(), x.data(), x.size());
+      ASSERT_EQ(onebitAllReduce(input.data(), output.data(), count, ApiType(type),
+                                golden_["op"] == "sum" ? onebitSum : onebitAvg, compressor.get(),
+                                group.comm(rank), nullptr),
+                onebitSuccess)
+          << onebitGetLastError(nullptr);
+      EXPECT_EQ(HexOf(output.data(), output.bytes()), call["out"]);
+    }
+    if (!has_feedback) return;
+    const Residuals residuals = ResidualsOf(compressor.get());
+    EXPECT_EQ(HexOf(residuals.worker.data(), residuals.worker.size()), golden_["e"][r]);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, GoldenLowBitTest,
+                         ::testing::Values("fp4_ef_fp32", "fp4_plain_bf16_sum_masked",
+                                           "int8_ef_fp16_sum", "uint8mm_ef_fp32",
+                                           "int2_ef_bf16_masked", "int8s_plain_fp32"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace onebit::testing
