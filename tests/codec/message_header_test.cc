@@ -146,8 +146,12 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.call.collective = static_cast<Collective>(8); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.type = static_cast<kernels::DataType>(3); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(2); }));
-  EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(3); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(5); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.rule = static_cast<kernels::ScaleRule>(2); }));
+  EXPECT_TRUE(refuses([](auto& h) {
+    h.call.codec = CodecKind::kLowBit;
+    h.call.low_bit = static_cast<kernels::LowBitCodec>(99);
+  }));
 }
 
 // With a valid check, as a peer with additional members would send it.

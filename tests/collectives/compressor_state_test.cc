@@ -35,6 +35,13 @@ const StateSubject kSubjects[] = {
     {.name = "FewerElementsThanRanks", .count = 3},
     {.name = "Empty", .count = 0},
     {.name = "Sign", .mode = onebitModeSign},
+    {.name = "Fp4", .codec = onebitCodecFp4},
+    {.name = "Int2Sum", .op = onebitSum, .codec = onebitCodecInt2},
+    {.name = "Uint8mmBf16OneExchange",
+     .residual_type = onebitBfloat16,
+     .is_one_exchange = true,
+     .codec = onebitCodecUint8mm},
+    {.name = "Int8Plain", .mode = onebitModePlain, .codec = onebitCodecInt8},
 };
 
 std::string NameOfSubject(const ::testing::TestParamInfo<StateSubject>& info) {
@@ -93,6 +100,30 @@ TEST(RankStateImportTest, OpComesAlong) {
     EXPECT_EQ(outcome.result, onebitInvalidUsage);
     EXPECT_THAT(outcome.text, HasSubstr("was used with another op"));
   }
+}
+
+TEST(RankStateImportTest, AnotherCodecIsRefused) {
+  StateJob job(2, {.name = "Fp4", .codec = onebitCodecFp4});
+  job.CallsSucceed(1);
+  const auto states = job.Export(onebitStateRank);
+  StateJob other(2, {.name = "Int8", .codec = onebitCodecInt8});
+  const Outcome outcome = ImportHere(other.compressor(0), states[0]);
+  EXPECT_EQ(outcome.result, onebitMismatch);
+  EXPECT_THAT(outcome.text, HasSubstr("codec fp4 in the state, int8 here"));
+}
+
+// What is owed does not depend on how it was lost.
+TEST(GlobalStateImportTest, AnotherCodecContinuesWithWhatIsOwed) {
+  StateJob signs(3, {.name = "Ef"});
+  signs.CallsSucceed(2);
+  StateJob codes(2, {.name = "Fp4", .codec = onebitCodecFp4});
+  codes.Import(signs.Export(onebitStateGlobal));
+  const std::vector<Pending> before = signs.pending();
+  const std::vector<Pending> after = codes.pending();
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_NEAR(after[i].sum, before[i].sum, 1e-5 * (before[i].magnitude + 1)) << i;
+  }
+  codes.CallsSucceed(1);
 }
 
 // The state of an unused compressor resets the op as well.

@@ -36,6 +36,7 @@ struct Subject {
   bool is_transactional = true;
   std::optional<uint64_t> one_exchange_elements = 0;
   int block = 64;
+  onebitCodec_t codec = onebitCodecSign;
   uint64_t segment_elements = 262'144;
   uint64_t compute_threads = 0;
 };
@@ -58,6 +59,7 @@ class Job {
     onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
     config.mode = subject.mode;
     config.block = subject.block;
+    config.codec = subject.codec;
     config.residualType = subject.residual_type;
     config.transactional = subject.is_transactional ? 1 : 0;
     for (const UniqueComm& comm : comms_) {

@@ -42,6 +42,7 @@ StateJob::StateJob(int ranks, const StateSubject& subject, int first_call,
   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
   config.mode = subject.mode;
   config.block = subject.block;
+  config.codec = subject.codec;
   config.residualType = subject.residual_type;
   config.transactional = subject.is_transactional ? 1 : 0;
   config.serverResidual = subject.has_server_residual ? 1 : 0;

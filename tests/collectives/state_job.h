@@ -27,6 +27,7 @@ struct StateSubject {
   bool has_server_residual = true;
   bool is_one_exchange = false;
   int block = 64;
+  onebitCodec_t codec = onebitCodecSign;
   int chunk_alignment = 64;
   uint64_t regroup_timeout_ms = 20'000;
 };

@@ -43,14 +43,14 @@ Case CaseOf(uint8_t byte) {
   constexpr Collective kCollectives[] = {Collective::kReduceScatter, Collective::kAllGather,
                                          Collective::kAllToAll, Collective::kAllToAllv};
   constexpr CodecKind kKinds[] = {CodecKind::kDense, CodecKind::kSign, CodecKind::kEf,
-                                  CodecKind::kEf};
+                                  CodecKind::kLowBit};
   constexpr size_t kCounts[] = {0, 1, 65, 300};
   const Collective collective = kCollectives[byte & 3];
   CodecKind kind = kKinds[byte >> 2 & 3];
   if (collective == Collective::kAllToAllv && kind == CodecKind::kEf) kind = CodecKind::kSign;
   return {.collective = collective,
           .kind = kind,
-          .block = kind != CodecKind::kDense && (byte & 16) != 0 ? 64u : 0u,
+          .block = IsLowBit(kind) || (kind != CodecKind::kDense && (byte & 16) != 0) ? 64u : 0u,
           .count = kCounts[byte >> 5 & 3],
           .segment_elements = (byte & 128) != 0 ? size_t{64} : 0};
 }
@@ -65,7 +65,7 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   const size_t elements = chunks.Segment(0, segment).count;
   const size_t bytes = is_verdict ? 0
                        : is_dense ? elements * sizeof(float)
-                                  : ShapeOf(elements, c.block).bytes();
+                                  : ShapeOf(elements, PacketFormat{c.block, c.kind}).bytes();
   ScriptedMessage message;
   message.payload.resize((style & 2) != 0 ? input.Next() : bytes);
   ChangePayload(input, style >> 4, &message);

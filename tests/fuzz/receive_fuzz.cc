@@ -27,9 +27,11 @@ struct Case {
   size_t count;
   CodecKind kind;
   uint32_t block;
+  kernels::LowBitCodec low_bit;
   bool is_one_exchange;
   size_t segment_elements;  // 0: chunks are one segment, and messages do not choose theirs
 
+  PacketFormat format() const { return {block, kind, low_bit}; }
   // A tensor-wide scale is known only after the whole tensor was read: one segment.
   Partition Chunks() const {
     const bool has_segments = !is_one_exchange && (kind == CodecKind::kDense || block != 0);
@@ -49,12 +51,9 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
   const size_t chunk = static_cast<size_t>(exchange - 1);
   const size_t elements = c.is_one_exchange ? c.count : chunks.Segment(chunk, segment).count;
   size_t bytes = elements * sizeof(float);
-  if (c.kind != CodecKind::kDense) bytes = ShapeOf(elements, c.block).bytes();
+  if (c.kind != CodecKind::kDense) bytes = ShapeOf(elements, c.format()).bytes();
   if (c.is_one_exchange && c.block != 0) {
-    bytes = (ShapeOf(chunks.Chunk(0).count, c.block).scale_count +
-             ShapeOf(chunks.Chunk(1).count, c.block).scale_count) *
-                sizeof(float) +
-            kernels::BitBytes(elements);
+    bytes = WholeShape(chunks, 2, c.format()).bytes();
   }
   ScriptedMessage message;
   message.payload.resize((style & 2) != 0 ? input.Next() : bytes);
@@ -66,11 +65,12 @@ ScriptedMessage NextMessage(Input& input, const Case& c, uint32_t comm_id) {
                .op = ReduceOp::kAvg,
                .codec = c.kind,
                .block = c.block,
+               .low_bit = c.low_bit,
                .chunk_alignment = 64,
                .has_server_residual = c.kind != CodecKind::kDense,
                .is_one_exchange = c.is_one_exchange,
                // Like the compressor below, which is new and has default options.
-               .is_replica_transactional = c.is_one_exchange && c.kind == CodecKind::kEf},
+               .is_replica_transactional = c.is_one_exchange && HasFeedback(c.kind)},
       .exchange = static_cast<uint8_t>(exchange),
       .is_nonfinite = (style & 4) != 0,
       .has_payload_checksum = c.kind != CodecKind::kDense,
@@ -93,12 +93,15 @@ Case CaseOf(uint8_t byte) {
   constexpr size_t kCounts[] = {0, 1, 65, 300};
   constexpr size_t kLargeCounts[] = {300, 700, 1000, 1023};
   const bool is_large = (byte & 128) != 0;
-  const auto kind = static_cast<CodecKind>(((byte & 127) >> 2) % 3);
+  const auto kind = static_cast<CodecKind>(((byte & 127) >> 2) % 5);
+  const bool is_low_bit = IsLowBit(kind);
   return {.count = (is_large ? kLargeCounts : kCounts)[byte & 3],
           .kind = kind,
-          .block = kind == CodecKind::kDense ? 0u
-                   : (byte & 16) != 0        ? 64u
-                                             : 0u,
+          .block = kind == CodecKind::kDense        ? 0u
+                   : is_low_bit || (byte & 16) != 0 ? 64u
+                                                    : 0u,
+          .low_bit = is_low_bit && (byte & 16) != 0 ? kernels::LowBitCodec::kUint8
+                                                    : kernels::LowBitCodec::kFp4,
           .is_one_exchange = kind != CodecKind::kDense && (byte & 32) != 0,
           .segment_elements = is_large ? size_t{64} : size_t{0}};
 }
@@ -141,7 +144,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (c.kind == CodecKind::kDense) {
     status = RunCall(engine, request);
   } else {
-    auto compressor = engine.CreateCompressor({.kind = c.kind, .count = c.count, .block = c.block});
+    auto compressor = engine.CreateCompressor(
+        {.kind = c.kind, .count = c.count, .low_bit = c.low_bit, .block = c.block});
     if (!compressor.ok()) std::abort();
     request.compressor = &compressor.value();
     status = RunCall(engine, request);
