@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Converts blocks to low-bit packets. The code is the same for the worker and the server, which
+// differ in their `Source`:
+//   in                      CompressInput or LowBitReduceInput
+//   InputType()             the type of the input in TileInput
+//   ValueType()             the type that decoded values are rounded to
+//   ChunkAt(begin, count)   TileInput of a part of the piece that is in one block, without mask
+//
+// The codes of a block can be computed only when its scale is known. A block that fits a tile is
+// encoded, chunk by chunk, while the next one is read into its place: memory is busy all the time,
+// and the arithmetic of a scale overlaps with other work. Longer blocks are read twice. Per-target
+// header.
+#if defined(ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
+#undef ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
+#else
+#define ONEBIT_KERNELS_CPU_LOW_BIT_BLOCKS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/encode-inl.h"
+#include "kernels/cpu/low_bit_emit-inl.h"
+#include "kernels/cpu/low_bit_read-inl.h"
+#include "kernels/cpu/philox-inl.h"
+#include "kernels/cpu/stream-inl.h"
+#include "kernels/cpu/sum-inl.h"
+#include "kernels/low_bit.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+template <class Source>
+class LowBitEncoder {
+ public:
+  LowBitEncoder(const Source& source, LowBitFormat format, const Draws& draws, LowBitPacket out)
+      : source_(source),
+        format_(format),
+        draws_(draws),
+        out_(out),
+        statistic_(StatisticOf(format.codec)),
+        readers_(ReadersOf(source.InputType(), ResidualOf(source.in), statistic_)),
+        is_residual_streamed_(IsStreamed(source.in) && format.block % kLanes == 0),
+        are_codes_streamed_(ShouldStream(out.codes, CodeBytes(format.codec, source.in.count))) {
+    const bool has_residual = source.in.residual_out != nullptr;
+    emit_ = ChooseEmitChunk(format.codec, has_residual ? ResidualOf(source.in) : Residual::kNone,
+                            is_residual_streamed_);
+  }
+
+  LowBitResult Run() {
+    if (format_.block > kTile) {
+      for (size_t begin = 0; begin < source_.in.count; begin += format_.block) EncodeLong(begin);
+    } else {
+      Block before;
+      for (size_t begin = 0; begin < source_.in.count; begin += format_.block) {
+        before = Swap(before, begin, std::min(format_.block, source_.in.count - begin));
+      }
+      Swap(before, source_.in.count, 0);
+    }
+    if (is_residual_streamed_ || are_codes_streamed_) hwy::FlushStream();
+    return result_;
+  }
+
+ private:
+  // A block whose z is in the tile.
+  struct Block {
+    size_t begin = 0;
+    size_t count = 0;
+    LowBitScale scale;
+    const uint8_t* mask = nullptr;
+  };
+
+  // Encodes a block while the next one, which may be empty, takes its place.
+  HWY_INLINE Block Swap(const Block& before, size_t begin, size_t count) {
+    const uint8_t* mask = TakeMask(begin, count);
+    lanes_.Clear(statistic_);
+    const size_t longer = std::max(before.count, count);
+    for (size_t offset = 0; offset < longer; offset += kChunk) {
+      if (offset < before.count) {
+        Emit(before.scale, before.mask, before.begin, offset,
+             std::min(kChunk, before.count - offset), z_ + offset);
+      }
+      if (offset < count) {
+        Read(readers_.read, mask, begin, offset, std::min(kChunk, count - offset), z_ + offset);
+      }
+    }
+    if (count == 0) return {};
+    LowBitStatistics block = StatisticsOf(statistic_, lanes_, Participants(mask, count));
+    if (statistic_ == Statistic::kSquares) {
+      const float narrow = TreeSum(lanes_.squares);
+      block.sum_of_squares = narrow;
+      if (HWY_UNLIKELY(!IsSafeSum(narrow))) {
+        WideSum wide;
+        wide.Add(z_, count, ScaleRule::kL2);
+        TakeWide(narrow, wide, block);
+      }
+    }
+    return {begin, count, Send(begin, count, block), mask};
+  }
+
+  // Encodes a block that is longer than a tile.
+  void EncodeLong(size_t begin) {
+    const size_t count = std::min(format_.block, source_.in.count - begin);
+    lanes_.Clear(statistic_);
+    size_t participants = 0;
+    const auto read_all = [&](ReadChunk read, const auto& then) HWY_ATTR {
+      for (size_t tile = begin; tile < begin + count; tile += kTile) {
+        const size_t tile_count = std::min(kTile, begin + count - tile);
+        const uint8_t* mask = TakeMask(tile, tile_count);
+        for (size_t offset = 0; offset < tile_count; offset += kChunk) {
+          const size_t chunk_count = std::min(kChunk, tile_count - offset);
+          Read(read, mask, tile, offset, chunk_count, z_);
+          then(mask, tile, offset, chunk_count);
+        }
+      }
+    };
+    read_all(readers_.read, [&](const uint8_t* mask, size_t, size_t offset, size_t chunk_count) {
+      participants += Participants(mask == nullptr ? nullptr : mask + offset / 8, chunk_count);
+    });
+    LowBitStatistics block = StatisticsOf(statistic_, lanes_, participants);
+    if (statistic_ == Statistic::kSquares) {
+      const float narrow = TreeSum(lanes_.squares);
+      block.sum_of_squares = narrow;
+      if (!IsSafeSum(narrow)) {
+        WideSum wide;
+        read_all(readers_.load, [&](const uint8_t*, size_t, size_t, size_t chunk_count)
+                                    HWY_ATTR { wide.Add(z_, chunk_count, ScaleRule::kL2); });
+        TakeWide(narrow, wide, block);
+      }
+    }
+    const LowBitScale scale = Send(begin, count, block);
+    if (!scale.is_finite) return;
+    read_all(readers_.load, [&](const uint8_t* mask, size_t tile, size_t offset, size_t chunk_count)
+                                HWY_ATTR { Emit(scale, mask, tile, offset, chunk_count, z_); });
+  }
+
+  // Returns a padded copy that is valid until the next but one.
+  HWY_INLINE const uint8_t* TakeMask(size_t begin, size_t count) {
+    if (source_.in.mask == nullptr) return nullptr;
+    parity_ ^= 1;
+    CopyMask(source_.in.mask, begin, count, mask_bits_[parity_].bytes);
+    return mask_bits_[parity_].bytes;
+  }
+
+  static HWY_INLINE size_t Participants(const uint8_t* mask, size_t count) {
+    if (mask == nullptr) return count;
+    size_t participants = 0;
+    for (size_t i = 0; i < count; i += kLanes) {
+      const size_t left = std::min(kLanes, count - i);
+      participants += hn::CountTrue(kF32, hn::And(MaskOfBits(mask, i), hn::FirstN(kF32, left)));
+    }
+    return participants;
+  }
+
+  // `begin` is where the tile begins, and `offset` where the chunk does in it.
+  HWY_INLINE void Read(ReadChunk read, const uint8_t* mask, size_t begin, size_t offset,
+                       size_t count, float* z) {
+    TileInput chunk = source_.ChunkAt(begin + offset, count);
+    chunk.mask = mask == nullptr ? nullptr : mask + offset / 8;
+    read(chunk, z, lanes_);
+  }
+
+  HWY_INLINE void Emit(const LowBitScale& scale, const uint8_t* mask, size_t begin, size_t offset,
+                       size_t count, const float* z) {
+    if (HWY_UNLIKELY(!scale.is_finite)) return;
+    ChunkDraws draws;
+    const size_t first = begin + offset;
+    const bool has_draws = format_.codec == LowBitCodec::kInt8Stochastic;
+    const ChunkOutput chunk = {
+        .block = scale,
+        .mask = mask == nullptr ? nullptr : mask + offset / 8,
+        .draws = has_draws ? FillDraws(draws_, first, count, draws) : nullptr,
+        .count = count,
+        .residual = At(source_.in.residual_out, source_.in.residual_type, first),
+        .value_type = source_.ValueType(),
+        .codes = out_.codes + first * CodeBits(format_.codec) / 8,
+        .are_codes_streamed = are_codes_streamed_};
+    if (!emit_(chunk, z)) result_.is_finite = false;
+  }
+
+  static void TakeWide(float narrow, WideSum& wide, LowBitStatistics& block) {
+    const BlockSum sum = ChooseSumOf(narrow, wide, Residual::kBf16);
+    block.sum_of_squares = sum.sum;
+    block.is_in_range = sum.is_in_range;
+  }
+
+  // Writes the scale. A block that is not finite is finished with it.
+  HWY_INLINE LowBitScale Send(size_t begin, size_t count, const LowBitStatistics& block) {
+    const LowBitScale scale = reference::ScaleOfBlock(format_.codec, block);
+    const size_t index = begin / format_.block;
+    out_.scales[index] = scale.scale_bits;
+    if (HasMinimum(format_.codec)) out_.minimums[index] = scale.minimum_bits;
+    if (HWY_UNLIKELY(!scale.is_finite)) {
+      memset(out_.codes + begin * CodeBits(format_.codec) / 8, 0, CodeBytes(format_.codec, count));
+      ++result_.nonfinite_blocks;
+      result_.is_finite = false;
+    }
+    return scale;
+  }
+
+  const Source& source_;
+  const LowBitFormat format_;
+  const Draws& draws_;
+  const LowBitPacket out_;
+  const Statistic statistic_;
+  const ChunkReaders readers_;
+  const bool is_residual_streamed_;
+  const bool are_codes_streamed_;
+  EmitChunk emit_;
+  LowBitResult result_;
+  alignas(64) float z_[kTile];
+  StatisticLanes lanes_;
+  TileBits mask_bits_[2];
+  size_t parity_ = 0;
+};
+
+template <class Source>
+LowBitResult EncodeLowBitBlocks(const Source& source, LowBitFormat format, const Draws& draws,
+                                LowBitPacket out) {
+  LowBitEncoder<Source> encoder(source, format, draws, out);
+  return encoder.Run();
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

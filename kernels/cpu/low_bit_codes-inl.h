@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Codes of a vector of z, one in the lowest byte of each lane, and the values they stand for.
+// Per-target header.
+#if defined(ONEBIT_KERNELS_CPU_LOW_BIT_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEBIT_KERNELS_CPU_LOW_BIT_CODES_INL_H_
+#undef ONEBIT_KERNELS_CPU_LOW_BIT_CODES_INL_H_
+#else
+#define ONEBIT_KERNELS_CPU_LOW_BIT_CODES_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include <hwy/highway.h>
+
+#include "kernels/cpu/vectors-inl.h"
+#include "kernels/low_bit.h"
+#include "kernels/reference/low_bit_codes.h"
+#include "kernels/reference/low_bit_scale.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+// Adding this rounds a number below 2^22 to the nearest integer, ties to even, and leaves it in the
+// lowest bits in two's complement. Subtracting it again gives the integer as fp32, without -0.
+inline constexpr float kRoundingBias = 0x1.8p23f;
+
+struct Coded {
+  VU32 code;  // the lowest CodeBits bits of each lane; others may be set if CodeBits is 8
+  VF value;
+};
+
+template <LowBitCodec kCodec>
+class BlockCoder;
+
+// ---- fp4
+
+#if HWY_TARGET == HWY_AVX3
+
+// All thresholds of fp4 have at most two bits after the leading one. So a magnitude's code depends
+// on its exponent and the next two bits only: on 24 combinations if it is at least 1/8, which a
+// table of two vectors holds at places that are the lowest five of these bits.
+struct alignas(64) Fp4Table {
+  uint32_t index[32];
+
+  constexpr Fp4Table() : index() {
+    for (uint32_t place = 0; place < 32; ++place) {
+      const int exponent = static_cast<int>(place / 4) - (place / 4 >= 4 ? 7 : -1);
+      float smallest = 1 + static_cast<float>(place % 4) / 4;
+      for (int k = 0; k < exponent; ++k) smallest *= 2;
+      for (int k = 0; k > exponent; --k) smallest /= 2;
+      for (const float threshold : {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f}) {
+        index[place] += threshold <= smallest ? 1 : 0;
+      }
+    }
+  }
+};
+inline constexpr Fp4Table kFp4Table{};
+
+template <>
+class BlockCoder<LowBitCodec::kFp4> {
+ public:
+  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+      : inverse_(hn::Set(kF32, block.inverse)),
+        low_(hn::Load(kU32, kFp4Table.index)),
+        high_(hn::Load(kU32, kFp4Table.index + kLanes)) {
+    alignas(64) static constexpr float kUnits[kLanes] = {0,     .5,  1,  1.5,  2,  3,  4,  6,
+                                                         -0.0f, -.5, -1, -1.5, -2, -3, -4, -6};
+    values_ = hn::Mul(hn::Load(kF32, kUnits), hn::Set(kF32, block.scale));
+  }
+
+  HWY_INLINE Coded Encode(VF z) const {
+    const VF t = hn::Mul(z, inverse_);
+    const VF magnitude = hn::Max(hn::Abs(t), hn::Set(kF32, 0.125f));
+    const VU32 place = hn::ShiftRight<21>(hn::BitCast(kU32, magnitude));
+    // Highway 1.0.3 has no function for these: both use only the lowest bits of an index.
+    const __m512i index = _mm512_permutex2var_epi32(low_.raw, place.raw, high_.raw);
+    const MF is_negative = hn::Le(t, hn::Set(kF32, -0.25f));  // and its code is not 0
+    const VU32 code{_mm512_mask_or_epi32(index, is_negative.raw, index, hn::Set(kU32, 8).raw)};
+    return {code, VF{_mm512_permutexvar_ps(code.raw, values_.raw)}};
+  }
+
+ private:
+  VF inverse_;
+  VU32 low_;
+  VU32 high_;
+  VF values_;
+};
+
+#else
+
+template <>
+class BlockCoder<LowBitCodec::kFp4> {
+ public:
+  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+      : inverse_(hn::Set(kF32, block.inverse)), scale_(hn::Set(kF32, block.scale)) {}
+
+  HWY_INLINE Coded Encode(VF z) const {
+    const VF t = hn::Mul(z, inverse_);
+    const VF magnitude = hn::Abs(t);
+    // From 1 on, the index is the exponent and the next bit, rounded half away from 0; a carry out
+    // of the bit gives the next exponent.
+    const VU32 rounded = hn::Add(hn::BitCast(kU32, magnitude), hn::Set(kU32, 1u << 21));
+    const VU32 above = hn::Sub(hn::ShiftRight<22>(rounded), hn::Set(kU32, 252));
+    const VU32 one = hn::Set(kU32, 1);
+    const VU32 below = hn::Add(OneIf(hn::Ge(magnitude, hn::Set(kF32, 0.25f)), one),
+                               OneIf(hn::Ge(magnitude, hn::Set(kF32, 0.75f)), one));
+    const MF is_above = hn::Ge(magnitude, hn::Set(kF32, 1.0f));
+    const VU32 index = hn::IfThenElse(hn::RebindMask(kU32, is_above), above, below);
+    const MF is_negative = hn::Le(t, hn::Set(kF32, -0.25f));  // and its code is not 0
+    const VU32 code = hn::Or(index, OneIf(is_negative, hn::Set(kU32, 8)));
+    // These bits are .5, .75, 1, 1.5, 2, 3, 4, 6: right for all but the first two.
+    const VF units =
+        hn::BitCast(kF32, hn::Add(hn::ShiftLeft<22>(index), hn::Set(kU32, 0x3F000000)));
+    const VF small = hn::Sub(hn::Add(units, units), hn::Set(kF32, 1.0f));
+    const VF value = hn::IfThenElse(hn::Lt(units, hn::Set(kF32, 1.0f)), small, units);
+    const VU32 sign = hn::ShiftLeft<28>(hn::And(code, hn::Set(kU32, 8)));
+    return {code, hn::Mul(hn::Or(value, hn::BitCast(kF32, sign)), scale_)};
+  }
+
+ private:
+  static HWY_INLINE VU32 OneIf(MF condition, VU32 one) {
+    return hn::IfThenElseZero(hn::RebindMask(kU32, condition), one);
+  }
+
+  VF inverse_;
+  VF scale_;
+};
+
+#endif
+
+// ---- Integers
+
+// A bf16 scale is at most 2^-8 too small, so t is below 127.5 and needs no limit.
+template <>
+class BlockCoder<LowBitCodec::kInt8> {
+ public:
+  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+      : inverse_(hn::Set(kF32, block.inverse)), scale_(hn::Set(kF32, block.scale)) {}
+
+  HWY_INLINE Coded Encode(VF z) const {
+    const VF bias = hn::Set(kF32, kRoundingBias);
+    const VF biased = hn::Add(hn::Mul(z, inverse_), bias);
+    return {hn::BitCast(kU32, biased), hn::Mul(hn::Sub(biased, bias), scale_)};
+  }
+
+ private:
+  VF inverse_;
+  VF scale_;
+};
+
+template <>
+class BlockCoder<LowBitCodec::kUint8> {
+ public:
+  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+      : inverse_(hn::Set(kF32, block.inverse)),
+        scale_(hn::Set(kF32, block.scale)),
+        minimum_(hn::Set(kF32, block.minimum)) {}
+
+  HWY_INLINE Coded Encode(VF z) const {
+    const VF bias = hn::Set(kF32, kRoundingBias);
+    VF t = hn::Mul(hn::Sub(z, minimum_), inverse_);
+    t = hn::Min(hn::Max(t, hn::Zero(kF32)), hn::Set(kF32, 255.0f));
+    const VF biased = hn::Add(t, bias);
+    const VF units = hn::Sub(biased, bias);
+    return {hn::BitCast(kU32, biased), hn::Add(hn::Mul(units, scale_), minimum_)};
+  }
+
+ private:
+  VF inverse_;
+  VF scale_;
+  VF minimum_;
+};
+
+template <>
+class BlockCoder<LowBitCodec::kInt2> {
+ public:
+  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+      : inverse_(hn::Set(kF32, block.inverse)), scale_(hn::Set(kF32, block.scale)) {}
+
+  HWY_INLINE Coded Encode(VF z) const {
+    VF q = hn::Floor(hn::Mul(z, inverse_));
+    q = hn::Min(hn::Max(q, hn::Set(kF32, -2.0f)), hn::Set(kF32, 1.0f));
+    const VF biased = hn::Add(q, hn::Set(kF32, kRoundingBias));
+    const VU32 code = hn::And(hn::BitCast(kU32, biased), hn::Set(kU32, 3));
+    return {code, hn::Mul(hn::Add(q, hn::Set(kF32, 0.5f)), scale_)};
+  }
+
+ private:
+  VF inverse_;
+  VF scale_;
+};
+
+template <>
+class BlockCoder<LowBitCodec::kInt8Stochastic> {
+ public:
+  HWY_INLINE explicit BlockCoder(const reference::LowBitScale& block)
+      : inverse_(hn::Set(kF32, block.inverse)) {}
+
+  HWY_INLINE VU32 Encode(VF z, VU32 random) const {
+    const VF t = hn::Mul(z, inverse_);
+    const VF floor = hn::Floor(t);
+    const VF unit = hn::ConvertTo(kF32, hn::BitCast(kI32, hn::ShiftRight<8>(random)));
+    const MF is_up = hn::Lt(hn::Mul(unit, hn::Set(kF32, 0x1p-24f)), hn::Sub(t, floor));
+    VF q = hn::Add(floor, hn::IfThenElseZero(is_up, hn::Set(kF32, 1.0f)));
+    q = hn::Min(hn::Max(q, hn::Set(kF32, -127.0f)), hn::Set(kF32, 127.0f));
+    return hn::BitCast(kU32, hn::Add(q, hn::Set(kF32, kRoundingBias)));
+  }
+
+ private:
+  VF inverse_;
+};
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

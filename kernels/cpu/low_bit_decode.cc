@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Low-bit packets to numbers, without compressing them again.
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/low_bit_decode.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/last_vector-inl.h"
+#include "kernels/cpu/low_bit_read-inl.h"
+#include "kernels/cpu/low_bit_sum-inl.h"
+#include "kernels/cpu/stream-inl.h"
+#include "kernels/low_bit.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+namespace {
+
+struct alignas(64) SumScratch {
+  float sum[kMaxSumCount];
+  TileBits mask;
+};
+
+// The largest magnitude of a code in units of the scale.
+constexpr float LargestUnits(LowBitCodec codec) {
+  switch (codec) {
+    case LowBitCodec::kFp4:
+      return 6;
+    case LowBitCodec::kInt8:
+    case LowBitCodec::kInt8Stochastic:
+      return 128;
+    case LowBitCodec::kUint8:
+      return 255;
+    case LowBitCodec::kInt2:
+      return 1.5f;
+  }
+  return 0;
+}
+
+// What the scales of a block tell about its values.
+struct BlockBounds {
+  bool is_finite = true;   // no scale is infinite or NaN
+  bool is_bounded = true;  // no intermediate rounding can move a sum out of range
+};
+
+HWY_INLINE BlockBounds BoundsOf(const LowBitPackets& in, LowBitCodec codec, size_t block) {
+  BlockBounds bounds;
+  float sum = 0;
+  for (size_t rank = 0; rank < in.ranks; ++rank) {
+    const uint16_t scale = in.packets[rank].scales[block];
+    bounds.is_finite = bounds.is_finite && !reference::IsNonfiniteScale(scale);
+    sum += std::fabs(FloatOfBits(scale)) * LargestUnits(codec);
+    if (HasMinimum(codec)) sum += std::fabs(FloatOfBits(in.packets[rank].minimums[block]));
+  }
+  bounds.is_bounded = sum < 0x1p126f;  // false for NaN
+  return bounds;
+}
+
+// Stores the first `count` elements of a vector.
+template <DataType kType>
+HWY_INLINE void StoreFirst(VF value, size_t count, ElementOf<kType>* output) {
+  LastVector<ElementOf<kType>> last;
+  StoreF32As<kType>(value, last.element, 0);
+  last.Return(output, 0, count);
+}
+
+// Stores elements of `from`, 0 where masked; their places beyond `count` may hold anything.
+template <DataType kType>
+HWY_NOINLINE void StoreOutput(const float* from, const uint8_t* mask, size_t count,
+                              bool is_streamed, ElementOf<kType>* output,
+                              LargestMagnitude<kType>& largest_in_memory) {
+  LargestMagnitude<kType> largest = largest_in_memory;
+  const auto value_at = [&](size_t i) HWY_ATTR {
+    const VF value = hn::Load(kF32, from + i);
+    return mask == nullptr ? value : hn::IfThenElseZero(MaskOfBits(mask, i), value);
+  };
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const VF value = value_at(i);
+    largest.Add(value);
+    if (is_streamed) {
+      StoreF32As<kType, true>(value, output, i);
+    } else {
+      StoreF32As<kType>(value, output, i);
+    }
+  }
+  if (i != count) {
+    const VF value = hn::IfThenElseZero(hn::FirstN(kF32, count - i), value_at(i));
+    largest.Add(value);
+    StoreFirst<kType>(value, count - i, output + i);
+  }
+  largest_in_memory = largest;
+}
+
+// Calls `decode` with (begin, count, mask, is_bounded) for parts of blocks, in order. `mask` is
+// padded, or null. Returns how many blocks are not finite.
+template <class DecodePart>
+HWY_INLINE size_t ForEachPart(const LowBitPackets& in, LowBitCodec codec, const uint8_t* mask,
+                              TileBits& mask_bits, const DecodePart& decode) {
+  size_t nonfinite = 0;
+  for (size_t block = 0, begin = 0; begin < in.count; ++block) {
+    const BlockBounds bounds = BoundsOf(in, codec, block);
+    nonfinite += bounds.is_finite ? 0 : 1;
+    const size_t end = std::min(in.count, begin + in.block);
+    for (size_t count; begin < end; begin += count) {
+      count = std::min(kMaxSumCount, end - begin);
+      if (mask != nullptr) CopyMask(mask, begin, count, mask_bits.bytes);
+      decode(begin, count, mask == nullptr ? nullptr : mask_bits.bytes, bounds.is_bounded);
+    }
+  }
+  return nonfinite;
+}
+
+template <DataType kType>
+LowBitResult AverageAs(const LowBitReduceInput& in, LowBitFormat format, ElementOf<kType>* output) {
+  const LowBitPackets packets(in, format);
+  const SumPacketsOfBlock sum = ChooseSum(format.codec);
+  const bool is_streamed =
+      ShouldStream(output, in.count * sizeof(output[0])) && format.block % kLanes == 0;
+  SumScratch scratch;
+  LargestMagnitude<kType> largest;
+  const size_t nonfinite = ForEachPart(
+      packets, format.codec, in.mask, scratch.mask,
+      [&](size_t begin, size_t count, const uint8_t* mask, bool is_bounded) HWY_ATTR {
+        if constexpr (kType == DataType::kF32) {
+          if (mask == nullptr && is_bounded && count % kLanes == 0) {
+            sum(packets, begin, count, output + begin, is_streamed);
+            return;
+          }
+        }
+        sum(packets, begin, count, scratch.sum, false);
+        StoreOutput<kType>(scratch.sum, mask, count, is_streamed, output + begin, largest);
+      });
+  if (is_streamed) hwy::FlushStream();
+  return {.nonfinite_blocks = nonfinite, .is_finite = nonfinite == 0 && largest.IsFinite()};
+}
+
+// Replaces values by what is held after it has taken them up, and writes that.
+HWY_NOINLINE void TakeUpDelta(const float* held_in, const uint8_t* mask, size_t count,
+                              float* values, float* held_out) {
+  const auto held_after = [&](VF held, size_t i) HWY_ATTR {
+    held = hn::Sub(held, hn::Load(kF32, values + i));
+    if (mask != nullptr) held = hn::IfThenElseZero(MaskOfBits(mask, i), held);
+    hn::Store(hn::Sub(hn::Zero(kF32), held), kF32, values + i);
+    return held;
+  };
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(held_after(hn::LoadU(kF32, held_in + i), i), kF32, held_out + i);
+  }
+  if (i == count) return;
+  LastVector<float> last;
+  last.Take(held_in, i, count - i);
+  hn::Store(held_after(hn::Load(kF32, last.element), i), kF32, last.element);
+  last.Return(held_out, i, count - i);
+}
+
+template <DataType kType>
+LowBitResult AddDeltaAs(const LowBitDeltaInput& in, LowBitFormat format, ElementOf<kType>* output) {
+  const LowBitReduceInput one = {
+      .packets = &in.packet, .ranks = 1, .count = in.count, .is_sum = true};
+  const LowBitPackets packets(one, format);
+  const SumPacketsOfBlock decode = ChooseSum(format.codec);
+  SumScratch scratch;
+  LargestMagnitude<kType> largest;
+  const size_t nonfinite =
+      ForEachPart(packets, format.codec, in.mask, scratch.mask,
+                  [&](size_t begin, size_t count, const uint8_t* mask, bool) HWY_ATTR {
+                    decode(packets, begin, count, scratch.sum, false);
+                    TakeUpDelta(in.held_in + begin, mask, count, scratch.sum, in.held_out + begin);
+                    StoreOutput<kType>(scratch.sum, nullptr, count, false, output + begin, largest);
+                  });
+  return {.nonfinite_blocks = nonfinite, .is_finite = nonfinite == 0 && largest.IsFinite()};
+}
+
+}  // namespace
+
+LowBitResult LowBitAverage(const LowBitReduceInput& in, LowBitFormat format, void* output) {
+  switch (in.output_type) {
+    case DataType::kF32:
+      return AverageAs<DataType::kF32>(in, format, static_cast<float*>(output));
+    case DataType::kF16:
+      return AverageAs<DataType::kF16>(in, format, static_cast<uint16_t*>(output));
+    case DataType::kBf16:
+      return AverageAs<DataType::kBf16>(in, format, static_cast<uint16_t*>(output));
+  }
+  return {};
+}
+
+LowBitResult LowBitAddDelta(const LowBitDeltaInput& in, LowBitFormat format, void* output) {
+  switch (in.output_type) {
+    case DataType::kF32:
+      return AddDeltaAs<DataType::kF32>(in, format, static_cast<float*>(output));
+    case DataType::kF16:
+      return AddDeltaAs<DataType::kF16>(in, format, static_cast<uint16_t*>(output));
+    case DataType::kBf16:
+      return AddDeltaAs<DataType::kBf16>(in, format, static_cast<uint16_t*>(output));
+  }
+  return {};
+}
+
+LowBitResult LowBitDecode(LowBitPacketView packet, LowBitFormat format, size_t count,
+                          const uint8_t* mask, DataType output_type, void* output) {
+  return LowBitAverage({.packets = &packet,
+                        .ranks = 1,
+                        .mask = mask,
+                        .count = count,
+                        .output_type = output_type,
+                        .is_sum = true},
+                       format, output);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace onebit::kernels::cpu {
+
+HWY_EXPORT(LowBitAverage);
+HWY_EXPORT(LowBitAddDelta);
+HWY_EXPORT(LowBitDecode);
+
+LowBitResult LowBitAverage(const LowBitReduceInput& in, LowBitFormat format, void* output) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(LowBitAverage)(in, format, output);
+}
+
+LowBitResult LowBitAddDelta(const LowBitDeltaInput& in, LowBitFormat format, void* output) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(LowBitAddDelta)(in, format, output);
+}
+
+LowBitResult LowBitDecode(LowBitPacketView packet, LowBitFormat format, size_t count,
+                          const uint8_t* mask, DataType output_type, void* output) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(LowBitDecode)(packet, format, count, mask, output_type, output);
+}
+
+}  // namespace onebit::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Numbers to low-bit packets: the worker's, and the server's sum of packets.
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/low_bit_encode.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/fp_env.h"
+#include "kernels/cpu/low_bit_blocks-inl.h"
+#include "kernels/cpu/low_bit_read-inl.h"
+#include "kernels/cpu/low_bit_sum-inl.h"
+#include "kernels/low_bit.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+namespace {
+
+// Sources of EncodeLowBitBlocks: an array, and a sum of packets, each plus a residual.
+struct ArraySource {
+  const CompressInput& in;
+
+  DataType InputType() const { return in.input_type; }
+  DataType ValueType() const { return in.scale_type; }
+  TileInput ChunkAt(size_t begin, size_t count) const {
+    return {.input = At(in.input, in.input_type, begin),
+            .residual = At(in.residual_in, in.residual_type, begin),
+            .mask = nullptr,
+            .count = count};
+  }
+};
+
+struct SumSource {
+  const LowBitReduceInput& in;
+  LowBitPackets packets;
+  SumPacketsOfBlock sum;
+  float* space;  // kChunk elements, aligned
+
+  DataType InputType() const { return DataType::kF32; }
+  DataType ValueType() const { return in.output_type; }
+  TileInput ChunkAt(size_t begin, size_t count) const {
+    sum(packets, begin, count, space, false);
+    return {.input = space,
+            .residual = At(in.residual_in, in.residual_type, begin),
+            .mask = nullptr,
+            .count = count};
+  }
+};
+
+}  // namespace
+
+LowBitResult LowBitCompress(const CompressInput& in, LowBitFormat format, const Draws& draws,
+                            LowBitPacket out) {
+  return EncodeLowBitBlocks(ArraySource{in}, format, draws, out);
+}
+
+LowBitResult LowBitReduce(const LowBitReduceInput& in, LowBitFormat format, const Draws& draws,
+                          LowBitPacket out) {
+  alignas(64) float space[kChunk];
+  const SumSource source = {in, LowBitPackets(in, format), ChooseSum(format.codec), space};
+  return EncodeLowBitBlocks(source, format, draws, out);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace onebit::kernels::cpu {
+
+HWY_EXPORT(LowBitCompress);
+HWY_EXPORT(LowBitReduce);
+
+LowBitResult LowBitCompress(const CompressInput& in, LowBitFormat format, const Draws& draws,
+                            LowBitPacket out) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(LowBitCompress)(in, format, draws, out);
+}
+
+LowBitResult LowBitReduce(const LowBitReduceInput& in, LowBitFormat format, const Draws& draws,
+                          LowBitPacket out) {
+  const DefaultFpScope fp;
+  return HWY_DYNAMIC_DISPATCH(LowBitReduce)(in, format, draws, out);
+}
+
+}  // namespace onebit::kernels::cpu
+#endif  // HWY_ONCE

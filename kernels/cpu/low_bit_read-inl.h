@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// A chunk is the part of a block that is read at once. Reading a chunk computes z, stores it, and
+// adds to the statistics that the block's scale depends on. Per-target header.
+#if defined(ONEBIT_KERNELS_CPU_LOW_BIT_READ_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEBIT_KERNELS_CPU_LOW_BIT_READ_INL_H_
+#undef ONEBIT_KERNELS_CPU_LOW_BIT_READ_INL_H_
+#else
+#define ONEBIT_KERNELS_CPU_LOW_BIT_READ_INL_H_
+#endif
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include <hwy/highway.h>
+
+#include "kernels/cpu/encode-inl.h"
+#include "kernels/cpu/sum-inl.h"
+#include "kernels/cpu/tile-inl.h"
+#include "kernels/cpu/vectors-inl.h"
+#include "kernels/low_bit.h"
+#include "kernels/reference/low_bit_scale.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+inline constexpr size_t kChunk = 256;
+static_assert(kChunk % kSumLanes == 0 && kTile % kChunk == 0);
+
+using LowBitScale = reference::LowBitScale;
+using LowBitStatistics = reference::LowBitStatistics;
+
+// What reading a chunk adds to.
+enum class Statistic { kNone, kMagnitude, kRange, kSquares };
+
+constexpr Statistic StatisticOf(LowBitCodec codec) {
+  switch (codec) {
+    case LowBitCodec::kFp4:
+    case LowBitCodec::kInt8:
+    case LowBitCodec::kInt8Stochastic:
+      return Statistic::kMagnitude;
+    case LowBitCodec::kUint8:
+      return Statistic::kRange;
+    case LowBitCodec::kInt2:
+      return Statistic::kSquares;
+  }
+  return Statistic::kNone;
+}
+
+using VI32 = hn::Vec<DI32>;
+
+// The statistics of a block, each in the lanes of a vector; a block uses some of them.
+struct alignas(64) StatisticLanes {
+  // Magnitudes are compared as integers, where NaN is above infinity.
+  int32_t magnitude[kLanes];
+  float minimum[kLanes];
+  float maximum[kLanes];
+  SumLanes squares;
+
+  HWY_INLINE void Clear(Statistic statistic) {
+    hn::Store(hn::Zero(kI32), kI32, magnitude);
+    if (statistic == Statistic::kRange) {
+      const float infinity = std::numeric_limits<float>::infinity();
+      hn::Store(hn::Set(kF32, infinity), kF32, minimum);
+      hn::Store(hn::Set(kF32, -infinity), kF32, maximum);
+    }
+    if (statistic == Statistic::kSquares) squares.Clear();
+  }
+};
+
+// Writes z[0, count), with zeros up to a whole vector. The count is at most kTile, and a multiple
+// of kSumLanes unless the chunk is the last one of its block.
+using ReadChunk = void (*)(const TileInput& chunk, float* z, StatisticLanes& lanes);
+
+template <DataType kInput, Residual kResidual, Statistic kStatistic>
+HWY_NOINLINE void ReadChunkAs(const TileInput& chunk_in_memory, float* z, StatisticLanes& lanes) {
+  const TileInput chunk = chunk_in_memory;  // stays in registers across KeepOrder()
+  VI32 magnitude = hn::Load(kI32, lanes.magnitude);
+  VF minimum = hn::Zero(kF32), maximum = hn::Zero(kF32);
+  if constexpr (kStatistic == Statistic::kRange) {
+    minimum = hn::Load(kF32, lanes.minimum);
+    maximum = hn::Load(kF32, lanes.maximum);
+  }
+  const auto add = [&](VF loaded, size_t i) HWY_ATTR {
+    if (chunk.mask != nullptr) loaded = hn::IfThenElseZero(MaskOfBits(chunk.mask, i), loaded);
+    hn::Store(loaded, kF32, z + i);
+    if constexpr (kStatistic == Statistic::kMagnitude || kStatistic == Statistic::kRange) {
+      const VI32 bits = hn::BitCast(kI32, loaded);
+      magnitude = hn::Max(magnitude, hn::And(bits, hn::Set(kI32, 0x7FFFFFFF)));
+    }
+    if constexpr (kStatistic == Statistic::kSquares) {
+      float* lane = lanes.squares.lane + i % kSumLanes;
+      hn::Store(AddTerm<Sum::kL2>(hn::Load(kF32, lane), loaded), kF32, lane);
+    }
+    return loaded;
+  };
+  // An element that takes no part changes neither bound.
+  const auto add_range = [&](VF loaded, MF takes_part) HWY_ATTR {
+    minimum = hn::IfThenElse(takes_part, hn::Min(minimum, loaded), minimum);
+    maximum = hn::IfThenElse(takes_part, hn::Max(maximum, loaded), maximum);
+  };
+  const size_t whole = chunk.count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    FetchAhead<kInput>(chunk.input, i);
+    if (kResidual != Residual::kNone) FetchAhead<kResidualType<kResidual>>(chunk.residual, i);
+    const VF loaded = add(LoadZ<kInput, kResidual, false>(chunk, i), i);
+    if constexpr (kStatistic == Statistic::kRange) {
+      if (chunk.mask != nullptr) {
+        add_range(loaded, MaskOfBits(chunk.mask, i));
+      } else {
+        minimum = hn::Min(minimum, loaded);
+        maximum = hn::Max(maximum, loaded);
+      }
+    }
+    KeepOrder();
+  }
+  if (whole != chunk.count) {
+    const VF loaded = add(LoadLastZ<kInput, kResidual, false>(chunk, whole), whole);
+    if constexpr (kStatistic == Statistic::kRange) {
+      MF takes_part = hn::FirstN(kF32, chunk.count - whole);
+      if (chunk.mask != nullptr) {
+        takes_part = hn::And(takes_part, MaskOfBits(chunk.mask, whole));
+      }
+      add_range(loaded, takes_part);
+    }
+  }
+  if constexpr (kStatistic == Statistic::kMagnitude || kStatistic == Statistic::kRange) {
+    hn::Store(magnitude, kI32, lanes.magnitude);
+  }
+  if constexpr (kStatistic == Statistic::kRange) {
+    hn::Store(minimum, kF32, lanes.minimum);
+    hn::Store(maximum, kF32, lanes.maximum);
+  }
+}
+
+// The statistics that follow from the lanes. Squares are added by SumOfSquares.
+HWY_INLINE LowBitStatistics StatisticsOf(Statistic statistic, const StatisticLanes& lanes,
+                                         size_t participants) {
+  LowBitStatistics block;
+  block.element_count = participants;
+  if (statistic == Statistic::kMagnitude || statistic == Statistic::kRange) {
+    const VI32 largest = hn::MaxOfLanes(kI32, hn::Load(kI32, lanes.magnitude));
+    block.largest_magnitude = std::bit_cast<float>(hn::GetLane(largest));
+    block.is_in_range = block.largest_magnitude < reference::kLowBitLimit;
+  }
+  if (statistic == Statistic::kRange && participants != 0) {
+    block.minimum = hn::GetLane(hn::MinOfLanes(kF32, hn::Load(kF32, lanes.minimum)));
+    block.maximum = hn::GetLane(hn::MaxOfLanes(kF32, hn::Load(kF32, lanes.maximum)));
+  }
+  return block;
+}
+
+// ---- Choice of the instances, once per call
+
+struct ChunkReaders {
+  ReadChunk load;  // computes z only
+  ReadChunk read;
+};
+
+template <DataType kInput, Residual kResidual>
+ChunkReaders ReadersOf(Statistic statistic) {
+  constexpr ReadChunk kLoad = &ReadChunkAs<kInput, kResidual, Statistic::kNone>;
+  switch (statistic) {
+    case Statistic::kNone:
+      return {kLoad, kLoad};
+    case Statistic::kMagnitude:
+      return {kLoad, &ReadChunkAs<kInput, kResidual, Statistic::kMagnitude>};
+    case Statistic::kRange:
+      return {kLoad, &ReadChunkAs<kInput, kResidual, Statistic::kRange>};
+    case Statistic::kSquares:
+      return {kLoad, &ReadChunkAs<kInput, kResidual, Statistic::kSquares>};
+  }
+  return {};
+}
+
+template <DataType kInput>
+ChunkReaders ReadersOf(Residual residual, Statistic statistic) {
+  switch (residual) {
+    case Residual::kNone:
+      return ReadersOf<kInput, Residual::kNone>(statistic);
+    case Residual::kF32:
+      return ReadersOf<kInput, Residual::kF32>(statistic);
+    case Residual::kBf16:
+      return ReadersOf<kInput, Residual::kBf16>(statistic);
+  }
+  return {};
+}
+
+inline ChunkReaders ReadersOf(DataType input, Residual residual, Statistic statistic) {
+  switch (input) {
+    case DataType::kF32:
+      return ReadersOf<DataType::kF32>(residual, statistic);
+    case DataType::kF16:
+      return ReadersOf<DataType::kF16>(residual, statistic);
+    case DataType::kBf16:
+      return ReadersOf<DataType::kBf16>(residual, statistic);
+  }
+  return {};
+}
+
+// ---- Masks
+
+// Copies the bits [begin, begin + count), and sets the following ones, padding included, to 0.
+HWY_INLINE void CopyMask(const uint8_t* mask, size_t begin, size_t count, uint8_t* to) {
+  const uint8_t* from = mask + begin / 8;
+  const size_t shift = begin % 8;
+  if (shift == 0) return CopyBitsPadded(from, count, to);
+  const size_t readable = BitBytes(shift + count);
+  const size_t bytes = BitBytes(count);
+  for (size_t k = 0; k < bytes; ++k) {
+    const unsigned next = k + 1 < readable ? from[k + 1] : 0;
+    to[k] = static_cast<uint8_t>((from[k] >> shift) | (next << (8 - shift)));
+  }
+  memset(to + bytes, 0, kBitPadding);
+  if (count % 8 != 0) to[bytes - 1] &= static_cast<uint8_t>((1u << (count % 8)) - 1);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

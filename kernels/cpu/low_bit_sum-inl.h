@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Sums of low-bit packets, for elements of one block at a time. Per-target header.
+#if defined(ONEBIT_KERNELS_CPU_LOW_BIT_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEBIT_KERNELS_CPU_LOW_BIT_SUM_INL_H_
+#undef ONEBIT_KERNELS_CPU_LOW_BIT_SUM_INL_H_
+#else
+#define ONEBIT_KERNELS_CPU_LOW_BIT_SUM_INL_H_
+#endif
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/low_bit_values-inl.h"
+#include "kernels/cpu/tile-inl.h"
+#include "kernels/cpu/vectors-inl.h"
+#include "kernels/low_bit.h"
+#include "kernels/reference/low_bit_scale.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit::kernels::cpu::HWY_NAMESPACE {
+
+// Elements of one block that are summed at once.
+inline constexpr size_t kMaxSumCount = 1024;
+// Ranks whose scales stay in registers; partial sums of other ranks stay in the first-level cache.
+inline constexpr size_t kMaxRanksAtOnce = 8;
+// Vectors of codes may reach beyond the last code by this much.
+inline constexpr size_t kCodePadding = 16;
+
+struct RanksAtOnce {
+  const uint8_t* codes[kMaxRanksAtOnce];
+  float scale[kMaxRanksAtOnce];
+  float minimum[kMaxRanksAtOnce];
+};
+
+// The last step of a sum, and where it goes.
+struct SumEnd {
+  enum Step { kNothing, kPartial, kMultiply, kDivide };
+  Step step = kNothing;
+  float factor = 1;
+  bool is_streamed = false;
+};
+
+inline constexpr size_t kCodesAheadBytes = 1024;
+
+HWY_INLINE void FetchCodesAhead(const uint8_t* codes, size_t bytes) {
+  for (size_t byte = 0; byte < bytes; byte += kLineBytes) {
+    const uintptr_t ahead = reinterpret_cast<uintptr_t>(codes) + byte + kCodesAheadBytes;
+    hwy::Prefetch(reinterpret_cast<const char*>(ahead));
+  }
+}
+
+// Adds up to a whole vector beyond `count`. Partial sums are in the decoder's order.
+template <LowBitCodec kCodec, size_t kRanks, bool kIsFirst>
+HWY_NOINLINE void AddLowBitRanks(const RanksAtOnce& ranks, size_t count, const float* partial,
+                                 float* to, SumEnd end_in_memory) {
+  using RankDecoder = Decoder<kCodec>;
+  const SumEnd end = end_in_memory;
+  RankDecoder decoder[kRanks];
+  const uint8_t* codes[kRanks];
+  HWY_UNROLL(8)
+  for (size_t k = 0; k < kRanks; ++k) {
+    decoder[k] = RankDecoder(ranks.scale[k], ranks.minimum[k]);
+    codes[k] = ranks.codes[k];
+    FetchCodesAhead(codes[k], count * CodeBits(kCodec) / 8);
+  }
+  const VF factor = hn::Set(kF32, end.factor);
+  for (size_t i = 0; i < count; i += kLanes) {
+    VF sum = decoder[0].At(codes[0], i);
+    if constexpr (!kIsFirst) sum = hn::Add(hn::Load(kF32, partial + i), sum);
+    HWY_UNROLL(8)
+    for (size_t k = 1; k < kRanks; ++k) sum = hn::Add(sum, decoder[k].At(codes[k], i));
+    if (end.step == SumEnd::kPartial) {
+      hn::Store(sum, kF32, to + i);
+      continue;
+    }
+    sum = RankDecoder::Restore(sum);
+    if (end.step == SumEnd::kMultiply) sum = hn::Mul(sum, factor);
+    if (end.step == SumEnd::kDivide) sum = hn::Div(sum, factor);
+    if (end.is_streamed) {
+      StoreF32As<DataType::kF32, true>(sum, to, i);
+    } else {
+      hn::StoreU(sum, kF32, to + i);
+    }
+  }
+}
+
+template <LowBitCodec kCodec, size_t kRanks>
+HWY_INLINE void AddLowBitRanksOf(const RanksAtOnce& ranks, bool is_first, size_t count,
+                                 const float* partial, float* to, SumEnd end) {
+  if (is_first) {
+    AddLowBitRanks<kCodec, kRanks, true>(ranks, count, partial, to, end);
+  } else {
+    AddLowBitRanks<kCodec, kRanks, false>(ranks, count, partial, to, end);
+  }
+}
+
+// All packets of a piece.
+struct LowBitPackets {
+  const LowBitPacketView* packets;
+  size_t ranks;
+  size_t count;
+  size_t block;
+  SumEnd end;
+
+  LowBitPackets(const LowBitReduceInput& in, LowBitFormat format)
+      : packets(in.packets), ranks(in.ranks), count(in.count), block(format.block) {
+    if (in.is_sum || ranks == 1) return;
+    const float divisor = static_cast<float>(ranks);
+    const bool is_power_of_2 = (ranks & (ranks - 1)) == 0;  // its inverse is exact
+    end.step = is_power_of_2 ? SumEnd::kMultiply : SumEnd::kDivide;
+    end.factor = is_power_of_2 ? 1 / divisor : divisor;
+  }
+};
+
+HWY_INLINE float FloatOfBits(uint16_t bf16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+}
+
+// Computes y without its residual for elements [begin, begin + count) of a piece, which are in one
+// block and begin at a multiple of kLanes, or of 8 if that is more, in it. `to` is written in whole
+// vectors.
+template <LowBitCodec kCodec>
+HWY_NOINLINE void SumLowBitPackets(const LowBitPackets& in, size_t begin, size_t count, float* to,
+                                   bool is_streamed) {
+  struct alignas(64) Copy {
+    uint8_t bytes[kMaxSumCount * CodeBits(kCodec) / 8 + kCodePadding];
+  };
+  Copy copies[kMaxRanksAtOnce];
+  alignas(64) float partial[kMaxSumCount];
+  const size_t bytes = CodeBytes(kCodec, count);
+  const size_t first_byte = begin * CodeBits(kCodec) / 8;
+  const size_t block = begin / in.block;
+  const bool is_padded = first_byte + bytes + kCodePadding <= CodeBytes(kCodec, in.count);
+  for (size_t first = 0; first < in.ranks;) {
+    const size_t left = in.ranks - first;
+    const size_t rank_count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    RanksAtOnce ranks;
+    for (size_t k = 0; k < rank_count; ++k) {
+      const LowBitPacketView& packet = in.packets[first + k];
+      ranks.codes[k] = packet.codes + first_byte;
+      if (!is_padded && count % kLanes != 0) {
+        memcpy(copies[k].bytes, ranks.codes[k], bytes);
+        memset(copies[k].bytes + bytes, 0, kCodePadding);
+        ranks.codes[k] = copies[k].bytes;
+      }
+      ranks.scale[k] = FloatOfBits(packet.scales[block]);
+      ranks.minimum[k] = HasMinimum(kCodec) ? FloatOfBits(packet.minimums[block]) : 0;
+    }
+    const bool is_first = first == 0;
+    first += rank_count;
+    const bool is_last = first == in.ranks;
+    SumEnd end = {.step = SumEnd::kPartial};
+    if (is_last) end = {in.end.step, in.end.factor, is_streamed};
+    float* target = is_last ? to : partial;
+    switch (rank_count) {
+      case 8:
+        AddLowBitRanksOf<kCodec, 8>(ranks, is_first, count, partial, target, end);
+        break;
+      case 4:
+        AddLowBitRanksOf<kCodec, 4>(ranks, is_first, count, partial, target, end);
+        break;
+      case 2:
+        AddLowBitRanksOf<kCodec, 2>(ranks, is_first, count, partial, target, end);
+        break;
+      default:
+        AddLowBitRanksOf<kCodec, 1>(ranks, is_first, count, partial, target, end);
+    }
+  }
+}
+
+using SumPacketsOfBlock = void (*)(const LowBitPackets& in, size_t begin, size_t count, float* to,
+                                   bool is_streamed);
+
+inline SumPacketsOfBlock ChooseSum(LowBitCodec codec) {
+  switch (codec) {
+    case LowBitCodec::kFp4:
+      return &SumLowBitPackets<LowBitCodec::kFp4>;
+    case LowBitCodec::kInt8:
+    case LowBitCodec::kInt8Stochastic:
+      return &SumLowBitPackets<LowBitCodec::kInt8>;
+    case LowBitCodec::kUint8:
+      return &SumLowBitPackets<LowBitCodec::kUint8>;
+    case LowBitCodec::kInt2:
+      return &SumLowBitPackets<LowBitCodec::kInt2>;
+  }
+  return nullptr;
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace onebit::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
