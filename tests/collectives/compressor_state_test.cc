@@ -117,7 +117,11 @@ TEST(GlobalStateImportTest, AnotherCodecContinuesWithWhatIsOwed) {
   StateJob signs(3, {.name = "Ef"});
   signs.CallsSucceed(2);
   StateJob codes(2, {.name = "Fp4", .codec = onebitCodecFp4});
-  codes.Import(signs.Export(onebitStateGlobal));
+  const Blob state = signs.Export(onebitStateGlobal)[0];
+  for (int rank = 0; rank < 2; ++rank) {
+    const Outcome outcome = ImportHere(codes.compressor(rank), state);
+    ASSERT_EQ(outcome.result, onebitSuccess) << outcome.text;
+  }
   const std::vector<Pending> before = signs.pending();
   const std::vector<Pending> after = codes.pending();
   for (size_t i = 0; i < before.size(); ++i) {
