@@ -99,6 +99,42 @@ ONEBIT_API onebitResult_t onebitCompressorExport(onebitCompressor_t compressor,
 ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, const void* blob,
                                                  size_t bytes);
 
+/**
+ * A call of a compressor with onebitModeEf in full precision, which also pays what earlier calls
+ * owe: the exact result of this call's input and all residuals. Afterwards nothing is owed, but for
+ * what rounding to a 16-bit `recvbuff` loses.
+ *
+ * In an all-gather, where ranks hold copies of each other's parts and calls send differences to
+ * them, every copy is then equal to `sendbuff`. Without it the first calls would need many rounds
+ * to reach values far from 0, such as weights. Otherwise it flushes: at the end of training, before
+ * a switch to full precision, or when an error must not be carried along.
+ *
+ * Collective over the compressor's communicator, as a call of its collective is. It sends 4 bytes
+ * per element as a dense call does, and a few small messages, and takes memory for both buffers in
+ * fp32 while it runs. A value that is not finite makes the whole output NaN on every rank and
+ * changes no residual, as in every call of a compressor. With one rank the result is the input.
+ *
+ * @param compressor With onebitModeEf and onebitMemoryHost.
+ * @param sendbuff   As in the compressor's calls.
+ * @param recvbuff   As in the compressor's calls.
+ * @param op         onebitSum or onebitAvg; ignored by onebitCollectiveAllGather and AllToAll.
+ * @param stream     NULL: blocks. Otherwise a stream of onebitStreamCreate.
+ * @return onebitInvalidArgument  also: the buffers overlap in part or are not aligned.
+ * @return onebitInvalidUsage     also: the compressor has no error feedback, is for memory of a
+ * CUDA device, serves a sync, or was used with another op; or the thread is between
+ * onebitGroupStart and onebitGroupEnd.
+ * @return onebitMismatch         the ranks' compressors differ, or have committed or reset
+ * different calls; the text shows both sides.
+ * @return onebitRemoteError      another rank could not take part, or failed.
+ * @return onebitTimeout          a rank did not come within connectTimeoutMs.
+ *
+ * Further errors: those of every collective. Thread safety: one thread at a time per compressor and
+ * communicator.
+ */
+ONEBIT_API onebitResult_t onebitCompressorPrime(onebitCompressor_t compressor, const void* sendbuff,
+                                                void* recvbuff, onebitRedOp_t op,
+                                                onebitStream_t stream);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -191,7 +191,9 @@ void LocateEmpty(ApiCall* call) {
   }
 }
 
-Status Check(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
+}  // namespace
+
+Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
   CallRequest& request = call->request;
   if (call->comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
   if (request.collective == Collective::kBroadcast) ONEBIT_TRY(CheckRoot(call));
@@ -212,7 +214,6 @@ Status Check(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
   return OkStatus();
 }
 
-// Runs when it is the call's turn, because earlier calls on the stream may still record an op.
 Status CheckRecordedOp(const ApiCall& call) {
   if (call.compressor == nullptr || !HasOp(call.request.collective)) return OkStatus();
   const Compressor& compressor = call.compressor->planned.compressor;
@@ -221,6 +222,8 @@ Status CheckRecordedOp(const ApiCall& call) {
                "compressor of tensor {} was used with another op; onebitCompressorReset first",
                compressor.config().tensor_id);
 }
+
+namespace {
 
 Status Run(const ApiCall& call) {
   ONEBIT_ASSIGN_OR_RETURN(const auto use, BeginUse(call.compressor));
@@ -282,7 +285,7 @@ Status UseDeviceOf(onebitComm_t comm, const MemoryLocation& location) {
 onebitResult_t MakeCall(ApiCall call, onebitDataType_t datatype, onebitRedOp_t op) noexcept {
   return Guard([&] {
     return Group::Watch([&]() -> Status {
-      ONEBIT_TRY(Check(&call, datatype, op));
+      ONEBIT_TRY(CheckCall(&call, datatype, op));
       return Submit(call);
     });
   });

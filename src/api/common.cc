@@ -29,6 +29,18 @@ static_assert(static_cast<int>(LogLevel::kTrace) == onebitLogTrace);
 
 }  // namespace
 
+onebitDataType_t ApiTypeOf(kernels::DataType type) {
+  switch (type) {
+    case kernels::DataType::kF32:
+      return onebitFloat32;
+    case kernels::DataType::kF16:
+      return onebitFloat16;
+    case kernels::DataType::kBf16:
+      return onebitBfloat16;
+  }
+  return onebitFloat32;
+}
+
 std::optional<kernels::DataType> TypeOf(onebitDataType_t type) {
   switch (type) {
     case onebitFloat16:

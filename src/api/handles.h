@@ -88,6 +88,7 @@ onebitResult_t Guard(Body&& body) noexcept {
 }
 
 std::optional<kernels::DataType> TypeOf(onebitDataType_t type);
+onebitDataType_t ApiTypeOf(kernels::DataType type);
 
 // Holds a compressor for the duration of a call; one thread at a time.
 class CompressorUse {

@@ -17,11 +17,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <new>
 
+#include "collectives/compressor_agreement.h"
 #include "compressor/state_identity.h"
 #include "kernels/reference/elements.h"
 
@@ -113,12 +113,11 @@ class GlobalExport {
   }
 
   Status Export(std::byte* blob, const Status& obstacle) {
-    const auto deadline = std::chrono::steady_clock::now() +
-                          std::chrono::milliseconds(comm_.options().regroup_timeout_ms);
-    ONEBIT_ASSIGN_OR_RETURN(const auto accounts, comm_.Gather(Account(obstacle), deadline, kWhat));
-    if (!obstacle.ok()) return obstacle;
-    // Every rank comes to the same verdict, so an error leaves the communicator healthy.
-    ONEBIT_TRY(Agree(accounts));
+    AgreedValues values = AgreedValuesOf(planned_);
+    if (companion_ != nullptr) {
+      values.insert(values.end(), companion_->values.begin(), companion_->values.end());
+    }
+    ONEBIT_TRY(AgreeOnCompressor(comm_, kWhat, obstacle, values));
     return Write(blob);
   }
 
@@ -133,57 +132,6 @@ class GlobalExport {
     } catch (const std::bad_alloc&) {
       return {Code::kOutOfMemory, "out of memory"};
     }
-  }
-
-  Bytes Account(const Status& obstacle) const {
-    ByteWriter account;
-    account.Text(obstacle.text());
-    AgreedValues values = ValuesHere();
-    if (companion_ != nullptr) {
-      values.insert(values.end(), companion_->values.begin(), companion_->values.end());
-    }
-    Append(values, &account);
-    return account.Take();
-  }
-
-  Status Agree(const std::vector<Bytes>& accounts) const {
-    std::vector<AgreedValues> values;
-    for (size_t rank = 0; rank < accounts.size(); ++rank) {
-      ByteReader reader(accounts[rank]);
-      const std::string other = reader.Text();
-      values.push_back(ReadAgreed(&reader));
-      if (!reader.is_complete()) {
-        return Error(Code::kCorrupt, "what rank {} says of its compressor makes no sense", rank);
-      }
-      if (other.empty()) continue;
-      return Error(Code::kRemoteError, "rank {}: rank {} cannot export its compressor: {}",
-                   comm_.rank(), rank, other);
-    }
-    return CompareAgreed(values);
-  }
-
-  AgreedValues ValuesHere() const {
-    const auto number = [](uint64_t value) { return Format("{}", value); };
-    const Compressor::Config& config = state().config();
-    kernels::Checksum held;
-    if (is_replicated()) {
-      held = kernels::cpu::ChecksumOf(state().worker_in(0), config.elements() * sizeof(float));
-    }
-    return {
-        {"the tensorId of the compressor", number(config.tensor_id)},
-        {"the count of the compressor", number(config.count)},
-        {"the collective of the compressor", NameOf(config.collective)},
-        {"a checksum of what ranks hold of each other",
-         Format("{:08x}:{:08x}", held.sum, held.weighted)},
-        {"the mode of the compressor", ModeOf(config.kind)},
-        {"the codec of the compressor", NameOfCodec(config.kind, config.low_bit)},
-        {"the serverResidual of the compressor", number(config.has_server_residual ? 1 : 0)},
-        {"exchanges of the compressor", planned_.plan->key.is_one_exchange ? "1" : "2"},
-        {"the epoch of the compressor", number(state().epoch())},
-        {"calls since the residuals were zero", number(state().commits_since_zero())},
-        {"the op of the compressor",
-         state().op() ? (*state().op() == ReduceOp::kSum ? "sum" : "avg") : "none"},
-    };
   }
 
   Status Write(std::byte* blob) {
@@ -202,7 +150,7 @@ class GlobalExport {
       // Replicas are equal, so rank 0's stands for all.
       const bool is_replica = planned_.plan->key.is_one_exchange && comm_.rank() != 0;
       const ElementRange mine = is_replica ? ElementRange{} : planned_.ServedRange();
-      ONEBIT_TRY(Sum(state().server_in(0), residual_type, mine, 1,
+      ONEBIT_TRY(Sum(state().server_in(0), residual_type, mine, ServerUnitsOfMean(),
                      writer.section(SectionTag::kServer).data()));
     }
     if (!is_finite_) {  // on every rank
@@ -226,6 +174,13 @@ class GlobalExport {
                  "rank {}: what a rank has added up in the sync of tensor {} is not finite: make "
                  "steps up to the next sync, which drops it, and export then",
                  comm_.rank(), state().config().tensor_id);
+  }
+
+  // The state has server residuals in units of the mean.
+  float ServerUnitsOfMean() const {
+    if (state().op() != ReduceOp::kSum) return 1;
+    return static_cast<float>(comm_.ranks()) /
+           state().server_unit(ReduceOp::kSum, static_cast<size_t>(comm_.ranks()));
   }
 
   // Sums each rank's range of elements over the ranks, and divides by `divisor`.
@@ -378,7 +333,8 @@ Status ImportState(std::span<const std::byte> blob, PlannedCompressor* compresso
     }
     if (identity.op == ReduceOp::kSum) {  // an all-gather has no op
       worker.factor = static_cast<float>(identity.ranks) / static_cast<float>(here.ranks);
-      server.factor = worker.factor;
+      server.factor =
+          static_cast<float>(identity.ranks) / state.server_unit(ReduceOp::kSum, here.ranks);
     }
   }
   if (!worker.IsFinite() || !server.IsFinite()) {

@@ -8,6 +8,7 @@
 
 #include "base/guard.h"
 #include "base/log.h"
+#include "collectives/fill_nan.h"
 #include "collectives/held_check.h"
 #include "collectives/run_calls.h"
 
@@ -18,24 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxElements = SIZE_MAX / 2 / sizeof(float);  // so that no size overflows
 
-template <typename T>
-void Fill(std::byte* output, size_t count, T value) {
-  std::fill_n(reinterpret_cast<T*>(output), count, value);
-}
-
-void FillNan(std::byte* output, size_t count, kernels::DataType type) {
-  switch (type) {
-    case kernels::DataType::kF32:
-      return Fill<uint32_t>(output, count, 0x7fc0'0000u);
-    case kernels::DataType::kF16:
-      return Fill<uint16_t>(output, count, 0x7e00u);
-    case kernels::DataType::kBf16:
-      return Fill<uint16_t>(output, count, 0x7fc0u);
-  }
-}
-
 // A call that met a NaN or infinity returns quiet NaNs, so that a loss scaler notices.
-void FillNan(const Call& call) {
+void FillOutput(const Call& call) {
   for (const Step& step : call.plan->steps) {
     if (!WritesOutput(step) || step.elements.count == 0) continue;
     FillNan(call.OutputAt(step.elements.begin), step.elements.count, call.plan->key.type);
@@ -314,7 +299,7 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
     Add(comm_.counters().nonfinite_calls, 1);
     state.DiscardNonfinite();
     if (state.nonfinite_calls() == 1) LogFirstNonfinite(comm_.rank(), call.descriptor);
-    FillNan(call);
+    FillOutput(call);
     return OkStatus();
   }
   if (HasOp(request.collective)) state.set_op(request.op);

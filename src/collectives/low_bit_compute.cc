@@ -28,7 +28,7 @@ LowBitPacketView ReadOnly(const LowBitPacket& packet) {
   return {packet.scales, packet.minimums, packet.codes};
 }
 
-void Add(const LowBitResult& part, LowBitResult* whole) {
+void Merge(const LowBitResult& part, LowBitResult* whole) {
   whole->nonfinite_blocks += part.nonfinite_blocks;
   whole->is_finite = whole->is_finite && part.is_finite;
 }
@@ -46,7 +46,7 @@ LowBitResult ForEachChunk(const Call& call, const Step& step, const Take& take) 
   size_t scale = 0;
   for (uint32_t chunk = 0; chunk < plan.ranks; ++chunk) {
     const ElementRange elements = plan.partition.Chunk(chunk);
-    if (elements.count != 0) Add(take(chunk, elements, scale, elements.begin), &all);
+    if (elements.count != 0) Merge(take(chunk, elements, scale, elements.begin), &all);
     scale += kernels::BlockCount(elements.count, plan.key.block);
   }
   return all;

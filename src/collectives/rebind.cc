@@ -393,11 +393,13 @@ class Rebinding {
                 from + (begin - source.begin) * element_bytes(), (end - begin) * element_bytes());
   }
 
-  // A server residual is in units of the mean. The result of a sum has n times that, and n changes.
+  // What a server owes stays the same amount of the result, although its unit may depend on the
+  // number of ranks.
   void Rescale(PreparedRebind& next) const {
-    const uint32_t former_ranks = origin(0).ranks;
-    if (next.op != ReduceOp::kSum || former_ranks == next.plan->ranks) return;
-    const float factor = static_cast<float>(former_ranks) / static_cast<float>(next.plan->ranks);
+    if (!next.op.has_value() || origin(0).ranks == next.plan->ranks) return;
+    const Compressor& state = planned_.compressor;
+    const float factor = state.server_unit(*next.op, origin(0).ranks) /
+                         state.server_unit(*next.op, next.plan->ranks);
     const kernels::DataType type = planned_.compressor.config().residual_type;
     std::byte* values = next.server.generations[0].data();
     for (size_t i = 0; i < next.server.elements; ++i) {

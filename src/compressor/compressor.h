@@ -66,6 +66,12 @@ class Compressor {
   size_t worker_elements() const { return HasFeedback(config_.kind) ? config_.elements() : 0; }
   size_t server_elements() const { return has_server_residual() ? config_.server_elements : 0; }
 
+  // Results per unit of the server residual. Servers of sums work on means where signs travel, which
+  // they multiply by the number of ranks afterwards, and on sums otherwise.
+  float server_unit(ReduceOp op, size_t ranks) const {
+    return op == ReduceOp::kSum && !IsLowBit(config_.kind) ? static_cast<float>(ranks) : 1.0f;
+  }
+
   // Residual of an element (server: relative to the served range), as a call reads (in) and writes
   // (out) it; null if the mode has none.
   const std::byte* worker_in(size_t element) const { return At(worker_[generation_], element); }

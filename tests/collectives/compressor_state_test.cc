@@ -293,6 +293,8 @@ const StateSubject kReshardSubjects[] = {
     {.name = "Sum", .count = 1001, .op = onebitSum},
     {.name = "OneExchange", .count = 1001, .is_one_exchange = true},
     {.name = "OneExchangeSum", .count = 1001, .op = onebitSum, .is_one_exchange = true},
+    {.name = "Fp4", .count = 1001, .codec = onebitCodecFp4},
+    {.name = "Int2Sum", .count = 1001, .op = onebitSum, .codec = onebitCodecInt2},
     {.name = "FewerElementsThanRanks", .count = 5},
     {.name = "WithoutServer", .count = 1001, .has_server_residual = false},
     {.name = "Empty", .count = 0},

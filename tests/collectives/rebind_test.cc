@@ -180,6 +180,8 @@ class Job {
 
 const Subject kEf{.name = "Ef"};
 const Subject kSum{.name = "Sum", .op = onebitSum};
+const Subject kFp4{.name = "Fp4", .codec = onebitCodecFp4};
+const Subject kInt8Sum{.name = "Int8Sum", .op = onebitSum, .codec = onebitCodecInt8};
 const Subject kBf16{.name = "Bf16", .residual_type = onebitBfloat16};
 const Subject kTensorBlock{.name = "TensorBlock", .block = ONEBIT_BLOCK_TENSOR};
 const Subject kSegments{.name = "Segments", .count = 3000, .segment_elements = 256};
@@ -213,7 +215,8 @@ TEST_P(RebindTest, OnlyThePartOfTheLostRankIsLost) {
     const ElementRange gone = ChunkOf(subject, 4, lost);
     for (size_t i = 0; i < server.size(); ++i) {
       if (!is_replicated && i >= gone.begin && i < gone.end()) server[i] = 0;
-      if (subject.op == onebitSum) server[i] *= 4.0f / 3.0f;
+      // Servers of sums work on means where signs travel.
+      if (subject.op == onebitSum && subject.codec == onebitCodecSign) server[i] *= 4.0f / 3.0f;
     }
     job.GoOnWithout({lost}, lost == 0);
     EXPECT_EQ(job.Workers(), workers);
@@ -233,7 +236,7 @@ TEST_P(RebindTest, OnlyThePartOfTheLostRankIsLost) {
 
 INSTANTIATE_TEST_SUITE_P(Subjects, RebindTest,
                          ::testing::Values(kEf, kSum, kBf16, kTensorBlock, kOneGeneration, kSmall,
-                                           kEmpty, kOneExchange, kLarge),
+                                           kEmpty, kOneExchange, kLarge, kFp4, kInt8Sum),
                          [](const auto& info) { return info.param.name; });
 
 // With as many ranks as before everything stays where it was, and results are those of a job that

@@ -67,7 +67,9 @@ std::vector<Pending> StateJob::pending() const {
     if (is_replica && compressor != compressors_[0]) continue;
     const size_t begin = compressor->planned.ServedRange().begin;
     const auto server = ServerResidualOf(compressor.get());
-    for (size_t i = 0; i < server.size(); ++i) add(begin + i, server[i]);
+    // Servers of low-bit codes keep units of the result, others those of the mean.
+    const double server_unit = subject_.codec == onebitCodecSign ? 1 : 1 / unit;
+    for (size_t i = 0; i < server.size(); ++i) add(begin + i, server_unit * server[i]);
   }
   return all;
 }
