@@ -231,7 +231,11 @@ Status HostProxy::ReserveFor(Job* job) {
     ONEBIT_ASSIGN_OR_RETURN(
         held_, Memory::Create({MemoryKind::kDevice, device()}, &devices(), held, "checksums"));
   }
-  job->word_stride = sizeof(CallWords) + RoundUp(held, kCacheLine);
+  // Equal in all jobs: kernels of the next one read the words of a call before the thread sets
+  // them, and must not take a checksum of an earlier one for a decision.
+  job->word_stride =
+      sizeof(CallWords) +
+      RoundUp(static_cast<size_t>(comm_.ranks()) * sizeof(kernels::Checksum), kCacheLine);
   ONEBIT_TRY(words_.Reserve(job->requests.size() * job->word_stride, [this](size_t grown) {
     return Memory::CreatePinned(devices(), device(), grown, "verdicts");
   }));
