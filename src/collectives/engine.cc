@@ -310,6 +310,7 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
   CountCall(request, *call.plan, &comm_);
   if (compressor == nullptr) return OkStatus();
   Compressor& state = compressor->compressor;
+  state.CountCall();
   if (ending == Ending::kNonfinite) {
     Add(comm_.counters().nonfinite_calls, 1);
     state.DiscardNonfinite();

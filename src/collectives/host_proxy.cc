@@ -338,7 +338,7 @@ void HostProxy::Number(Job* job) {
     part.sequence = comm_.NextSequence();
   }
   for (const CallRequest& request : job->requests) {
-    if (request.compressor != nullptr) ++request.compressor->stream_calls;
+    if (request.compressor != nullptr) request.compressor->compressor.CountCall();
   }
   for (const Op& op : job->ops) {
     Part& part = job->parts[op.part];

@@ -193,6 +193,7 @@ void Compressor::DiscardFailed() {
 
 void Compressor::Reset() {
   op_.reset();
+  calls_ = 0;
   has_failed_call_ = false;
   if (age_ != 0 && config_.kind == CodecKind::kEf) ++residual_resets_;
   ClearResiduals();

@@ -3,8 +3,12 @@
 // All-gathers with error feedback on device memory over a host transport. In some of their calls
 // ranks compare what they hold, which makes a message longer, so all must agree on these calls.
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <random>
+#include <set>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -55,10 +59,10 @@ class Tensor {
   void Gather(const CudaStream& stream) {
     const void* const from = is_on_device_ ? input_.data() : host_input_.data();
     void* const to = is_on_device_ ? output_.data() : host_output_.data();
-    EXPECT_EQ(onebitAllGather(from, to, kCount, onebitFloat32, compressor_.get(), comm_,
-                              is_on_device_ ? stream.handle() : nullptr),
-              onebitSuccess)
-        << onebitGetLastError(nullptr);
+    if (onebitAllGather(from, to, kCount, onebitFloat32, compressor_.get(), comm_,
+                        is_on_device_ ? stream.handle() : nullptr) != onebitSuccess) {
+      throw std::runtime_error(onebitGetLastError(nullptr));
+    }
   }
   Bytes Output() const {
     if (is_on_device_) return output_.Read();
@@ -113,6 +117,103 @@ TEST(DeviceEstimatesTest, GroupsInARowHaveTheResultsOfTheHost) {
     SCOPED_TRACE(::testing::Message() << "repetition " << repetition);
     EXPECT_TRUE(run(true) == expected);
     if (HasFailure()) return;
+  }
+}
+
+// What ranks send and receive in calls of which all but a few are finite.
+struct Outcomes {
+  std::vector<uint64_t> sent;  // by rank 0 in each call, if it is on the host
+  std::vector<Bytes> outputs[kRanks];
+};
+
+constexpr int kCalls = 300;  // more than a replica age counts
+constexpr int kResetBehind = 280;
+
+Outcomes GatherOften(std::span<const bool> is_on_device, const std::set<int>& nan_calls) {
+  Outcomes outcomes;
+  CommGroup group(kRanks);
+  group.Run([&](int rank) {
+    UseCudaDevice(rank);
+    const onebitComm_t comm = group.comm(rank);
+    const bool is_here = is_on_device[static_cast<size_t>(rank)];
+    const bool counts_bytes = rank == 0 && !is_here;
+    const CudaStream stream;
+    const std::vector<float> input = InputOf(rank, 0);
+    const auto gather = [&](Tensor& tensor) {
+      const uint64_t before = StatsOf(comm).bytes_sent;
+      tensor.Gather(stream);
+      if (counts_bytes) outcomes.sent.push_back(StatsOf(comm).bytes_sent - before);
+    };
+    const auto keep_output = [&](const Tensor& tensor) {
+      stream.Synchronize();
+      outcomes.outputs[rank].push_back(tensor.Output());
+    };
+    Tensor tensor(comm, is_here, input);
+    for (int call = 0; call < kCalls; ++call) {
+      const bool is_nan = nan_calls.contains(call);
+      if (is_nan) stream.Synchronize();
+      if (is_nan && rank == 1) tensor.SetFirst(std::numeric_limits<float>::quiet_NaN());
+      gather(tensor);
+      if (is_nan || call % 40 == 0) keep_output(tensor);
+      if (is_nan) tensor.SetFirst(input[0]);
+      if (call == kResetBehind) {
+        EXPECT_EQ(onebitCompressorReset(tensor.compressor()), onebitSuccess);
+      }
+    }
+    keep_output(tensor);
+    // Another compressor goes on with its state.
+    size_t bytes = 0;
+    EXPECT_EQ(onebitCompressorExport(tensor.compressor(), onebitStateRank, nullptr, &bytes),
+              onebitSuccess);
+    Bytes state(bytes);
+    EXPECT_EQ(onebitCompressorExport(tensor.compressor(), onebitStateRank, state.data(), &bytes),
+              onebitSuccess);
+    Tensor next(comm, is_here, input);
+    EXPECT_EQ(onebitCompressorImport(next.compressor(), state.data(), state.size()), onebitSuccess)
+        << onebitGetLastError(nullptr);
+    for (int call = 0; call < 20; ++call) gather(next);
+    keep_output(next);
+    EXPECT_EQ(onebitBarrier(comm, nullptr), onebitSuccess) << onebitGetLastError(nullptr);
+  });
+  return outcomes;
+}
+
+// The calls whose messages are longer than those of the first call.
+std::vector<size_t> LongCalls(const std::vector<uint64_t>& sent) {
+  std::vector<size_t> longer;
+  for (size_t call = 0; call < sent.size(); ++call) {
+    if (sent[call] > sent[0]) longer.push_back(call);
+  }
+  return longer;
+}
+
+constexpr bool kHosts[kRanks] = {false, false};
+
+// Calls are counted from a reset or an import on, modulo 255 as replica ages are.
+TEST(DeviceEstimatesTest, HostsCompareThemInEverySixteenthCall) {
+  std::vector<size_t> expected;
+  for (size_t call = 16; call < 255; call += 16) expected.push_back(call);
+  expected.push_back(255 + 16);
+  expected.push_back(kResetBehind + 1 + 16);
+  expected.push_back(kCalls + 32 - (kCalls - kResetBehind - 1));
+  EXPECT_EQ(LongCalls(GatherOften(kHosts, {}).sent), expected);
+}
+
+TEST(DeviceEstimatesTest, RanksOnHostsAndDevicesCompareThemInTheSameCalls) {
+  const std::set<int> nan_calls[] = {{}, {7, kCalls - 10}};
+  constexpr bool kPlaces[][kRanks] = {{true, false}, {false, true}, {true, true}};
+  for (const std::set<int>& nans : nan_calls) {
+    const Outcomes expected = GatherOften(kHosts, nans);
+    for (const auto& places : kPlaces) {
+      SCOPED_TRACE(::testing::Message() << nans.size() << " calls with NaN, ranks on devices: "
+                                        << places[0] << " " << places[1]);
+      const Outcomes outcomes = GatherOften(places, nans);
+      for (int rank = 0; rank < kRanks; ++rank) {
+        EXPECT_TRUE(outcomes.outputs[rank] == expected.outputs[rank]) << "rank " << rank;
+      }
+      EXPECT_TRUE(places[0] || outcomes.sent == expected.sent);
+      if (HasFailure()) return;
+    }
   }
 }
 
