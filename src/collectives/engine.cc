@@ -188,7 +188,10 @@ Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
 
 Status Engine::Reserve(const Plan& plan, size_t calls) {
   if (stream_ != nullptr) return stream_->Reserve(plan);
-  executor_.Reserve(plan, calls);
+  // Otherwise the first call reserves, behind the calls that use the executor: a new compressor
+  // must not wait for them, because a rank that is a thread of this process may have yet to make
+  // them.
+  if (proxy_ == nullptr || proxy_->IsThreadIdle()) executor_.Reserve(plan, calls);
   if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(packets_,
                           Memory::Create({}, nullptr, plan.packet_space_bytes, "packet space"));

@@ -502,7 +502,8 @@ void HostProxy::EndEnqueuing(const Status& status) {
 }
 
 void HostProxy::AwaitThread() const {
-  for (uint64_t ended = ended_.load(std::memory_order_acquire); ended != begun_;
+  const uint64_t begun = begun_;
+  for (uint64_t ended = ended_.load(std::memory_order_acquire); ended < begun;
        ended = ended_.load(std::memory_order_acquire)) {
     ended_.wait(ended, std::memory_order_acquire);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -258,6 +260,49 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{.name = "AllGather", .collective = onebitCollectiveAllGather},
                       Shape{.name = "OneGeneration", .is_transactional = false}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// While the stream of one rank waits for the call of the other, its process makes a compressor for
+// the host whose calls need more working memory.
+TEST(DeviceCallsInProgressTest, ACompressorForTheHostDoesNotDisturbThem) {
+  constexpr int kTimes = 12;
+  CommGroup group(kRanks);
+  std::atomic<int> times_made{0};
+  group.Run([&](int rank) {
+    UseCudaDevice(rank);
+    const onebitComm_t comm = group.comm(rank);
+    onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+    config.memory = onebitMemoryDevice;
+    const UniqueCompressor on_device = NewCompressor(comm, kCount, onebitFloat32, config);
+    config.memory = onebitMemoryHost;
+    config.mode = onebitModeSign;  // has no residuals
+    const CudaStream stream;
+    const std::vector<float> ones(kCount, 1.0f);
+    const CudaBuffer input(std::as_bytes(std::span(ones)));
+    const CudaBuffer output(kCount * sizeof(float));
+    std::vector<UniqueCompressor> on_host;
+    for (int time = 0; time < kTimes; ++time) {
+      const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
+      while (rank == 1 && times_made <= time) {
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+            << "a new compressor waits for calls on a stream";
+        std::this_thread::yield();
+      }
+      EXPECT_EQ(onebitAllReduce(input.data(), output.data(), kCount, onebitFloat32, onebitAvg,
+                                on_device.get(), comm, stream.handle()),
+                onebitSuccess)
+          << onebitGetLastError(nullptr);
+      if (rank == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));  // until its packets are sent
+        const size_t count = kCount << time;
+        on_host.push_back(NewCompressor(comm, count, onebitFloat32, config));
+        times_made = time + 1;
+      }
+      stream.Synchronize();
+      EXPECT_TRUE(output.Read() == BytesOf(ones)) << "time " << time;
+    }
+    EXPECT_EQ(onebitBarrier(comm, nullptr), onebitSuccess) << onebitGetLastError(nullptr);
+  });
+}
 
 // Messages on the wire do not depend on the memory of the calls.
 class MixedMemoryTest : public ::testing::TestWithParam<bool> {};
