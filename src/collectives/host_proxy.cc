@@ -19,6 +19,9 @@ namespace {
 // Limits the wait for events, because a silent peer sends none.
 constexpr uint64_t kWaitMs = 100;
 
+// Limits waits for a stream that nothing holds up, because a device may hang.
+constexpr uint64_t kEndMs = 5000;
+
 }  // namespace
 
 Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plans,
@@ -517,8 +520,7 @@ void HostProxy::Run(Job* running) noexcept {
   // Counters include all calls that a stream has completed.
   CountCalls(job, status);
   Release(job.last_released);
-  // The next job uses the same words.
-  if (status.ok()) static_cast<void>(AwaitReached(job.last_reached));
+  if (status.ok()) AwaitEnd(job);
   ended_.fetch_add(1, std::memory_order_release);
   ended_.notify_all();
 }
@@ -529,6 +531,19 @@ Status HostProxy::AwaitReached(uint32_t number) const {
       kNoDeadline, [&] { return HasReached(turn_words()->reached, number); },
       [&] { return comm_.is_stopped(); });
   return comm_.FindFailure();
+}
+
+// The next job uses the same words. Even if the communicator has stopped since, the stream goes on
+// to the end, and must not find the failure of the next job there.
+void HostProxy::AwaitEnd(const Job& job) const {
+  auto deadline = kNoDeadline;
+  PollUntil(
+      kNoDeadline, [&] { return HasReached(turn_words()->reached, job.last_reached); },
+      [&] {
+        if (!comm_.is_stopped()) return false;
+        if (deadline == kNoDeadline) deadline = DeadlineAfter(kEndMs);
+        return std::chrono::steady_clock::now() >= deadline;
+      });
 }
 
 void HostProxy::Release(uint32_t number) const {

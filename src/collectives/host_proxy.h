@@ -160,6 +160,7 @@ class HostProxy {
   Status MoveParts(Job* job);
   Status MovePart(Job* job, Part* part);
   Status AwaitReached(uint32_t number) const;
+  void AwaitEnd(const Job& job) const;
   void Decide(const Job& job, const Status& status) const;
   void Release(uint32_t number) const;
   void CountCalls(const Job& job, const Status& status);

@@ -304,6 +304,43 @@ TEST(DeviceCallsInProgressTest, ACompressorForTheHostDoesNotDisturbThem) {
   });
 }
 
+// The stream still computes the last phase of a call that has its messages when the communicator
+// stops. The call behind it fails, and both have the same words.
+TEST(DeviceCallsInProgressTest, ACallThatHasItsMessagesCommits) {
+  constexpr size_t kManyElements = 1 << 20;
+  constexpr int kTimes = 5;
+  for (int time = 0; time < kTimes; ++time) {
+    CommGroup group(kRanks);
+    group.Run([&](int rank) {
+      UseCudaDevice(rank);
+      const onebitComm_t comm = group.comm(rank);
+      onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
+      config.memory = onebitMemoryDevice;
+      const UniqueCompressor compressor = NewCompressor(comm, kManyElements, onebitFloat32, config);
+      const CudaStream stream;
+      const CudaBuffer values(BytesOf(InputOf(rank, 0, kManyElements)));
+      for (int call = 0; call < 2; ++call) {
+        EXPECT_EQ(onebitAllReduce(values.data(), values.data(), kManyElements, onebitFloat32,
+                                  onebitAvg, compressor.get(), comm, stream.handle()),
+                  onebitSuccess)
+            << onebitGetLastError(nullptr);
+      }
+      const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
+      const auto is_over = [&] {
+        const onebitCommStats_t stats = StatsOf(comm);
+        return stats.compressed_calls + stats.failed_calls != 0 ||
+               std::chrono::steady_clock::now() > deadline;
+      };
+      while (!is_over()) {
+      }
+      EXPECT_EQ(onebitCommAbort(comm), onebitSuccess);
+      stream.Synchronize();
+      EXPECT_EQ(StatsOf(compressor.get()).epoch, StatsOf(comm).compressed_calls)
+          << "rank " << rank << ", time " << time;
+    });
+  }
+}
+
 // Messages on the wire do not depend on the memory of the calls.
 class MixedMemoryTest : public ::testing::TestWithParam<bool> {};
 
