@@ -109,7 +109,12 @@ Status Engine::UseDevice(const Devices& devices, int device) {
 
 Status Engine::AwaitStreams() {
   if (stream_ != nullptr) return stream_->AwaitStream();
-  return proxy_ != nullptr ? proxy_->AwaitStreams() : OkStatus();
+  if (proxy_ == nullptr) return OkStatus();
+  Status status = proxy_->AwaitStreams();
+  // A stream does not hold the turns that a failing call could not enqueue, so it may be done while
+  // the thread is not.
+  if (comm_.is_stopped()) proxy_->AwaitThread();
+  return status;
 }
 
 Result<bool> Engine::AreStreamsIdle() const {
