@@ -477,8 +477,9 @@ ONEBIT_API onebitResult_t onebitCommFinalize(onebitComm_t comm);
  * and keep their residuals.
  *
  * @param comm NULL does nothing.
- * @return onebitInvalidUsage  another thread is inside a call on `comm`, or calls are pending on a
- *                             stream (onebitCommAbort ends both), or an open group has calls on it.
+ * @return onebitInvalidUsage  another thread is inside a call on `comm`, or calls are pending on an
+ *                             onebitStream_t of the host (onebitCommAbort ends both), or an open
+ *                             group has calls on it. memory.h: those on streams of CUDA.
  *
  * Thread safety: no other thread may use `comm` any more.
  */

@@ -7,17 +7,16 @@
 namespace onebit {
 namespace {
 
-// An all-gather with error feedback compares estimates every so many calls, counted by the one
-// number of calls that all ranks are known to agree on.
+// An all-gather with error feedback compares estimates every so many calls.
 constexpr uint8_t kDriftCheckInterval = 16;
 
 bool IsDriftCheckTime(const PlannedCompressor& compressor) {
   if (compressor.check_plan == nullptr) return false;
-  // Calls that have been enqueued on streams may not have been committed yet.
-  const uint64_t age = compressor.compressor.config().is_stream_ordered
-                           ? compressor.stream_calls
-                           : compressor.compressor.age();
-  return age != 0 && age % kDriftCheckInterval == 0 && compressor.check_plan->key.has_drift_check;
+  // Calls on streams may not be committed yet, so what counts is calls, whatever came of them. The
+  // remainder is that of replica ages.
+  const uint8_t number = Compressor::AgeOf(compressor.compressor.calls());
+  return number != 0 && number % kDriftCheckInterval == 0 &&
+         compressor.check_plan->key.has_drift_check;
 }
 
 // Every rank does the server's rounding with one exchange, so its draws must be equal on all ranks:

@@ -95,7 +95,12 @@ Status Engine::UseDevice(const Devices& devices, int device) {
 
 Status Engine::AwaitStreams() {
   if (stream_ != nullptr) return stream_->AwaitStream();
-  return proxy_ != nullptr ? proxy_->AwaitStreams() : OkStatus();
+  if (proxy_ == nullptr) return OkStatus();
+  Status status = proxy_->AwaitStreams();
+  // A stream does not hold the turns that a failing call could not enqueue, so it may be done while
+  // the thread is not.
+  if (comm_.is_stopped()) proxy_->AwaitThread();
+  return status;
 }
 
 Result<bool> Engine::AreStreamsIdle() const {
@@ -173,7 +178,10 @@ Status Engine::Sum(void* values, size_t count, kernels::DataType type) {
 
 Status Engine::Reserve(const Plan& plan, size_t calls) {
   if (stream_ != nullptr) return stream_->Reserve(plan);
-  executor_.Reserve(plan, calls);
+  // Otherwise the first call reserves, behind the calls that use the executor: a new compressor
+  // must not wait for them, because a rank that is a thread of this process may have yet to make
+  // them.
+  if (proxy_ == nullptr || proxy_->IsThreadIdle()) executor_.Reserve(plan, calls);
   if (plan.packet_space_bytes <= packets_.size()) return OkStatus();
   ONEBIT_ASSIGN_OR_RETURN(packets_,
                           Memory::Create({}, nullptr, plan.packet_space_bytes, "packet space"));
@@ -295,6 +303,7 @@ Status Engine::EndCall(const CallRequest& request, const Call& call, Ending endi
   CountCall(request, *call.plan, &comm_);
   if (compressor == nullptr) return OkStatus();
   Compressor& state = compressor->compressor;
+  state.CountCall();
   if (ending == Ending::kNonfinite) {
     Add(comm_.counters().nonfinite_calls, 1);
     state.DiscardNonfinite();

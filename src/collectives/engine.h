@@ -44,7 +44,7 @@ class Engine {
   HostProxy* proxy() const { return proxy_.get(); }
   // Finds errors of calls on streams that occurred after they had returned. Thread-safe.
   Status CheckStreams() { return stream_ == nullptr ? OkStatus() : stream_->CheckStream(); }
-  // Waits until all calls on CUDA streams have ended.
+  // Waits until all calls on CUDA streams have ended, and nothing uses their compressors.
   Status AwaitStreams();
   Result<bool> AreStreamsIdle() const;
   // Waits until no other thread uses the communicator's endpoint.

@@ -19,6 +19,9 @@ namespace {
 // Limits the wait for events, because a silent peer sends none.
 constexpr uint64_t kWaitMs = 100;
 
+// Limits waits for a stream that nothing holds up, because a device may hang.
+constexpr uint64_t kEndMs = 5000;
+
 }  // namespace
 
 Result<std::unique_ptr<HostProxy>> HostProxy::Create(Comm& comm, PlanCache& plans,
@@ -231,7 +234,11 @@ Status HostProxy::ReserveFor(Job* job) {
     ONEBIT_ASSIGN_OR_RETURN(
         held_, Memory::Create({MemoryKind::kDevice, device()}, &devices(), held, "checksums"));
   }
-  job->word_stride = sizeof(CallWords) + RoundUp(held, kCacheLine);
+  // Equal in all jobs: kernels of the next one read the words of a call before the thread sets
+  // them, and must not take a checksum of an earlier one for a decision.
+  job->word_stride =
+      sizeof(CallWords) +
+      RoundUp(static_cast<size_t>(comm_.ranks()) * sizeof(kernels::Checksum), kCacheLine);
   ONEBIT_TRY(words_.Reserve(job->requests.size() * job->word_stride, [this](size_t grown) {
     return Memory::CreatePinned(devices(), device(), grown, "verdicts");
   }));
@@ -334,7 +341,7 @@ void HostProxy::Number(Job* job) {
     part.sequence = comm_.NextSequence();
   }
   for (const CallRequest& request : job->requests) {
-    if (request.compressor != nullptr) ++request.compressor->stream_calls;
+    if (request.compressor != nullptr) request.compressor->compressor.CountCall();
   }
   for (const Op& op : job->ops) {
     Part& part = job->parts[op.part];
@@ -498,7 +505,8 @@ void HostProxy::EndEnqueuing(const Status& status) {
 }
 
 void HostProxy::AwaitThread() const {
-  for (uint64_t ended = ended_.load(std::memory_order_acquire); ended != begun_;
+  const uint64_t begun = begun_;
+  for (uint64_t ended = ended_.load(std::memory_order_acquire); ended < begun;
        ended = ended_.load(std::memory_order_acquire)) {
     ended_.wait(ended, std::memory_order_acquire);
   }
@@ -512,8 +520,7 @@ void HostProxy::Run(Job* running) noexcept {
   // Counters include all calls that a stream has completed.
   CountCalls(job, status);
   Release(job.last_released);
-  // The next job uses the same words.
-  if (status.ok()) static_cast<void>(AwaitReached(job.last_reached));
+  if (status.ok()) AwaitEnd(job);
   ended_.fetch_add(1, std::memory_order_release);
   ended_.notify_all();
 }
@@ -524,6 +531,19 @@ Status HostProxy::AwaitReached(uint32_t number) const {
       kNoDeadline, [&] { return HasReached(turn_words()->reached, number); },
       [&] { return comm_.is_stopped(); });
   return comm_.FindFailure();
+}
+
+// The next job uses the same words. Even if the communicator has stopped since, the stream goes on
+// to the end, and must not find the failure of the next job there.
+void HostProxy::AwaitEnd(const Job& job) const {
+  auto deadline = kNoDeadline;
+  PollUntil(
+      kNoDeadline, [&] { return HasReached(turn_words()->reached, job.last_reached); },
+      [&] {
+        if (!comm_.is_stopped()) return false;
+        if (deadline == kNoDeadline) deadline = DeadlineAfter(kEndMs);
+        return std::chrono::steady_clock::now() >= deadline;
+      });
 }
 
 void HostProxy::Release(uint32_t number) const {

@@ -47,8 +47,10 @@ class HostProxy {
   std::vector<HostProxy*>& ScratchForProxies() { return proxies_; }
 
   // Waits until the proxy's thread has done its part of all calls, so that another thread may use
-  // the communicator's endpoint. Thread-safe.
+  // the communicator's endpoint and the executor. Thread-safe.
   void AwaitThread() const;
+  // True if it has done that already.
+  bool IsThreadIdle() const { return ended_.load(std::memory_order_acquire) == begun_; }
   // Waits until streams have done all calls.
   Status AwaitStreams() const { return compute_->AwaitAll(comm_); }
   Result<bool> IsIdle() const { return compute_->IsIdle(); }
@@ -158,6 +160,7 @@ class HostProxy {
   Status MoveParts(Job* job);
   Status MovePart(Job* job, Part* part);
   Status AwaitReached(uint32_t number) const;
+  void AwaitEnd(const Job& job) const;
   void Decide(const Job& job, const Status& status) const;
   void Release(uint32_t number) const;
   void CountCalls(const Job& job, const Status& status);
@@ -177,7 +180,7 @@ class HostProxy {
   std::array<Job*, kMostJobs> jobs_in_flight_{};  // ring
   uint64_t reclaimed_ = 0;                        // jobs that have left it
   Job* next_job_ = nullptr;                       // prepared, not enqueued
-  uint64_t begun_ = 0;                            // jobs
+  std::atomic<uint64_t> begun_{0};                // jobs
   std::atomic<uint64_t> ended_{0};                // of these, on the proxy's thread
   uint32_t next_reached_ = 1;
   uint32_t next_released_ = 1;

@@ -39,7 +39,6 @@ struct PlannedCompressor {
   std::shared_ptr<const Plan> check_plan = {};
   // All-to-all-v: the same as `plan`, writable to set the sizes of each call.
   std::shared_ptr<Plan> sized_plan = {};
-  uint64_t stream_calls = 0;  // enqueued on streams over a host transport
   // A rebind whose final gather failed on this rank. Other ranks may have completed it, so the next
   // rebind may have to complete it here, too.
   std::optional<PreparedRebind> prepared = {};

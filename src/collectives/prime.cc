@@ -167,6 +167,7 @@ class PrimeCall {
   // The last exchange: whether all values of all ranks are finite.
   Status Settle() {
     float faults = is_finite_ ? 0.0f : 1.0f;
+    state().CountCall();
     if (Status status = engine_.Sum(&faults, 1, DataType::kF32); !status.ok()) {
       state().DiscardFailed();
       return status;

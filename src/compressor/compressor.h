@@ -154,7 +154,7 @@ class Compressor {
   // Sets the values on which all ranks have agreed.
   void Resume(uint64_t epoch, uint64_t commits_since_zero, std::optional<ReduceOp> op) {
     epoch_ = epoch;
-    age_ = commits_since_zero;
+    age_ = calls_ = commits_since_zero;
     op_ = op;
     has_failed_call_ = false;
   }
@@ -178,6 +178,10 @@ class Compressor {
   }
 
   uint64_t commits_since_zero() const { return age_; }
+  // Calls begun since creation or a reset, or the number of Resume and those begun since. With
+  // finite values it equals commits_since_zero, but it needs no result of a call on a stream.
+  uint64_t calls() const { return calls_; }
+  void CountCall() { ++calls_; }
   uint64_t epoch() const { return epoch_; }
   uint64_t lost_elements() const { return lost_elements_; }
   uint64_t nonfinite_calls() const { return nonfinite_calls_; }
@@ -218,6 +222,7 @@ class Compressor {
   uint32_t mask_digest_ = 0;
   int generation_ = 0;
   uint64_t age_ = 0;  // commits since the residuals were zero
+  uint64_t calls_ = 0;
   std::optional<ReduceOp> op_;
   uint64_t epoch_ = 0;
   uint64_t nonfinite_calls_ = 0;
