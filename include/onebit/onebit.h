@@ -299,7 +299,8 @@ typedef enum {
   onebitCollectiveReduceScatter = 1,
   onebitCollectiveAllGather = 2,
   onebitCollectiveAllToAll = 3,
-  onebitCollectiveAllToAllv = 4
+  onebitCollectiveAllToAllv = 4,
+  onebitCollectiveSendRecv = 5 /* one side of onebitSend and onebitRecv (parts.h) */
 } onebitCollective_t;
 
 /** `block` of a configuration: one scale per tensor and rank, as in the papers. */
@@ -324,7 +325,8 @@ typedef struct {
   size_t size;        /* sizeof(onebitCompressorConfig_t) */
   uint32_t magic;     /* ONEBIT_CONFIG_MAGIC */
   uint32_t version;   /* ONEBIT_VERSION_CODE */
-  int32_t mode;       /* onebitMode_t; default onebitModeEf (not supported by AllToAllv) */
+  int32_t mode;       /* onebitMode_t; default onebitModeEf (not supported by AllToAllv and
+                         SendRecv) */
   int32_t collective; /* onebitCollective_t; default onebitCollectiveAllReduce */
   int32_t scaleRule;  /* onebitScaleRule_t; onebitCodecSign only; default onebitScaleL2 */
   int32_t block; /* elements per scale; default: see onebitCodec_t. onebitCodecSign: a multiple of
@@ -726,48 +728,6 @@ ONEBIT_API onebitResult_t onebitCommAbort(onebitComm_t comm);
 ONEBIT_API onebitResult_t onebitCommShrink(onebitComm_t comm, const int* excludeRanksList,
                                            int excludeRanksCount, onebitComm_t* newcomm,
                                            const onebitConfig_t* config, int shrinkFlags);
-
-/**
- * Moves a compressor with its residuals to a communicator made from ranks of its own
- * (onebitCommShrink, onebitCommSplit). Collective over `newcomm`: each rank calls it for its
- * compressor of the same tensor, whether or not the old communicator was destroyed.
- *
- * If the last call failed on some ranks and succeeded on others, their epochs differ by one; all
- * take the highest. A rank that rolls forward has no output of that call and must get the results
- * of `source`, e.g. by onebitBroadcast of the parameters. `source` and epoch belong to this tensor:
- * with several tensors a step may have ended between two of them, and the epochs say which calls
- * must not be repeated. onebitOptimizerRebind (optim.h) does all of that.
- *
- * Worker residuals stay with their ranks; that of a lost rank is lost. The server residual is
- * divided anew among the ranks; parts whose rank is gone become 0, counted in lost_elements. (With
- * one exchange every rank has all of it, and nothing is lost.) For onebitSum the server residual is
- * multiplied by the old number of ranks over the new one, so that the pending amount stays the
- * same.
- *
- * It sends about as much as a dense allreduce of `count` elements, in calls that the stats of
- * `newcomm` count, and needs up to 8 MiB of memory besides the new server residual.
- *
- * @param compressor Unchanged after an error; it can be rebound again, to `newcomm` or, if that has
- *                   failed, to its successor.
- * @param newcomm    Healthy.
- * @param source     Receives a rank of `newcomm` that has the results of the last call, the same on
- *                   every rank; -1: none has, because the rank that had them was lost before it
- *                   could pass them on.
- * @return onebitInvalidArgument  also: another compressor of `newcomm` has its tensorId.
- * @return onebitInvalidUsage     also: the compressor is not for an allreduce. Residuals of parts
- *                                belong to the ranks there were: make a new one.
- * @return onebitMismatch         the ranks' compressors differ, come from different communicators,
- *                                or have committed or reset different calls; the text shows both
- *                                sides. `newcomm` stays usable.
- * @return onebitRemoteError      another rank could not take part, or failed; the text has its
- *                                cause.
- * @return onebitTimeout          a rank did not come within connectTimeoutMs.
- *
- * Further errors: those of every collective. Thread safety: one thread at a time per `newcomm` and
- * per `compressor`.
- */
-ONEBIT_API onebitResult_t onebitCompressorRebind(onebitCompressor_t compressor,
-                                                 onebitComm_t newcomm, int* source);
 
 /* ================================================================================= Diagnostics */
 

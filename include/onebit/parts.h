@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * Collectives whose tensor has a part for every rank: reduce-scatter, all-gather, all-to-all.
- * Included by onebit.h.
+ * Collectives whose tensor has a part for every rank: reduce-scatter, all-gather, all-to-all; and
+ * sends and receives between two ranks. Included by onebit.h.
  *
  *   onebitCompressorConfig_t config = ONEBIT_COMPRESSOR_CONFIG_INIT;
  *   config.collective = onebitCollectiveReduceScatter;
@@ -142,6 +142,50 @@ ONEBIT_API onebitResult_t onebitAllToAllv(const void* sendbuff, const size_t* se
                                           const size_t* recvcounts, const size_t* rdispls,
                                           onebitDataType_t datatype, onebitCompressor_t compressor,
                                           onebitComm_t comm, onebitStream_t stream);
+
+/**
+ * Sends `count` elements to rank `peer`, which receives them by onebitRecv.
+ *
+ * Between onebitGroupStart and onebitGroupEnd, sends and receives make progress together, so that
+ * two ranks can exchange buffers and a ring can move; they run behind the other calls of the group.
+ * Outside of a group a call blocks until its buffer is the caller's again. The calls of a pair of
+ * ranks match in their order.
+ *
+ * Compressed, a message holds codes and scales of onebitModePlain: a block with a NaN or infinity
+ * decodes to NaN; with onebitCodecSign the whole output does.
+ *
+ * @param sendbuff   `count` elements in host memory; may be NULL if `count` is 0.
+ * @param count      Elements; equal on both ranks and, with a compressor, to its count.
+ * @param datatype   Equal on both ranks.
+ * @param peer       A rank of `comm`. This rank itself, in a group with the matching receive: the
+ *                   elements are copied, not compressed.
+ * @param compressor For onebitCollectiveSendRecv; NULL sends full precision. Each side has its own,
+ *                   with equal tensorId, count, codec and block. A group needs one for each call.
+ * @param comm       Of any transport but nccl.
+ * @param stream     NULL: blocks. Otherwise a stream of onebitStreamCreate.
+ * @return onebitInvalidArgument  also: `peer` is no rank; the buffer is NULL or not aligned.
+ * @return onebitInvalidUsage     also: `peer` is this rank outside of a group, or without the
+ *                                matching call in it; the buffer is memory of a CUDA device; or the
+ *                                transport is nccl.
+ * @return onebitMismatch         the two ranks' calls differ; the text names both sides.
+ *
+ * Further errors: those of every collective. Thread safety: one thread at a time per `comm` and per
+ * `compressor`. Mirrors ncclSend.
+ */
+ONEBIT_API onebitResult_t onebitSend(const void* sendbuff, size_t count, onebitDataType_t datatype,
+                                     int peer, onebitCompressor_t compressor, onebitComm_t comm,
+                                     onebitStream_t stream);
+
+/**
+ * Receives `count` elements from rank `peer`, which sends them by onebitSend (above).
+ *
+ * @param recvbuff `count` elements in host memory. Undefined after an error.
+ *
+ * Other parameters, errors and thread safety: those of onebitSend. Mirrors ncclRecv.
+ */
+ONEBIT_API onebitResult_t onebitRecv(void* recvbuff, size_t count, onebitDataType_t datatype,
+                                     int peer, onebitCompressor_t compressor, onebitComm_t comm,
+                                     onebitStream_t stream);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * State: the residuals of compressors, saved and loaded. For checkpoints, including those of jobs
- * that continue with another number of ranks. Included by onebit.h.
+ * State: the residuals of compressors, saved and loaded, paid, or moved to another communicator. For
+ * checkpoints, including those of jobs that continue with another number of ranks, and for jobs
+ * that go on without a rank. Included by onebit.h.
  *
  *   size_t bytes;
  *   onebitCompressorExport(compressor, onebitStateGlobal, NULL, &bytes);   // how much
@@ -134,6 +135,48 @@ ONEBIT_API onebitResult_t onebitCompressorImport(onebitCompressor_t compressor, 
 ONEBIT_API onebitResult_t onebitCompressorPrime(onebitCompressor_t compressor, const void* sendbuff,
                                                 void* recvbuff, onebitRedOp_t op,
                                                 onebitStream_t stream);
+
+/**
+ * Moves a compressor with its residuals to a communicator made from ranks of its own
+ * (onebitCommShrink, onebitCommSplit). Collective over `newcomm`: each rank calls it for its
+ * compressor of the same tensor, whether or not the old communicator was destroyed.
+ *
+ * If the last call failed on some ranks and succeeded on others, their epochs differ by one; all
+ * take the highest. A rank that rolls forward has no output of that call and must get the results
+ * of `source`, e.g. by onebitBroadcast of the parameters. `source` and epoch belong to this tensor:
+ * with several tensors a step may have ended between two of them, and the epochs say which calls
+ * must not be repeated. onebitOptimizerRebind (optim.h) does all of that.
+ *
+ * Worker residuals stay with their ranks; that of a lost rank is lost. The server residual is
+ * divided anew among the ranks; parts whose rank is gone become 0, counted in lost_elements. (With
+ * one exchange every rank has all of it, and nothing is lost.) For onebitSum the server residual is
+ * multiplied by the old number of ranks over the new one, so that the pending amount stays the
+ * same.
+ *
+ * It sends about as much as a dense allreduce of `count` elements, in calls that the stats of
+ * `newcomm` count, and needs up to 8 MiB of memory besides the new server residual.
+ *
+ * @param compressor Unchanged after an error; it can be rebound again, to `newcomm` or, if that has
+ *                   failed, to its successor.
+ * @param newcomm    Healthy.
+ * @param source     Receives a rank of `newcomm` that has the results of the last call, the same on
+ *                   every rank; -1: none has, because the rank that had them was lost before it
+ *                   could pass them on.
+ * @return onebitInvalidArgument  also: another compressor of `newcomm` has its tensorId.
+ * @return onebitInvalidUsage     also: the compressor is not for an allreduce. Residuals of parts
+ *                                belong to the ranks there were: make a new one.
+ * @return onebitMismatch         the ranks' compressors differ, come from different communicators,
+ *                                or have committed or reset different calls; the text shows both
+ *                                sides. `newcomm` stays usable.
+ * @return onebitRemoteError      another rank could not take part, or failed; the text has its
+ *                                cause.
+ * @return onebitTimeout          a rank did not come within connectTimeoutMs.
+ *
+ * Further errors: those of every collective. Thread safety: one thread at a time per `newcomm` and
+ * per `compressor`.
+ */
+ONEBIT_API onebitResult_t onebitCompressorRebind(onebitCompressor_t compressor,
+                                                 onebitComm_t newcomm, int* source);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -105,6 +105,23 @@ Status CheckRoot(ApiCall* call) {
   return OkStatus();
 }
 
+Status CheckPeer(const ApiCall& call) {
+  const Comm& comm = *call.comm->comm;
+  const auto peer = static_cast<int>(call.request.root);
+  if (peer < 0 || peer >= comm.ranks()) {
+    return Error(Code::kInvalidArgument, "peer is {}, but ranks are 0 to {}", peer,
+                 comm.ranks() - 1);
+  }
+  if (call.comm->engine.is_stream_ordered()) {
+    return Error(Code::kInvalidUsage,
+                 "onebitSend and onebitRecv do not work over transport nccl: use ncclSend and "
+                 "ncclRecv");
+  }
+  if (peer != comm.rank() || IsInsideGroup()) return OkStatus();
+  return Error(Code::kInvalidUsage,
+               "peer is {}, this rank itself: put the send and the receive into one group", peer);
+}
+
 Status CheckBuffers(const ApiCall& call) {
   const CallRequest& request = call.request;
   const size_t element_bytes = kernels::BytesOf(request.type);
@@ -113,15 +130,19 @@ Status CheckBuffers(const ApiCall& call) {
     return Error(Code::kInvalidArgument, "count is {}: more than memory can hold", request.count);
   }
   if (request.count == 0) return OkStatus();
-  const bool is_sender = request.collective != Collective::kBroadcast ||
-                         static_cast<uint32_t>(call.comm->comm->rank()) == request.root;
+  const bool is_pairs = request.collective == Collective::kSendRecv;
+  const bool is_sender = is_pairs
+                             ? !request.is_receive
+                             : request.collective != Collective::kBroadcast ||
+                                   static_cast<uint32_t>(call.comm->comm->rank()) == request.root;
+  const bool is_receiver = !is_pairs || request.is_receive;
   if (is_sender && request.sendbuff == nullptr) {
     return Error(Code::kInvalidArgument, "sendbuff is NULL, but count is {}", request.count);
   }
-  if (request.recvbuff == nullptr) {
+  if (is_receiver && request.recvbuff == nullptr) {
     return Error(Code::kInvalidArgument, "recvbuff is NULL, but count is {}", request.count);
   }
-  if (is_sender) ONEBIT_TRY(CheckOverlap(call, request.count * element_bytes));
+  if (is_sender && is_receiver) ONEBIT_TRY(CheckOverlap(call, request.count * element_bytes));
   ONEBIT_TRY(CheckAlignment(request.sendbuff, element_bytes));
   return CheckAlignment(request.recvbuff, element_bytes);
 }
@@ -197,9 +218,15 @@ Status CheckCall(ApiCall* call, onebitDataType_t datatype, onebitRedOp_t op) {
   CallRequest& request = call->request;
   if (call->comm == nullptr) return Error(Code::kInvalidArgument, "comm is NULL");
   if (request.collective == Collective::kBroadcast) ONEBIT_TRY(CheckRoot(call));
+  if (request.collective == Collective::kSendRecv) ONEBIT_TRY(CheckPeer(*call));
   ONEBIT_ASSIGN_OR_RETURN(request.type, CheckType(datatype));
   ONEBIT_TRY(CheckBuffers(*call));
   ONEBIT_TRY(Locate(call));
+  if (request.collective == Collective::kSendRecv && request.location.is_device()) {
+    return Error(Code::kInvalidUsage,
+                 "onebitSend and onebitRecv work on host memory only, but the buffer is {}",
+                 Describe(request.location));
+  }
   if (request.collective == Collective::kAllToAllv) {
     ONEBIT_TRY(CheckPairs(*call->comm->comm, request));
   }

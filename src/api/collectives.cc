@@ -34,6 +34,31 @@ onebitResult_t onebitBroadcast(const void* sendbuff, void* recvbuff, size_t coun
                   datatype, onebitSum);
 }
 
+onebitResult_t onebitSend(const void* sendbuff, size_t count, onebitDataType_t datatype, int peer,
+                          onebitCompressor_t compressor, onebitComm_t comm, onebitStream_t stream) {
+  return MakeCall({comm,
+                   compressor,
+                   {.collective = Collective::kSendRecv,
+                    .sendbuff = sendbuff,
+                    .count = count,
+                    .root = static_cast<uint32_t>(peer),
+                    .stream = stream}},
+                  datatype, onebitSum);
+}
+
+onebitResult_t onebitRecv(void* recvbuff, size_t count, onebitDataType_t datatype, int peer,
+                          onebitCompressor_t compressor, onebitComm_t comm, onebitStream_t stream) {
+  return MakeCall({comm,
+                   compressor,
+                   {.collective = Collective::kSendRecv,
+                    .recvbuff = recvbuff,
+                    .count = count,
+                    .root = static_cast<uint32_t>(peer),
+                    .is_receive = true,
+                    .stream = stream}},
+                  datatype, onebitSum);
+}
+
 onebitResult_t onebitBarrier(onebitComm_t comm, onebitStream_t stream) {
   return MakeCall({comm, nullptr, {.collective = Collective::kBarrier, .stream = stream}},
                   onebitFloat32, onebitSum);

@@ -109,6 +109,10 @@ Status CheckCollective(const onebitCompressorConfig_t& config, Collective collec
     return Refuse("residualType", residual_type,
                   "onebitFloat32 for an all-gather, whose output is what the residual holds");
   }
+  if (collective == Collective::kSendRecv && mode != onebitModePlain) {
+    return Refuse("mode", mode,
+                  "onebitModePlain for sends and receives, which keep nothing of earlier calls");
+  }
   if (collective != Collective::kAllToAllv) return OkStatus();
   if (mode != onebitModePlain) {
     return Refuse(
@@ -145,6 +149,8 @@ std::optional<Collective> CollectiveOf(int32_t collective) {
       return Collective::kAllToAll;
     case onebitCollectiveAllToAllv:
       return Collective::kAllToAllv;
+    case onebitCollectiveSendRecv:
+      return Collective::kSendRecv;
   }
   return std::nullopt;
 }
@@ -176,7 +182,8 @@ Result<Compressor::Config> ParseCompressorConfig(const onebitCompressorConfig_t*
   const auto collective = CollectiveOf(number);
   if (!collective) {
     return Refuse("collective", number,
-                  "onebitCollectiveAllReduce, ReduceScatter, AllGather, AllToAll or AllToAllv");
+                  "onebitCollectiveAllReduce, ReduceScatter, AllGather, AllToAll, AllToAllv or "
+                  "SendRecv");
   }
   const int32_t rule = Or(config->scaleRule, onebitScaleL2);
   if (rule != onebitScaleL2 && rule != onebitScaleL1) {

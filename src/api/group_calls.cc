@@ -3,6 +3,7 @@
 #include "api/group_calls.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "api/call.h"
@@ -32,6 +33,7 @@ Status Group::End() {
   } const clearing{*this};
   if (!error_.ok()) return error_;
   if (used_parts_ == 0) return OkStatus();
+  for (size_t i = 0; i < used_parts_; ++i) ONEBIT_TRY(ArrangePairs(&parts_[i]));
   const Part& first = parts_[0];
   if (!first.comm->engine.is_stream_ordered() && !first.location.is_device()) {
     return first.stream == nullptr ? Run() : Enqueue();
@@ -41,6 +43,40 @@ Status Group::End() {
     static_cast<void>(FailOnDeviceError(member.engine->comm(), status));
   }
   return status;
+}
+
+Status Group::ArrangePairs(Part* part) {
+  std::vector<CallRequest>& requests = part->requests;
+  const auto is_pair = [](const CallRequest& request) {
+    return request.collective == Collective::kSendRecv;
+  };
+  if (std::ranges::none_of(requests, is_pair)) return OkStatus();
+  const auto pairs = std::ranges::stable_partition(requests, std::not_fn(is_pair));
+  const auto rank = static_cast<uint32_t>(part->comm->comm->rank());
+  const auto to_itself = [&](bool is_receive) {
+    std::vector<CallRequest*> found;
+    for (CallRequest& request : pairs) {
+      if (request.root == rank && request.is_receive == is_receive) found.push_back(&request);
+    }
+    return found;
+  };
+  const std::vector<CallRequest*> sends = to_itself(false);
+  const std::vector<CallRequest*> receives = to_itself(true);
+  if (sends.size() != receives.size()) {
+    return Error(Code::kInvalidUsage,
+                 "the group has {} sends of rank {} to itself, but {} receives: each needs one",
+                 sends.size(), rank, receives.size());
+  }
+  for (size_t i = 0; i < sends.size(); ++i) {
+    if (sends[i]->count != receives[i]->count || sends[i]->type != receives[i]->type) {
+      return Error(Code::kInvalidArgument,
+                   "send number {} of rank {} to itself has {} {}, the receive {} {}", i, rank,
+                   sends[i]->count, NameOf(sends[i]->type), receives[i]->count,
+                   NameOf(receives[i]->type));
+    }
+    receives[i]->sendbuff = sends[i]->sendbuff;
+  }
+  return OkStatus();
 }
 
 void Group::NoteMembers() {

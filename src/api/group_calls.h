@@ -70,6 +70,9 @@ class Group {
   // A call holds its compressor until the end of the group, so a second one would never begin.
   Status CheckNotUsed(onebitCompressor_t compressor) const;
   Part& PartOf(onebitComm_t comm);
+  // Puts sends and receives behind the other calls of the part, and gives those of a rank to itself
+  // what they copy.
+  static Status ArrangePairs(Part* part);
   void NoteMembers();
   Status Run();
   // An error takes all communicators out of use.

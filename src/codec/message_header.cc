@@ -162,6 +162,8 @@ const char* NameOf(Collective collective) {
       return "all-to-all-v";
     case Collective::kGroup:
       return "group";
+    case Collective::kSendRecv:
+      return "send/recv";
   }
   return "?";
 }
@@ -239,7 +241,7 @@ Result<MessageHeader> DecodeHeader(std::span<const std::byte> bytes) {
       OneOf(Get<uint8_t>(in, kAtCollective),
             {Collective::kBarrier, Collective::kBroadcast, Collective::kAllReduce,
              Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll,
-             Collective::kAllToAllv, Collective::kGroup});
+             Collective::kAllToAllv, Collective::kGroup, Collective::kSendRecv});
   const auto type =
       OneOf(Get<uint8_t>(in, kAtType), {DataType::kF32, DataType::kF16, DataType::kBf16});
   const auto op = OneOf(Get<uint8_t>(in, kAtOp), {ReduceOp::kSum, ReduceOp::kAvg});

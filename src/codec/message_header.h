@@ -27,6 +27,7 @@ enum class Collective : uint8_t {
   kAllToAll = 5,
   kAllToAllv = 6,
   kGroup = 7,
+  kSendRecv = 8,
 };
 enum class ReduceOp : uint8_t { kSum = 0, kAvg = 4 };
 

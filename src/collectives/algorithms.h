@@ -51,6 +51,10 @@ size_t TensorElementsOf(const PairCounts& pairs, size_t ranks);
 // Packet space that the plan needs for these counts, whatever its current ones are.
 size_t PacketBytesOfPairs(const Plan& plan, const PairCounts& pairs);
 
+// One side of a pair of ranks: sends to the peer, or receives from it. A rank that is its own peer
+// copies when it receives. send_receive.cc
+Plan PlanSendReceive(const PlanKey& key, uint32_t rank, uint32_t ranks);
+
 // Sends the root's buffer to all, directly or by way of the other ranks. Every pair exchanges
 // headers, so that ranks notice when their calls differ. broadcast.cc
 Plan PlanBroadcast(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements);

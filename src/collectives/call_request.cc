@@ -41,6 +41,7 @@ bool IsNative(const CallRequest& request, const Comm& comm) {
     case Collective::kAllToAllv:
     case Collective::kBarrier:
     case Collective::kGroup:
+    case Collective::kSendRecv:
       break;
   }
   return false;
@@ -61,12 +62,15 @@ PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
   PlanKey key;
   if (request.compressor != nullptr) {
     key = request.compressor->plan->key;
+    key.root = request.root;
+    key.is_receive = request.is_receive;
     key.has_drift_check = IsDriftCheckTime(*request.compressor);
     return key;
   }
   key.collective = request.collective;
   key.type = request.type;
   key.root = request.root;
+  key.is_receive = request.is_receive;
   key.count = request.count;
   key.is_native = request.can_be_native && IsNative(request, comm);
   switch (request.collective) {
@@ -74,6 +78,7 @@ PlanKey KeyOf(const CallRequest& request, const Comm& comm) {
     case Collective::kAllGather:
     case Collective::kAllToAll:
     case Collective::kAllToAllv:
+    case Collective::kSendRecv:
       key.chunk_alignment = 0;
       break;
     case Collective::kAllReduce:
@@ -135,6 +140,14 @@ Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std:
   };
 }
 
+Batch PairsOf(const Plan& plan, std::span<Call> calls, Comm* comm) {
+  for (Call& call : calls) {
+    const PlanKey& key = call.plan->key;
+    call.descriptor.sequence = comm->NextPairNumber(key.root, key.is_receive);
+  }
+  return {.plan = &plan, .descriptor = calls[0].descriptor, .calls = calls, .digests = {}};
+}
+
 Batch BatchOf(const Plan& plan, std::span<Call> calls, uint64_t sequence,
               std::vector<uint32_t>* digests, const Comm& comm) {
   digests->resize(std::max(digests->size(), calls.size()));
@@ -163,6 +176,8 @@ BufferBytes BytesOf(const CallRequest& request, const Comm& comm) {
     case Collective::kBroadcast:
       return {.input = request.root == static_cast<uint32_t>(comm.rank()) ? part : 0,
               .output = part};
+    case Collective::kSendRecv:
+      return {.input = request.is_receive ? 0 : part, .output = request.is_receive ? part : 0};
     case Collective::kAllReduce:
       return {part, part};
     case Collective::kReduceScatter:

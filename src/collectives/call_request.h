@@ -28,7 +28,8 @@ struct CallRequest {
   size_t count = 0;
   kernels::DataType type = kernels::DataType::kF32;
   ReduceOp op = {};                         // if the collective has one
-  uint32_t root = 0;                        // for a broadcast
+  uint32_t root = 0;                        // for a broadcast; the peer of a send or receive
+  bool is_receive = false;                  // of a pair of ranks
   MemoryLocation location = {};             // of both buffers
   onebitStream_t stream = nullptr;          // null: the call blocks, or CUDA's default stream
   PlannedCompressor* compressor = nullptr;  // null: dense
@@ -47,6 +48,10 @@ CallDescriptor DescriptorOf(const PlanKey& key, const Comm& comm);
 
 // The call in the form that executors run. `packets` has plan.packet_space_bytes.
 Call CallOf(const CallRequest& request, const Plan& plan, const Comm& comm, std::byte* packets);
+
+// Sends and receives that run together by `plan`. Each has a number of its own, among those of its
+// pair of ranks and direction.
+Batch PairsOf(const Plan& plan, std::span<Call> calls, Comm* comm);
 
 // The calls that run together by `plan`, that of a single call or of a group, in the form that
 // executors run. Numbers the calls; `digests` lends its memory. The caller sets `packets`.

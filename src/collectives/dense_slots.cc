@@ -23,6 +23,7 @@ size_t DenseSlots::InputParts(const CallRequest& request) const {
   switch (request.collective) {
     case Collective::kBarrier:
     case Collective::kGroup:
+    case Collective::kSendRecv:
     case Collective::kAllToAllv:  // has ranges of its own
       return 0;
     case Collective::kBroadcast:
@@ -41,6 +42,7 @@ size_t DenseSlots::OutputParts(const CallRequest& request) const {
   switch (request.collective) {
     case Collective::kBarrier:
     case Collective::kGroup:
+    case Collective::kSendRecv:
     case Collective::kAllToAllv:
       return 0;
     case Collective::kBroadcast:

@@ -27,7 +27,8 @@ void FillOutput(const Call& call) {
   }
 }
 
-PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
+// A send or receive is planned as a send to the next rank, until a call names its peer.
+PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange, uint32_t next_rank) {
   const bool has_alignment = config.collective == Collective::kAllReduce;
   return {
       .collective = config.collective,
@@ -37,6 +38,7 @@ PlanKey KeyOf(const Compressor::Config& config, bool is_one_exchange) {
       .block = config.block,
       .low_bit = config.low_bit,
       .chunk_alignment = has_alignment ? config.chunk_alignment : uint16_t{0},
+      .root = config.collective == Collective::kSendRecv ? next_rank : 0,
       .count = config.count,
   };
 }
@@ -114,8 +116,9 @@ uint64_t Engine::nonfinite_stream_calls() const {
 }
 
 Result<PlannedCompressor> Engine::CreateCompressor(Compressor::Config config) {
-  const bool has_chunks =
-      config.collective != Collective::kAllReduce && config.collective != Collective::kAllToAllv;
+  const bool has_chunks = config.collective != Collective::kAllReduce &&
+                          config.collective != Collective::kAllToAllv &&
+                          config.collective != Collective::kSendRecv;
   config.chunks = has_chunks ? static_cast<size_t>(comm_.ranks()) : 1;
   if (config.count > kMaxElements / config.chunks) {
     return Error(Code::kInvalidArgument,
@@ -151,7 +154,8 @@ Result<Engine::NewBinding> Engine::PlanCompressor(const Compressor::Config& conf
   const bool is_all_reduce = config.collective == Collective::kAllReduce;
   const bool is_one_exchange =
       is_all_reduce && UsesOneExchange(config.count, ranks, comm_.options());
-  auto plan = plans_.PlanFor(KeyOf(config, is_one_exchange));
+  const uint32_t next_rank = (static_cast<uint32_t>(comm_.rank()) + 1) % ranks;
+  auto plan = plans_.PlanFor(KeyOf(config, is_one_exchange, next_rank));
   ONEBIT_TRY(ReserveFor(config, *plan));
   if (!is_all_reduce) return NewBinding{std::move(plan), 0};
   const size_t served =
@@ -230,14 +234,17 @@ Status Engine::Prepare(std::span<const CallRequest> requests) {
 void Engine::StartBatch() {
   const CallBatch& batch = batches_[next_batch_];
   const auto requests = requests_.subspan(batch.cut.begin, batch.cut.count);
-  const uint64_t sequence = sequences_[next_batch_++] = comm_.NextSequence();
+  const bool is_pairs = batch.whole().key.is_pairs();
+  const uint64_t sequence = is_pairs ? 0 : comm_.NextSequence();
+  sequences_[next_batch_++] = sequence;
   if (batches_.size() > 1) plans_.TakeCounts(requests[0]);  // other batches have set theirs since
   for (size_t i = 0; i < requests.size(); ++i) {
     const size_t offset = batch.plan != nullptr ? 0 : batch.group->packets[i];
     calls_[i] = CallOf(requests[i], batch.PlanOf(i), comm_, packets_.data() + offset);
   }
-  Batch run =
-      BatchOf(batch.whole(), std::span(calls_).first(requests.size()), sequence, &digests_, comm_);
+  const auto calls = std::span(calls_).first(requests.size());
+  Batch run = is_pairs ? PairsOf(batch.whole(), calls, &comm_)
+                       : BatchOf(batch.whole(), calls, sequence, &digests_, comm_);
   run.packets = packets_.data();
   executor_.Start(run);
   is_batch_running_ = true;

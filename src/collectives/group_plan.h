@@ -25,6 +25,10 @@ struct GroupPlan {
 // without a group. No call may have native steps.
 GroupPlan MergePlans(std::vector<std::shared_ptr<const Plan>> calls, uint32_t rank, uint32_t ranks);
 
+// Sends and receives that make progress together, each with a message of its own. Those of one pair
+// of ranks are sent in the order of the calls. send_receive.cc
+GroupPlan MergePairs(std::vector<std::shared_ptr<const Plan>> calls, uint32_t rank, uint32_t ranks);
+
 // Calls of a group that share messages.
 struct GroupCut {
   size_t begin = 0;

@@ -91,7 +91,7 @@ void HostExecutor::Start(const Batch& batch) {
     Inbound& inbound = inbound_[peer];
     inbound.request = nullptr;
     inbound.step = kNoStep;
-    inbound.left = peer == plan_->rank ? 0 : plan_->messages_per_peer;
+    inbound.left = plan_->MessagesFrom(peer);
   }
   next_phase_ = released_phase_ = 0;
   std::fill(exchange_left_.begin(), exchange_left_.end(), 0u);

@@ -90,7 +90,18 @@ class HostExecutor {
   Status PollReceives(bool* has_moved);
   Status PollHeader(uint32_t peer, bool* has_moved);
   CallDescriptor CallOf(const Step& message) const;
+  // The call that the next message of `peer` belongs to.
   CallDescriptor CallFrom(uint32_t peer) const;
+  // The step that receives the message with this header; kNoStep if it is not expected.
+  uint32_t StepFor(uint32_t peer, const MessageHeader& header) const;
+  // In a batch of sends and receives: that of the message whose header is posted.
+  uint32_t PostedReceive(uint32_t peer) const {
+    return plan_->ReceiveInOrder(peer, plan_->MessagesFrom(peer) - inbound_[peer].left - 1);
+  }
+  // Null: dense, or a message of a group.
+  const Compressor* CompressorOf(const Step& message) const {
+    return batch_.is_group() ? nullptr : batch_.calls[message.call].compressor;
+  }
   Status CheckHeader(uint32_t peer);
   Status Accept(uint32_t peer);
   Status CompleteReceive(uint32_t step);

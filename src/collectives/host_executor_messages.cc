@@ -131,14 +131,21 @@ Status HostExecutor::PollHeader(uint32_t peer, bool* has_moved) {
 
 // Headers of an all-to-all-v carry the count of the message, all others the count of the call.
 CallDescriptor HostExecutor::CallOf(const Step& message) const {
+  if (plan_->key.is_pairs()) return batch_.calls[message.call].descriptor;
   CallDescriptor call = batch_.descriptor;
   if (call.collective == Collective::kAllToAllv) call.count = message.elements.count;
   return call;
 }
 
 CallDescriptor HostExecutor::CallFrom(uint32_t peer) const {
+  if (plan_->key.is_pairs()) return CallOf(plan_->steps[PostedReceive(peer)]);
   const uint32_t first = plan_->ReceiveStep(1, peer, 0);
   return first == kNoStep ? batch_.descriptor : CallOf(plan_->steps[first]);
+}
+
+uint32_t HostExecutor::StepFor(uint32_t peer, const MessageHeader& header) const {
+  if (!plan_->key.is_pairs()) return plan_->ReceiveStep(header.exchange, peer, header.segment);
+  return header.exchange == 1 && header.segment == 0 ? PostedReceive(peer) : kNoStep;
 }
 
 Status HostExecutor::CheckHeader(uint32_t peer) {
@@ -169,7 +176,7 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  "rank {} sends {} segments a chunk, this rank {}: ONEBIT_SEGMENT_ELEMENTS differs",
                  peer, header.segment_count, plan_->segments());
   }
-  const bool is_compressed = !batch_.is_group() && batch_.calls[0].compressor != nullptr;
+  const bool is_compressed = !batch_.is_group() && call.codec != CodecKind::kDense;
   const bool may_be_nonfinite = !batch_.is_group() && HasVerdict(call.codec);
   if (header.has_payload_checksum != (is_compressed || batch_.is_group()) ||
       (header.is_nonfinite && !may_be_nonfinite)) {
@@ -178,7 +185,7 @@ Status HostExecutor::CheckHeader(uint32_t peer) {
                  : batch_.is_group() ? "group's"
                                      : "dense");
   }
-  inbound.step = plan_->ReceiveStep(header.exchange, peer, header.segment);
+  inbound.step = StepFor(peer, header);
   if (inbound.step == kNoStep || messages_[inbound.step] != MessageState::kPending) {
     return Error(Code::kCorrupt, "rank {} sent segment {} of exchange {} twice or unasked", peer,
                  header.segment, header.exchange);
@@ -209,7 +216,7 @@ Status HostExecutor::CompleteReceive(uint32_t index) {
   const bool is_nonfinite = nonfinite_[index] != 0;
   if (batch_.is_group()) {
     ONEBIT_TRY(CheckGroupMessage(step, expected_[index]));
-  } else if (batch_.calls[0].compressor != nullptr) {
+  } else if (CompressorOf(step) != nullptr) {
     const std::span packet(batch_.Read(step), step.region.bytes);
     if (Status status = CheckPacket(packet, step.shape, is_nonfinite, expected_[index]);
         !status.ok()) {

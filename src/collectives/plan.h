@@ -77,7 +77,8 @@ struct PlanKey {
   uint32_t block = 0;
   kernels::LowBitCodec low_bit = kernels::LowBitCodec::kFp4;  // if the codec is low-bit
   uint16_t chunk_alignment = 64;
-  uint32_t root = 0;
+  uint32_t root = 0;             // of a broadcast; in a send or receive the peer
+  bool is_receive = false;       // the call is the receiving side of a pair of ranks
   size_t count = 0;              // as in headers; 0 in an all-to-all-v
   bool has_drift_check = false;  // an all-gather that compares estimates
   // Bytes before every message's region in the packet space, for the header if the transport has no
@@ -87,6 +88,9 @@ struct PlanKey {
   PacketFormat packet_format() const { return {block, codec, low_bit}; }
   // True for an all-gather whose packets change what all ranks hold of each other.
   bool is_delta() const { return collective == Collective::kAllGather && HasFeedback(codec); }
+
+  // True for sends and receives, whose messages each belong to one call of this rank and its peer.
+  bool is_pairs() const { return collective == Collective::kSendRecv; }
 
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 };
@@ -106,14 +110,24 @@ struct Plan {
   kernels::DataType scale_type = kernels::DataType::kF32;
   size_t packet_space_bytes = 0;
   uint32_t packet_count = 0;
-  uint64_t wire_bytes = 0;         // sent by this rank, headers included
-  uint32_t messages_per_peer = 0;  // received from each peer
-  uint32_t exchanges = 0;          // the last exchange of its messages
+  uint64_t wire_bytes = 0;  // sent by this rank, headers included
+  uint32_t exchanges = 0;   // the last exchange of its messages
   std::vector<Step> steps;
   std::vector<uint32_t> successors;
   std::vector<uint32_t> receive_steps;  // see ReceiveStep
+  std::vector<uint32_t> receives;       // receive steps by peer, and in their order
+  std::vector<uint32_t> first_receive;  // in `receives`, by peer; one more at the end
 
   uint32_t segments() const { return static_cast<uint32_t>(partition.segments()); }
+
+  // The number of messages received from `peer`.
+  uint32_t MessagesFrom(uint32_t peer) const {
+    return first_receive[peer + 1] - first_receive[peer];
+  }
+  // The step that receives message number `index` of `peer`, in the order of the steps.
+  uint32_t ReceiveInOrder(uint32_t peer, uint32_t index) const {
+    return receives[first_receive[peer] + index];
+  }
 
   // The step that receives this message of `peer`; kNoStep if it is not expected.
   uint32_t ReceiveStep(uint32_t exchange, uint32_t peer, uint32_t segment) const {

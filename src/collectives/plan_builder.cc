@@ -3,6 +3,7 @@
 #include "collectives/plan_builder.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace onebit {
 
@@ -60,7 +61,7 @@ Plan PlanBuilder::Build() && {
     step.successor_count = static_cast<uint32_t>(plan_.successors.size()) - step.first_successor;
   }
   plan_.receive_steps.assign(size_t{2} * plan_.ranks * plan_.segments(), kNoStep);
-  uint32_t receives = 0;
+  plan_.first_receive.assign(size_t{plan_.ranks} + 1, 0);
   for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
     const Step& step = plan_.steps[index];
     if (step.kind == StepKind::kSend) plan_.wire_bytes += kHeaderBytes + step.region.bytes;
@@ -68,11 +69,15 @@ Plan PlanBuilder::Build() && {
       plan_.exchanges = std::max<uint32_t>(plan_.exchanges, step.exchange);
     }
     if (step.kind != StepKind::kReceive) continue;
-    ++receives;
+    ++plan_.first_receive[step.peer + 1];
+    plan_.receives.push_back(index);
     plan_.receive_steps[((step.exchange - 1) * plan_.ranks + step.peer) * plan_.segments() +
                         step.segment] = index;
   }
-  if (plan_.ranks > 1) plan_.messages_per_peer = receives / (plan_.ranks - 1);
+  std::ranges::stable_sort(plan_.receives, {},
+                           [&](uint32_t index) { return plan_.steps[index].peer; });
+  std::partial_sum(plan_.first_receive.begin(), plan_.first_receive.end(),
+                   plan_.first_receive.begin());
   return std::move(plan_);
 }
 

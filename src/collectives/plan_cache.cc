@@ -8,6 +8,14 @@
 #include "collectives/algorithms.h"
 
 namespace onebit {
+namespace {
+
+std::span<const PlanKey> WithoutPairs(std::span<const PlanKey> keys) {
+  const auto first = std::ranges::find_if(keys, &PlanKey::is_pairs);
+  return keys.first(static_cast<size_t>(first - keys.begin()));
+}
+
+}  // namespace
 
 Plan PlanCache::NewPlan(const PlanKey& key, size_t segment_elements) const {
   return SelectPlan(key, static_cast<uint32_t>(comm_.rank()), static_cast<uint32_t>(comm_.ranks()),
@@ -41,6 +49,7 @@ std::shared_ptr<const Plan> PlanCache::PlanFor(const CallRequest& request) {
 }
 
 std::shared_ptr<const Plan> PlanCache::PlanFor(const CallRequest& request, const PlanKey& key) {
+  if (request.collective == Collective::kSendRecv) return PlanFor(key);
   if (request.compressor != nullptr) {
     return key.has_drift_check ? request.compressor->check_plan : request.compressor->plan;
   }
@@ -68,7 +77,11 @@ void PlanCache::PlanBatches(std::span<const CallRequest> requests,
   // A single rank sends nothing, so its calls have no messages to share.
   const uint64_t group_elements = ranks == 1 ? 0 : comm_.options().group_elements;
   for (size_t begin = 0; begin < requests.size(); begin += batches->back().cut.count) {
-    const size_t count = FirstCut(std::span(keys_).subspan(begin), ranks, group_elements).count;
+    const auto rest = std::span<const PlanKey>(keys_).subspan(begin);
+    // Sends and receives come last in a group, and make progress together.
+    const size_t count = rest[0].is_pairs()
+                             ? rest.size()
+                             : FirstCut(WithoutPairs(rest), ranks, group_elements).count;
     CallBatch batch{.cut = {begin, count}, .plan = nullptr, .group = nullptr};
     if (count == 1) {
       batch.plan = PlanFor(requests[begin], keys_[begin]);
@@ -89,7 +102,8 @@ std::shared_ptr<const GroupPlan> PlanCache::GroupPlanFor(std::span<const CallReq
   }
   std::vector<std::shared_ptr<const Plan>> plans;
   for (size_t i = 0; i < requests.size(); ++i) plans.push_back(PlanFor(requests[i], keys[i]));
-  auto plan = std::make_shared<const GroupPlan>(MergePlans(
+  const auto merge = keys[0].is_pairs() ? MergePairs : MergePlans;
+  auto plan = std::make_shared<const GroupPlan>(merge(
       std::move(plans), static_cast<uint32_t>(comm_.rank()), static_cast<uint32_t>(comm_.ranks())));
   Insert(GroupEntry{{keys.begin(), keys.end()}, plan, ++uses_}, &group_entries_);
   return plan;

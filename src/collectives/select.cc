@@ -39,6 +39,7 @@ bool UsesOneExchangeToBroadcast(const PlanKey& key, uint32_t ranks) {
 Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segment_elements) {
   if (key.collective == Collective::kBarrier) return PlanBarrier(key, rank, ranks);
   if (key.collective == Collective::kAllToAllv) return PlanAllToAllv(key, rank, ranks);
+  if (key.is_pairs()) return PlanSendReceive(key, rank, ranks);
   if (ranks == 1) return PlanCopy(key);
   if (key.is_native) return PlanNative(key, rank, ranks);
   switch (key.collective) {
@@ -57,6 +58,7 @@ Plan SelectPlan(const PlanKey& key, uint32_t rank, uint32_t ranks, size_t segmen
     case Collective::kAllToAll:
       return PlanAllToAll(key, rank, ranks, segment_elements);
     case Collective::kAllToAllv:
+    case Collective::kSendRecv:
       break;
   }
   return PlanCopy(key);  // unreachable: every collective has returned

@@ -163,6 +163,12 @@ class Comm final : private PeerErrorSink, private FailureListener {
 
   // Number of the call that runs now; advances with every collective that passed its checks.
   uint64_t NextSequence() { return sequence_++; }
+  // Number of the next message of a send to `peer`, or of a receive from it.
+  uint64_t NextPairNumber(uint32_t peer, bool is_receive) {
+    std::vector<uint64_t>& numbers = is_receive ? received_ : sent_;
+    numbers.resize(static_cast<size_t>(ranks()));
+    return numbers[peer]++;
+  }
   // Default tensor id of the next compressor, and its advance once one was created.
   uint32_t next_tensor_id() const { return next_tensor_id_; }
   void CountTensor() { ++next_tensor_id_; }
@@ -230,6 +236,8 @@ class Comm final : private PeerErrorSink, private FailureListener {
   bool are_ranks_threads_ = false;  // all ranks are threads of this process
   size_t sharing_ranks_ = 1;        // ranks on this one's processors, itself included
   uint64_t sequence_ = 0;
+  std::vector<uint64_t> sent_;  // sends and receives between pairs of ranks, by peer
+  std::vector<uint64_t> received_;
   uint32_t next_tensor_id_ = 0;
   std::atomic<bool> is_in_call_{false};
   std::atomic<bool> is_stopped_{false};

@@ -143,7 +143,7 @@ TEST(MessageHeaderTest, RejectsMembersOutsideTheirRange) {
   EXPECT_TRUE(refuses([](auto& h) { h.exchange = 3; }));
   EXPECT_TRUE(refuses([](auto& h) { h.segment = 5; }));
   EXPECT_TRUE(refuses([](auto& h) { h.segment_count = 0; }));
-  EXPECT_TRUE(refuses([](auto& h) { h.call.collective = static_cast<Collective>(8); }));
+  EXPECT_TRUE(refuses([](auto& h) { h.call.collective = static_cast<Collective>(9); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.type = static_cast<kernels::DataType>(3); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.op = static_cast<ReduceOp>(2); }));
   EXPECT_TRUE(refuses([](auto& h) { h.call.codec = static_cast<CodecKind>(5); }));

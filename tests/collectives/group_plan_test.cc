@@ -87,7 +87,7 @@ TEST(MergePlansTest, MessagesOfTwoRanksFitEachOther) {
     return bytes;
   };
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(groups[rank].plan.messages_per_peer, 2u);
+    EXPECT_EQ(groups[rank].plan.MessagesFrom((rank + 1) % kRanks), 2u);
     for (uint32_t peer = 0; peer < kRanks; ++peer) {
       for (const uint8_t exchange : {uint8_t{1}, uint8_t{2}}) {
         const auto sent = bytes_of(StepKind::kSend, rank, peer, exchange);

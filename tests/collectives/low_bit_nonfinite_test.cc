@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/collectives/low_bit_case.h"
+#include "tests/collectives/low_bit_calls.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/residuals.h"
 #include "tests/support/tensor.h"

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/collectives/low_bit_case.h"
+#include "tests/collectives/low_bit_calls.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/residuals.h"
 #include "tests/support/tensor.h"
@@ -57,6 +57,7 @@ ModelCall Simulate(const LowBitCase& c, LowBitModel& model, std::mt19937& random
       break;
     case onebitCollectiveAllToAll:
     case onebitCollectiveAllToAllv:
+    case onebitCollectiveSendRecv:
       model.AllToAll(inputs, outputs);
       break;
   }

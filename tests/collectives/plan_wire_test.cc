@@ -122,7 +122,7 @@ TEST(PlanTest, WireBytesOfOneExchangeAreTheFormula) {
     const size_t packet = 64 + 4 * scales + WireFormula::DivideUp(key.count, 8);
     for (const Plan& plan : plans) {
       EXPECT_EQ(plan.wire_bytes, (shape.ranks - 1) * packet);
-      EXPECT_EQ(plan.messages_per_peer, 1u);
+      EXPECT_EQ(plan.receives.size(), shape.ranks - 1);
     }
   });
 }

@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/collectives/low_bit_case.h"
+#include "tests/collectives/low_bit_calls.h"
 #include "tests/support/comm_group.h"
 #include "tests/support/residuals.h"
 #include "tests/support/tensor.h"

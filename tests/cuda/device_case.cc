@@ -47,6 +47,8 @@ Sizes SizesOf(const DeviceCase& one, size_t ranks) {
     case onebitCollectiveAllToAll:
     case onebitCollectiveAllToAllv:
       return {all, all};
+    case onebitCollectiveSendRecv:
+      break;  // of host memory only
   }
   return {};
 }
@@ -240,6 +242,8 @@ class CaseRun {
                                      pairs_->counts.data(), pairs_->receive_begins.data(),
                                      one_.type, compressor, comm_, stream),
                      "all-to-all-v");
+      case onebitCollectiveSendRecv:
+        break;
     }
   }
 

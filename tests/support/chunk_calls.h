@@ -26,6 +26,8 @@ inline const char* TextOf(onebitCollective_t collective) {
       return "AllToAll";
     case onebitCollectiveAllToAllv:
       return "AllToAllv";
+    case onebitCollectiveSendRecv:
+      return "SendRecv";
   }
   return "?";
 }
@@ -82,6 +84,8 @@ inline onebitResult_t MakeCall(onebitCollective_t collective, const ChunkCall& c
                             call.stream);
     case onebitCollectiveAllToAllv:
       return MakeEqualPairs(call, comm);
+    case onebitCollectiveSendRecv:
+      break;  // its two sides are different calls
   }
   return onebitInvalidArgument;
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/collectives/low_bit_case.h"
+#include "tests/collectives/low_bit_calls.h"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+// Sends and receives between pairs of ranks:
+//
+//   sender     compress                                             (dense: nothing)
+//              send that packet to the peer
+//   receiver   receive it; decode it to the output                  (dense: received in place)
+#include <utility>
+
+#include "collectives/algorithms.h"
+#include "collectives/group_plan.h"
+#include "collectives/plan_builder.h"
+
+namespace onebit {
+
+Plan PlanSendReceive(const PlanKey& key, uint32_t rank, uint32_t ranks) {
+  PlanBuilder builder(key, rank, ranks, Partition(key.count, 1, 1, 1, 0));
+  builder.plan().scale_type = key.type;
+  const bool is_dense = key.codec == CodecKind::kDense;
+  const ElementRange all = {0, key.count};
+  Step step = {.peer = key.root, .elements = all};
+  if (!is_dense) step.shape = ShapeOf(key.count, key.packet_format());
+  if (key.root == rank) {
+    if (!key.is_receive) return std::move(builder).Build();
+    step.kind = StepKind::kCopy;
+    step.region = DenseRegion(Space::kInput, all, key.type);
+    step.shape = {};
+    builder.Add(step);
+    return std::move(builder).Build();
+  }
+  step.region = !is_dense        ? builder.Reserve(step.shape.bytes())
+                : key.is_receive ? DenseRegion(Space::kOutput, all, key.type)
+                                 : DenseRegion(Space::kInput, all, key.type);
+  step.kind = key.is_receive ? StepKind::kReceive : StepKind::kSend;
+  if (is_dense) {
+    builder.Add(step);
+  } else if (key.is_receive) {
+    Step decode = step;
+    decode.kind = StepKind::kDecode;
+    builder.Add(decode, {builder.Add(step)});
+  } else {
+    Step compress = step;
+    compress.kind = StepKind::kCompress;
+    compress.packet = step.packet = builder.NewPackets();
+    builder.Add(step, {builder.Add(compress)});
+  }
+  return std::move(builder).Build();
+}
+
+// A send starts when it is ready, so it also waits for what earlier sends to its peer wait for.
+GroupPlan MergePairs(std::vector<std::shared_ptr<const Plan>> calls, uint32_t rank,
+                     uint32_t ranks) {
+  PlanBuilder builder({.collective = Collective::kSendRecv, .count = calls.size()}, rank, ranks,
+                      Partition(0, 1, 1, 1, 0));
+  GroupPlan group;
+  size_t packet_bytes = 0;
+  std::vector<std::pair<uint32_t, uint32_t>> compressed;  // peer, compress step
+  for (uint32_t number = 0; number < calls.size(); ++number) {
+    const Plan& call = *calls[number];
+    const auto first = static_cast<uint32_t>(builder.plan().steps.size());
+    const uint32_t first_packet = builder.NewPackets(call.packet_count);
+    for (Step step : call.steps) {
+      step.call = number;
+      step.dependency_count = 0;
+      if (step.packet != kNoPacket) step.packet += first_packet;
+      const uint32_t added = builder.Add(step);
+      if (step.kind == StepKind::kCompress) compressed.emplace_back(step.peer, added);
+      if (step.kind != StepKind::kSend) continue;
+      for (const auto& [peer, compress] : compressed) {
+        if (peer == step.peer) builder.AddDependency(added, compress);
+      }
+    }
+    for (uint32_t index = 0; index < call.steps.size(); ++index) {
+      const Step& step = call.steps[index];
+      for (uint32_t i = 0; i < step.successor_count; ++i) {
+        builder.AddDependency(first + call.successors[step.first_successor + i], first + index);
+      }
+    }
+    group.packets.push_back(packet_bytes);
+    packet_bytes += call.packet_space_bytes;
+    builder.plan().tensor_elements += call.tensor_elements;
+  }
+  builder.plan().packet_space_bytes = packet_bytes;
+  group.plan = std::move(builder).Build();
+  group.calls = std::move(calls);
+  return group;
+}
+
+}  // namespace onebit
